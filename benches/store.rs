@@ -118,7 +118,9 @@ async fn measure(store: &dyn Store) -> Result<(), StoreError> {
     ask("its newest 100 measurements", async || Ok(store.measurements(&key(1234), 100).await?.len())).await?;
     let started = Instant::now();
     let (rounds, never) = (UnixTime(1_700_000_000 + 5_000), UnixTime(0));
-    let rows = store.prune(&KeptSince { rounds, profiles: never, ended: never, hours: never }).await?;
+    let [profiles, ended, hours, users] = [never; 4];
+    let kept = KeptSince { rounds, profiles, ended, hours, users, profiles_a_user: u32::MAX };
+    let rows = store.prune(&kept).await?;
     println!("  {rows} old rows deleted in {}", millis(started.elapsed()));
     Ok(())
 }

@@ -6,7 +6,7 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::{
     collectives, config, doctor, explain, gaps, generate, history, jobs, nodes, notify, plan, plans,
-    profiles, report, rounds, status,
+    profiles, report, rounds, status, web,
 };
 use infill_agent as agent;
 use infill_lab::{advise, simulate};
@@ -49,8 +49,8 @@ pub enum Command {
     OwnNode(agent::OwnNodeArgs),
     /// Show how things stand, once or as a picture that moves
     Status(status::StatusArgs),
-    /// Print a link to a page that shows nodes and jobs in a browser
-    Web,
+    /// Print a link to a page that shows nodes and jobs in a browser, or end the sessions of browsers
+    Web(web::WebArgs),
     /// List the gaps: nodes that the main queue does not use, and until when; or show how long those of a log
     /// last
     Gaps(gaps::GapsArgs),
@@ -133,6 +133,8 @@ mod tests {
             "infill status --watch --interval 2 --url http://x:1",
             "infill jobs -h -o %i -u alice,bob -j 1,2 -n n1",
             "infill web",
+            "infill web --revoke",
+            "infill web --revoke bob",
             "infill report --month 2026-10 --by user --csv",
             "infill report --since now-7days --json",
             "infill gaps -a --json",
@@ -215,7 +217,7 @@ mod tests {
         for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             let Command::Run(mut args) = cli.command else { panic!("{line}") };
-            crate::session::Session { config: None, url: cli.url }.tell(&mut args.common.url).unwrap();
+            crate::session::Session { config: None, url: cli.url }.tell(&mut args.common).unwrap();
             assert_eq!(args.common.url.as_deref(), Some("http://x:1"), "{line}");
         }
     }

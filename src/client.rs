@@ -1,5 +1,6 @@
 //! The command line's side of the daemon's HTTP API.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::CONTENT_TYPE;
@@ -10,7 +11,7 @@ use tokio::sync::Mutex;
 
 use super::pass::{NoProof, Pass, Passes};
 use infill_agent::{
-    http_client::http_client,
+    http_client::{CaError, http_client},
     identity::{IdentityError, Slurm},
     session::{self, AnswerError, Answered, Session, Unproved, doubt},
 };
@@ -89,6 +90,9 @@ pub enum ClientError {
     /// An order that cannot be written.
     #[error("the order cannot be written: {0}")]
     Order(String),
+    /// Its certificate cannot be checked.
+    #[error(transparent)]
+    Ca(#[from] CaError),
     /// 403.
     #[error("the daemon refused: {0}")]
     Denied(String),
@@ -139,6 +143,7 @@ impl ClientError {
             ClientError::NotFound(_) => Exit::NotFound,
             ClientError::Status { .. } | ClientError::Garbled { .. } | ClientError::Order(_) => Exit::Failed,
             ClientError::Url { .. } => Exit::Usage,
+            ClientError::Ca(_) => Exit::Config,
         }
     }
 }
@@ -158,8 +163,8 @@ pub struct Client {
 
 impl Client {
     /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all.
-    /// `by` proves who we are, and knows the daemon.
-    pub fn new(url: &str, by: Slurm) -> Result<Client, ClientError> {
+    /// `by` proves who we are, and knows the daemon; `ca` is `agent.ca`.
+    pub fn new(url: &str, by: Slurm, ca: Option<&Path>) -> Result<Client, ClientError> {
         let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
         let urls = daemon_urls(url);
         for url in &urls {
@@ -169,7 +174,7 @@ impl Client {
             }
         }
         let daemons = Addresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
-        let http = http_client(CONNECT_TIMEOUT)
+        let http = http_client(CONNECT_TIMEOUT, ca)?
             .timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()

@@ -26,6 +26,12 @@ pub async fn run_in_utc(limit: Duration, program: &str, args: &[&str]) -> Result
     said(program, args, output_within(limit, program, child, "").await?)
 }
 
+/// Whether a program of that name is installed.
+pub fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
 fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
+use super::command;
+use super::doctor::overheard;
 use super::session::Session;
 use infill_api::SCHEMA;
 use infill_model::{
@@ -55,6 +57,10 @@ fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
     let (config, removed) = Config::load_and_tell(file)?;
     for key in removed {
         output::print(&format!("warning: {key}"))?;
+    }
+    let urls = infill_api::daemon_urls(&config.agent.url);
+    if let Some(finding) = overheard(command::is_there("munge"), &urls) {
+        output::print(&format!("warning: {}; {}", finding.what, finding.mend.unwrap_or_default()))?;
     }
     match config.check_secrets() {
         Err(e) if e.is_others_secret() => output::print(&format!("not checked: {}", causes::chain(&e)))?,

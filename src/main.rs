@@ -40,6 +40,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
+use infill_daemon::listening::{self, Passed};
 use infill_present::exit::{self, CommandResult, Exit, Failure};
 use infill_slurm::SlurmError;
 use session::Session;
@@ -79,9 +80,12 @@ fn dispatch(cli: Cli) -> CommandResult {
     infill_agent::http_client::install_crypto();
     let session = Session { config: cli.config, url: cli.url };
     match cli.command {
-        Command::Serve => block_on(async { serve(&session).await }),
+        Command::Serve => {
+            let passed = listening::passed();
+            block_on(async { serve(&session, passed).await })
+        }
         Command::Run(mut args) => {
-            let told = session.tell(&mut args.common.url);
+            let told = session.tell(&mut args.common);
             block_on(async {
                 let code = match told {
                     Ok(()) => infill_agent::run(args).await?,
@@ -91,7 +95,7 @@ fn dispatch(cli: Cli) -> CommandResult {
             })
         }
         Command::Worker(mut args) => {
-            session.tell(&mut args.common.url)?;
+            session.tell(&mut args.common)?;
             block_on(async { Ok(exit::of_command(infill_agent::worker(args).await?)) })
         }
         Command::Sentry(args) => block_on(async { Ok(exit::of_command(infill_agent::sentry(args).await?)) }),
@@ -99,7 +103,7 @@ fn dispatch(cli: Cli) -> CommandResult {
             block_on(async { Ok(exit::of_command(infill_agent::own_node(args).await?)) })
         }
         Command::Status(args) => block_on(status::run(args, &session)),
-        Command::Web => block_on(web::run(&session)),
+        Command::Web(args) => block_on(web::run(args, &session)),
         Command::Gaps(args) => block_on(gaps::run(args, &session)),
         Command::Nodes(args) => block_on(nodes::run(args, &session)),
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
@@ -124,8 +128,8 @@ fn dispatch(cli: Cli) -> CommandResult {
     }
 }
 
-async fn serve(session: &Session) -> CommandResult {
-    infill_daemon::serve::serve(session.config()?).await.map_err(of_daemon)?;
+async fn serve(session: &Session, passed: Passed) -> CommandResult {
+    infill_daemon::serve::serve(session.config()?, passed).await.map_err(of_daemon)?;
     Ok(Exit::Ok.code())
 }
 

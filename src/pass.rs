@@ -1,5 +1,5 @@
-//! How the command line proves to a daemon who uses it: by MUNGE, else by a token of Slurm's. The answer opens
-//! a session, in which the daemon proves itself as well, so that one command makes one proof for each daemon.
+//! How the command line proves to a daemon who uses it: by MUNGE, else by a token of Slurm's. The answer
+//! opens a session, in which the daemon proves itself as well: one command makes one proof for each daemon.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,11 +89,9 @@ impl Passes {
                 pass => return Ok(Some(pass)),
             }
         }
-        match self.by.token_proof().await {
-            Ok(proof) => {
-                warn_if_overheard(&proof, url);
-                Ok(Some(Pass::Proof(proof)))
-            }
+        let proof = self.by.token_proof().await;
+        match proof.and_then(|proof| proof.only_where_unheard(&[url.to_owned()])) {
+            Ok(proof) => Ok(Some(Pass::Proof(proof))),
             Err(e) => {
                 let munge = self.no_munge.clone().unwrap_or_default();
                 Err(NoProof { munge, token: causes::chain(&e) })
@@ -123,23 +121,12 @@ impl Passes {
     pub async fn order(&self, what: &str, url: &str, digest: &str) -> Result<Proof, IdentityError> {
         let to = addresses::host_and_port(url).unwrap_or_default();
         let proof = self.by.prove(&Purpose { what, job: None, to: &to, order: Some(digest) }).await?;
-        warn_if_overheard(&proof, url);
-        Ok(proof)
+        proof.only_where_unheard(&[url.to_owned()])
     }
 }
 
 fn reading(to: &str) -> Purpose<'_> {
     Purpose { what: headers::READ_PURPOSE, job: None, to, order: None }
-}
-
-/// Says so where a token goes over plain HTTP to another machine: it proves the user to Slurm, too.
-pub fn warn_if_overheard(proof: &Proof, url: &str) {
-    if matches!(proof.credential, Credential::Jwt(_)) && addresses::can_be_overheard(url) {
-        tracing::warn!(
-            "there is no MUNGE here: a token of Slurm's goes to {url} over plain HTTP; whoever reads it on its \
-             way may act as you for a minute"
-        );
-    }
 }
 
 #[cfg(test)]
@@ -183,6 +170,16 @@ mod tests {
         assert!(
             matches!(&second, Some(Pass::Proof(Proof { credential: Credential::Jwt(t), .. })) if t.0 == "abc")
         );
+    }
+
+    #[tokio::test]
+    async fn a_token_goes_to_no_other_machine_in_plain_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut passes = passes(dir.path(), "", "echo SLURM_JWT=abc");
+        let text = passes.after(&Pass::Nothing, "http://ctl:1").await.unwrap_err().to_string();
+        assert!(text.contains("daemon.tls_cert") && text.contains("http://ctl:1"), "{text}");
+        let shown = passes.after(&Pass::Nothing, "https://ctl:1").await.unwrap();
+        assert!(matches!(shown, Some(Pass::Proof(_))), "{shown:?}");
     }
 
     #[tokio::test]

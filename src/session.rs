@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::client::{Client, ClientError};
+use infill_agent::CommandArgs;
 use infill_agent::identity::Slurm;
 use infill_model::config::{AgentConfig, ClientConfig, Config, ConfigError};
 use infill_present::exit::Failure;
@@ -34,12 +35,23 @@ impl Session {
         }
     }
 
-    /// Gives an agent the URL that the global flags name, before or after the subcommand. Without them it
-    /// looks itself.
-    pub fn tell(&self, agent: &mut Option<String>) -> Result<(), ConfigError> {
-        if agent.is_none() && (self.url.is_some() || self.config.is_some()) {
-            *agent = Some(self.url()?);
+    /// The authorities of the daemon's certificate. Where a flag names the daemon the configuration may be
+    /// one that cannot be read.
+    pub fn ca(&self) -> Result<Option<PathBuf>, ConfigError> {
+        match ClientConfig::load(self.config.as_deref()) {
+            Ok(config) => Ok(config.ca),
+            Err(_) if self.url.is_some() => Ok(None),
+            Err(e) => Err(e),
         }
+    }
+
+    /// Gives an agent the URL and the configuration that the global flags name, before or after the
+    /// subcommand. Without them it looks itself.
+    pub fn tell(&self, agent: &mut CommandArgs) -> Result<(), ConfigError> {
+        if agent.url.is_none() && (self.url.is_some() || self.config.is_some()) {
+            agent.url = Some(self.url()?);
+        }
+        agent.config.clone_from(&self.config);
         Ok(())
     }
 
@@ -52,8 +64,8 @@ impl Session {
 
     /// The daemon.
     pub fn client(&self) -> Result<Client, Failure> {
-        let client: Result<Client, ClientError> =
-            Client::new(&self.url()?, Slurm::trusting(self.daemon_user()));
+        let by = Slurm::trusting(self.daemon_user());
+        let client: Result<Client, ClientError> = Client::new(&self.url()?, by, self.ca()?.as_deref());
         Ok(client?)
     }
 }

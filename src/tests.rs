@@ -147,7 +147,7 @@ fn each_failure_has_its_code() {
 async fn an_order_is_given_to_nobody_who_does_not_prove_to_be_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let munge = infill_testkit::script(dir.path().join("munge"), "cat");
-    let client = Client::new(&daemon(), Slurm { munge, ..Slurm::default() }).unwrap();
+    let client = Client::new(&daemon(), Slurm { munge, ..Slurm::default() }, None).unwrap();
     let error = client.order("control", routes::CONTROL, &json!({})).await.unwrap_err();
     assert_eq!(error.exit(), Exit::Denied);
     let text = error.to_string();

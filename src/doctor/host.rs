@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::finding::Finding;
+use infill_api::addresses::can_be_overheard;
 use infill_model::{UnixTime, UserId};
 
 /// Clocks further apart than this make windows wrong by as much, seconds.
@@ -121,6 +122,19 @@ pub fn reachable(listen: IpAddr, url: &str, url_addresses: &[IpAddr], nodes_else
     findings
 }
 
+/// Whether agents can prove who they are to daemons at these URLs: without MUNGE they have tokens of Slurm's
+/// alone, which they show to nobody in plain text.
+pub fn overheard(has_munge: bool, urls: &[String]) -> Option<Finding> {
+    let plain = urls.iter().find(|url| can_be_overheard(url)).filter(|_| !has_munge)?;
+    Some(Finding::error(
+        "tls",
+        format!(
+            "there is no MUNGE, and agents send no token of Slurm's to {plain}: others could read it on its way"
+        ),
+        "set daemon.tls_cert, daemon.tls_key and an agent.url that begins with https://",
+    ))
+}
+
 /// Host and port of an `http(s)` URL.
 pub fn host_and_port(url: &str) -> Option<(String, u16)> {
     let url = reqwest::Url::parse(url).ok()?;
@@ -146,6 +160,15 @@ mod tests {
     fn clocks() {
         let level = |skew: i64| clock(UnixTime(1000), UnixTime(1000 + skew)).level;
         assert_eq!([0, 5, -6, 121].map(level), [Level::Ok, Level::Ok, Level::Warn, Level::Error]);
+    }
+
+    #[test]
+    fn without_munge_agents_need_tls() {
+        let found = |has_munge, url: &str| overheard(has_munge, &[url.to_owned()]);
+        assert!(found(true, "http://ctl:1").is_none() && found(false, "https://ctl:1").is_none());
+        assert!(found(false, "http://127.0.0.1:1").is_none());
+        let found = found(false, "http://ctl:1").unwrap();
+        assert!(found.level == Level::Error && format!("{found:?}").contains("daemon.tls_cert"), "{found:?}");
     }
 
     #[test]

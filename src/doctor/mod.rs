@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::session::Session;
 use finding::{Finding, Level};
+pub use host::overheard;
 use infill_api::SCHEMA;
 use infill_present::{
     exit::{CommandResult, Exit},
@@ -43,7 +44,7 @@ pub async fn run(args: DoctorArgs, session: &Session) -> CommandResult {
         Ok(config) => {
             let url = session.url.clone().unwrap_or_else(|| config.agent.url.clone());
             let mut findings = vec![Finding::ok("config", "the configuration is sound")];
-            findings.extend(probe::all(&config, &url).await);
+            findings.extend(probe::all(&config, (&url, config.agent.ca.as_deref())).await);
             findings
         }
         Err(error) => {

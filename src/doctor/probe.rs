@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::host;
 use super::site::accounting::{self, Preemption};
 use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
@@ -18,7 +18,7 @@ use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 const DAEMON_USER: &str = "infill";
 
 /// All checks that need a configuration. `url` is where this command line looks for the daemon.
-pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
+pub async fn all(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Finding> {
     let (mut findings, snapshot) = rest(config).await;
     let scontrol = config.slurm.scontrol.to_string_lossy();
     findings.extend(rights(config).await);
@@ -28,14 +28,17 @@ pub async fn all(config: &Config, url: &str) -> Vec<Finding> {
         let ours = nodes.filter(|n| n.partitions.contains(&config.slurm.partition));
         findings.extend(partition::judge_slices(ours.map(|n| n.has.gpus.only_type())));
     }
-    findings.push(munge().await);
+    let munge = munge().await;
+    findings.extend(host::overheard(munge.level == Level::Ok, &infill_api::daemon_urls(&config.agent.url)));
+    findings.push(munge);
+    findings.extend(tls(config));
     findings.extend(secrets(config));
     // What is wrong with its password is told among the secrets.
     if let Ok(url) = config.store.url() {
         findings.extend(store(&url).await);
     }
     findings.extend(addresses(config, snapshot.as_ref()).await);
-    findings.extend(daemon(url, &config.agent.daemon_user).await);
+    findings.extend(daemon(url, ca, &config.agent.daemon_user).await);
     findings
 }
 
@@ -182,6 +185,19 @@ async fn munge() -> Finding {
     }
 }
 
+/// Whether the certificate and its key can be used, where there are any.
+fn tls(config: &Config) -> Option<Finding> {
+    config.daemon.tls_cert.as_ref()?;
+    Some(match infill_daemon::tls::check(&config.daemon) {
+        Ok(()) => Finding::ok("tls", "the certificate and its key can be read and belong together"),
+        Err(e) => Finding::error(
+            "tls",
+            causes::chain(&e),
+            "run this as the daemon's user; the daemon does not start without",
+        ),
+    })
+}
+
 /// Whether the store's directory can be written to, and how much room it has.
 async fn store(database_url: &str) -> Vec<Finding> {
     if database_url.starts_with("postgres") {
@@ -256,9 +272,9 @@ async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec
 }
 
 /// The daemon: does it run, is it as new as we are, what does it complain about?
-async fn daemon(url: &str, daemon_user: &str) -> Vec<Finding> {
-    let status: Result<Status, ClientError> = match Client::new(url, Slurm::trusting(daemon_user.to_owned()))
-    {
+async fn daemon(url: &str, ca: Option<&Path>, daemon_user: &str) -> Vec<Finding> {
+    let by = Slurm::trusting(daemon_user.to_owned());
+    let status: Result<Status, ClientError> = match Client::new(url, by, ca) {
         Ok(client) => client.get(routes::STATUS).await,
         Err(error) => Err(error),
     };

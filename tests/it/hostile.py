@@ -1,11 +1,12 @@
-"""What an ordinary user may do at the daemon's port, or before it: say that all is done, or pass on what comes.
+"""What an ordinary user may do at the daemon's port, or before it: say that all is done, or pass messages on.
 
     hostile.py impostor PORT LOG UID
     hostile.py relay PORT LOG REAL_PORT SWITCH
 
-The impostor answers in the daemon's place, as well as he can: with a secret, with a session that he has sealed
-for the user UID himself, with one that is not sealed. The relay passes everything on to the daemon, and once the file SWITCH
-exists says to who asks for orders that all is done. Both write down, a line of JSON each, what they were sent and answered.
+The impostor answers in the daemon's place, as well as he can: with a secret, with a session that he has
+sealed for the user UID himself, with one that is not sealed. The relay passes everything on to the daemon,
+and once the file SWITCH exists says to who asks for orders that all is done. Both write down what they were
+sent and have answered, in lines of JSON.
 """
 
 import hashlib
@@ -83,7 +84,8 @@ class Impostor(ThreadingHTTPServer):
         body = b"ok\n"
         job = 0
         if request.path.endswith("/hello"):
-            welcome = {"secret": "0" * 64, "preempt_leave_secs": 2.0, "protocol": 2, "capabilities": ["sealed_session"]}
+            welcome = {"secret": "0" * 64, "preempt_leave_secs": 2.0, "protocol": 2}
+            welcome["capabilities"] = ["sealed_session"]
             body, job = json.dumps(welcome).encode(), json.loads(sent)["job"]
         elif request.path.endswith("/links"):
             body = json.dumps({"ticket": "0" * 64, "lasts_secs": 60}).encode()

@@ -97,6 +97,14 @@ fn a_link_opens_one_session_which_reads_as_its_owner() {
     );
     let codes = codes(&map.json());
     assert!(codes.contains(&6) && codes.iter().all(|code| *code <= 6), "hers is one of somebody: {codes:?}");
+    // Sessions end when their owner says so, and nobody else's.
+    let refused = site.exec("bob", &["infill", "web", "--revoke", "alice"]);
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    let reads = || read(&site, &secret, "/v1/status").status;
+    assert_eq!(reads(), 200);
+    assert_eq!(site.must("alice", &["infill", "web", "--revoke"]).trim(), "one session has ended");
+    assert_eq!(reads(), 401);
+    assert_eq!(site.must("root", &["infill", "web", "--revoke", "bob"]).trim(), "one session has ended");
     let page = http::get(site.port(), "/").expect("the page");
     assert!(
         page.status == 200 && page.body.contains("page.js") && !page.body.contains("alice"),
@@ -190,6 +198,10 @@ fn what_happens_is_on_the_page_as_it_happens() {
     site.start();
     browser.until("the page to go on", 10.0, "return document.querySelector('#notice').hidden");
     browser.until("the job to be there again", 10.0, &says(job, 1, evil));
+    browser.run("document.getElementById('logout').click()");
+    browser.until("the page to know nobody", 10.0, &contains("#notice", "For a new link run: infill web"));
+    let rest = browser.run("return [sessionStorage.length, document.getElementById('logout').hidden]");
+    assert_eq!(rest, json!([0, true]), "nothing is left of the session");
 }
 
 #[test]

@@ -160,6 +160,9 @@ pub struct CommandArgs {
     /// Where the daemon listens [default: agent.url of the configuration]
     #[arg(long, value_name = "URL", env = "INFILL_URL")]
     pub url: Option<String>,
+    /// The configuration that the global flags name, for what only that says.
+    #[arg(skip)]
+    pub config: Option<PathBuf>,
     /// The training command
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
@@ -241,7 +244,21 @@ impl CommandArgs {
 
     /// Who proves who we are, and knows the daemon's user: that of the configuration file, else the default.
     pub(crate) fn identity(&self) -> identity::Slurm {
-        configured().map_or_else(|_| identity::Slurm::default(), |c| identity::Slurm::trusting(c.daemon_user))
+        let config = self.client_config();
+        config.map_or_else(|_| identity::Slurm::default(), |c| identity::Slurm::trusting(c.daemon_user))
+    }
+
+    /// The authorities of the daemon's certificate, where the configuration names them. Whoever was told the
+    /// URL need not be able to read it.
+    pub(crate) fn daemon_ca(&self) -> Option<PathBuf> {
+        self.client_config().ok()?.ca
+    }
+
+    fn client_config(&self) -> Result<ClientConfig, ConfigError> {
+        match &self.config {
+            Some(path) => ClientConfig::load(Some(path)),
+            None => configured(),
+        }
     }
 
     /// The malleable partition, where the configuration says it.

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use infill_api::addresses;
 use infill_model::{
     Credential, JobId, Secret, bound_payload,
     config::AgentConfig,
@@ -50,6 +51,16 @@ pub enum IdentityError {
         /// Why.
         source: io::Error,
     },
+    /// A token of Slurm's would go in plain text to another machine.
+    #[error(
+        "there is no MUNGE here, and a token of Slurm's, which is good for everything, is not sent to {url}: others could \
+         read it on its way. Start munged on this machine, or have the administrator set daemon.tls_cert and \
+         daemon.tls_key, and an agent.url that begins with https://"
+    )]
+    Overheard {
+        /// The daemon.
+        url: String,
+    },
     /// It ran and failed.
     #[error("{program} failed: {what}")]
     Failed {
@@ -81,6 +92,20 @@ pub struct Purpose<'a> {
     pub to: &'a str,
     /// Digest of the order that is given, if one is.
     pub order: Option<&'a str>,
+}
+
+impl Proof {
+    /// Itself, if it may be shown to the daemons at these URLs.
+    ///
+    /// # Errors
+    /// When it is a token, and others could read it on its way to one of them.
+    pub fn only_where_unheard(self, urls: &[String]) -> Result<Proof, IdentityError> {
+        let plain = urls.iter().find(|url| addresses::can_be_overheard(url));
+        match (&self.credential, plain) {
+            (Credential::Jwt(_), Some(url)) => Err(IdentityError::Overheard { url: url.clone() }),
+            _ => Ok(self),
+        }
+    }
 }
 
 /// Someone who can prove who we are, and knows the daemon.

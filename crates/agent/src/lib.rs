@@ -81,7 +81,7 @@ pub use args::RunSignal;
 
 pub use args::SpecArgs;
 
-pub(crate) use args::CommandArgs;
+pub use args::CommandArgs;
 pub use own::{OwnNodeArgs, own_node};
 pub use plans::{Plans, PlansError, RunPlan};
 pub use script::{SentryArgs, sentry};
@@ -208,6 +208,7 @@ async fn serve(
     let (spec, wings) = lead.map(|lead| (lead.spec, lead.wings)).unzip();
     let link = Link::new(LinkConfig {
         url: common.daemon_url()?,
+        ca: common.daemon_ca(),
         job: place.job,
         node: place.node.clone(),
         role,

@@ -1,5 +1,6 @@
 //! Requests to the daemon, the session that they belong to, and whether the daemon can be reached.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +50,8 @@ const NOTHING: u64 = 0;
 pub(crate) struct LinkConfig {
     /// The daemon's URL, or several, as [`daemon_urls`] reads them.
     pub url: String,
+    /// PEM file with the authorities of its certificate, if not the system's.
+    pub ca: Option<PathBuf>,
     /// Our Slurm job.
     pub job: JobId,
     /// Our node.
@@ -132,8 +135,7 @@ struct State {
 impl Link {
     /// Sets up the client; says nothing to the daemon yet.
     pub fn new(config: LinkConfig) -> Result<Link, LinkError> {
-        let http = http_client::http_client(CONNECT_TIMEOUT).build();
-        let http = http.map_err(|e| LinkError::Setup(causes::chain(&e)))?;
+        let http = http_client::of_agent(CONNECT_TIMEOUT, config.ca.as_deref()).map_err(LinkError::Setup)?;
         let none = || LinkError::Setup("no daemon's URL is given".to_owned());
         let daemons = Addresses::new(daemon_urls(&config.url)).ok_or_else(none)?;
         Ok(Link {
@@ -282,7 +284,7 @@ impl Link {
         let order = digest(route, &body);
         let purpose = Purpose { what: "hello", job, to: &to, order: Some(&order) };
         let proof = self.config.identity.prove(&purpose).await?;
-        self.warn_if_overheard(&proof.credential);
+        let proof = proof.only_where_unheard(self.daemons.urls())?;
         let request = self.http.post(format!("{url}{route}")).timeout(ANSWER_TIMEOUT);
         let request = session::show(request, &proof, &to).header(CONTENT_TYPE, "application/json").body(body);
         let answer = Answered::to(request, MAX_ANSWER).await;
@@ -293,18 +295,6 @@ impl Link {
         Ok((read(url, &answer)?, session))
     }
 
-    /// A token proves the user to Slurm too.
-    fn warn_if_overheard(&self, credential: &Credential) {
-        let plain = self.daemons.urls().iter().find(|url| addresses::can_be_overheard(url));
-        if let (Credential::Jwt(_), Some(url)) = (credential, plain) {
-            tracing::warn!(
-                url,
-                "there is no MUNGE: a token of Slurm's goes over plain HTTP, good for a minute"
-            );
-        }
-    }
-
-    /// After a 401 the session of that hello is worth nothing.
     async fn forget_if_unknown<T>(&self, answer: &Result<T, LinkError>, epoch: u64) {
         if matches!(answer, Err(LinkError::Unauthorized(_))) {
             let mut standing = self.standing.lock().await;

@@ -52,6 +52,7 @@ impl Unfit {
         tracing::error!(why = self.why, blame = %self.blame, "nothing can be started on this node");
         let link = Link::new(LinkConfig {
             url: common.daemon_url()?,
+            ca: common.daemon_ca(),
             job: place.job,
             node: place.node,
             role: Role::Wing { lead },

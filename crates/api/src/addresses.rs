@@ -57,12 +57,14 @@ pub fn host_and_port(url: &str) -> Option<String> {
     Some(format!("{}:{}", url.host()?, url.port_u16().unwrap_or(usual)).to_ascii_lowercase())
 }
 
-/// Whether what is sent to this URL can be read on its way: plain HTTP to another machine.
+/// Whether what is sent to this URL can be read on its way: plain HTTP to another machine, and whatever is
+/// not known to be anything else.
 pub fn can_be_overheard(url: &str) -> bool {
-    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let Ok(url) = url.parse::<http::Uri>() else { return true };
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    url.scheme_str() == Some("http") && !is_here
+    let is_secret = url.scheme_str().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    !is_secret && !is_here
 }
 
 #[cfg(test)]
@@ -80,10 +82,16 @@ mod tests {
 
     #[test]
     fn plain_http_to_another_machine_can_be_overheard() {
-        for url in ["http://ctl:6810", "http://10.0.0.1", "http://[fd00::1]:1", "http://localhost.evil:1"] {
+        for url in
+            ["http://ctl:6810", "http://10.0.0.1", "http://[fd00::1]:1", "http://localhost.evil:1", "x", ""]
+        {
             assert!(can_be_overheard(url), "{url}");
         }
-        for url in ["https://ctl", "http://localhost:6810", "http://127.0.0.9:1", "http://[::1]:6810", "x"] {
+        for url in ["HTTP://ctl", "http:ctl:6810", "http://ctl\\@127.0.0.1", "http://localhost@ctl", "//ctl"]
+        {
+            assert!(can_be_overheard(url), "{url}");
+        }
+        for url in ["https://ctl", "http://localhost:6810", "http://127.0.0.9:1", "http://[::1]:6810"] {
             assert!(!can_be_overheard(url), "{url}");
         }
     }

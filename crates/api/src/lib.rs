@@ -48,4 +48,6 @@ pub use routes::daemon_urls;
 pub use timeline::{
     LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView,
 };
-pub use web::{LINK_PURPOSE, Link, LinkRequest, Session, SessionRequest};
+pub use web::{
+    LINK_PURPOSE, Link, LinkRequest, REVOKE_PURPOSE, RevokeRequest, Revoked, Session, SessionRequest,
+};

@@ -56,6 +56,12 @@ pub const WEB_LINKS: &str = "/v1/web/links";
 /// Opens a session by a link (`POST`).
 pub const WEB_SESSIONS: &str = "/v1/web/sessions";
 
+/// Ends the session whose secret is shown (`POST`).
+pub const WEB_LOGOUT: &str = "/v1/web/logout";
+
+/// Ends all sessions of a user (`POST`).
+pub const WEB_REVOKE: &str = "/v1/web/revoke";
+
 /// Deletes profiles (`POST`).
 pub const FORGET_PROFILES: &str = "/v1/profiles/forget";
 

@@ -1,8 +1,8 @@
 //! How the daemon and those who speak to it prove themselves to each other, message by message.
 //!
 //! **Proof.** Whoever speaks first shows a credential, in headers. Its payload names the daemon that it is
-//! for (host and port of the URL, as in [`headers::TO`]), so that nobody can pass it on to another one, and of
-//! a hello or an order the [`digest`] of route and body, so that nobody can change it:
+//! for (host and port of the URL, as in [`headers::TO`]), so that nobody can pass it on to another one, and
+//! of a hello or an order the [`digest`] of route and body, so that nobody can change it:
 //! [`infill_model::bound_payload`].
 //!
 //! **Seal.** The answer carries [`headers::SEAL`]: `munge CREDENTIAL`, made by the daemon for that user alone

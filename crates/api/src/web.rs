@@ -42,3 +42,24 @@ pub struct Session {
     /// For how long it counts, seconds.
     pub lasts_secs: u64,
 }
+
+/// Ends all sessions of a user, and links that were not opened: `POST /v1/web/revoke`. The credential's
+/// purpose is [`REVOKE_PURPOSE`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RevokeRequest {
+    /// Of older commands.
+    #[serde(flatten)]
+    pub proof: BodyProof,
+    /// Whose; none: those of who speaks. Only administrators and Slurm's operators end other users'.
+    pub user: Option<String>,
+}
+
+/// Purpose of a credential that ends sessions.
+pub const REVOKE_PURPOSE: &str = "web-revoke";
+
+/// What was ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Revoked {
+    /// Sessions that counted until then.
+    pub sessions: u32,
+}

@@ -1,6 +1,7 @@
 //! Who may come in: what the site keeps private, readers who have proved who they are, and how many proofs
 //! are looked at at a time.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,8 @@ pub struct Doors {
     pub links: Passes,
     /// Of browsers that have opened one.
     pub sessions: Passes,
+    /// Whether the store still has sessions that have ended.
+    pub unstruck: AtomicBool,
     /// Gate of the requests of the site's web server.
     pub vouching: Semaphore,
     /// Readers whom the site's web server vouches for, by their names.
@@ -110,6 +113,7 @@ impl Doors {
             tickets: Passes::new(TICKET, MOST_OF_A_USER),
             links: Passes::new(LINK, MOST_LINKS),
             sessions: Passes::new(SESSION, MOST_SESSIONS),
+            unstruck: AtomicBool::new(false),
             vouching: Semaphore::new(VOUCHED_AT_ONCE),
             vouched: Passes::new(LOOKED_UP, 1),
             changes: Changes { of_users: Allowance::new(CHANGES), turn: Semaphore::new(1) },
@@ -117,8 +121,8 @@ impl Doors {
         }
     }
 
-    /// The key of a session of this daemon's; those of another have other keys. `None` where there are none: the
-    /// system gave no random numbers.
+    /// The key of a session of this daemon's; those of another have other keys. `None` where there are none:
+    /// the system gave no random numbers.
     pub(crate) fn key_of(&self, session: &str) -> Option<SessionKey> {
         Some(self.master.as_ref()?.of_session(session))
     }

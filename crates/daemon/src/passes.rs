@@ -1,6 +1,6 @@
 //! Secrets by which people are known who have proved who they are: so many of each user, for so long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,28 @@ impl Passes {
         (until > now).then_some(person)
     }
 
+    /// Ends all of those whom this names; says how many that were.
+    pub(crate) fn end(&self, is_one: impl Fn(&Person) -> bool) -> usize {
+        let mut known = self.known();
+        let before = known.len();
+        known.retain(|_, k| !is_one(&k.person));
+        before - known.len()
+    }
+
+    /// Those who have any that still count, each once.
+    pub(crate) fn people(&self, now: Instant) -> Vec<Person> {
+        let known = self.known();
+        let all = known.values().filter(|k| k.until > now);
+        let mut people: Vec<Person> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for Known { person, .. } in all {
+            if seen.insert((person.uid, person.name.clone())) {
+                people.push(person.clone());
+            }
+        }
+        people
+    }
+
     /// All that still count, to be kept: no secret is among them.
     pub fn kept(&self, now: Instant, clock: UnixTime) -> String {
         let known = self.known();
@@ -148,8 +170,6 @@ fn hash(secret: &Secret) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     const LASTS: Duration = Duration::from_secs(600);

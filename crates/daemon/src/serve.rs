@@ -18,11 +18,12 @@ use crate::lanes::Queues;
 use crate::passes::SESSIONS_SETTING;
 use crate::state::{Errands, State};
 use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
-use crate::{executor, forests, http, lead, notices, privacy, rounds, switches, ticks};
+use crate::tls::{self, Tls};
+use crate::{executor, forests, http, lead, listening, notices, privacy, rounds, switches, ticks};
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{ORDERS_AT_ONCE, least_order};
 use infill_model::{
-    Control, EndedJob, JobId, Lend, NodeName,
+    Control, EndedJob, JobId, Lend, MetricsFor, NodeName,
     clock::now,
     config::{Config, HttpConfig},
 };
@@ -34,23 +35,22 @@ use infill_store::{LeadStanding, Store};
 /// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
 const FILES_FOR_OURSELVES: u32 = 256;
 
-/// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are.
+/// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are. `passed` are systemd's sockets,
+/// from [`listening::passed`].
 ///
 /// # Errors
 /// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
-pub async fn serve(config: Config) -> anyhow::Result<()> {
+pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<()> {
     let stop = told_to_stop();
     let listen = config.daemon.listen.clone();
     let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
-    let listener = tokio::net::TcpListener::bind(&listen)
-        .await
-        .with_context(|| format!("cannot listen on {listen}"))?
-        .into_std()?;
+    let listener = listening::listener(&listen, passed).await?;
+    let tls = Tls::of(&config.daemon)?;
     config.notify.address()?;
     let database_url = config.store.url()?;
-    let Some(store) = wait_for_lead(&database_url, &listener, room, stop.clone()).await? else {
-        return Ok(());
-    };
+    let opens =
+        wait_for_lead(&database_url, &listener, (room, tls.clone()), config.http.metrics, stop.clone());
+    let Some(store) = opens.await? else { return Ok(()) };
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (context, queues) = context(config, store).await?;
     let context = Arc::new(context);
@@ -61,7 +61,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         "infill serves"
     );
     let told = switches::begin(&context).await;
-    let server = http::serve(listener, http::router(context.clone()), room, stopped(stop.clone()));
+    let router = http::router(context.clone());
+    let server = http::serve_in(listener, router, (room, tls.clone()), stopped(stop.clone()));
     let web = http::proxy::listen(&context.config.web).await?;
     let web = http::proxy::serve(web, context.clone(), stopped(stop.clone()));
     // Whoever leads no more stops at once: they end with this set.
@@ -74,6 +75,8 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
         Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
         () = ticks::run(context.clone()) => {}
         () = privacy::keep(context.clone()) => {}
+        () = tls::keep(tls) => {}
+        () = http::sessions::watch(context.clone()) => {}
         () = switches::keep(context.clone(), told) => {}
         () = forests::keep(context.clone()) => {}
         () = notices::tell(&context.notices, &context.config.notify) => {}
@@ -176,7 +179,8 @@ async fn resume_hour(state: &mut State, store: &dyn Store) -> Result<(), store::
 async fn wait_for_lead(
     database_url: &str,
     listener: &TcpListener,
-    room: Room,
+    door: (Room, Option<Arc<Tls>>),
+    metrics: MetricsFor,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let (tell, told) = oneshot::channel();
@@ -187,7 +191,7 @@ async fn wait_for_lead(
     };
     tokio::select! {
         store = store::open(database_url, stand_by) => store.map(Some).context("cannot open the store"),
-        failed = answer_meanwhile(told, listener, room) => match failed? {},
+        failed = answer_meanwhile(told, listener, door, metrics) => match failed? {},
         () = stopped(stop) => Ok(None),
     }
 }
@@ -196,13 +200,19 @@ async fn wait_for_lead(
 async fn answer_meanwhile(
     told: oneshot::Receiver<()>,
     listener: &TcpListener,
-    room: Room,
+    (room, tls): (Room, Option<Arc<Tls>>),
+    metrics: MetricsFor,
 ) -> anyhow::Result<Infallible> {
     if told.await.is_err() {
         return std::future::pending().await;
     }
     let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
-    http::serve(listener, http::standby_router(), room, std::future::pending()).await?;
+    let server =
+        http::serve_in(listener, http::standby_router(metrics), (room, tls.clone()), std::future::pending());
+    tokio::select! {
+        result = server => result?,
+        () = tls::keep(tls) => {}
+    }
     anyhow::bail!("the HTTP server ended")
 }
 

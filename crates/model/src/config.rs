@@ -4,6 +4,7 @@
 //! over the environment, that over the file, that over the default.
 
 mod client;
+mod daemon;
 mod error;
 mod http;
 mod nodes;
@@ -18,13 +19,13 @@ mod tests;
 mod web;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Curve, KeepIdle, Lend, LiveCosts, Mode, Objective, Parts, Prices, RescaleCosts};
+use crate::{Curve, KeepIdle, Lend, LiveCosts, Objective, Parts, Prices, RescaleCosts};
 pub use client::ClientConfig;
+pub use daemon::DaemonConfig;
 pub use error::ConfigError;
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
@@ -67,32 +68,6 @@ pub struct Config {
     pub notify: NotifyConfig,
     /// What reports say of costs.
     pub report: Prices,
-}
-
-/// `[daemon]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DaemonConfig {
-    /// Observe or act.
-    pub mode: Mode,
-    /// Address and port of the HTTP API.
-    pub listen: String,
-    /// Names and addresses by which this daemon is reached, besides its host's own, as `HOST` or `HOST:PORT`.
-    pub names: Vec<String>,
-    /// Users who may pause, resume and drain, besides root and the daemon's own.
-    pub admins: Vec<String>,
-    /// Seconds between two rounds when nothing happens.
-    pub poll_interval_secs: f64,
-    /// Most actions on Slurm in one round; what is left waits for the next.
-    pub max_actions_a_round: u32,
-    /// Failed starts on a node, or drains after we left it, until the node is left alone.
-    pub breaker_failures: u32,
-    /// How long a node or job is left alone after failures, doubling up to `backoff_max_secs`.
-    pub backoff_secs: f64,
-    /// Longest back-off.
-    pub backoff_max_secs: f64,
-    /// Days for which history is kept.
-    pub keep_days: u32,
 }
 
 /// `[slurm]`
@@ -208,47 +183,15 @@ pub struct AgentConfig {
     pub url: String,
     /// The user as whom the daemon runs: nobody else is believed to be the daemon, but root and SlurmUser.
     pub daemon_user: String,
+    /// PEM file with the authorities of the daemon's certificate, and no other is believed; none: the
+    /// system's.
+    pub ca: Option<PathBuf>,
     /// Seconds for which a preempted worker may save before it is killed.
     pub preempt_leave_secs: f64,
     /// Seconds until a wing that was ordered must have said hello; then it is cancelled.
     pub wing_start_secs: f64,
     /// Seconds until a lead that was released must have said hello.
     pub lead_start_secs: f64,
-}
-
-impl Default for DaemonConfig {
-    fn default() -> Self {
-        DaemonConfig {
-            mode: Mode::Observe,
-            listen: "127.0.0.1:6810".to_owned(),
-            names: Vec::new(),
-            admins: Vec::new(),
-            poll_interval_secs: 5.0,
-            max_actions_a_round: 100,
-            breaker_failures: 3,
-            backoff_secs: 30.0,
-            backoff_max_secs: 3600.0,
-            keep_days: 90,
-        }
-    }
-}
-
-impl DaemonConfig {
-    const RULES: &[Rule<Self>] = &[
-        Rule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
-        Rule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
-        Rule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
-        Rule::other(
-            "daemon.listen",
-            |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),
-            "expected ADDRESS:PORT",
-        ),
-        Rule::other(
-            "daemon.names",
-            |c| c.names.iter().find(|name| name.is_empty() || name.contains(['/', ' '])).cloned(),
-            "expected HOST or HOST:PORT, and no URL",
-        ),
-    ];
 }
 
 impl Default for SlurmConfig {
@@ -403,6 +346,7 @@ impl Default for AgentConfig {
         AgentConfig {
             url: "http://127.0.0.1:6810".to_owned(),
             daemon_user: "infill".to_owned(),
+            ca: None,
             preempt_leave_secs: 2.0,
             wing_start_secs: 60.0,
             lead_start_secs: 60.0,
@@ -476,6 +420,14 @@ impl Config {
         self.notify.address().map(drop)
     }
 
+    /// A port has TLS for all, or for none.
+    fn speaks_otherwise(&self) -> Option<(&'static str, String, &'static str)> {
+        let plain = self.agent.url.split(',').any(|url| url.trim_start().starts_with("http://"));
+        let is_wrong = self.daemon.tls_cert.is_some() && plain;
+        is_wrong
+            .then(|| ("agent.url", self.agent.url.clone(), "expected https://, for daemon.tls_cert is set"))
+    }
+
     /// The sections in the file's order; of each the first value that breaks a rule.
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
         let broken = first_broken(DaemonConfig::RULES, &self.daemon)
@@ -489,7 +441,8 @@ impl Config {
             .or_else(|| first_broken(AgentConfig::RULES, &self.agent))
             .or_else(|| first_broken(StoreConfig::RULES, &self.store))
             .or_else(|| first_broken(NotifyConfig::RULES, &self.notify))
-            .or_else(|| first_broken(report::RULES, &self.report));
+            .or_else(|| first_broken(report::RULES, &self.report))
+            .or_else(|| self.speaks_otherwise());
         match broken {
             None => Ok(()),
             Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),

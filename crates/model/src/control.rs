@@ -47,3 +47,17 @@ words! {
         Open = "open",
     }
 }
+
+words! {
+    /// Who may read `/metrics`.
+    #[derive(Default)]
+    pub enum MetricsFor {
+        /// Whoever reaches the port.
+        #[default]
+        Open = "open",
+        /// Programs on the daemon's own machine.
+        Loopback = "loopback",
+        /// Nobody.
+        Closed = "closed",
+    }
+}

@@ -74,7 +74,7 @@ pub use bar::{Bar, Hold};
 pub use change::Change;
 pub use closed::{ClosedJob, EstimateRow, SpeedRow};
 pub use constraint::{Constraint, ConstraintError};
-pub use control::{Control, Lend, Mode, Readers};
+pub use control::{Control, Lend, MetricsFor, Mode, Readers};
 pub use course::{Course, OwnWord};
 pub use credential::{Credential, Secret, bound_payload, hello_payload};
 pub use declared::{DeclaredPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS};

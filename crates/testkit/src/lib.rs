@@ -1,5 +1,6 @@
 //! For unit tests only.
 
+pub mod certificates;
 pub mod clock;
 pub mod effort;
 pub mod samples;

@@ -2,6 +2,8 @@
 //! by.
 
 use std::fs::{File, OpenOptions};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -86,7 +88,12 @@ pub struct Daemon {
     config: Option<&'static str>,
     log: PathBuf,
     child: Option<Child>,
+    /// A socket that listens already, in place of systemd's.
+    socket: Option<TcpListener>,
 }
+
+/// Runs the words behind it with its standard input as the socket that systemd would pass.
+const PASSES_SOCKET: [&str; 4] = ["sh", "-c", "exec 3<&0 </dev/null; exec \"$@\"", "sh"];
 
 impl Daemon {
     /// None yet.
@@ -106,7 +113,13 @@ impl Daemon {
         let log = cluster.dir.join("log").join(log);
         // The log of an earlier test of this cluster is not ours.
         let _ = std::fs::remove_file(&log);
-        Daemon { port, init_pid: cluster.init_pid, config, log, child: None }
+        Daemon { port, init_pid: cluster.init_pid, config, log, child: None, socket: None }
+    }
+
+    /// Binds its port as systemd would; it is started with that socket from now on.
+    pub fn bind(&mut self) {
+        let socket = TcpListener::bind(("127.0.0.1", self.port)).expect("the daemon's port is free");
+        self.socket = Some(socket);
     }
 
     /// Starts it with the configuration that lies in the cluster, and waits for its first round.
@@ -114,6 +127,14 @@ impl Daemon {
         self.spawn(cluster);
         let ready = wait::look(START_SECS, || self.has_made_a_round().then_some(()));
         assert!(ready.is_some(), "the daemon made no round within {START_SECS} s");
+    }
+
+    /// Starts it where it cannot serve, and waits for its end; what it has logged.
+    pub fn refuses_to_start(&mut self, cluster: &Cluster) -> String {
+        self.spawn(cluster);
+        let code = self.ends(START_SECS);
+        assert!(code.is_some_and(|code| code != 0), "it ended with {code:?}: {}", self.log());
+        self.log()
     }
 
     /// Also where reading needs proof.
@@ -130,10 +151,18 @@ impl Daemon {
         assert!(wait::look(START_SECS, says).is_some(), "the daemon does not stand by: {}", self.log());
     }
 
-    fn spawn(&mut self, cluster: &Cluster) {
+    /// Starts it, and does not wait.
+    pub fn spawn(&mut self, cluster: &Cluster) {
         assert!(self.child.is_none(), "a daemon runs already");
         let file = || -> Stdio { self.open_log().into() };
-        let mut words = vec!["env", "INFILL_LOG=infill=debug,info"];
+        let mut words = Vec::new();
+        if self.socket.is_some() {
+            words.extend(PASSES_SOCKET);
+        }
+        words.extend(["env", "INFILL_LOG=infill=debug,info"]);
+        if self.socket.is_some() {
+            words.push("LISTEN_FDS=1");
+        }
         if cluster.dir.join(CLOCK).exists() {
             words.push("LD_PRELOAD=/etc/infill/clock.so");
         }
@@ -141,7 +170,11 @@ impl Daemon {
         words.extend(self.config.iter().flat_map(|path| ["--config", path]));
         words.push("serve");
         let mut command = cluster.command("infill", &words);
-        command.stdin(Stdio::null()).stdout(file()).stderr(file());
+        let input = match &self.socket {
+            Some(socket) => OwnedFd::from(socket.try_clone().expect("a descriptor")).into(),
+            None => Stdio::null(),
+        };
+        command.stdin(input).stdout(file()).stderr(file());
         self.child = Some(command.spawn().expect("cannot start the daemon"));
     }
 

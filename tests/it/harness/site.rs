@@ -123,6 +123,21 @@ impl Site {
         self.daemon.borrow_mut().start(self.cluster());
     }
 
+    /// Binds the daemon's port as systemd would, for all daemons that are started from now on.
+    pub fn bind_port(&self) {
+        self.daemon.borrow_mut().bind();
+    }
+
+    /// Starts a daemon that speaks TLS, which this side of the cluster does not: waits for nothing.
+    pub fn start_in_tls(&self) {
+        self.daemon.borrow_mut().spawn(self.cluster());
+    }
+
+    /// Starts a daemon that ends by itself; what it has logged.
+    pub fn refuses_to_start(&self) -> String {
+        self.daemon.borrow_mut().refuses_to_start(self.cluster())
+    }
+
     /// Makes `other` the daemon that the site asks, and `other` the one that it asked so far.
     pub fn swap_daemon(&self, other: &mut Daemon) {
         std::mem::swap(&mut *self.daemon.borrow_mut(), other);

@@ -23,6 +23,9 @@ import torch.distributed as dist
 #: Bytes of a tensor's element.
 _WIDTH = 4
 
+#: Longest name of a node; longer ones are cut.
+NAME_BYTES = 256
+
 #: Most bytes of one tensor: what else is on the device shall not starve.
 MOST_BYTES = 1 << 32
 
@@ -138,9 +141,17 @@ def _join() -> torch.device:
     return device
 
 
+def _hosts(device: torch.device) -> List[str]:
+    """Where each rank is."""
+    name = (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+    mine = torch.tensor(list(name), dtype=torch.uint8, device=device)
+    names = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(names, mine)
+    return [bytes(name.tolist()).rstrip(b"\0").decode(errors="replace") for name in names]
+
+
 def _write(out: Optional[TextIO], sizes: Sequence[int], device: torch.device) -> None:
-    hosts: List[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(hosts, os.environ.get("SLURMD_NODENAME") or socket.gethostname())
+    hosts = _hosts(device)
     table = csv.writer(out) if out else None
     if table:
         table.writerow(("op", "bytes", "world", "nodes", "seconds_median"))

@@ -55,6 +55,7 @@ async fn an_impostor_that_says_it_is_well_stops_nobody_who_trains_alone() {
         squeue: program("squeue"),
         scontrol: program("scontrol"),
         scancel: program("scancel"),
+        ..Programs::default()
     };
     let subject = Subject::lead_with(&daemon, "--daemon-patience=0", COUNTS, |config| {
         (config.alone, config.programs) = (Some(0), programs());

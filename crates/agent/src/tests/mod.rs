@@ -7,6 +7,7 @@ mod leaving;
 mod rescaling;
 mod staying;
 mod submitting;
+mod tokens;
 mod versions;
 
 use std::fs::Permissions;
@@ -207,6 +208,7 @@ impl Subject {
         let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap();
         let link = Link::new(LinkConfig {
             url: daemon.url(),
+            ca: None,
             job: LEAD,
             node: NodeName::new("n1"),
             role,

@@ -62,6 +62,7 @@ async fn an_older_daemon_that_refuses_a_report_gets_the_events_that_it_knows() {
     daemon.lack(EventKind::OutOfMemory);
     let link = LinkConfig {
         url: daemon.url(),
+        ca: None,
         job: LEAD,
         node: NodeName::new("n1"),
         role: Role::Lead,

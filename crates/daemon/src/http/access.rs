@@ -1,4 +1,12 @@
-//! For whom a route is.
+//! For whom a route is, and who may read metrics.
+
+use axum::extract::{ConnectInfo, Request};
+use axum::http::StatusCode;
+
+use infill_model::MetricsFor;
+
+use super::Denial;
+use super::guests::Seat;
 
 /// For whom a route is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,4 +21,22 @@ pub(crate) enum Access {
     Reads,
     /// Readers of what is computed for each of them: they prove who they are wherever anybody may read.
     Computes,
+}
+
+/// Refuses metrics to whom they are not for. A request that came by no port of ours, such as the site's web
+/// server's, is nobody's on this machine: it speaks for all.
+pub(crate) fn may_read_metrics(readers: MetricsFor, request: &Request) -> Result<(), Denial> {
+    let seat = request.extensions().get::<ConnectInfo<Seat>>();
+    let is_here = seat.is_some_and(|ConnectInfo(seat)| seat.is_here());
+    match readers {
+        MetricsFor::Open => Ok(()),
+        MetricsFor::Loopback if is_here => Ok(()),
+        MetricsFor::Loopback => {
+            let what = "metrics are for programs on this machine alone (http.metrics)";
+            Err(Denial::new(StatusCode::FORBIDDEN, what))
+        }
+        MetricsFor::Closed => {
+            Err(Denial::new(StatusCode::NOT_FOUND, "there are no metrics here (http.metrics)"))
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::lines::{AgentPass, Proved};
 use infill_api::headers;
 use infill_model::{Credential, JobId, Secret, UserId, bound_payload, hello_payload};
-use infill_slurm::identity::{IdentityError, own_uid, uid_of};
+use infill_slurm::identity::{IdentityError, name_of, own_uid, uid_of};
 
 use super::Denial;
 use super::seals::Slot;
@@ -153,6 +153,17 @@ pub(crate) async fn administers(context: &Context, uid: UserId) -> Result<(), De
     }
     tracing::warn!(%uid, "a request was refused: no administrator");
     Err(Denial::new(StatusCode::FORBIDDEN, "only administrators may do that"))
+}
+
+/// Refuses whoever neither administers nor is one of Slurm's operators.
+pub(crate) async fn oversees(context: &Context, uid: UserId) -> Result<(), Denial> {
+    let is_operator = name_of(uid).await.is_some_and(|name| context.doors.is_operator(&name));
+    if is_operator || is_admin(context, uid).await {
+        return Ok(());
+    }
+    tracing::warn!(%uid, "a request was refused: neither administrator nor operator");
+    let what = "only administrators and Slurm's operators may end other users' sessions";
+    Err(Denial::new(StatusCode::FORBIDDEN, what))
 }
 
 /// Root, the daemon's own user, and those whom the configuration names.

@@ -1,111 +1,39 @@
 //! Connections: how many there may be, and how long one may stand about. Whoever has a request under way is
-//! busy, such as an agent that polls; the others are idle, and make room for newcomers when it gets full, the
-//! oldest first. So a crowd that only holds connections open keeps nobody out.
+//! busy, such as an agent that polls; the others are idle, and so is whose request has not come whole yet.
+//! The idle ones make room for newcomers when it gets full: of the address that has most of them the one that
+//! was idle longest. So a crowd that only holds connections open, or sends its requests slowly, keeps nobody
+//! out: neither those of other addresses, whom it does not displace, nor those of its own. Of users who share
+//! a machine nothing more can be known before they prove who they are; there whoever speaks at once stays
+//! ahead of whoever does not.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use axum::body::HttpBody as _;
 use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::Sleep;
 
-/// How long a connection may be idle: before its first request, between two, in the middle of a head, or
-/// while its answer is not taken.
+use super::book::{Book, Room, Turn};
+use super::stream::Stream;
+use crate::tls::Tls;
+
+/// How long a connection may be idle: before its first request and while it shakes hands, between two, in the
+/// middle of a head, or while its answer is not taken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Pause after an accept that failed: there are no descriptors left, perhaps.
 const BREATH: Duration = Duration::from_millis(100);
-
-/// How many connections there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// In all.
-    pub connections: usize,
-    /// From one other machine. Ours may have them all: a proxy there speaks for everybody.
-    pub a_host: usize,
-}
-
-/// What is known of one connection.
-#[derive(Debug)]
-struct Guest {
-    host: IpAddr,
-    /// Requests under way.
-    busy: u32,
-    since: Instant,
-    /// Of its task, which waits for it to say something.
-    waker: Option<Waker>,
-}
-
-#[derive(Debug, Default)]
-struct Book {
-    guests: BTreeMap<u64, Guest>,
-    /// The idle ones, the oldest first.
-    idle: BTreeSet<(Instant, u64)>,
-    hosts: BTreeMap<IpAddr, BTreeSet<u64>>,
-    next: u64,
-}
-
-impl Book {
-    /// Takes in a connection, if there is room or somebody idle to make some.
-    fn admit(&mut self, host: IpAddr, room: Room, now: Instant) -> Option<u64> {
-        let of_host = self.hosts.get(&host);
-        if !host.is_loopback() && of_host.is_some_and(|ids| ids.len() >= room.a_host) {
-            let idle = of_host.into_iter().flatten().filter(|id| self.guests[id].busy == 0);
-            let oldest = idle.min_by_key(|id| self.guests[id].since).copied()?;
-            self.send_away(oldest);
-        }
-        if self.guests.len() >= room.connections {
-            let (_, oldest) = self.idle.first().copied()?;
-            self.send_away(oldest);
-        }
-        self.next += 1;
-        let guest = Guest { host, busy: 0, since: now, waker: None };
-        self.guests.insert(self.next, guest);
-        self.idle.insert((now, self.next));
-        self.hosts.entry(host).or_default().insert(self.next);
-        Some(self.next)
-    }
-
-    /// Its place is free at once; its task hears of it soon.
-    fn send_away(&mut self, id: u64) {
-        if let Some(waker) = self.leave(id).and_then(|guest| guest.waker) {
-            waker.wake();
-        }
-    }
-
-    fn leave(&mut self, id: u64) -> Option<Guest> {
-        let guest = self.guests.remove(&id)?;
-        self.idle.remove(&(guest.since, id));
-        if let Some(ids) = self.hosts.get_mut(&guest.host) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                self.hosts.remove(&guest.host);
-            }
-        }
-        Some(guest)
-    }
-
-    /// A request begins, or is answered.
-    fn turn(&mut self, id: u64, begins: bool, now: Instant) {
-        let Some(guest) = self.guests.get_mut(&id) else { return };
-        self.idle.remove(&(guest.since, id));
-        guest.busy = if begins { guest.busy + 1 } else { guest.busy.saturating_sub(1) };
-        guest.since = now;
-        if guest.busy == 0 {
-            self.idle.insert((now, id));
-        }
-    }
-}
 
 /// All connections.
 #[derive(Debug)]
@@ -122,16 +50,16 @@ impl Guests {
 }
 
 /// Accepts connections for as long as there is room.
-#[derive(Debug)]
 pub(crate) struct Door {
     listener: TcpListener,
     guests: Arc<Guests>,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Door {
     /// Behind which there is so much room.
-    pub fn new(listener: TcpListener, room: Room) -> Door {
-        Door { listener, guests: Arc::new(Guests { room, book: Mutex::default() }) }
+    pub fn new(listener: TcpListener, room: Room, tls: Option<Arc<Tls>>) -> Door {
+        Door { listener, guests: Arc::new(Guests { room, book: Mutex::default() }), tls }
     }
 }
 
@@ -143,10 +71,14 @@ impl Listener for Door {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let id = self.guests.book().admit(address.ip(), self.guests.room, Instant::now());
+                    // Where one socket serves both versions, addresses of version 4 stand in ones of version
+                    // 6.
+                    let host = address.ip().to_canonical();
+                    let id = self.guests.book().admit(host, self.guests.room, Instant::now());
                     // Without room the connection is closed here: whoever is serious comes again.
                     let Some(id) = id else { continue };
-                    let seat = Seat { id, guests: self.guests.clone() };
+                    let seat = Seat { id, host, guests: self.guests.clone() };
+                    let stream = Stream::new(stream, self.tls.as_deref());
                     return (Visit { stream, seat, alarm: None }, address);
                 }
                 Err(e) => {
@@ -166,10 +98,16 @@ impl Listener for Door {
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {
     id: u64,
+    host: IpAddr,
     guests: Arc<Guests>,
 }
 
 impl Seat {
+    /// Whether the guest is on this machine.
+    pub fn is_here(&self) -> bool {
+        self.host.is_loopback()
+    }
+
     /// Waits with the guest: fails once it was sent away or has been idle for too long, and else says until
     /// when it may be.
     fn look(&self, waker: &Waker) -> io::Result<Instant> {
@@ -194,9 +132,8 @@ impl Connected<IncomingStream<'_, Door>> for Seat {
 }
 
 /// A connection.
-#[derive(Debug)]
 pub(crate) struct Visit {
-    stream: TcpStream,
+    stream: Stream,
     seat: Seat,
     alarm: Option<Pin<Box<Sleep>>>,
 }
@@ -252,11 +189,17 @@ impl AsyncWrite for Visit {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        match Pin::new(&mut self.stream).poll_flush(context) {
+            Poll::Pending => self.wait(context).map(Err),
+            ready => ready,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match Pin::new(&mut self.stream).poll_shutdown(context) {
+            Poll::Pending => self.wait(context).map(Err),
+            ready => ready,
+        }
     }
 
     fn poll_write_vectored(
@@ -275,25 +218,49 @@ impl AsyncWrite for Visit {
     }
 }
 
-/// Notes that a request is under way for as long as it is.
-pub(crate) async fn busy(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
-    let _under_way = UnderWay::begin(seat);
-    next.run(request).await
+/// Notes that a request is under way for as long as it is. One with a body waits in its extensions to be told
+/// that this came.
+pub(crate) async fn busy(ConnectInfo(seat): ConnectInfo<Seat>, mut request: Request, next: Next) -> Response {
+    let under_way = Arc::new(UnderWay::begin(seat));
+    if request.body().is_end_stream() {
+        under_way.came();
+    } else {
+        request.extensions_mut().insert(under_way.clone());
+    }
+    let response = next.run(request).await;
+    drop(under_way);
+    response
 }
 
 /// A request under way.
-struct UnderWay(Seat);
+pub(crate) struct UnderWay {
+    seat: Seat,
+    has_come: AtomicBool,
+}
 
 impl UnderWay {
     fn begin(seat: Seat) -> UnderWay {
-        seat.guests.book().turn(seat.id, true, Instant::now());
-        UnderWay(seat)
+        let under_way = UnderWay { seat, has_come: AtomicBool::new(false) };
+        under_way.turn(Turn::Begins);
+        under_way
+    }
+
+    /// It came whole.
+    pub fn came(&self) {
+        if !self.has_come.swap(true, Ordering::Relaxed) {
+            self.turn(Turn::Came);
+        }
+    }
+
+    fn turn(&self, turn: Turn) {
+        self.seat.guests.book().turn(self.seat.id, turn, Instant::now());
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.guests.book().turn(self.0.id, false, Instant::now());
+        let has_come = *self.has_come.get_mut();
+        self.turn(if has_come { Turn::Answered } else { Turn::Begins });
     }
 }
 
@@ -304,78 +271,30 @@ mod tests {
     const ROOM: Room = Room { connections: 4, a_host: 2 };
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn host(n: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, n])
-    }
-
-    #[test]
-    fn newcomers_take_the_place_of_who_was_idle_longest() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let mut admit = |at: u64| book.admit(HERE, ROOM, now + Duration::from_secs(at));
-        let ids: Vec<u64> = (0..4).filter_map(&mut admit).collect();
-        assert_eq!(ids.len(), 4, "our own host may have all");
-        book.turn(ids[0], true, now + Duration::from_secs(5));
-        let fifth = book.admit(HERE, ROOM, now + Duration::from_secs(6)).unwrap();
-        assert_eq!(book.guests.keys().copied().collect::<Vec<_>>(), [ids[0], ids[2], ids[3], fifth]);
-        // A request that is answered leaves its connection the youngest.
-        book.turn(ids[0], false, now + Duration::from_secs(7));
-        book.turn(ids[2], true, now + Duration::from_secs(7));
-        book.admit(HERE, ROOM, now + Duration::from_secs(8)).unwrap();
-        assert!(!book.guests.contains_key(&ids[3]) && book.guests.contains_key(&ids[0]));
-        assert_eq!(book.guests.len(), ROOM.connections);
-    }
-
-    #[test]
-    fn who_is_busy_is_never_sent_away() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        for n in 0..4 {
-            let id = book.admit(host(n), ROOM, now).unwrap();
-            book.turn(id, true, now);
-        }
-        assert_eq!(book.admit(host(9), ROOM, now), None);
-        assert_eq!(book.guests.len(), 4);
-    }
-
-    #[test]
-    fn one_host_has_its_share() {
-        let (mut book, now) = (Book::default(), Instant::now());
-        let first = book.admit(host(1), ROOM, now).unwrap();
-        let second = book.admit(host(1), ROOM, now).unwrap();
-        let other = book.admit(host(2), ROOM, now).unwrap();
-        let third = book.admit(host(1), ROOM, now).unwrap();
-        assert_eq!(book.guests.keys().copied().collect::<Vec<_>>(), [second, other, third]);
-        book.turn(second, true, now);
-        book.turn(third, true, now);
-        assert_eq!(book.admit(host(1), ROOM, now), None, "and no more");
-        for id in [first, second, other, third] {
-            book.leave(id);
-        }
-        assert!(book.guests.is_empty() && book.idle.is_empty() && book.hosts.is_empty(), "{book:?}");
-    }
-
     #[test]
     fn who_says_nothing_for_long_goes_and_who_is_busy_stays() {
         let guests = Arc::new(Guests { room: ROOM, book: Mutex::default() });
         let long_ago = Instant::now().checked_sub(PATIENCE).expect("the machine runs for so long");
         let id = guests.book().admit(HERE, ROOM, long_ago).unwrap();
-        let seat = Seat { id, guests };
+        let seat = Seat { id, host: HERE, guests };
         let look = || seat.look(Waker::noop()).map_err(|e| e.kind());
         assert_eq!(look().unwrap_err(), io::ErrorKind::TimedOut);
-        seat.guests.book().turn(id, true, long_ago);
+        seat.guests.book().turn(id, Turn::Came, long_ago);
         assert!(look().is_ok(), "a request is under way");
-        seat.guests.book().turn(id, false, Instant::now());
+        seat.guests.book().turn(id, Turn::Answered, Instant::now());
         assert!(look().unwrap() <= Instant::now() + PATIENCE, "its answer is the beginning of another wait");
-        seat.guests.book().turn(id, true, long_ago);
-        seat.guests.book().turn(id, false, long_ago);
+        seat.guests.book().turn(id, Turn::Came, long_ago);
+        seat.guests.book().turn(id, Turn::Answered, long_ago);
         assert!(look().is_err());
     }
 
     #[tokio::test]
     async fn a_crowd_that_says_nothing_keeps_nobody_out() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        use tokio::net::TcpStream;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Door::new(listener, Room { connections: 20, a_host: 20 });
+        let door = Door::new(listener, Room { connections: 20, a_host: 20 }, None);
         let guests = door.guests.clone();
         let router = axum::Router::new()
             .fallback(|| async { "welcome" })

@@ -8,6 +8,7 @@
 mod access;
 mod agents;
 mod auth;
+mod book;
 mod browsers;
 mod control;
 mod explain;
@@ -24,14 +25,16 @@ mod report;
 mod rounds;
 mod routes;
 mod seals;
+pub(crate) mod sessions;
 mod standby;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod timeline;
 mod turns;
 mod web;
 
-pub use guests::Room;
+pub use book::Room;
 pub(crate) use standby::standby_router;
 
 use std::sync::Arc;
@@ -47,6 +50,7 @@ use chrono::FixedOffset;
 use tokio::net::TcpListener;
 
 use crate::context::Context;
+use crate::tls::Tls;
 use infill_api::ErrorBody;
 use infill_model::UnixTime;
 use infill_store::StoreError;
@@ -81,9 +85,19 @@ pub async fn serve(
     room: Room,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    serve_in(listener, router, (room, None), stop).await
+}
+
+/// The same in TLS, if there is a certificate.
+pub(crate) async fn serve_in(
+    listener: TcpListener,
+    router: Router,
+    (room, tls): (Room, Option<Arc<Tls>>),
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     let router = router.layer(middleware::from_fn(guests::busy));
     let service = router.into_make_service_with_connect_info::<guests::Seat>();
-    axum::serve(guests::Door::new(listener, room), service).with_graceful_shutdown(stop).await
+    axum::serve(guests::Door::new(listener, room, tls), service).with_graceful_shutdown(stop).await
 }
 
 /// A refused request.
@@ -173,7 +187,10 @@ where
     type Rejection = Denial;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Denial> {
-        body_within(BODY_PATIENCE, request, state).await.map(Body)
+        let under_way = request.extensions().get::<Arc<guests::UnderWay>>().cloned();
+        let body = body_within(BODY_PATIENCE, request, state).await?;
+        under_way.iter().for_each(|request| request.came());
+        Ok(Body(body))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::doors::Doors;
 use infill_api::{
     BodyProof, ControlRequest, ForgetRequest, Hello, ImportEndedRequest, ImportRequest, LINK_PURPOSE,
-    LinkRequest, seal::digest,
+    LinkRequest, REVOKE_PURPOSE, RevokeRequest, seal::digest,
 };
 use infill_model::{JobId, UserId};
 
@@ -56,6 +56,7 @@ ordered! {
     ImportRequest: "profiles",
     ImportEndedRequest: "history",
     LinkRequest: LINK_PURPOSE,
+    RevokeRequest: REVOKE_PURPOSE,
 }
 
 impl Ordered for Hello {

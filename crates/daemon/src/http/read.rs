@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -21,6 +21,7 @@ use infill_api::{Generations, RoundView, SCHEMA, Status, StatusQuery};
 use infill_model::{JobId, PrivateData, UnixTime, clock::now};
 
 use super::Denial;
+use super::access::may_read_metrics;
 use super::turns::broken;
 
 /// How many times as long as a plan took it is until the next one: whoever asks for one after the other has a
@@ -46,8 +47,12 @@ pub(crate) async fn healthz(State(context): State<Arc<Context>>) -> Result<&'sta
 }
 
 /// `GET /metrics`.
-pub(crate) async fn numbers(State(context): State<Arc<Context>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.text())
+pub(crate) async fn numbers(
+    State(context): State<Arc<Context>>,
+    request: Request,
+) -> Result<impl IntoResponse, Denial> {
+    may_read_metrics(context.config.http.metrics, &request)?;
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.text()))
 }
 
 /// `GET /v1/status`; `?nodes=false`: without the nodes; `?shared=true`: made once for all who see the same.

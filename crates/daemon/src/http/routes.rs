@@ -12,7 +12,7 @@ use infill_api::routes as paths;
 use super::access::Access;
 use super::{
     agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, seals,
-    standby, timeline, web,
+    sessions, standby, timeline, web,
 };
 
 /// A route.
@@ -37,7 +37,9 @@ pub(crate) const ROUTES: &[Route] = &[
     route(paths::PAGE_SCRIPT, Access::Open, || get(web::script)),
     route(paths::PAGE_STYLE, Access::Open, || get(web::style)),
     route(paths::WEB_LINKS, Access::Changes, || post(web::link)),
-    route(paths::WEB_SESSIONS, Access::Changes, || post(web::session)),
+    route(paths::WEB_SESSIONS, Access::Changes, || post(sessions::session)),
+    route(paths::WEB_LOGOUT, Access::Changes, || post(sessions::log_out)),
+    route(paths::WEB_REVOKE, Access::Changes, || post(sessions::revoke)),
     route(paths::REPORT, Access::Reads, || get(report::report)),
     route(paths::TIMELINE, Access::Reads, || get(timeline::timeline)),
     route(paths::FIGURE, Access::Reads, || get(figures::figure)),

@@ -1,5 +1,5 @@
-//! The daemon proves itself: sessions whose every message proves who sent it (`infill_api::seal`). Whom one is
-//! opened to is seen to in `auth`.
+//! The daemon proves itself: sessions whose every message proves who sent it (`infill_api::seal`). To whom
+//! one is opened is seen to in `auth`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

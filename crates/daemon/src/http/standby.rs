@@ -11,19 +11,24 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::Denial;
+use super::access::may_read_metrics;
 use crate::context::Context;
 use crate::metrics;
 use crate::metrics::Metrics;
 use infill_api::routes;
+use infill_model::MetricsFor;
 
 /// The routes of a daemon that stands by: it is well, and another one knows.
-pub(crate) fn standby_router() -> Router {
+pub(crate) fn standby_router(readers: MetricsFor) -> Router {
     let metrics = Metrics::default();
     metrics.leading.set(0);
     let text = metrics.text();
+    let numbers = async move |request: Request| {
+        may_read_metrics(readers, &request).map(|()| ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+    };
     Router::new()
         .route(routes::HEALTHZ, get(|| async { "standby\n" }))
-        .route(routes::METRICS, get(|| async { ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text) }))
+        .route(routes::METRICS, get(numbers))
         .fallback(|| async { refusal() })
         // No connection outlives the waiting: its next request would not reach the daemon that leads then.
         .layer(map_response(|mut response: Response| async {

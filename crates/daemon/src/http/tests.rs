@@ -10,6 +10,7 @@ mod maps;
 mod present;
 mod sealed;
 mod secrets;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -276,6 +277,7 @@ fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
         paths::CONTROL => serde_json::json!({ "control": "paused" }),
         paths::WEB_LINKS => serde_json::json!({}),
         paths::WEB_SESSIONS => serde_json::json!({ "ticket": "guessed" }),
+        paths::WEB_REVOKE => serde_json::json!({ "user": OWNER }),
         paths::FORGET_PROFILES => serde_json::json!({ "filter": { "user": OWNER } }),
         paths::IMPORT_PROFILES => {
             serde_json::json!({ "profiles": [samples::profile(OWNER, "secret-profile", "cpu")] })
@@ -325,6 +327,8 @@ async fn only_owners_and_administrators_change_anything() {
     insta::assert_snapshot!(tables[0], @r"
     /v1/web/links 401 200 200 200 200
     /v1/web/sessions 401 401 401 401 401
+    /v1/web/logout 401 401 401 401 401
+    /v1/web/revoke 401 403 200 200 200
     /v1/profiles/forget 401 403 200 403 200
     /v1/profiles/import 401 403 200 403 200
     /v1/history/import 401 403 403 403 200

@@ -43,7 +43,7 @@ fn members_are_told_a_secret_if_all_of_their_agents_can_pass_it_on() {
     for old in [[1, 2], [2, 1], [1, 1]] {
         let mut r = with_secret(old);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);
-        // What some were told in a generation, all are, also where an agent was replaced by a newer one meanwhile.
+        // What some were told in a generation, all are, also where a newer agent has replaced one.
         r.m.workers.values_mut().for_each(|w| w.dialect = Dialect::present());
         open(&mut r);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);

@@ -1,6 +1,6 @@
 //! What agents and users' commands read of the configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -16,6 +16,8 @@ pub struct ClientConfig {
     pub daemon_user: String,
     /// `slurm.partition`.
     pub partition: String,
+    /// `agent.ca`.
+    pub ca: Option<PathBuf>,
 }
 
 #[derive(Default, Deserialize)]
@@ -30,6 +32,7 @@ struct File {
 struct Agent {
     url: String,
     daemon_user: String,
+    ca: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -40,8 +43,8 @@ struct Slurm {
 
 impl Default for Agent {
     fn default() -> Self {
-        let AgentConfig { url, daemon_user, .. } = AgentConfig::default();
-        Agent { url, daemon_user }
+        let AgentConfig { url, daemon_user, ca, .. } = AgentConfig::default();
+        Agent { url, daemon_user, ca }
     }
 }
 
@@ -55,7 +58,7 @@ impl ClientConfig {
     /// Reads `path`, or what [`super::Config::load`] reads without one.
     ///
     /// # Errors
-    /// When the file cannot be read, is not TOML, or one of the keys is not text.
+    /// When the file cannot be read, is not TOML, or one of these keys is not text.
     pub fn load(path: Option<&Path>) -> Result<ClientConfig, ConfigError> {
         match read(path)? {
             Some((text, path)) => ClientConfig::parse(&text, &path),
@@ -70,7 +73,7 @@ impl ClientConfig {
     pub(super) fn parse(text: &str, path: &Path) -> Result<ClientConfig, ConfigError> {
         let file: File = toml::from_str(text)
             .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
-        let Agent { url, daemon_user } = file.agent;
-        Ok(ClientConfig { url, daemon_user, partition: file.slurm.partition })
+        let File { agent: Agent { url, daemon_user, ca }, slurm: Slurm { partition } } = file;
+        Ok(ClientConfig { url, daemon_user, partition, ca })
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::rule::Rule;
-use crate::Readers;
+use crate::{MetricsFor, Readers};
 
 /// `[http]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,8 @@ pub struct HttpConfig {
     /// Names under which browsers may ask for the page, besides `localhost` and those in `agent.url` and
     /// `daemon.listen`.
     pub hosts: Vec<String>,
+    /// Who may read `/metrics`.
+    pub metrics: MetricsFor,
     /// Whether metrics tell accounts, where nothing that tells of users is private.
     pub account_metrics: bool,
     /// Most connections at a time.
@@ -27,6 +29,7 @@ impl Default for HttpConfig {
         HttpConfig {
             read: Readers::Proof,
             hosts: Vec::new(),
+            metrics: MetricsFor::Open,
             account_metrics: false,
             max_connections: 16_384,
             max_connections_a_host: 1024,

@@ -22,6 +22,7 @@ fn what_is_wrong_with_the_daemons_part_is_no_concern_of_agents() {
         url: url.to_owned(),
         daemon_user: daemon_user.to_owned(),
         partition: partition.to_owned(),
+        ca: None,
     };
     let defaults = reader("http://127.0.0.1:6810", "infill", "infill");
     assert_eq!(read("").unwrap(), defaults);
@@ -33,6 +34,8 @@ fn what_is_wrong_with_the_daemons_part_is_no_concern_of_agents() {
     let both =
         "[slurm]\npartition = \"gaps\"\nnew = 1\n[agent]\nurl = \"http://ctl:1\"\ndaemon_user = \"filler\"";
     assert_eq!(read(both).unwrap(), reader("http://ctl:1", "filler", "gaps"));
+    let ca = read("[agent]\nca = \"/etc/infill/ca.pem\"").unwrap().ca;
+    assert_eq!(ca.as_deref(), Some(Path::new("/etc/infill/ca.pem")));
     let wrong = read("[agent]\nurl = 7").unwrap_err().to_string();
     assert!(wrong.starts_with("x.toml: ") && wrong.contains("line 2"), "{wrong}");
     assert!(read("[agent").unwrap_err().to_string().contains("line 1"));
@@ -52,6 +55,9 @@ fn a_refusal_names_key_value_and_what_is_expected() {
     let all = [
         "[daemon]\npoll_interval_secs = nan",
         "[daemon]\nlisten = \"here\"",
+        "[daemon]\ntls_cert = \"/c.pem\"",
+        "[daemon]\ntls_cert = \"/c.pem\"\ntls_key = \"k.pem\"",
+        "[daemon]\ntls_cert = \"/c.pem\"\ntls_key = \"/k.pem\"",
         "[http]\nmax_connections = 3",
         "[slurm]\npartition = \"a,b\"",
         "[slurm]\nrest = \"ftp://x\"",
@@ -66,9 +72,12 @@ fn a_refusal_names_key_value_and_what_is_expected() {
         "[agent]\nwing_start_secs = 0",
         "[store]\nkeep_history_days = 0",
     ];
-    insta::assert_snapshot!(all.map(said).join("\n"), @"
+    insta::assert_snapshot!(all.map(said).join("\n"), @r#"
     x.toml: daemon.poll_interval_secs = NaN: expected seconds between 0.05 and 86400
     x.toml: daemon.listen = here: expected ADDRESS:PORT
+    x.toml: daemon.tls_key = "": expected a file, together with daemon.tls_cert, or neither
+    x.toml: daemon.tls_cert = "k.pem": expected whole paths of both files
+    x.toml: agent.url = http://127.0.0.1:6810: expected https://, for daemon.tls_cert is set
     x.toml: http.max_connections = 3: expected 64 to 1000000 connections
     x.toml: slurm.partition = a,b: expected one partition
     x.toml: slurm.rest = ftp://x: expected unix:/path, http://host:port or https://host:port
@@ -82,7 +91,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
     x.toml: advisor.max_probe_secs = 1000000000: expected seconds between 0 and 86400
     x.toml: agent.wing_start_secs = 0: expected seconds between 0.05 and 86400
     x.toml: store.keep_history_days = 0: expected 1 to 36500 days
-    ");
+    "#);
 }
 
 #[test]

@@ -43,6 +43,15 @@ async function open() {
   sessionStorage.setItem(KEPT, (await answer.json()).secret);
 }
 
+/** Ends the session, for all tabs that have it. */
+async function logout() {
+  const headers = { authorization: `Bearer ${sessionStorage.getItem(KEPT)}` };
+  const answer = await fetch("v1/web/logout", { method: "POST", headers });
+  if (!answer.ok && answer.status !== 401) throw new Error(await wordsOf(answer));
+  sessionStorage.removeItem(KEPT);
+  location.reload();
+}
+
 class Refused extends Error {}
 
 const wordsOf = async (answer) => (await answer.json().catch(() => ({}))).error ?? `the daemon answered ${answer.status}`;
@@ -60,6 +69,7 @@ async function ask(path, signal, optional = false) {
   const answer = await fetch(path, { headers, signal, cache: "no-store" });
   heed(answer);
   if (optional && [401, 404].includes(answer.status)) return null;
+  at("logout").hidden = !secret || answer.status === 401;
   if (answer.status === 401) {
     sessionStorage.removeItem(KEPT);
     throw new Refused("infill does not know who reads.");
@@ -619,6 +629,7 @@ function listen() {
     move();
   });
   at("map-table").closest("details").addEventListener("toggle", () => known.map && describe(known.map));
+  at("logout").addEventListener("click", () => logout().catch(notice));
   window.addEventListener("resize", again);
   window.addEventListener("hashchange", () => location.hash.includes("ticket=") && location.reload());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { showLegend(); draw(); });

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
+use tokio::net::{TcpListener, UnixStream};
 
 use super::*;
 use crate::doors::Doors;
-use crate::http::proxy;
+use crate::http::{Room, proxy, serve, standby_router};
 use crate::names::Names;
 use crate::passes::{Person, SESSIONS_SETTING};
 use infill_api::Session;
-use infill_model::{Secret, config::WebConfig};
+use infill_model::{MetricsFor, Secret, config::WebConfig};
 
 /// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
 /// would give it away.
@@ -146,5 +146,29 @@ async fn other_pages_get_nothing_by_the_web_servers_word() {
         let (found, answer) = socket.ask(&[&owner, &format!("Sec-Fetch-Site: {site}")]).await;
         assert_eq!(found, status, "{site}: {answer}");
         assert_eq!(answer.contains(HiddenFact::Job.word()), status == 200, "{site}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_for_those_whom_the_configuration_names() {
+    let room = Room { connections: 20, a_host: 20 };
+    for (readers, here, by_web_server) in
+        [(MetricsFor::Open, 200, 200), (MetricsFor::Loopback, 200, 403), (MetricsFor::Closed, 404, 404)]
+    {
+        // This one's connections are nobody's that is known, as the web server's.
+        let daemon = Daemon::configured(|config| config.http.metrics = readers).await;
+        let get = async |port: u16| {
+            let answer = daemon.http.get(format!("http://127.0.0.1:{port}{}", paths::METRICS)).send().await;
+            let answer = answer.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap().contains("infill_rounds"))
+        };
+        let port = daemon.url.rsplit_once(':').unwrap().1.parse().unwrap();
+        assert_eq!(get(port).await, (by_web_server, by_web_server == 200), "{readers:?}");
+        for router in [crate::http::router(daemon.context.clone()), standby_router(readers)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            tokio::spawn(serve(listener, router, room, std::future::pending()));
+            assert_eq!(get(port).await, (here, here == 200), "{readers:?}");
+        }
     }
 }

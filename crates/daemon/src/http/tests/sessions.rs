@@ -1,0 +1,153 @@
+//! How sessions of browsers end.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::*;
+use crate::doors::Doors;
+use crate::http::sessions::look;
+use crate::names::Names;
+use crate::passes::{Person, SESSIONS_SETTING};
+use infill_model::Secret;
+
+/// What the user who is proved by this credential is called.
+fn named(credential: &str) -> &str {
+    match credential {
+        "owner's" => OWNER,
+        "other's" => OTHER,
+        other => panic!("{other}"),
+    }
+}
+
+/// A browser's session of this user, and a link that was not opened.
+async fn opened(daemon: &Daemon, credential: &str) -> (String, String) {
+    let link = async || {
+        let body = serde_json::json!({ "credential": { "munge": credential }, "nonce": "n" });
+        let (status, link) = post(daemon, paths::WEB_LINKS, None, &body).await;
+        assert_eq!(status, 200, "{link}");
+        link["ticket"].as_str().unwrap().to_owned()
+    };
+    let ticket = link().await;
+    let (status, session) = open(daemon, &ticket).await;
+    assert_eq!((status, &session["user"]), (200, &named(credential).into()), "{session}");
+    let (status, again) = open(daemon, &ticket).await;
+    assert_eq!((status, again), (401, serde_json::json!({ "error": "not proved" })), "a link is for once");
+    (session["secret"].as_str().unwrap().to_owned(), link().await)
+}
+
+async fn open(daemon: &Daemon, ticket: &str) -> (u16, serde_json::Value) {
+    post(daemon, paths::WEB_SESSIONS, None, &serde_json::json!({ "ticket": ticket })).await
+}
+
+async fn post(
+    daemon: &Daemon,
+    path: &str,
+    secret: Option<&str>,
+    body: &serde_json::Value,
+) -> (u16, serde_json::Value) {
+    let mut request = daemon.http.post(format!("{}{path}", daemon.url)).json(body);
+    if let Some(secret) = secret {
+        request = request.bearer_auth(secret);
+    }
+    let answer = request.send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap_or_default())
+}
+
+async fn reads(daemon: &Daemon, secret: &str) -> u16 {
+    let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS)).bearer_auth(secret);
+    request.send().await.unwrap().status().as_u16()
+}
+
+/// Whether the next daemon on the store would know this session.
+async fn is_kept(daemon: &Daemon, secret: &str) -> bool {
+    let kept = daemon.context.store.setting(SESSIONS_SETTING).await.unwrap().unwrap();
+    let next = Doors::new(Names::new(&Config::default()));
+    next.sessions.load(&kept, Instant::now(), now());
+    next.sessions.recall(&Secret(secret.to_owned()), Instant::now()).is_some()
+}
+
+#[tokio::test]
+async fn who_logs_out_reads_no_more_and_nobody_else_is_logged_out() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    let (mine, _) = opened(&daemon, "owner's").await;
+    let (second, link) = opened(&daemon, "owner's").await;
+    assert!(is_kept(&daemon, &mine).await);
+    let logout = async |secret: Option<&str>| {
+        post(&daemon, paths::WEB_LOGOUT, secret, &serde_json::Value::Null).await.0
+    };
+    for foreign in [None, Some("guessed"), Some(""), Some(link.as_str())] {
+        assert_eq!(logout(foreign).await, 401, "{foreign:?}");
+    }
+    assert_eq!((reads(&daemon, &mine).await, logout(Some(&mine)).await), (200, 204));
+    assert_eq!((reads(&daemon, &mine).await, logout(Some(&mine)).await), (401, 401));
+    assert!(!is_kept(&daemon, &mine).await && is_kept(&daemon, &second).await);
+    assert_eq!(reads(&daemon, &second).await, 200);
+}
+
+#[tokio::test]
+async fn users_end_their_own_sessions_and_operators_those_of_others() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    daemon.keep_private(PrivateData::default());
+    let revoke = async |credential: serde_json::Value, user: Option<&str>| {
+        let body = serde_json::json!({ "credential": credential, "nonce": "n", "user": user });
+        let (status, answer) = post(&daemon, paths::WEB_REVOKE, None, &body).await;
+        (status, answer["sessions"].as_u64())
+    };
+    let by = |text: &str| serde_json::json!({ "munge": text });
+    let (owners, owners_link) = opened(&daemon, "owner's").await;
+    let (others, _) = opened(&daemon, "other's").await;
+    assert_eq!(revoke(by("other's"), Some(OWNER)).await, (403, None));
+    assert_eq!(revoke(by("forged"), None).await, (401, None));
+    assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (200, 200));
+    assert_eq!(revoke(by("other's"), Some(OTHER)).await, (200, Some(1)), "one's own, by name");
+    assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (200, 401));
+    assert_eq!(revoke(by("operator's"), Some(OWNER)).await, (200, Some(1)));
+    assert_eq!(reads(&daemon, &owners).await, 401);
+    assert!(!is_kept(&daemon, &owners).await);
+    assert_eq!(open(&daemon, &owners_link).await.0, 401, "links that were not opened count no more");
+    let (mine, _) = opened(&daemon, "owner's").await;
+    assert_eq!(revoke(by("owner's"), None).await, (200, Some(1)));
+    assert_eq!((reads(&daemon, &mine).await, revoke(by("owner's"), None).await), (401, (200, Some(0))));
+    // A credential for something else is none for this.
+    let foreign = by("owner's|infill1 web 0 n");
+    assert_eq!(revoke(foreign, None).await.0, 401);
+}
+
+#[tokio::test]
+async fn an_operator_ends_the_sessions_of_an_account_that_is_gone() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    daemon.keep_private(PrivateData::default());
+    let person = Person { uid: UserId(987_654), name: Some("gone-for-good".to_owned()) };
+    daemon.context.doors.sessions.admit(&Secret("gone".to_owned()), person, Instant::now());
+    for (credential, status) in [("other's", 403), ("operator's", 200)] {
+        let body = serde_json::json!({ "credential": { "munge": credential }, "nonce": "n", "user": "gone-for-good" });
+        assert_eq!(post(&daemon, paths::WEB_REVOKE, None, &body).await.0, status, "{credential}");
+    }
+    assert_eq!(reads(&daemon, "gone").await, 401);
+}
+
+#[tokio::test]
+async fn sessions_end_with_the_account() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    let (owners, _) = opened(&daemon, "owner's").await;
+    let (others, _) = opened(&daemon, "other's").await;
+    let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];
+    let nobody_is_missing = BTreeSet::new();
+    let all = look(&daemon.context, &nobody_is_missing, infill_slurm::identity::name_of).await;
+    assert!(all.is_empty(), "both accounts are there: {all:?}");
+    // The name service does not answer at one look, and does at the next.
+    let missing = look(&daemon.context, &nobody_is_missing, async |_| None).await;
+    assert_eq!(missing, BTreeSet::from([owner, other]));
+    let missing = look(&daemon.context, &missing, infill_slurm::identity::name_of).await;
+    assert!(missing.is_empty());
+    assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (200, 200));
+    // The owner's account is gone at both.
+    let gone = async |uid| if uid == owner { None } else { Some(OTHER.to_owned()) };
+    let missing = look(&daemon.context, &nobody_is_missing, gone).await;
+    assert_eq!((reads(&daemon, &owners).await, missing.len()), (200, 1));
+    look(&daemon.context, &missing, gone).await;
+    assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (401, 200));
+    // The other's number is somebody else's now: that is no matter of patience.
+    look(&daemon.context, &nobody_is_missing, async |_| Some("newcomer".to_owned())).await;
+    assert_eq!(reads(&daemon, &others).await, 401);
+}

@@ -1,0 +1,94 @@
+//! `[daemon]`: the mode, the port and its TLS, who gives orders, and how fast it tries again.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::rule::Rule;
+use crate::Mode;
+
+/// `[daemon]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DaemonConfig {
+    /// Observe or act.
+    pub mode: Mode,
+    /// Address and port of the HTTP API.
+    pub listen: String,
+    /// Names and addresses by which this daemon is reached, besides its host's own, as `HOST` or `HOST:PORT`.
+    pub names: Vec<String>,
+    /// PEM file with the certificate of TLS, and those between it and the authority's; none: plain HTTP.
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with its key.
+    pub tls_key: Option<PathBuf>,
+    /// Users who may pause, resume and drain, besides root and the daemon's own.
+    pub admins: Vec<String>,
+    /// Seconds between two rounds when nothing happens.
+    pub poll_interval_secs: f64,
+    /// Most actions on Slurm in one round; what is left waits for the next.
+    pub max_actions_a_round: u32,
+    /// Failed starts on a node, or drains after we left it, until the node is left alone.
+    pub breaker_failures: u32,
+    /// How long a node or job is left alone after failures, doubling up to `backoff_max_secs`.
+    pub backoff_secs: f64,
+    /// Longest back-off.
+    pub backoff_max_secs: f64,
+    /// Days for which history is kept.
+    pub keep_days: u32,
+}
+
+impl Default for DaemonConfig {
+    fn default() -> Self {
+        DaemonConfig {
+            mode: Mode::Observe,
+            listen: "127.0.0.1:6810".to_owned(),
+            names: Vec::new(),
+            tls_cert: None,
+            tls_key: None,
+            admins: Vec::new(),
+            poll_interval_secs: 5.0,
+            max_actions_a_round: 100,
+            breaker_failures: 3,
+            backoff_secs: 30.0,
+            backoff_max_secs: 3600.0,
+            keep_days: 90,
+        }
+    }
+}
+
+impl DaemonConfig {
+    pub(super) const RULES: &[Rule<Self>] = &[
+        Rule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
+        Rule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
+        Rule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
+        Rule::other(
+            "daemon.listen",
+            |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),
+            "expected ADDRESS:PORT",
+        ),
+        Rule::other(
+            "daemon.names",
+            |c| c.names.iter().find(|name| name.is_empty() || name.contains(['/', ' '])).cloned(),
+            "expected HOST or HOST:PORT, and no URL",
+        ),
+        Rule::other(
+            "daemon.tls_key",
+            |c| (c.tls_key.is_some() != c.tls_cert.is_some()).then(|| shown(c.tls_key.as_deref())),
+            "expected a file, together with daemon.tls_cert, or neither",
+        ),
+        Rule::other(
+            "daemon.tls_cert",
+            |c| {
+                let files = [&c.tls_cert, &c.tls_key].into_iter().flatten();
+                files.into_iter().find(|path| !path.is_absolute()).map(|path| shown(Some(path)))
+            },
+            "expected whole paths of both files",
+        ),
+    ];
+}
+
+/// As the file has it.
+fn shown(path: Option<&Path>) -> String {
+    path.map_or_else(|| "\"\"".to_owned(), |path| format!("{:?}", path.display().to_string()))
+}
