@@ -17,14 +17,11 @@ use infill_agent::{
 };
 use infill_api::{
     ErrorBody,
-    addresses::{Addresses, can_be_overheard, host_and_port},
+    addresses::{Addresses, host_and_port},
     daemon_urls, routes,
     seal::digest,
 };
-use infill_model::{
-    Credential,
-    causes::{chain, innermost},
-};
+use infill_model::causes::{chain, innermost};
 use infill_present::exit::{Exit, Failure};
 
 /// Time to reach the daemon: it is on the same network.
@@ -78,15 +75,6 @@ pub enum ClientError {
         /// What is wrong with its proof, and what it says.
         why: String,
     },
-    /// An order with a token, where anybody may be the daemon.
-    #[error(
-        "orders need MUNGE, or https:// in agent.url, or to be given on the daemon's machine: over plain HTTP \
-         nothing proves that {url} is infill's daemon"
-    )]
-    Plain {
-        /// The URL.
-        url: String,
-    },
     /// An order that cannot be written.
     #[error("the order cannot be written: {0}")]
     Order(String),
@@ -138,8 +126,7 @@ impl ClientError {
             | ClientError::Unproved(_)
             | ClientError::NoProof(_)
             | ClientError::NoOrder(_)
-            | ClientError::Impostor { .. }
-            | ClientError::Plain { .. } => Exit::Denied,
+            | ClientError::Impostor { .. } => Exit::Denied,
             ClientError::NotFound(_) => Exit::NotFound,
             ClientError::Status { .. } | ClientError::Garbled { .. } | ClientError::Order(_) => Exit::Failed,
             ClientError::Url { .. } => Exit::Usage,
@@ -273,10 +260,6 @@ impl Client {
             let request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
             let route = route(url, &request)?;
             let proof = passes.order(purpose, url, &digest(&route, &body)).await?;
-            // A token proves nothing of the daemon; TLS does, and nobody listens in between on this machine.
-            if matches!(proof.credential, Credential::Jwt(_)) && can_be_overheard(url) {
-                return Err(ClientError::Plain { url: url.to_owned() });
-            }
             let to = host_and_port(url).unwrap_or_default();
             let answer = self.answer(url, session::show(request, &proof, &to)).await?;
             let opened = Session::opened(passes.identity(), &proof, None, (&route, &answer)).await;

@@ -135,7 +135,7 @@ mod tests {
     use infill_model::Credential;
     use infill_testkit::script;
 
-    const URL: &str = "http://ctl:6810";
+    const URL: &str = "https://ctl:6810";
 
     fn passes(dir: &std::path::Path, munge: &str, scontrol: &str) -> Passes {
         let program = |name: &str, body: &str| match body {

@@ -194,7 +194,8 @@ async fn without_munge_reading_goes_on_and_orders_need_a_way_that_nobody_overhea
     };
     let elsewhere = order("http://192.0.2.1:6810").await;
     assert!(
-        matches!(elsewhere, ClientError::Plain { .. }) && elsewhere.exit() == Exit::Denied,
+        matches!(&elsewhere, ClientError::NoOrder(IdentityError::Overheard { .. }))
+            && elsewhere.exit() == Exit::Denied,
         "{elsewhere}"
     );
     // On this machine it is sent, and the answer has to bring a session all the same.

@@ -58,6 +58,14 @@ struct Ourselves {
     names: Names,
 }
 
+/// How profiles are changed.
+pub(crate) struct Changes {
+    /// How often each user may.
+    pub of_users: Allowance,
+    /// One at a time: the round's own writing waits for one at most.
+    pub turn: Semaphore,
+}
+
 /// See the module's text.
 pub struct Doors {
     /// Gate of the agents' proofs.
@@ -87,10 +95,8 @@ pub struct Doors {
     pub vouching: Semaphore,
     /// Readers whom the site's web server vouches for, by their names.
     pub vouched: Passes,
-    /// How often users may change profiles.
-    pub(crate) changes: Allowance,
-    /// Gate of those who change profiles: the round's own writing waits for one at most.
-    pub changing: Semaphore,
+    /// Of those who change profiles.
+    pub(crate) changes: Changes,
     privacy: Mutex<Arc<Privacy>>,
 }
 
@@ -113,8 +119,7 @@ impl Doors {
             unstruck: AtomicBool::new(false),
             vouching: Semaphore::new(VOUCHED_AT_ONCE),
             vouched: Passes::new(LOOKED_UP, 1),
-            changes: Allowance::new(CHANGES),
-            changing: Semaphore::new(1),
+            changes: Changes { of_users: Allowance::new(CHANGES), turn: Semaphore::new(1) },
             privacy: Mutex::new(Arc::new(Privacy::unknown())),
         }
     }

@@ -90,19 +90,19 @@ fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
 fn only_who_is_here_has_a_line_and_only_with_its_last_secret() {
     let lines = Lines::new(UnixTime(1000));
     let [old, new] = ["old", "new"].map(|text| AgentPass::Bearer(Secret(text.into())));
-    assert!(!lines.hears(&agent(), &old, Instant::now()).is_ok() && lines.watch(&agent(), &old).is_err());
+    assert!(lines.hears(&agent(), &old, Instant::now()).is_err() && lines.watch(&agent(), &old).is_err());
     lines.connect(agent(), old.clone());
     let line = lines.watch(&agent(), &old).unwrap();
     lines.connect(agent(), new.clone());
     assert!(
         lines.hears(&agent(), &new, Instant::now()).is_ok()
-            && !lines.hears(&agent(), &old, Instant::now()).is_ok()
+            && lines.hears(&agent(), &old, Instant::now()).is_err()
     );
     assert!(lines.watch(&agent(), &old).is_err(), "nobody listens with a secret that was replaced");
     assert!(line.has_changed().is_err(), "the older hello's line has ended");
     assert!(lines.watch(&agent(), &new).unwrap().borrow().version > line.borrow().version);
     lines.keep(|_| false);
-    assert!(!lines.hears(&agent(), &new, Instant::now()).is_ok());
+    assert!(lines.hears(&agent(), &new, Instant::now()).is_err());
 }
 
 #[test]
@@ -110,9 +110,9 @@ fn a_session_is_known_by_its_name_and_no_request_of_it_counts_twice() {
     let lines = Lines::new(UnixTime(1000));
     let pass = |session: &str, counter| AgentPass::Session(Proved { session: session.to_owned(), counter });
     lines.connect(agent(), pass("a", 0));
-    assert!(!lines.hears(&agent(), &pass("b", 1), Instant::now()).is_ok(), "another's session");
+    assert!(lines.hears(&agent(), &pass("b", 1), Instant::now()).is_err(), "another's session");
     assert!(
-        !lines.hears(&agent(), &AgentPass::Bearer(Secret("a".into())), Instant::now()).is_ok(),
+        lines.hears(&agent(), &AgentPass::Bearer(Secret("a".into())), Instant::now()).is_err(),
         "its name is no secret"
     );
     let heard =
@@ -122,7 +122,7 @@ fn a_session_is_known_by_its_name_and_no_request_of_it_counts_twice() {
     let polled = [2, 2, 5, 4].map(|counter| lines.watch(&agent(), &pass("a", counter)).is_ok());
     assert_eq!(polled, [true, false, true, false]);
     lines.connect(agent(), AgentPass::Bearer(Secret("a".into())));
-    assert!(!lines.hears(&agent(), &pass("a", 9), Instant::now()).is_ok());
+    assert!(lines.hears(&agent(), &pass("a", 9), Instant::now()).is_err());
 }
 
 #[test]

@@ -170,11 +170,11 @@ pub(crate) async fn import(
 async fn may_change(context: &Context, uid: UserId) -> Result<SemaphorePermit<'_>, Denial> {
     if !auth::is_admin(context, uid).await {
         let often = "your profiles were changed too often in a moment; try again later";
-        let taken = context.doors.changes.take(uid.0, Instant::now());
+        let taken = context.doors.changes.of_users.take(uid.0, Instant::now());
         taken.map_err(|after| Denial::too_often(often, after))?;
     }
     let busy = || Denial::too_often("others change profiles; try again", PATIENCE);
-    let turn = tokio::time::timeout(PATIENCE, context.doors.changing.acquire()).await;
+    let turn = tokio::time::timeout(PATIENCE, context.doors.changes.turn.acquire()).await;
     turn.map_err(|_| busy())?.map_err(|_| busy())
 }
 
