@@ -42,7 +42,7 @@ pub(super) async fn brought(store: &dyn Store) -> Result<(), String> {
     };
     let bytes = full.would_be.bytes;
     same("so many bytes", &(100..10_000).contains(&bytes), &true)?;
-    let again = ok(store.bring_profiles(&[a.clone()], &room(9, bytes)).await)?;
+    let again = ok(store.bring_profiles(std::slice::from_ref(&a), &room(9, bytes)).await)?;
     same("what is replaced takes no room", &again, &Ok(()))?;
     let grown = Profile { points: a.points.repeat(20), ..a };
     let refused = ok(store.bring_profiles(&[grown], &room(9, bytes)).await)?;
