@@ -1,0 +1,190 @@
+//! What it costs that agents and the daemon prove themselves to each other: `cargo bench --bench proof`.
+//!
+//! Polls that are answered at once, over loopback: those of an agent with a session, whose requests and
+//! answers carry a MAC, beside those of one with a bearer secret, as agents of the first protocol have it.
+//! They alternate, on one daemon with a Slurm in memory. Goal: a poll takes at most 5 % longer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use infill_api::{
+    BodyProof, Capabilities, Capability, FIRST_PROTOCOL, Hello, PROTOCOL, Poll, Role, Welcome, headers,
+    routes,
+    seal::{OpenSession, Seal, digest, read_seal},
+};
+use infill_daemon::{
+    context::{Context, Services},
+    http::{self, Room},
+    state::State,
+};
+use infill_model::{
+    Credential, JobId, NodeName, Secret, UnixTime, UserId, bound_payload, clock::now, config::Config,
+};
+use infill_slurm::{SlurmApi as _, fake::FakeSlurm, identity::FakeIdentity};
+use infill_store as store;
+use infill_store::LeadStanding;
+
+/// Polls in one measurement.
+const POLLS: u32 = 250;
+
+/// Measurements of each kind.
+const BLOCKS: usize = 60;
+
+/// The agent with a session, and the one without: jobs, each on the node of its number.
+const SEALED: u32 = 1;
+const BEARER: u32 = 2;
+
+/// Whose jobs these are.
+const OWNER: u32 = 6000;
+
+/// By this name agents mean the daemon: that of the default configuration.
+const TO: &str = "127.0.0.1:6810";
+
+const NONCE: &str = "n";
+
+struct Agent<'a> {
+    http: &'a reqwest::Client,
+    url: &'a str,
+    job: u32,
+    by: Pass,
+}
+
+enum Pass {
+    Session(OpenSession),
+    Bearer(Secret),
+}
+
+impl<'a> Agent<'a> {
+    async fn hello(http: &'a reqwest::Client, url: &'a str, job: u32) -> anyhow::Result<Agent<'a>> {
+        let sealed = job == SEALED;
+        let credential = Credential::Munge(Secret(OWNER.to_string()));
+        let in_body = BodyProof { credential: Some(credential), nonce: Some(NONCE.to_owned()) };
+        let hello = Hello {
+            proof: if sealed { BodyProof::default() } else { in_body },
+            job: JobId(job),
+            role: Role::Lead,
+            node: NodeName::new(format!("n{job}")),
+            port: 29_500,
+            running: None,
+            spec: None,
+            version: "bench".to_owned(),
+            protocol: if sealed { PROTOCOL } else { FIRST_PROTOCOL },
+            capabilities: Capabilities::from_iter(sealed.then_some(Capability::SealedSession)),
+        };
+        let body = serde_json::to_vec(&hello)?;
+        let payload =
+            bound_payload("hello", Some(JobId(job)), NONCE, TO, Some(&digest(routes::AGENT_HELLO, &body)));
+        let mut request = http.post(format!("{url}{}", routes::AGENT_HELLO));
+        if sealed {
+            request = request.header("authorization", format!("Munge {OWNER}|{payload}"));
+            request = request.header(headers::NONCE, NONCE).header(headers::TO, TO);
+        }
+        let answer = request.header("content-type", "application/json").body(body).send().await?;
+        let answer = answer.error_for_status()?;
+        let seal =
+            answer.headers().get(headers::SEAL).and_then(|value| Seal::from_header(value.to_str().ok()?));
+        let welcome: Welcome = answer.json().await?;
+        let by = match seal {
+            Some(Seal::Munge(Secret(text))) => {
+                let payload = text.split_once('|').map(|(_, payload)| Secret(payload.to_owned()));
+                let opened = payload.and_then(|payload| read_seal(&payload, Some(JobId(job)), NONCE));
+                Pass::Session(opened.ok_or_else(|| anyhow::anyhow!("the session cannot be read"))?)
+            }
+            _ => Pass::Bearer(welcome.secret.ok_or_else(|| anyhow::anyhow!("no secret"))?),
+        };
+        Ok(Agent { http, url, job, by })
+    }
+
+    /// One poll: the daemon has an assignment that the agent has not seen.
+    async fn poll(&self, counter: u64) -> anyhow::Result<()> {
+        let node = NodeName::new(format!("n{}", self.job));
+        let body = serde_json::to_vec(&Poll { job: JobId(self.job), node, seen: 0, wait_secs: 0 })?;
+        let request = self.http.post(format!("{}{}", self.url, routes::AGENT_POLL));
+        let request = request.header("content-type", "application/json");
+        let request = match &self.by {
+            Pass::Bearer(secret) => request.bearer_auth(&secret.0),
+            Pass::Session(OpenSession { session, key }) => request
+                .header(headers::SESSION, session)
+                .header(headers::COUNTER, counter)
+                .header(headers::MAC, key.of_request(routes::AGENT_POLL, counter, &body)),
+        };
+        let answer = request.body(body).send().await?.error_for_status()?;
+        let mac = answer.headers().get(headers::MAC).cloned();
+        let body = answer.bytes().await?;
+        if let Pass::Session(OpenSession { key, .. }) = &self.by {
+            let mac = mac.as_ref().and_then(|mac| mac.to_str().ok()).unwrap_or_default();
+            anyhow::ensure!(
+                key.is_answer(mac, routes::AGENT_POLL, counter, 200, &body),
+                "an answer without proof"
+            );
+        }
+        Ok(())
+    }
+
+    /// Mean time of a poll in one measurement, microseconds.
+    async fn measure(&self, block: usize) -> anyhow::Result<f64> {
+        let started = Instant::now();
+        for number in 0..POLLS {
+            self.poll(block as u64 * u64::from(POLLS) + u64::from(number) + 1).await?;
+        }
+        Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(POLLS))
+    }
+}
+
+async fn daemon() -> anyhow::Result<String> {
+    let slurm = FakeSlurm::new(2, "infill");
+    for job in [SEALED, BEARER] {
+        slurm.submit_held(job, OWNER, "infill:nodes=1");
+        slurm.launch(JobId(job), &NodeName::new(format!("n{job}")), 600).await?;
+    }
+    let users = BTreeMap::from([(OWNER.to_string(), UserId(OWNER))]);
+    let services = Services {
+        slurm: Arc::new(slurm),
+        store: store::open("sqlite::memory:", || ()).await?,
+        identity: Arc::new(FakeIdentity { users }),
+    };
+    let at: UnixTime = now();
+    let state = State::new(Arc::new(Config::default()), at);
+    let (context, _queues) = Context::new(services, state, LeadStanding::Alone, at);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let router = http::router(Arc::new(context));
+    let room = Room { connections: 64, a_host: 64 };
+    tokio::spawn(async move { http::serve(listener, router, room, std::future::pending()).await });
+    Ok(url)
+}
+
+/// Median, and the quartiles.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
+}
+
+#[tokio::main(flavor = "multi_thread")]
+async fn main() -> anyhow::Result<()> {
+    let url = daemon().await?;
+    let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
+    let sealed = Agent::hello(&http, &url, SEALED).await?;
+    let bearer = Agent::hello(&http, &url, BEARER).await?;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for block in 0..BLOCKS {
+        // Each comes first in every other pair.
+        if block % 2 == 0 {
+            with.push(sealed.measure(block).await?);
+            without.push(bearer.measure(block).await?);
+        } else {
+            without.push(bearer.measure(block).await?);
+            with.push(sealed.measure(block).await?);
+        }
+    }
+    let ratios = with.iter().zip(&without).map(|(with, without)| with / without).collect();
+    let [low, ratio, high] = quartiles(ratios);
+    println!(
+        "poll with a session {:.0} µs, with a secret {:.0} µs",
+        quartiles(with)[1],
+        quartiles(without)[1]
+    );
+    println!("ratio {ratio:.3} (quartiles {low:.3} to {high:.3}) over {BLOCKS} pairs of {POLLS} polls");
+    Ok(())
+}
