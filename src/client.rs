@@ -271,7 +271,11 @@ impl Client {
     /// Asks a daemon to prove itself, for nobody else shall learn of an order, who could deliver it later.
     /// Without MUNGE none can.
     async fn prove_daemon(&self, passes: &Passes, url: &str) -> Result<(), ClientError> {
-        let Ok(proof) = passes.asking(url).await else { return Ok(()) };
+        let proof = match passes.asking(url).await {
+            Ok(proof) => proof,
+            Err(e) if passes.identity().does_without_munge(&e).await => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
         let to = host_and_port(url).unwrap_or_default();
         let request = self.http.get(format!("{url}{}", routes::HEALTHZ));
         let answer = self.answer(url, session::show(request, &proof, &to)).await?;
@@ -280,6 +284,10 @@ impl Client {
             return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY));
         }
         match Session::opened(passes.identity(), &proof, None, (routes::HEALTHZ, &answer)).await {
+            // It has proved itself, and would not take the order.
+            Ok(_) if matches!(answer.status.as_u16(), 401 | 421) => {
+                Err(refusal(answer.status, routes::HEALTHZ, &answer.body))
+            }
             Ok(_) => Ok(()),
             Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
         }
@@ -352,14 +360,14 @@ fn believed(
 ) -> Result<Vec<u8>, ClientError> {
     match check(&answer) {
         Ok(()) => said(path, answer),
-        Err(_) if matches!(answer.status.as_u16(), 401 | 503) => said(path, answer),
+        Err(_) if matches!(answer.status.as_u16(), 401 | 503) => Err(refusal(answer.status, path, b"")),
         Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
     }
 }
 
 fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     let what = match serde_json::from_slice::<ErrorBody>(body) {
-        Ok(body) => body.error,
+        Ok(body) => session::printable(&body.error),
         Err(_) => status.canonical_reason().unwrap_or("no reason given").to_owned(),
     };
     match status {

@@ -42,7 +42,7 @@ pub struct Passes {
     by: Slurm,
     /// With each daemon, by its URL.
     sessions: BTreeMap<String, Arc<Session>>,
-    no_munge: Option<String>,
+    no_munge: Option<IdentityError>,
 }
 
 impl Passes {
@@ -66,7 +66,7 @@ impl Passes {
         match self.by.munge_proof(&reading(&to)).await {
             Ok(proof) => Pass::Proof(proof),
             Err(e) => {
-                self.no_munge = Some(causes::chain(&e));
+                self.no_munge = Some(e);
                 Pass::Nothing
             }
         }
@@ -89,13 +89,19 @@ impl Passes {
                 pass => return Ok(Some(pass)),
             }
         }
+        let munge = self.no_munge.as_ref();
+        let no_proof =
+            |token: String| NoProof { munge: munge.map(|e| causes::chain(e)).unwrap_or_default(), token };
+        // A token is worth more than a proof: where MUNGE is in use it is not shown in its place.
+        if let Some(e) = munge
+            && !self.by.does_without_munge(e).await
+        {
+            return Err(no_proof("Slurm uses MUNGE here, so no token is shown".to_owned()));
+        }
         let proof = self.by.token_proof().await;
         match proof.and_then(|proof| proof.only_where_unheard(&[url.to_owned()])) {
             Ok(proof) => Ok(Some(Pass::Proof(proof))),
-            Err(e) => {
-                let munge = self.no_munge.clone().unwrap_or_default();
-                Err(NoProof { munge, token: causes::chain(&e) })
-            }
+            Err(e) => Err(no_proof(causes::chain(&e))),
         }
     }
 
@@ -184,12 +190,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_munge_that_fails_is_no_reason_to_show_a_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let scontrol = "[ $1 = token ] && echo SLURM_JWT=abc || echo 'AuthType                = auth/munge'";
+        let mut passes = passes(dir.path(), "echo munged is away >&2; exit 6", scontrol);
+        let first = passes.first(URL).await;
+        assert!(matches!(first, Pass::Nothing));
+        let text = passes.after(&first, URL).await.unwrap_err().to_string();
+        assert!(text.contains("munged is away") && text.contains("Slurm uses MUNGE here"), "{text}");
+    }
+
+    #[tokio::test]
     async fn without_any_proof_it_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let mut passes = passes(dir.path(), "echo munged is away >&2; exit 6", "exit 1");
+        let mut passes = passes(dir.path(), "", "exit 1");
         let first = passes.first(URL).await;
         let text = passes.after(&first, URL).await.unwrap_err().to_string();
-        for part in ["munged is away", "scontrol", "Start munged", "http.read = \"open\""] {
+        for part in ["munge", "scontrol", "Start munged", "http.read = \"open\""] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

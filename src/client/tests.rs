@@ -59,6 +59,22 @@ async fn of_several_daemons_the_one_that_leads_answers() {
     assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit(), Exit::Denied);
 }
 
+/// Whoever answers without a proof may say that we should ask again, in no words of theirs.
+#[tokio::test]
+async fn words_of_who_proves_nothing_are_not_shown_and_no_words_drive_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    for status in [401, 503] {
+        let url = daemon(status, r#"{"error":"all is done \u001b]0;x\u0007"}"#).await;
+        let client = Client::new(&url, munged(dir.path(), 0), None).unwrap();
+        let text = client.get::<u32>("/v1/x").await.unwrap_err().to_string();
+        assert!(!text.contains("all is done"), "{text}");
+    }
+    let error = refusal(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"no \u001b[31madmin"}"#);
+    assert_eq!(error.to_string(), "the daemon refused: no [31madmin");
+    let long = serde_json::to_vec(&serde_json::json!({ "error": "x".repeat(100_000) })).unwrap();
+    assert!(refusal(StatusCode::FORBIDDEN, routes::CONTROL, &long).to_string().len() < 1000);
+}
+
 #[tokio::test]
 async fn an_absent_daemon_is_named_with_what_to_do() {
     // A port that was bound and is free again: nobody listens there.
@@ -77,7 +93,13 @@ fn munged(dir: &std::path::Path, uid: u32) -> Slurm {
         carries=$(cut -d: -f2 | base64 -d); printf 'LENGTH: %s\\n\\n%s' ${{#carries}} \"$carries\""
     );
     let (munge, unmunge) = (script(dir.join("munge"), "base64 -w0"), script(dir.join("unmunge"), &body));
-    Slurm { munge, unmunge, scontrol: dir.join("none"), daemon_user: "no-such-user".to_owned() }
+    Slurm {
+        munge,
+        unmunge,
+        scontrol: dir.join("none"),
+        daemon_user: "no-such-user".to_owned(),
+        ..Slurm::default()
+    }
 }
 
 /// What a daemon that proves itself does otherwise than it should.

@@ -6,11 +6,13 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+use tokio::sync::OnceCell;
 
 use infill_api::addresses;
 use infill_model::{
@@ -130,6 +132,16 @@ pub struct Slurm {
     pub scontrol: PathBuf,
     /// The user as whom the daemon runs.
     pub daemon_user: String,
+    /// What was found out of users.
+    #[doc(hidden)]
+    pub known: Arc<KnownUsers>,
+}
+
+/// Users whose daemon is believed, once they were found.
+#[derive(Debug, Default)]
+pub struct KnownUsers {
+    daemon: OnceCell<u32>,
+    slurm: OnceCell<u32>,
 }
 
 impl Default for Slurm {
@@ -142,7 +154,7 @@ impl Slurm {
     /// The cluster's programs, by their names; believes daemons of this user.
     pub fn trusting(daemon_user: String) -> Slurm {
         let [munge, unmunge, scontrol] = ["munge", "unmunge", "scontrol"].map(PathBuf::from);
-        Slurm { munge, unmunge, scontrol, daemon_user }
+        Slurm { munge, unmunge, scontrol, daemon_user, known: Arc::default() }
     }
 }
 
@@ -150,11 +162,7 @@ impl Slurm {
 impl Identity for Slurm {
     async fn prove(&self, purpose: &Purpose<'_>) -> Result<Proof, IdentityError> {
         match self.munge_proof(purpose).await {
-            Err(IdentityError::Start { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                self.token_proof().await
-            }
-            // It is installed, and nothing of Slurm uses it.
-            Err(_) if self.slurm_has_its_own().await => self.token_proof().await,
+            Err(e) if self.does_without_munge(&e).await => self.token_proof().await,
             proof => proof,
         }
     }
@@ -201,12 +209,19 @@ impl Slurm {
     /// Whether a daemon of this user is infill's: of root, of the configured user, or of Slurm's. Slurm is
     /// asked only if it is neither of the first two.
     async fn is_daemons(&self, uid: u32) -> bool {
-        if uid == 0 || self.uid_of_daemon().await == Some(uid) {
-            return true;
-        }
+        // What was found once is kept: an impostor must not have each agent ask Slurm for each answer.
+        let is = |found: Result<&u32, ()>| found == Ok(&uid);
+        let daemons = async || self.uid_of_daemon().await.ok_or(());
+        let slurms = async || self.uid_of_slurm().await.ok_or(());
+        uid == 0
+            || is(self.known.daemon.get_or_try_init(daemons).await)
+            || is(self.known.slurm.get_or_try_init(slurms).await)
+    }
+
+    async fn uid_of_slurm(&self) -> Option<u32> {
         // SlurmUser = slurm(64030)
-        let user = self.slurms("SlurmUser").await.unwrap_or_default();
-        user.rsplit_once('(').and_then(|(_, id)| id.strip_suffix(')')?.parse().ok()) == Some(uid)
+        let user = self.slurms("SlurmUser").await?;
+        user.rsplit_once('(').and_then(|(_, id)| id.strip_suffix(')')?.parse().ok())
     }
 
     async fn uid_of_daemon(&self) -> Option<u32> {
@@ -218,6 +233,16 @@ impl Slurm {
             .trim()
             .parse()
             .ok()
+    }
+
+    /// Whether this cluster does without MUNGE, so that a proof by it fails for good: it is not installed, or
+    /// nothing of Slurm uses it.
+    pub async fn does_without_munge(&self, failed: &IdentityError) -> bool {
+        let is_missing = |e: &IdentityError| match e {
+            IdentityError::Start { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        };
+        is_missing(failed) || self.slurm_has_its_own().await
     }
 
     /// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.

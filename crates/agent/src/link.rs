@@ -254,8 +254,8 @@ impl Link {
                 break;
             }
         }
+        // It is back once it answers a poll or a report: anyone on the way may let hellos pass, and nothing else.
         let (welcome, session) = result.inspect_err(|error| self.note_away(error))?;
-        self.note_back();
         // Anything else would be a number that no Duration can hold.
         if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
             self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
@@ -324,7 +324,7 @@ impl Link {
         match &result {
             Ok(_) => self.note_back(),
             // A session that is no longer known is replaced at once and is not the daemon being away.
-            Err(LinkError::Unauthorized(_)) => {}
+            Err(LinkError::Unauthorized(_)) if session.has_answered() => {}
             Err(error) => self.note_away(error),
         }
         result

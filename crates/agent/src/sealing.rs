@@ -71,12 +71,19 @@ pub(crate) async fn open(programs: &Programs, lead: JobId, sealed: &Secret) -> R
             Err(Trouble::Other(why)) => return Err(why),
         };
         read(&text, lead)?
-    } else {
+    } else if is_missing(&programs.munge).await || slurm_has_its_own(programs).await {
         sealed.0.clone()
+    } else {
+        return Err("it is not sealed, though there is MUNGE here".to_owned());
     };
     let is_one =
         secret.len() == 2 * SECRET_BYTES && secret.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     is_one.then_some(Secret(secret)).ok_or_else(|| format!("expected {SECRET_BYTES} bytes in hexadecimal"))
+}
+
+/// Whether there is no such program.
+async fn is_missing(munge: &Path) -> bool {
+    matches!(exchange(munge, &[], "").await, Err(Trouble::NotThere))
 }
 
 /// What is sealed: it is worth something for this purpose and job only.
@@ -163,6 +170,7 @@ mod tests {
             assert_eq!(open(&programs, lead, &made.sealed).await, Err(why.to_owned()));
         }
         let programs = munge(dir.path(), user(), 0);
+        let programs = Programs { munge: dir.path().join("none"), ..programs };
         for no_secret in ["", "ab01", &"Z".repeat(64), &"a".repeat(MOST_SEALED_BYTES + 1)] {
             let error = open(&programs, LEAD, &Secret(no_secret.to_owned())).await.unwrap_err();
             assert!(error.starts_with("expected") && !error.contains("ab01"), "{error}");
@@ -183,6 +191,9 @@ mod tests {
         };
         let made = make(&with("auth/slurm"), LEAD).await.unwrap();
         assert_eq!(made.secret, made.sealed);
+        assert_eq!(open(&with("auth/slurm"), LEAD, &made.sealed).await, Ok(made.secret));
+        let unsealed = Err("it is not sealed, though there is MUNGE here".to_owned());
+        assert_eq!(open(&with("auth/munge"), LEAD, &made.sealed).await, unsealed);
         assert_eq!(make(&with("auth/munge"), LEAD).await, Err("munge ended with code 6".to_owned()));
     }
 }

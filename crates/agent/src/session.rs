@@ -1,7 +1,7 @@
 //! Our side of a session with a daemon that proves itself (`infill_api::seal`), for agents and the command
 //! line.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use reqwest::{RequestBuilder, StatusCode};
 
@@ -81,6 +81,8 @@ pub struct Session {
     key: SessionKey,
     /// Number of the last request.
     last: AtomicU64,
+    /// Whether a request was answered by the daemon.
+    has_answered: AtomicBool,
 }
 
 impl Session {
@@ -103,7 +105,7 @@ impl Session {
         };
         let opened = read_seal(&payload, job, &proof.nonce).ok_or(Unproved::Other)?;
         let OpenSession { session: name, key } = opened;
-        let session = Session { name, key, last: AtomicU64::new(0) };
+        let session = Session { name, key, last: AtomicU64::new(0), has_answered: AtomicBool::new(false) };
         session.check(answer, route, 0)?;
         Ok(session)
     }
@@ -124,7 +126,15 @@ impl Session {
         let Answered { status, body, mac, .. } = answer;
         let mac = mac.as_deref().unwrap_or_default();
         let whole = self.key.is_answer(mac, route, counter, status.as_u16(), body);
+        if whole && counter > 0 {
+            self.has_answered.store(true, Ordering::Relaxed);
+        }
         whole.then_some(()).ok_or(Unproved::Mac)
+    }
+
+    /// Whether the daemon has answered any request of this session, after the proof that opened it.
+    pub fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
     }
 }
 
@@ -141,10 +151,18 @@ pub fn show(request: RequestBuilder, proof: &Proof, to: &str) -> RequestBuilder 
     request.header(AUTHORIZATION, value).header(headers::NONCE, &proof.nonce).header(headers::TO, to)
 }
 
+/// Longest text of another's that is printed, characters.
+const MAX_PRINTED: usize = 500;
+
+/// What somebody says, fit for a terminal.
+pub fn printable(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_PRINTED).collect()
+}
+
 /// The whole chain of reasons why an answer is not believed, and what it says.
 pub fn doubt(why: &Unproved, answer: &Answered) -> String {
     let said = serde_json::from_slice::<infill_api::ErrorBody>(&answer.body).map(|e| e.error);
-    let said: String = said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(200).collect();
+    let said = printable(&said.unwrap_or_default());
     let status = answer.status.as_u16();
     let chain = causes::chain(why);
     if said.is_empty() {

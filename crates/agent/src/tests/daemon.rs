@@ -37,6 +37,8 @@ struct Book {
     away: bool,
     blind: bool,
     impostor: bool,
+    /// Somebody on the way says that sessions are not known, and lets hellos pass.
+    lets_hellos_pass: bool,
     /// How many polls an impostor has answered.
     deceived: usize,
     /// A directive of a newer version, in place of the assignment's.
@@ -127,6 +129,11 @@ impl FakeDaemon {
         self.shared.book.lock().unwrap().impostor = impostor;
     }
 
+    /// From now on somebody on the way answers polls and reports with 401, and lets hellos pass.
+    pub fn set_hellos_only(&self) {
+        self.shared.book.lock().unwrap().lets_hellos_pass = true;
+    }
+
     /// How many polls an impostor has answered.
     pub fn deceived(&self) -> usize {
         self.shared.book.lock().unwrap().deceived
@@ -196,6 +203,7 @@ impl Shared {
         let counter = text(headers::COUNTER).parse().unwrap_or_default();
         match key.is_request(text(headers::MAC), route, counter, body) && text(headers::SESSION) == name {
             _ if self.book.lock().unwrap().away => Err(StatusCode::SERVICE_UNAVAILABLE),
+            _ if self.book.lock().unwrap().lets_hellos_pass => Err(StatusCode::UNAUTHORIZED),
             true => Ok(counter),
             false => Err(StatusCode::UNAUTHORIZED),
         }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use infill_api::Role;
 use infill_model::{AgentEvent, Directive};
 use infill_testkit::{clock::StoppedClock, script};
 
 use super::daemon::FakeDaemon;
-use super::{Subject, run, until};
+use super::{LEAD, Subject, run, until};
 use crate::programs::Programs;
 
 /// Counts, and says at which generation.
@@ -29,6 +30,24 @@ async fn who_only_listens_at_the_daemons_port_ends_no_job() {
     daemon.stopped(1).await;
     assert!(daemon.events().contains(&AgentEvent::Started { generation: 1 }));
     subject.task.abort();
+}
+
+/// A wing whose command has failed waits for the daemon, until that has been away for too long. Hellos alone
+/// are no word from it.
+#[tokio::test]
+async fn who_lets_only_hellos_pass_cannot_hide_that_the_daemon_is_away() {
+    let daemon = FakeDaemon::start(run(1)).await;
+    let fails =
+        r#"echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.05; done; echo over; exit 5"#;
+    let wing = Role::Wing { lead: LEAD };
+    let subject = Subject::start(&daemon, wing, "--daemon-patience=1", fails, |_| None);
+    subject.says("ready").await;
+    daemon.set_hellos_only();
+    let hellos = daemon.hellos().len();
+    std::fs::write(subject.dir.path().join("go"), "").unwrap();
+    subject.says("over").await;
+    assert_eq!(subject.code().await, 0);
+    assert!(daemon.hellos().len() > hellos, "hellos pass meanwhile");
 }
 
 #[tokio::test]

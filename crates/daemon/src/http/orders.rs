@@ -20,6 +20,7 @@ use infill_api::{
 };
 use infill_model::{JobId, UserId};
 
+use super::guests::UnderWay;
 use super::seals::Slot;
 use super::{BODY_PATIENCE, Denial, auth};
 
@@ -87,11 +88,13 @@ impl<T: Ordered> FromRequest<Arc<Context>> for Order<T> {
 
     async fn from_request(request: Request, context: &Arc<Context>) -> Result<Self, Denial> {
         let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
+        let under_way = request.extensions().get::<Arc<UnderWay>>().cloned();
         let (parts, body) = request.into_parts();
         let whole = Bytes::from_request(Request::from_parts(parts.clone(), body), context);
         let late = |_| Denial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
         let bytes = tokio::time::timeout(BODY_PATIENCE, whole).await.map_err(late)?;
         let bytes = bytes.map_err(|e: BytesRejection| Denial::new(e.status(), e.body_text()))?;
+        under_way.iter().for_each(|request| request.came());
         let again = Request::from_parts(parts.clone(), Body::from(bytes.clone()));
         let Json(order) = Json::<T>::from_request(again, context).await.map_err(Denial::from)?;
         let shown = match parts.headers.contains_key(AUTHORIZATION) {
