@@ -42,9 +42,17 @@ const MOST_SESSIONS: usize = 20;
 /// Proofs of agents that are looked at at a time: each is a process of a few milliseconds.
 const HELLOS_AT_ONCE: usize = 8;
 
-/// Proofs of people that are looked at at a time. They have a gate of their own: a crowd of readers keeps no
-/// agent waiting.
+/// Proofs of people.
 const PEOPLE_AT_ONCE: usize = 4;
+
+/// Proofs of those who ask us to prove ourselves.
+const HEALTH_AT_ONCE: usize = 8;
+
+/// Tokens: each is a process, or a request, and may wait for slurmctld.
+const TOKENS_AT_ONCE: usize = 8;
+
+/// Orders that may be long.
+const LONG_AT_ONCE: usize = 4;
 
 /// Lists of curves that are fitted at a time.
 const FITS_AT_ONCE: usize = 2;
@@ -66,12 +74,40 @@ pub(crate) struct Changes {
     pub turn: Semaphore,
 }
 
+/// How many of each kind are looked at at a time. Each kind has a gate of its own: a crowd at one keeps nobody
+/// at another one waiting.
+pub struct Gates {
+    /// Agents' proofs.
+    pub hellos: Semaphore,
+    /// People's proofs.
+    pub people: Semaphore,
+    /// Proofs of those who ask us to prove ourselves.
+    pub health: Semaphore,
+    /// Tokens of Slurm's.
+    pub tokens: Semaphore,
+    /// Orders of some megabytes.
+    pub long: Semaphore,
+    /// Requests of the site's web server.
+    pub vouching: Semaphore,
+}
+
+impl Gates {
+    fn new() -> Gates {
+        Gates {
+            hellos: Semaphore::new(HELLOS_AT_ONCE),
+            people: Semaphore::new(PEOPLE_AT_ONCE),
+            health: Semaphore::new(HEALTH_AT_ONCE),
+            tokens: Semaphore::new(TOKENS_AT_ONCE),
+            long: Semaphore::new(LONG_AT_ONCE),
+            vouching: Semaphore::new(VOUCHED_AT_ONCE),
+        }
+    }
+}
+
 /// See the module's text.
 pub struct Doors {
-    /// Gate of the agents' proofs.
-    pub hellos: Semaphore,
-    /// Gate of the people's proofs.
-    pub people: Semaphore,
+    /// How many are looked at at a time.
+    pub gates: Gates,
     /// Gate of what readers have computed, on the planner's threads.
     pub fits: Arc<Semaphore>,
     /// Gate of readers of long sums, which share the store with rounds.
@@ -91,8 +127,6 @@ pub struct Doors {
     pub sessions: Passes,
     /// Whether the store still has sessions that have ended.
     pub unstruck: AtomicBool,
-    /// Gate of the requests of the site's web server.
-    pub vouching: Semaphore,
     /// Readers whom the site's web server vouches for, by their names.
     pub vouched: Passes,
     /// Of those who change profiles.
@@ -108,8 +142,7 @@ impl Doors {
         Doors {
             ourselves: Ourselves { master: drawn.ok().map(|()| SessionKey::new(master)), names },
             readers: Passes::new(TICKET, MOST_OF_A_USER),
-            hellos: Semaphore::new(HELLOS_AT_ONCE),
-            people: Semaphore::new(PEOPLE_AT_ONCE),
+            gates: Gates::new(),
             fits: Arc::new(Semaphore::new(FITS_AT_ONCE)),
             sums: Arc::new(Semaphore::new(1)),
             planning: Arc::default(),
@@ -117,7 +150,6 @@ impl Doors {
             links: Passes::new(LINK, MOST_LINKS),
             sessions: Passes::new(SESSION, MOST_SESSIONS),
             unstruck: AtomicBool::new(false),
-            vouching: Semaphore::new(VOUCHED_AT_ONCE),
             vouched: Passes::new(LOOKED_UP, 1),
             changes: Changes { of_users: Allowance::new(CHANGES), turn: Semaphore::new(1) },
             privacy: Mutex::new(Arc::new(Privacy::unknown())),

@@ -24,7 +24,7 @@ const MAX_TOKEN: usize = 256;
 const MAX_NONCE: usize = 128;
 
 /// Longest wait for a turn at a gate. Agents and people try again.
-const GATE_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const GATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The bearer token of a request.
 pub(crate) fn bearer(headers: &HeaderMap) -> Result<Secret, Denial> {
@@ -104,6 +104,11 @@ pub(crate) async fn proved(
         tracing::warn!(purpose, job = job.map(tracing::field::display), "a proof was refused: {e}");
         Denial::from(e)
     };
+    // A check of a token waits for Slurm, which may be slow: bogus ones must not keep others waiting.
+    let gate = match credential {
+        Credential::Munge(_) => gate,
+        Credential::Jwt(_) => &context.doors.gates.tokens,
+    };
     // Each check is a process or a request of its own, and so is each seal.
     let _turn = turn_at(gate, GATE_PATIENCE).await.map_err(refused)?;
     let uid = context.identity.verify(credential, &payload).await.map_err(refused)?;
@@ -119,7 +124,10 @@ pub(crate) async fn proved(
 }
 
 /// A turn at a gate, if it comes within this time.
-async fn turn_at(gate: &Semaphore, patience: Duration) -> Result<SemaphorePermit<'_>, IdentityError> {
+pub(crate) async fn turn_at(
+    gate: &Semaphore,
+    patience: Duration,
+) -> Result<SemaphorePermit<'_>, IdentityError> {
     let crowded = || IdentityError::Unavailable("too many wait to be checked".to_owned());
     let turn = tokio::time::timeout(patience, gate.acquire()).await;
     turn.map_err(|_| crowded())?.map_err(|_| crowded())
@@ -216,14 +224,17 @@ mod tests {
         let doors = crate::doors::Doors::new(crate::names::Names::new(&Default::default()));
         let patience = Duration::from_millis(50);
         let mut inside = Vec::new();
-        while let Ok(turn) = turn_at(&doors.people, patience).await {
+        while let Ok(turn) = turn_at(&doors.gates.people, patience).await {
             inside.push(turn);
             assert!(inside.len() <= 4, "each is a process");
         }
-        let denial = Denial::from(turn_at(&doors.people, patience).await.unwrap_err());
+        let denial = Denial::from(turn_at(&doors.gates.people, patience).await.unwrap_err());
         assert_eq!(denial.into_response().status(), StatusCode::SERVICE_UNAVAILABLE, "the proof may be good");
-        assert!(turn_at(&doors.hellos, patience).await.is_ok(), "agents have a gate of their own");
+        let gates = &doors.gates;
+        for other in [&gates.hellos, &gates.health, &gates.tokens, &gates.long] {
+            assert!(turn_at(other, patience).await.is_ok(), "each has a gate of its own");
+        }
         inside.pop();
-        assert!(turn_at(&doors.people, patience).await.is_ok());
+        assert!(turn_at(&doors.gates.people, patience).await.is_ok());
     }
 }

@@ -20,6 +20,7 @@ use infill_api::{
 };
 use infill_model::{JobId, UserId};
 
+use super::auth::GATE_PATIENCE;
 use super::guests::UnderWay;
 use super::seals::Slot;
 use super::{BODY_PATIENCE, Denial, auth};
@@ -34,16 +35,19 @@ pub(crate) trait Ordered: DeserializeOwned + Send {
     fn job(&self) -> Option<JobId> {
         None
     }
+    /// Whether it may be long, so that only some are read at a time.
+    const IS_LONG: bool = false;
     /// Where it waits for its turn.
     fn gate(doors: &Doors) -> &Semaphore {
-        &doors.people
+        &doors.gates.people
     }
 }
 
 macro_rules! ordered {
-    ($($request:ty: $purpose:expr),* $(,)?) => {
+    ($($request:ty: $purpose:expr, long: $long:expr;)*) => {
         $(impl Ordered for $request {
             const PURPOSE: &str = $purpose;
+            const IS_LONG: bool = $long;
             fn proof(&self) -> &BodyProof {
                 &self.proof
             }
@@ -52,12 +56,12 @@ macro_rules! ordered {
 }
 
 ordered! {
-    ControlRequest: "control",
-    ForgetRequest: "profiles",
-    ImportRequest: "profiles",
-    ImportEndedRequest: "history",
-    LinkRequest: LINK_PURPOSE,
-    RevokeRequest: REVOKE_PURPOSE,
+    ControlRequest: "control", long: false;
+    ForgetRequest: "profiles", long: false;
+    ImportRequest: "profiles", long: true;
+    ImportEndedRequest: "history", long: true;
+    LinkRequest: LINK_PURPOSE, long: false;
+    RevokeRequest: REVOKE_PURPOSE, long: false;
 }
 
 impl Ordered for Hello {
@@ -69,7 +73,7 @@ impl Ordered for Hello {
         Some(self.job)
     }
     fn gate(doors: &Doors) -> &Semaphore {
-        &doors.hellos
+        &doors.gates.hellos
     }
 }
 
@@ -90,6 +94,13 @@ impl<T: Ordered> FromRequest<Arc<Context>> for Order<T> {
         let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
         let under_way = request.extensions().get::<Arc<UnderWay>>().cloned();
         let (parts, body) = request.into_parts();
+        // Held until who sends it is known: unproved bytes must not fill the memory.
+        let _turn = match T::IS_LONG {
+            true => {
+                Some(auth::turn_at(&context.doors.gates.long, GATE_PATIENCE).await.map_err(Denial::from)?)
+            }
+            false => None,
+        };
         let whole = Bytes::from_request(Request::from_parts(parts.clone(), body), context);
         let late = |_| Denial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
         let bytes = tokio::time::timeout(BODY_PATIENCE, whole).await.map_err(late)?;

@@ -84,7 +84,7 @@ async fn vouched(
 ) -> Result<Response, Denial> {
     browsers::not_for_other_pages(request.headers())?;
     let crowded = |_| Denial::new(StatusCode::SERVICE_UNAVAILABLE, "too many readers at a time");
-    let _place = context.doors.vouching.try_acquire().map_err(crowded)?;
+    let _place = context.doors.gates.vouching.try_acquire().map_err(crowded)?;
     let header = context.config.web.user_header.as_str();
     let mut values = request.headers().get_all(header).into_iter();
     if let Some(first) = values.next() {
@@ -104,7 +104,7 @@ async fn person(context: &Context, name: &str) -> Option<Person> {
         return Some(person);
     }
     // Each is a process.
-    let _turn = context.doors.people.acquire().await.ok()?;
+    let _turn = context.doors.gates.people.acquire().await.ok()?;
     if let Some(person) = known.recall(&key, now) {
         return Some(person);
     }

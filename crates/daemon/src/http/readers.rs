@@ -86,7 +86,7 @@ async fn viewer(
         return Ok((of(context, known.ok_or_else(Denial::unproved)?), None));
     }
     let shown = auth::Shown::in_headers(sent)?;
-    let (uid, session) = auth::proved(context, &context.doors.people, slot, PURPOSE, &shown).await?;
+    let (uid, session) = auth::proved(context, &context.doors.gates.people, slot, PURPOSE, &shown).await?;
     let person = Person { uid, name: name_of(uid).await };
     let ticket = match session {
         Some(session) => {
@@ -111,7 +111,7 @@ pub(crate) async fn of_health(
     if request.headers().contains_key(headers::TO) {
         let slot = request.extensions().get::<Slot>().cloned().unwrap_or_default();
         let shown = auth::Shown::in_headers(request.headers())?;
-        auth::proved(&context, &context.doors.hellos, &slot, headers::HEALTH_PURPOSE, &shown).await?;
+        auth::proved(&context, &context.doors.gates.health, &slot, headers::HEALTH_PURPOSE, &shown).await?;
     }
     Ok(next.run(request).await)
 }

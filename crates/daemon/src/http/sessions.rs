@@ -138,7 +138,7 @@ pub(crate) async fn look(
         // Who never had a name cannot lose it.
         let Some(name) = &person.name else { continue };
         // Each is a process.
-        let Ok(_turn) = context.doors.people.acquire().await else { break };
+        let Ok(_turn) = context.doors.gates.people.acquire().await else { break };
         let found = lookup(person.uid).await;
         if found.as_ref() == Some(name) {
             continue;
