@@ -59,14 +59,21 @@ fn on_a_private_site_users_see_their_own_jobs() {
 #[test]
 fn without_munge_it_says_what_to_do() {
     let site = Site::with(|s| s.set("http.read", "proof"));
-    let status = |without: &str| {
-        let hide = format!("for p in {without}; do mount --bind /bin/false $(command -v $p); done");
-        let script = format!("{hide} && exec runuser -u alice -- infill status");
+    // Alone with these programs.
+    let status = |hide: &str, programs: &str| {
+        let link = format!("for p in {programs}; do ln -s $(command -v $p) $d; done; i=$(command -v infill)");
+        let script = format!(
+            "d=$(mktemp -d) && chmod 755 $d && {link} && {hide} && exec runuser -u alice -- env PATH=$d $i status"
+        );
         site.exec("root", &["unshare", "-m", "bash", "-c", &script])
     };
-    let by_token = status("munge");
+    let by_token = status("true", "scontrol id");
     assert_eq!(by_token.status.code(), Some(0), "{}", String::from_utf8_lossy(&by_token.stderr));
-    let output = status("munge scontrol");
+    let ailing = status("mount --bind /bin/false $(command -v munge)", "munge unmunge scontrol id");
+    let said = String::from_utf8_lossy(&ailing.stderr);
+    assert_eq!(ailing.status.code(), Some(4), "{said}");
+    assert!(said.contains("Slurm uses MUNGE here, so no token is shown"), "{said}");
+    let output = status("true", "id");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(said.contains("munged") && said.contains("http.read"), "{said}");

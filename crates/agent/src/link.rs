@@ -254,7 +254,7 @@ impl Link {
                 break;
             }
         }
-        // It is back once it answers a poll or a report: anyone on the way may let hellos pass, and nothing else.
+        // It is back once it answers a poll or a report: anyone on the way may let hellos pass, and no more.
         let (welcome, session) = result.inspect_err(|error| self.note_away(error))?;
         // Anything else would be a number that no Duration can hold.
         if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {

@@ -74,8 +74,8 @@ pub(crate) struct Changes {
     pub turn: Semaphore,
 }
 
-/// How many of each kind are looked at at a time. Each kind has a gate of its own: a crowd at one keeps nobody
-/// at another one waiting.
+/// How many of each kind are checked at a time. Each kind has a gate of its own, so that a crowd of one kind
+/// delays no other.
 pub struct Gates {
     /// Agents' proofs.
     pub hellos: Semaphore,
