@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use infill_agent::http_client::http_client;
 use infill_api::{
     BodyProof, Capabilities, Capability, FIRST_PROTOCOL, Hello, PROTOCOL, Poll, Role, Welcome, headers,
     routes,
@@ -164,7 +165,7 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 #[tokio::main(flavor = "multi_thread")]
 async fn main() -> anyhow::Result<()> {
     let url = daemon().await?;
-    let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
+    let http = http_client(Duration::from_secs(3), None)?.timeout(Duration::from_secs(10)).build()?;
     let sealed = Agent::hello(&http, &url, SEALED).await?;
     let bearer = Agent::hello(&http, &url, BEARER).await?;
     let (mut with, mut without) = (Vec::new(), Vec::new());

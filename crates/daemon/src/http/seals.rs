@@ -76,13 +76,13 @@ pub(crate) async fn proving(State(context): State<Arc<Context>>, request: Reques
     let (mut request, of) = match request.headers().contains_key(headers::SESSION) {
         false => (request, None),
         true => match checked(&context, request, &route).await {
-            Ok((request, proved)) => (request, Some(proved)),
+            Ok((request, proved, key)) => (request, Some((proved, key))),
             Err(denial) => return denial.into_response(),
         },
     };
     let slot = Slot::default();
     request.extensions_mut().insert(slot.clone());
-    if let Some(proved) = &of {
+    if let Some((proved, _)) = &of {
         request.extensions_mut().insert(proved.clone());
     }
     let answer = next.run(request).await;
@@ -95,16 +95,17 @@ pub(crate) async fn proving(State(context): State<Arc<Context>>, request: Reques
             }
             answer
         }
-        (None, Some(Proved { session, counter })) => match context.doors.key_of(&session) {
-            Some(key) => with_mac(answer, &key, &route, counter).await,
-            None => no_keys().into_response(),
-        },
+        (None, Some((proved, key))) => with_mac(answer, &key, &route, proved.counter).await,
         (None, None) => answer,
     }
 }
 
-/// A request whose session, counter and body are proved. Its body was read for it.
-async fn checked(context: &Context, request: Request, route: &str) -> Result<(Request, Proved), Denial> {
+/// A request whose session, counter and body are proved, and the session's key. Its body was read for it.
+async fn checked(
+    context: &Context,
+    request: Request,
+    route: &str,
+) -> Result<(Request, Proved, SessionKey), Denial> {
     let (parts, body) = request.into_parts();
     let (proved, mac) = claimed(&parts.headers).ok_or_else(Denial::unproved)?;
     let bytes = read(body).await?;
@@ -112,7 +113,7 @@ async fn checked(context: &Context, request: Request, route: &str) -> Result<(Re
     if !key.is_request(&mac, route, proved.counter, &bytes) {
         return Err(Denial::unproved());
     }
-    Ok((Request::from_parts(parts, Body::from(bytes)), proved))
+    Ok((Request::from_parts(parts, Body::from(bytes)), proved, key))
 }
 
 /// What a request says of itself, and what shall prove it.
