@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-use infill_api::addresses;
+use infill_api::{addresses, seal::hex};
 use infill_model::{
     Credential, JobId, Secret, bound_payload,
     config::AgentConfig,
@@ -253,8 +253,7 @@ impl Slurm {
     /// What Slurm's configuration says, if it can be asked.
     async fn slurms(&self, key: &str) -> Option<String> {
         let config = output_of(&self.scontrol.to_string_lossy(), &["show", "config"], b"").await.ok()?;
-        let mut pairs = config.lines().filter_map(|line| line.split_once('='));
-        pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
+        slurm_conf_value(&config, key).map(str::to_owned)
     }
 
     async fn token(&self) -> Result<Secret, IdentityError> {
@@ -271,11 +270,17 @@ impl Slurm {
     }
 }
 
+/// The value of a key in what `scontrol show config` prints.
+pub(crate) fn slurm_conf_value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
+    let mut pairs = config.lines().filter_map(|line| line.split_once('='));
+    pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
+}
+
 /// Random hexadecimal text that is never used twice.
 pub(crate) fn nonce() -> Result<String, IdentityError> {
     let mut bytes = [0u8; NONCE_BYTES];
     getrandom::fill(&mut bytes).map_err(IdentityError::Random)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }
 
 /// Runs a program with `input` on its standard input and returns its standard output.

@@ -11,9 +11,11 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use infill_api::seal::hex;
 use infill_model::{JobId, Secret};
 
 use super::home::user;
+use super::identity::slurm_conf_value;
 use super::programs::{Programs, run};
 
 /// munged answers in milliseconds or is ailing; Slurm may be busy.
@@ -44,7 +46,7 @@ pub(crate) struct Sealed {
 pub(crate) async fn make(programs: &Programs, lead: JobId) -> Result<Sealed, String> {
     let mut bytes = [0u8; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|e| format!("no random bytes: {e}"))?;
-    let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let secret = hex(&bytes);
     let only_us = format!("--restrict-uid={}", user());
     let sealed = match exchange(&programs.munge, &[&only_us], &payload(lead, &secret)).await {
         Ok((0, text)) if text.starts_with(MUNGE) => text.trim().to_owned(),
@@ -105,8 +107,7 @@ fn read(text: &str, lead: JobId) -> Result<String, String> {
 /// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.
 async fn slurm_has_its_own(programs: &Programs) -> bool {
     let config = run(&programs.scontrol, &["show", "config"], "", PROGRAM_TIMEOUT).await.unwrap_or_default();
-    let mut lines = config.lines().filter_map(|line| line.split_once('='));
-    lines.any(|(key, value)| key.trim() == "AuthType" && value.trim() == "auth/slurm")
+    slurm_conf_value(&config, "AuthType") == Some("auth/slurm")
 }
 
 enum Trouble {
