@@ -9,6 +9,7 @@ and once the file SWITCH exists says to who asks for orders that all is done. Bo
 sent and have answered, in lines of JSON.
 """
 
+import collections
 import hashlib
 import hmac
 import http.client
@@ -72,12 +73,21 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Impostor(ThreadingHTTPServer):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.polls = collections.Counter()
+
+    def last_poll(self, session):
+        """Whether this poll is the third of its session; he has the agent say hello after it."""
+        with LOCK:
+            self.polls[session] += 1
+            return self.polls[session] >= 3
+
     def reply(self, request, sent, number):
         counter = request.headers.get("Infill-Counter", 0)
+        if request.path.endswith("/poll") and self.last_poll(request.headers.get("Infill-Session")):
+            return 401, b'{"error":"not proved"}', []
         if request.path.endswith("/poll") or request.path.endswith("/report"):
-            # Now and then he has them say hello.
-            if number % 3 == 0:
-                return 401, b'{"error":"not proved"}', []
             body = FINISH if request.path.endswith("/poll") else b'{"error":"never heard of"}'
             status = 200 if request.path.endswith("/poll") else 422
             return status, body, [("Infill-Mac", mac(request.path, counter, status, body))]
