@@ -146,6 +146,14 @@ show_times() {
     fi
 }
 
+# The slowest main jobs of the cluster tests: tests/it/promptness.rs says what is too slow.
+show_delays() {
+    [[ -s $RECORD/delays.tsv ]] || return 0
+    echo
+    echo "Main jobs: $(wc -l <"$RECORD/delays.tsv"), of which the slowest to start (seconds, test)"
+    sort -t$'\t' -k3,3nr "$RECORD/delays.tsv" | awk -F'\t' -v most=5 'NR <= most { printf "  %7.2f  %s\n", $3, $1 }'
+}
+
 # How often each was flaky on this machine.
 show_flaky() {
     [[ -s $RECORD/flaky ]] || return 0
@@ -169,6 +177,7 @@ conclude() {
     write_times
     show_times
     show_skips
+    show_delays
     show_flaky
     echo
     failed=$(awk -F'\t' '$4 == "FAILED" { printf "%s%s", separator, $1; separator = ", " }' "$RECORD/stages.tsv")
