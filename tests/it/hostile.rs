@@ -95,7 +95,8 @@ fn whoever_takes_the_daemons_port_ends_no_job_and_learns_nothing_of_use() {
     let alice = site.must("alice", &["id", "-u"]);
     let mut bob = Bob::starts(&site, "impostor", site.port(), &[alice.trim()]);
     let before = site.diary(job).last_step();
-    // Three polls of each of six sessions, then hellos. Some 25 s: agents ask seldom where nobody proves anything.
+    // Three polls of each of six sessions, then hellos. Some 25 s: agents ask seldom where nobody proves
+    // anything.
     site.until("bob to be asked for much, and told hello", 60.0, || {
         bob.asked("/v1/agent/poll") >= 18 && bob.asked("/v1/agent/hello") >= 24
     });

@@ -12,6 +12,9 @@ use crate::harness::jobs::PROMPTLY_SECS;
 /// In the clusters.
 const STRANGER: &str = "/opt/infill/contrib/python/tests/stranger.py";
 
+/// Where bob finds the ports of this cluster's trainings, and of nothing else.
+const PORTS: &str = "/scratch/ports";
+
 /// Bob goes on for so long: until he is ended.
 const BOB_SECS: &str = "600";
 
@@ -27,18 +30,21 @@ struct Line {
     generation: u64,
 }
 
-/// A program of bob's; ended when it goes out of scope.
-struct Bob(Child);
+/// A stranger's program; ended when it goes out of scope.
+struct Stranger(Child);
 
-impl Bob {
-    /// Begins, and waits until he is connected to a store; at which port.
-    fn begin(site: &Site, words: &[&str]) -> (Bob, u16) {
+impl Stranger {
+    fn begin(site: &Site, user: &str, words: &[&str]) -> Stranger {
         let words: Vec<&str> = ["python3", "-B", STRANGER].iter().chain(words).copied().collect();
-        let mut command = site.cluster().command("bob", &words);
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let bob = Bob(child);
+        let mut command = site.cluster().command(user, &words);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Stranger(command.spawn().expect("nsenter cannot be run"))
+    }
+
+    /// Bob begins. Waits until he is connected to a store; at which port.
+    fn connected(site: &Site, words: &[&str]) -> (Stranger, u16) {
+        let mut bob = Stranger::begin(site, "bob", words);
+        let mut lines = BufReader::new(bob.0.stdout.take().unwrap()).lines();
         let at = lines.find_map(|line| line.ok()?.strip_prefix("at ")?.parse().ok());
         // He prints more, and must not fail over that.
         std::thread::spawn(move || lines.for_each(drop));
@@ -46,7 +52,7 @@ impl Bob {
     }
 }
 
-impl Drop for Bob {
+impl Drop for Stranger {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -77,11 +83,12 @@ fn who_writes_to_a_live_jobs_store_neither_holds_it_up_nor_runs_code_in_it() {
     let job = site.sbatch("alice", &options, &script);
     let epoch = until_world(&site, job, 2);
 
-    let (_flood, port) = Bob::begin(&site, &["flood", "all", BOB_SECS]);
+    let _ports = Stranger::begin(&site, "root", &["ports", PORTS, BOB_SECS]);
+    let (_flood, port) = Stranger::connected(&site, &["flood", PORTS, BOB_SECS]);
     // Where the pickle that he sends would leave a trace, if a process of alice's read it.
     let (trace, next) = ("/scratch/called", (epoch + 1).to_string());
     let port = port.to_string();
-    let (_joins, _) = Bob::begin(&site, &["join", &port, &next, "3", "4", trace, BOB_SECS]);
+    let (_joins, _) = Stranger::connected(&site, &["join", &port, &next, "3", "4", trace, BOB_SECS]);
     site.must("root", &["scancel", &first.id.to_string()]);
     until_world(&site, job, 4);
     let lead = site.view(job).expect("the job").nodes[0].to_string();

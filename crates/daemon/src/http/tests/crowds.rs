@@ -2,14 +2,18 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::routing::post;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+use super::Daemon;
+use super::sealed::hello_body;
 use crate::http::{BODY_PATIENCE, Body, Room, serve_in};
 use crate::tls::Tls;
-use infill_model::config::DaemonConfig;
+use infill_api::{headers, routes};
+use infill_model::{Readers, config::DaemonConfig};
 use infill_testkit::certificates::{Authority, HERE};
 
 /// A connection from this address of this machine.
@@ -25,14 +29,18 @@ async fn room_for(connections: usize) -> SocketAddr {
 }
 
 async fn room_behind(connections: usize, tls: Option<Arc<Tls>>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     // Numbers are answered at once, but for 0, which is worked on for ever.
     let numbers = async |Body(number): Body<u32>| match number {
         0 => std::future::pending().await,
         _ => "welcome",
     };
     let router = axum::Router::new().route("/number", post(numbers)).fallback(|| async { "welcome" });
+    served(router, connections, tls).await
+}
+
+async fn served(router: axum::Router, connections: usize, tls: Option<Arc<Tls>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
     let room = Room { connections, a_host: connections };
     tokio::spawn(serve_in(listener, router, (room, tls), std::future::pending()));
     address
@@ -109,7 +117,7 @@ async fn who_sends_slowly_keeps_nobody_out() {
     }
     // The crowd has displaced its own: who came alone is still there, and so is who is worked for.
     assert!(is_answered(&mut alone).await);
-    let silence = tokio::time::timeout(std::time::Duration::from_millis(50), patient.read(&mut [0; 1])).await;
+    let silence = tokio::time::timeout(Duration::from_millis(50), patient.read(&mut [0; 1])).await;
     assert!(silence.is_err(), "the connection is open, and nothing has come: {silence:?}");
     // The first of the crowd made room: its connection ends, whatever was said last.
     let mut last = Vec::new();
@@ -144,4 +152,32 @@ async fn handshakes_that_do_not_come_make_room() {
     // Plain HTTP gets nothing.
     let mut plain = TcpStream::connect(address).await.unwrap();
     assert!(!is_answered(&mut plain).await);
+}
+
+/// A hello that came whole waits for its turn at the gate, and not for its sender: those who send nothing go
+/// before it.
+#[tokio::test]
+async fn a_hello_whose_credential_is_looked_at_keeps_its_connection() {
+    let daemon = Daemon::start(Readers::Proof).await;
+    let hellos = &daemon.context.doors.gates.hellos;
+    hellos.forget_permits(hellos.available_permits());
+    let address = served(crate::http::router(daemon.context.clone()), 3, None).await;
+    let body = hello_body().to_string();
+    let (route, nonce, to, length) = (routes::AGENT_HELLO, headers::NONCE, headers::TO, body.len());
+    let text = format!(
+        "POST {route} HTTP/1.1\r\nHost: x\r\nAuthorization: Munge x\r\n{nonce}: n\r\n{to}: 127.0.0.1:6810\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    let mut agent = TcpStream::connect(address).await.unwrap();
+    agent.write_all(text.as_bytes()).await.unwrap();
+    // It is read before those after it are let in.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut crowd = Vec::new();
+    for _ in 0..6 {
+        crowd.push(TcpStream::connect(address).await.unwrap());
+    }
+    let first = tokio::time::timeout(BODY_PATIENCE / 2, crowd[0].read(&mut [0; 1])).await;
+    assert!(matches!(first, Ok(Ok(0) | Err(_))), "the crowd displaces its own: {first:?}");
+    let silence = tokio::time::timeout(Duration::from_millis(50), agent.read(&mut [0; 1])).await;
+    assert!(silence.is_err(), "the agent is still waited for: {silence:?}");
 }

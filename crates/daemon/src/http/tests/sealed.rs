@@ -81,7 +81,7 @@ struct Sent<'a> {
 
 const HELLO: Sent<'_> = Sent { to: TO, shown_to: TO, altered: false };
 
-fn hello_body() -> Value {
+pub(super) fn hello_body() -> Value {
     json!({
         "job": JOB, "role": "lead", "node": "n1", "port": 29_500, "version": "test",
         "capabilities": ["sealed_session"],
