@@ -256,6 +256,7 @@ impl Data {
             last_change: None,
             assured: None,
             stay_secs: 0.0,
+            turn: None,
             excluded: Vec::new(),
         }
     }

@@ -65,6 +65,7 @@ mod strike;
 mod time;
 mod topology;
 pub mod trace;
+mod turn;
 mod window;
 pub mod words;
 mod worker;
@@ -125,6 +126,7 @@ pub use stops::{Stop, StopEnd};
 pub use strike::Strike;
 pub use time::UnixTime;
 pub use topology::{Oddity, SwitchId, SwitchRecord, Topology, TopologyError};
+pub use turn::{InLine, Turn};
 pub use trace::{
     EndedLog, IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob,
 };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Assured, Bar, Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, UnixTime, UserId,
+    Assured, Bar, Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, Turn, UnixTime, UserId,
 };
 
 /// A node that a malleable job holds.
@@ -29,6 +29,13 @@ pub enum Standing {
     BackOff(UnixTime),
     /// Must not be started at all, for this reason.
     Barred(Bar),
+}
+
+impl Standing {
+    /// Whether it holds nodes or may be given some now or later without anybody's doing.
+    pub fn is_in_play(&self) -> bool {
+        !matches!(self, Standing::Barred(_))
+    }
 }
 
 /// Rates of one execution plan on one node type.
@@ -100,11 +107,19 @@ pub struct MalleableJob {
     pub last_change: Option<UnixTime>,
     /// Seconds beyond the configured ones for which it stays as it is then: it has lost checkpoints.
     pub stay_secs: f64,
+    /// Where it stands among those that want nodes; `None` where they come by other rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Turn>,
     /// Nodes of the partition that the job cannot use (features, GRES), sorted.
     pub excluded: Vec<NodeName>,
 }
 
 impl MalleableJob {
+    /// Whether it has its turn: of the nodes that it holds and that last, it keeps its smallest size.
+    pub fn keeps_least(&self) -> bool {
+        matches!(self.turn, Some(Turn::Keeps { .. }))
+    }
+
     /// What it makes where the planner counts so much, samples a second.
     pub fn known_rate(&self, counted: f64) -> f64 {
         self.assured.map_or(counted, |assured| assured.known(counted))

@@ -5,7 +5,9 @@ use std::fmt;
 use super::bar::Bar;
 use super::ids::NodeName;
 use super::sentence::sentence;
+use super::duration;
 use super::time::UnixTime;
+use super::turn::InLine;
 use crate::words;
 
 /// Most nodes that a sentence names; of more only the first, and how many there are.
@@ -106,6 +108,11 @@ pub enum JobReason {
         /// Nodes before.
         had: usize,
     },
+    /// It is parked: its turn has ended, and another job is to have its nodes.
+    TurnEnds {
+        /// Nodes before.
+        had: usize,
+    },
     /// It must leave, and there is nothing else for it.
     Parked {
         /// Nodes that it must leave.
@@ -144,6 +151,8 @@ pub enum JobReason {
         /// Shortest window that is worth starting in, seconds.
         window_secs: f64,
     },
+    /// It waits: others come before it.
+    WaitsForTurn(InLine),
     /// In the words of another round.
     Said(String),
 }
@@ -181,6 +190,8 @@ words! {
         StartsAnew = "starts_anew",
         /// Parked for others.
         Outbid = "outbid",
+        /// Parked because its turn has ended.
+        TurnEnds = "turn_ends",
         /// Parked of necessity.
         Parked = "parked",
         /// Starting is paused.
@@ -195,6 +206,8 @@ words! {
         WaitsForWindows = "waits_for_windows",
         /// Others make more of it.
         WaitsForOthers = "waits_for_others",
+        /// Others come before it.
+        WaitsForTurn = "waits_for_turn",
         /// In the words of another round.
         Said = "said",
     }
@@ -244,6 +257,7 @@ impl JobReason {
             JobReason::Starts { .. } => Kind::Starts,
             JobReason::StartsAnew { .. } => Kind::StartsAnew,
             JobReason::Outbid { .. } => Kind::Outbid,
+            JobReason::TurnEnds { .. } => Kind::TurnEnds,
             JobReason::Parked { .. } => Kind::Parked,
             JobReason::WaitsForResume => Kind::WaitsForResume,
             JobReason::WaitsForNodes(_) => Kind::WaitsForNodes,
@@ -251,6 +265,7 @@ impl JobReason {
             JobReason::WaitsForBudget { .. } => Kind::WaitsForBudget,
             JobReason::WaitsForWindows { .. } => Kind::WaitsForWindows,
             JobReason::WaitsForOthers { .. } => Kind::WaitsForOthers,
+            JobReason::WaitsForTurn(_) => Kind::WaitsForTurn,
             JobReason::Said(_) => Kind::Said,
         }
     }
@@ -280,6 +295,9 @@ impl JobReason {
                 write!(f, " another execution plan, {:.2} samples/s{leaving}", gets.rate)
             }
             JobReason::Outbid { had } => write!(f, "is parked: other jobs make more of its {}", Count(*had)),
+            JobReason::TurnEnds { had } => {
+                write!(f, "is parked: its turn has ended, and another job gets its {}", Count(*had))
+            }
             JobReason::Parked { leaving, shortage } => write!(f, "is parked{leaving}; {shortage}"),
             _ => Ok(()),
         }
@@ -301,6 +319,10 @@ impl JobReason {
             JobReason::WaitsForOthers { least, taken, all, window_secs } => {
                 write!(f, "waits: needs at least {}; other jobs make more of", Count(*least as usize))?;
                 write!(f, " {taken} of the {all} that are free for longer than {window_secs:.0} s")
+            }
+            JobReason::WaitsForTurn(InLine { position, of, secs }) => {
+                write!(f, "waits for its turn: it is number {position} of {of} in line, about")?;
+                write!(f, " {} from now", duration::show(*secs))
             }
             _ => Ok(()),
         }
@@ -331,7 +353,8 @@ impl fmt::Display for JobReason {
             | JobReason::WaitsForRate
             | JobReason::WaitsForBudget { .. }
             | JobReason::WaitsForWindows { .. }
-            | JobReason::WaitsForOthers { .. } => self.of_waiting(f),
+            | JobReason::WaitsForOthers { .. }
+            | JobReason::WaitsForTurn(_) => self.of_waiting(f),
             _ => self.of_holder(f),
         }
     }
@@ -403,6 +426,7 @@ mod tests {
             JobReason::Starts { gets: size(2), secs: 18.0 },
             JobReason::StartsAnew { gets: size(2), secs: 18.0, leaving: leaving("a") },
             JobReason::Outbid { had: 3 },
+            JobReason::TurnEnds { had: 3 },
             JobReason::Parked { leaving: leaving("a"), shortage },
             JobReason::WaitsForResume,
             JobReason::WaitsForNodes(Shortage { free: 0, ..shortage }),
@@ -410,6 +434,7 @@ mod tests {
             JobReason::WaitsForBudget { most: 20 },
             JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
             JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
+            JobReason::WaitsForTurn(InLine { position: 3, of: 12, secs: 750.0 }),
             JobReason::Said("as it was".to_owned()),
         ];
         let kinds: Vec<JobReasonKind> = all.iter().map(JobReason::kind).collect();
@@ -431,6 +456,7 @@ mod tests {
         starts: starts on 2 nodes at 2.50 samples/s after 18 s
         starts_anew: starts anew on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
         outbid: is parked: other jobs make more of its 3 nodes
+        turn_ends: is parked: its turn has ended, and another job gets its 3 nodes
         parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
         waits_for_resume: waits: starting is paused
         waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
@@ -438,6 +464,7 @@ mod tests {
         waits_for_budget: waits for the next round: the 20 changes of this one are used up
         waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
         waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
+        waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12 min from now
         said: as it was
         ");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use infill_model::config::PlannerConfig;
-use infill_model::{Curve, CurvePoint, Objective, RescaleCosts, Sizes};
+use infill_model::{Curve, CurvePoint, RescaleCosts, Sizes};
 
 /// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an
 /// exponent of 1 two such jobs would be worth the same however they share the nodes, and the first would keep
@@ -24,18 +24,21 @@ const RATES: RangeInclusive<f64> = 1e-9..=1e12;
 /// A size that shall be measured seems faster than the fastest by at least this share.
 const PROBE_MARGIN: f64 = 0.05;
 
-/// Seconds for which a job waits like any other: jobs that take turns sooner than that train less than they
-/// start.
-const PATIENCE_SECS: f64 = 300.0;
+/// Seconds for which a job waits like any other where jobs shall end soon: long ones then wait for short
+/// ones.
+const PATIENCE_SECS: f64 = 21_600.0;
 
 /// Seconds of waiting beyond that after which the smallest size of a job counts twice.
-const BONUS_SECS: f64 = 60.0;
-
-/// So many times longer a job waits for others where jobs shall end soon: long ones then wait for short ones.
-const MORE_PATIENCE: f64 = 72.0;
+const BONUS_SECS: f64 = 4_320.0;
 
 /// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
 const MAX_BONUS: f64 = 100.0;
+
+/// So many times more than anybody else's node the smallest size of a job counts whose turn it is.
+const TURN_BONUS: f64 = 10.0;
+
+/// Nor does it count more than so many times for the sake of shares.
+const MOST_TURN_BONUS: f64 = 1e6;
 
 /// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a
 /// number; `None` where its numbers are no rates at all.
@@ -68,14 +71,16 @@ pub(super) fn prior(sizes: &Sizes) -> Curve {
     Curve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| Curve::linear())
 }
 
-/// How many times more the smallest size of a job counts that has waited for so long: nobody waits for ever
-/// because others make a little more of every node.
-pub(super) fn patience_bonus(waited_secs: f64, objective: Objective) -> f64 {
-    let times = match objective {
-        Objective::Throughput => 1.0,
-        Objective::Completion => MORE_PATIENCE,
-    };
-    ((waited_secs - times * PATIENCE_SECS) / (times * BONUS_SECS)).clamp(0.0, MAX_BONUS)
+/// How many times more the smallest size of a job counts that has waited for so long where jobs shall end
+/// soon: nobody waits for ever because others make a little more of every node.
+pub(super) fn patience_bonus(waited_secs: f64) -> f64 {
+    ((waited_secs - PATIENCE_SECS) / BONUS_SECS).clamp(0.0, MAX_BONUS)
+}
+
+/// The same of a job whose turn it is, if a node-second of somebody else's counts so many times as much as
+/// its own.
+pub(super) fn turn_bonus(outweighs: f64) -> f64 {
+    (TURN_BONUS * outweighs.max(1.0)).min(MOST_TURN_BONUS)
 }
 
 /// The curve with `bonus` times the rate at the smallest size added at every size.
@@ -117,16 +122,14 @@ mod tests {
     fn a_waiting_job_counts_more_at_every_size_by_the_same() {
         let sizes = Sizes::parse("2-8").unwrap();
         for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
-            let raised =
-                with_bonus(&curve, &sizes, patience_bonus(PATIENCE_SECS + 30.0, Objective::Throughput));
+            let raised = with_bonus(&curve, &sizes, patience_bonus(PATIENCE_SECS + 0.5 * BONUS_SECS));
             for n in 2..=8 {
                 let want = curve.rate(n) + 0.5 * curve.rate(2);
                 assert!((raised.rate(n) - want).abs() < 1e-9, "{curve} at {n}");
             }
         }
-        let after = |secs| patience_bonus(secs, Objective::Throughput);
-        assert_eq!((after(PATIENCE_SECS - 5.0), after(1e12)), (0.0, MAX_BONUS));
-        assert_eq!(patience_bonus(PATIENCE_SECS * 70.0, Objective::Completion), 0.0);
+        assert_eq!((patience_bonus(PATIENCE_SECS - 5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
+        assert_eq!((turn_bonus(0.5), turn_bonus(4.0), turn_bonus(f64::INFINITY)), (10.0, 40.0, MOST_TURN_BONUS));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{ending, extension, risk};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
     Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, ProfileKey,
-    RescaleCosts, Sizes, Topology, UnixTime, config::PlannerConfig, malleable::RateCurve,
+    RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -93,12 +93,15 @@ pub(super) fn jobs(
         let rates = narrowed(rates, &candidate, &leaves, library);
         let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
-        let mut rates = raised(rates, &candidate, probe, config, now);
+        let turn = turns.rotation.of(candidate.facts.job);
+        let bonus = waiting_bonus(candidate.facts, turn, outweighs, config.objective, now);
+        let mut rates = raised(rates, &candidate, probe, bonus, config);
         let assured = wish.map(|wish| wish.grant(&mut rates, &candidate.subject.sizes));
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         job.assured = assured;
+        job.turn = turn;
         // What others of its name took says too little to leave it as it is for that alone.
         if ahead.word.said_secs.is_some() || config.objective == Objective::Completion {
             ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
@@ -116,7 +119,9 @@ pub(super) fn jobs(
 fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
     let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
-        *jobs_of.entry(&rated.candidate.subject.key.user).or_default() += 1.0;
+        // What cannot start takes nothing from its owner's others.
+        let counts = f64::from(u8::from(rated.candidate.facts.standing.is_in_play()));
+        *jobs_of.entry(&rated.candidate.subject.key.user).or_default() += counts;
     }
     let share = |user: &str| config.shares.get(user).copied().unwrap_or(1.0);
     let of_one = |rated: &Rated<'_>, jobs: f64| {
@@ -124,8 +129,9 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
         if rated.unit > 0.0 { share / rated.unit } else { share }
     };
     if config.objective == Objective::Throughput {
-        let jobs = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str()).copied().unwrap_or(1.0);
-        return rated.iter().map(|r| of_one(r, jobs(r))).collect();
+        let jobs = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str()).map_or(1.0, |n| n.max(1.0));
+        let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
+        return rated.iter().map(|r| of_one(r, jobs(r)) * tilt(r)).collect();
     }
     let had = turns.usage.factors(&jobs_of.keys().map(|user| (*user, share(user))).collect());
     let soon = turns::factors(ahead);
@@ -252,19 +258,41 @@ fn unit(rates: &[RateCurve], sizes: &Sizes) -> f64 {
     alike.map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
 }
 
+/// How many times more its smallest size counts of a job that waits; `None` if it does not. `outweighs`: how
+/// many times as much as its node-second somebody else's counts.
+fn waiting_bonus(
+    facts: &JobFacts,
+    turn: Option<Turn>,
+    outweighs: f64,
+    objective: Objective,
+    now: UnixTime,
+) -> Option<f64> {
+    let since = facts.waits_since?;
+    Some(match (objective, turn) {
+        (Objective::Completion, _) => curves::patience_bonus(now.secs_since(since)),
+        (Objective::Throughput, Some(Turn::Next)) => curves::turn_bonus(outweighs),
+        (Objective::Throughput, _) => 0.0,
+    })
+}
+
+/// Whether a job with this standing may start.
+pub(super) fn may_start(standing: &Standing, now: UnixTime) -> bool {
+    match standing {
+        Standing::Waiting | Standing::Running => true,
+        Standing::BackOff(until) => *until <= now,
+        Standing::Busy | Standing::Barred(_) => false,
+    }
+}
+
 /// Rates with what waiting adds to them, or the wish to measure a size.
 fn raised(
     mut rates: Vec<RateCurve>,
     candidate: &Candidate<'_>,
     probe: Option<&Aim>,
+    bonus: Option<f64>,
     config: &PlannerConfig,
-    now: UnixTime,
 ) -> Vec<RateCurve> {
     let Subject { sizes, costs, .. } = &candidate.subject;
-    let bonus = candidate
-        .facts
-        .waits_since
-        .map(|since| curves::patience_bonus(now.secs_since(since), config.objective));
     let has_plans = !candidate.subject.plans.is_empty();
     let fastest = rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
     for rate in &mut rates {
@@ -331,6 +359,7 @@ fn malleable(
         last_change,
         assured: None,
         stay_secs: 0.0,
+        turn: None,
         excluded: facts.excluded.clone(),
     }
 }

@@ -17,6 +17,7 @@ mod leaving;
 mod node_times;
 mod question;
 mod risk;
+mod rotation;
 mod scene;
 mod spread;
 mod turns;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::plan::{Problem, Violation, check, explain, fallback, plan, solver};
-use infill_model::{Gaps, JobId, MalleableJob, Note, Plan, Report, Topology, UnixTime, config::Config};
+use infill_model::{
+    Gaps, InLine, JobId, JobReason, JobVerdict, MalleableJob, Note, Plan, Report, Topology, UnixTime,
+    config::Config,
+};
 
 /// What may be done in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub struct Question {
     pub gaps: Arc<Gaps>,
     /// Malleable jobs.
     pub jobs: Vec<MalleableJob>,
+    /// Jobs that wait behind so many others that they are no part of this round.
+    pub in_line: Vec<(JobId, InLine)>,
     /// How nodes hang together.
     pub topology: Arc<Topology>,
     /// Moment of the round.
@@ -63,6 +68,12 @@ impl Question {
     /// Says why a plan of this question is as it is.
     pub fn explain(&self, config: &Config, plan: &Plan) -> Report {
         let mut report = explain(&self.problem(config), plan);
+        let waits = |(job, place): &(JobId, InLine)| {
+            let why = JobReason::WaitsForTurn(*place);
+            JobVerdict { job: *job, had: 0, gets: 0, why, assured: None }
+        };
+        report.jobs.extend(self.in_line.iter().map(waits));
+        report.jobs.sort_by_key(|verdict| verdict.job);
         report.notes.splice(0..0, self.notes.iter().cloned().map(Note::Said));
         report
     }

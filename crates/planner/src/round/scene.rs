@@ -18,14 +18,15 @@ use super::extension;
 use super::leaving::SiteStops;
 use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
+use super::rotation::{Claim, Standings};
 use super::turns::{Ahead, Turns};
 use super::warning::Warning;
 use infill_advisor::{Library, News, Room, Subject};
 use infill_gaps as gaps;
 use infill_gaps::{Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use infill_model::{
-    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
-    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
+    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Objective, Profile,
+    ProfileKey, Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
     config::Config,
 };
 
@@ -155,14 +156,36 @@ impl Scene {
         self.note_types(snapshot, jobs);
         self.turns.look(jobs, config.planner.usage_half_life_secs, now);
         self.advise(jobs, advice, now);
+        self.settle_turns(jobs, now);
         ended
+    }
+
+    fn claim<'j>(&self, facts: &'j JobFacts, now: UnixTime) -> Claim<'j> {
+        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
+        Claim { facts, may_start: demand::may_start(&facts.standing, now), costs: self.costs(facts, &key) }
+    }
+
+    /// Settles whose turn it is to hold nodes. Where jobs shall end soon, they come by that.
+    fn settle_turns(&mut self, jobs: &[JobFacts], now: UnixTime) {
+        if self.config.planner.objective != Objective::Throughput {
+            return;
+        }
+        let is_in = |facts: &&JobFacts| !facts.ending && facts.place.own.is_empty();
+        let claims: Vec<Claim<'_>> = jobs.iter().filter(is_in).map(|facts| self.claim(facts, now)).collect();
+        let places = self.gaps.gaps.len() as u32;
+        let Turns { usage, rotation, .. } = &mut self.turns;
+        let shares = &self.config.planner.shares;
+        let share = |user: &str| shares.get(user).copied().unwrap_or(1.0);
+        let standings = Standings { share: &share, used_secs: &|user| usage.of(user) };
+        rotation.settle(&claims, places, &standings, now);
     }
 
     /// What the planner is to be asked at this moment about the snapshot that was last looked at.
     pub fn question(&self, facts: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
         let gaps = extension::with_own(self.gaps_now(facts, now), facts, |n| self.type_at(n), now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
-        let candidates = facts.iter().filter(|j| !j.ending).map(candidate).collect();
+        let is_in = |facts: &&JobFacts| !facts.ending && self.turns.rotation.behind(facts.job).is_none();
+        let candidates = facts.iter().filter(is_in).map(candidate).collect();
         let ground = (&*gaps, &*self.nodes.topology);
         let mut jobs =
             demand::jobs(candidates, &self.library, &self.turns, ground, &self.config.planner, now);
@@ -174,7 +197,9 @@ impl Scene {
             self.margin.notes.iter().cloned().chain((!terms.trusted).then(|| DOUBTFUL.to_owned())).collect();
         let may_grow = terms.may_grow && terms.trusted;
         let topology = self.nodes.topology.clone();
-        Question { gaps, jobs, topology, at: now, may_grow, drain: terms.drain, notes }
+        let behind = |j: &JobFacts| self.turns.rotation.behind(j.job).map(|place| (j.job, place));
+        let in_line = facts.iter().filter(|j| !j.ending).filter_map(behind).collect();
+        Question { gaps, jobs, in_line, topology, at: now, may_grow, drain: terms.drain, notes }
     }
 
     /// Takes in how a job runs, and under which signature that is known.

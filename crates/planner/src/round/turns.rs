@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use super::rotation::Rotation;
 use super::usage::Usage;
 use infill_advisor::length::{Lengths, Outlook};
-use infill_model::{JobFacts, JobId, OwnWord, UnixTime, duration};
+use infill_model::{JobFacts, JobId, OwnWord, Turn, UnixTime, duration};
 
 /// Ended jobs from which a daemon learns at its start: the last so many.
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
@@ -32,12 +33,15 @@ pub struct Turns {
     pub outlook: Outlook,
     /// What users have had.
     pub usage: Usage,
+    /// What jobs have had, and whose turn it is to hold nodes.
+    pub(super) rotation: Rotation,
 }
 
 impl Turns {
     /// Takes in the jobs that are here.
     pub(super) fn look(&mut self, jobs: &[JobFacts], half_life_secs: f64, now: UnixTime) {
         self.usage.look(jobs, half_life_secs, now);
+        self.rotation.look(jobs, now);
         let here: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
         self.outlook.retain(|job| here.contains(&job));
         jobs.iter().for_each(|job| self.outlook.meet(job.job, &job.submission()));
@@ -53,6 +57,17 @@ impl Turns {
 }
 
 impl Turns {
+    /// Where a job stands among those that want nodes, by the last look; `None` where jobs shall end soon, for
+    /// these come by their expected ends.
+    pub fn turn(&self, job: JobId) -> Option<Turn> {
+        self.rotation.of(job)
+    }
+
+    /// When the next turn ends for which somebody waits.
+    pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
+        self.rotation.next_end(now)
+    }
+
     /// Why a job's turn comes when it does, in words.
     pub fn in_words(&self, job: &JobFacts, ahead: &Ahead) -> String {
         let whose = match (&ahead.word, ahead.lengths.is_narrow()) {

@@ -8,9 +8,9 @@ use crate::job::{Cause, SimJob};
 use crate::queue::{Foresight, NodeIx};
 use infill_gaps::CLEANUP_SECS;
 use infill_model::{
-    BatchMode, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, MalleableJob, NodeName, Objective,
+    BatchMode, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, NodeName, Objective,
     OwnWord, Place, Plan, ProfileKey, Program, Progress, Sizes, SolveStatus, Standing, Stop, StopEnd,
-    UnixTime, UserId, Way, config::Config, malleable::RateCurve,
+    UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::round::{Advice, Question, Scene, Terms, judge};
 
@@ -87,30 +87,17 @@ impl Infill {
 
     fn question(&self, jobs: &[JobFacts], view: &View<'_>) -> Question {
         let mut question = self.scene.question(jobs, Terms::FREE, UnixTime(view.now));
-        for job in &mut question.jobs {
-            if let Some(truth) = view.jobs.get(&job.id) {
-                self.value(job, truth);
+        // Where jobs shall end soon, all count alike, but for how soon they end, and what their owners had.
+        if self.config.planner.objective == Objective::Throughput {
+            for job in &mut question.jobs {
+                if let Some(truth) = view.jobs.get(&job.id) {
+                    // What it believes of the unit times what a sample is worth: of an unmeasured job it
+                    // believes a rate of 1.
+                    job.weight *= truth.submitted.weight * unit(truth);
+                }
             }
         }
         question
-    }
-
-    /// Gives a job the weight that its samples have in this simulation, and its true curve where that is
-    /// known.
-    fn value(&self, job: &mut MalleableJob, truth: &SimJob) {
-        if self.knows_curves() {
-            let (exec_plan, curve) = (ExecPlan::default(), (*truth.submitted.curve).clone());
-            job.rates = vec![RateCurve { exec_plan, node_type: None, curve, sizes: None }];
-        }
-        if self.config.planner.objective == Objective::Completion {
-            // All jobs count alike, but for how soon they end, and what their owners had.
-        } else if self.knows_curves() {
-            job.weight = truth.submitted.weight;
-        } else {
-            // What it believes of the unit times what a sample is worth: of an unmeasured job it believes a
-            // rate of 1.
-            job.weight *= truth.submitted.weight * unit(truth);
-        }
     }
 
     fn plan(&mut self, jobs: &[JobFacts], view: &View<'_>) -> Option<Plan> {
@@ -149,7 +136,8 @@ impl Infill {
         };
         self.quiet_secs = if acted { least } else { (self.quiet_secs * 2).min(most) };
         let quiet = (!view.jobs.is_empty()).then_some(now + self.quiet_secs);
-        let all = leave.chain(changes).chain(probes).chain(quiet);
+        let turns = self.scene.turns().next_end(UnixTime(now)).map(|at| at.0);
+        let all = leave.chain(changes).chain(probes).chain(quiet).chain(turns);
         self.wake = all.filter(|at| *at > now).min();
     }
 
@@ -234,7 +222,10 @@ impl Policy for Infill {
     fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
         let (foresight, advice, now) = (self.foresight(), self.advice(), UnixTime(view.now));
         let mut mirror = self.mirror.take().unwrap_or_else(|| Mirror::new(view.cluster.names()));
-        let told = self.knows_curves() && self.config.planner.objective == Objective::Completion;
+        let told = Told {
+            curve: self.knows_curves(),
+            total: self.knows_curves() && self.config.planner.objective == Objective::Completion,
+        };
         let jobs: Vec<JobFacts> = view.jobs.values().map(|job| facts(job, told, view)).collect();
         let _ = self.scene.look(mirror.look(view, foresight), &jobs, advice, now);
         self.mirror = Some(mirror);
@@ -275,9 +266,17 @@ fn course(job: &SimJob, told: bool) -> Course {
     Course { samples: job.done, total, ..Course::default() }
 }
 
-/// What a daemon would know of the job. `told`: whether its owner declares how it scales, and how much it
-/// does.
-fn facts(job: &SimJob, told: bool, view: &View<'_>) -> JobFacts {
+/// What the owners of jobs declare.
+#[derive(Clone, Copy)]
+struct Told {
+    /// How they scale.
+    curve: bool,
+    /// How much they do.
+    total: bool,
+}
+
+/// What a daemon would know of the job.
+fn facts(job: &SimJob, told: Told, view: &View<'_>) -> JobFacts {
     let standing = match job.size() {
         0 => Standing::Waiting,
         // Its commands are stopping; the next round finds them started, if not ready yet.
@@ -292,7 +291,7 @@ fn facts(job: &SimJob, told: bool, view: &View<'_>) -> JobFacts {
         // The first rescale tells the costs.
         claims: Claims {
             profile: Some(job.submitted.program.clone()),
-            curve: told.then(|| (*job.submitted.curve).clone()),
+            curve: told.curve.then(|| (*job.submitted.curve).clone()),
             costs: Some(*view.costs),
             ..Claims::default()
         },
@@ -308,7 +307,7 @@ fn facts(job: &SimJob, told: bool, view: &View<'_>) -> JobFacts {
             pause: job.pause(),
             last_at: job.changed_at(),
         },
-        course: course(job, told),
+        course: course(job, told.total),
         submitted_at: UnixTime(job.submitted.at),
         excluded: Vec::new(),
         ending: false,

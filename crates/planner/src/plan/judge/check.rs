@@ -183,7 +183,7 @@ fn busy(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// Drain, back-off, pause, minimum stay.
+/// Drain, back-off, pause, minimum stay, turn.
 fn standing(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>) {
     let job = facts.job.id;
     let gets = !facts.planned.nodes.is_empty();
@@ -199,6 +199,9 @@ fn standing(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>
     let free = facts.can_stay && !facts.is_barred;
     if facts.stops && free && problem.stays_secs(facts.job).is_some() {
         found.push(Violation::ChangedTooSoon { job });
+    }
+    if facts.job.keeps_least() && free && !gets && !problem.drain {
+        found.push(Violation::ParkedInTurn { job });
     }
 }
 

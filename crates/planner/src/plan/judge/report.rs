@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
 use infill_model::{
     AssuredReason, Change, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob,
-    NodeName, NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing,
+    NodeName, NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, Turn,
     UnixTime, Wanted, WindowEnd,
 };
 
@@ -125,6 +125,7 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
         Change::Swap => JobReason::Swaps { gets, leaving: leaving() },
         Change::Start if had == 0 => JobReason::Starts { gets, secs },
         Change::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
+        Change::Park if can_stay() && job.turn == Some(Turn::Over) => JobReason::TurnEnds { had },
         Change::Park if can_stay() => JobReason::Outbid { had },
         Change::Park => JobReason::Parked { leaving: leaving(), shortage: shortage(round, job) },
     }
@@ -181,7 +182,11 @@ fn waits(round: &Round<'_>, job: &MalleableJob) -> JobReason {
     if !round.has_rate(job) {
         return JobReason::WaitsForRate;
     }
-    if ((all - taken) as u32) < least {
+    let is_short = ((all - taken) as u32) < least;
+    if let Some(place) = job.turn.and_then(Turn::in_line).filter(|_| is_short) {
+        return JobReason::WaitsForTurn(place);
+    }
+    if is_short {
         return JobReason::WaitsForOthers { least, taken, all, window_secs: problem.min_window_secs };
     }
     if round.changes_left == 0 {

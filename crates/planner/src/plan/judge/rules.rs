@@ -36,6 +36,8 @@ words! {
         Pause = "pause",
         /// A job stays as it is for a while after a change.
         MinStay = "min_stay",
+        /// A job that has its turn keeps its smallest size while its nodes last.
+        Turn = "turn",
         /// The job allows the number of nodes.
         Size = "size",
         /// It allows those that are foreseen.
@@ -146,6 +148,11 @@ pub enum Violation {
     },
     /// [`Rule::MinStay`].
     ChangedTooSoon {
+        /// The job.
+        job: JobId,
+    },
+    /// [`Rule::Turn`].
+    ParkedInTurn {
         /// The job.
         job: JobId,
     },
@@ -282,6 +289,7 @@ impl Violation {
             Violation::StartsTooSoon { .. } => Rule::BackOff,
             Violation::GrowsInPause { .. } => Rule::Pause,
             Violation::ChangedTooSoon { .. } => Rule::MinStay,
+            Violation::ParkedInTurn { .. } => Rule::Turn,
             Violation::NotAllowedSize { .. } => Rule::Size,
             Violation::NotAllowedLater { .. } => Rule::ForecastSize,
             Violation::WrongRate { .. } => Rule::Rate,
@@ -317,6 +325,7 @@ impl Violation {
             | Violation::StartsTooSoon { job }
             | Violation::GrowsInPause { job }
             | Violation::ChangedTooSoon { job }
+            | Violation::ParkedInTurn { job }
             | Violation::NotAllowedSize { job, .. }
             | Violation::NotAllowedLater { job, .. }
             | Violation::WrongRate { job, .. }
@@ -390,6 +399,7 @@ impl Violation {
             Rule::BackOff => "gets nodes although it backs off",
             Rule::Pause => "gets new nodes although growth is paused",
             Rule::MinStay => "is changed although it was changed a moment ago",
+            Rule::Turn => "is parked although its turn has not ended",
             Rule::ForecastSteps => "has a forecast for other steps",
             Rule::IsGap => "is no gap",
             Rule::Window => "ends before the first step does",

@@ -6,6 +6,7 @@ use super::rules::Rule;
 use super::{facts::Facts, worth};
 use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
+use infill_model::Turn;
 use infill_testkit::effort;
 
 mod proofs;
@@ -143,6 +144,11 @@ fn planted(rule: Rule) -> Vec<Plant> {
                 |_| (),
             ),
         ],
+        Rule::Turn => vec![plant(
+            RUNS,
+            |w| w.jobs[0].turn = Some(Turn::Keeps { until: NOW + 60 }),
+            |p| (p.jobs[0].nodes, p.jobs[0].rate) = (Vec::new(), 0.0),
+        )],
         // More than the largest size, and one between two sizes.
         Rule::Size => vec![
             plant(WAITS, |w| w.jobs[0].sizes = Sizes::parse("1").unwrap(), |_| ()),

@@ -24,6 +24,7 @@ pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
             fresh(space, job, &mut found);
         }
     }
+    let keeps = job.job.keeps_least() && !barred && found.iter().any(|spec| spec.keeps_some());
     let locked = job.can_stay && problem.stays_secs(job.job).is_some() && !barred;
     for spec in &mut found {
         let change = first_change(job, spec);
@@ -32,7 +33,7 @@ pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
         spec.voluntary = own_choice;
         let reluctance = if spec.voluntary { job.reluctance } else { 0.0 };
         spec.first_cost = change.loss(&job.job.costs, spec.rate) * job.job.weight + reluctance;
-        spec.now &= !locked || spec.keeps;
+        spec.now &= (!locked || spec.keeps) && !(keeps && spec.nodes == 0);
     }
     prune(&mut found, space, job);
     found

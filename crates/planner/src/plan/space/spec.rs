@@ -46,6 +46,11 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// Whether it is some of the nodes that the job holds, its lead's among them, and no others.
+    pub(crate) fn keeps_some(&self) -> bool {
+        self.family == Family::Stay && self.now && self.nodes > 0 && self.nodes == self.kept && self.lasts > 0
+    }
+
     /// What going over to `next` in a later step is; `same` says that it is the same option.
     pub(crate) fn change_to(&self, next: &Spec, same: bool) -> Change {
         match (self.nodes, next.nodes) {

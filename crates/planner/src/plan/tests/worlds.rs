@@ -127,6 +127,7 @@ pub fn job(text: &str) -> MalleableJob {
         last_change: None,
         assured: None,
         stay_secs: 0.0,
+        turn: None,
         excluded: Vec::new(),
     };
     for word in words {

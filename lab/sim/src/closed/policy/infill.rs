@@ -321,6 +321,7 @@ fn malleable(view: &View<'_>, candidate: &Candidate<'_>, held: &[NodeName]) -> M
         last_change: None,
         assured: None,
         stay_secs: 0.0,
+        turn: None,
         excluded: Vec::new(),
     }
 }

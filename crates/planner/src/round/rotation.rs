@@ -1,0 +1,417 @@
+//! Whose turn it is to hold nodes while more jobs want some than there are nodes for.
+//!
+//! An exchange of one job for another costs node time: the one that leaves saves, and the one that comes
+//! starts and warms up. So a job that was given nodes keeps its smallest size for a turn, unless the main
+//! queue takes them. A job pays for its start and its parking once a turn; with
+//!
+//! ```text
+//! length = (start_secs + down_secs) / MOST_LOSS
+//! ```
+//!
+//! exchanges cost at most that share of the node time, 2 %. While jobs wait that never had nodes, a turn is
+//! [`FIRST_SHARE`] of that: each job causes this once.
+//!
+//! When a turn has ended, the nodes go to whoever has had least. Users come by their shares: each may have
+//! turns for the nodes that its share entitles it to, or for one job if that is more. Of one user, jobs that
+//! never had nodes come first, then those with the fewest node-seconds; a job that arrives counts as having
+//! had as much as the one with the fewest (as the virtual time of a fair scheduler does). A job whose turn has
+//! ended goes on while nobody else wants its nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use infill_model::{InLine, JobFacts, JobId, RescaleCosts, Turn, UnixTime};
+
+/// Largest share of the node time that exchanges may cost.
+const MOST_LOSS: f64 = 0.02;
+
+/// Share of a turn's length while jobs wait for their first.
+const FIRST_SHARE: f64 = 0.25;
+
+/// A job that was given nodes so often and has not trained counts as having had its first turn.
+const MOST_FIRST: u32 = 2;
+
+/// Of those that wait for others, so many are candidates of a round: they may use what nobody else can.
+const MOST_WAITING: u32 = 256;
+
+/// Shortest and longest turn, seconds.
+const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
+
+/// By so many node-seconds, as a share of a turn, must one that waits have had less than one whose turn has
+/// ended.
+const MARGIN: f64 = 0.5;
+
+/// Nobody counts as farther behind the one with the most of a user's jobs than so many turns.
+const MOST_BEHIND: f64 = 8.0;
+
+/// Longest time between two looks that counts, seconds: what happened in a longer one nobody saw.
+const LONGEST_SECS: f64 = 600.0;
+
+/// A job that has had so many seconds' worth of an equal part less than the mean of its user's jobs counts
+/// [`TILT`] times as much, and one that has had more counts less.
+const PART_SECS: f64 = 3_600.0;
+
+/// See [`PART_SECS`].
+const TILT: f64 = 1.1;
+
+/// Most such parts that count.
+const MOST_PARTS: f64 = 4.0;
+
+/// Steps of a part in which that changes, so that it does not change with each round.
+const PART_STEPS: f64 = 2.0;
+
+/// What is kept of a job from look to look.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    /// Node-seconds that it counts as having had.
+    had_secs: f64,
+    /// Since when it has held nodes.
+    since: Option<UnixTime>,
+    /// How often it has begun to hold nodes.
+    turns: u32,
+    /// Whether it has ever trained.
+    has_trained: bool,
+}
+
+/// A job that wants nodes, or has some.
+#[derive(Clone, Debug)]
+pub(super) struct Claim<'a> {
+    /// The job.
+    pub facts: &'a JobFacts,
+    /// Whether it may be started if it holds nothing.
+    pub may_start: bool,
+    /// What its changes cost.
+    pub costs: RescaleCosts,
+}
+
+impl Claim<'_> {
+    fn block(&self) -> u32 {
+        self.facts.place.block.max(1)
+    }
+
+    /// Nodes, or places of such, that it needs at the least.
+    fn needs(&self) -> u32 {
+        self.facts.sizes.min().max(1).saturating_mul(self.block())
+    }
+
+    /// The same at the most.
+    fn wants(&self) -> u32 {
+        self.facts.sizes.max().max(1).saturating_mul(self.block())
+    }
+
+    fn holds(&self) -> bool {
+        !self.facts.place.held.is_empty()
+    }
+
+    fn waits(&self) -> bool {
+        self.may_start && !self.holds()
+    }
+
+    fn user(&self) -> &str {
+        &self.facts.program.user
+    }
+
+    /// Length of its turns, seconds.
+    fn length_secs(&self) -> f64 {
+        let exchange_secs = self.costs.start_secs + self.costs.down_secs;
+        (exchange_secs / MOST_LOSS).clamp(SHORTEST_AND_LONGEST_SECS.0, SHORTEST_AND_LONGEST_SECS.1)
+    }
+}
+
+/// What users are entitled to.
+pub(super) struct Standings<'a> {
+    /// Share of a user.
+    pub share: &'a dyn Fn(&str) -> f64,
+    /// Node-seconds that a user has had lately.
+    pub used_secs: &'a dyn Fn(&str) -> f64,
+}
+
+/// What jobs have had, and whose turn it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rotation {
+    accounts: BTreeMap<JobId, Account>,
+    turns: BTreeMap<JobId, Turn>,
+    factors: BTreeMap<JobId, f64>,
+    at: UnixTime,
+}
+
+impl Rotation {
+    /// Takes in what jobs hold at a look.
+    pub fn look(&mut self, jobs: &[JobFacts], now: UnixTime) {
+        let passed = now.secs_since(self.at);
+        self.at = now;
+        let secs = if (0.0..=LONGEST_SECS).contains(&passed) { passed } else { 0.0 };
+        let here: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
+        self.accounts.retain(|job, _| here.contains(job));
+        let least = self.least_by_user(jobs);
+        for job in jobs {
+            let user = job.program.user.as_str();
+            let newcomer = || Account { had_secs: least.get(user).copied().unwrap_or(0.0), ..Account::default() };
+            let account = self.accounts.entry(job.job).or_insert_with(newcomer);
+            let nodes = job.place.held.len().saturating_sub(job.place.own.len()) as f64;
+            account.had_secs += nodes * f64::from(job.place.block.max(1)) * secs;
+            account.has_trained |= job.running.is_some();
+            if job.place.held.is_empty() {
+                account.since = None;
+            } else if account.since.is_none() {
+                (account.since, account.turns) = (Some(now), account.turns.saturating_add(1));
+            }
+        }
+    }
+
+    /// What the job with the fewest node-seconds has had, of each user.
+    fn least_by_user<'j>(&self, jobs: &'j [JobFacts]) -> BTreeMap<&'j str, f64> {
+        let mut least = BTreeMap::new();
+        for job in jobs {
+            if let Some(account) = self.accounts.get(&job.job) {
+                let of = least.entry(job.program.user.as_str()).or_insert(account.had_secs);
+                *of = of.min(account.had_secs);
+            }
+        }
+        least
+    }
+
+    /// Settles whose turn it is, on so many nodes or places of such.
+    pub fn settle(&mut self, claims: &[Claim<'_>], places: u32, standings: &Standings<'_>, now: UnixTime) {
+        self.catch_up(claims);
+        self.factors = self.tilts(claims, places);
+        let contest = Contest::of(self, claims, places, standings, now);
+        self.turns = contest.settled();
+    }
+
+    /// Nobody falls behind without bounds: what could not run for long does not keep all others from theirs.
+    fn catch_up(&mut self, claims: &[Claim<'_>]) {
+        let mut most: BTreeMap<&str, f64> = BTreeMap::new();
+        for claim in claims {
+            let had_secs = self.had_secs(claim.facts.job);
+            let of = most.entry(claim.user()).or_insert(had_secs);
+            *of = of.max(had_secs);
+        }
+        for claim in claims {
+            let behind = MOST_BEHIND * claim.length_secs() * f64::from(claim.needs());
+            let floor = most.get(claim.user()).map_or(0.0, |most| most - behind);
+            if let Some(account) = self.accounts.get_mut(&claim.facts.job) {
+                account.had_secs = account.had_secs.max(floor);
+            }
+        }
+    }
+
+    /// How many times as much each job counts for what it has had among its user's jobs.
+    fn tilts(&self, claims: &[Claim<'_>], places: u32) -> BTreeMap<JobId, f64> {
+        let mut of_user: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        for claim in claims {
+            let (sum, count) = of_user.entry(claim.user()).or_default();
+            (*sum, *count) = (*sum + self.had_secs(claim.facts.job), *count + 1.0);
+        }
+        let part_secs = f64::from(places.max(1)) / (claims.len().max(1) as f64) * PART_SECS;
+        let tilt = |claim: &Claim<'_>| {
+            let (sum, count) = of_user.get(claim.user()).copied().unwrap_or((0.0, 1.0));
+            let parts = (sum / count - self.had_secs(claim.facts.job)) / part_secs;
+            let steps = (parts * PART_STEPS).round() / PART_STEPS;
+            (claim.facts.job, TILT.powf(steps.clamp(-MOST_PARTS, MOST_PARTS)))
+        };
+        claims.iter().map(tilt).collect()
+    }
+
+    fn had_secs(&self, job: JobId) -> f64 {
+        self.accounts.get(&job).map_or(0.0, |account| account.had_secs)
+    }
+
+    /// Where a job stands, by the last look.
+    pub fn of(&self, job: JobId) -> Option<Turn> {
+        self.turns.get(&job).copied()
+    }
+
+    /// A job's place in the line, if so many others come before it that it is no part of a round.
+    pub fn behind(&self, job: JobId) -> Option<InLine> {
+        self.of(job).and_then(Turn::in_line).filter(|place| place.position > MOST_WAITING)
+    }
+
+    /// How many times as much a job counts because it has had less than others of its user, or more.
+    pub fn factor(&self, job: JobId) -> f64 {
+        self.factors.get(&job).copied().unwrap_or(1.0)
+    }
+
+    /// When the next turn ends, if somebody waits for that.
+    pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
+        let waits = self.turns.values().any(|turn| matches!(turn, Turn::Waits(_) | Turn::Next));
+        let until = |turn: &Turn| match turn {
+            Turn::Keeps { until } => Some(*until).filter(|at| *at > now),
+            _ => None,
+        };
+        self.turns.values().filter_map(until).min().filter(|_| waits)
+    }
+}
+
+/// One settling: who keeps nodes, who comes next, and who waits for how long.
+struct Contest<'a> {
+    claims: &'a [Claim<'a>],
+    /// Nodes that nobody's turn keeps.
+    left: u32,
+    /// For each user.
+    users: BTreeMap<&'a str, Party>,
+    /// Whether somebody waits for a first turn.
+    first_waits: bool,
+    now: UnixTime,
+    turns: BTreeMap<JobId, Turn>,
+}
+
+/// A user in a contest.
+#[derive(Debug, Default)]
+struct Party {
+    share: f64,
+    used_secs: f64,
+    /// Nodes that the user's jobs could use.
+    wants: f64,
+    /// Nodes that its share entitles it to.
+    entitled: f64,
+    /// Nodes of its jobs whose turn it is.
+    has: u32,
+    /// Its other jobs, the one that comes first last.
+    queue: Vec<usize>,
+}
+
+impl<'a> Contest<'a> {
+    fn of(
+        rotation: &'a Rotation,
+        claims: &'a [Claim<'a>],
+        places: u32,
+        standings: &Standings<'_>,
+        now: UnixTime,
+    ) -> Self {
+        let first_waits = claims.iter().any(|claim| rotation.is_new(claim));
+        let users = BTreeMap::new();
+        let mut contest =
+            Contest { claims, left: places, users, first_waits, now, turns: BTreeMap::new() };
+        for (at, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.waits() || claim.holds()) {
+            let user = claim.user();
+            let party = contest.users.entry(user).or_insert_with(|| Party {
+                share: (standings.share)(user).max(f64::MIN_POSITIVE),
+                used_secs: (standings.used_secs)(user),
+                ..Party::default()
+            });
+            party.wants += f64::from(claim.wants());
+            let until = rotation.turn_ends(claim, first_waits);
+            match until.filter(|until| *until > now) {
+                Some(until) => {
+                    party.has = party.has.saturating_add(claim.needs());
+                    contest.left = contest.left.saturating_sub(claim.needs());
+                    contest.turns.insert(claim.facts.job, Turn::Keeps { until });
+                }
+                None => party.queue.push(at),
+            }
+        }
+        entitle(contest.users.values_mut().collect(), f64::from(places));
+        for party in contest.users.values_mut() {
+            // Sorting by a key that is made once a claim.
+            party.queue.sort_by_cached_key(|at| std::cmp::Reverse(rotation.rank(&claims[*at])));
+        }
+        contest
+    }
+
+    /// Hands out turns, then places in the queue.
+    fn settled(mut self) -> BTreeMap<JobId, Turn> {
+        let mut after = Vec::new();
+        while let Some(at) = self.take_next() {
+            let claim = &self.claims[at];
+            let job = claim.facts.job;
+            if claim.needs() > self.left {
+                if claim.holds() {
+                    self.turns.insert(job, Turn::Over);
+                } else {
+                    // Who needs many nodes waits until enough turns have ended, and others behind it.
+                    self.left = 0;
+                    after.push(at);
+                }
+                continue;
+            }
+            self.left -= claim.needs();
+            let turn = if claim.holds() { Turn::Keeps { until: self.now } } else { Turn::Next };
+            self.turns.insert(job, turn);
+        }
+        self.line_up(&after);
+        self.turns
+    }
+
+    /// The next job, of the user who has least for its share.
+    fn take_next(&mut self) -> Option<usize> {
+        let has_next = |party: &Party| !party.queue.is_empty();
+        let key = |party: &Party| {
+            // Beyond what they are entitled to, users wait for others.
+            let is_full = party.has > 0 && f64::from(party.has) >= party.entitled;
+            (is_full, f64::from(party.has) / party.share, party.used_secs / party.share)
+        };
+        let before = |a: &Party, b: &Party| {
+            let ((full_a, has_a, used_a), (full_b, has_b, used_b)) = (key(a), key(b));
+            full_a.cmp(&full_b).then(has_a.total_cmp(&has_b)).then(used_a.total_cmp(&used_b))
+        };
+        let party = self.users.values_mut().filter(|p| has_next(p)).min_by(|a, b| before(a, b))?;
+        if party.has > 0 && f64::from(party.has) >= party.entitled {
+            // Nobody is entitled to more: what is left goes by what it is worth.
+            self.left = 0;
+        }
+        let at = party.queue.pop()?;
+        party.has = party.has.saturating_add(self.claims[at].needs());
+        Some(at)
+    }
+
+    /// Those that wait, in their order: when turns end, one after the other gets nodes.
+    fn line_up(&mut self, after: &[usize]) {
+        let of = after.len() as u32;
+        let mut ends: Vec<f64> = Vec::new();
+        let mut lengths = 0.0;
+        for claim in self.claims.iter().filter(|claim| claim.holds()) {
+            lengths += claim.length_secs() * if self.first_waits { FIRST_SHARE } else { 1.0 };
+            if let Some(Turn::Keeps { until }) = self.turns.get(&claim.facts.job) {
+                ends.push(until.secs_since(self.now).max(0.0));
+            }
+        }
+        ends.sort_by(f64::total_cmp);
+        let length_secs = lengths / (ends.len().max(1) as f64);
+        for (place, at) in after.iter().enumerate() {
+            let slots = ends.len().max(1);
+            let first = ends.get(place % slots).copied().unwrap_or(0.0);
+            let secs = first + (place / slots) as f64 * length_secs;
+            let turn = Turn::Waits(InLine { position: place as u32 + 1, of, secs });
+            self.turns.insert(self.claims[*at].facts.job, turn);
+        }
+    }
+}
+
+impl Rotation {
+    /// Whether a job waits for its first turn. One that never trains waits like any other in the end.
+    fn is_new(&self, claim: &Claim<'_>) -> bool {
+        let never = |account: &Account| !account.has_trained && account.turns < MOST_FIRST;
+        claim.waits() && self.accounts.get(&claim.facts.job).is_none_or(never)
+    }
+
+    /// When the turn of a job that holds nodes ends.
+    fn turn_ends(&self, claim: &Claim<'_>, first_waits: bool) -> Option<UnixTime> {
+        let since = self.accounts.get(&claim.facts.job)?.since.filter(|_| claim.holds())?;
+        let share = if first_waits { FIRST_SHARE } else { 1.0 };
+        Some(since + (claim.length_secs() * share).ceil() as i64)
+    }
+
+    /// Where a job comes among its user's: the least comes first.
+    fn rank(&self, claim: &Claim<'_>) -> (bool, i64, UnixTime, JobId) {
+        let job = claim.facts.job;
+        let is_first = self.is_new(claim);
+        let lead = if claim.holds() { MARGIN * claim.length_secs() * f64::from(claim.needs()) } else { 0.0 };
+        let had = if is_first { 0 } else { (self.had_secs(job) - lead).round() as i64 };
+        (!is_first, had, claim.facts.submitted_at, job)
+    }
+}
+
+/// Divides nodes over users by their shares; what somebody cannot use is for the others.
+fn entitle(mut users: Vec<&mut Party>, places: f64) {
+    let mut left = places;
+    users.sort_by(|a, b| (a.wants / a.share).total_cmp(&(b.wants / b.share)));
+    let mut shares: f64 = users.iter().map(|user| user.share).sum();
+    for user in users {
+        user.entitled = (left * user.share / shares).min(user.wants);
+        left -= user.entitled;
+        shares = (shares - user.share).max(f64::MIN_POSITIVE);
+    }
+}
+
+#[cfg(test)]
+mod tests;

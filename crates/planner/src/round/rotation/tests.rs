@@ -1,0 +1,196 @@
+//! Whose turn it is, over a day in which nothing else moves: jobs get nodes when the rotation says so.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use infill_model::{
+    Changing, Claims, Course, HeldNode, NodeName, Place, Program, Sizes, Standing, UserId,
+};
+
+const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
+
+/// (18 + 12) / 2 %.
+const LENGTH_SECS: i64 = 1_500;
+
+fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
+    JobFacts {
+        job: JobId(id),
+        user: UserId(1),
+        program: Program { user: user.to_owned(), ..Program::default() },
+        sizes: Sizes::parse(sizes).unwrap(),
+        claims: Claims::default(),
+        standing: Standing::Waiting,
+        since: UnixTime(0),
+        waits_since: Some(UnixTime(0)),
+        running: None,
+        place: Place::default(),
+        changing: Changing::default(),
+        course: Course::default(),
+        submitted_at: UnixTime(i64::from(id)),
+        excluded: Vec::new(),
+        ending: false,
+    }
+}
+
+/// A cluster of nodes that go to those whose turn it is, at their smallest sizes.
+struct World {
+    rotation: Rotation,
+    jobs: Vec<JobFacts>,
+    places: u32,
+    now: i64,
+    /// Node-seconds of each job.
+    had: BTreeMap<JobId, f64>,
+    /// When each job first had nodes.
+    first: BTreeMap<JobId, i64>,
+    exchanges: u32,
+}
+
+impl World {
+    fn of(jobs: Vec<JobFacts>, places: u32) -> World {
+        World {
+            rotation: Rotation::default(),
+            jobs,
+            places,
+            now: 0,
+            had: BTreeMap::new(),
+            first: BTreeMap::new(),
+            exchanges: 0,
+        }
+    }
+
+    fn free(&self) -> u32 {
+        self.places - self.jobs.iter().map(|job| job.place.held.len() as u32).sum::<u32>()
+    }
+
+    fn settle(&mut self) {
+        let now = UnixTime(self.now);
+        self.rotation.look(&self.jobs, now);
+        let claim = |facts| Claim { facts, may_start: true, costs: COSTS };
+        let claims: Vec<Claim<'_>> = self.jobs.iter().map(claim).collect();
+        let standings = Standings { share: &|_| 1.0, used_secs: &|_| 0.0 };
+        self.rotation.settle(&claims, self.places, &standings, now);
+    }
+
+    /// Lets time pass in steps of ten seconds.
+    fn run(&mut self, secs: i64) {
+        let end = self.now + secs;
+        while self.now < end {
+            self.settle();
+            let turn = |job: &JobFacts, rotation: &Rotation| rotation.of(job.job);
+            let next = self.jobs.iter().filter(|j| turn(j, &self.rotation) == Some(Turn::Next));
+            let mut wanted: u32 = next.map(|job| job.sizes.min()).sum();
+            for job in &mut self.jobs {
+                if wanted > 0 && turn(job, &self.rotation) == Some(Turn::Over) {
+                    wanted = wanted.saturating_sub(job.sizes.min());
+                    (job.place.held, job.running) = (Vec::new(), None);
+                    self.exchanges += 1;
+                }
+            }
+            for at in 0..self.jobs.len() {
+                let needs = self.jobs[at].sizes.min();
+                let is_next = turn(&self.jobs[at], &self.rotation) == Some(Turn::Next);
+                if is_next && needs <= self.free() {
+                    let job = &mut self.jobs[at];
+                    let held = |n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job };
+                    job.place.held = (0..needs).map(held).collect();
+                    job.running = Some(needs);
+                    self.first.entry(job.job).or_insert(self.now);
+                }
+            }
+            self.now += 10;
+            for job in &self.jobs {
+                *self.had.entry(job.job).or_default() += 10.0 * job.place.held.len() as f64;
+            }
+        }
+    }
+
+    /// Jain's index over what these jobs have had.
+    fn fairness(&self) -> f64 {
+        let (sum, squares) = self.had.values().fold((0.0, 0.0), |(s, q), x| (s + x, q + x * x));
+        sum * sum / (self.had.len() as f64 * squares)
+    }
+}
+
+#[test]
+fn jobs_of_one_user_have_turns_of_the_length_that_an_exchange_is_worth() {
+    for (count, first_secs) in [(8, 0), (16, 900), (64, 3_600)] {
+        let mut world = World::of((0..count).map(|id| job(id, "alice", "1-8")).collect(), 8);
+        world.run(86_400);
+        let last = world.first.values().max().unwrap();
+        assert_eq!(world.first.len(), count as usize);
+        assert!(*last <= first_secs, "{count}: the last first turn came after {last} s");
+        assert!(world.fairness() >= 0.95, "{count}: {}", world.fairness());
+        // Eight places, and a turn in each that is as long as it should be once all had their first.
+        let most = 8 * (86_400 - first_secs) / LENGTH_SECS + 2 * i64::from(count);
+        assert!(i64::from(world.exchanges) <= most, "{count}: {} exchanges", world.exchanges);
+        assert!((world.exchanges > 0) == (count > 8), "{count}: {} exchanges", world.exchanges);
+    }
+}
+
+#[test]
+fn a_user_with_many_jobs_has_as_many_nodes_as_one_with_few() {
+    let many = (0..500).map(|id| job(id, "alice", "1"));
+    let few = (500..504).map(|id| job(id, "bob", "1"));
+    let mut world = World::of(many.chain(few).collect(), 8);
+    world.run(7_200);
+    let of = |world: &World, user: &str| {
+        let jobs: BTreeSet<JobId> =
+            world.jobs.iter().filter(|j| j.program.user == user).map(|j| j.job).collect();
+        world.had.iter().filter(|(job, _)| jobs.contains(job)).map(|(_, secs)| secs).sum::<f64>()
+    };
+    let (alice, bob) = (of(&world, "alice"), of(&world, "bob"));
+    assert!((alice / bob - 1.0).abs() < 0.05, "{alice} {bob}");
+}
+
+#[test]
+fn one_that_needs_all_nodes_has_its_turn_among_small_ones() {
+    let small = (0..16).map(|id| job(id, "alice", "1"));
+    let mut world = World::of(small.chain([job(16, "alice", "8")]).collect(), 8);
+    world.run(86_400);
+    let first = world.first[&JobId(16)];
+    assert!(first <= 4 * LENGTH_SECS, "it first had nodes after {first} s");
+    let (large, all) = (world.had[&JobId(16)], world.had.values().sum::<f64>());
+    assert!((0.04..0.2).contains(&(large / all)), "{large} of {all}");
+}
+
+#[test]
+fn who_arrives_late_has_a_first_turn_soon_and_no_more_than_others_then() {
+    let mut world = World::of((0..16).map(|id| job(id, "alice", "1")).collect(), 8);
+    world.run(43_200);
+    world.jobs.push(job(99, "alice", "1"));
+    world.run(43_200);
+    let first = world.first[&JobId(99)] - 43_200;
+    assert!(first <= 900, "after {first} s");
+    let (late, early) = (world.had[&JobId(99)], world.had[&JobId(0)]);
+    assert!((0.35..0.65).contains(&(late / early)), "{late} {early}");
+}
+
+#[test]
+fn those_that_wait_are_told_when_their_turn_comes() {
+    let mut world = World::of((0..20).map(|id| job(id, "alice", "1")).collect(), 8);
+    world.run(20);
+    world.settle();
+    let waits: Vec<(u32, u32, f64)> = world.jobs.iter().filter_map(|job| match world.rotation.of(job.job) {
+        Some(Turn::Waits(InLine { position, of, secs })) => Some((position, of, secs)),
+        _ => None,
+    }).collect();
+    assert_eq!(waits.len(), 12);
+    for (at, (position, of, secs)) in waits.iter().enumerate() {
+        assert_eq!((*position as usize, *of), (at + 1, 12));
+        // A quarter of a turn, for these are first turns; twelve on eight places.
+        let rounds = if at < 8 { 1.0 } else { 2.0 };
+        assert!((secs - rounds * 375.0).abs() <= 30.0, "{position}: {secs}");
+    }
+    let (first, last) = (world.first[&JobId(0)], world.now);
+    world.run(3_000);
+    let took = world.first[&JobId(19)];
+    assert!((took - last - 750).abs() <= 60, "{first} {last} {took}");
+}
+
+#[test]
+fn what_holds_nodes_keeps_them_while_nobody_waits() {
+    let mut world = World::of((0..2).map(|id| job(id, "alice", "1-8")).collect(), 8);
+    world.run(86_400);
+    assert_eq!(world.exchanges, 0);
+    assert_eq!(world.rotation.next_end(UnixTime(0)), None);
+}
