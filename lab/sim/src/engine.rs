@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::chance::Dice;
 use super::cluster::{Cluster, Usage};
+use super::holding::Holding;
 use super::job::{Accounting, Checkpoints, SimJob};
 use super::policy::{Policy, Target, View};
 use super::queue::{Foresight, MainQueue, Moment, NodeIx};
@@ -83,7 +84,7 @@ struct Windows {
 struct Books {
     balance: Balance,
     ended: Vec<(JobId, JobScore)>,
-    node_secs: BTreeMap<JobId, f64>,
+    holdings: BTreeMap<JobId, Holding>,
     series: Series,
     timeline: Timeline,
 }
@@ -133,7 +134,7 @@ impl<'a> Engine<'a> {
         let books = Books {
             balance: Balance { policy: policy.name(), ..Balance::default() },
             ended: Vec::new(),
-            node_secs: BTreeMap::new(),
+            holdings: BTreeMap::new(),
             series: Series::default(),
             timeline: Timeline::new(setup.timeline_nodes),
         };
@@ -183,7 +184,7 @@ impl<'a> Engine<'a> {
         let secs = (at - self.now) as f64;
         for job in self.jobs.values_mut() {
             job.advance(at as f64, &self.setup.checkpoints, &mut self.books.balance.loss);
-            *self.books.node_secs.entry(job.id).or_insert(0.0) += secs * f64::from(job.size());
+            self.books.holdings.entry(job.id).or_default().pass(secs, job.size());
         }
         if secs > 0.0 {
             let (idle, held) = (self.cluster.idle_count(), self.cluster.held_count());
@@ -393,15 +394,23 @@ impl<'a> Engine<'a> {
     }
 
     fn score(&self, job: &SimJob, ended_at: Option<f64>) -> JobScore {
+        let held = self.books.holdings.get(&job.id).copied().unwrap_or_default();
         JobScore {
             id: job.id,
             name: job.submitted.name.clone(),
+            user: job.submitted.user.clone(),
             samples: job.done,
             work: job.done * job.submitted.weight,
             submitted_at: job.submitted.at,
             ended_at,
             rescales: job.rescales,
-            node_secs: self.books.node_secs.get(&job.id).copied().unwrap_or(0.0),
+            present_secs: held.present_secs,
+            node_secs: held.node_secs,
+            turns: held.turns,
+            first_wait_secs: held.first_wait_secs,
+            longest_wait_secs: held.longest_wait_secs,
+            waited_secs: held.waited_secs,
+            changing_secs: job.changing_secs,
         }
     }
 

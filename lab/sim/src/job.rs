@@ -100,6 +100,8 @@ pub struct SimJob {
     pub generation: u64,
     /// Rescales of all kinds after its first start.
     pub rescales: u64,
+    /// Node-seconds that its changes cost, as in [`JobScore`](super::JobScore).
+    pub(super) changing_secs: f64,
     pub(super) pausing: Pausing,
     books: Books,
     /// Those of its nodes that warm up while the others train.
@@ -142,6 +144,7 @@ impl SimJob {
             last_change: None,
             generation: 0,
             rescales: 0,
+            changing_secs: 0.0,
             pausing: Pausing { until: 0.0, cause: Cause::Rescale, change: Change::None, secs: 0.0 },
             books: Books { unsaved: 0.0, saved_at: at, clock: at, accounting: Accounting::Pause },
             newcomers: Newcomers::default(),
@@ -209,8 +212,10 @@ impl SimJob {
 
     fn pass(&mut self, to: f64, checkpoints: &Checkpoints, loss: &mut Loss) {
         let rate = self.rate();
+        let runs_from = self.pausing.until.clamp(self.books.clock, to.max(self.books.clock));
+        self.changing_secs += f64::from(self.size()) * (runs_from - self.books.clock)
+            + f64::from(self.newcomers.len()) * (to - runs_from).max(0.0);
         if rate > 0.0 && to > self.books.clock {
-            let runs_from = self.pausing.until.clamp(self.books.clock, to);
             *loss.of(self.pausing.cause) += self.submitted.weight * rate * (runs_from - self.books.clock);
             let samples = rate * (to - runs_from);
             self.done += samples;
@@ -329,6 +334,7 @@ impl SimJob {
 
     fn charge(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64, loss: &mut Loss) {
         let lost = secs * self.rate();
+        self.changing_secs += secs * f64::from(self.size());
         *loss.of(cause) += self.submitted.weight * lost;
         self.done -= lost;
         self.go_on_with(nodes, (Change::None, 0.0), cause, now);

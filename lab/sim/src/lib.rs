@@ -4,7 +4,7 @@
 //! [`run`] goes from event to event in virtual time (`engine`). The main queue is replayed (`queue`), jobs
 //! come from a `supply`, run by their true curves (`job`) and are given nodes by a [`policy`]: infill's own,
 //! which makes the daemon's rounds, or one of those that it is compared with. What came of it is an
-//! [`Balance`] (`score`).
+//! [`Balance`] (`score`), which also says how fair it was (`fairness`).
 //!
 //! The same setup has the same outcome: chance comes from seeds.
 
@@ -14,6 +14,8 @@ mod chance;
 pub mod closed;
 mod cluster;
 mod engine;
+mod fairness;
+mod holding;
 pub mod job;
 mod newcomers;
 pub mod order;
@@ -27,11 +29,14 @@ pub use cluster::Cluster;
 
 pub use cluster::Usage;
 pub use engine::{Setup, run};
+pub use fairness::Fairness;
 pub use job::SimJob;
 pub use policy::PolicyName;
 pub use recorded::gap_statistics;
 pub use score::{Balance, JobScore, Loss, Preempted, Sample, Span};
 
+#[cfg(test)]
+mod holding_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

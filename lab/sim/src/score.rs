@@ -93,6 +93,8 @@ pub struct JobScore {
     pub id: JobId,
     /// Its name.
     pub name: String,
+    /// Its user; `None` where the workload names none.
+    pub user: Option<String>,
     /// Samples made.
     pub samples: f64,
     /// Samples made, times what each is worth.
@@ -103,8 +105,25 @@ pub struct JobScore {
     pub ended_at: Option<f64>,
     /// Rescales after its first start.
     pub rescales: u64,
+    /// Seconds for which it was in the queue, with nodes or without: from its submission to its end, or to
+    /// that of the simulation.
+    pub present_secs: f64,
     /// Node-seconds held.
     pub node_secs: f64,
+    /// How often it began to hold nodes after it had held none. Other nodes in the very second in which it
+    /// lost its own are no new turn.
+    pub turns: u64,
+    /// Seconds from its submission to its first node; `None` if it never had one.
+    pub first_wait_secs: Option<f64>,
+    /// Seconds of its longest stretch in the queue without nodes; one that the simulation's end cuts off
+    /// counts as far as it came.
+    pub longest_wait_secs: f64,
+    /// Seconds in the queue without nodes.
+    pub waited_secs: f64,
+    /// Node-seconds that its changes cost: of all its nodes while it paused for one, and of each newcomer
+    /// while it warmed up. Where the seconds of changes are charged at the rate before them, those times the
+    /// nodes before.
+    pub changing_secs: f64,
 }
 
 /// What one policy came to.

@@ -12,7 +12,7 @@ use infill_model::{
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
-fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
+pub fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
     let idle = |(start, end, node): &(i64, i64, &str)| IdleInterval {
         start: *start,
         end: *end,
@@ -36,7 +36,7 @@ fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
     }
 }
 
-fn simulate(setup: &Setup, policy: &str) -> Balance {
+pub fn simulate(setup: &Setup, policy: &str) -> Balance {
     let policy: PolicyName = policy.parse().unwrap();
     run(setup, policy.build(&Config::default()), &mut |_| {})
 }

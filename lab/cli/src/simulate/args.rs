@@ -140,8 +140,8 @@ pub(crate) struct SupplyArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Malleable jobs: CSV with the columns name, submit_s, samples, min_nodes, max_nodes, curve and perhaps
-    /// weight; for --machine name (or job_id), submission_s, model, gpus, steps (or iterations) and perhaps
-    /// params, batch, gpu_type, plan_base
+    /// weight and user; for --machine name (or job_id), submission_s, model, gpus, steps (or iterations) and
+    /// perhaps params, batch, gpu_type, plan_base
     #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
     pub workload: Option<PathBuf>,
     /// So many jobs that never end, with the curves in turn [default: 10]

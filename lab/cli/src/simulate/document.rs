@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::unit::Unit;
 use infill_api::SCHEMA;
 use infill_model::RescaleCosts;
-use infill_sim::{Balance, Preempted};
+use infill_sim::{Balance, Fairness, JobScore, Preempted};
 
 /// Shares of what the bound makes.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -48,12 +48,16 @@ pub(crate) struct PolicyRow {
     /// Mean seconds from a job's submission to its end, or to that of the simulation; `null` where none
     /// ended.
     pub jct_mean_s: Option<f64>,
+    /// How evenly nodes were divided among jobs and users, and how long jobs waited for their first.
+    pub fairness: Fairness,
     /// Rounds.
     pub rounds: u64,
     /// Plans that the checker refused.
     pub refused_plans: u64,
     /// Seconds that the simulation took; `null` unless asked for.
     pub wall_s: Option<f64>,
+    /// What each job came to, in the order of their submission; times are s on the log's clock.
+    pub jobs: Vec<JobScore>,
 }
 
 /// What was simulated.
@@ -137,8 +141,10 @@ fn row(outcome: &Balance, bound: &Balance, wall_s: Option<f64>) -> PolicyRow {
         rescales: outcome.rescales,
         finished: outcome.finished,
         jct_mean_s: outcome.jct_mean_secs(),
+        fairness: outcome.fairness(),
         rounds: outcome.rounds,
         refused_plans: outcome.refused_plans,
         wall_s,
+        jobs: outcome.jobs.clone(),
     }
 }

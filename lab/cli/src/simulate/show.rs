@@ -115,6 +115,24 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         help: "mean time from a job's submission to its end, or to that of the simulation",
         cell: |r| r.jct_mean_s.map_or_else(|| "-".to_owned(), duration::show),
     },
+    Column {
+        letter: 'j',
+        header: "JAINJOBS",
+        help: "Jain's fairness index over jobs, by nodes held: 1 where all had as many",
+        cell: |r| index(r.fairness.jain_jobs),
+    },
+    Column {
+        letter: 'U',
+        header: "JAINUSERS",
+        help: "the same over users",
+        cell: |r| index(r.fairness.jain_users),
+    },
+    Column {
+        letter: 'W',
+        header: "MAXWAIT",
+        help: "longest wait for a first node, to the end for a job that never had one",
+        cell: |r| r.fairness.longest_first_wait_secs.map_or_else(|| "-".to_owned(), duration::show),
+    },
     Column { letter: 'n', header: "ROUNDS", help: "rounds", cell: |r| r.rounds.to_string() },
     Column {
         letter: 'R',
@@ -129,6 +147,10 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         cell: |r| r.wall_s.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.1}s")),
     },
 ];
+
+fn index(jain: Option<f64>) -> String {
+    jain.map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}"))
+}
 
 /// Where it is shown.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,12 @@
 //! What is printed of outcomes that are written down.
 
-use super::document::{Document, LossShares, PolicyRow, Replayed};
+use super::document::{self, Document, LossShares, PolicyRow, Replayed};
 use super::show::{self, Screen};
 use super::unit::Unit;
 use infill_api::SCHEMA;
-use infill_model::RescaleCosts;
+use infill_model::{JobId, RescaleCosts};
 use infill_present::{days::Days, filter::TableArgs};
-use infill_sim::Preempted;
+use infill_sim::{Balance, Fairness, JobScore, Preempted, Sample};
 
 pub fn subject() -> Replayed {
     Replayed {
@@ -37,9 +37,38 @@ pub fn row(policy: &str, efficiency: f64) -> PolicyRow {
         rescales: 1234,
         finished: 0,
         jct_mean_s: None,
+        fairness: Fairness {
+            jain_jobs: Some(0.8),
+            jain_users: Some(0.5),
+            longest_first_wait_secs: Some(7384.0),
+            median_first_wait_secs: Some(60.0),
+            never_started: 0,
+        },
         rounds: 5678,
         refused_plans: 0,
         wall_s: None,
+        jobs: vec![job("vgg-1", 3600.0)],
+    }
+}
+
+/// A job that was alone on one node, but for ten seconds at first.
+pub fn job(name: &str, node_secs: f64) -> JobScore {
+    JobScore {
+        id: JobId(1),
+        name: name.to_owned(),
+        user: None,
+        samples: 1e6,
+        work: 1e6,
+        submitted_at: 0,
+        ended_at: None,
+        rescales: 3,
+        present_secs: node_secs + 10.0,
+        node_secs,
+        turns: 1,
+        first_wait_secs: Some(10.0),
+        longest_wait_secs: 10.0,
+        waited_secs: 10.0,
+        changing_secs: 18.0,
     }
 }
 
@@ -88,12 +117,12 @@ fn the_page_of_a_terminal_has_bars() {
 fn own_columns_come_alone() {
     let args = TableArgs {
         noheader: true,
-        format: Some("%p|%h|%w|%f|%n|%R|%T".parse().unwrap()),
+        format: Some("%p|%h|%w|%f|%n|%R|%T|%j|%U|%W".parse().unwrap()),
         ..Default::default()
     };
     insta::assert_snapshot!(text(&args, Some(80), true), @r"
-    infill-known|1000|1.00G|0|5678|0|-
-    freetrain   |1000|1.00G|0|5678|0|-
+    infill-known|1000|1.00G|0|5678|0|-|0.800|0.500|2:03:04
+    freetrain   |1000|1.00G|0|5678|0|-|0.800|0.500|2:03:04
     ");
     let unknown = TableArgs { format: Some("%q".parse().unwrap()), ..Default::default() };
     assert!(show::check(&unknown).is_err() && show::check(&args).is_ok());
@@ -116,9 +145,57 @@ fn the_document_has_these_keys() {
     let json = serde_json::to_value(document()).unwrap();
     insta::assert_snapshot!(keys(&json), @"idle_node_secs policies schema subject");
     insta::assert_snapshot!(keys(&json["subject"]), @"idle_log log malleable nodes rescales seed span_secs unit");
-    insta::assert_snapshot!(keys(&json["policies"][0]), @"efficiency finished harvest_ratio held_node_secs jct_mean_s late_vacates loss policy preempted refused_plans rescales rounds samples wall_s work");
+    insta::assert_snapshot!(keys(&json["policies"][0]), @"efficiency fairness finished harvest_ratio held_node_secs jct_mean_s jobs late_vacates loss policy preempted refused_plans rescales rounds samples wall_s work");
     insta::assert_snapshot!(keys(&json["policies"][0]["loss"]), @"preemption probing rescale unused");
+    insta::assert_snapshot!(keys(&json["policies"][0]["fairness"]), @"jain_jobs jain_users longest_first_wait_secs median_first_wait_secs never_started");
+    insta::assert_snapshot!(keys(&json["policies"][0]["jobs"][0]), @"changing_secs ended_at first_wait_secs id longest_wait_secs name node_secs present_secs rescales samples submitted_at turns user waited_secs work");
     insta::assert_snapshot!(keys(&json["policies"][0]["preempted"]), @"jobs late longest_secs total_secs unforeseen");
+}
+
+#[test]
+fn the_document_tells_of_each_job_and_of_fairness() {
+    let alice = JobScore { user: Some("alice".to_owned()), ..job("a", 90.0) };
+    let never = JobScore {
+        present_secs: 100.0,
+        turns: 0,
+        first_wait_secs: None,
+        longest_wait_secs: 100.0,
+        waited_secs: 100.0,
+        changing_secs: 0.0,
+        ..job("b", 0.0)
+    };
+    let outcome = Balance {
+        jobs: vec![alice, never],
+        series: vec![Sample { at: 0.0, secs: 100.0, idle: 1.0, held: 0.9 }],
+        ..Balance::default()
+    };
+    let json =
+        serde_json::to_value(document::of(&[(outcome.clone(), 0.0)], &outcome, subject(), false)).unwrap();
+    let policy = &json["policies"][0];
+    assert_eq!(
+        policy["fairness"],
+        serde_json::json!({
+            "jain_jobs": 0.5,
+            "jain_users": 0.5,
+            "longest_first_wait_secs": 100.0,
+            "median_first_wait_secs": 10.0,
+            "never_started": 1,
+        })
+    );
+    let of = |job: usize, key: &str| policy["jobs"][job][key].to_string();
+    let keys =
+        ["name", "user", "node_secs", "turns", "first_wait_secs", "longest_wait_secs", "changing_secs"];
+    assert_eq!(keys.map(|key| of(0, key)), ["\"a\"", "\"alice\"", "90.0", "1", "10.0", "10.0", "18.0"]);
+    assert_eq!(keys.map(|key| of(1, key)), ["\"b\"", "null", "0.0", "0", "null", "100.0", "0.0"]);
+}
+
+#[test]
+fn what_is_not_known_of_fairness_is_a_dash() {
+    let mut document = document();
+    document.policies.truncate(1);
+    document.policies[0].fairness = Fairness::default();
+    let args = TableArgs { noheader: true, format: Some("%j|%U|%W".parse().unwrap()), ..Default::default() };
+    assert_eq!(show::text(&document, &args, Screen { width: None, colours: false }).unwrap(), "-|-|-\n");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use infill_present::{
     days::Days,
     output,
 };
-use infill_sim::{Balance, Sample};
+use infill_sim::{Balance, Fairness, Sample};
 
 /// Lines that a table of the time has at most.
 const MOST_PARTS: f64 = 64.0;
@@ -186,6 +186,34 @@ pub(crate) fn losses(document: &Document) -> Figure {
         drawing: rows.html(),
         table: Some(rows.table()),
     }
+}
+
+/// Jain's indices of the policies that have one; of users where jobs name theirs. `None` where there is none.
+pub(crate) fn fairness(document: &Document) -> Option<Figure> {
+    let known = || document.policies.iter().filter(|row| row.fairness.jain_jobs.is_some());
+    let series = |name: &str, colour, of: fn(&Fairness) -> Option<f64>| Series {
+        name: name.to_owned(),
+        colour: Colour::Of(colour),
+        values: known().map(|row| 100.0 * of(&row.fairness).unwrap_or(0.0)).collect(),
+    };
+    let users = known().any(|row| row.fairness.jain_users.is_some());
+    let users = users.then(|| series("users", 2, |f| f.jain_users));
+    let title = "Fairness by policy";
+    let rows = Rows {
+        id: "fairness",
+        title,
+        row: "policy",
+        values: "Jain's index, %",
+        sign: " %",
+        names: known().map(|row| row.policy.clone()).collect(),
+        series: std::iter::once(series("jobs", 0, |f| f.jain_jobs)).chain(users).collect(),
+        marks: Marks::Bars,
+    };
+    let caption = "Jain's index of the nodes that each had on average while it was in the queue: 100 % where all had as \
+                   many, 100 % divided by their number where one had all."
+        .to_owned();
+    let table = (rows.series.len() > 1).then(|| rows.table());
+    (!rows.names.is_empty()).then(|| Figure { title, caption, drawing: rows.html(), table })
 }
 
 fn policies(document: &Document) -> Vec<String> {

@@ -77,20 +77,11 @@ impl PolicyJobs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::JobId;
+    use crate::simulate::tests::job;
     use infill_sim::JobScore;
 
     fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> Balance {
-        let score = |(name, samples): (String, f64)| JobScore {
-            id: JobId(1),
-            name,
-            samples,
-            work: samples,
-            submitted_at: 0,
-            ended_at: None,
-            rescales: 0,
-            node_secs: 3600.0,
-        };
+        let score = |(name, samples): (String, f64)| JobScore { name, samples, ..job("", 3600.0) };
         let jobs = jobs.into_iter().map(score).collect();
         Balance { policy: policy.to_owned(), jobs, ..Balance::default() }
     }

@@ -87,15 +87,18 @@ fn figures(material: &Material<'_>, shown: &Balance) -> Vec<Figure> {
     let (document, outcomes) = (material.document, material.outcomes);
     let span_secs = document.subject.span_secs;
     let jobs = jobs::Jobs::of(outcomes, shown);
-    vec![
+    let work = [
         charts::series(outcomes, shown, material.start, span_secs),
         charts::efficiency(document),
         charts::losses(document),
+    ];
+    let rest = [
         charts::gap_lengths(material.gaps),
         timeline::timeline(shown, material.nodes, material.start, span_secs),
         charts::samples(&jobs),
         charts::node_hours(&jobs),
-    ]
+    ];
+    work.into_iter().chain(charts::fairness(document)).chain(rest).collect()
 }
 
 /// The terminal's table.

@@ -4,21 +4,12 @@ use super::*;
 use crate::simulate::tests as samples;
 use infill_gaps::IdleTime;
 use infill_model::JobId;
-use infill_sim::{JobScore, Preempted, Sample, Span};
+use infill_sim::{Fairness, JobScore, Preempted, Sample, Span};
 
 const EVIL: &str = "</script><script>alert(1)//";
 
 fn outcome(policy: &str) -> Balance {
-    let job = JobScore {
-        id: JobId(7),
-        name: EVIL.to_owned(),
-        samples: 1e6,
-        work: 1e6,
-        submitted_at: 0,
-        ended_at: None,
-        rescales: 3,
-        node_secs: 7200.0,
-    };
+    let job = JobScore { id: JobId(7), samples: 1e6, ..samples::job(EVIL, 7200.0) };
     let sample = |at| Sample { at, secs: 300.0, idle: 3.0, held: 2.0 };
     Balance {
         policy: policy.to_owned(),
@@ -73,7 +64,7 @@ fn figure<'a>(page: &'a str, title: &str) -> &'a str {
 #[test]
 fn figures_show_the_numbers_of_the_document() {
     let page = made(&document());
-    assert_eq!((page.matches("<figure>").count(), page.matches("class=\"chart\"").count()), (7, 7));
+    assert_eq!((page.matches("<figure>").count(), page.matches("class=\"chart\"").count()), (8, 8));
     let series = figure(&page, "Idle and harvested nodes");
     // 600 s of seven days are two points of two thousand: 3 idle nodes, and 2 that are held, of 3.
     assert!(series.contains("d=\"M0 1000v-1000h2V1000z\"><title>idle</title>"), "{series}");
@@ -86,6 +77,8 @@ fn figures_show_the_numbers_of_the_document() {
     let losses = figure(&page, "Where work is lost");
     assert!(losses.contains("<td>freetrain</td><td>5 %</td><td>10 %</td><td>0.4 %</td><td>4.6 %</td>"));
     assert!(losses.contains("<title>bound, rest: -15.4 %</title>"), "{losses}");
+    let fairness = figure(&page, "Fairness by policy");
+    assert!(fairness.contains("<td>freetrain</td><td>80 %</td><td>50 %</td>"), "{fairness}");
     let gaps = figure(&page, "How long gaps last");
     assert!(gaps.contains("<td>1 min–2 min</td><td>100 %</td><td>100 %</td>"), "{gaps}");
     let nodes = figure(&page, "Who is on the nodes");
@@ -93,6 +86,19 @@ fn figures_show_the_numbers_of_the_document() {
     let samples = figure(&page, "Throughput by job");
     assert_eq!((samples.matches("<circle").count(), samples.matches("cx=\"100%\"").count()), (2, 2));
     assert!(figure(&page, "Node-hours by job").contains("<td>2</td><td>2</td>"));
+}
+
+#[test]
+fn fairness_is_drawn_as_far_as_it_is_known() {
+    let mut document = document();
+    document.policies[0].fairness = Fairness::default();
+    document.policies[1].fairness.jain_users = None;
+    let page = made(&document);
+    let fairness = figure(&page, "Fairness by policy");
+    assert!(!fairness.contains("freetrain") && !fairness.contains("users"), "{fairness}");
+    assert!(fairness.contains(">80.0 %</text>"), "a lone series says its numbers: {fairness}");
+    document.policies[1].fairness = Fairness::default();
+    assert!(!made(&document).contains("Fairness by policy"), "no figure of nothing");
 }
 
 #[test]

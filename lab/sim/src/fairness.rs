@@ -1,0 +1,171 @@
+//! How evenly a policy divides nodes among jobs and users, and how long jobs wait for their first.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::score::{Balance, JobScore};
+
+/// How fair a policy was.
+///
+/// Its indices are Jain's: of shares x it is (sum x)^2 / (n sum x^2), which is 1 where all n are equal, and
+/// 1/n where one has everything (R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness and
+/// Discrimination for Resource Allocation in Shared Computer Systems, DEC-TR-301, 1984). A share is
+/// node-seconds divided by seconds in the queue: the nodes held on average over that time. Among those that
+/// were there all the time the index compares node-seconds, and who came later or ended earlier does not
+/// count as having had less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Fairness {
+    /// Jain's index over jobs; `None` where none held a node.
+    pub jain_jobs: Option<f64>,
+    /// Jain's index over users. A user's jobs count as one, which is in the queue while any of them is; so do
+    /// all jobs that name no user. `None` where no job names one, or none held a node.
+    pub jain_users: Option<f64>,
+    /// Seconds of the longest wait from a job's submission to its first node. A job that never had one counts
+    /// with the time that it waited. `None` where there was no job.
+    pub longest_first_wait_secs: Option<f64>,
+    /// Seconds of the median one (nearest rank), taken in the same way.
+    pub median_first_wait_secs: Option<f64>,
+    /// Jobs that never had a node.
+    pub never_started: usize,
+}
+
+impl Balance {
+    /// How fair it was to the jobs, and to their users.
+    pub fn fairness(&self) -> Fairness {
+        let jobs = &self.jobs;
+        let mut waits: Vec<f64> = jobs.iter().map(|j| j.first_wait_secs.unwrap_or(j.waited_secs)).collect();
+        waits.sort_by(f64::total_cmp);
+        let half = waits.len().div_ceil(2);
+        let names_users = jobs.iter().any(|job| job.user.is_some());
+        Fairness {
+            jain_jobs: jain(jobs.iter().filter_map(|job| share(job.node_secs, job.present_secs))),
+            jain_users: names_users.then(|| jain(shares_of_users(jobs))).flatten(),
+            longest_first_wait_secs: waits.last().copied(),
+            median_first_wait_secs: half.checked_sub(1).and_then(|at| waits.get(at)).copied(),
+            never_started: jobs.iter().filter(|job| job.first_wait_secs.is_none()).count(),
+        }
+    }
+}
+
+/// Jain's index of these shares, none of which is negative; `None` where there is none, or all are 0.
+fn jain(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let add = |(n, sum, squares): (f64, f64, f64), x: f64| (n + 1.0, sum + x, squares + x * x);
+    let (n, sum, squares) = shares.into_iter().fold((0.0, 0.0, 0.0), add);
+    // Rounding must not make anything fairer than fair.
+    (squares > 0.0).then(|| (sum * sum / (n * squares)).min(1.0))
+}
+
+/// Nodes held on average over the time in the queue; `None` for who was not in it.
+fn share(node_secs: f64, present_secs: f64) -> Option<f64> {
+    (present_secs > 0.0).then(|| node_secs / present_secs)
+}
+
+fn shares_of_users(jobs: &[JobScore]) -> Vec<f64> {
+    let mut users: BTreeMap<Option<&str>, Vec<&JobScore>> = BTreeMap::new();
+    for job in jobs {
+        users.entry(job.user.as_deref()).or_default().push(job);
+    }
+    let of_user = |jobs: Vec<&JobScore>| {
+        let stays = jobs.iter().map(|j| (j.submitted_at as f64, j.submitted_at as f64 + j.present_secs));
+        share(jobs.iter().map(|j| j.node_secs).sum(), covered_secs(stays.collect()))
+    };
+    users.into_values().filter_map(of_user).collect()
+}
+
+/// Seconds that lie in at least one of these stretches, each from and to a moment.
+fn covered_secs(mut stretches: Vec<(f64, f64)>) -> f64 {
+    stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut secs, mut until) = (0.0, f64::NEG_INFINITY);
+    for (from, to) in stretches {
+        secs += (to - from.max(until)).max(0.0);
+        until = until.max(to);
+    }
+    secs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infill_model::JobId;
+
+    /// A job of this user that was in the queue from one moment to another, held so many nodes on average,
+    /// and had its first after so long.
+    fn job(user: Option<&str>, (from, to): (i64, i64), nodes: f64, first_wait_secs: Option<f64>) -> JobScore {
+        let present_secs = (to - from) as f64;
+        JobScore {
+            id: JobId(1),
+            name: "x".to_owned(),
+            user: user.map(str::to_owned),
+            samples: 0.0,
+            work: 0.0,
+            submitted_at: from,
+            ended_at: None,
+            rescales: 0,
+            present_secs,
+            node_secs: nodes * present_secs,
+            turns: 1,
+            first_wait_secs,
+            longest_wait_secs: present_secs,
+            waited_secs: first_wait_secs.unwrap_or(present_secs),
+            changing_secs: 0.0,
+        }
+    }
+
+    fn of(jobs: &[JobScore]) -> Fairness {
+        Balance { jobs: jobs.to_vec(), ..Balance::default() }.fairness()
+    }
+
+    #[test]
+    fn jains_index_is_1_for_equal_shares_and_1_in_n_for_one_that_has_all() {
+        assert_eq!(jain([2.5; 7]), Some(1.0));
+        let rounded = (1..100).filter_map(|n| jain(vec![0.1; n]));
+        assert!(rounded.into_iter().all(|index| index <= 1.0 && index > 1.0 - 1e-12));
+        assert_eq!(jain([0.0, 3.0, 0.0, 0.0]), Some(0.25));
+        // (1 + 3)^2 / (2 (1 + 9))
+        assert_eq!(jain([1.0, 3.0]), Some(0.8));
+        assert_eq!((jain([]), jain([0.0, 0.0])), (None, None));
+    }
+
+    #[test]
+    fn who_comes_later_has_a_share_of_its_own_time() {
+        let jobs = [job(None, (0, 1000), 2.0, Some(0.0)), job(None, (900, 1000), 2.0, Some(0.0))];
+        assert_eq!(of(&jobs).jain_jobs, Some(1.0));
+        let jobs = [job(None, (0, 1000), 1.0, Some(0.0)), job(None, (900, 1000), 3.0, Some(0.0))];
+        assert_eq!((of(&jobs).jain_jobs, of(&jobs).jain_users), (Some(0.8), None));
+    }
+
+    #[test]
+    fn the_jobs_of_a_user_count_as_one() {
+        // Alice's are there from 0 to 300 and from 700 to 1000 and have 600 node-seconds: one node on
+        // average. Bob has three.
+        let jobs = [
+            job(Some("alice"), (0, 200), 1.0, Some(0.0)),
+            job(Some("alice"), (100, 300), 1.0, Some(0.0)),
+            job(Some("alice"), (700, 1000), 2.0 / 3.0, Some(0.0)),
+            job(Some("bob"), (0, 1000), 3.0, Some(0.0)),
+        ];
+        assert_eq!(of(&jobs).jain_users, Some(0.8));
+        // Who names no user is one more.
+        let nobody = job(None, (0, 1000), 0.0, None);
+        let jobs: Vec<JobScore> = jobs.into_iter().chain([nobody.clone(), nobody]).collect();
+        assert_eq!(of(&jobs).jain_users, Some(16.0 / 30.0));
+    }
+
+    #[test]
+    fn first_waits_count_jobs_that_never_start() {
+        let waits = |waits: &[Option<f64>]| {
+            let jobs: Vec<JobScore> = waits.iter().map(|w| job(None, (0, 100), 1.0, *w)).collect();
+            let of = of(&jobs);
+            (of.longest_first_wait_secs, of.median_first_wait_secs, of.never_started)
+        };
+        assert_eq!(waits(&[Some(9.0), Some(1.0), Some(4.0)]), (Some(9.0), Some(4.0), 0));
+        assert_eq!(waits(&[Some(9.0), Some(1.0), Some(4.0), None]), (Some(100.0), Some(4.0), 1));
+        assert_eq!(waits(&[None]), (Some(100.0), Some(100.0), 1));
+    }
+
+    #[test]
+    fn without_jobs_there_is_nothing_to_tell() {
+        assert_eq!(of(&[]), Fairness::default());
+    }
+}

@@ -1,0 +1,88 @@
+//! When a job held nodes, and when it waited for some.
+
+/// How a job fared from its submission on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Holding {
+    /// Seconds for which it was in the queue, with nodes or without.
+    pub present_secs: f64,
+    /// Node-seconds held.
+    pub node_secs: f64,
+    /// How often it began to hold nodes after it had held none.
+    pub turns: u64,
+    /// Seconds from its submission to its first node; `None` until then.
+    pub first_wait_secs: Option<f64>,
+    /// Seconds of its longest stretch without nodes, the one that lasts still included.
+    pub longest_wait_secs: f64,
+    /// Seconds of all stretches without nodes.
+    pub waited_secs: f64,
+    /// Seconds of the stretch without nodes that lasts still.
+    open_wait_secs: f64,
+}
+
+impl Holding {
+    /// Lets time pass while it holds so many nodes. What lasts no time is no stretch: a job that loses its
+    /// nodes and has others in the same second goes on with its turn.
+    pub fn pass(&mut self, secs: f64, nodes: u32) {
+        if secs <= 0.0 {
+            return;
+        }
+        if nodes == 0 {
+            self.open_wait_secs += secs;
+            self.waited_secs += secs;
+            self.longest_wait_secs = self.longest_wait_secs.max(self.open_wait_secs);
+        } else {
+            self.turns += u64::from(self.turns == 0 || self.open_wait_secs > 0.0);
+            self.first_wait_secs.get_or_insert(self.waited_secs);
+            self.open_wait_secs = 0.0;
+        }
+        self.present_secs += secs;
+        self.node_secs += secs * f64::from(nodes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(stretches: &[(f64, u32)]) -> Holding {
+        let mut holding = Holding::default();
+        stretches.iter().for_each(|(secs, nodes)| holding.pass(*secs, *nodes));
+        holding
+    }
+
+    #[test]
+    fn turns_and_waits_follow_from_the_stretches() {
+        // Waits 10 s in two looks, has nodes for 25 s, waits 7 s, has nodes for 5 s, and waits to the end.
+        let of = after(&[(4.0, 0), (6.0, 0), (20.0, 2), (5.0, 3), (7.0, 0), (5.0, 1), (3.0, 0)]);
+        let expected = Holding {
+            present_secs: 50.0,
+            node_secs: 60.0,
+            turns: 2,
+            first_wait_secs: Some(10.0),
+            longest_wait_secs: 10.0,
+            waited_secs: 20.0,
+            open_wait_secs: 3.0,
+        };
+        assert_eq!(of, expected);
+    }
+
+    #[test]
+    fn a_job_that_starts_at_once_has_waited_for_nothing() {
+        let of = after(&[(5.0, 1)]);
+        assert_eq!((of.turns, of.first_wait_secs, of.longest_wait_secs), (1, Some(0.0), 0.0));
+    }
+
+    #[test]
+    fn the_wait_that_lasts_still_counts_and_one_that_never_started_has_no_first() {
+        let of = after(&[(5.0, 0), (40.0, 0)]);
+        assert_eq!((of.turns, of.first_wait_secs, of.longest_wait_secs), (0, None, 45.0));
+        let of = after(&[(5.0, 0), (1.0, 1), (40.0, 0)]);
+        assert_eq!((of.first_wait_secs, of.longest_wait_secs, of.waited_secs), (Some(5.0), 40.0, 45.0));
+    }
+
+    #[test]
+    fn a_moment_without_nodes_is_no_wait() {
+        let of = after(&[(5.0, 2), (0.0, 0), (5.0, 1)]);
+        assert_eq!((of.turns, of.waited_secs, of.node_secs), (1, 0.0, 15.0));
+    }
+}
