@@ -33,6 +33,9 @@ const MOST_FIRST: u32 = 2;
 /// Of those that wait for others, so many are candidates of a round: they may use what nobody else can.
 const MOST_WAITING: u32 = 256;
 
+/// From the moment at which a job's turn comes until it has nodes, seconds.
+const BEGINS_SECS: i64 = 5;
+
 /// Shortest and longest turn, seconds.
 const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
 
@@ -44,7 +47,7 @@ const MARGIN: f64 = 0.5;
 const MOST_BEHIND: f64 = 8.0;
 
 /// Longest time between two looks that counts, seconds: what happened in a longer one nobody saw.
-const LONGEST_SECS: f64 = 600.0;
+const LONGEST_SECS: f64 = 7_200.0;
 
 /// A job that has had so many seconds' worth of an equal part less than the mean of its user's jobs counts
 /// [`TILT`] times as much, and one that has had more counts less.
@@ -137,7 +140,7 @@ pub(super) struct Rotation {
 impl Rotation {
     /// Takes in what jobs hold at a look.
     pub fn look(&mut self, jobs: &[JobFacts], now: UnixTime) {
-        let passed = now.secs_since(self.at);
+        let (before, passed) = (self.at, now.secs_since(self.at));
         self.at = now;
         let secs = if (0.0..=LONGEST_SECS).contains(&passed) { passed } else { 0.0 };
         let here: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
@@ -153,7 +156,8 @@ impl Rotation {
             if job.place.held.is_empty() {
                 account.since = None;
             } else if account.since.is_none() {
-                (account.since, account.turns) = (Some(now), account.turns.saturating_add(1));
+                let since = job.since.max(before).min(now);
+                (account.since, account.turns) = (Some(since), account.turns.saturating_add(1));
             }
         }
     }
@@ -231,14 +235,16 @@ impl Rotation {
         self.factors.get(&job).copied().unwrap_or(1.0)
     }
 
-    /// When the next turn ends, if somebody waits for that.
+    /// When turns are to be settled again: when the next one ends for which somebody waits, and when those
+    /// whose turn it is have begun.
     pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
-        let waits = self.turns.values().any(|turn| matches!(turn, Turn::Waits(_) | Turn::Next));
-        let until = |turn: &Turn| match turn {
-            Turn::Keeps { until } => Some(*until).filter(|at| *at > now),
-            _ => None,
+        let waits = self.turns.values().any(|turn| turn.in_line().is_some());
+        let at = |turn: &Turn| match turn {
+            Turn::Keeps { until } => Some(*until).filter(|at| *at > now && waits),
+            Turn::Next => Some(now + BEGINS_SECS),
+            Turn::Over | Turn::Waits(_) => None,
         };
-        self.turns.values().filter_map(until).min().filter(|_| waits)
+        self.turns.values().filter_map(at).min()
     }
 }
 
