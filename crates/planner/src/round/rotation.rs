@@ -43,7 +43,8 @@ const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
 /// ended.
 const MARGIN: f64 = 0.5;
 
-/// Nobody counts as farther behind the one with the most of a user's jobs than so many turns.
+/// Nobody counts as farther behind the one with the most of a user's jobs than so many turns, or
+/// [`MOST_PARTS`] on either side of the mean.
 const MOST_BEHIND: f64 = 8.0;
 
 /// Longest time between two looks that counts, seconds: what happened in a longer one nobody saw.
@@ -54,7 +55,7 @@ const LONGEST_SECS: f64 = 7_200.0;
 const PART_SECS: f64 = 3_600.0;
 
 /// See [`PART_SECS`].
-const TILT: f64 = 1.1;
+const TILT: f64 = 1.03;
 
 /// Most such parts that count.
 const MOST_PARTS: f64 = 4.0;
@@ -176,14 +177,15 @@ impl Rotation {
 
     /// Settles whose turn it is, on so many nodes or places of such.
     pub fn settle(&mut self, claims: &[Claim<'_>], places: u32, standings: &Standings<'_>, now: UnixTime) {
-        self.catch_up(claims);
-        self.factors = self.tilts(claims, places);
+        let part_secs = f64::from(places.max(1)) / (claims.len().max(1) as f64) * PART_SECS;
+        self.catch_up(claims, part_secs);
+        self.factors = self.tilts(claims, part_secs);
         let contest = Contest::of(self, claims, places, standings, now);
         self.turns = contest.settled();
     }
 
     /// Nobody falls behind without bounds: what could not run for long does not keep all others from theirs.
-    fn catch_up(&mut self, claims: &[Claim<'_>]) {
+    fn catch_up(&mut self, claims: &[Claim<'_>], part_secs: f64) {
         let mut most: BTreeMap<&str, f64> = BTreeMap::new();
         for claim in claims {
             let had_secs = self.had_secs(claim.facts.job);
@@ -191,7 +193,8 @@ impl Rotation {
             *of = of.max(had_secs);
         }
         for claim in claims {
-            let behind = MOST_BEHIND * claim.length_secs() * f64::from(claim.needs());
+            let turns_secs = MOST_BEHIND * claim.length_secs() * f64::from(claim.needs());
+            let behind = turns_secs.max(2.0 * MOST_PARTS * part_secs);
             let floor = most.get(claim.user()).map_or(0.0, |most| most - behind);
             if let Some(account) = self.accounts.get_mut(&claim.facts.job) {
                 account.had_secs = account.had_secs.max(floor);
@@ -200,13 +203,12 @@ impl Rotation {
     }
 
     /// How many times as much each job counts for what it has had among its user's jobs.
-    fn tilts(&self, claims: &[Claim<'_>], places: u32) -> BTreeMap<JobId, f64> {
+    fn tilts(&self, claims: &[Claim<'_>], part_secs: f64) -> BTreeMap<JobId, f64> {
         let mut of_user: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for claim in claims {
             let (sum, count) = of_user.entry(claim.user()).or_default();
             (*sum, *count) = (*sum + self.had_secs(claim.facts.job), *count + 1.0);
         }
-        let part_secs = f64::from(places.max(1)) / (claims.len().max(1) as f64) * PART_SECS;
         let tilt = |claim: &Claim<'_>| {
             let (sum, count) = of_user.get(claim.user()).copied().unwrap_or((0.0, 1.0));
             let parts = (sum / count - self.had_secs(claim.facts.job)) / part_secs;
