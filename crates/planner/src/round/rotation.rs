@@ -8,7 +8,7 @@
 //! length = (start_secs + down_secs) / MOST_LOSS
 //! ```
 //!
-//! exchanges cost at most that share of the node time, 2 %. While jobs wait that never had nodes, a turn is
+//! exchanges cost at most that share of the node time, 1 %. While jobs wait that never had nodes, a turn is
 //! [`FIRST_SHARE`] of that: each job causes this once.
 //!
 //! When a turn has ended, the nodes go to whoever has had least. Users come by their shares: each may have
@@ -22,10 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use infill_model::{InLine, JobFacts, JobId, RescaleCosts, Turn, UnixTime};
 
 /// Largest share of the node time that exchanges may cost.
-const MOST_LOSS: f64 = 0.02;
+const MOST_LOSS: f64 = 0.01;
 
 /// Share of a turn's length while jobs wait for their first.
-const FIRST_SHARE: f64 = 0.25;
+const FIRST_SHARE: f64 = 0.125;
 
 /// A job that was given nodes so often and has not trained counts as having had its first turn.
 const MOST_FIRST: u32 = 2;
