@@ -257,6 +257,7 @@ impl Data {
             assured: None,
             stay_secs: 0.0,
             turn: None,
+            waiting_bonus: 0.0,
             excluded: Vec::new(),
         }
     }

@@ -126,10 +126,10 @@ pub use stops::{Stop, StopEnd};
 pub use strike::Strike;
 pub use time::UnixTime;
 pub use topology::{Oddity, SwitchId, SwitchRecord, Topology, TopologyError};
-pub use turn::{InLine, Turn};
 pub use trace::{
     EndedLog, IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob,
 };
+pub use turn::{InLine, Turn};
 pub use window::{WindowCause, WindowEnd};
 pub use words::UnknownWord;
 pub use worker::{Directive, Exit, Meeting, Member, WingOrder};

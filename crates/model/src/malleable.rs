@@ -110,8 +110,15 @@ pub struct MalleableJob {
     /// Where it stands among those that want nodes; `None` where they come by other rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Turn>,
+    /// Samples a second that are counted in `rates` at every size only because it waits.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting_bonus: f64,
     /// Nodes of the partition that the job cannot use (features, GRES), sorted.
     pub excluded: Vec<NodeName>,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 impl MalleableJob {
@@ -122,6 +129,7 @@ impl MalleableJob {
 
     /// What it makes where the planner counts so much, samples a second.
     pub fn known_rate(&self, counted: f64) -> f64 {
+        let counted = if counted > 0.0 { counted - self.waiting_bonus } else { counted };
         self.assured.map_or(counted, |assured| assured.known(counted))
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::bar::Bar;
+use super::duration;
 use super::ids::NodeName;
 use super::sentence::sentence;
-use super::duration;
 use super::time::UnixTime;
 use super::turn::InLine;
 use crate::words;
@@ -464,7 +464,7 @@ mod tests {
         waits_for_budget: waits for the next round: the 20 changes of this one are used up
         waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
         waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
-        waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12 min from now
+        waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12:30 from now
         said: as it was
         ");
     }

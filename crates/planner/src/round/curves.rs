@@ -83,12 +83,12 @@ pub(super) fn turn_bonus(outweighs: f64) -> f64 {
     (TURN_BONUS * outweighs.max(1.0)).min(MOST_TURN_BONUS)
 }
 
-/// The curve with `bonus` times the rate at the smallest size added at every size.
+/// The curve with so many samples a second more at every size.
 pub(super) fn with_bonus(curve: &Curve, sizes: &Sizes, bonus: f64) -> Curve {
     let (min, max) = (sizes.min(), sizes.max());
     let inner = curve.points().iter().map(|p| p.nodes).filter(|n| (min..max).contains(n));
     let nodes: BTreeSet<u32> = inner.chain([min, max]).collect();
-    let raised = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) + bonus * curve.rate(min) };
+    let raised = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) + bonus };
     Curve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
 }
 
@@ -122,14 +122,18 @@ mod tests {
     fn a_waiting_job_counts_more_at_every_size_by_the_same() {
         let sizes = Sizes::parse("2-8").unwrap();
         for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
-            let raised = with_bonus(&curve, &sizes, patience_bonus(PATIENCE_SECS + 0.5 * BONUS_SECS));
+            let times = patience_bonus(PATIENCE_SECS + 0.5 * BONUS_SECS);
+            let raised = with_bonus(&curve, &sizes, times * curve.rate(2));
             for n in 2..=8 {
                 let want = curve.rate(n) + 0.5 * curve.rate(2);
                 assert!((raised.rate(n) - want).abs() < 1e-9, "{curve} at {n}");
             }
         }
         assert_eq!((patience_bonus(PATIENCE_SECS - 5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
-        assert_eq!((turn_bonus(0.5), turn_bonus(4.0), turn_bonus(f64::INFINITY)), (10.0, 40.0, MOST_TURN_BONUS));
+        assert_eq!(
+            (turn_bonus(0.5), turn_bonus(4.0), turn_bonus(f64::INFINITY)),
+            (10.0, 40.0, MOST_TURN_BONUS)
+        );
     }
 
     #[test]

@@ -94,14 +94,17 @@ pub(super) fn jobs(
         let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let turn = turns.rotation.of(candidate.facts.job);
-        let bonus = waiting_bonus(candidate.facts, turn, outweighs, config.objective, now);
+        let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
+        let bonus = waiting_bonus(candidate.facts, pushes, outweighs, config.objective, now);
+        let least = candidate.subject.sizes.min();
+        let bonus = bonus.map(|times| times * rates.iter().map(|r| r.curve.rate(least)).fold(0.0, f64::max));
         let mut rates = raised(rates, &candidate, probe, bonus, config);
         let assured = wish.map(|wish| wish.grant(&mut rates, &candidate.subject.sizes));
         let probing = library.is_probing(candidate.subject.job, now);
         let last_change = candidate.facts.changing.last_at.filter(|_| !probing);
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         job.assured = assured;
-        job.turn = turn;
+        (job.turn, job.waiting_bonus) = (turn, bonus.unwrap_or(0.0));
         // What others of its name took says too little to leave it as it is for that alone.
         if ahead.word.said_secs.is_some() || config.objective == Objective::Completion {
             ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
@@ -129,7 +132,8 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
         if rated.unit > 0.0 { share / rated.unit } else { share }
     };
     if config.objective == Objective::Throughput {
-        let jobs = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str()).map_or(1.0, |n| n.max(1.0));
+        let jobs =
+            |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str()).map_or(1.0, |n| n.max(1.0));
         let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
         return rated.iter().map(|r| of_one(r, jobs(r)) * tilt(r)).collect();
     }
@@ -258,20 +262,21 @@ fn unit(rates: &[RateCurve], sizes: &Sizes) -> f64 {
     alike.map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
 }
 
-/// How many times more its smallest size counts of a job that waits; `None` if it does not. `outweighs`: how
-/// many times as much as its node-second somebody else's counts.
+/// How many times more its smallest size counts of a job that waits; `None` if it does not. `pushes`: it is
+/// its turn, and others hold what it needs. `outweighs`: how many times as much as its node-second somebody
+/// else's counts.
 fn waiting_bonus(
     facts: &JobFacts,
-    turn: Option<Turn>,
+    pushes: bool,
     outweighs: f64,
     objective: Objective,
     now: UnixTime,
 ) -> Option<f64> {
     let since = facts.waits_since?;
-    Some(match (objective, turn) {
-        (Objective::Completion, _) => curves::patience_bonus(now.secs_since(since)),
-        (Objective::Throughput, Some(Turn::Next)) => curves::turn_bonus(outweighs),
-        (Objective::Throughput, _) => 0.0,
+    Some(match objective {
+        Objective::Completion => curves::patience_bonus(now.secs_since(since)),
+        Objective::Throughput if pushes => curves::turn_bonus(outweighs),
+        Objective::Throughput => 0.0,
     })
 }
 
@@ -360,6 +365,7 @@ fn malleable(
         assured: None,
         stay_secs: 0.0,
         turn: None,
+        waiting_bonus: 0.0,
         excluded: facts.excluded.clone(),
     }
 }

@@ -134,6 +134,8 @@ pub(super) struct Standings<'a> {
 pub(super) struct Rotation {
     accounts: BTreeMap<JobId, Account>,
     turns: BTreeMap<JobId, Turn>,
+    /// Whether those that are to get nodes need some that others hold.
+    pushes: bool,
     factors: BTreeMap<JobId, f64>,
     at: UnixTime,
 }
@@ -149,7 +151,8 @@ impl Rotation {
         let least = self.least_by_user(jobs);
         for job in jobs {
             let user = job.program.user.as_str();
-            let newcomer = || Account { had_secs: least.get(user).copied().unwrap_or(0.0), ..Account::default() };
+            let newcomer =
+                || Account { had_secs: least.get(user).copied().unwrap_or(0.0), ..Account::default() };
             let account = self.accounts.entry(job.job).or_insert_with(newcomer);
             let nodes = job.place.held.len().saturating_sub(job.place.own.len()) as f64;
             account.had_secs += nodes * f64::from(job.place.block.max(1)) * secs;
@@ -182,6 +185,10 @@ impl Rotation {
         self.factors = self.tilts(claims, part_secs);
         let contest = Contest::of(self, claims, places, standings, now);
         self.turns = contest.settled();
+        let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block()).sum();
+        let is_next = |claim: &&Claim<'_>| self.of(claim.facts.job) == Some(Turn::Next);
+        let needed: u32 = claims.iter().filter(is_next).map(Claim::needs).fold(0, u32::saturating_add);
+        self.pushes = needed > places.saturating_sub(held);
     }
 
     /// Nobody falls behind without bounds: what could not run for long does not keep all others from theirs.
@@ -225,6 +232,12 @@ impl Rotation {
     /// Where a job stands, by the last look.
     pub fn of(&self, job: JobId) -> Option<Turn> {
         self.turns.get(&job).copied()
+    }
+
+    /// Whether jobs whose turn it is need nodes that others hold. Else they get what is free for what it is
+    /// worth.
+    pub fn pushes(&self) -> bool {
+        self.pushes
     }
 
     /// A job's place in the line, if so many others come before it that it is no part of a round.
@@ -288,8 +301,7 @@ impl<'a> Contest<'a> {
     ) -> Self {
         let first_waits = claims.iter().any(|claim| rotation.is_new(claim));
         let users = BTreeMap::new();
-        let mut contest =
-            Contest { claims, left: places, users, first_waits, now, turns: BTreeMap::new() };
+        let mut contest = Contest { claims, left: places, users, first_waits, now, turns: BTreeMap::new() };
         for (at, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.waits() || claim.holds()) {
             let user = claim.user();
             let party = contest.users.entry(user).or_insert_with(|| Party {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
 use infill_model::{
     AssuredReason, Change, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob,
-    NodeName, NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing, Turn,
-    UnixTime, Wanted, WindowEnd,
+    NodeName, NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing,
+    Turn, UnixTime, Wanted, WindowEnd,
 };
 
 /// Explains a plan of this problem.

@@ -285,6 +285,7 @@ fn violations_in_words() {
     back_off: job 1: gets nodes although it backs off
     pause: job 1: gets new nodes although growth is paused
     min_stay: job 1: is changed although it was changed a moment ago
+    turn: job 1: is parked although its turn has not ended
     size: job 1: gets 2 nodes, but allows 1
     forecast_size: job 1: is foreseen on 1 nodes, but allows 2
     rate: job 1: is promised 2.020 samples/s, its profile says 2.000

@@ -8,6 +8,7 @@ use crate::plan::{
     laying::extract,
     space::decision::{Schedule, Space},
 };
+use infill_model::Turn;
 use infill_testkit::effort;
 
 /// Places of a node, and sizes of blocks that are a chain of divisors.
@@ -146,6 +147,7 @@ fn world(seed: u64) -> World {
         if let Some(first) = job.held.first() {
             job.lead_node = Some(first.node.clone());
             job.standing = if r.chance(15) { Standing::Busy } else { Standing::Running };
+            job.turn = r.chance(30).then(|| Turn::Keeps { until: NOW + 60 });
         }
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
         if r.chance(20) {

@@ -2,7 +2,8 @@
 
 use super::worlds::{NOW, World, gap, job};
 use infill_model::{
-    Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, Sizes, Standing, malleable::RateCurve,
+    Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, Sizes, Standing, Turn,
+    malleable::RateCurve,
 };
 
 /// A small generator, so that a seed means the same world for ever (SplitMix64).
@@ -90,6 +91,7 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
         job.lead_node = Some(first.node.clone());
         job.standing = if r.chance(15) { Standing::Busy } else { Standing::Running };
         job.last_change = r.chance(40).then(|| NOW + -(r.below(120) as i64));
+        job.turn = r.chance(30).then(|| Turn::Keeps { until: NOW + 60 });
     } else if r.chance(10) {
         job.standing = Standing::BackOff(NOW + 30);
     }

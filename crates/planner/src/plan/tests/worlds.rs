@@ -128,6 +128,7 @@ pub fn job(text: &str) -> MalleableJob {
         assured: None,
         stay_secs: 0.0,
         turn: None,
+        waiting_bonus: 0.0,
         excluded: Vec::new(),
     };
     for word in words {

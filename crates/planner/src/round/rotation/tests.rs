@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use infill_model::{
-    Changing, Claims, Course, HeldNode, NodeName, Place, Program, Sizes, Standing, UserId,
-};
+use infill_model::{Changing, Claims, Course, HeldNode, NodeName, Place, Program, Sizes, Standing, UserId};
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
@@ -170,10 +168,14 @@ fn those_that_wait_are_told_when_their_turn_comes() {
     let mut world = World::of((0..20).map(|id| job(id, "alice", "1")).collect(), 8);
     world.run(20);
     world.settle();
-    let waits: Vec<(u32, u32, f64)> = world.jobs.iter().filter_map(|job| match world.rotation.of(job.job) {
-        Some(Turn::Waits(InLine { position, of, secs })) => Some((position, of, secs)),
-        _ => None,
-    }).collect();
+    let waits: Vec<(u32, u32, f64)> = world
+        .jobs
+        .iter()
+        .filter_map(|job| match world.rotation.of(job.job) {
+            Some(Turn::Waits(InLine { position, of, secs })) => Some((position, of, secs)),
+            _ => None,
+        })
+        .collect();
     assert_eq!(waits.len(), 12);
     for (at, (position, of, secs)) in waits.iter().enumerate() {
         assert_eq!((*position as usize, *of), (at + 1, 12));

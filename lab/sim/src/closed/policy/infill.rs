@@ -322,6 +322,7 @@ fn malleable(view: &View<'_>, candidate: &Candidate<'_>, held: &[NodeName]) -> M
         assured: None,
         stay_secs: 0.0,
         turn: None,
+        waiting_bonus: 0.0,
         excluded: Vec::new(),
     }
 }
