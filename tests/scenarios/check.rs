@@ -10,7 +10,7 @@ use crate::script::{Hosts, Main, Malleable, Script};
 const MOST_ROUNDS: usize = 40;
 
 /// Most jobs of a script.
-const MOST_JOBS: usize = 500;
+const MOST_JOBS: usize = 1000;
 
 impl Script {
     /// Whether the script describes something that can happen.

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use infill_model::Change;
-use infill_model::{Gap, JobPlan, JobVerdict, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd};
+use infill_model::{
+    Gap, JobPlan, JobReason, JobVerdict, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd,
+};
 
 use crate::play::Round;
 use crate::script::Script;
@@ -195,18 +197,28 @@ fn turns(round: &Round) -> impl Iterator<Item = String> {
     })
 }
 
+/// Of those that wait in line, so many are told one by one.
+const FIRST_IN_LINE: u32 = 4;
+
 /// The report's verdicts, without what the refusals say already.
 fn why(round: &Round) -> impl Iterator<Item = String> {
     let report = &round.report;
-    let alike = |v: &JobVerdict| (v.had, v.gets, v.words());
+    let alike = |v: &JobVerdict| {
+        let is_far = matches!(&v.why, JobReason::WaitsForTurn(place) if place.position > FIRST_IN_LINE);
+        (
+            v.had,
+            v.gets,
+            if is_far { "waits for its turn, behind the first in line".to_owned() } else { v.words() },
+        )
+    };
     let jobs = report.jobs.chunk_by(move |a, b| alike(a) == alike(b));
-    let jobs = jobs.filter_map(|same| {
+    let jobs = jobs.filter_map(move |same| {
         let (first, last) = (same.first()?, same.last()?);
         let who = match same.len() {
             1 => format!("job {}", first.job),
             _ => format!("jobs {} to {}", first.job, last.job),
         };
-        Some(format!("{who} ({} -> {}): {}", first.had, first.gets, first.words()))
+        Some(format!("{who} ({} -> {}): {}", first.had, first.gets, alike(first).2))
     });
     let told = |node: &NodeName, why: &str| {
         round.gaps.refusal(node).is_some_and(|refusal| refusal.to_string() == why)

@@ -134,7 +134,7 @@ pub(super) struct Standings<'a> {
 pub(super) struct Rotation {
     accounts: BTreeMap<JobId, Account>,
     turns: BTreeMap<JobId, Turn>,
-    /// Whether those that are to get nodes need some that others hold.
+    /// Whether others would like what those are to get whose turn it is, or hold it.
     pushes: bool,
     factors: BTreeMap<JobId, f64>,
     at: UnixTime,
@@ -188,7 +188,8 @@ impl Rotation {
         let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block()).sum();
         let is_next = |claim: &&Claim<'_>| self.of(claim.facts.job) == Some(Turn::Next);
         let needed: u32 = claims.iter().filter(is_next).map(Claim::needs).fold(0, u32::saturating_add);
-        self.pushes = needed > places.saturating_sub(held);
+        let are_more = self.turns.values().any(|turn| turn.in_line().is_some());
+        self.pushes = needed > 0 && (are_more || needed > places.saturating_sub(held));
     }
 
     /// Nobody falls behind without bounds: what could not run for long does not keep all others from theirs.
@@ -234,8 +235,8 @@ impl Rotation {
         self.turns.get(&job).copied()
     }
 
-    /// Whether jobs whose turn it is need nodes that others hold. Else they get what is free for what it is
-    /// worth.
+    /// Whether others would like the nodes that jobs need whose turn it is, or hold them. Else these get what
+    /// is free for what it is worth.
     pub fn pushes(&self) -> bool {
         self.pushes
     }
@@ -374,26 +375,37 @@ impl<'a> Contest<'a> {
         Some(at)
     }
 
-    /// Those that wait, in their order: when turns end, one after the other gets nodes.
+    /// Those that wait, in their order: as the turns of their user's jobs end, one after the other gets nodes.
     fn line_up(&mut self, after: &[usize]) {
         let of = after.len() as u32;
-        let mut ends: Vec<f64> = Vec::new();
-        let mut lengths = 0.0;
-        for claim in self.claims.iter().filter(|claim| claim.holds()) {
-            lengths += claim.length_secs() * if self.first_waits { FIRST_SHARE } else { 1.0 };
-            if let Some(Turn::Keeps { until }) = self.turns.get(&claim.facts.job) {
-                ends.push(until.secs_since(self.now).max(0.0));
-            }
+        let mut ends: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for claim in self.claims {
+            let secs = match self.turns.get(&claim.facts.job) {
+                Some(Turn::Keeps { until }) => until.secs_since(self.now).max(0.0),
+                Some(Turn::Next) => self.length_secs(claim),
+                Some(Turn::Over | Turn::Waits(_)) | None => continue,
+            };
+            ends.entry(claim.user()).or_default().push(secs);
         }
-        ends.sort_by(f64::total_cmp);
-        let length_secs = lengths / (ends.len().max(1) as f64);
+        ends.values_mut().for_each(|of_user| of_user.sort_by(f64::total_cmp));
+        let mut before: BTreeMap<&str, usize> = BTreeMap::new();
         for (place, at) in after.iter().enumerate() {
-            let slots = ends.len().max(1);
-            let first = ends.get(place % slots).copied().unwrap_or(0.0);
-            let secs = first + (place / slots) as f64 * length_secs;
+            let claim = &self.claims[*at];
+            let ahead = before.entry(claim.user()).or_default();
+            let slots = ends.get(claim.user()).map_or(&[][..], Vec::as_slice);
+            // Without nodes of its own, a user waits for others' as for a turn.
+            let first = slots.get(*ahead % slots.len().max(1)).copied();
+            let rounds = (*ahead / slots.len().max(1)) as f64;
+            let secs = first.unwrap_or_else(|| self.length_secs(claim)) + rounds * self.length_secs(claim);
+            *ahead += 1;
             let turn = Turn::Waits(InLine { position: place as u32 + 1, of, secs });
-            self.turns.insert(self.claims[*at].facts.job, turn);
+            self.turns.insert(claim.facts.job, turn);
         }
+    }
+
+    /// Length of a job's turns as long as things are as they are, seconds.
+    fn length_secs(&self, claim: &Claim<'_>) -> f64 {
+        claim.length_secs() * if self.first_waits { FIRST_SHARE } else { 1.0 }
     }
 }
 
