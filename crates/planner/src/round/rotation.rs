@@ -14,7 +14,7 @@
 //! When a turn has ended, the nodes go to whoever has had least. Users come by their shares: each may have
 //! turns for the nodes that its share entitles it to, or for one job if that is more. Of one user, jobs that
 //! never had nodes come first, then those with the fewest node-seconds; a job that arrives counts as having
-//! had as much as the one with the fewest (as the virtual time of a fair scheduler does). A job whose turn has
+//! had as much as the one with the fewest, like the virtual time of a fair scheduler. A job whose turn has
 //! ended goes on while nobody else wants its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -375,7 +375,8 @@ impl<'a> Contest<'a> {
         Some(at)
     }
 
-    /// Those that wait, in their order: as the turns of their user's jobs end, one after the other gets nodes.
+    /// Those that wait, in their order: as the turns of their user's jobs end, one after the other gets
+    /// nodes.
     fn line_up(&mut self, after: &[usize]) {
         let of = after.len() as u32;
         let mut ends: BTreeMap<&str, Vec<f64>> = BTreeMap::new();

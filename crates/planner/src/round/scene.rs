@@ -18,17 +18,18 @@ use super::extension;
 use super::leaving::SiteStops;
 use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
-use super::rotation::{Claim, Standings};
 use super::turns::{Ahead, Turns};
 use super::warning::Warning;
 use infill_advisor::{Library, News, Room, Subject};
 use infill_gaps as gaps;
 use infill_gaps::{Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use infill_model::{
-    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Objective, Profile,
-    ProfileKey, Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
+    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
+    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
     config::Config,
 };
+
+mod settling;
 
 /// What is said of a round without a trusted snapshot.
 const DOUBTFUL: &str = "no trusted snapshot: nothing is started or grown";
@@ -158,26 +159,6 @@ impl Scene {
         self.advise(jobs, advice, now);
         self.settle_turns(jobs, now);
         ended
-    }
-
-    fn claim<'j>(&self, facts: &'j JobFacts, now: UnixTime) -> Claim<'j> {
-        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
-        Claim { facts, may_start: demand::may_start(&facts.standing, now), costs: self.costs(facts, &key) }
-    }
-
-    /// Settles whose turn it is to hold nodes. Where jobs shall end soon, they come by that.
-    fn settle_turns(&mut self, jobs: &[JobFacts], now: UnixTime) {
-        if self.config.planner.objective != Objective::Throughput {
-            return;
-        }
-        let is_in = |facts: &&JobFacts| !facts.ending && facts.place.own.is_empty();
-        let claims: Vec<Claim<'_>> = jobs.iter().filter(is_in).map(|facts| self.claim(facts, now)).collect();
-        let places = self.gaps.gaps.len() as u32;
-        let Turns { usage, rotation, .. } = &mut self.turns;
-        let shares = &self.config.planner.shares;
-        let share = |user: &str| shares.get(user).copied().unwrap_or(1.0);
-        let standings = Standings { share: &share, used_secs: &|user| usage.of(user) };
-        rotation.settle(&claims, places, &standings, now);
     }
 
     /// What the planner is to be asked at this moment about the snapshot that was last looked at.

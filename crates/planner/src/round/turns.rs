@@ -57,7 +57,7 @@ impl Turns {
 }
 
 impl Turns {
-    /// Where a job stands among those that want nodes, by the last look; `None` where jobs shall end soon, for
+    /// Where a job stands among those that want nodes, by the last look; `None` where jobs shall end soon:
     /// these come by their expected ends.
     pub fn turn(&self, job: JobId) -> Option<Turn> {
         self.rotation.of(job)

@@ -46,6 +46,8 @@ const RUNS: (&str, &[&str]) = (NODES, &["1 1-2 linear held=n1,n2"]);
 const ONE_EACH: (&str, &[&str]) = (NODES, &["1 1 linear", "2 1 linear"]);
 /// The second one gets nothing.
 const RIVALS: (&str, &[&str]) = ("n1:1800", &["1 1 linear age=20", "2 1 linear age=10"]);
+/// The first one is parked for the second.
+const OUTBID: (&str, &[&str]) = ("n1:1800", &["1 1 linear held=n1", "2 1 linear w=9"]);
 const TWO_STEPS: (&str, &[&str]) = ("n1:1800 n2:600", &["1 1-2 linear"]);
 
 /// Four places of one node, and a job of one or two blocks of them. The last two places end first.
@@ -80,6 +82,10 @@ fn planted_in_blocks(rule: Rule) -> Vec<Plant> {
         }
         _ => Vec::new(),
     }
+}
+
+fn keeps_least(world: &mut World) {
+    world.jobs[0].turn = Some(Turn::Keeps { until: NOW + 60 });
 }
 
 /// Wrong plans, each of which breaks this rule only.
@@ -144,11 +150,7 @@ fn planted(rule: Rule) -> Vec<Plant> {
                 |_| (),
             ),
         ],
-        Rule::Turn => vec![plant(
-            RUNS,
-            |w| w.jobs[0].turn = Some(Turn::Keeps { until: NOW + 60 }),
-            |p| (p.jobs[0].nodes, p.jobs[0].rate) = (Vec::new(), 0.0),
-        )],
+        Rule::Turn => vec![plant(OUTBID, keeps_least, |_| ())],
         // More than the largest size, and one between two sizes.
         Rule::Size => vec![
             plant(WAITS, |w| w.jobs[0].sizes = Sizes::parse("1").unwrap(), |_| ()),
