@@ -12,6 +12,9 @@ use infill_store::{KeptSince, StoreError};
 /// Setting of the store that keeps how long nodes take to come up and to become free.
 pub(crate) const NODE_TIMES_SETTING: &str = "node_times";
 
+/// Setting of the store that keeps which stops of jobs overlapped.
+pub(crate) const SHARED_SAVES_SETTING: &str = "shared_saves";
+
 /// Setting of the store that keeps what users have had of the gaps.
 pub(crate) const USAGE_SETTING: &str = "usage";
 
@@ -36,6 +39,13 @@ pub(crate) async fn write(context: &Context) {
     {
         context.store_failed(&e);
         context.state().scene.node_times_mut().not_saved();
+    }
+    let saves = context.state().scene.shared_saves_mut().take_unsaved();
+    if let Some(text) = saves
+        && let Err(e) = context.store.put_setting(SHARED_SAVES_SETTING, &text).await
+    {
+        context.store_failed(&e);
+        context.state().scene.shared_saves_mut().not_saved();
     }
     let usage = context.state().scene.turns_mut().usage.take_unsaved();
     if let Some(text) = usage
