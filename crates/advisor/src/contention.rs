@@ -1,16 +1,18 @@
 //! How much jobs that save at the same time slow each other down, learned from when their stops began and
 //! ended.
 //!
-//! For each c of a grid it follows from the stops that overlapped what each would have taken alone
-//! ([`infill_model::Contention`]): its seconds, each divided by 1 + c (k − 1), where k saved. A stop that was
-//! slowed down by more others than one of the same program names the least c with which it would have taken no
-//! longer than that one; what most such pairs name counts. Pairs of slow stops tell of all classes that are no
-//! slower than they are.
+//! *Estimate.* For each c of a grid it follows from the stops that overlapped what each would have taken
+//! alone: the integral of 1 / (1 + c (k − 1)) over its seconds, while k jobs saved
+//! ([`infill_model::Contention`]). A stop is compared with those of the same program beside which fewer
+//! others saved: the least c with which it would have taken no longer alone than one of these is what the
+//! two say, and the median of that is what the stop says. It weighs as much as the difference in the number
+//! of others, four at most. A stop counts to each class that begins below its seconds.
 //!
-//! Believed is no number but two: the c below which nine tenths of what stops name lie, and the c above which
-//! nine tenths do. To both sides a stop is added that names the worst, 1 and 0, and weighs as much as one that
-//! was slowed down by one other. So nothing is known at first: saves may share one pipe, and what was measured
-//! may be what they take alone. Who must not be late counts with whatever is worse.
+//! *Prior.* One more stop of weight 1 says 1, and another says 0. Of what all say with the first, the
+//! quantile of 0.9 is as much as is believed; with the other, that of 0.1, and a step of the grid less, as
+//! little. So at first saves may share one pipe, and what was measured may be what they take alone; who must
+//! not be late counts with whichever is worse. One crowd of twenty outweighs that, or nine stops beside one
+//! other.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -152,6 +154,11 @@ impl SharedSaves {
     /// How much jobs that save at once slow each other down: as little, and as much, as stops allow.
     pub fn contention(&self) -> [Contention; 2] {
         self.believed.unwrap_or([Contention::NONE, Contention::new([1.0; SAVE_CLASSES.len()])])
+    }
+
+    /// Whether no stop is known beside which others saved: then each was alone.
+    pub fn is_empty(&self) -> bool {
+        self.alone.is_empty()
     }
 
     /// The stop as it would have been alone, by both answers.

@@ -136,3 +136,52 @@ pub(crate) async fn prune(context: &Context) {
         Err(e) => tracing::warn!("old rows could not be deleted: {e}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Services;
+    use crate::serve::restore;
+    use crate::state::State;
+    use infill_model::{
+        BatchMode, ExecPlan, JobId, NodeType, ProfileKey, Stop, StopEnd, UserId, config::Config,
+    };
+    use infill_slurm::{fake::FakeSlurm, identity::FakeIdentity};
+    use infill_store::LeadStanding;
+
+    fn state() -> State {
+        State::new(Arc::new(Config::default()), now())
+    }
+
+    /// Three stops of 10 s each, one after the other, and twenty at once.
+    fn note_stops(state: &mut State) {
+        let (node_type, exec_plan) = (NodeType::new("a"), ExecPlan::default());
+        let (user, name) = ("anna".to_owned(), "x".to_owned());
+        let key = ProfileKey { user, name, node_type, exec_plan, batch: BatchMode::Auto };
+        for n in 0..23 {
+            let stop = Stop { job: JobId(n), generation: 1, secs: 10.0, end: StopEnd::Saved };
+            state.scene.stopped(&key, &stop, true, now() + (i64::from(n.min(3)) * 100 - 1000));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_saves_that_overlapped_have_shown_outlives_the_daemon() {
+        infill_slurm::install_crypto();
+        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
+        let services = Services {
+            slurm: Arc::new(FakeSlurm::new(1, "infill")),
+            store: store.clone(),
+            identity: Arc::new(FakeIdentity { users: [("root's".to_owned(), UserId(0))].into() }),
+        };
+        let (context, _queues) = Context::new(services, state(), LeadStanding::Alone, now());
+        note_stops(&mut context.state());
+        write(&context).await;
+        let mut next = state();
+        let _errands = restore(&mut next, store.as_ref()).await.unwrap();
+        let shared = next.scene.shared_saves_mut();
+        let before = shared.contention();
+        shared.learn();
+        let most = |[_, most]: [infill_model::Contention; 2]| most.factor(10.0);
+        assert_eq!((most(before), most(shared.contention())), (1.0, 0.0), "they do not slow each other down");
+    }
+}

@@ -137,7 +137,7 @@ fn lending(slurm: RestSlurm, config: &Config, leads: BTreeMap<JobId, NodeName>) 
 }
 
 /// Reads what the last daemon knew.
-async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store::StoreError> {
+pub(crate) async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store::StoreError> {
     let leads = store.open_leads().await?;
     let gaps = store.gaps(GAPS_TO_LEARN_FROM).await?;
     let first_order = store.next_orders(ORDERS_AT_ONCE, least_order(now())).await?;

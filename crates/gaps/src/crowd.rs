@@ -15,8 +15,8 @@ use infill_model::{Contention, Gap, JobId, NodeType, UnixTime};
 /// Each longer time to leave may overlap with further ones: so often that is looked at anew.
 const MOST_PASSES: usize = 16;
 
-/// Sets by when each gap with a planned end must be left, by who holds it. `saving`: jobs that have left nodes
-/// on which a part of them is still.
+/// Sets by when each gap with a planned end must be left, by who holds it. `saving`: jobs that have left
+/// nodes on which a part of them is still.
 pub fn settle(gaps: &mut [Gap], leave: &TimesToLeave, saving: &[JobId], now: UnixTime) {
     let crowds = Crowds::of(gaps, leave, saving.len());
     let held = together(gaps, leave, saving, now);
@@ -66,11 +66,12 @@ impl Ranking {
         Ranking { secs, loads }
     }
 
-    /// Seconds for which the so many slowest others hold up a job at most that takes so long alone.
-    fn load(&self, others: usize, secs: f64, contention: &Contention) -> f64 {
+    /// Seconds for which the so many slowest others hold up a job at most that takes so long alone. Of some
+    /// it is `unknown` how slow they are.
+    fn load(&self, others: usize, unknown: usize, secs: f64, contention: &Contention) -> f64 {
         // It is one of them.
         let first = self.secs.partition_point(|other| *other >= secs).max(1);
-        let (slower, end) = (others.min(first - 1), self.secs.len());
+        let (slower, end) = (others.min(first - 1 + unknown), self.secs.len());
         let quicker = self.loads[(first + others - slower).min(end)] - self.loads[first.min(end)];
         slower as f64 * contention.load(secs) + quicker
     }
@@ -102,11 +103,12 @@ impl<'a> Crowds<'a> {
     /// Seconds in which a job saves and exits that comes to hold a node with this end of its window.
     fn stop_secs(&self, stop: &StopTime, at: UnixTime) -> f64 {
         let secs = [0, 1].map(|i| {
-            let alone = stop.alone_secs[i];
+            let (alone, unknown) = (stop.alone_secs[i], self.leave.unknown);
+            let all = self.all[i].secs.len() + unknown;
             let mut secs = alone.min(stop.most_secs);
             for _ in 0..MOST_PASSES {
-                let jobs = (self.nodes_within(secs, at) + self.saving).min(self.all[i].secs.len());
-                let load = self.all[i].load(jobs.saturating_sub(1), alone, &self.leave.contention[i]);
+                let others = (self.nodes_within(secs, at) + self.saving).min(all).saturating_sub(1);
+                let load = self.all[i].load(others, unknown, alone, &self.leave.contention[i]);
                 let longer = (alone + load.min(self.leave.contention_secs)).min(stop.most_secs);
                 if longer <= secs {
                     break;
@@ -304,6 +306,13 @@ mod tests {
         let secs = |job| crowds.secs(JobId(job), NOW + 900, &NodeType::new("a")) - 3.0;
         assert_eq!([1, 2, 3].map(secs), [30.0, 30.0 + 10.0 + 30.0, 40.0 + 30.0 + 10.0]);
         assert_eq!(crowds.secs(JobId(9), NOW + 900, &NodeType::new("a")), 0.0, "nothing is known of it");
+        let more = TimesToLeave { unknown: 2, ..leave };
+        assert_eq!(left(&[(900, 0); 4], &more, &[]), [40.0; 4], "or five, but on four nodes");
+        let crowds = Crowds::of(&nine, &more, 0);
+        assert_eq!(
+            crowds.secs(JobId(3), NOW + 900, &NodeType::new("a")) - 3.0,
+            40.0 + 2.0 * 40.0 + 30.0 + 10.0
+        );
     }
 
     #[test]

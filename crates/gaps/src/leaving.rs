@@ -62,7 +62,9 @@ pub struct TimesToLeave {
     pub contention_secs: f64,
     /// In what times jobs save and exit, as far as that is known.
     pub stops: FxHashMap<JobId, StopTime>,
-    /// What every one of them takes at the least: whoever takes a free node has its own time, or more.
+    /// Of how many more jobs nothing says so yet.
+    pub unknown: usize,
+    /// What each of which it is known takes at the least: whoever takes a free node has its own time, or more.
     pub quickest: Option<StopTime>,
 }
 
@@ -79,8 +81,8 @@ impl TimesToLeave {
         job.map_or(self.quickest, |job| self.stops.get(&job).copied())
     }
 
-    /// Seconds before the end of a window at which this job must leave such a node, where no other saves then;
-    /// without a job, at which the quickest must.
+    /// Seconds before the end of a window at which this job must leave such a node, where no other saves
+    /// then; without a job, at which the quickest must.
     pub fn secs(&self, job: Option<JobId>, node_type: &NodeType) -> f64 {
         self.until_idle(self.stop(job).map(|stop| stop.alone()), node_type)
     }

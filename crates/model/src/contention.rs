@@ -7,8 +7,8 @@ pub const SAVE_CLASSES: [f64; 3] = [0.0, 5.0, 30.0];
 ///
 /// While k jobs save, each gets on at 1 / (1 + c (k − 1)) of the speed that it has alone: with c = 0 they do
 /// not feel each other, with c = 1 all share one pipe. While two of them save at once, both get on equally;
-/// so each holds the other up for at most c times the seconds that the quicker of both takes alone. A job that
-/// takes t seconds alone is done, beside others that take tⱼ, within
+/// so each holds the other up for at most c times the seconds that the quicker of both takes alone. A job
+/// that takes t seconds alone is done, beside others that take tⱼ, within
 ///
 /// ```text
 /// t + c Σⱼ min(t, tⱼ)

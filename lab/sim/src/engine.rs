@@ -39,8 +39,8 @@ pub struct Setup {
     /// Seconds that leaving a node truly takes when there is time for it.
     pub leave_secs: f64,
     /// How much jobs that leave at the same time slow each other down while they save, which is all of
-    /// [`Setup::leave_secs`] but the clean-up: with k of them that takes 1 + c (k − 1) times as long, for this c
-    /// from 0 to 1.
+    /// [`Setup::leave_secs`] but the clean-up: where k of them do, that takes 1 + c (k − 1) times as long,
+    /// for this c from 0 to 1.
     pub save_shared: f64,
     /// Standard deviation of the logarithm of what is measured in a second.
     pub noise: f64,

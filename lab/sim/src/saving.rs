@@ -19,7 +19,8 @@ pub(super) struct Save {
     left_secs: f64,
 }
 
-/// All saves under way. While k jobs save, each gets on at 1 / (1 + c (k − 1)) of the speed that it has alone.
+/// All saves under way. While k jobs save, each gets on at 1 / (1 + c (k − 1)) of the speed that it has
+/// alone.
 #[derive(Clone, Debug)]
 pub(super) struct Saving {
     /// That c: 0 where jobs do not feel each other, 1 where they share one pipe.

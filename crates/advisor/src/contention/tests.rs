@@ -1,3 +1,5 @@
+//! What stops that overlap say, and what they leave open.
+
 use super::*;
 use infill_model::{BatchMode, ExecPlan, NodeType};
 

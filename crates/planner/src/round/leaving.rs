@@ -44,10 +44,13 @@ impl SiteStops {
         shared: bool,
     ) -> Option<StopTime> {
         let most_secs = facts.claims.grace_secs.unwrap_or(f64::INFINITY);
-        let secs = |i: usize| {
-            self.secs(facts, key, library, &|stop| if shared { self.shared.alone(stop)[i] } else { *stop })
+        let alone_secs = match shared && !self.shared.is_empty() {
+            false => [self.secs(facts, key, library, &|stop| *stop)?; 2],
+            true => [
+                self.secs(facts, key, library, &|stop| self.shared.alone(stop)[0])?,
+                self.secs(facts, key, library, &|stop| self.shared.alone(stop)[1])?,
+            ],
         };
-        let alone_secs = [secs(0)?, secs(1)?];
         Some(StopTime { alone_secs: alone_secs.map(|secs| secs.min(most_secs)), most_secs })
     }
 

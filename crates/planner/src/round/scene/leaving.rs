@@ -24,6 +24,7 @@ impl Scene {
                 false => [Contention::NONE; 2],
             },
             contention_secs: self.config.gaps.contention_secs,
+            unknown: jobs.iter().filter(|j| !j.ending && !stops.contains_key(&j.job)).count(),
             ..TimesToLeave::default()
         };
         times.with_stops(stops)
