@@ -6,13 +6,13 @@
 //! ([`infill_model::Contention`]). A stop is compared with those of the same program beside which fewer
 //! others saved: the least c with which it would have taken no longer alone than one of these is what the
 //! two say, and the median of that is what the stop says. It weighs as much as the difference in the number
-//! of others, four at most. A stop counts to each class that begins below its seconds.
+//! of others, one at most: those of one crowd may all have been slow for another reason. A stop counts to
+//! each class that begins below its seconds.
 //!
-//! *Prior.* One more stop of weight 1 says 1, and another says 0. Of what all say with the first, the
-//! quantile of 0.9 is as much as is believed; with the other, that of 0.1, and a step of the grid less, as
-//! little. So at first saves may share one pipe, and what was measured may be what they take alone; who must
-//! not be late counts with whichever is worse. One crowd of twenty outweighs that, or nine stops beside one
-//! other.
+//! *Prior.* Three more stops say 1, and of what all say with these the quantile of 0.9 is as much as is
+//! believed; ten say 0, and of what all say with those the quantile of 0.1, and a step of the grid less, is
+//! as little. So at first saves may share one pipe, and what was measured may be what they take alone; who
+//! must not be late counts with whichever is worse. 27 stops beside others end the one, and 90 the other.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -44,10 +44,10 @@ const LEAST_SECS: f64 = 1.0;
 const LEAST_MORE: f64 = 0.5;
 
 /// No stop weighs more than one that so many others more slowed down.
-const MOST_WEIGHT: f64 = 4.0;
+const MOST_WEIGHT: f64 = 1.0;
 
-/// What the stop weighs that names the worst though nothing was measured.
-const PRIOR_WEIGHT: f64 = 1.0;
+/// What the stops weigh that say 1 though nothing was measured, and those that say 0.
+const PRIOR_WEIGHTS: (f64, f64) = (3.0, 10.0);
 
 /// The share of what was measured that may lie beyond what is believed.
 const BEYOND: f64 = 0.1;
@@ -284,7 +284,7 @@ fn named(saves: &[Saved], beside: &[f64], alone: &[[f64; GRID.len()]]) -> [Vec<N
 /// The place above which nearly all lie that were named; one lower, for between two nobody looked.
 fn lowest(named: &[Named]) -> usize {
     let mut named = named.to_vec();
-    named.push((0, PRIOR_WEIGHT));
+    named.push((0, PRIOR_WEIGHTS.1));
     named.sort_unstable_by_key(|(at, _)| *at);
     quantile(named.iter()).saturating_sub(1)
 }
@@ -292,7 +292,7 @@ fn lowest(named: &[Named]) -> usize {
 /// The place below which nearly all lie that were named.
 fn highest(named: &[Named]) -> usize {
     let mut named = named.to_vec();
-    named.push((GRID.len() - 1, PRIOR_WEIGHT));
+    named.push((GRID.len() - 1, PRIOR_WEIGHTS.0));
     named.sort_unstable_by_key(|(at, _)| *at);
     quantile(named.iter().rev())
 }

@@ -153,12 +153,12 @@ mod tests {
         State::new(Arc::new(Config::default()), now())
     }
 
-    /// Three stops of 10 s each, one after the other, and twenty at once.
+    /// Three stops of 10 s each, one after the other, and thirty at once.
     fn note_stops(state: &mut State) {
         let (node_type, exec_plan) = (NodeType::new("a"), ExecPlan::default());
         let (user, name) = ("anna".to_owned(), "x".to_owned());
         let key = ProfileKey { user, name, node_type, exec_plan, batch: BatchMode::Auto };
-        for n in 0..23 {
+        for n in 0..33 {
             let stop = Stop { job: JobId(n), generation: 1, secs: 10.0, end: StopEnd::Saved };
             state.scene.stopped(&key, &stop, true, now() + (i64::from(n.min(3)) * 100 - 1000));
         }

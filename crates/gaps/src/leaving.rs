@@ -64,7 +64,7 @@ pub struct TimesToLeave {
     pub stops: FxHashMap<JobId, StopTime>,
     /// Of how many more jobs nothing says so yet.
     pub unknown: usize,
-    /// What each of which it is known takes at the least: whoever takes a free node has its own time, or more.
+    /// What each of the known ones takes at the least: whoever takes a free node has its own time, or more.
     pub quickest: Option<StopTime>,
 }
 

@@ -14,7 +14,7 @@ use infill_model::{
 const JOBS: u32 = 20;
 
 /// When a job of the main queue starts that wants all nodes.
-const STARTS: [i64; 2] = [4000, 8000];
+const STARTS: [i64; 3] = [4000, 8000, 12000];
 
 /// A job of the main queue on these nodes.
 fn main_job(id: u32, (submit, start, end): (i64, i64, i64), nodes: impl Iterator<Item = u32>) -> LoggedJob {
@@ -44,11 +44,11 @@ fn setup(save_shared: f64) -> Setup {
         jobs.push(main_job(10 + id, (at, at, at + 300), 21..=21));
         jobs.push(main_job(20 + id, (at + 1, at + 300, at + 400), [1, 21].into_iter()));
     }
-    for (id, (since, start)) in (40..).zip([1600, STARTS[0] + 500].into_iter().zip(STARTS)) {
+    for (id, (since, start)) in (40..).zip([1600, STARTS[0] + 500, STARTS[1] + 500].into_iter().zip(STARTS)) {
         jobs.push(main_job(id, (since, since, start), 21..=21));
         jobs.push(main_job(id + 10, (start - 1900, start, start + 500), 1..=21));
     }
-    let end = STARTS[1] + 500;
+    let end = STARTS[2] + 500;
     jobs.push(main_job(60, (end, end, end + 1), 21..=21));
     jobs.sort_by_key(|job| job.start);
     let log = JobLog { jobs, ..JobLog::default() };
@@ -76,7 +76,7 @@ fn simulate(save_shared: f64, contention_secs: f64) -> Balance {
 }
 
 /// Seconds before each start at which the last of its nodes was left.
-fn left_before(balance: &Balance) -> [i64; 2] {
+fn left_before(balance: &Balance) -> [i64; 3] {
     STARTS.map(|start| {
         let held = balance.timeline.iter().filter(|span| span.job.is_some() && span.from < start);
         start - held.map(|span| span.to).max().unwrap()
@@ -91,16 +91,17 @@ fn no_start_waits_for_jobs_that_save_through_one_pipe() {
     let together = simulate(1.0, 600.0);
     assert_eq!((together.preempted.late, together.preempted.unforeseen), (0, 0), "{:?}", together.preempted);
     assert_eq!(together.preempted.total_secs, 0.0);
-    let [first, second] = left_before(&together);
-    assert!((203..300).contains(&first) && (203..300).contains(&second), "{first} {second}");
+    let left = left_before(&together);
+    assert!(left.iter().all(|secs| (203..300).contains(secs)), "{left:?}");
 }
 
 #[test]
-fn where_saves_do_not_feel_each_other_that_is_learned_from_the_first_start() {
+fn where_saves_do_not_feel_each_other_this_is_seen_at_the_first_start() {
     let together = simulate(0.0, 600.0);
     assert_eq!((together.preempted.late, together.preempted.total_secs), (0, 0.0));
-    let [first, second] = left_before(&together);
+    let [first, others @ ..] = left_before(&together);
     assert!(first > 200, "nothing is known of it yet: {first}");
-    assert!(second < 30, "{second}");
-    assert_eq!(left_before(&simulate(0.0, 0.0))[1], second);
+    // So many at once have taken no longer than one alone, whatever that says of more.
+    assert!(others.iter().all(|secs| *secs < 30), "{others:?}");
+    assert_eq!(left_before(&simulate(0.0, 0.0))[1..], others);
 }

@@ -251,14 +251,14 @@ fn jobs_that_leave_together_leave_earlier_until_their_saves_are_known_not_to_slo
     let mut other = Scene::new(Arc::new(as_if_alone), NOW);
     let same = four_jobs(&mut other);
     assert_eq!(leaves_with_others(&mut other, &same, NOW).0, [30.0; 4]);
-    // One crowd later.
-    for job in &jobs {
-        let stop = Stop { job: job.job, generation: 20, secs: 20.0, end: StopEnd::Saved };
+    // Some crowds later.
+    for (crowd, job) in (1..8).flat_map(|crowd| jobs.iter().map(move |job| (crowd, job))) {
+        let stop = Stop { job: job.job, generation: 20 + crowd, secs: 20.0, end: StopEnd::Saved };
         let key = scene.key(&job.program, job.place.lead_now.as_ref());
-        scene.stopped(&key, &stop, true, NOW + -100);
+        scene.stopped(&key, &stop, true, NOW + (crowd as i64 - 9) * 100);
     }
     let (secs, words) = leaves_with_others(&mut scene, &jobs, NOW);
-    assert_eq!(secs, [30.0; 4]);
+    assert_eq!(secs, [29.0; 4]);
     assert!(words.starts_with("leaves a node 29 s before the main queue wants it: "), "{words}");
 }
 
