@@ -110,6 +110,7 @@ fn setup(case: &Case, root: &Path, quick: bool) -> Setup {
         warm_secs: 0.0,
         checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
         leave_secs: 5.0,
+        save_shared: 0.0,
         noise: 0.02,
         seed: 1,
         most_secs: (days > 0).then_some(days * DAY_SECS),

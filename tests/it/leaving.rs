@@ -50,6 +50,58 @@ fn a_job_that_saves_slowly_leaves_a_planned_start_in_time_whatever_others_take()
     assert_eq!(site.end_of(slow, 60.0), "COMPLETED 0:0");
 }
 
+/// Reserves nodes for bob, as a list of Slurm's, in so many seconds from now. Returns the moment.
+fn reserve(site: &Site, nodes: &str, secs: f64) -> f64 {
+    let begin = clock().floor() + secs;
+    let at = site.must("root", &["date", "-d", &format!("@{begin}"), "+%Y-%m-%dT%H:%M:%S"]);
+    let (start, wanted) = (format!("StartTime={}", at.trim()), format!("Nodes={nodes}"));
+    let words = ["ReservationName=service", &start, "Duration=10", "Users=bob", &wanted, "Flags=IGNORE_JOBS"];
+    site.must("root", &[&["scontrol", "create", "reservation"], &words[..]].concat());
+    begin
+}
+
+#[test]
+fn jobs_that_save_through_one_pipe_leave_a_planned_start_in_time() {
+    let site = Site::on(&Slurm::default().nodes(5), |settings| settings);
+    let train = |sizes| {
+        let job = Train::on(sizes).run("--grace 200 --profile piped");
+        job.flags("--save-secs 6 --pipe /scratch/pipe").submit(&site)
+    };
+    // One job alone says how long saving takes: it saves to grow.
+    let first = train("1-5");
+    site.until_trains_on(first, 5, 40.0);
+    for _ in 0..2 {
+        let main = site.main_job(1, &["--nodes=1"]);
+        site.starts_within(main, PROMPTLY_SECS);
+        site.end_of(main.id, 20.0);
+        site.until_trains_on(first, 5, 90.0);
+    }
+    site.completes(first);
+    let jobs: Vec<u32> = (0..5).map(|_| train("1")).collect();
+    jobs.iter().for_each(|job| drop(site.until_trains_on(*job, 1, 60.0)));
+    let nodes: Vec<String> =
+        site.status().expect("a status").nodes.iter().map(|n| n.node.to_string()).collect();
+    let begin = reserve(&site, &nodes.join(","), 120.0);
+    site.until("a job to be told of the others", 30.0, || {
+        let leaving = site.view(jobs[0]).map(|view| view.leaving).unwrap_or_default();
+        leaving.contains("because others will save at the same time")
+    });
+    let preempted = site.logged(&["Slurm takes the node back"]).len();
+    let planned = site.main_job(1, &["--nodes=5", "--reservation=service"]);
+    let started = site.wait("the planned main job to start", 180.0, || site.started_at(planned));
+    let late = started - begin;
+    eprintln!("the main job started {late:.1} s after the moment that was planned");
+    // Five saves in a row take 30 s. Of whoever counts on one alone Slurm takes the node back, and kills it.
+    assert!(late <= 5.0, "it had to wait {late:.1} s");
+    assert_eq!(site.logged(&["Slurm takes the node back"]).len(), preempted, "Slurm had to preempt");
+    for job in jobs {
+        let saved: Vec<f64> = site.diary(job).all("stop").iter().map(|event| event.at).collect();
+        assert_eq!(saved.len(), 1, "it left once");
+        assert!(saved[0] < begin, "it was done {:.1} s too late", saved[0] - begin);
+        site.must("root", &["scancel", &job.to_string()]);
+    }
+}
+
 #[test]
 fn the_epilog_is_part_of_leaving() {
     let site = Site::on(&Slurm::default().waits("Epilog", 20), |settings| settings);
@@ -60,11 +112,7 @@ fn the_epilog_is_part_of_leaving() {
     site.wait("the main job to start", 60.0, || site.started_at(main));
     let view = site.until_trains_on(job, 8, 90.0);
     let nodes = view.nodes[6..].iter().map(|n| n.to_string()).collect::<Vec<_>>().join(",");
-    let begin = clock().floor() + 60.0;
-    let at = site.must("root", &["date", "-d", &format!("@{begin}"), "+%Y-%m-%dT%H:%M:%S"]);
-    let (start, wanted) = (format!("StartTime={}", at.trim()), format!("Nodes={nodes}"));
-    let words = ["ReservationName=service", &start, "Duration=10", "Users=bob", &wanted, "Flags=IGNORE_JOBS"];
-    site.must("root", &[&["scontrol", "create", "reservation"], &words[..]].concat());
+    let begin = reserve(&site, &nodes, 60.0);
     let planned = site.main_job(1, &["--nodes=2", "--reservation=service"]);
     let started = site.wait("the planned main job to start", 120.0, || site.started_at(planned));
     let late = started - begin;

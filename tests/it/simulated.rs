@@ -199,6 +199,7 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
         warm_secs: 0.0,
         checkpoints: Checkpoints { save_secs: 0.0, interval_secs: 600.0, grace_secs: 10.0 },
         leave_secs: config.gaps.leave_secs,
+        save_shared: 0.0,
         noise: 0.0,
         seed: 1,
         most_secs: None,

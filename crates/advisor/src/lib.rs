@@ -15,6 +15,7 @@
 
 mod basis;
 mod belief;
+mod contention;
 mod costs;
 pub mod kinship;
 mod learn;
@@ -43,6 +44,7 @@ pub mod types;
 mod watching;
 mod worth;
 
+pub use contention::SharedSaves;
 pub use learn::batch_mode;
 
 pub use library::Library;

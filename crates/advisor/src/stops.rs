@@ -12,7 +12,7 @@ pub const PERCENTILE: usize = 95;
 const CUT_OFF: f64 = 1.5;
 
 /// Most seconds that a stop can have taken.
-const MOST_SECS: f64 = 86_400.0;
+pub(crate) const MOST_SECS: f64 = 86_400.0;
 
 /// Lost checkpoints in a row beyond which further ones say nothing new.
 const MOST_LOST: f64 = 16.0;
@@ -36,23 +36,28 @@ pub(crate) fn learn(stops: &mut Vec<Stop>, new: &Stop) {
 
 /// Seconds in which nearly every stop is over; `None` where none has come to its own end, be that its grace
 /// time's. Few stops say little of the longest: one counts double, and each further one makes that less.
-pub fn believed<'a>(stops: impl Iterator<Item = &'a Stop> + Clone) -> Option<f64> {
+pub fn believed(stops: impl Iterator<Item = Stop> + Clone) -> Option<f64> {
     if !stops.clone().any(|s| s.end != StopEnd::Cut) {
         return None;
     }
-    let mut secs: Vec<f64> = stops.map(longest).collect();
+    let mut secs: Vec<f64> = stops.map(|s| longest(&s)).collect();
     secs.sort_by(f64::total_cmp);
     let usual = secs.get((secs.len() * PERCENTILE).div_ceil(100).checked_sub(1)?)?;
     Some(usual * (1.0 + 1.0 / secs.len() as f64))
 }
 
 /// Seconds that a stop takes at the least: the longest that was cut off.
-pub fn least<'a>(stops: impl Iterator<Item = &'a Stop>) -> f64 {
-    stops.filter(|s| s.end.is_bound()).map(longest).fold(0.0, f64::max)
+pub fn least(stops: impl Iterator<Item = Stop>) -> f64 {
+    stops.filter(|s| s.end.is_bound()).map(|s| longest(&s)).fold(0.0, f64::max)
 }
 
 fn longest(stop: &Stop) -> f64 {
-    if stop.end.is_bound() { CUT_OFF * stop.secs } else { stop.secs }
+    times_longer(stop.end) * stop.secs
+}
+
+/// How many times as long a stop with this end would have taken, for all that is known.
+pub(crate) fn times_longer(end: StopEnd) -> f64 {
+    if end.is_bound() { CUT_OFF } else { 1.0 }
 }
 
 /// Lost checkpoints, the last ones first of all: each adds one, and each good one takes half away.
@@ -81,7 +86,7 @@ mod tests {
     }
 
     fn secs(stops: &[(f64, StopEnd)]) -> Option<f64> {
-        believed(all(stops).iter())
+        believed(all(stops).into_iter())
     }
 
     #[test]
@@ -114,7 +119,7 @@ mod tests {
         assert_eq!(secs(&[(10.0, Killed)]), Some(30.0));
         // That Slurm took the node says nothing of how long it takes.
         assert_eq!(secs(&[(2.0, Cut)]), None);
-        assert_eq!(least(all(&[(2.0, Cut), (5.0, Saved)]).iter()), 3.0);
+        assert_eq!(least(all(&[(2.0, Cut), (5.0, Saved)]).into_iter()), 3.0);
         assert_eq!(secs(&[(6.0, Cut), (1.0, Saved)]), Some(9.0 * 1.5));
     }
 

@@ -12,6 +12,9 @@ use infill_store::{KeptSince, StoreError};
 /// Setting of the store that keeps how long nodes take to come up and to become free.
 pub(crate) const NODE_TIMES_SETTING: &str = "node_times";
 
+/// Setting of the store that keeps which stops of jobs overlapped.
+pub(crate) const SHARED_SAVES_SETTING: &str = "shared_saves";
+
 /// Setting of the store that keeps what users have had of the gaps.
 pub(crate) const USAGE_SETTING: &str = "usage";
 
@@ -36,6 +39,13 @@ pub(crate) async fn write(context: &Context) {
     {
         context.store_failed(&e);
         context.state().scene.node_times_mut().not_saved();
+    }
+    let saves = context.state().scene.shared_saves_mut().take_unsaved();
+    if let Some(text) = saves
+        && let Err(e) = context.store.put_setting(SHARED_SAVES_SETTING, &text).await
+    {
+        context.store_failed(&e);
+        context.state().scene.shared_saves_mut().not_saved();
     }
     let usage = context.state().scene.turns_mut().usage.take_unsaved();
     if let Some(text) = usage
@@ -124,5 +134,54 @@ pub(crate) async fn prune(context: &Context) {
     match context.store.prune(&since).await {
         Ok(rows) => tracing::debug!(rows, "old rows deleted"),
         Err(e) => tracing::warn!("old rows could not be deleted: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Services;
+    use crate::serve::restore;
+    use crate::state::State;
+    use infill_model::{
+        BatchMode, ExecPlan, JobId, NodeType, ProfileKey, Stop, StopEnd, UserId, config::Config,
+    };
+    use infill_slurm::{fake::FakeSlurm, identity::FakeIdentity};
+    use infill_store::LeadStanding;
+
+    fn state() -> State {
+        State::new(Arc::new(Config::default()), now())
+    }
+
+    /// Three stops of 10 s each, one after the other, and thirty at once.
+    fn note_stops(state: &mut State) {
+        let (node_type, exec_plan) = (NodeType::new("a"), ExecPlan::default());
+        let (user, name) = ("anna".to_owned(), "x".to_owned());
+        let key = ProfileKey { user, name, node_type, exec_plan, batch: BatchMode::Auto };
+        for n in 0..33 {
+            let stop = Stop { job: JobId(n), generation: 1, secs: 10.0, end: StopEnd::Saved };
+            state.scene.stopped(&key, &stop, true, now() + (i64::from(n.min(3)) * 100 - 1000));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_saves_that_overlapped_have_shown_outlives_the_daemon() {
+        infill_slurm::install_crypto();
+        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
+        let services = Services {
+            slurm: Arc::new(FakeSlurm::new(1, "infill")),
+            store: store.clone(),
+            identity: Arc::new(FakeIdentity { users: [("root's".to_owned(), UserId(0))].into() }),
+        };
+        let (context, _queues) = Context::new(services, state(), LeadStanding::Alone, now());
+        note_stops(&mut context.state());
+        write(&context).await;
+        let mut next = state();
+        let _errands = restore(&mut next, store.as_ref()).await.unwrap();
+        let shared = next.scene.shared_saves_mut();
+        let before = shared.contention();
+        shared.learn();
+        let most = |[_, most]: [infill_model::Contention; 2]| most.factor(10.0);
+        assert_eq!((most(before), most(shared.contention())), (1.0, 0.0), "they do not slow each other down");
     }
 }

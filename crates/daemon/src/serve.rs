@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::books::{NODE_TIMES_SETTING, USAGE_SETTING};
+use crate::books::{NODE_TIMES_SETTING, SHARED_SAVES_SETTING, USAGE_SETTING};
 use crate::context::{CONTROL_SETTING, Context, Services};
 use crate::doors::VOUCHED_AT_ONCE;
 use crate::http::Room;
@@ -137,7 +137,7 @@ fn lending(slurm: RestSlurm, config: &Config, leads: BTreeMap<JobId, NodeName>) 
 }
 
 /// Reads what the last daemon knew.
-async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store::StoreError> {
+pub(crate) async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store::StoreError> {
     let leads = store.open_leads().await?;
     let gaps = store.gaps(GAPS_TO_LEARN_FROM).await?;
     let first_order = store.next_orders(ORDERS_AT_ONCE, least_order(now())).await?;
@@ -146,6 +146,8 @@ async fn restore(state: &mut State, store: &dyn Store) -> Result<Errands, store:
     state.scene.remember(&gaps, now());
     let times = store.setting(NODE_TIMES_SETTING).await?;
     times.iter().for_each(|text| state.scene.node_times_mut().load(text));
+    let saves = store.setting(SHARED_SAVES_SETTING).await?;
+    saves.iter().for_each(|text| state.scene.shared_saves_mut().load(text));
     let ended = store.ended(ENDED_TO_LEARN_FROM).await?;
     state.scene.turns_mut().outlook.remember(&ended.iter().map(EndedJob::past).collect::<Vec<_>>());
     let usage = store.setting(USAGE_SETTING).await?;

@@ -8,6 +8,7 @@
 #![warn(clippy::disallowed_types)]
 
 mod bins;
+mod crowd;
 mod delays;
 mod hazards;
 mod keeping;
@@ -31,9 +32,10 @@ use infill_model::config::GapsConfig;
 use infill_model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
 
 pub use bins::GapSample;
+pub use crowd::{Crowds, settle};
 pub use delays::Delays;
 pub use keeping::Kept;
-pub use leaving::{CLEANUP_SECS, TimesToLeave};
+pub use leaving::{CLEANUP_SECS, StopTime, TimesToLeave};
 pub use lookahead::Lookahead;
 pub use occupancy::{Occupancy, Use};
 use outlook::Outlook;
@@ -62,6 +64,8 @@ pub struct GapContext<'a> {
     pub survival: &'a Survival,
     /// Seconds before the end of its window at which a node must be left.
     pub leave: &'a TimesToLeave,
+    /// Jobs that have left nodes on which a part of them is still: they are just saving.
+    pub saving: &'a [JobId],
     /// Seconds for which nodes without a planned end are counted on at most (see [`Lookahead`]).
     pub lookahead_secs: f64,
 }
@@ -83,6 +87,8 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
             Err(why) => found.refused.push((snapshot.nodes[at].name.clone(), why)),
         }
     }
+    settle(&mut found.gaps, context.leave, context.saving, now);
+    found.refuse(|gap| worth_starting(gap, context.config, now).err());
     let ours = found.gaps.len() + found.refused.len();
     context.kept.choose(&mut found, &finder.asleep, finder.off, context.config.keep_idle.of(ours));
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
@@ -96,19 +102,6 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
 pub fn carried_over(gaps: &mut Gaps, secs: f64) {
     for gap in gaps.gaps.iter_mut().filter(|g| g.vacate_by.is_none()) {
         gap.usable_until = gap.usable_until.plus_secs(secs.max(0.0));
-    }
-}
-
-/// The gap while this job holds it, or none does: each job must leave it in its own time before what is
-/// planned.
-pub fn held_by(gap: Gap, holder: Option<JobId>, leave: &TimesToLeave, now: UnixTime) -> Gap {
-    match gap.end {
-        WindowEnd::Known { at, .. } => {
-            let by = at.plus_secs(-leave.secs(holder, &gap.node_type));
-            let expected_secs = by.secs_since(now).max(0.0);
-            Gap { holder, vacate_by: Some(by), usable_until: by, expected_secs, ..gap }
-        }
-        WindowEnd::Unknown => Gap { holder, ..gap },
     }
 }
 
@@ -158,9 +151,7 @@ impl<'a> Finder<'a> {
 
     /// The gap of the node at this place; or why it is none.
     fn judge(&mut self, at: usize) -> Result<Gap, Refusal> {
-        self.usable(at)?;
-        let gap = self.measure(at);
-        worth_starting(&gap, self.context.config, self.now).map(|()| gap)
+        self.usable(at).map(|()| self.measure(at))
     }
 
     /// Whether the node is sound and used by nobody but us; if not, why.
@@ -208,7 +199,7 @@ impl<'a> Finder<'a> {
         name
     }
 
-    /// Builds the gap of a usable node.
+    /// Builds the gap of a usable node; by when it must be left depends on the others.
     fn measure(&mut self, at: usize) -> Gap {
         let (node, now) = (&self.snapshot.nodes[at], self.now);
         let since = self.context.tracker.since(&node.name).unwrap_or(now).min(now);
@@ -218,10 +209,8 @@ impl<'a> Finder<'a> {
             WindowEnd::Unknown => self.outlook.of(since),
         };
         let holder = self.context.holders.get(&node.name).copied();
-        let (name, node_type) = (node.name.clone(), node.node_type.clone());
-        let gap =
-            Gap { node: name, node_type, since, end, vacate_by: None, usable_until, expected_secs, holder };
-        held_by(gap, holder, self.context.leave, now)
+        let (node, node_type) = (node.name.clone(), node.node_type.clone());
+        Gap { node, node_type, since, end, vacate_by: None, usable_until, expected_secs, holder }
     }
 }
 

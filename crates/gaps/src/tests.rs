@@ -78,6 +78,7 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
         kept: &Kept::default(),
         survival: &survival,
         leave: &TimesToLeave { least_secs: 15.0, ..TimesToLeave::default() },
+        saving: &[],
         lookahead_secs: config.lookahead_secs,
     };
     find(&occupancy, &context, NOW)

@@ -100,6 +100,9 @@ pub struct GapsConfig {
     /// Seconds from the decision to leave until the node is idle again, at the least and until it was
     /// measured.
     pub leave_secs: f64,
+    /// Most seconds by which a job leaves earlier because others save at the same time; 0: each leaves as if
+    /// it saved alone. See [`crate::Contention`].
+    pub contention_secs: f64,
     /// Windows shorter than this are not worth starting in, seconds.
     pub min_window_secs: f64,
     /// A node with no planned end is counted on until the chance that it is still free falls below this.
@@ -232,6 +235,7 @@ impl Default for GapsConfig {
     fn default() -> Self {
         GapsConfig {
             leave_secs: 15.0,
+            contention_secs: 600.0,
             min_window_secs: 60.0,
             confidence: 0.1,
             lookahead_secs: 300.0,
@@ -246,6 +250,7 @@ impl Default for GapsConfig {
 impl GapsConfig {
     const RULES: &[Rule<Self>] = &[
         Rule::any_secs("gaps.leave_secs", |c| c.leave_secs),
+        Rule::any_secs("gaps.contention_secs", |c| c.contention_secs),
         Rule::any_secs("gaps.settle_secs", |c| c.settle_secs),
         Rule::any_secs("gaps.lookahead_secs", |c| c.lookahead_secs),
         // Slurm counts time limits in minutes.

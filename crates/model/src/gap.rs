@@ -42,6 +42,21 @@ impl Gaps {
         self.gaps.binary_search_by(|g| g.node.cmp(node)).ok().map(|i| &self.gaps[i])
     }
 
+    /// Takes out the gaps against which something speaks.
+    pub fn refuse(&mut self, why_not: impl Fn(&Gap) -> Option<Refusal>) {
+        let before = self.refused.len();
+        let refused = &mut self.refused;
+        self.gaps.retain(|gap| {
+            let why = why_not(gap);
+            let stays = why.is_none();
+            refused.extend(why.map(|why| (gap.node.clone(), why)));
+            stays
+        });
+        if self.refused.len() > before {
+            self.refused.sort_by(|a, b| a.0.cmp(&b.0));
+        }
+    }
+
     /// Why this node is no gap.
     pub fn refusal(&self, node: &NodeName) -> Option<&Refusal> {
         self.refused.binary_search_by(|(n, _)| n.cmp(node)).ok().map(|i| &self.refused[i].1)

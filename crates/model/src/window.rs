@@ -28,3 +28,13 @@ pub enum WindowEnd {
     /// Nothing is planned; only experience tells.
     Unknown,
 }
+
+impl WindowEnd {
+    /// The planned moment, if there is one.
+    pub fn moment(&self) -> Option<UnixTime> {
+        match self {
+            WindowEnd::Known { at, .. } => Some(*at),
+            WindowEnd::Unknown => None,
+        }
+    }
+}

@@ -8,6 +8,7 @@ use super::holding::Holding;
 use super::job::{Accounting, Checkpoints, SimJob};
 use super::policy::{Policy, Target, View};
 use super::queue::{Foresight, MainQueue, Moment, NodeIx};
+use super::saving::Saving;
 use super::score::{Balance, JobScore, Series, Timeline};
 use super::supply::Supply;
 use infill_gaps::CLEANUP_SECS;
@@ -38,6 +39,10 @@ pub struct Setup {
     pub checkpoints: Checkpoints,
     /// Seconds that leaving a node truly takes when there is time for it.
     pub leave_secs: f64,
+    /// How much jobs that leave at the same time slow each other down while they save, which is all of
+    /// [`Setup::leave_secs`] but the clean-up: where k of them do, that takes 1 + c (k − 1) times as long,
+    /// for this c from 0 to 1.
+    pub save_shared: f64,
     /// Standard deviation of the logarithm of what is measured in a second.
     pub noise: f64,
     /// Seed of the noise.
@@ -74,6 +79,8 @@ struct Reporting {
 struct Windows {
     /// When a malleable job last left each node of its own will.
     left_at: Vec<Option<i64>>,
+    /// Seconds that this takes, until the next job can have it.
+    leaves_secs: Vec<f64>,
     /// Since when the present window of each node has been known, as (end, since).
     told: Vec<Option<(i64, i64)>>,
     /// Number of the main queue's plan that these are of.
@@ -120,6 +127,7 @@ struct Engine<'a> {
     span: (i64, i64),
     now: i64,
     windows: Windows,
+    saving: Saving,
     books: Books,
 }
 
@@ -150,7 +158,13 @@ impl<'a> Engine<'a> {
             dice: Dice::new(setup.seed),
             span: (start, end),
             now: start,
-            windows: Windows { left_at: vec![None; nodes], told: vec![None; nodes], plan_number: 0 },
+            windows: Windows {
+                left_at: vec![None; nodes],
+                leaves_secs: vec![setup.leave_secs; nodes],
+                told: vec![None; nodes],
+                plan_number: 0,
+            },
+            saving: Saving::new(setup.save_shared, start as f64),
             books,
         }
     }
@@ -163,8 +177,9 @@ impl<'a> Engine<'a> {
         let wake = self.policy.wake().map(|at| at.max(self.now + 1));
         let joins = self.jobs.values().filter_map(|j| j.joins_at()).reduce(f64::min);
         let joins = joins.map(|at| (at.ceil() as i64).max(self.now + 1));
+        let saves = self.saving.next().map(|at| (at.ceil() as i64).max(self.now + 1));
         let others = self.queue.next().into_iter().chain(self.supply.next()).chain(ends).chain(joins);
-        others.chain(reports).chain(wake).min()
+        others.chain(saves).chain(reports).chain(wake).min()
     }
 
     fn step(&mut self, at: i64) {
@@ -193,6 +208,9 @@ impl<'a> Engine<'a> {
             self.books.series.add(self.now as f64, secs, idle, held);
         }
         self.now = at;
+        for (save, done_at) in self.saving.pass(at as f64) {
+            self.policy.left(&save.job, done_at - save.began + CLEANUP_SECS, at);
+        }
     }
 
     fn end_jobs(&mut self) -> bool {
@@ -263,7 +281,6 @@ impl<'a> Engine<'a> {
 
     /// What jobs of the main queue find on the nodes that they take.
     fn count_delays(&mut self, moment: &Moment) {
-        let leaves = self.setup.leave_secs;
         let checkpoints = &self.setup.checkpoints;
         let at_once = checkpoints.save_secs.min(checkpoints.grace_secs) + CLEANUP_SECS;
         let counts = &mut self.books.balance.preempted;
@@ -272,6 +289,7 @@ impl<'a> Engine<'a> {
             let (mut delay, mut late) = (0.0f64, false);
             for node in &taken.nodes {
                 let place = *node as usize;
+                let leaves = self.windows.leaves_secs[place];
                 let leaving =
                     self.windows.left_at[place].map_or(0.0, |left| left as f64 + leaves - self.now as f64);
                 let held = matches!(self.cluster.usage(*node), Usage::Held(_));
@@ -356,6 +374,9 @@ impl<'a> Engine<'a> {
         for target in &targets {
             self.give_back(target);
         }
+        for (node, secs) in self.saving.forecast() {
+            self.windows.leaves_secs[node as usize] = secs + CLEANUP_SECS;
+        }
         for target in targets {
             self.go_over(target);
         }
@@ -374,11 +395,17 @@ impl<'a> Engine<'a> {
         let keeps: BTreeSet<NodeIx> = target.nodes.iter().copied().collect();
         let gone: Vec<NodeIx> = job.nodes.iter().copied().filter(|n| !keeps.contains(n)).collect();
         self.cluster.release(&gone);
-        if !gone.is_empty() {
-            self.policy.left(job, self.setup.leave_secs, self.now);
+        let leaves_secs = self.setup.leave_secs;
+        for node in &gone {
+            self.windows.left_at[*node as usize] = Some(self.now);
+            self.windows.leaves_secs[*node as usize] = leaves_secs;
         }
-        for node in gone {
-            self.windows.left_at[node as usize] = Some(self.now);
+        if gone.is_empty() {
+            // Then it leaves nothing.
+        } else if self.saving.is_shared() {
+            self.saving.begin(job.clone(), gone, leaves_secs - CLEANUP_SECS);
+        } else {
+            self.policy.left(job, leaves_secs, self.now);
         }
     }
 

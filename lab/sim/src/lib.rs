@@ -22,6 +22,7 @@ pub mod order;
 pub mod policy;
 pub mod queue;
 mod recorded;
+mod saving;
 mod score;
 pub mod supply;
 
@@ -35,6 +36,8 @@ pub use policy::PolicyName;
 pub use recorded::gap_statistics;
 pub use score::{Balance, JobScore, Loss, Preempted, Sample, Span};
 
+#[cfg(test)]
+mod crowd_tests;
 #[cfg(test)]
 mod holding_tests;
 #[cfg(test)]

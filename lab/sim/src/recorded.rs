@@ -126,6 +126,7 @@ mod tests {
             warm_secs: 0.0,
             checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
             leave_secs: 5.0,
+            save_shared: 0.0,
             noise: 0.0,
             seed: 1,
             most_secs: None,

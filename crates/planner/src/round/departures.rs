@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use infill_gaps::Holders;
-use infill_model::{Gap, Gaps, JobFacts, JobId, NodeName, Refusal};
+use infill_model::{JobFacts, JobId, NodeName, Refusal};
 
 /// Nodes that jobs are about to be gone from.
 pub(super) struct Departures {
@@ -48,17 +48,7 @@ pub(super) fn holders(jobs: &[JobFacts]) -> Holders {
     jobs.iter().flat_map(parts).collect()
 }
 
-/// Refuses the gaps against which something speaks.
-pub(super) fn refuse(gaps: &mut Gaps, why_not: impl Fn(&Gap) -> Option<Refusal>) {
-    let before = gaps.refused.len();
-    let refused = &mut gaps.refused;
-    gaps.gaps.retain(|gap| {
-        let why = why_not(gap);
-        let stays = why.is_none();
-        refused.extend(why.map(|why| (gap.node.clone(), why)));
-        stays
-    });
-    if refused.len() > before {
-        refused.sort_by(|a, b| a.0.cmp(&b.0));
-    }
+/// The jobs of which a part is still on nodes that they have left: they are just saving there.
+pub(super) fn saving(jobs: &[JobFacts]) -> Vec<JobId> {
+    jobs.iter().filter(|j| !j.ending && !j.place.left.is_empty()).map(|j| j.job).collect()
 }

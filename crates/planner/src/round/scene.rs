@@ -4,29 +4,27 @@
 //! gaps there are, what the advisor makes of them. Then any number of questions about it, each as of its own
 //! moment: between two looks jobs move on.
 
+mod leaving;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use rustc_hash::FxHashMap;
 
 use super::breaker::Breaker;
 use super::curves::believed;
 use super::demand::{self, Candidate};
-use super::departures::{Departures, holders, refuse};
+use super::departures::{Departures, holders, saving};
 use super::experience::Experience;
 use super::extension;
 use super::leaving::SiteStops;
 use super::node_times::NodeTimes;
 use super::question::{Question, Terms};
 use super::turns::{Ahead, Turns};
-use super::warning::Warning;
 use infill_advisor::{Library, News, Room, Subject};
 use infill_gaps as gaps;
 use infill_gaps::{Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use infill_model::{
     Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
-    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, WindowEnd,
-    config::Config,
+    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, config::Config,
 };
 
 mod settling;
@@ -147,6 +145,7 @@ impl Scene {
         self.experience.note(&ended, now);
         self.lookahead.note(jobs.iter().map(|j| j.submitted_at));
         self.node_times.look(snapshot, &config.slurm.partition, now);
+        self.stops.shared.learn();
         self.leave = self.times_to_leave(jobs);
         let found = self.find(&occupancy, jobs, now);
         self.kept = Kept::of(&found);
@@ -170,8 +169,7 @@ impl Scene {
         let ground = (&*gaps, &*self.nodes.topology);
         let mut jobs =
             demand::jobs(candidates, &self.library, &self.turns, ground, &self.config.planner, now);
-        let slow = jobs.iter_mut().filter(|j| self.leave.is_slow(j.id));
-        slow.for_each(|job| self.exclude_short(job, &gaps, now));
+        self.exclude_short(&mut jobs, &gaps, saving(facts).len(), now);
         jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
         extension::keep_from_others(&mut jobs, facts);
         let notes =
@@ -191,7 +189,7 @@ impl Scene {
     /// Takes in how a worker has stopped. `counts`: whether its signature is known for good, so that it is
     /// learned for that.
     pub fn stopped(&mut self, key: &ProfileKey, stop: &Stop, counts: bool, now: UnixTime) {
-        self.stops.note(stop);
+        self.stops.note(counts.then_some(key), stop, now);
         if counts {
             self.library.stopped(key, stop, now);
         }
@@ -367,70 +365,16 @@ impl Scene {
             kept: &self.kept,
             survival: self.experience.survival(),
             leave: &self.leave,
+            saving: &saving(jobs),
             lookahead_secs: self.lookahead.secs(&self.config.gaps, costs, now),
         };
         gaps::find(occupancy, &context, now)
     }
 
-    /// What leaving takes each job, on each type of nodes.
-    fn times_to_leave(&self, jobs: &[JobFacts]) -> TimesToLeave {
-        let known = |j: &JobFacts| Some((j.job, self.stop_secs(j)?));
-        let stops: FxHashMap<JobId, f64> = jobs.iter().filter_map(known).collect();
-        TimesToLeave {
-            least_secs: self.config.gaps.leave_secs,
-            notice_secs: self.config.daemon.poll_interval_secs,
-            quickest: stops.values().copied().min_by(f64::total_cmp),
-            stops,
-            cleanups: self.node_times.cleanups(),
-        }
-    }
-
-    /// Seconds in which a job saves and exits, if anything says so.
-    pub fn stop_secs(&self, facts: &JobFacts) -> Option<f64> {
-        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
-        self.stops.secs(facts, &key, &self.library)
-    }
-
-    /// What the owner should know of how a job saves.
-    pub fn warning(&self, facts: &JobFacts) -> Option<Warning> {
-        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
-        Warning::of(self.library.stops(&key), self.config.agent.preempt_leave_secs)
-    }
-
-    /// In what time the job leaves a node, in words.
-    pub fn leaving_in_words(&self, facts: &JobFacts) -> String {
-        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
-        let stops = self.library.stops(&key).len();
-        let leave_secs = self.leave.secs(Some(facts.job), &key.node_type);
-        let warning = self.warning(facts).map(|w| format!("; {w}")).unwrap_or_default();
-        let saves = match (self.stop_secs(facts), stops) {
-            (None, _) => "it is not known how long it takes to save".to_owned(),
-            (Some(secs), 0) => format!("{secs:.0} s are allowed for saving, of which nothing was measured"),
-            (Some(secs), _) => format!("{secs:.0} s are allowed for saving, by its last {stops} stops"),
-        };
-        format!("leaves a node {leave_secs:.0} s before the main queue wants it: {saves}{warning}")
-    }
-
-    /// Keeps a job that leaves slowly from free nodes whose windows are too short for it.
-    fn exclude_short(&self, job: &mut MalleableJob, gaps: &Gaps, now: UnixTime) {
-        let least_secs = self.config.gaps.min_window_secs;
-        let too_short = |gap: &&Gap| match gap.end {
-            WindowEnd::Known { at, .. } => {
-                let leave_secs = self.leave.secs(Some(job.id), &gap.node_type);
-                gap.holder.is_none() && at.secs_since(now) - leave_secs < least_secs
-            }
-            WindowEnd::Unknown => false,
-        };
-        let short: Vec<NodeName> = gaps.gaps.iter().filter(too_short).map(|g| g.node.clone()).collect();
-        job.excluded.extend(short);
-        job.excluded.sort();
-        job.excluded.dedup();
-    }
-
     /// Takes out the free nodes that the circuit breaker keeps us from.
     fn without_blocked(&self, mut gaps: Gaps, now: UnixTime) -> Gaps {
         let breaker = &self.breaker;
-        refuse(&mut gaps, |gap| {
+        gaps.refuse(|gap| {
             let why = breaker.blocked(&gap.node, now).filter(|_| gap.holder.is_none());
             why.map(Refusal::from)
         });
@@ -476,15 +420,12 @@ impl Scene {
         }
         let departures = Departures::of(jobs, &holders);
         if !departures.is_empty() {
-            refuse(Arc::make_mut(&mut gaps), |gap| departures.from(&gap.node));
+            Arc::make_mut(&mut gaps).refuse(|gap| departures.from(&gap.node));
         }
         if gaps.gaps.iter().any(|g| g.holder.as_ref() != holders.get(&g.node)) {
-            for gap in &mut Arc::make_mut(&mut gaps).gaps {
-                let holder = holders.get(&gap.node).copied();
-                if gap.holder != holder {
-                    *gap = gaps::held_by(gap.clone(), holder, &self.leave, self.gaps_at);
-                }
-            }
+            let gaps = &mut Arc::make_mut(&mut gaps).gaps;
+            gaps.iter_mut().for_each(|gap| gap.holder = holders.get(&gap.node).copied());
+            gaps::settle(gaps, &self.leave, &saving(jobs), self.gaps_at);
         }
         gaps
     }

@@ -212,6 +212,84 @@ fn each_job_leaves_in_the_time_that_its_executable_takes() {
     assert_eq!(leaves_n4(&mut scene, &waiting), 32.0, "a sixth more than the longest of its owner's stops");
 }
 
+/// Seconds before a planned start on all nodes at which each of four jobs of a node each must leave, and what
+/// the first is told of it.
+fn leaves_with_others(scene: &mut Scene, jobs: &[JobFacts], now: UnixTime) -> (Vec<f64>, String) {
+    let mut snapshot = snapshot();
+    let all = |j: &mut infill_model::Job| {
+        j.scheduled_nodes = (1..=4).map(|n| NodeName::new(format!("n{n}"))).collect()
+    };
+    snapshot.jobs.iter_mut().for_each(all);
+    let _ = scene.look(&snapshot, jobs, Advice::Watch, now);
+    let secs = |gap: &infill_model::Gap| (NOW + 600).secs_since(gap.vacate_by.unwrap());
+    (scene.gaps().gaps.iter().map(secs).collect(), scene.leaving_in_words(&jobs[0]))
+}
+
+/// Jobs on n1 to n4 that took 20 s to save when each was stopped alone.
+fn four_jobs(scene: &mut Scene) -> Vec<JobFacts> {
+    let on = |id: u32| JobFacts { place: job(id, &format!("n{id}")).place, ..of_profile(id, "x", 300.0) };
+    let jobs: Vec<JobFacts> = (1..=4).map(on).collect();
+    look(scene, &jobs);
+    for (generation, at) in (1..=10).map(|n| (n, NOW + -10_000 + n as i64 * 100)) {
+        let stop = Stop { job: JobId(1), generation, secs: 20.0, end: StopEnd::Saved };
+        let key = scene.key(&jobs[0].program, Some(&NodeName::from("n1")));
+        scene.stopped(&key, &stop, true, at);
+    }
+    jobs
+}
+
+#[test]
+fn jobs_that_leave_together_leave_earlier_until_their_saves_are_known_not_to_slow_each_other_down() {
+    let mut scene = scene();
+    let jobs = four_jobs(&mut scene);
+    let (secs, words) = leaves_with_others(&mut scene, &jobs, NOW);
+    assert_eq!(secs, [96.0; 4], "22 s each in a row, the clean-up's 3 and a round");
+    insta::assert_snapshot!(words.split(';').next().unwrap(), @"leaves a node 96 s before the main queue wants it, 66 s of them because others will save at the same time: 22 s are allowed for saving, by its last 10 stops");
+    let mut as_if_alone = Config::default();
+    as_if_alone.slurm.partition = "infill".to_owned();
+    as_if_alone.gaps.contention_secs = 0.0;
+    let mut other = Scene::new(Arc::new(as_if_alone), NOW);
+    let same = four_jobs(&mut other);
+    assert_eq!(leaves_with_others(&mut other, &same, NOW).0, [30.0; 4]);
+    // Some crowds later.
+    for (crowd, job) in (1..8).flat_map(|crowd| jobs.iter().map(move |job| (crowd, job))) {
+        let stop = Stop { job: job.job, generation: 20 + crowd, secs: 20.0, end: StopEnd::Saved };
+        let key = scene.key(&job.program, job.place.lead_now.as_ref());
+        scene.stopped(&key, &stop, true, NOW + (crowd as i64 - 9) * 100);
+    }
+    let (secs, words) = leaves_with_others(&mut scene, &jobs, NOW);
+    assert_eq!(secs, [29.0; 4]);
+    assert!(words.starts_with("leaves a node 29 s before the main queue wants it: "), "{words}");
+}
+
+#[test]
+fn nobody_starts_where_all_who_may_start_there_would_leave_late() {
+    let mut scene = scene();
+    let mut jobs = four_jobs(&mut scene);
+    jobs.iter_mut().skip(1).for_each(|j| (j.place, j.standing) = (Place::default(), Standing::Waiting));
+    let (secs, _) = leaves_with_others(&mut scene, &jobs, NOW);
+    assert_eq!(secs, [30.0, 96.0, 96.0, 96.0], "n1 is held by one that leaves alone");
+    // Others may take its node over only while all of them could leave it in time.
+    let excluded = |at: UnixTime| {
+        let jobs = scene.question(&jobs, Terms::FREE, at).jobs;
+        jobs.iter().map(|j| j.excluded.iter().any(|n| n.as_str() == "n1")).collect::<Vec<_>>()
+    };
+    assert_eq!(excluded(NOW + 400), [false; 4]);
+    assert_eq!(excluded(NOW + 450), [false, true, true, true]);
+}
+
+#[test]
+fn who_has_left_and_saves_still_holds_up_who_leaves_next() {
+    let mut scene = scene();
+    let mut jobs = four_jobs(&mut scene);
+    jobs.truncate(2);
+    assert_eq!(leaves_with_others(&mut scene, &jobs, NOW).0[1], 52.0);
+    jobs[0].place = Place { left: vec![NodeName::from("n1")], ..Place::default() };
+    assert_eq!(leaves_with_others(&mut scene, &jobs, NOW).0[1], 30.0, "it will be done long before");
+    // By then nothing starts on the other nodes any more.
+    assert_eq!(leaves_with_others(&mut scene, &jobs, NOW + 555).0, [52.0]);
+}
+
 #[test]
 fn a_job_that_loses_its_checkpoints_is_left_alone() {
     let mut scene = scene();

@@ -259,6 +259,10 @@ pub(crate) struct ChangeArgs {
     /// Seconds from leaving a node until the main queue can have it
     #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = secs)]
     pub leave: f64,
+    /// How much jobs that leave at the same time slow each other's saves down: 0 not at all, 1 as if they
+    /// shared one pipe
+    #[arg(long, value_name = "C", default_value_t = 0.0, value_parser = share)]
+    pub save_shared: f64,
 }
 
 /// What counts alike.
@@ -300,6 +304,11 @@ impl From<Alike> for Worth {
 fn secs(text: &str) -> Result<f64, String> {
     let secs: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if (0.0..=1e6).contains(&secs) { Ok(secs) } else { Err("expected 0 to 1000000 seconds".to_owned()) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok().filter(|n| (0.0..=1.0).contains(n));
+    share.ok_or_else(|| "expected 0 to 1".to_owned())
 }
 
 fn per_cent(text: &str) -> Result<f64, String> {

@@ -127,6 +127,7 @@ fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
             grace_secs: changes.grace,
         },
         leave_secs: changes.leave,
+        save_shared: changes.save_shared,
         noise: args.noise.clamp(0.0, 1.0),
         seed: args.seed,
         most_secs: args.days.map(|d| (d * 86_400.0).ceil() as i64),
