@@ -45,6 +45,7 @@ mod past;
 mod plan;
 mod prices;
 mod private;
+mod probe;
 pub mod profile;
 mod progress;
 mod reason;
@@ -101,6 +102,7 @@ pub use past::{Past, Submission};
 pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
 pub use prices::Prices;
 pub use private::PrivateData;
+pub use probe::Probe;
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, Profile,
     ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Spread, Way,

@@ -11,6 +11,7 @@ mod live;
 mod losing;
 mod moving;
 mod pinning;
+mod probing;
 mod recorded;
 mod rig;
 mod secrets;

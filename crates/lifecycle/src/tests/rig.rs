@@ -13,7 +13,7 @@ use crate::worker::Live;
 use infill_api::Dialect;
 use infill_model::{
     AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange, Member,
-    NodeName, Placement, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
+    NodeName, Placement, Probe, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
 };
 
 pub const LEAD: JobId = JobId(7);
@@ -49,6 +49,8 @@ pub struct Rig {
     pub preempted: BTreeMap<JobId, UnixTime>,
     pub notes: Vec<String>,
     pub started: Vec<Vec<String>>,
+    /// Why each of these generations began.
+    pub whys: Vec<String>,
     pub effects: Vec<Effect>,
     pub strikes: Vec<NodeName>,
     pub acquitted: bool,
@@ -56,6 +58,8 @@ pub struct Rig {
     pub overflowed: Option<u32>,
     /// Nodes with a known window end.
     pub windows: BTreeMap<NodeName, UnixTime>,
+    /// What the planner's next words try.
+    pub probe: Option<Probe>,
     /// Wings that may still be ordered.
     pub wings_left: usize,
     /// Whether the command stays alive over changes.
@@ -89,11 +93,13 @@ pub fn rig(sizes: &str) -> Rig {
         preempted: BTreeMap::new(),
         notes: Vec::new(),
         started: Vec::new(),
+        whys: Vec::new(),
         effects: Vec::new(),
         strikes: Vec::new(),
         acquitted: false,
         overflowed: None,
         windows: BTreeMap::new(),
+        probe: None,
         wings_left: 100,
         live: false,
         warm: BTreeSet::new(),
@@ -133,7 +139,8 @@ impl Rig {
         self.acquitted |= out.acquitted;
         self.overflowed = out.overflowed.or(self.overflowed);
         self.lived.extend(out.lived_through);
-        if let Some((_, nodes, _)) = out.started {
+        if let Some((_, nodes, why)) = out.started {
+            self.whys.push(why);
             self.started.push(nodes.iter().map(|n| n.to_string()).collect());
         }
         for effect in out.effects {
@@ -181,7 +188,8 @@ impl Rig {
     pub fn target_for(&mut self, leases: &[(u32, i64)]) {
         let placement = |(i, secs): &(u32, i64)| Placement { node: n(*i), lease_until: self.now + *secs };
         let nodes = leases.iter().map(placement).collect();
-        let plan = JobPlan { job: LEAD, nodes, exec_plan: ExecPlan::default(), rate: 1.0, forecast: vec![] };
+        let (exec_plan, probe) = (ExecPlan::default(), self.probe.clone());
+        let plan = JobPlan { job: LEAD, nodes, exec_plan, rate: 1.0, probe, forecast: vec![] };
         let windows = self.windows.clone();
         let window = move |n: &NodeName| {
             windows.get(n).map_or(WindowEnd::Unknown, |at| WindowEnd::Known {

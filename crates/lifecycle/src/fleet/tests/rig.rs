@@ -168,7 +168,8 @@ impl Rig {
     pub fn target(&mut self, job: JobId, nodes: &[NodeName]) -> Output {
         let lease_until = self.now + 600;
         let nodes = nodes.iter().map(|node| Placement { node: node.clone(), lease_until }).collect();
-        let plan = JobPlan { job, nodes, exec_plan: ExecPlan::default(), rate: 1.0, forecast: vec![] };
+        let plan =
+            JobPlan { job, nodes, exec_plan: ExecPlan::default(), rate: 1.0, probe: None, forecast: vec![] };
         let out = self.fleet.set_target(&plan, &Gaps::default(), self.now);
         self.settle(out)
     }
