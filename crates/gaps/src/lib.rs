@@ -28,7 +28,9 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use infill_model::config::GapsConfig;
-use infill_model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
+use infill_model::{
+    Backfill, Gap, Gaps, JobId, LEAST_LIMIT_SECS, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd,
+};
 
 pub use bins::GapSample;
 pub use delays::Delays;
@@ -160,7 +162,7 @@ impl<'a> Finder<'a> {
     fn judge(&mut self, at: usize) -> Result<Gap, Refusal> {
         self.usable(at)?;
         let gap = self.measure(at);
-        worth_starting(&gap, self.context.config, self.now).map(|()| gap)
+        worth_starting(&gap, self.context.config, &self.snapshot.backfill, self.now).map(|()| gap)
     }
 
     /// Whether the node is sound and used by nobody but us; if not, why.
@@ -226,7 +228,7 @@ impl<'a> Finder<'a> {
 }
 
 /// Whether a node that nobody holds is worth starting on; if not, why.
-fn worth_starting(gap: &Gap, config: &GapsConfig, now: UnixTime) -> Result<(), Refusal> {
+fn worth_starting(gap: &Gap, config: &GapsConfig, backfill: &Backfill, now: UnixTime) -> Result<(), Refusal> {
     if gap.holder.is_some() {
         return Ok(());
     }
@@ -235,14 +237,21 @@ fn worth_starting(gap: &Gap, config: &GapsConfig, now: UnixTime) -> Result<(), R
         return Err(Refusal::Young { free_secs, settle_secs: config.settle_secs });
     }
     let window_secs = gap.usable_until.secs_since(now);
-    if window_secs >= config.min_window_secs {
+    // Where Slurm starts nothing any more, a window is too short however much of it is left.
+    let too_late_secs = backfill.startable_secs(&gap.end, now).map_or(0.0, |secs| LEAST_LIMIT_SECS - secs);
+    let worth_secs = if too_late_secs > 0.0 {
+        config.min_window_secs.max(window_secs + too_late_secs)
+    } else {
+        config.min_window_secs
+    };
+    if window_secs >= worth_secs {
         return Ok(());
     }
     let cause = match &gap.end {
         WindowEnd::Known { cause, .. } => Some(cause.clone()),
         WindowEnd::Unknown => None,
     };
-    Err(Refusal::Short { window_secs, cause, worth_secs: config.min_window_secs })
+    Err(Refusal::Short { window_secs, cause, worth_secs })
 }
 
 /// The confidence to ask of the survival model: halfway to certainty when backfill's plan was cut short,

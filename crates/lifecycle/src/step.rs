@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use infill_model::{NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
-use super::limit::start_limit_mins;
 use super::machine::{Machine, Store};
 use super::phase::{Next, Phase, StopReason};
 use super::settings::{LOST_SECS, SETTLE_SECS, SILENT_SECS, Settings};
@@ -69,7 +68,9 @@ impl Machine {
         if self.wings.values().any(|w| w.order.nodes.contains(&first.node)) {
             return;
         }
-        let limit_mins = self.within_limit(start_limit_mins(first.lease_until.secs_since(now)));
+        // A main job may have been planned there since the plan was made: the next one knows.
+        let Some(limit_mins) = target.launch_limit_mins(&first, now) else { return };
+        let limit_mins = self.within_limit(limit_mins);
         let launch = Effect::Launch { job: self.job, node: first.node.clone(), limit_mins };
         // One that has just failed is asked for again in a moment, from here.
         if self.attempt(launch, now, out) {

@@ -119,7 +119,7 @@ pub use round::RoundSummary;
 pub use run::Run;
 pub(crate) use sizes::SizesError;
 pub use sizes::{MAX_NODES_A_JOB, Sizes};
-pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
+pub use snapshot::{Backfill, Doubt, LAUNCH_SECS, LEAST_LIMIT_SECS, Reservation, Snapshot};
 pub use spec::{MAX_NAME_CHARS, RunSpec, is_rate};
 pub use spent::{Spent, SpentKey, SpentRow};
 pub use state::MalleableState;

@@ -15,6 +15,7 @@ mod probing;
 mod recorded;
 mod rig;
 mod secrets;
+mod starting;
 mod table;
 mod trying;
 mod versions;

@@ -12,8 +12,8 @@ use crate::target::{Ground, OrderNumbers};
 use crate::worker::Live;
 use infill_api::Dialect;
 use infill_model::{
-    AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange, Member,
-    NodeName, Placement, Probe, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
+    AgentEvent, Backfill, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange,
+    Member, NodeName, Placement, Probe, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
 };
 
 pub const LEAD: JobId = JobId(7);
@@ -56,8 +56,10 @@ pub struct Rig {
     pub acquitted: bool,
     /// On how many nodes the command last ran out of memory.
     pub overflowed: Option<u32>,
-    /// Nodes with a known window end.
+    /// Nodes on which backfill has planned a job, and when that shall start.
     pub windows: BTreeMap<NodeName, UnixTime>,
+    /// Seconds to which backfill rounds, if that is known.
+    pub resolution_secs: Option<u32>,
     /// What the planner's next words try.
     pub probe: Option<Probe>,
     /// Wings that may still be ordered.
@@ -99,6 +101,7 @@ pub fn rig(sizes: &str) -> Rig {
         acquitted: false,
         overflowed: None,
         windows: BTreeMap::new(),
+        resolution_secs: None,
         probe: None,
         wings_left: 100,
         live: false,
@@ -198,8 +201,12 @@ impl Rig {
             })
         };
         let (mut numbers, wings_left) = (Numbers(self.numbers.0), self.wings_left);
+        let resolution_secs = self.resolution_secs;
         self.with(|m, now, out| {
-            let ground = Ground { window: &window, free: &|_| true, wings_left };
+            let backfill = Backfill { resolution_secs, ..Backfill::default() };
+            let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
+            let ground =
+                Ground { window: &window, free: &|_| true, startable_secs: &startable_secs, wings_left };
             m.set_target(&plan, &ground, &mut numbers, &settings(), now, out);
         });
         self.numbers = numbers;
@@ -355,7 +362,8 @@ impl Rig {
             wing
         });
         let wings: Vec<Job> = wings.collect();
-        let sight = Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now };
+        let sight =
+            Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now, start: None };
         let now = self.now;
         self.with(|m, _, out| m.observe(&sight, &settings(), now, out));
     }
