@@ -255,6 +255,7 @@ impl Data {
             submitted_at: WEEK_START + -r.random_range(0..10_000),
             last_change: None,
             assured: None,
+            probe: None,
             stay_secs: 0.0,
             turn: None,
             waiting_bonus: 0.0,

@@ -57,6 +57,7 @@ mod simulated;
 mod sites;
 mod slurm_traps;
 mod standby;
+mod starting;
 mod staying;
 mod turns;
 mod upgrades;

@@ -52,7 +52,12 @@ pub fn snapshot(script: &Script, held: &BTreeMap<JobId, Vec<NodeName>>, at: i64)
         nodes: nodes(script, &jobs, at),
         jobs,
         reservations,
-        backfill: Backfill { last_cycle: Some(moment(at)), complete, exit: exit.to_owned() },
+        backfill: Backfill {
+            last_cycle: Some(moment(at)),
+            complete,
+            exit: exit.to_owned(),
+            ..Backfill::default()
+        },
         doubts: doubts.map(|d| d.doubt.clone()).collect(),
         unread: None,
     }

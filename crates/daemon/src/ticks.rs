@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
+use super::waking::Call;
 use infill_model::clock::now;
 
 /// Pause between two looks at the machines' deadlines.
@@ -17,5 +18,8 @@ pub async fn run(context: Arc<Context>) {
         interval.tick().await;
         let at = now();
         context.change(at, |state| state.fleet.tick(at));
+        if context.state().fleet.awaits_a_start(at) {
+            context.wake.call(Call::Ordinary, None);
+        }
     }
 }

@@ -29,7 +29,9 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use infill_model::config::GapsConfig;
-use infill_model::{Gap, Gaps, JobId, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd};
+use infill_model::{
+    Backfill, Gap, Gaps, JobId, LEAST_LIMIT_SECS, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd,
+};
 
 pub use bins::GapSample;
 pub use crowd::{Crowds, settle};
@@ -88,7 +90,7 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
         }
     }
     settle(&mut found.gaps, context.leave, context.saving, now);
-    found.refuse(|gap| worth_starting(gap, context.config, now).err());
+    found.refuse(|gap| worth_starting(gap, context.config, &snapshot.backfill, now).err());
     let ours = found.gaps.len() + found.refused.len();
     context.kept.choose(&mut found, &finder.asleep, finder.off, context.config.keep_idle.of(ours));
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
@@ -215,7 +217,7 @@ impl<'a> Finder<'a> {
 }
 
 /// Whether a node that nobody holds is worth starting on; if not, why.
-fn worth_starting(gap: &Gap, config: &GapsConfig, now: UnixTime) -> Result<(), Refusal> {
+fn worth_starting(gap: &Gap, config: &GapsConfig, backfill: &Backfill, now: UnixTime) -> Result<(), Refusal> {
     if gap.holder.is_some() {
         return Ok(());
     }
@@ -224,14 +226,21 @@ fn worth_starting(gap: &Gap, config: &GapsConfig, now: UnixTime) -> Result<(), R
         return Err(Refusal::Young { free_secs, settle_secs: config.settle_secs });
     }
     let window_secs = gap.usable_until.secs_since(now);
-    if window_secs >= config.min_window_secs {
+    // Where Slurm starts nothing any more, a window is too short however much of it is left.
+    let too_late_secs = backfill.startable_secs(&gap.end, now).map_or(0.0, |secs| LEAST_LIMIT_SECS - secs);
+    let worth_secs = if too_late_secs > 0.0 {
+        config.min_window_secs.max(window_secs + too_late_secs)
+    } else {
+        config.min_window_secs
+    };
+    if window_secs >= worth_secs {
         return Ok(());
     }
     let cause = match &gap.end {
         WindowEnd::Known { cause, .. } => Some(cause.clone()),
         WindowEnd::Unknown => None,
     };
-    Err(Refusal::Short { window_secs, cause, worth_secs: config.min_window_secs })
+    Err(Refusal::Short { window_secs, cause, worth_secs })
 }
 
 /// The confidence to ask of the survival model: halfway to certainty when backfill's plan was cut short,

@@ -1,5 +1,7 @@
 //! Time limits from leases, in Slurm's whole minutes.
 
+use infill_model::LEAST_LIMIT_SECS;
+
 /// A year, in minutes: a bound for leases that have none.
 const LONGEST_LIMIT_MINS: f64 = 525_600.0;
 
@@ -9,6 +11,13 @@ const LONGEST_LIMIT_MINS: f64 = 525_600.0;
 /// the nodes are planned for: a limit that is too long by a second is no start at all.
 pub(crate) fn start_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
+}
+
+/// The same for a job that Slurm starts only if it ends by its limit within `startable_secs`: within the
+/// shorter of both. `None` where Slurm starts none. Never more than without that.
+pub(crate) fn launch_limit_mins(lease_secs: f64, startable_secs: Option<f64>) -> Option<u32> {
+    let startable_secs = startable_secs.unwrap_or(f64::INFINITY);
+    (startable_secs >= LEAST_LIMIT_SECS).then(|| start_limit_mins(lease_secs.min(startable_secs)))
 }
 
 /// Whole minutes for a job that runs and has a lease of `secs` from its start: rounded up, at least 1.
@@ -29,6 +38,22 @@ mod tests {
             [(-5.0, 1, 1), (59.0, 1, 1), (60.0, 1, 1), (61.0, 1, 2), (f64::INFINITY, 525_600, 525_600)];
         for (secs, start, running) in cases {
             assert_eq!((start_limit_mins(secs), running_limit_mins(secs)), (start, running), "{secs} s");
+        }
+    }
+
+    #[test]
+    fn a_launch_ends_before_what_backfill_plans_and_never_after_its_lease() {
+        let cases = [
+            (200.0, None, Some(3)),
+            (200.0, Some(200.0), Some(3)),
+            (200.0, Some(179.0), Some(2)),
+            (200.0, Some(60.0), Some(1)),
+            (200.0, Some(59.0), None),
+            (200.0, Some(-1e9), None),
+            (70.0, Some(1e9), Some(1)),
+        ];
+        for (lease, startable, limit) in cases {
+            assert_eq!(launch_limit_mins(lease, startable), limit, "{lease} s, {startable:?}");
         }
     }
 }

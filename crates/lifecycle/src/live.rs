@@ -228,7 +228,7 @@ impl Machine {
         settings: &Settings,
         now: UnixTime,
     ) -> Option<(Vec<NodeName>, String)> {
-        self.target.as_ref()?;
+        let plan = &self.target.as_ref()?.plan;
         let mut wanted = self.staying(members);
         let gone = members.len() - wanted.len();
         if gone > 0 || self.is_time_to_join(members, settings, now) {
@@ -240,8 +240,15 @@ impl Machine {
         let to = self.takeable(wanted)?;
         match (gone, members.iter().find(|n| !to.contains(n))) {
             (0, _) if to.len() <= members.len() => None,
-            (0, _) | (_, None) => Some((to.clone(), format!("grown from {} to {}", members.len(), to.len()))),
-            (_, Some(first)) => Some((to, format!("shrunk by {gone} ({first} ...)"))),
+            (0, _) | (_, None) => {
+                let why = format!("grown from {} to {}", members.len(), to.len());
+                let why = plan.as_tried(why, to.len());
+                Some((to, why))
+            }
+            (_, Some(first)) => {
+                let why = plan.as_tried(format!("shrunk by {gone} ({first} ...)"), to.len());
+                Some((to, why))
+            }
         }
     }
 

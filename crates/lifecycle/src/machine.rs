@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::{Course, ExecPlan, JobId, JobPlan, NodeName, RunSpec, Secret, Sizes, UnixTime};
+use infill_model::{Course, ExecPlan, JobId, JobPlan, NodeName, Placement, RunSpec, Secret, Sizes, UnixTime};
 
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};
+use super::limit::launch_limit_mins;
 use super::obstacles::Obstacles;
 use super::phase::{Away, Next, Phase};
 use super::record::StoreRecord;
@@ -128,6 +129,17 @@ pub struct Target {
     pub blocked: bool,
     /// Seconds from its launch for which a lead claims the nodes of the plan, besides its own.
     pub claim_secs: f64,
+    /// By when a job that is launched on the plan's first node must end by its limit, for Slurm to start it.
+    pub ends_by: Option<UnixTime>,
+}
+
+impl Target {
+    /// The limit of a lead that is launched now on the plan's first node, minutes; `None` where Slurm would
+    /// not start it.
+    pub(super) fn launch_limit_mins(&self, first: &Placement, now: UnixTime) -> Option<u32> {
+        let startable_secs = self.ends_by.map(|by| by.secs_since(now));
+        launch_limit_mins(first.lease_until.secs_since(now), startable_secs)
+    }
 }
 
 /// A malleable job's generations. See the module's text.

@@ -1,12 +1,12 @@
 //! Takes in what Slurm shows of the lead.
 
-use infill_model::{Hold, Job, NodeName, UnixTime};
+use infill_model::{Hold, Job, LEAST_LIMIT_SECS, NodeName, UnixTime};
 
-use super::effect::{Effect, Outcome};
+use super::effect::{Effect, EffectKind, Outcome};
 use super::machine::Machine;
 use super::obstacles::{beyond_limit, refusal};
 use super::phase::{Phase, Stage};
-use super::settings::{HEARS_SECS, Settings, UNDONE_SECS};
+use super::settings::{HEARS_SECS, LATER_SECS, START_SECS, Settings, UNDONE_SECS};
 use super::sight::Sight;
 use super::worker::Worker;
 
@@ -24,7 +24,7 @@ impl Machine {
     /// Takes in what Slurm shows.
     pub fn observe(&mut self, sight: &Sight<'_>, settings: &Settings, now: UnixTime, out: &mut Outcome) {
         match sight.lead {
-            Some(lead) if !lead.state.is_ended() => self.see_lead(lead, sight.read_at, settings, now, out),
+            Some(lead) if !lead.state.is_ended() => self.see_lead(lead, sight, settings, now, out),
             _ => self.lead_ended(sight, now, out),
         }
         self.see_wings(sight, settings, now, out);
@@ -47,7 +47,7 @@ impl Machine {
     fn see_lead(
         &mut self,
         lead: &Job,
-        read_at: UnixTime,
+        sight: &Sight<'_>,
         settings: &Settings,
         now: UnixTime,
         out: &mut Outcome,
@@ -59,13 +59,13 @@ impl Machine {
         self.submitted.nodes.constraint.clone_from(&lead.asks.constraint);
         self.submitted.nodes.exclude.clone_from(&lead.asks.exclude);
         // The reading must be younger than what we know from agents.
-        if read_at <= self.since || self.phase == Phase::Ended {
+        if sight.read_at <= self.since || self.phase == Phase::Ended {
             return;
         }
         if lead.state.is_pending() && lead.state.flags.contains("COMPLETING") {
             self.unpin(lead, now, out);
         } else if lead.state.is_pending() {
-            self.lead_waits(lead, read_at, settings, now, out);
+            self.lead_waits(lead, sight, settings, now, out);
             self.unpin(lead, now, out);
         } else if lead.state.is_running() {
             self.lead_runs(lead, now, out);
@@ -75,21 +75,21 @@ impl Machine {
     fn lead_waits(
         &mut self,
         lead: &Job,
-        read_at: UnixTime,
+        sight: &Sight<'_>,
         settings: &Settings,
         now: UnixTime,
         out: &mut Outcome,
     ) {
         self.obstacles.requeued |= self.phase.is_requeueing();
-        self.note_hold(lead, read_at, out);
-        if self.waits_while_others_go_on(lead, read_at, now, out) {
+        self.note_hold(lead, sight.read_at, out);
+        if self.waits_while_others_go_on(lead, sight.read_at, now, out) {
             return;
         }
         let waited = matches!(self.phase, Phase::Queued { .. });
         match self.phase.clone() {
             Phase::Queued { .. } => {}
             Phase::Launching { node, next } => {
-                if !self.start_is_off(lead, &node, read_at, settings, now, out) {
+                if !self.start_is_off(lead, &node, sight, settings, now, out) {
                     return;
                 }
                 self.target = None;
@@ -156,7 +156,7 @@ impl Machine {
         &mut self,
         lead: &Job,
         node: &NodeName,
-        read_at: UnixTime,
+        sight: &Sight<'_>,
         settings: &Settings,
         now: UnixTime,
         out: &mut Outcome,
@@ -164,20 +164,60 @@ impl Machine {
         if self.obstacles.held_by.is_some() {
             return true;
         }
-        if let Some(why) = refusal(lead).filter(|_| self.obstacles.was_released(read_at)) {
+        if let Some(why) = refusal(lead).filter(|_| self.obstacles.was_released(sight.read_at)) {
             out.notes.push(format!("Slurm does not start the lead: {why}"));
             self.obstacles.refusal = Some(why);
             self.backoff.start_failed(settings, now);
             return true;
         }
+        if self.is_passed_over(lead, node, sight, settings, now, out) {
+            return true;
+        }
         let secs = now.secs_since(self.since);
         // It ran for a moment, and was requeued since: nothing will come of this launch.
-        let undone = secs >= UNDONE_SECS && (lead.held || lead.state_reason == BEGINS_LATER);
+        let undone = secs >= UNDONE_SECS && is_made_to_wait(lead);
         if !undone && secs < settings.lead_start_secs {
             return false;
         }
         // Nobody is to blame: the main queue was faster, or backfill plans something on the node.
         out.notes.push(format!("the lead did not start on {node} in time: {}", lead.state_reason));
+        self.backoff.started_late(settings, now);
+        true
+    }
+
+    /// Whether Slurm does not start the released lead although its node is idle.
+    ///
+    /// While a main job waits for nodes, only backfill starts ours, and only what ends before the start that
+    /// it has planned on the node. A minute is the least, so within a minute of that it starts nothing. That
+    /// is nobody's doing, and the next plan knows it. Where backfill has looked at the lead, and left it
+    /// where it is, it is not known why: as a start that came late.
+    fn is_passed_over(
+        &mut self,
+        lead: &Job,
+        node: &NodeName,
+        sight: &Sight<'_>,
+        settings: &Settings,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) -> bool {
+        let released = self.obstacles.released_at.filter(|at| *at < sight.read_at);
+        let start = sight.start.filter(|_| !is_made_to_wait(lead));
+        let (Some(released), Some(start)) = (released, start) else { return false };
+        if let Some(from) = start.kept_from.filter(|t| t.secs_since(sight.read_at) <= LEAST_LIMIT_SECS) {
+            let secs = from.secs_since(sight.read_at);
+            let why =
+                format!("backfill keeps it for a main job in {secs:.0} s, and starts nothing there before");
+            out.notes.push(format!("called the lead back from {node}: {why}"));
+            // Another launch is no repetition of this one.
+            self.tries.remove(&(EffectKind::Launch, self.job));
+            return true;
+        }
+        let has_looked = start.looked_at.is_some_and(|at| at.secs_since(released) >= LATER_SECS);
+        if !start.is_idle || !has_looked || sight.read_at.secs_since(released) < START_SECS {
+            return false;
+        }
+        let why = format!("backfill has looked at it and left it in the queue ({})", lead.state_reason);
+        out.notes.push(format!("called the lead back from {node}, which is idle: {why}"));
         self.backoff.started_late(settings, now);
         true
     }
@@ -244,4 +284,9 @@ impl Machine {
             _ => self.keep_lead_limit(lead, &node, now, out),
         }
     }
+}
+
+/// Whether Slurm does not look at a waiting job yet.
+fn is_made_to_wait(lead: &Job) -> bool {
+    lead.held || lead.state_reason == BEGINS_LATER
 }

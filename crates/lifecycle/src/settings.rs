@@ -58,6 +58,13 @@ pub(crate) const CLAIM_SECS: f64 = 20.0;
 /// By how many times that may grow.
 pub(crate) const MOST_CLAIMS: u32 = 9;
 
+/// Seconds from its release after which a lead is called back that backfill has looked at since, and that
+/// still waits for a node that is idle.
+pub(crate) const START_SECS: f64 = 4.0;
+
+/// What happened so many seconds after something else, by clocks that tell whole seconds, came later.
+pub(crate) const LATER_SECS: f64 = 1.0;
+
 /// Seconds after which a lead that was sent off, and is shown held or made to wait, was requeued since: by
 /// then Slurm has been told, and its answer is not of before.
 pub(crate) const UNDONE_SECS: f64 = 10.0;

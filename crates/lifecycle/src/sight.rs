@@ -12,4 +12,17 @@ pub struct Sight<'a> {
     pub wings: Vec<&'a Job>,
     /// When the reading began, by our own clock: what happened since is not in it.
     pub read_at: UnixTime,
+    /// Whether Slurm will start the lead, where it was released to a node and waits.
+    pub start: Option<Start>,
+}
+
+/// What shows whether Slurm will start a lead that waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Start {
+    /// Whether its node is idle.
+    pub is_idle: bool,
+    /// From when on backfill keeps the node for a main job, if it does and that is known.
+    pub kept_from: Option<UnixTime>,
+    /// When backfill began its last look at the whole queue, if that has ended and nothing was left out.
+    pub looked_at: Option<UnixTime>,
 }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use infill_model::{NodeName, UnixTime};
 
 use super::effect::{Effect, Outcome};
-use super::limit::start_limit_mins;
 use super::machine::{Machine, Store};
 use super::phase::{Next, Phase, StopReason};
 use super::settings::{LOST_SECS, SETTLE_SECS, SILENT_SECS, Settings};
@@ -69,7 +68,9 @@ impl Machine {
         if self.wings.values().any(|w| w.order.nodes.contains(&first.node)) {
             return;
         }
-        let limit_mins = self.within_limit(start_limit_mins(first.lease_until.secs_since(now)));
+        // A main job may have been planned there since the plan was made: the next one knows.
+        let Some(limit_mins) = target.launch_limit_mins(&first, now) else { return };
+        let limit_mins = self.within_limit(limit_mins);
         let launch = Effect::Launch { job: self.job, node: first.node.clone(), limit_mins };
         // One that has just failed is asked for again in a moment, from here.
         if self.attempt(launch, now, out) {
@@ -278,11 +279,13 @@ impl Machine {
         let (plan, lead) = (&self.target.as_ref()?.plan, self.lead_node()?);
         let exec_plan = self.declared(&plan.exec_plan);
         if *exec_plan != self.generation.exec_plan {
-            return Some(format!("execution plan {}", exec_plan.0));
+            return Some(plan.as_tried(format!("execution plan {}", exec_plan.0), plan.nodes.len()));
         }
         match plan.nodes.first() {
             None => return Some("parked".to_owned()),
-            Some(first) if first.node != *lead => return Some(format!("{lead} must be left")),
+            Some(first) if first.node != *lead => {
+                return Some(plan.as_tried(format!("{lead} must be left"), plan.nodes.len()));
+            }
             // The job stays as it is until it is back.
             Some(_) if self.generation.away.is_some() => return None,
             Some(_) => {}
@@ -290,7 +293,10 @@ impl Machine {
         let wanted: BTreeSet<&NodeName> = plan.nodes.iter().map(|p| &p.node).collect();
         let leaving: Vec<&NodeName> = members.iter().filter(|n| !wanted.contains(n)).collect();
         match leaving.first() {
-            Some(first) => Some(format!("shrunk by {} ({first} ...)", leaving.len())),
+            Some(first) => {
+                let why = format!("shrunk by {} ({first} ...)", leaving.len());
+                Some(plan.as_tried(why, members.len() - leaving.len()))
+            }
             None => self.grown(lead, members, settings, now),
         }
     }
@@ -309,6 +315,8 @@ impl Machine {
         let ready = self.ready_members(lead, now);
         let size = self.allowed().up_to(ready.len() as u32).last().copied()? as usize;
         let nodes = |members| self.nodes_of(members);
-        (size > members.len()).then(|| format!("grown from {} to {}", nodes(members.len()), nodes(size)))
+        let plan = &self.target.as_ref()?.plan;
+        let why = || format!("grown from {} to {}", nodes(members.len()), nodes(size));
+        (size > members.len()).then(|| plan.as_tried(why(), size))
     }
 }

@@ -1,9 +1,11 @@
 //! Takes in what the planner wants, and orders the wings that are missing.
 
-use infill_model::{Constraint, JobPlan, NodeName, Placement, UnixTime, WindowEnd, WingOrder};
+use infill_model::{
+    Constraint, JobPlan, LEAST_LIMIT_SECS, NodeName, Placement, UnixTime, WindowEnd, WingOrder,
+};
 
 use super::effect::Outcome;
-use super::limit::start_limit_mins;
+use super::limit::launch_limit_mins;
 use super::machine::{Machine, Target};
 use super::phase::Phase;
 use super::settings::Settings;
@@ -17,6 +19,9 @@ pub struct Ground<'a> {
     pub window: &'a dyn Fn(&NodeName) -> WindowEnd,
     /// Whether the node can be taken now (nothing of ours is still on it).
     pub free: &'a dyn Fn(&NodeName) -> bool,
+    /// Seconds within which a job that is launched on the node now must end by its limit, for Slurm to start
+    /// it (see [`infill_model::Backfill::startable_secs`]); `None` where only its lease bounds it.
+    pub startable_secs: &'a dyn Fn(&NodeName) -> Option<f64>,
     /// Wings that all jobs together may still order (`slurm.max_wings`).
     pub wings_left: usize,
 }
@@ -63,13 +68,13 @@ impl Machine {
                 out.notes.push("no order number to be had: nothing was ordered".to_owned());
                 return;
             };
-            self.order(number, &block, settings, now);
+            self.order(number, &block, ground, settings, now);
         }
     }
 
     fn take_plan(&mut self, plan: &JobPlan, ground: &Ground<'_>, settings: &Settings, now: UnixTime) {
         let claim_secs = settings.claim_secs;
-        self.target = Some(Target { plan: plan.clone(), blocked: false, claim_secs });
+        self.target = Some(Target { plan: plan.clone(), blocked: false, claim_secs, ends_by: None });
         if self.generation.away.is_some() {
             self.plan_without_lead(now);
         }
@@ -81,8 +86,10 @@ impl Machine {
         let lost: Vec<NodeName> = leaving.chain(shunned).cloned().collect();
         lost.iter().for_each(|n| self.untarget(n));
         self.keep_own(now);
-        if let Some(Target { plan, blocked, .. }) = &mut self.target {
-            *blocked = plan.nodes.first().is_some_and(|p| !(ground.free)(&p.node));
+        if let Some(Target { plan, blocked, ends_by, .. }) = &mut self.target {
+            let first = plan.nodes.first().map(|p| &p.node);
+            *blocked = first.is_some_and(|n| !(ground.free)(n));
+            *ends_by = first.and_then(ground.startable_secs).map(|secs| now.plus_secs(secs));
         }
     }
 
@@ -108,11 +115,13 @@ impl Machine {
         }
     }
 
-    /// Nodes for which there is no wing yet, and that can be taken now.
+    /// Nodes for which there is no wing yet, that can be taken now, and on which Slurm would start one.
     fn missing(&self, ground: &Ground<'_>) -> Vec<Placement> {
         let held = self.occupied();
         let wings = self.target.iter().flat_map(|t| t.plan.nodes.iter().skip(1));
-        wings.filter(|p| !held.contains_key(&p.node) && (ground.free)(&p.node)).cloned().collect()
+        let starts = |n: &NodeName| (ground.startable_secs)(n).is_none_or(|secs| secs >= LEAST_LIMIT_SECS);
+        let is_missing = |n: &NodeName| !held.contains_key(n) && (ground.free)(n) && starts(n);
+        wings.filter(|p| is_missing(&p.node)).cloned().collect()
     }
 
     /// A number that none of its wings bears: those that were taken up may come from another store.
@@ -129,13 +138,22 @@ impl Machine {
         Some(format!("gpu:{}", place.node.parts().len()))
     }
 
-    fn order(&mut self, number: u64, block: &[Placement], settings: &Settings, now: UnixTime) {
+    fn order(
+        &mut self,
+        number: u64,
+        block: &[Placement],
+        ground: &Ground<'_>,
+        settings: &Settings,
+        now: UnixTime,
+    ) {
         let lease = block.iter().map(|p| p.lease_until).min().unwrap_or(now);
+        let startable_secs = block.iter().filter_map(|p| (ground.startable_secs)(&p.node)).reduce(f64::min);
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
         let order = WingOrder {
             order: number,
             nodes: block.iter().map(|p| p.node.clone()).collect(),
-            time_limit_mins: start_limit_mins(lease.secs_since(now)),
+            // None is ordered where Slurm would start none.
+            time_limit_mins: launch_limit_mins(lease.secs_since(now), startable_secs).unwrap_or(1),
             partition: settings.partition.clone(),
             // The QOS of a main job is none for wings.
             qos: settings.qos.clone().or_else(|| some(&self.submitted.qos).filter(|_| !self.is_extension())),

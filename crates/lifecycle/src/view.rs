@@ -49,6 +49,14 @@ impl Machine {
         self.spec.sizes.as_ref().unwrap_or(&self.submitted.sizes)
     }
 
+    /// The node that the lead was released to, until Slurm shows it running.
+    pub(crate) fn awaits_start_on(&self) -> Option<&NodeName> {
+        match &self.phase {
+            Phase::Launching { node, .. } if self.obstacles.released_at.is_some() => Some(node),
+            _ => None,
+        }
+    }
+
     /// The node of the lead, while it holds one, or that it comes back to while it is away.
     pub fn lead_node(&self) -> Option<&NodeName> {
         match &self.phase {

@@ -46,6 +46,7 @@ mod past;
 mod plan;
 mod prices;
 mod private;
+mod probe;
 pub mod profile;
 mod progress;
 mod reason;
@@ -104,6 +105,7 @@ pub use past::{Past, Submission};
 pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
 pub use prices::Prices;
 pub use private::PrivateData;
+pub use probe::Probe;
 pub use profile::{
     BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, Profile,
     ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Spread, Way,
@@ -120,7 +122,7 @@ pub use round::RoundSummary;
 pub use run::Run;
 pub(crate) use sizes::SizesError;
 pub use sizes::{MAX_NODES_A_JOB, Sizes};
-pub use snapshot::{Backfill, Doubt, Reservation, Snapshot};
+pub use snapshot::{Backfill, Doubt, LAUNCH_SECS, LEAST_LIMIT_SECS, Reservation, Snapshot};
 pub use spec::{MAX_NAME_CHARS, RunSpec, is_rate};
 pub use spent::{Spent, SpentKey, SpentRow};
 pub use state::MalleableState;

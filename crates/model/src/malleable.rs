@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Assured, Bar, Curve, ExecPlan, JobId, NodeName, NodeType, RescaleCosts, Sizes, Turn, UnixTime, UserId,
+    Assured, Bar, Curve, ExecPlan, JobId, NodeName, NodeType, Probe, RescaleCosts, Sizes, Turn, UnixTime,
+    UserId,
 };
 
 /// A node that a malleable job holds.
@@ -86,6 +87,9 @@ pub struct MalleableJob {
     /// What it shall make at the least; the sizes that do count more in `rates`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assured: Option<Assured>,
+    /// The size at which `rates` are raised so that it is tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// Rescale costs.
     pub costs: RescaleCosts,
     /// How much of the configured hysteresis, and of the least time between changes, holds for it, 0 to 1:

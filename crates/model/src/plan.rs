@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ExecPlan, JobId, NodeName, UnixTime};
+use super::{ExecPlan, JobId, NodeName, Probe, UnixTime};
 use crate::words;
 
 /// How the solve ended.
@@ -105,8 +105,21 @@ pub struct JobPlan {
     pub exec_plan: ExecPlan,
     /// Rate that the planner expects, samples a second; what the planner counts, until the plan is judged.
     pub rate: f64,
+    /// What is tried by it, in order to be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// Sizes that are foreseen for the later steps (the forecast), as (step's end, nodes).
     pub forecast: Vec<(UnixTime, u32)>,
+}
+
+impl JobPlan {
+    /// Why the job changes to so many nodes: for this, and as a probe if all of the plan is one.
+    pub fn as_tried(&self, why: String, nodes: usize) -> String {
+        match self.probe.as_ref().filter(|_| nodes == self.nodes.len()) {
+            Some(probe) => format!("{why}: {probe}"),
+            None => why,
+        }
+    }
 }
 
 /// The outcome of a round.

@@ -1,10 +1,12 @@
 //! Why a round gave a job what it got: values that become a sentence only when somebody reads it.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use super::bar::Bar;
 use super::duration;
 use super::ids::NodeName;
+use super::probe::Probe;
 use super::sentence::sentence;
 use super::time::UnixTime;
 use super::turn::InLine;
@@ -86,6 +88,19 @@ pub enum JobReason {
         gets: Size,
         /// Nodes that it must leave.
         leaving: Leaving,
+    },
+    /// It comes to a size, or stays there, so that this is measured.
+    Probes {
+        /// Nodes before.
+        had: usize,
+        /// Nodes from now on.
+        gets: usize,
+        /// Seconds without samples.
+        secs: f64,
+        /// Nodes that it must leave.
+        leaving: Leaving,
+        /// What is measured.
+        probe: Probe,
     },
     /// It held nothing.
     Starts {
@@ -184,6 +199,8 @@ words! {
         Shrinks = "shrinks",
         /// As many, but others.
         Swaps = "swaps",
+        /// To measure a size.
+        Probes = "probes",
         /// From nothing.
         Starts = "starts",
         /// With its lead elsewhere.
@@ -254,6 +271,7 @@ impl JobReason {
             JobReason::GivesUp { .. } => Kind::GivesUp,
             JobReason::Shrinks { .. } => Kind::Shrinks,
             JobReason::Swaps { .. } => Kind::Swaps,
+            JobReason::Probes { .. } => Kind::Probes,
             JobReason::Starts { .. } => Kind::Starts,
             JobReason::StartsAnew { .. } => Kind::StartsAnew,
             JobReason::Outbid { .. } => Kind::Outbid,
@@ -293,6 +311,19 @@ impl JobReason {
             JobReason::Swaps { gets, leaving } => {
                 write!(f, "keeps its size of {} on other nodes or with", Count(gets.nodes))?;
                 write!(f, " another execution plan, {:.2} samples/s{leaving}", gets.rate)
+            }
+            JobReason::Probes { had, gets, secs, leaving, probe } => {
+                match had.cmp(gets) {
+                    _ if *had == 0 => write!(f, "starts on {}", Count(*gets))?,
+                    Ordering::Less => write!(f, "grows from {had} to {}", Count(*gets))?,
+                    Ordering::Equal => write!(f, "keeps its size of {}", Count(*gets))?,
+                    Ordering::Greater => write!(f, "shrinks from {had} to {}", Count(*gets))?,
+                }
+                write!(f, ": {probe}")?;
+                if *secs > 0.0 {
+                    write!(f, "; {secs:.0} s without samples")?;
+                }
+                write!(f, "{leaving}")
             }
             JobReason::Outbid { had } => write!(f, "is parked: other jobs make more of its {}", Count(*had)),
             JobReason::TurnEnds { had } => {
@@ -399,81 +430,4 @@ impl fmt::Display for Count {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn leaving(names: &str) -> Leaving {
-        Leaving(names.split_whitespace().map(NodeName::new).collect())
-    }
-
-    #[test]
-    fn sentences() {
-        let size = |nodes| Size { nodes, rate: 2.5 };
-        let shortage = Shortage { least: 2, free: 1, window_secs: 60.0 };
-        let all = [
-            JobReason::Busy { nodes: 1 },
-            JobReason::Drained,
-            JobReason::BacksOff { secs: 12.4 },
-            JobReason::Barred { bar: Bar::Begin(UnixTime(160)), at: UnixTime(100) },
-            JobReason::Stays { size: size(1), secs: 5.0 },
-            JobReason::AtMaximum(size(2)),
-            JobReason::MayNotGrow(size(2)),
-            JobReason::Settled(size(2)),
-            JobReason::Grows { had: 1, gets: size(2), before: 1.0, secs: 18.0, leaving: leaving("") },
-            JobReason::GivesUp { had: 2, gets: 1, secs: 12.0 },
-            JobReason::Shrinks { had: 6, gets: 1, leaving: leaving("a b c d e") },
-            JobReason::Swaps { gets: size(2), leaving: leaving("a b c d") },
-            JobReason::Starts { gets: size(2), secs: 18.0 },
-            JobReason::StartsAnew { gets: size(2), secs: 18.0, leaving: leaving("a") },
-            JobReason::Outbid { had: 3 },
-            JobReason::TurnEnds { had: 3 },
-            JobReason::Parked { leaving: leaving("a"), shortage },
-            JobReason::WaitsForResume,
-            JobReason::WaitsForNodes(Shortage { free: 0, ..shortage }),
-            JobReason::WaitsForRate,
-            JobReason::WaitsForBudget { most: 20 },
-            JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
-            JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
-            JobReason::WaitsForTurn(InLine { position: 3, of: 12, secs: 750.0 }),
-            JobReason::Said("as it was".to_owned()),
-        ];
-        let kinds: Vec<JobReasonKind> = all.iter().map(JobReason::kind).collect();
-        assert_eq!(kinds, JobReasonKind::ALL);
-        let lines: Vec<String> = all.iter().map(|r| format!("{}: {r}", r.kind().word())).collect();
-        insta::assert_snapshot!(lines.join("\n"), @r"
-        busy: is in the middle of a change; keeps 1 node until that is done
-        drained: is parked: an administrator drains infill
-        backs_off: backs off for 12 s more after a preemption or failure
-        barred: is not to begin for another 60 s (--begin)
-        stays: keeps its 1 node at 2.50 samples/s: it was rescaled a moment ago and stays for 5 s more
-        at_maximum: keeps its 2 nodes at 2.50 samples/s: that is its maximum
-        may_not_grow: keeps its 2 nodes at 2.50 samples/s: growth is paused
-        settled: keeps its 2 nodes at 2.50 samples/s: no change would gain more than it costs
-        grows: grows from 1 to 2 nodes because 2.50 samples/s instead of 1.00 are worth 18 s without samples
-        gives_up: shrinks from 2 to 1 node: others make more of what it gives up than the 12 s cost
-        shrinks: shrinks from 6 to 1 node; it must leave a and 4 more
-        swaps: keeps its size of 2 nodes on other nodes or with another execution plan, 2.50 samples/s; it must leave a, b, c, d
-        starts: starts on 2 nodes at 2.50 samples/s after 18 s
-        starts_anew: starts anew on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
-        outbid: is parked: other jobs make more of its 3 nodes
-        turn_ends: is parked: its turn has ended, and another job gets its 3 nodes
-        parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
-        waits_for_resume: waits: starting is paused
-        waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
-        waits_for_rate: waits: no rate is known on the node types that are free
-        waits_for_budget: waits for the next round: the 20 changes of this one are used up
-        waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
-        waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
-        waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12:30 from now
-        said: as it was
-        ");
-    }
-
-    #[test]
-    fn in_json_it_is_the_sentence() {
-        let reason = JobReason::BacksOff { secs: 40.0 };
-        let json = r#""backs off for 40 s more after a preemption or failure""#;
-        assert_eq!(serde_json::to_string(&reason).unwrap(), json);
-        assert_eq!(serde_json::from_str::<JobReason>(json).unwrap().to_string(), reason.to_string());
-    }
-}
+mod tests;

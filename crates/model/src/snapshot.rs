@@ -4,7 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Job, Node, NodeName, UnixTime};
+use super::{Job, Node, NodeName, UnixTime, WindowCause, WindowEnd};
+
+/// The least time limit that a job can have, seconds: Slurm counts limits in minutes. With
+/// `flags=NoReserve`, which malleable jobs shall have, backfill reckons with it whatever their limit is.
+pub const LEAST_LIMIT_SECS: f64 = 60.0;
+
+/// Seconds that go by from a look at Slurm until backfill has looked at what was launched by it, where
+/// backfill runs often.
+pub const LAUNCH_SECS: f64 = 3.0;
 
 /// A reservation that takes nodes away from ordinary jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,12 +32,38 @@ pub struct Reservation {
 /// State of the backfill scheduler around the moment of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Backfill {
-    /// End of the last cycle; `None` if backfill has not run since slurmctld started.
+    /// Start of the last cycle, by Slurm's clock; `None` if backfill has not run since slurmctld started.
     pub last_cycle: Option<UnixTime>,
+    /// Whether that may have been under way while Slurm was read.
+    #[serde(default)]
+    pub active: bool,
     /// Whether the last cycle looked at the whole queue (`bf_exit` was `end_job_queue`).
     pub complete: bool,
     /// Why the last cycle ended, in Slurm's words.
     pub exit: String,
+    /// Seconds to which backfill rounds the starts that it plans (`bf_resolution`); `None` until Slurm has
+    /// told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution_secs: Option<u32>,
+}
+
+impl Backfill {
+    /// From when on backfill keeps the node for the job that it has planned there: the planned start, rounded
+    /// down. `None` where it has planned none, and where nobody knows how it rounds.
+    ///
+    /// While a main job waits for nodes, only backfill starts malleable jobs, and only those whose limit ends
+    /// before this moment.
+    pub fn keeps_from(&self, end: &WindowEnd) -> Option<UnixTime> {
+        let WindowEnd::Known { at, cause: WindowCause::PlannedJob(_) } = end else { return None };
+        let step = i64::from(self.resolution_secs?.max(1));
+        Some(*at + -at.0.rem_euclid(step))
+    }
+
+    /// Seconds for which a job that is launched now may be there at the most, for backfill to start it before
+    /// this end of a window; less than [`LEAST_LIMIT_SECS`]: it starts none. `None` as for `keeps_from`.
+    pub fn startable_secs(&self, end: &WindowEnd, now: UnixTime) -> Option<f64> {
+        self.keeps_from(end).map(|from| from.secs_since(now) - LAUNCH_SECS)
+    }
 }
 
 /// Why a snapshot must not be acted on.
@@ -91,5 +125,26 @@ impl Snapshot {
     /// The job with this id.
     pub fn job(&self, id: super::JobId) -> Option<&Job> {
         self.jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|i| &self.jobs[i])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobId;
+
+    #[test]
+    fn a_node_is_kept_from_the_planned_start_rounded_down() {
+        let planned = |at| WindowEnd::Known { at: UnixTime(at), cause: WindowCause::PlannedJob(JobId(7)) };
+        let of = |resolution_secs| Backfill { resolution_secs, ..Backfill::default() };
+        let from = |resolution, end: &WindowEnd| of(resolution).keeps_from(end).map(|t| t.0);
+        assert_eq!(from(Some(60), &planned(659)), Some(600));
+        assert_eq!(from(Some(60), &planned(660)), Some(660));
+        assert_eq!((from(Some(1), &planned(659)), from(Some(0), &planned(659))), (Some(659), Some(659)));
+        assert_eq!(from(None, &planned(659)), None, "nobody knows how it rounds");
+        let reserved =
+            WindowEnd::Known { at: UnixTime(659), cause: WindowCause::Reservation("service".to_owned()) };
+        assert_eq!((from(Some(60), &reserved), from(Some(60), &WindowEnd::Unknown)), (None, None));
+        assert_eq!(of(Some(60)).startable_secs(&planned(659), UnixTime(500)), Some(97.0));
     }
 }

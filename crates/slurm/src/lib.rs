@@ -3,6 +3,7 @@
 //! Wire structures stay private to this module; everybody else sees [`infill_model`].
 
 mod command;
+mod configuration;
 #[doc(hidden)]
 pub mod conformance;
 mod disbelief;

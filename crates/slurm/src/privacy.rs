@@ -3,14 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 use super::SlurmError;
-use super::command::Program;
+use super::configuration::{Configuration, output_of};
 use infill_model::PrivateData;
-
-/// Longest wait for each of the programs: slurmdbd may be slow.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Levels of users who see everything.
 const LEVELS: [&str; 2] = ["adminlevel=operator", "adminlevel=administrator"];
@@ -31,21 +27,16 @@ impl Privacy {
     }
 }
 
-/// Asks scontrol and sacctmgr. A site without accounting has no operators.
+/// Reads it from slurmctld's configuration, and asks sacctmgr. A site without accounting has no operators.
 ///
 /// # Errors
-/// When scontrol does not tell the configuration.
-pub(crate) async fn read(scontrol: &Path) -> Result<Privacy, SlurmError> {
-    read_with(scontrol, Path::new("sacctmgr")).await
+/// When the configuration does not tell it.
+pub(crate) async fn of(config: &Configuration) -> Result<Privacy, SlurmError> {
+    told_by(config, Path::new("sacctmgr")).await
 }
 
-async fn read_with(scontrol: &Path, sacctmgr: &Path) -> Result<Privacy, SlurmError> {
-    let doing = || "reading PrivateData from scontrol show config".to_owned();
-    let failed = |what: String| SlurmError::Transient { doing: doing(), what };
-    let text = output_of(scontrol, &["show", "config"]).await.map_err(failed)?;
-    let line = text.lines().filter_map(|l| l.split_once('=')).find(|(k, _)| k.trim() == "PrivateData");
-    let (_, list) = line.ok_or_else(|| failed("it names no PrivateData".to_owned()))?;
-    let private = PrivateData::parse(list);
+async fn told_by(config: &Configuration, sacctmgr: &Path) -> Result<Privacy, SlurmError> {
+    let private = PrivateData::parse(config.value("PrivateData")?);
     let mut operators = BTreeSet::new();
     // Where nothing is private, nobody needs to be told apart.
     for level in LEVELS.iter().filter(|_| !private.is_nothing()) {
@@ -57,19 +48,15 @@ async fn read_with(scontrol: &Path, sacctmgr: &Path) -> Result<Privacy, SlurmErr
     Ok(Privacy { private, operators })
 }
 
-async fn output_of(path: &Path, args: &[&str]) -> Result<String, String> {
-    let program = Program { path, args, env: &[("LC_ALL", "C")], stdin: b"", limit: LIMIT };
-    let out = program.run().await.map_err(|e| e.to_string())?;
-    if out.code != Some(0) {
-        return Err(format!("{} ended with {:?}: {}", path.display(), out.code, out.stderr));
-    }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::configuration;
     use infill_testkit::script;
+
+    async fn read_with(scontrol: &Path, sacctmgr: &Path) -> Result<Privacy, SlurmError> {
+        told_by(&configuration::read(scontrol).await?, sacctmgr).await
+    }
 
     #[tokio::test]
     async fn settings_and_operators_are_read() {

@@ -136,6 +136,7 @@ pub fn round() -> RoundView {
         nodes,
         exec_plan: ExecPlan::default(),
         rate,
+        probe: None,
         forecast,
     };
     let verdict = |id, had, gets, why: &str| JobVerdict {

@@ -20,6 +20,7 @@ const LONGEST: &[&str] = &[
     "simulated::the_simulator_gives_what_the_cluster_gives",
     "leaving::the_epilog_is_part_of_leaving",
     "pytorch::a_rescaled_training_learns_what_an_undisturbed_one_learns",
+    "starting::no_lead_is_sent_where_backfill_starts_nothing_any_more",
     "advisor::a_curve_that_falls_is_learned_and_the_same_job_starts_at_its_peak",
     "advisor::rescale_costs_are_what_the_job_says_they_are",
     "leaving::a_job_that_saves_slowly_leaves_a_planned_start_in_time_whatever_others_take",

@@ -79,7 +79,8 @@ impl Site {
         let placement = |name: &&str| Placement { node: NodeName::new(name), lease_until: at + 3600 };
         let nodes = nodes.iter().map(placement).collect();
         let exec_plan = ExecPlan::default();
-        let jobs = vec![JobPlan { job: JobId(1), nodes, exec_plan, rate: 1.0, forecast: vec![] }];
+        let jobs =
+            vec![JobPlan { job: JobId(1), nodes, exec_plan, rate: 1.0, probe: None, forecast: vec![] }];
         let (status, steps) = (SolveStatus::Optimal, Vec::new());
         let plan = Plan { at, jobs, status, proof: None, objective: 1.0, steps };
         set_targets(&self.context, &plan).await;

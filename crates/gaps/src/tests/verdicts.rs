@@ -49,6 +49,34 @@ fn a_window_of_just_the_least_length_is_worth_starting_in() {
     ");
 }
 
+/// NOW is 20 s before a whole minute.
+#[test]
+fn where_backfill_starts_nothing_any_more_a_window_is_too_short() {
+    let jobs = ["1 main pending n1", "2 main pending n2", "3 main pending n3", "4 main pending n4"];
+    let starts = [79, 80, 83, 200];
+    let jobs = jobs.iter().zip(starts).map(|(text, start)| job(text, start)).collect();
+    let nodes = ["n1", "n2", "n3", "n4"].map(|name| (name, "IDLE"));
+    let mut snapshot = snapshot(&nodes, jobs);
+    let config = GapsConfig { min_window_secs: 60.0, ..far() };
+    let mut with = |resolution_secs, holders: &[(&str, u32)]| {
+        snapshot.backfill.resolution_secs = resolution_secs;
+        show(&found(&snapshot, holders, &config))
+    };
+    insta::assert_snapshot!(with(Some(60), &[]), @r"
+    n1: window of 64 s (job 1 is planned) is shorter than the 107 s that are worth starting in
+    n2: gap for 65 s
+    n3: gap for 68 s
+    n4: gap for 185 s
+    ");
+    let all_are_long_enough = "n1: gap for 64 s\nn2: gap for 65 s\nn3: gap for 68 s\nn4: gap for 185 s\n";
+    assert_eq!(with(Some(1), &[]), all_are_long_enough);
+    assert_eq!(with(None, &[]), all_are_long_enough, "nobody knows how it rounds");
+    // Who is there already may stay.
+    assert!(with(Some(60), &[("n1", 5)]).starts_with("n1: gap for 64 s, held by 5\n"));
+    // Rounded to ten minutes, the first three are planned for a moment that has gone by.
+    assert_eq!(with(Some(600), &[]).matches("are worth starting in").count(), 3);
+}
+
 #[test]
 fn an_ended_gap_knows_what_was_planned_on_it() {
     let main = snapshot(&[("n1", "ALLOCATED")], vec![job("1 main running n1", -100)]);

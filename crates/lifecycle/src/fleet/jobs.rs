@@ -8,8 +8,9 @@ use super::entry::{About, Entry};
 use super::orders::Orders;
 use super::output::{Batch, Ended, Lesson, Output};
 use super::racing::Racing;
+use super::starts::LastLook;
 use super::word::{Agent, Word, needs, reads};
-use crate::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Settings};
+use crate::{CLAIM_SECS, Effect, Ground, Machine, Outcome, START_SECS, Settings};
 use infill_model::{
     Gaps, GenerationRecord, JobId, JobPlan, LeadRecord, Lend, NodeName, Parts, Report, Share, Strike,
     UnixTime, WindowEnd, config::Config,
@@ -52,6 +53,8 @@ pub struct Fleet {
     pub(super) waiting_wings: BTreeMap<JobId, UnixTime>,
     /// What is in the way of a main job that takes nodes back.
     pub(super) racing: Racing,
+    /// What is known of the last snapshot that was trusted.
+    pub(super) last_look: LastLook,
     /// When each node was last used by us.
     pub(super) left_at: BTreeMap<NodeName, UnixTime>,
 }
@@ -80,6 +83,7 @@ impl Fleet {
             orphans: BTreeMap::new(),
             waiting_wings: BTreeMap::new(),
             racing: Racing::default(),
+            last_look: LastLook::default(),
             left_at: BTreeMap::new(),
         }
     }
@@ -172,12 +176,25 @@ impl Fleet {
         let others: BTreeSet<NodeName> = others.flat_map(|n| n.parts()).collect();
         let window = |n: &NodeName| gaps.get(n).map_or(WindowEnd::Unknown, |g| g.end.clone());
         let free = |n: &NodeName| !n.parts().iter().any(|part| others.contains(part));
+        let backfill = self.last_look.backfill.clone();
+        let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
         let wings_left = self.wings_left();
         let Some(entry) = self.jobs.get_mut(&plan.job) else { return Output::default() };
         let mut outcome = Outcome::default();
-        let ground = Ground { window: &window, free: &free, wings_left };
+        let ground = Ground { window: &window, free: &free, startable_secs: &startable_secs, wings_left };
         entry.machine.set_target(plan, &ground, &mut self.orders, &self.settings, now, &mut outcome);
         self.turn(plan.job, outcome, now)
+    }
+
+    /// Whether Slurm should be looked at because a lead that was released has had time to start, and no look
+    /// has shown yet whether it did.
+    pub fn awaits_a_start(&self, now: UnixTime) -> bool {
+        let is_due = |released: UnixTime| {
+            let due = released.plus_secs(START_SECS);
+            due <= now && self.last_look.read_at < due
+        };
+        let awaiting = self.machines().filter(|m| m.awaits_start_on().is_some());
+        awaiting.filter_map(|m| m.obstacles.released_at).any(is_due)
     }
 
     /// Wings that may still be ordered.

@@ -7,6 +7,7 @@ use tracing::Level;
 use super::entry::{About, Entry};
 use super::jobs::Fleet;
 use super::output::{Batch, Ended, Output};
+use super::starts::{LastLook, start_on};
 use crate::{Effect, Machine, Outcome, Sight, nodes_of_main};
 use infill_model::{
     BaseState, Doubt, Hold, Job, JobId, Request, Share, Sizes, Snapshot, UnixTime, Wishes, lead_of,
@@ -40,6 +41,7 @@ impl Fleet {
     pub fn see(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> (Output, Vec<String>) {
         let ours = self.ours(snapshot);
         self.racing.look(snapshot, &self.settings.partition, read_at);
+        self.last_look = LastLook { read_at, backfill: snapshot.backfill.clone() };
         let mut out = Output::default();
         self.ended_wings = ours.iter().filter(|j| j.state.is_ended() && lead_of(j).is_some()).count();
         // Of a job that is new nothing younger is known than this snapshot, which says how it is.
@@ -97,9 +99,13 @@ impl Fleet {
             let lead = lead_of(job).filter(|l| !job.state.is_ended() && self.same_owner(*l, job));
             lead.into_iter().for_each(|lead| wings.entry(lead).or_default().push(job));
         }
+        let start = |id: JobId| {
+            let node = self.machine(id).and_then(Machine::awaits_start_on)?;
+            Some(start_on(node, snapshot, &self.settings.partition, read_at))
+        };
         let sight = |id: &JobId| {
             let (lead, wings) = (leads.get(id).copied(), wings.remove(id).unwrap_or_default());
-            (*id, Sight { lead, wings, read_at })
+            (*id, Sight { lead, wings, read_at, start: start(*id) })
         };
         self.jobs.keys().map(sight).collect()
     }

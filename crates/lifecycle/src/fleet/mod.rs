@@ -11,6 +11,7 @@ mod orders;
 mod output;
 mod racing;
 mod requests;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod word;

@@ -12,8 +12,8 @@ use crate::target::{Ground, OrderNumbers};
 use crate::worker::Live;
 use infill_api::Dialect;
 use infill_model::{
-    AgentEvent, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange, Member,
-    NodeName, Placement, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
+    AgentEvent, Backfill, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange,
+    Member, NodeName, Placement, Probe, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
 };
 
 pub const LEAD: JobId = JobId(7);
@@ -49,13 +49,19 @@ pub struct Rig {
     pub preempted: BTreeMap<JobId, UnixTime>,
     pub notes: Vec<String>,
     pub started: Vec<Vec<String>>,
+    /// Why each of these generations began.
+    pub whys: Vec<String>,
     pub effects: Vec<Effect>,
     pub strikes: Vec<NodeName>,
     pub acquitted: bool,
     /// On how many nodes the command last ran out of memory.
     pub overflowed: Option<u32>,
-    /// Nodes with a known window end.
+    /// Nodes on which backfill has planned a job, and when that shall start.
     pub windows: BTreeMap<NodeName, UnixTime>,
+    /// Seconds to which backfill rounds, if that is known.
+    pub resolution_secs: Option<u32>,
+    /// What the planner's next words try.
+    pub probe: Option<Probe>,
     /// Wings that may still be ordered.
     pub wings_left: usize,
     /// Whether the command stays alive over changes.
@@ -89,11 +95,14 @@ pub fn rig(sizes: &str) -> Rig {
         preempted: BTreeMap::new(),
         notes: Vec::new(),
         started: Vec::new(),
+        whys: Vec::new(),
         effects: Vec::new(),
         strikes: Vec::new(),
         acquitted: false,
         overflowed: None,
         windows: BTreeMap::new(),
+        resolution_secs: None,
+        probe: None,
         wings_left: 100,
         live: false,
         warm: BTreeSet::new(),
@@ -133,7 +142,8 @@ impl Rig {
         self.acquitted |= out.acquitted;
         self.overflowed = out.overflowed.or(self.overflowed);
         self.lived.extend(out.lived_through);
-        if let Some((_, nodes, _)) = out.started {
+        if let Some((_, nodes, why)) = out.started {
+            self.whys.push(why);
             self.started.push(nodes.iter().map(|n| n.to_string()).collect());
         }
         for effect in out.effects {
@@ -181,7 +191,8 @@ impl Rig {
     pub fn target_for(&mut self, leases: &[(u32, i64)]) {
         let placement = |(i, secs): &(u32, i64)| Placement { node: n(*i), lease_until: self.now + *secs };
         let nodes = leases.iter().map(placement).collect();
-        let plan = JobPlan { job: LEAD, nodes, exec_plan: ExecPlan::default(), rate: 1.0, forecast: vec![] };
+        let (exec_plan, probe) = (ExecPlan::default(), self.probe.clone());
+        let plan = JobPlan { job: LEAD, nodes, exec_plan, rate: 1.0, probe, forecast: vec![] };
         let windows = self.windows.clone();
         let window = move |n: &NodeName| {
             windows.get(n).map_or(WindowEnd::Unknown, |at| WindowEnd::Known {
@@ -190,8 +201,12 @@ impl Rig {
             })
         };
         let (mut numbers, wings_left) = (Numbers(self.numbers.0), self.wings_left);
+        let resolution_secs = self.resolution_secs;
         self.with(|m, now, out| {
-            let ground = Ground { window: &window, free: &|_| true, wings_left };
+            let backfill = Backfill { resolution_secs, ..Backfill::default() };
+            let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
+            let ground =
+                Ground { window: &window, free: &|_| true, startable_secs: &startable_secs, wings_left };
             m.set_target(&plan, &ground, &mut numbers, &settings(), now, out);
         });
         self.numbers = numbers;
@@ -347,7 +362,8 @@ impl Rig {
             wing
         });
         let wings: Vec<Job> = wings.collect();
-        let sight = Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now };
+        let sight =
+            Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now, start: None };
         let now = self.now;
         self.with(|m, _, out| m.observe(&sight, &settings(), now, out));
     }

@@ -23,7 +23,7 @@ mod search;
 mod space;
 
 pub use judge::check::check;
-pub(crate) use judge::report::explain;
+pub(crate) use judge::report::{explain, probes};
 pub use judge::rules::{Rule, Violation};
 pub use planner::{fallback, plan};
 pub use program::milp::{Assignment, Milp, Row, Variable};

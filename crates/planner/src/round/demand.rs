@@ -9,7 +9,7 @@ use super::turns::{self, Ahead, Turns};
 use super::{ending, extension, risk};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, ProfileKey,
+    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, Probe, ProfileKey,
     RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
 };
 
@@ -105,6 +105,7 @@ pub(super) fn jobs(
         let mut job = malleable(&candidate, weight, rates, last_change, &config.costs, now);
         job.assured = assured;
         (job.turn, job.waiting_bonus) = (turn, bonus.unwrap_or(0.0));
+        job.probe = probe.and_then(|aim| probe_for(aim, &candidate));
         // What others of its name took says too little to leave it as it is for that alone.
         if ahead.word.said_secs.is_some() || config.objective == Objective::Completion {
             ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
@@ -321,6 +322,15 @@ fn raised(
     rates
 }
 
+/// The size at which the rates are raised for a probe, if they are: a job that waits, and has declared no
+/// plans, is raised at all sizes.
+fn probe_for(aim: &Aim, candidate: &Candidate<'_>) -> Option<Probe> {
+    let has_plans = !candidate.subject.plans.is_empty();
+    let with = has_plans.then(|| (aim.key.exec_plan.clone(), aim.key.node_type.one_of().0));
+    let is_raised = has_plans || candidate.facts.waits_since.is_none();
+    is_raised.then_some(Probe { nodes: aim.nodes, with })
+}
+
 /// Whether a probe is to measure this curve.
 fn is_of(aim: &Aim, rate: &RateCurve) -> bool {
     rate.exec_plan == aim.key.exec_plan && rate.node_type.as_ref() == Some(&aim.key.node_type.one_of().0)
@@ -363,6 +373,7 @@ fn malleable(
         submitted_at: facts.submitted_at,
         last_change,
         assured: None,
+        probe: None,
         stay_secs: 0.0,
         turn: None,
         waiting_bonus: 0.0,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use infill_model::JobFacts;
 use infill_model::{
-    Curve, CurvePoint, Gap, Gaps, MalleableJob, NodeName, NodeType, Sizes, UnixTime, WindowEnd,
+    Curve, CurvePoint, Gap, Gaps, MalleableJob, NodeName, NodeType, Probe, Sizes, UnixTime, WindowEnd,
     malleable::RateCurve,
 };
 
@@ -72,7 +72,17 @@ pub(super) fn as_one(job: MalleableJob, fewer: u32) -> MalleableJob {
         Some(RateCurve { curve, sizes: of_plan, ..rate.clone() })
     };
     let rates: Vec<RateCurve> = job.rates.iter().filter_map(shifted).collect();
-    if rates.is_empty() { job } else { MalleableJob { rates, sizes, ..job } }
+    if rates.is_empty() {
+        return job;
+    }
+    let probe = job.probe.as_ref().and_then(|probe| probe_less(probe, fewer));
+    MalleableJob { rates, sizes, probe, ..job }
+}
+
+/// The probe of so many fewer nodes, if any are left.
+fn probe_less(probe: &Probe, fewer: u32) -> Option<Probe> {
+    let nodes = probe.nodes.checked_sub(fewer).filter(|nodes| *nodes > 0)?;
+    Some(Probe { nodes, with: probe.with.clone() })
 }
 
 /// The curve over so many fewer nodes: at all sizes where those are few, else at those that are known.
@@ -103,6 +113,9 @@ mod tests {
             let left = Sizes::parse(sizes).unwrap().less(3).map(|s| s.to_string());
             assert_eq!(left.as_deref(), less, "{sizes}");
         }
+        let probe = |nodes| Probe { nodes, with: None };
+        assert_eq!(probe_less(&probe(5), 3), Some(probe(2)));
+        assert_eq!((probe_less(&probe(3), 3), probe_less(&probe(2), 3)), (None, None));
         assert_eq!(Sizes::parse("1,3,5").unwrap().plus(3).to_string(), "4,6,8");
         for (extend, all) in [("1-16", "1-17"), ("4", "1,5"), ("2-4", "1,3,4,5"), ("1,2,4", "1,2,3,5")] {
             assert_eq!(Sizes::parse(extend).unwrap().beside_one().to_string(), all, "{extend}");

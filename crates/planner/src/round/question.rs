@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::plan::{Problem, Violation, check, explain, fallback, plan, solver};
+use crate::plan::{Problem, Violation, check, explain, fallback, plan, probes, solver};
 use infill_model::{
     Gaps, InLine, JobId, JobReason, JobVerdict, MalleableJob, Note, Plan, Report, Topology, UnixTime,
     config::Config,
@@ -101,21 +101,24 @@ pub fn judge(
     let problem = question.problem(config);
     let (why, refused) = match solved {
         Ok(plan) => match check(&problem, &plan) {
-            Ok(()) => return Ok(Judged { plan: known(plan, question), refused: Vec::new() }),
+            Ok(()) => return Ok(Judged { plan: known(plan, question, &problem), refused: Vec::new() }),
             Err(violations) => ("the checker refused the solver's plan", violations),
         },
         Err(why) => (why, Vec::new()),
     };
     let plan = fallback(&problem, why);
     check(&problem, &plan)?;
-    Ok(Judged { plan: known(plan, question), refused })
+    Ok(Judged { plan: known(plan, question, &problem), refused })
 }
 
-/// The plan with the rates that jobs make, rather than those that are counted where some are assured.
-fn known(mut plan: Plan, question: &Question) -> Plan {
+/// The plan with the rates that jobs make, rather than those that are counted where some are assured, and
+/// with what it tries.
+fn known(mut plan: Plan, question: &Question, problem: &Problem<'_>) -> Plan {
+    let mut probes = probes(problem, &plan);
     let by_id: BTreeMap<JobId, &MalleableJob> = question.jobs.iter().map(|job| (job.id, job)).collect();
     for planned in &mut plan.jobs {
         planned.rate = by_id.get(&planned.job).map_or(planned.rate, |job| job.known_rate(planned.rate));
+        planned.probe = probes.remove(&planned.job);
     }
     plan
 }

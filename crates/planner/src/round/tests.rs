@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::*;
 use infill_model::{
-    Change, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, JobId, LiveChange, NodeName, Objective,
-    OwnWord, Pause, Place, Program, Sizes, Snapshot, Standing, Stop, StopEnd, UnixTime, UserId, Way,
-    WindowCause, WindowEnd, config::Config,
+    Change, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, JobId, JobReasonKind, LiveChange,
+    NodeName, Objective, OwnWord, Pause, Place, Probe, Program, Progress, RescaleCosts, Sizes, Snapshot,
+    Standing, Stop, StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd, config::Config,
 };
 use infill_slurm::fake::{FakeSlurm, pending_job};
 
@@ -452,4 +452,47 @@ fn a_job_that_is_about_to_end_is_not_rescaled_for_what_it_could_gain_later() {
     };
     let (far, near) = (costs(0.0), costs(9_990.0));
     assert!(near.up_secs > 20.0 * far.up_secs && near.start_secs == far.start_secs, "{far:?} {near:?}");
+}
+
+#[test]
+fn a_size_that_the_advisor_wants_measured_is_called_a_probe_up_to_the_report() {
+    let mut scene = scene();
+    let mut facts = JobFacts { running: Some(8), ..job(1, "n1 n2 n3 n4 n5 n6 n7 n8") };
+    facts.sizes = Sizes::Range { min: 1, max: 8 };
+    facts.claims.costs = Some(RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 });
+    let snapshot = FakeSlurm::new(8, "infill").edit(|world| world.clone());
+    let _ = scene.look(&snapshot, std::slice::from_ref(&facts), Advice::Watch, NOW);
+    let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
+    let node = NodeName::from("n1");
+    let progress = Progress {
+        generation: 1,
+        nodes: 8,
+        hosts: 8,
+        crosses: false,
+        node: &node,
+        samples: 50.0,
+        secs: 1.0,
+        step: None,
+        opening: None,
+    };
+    for secs in 1..=60 {
+        let _ = scene.progress(JobId(1), &key, &progress, NOW + secs);
+    }
+    let now = NOW + 60;
+    let _ = scene.look(&snapshot, std::slice::from_ref(&facts), Advice::Probe, now);
+    let Some(nodes) = scene.library().probe_of(JobId(1)) else {
+        panic!("no size is worth trying: {}", scene.library().thought(JobId(1)));
+    };
+    let probe = Some(Probe { nodes, with: None });
+    let config = Config::default();
+    let question = scene.question(std::slice::from_ref(&facts), Terms::FREE, now);
+    assert_eq!(question.jobs[0].probe, probe);
+    let judged = judge(&question, &config, Ok(question.solve(&config))).unwrap();
+    let planned = &judged.plan.jobs[0];
+    assert_eq!((planned.nodes.len(), &planned.probe), (nodes as usize, &probe));
+    let report = question.explain(&config, &judged.plan);
+    assert_eq!(report.jobs[0].why.kind(), JobReasonKind::Probes);
+    // While it waits, it is raised at every size.
+    let waits = JobFacts { waits_since: Some(NOW), ..facts };
+    assert_eq!(scene.question(&[waits], Terms::FREE, now).jobs[0].probe, None);
 }

@@ -211,7 +211,7 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
     .await;
     let snapshot = served.slurm.snapshot().await.unwrap();
     assert_eq!(snapshot.doubts, []);
-    assert!(snapshot.backfill.complete);
+    assert!(snapshot.backfill.complete && !snapshot.backfill.active);
     assert_eq!(served.heard().iter().filter(|h| h.contains("diag")).count(), 3);
     // Without plans from before, what is wiped is not known.
     let always = serve(SlurmConfig::default(), move |asked, token| match asked.rsplit_once("v0.0.45") {
@@ -222,6 +222,29 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
     let snapshot = always.slurm.snapshot().await.unwrap();
     assert_eq!(snapshot.doubts, [Doubt::BackfillActive]);
     assert_eq!(always.heard().iter().filter(|h| h.contains("/jobs/")).count(), 1);
+}
+
+#[tokio::test]
+async fn a_snapshot_says_how_backfill_rounds_once_slurm_has_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = "echo 'PrivateData = none'; echo 'SchedulerParameters = bf_interval=2,bf_resolution=30'";
+    let scontrol = infill_testkit::script(dir.path().join("scontrol"), lines);
+    let served = serve(SlurmConfig { scontrol, ..SlurmConfig::default() }, |asked, _| {
+        match asked.rsplit_once("v0.0.45") {
+            Some((_, "/diag/")) => ok(json!({ "statistics": {
+                "req_time": 1000, "req_time_start": 1, "bf_active": false, "bf_when_last_cycle": 900,
+                "bf_cycle_counter": 1, "bf_exit": { "end_job_queue": 1 },
+            } })),
+            Some((_, "/nodes/")) => ok(json!({ "nodes": [{ "name": "n1", "state": ["IDLE"], "cpus": 2 }] })),
+            Some((_, "/jobs/")) => ok(json!({ "jobs": [], "last_backfill": 900 })),
+            Some((_, "/reservations/")) => ok(json!({ "reservations": [] })),
+            _ => fine(),
+        }
+    })
+    .await;
+    assert_eq!(served.slurm.snapshot().await.unwrap().backfill.resolution_secs, None);
+    served.slurm.privacy().await.unwrap();
+    assert_eq!(served.slurm.snapshot().await.unwrap().backfill.resolution_secs, Some(30));
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ mod window;
 mod wire;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ use self::reading::{ExitWatch, Pulse, Reading};
 use self::record::{Record, Shared};
 use self::session::Session;
 use self::token::Tokens;
-use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, privacy, topology};
+use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, configuration, privacy, topology};
 use infill_model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot, Topology, config::SlurmConfig};
 
 /// Readings in one call of `snapshot`, the first included, while backfill is in the way.
@@ -63,6 +64,8 @@ pub struct RestSlurm {
     ours: Arc<Mutex<Ours>>,
     plans: Mutex<Plans>,
     seen: Mutex<Seen>,
+    /// To how many seconds backfill rounds planned starts, as slurmctld last told; 0: it has not.
+    resolution_secs: AtomicU32,
 }
 
 impl RestSlurm {
@@ -89,6 +92,7 @@ impl RestSlurm {
             ours: Arc::new(Mutex::new(Ours::of(&config.partition))),
             plans: Mutex::default(),
             seen: Mutex::default(),
+            resolution_secs: AtomicU32::default(),
         })
     }
 
@@ -143,7 +147,8 @@ impl RestSlurm {
     fn backfill(&self, pulse: &Pulse) -> Backfill {
         // A panic while the lock was held cannot have left the counters half written.
         let mut exits = self.exits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        exits.backfill(pulse)
+        let resolution_secs = Some(self.resolution_secs.load(Ordering::Relaxed)).filter(|secs| *secs > 0);
+        Backfill { resolution_secs, ..exits.backfill(pulse) }
     }
 
     async fn read_job(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
@@ -236,7 +241,9 @@ impl SlurmApi for RestSlurm {
     }
 
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
-        privacy::read(&self.scontrol).await
+        let config = configuration::read(&self.scontrol).await?;
+        self.resolution_secs.store(config.resolution_secs(), Ordering::Relaxed);
+        privacy::of(&config).await
     }
 
     async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {

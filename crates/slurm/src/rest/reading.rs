@@ -86,7 +86,8 @@ fn judge(pulse: &Pulse, before: &BTreeMap<String, i64>) -> Backfill {
         .filter(|(name, n)| **n > before.get(*name).copied().unwrap_or(0))
         .map(|(name, _)| name.as_str())
         .collect();
-    Backfill { last_cycle: pulse.last_cycle, complete: grown == [WHOLE_QUEUE], exit: grown.join("+") }
+    let (last_cycle, complete) = (pulse.last_cycle, grown == [WHOLE_QUEUE]);
+    Backfill { last_cycle, complete, exit: grown.join("+"), ..Backfill::default() }
 }
 
 /// The four answers of one reading, in the order in which they were asked for.
@@ -102,6 +103,8 @@ impl Reading {
     /// What the answers say together. `ours` knows the jobs of the malleable partition from earlier readings.
     pub(super) fn snapshot(self, backfill: Backfill, ours: &mut Ours) -> Snapshot {
         let mut doubts = self.backfill_doubts();
+        let at_work = |d: &Doubt| matches!(d, Doubt::BackfillActive | Doubt::BackfillMoved);
+        let backfill = Backfill { active: doubts.iter().any(at_work), ..backfill };
         let taken_at = self.before.now.unwrap_or_default();
         let Settled { jobs, doubtful: mut unclear, mut passed } = ours.settle(self.jobs);
         let nodes = nodes(self.nodes, &mut passed);

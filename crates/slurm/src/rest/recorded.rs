@@ -324,7 +324,10 @@ fn a_cycle_during_the_reading_is_noticed() {
             reservations: list(&read("reservations")).unwrap(),
             after,
         };
-        reading.snapshot(Default::default(), &mut Ours::default()).doubts
+        let snapshot = reading.snapshot(Default::default(), &mut Ours::default());
+        let of_backfill = |d: &Doubt| matches!(d, Doubt::BackfillActive | Doubt::BackfillMoved);
+        assert_eq!(snapshot.backfill.active, snapshot.doubts.iter().any(of_backfill));
+        snapshot.doubts
     };
     let at = |cycle, active| pulse(cycle, active, Value::Null);
     assert_eq!(doubts(at(1, false), at(1, false), 901), []);

@@ -44,7 +44,7 @@ impl Mirror {
         }
         let nodes = sorted.iter().map(|(name, _)| node(name)).collect();
         let jobs = sorted.iter().zip(1..).map(|((name, _), id)| user(name, JobId(id))).collect();
-        let backfill = Backfill { last_cycle: None, complete: true, exit: "end_job_queue".to_owned() };
+        let backfill = Backfill { complete: true, exit: "end_job_queue".to_owned(), ..Backfill::default() };
         let snapshot = Snapshot { nodes, jobs, backfill, ..Snapshot::default() };
         Mirror {
             snapshot,

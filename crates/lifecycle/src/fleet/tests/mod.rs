@@ -3,6 +3,7 @@
 mod bounds;
 mod orphans;
 pub mod rig;
+mod starts;
 mod storm;
 mod table;
 mod twice;

@@ -166,11 +166,16 @@ impl Rig {
 
     /// The planner wants these nodes for a job, the lead's first.
     pub fn target(&mut self, job: JobId, nodes: &[NodeName]) -> Output {
-        let lease_until = self.now + 600;
-        let nodes = nodes.iter().map(|node| Placement { node: node.clone(), lease_until }).collect();
-        let plan = JobPlan { job, nodes, exec_plan: ExecPlan::default(), rate: 1.0, forecast: vec![] };
+        let plan = self.plan(job, nodes);
         let out = self.fleet.set_target(&plan, &Gaps::default(), self.now);
         self.settle(out)
+    }
+
+    /// A plan with these nodes for a job, the lead's first, for ten minutes.
+    pub fn plan(&self, job: JobId, nodes: &[NodeName]) -> JobPlan {
+        let lease_until = self.now + 600;
+        let nodes = nodes.iter().map(|node| Placement { node: node.clone(), lease_until }).collect();
+        JobPlan { job, nodes, exec_plan: ExecPlan::default(), rate: 1.0, probe: None, forecast: vec![] }
     }
 
     /// An agent comes. `None`: it has no place.

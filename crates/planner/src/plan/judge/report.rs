@@ -1,12 +1,12 @@
 //! Why the round decided what it decided: a verdict for each job and each node. The words are in `model`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
 use infill_model::{
-    AssuredReason, Change, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving, MalleableJob,
-    NodeName, NodeReason, NodeVerdict, Note, Placement, Plan, Report, Shortage, Size, SolveStatus, Standing,
-    Turn, UnixTime, Wanted, WindowEnd,
+    AssuredReason, Change, ExecPlan, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving,
+    MalleableJob, NodeName, NodeReason, NodeType, NodeVerdict, Note, Placement, Plan, Probe, Report,
+    Shortage, Size, SolveStatus, Standing, Turn, UnixTime, Wanted, WindowEnd,
 };
 
 /// Explains a plan of this problem.
@@ -114,6 +114,10 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
     let (had, gets) = (job.held.len(), Size { nodes: planned.nodes.len(), rate: planned.rate });
     let can_stay = || cost::can_stay(problem, round.steps, job);
     let leaving = || leaving(problem, round.steps, job);
+    if let Some(probe) = probe(problem, round.steps, job, planned) {
+        let (gets, leaving, probe) = (gets.nodes, leaving(), probe.clone());
+        return JobReason::Probes { had, gets, secs, leaving, probe };
+    }
     match change {
         Change::None if gets.nodes == 0 => waits(round, job),
         Change::None => keeps(problem, job, gets),
@@ -129,6 +133,33 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
         Change::Park if can_stay() => JobReason::Outbid { had },
         Change::Park => JobReason::Parked { leaving: leaving(), shortage: shortage(round, job) },
     }
+}
+
+/// What a plan tries for jobs, in order to measure it.
+pub(crate) fn probes(problem: &Problem<'_>, plan: &Plan) -> BTreeMap<JobId, Probe> {
+    let tried: Vec<&MalleableJob> = problem.jobs.iter().filter(|job| job.probe.is_some()).collect();
+    if tried.is_empty() {
+        return BTreeMap::new();
+    }
+    let steps = Steps::of(problem);
+    let of = |job: &&MalleableJob| Some((job.id, probe(problem, &steps, job, plan.job(job.id)?)?.clone()));
+    tried.iter().filter_map(of).collect()
+}
+
+/// What the plan tries for the job; `None` where it does not, and where the job has to shrink anyway.
+fn probe<'a>(
+    problem: &Problem<'_>,
+    steps: &Steps,
+    job: &'a MalleableJob,
+    planned: &JobPlan,
+) -> Option<&'a Probe> {
+    let probe = job.probe.as_ref().filter(|probe| planned.nodes.len() == probe.nodes as usize)?;
+    let first = problem.gap(&planned.nodes.first()?.node);
+    let is_with = |(plan, node_type): &(ExecPlan, NodeType)| {
+        planned.exec_plan == *plan && first.is_some_and(|gap| gap.node_type == *node_type)
+    };
+    let must = cost::first_change(job, planned) == Change::Shrink && !cost::can_stay(problem, steps, job);
+    (!must && probe.with.as_ref().is_none_or(is_with)).then_some(probe)
 }
 
 /// What became of what the job shall make at the least, unless something else than the plan decides.

@@ -172,7 +172,7 @@ fn job_plan(
     let later = specs.iter().zip(space.steps.ends()).skip(1);
     let forecast = later.map(|(spec, end)| (*end, spec.nodes.min(most))).collect();
     let placements = nodes.iter().map(|node| placement_on(space, node)).collect();
-    (JobPlan { job: job.id, nodes: placements, exec_plan, rate, forecast }, nodes)
+    (JobPlan { job: job.id, nodes: placements, exec_plan, rate, probe: None, forecast }, nodes)
 }
 
 /// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing,
@@ -198,6 +198,7 @@ fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap
         nodes: names.into_iter().map(|name| placement(space, name.clone())).collect(),
         exec_plan: job.exec_plan.clone(),
         rate: rate.unwrap_or(0.0),
+        probe: None,
         forecast: ends.map(|(step, end)| (*end, lasting(step) as u32)).collect(),
     };
     (planned, gaps)

@@ -9,7 +9,7 @@ pub(crate) use crate::plan::{
 };
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
-    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Report,
+    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Probe, Report,
     RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
     config::PlannerConfig,
 };
@@ -96,8 +96,8 @@ pub fn gap(text: &str) -> Gap {
 }
 
 /// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
-/// `busy`, `backoff`, `up`, `down`, `start`, `not`, `type`; a further curve for a type is `on:TYPE=CURVE`,
-/// for a plan `plan:NAME=CURVE`.
+/// `busy`, `backoff`, `up`, `down`, `start`, `not`, `probe`, `type`; a further
+/// curve for a type is `on:TYPE=CURVE`, for a plan `plan:NAME=CURVE`.
 pub fn job(text: &str) -> MalleableJob {
     let mut words = text.split_whitespace();
     let id = JobId(words.next().unwrap().parse().unwrap());
@@ -126,6 +126,7 @@ pub fn job(text: &str) -> MalleableJob {
         submitted_at: NOW + -1000,
         last_change: None,
         assured: None,
+        probe: None,
         stay_secs: 0.0,
         turn: None,
         waiting_bonus: 0.0,
@@ -153,6 +154,7 @@ pub fn job(text: &str) -> MalleableJob {
             ("down", _) => job.costs.down_secs = number(),
             ("start", _) => job.costs.start_secs = number(),
             ("not", _) => job.excluded = names(),
+            ("probe", _) => job.probe = Some(Probe { nodes: number() as u32, with: None }),
             ("on", t) => job.rates.push(rate("default", Some(NodeType::new(t)), value)),
             ("plan", name) => job.rates.push(rate(name, None, value)),
             (key, _) => panic!("unknown key {key}"),

@@ -320,6 +320,7 @@ fn malleable(view: &View<'_>, candidate: &Candidate<'_>, held: &[NodeName]) -> M
         submitted_at: UnixTime(job.submitted.submit_secs as i64),
         last_change: None,
         assured: None,
+        probe: None,
         stay_secs: 0.0,
         turn: None,
         waiting_bonus: 0.0,

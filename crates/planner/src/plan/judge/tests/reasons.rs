@@ -1,7 +1,7 @@
 //! Why jobs wait and nodes are idle, in single rounds.
 
 use super::*;
-use infill_model::{JobReason, NodeReason, Shortage, Wanted};
+use infill_model::{JobReason, Leaving, NodeReason, Probe, Shortage, Wanted};
 
 /// Why the last job of a world gets nothing.
 #[track_caller]
@@ -71,6 +71,51 @@ fn a_job_with_just_enough_free_nodes_waits_for_changes_or_windows() {
     let world = World::new("n1:1800 n2:100", &["1 1 linear w=9", "2 1 linear start=100"]);
     let windows = JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 100.0 };
     assert_eq!(why_last_waits(&world), windows);
+}
+
+/// Why the only job of a world gets what it gets.
+#[track_caller]
+fn why(gaps: &str, job: &str) -> JobReason {
+    let world = World::new(gaps, &[job]);
+    let plan = fallback(&world.problem(), "test");
+    passes(&world, &plan);
+    explain(&world.problem(), &plan).jobs.remove(0).why
+}
+
+/// A probe of so many nodes.
+fn probes(had: usize, gets: u32, secs: f64) -> JobReason {
+    let (leaving, probe) = (Leaving::default(), Probe { nodes: gets, with: None });
+    JobReason::Probes { had, gets: gets as usize, secs, leaving, probe }
+}
+
+#[test]
+fn a_change_that_is_made_to_measure_a_size_is_a_probe() {
+    let gaps = "n1:1800 n2:1800 n3:1800 n4:1800";
+    let smaller = "1 1-4 1:100,2:90,4:80 held=n1,n2,n3,n4";
+    assert_eq!(why(gaps, &format!("{smaller} probe=1")), probes(4, 1, 12.0));
+    // There is nobody who could make more of them, but nothing else is known.
+    assert_eq!(why(gaps, smaller), JobReason::GivesUp { had: 4, gets: 1, secs: 12.0 });
+    assert_eq!(why(gaps, &format!("{smaller} probe=2")), why(gaps, smaller), "the probe is declined");
+    assert_eq!(why(gaps, "1 1-4 1:10,4:400 held=n1 probe=4"), probes(1, 4, 18.0));
+    assert_eq!(why(gaps, "1 1-4 1:100,2:90,4:80 held=n1 probe=1"), probes(1, 1, 0.0));
+    // It has to shrink anyway.
+    let leaving = Leaving(vec![NodeName::new("n2")]);
+    let shrinks = JobReason::Shrinks { had: 2, gets: 1, leaving };
+    assert_eq!(why("n1:1800 n2:0", "1 1-4 1:100,2:90,4:80 held=n1,n2 probe=1"), shrinks);
+}
+
+#[test]
+fn a_probe_of_a_plan_is_one_with_that_plan_on_that_type() {
+    let of = |plan: &str, node_type: &str| {
+        let mut world = World::new("n1:1800:a n2:1800:a", &["1 1-2 1:1,2:2 held=n1 plan:tp2=1:9,2:90"]);
+        world.jobs[0].probe =
+            Some(Probe { nodes: 2, with: Some((ExecPlan(plan.to_owned()), NodeType::new(node_type))) });
+        let plan = fallback(&world.problem(), "test");
+        passes(&world, &plan);
+        assert_eq!(show(&plan), "1: n1* n2");
+        matches!(explain(&world.problem(), &plan).jobs[0].why, JobReason::Probes { .. })
+    };
+    assert_eq!((of("tp2", "a"), of("default", "a"), of("tp2", "b")), (true, false, false));
 }
 
 #[test]

@@ -1,0 +1,137 @@
+//! Leads that Slurm does not start, and limits with which it does.
+
+use super::rig::{LEAD, Rig, job, n, rig, settings};
+use crate::effect::Effect;
+use crate::sight::{Sight, Start};
+use infill_model::{Job, MalleableState, Standing, UnixTime};
+
+/// The limit with which a lead is launched on a node on which backfill has planned a job for `at`.
+fn launched_with(resolution_secs: Option<u32>, at: i64) -> Option<u32> {
+    let mut r = rig("1-8");
+    r.resolution_secs = resolution_secs;
+    r.windows.insert(n(1), UnixTime(at));
+    r.target(&[1]);
+    let launch = r.effects.iter().find_map(|e| match e {
+        Effect::Launch { limit_mins, .. } => Some(*limit_mins),
+        _ => None,
+    });
+    let state = if launch.is_some() { MalleableState::Launching } else { MalleableState::Queued };
+    assert_eq!(r.m.state(), state);
+    launch
+}
+
+#[test]
+fn the_limit_of_a_launch_ends_before_what_backfill_plans_there() {
+    // It is 1000 s, and the lease of ten minutes.
+    assert_eq!(launched_with(None, 1259), Some(10), "nobody knows how backfill rounds");
+    assert_eq!(launched_with(Some(60), 1259), Some(3), "from 1200 s on");
+    assert_eq!(launched_with(Some(1), 1259), Some(4));
+    assert_eq!(launched_with(Some(60), 99_999), Some(10), "no more than the lease");
+    assert_eq!(launched_with(Some(1), 1063), Some(1));
+    assert_eq!(launched_with(Some(1), 1062), None, "backfill looks when a minute is left");
+    assert_eq!(launched_with(Some(60), 1079), None, "from 1020 s on");
+}
+
+#[test]
+fn no_wing_is_ordered_where_slurm_would_not_start_it() {
+    let ordered = |at: i64| {
+        let mut r = super::rig::running("1-8", &[1]);
+        r.resolution_secs = Some(60);
+        r.windows.insert(n(2), UnixTime(at));
+        r.target(&[1, 2, 3]);
+        let mut orders: Vec<(String, u32)> =
+            r.m.orders().iter().map(|o| (o.nodes[0].to_string(), o.time_limit_mins)).collect();
+        orders.sort();
+        orders
+    };
+    assert_eq!(ordered(1079), [("n3".to_owned(), 10)]);
+    assert_eq!(ordered(1259), [("n2".to_owned(), 3), ("n3".to_owned(), 10)]);
+}
+
+/// A lead that was released to n1 just now.
+fn released() -> Rig {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    r.with(|m, now, _| m.released(now));
+    r
+}
+
+/// A lead that was released and waits.
+fn waiting() -> Job {
+    let mut lead = job(LEAD, &[], 0);
+    (lead.held, lead.state_reason) = (false, "Priority".to_owned());
+    lead
+}
+
+/// A look that begins so many seconds later. Says where the lead is then.
+fn look(r: &mut Rig, secs: i64, start: Option<Start>) -> MalleableState {
+    r.now = r.now + secs;
+    let lead = waiting();
+    let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start };
+    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+    r.m.state()
+}
+
+#[test]
+fn a_lead_that_backfill_cannot_start_any_more_is_called_back_at_once() {
+    let kept_from = |at: i64| Some(Start { kept_from: Some(UnixTime(at)), ..Start::default() });
+    let mut r = released();
+    assert_eq!(look(&mut r, 1, kept_from(1062)), MalleableState::Launching, "61 s are left");
+    // The planned start has come nearer.
+    assert_eq!(look(&mut r, 1, kept_from(1062)), MalleableState::Queued);
+    assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "{:?}", r.effects);
+    assert_eq!(r.m.standing(r.now), Standing::Waiting, "it may start elsewhere");
+    assert!(r.m.target.is_none());
+    // A second later another plan may launch it.
+    r.now = r.now + 1;
+    r.target(&[2]);
+    assert_eq!(r.m.state(), MalleableState::Launching);
+}
+
+#[test]
+fn a_lead_that_backfill_has_passed_over_is_called_back_within_five_seconds() {
+    let start = |is_idle, looked_at: i64| {
+        Some(Start { is_idle, kept_from: None, looked_at: Some(UnixTime(looked_at)) })
+    };
+    // It was released at 1000 s.
+    for (secs, shown, state) in [
+        (4, start(true, 1001), MalleableState::Queued),
+        (3, start(true, 1001), MalleableState::Launching),
+        // Backfill may not have seen it yet.
+        (4, start(true, 1000), MalleableState::Launching),
+        (19, Some(Start { is_idle: true, ..Start::default() }), MalleableState::Launching),
+        // Something else is on its node.
+        (19, start(false, 1010), MalleableState::Launching),
+        (19, None, MalleableState::Launching),
+        // Whatever is known, it is not waited for any longer.
+        (20, None, MalleableState::Queued),
+    ] {
+        let mut r = released();
+        assert_eq!(look(&mut r, secs, shown), state, "after {secs} s: {shown:?}");
+        let waits = matches!(r.m.standing(r.now), Standing::BackOff(_));
+        assert_eq!(waits, state == MalleableState::Queued, "others may have the node meanwhile");
+    }
+}
+
+#[test]
+fn a_lead_that_was_requeued_since_was_not_passed_over() {
+    for (held, reason) in [(true, "JobHeldUser"), (false, "BeginTime")] {
+        let mut r = released();
+        let mut lead = waiting();
+        (lead.held, lead.state_reason, lead.state_description) = (held, reason.to_owned(), "told".to_owned());
+        r.now = r.now + 9;
+        let start = Some(Start { is_idle: true, kept_from: Some(r.now + 30), looked_at: Some(r.now) });
+        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start };
+        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+        assert_eq!(r.m.state(), MalleableState::Launching, "{reason}");
+    }
+}
+
+#[test]
+fn a_look_from_before_its_release_says_nothing_of_a_lead() {
+    let mut r = rig("1-8");
+    r.target(&[1]);
+    let passed_over = Start { is_idle: true, kept_from: Some(r.now + 10), looked_at: Some(r.now + 10) };
+    // Slurm has not been told yet.
+    assert_eq!(look(&mut r, 15, Some(passed_over)), MalleableState::Launching);
+}

@@ -1,0 +1,97 @@
+//! Every reason in words.
+
+use super::*;
+
+fn leaving(names: &str) -> Leaving {
+    Leaving(names.split_whitespace().map(NodeName::new).collect())
+}
+
+#[test]
+fn sentences() {
+    let size = |nodes| Size { nodes, rate: 2.5 };
+    let shortage = Shortage { least: 2, free: 1, window_secs: 60.0 };
+    let all = [
+        JobReason::Busy { nodes: 1 },
+        JobReason::Drained,
+        JobReason::BacksOff { secs: 12.4 },
+        JobReason::Barred { bar: Bar::Begin(UnixTime(160)), at: UnixTime(100) },
+        JobReason::Stays { size: size(1), secs: 5.0 },
+        JobReason::AtMaximum(size(2)),
+        JobReason::MayNotGrow(size(2)),
+        JobReason::Settled(size(2)),
+        JobReason::Grows { had: 1, gets: size(2), before: 1.0, secs: 18.0, leaving: leaving("") },
+        JobReason::GivesUp { had: 2, gets: 1, secs: 12.0 },
+        JobReason::Shrinks { had: 6, gets: 1, leaving: leaving("a b c d e") },
+        JobReason::Swaps { gets: size(2), leaving: leaving("a b c d") },
+        JobReason::Probes { had: 5, gets: 1, secs: 2.0, leaving: leaving(""), probe: probe(1) },
+        JobReason::Starts { gets: size(2), secs: 18.0 },
+        JobReason::StartsAnew { gets: size(2), secs: 18.0, leaving: leaving("a") },
+        JobReason::Outbid { had: 3 },
+        JobReason::TurnEnds { had: 3 },
+        JobReason::Parked { leaving: leaving("a"), shortage },
+        JobReason::WaitsForResume,
+        JobReason::WaitsForNodes(Shortage { free: 0, ..shortage }),
+        JobReason::WaitsForRate,
+        JobReason::WaitsForBudget { most: 20 },
+        JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
+        JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
+        JobReason::WaitsForTurn(InLine { position: 3, of: 12, secs: 750.0 }),
+        JobReason::Said("as it was".to_owned()),
+    ];
+    let kinds: Vec<JobReasonKind> = all.iter().map(JobReason::kind).collect();
+    assert_eq!(kinds, JobReasonKind::ALL);
+    let lines: Vec<String> = all.iter().map(|r| format!("{}: {r}", r.kind().word())).collect();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    busy: is in the middle of a change; keeps 1 node until that is done
+    drained: is parked: an administrator drains infill
+    backs_off: backs off for 12 s more after a preemption or failure
+    barred: is not to begin for another 60 s (--begin)
+    stays: keeps its 1 node at 2.50 samples/s: it was rescaled a moment ago and stays for 5 s more
+    at_maximum: keeps its 2 nodes at 2.50 samples/s: that is its maximum
+    may_not_grow: keeps its 2 nodes at 2.50 samples/s: growth is paused
+    settled: keeps its 2 nodes at 2.50 samples/s: no change would gain more than it costs
+    grows: grows from 1 to 2 nodes because 2.50 samples/s instead of 1.00 are worth 18 s without samples
+    gives_up: shrinks from 2 to 1 node: others make more of what it gives up than the 12 s cost
+    shrinks: shrinks from 6 to 1 node; it must leave a and 4 more
+    swaps: keeps its size of 2 nodes on other nodes or with another execution plan, 2.50 samples/s; it must leave a, b, c, d
+    probes: shrinks from 5 to 1 node: a probe, to measure how fast it is on 1 node; 2 s without samples
+    starts: starts on 2 nodes at 2.50 samples/s after 18 s
+    starts_anew: starts anew on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
+    outbid: is parked: other jobs make more of its 3 nodes
+    turn_ends: is parked: its turn has ended, and another job gets its 3 nodes
+    parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
+    waits_for_resume: waits: starting is paused
+    waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
+    waits_for_rate: waits: no rate is known on the node types that are free
+    waits_for_budget: waits for the next round: the 20 changes of this one are used up
+    waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
+    waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
+    waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12:30 from now
+    said: as it was
+    ");
+}
+
+fn probe(nodes: u32) -> Probe {
+    Probe { nodes, with: None }
+}
+
+#[test]
+fn a_probe_says_what_becomes_of_the_size() {
+    let said = |had, gets: u32, secs, left: &str| {
+        let (leaving, probe) = (leaving(left), probe(gets));
+        JobReason::Probes { had, gets: gets as usize, secs, leaving, probe }.to_string()
+    };
+    insta::assert_snapshot!([said(0, 2, 18.0, ""), said(1, 4, 9.0, "a"), said(4, 4, 0.0, "")].join("\n"), @r"
+    starts on 2 nodes: a probe, to measure how fast it is on 2 nodes; 18 s without samples
+    grows from 1 to 4 nodes: a probe, to measure how fast it is on 4 nodes; 9 s without samples; it must leave a
+    keeps its size of 4 nodes: a probe, to measure how fast it is on 4 nodes
+    ");
+}
+
+#[test]
+fn in_json_it_is_the_sentence() {
+    let reason = JobReason::BacksOff { secs: 40.0 };
+    let json = r#""backs off for 40 s more after a preemption or failure""#;
+    assert_eq!(serde_json::to_string(&reason).unwrap(), json);
+    assert_eq!(serde_json::from_str::<JobReason>(json).unwrap().to_string(), reason.to_string());
+}
