@@ -70,12 +70,16 @@ fn lay(
     schedule
 }
 
-/// The schedule to start from: jobs keep what they hold through the first step and then nothing; others hold
-/// nothing. It uses no budget, so that taking a job out and putting it back is always possible.
+/// The schedule to start from: jobs keep what they hold through the first step and then nothing, or the most of
+/// it that lasts if it is their turn; others hold nothing. It uses no budget, so that taking a job out and
+/// putting it back is always possible.
 pub(crate) fn rest(space: &Space<'_>) -> Schedule {
     let steps = space.steps.len();
     let path = |job: usize| {
-        let keeps = space.jobs[job].options.iter().position(|o| o.keeps && o.now).unwrap_or(0);
+        let options = &space.jobs[job].options;
+        let keeps = options.iter().position(|o| o.keeps && o.now);
+        let some = || options.iter().rposition(|o| o.keeps_some() && !options[0].now);
+        let keeps = keeps.or_else(some).unwrap_or(0);
         (0..steps).map(|step| if step == 0 { keeps } else { 0 }).collect()
     };
     (0..space.jobs.len()).map(path).collect()

@@ -3,6 +3,7 @@
 use super::exchange::{self, Terms};
 use super::pool::Pool;
 use super::prices::Priced;
+use super::starts::rest;
 use super::{in_hand, path};
 use crate::plan::{
     planner::is_trivial,
@@ -131,9 +132,7 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
             }
         }
         // The worst schedule there is: what is kept through the first step, and nothing after it.
-        let rest = |job: usize| space.jobs[job].options.iter().position(|o| o.keeps && o.now).unwrap_or(0);
-        let path = |job: usize| (0..space.steps.len()).map(|s| if s == 0 { rest(job) } else { 0 }).collect();
-        let mut schedule: Schedule = (0..space.jobs.len()).map(path).collect();
+        let mut schedule: Schedule = rest(&space);
         let before = space.score(&schedule);
         let terms = Terms { pools: &pools, priced, least: 0.0 };
         let better = exchange::improve(&space, terms, &mut 20_000, &mut schedule);
