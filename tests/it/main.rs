@@ -23,6 +23,7 @@ mod advisor;
 mod blame;
 mod commands;
 mod conformance;
+mod crowd;
 mod doors;
 mod extended;
 mod faults;

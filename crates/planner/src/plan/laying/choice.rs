@@ -3,14 +3,16 @@
 //! Counts can be laid on nodes as they are but for one case: a node that one job keeps for now may be the
 //! only one that lasts as long as another job needs it from now on. Laying such a schedule loses something.
 //! Then other good ones are tried. It may gain something as well, where the named nodes last longer than
-//! counts can say: so what is in hand is laid beside what the solver has found.
+//! counts can say: so what is in hand is laid beside what the solver has found. Laying may also leave a job
+//! without nodes that was to move to others in the middle of its turn. Such a plan is none; if all are such,
+//! what is kept is laid, which always can be.
 
 use super::extract::{self, Laid};
 use crate::plan::{
-    search::known::Known,
-    space::decision::{Schedule, Space},
+    search::{known::Known, starts},
+    space::decision::{JobSpace, Schedule, Space},
 };
-use infill_model::{Plan, Proof};
+use infill_model::{JobId, Plan, Proof};
 
 /// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie
 /// bonuses, which no plan has.
@@ -29,7 +31,7 @@ pub(crate) fn best(
     let loses = |laid: &Laid, schedule: &Schedule| {
         laid.value.score() - laid.busy.score() < space.score(schedule) * (1.0 - TOLERATED_LOSS)
     };
-    let mut lost = loses(&best, first);
+    let mut lost = loses(&best, first) || !keeps_turns(space, &best);
     let always = usize::from(second.is_some());
     for (at, schedule) in second.into_iter().chain(others).enumerate() {
         if !lost && at >= always {
@@ -37,8 +39,17 @@ pub(crate) fn best(
         }
         let laid = extract::lay(space, schedule, &known.status);
         lost = loses(&laid, schedule);
-        if laid.value.score() > best.value.score() {
+        let rank = |laid: &Laid| (keeps_turns(space, laid), laid.value.score());
+        if rank(&laid) > rank(&best) {
             (best, chosen) = (laid, schedule);
+        }
+        lost |= !keeps_turns(space, &best);
+    }
+    let are_kept = keeps_turns(space, &best);
+    let last = if are_kept { Vec::new() } else { vec![starts::keep_all(space), starts::rest(space)] };
+    for schedule in &last {
+        if !keeps_turns(space, &best) {
+            (best, chosen) = (extract::lay(space, schedule, &known.status), schedule);
         }
     }
     let of_counts = Some(space.score(chosen) + best.busy.score()).filter(|_| best.short.is_empty());
@@ -52,4 +63,14 @@ pub(crate) fn best(
     let gap = ((bound - score) / score.abs()).max(0.0);
     best.plan.proof = gap.is_finite().then_some(Proof { bound, gap, by: known.by });
     best.plan
+}
+
+/// Whether no job is parked in its turn that could stay as it is.
+fn keeps_turns(space: &Space<'_>, laid: &Laid) -> bool {
+    let problem = space.problem;
+    let must_keep = |job: &JobSpace<'_>| {
+        job.can_stay && job.job.keeps_least() && !problem.drain && !problem.is_barred(job.job)
+    };
+    let is_parked = |job: JobId| laid.plan.job(job).is_none_or(|planned| planned.nodes.is_empty());
+    space.jobs.iter().filter(|job| must_keep(job)).all(|job| !is_parked(job.job.id))
 }

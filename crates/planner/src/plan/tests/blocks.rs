@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::random_worlds::Random;
+use super::random_worlds::{Random, have_turns};
 use super::worlds::*;
 use crate::plan::{
     laying::extract,
     space::decision::{Schedule, Space},
 };
-use infill_model::Turn;
 use infill_testkit::effort;
 
 /// Places of a node, and sizes of blocks that are a chain of divisors.
@@ -147,7 +146,6 @@ fn world(seed: u64) -> World {
         if let Some(first) = job.held.first() {
             job.lead_node = Some(first.node.clone());
             job.standing = if r.chance(15) { Standing::Busy } else { Standing::Running };
-            job.turn = r.chance(30).then(|| Turn::Keeps { until: NOW + 60 });
         }
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
         if r.chance(20) {
@@ -161,6 +159,7 @@ fn world(seed: u64) -> World {
     world.config.max_changes = [0, 1, 20][r.below(3) as usize];
     world.min_window_secs = [0.0, 60.0][r.below(2) as usize];
     world.may_grow = !r.chance(10);
+    have_turns(&mut world, seed);
     world
 }
 

@@ -54,7 +54,16 @@ pub fn world(seed: u64, jobs: u64, nodes: u64) -> World {
     world.min_window_secs = r.pick(&[0.0, 60.0]);
     world.may_grow = !r.chance(10);
     world.drain = r.chance(5);
+    have_turns(&mut world, seed);
     world
+}
+
+/// Gives some of the jobs that hold nodes their turns. All else is as it would be without.
+pub fn have_turns(world: &mut World, seed: u64) {
+    let mut random = Random(!seed);
+    for job in world.jobs.iter_mut().filter(|job| !job.held.is_empty()) {
+        job.turn = random.chance(30).then(|| Turn::Keeps { until: NOW + 60 });
+    }
 }
 
 fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str]) -> MalleableJob {
@@ -91,7 +100,6 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
         job.lead_node = Some(first.node.clone());
         job.standing = if r.chance(15) { Standing::Busy } else { Standing::Running };
         job.last_change = r.chance(40).then(|| NOW + -(r.below(120) as i64));
-        job.turn = r.chance(30).then(|| Turn::Keeps { until: NOW + 60 });
     } else if r.chance(10) {
         job.standing = Standing::BackOff(NOW + 30);
     }
