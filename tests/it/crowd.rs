@@ -1,5 +1,5 @@
-//! More malleable jobs than nodes, on a real cluster with a main queue: they take turns, and what that costs is
-//! little.
+//! More malleable jobs than nodes, on a real cluster with a main queue: they take turns, and what that costs
+//! is little.
 
 use std::time::{Duration, Instant};
 

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `INFILL_TEST_RELEASE` | `trixie` | Slurm's release: `trixie`, `sid` or `native` |
 //! | `INFILL_TEST_CLUSTERS` | 5 | clusters at a time; give more test threads than there are tests |
+//! | `INFILL_CROWD_SECS` | 240 | how long the crowd of `crowd.rs` is watched |
 //! | `INFILL_TEST_AWAY_SECS` | 20 | how long slurmrestd stays away in the test of that |
 //! | `INFILL_TEST_DIR` | `/var/tmp/infill-it` | where the clusters live |
 //! | `INFILL_TEST_KEEP` | | if set, clusters stay up after the suite |

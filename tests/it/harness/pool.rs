@@ -17,6 +17,7 @@ const LONGEST: &[&str] = &[
     "sites::a_site_whose_data_is_private_keeps_its_promises",
     "python::ten_rescales_at_random_moments_change_nothing_of_what_is_learned",
     "staying::a_lead_without_daemon_does_not_meet_its_limit",
+    "crowd::jobs_of_a_crowd_take_turns_and_train_nearly_all_the_time",
     "simulated::the_simulator_gives_what_the_cluster_gives",
     "leaving::the_epilog_is_part_of_leaving",
     "pytorch::a_rescaled_training_learns_what_an_undisturbed_one_learns",

@@ -70,8 +70,8 @@ fn lay(
     schedule
 }
 
-/// The schedule to start from: jobs keep what they hold through the first step and then nothing, or the most of
-/// it that lasts if it is their turn; others hold nothing. It uses no budget, so that taking a job out and
+/// The schedule to start from: jobs keep what they hold through the first step and then nothing, or if it is
+/// their turn the most of it that lasts; others hold nothing. It uses no budget, so that taking a job out and
 /// putting it back is always possible.
 pub(crate) fn rest(space: &Space<'_>) -> Schedule {
     let steps = space.steps.len();
