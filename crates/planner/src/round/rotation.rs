@@ -93,7 +93,7 @@ impl Claim<'_> {
     }
 
     /// Nodes, or places of such, that it needs at the least.
-    fn needs(&self) -> u32 {
+    pub fn needs(&self) -> u32 {
         self.facts.sizes.min().max(1).saturating_mul(self.block())
     }
 

@@ -10,6 +10,8 @@ use infill_model::{
 };
 use infill_slurm::fake::{FakeSlurm, pending_job};
 
+mod turns;
+
 const NOW: UnixTime = UnixTime(1_000_000);
 
 /// Four idle nodes; a main job is planned on n4 for ten minutes from now.

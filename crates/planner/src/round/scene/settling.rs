@@ -4,26 +4,58 @@ use super::Scene;
 use crate::round::demand;
 use crate::round::rotation::{Claim, Standings};
 use crate::round::turns::Turns;
-use infill_model::{JobFacts, Objective, UnixTime};
+use infill_model::{Gap, Gaps, JobFacts, NodeName, Objective, UnixTime};
 
 impl Scene {
-    fn claim<'j>(&self, facts: &'j JobFacts, now: UnixTime) -> Claim<'j> {
-        let key = self.key(&facts.program, facts.place.lead_now.as_ref());
-        Claim { facts, may_start: demand::may_start(&facts.standing, now), costs: self.costs(facts, &key) }
-    }
-
     /// Settles whose turn it is to hold nodes. Where jobs shall end soon, they come by that.
     pub(super) fn settle_turns(&mut self, jobs: &[JobFacts], now: UnixTime) {
         if self.config.planner.objective != Objective::Throughput {
             return;
         }
-        let is_in = |facts: &&JobFacts| !facts.ending && facts.place.own.is_empty();
-        let claims: Vec<Claim<'_>> = jobs.iter().filter(is_in).map(|facts| self.claim(facts, now)).collect();
+        let claims = self.claims(jobs, now);
         let places = self.gaps.gaps.len() as u32;
         let Turns { usage, rotation, .. } = &mut self.turns;
         let shares = &self.config.planner.shares;
         let share = |user: &str| shares.get(user).copied().unwrap_or(1.0);
         let standings = Standings { share: &share, used_secs: &|user| usage.of(user) };
         rotation.settle(&claims, places, &standings, now);
+    }
+
+    /// The jobs that want nodes, or have some. One for whom there are too few, whoever has them, keeps nobody
+    /// from a turn.
+    fn claims<'j>(&self, jobs: &'j [JobFacts], now: UnixTime) -> Vec<Claim<'j>> {
+        let mut suiting = Suiting { gaps: &self.gaps, last: None };
+        let mut claims = Vec::with_capacity(jobs.len());
+        for facts in jobs.iter().filter(|facts| !facts.ending && facts.place.own.is_empty()) {
+            let key = self.key(&facts.program, facts.place.lead_now.as_ref());
+            let mut claim = Claim { facts, may_start: false, costs: self.costs(facts, &key) };
+            claim.may_start =
+                demand::may_start(&facts.standing, now) && claim.needs() <= suiting.count(facts);
+            claims.push(claim);
+        }
+        claims
+    }
+}
+
+/// How many gaps suit each job. Neighbours in the queue mostly ask for the same.
+struct Suiting<'g, 'j> {
+    gaps: &'g Gaps,
+    /// What the last one asked for, and how many suit that.
+    last: Option<(&'j [NodeName], bool, u32)>,
+}
+
+impl<'j> Suiting<'_, 'j> {
+    /// Nodes, or places of such, on which the job could be if nobody else had them.
+    fn count(&mut self, facts: &'j JobFacts) -> u32 {
+        let (excluded, on_cpus) = (facts.excluded.as_slice(), facts.program.on_cpus);
+        if let Some((_, _, count)) = self.last.filter(|last| (last.0, last.1) == (excluded, on_cpus)) {
+            return count;
+        }
+        // Parts of nodes with GPUs and of others are for those who ask for them.
+        let is_of_kind = |gap: &Gap| !gap.node.is_place() || gap.node_type.has_gpus() != on_cpus;
+        let suits = |gap: &&Gap| is_of_kind(gap) && excluded.binary_search(&gap.node).is_err();
+        let count = self.gaps.gaps.iter().filter(suits).count() as u32;
+        self.last = Some((excluded, on_cpus, count));
+        count
     }
 }
