@@ -43,7 +43,7 @@ use super::worker::{Served, Worker, WorkerConfig};
 use daemon::FakeDaemon;
 
 /// Long enough for a loaded machine; only failing tests wait so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const LEAD: JobId = JobId(100);
 
