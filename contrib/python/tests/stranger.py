@@ -41,7 +41,7 @@ def connect(port, timeout):
 
 
 def listening():
-    """Ports at which programs of Python listen. Nobody else's: a connection to srun's port that says nothing holds srun up."""
+    """Ports at which programs of Python listen, and no others: a connection to srun's port that says nothing holds srun up."""
     rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
     rows += [line.split() for line in pathlib.Path("/proc/net/tcp6").read_text().splitlines()[1:]]
     ports = {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}

@@ -294,6 +294,11 @@ impl Default for PlannerConfig {
 }
 
 impl PlannerConfig {
+    /// The share of a user.
+    pub fn share(&self, user: &str) -> f64 {
+        self.shares.get(user).copied().unwrap_or(1.0)
+    }
+
     const RULES: &[Rule<Self>] = &[
         Rule::some_secs("planner.horizon_secs", |c| c.horizon_secs),
         Rule::some_secs("planner.solve_secs", |c| c.solve_secs),

@@ -17,7 +17,7 @@ const JOBS: u32 = 20;
 const STARTS: [i64; 3] = [4000, 8000, 12000];
 
 /// A job of the main queue on these nodes.
-fn main_job(id: u32, (submit, start, end): (i64, i64, i64), nodes: impl Iterator<Item = u32>) -> LoggedJob {
+fn main_job(id: u32, submit: i64, start: i64, end: i64, nodes: impl Iterator<Item = u32>) -> LoggedJob {
     let node_list: Vec<NodeName> = nodes.map(|n| NodeName::new(format!("n{n:02}"))).collect();
     LoggedJob {
         id: JobId(id),
@@ -39,17 +39,17 @@ fn main_job(id: u32, (submit, start, end): (i64, i64, i64), nodes: impl Iterator
 /// Twenty nodes for jobs that save 10 s each, and one more on which something of the main queue always ends
 /// when the next job of it starts. Until 1900 only one node is free: who is on it leaves alone four times.
 fn setup(save_shared: f64) -> Setup {
-    let mut jobs = vec![main_job(1, (0, 0, 1900), 2..=20)];
+    let mut jobs = vec![main_job(1, 0, 0, 1900, 2..=20)];
     for (id, at) in (0..4).map(|n| (n, 400 * i64::from(n))) {
-        jobs.push(main_job(10 + id, (at, at, at + 300), 21..=21));
-        jobs.push(main_job(20 + id, (at + 1, at + 300, at + 400), [1, 21].into_iter()));
+        jobs.push(main_job(10 + id, at, at, at + 300, 21..=21));
+        jobs.push(main_job(20 + id, at + 1, at + 300, at + 400, [1, 21].into_iter()));
     }
     for (id, (since, start)) in (40..).zip([1600, STARTS[0] + 500, STARTS[1] + 500].into_iter().zip(STARTS)) {
-        jobs.push(main_job(id, (since, since, start), 21..=21));
-        jobs.push(main_job(id + 10, (start - 1900, start, start + 500), 1..=21));
+        jobs.push(main_job(id, since, since, start, 21..=21));
+        jobs.push(main_job(id + 10, start - 1900, start, start + 500, 1..=21));
     }
     let end = STARTS[2] + 500;
-    jobs.push(main_job(60, (end, end, end + 1), 21..=21));
+    jobs.push(main_job(60, end, end, end + 1, 21..=21));
     jobs.sort_by_key(|job| job.start);
     let log = JobLog { jobs, ..JobLog::default() };
     let curve = NamedCurve { name: "one".to_owned(), curve: Curve::parse("1:10").unwrap() };

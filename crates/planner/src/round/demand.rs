@@ -127,7 +127,7 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
         let counts = f64::from(u8::from(rated.candidate.facts.standing.is_in_play()));
         *jobs_of.entry(&rated.candidate.subject.key.user).or_default() += counts;
     }
-    let share = |user: &str| config.shares.get(user).copied().unwrap_or(1.0);
+    let share = |user: &str| config.share(user);
     let of_one = |rated: &Rated<'_>, jobs: f64| {
         let share = share(&rated.candidate.subject.key.user) / jobs * f64::from(rated.candidate.block());
         if rated.unit > 0.0 { share / rated.unit } else { share }

@@ -114,7 +114,12 @@ impl Claim<'_> {
         &self.facts.program.user
     }
 
-    /// Length of its turns, seconds.
+    /// Length of its turn while somebody waits for a first one, or nobody does, seconds.
+    fn turn_secs(&self, first_waits: bool) -> f64 {
+        self.length_secs() * if first_waits { FIRST_SHARE } else { 1.0 }
+    }
+
+    /// Length of its turns once all have had their first, seconds.
     fn length_secs(&self) -> f64 {
         let exchange_secs = self.costs.start_secs + self.costs.down_secs;
         (exchange_secs / MOST_LOSS).clamp(SHORTEST_AND_LONGEST_SECS.0, SHORTEST_AND_LONGEST_SECS.1)
@@ -122,7 +127,7 @@ impl Claim<'_> {
 }
 
 /// What users are entitled to.
-pub(super) struct Standings<'a> {
+pub(super) struct UserShares<'a> {
     /// Share of a user.
     pub share: &'a dyn Fn(&str) -> f64,
     /// Node-seconds that a user has had lately.
@@ -179,12 +184,12 @@ impl Rotation {
     }
 
     /// Settles whose turn it is, on so many nodes or places of such.
-    pub fn settle(&mut self, claims: &[Claim<'_>], places: u32, standings: &Standings<'_>, now: UnixTime) {
+    pub fn settle(&mut self, claims: &[Claim<'_>], places: u32, user_shares: &UserShares<'_>, now: UnixTime) {
         let part_secs = f64::from(places.max(1)) / (claims.len().max(1) as f64) * PART_SECS;
         self.catch_up(claims, part_secs);
         self.factors = self.tilts(claims, part_secs);
-        let contest = Contest::of(self, claims, places, standings, now);
-        self.turns = contest.settled();
+        let allocation = TurnAllocation::of(self, claims, places, user_shares, now);
+        self.turns = allocation.settled();
         let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block()).sum();
         let is_next = |claim: &&Claim<'_>| self.of(claim.facts.job) == Some(Turn::Next);
         let needed: u32 = claims.iter().filter(is_next).map(Claim::needs).fold(0, u32::saturating_add);
@@ -265,21 +270,21 @@ impl Rotation {
 }
 
 /// One settling: who keeps nodes, who comes next, and who waits for how long.
-struct Contest<'a> {
+struct TurnAllocation<'a> {
     claims: &'a [Claim<'a>],
     /// Nodes that nobody's turn keeps.
     left: u32,
     /// For each user.
-    users: BTreeMap<&'a str, Party>,
+    users: BTreeMap<&'a str, UserQueue>,
     /// Whether somebody waits for a first turn.
     first_waits: bool,
     now: UnixTime,
     turns: BTreeMap<JobId, Turn>,
 }
 
-/// A user in a contest.
+/// A user's jobs in an allocation.
 #[derive(Debug, Default)]
-struct Party {
+struct UserQueue {
     share: f64,
     used_secs: f64,
     /// Nodes that the user's jobs could use.
@@ -292,41 +297,50 @@ struct Party {
     queue: Vec<usize>,
 }
 
-impl<'a> Contest<'a> {
+impl UserQueue {
+    /// Whether the user's jobs have turns for all the nodes that its share entitles it to; for one job at the
+    /// least.
+    fn is_full(&self) -> bool {
+        self.has > 0 && f64::from(self.has) >= self.entitled
+    }
+}
+
+impl<'a> TurnAllocation<'a> {
     fn of(
         rotation: &'a Rotation,
         claims: &'a [Claim<'a>],
         places: u32,
-        standings: &Standings<'_>,
+        user_shares: &UserShares<'_>,
         now: UnixTime,
     ) -> Self {
         let first_waits = claims.iter().any(|claim| rotation.is_new(claim));
         let users = BTreeMap::new();
-        let mut contest = Contest { claims, left: places, users, first_waits, now, turns: BTreeMap::new() };
+        let mut allocation =
+            TurnAllocation { claims, left: places, users, first_waits, now, turns: BTreeMap::new() };
         for (at, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.waits() || claim.holds()) {
             let user = claim.user();
-            let party = contest.users.entry(user).or_insert_with(|| Party {
-                share: (standings.share)(user).max(f64::MIN_POSITIVE),
-                used_secs: (standings.used_secs)(user),
-                ..Party::default()
+            let user_queue = allocation.users.entry(user).or_insert_with(|| UserQueue {
+                share: (user_shares.share)(user).max(f64::MIN_POSITIVE),
+                used_secs: (user_shares.used_secs)(user),
+                ..UserQueue::default()
             });
-            party.wants += f64::from(claim.wants());
+            user_queue.wants += f64::from(claim.wants());
             let until = rotation.turn_ends(claim, first_waits);
             match until.filter(|until| *until > now) {
                 Some(until) => {
-                    party.has = party.has.saturating_add(claim.needs());
-                    contest.left = contest.left.saturating_sub(claim.needs());
-                    contest.turns.insert(claim.facts.job, Turn::Keeps { until });
+                    user_queue.has = user_queue.has.saturating_add(claim.needs());
+                    allocation.left = allocation.left.saturating_sub(claim.needs());
+                    allocation.turns.insert(claim.facts.job, Turn::Keeps { until });
                 }
-                None => party.queue.push(at),
+                None => user_queue.queue.push(at),
             }
         }
-        entitle(contest.users.values_mut().collect(), f64::from(places));
-        for party in contest.users.values_mut() {
+        entitle(allocation.users.values_mut().collect(), f64::from(places));
+        for user_queue in allocation.users.values_mut() {
             // Sorting by a key that is made once a claim.
-            party.queue.sort_by_cached_key(|at| std::cmp::Reverse(rotation.rank(&claims[*at])));
+            user_queue.queue.sort_by_cached_key(|at| std::cmp::Reverse(rotation.rank(&claims[*at])));
         }
-        contest
+        allocation
     }
 
     /// Hands out turns, then places in the queue.
@@ -355,23 +369,26 @@ impl<'a> Contest<'a> {
 
     /// The next job, of the user who has least for its share.
     fn take_next(&mut self) -> Option<usize> {
-        let has_next = |party: &Party| !party.queue.is_empty();
-        let key = |party: &Party| {
+        let has_next = |user_queue: &UserQueue| !user_queue.queue.is_empty();
+        let key = |user_queue: &UserQueue| {
             // Beyond what they are entitled to, users wait for others.
-            let is_full = party.has > 0 && f64::from(party.has) >= party.entitled;
-            (is_full, f64::from(party.has) / party.share, party.used_secs / party.share)
+            (
+                user_queue.is_full(),
+                f64::from(user_queue.has) / user_queue.share,
+                user_queue.used_secs / user_queue.share,
+            )
         };
-        let before = |a: &Party, b: &Party| {
+        let before = |a: &UserQueue, b: &UserQueue| {
             let ((full_a, has_a, used_a), (full_b, has_b, used_b)) = (key(a), key(b));
             full_a.cmp(&full_b).then(has_a.total_cmp(&has_b)).then(used_a.total_cmp(&used_b))
         };
-        let party = self.users.values_mut().filter(|p| has_next(p)).min_by(|a, b| before(a, b))?;
-        if party.has > 0 && f64::from(party.has) >= party.entitled {
+        let user_queue = self.users.values_mut().filter(|p| has_next(p)).min_by(|a, b| before(a, b))?;
+        if user_queue.is_full() {
             // Nobody is entitled to more: what is left goes by what it is worth.
             self.left = 0;
         }
-        let at = party.queue.pop()?;
-        party.has = party.has.saturating_add(self.claims[at].needs());
+        let at = user_queue.queue.pop()?;
+        user_queue.has = user_queue.has.saturating_add(self.claims[at].needs());
         Some(at)
     }
 
@@ -383,7 +400,7 @@ impl<'a> Contest<'a> {
         for claim in self.claims {
             let secs = match self.turns.get(&claim.facts.job) {
                 Some(Turn::Keeps { until }) => until.secs_since(self.now).max(0.0),
-                Some(Turn::Next) => self.length_secs(claim),
+                Some(Turn::Next) => claim.turn_secs(self.first_waits),
                 Some(Turn::Over | Turn::Waits(_)) | None => continue,
             };
             ends.entry(claim.user()).or_default().push(secs);
@@ -397,16 +414,12 @@ impl<'a> Contest<'a> {
             // Without nodes of its own, a user waits for others' as for a turn.
             let first = slots.get(*ahead % slots.len().max(1)).copied();
             let rounds = (*ahead / slots.len().max(1)) as f64;
-            let secs = first.unwrap_or_else(|| self.length_secs(claim)) + rounds * self.length_secs(claim);
+            let turn_secs = claim.turn_secs(self.first_waits);
+            let secs = first.unwrap_or(turn_secs) + rounds * turn_secs;
             *ahead += 1;
             let turn = Turn::Waits(InLine { position: place as u32 + 1, of, secs });
             self.turns.insert(claim.facts.job, turn);
         }
-    }
-
-    /// Length of a job's turns as long as things are as they are, seconds.
-    fn length_secs(&self, claim: &Claim<'_>) -> f64 {
-        claim.length_secs() * if self.first_waits { FIRST_SHARE } else { 1.0 }
     }
 }
 
@@ -420,8 +433,7 @@ impl Rotation {
     /// When the turn of a job that holds nodes ends.
     fn turn_ends(&self, claim: &Claim<'_>, first_waits: bool) -> Option<UnixTime> {
         let since = self.accounts.get(&claim.facts.job)?.since.filter(|_| claim.holds())?;
-        let share = if first_waits { FIRST_SHARE } else { 1.0 };
-        Some(since + (claim.length_secs() * share).ceil() as i64)
+        Some(since + claim.turn_secs(first_waits).ceil() as i64)
     }
 
     /// Where a job comes among its user's: the least comes first.
@@ -435,7 +447,7 @@ impl Rotation {
 }
 
 /// Divides nodes over users by their shares; what somebody cannot use is for the others.
-fn entitle(mut users: Vec<&mut Party>, places: f64) {
+fn entitle(mut users: Vec<&mut UserQueue>, places: f64) {
     let mut left = places;
     users.sort_by(|a, b| (a.wants / a.share).total_cmp(&(b.wants / b.share)));
     let mut shares: f64 = users.iter().map(|user| user.share).sum();

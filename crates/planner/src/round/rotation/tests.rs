@@ -65,8 +65,8 @@ impl World {
         self.rotation.look(&self.jobs, now);
         let claim = |facts| Claim { facts, may_start: true, costs: COSTS };
         let claims: Vec<Claim<'_>> = self.jobs.iter().map(claim).collect();
-        let standings = Standings { share: &|_| 1.0, used_secs: &|_| 0.0 };
-        self.rotation.settle(&claims, self.places, &standings, now);
+        let user_shares = UserShares { share: &|_| 1.0, used_secs: &|_| 0.0 };
+        self.rotation.settle(&claims, self.places, &user_shares, now);
     }
 
     /// Lets time pass in steps of ten seconds.

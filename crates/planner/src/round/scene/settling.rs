@@ -2,7 +2,7 @@
 
 use super::Scene;
 use crate::round::demand;
-use crate::round::rotation::{Claim, Standings};
+use crate::round::rotation::{Claim, UserShares};
 use crate::round::turns::Turns;
 use infill_model::{Gap, Gaps, JobFacts, NodeName, Objective, UnixTime};
 
@@ -15,10 +15,10 @@ impl Scene {
         let claims = self.claims(jobs, now);
         let places = self.gaps.gaps.len() as u32;
         let Turns { usage, rotation, .. } = &mut self.turns;
-        let shares = &self.config.planner.shares;
-        let share = |user: &str| shares.get(user).copied().unwrap_or(1.0);
-        let standings = Standings { share: &share, used_secs: &|user| usage.of(user) };
-        rotation.settle(&claims, places, &standings, now);
+        let planner = &self.config.planner;
+        let share = |user: &str| planner.share(user);
+        let user_shares = UserShares { share: &share, used_secs: &|user| usage.of(user) };
+        rotation.settle(&claims, places, &user_shares, now);
     }
 
     /// The jobs that want nodes, or have some. One for whom there are too few, whoever has them, keeps nobody
