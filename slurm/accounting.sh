@@ -10,7 +10,7 @@ usage() {
 accounting.sh: the accounting records that infill needs
 
 Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--own-account ACCOUNT] [--user USER]
-                     [--cluster NAME] [--grace SECONDS] [--usage-factor FACTOR] [--dry-run]
+                     [--cluster NAME] [--grace SECONDS] [--usage-factor FACTOR] [--max-submit JOBS] [--dry-run]
        accounting.sh --undo --main-qos … --account … [--own-account …] [--user USER] [--cluster NAME] [--dry-run]
 
   --main-qos   the QOSes of main jobs, which may preempt infill's jobs (a site without its own has: normal)
@@ -26,6 +26,8 @@ Usage: accounting.sh --main-qos QOS[,QOS…] --account ACCOUNT[,ACCOUNT…] [--o
   --grace      seconds that a preempted infill job gets to save its work (default 30)
   --usage-factor  what an hour of a malleable job counts in fair share and in GrpTRESMins, GrpWall, …: 0 (the default)
                makes harvested time free, 1 makes it cost what it costs elsewhere
+  --max-submit  most malleable jobs of one user, with their wings, that wait or run at a time (MaxSubmitJobsPerUser
+               of the QOS; default 10000; -1 for as many as anybody likes)
   --dry-run    print the sacctmgr commands instead of running them
   --undo       take everything back
 END
@@ -38,13 +40,14 @@ OPERATOR=infill
 CLUSTER=
 GRACE=30
 USAGE_FACTOR=0
+MAX_SUBMIT=10000
 DRY_RUN=no
 UNDO=no
 
 parse_options() {
     while (($#)); do
         case $1 in
-        --main-qos | --account | --own-account | --user | --cluster | --grace | --usage-factor)
+        --main-qos | --account | --own-account | --user | --cluster | --grace | --usage-factor | --max-submit)
             (($# >= 2)) || wrong_usage "$1 needs a value"
             set_option "$1" "$2"
             shift
@@ -62,6 +65,7 @@ parse_options() {
     [[ -n $MAIN_QOS && -n $ACCOUNTS ]] || wrong_usage "--main-qos and --account are needed"
     [[ $GRACE =~ ^[0-9]+$ ]] || wrong_usage "--grace must be a number of seconds"
     [[ $USAGE_FACTOR =~ ^[0-9]+(\.[0-9]+)?$ ]] || wrong_usage "--usage-factor must be a number from 0"
+    [[ $MAX_SUBMIT =~ ^([1-9][0-9]*|-1)$ ]] || wrong_usage "--max-submit must be a number of jobs from 1, or -1"
     [[ -z $OWN_ACCOUNT || $OWN_ACCOUNT =~ ^[a-z0-9_.-]+$ ]] || wrong_usage "--own-account: no name of an account: $OWN_ACCOUNT"
     [[ $OWN_ACCOUNT != "$OPERATOR_ACCOUNT" ]] || wrong_usage "--own-account: $OPERATOR_ACCOUNT is the daemon's"
 }
@@ -75,6 +79,7 @@ set_option() {
     --cluster) CLUSTER=$2 ;;
     --grace) GRACE=$2 ;;
     --usage-factor) USAGE_FACTOR=$2 ;;
+    --max-submit) MAX_SUBMIT=$2 ;;
     esac
 }
 
@@ -128,8 +133,10 @@ add_qos() {
     # usagefactor=0         what nobody else wanted costs nobody their share: else a user's main jobs wait longer because
     #                       of malleable ones, and GrpTRESMins is used up. (GrpTRES, MaxJobs and the like count jobs all
     #                       the same: --own-account.)
+    # maxsubmitjobsperuser  a loop around sbatch fills neither slurmctld's queue nor the daemon's rounds.
     local settings=(
         preemptmode=requeue "gracetime=$GRACE" flags=NoReserve priority=0 "usagefactor=$USAGE_FACTOR"
+        "maxsubmitjobsperuser=$MAX_SUBMIT"
     )
     if qos_exists "$QOS"; then
         change modify qos "$QOS" set "${settings[@]}"

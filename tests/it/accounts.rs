@@ -27,6 +27,11 @@ fn harvested_time_costs_no_share_and_an_account_of_its_own_no_limit() {
         "/opt/infill/slurm/accounting.sh --main-qos main --account research --own-account harvest";
     let words: Vec<&str> = ["bash"].into_iter().chain(accounting.split(' ')).collect();
     site.must("root", &words);
+    let most =
+        |site: &Site| site.must("root", &["sacctmgr", "-nP", "show", "qos", "infill", "format=MaxSubmitPU"]);
+    assert_eq!(most(&site).trim(), "10000");
+    site.must("root", &[words.as_slice(), &["--max-submit", "50"]].concat());
+    assert_eq!(most(&site).trim(), "50");
     site.configure(&crate::harness::Settings::quick(site.port()));
     site.start();
     let job = Train::on("1-6").submit(&site);
