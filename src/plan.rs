@@ -113,6 +113,7 @@ fn headline(round: &RoundView) -> String {
         }
         SolveStatus::Unasked { gap: None } => "the solver was not asked".to_owned(),
         SolveStatus::Fallback(why) => format!("without the solver, for it gave none: {why}"),
+        SolveStatus::LastResort(why) => format!("nothing is planned: {why}"),
         SolveStatus::Trivial => "nothing to decide".to_owned(),
     };
     let secs: f64 = round.secs.values().sum();

@@ -89,6 +89,7 @@ fn status(status: &SolveStatus) -> &'static str {
         SolveStatus::TimeLimit { .. } => "time_limit",
         SolveStatus::Unasked { .. } => "unasked",
         SolveStatus::Fallback(_) => "fallback",
+        SolveStatus::LastResort(_) => "last_resort",
         SolveStatus::Trivial => "trivial",
     }
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill_model::{
-    BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExecPlan, Gaps, HeldNode, JobFacts,
-    JobId, JobPlan, MalleableJob, NodeName, NodeType, Objective, Pause, Place, Profile, ProfileKey, Program,
-    Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
+    BatchMode, Change, Changing, Claims, Control, Course, EndedGap, Excluded, ExecPlan, Gaps, HeldNode,
+    JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Objective, Pause, Place, Profile, ProfileKey,
+    Program, Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::{
     plan::first_change,
@@ -274,7 +274,7 @@ impl<'a> Job<'a> {
             },
             course: self.course,
             submitted_at: moment(self.of.submit),
-            excluded: Vec::new(),
+            excluded: Excluded::default(),
             ending: false,
         }
     }

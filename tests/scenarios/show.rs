@@ -123,6 +123,7 @@ fn plan(round: &Round) -> String {
         SolveStatus::TimeLimit { .. } => "time limit".to_owned(),
         SolveStatus::Unasked { .. } => "the solver was not asked".to_owned(),
         SolveStatus::Fallback(why) => format!("fallback, for {why}"),
+        SolveStatus::LastResort(why) => format!("last resort, for {why}"),
         SolveStatus::Trivial => "nothing to decide".to_owned(),
     };
     let steps: Vec<String> = plan.steps.iter().map(|end| time(*end)).collect();

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use super::allowance::{Allowance, Rate};
 use super::names::Names;
 use super::passes::{Passes, Person};
+use super::planner::Planner;
 use super::sight::Viewer;
 use infill_api::seal::SessionKey;
 use infill_model::PrivateData;
@@ -115,6 +116,8 @@ pub struct Doors {
     /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
+    /// Who computes it: not the planner of rounds, which wait for nobody's reading.
+    pub planner: Planner,
     /// What proves us, and how we are called.
     ourselves: Ourselves,
     /// Sessions of the command line, for what it reads next.
@@ -146,6 +149,7 @@ impl Doors {
             fits: Arc::new(Semaphore::new(FITS_AT_ONCE)),
             sums: Arc::new(Semaphore::new(1)),
             planning: Arc::default(),
+            planner: Planner::default(),
             tickets: Passes::new(TICKET, MOST_OF_A_USER),
             links: Passes::new(LINK, MOST_LINKS),
             sessions: Passes::new(SESSION, MOST_SESSIONS),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::state::State;
 use infill_model::{Doubt, JobId, Lend, MalleableState, NodeName, Parts, Snapshot, UnixTime, config::Config};
-use infill_planner::round::judge;
+use infill_planner::{plan::fallback, round::judge};
 use infill_slurm::{Seats, rest::offline};
 use infill_testkit::effort;
 
@@ -322,7 +322,8 @@ fn round(state: &mut State, snapshot: Snapshot, waits: usize, seed: u64) {
     }
     if seed.is_multiple_of(PLANNED) {
         let question = state.question(true, now).expect("a snapshot was taken in");
-        let judged = judge(&question, &state.config, Err("it is not asked"));
+        let plan = fallback(&question.problem(&state.config), "the solver is not asked");
+        let judged = judge(&question, &state.config, Ok(plan));
         judged.unwrap_or_else(|found| panic!("seed {seed}: {found:?}"));
     }
 }

@@ -18,6 +18,8 @@ pub enum Topic {
     Slurm,
     /// The last snapshot.
     Snapshot,
+    /// The planner.
+    Planner,
     /// The store.
     Store,
 }
@@ -35,6 +37,8 @@ pub enum Problem {
     Slurm(String),
     /// The last snapshot cannot be trusted.
     Snapshot(Vec<Doubt>),
+    /// The last round was not planned; the text says why.
+    Planner(String),
     /// The store fails; the text says how.
     Store(String),
 }
@@ -48,6 +52,7 @@ impl Problem {
             Problem::Records(_) => Topic::Records,
             Problem::Slurm(_) => Topic::Slurm,
             Problem::Snapshot(_) => Topic::Snapshot,
+            Problem::Planner(_) => Topic::Planner,
             Problem::Store(_) => Topic::Store,
         }
     }
@@ -67,6 +72,9 @@ impl fmt::Display for Problem {
             Problem::Snapshot(doubts) => {
                 let said: Vec<String> = doubts.iter().map(ToString::to_string).collect();
                 write!(f, "the last snapshot was doubtful: {}", said.join("; "))
+            }
+            Problem::Planner(why) => {
+                write!(f, "nothing is planned ({why}): jobs keep what they have, nothing is started")
             }
             Problem::Store(why) => write!(f, "the store fails ({why}): nothing is started"),
         }

@@ -30,6 +30,7 @@ mod metrics;
 mod names;
 pub mod notices;
 mod passes;
+mod planner;
 mod privacy;
 mod profiles;
 mod recheck;

@@ -12,11 +12,12 @@ use super::context::Context;
 use super::health::{Problem, Topic};
 use super::metrics::RoundEnd;
 use super::notices::Happened;
+use super::planner::Planner;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
 use infill_api::{Hidden, RoundView, SCHEMA};
 use infill_lifecycle::fleet::{Fleet, ORDERS_AT_ONCE, least_order};
-use infill_model::{JobPlan, NodeName, Plan, Snapshot, UnixTime, clock::now, config::Config};
+use infill_model::{JobPlan, NodeName, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config};
 use infill_planner::{
     plan::Violation,
     round::{self, Question},
@@ -24,19 +25,16 @@ use infill_planner::{
 use infill_slurm::SlurmError;
 use infill_store::RoundRecord;
 
-/// The planner's outer deadline in units of the solver's time limit: building and extracting take time too.
-const OUTER_DEADLINE: f64 = 2.0;
-
 /// How often old rows are deleted.
 const BOOKS: Duration = Duration::from_secs(600);
 
 /// Rounds, for ever.
 pub async fn run(context: Arc<Context>) {
-    let mut books = Instant::now();
+    let (planner, mut books) = (Planner::default(), Instant::now());
     loop {
         context.wake.next().await;
         let started = Instant::now();
-        let looked = one(&context).await;
+        let looked = one(&context, &planner).await;
         context.metrics.rounds.seconds.observe(started.elapsed().as_secs_f64());
         // Not before: the round would share the processors with all who wait for this.
         if let Some(at) = looked {
@@ -50,7 +48,7 @@ pub async fn run(context: Arc<Context>) {
 }
 
 /// When it looked at Slurm, if that could be trusted.
-async fn one(context: &Context) -> Option<UnixTime> {
+async fn one(context: &Context, planner: &Planner) -> Option<UnixTime> {
     refill_orders(context).await;
     let read_at = now();
     let clock = Instant::now();
@@ -65,18 +63,29 @@ async fn one(context: &Context) -> Option<UnixTime> {
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
     profiles::load(context).await;
-    answer_question(context, looked.is_some(), snapshot_secs).await;
+    answer_question(context, planner, looked.is_some(), snapshot_secs).await;
     looked
 }
 
-async fn answer_question(context: &Context, trusted: bool, snapshot_secs: f64) {
+async fn answer_question(context: &Context, planner: &Planner, trusted: bool, snapshot_secs: f64) {
+    answer_by(context, planner, Question::solve, trusted, snapshot_secs).await;
+}
+
+async fn answer_by(
+    context: &Context,
+    planner: &Planner,
+    plan: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,
+    trusted: bool,
+    snapshot_secs: f64,
+) {
     let Some(question) = context.state().question(trusted, now()) else {
         let state = context.state();
         return context.notices.look(&state, &Happened::default(), now());
     };
-    match decide(context.config.clone(), question, Question::solve).await {
+    match decide(planner, context.config.clone(), question, plan).await {
         Ok(Decision { mut view, refused }) => {
             context.metrics.rounds.refused(&refused);
+            say_whether_planned(context, &view.plan.status);
             view.secs.insert("snapshot".to_owned(), snapshot_secs);
             conclude(context, view, trusted).await;
         }
@@ -87,6 +96,22 @@ async fn answer_question(context: &Context, trusted: bool, snapshot_secs: f64) {
             context.metrics.rounds.ended(RoundEnd::Failed);
             context.notices.look(&context.state(), &Happened::default(), now());
             tracing::error!("the round failed, everything stays as it is: {e}");
+        }
+    }
+}
+
+fn say_whether_planned(context: &Context, status: &SolveStatus) {
+    let mut state = context.state();
+    match status {
+        SolveStatus::LastResort(why) => {
+            if state.health.raise(Problem::Planner(why.clone())) {
+                tracing::warn!("nothing is planned: {why}");
+            }
+        }
+        _ => {
+            if state.health.clear(Topic::Planner) {
+                tracing::info!("rounds are planned again");
+            }
         }
     }
 }
@@ -146,31 +171,36 @@ struct Decision {
 /// Why a round has no plan.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoundError {
-    /// The checker refuses the fallback: a defect. Nothing is done then.
-    #[error("the checker refused the fallback plan: {0}")]
+    /// The checker refuses the last resort: a defect. Nothing is done then.
+    #[error("the checker refused the last resort: {0}")]
     Refused(Violations),
     /// The checker broke.
     #[error("the checker broke: {0}")]
     Broken(#[from] tokio::task::JoinError),
 }
 
-/// Answers a question on a blocking thread; past the outer deadline the plan made without a solver is
-/// taken instead.
+/// Answers a question on a blocking thread; past the outer deadline, and while the planner is still at work
+/// on an earlier question, the last resort is taken instead.
 ///
 /// # Errors
-/// When even the fallback breaks a rule, which is a defect: nothing is done then.
-pub(crate) async fn answer(config: Arc<Config>, question: Question) -> Result<RoundView, RoundError> {
-    decide(config, question, Question::solve).await.map(|decision| decision.view)
+/// When even the last resort breaks a rule, which is a defect: nothing is done then.
+pub(crate) async fn answer(
+    planner: &Planner,
+    config: Arc<Config>,
+    question: Question,
+) -> Result<RoundView, RoundError> {
+    decide(planner, config, question, Question::solve).await.map(|decision| decision.view)
 }
 
 async fn decide(
+    planner: &Planner,
     config: Arc<Config>,
     question: Question,
-    planner: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,
+    plan: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,
 ) -> Result<Decision, RoundError> {
     let clock = Instant::now();
     let question = Arc::new(question);
-    let solved = solve(config.clone(), question.clone(), planner).await;
+    let solved = planner.solve(config.clone(), question.clone(), plan).await;
     let judging = move || {
         let judged = round::judge(&question, &config, solved)
             .map_err(|found| RoundError::Refused(Violations(found)))?;
@@ -186,27 +216,6 @@ async fn decide(
     let hidden = Hidden::default();
     let view = RoundView { schema: SCHEMA, plan: judged.plan, report, acting: false, hidden, secs };
     Ok(Decision { view, refused: refused.0 })
-}
-
-/// Asks the planner, but does not wait for it past the outer deadline.
-async fn solve(
-    config: Arc<Config>,
-    question: Arc<Question>,
-    planner: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,
-) -> Result<Plan, &'static str> {
-    let deadline = Duration::from_secs_f64(config.planner.solve_secs * OUTER_DEADLINE + 0.5);
-    let solving = tokio::task::spawn_blocking(move || planner(&question, &config));
-    match tokio::time::timeout(deadline, solving).await {
-        Ok(Ok(plan)) => Ok(plan),
-        Ok(Err(e)) => {
-            tracing::error!("the planner broke: {e}");
-            Err("the planner broke")
-        }
-        Err(_) => {
-            tracing::warn!("the planner was not ready after {deadline:?}");
-            Err("the outer deadline has passed")
-        }
-    }
 }
 
 /// Sets targets, counts, stores.

@@ -2,8 +2,8 @@
 //! from simulated jobs, a script's from the script.
 
 use super::{
-    BatchMode, Change, Course, Curve, DeclaredPlan, ExecPlan, HeldNode, JobId, NodeName, RescaleCosts, Sizes,
-    Standing, Submission, UnixTime, UserId, Way, without_numbers,
+    BatchMode, Change, Course, Curve, DeclaredPlan, Excluded, ExecPlan, HeldNode, JobId, NodeName,
+    RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
 };
 
 /// A malleable job whose Slurm job has not ended, as it is at one moment.
@@ -36,8 +36,8 @@ pub struct JobFacts {
     pub course: Course,
     /// When it entered the queue.
     pub submitted_at: UnixTime,
-    /// Nodes of the partition that it cannot use, sorted.
-    pub excluded: Vec<NodeName>,
+    /// Nodes of the partition that it cannot use.
+    pub excluded: Excluded,
     /// Its command has ended, and it leaves its nodes: nobody plans it any more, and nobody has its nodes
     /// yet.
     pub ending: bool,

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Assured, Bar, Curve, ExecPlan, JobId, NodeName, NodeType, Probe, RescaleCosts, Sizes, Turn, UnixTime,
-    UserId,
+    Assured, Bar, Curve, Excluded, ExecPlan, JobId, NodeName, NodeType, Probe, RescaleCosts, Sizes, Turn,
+    UnixTime, UserId,
 };
 
 /// A node that a malleable job holds.
@@ -117,8 +117,8 @@ pub struct MalleableJob {
     /// Samples a second that are counted in `rates` at every size only because it waits.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waiting_bonus: f64,
-    /// Nodes of the partition that the job cannot use (features, GRES), sorted.
-    pub excluded: Vec<NodeName>,
+    /// Nodes of the partition that the job cannot use (features, GRES).
+    pub excluded: Excluded,
 }
 
 fn is_zero(value: &f64) -> bool {

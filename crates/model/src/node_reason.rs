@@ -60,6 +60,8 @@ pub enum NodeReason {
     },
     /// Starting and growth are paused.
     Paused,
+    /// Nothing was planned in this round.
+    NotPlanned,
     /// No job gains more by it than the change costs.
     NoGain {
         /// Length of the window, seconds.
@@ -94,6 +96,8 @@ words! {
         Short = "short",
         /// Starting and growth are paused.
         Paused = "paused",
+        /// Nothing was planned.
+        NotPlanned = "not_planned",
         /// No job gains by it.
         NoGain = "no_gain",
         /// No gap.
@@ -121,6 +125,7 @@ impl NodeReason {
             NodeReason::Spared { .. } => Kind::Spared,
             NodeReason::Short { .. } => Kind::Short,
             NodeReason::Paused => Kind::Paused,
+            NodeReason::NotPlanned => Kind::NotPlanned,
             NodeReason::NoGain { .. } => Kind::NoGain,
             NodeReason::Refused(_) => Kind::Refused,
             NodeReason::Said(_) => Kind::Said,
@@ -145,6 +150,7 @@ impl fmt::Display for NodeReason {
                 write!(f, " worth starting in; {wanted}")
             }
             NodeReason::Paused => f.write_str("idle: starting and growth are paused"),
+            NodeReason::NotPlanned => f.write_str("idle: nothing was planned in this round"),
             NodeReason::NoGain { secs, wanted } => {
                 write!(f, "idle: no job gains more by it in {secs:.0} s than the change costs; {wanted}")
             }
@@ -183,6 +189,7 @@ mod tests {
             NodeReason::Spared { job },
             NodeReason::Short { secs, worth_secs: 60.0, wanted },
             NodeReason::Paused,
+            NodeReason::NotPlanned,
             NodeReason::NoGain { secs, wanted: free },
             NodeReason::Refused(Refusal::Leaving(job)),
             NodeReason::Said("as it was".to_owned()),
@@ -200,6 +207,7 @@ mod tests {
         spared: job 7 gives it up, and no other job gains by it
         short: idle: its window of 40 s is shorter than the 60 s worth starting in; the main queue wants it at 1970-01-01T00:01:00Z
         paused: idle: starting and growth are paused
+        not_planned: idle: nothing was planned in this round
         no_gain: idle: no job gains more by it in 40 s than the change costs; nothing is planned on it
         refused: job 7 of ours is still cleaning up on it
         said: as it was

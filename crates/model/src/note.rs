@@ -19,6 +19,8 @@ pub enum Note {
     },
     /// The solver gave no plan, for this reason.
     NoSolver(String),
+    /// Nothing was planned, for this reason.
+    NotPlanned(String),
     /// All jobs are parked.
     Draining,
     /// Nothing starts or grows.
@@ -38,6 +40,9 @@ impl fmt::Display for Note {
             Note::OutOfTime { gap } => write!(f, "the solver's time was up; {}", how_good(*gap)),
             Note::Unasked { gap } => write!(f, "the solver was not asked; {}", how_good(*gap)),
             Note::NoSolver(why) => write!(f, "planned without the solver: {why}"),
+            Note::NotPlanned(why) => {
+                write!(f, "nothing is planned: {why}; jobs keep what they have, less what they must leave")
+            }
             Note::Draining => f.write_str("draining: all jobs are parked"),
             Note::Paused => f.write_str("paused: nothing starts or grows"),
             Note::BudgetUsed { most } => {

@@ -24,6 +24,10 @@ pub enum SolveStatus {
     },
     /// The solver failed or was too late; the plan in hand is used. The text says why.
     Fallback(String),
+    /// Nothing was planned: jobs keep what they have, less what they must leave. The text says why. In JSON
+    /// it is a fallback, which all versions know.
+    #[serde(rename = "fallback", skip_deserializing)]
+    LastResort(String),
     /// Nothing to solve: no gap or no job.
     Trivial,
 }
@@ -39,6 +43,8 @@ words! {
         Unasked = "unasked",
         /// [`SolveStatus::Fallback`].
         Fallback = "fallback",
+        /// [`SolveStatus::LastResort`].
+        LastResort = "last_resort",
         /// [`SolveStatus::Trivial`].
         Trivial = "trivial",
     }
@@ -52,6 +58,7 @@ impl SolveStatus {
             SolveStatus::TimeLimit { .. } => SolveKind::TimeLimit,
             SolveStatus::Unasked { .. } => SolveKind::Unasked,
             SolveStatus::Fallback(_) => SolveKind::Fallback,
+            SolveStatus::LastResort(_) => SolveKind::LastResort,
             SolveStatus::Trivial => SolveKind::Trivial,
         }
     }
@@ -145,5 +152,18 @@ impl Plan {
     /// The plan of one job.
     pub fn job(&self, id: JobId) -> Option<&JobPlan> {
         self.jobs.binary_search_by(|j| j.job.cmp(&id)).ok().map(|i| &self.jobs[i])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_resort_is_a_fallback_to_those_who_know_of_none() {
+        let why = || "it takes too long".to_owned();
+        let last = serde_json::to_string(&SolveStatus::LastResort(why())).unwrap();
+        assert_eq!(last, r#"{"fallback":"it takes too long"}"#);
+        assert_eq!(serde_json::from_str::<SolveStatus>(&last).unwrap(), SolveStatus::Fallback(why()));
     }
 }

@@ -51,6 +51,8 @@ pub enum JobReason {
     MayNotGrow(Size),
     /// No change would gain more than it costs.
     Settled(Size),
+    /// Nothing was planned in this round.
+    LeftAsItIs(Size),
     /// It gets more nodes.
     Grows {
         /// Nodes before.
@@ -137,6 +139,8 @@ pub enum JobReason {
     },
     /// It waits: starting is paused.
     WaitsForResume,
+    /// It waits: nothing was planned in this round.
+    WaitsForPlan,
     /// It waits: there are too few nodes for its smallest size.
     WaitsForNodes(Shortage),
     /// It waits: nobody knows how fast it is on what is free.
@@ -191,6 +195,8 @@ words! {
         MayNotGrow = "may_not_grow",
         /// Nothing gains.
         Settled = "settled",
+        /// Nothing was planned.
+        LeftAsItIs = "left_as_it_is",
         /// More nodes.
         Grows = "grows",
         /// Fewer, for others.
@@ -213,6 +219,8 @@ words! {
         Parked = "parked",
         /// Starting is paused.
         WaitsForResume = "waits_for_resume",
+        /// Nothing was planned.
+        WaitsForPlan = "waits_for_plan",
         /// Too few nodes.
         WaitsForNodes = "waits_for_nodes",
         /// No known rate.
@@ -267,6 +275,7 @@ impl JobReason {
             JobReason::AtMaximum(_) => Kind::AtMaximum,
             JobReason::MayNotGrow(_) => Kind::MayNotGrow,
             JobReason::Settled(_) => Kind::Settled,
+            JobReason::LeftAsItIs(_) => Kind::LeftAsItIs,
             JobReason::Grows { .. } => Kind::Grows,
             JobReason::GivesUp { .. } => Kind::GivesUp,
             JobReason::Shrinks { .. } => Kind::Shrinks,
@@ -278,6 +287,7 @@ impl JobReason {
             JobReason::TurnEnds { .. } => Kind::TurnEnds,
             JobReason::Parked { .. } => Kind::Parked,
             JobReason::WaitsForResume => Kind::WaitsForResume,
+            JobReason::WaitsForPlan => Kind::WaitsForPlan,
             JobReason::WaitsForNodes(_) => Kind::WaitsForNodes,
             JobReason::WaitsForRate => Kind::WaitsForRate,
             JobReason::WaitsForBudget { .. } => Kind::WaitsForBudget,
@@ -297,6 +307,7 @@ impl JobReason {
             JobReason::AtMaximum(size) => write!(f, "{size}: that is its maximum"),
             JobReason::MayNotGrow(size) => write!(f, "{size}: growth is paused"),
             JobReason::Settled(size) => write!(f, "{size}: no change would gain more than it costs"),
+            JobReason::LeftAsItIs(size) => write!(f, "{size}: nothing was planned in this round"),
             JobReason::Grows { had, gets, before, secs, leaving } => {
                 write!(f, "grows from {had} to {} because {:.2} samples/s", Count(gets.nodes), gets.rate)?;
                 write!(f, " instead of {before:.2} are worth {secs:.0} s without samples{leaving}")
@@ -338,6 +349,7 @@ impl JobReason {
     fn of_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JobReason::WaitsForResume => f.write_str("waits: starting is paused"),
+            JobReason::WaitsForPlan => f.write_str("waits: nothing was planned in this round"),
             JobReason::WaitsForNodes(shortage) => write!(f, "waits: {shortage}"),
             JobReason::WaitsForRate => f.write_str("waits: no rate is known on the node types that are free"),
             JobReason::WaitsForBudget { most } => {
@@ -380,6 +392,7 @@ impl fmt::Display for JobReason {
             }
             JobReason::Said(why) => f.write_str(why),
             JobReason::WaitsForResume
+            | JobReason::WaitsForPlan
             | JobReason::WaitsForNodes(_)
             | JobReason::WaitsForRate
             | JobReason::WaitsForBudget { .. }

@@ -141,7 +141,7 @@ async fn plan_in_turn(
     let question = context.state().question(true, now());
     let none = || Denial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet");
     let question = question.ok_or_else(none)?;
-    let view = rounds::answer(context.config.clone(), question).await;
+    let view = rounds::answer(&context.doors.planner, context.config.clone(), question).await;
     *rested = Some(Instant::now() + (began.elapsed() * REST_A_COST).min(LONGEST_REST));
     let mut view = view.map_err(|e| {
         // It names jobs and nodes that the reader may not see.

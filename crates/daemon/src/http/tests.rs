@@ -138,7 +138,7 @@ async fn look(context: &Context) {
         state.look(snapshot, at);
         state.question(true, at).unwrap()
     };
-    let mut view = rounds::answer(context.config.clone(), question).await.unwrap();
+    let mut view = rounds::answer(&context.doors.planner, context.config.clone(), question).await.unwrap();
     let mut state = context.state();
     view.report.owners = state.owners(&view.report);
     state.round = Some(view);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::context::Services;
 use crate::lanes::Queues;
+use crate::planner::{STILL_AT_WORK, TOO_SLOW};
 use infill_lifecycle::{Effect, OrderNumbers as _};
 use infill_model::{
     BaseState, Doubt, ExecPlan, Job, JobId, JobState, Mode, Placement, SolveStatus, UserId, wing_name,
@@ -18,6 +19,7 @@ use infill_store::LeadStanding;
 struct Site {
     slurm: Arc<FakeSlurm>,
     context: Context,
+    planner: Planner,
     queues: Queues,
 }
 
@@ -37,7 +39,7 @@ impl Site {
         let services = Services { slurm: slurm.clone(), store, identity: Arc::new(FakeIdentity::default()) };
         let state = State::new(Arc::new(config), at);
         let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);
-        Site { slurm, context, queues }
+        Site { slurm, context, planner: Planner::default(), queues }
     }
 
     /// The first half of a round.
@@ -109,11 +111,11 @@ async fn no_job_takes_nodes_by_a_plan_that_a_main_job_has_overtaken() {
     let mut site = Site::new(1, |_| ()).await;
     assert!(site.look().await.is_some());
     site.submit_main();
-    answer_question(&site.context, true, 0.0).await;
+    answer_question(&site.context, &site.planner, true, 0.0).await;
     assert_eq!(site.launched(), []);
     assert_eq!(site.context.state().fleet.machine(JobId(1)).map(|m| m.target.is_some()), Some(false));
     site.cancel_main();
-    assert!(one(&site.context).await.is_some());
+    assert!(one(&site.context, &site.planner).await.is_some());
     assert_eq!(site.launched(), [JobId(1)], "the next look finds nothing that stands in the way");
 }
 
@@ -136,11 +138,11 @@ async fn slurm_that_does_not_answer_is_a_problem_until_it_does() {
     let site = Site::new(1, |_| ()).await;
     let (doing, what) = ("ping".to_owned(), "connection refused".to_owned());
     site.slurm.fail_next(SlurmError::Transient { doing, what });
-    assert_eq!(one(&site.context).await, None);
+    assert_eq!(one(&site.context, &site.planner).await, None);
     let problems = site.context.state().health.sentences();
     let expected = "Slurm does not answer (ping: connection refused): jobs run on, nothing is started";
     assert_eq!(problems, [expected]);
-    assert!(one(&site.context).await.is_some());
+    assert!(one(&site.context, &site.planner).await.is_some());
     assert_eq!(site.context.state().health.sentences(), [""; 0]);
 }
 
@@ -170,13 +172,13 @@ async fn a_doubtful_snapshot_does_not_count_as_a_look() {
     site.submit_main();
     assert!(site.context.is_overtaken().await);
     site.slurm.edit(|world| world.doubts = vec![Doubt::Inconsistent("two and two are five".to_owned())]);
-    assert_eq!(one(&site.context).await, None);
+    assert_eq!(one(&site.context, &site.planner).await, None);
     assert!(site.context.state().health.ails(Topic::Snapshot));
     assert!(site.context.is_overtaken().await, "that job came after the last look that can be trusted");
     assert_eq!(site.launched(), []);
     site.slurm.edit(|world| world.doubts.clear());
     site.cancel_main();
-    assert!(one(&site.context).await.is_some());
+    assert!(one(&site.context, &site.planner).await.is_some());
     assert!(!site.context.state().health.ails(Topic::Snapshot));
     assert!(!site.context.is_overtaken().await);
     assert_eq!(site.launched(), [JobId(1)]);
@@ -187,7 +189,7 @@ async fn a_round_has_no_more_actions_than_it_may() {
     let mut site = Site::new(5, |config| config.daemon.max_actions_a_round = 2).await;
     let mut launched = Vec::new();
     for count in [2, 2, 1, 0] {
-        assert!(one(&site.context).await.is_some());
+        assert!(one(&site.context, &site.planner).await.is_some());
         let more = site.launched();
         assert_eq!(more.len(), count, "{more:?} after {launched:?}");
         launched.extend(more);
@@ -196,21 +198,33 @@ async fn a_round_has_no_more_actions_than_it_may() {
     assert_eq!(launched, [1, 2, 3, 4, 5].map(JobId));
 }
 
+/// A planner that is not ready before the sender is gone, or sends.
+fn hangs() -> (std::sync::mpsc::Sender<()>, impl FnOnce(&Question, &Config) -> Plan + Send + 'static) {
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let plan = move |question: &Question, config: &Config| {
+        let _ = ended.recv();
+        question.solve(config)
+    };
+    (end, plan)
+}
+
+/// Lets tasks run for so long by the paused clock.
+async fn pass(secs: f64) {
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_secs_f64(secs)).await;
+    tokio::task::yield_now().await;
+}
+
 #[tokio::test]
 async fn a_planner_is_waited_for_up_to_twice_its_limit() {
     let site = Site::new(1, |config| config.planner.solve_secs = 10.0).await;
     assert!(site.look().await.is_some());
     let question = Arc::new(site.context.state().question(true, now()).unwrap());
-    let (end, ended) = std::sync::mpsc::channel::<()>();
-    let planner = move |question: &Question, config: &Config| {
-        let _ = ended.recv();
-        question.solve(config)
-    };
+    let (end, plan) = hangs();
+    let (planner, config) = (site.planner.clone(), site.context.config.clone());
     tokio::time::pause();
-    let solving = tokio::spawn(solve(site.context.config.clone(), question, planner));
-    tokio::task::yield_now().await;
-    tokio::time::advance(Duration::from_secs(20)).await;
-    tokio::task::yield_now().await;
+    let solving = tokio::spawn(async move { planner.solve(config, question, plan).await });
+    pass(20.0).await;
     assert!(!solving.is_finished());
     drop(end);
     assert_eq!(solving.await.unwrap().map(|plan| plan.jobs.len()), Ok(1));
@@ -218,23 +232,53 @@ async fn a_planner_is_waited_for_up_to_twice_its_limit() {
 
 #[tokio::test]
 async fn a_planner_that_never_returns_is_given_up_at_the_outer_deadline() {
-    /// Much longer than the deadline, which is half a second here.
-    const PATIENCE: Duration = Duration::from_secs(20);
-    let site = Site::new(2, |config| config.planner.solve_secs = 0.0).await;
-    site.slurm.submit_held(3, 6101, "infill:nodes=1-2");
+    let mut site = Site::new(2, |config| config.planner.solve_secs = 0.0).await;
     assert!(site.look().await.is_some());
-    let question = site.context.state().question(true, now()).unwrap();
-    // It ends with this test, however that ends.
-    let (end, ended) = std::sync::mpsc::channel::<()>();
-    let planner = move |question: &Question, config: &Config| {
-        let _ = ended.recv();
-        question.solve(config)
-    };
-    let decided =
-        tokio::time::timeout(PATIENCE, decide(site.context.config.clone(), question, planner)).await;
-    let Ok(Ok(decision)) = decided else { panic!("the planner is waited for") };
-    let why = "the outer deadline has passed".to_owned();
-    assert_eq!(decision.view.plan.status, SolveStatus::Fallback(why));
-    assert_eq!(decision.view.plan.jobs.len(), 3, "there is still a plan");
+    let (_end, plan) = hangs();
+    tokio::time::pause();
+    {
+        let answering = answer_by(&site.context, &site.planner, plan, true, 0.0);
+        tokio::pin!(answering);
+        tokio::select! {
+            biased;
+            () = &mut answering => panic!("the planner hangs"),
+            () = pass(0.4) => {}
+        }
+        tokio::time::advance(Duration::from_secs_f64(0.2)).await;
+        answering.await;
+    }
+    let round = site.context.state().round.clone().unwrap();
+    assert_eq!(round.plan.status, SolveStatus::LastResort(TOO_SLOW.to_owned()));
+    assert_eq!(round.plan.jobs.len(), 2, "there is still a plan");
+    assert_eq!(site.launched(), [], "and nothing is searched for");
+}
+
+#[tokio::test]
+async fn while_a_planner_hangs_no_other_begins_and_people_are_told() {
+    let mut site = Site::new(1, |config| config.planner.solve_secs = 0.0).await;
+    assert!(site.look().await.is_some());
+    let (end, plan) = hangs();
+    let (planner, config) = (site.planner.clone(), site.context.config.clone());
+    let question = Arc::new(site.context.state().question(true, now()).unwrap());
+    tokio::time::pause();
+    let first = tokio::spawn(async move { planner.solve(config, question, plan).await });
+    pass(1.0).await;
+    assert_eq!(first.await.unwrap(), Err(TOO_SLOW));
+    for _ in 0..3 {
+        answer_by(&site.context, &site.planner, |_, _| panic!("a second planner"), true, 0.0).await;
+        let status = site.context.state().round.clone().unwrap().plan.status;
+        assert_eq!(status, SolveStatus::LastResort(STILL_AT_WORK.to_owned()));
+    }
+    assert_eq!(site.launched(), []);
+    let told = site.context.state().health.sentences();
+    let expected = "nothing is planned (the planner is still at work on an earlier round): jobs keep what they \
+                    have, nothing is started";
+    assert_eq!(told, [expected]);
+    // It comes back at last: the next round is planned.
     drop(end);
+    site.planner.rests().await;
+    tokio::time::resume();
+    answer_question(&site.context, &site.planner, true, 0.0).await;
+    assert_eq!(site.launched(), [JobId(1)]);
+    assert_eq!(site.context.state().health.sentences(), [""; 0]);
 }

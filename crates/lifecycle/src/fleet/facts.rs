@@ -1,13 +1,14 @@
 //! What a round is told of the jobs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::entry::Entry;
 use super::jobs::Fleet;
 use super::output::Gone;
 use crate::{Machine, Phase};
 use infill_model::{
-    Changing, Claims, Doing, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing, UnixTime, UserId,
+    Changing, Claims, Doing, Excluded, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing, UnixTime,
+    UserId,
 };
 
 impl Fleet {
@@ -61,11 +62,9 @@ impl Entry {
         allowed
     }
 
-    /// Nodes that the job asked not to have, and those on which it has failed of late; by name.
-    fn excluded(&self, now: UnixTime) -> Vec<NodeName> {
-        let shunned = self.machine.obstacles.trials.shunned(now);
-        let both: BTreeSet<&NodeName> = self.about.excluded.iter().chain(shunned).collect();
-        both.into_iter().cloned().collect()
+    /// Nodes that the job asked not to have, and those on which it has failed of late.
+    fn excluded(&self, now: UnixTime) -> Excluded {
+        self.about.excluded.with(self.machine.obstacles.trials.shunned(now).cloned())
     }
 
     /// What the owner declares, as far as the agent has told.

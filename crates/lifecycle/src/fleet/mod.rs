@@ -9,6 +9,7 @@ mod loss;
 mod meet;
 mod orders;
 mod output;
+mod places;
 mod racing;
 mod requests;
 mod starts;

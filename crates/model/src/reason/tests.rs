@@ -19,6 +19,7 @@ fn sentences() {
         JobReason::AtMaximum(size(2)),
         JobReason::MayNotGrow(size(2)),
         JobReason::Settled(size(2)),
+        JobReason::LeftAsItIs(size(2)),
         JobReason::Grows { had: 1, gets: size(2), before: 1.0, secs: 18.0, leaving: leaving("") },
         JobReason::GivesUp { had: 2, gets: 1, secs: 12.0 },
         JobReason::Shrinks { had: 6, gets: 1, leaving: leaving("a b c d e") },
@@ -30,6 +31,7 @@ fn sentences() {
         JobReason::TurnEnds { had: 3 },
         JobReason::Parked { leaving: leaving("a"), shortage },
         JobReason::WaitsForResume,
+        JobReason::WaitsForPlan,
         JobReason::WaitsForNodes(Shortage { free: 0, ..shortage }),
         JobReason::WaitsForRate,
         JobReason::WaitsForBudget { most: 20 },
@@ -50,6 +52,7 @@ fn sentences() {
     at_maximum: keeps its 2 nodes at 2.50 samples/s: that is its maximum
     may_not_grow: keeps its 2 nodes at 2.50 samples/s: growth is paused
     settled: keeps its 2 nodes at 2.50 samples/s: no change would gain more than it costs
+    left_as_it_is: keeps its 2 nodes at 2.50 samples/s: nothing was planned in this round
     grows: grows from 1 to 2 nodes because 2.50 samples/s instead of 1.00 are worth 18 s without samples
     gives_up: shrinks from 2 to 1 node: others make more of what it gives up than the 12 s cost
     shrinks: shrinks from 6 to 1 node; it must leave a and 4 more
@@ -61,6 +64,7 @@ fn sentences() {
     turn_ends: is parked: its turn has ended, and another job gets its 3 nodes
     parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
     waits_for_resume: waits: starting is paused
+    waits_for_plan: waits: nothing was planned in this round
     waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
     waits_for_rate: waits: no rate is known on the node types that are free
     waits_for_budget: waits for the next round: the 20 changes of this one are used up

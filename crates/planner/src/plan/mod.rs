@@ -9,9 +9,9 @@
 //! - `laying`: the better of the two on named nodes.
 //! - `judge`: whether a plan may be carried out, and why it is as it is.
 //!
-//! [`plan`] goes through all of them, [`fallback`] leaves the solver out, for when its time is up. [`check`]
-//! judges a plan independently: nothing is carried out that it does not pass. [`explain`] says why it is as
-//! it is.
+//! [`plan`] goes through all of them, [`fallback`] leaves the solver out, where there is none.
+//! [`last_resort`] searches for nothing, for when the time is up. [`check`] judges a plan independently:
+//! nothing is carried out that it does not pass. [`explain`] says why it is as it is.
 //!
 //! Only the first step of a plan is carried out; the rest is a forecast, made anew in the next round.
 
@@ -25,6 +25,7 @@ mod space;
 pub use judge::check::check;
 pub(crate) use judge::report::{explain, probes};
 pub use judge::rules::{Rule, Violation};
+pub use laying::keeping::last_resort;
 pub use planner::{fallback, plan};
 pub use program::milp::{Assignment, Milp, Row, Variable};
 pub use program::solver;

@@ -33,7 +33,7 @@ pub fn plan(problem: &Problem<'_>, solver: &dyn Solver) -> Plan {
     }
 }
 
-/// Plans a round without a solver: for when the outer deadline has passed. The status says `why`.
+/// Plans a round without a solver, where the program has none. The status says `why`.
 pub fn fallback(problem: &Problem<'_>, why: &str) -> Plan {
     let space = Space::of(problem);
     let trivial = is_trivial(&space);

@@ -48,17 +48,6 @@ pub(super) fn with_own<'a>(
     gaps
 }
 
-/// Keeps all jobs from what is another's own.
-pub(super) fn keep_from_others(jobs: &mut [MalleableJob], facts: &[JobFacts]) {
-    for (owner, own) in facts.iter().filter_map(|j| Some((j.job, j.place.own.first()?))) {
-        for job in jobs.iter_mut().filter(|job| job.id != owner) {
-            if let Err(at) = job.excluded.binary_search(own) {
-                job.excluded.insert(at, own.clone());
-            }
-        }
-    }
-}
-
 /// The job with its own nodes as one: sizes and rates of so many fewer. Its weight stays: what a further node
 /// is worth is what it adds to them.
 pub(super) fn as_one(job: MalleableJob, fewer: u32) -> MalleableJob {

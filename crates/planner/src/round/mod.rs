@@ -6,6 +6,7 @@
 //! [`Scene::question`] asks, [`Question::solve`] and [`judge`] answer.
 
 mod assured;
+mod avoiding;
 pub(crate) mod breaker;
 pub(crate) mod curves;
 pub(crate) mod demand;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::plan::{Problem, Violation, check, explain, fallback, plan, probes, solver};
+use crate::plan::{Problem, Violation, check, explain, fallback, last_resort, plan, probes, solver};
 use infill_model::{
     Gaps, InLine, JobId, JobReason, JobVerdict, MalleableJob, Note, Plan, Report, Topology, UnixTime,
     config::Config,
@@ -89,10 +89,10 @@ pub struct Judged {
 }
 
 /// Judges what the planner answered, or failed to answer for a reason in words: what the checker refuses
-/// gives way to the plan made without a solver.
+/// gives way to the last resort.
 ///
 /// # Errors
-/// The violations of the fallback, which is a defect: nothing may be done then.
+/// The violations of the last resort, which is a defect: nothing may be done then.
 pub fn judge(
     question: &Question,
     config: &Config,
@@ -106,7 +106,7 @@ pub fn judge(
         },
         Err(why) => (why, Vec::new()),
     };
-    let plan = fallback(&problem, why);
+    let plan = last_resort(&problem, why);
     check(&problem, &plan)?;
     Ok(Judged { plan: known(plan, question, &problem), refused })
 }

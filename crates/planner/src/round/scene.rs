@@ -9,6 +9,7 @@ mod leaving;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::avoiding::Avoiding;
 use super::breaker::Breaker;
 use super::curves::believed;
 use super::demand::{self, Candidate};
@@ -23,8 +24,8 @@ use infill_advisor::{Library, News, Room, Subject};
 use infill_gaps as gaps;
 use infill_gaps::{Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use infill_model::{
-    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, Profile, ProfileKey,
-    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, config::Config,
+    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, NodeName, NodeType, Profile, ProfileKey, Program, Progress,
+    Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, config::Config,
 };
 
 mod settling;
@@ -170,8 +171,8 @@ impl Scene {
         let mut jobs =
             demand::jobs(candidates, &self.library, &self.turns, ground, &self.config.planner, now);
         self.exclude_short(&mut jobs, &gaps, saving(facts).len(), now);
-        jobs.iter_mut().for_each(|job| self.keep_off(job, &gaps, now));
-        extension::keep_from_others(&mut jobs, facts);
+        let mut avoiding = Avoiding::new(&gaps, facts, &self.breaker, now);
+        jobs.iter_mut().for_each(|job| job.excluded = avoiding.of(job));
         let notes =
             self.margin.notes.iter().cloned().chain((!terms.trusted).then(|| DOUBTFUL.to_owned())).collect();
         let may_grow = terms.may_grow && terms.trusted;
@@ -381,24 +382,6 @@ impl Scene {
         gaps
     }
 
-    /// Keeps a job from the nodes that are closed to its user, and from all places on nodes that it must
-    /// avoid.
-    fn keep_off(&self, job: &mut MalleableJob, gaps: &Gaps, now: UnixTime) {
-        let before = job.excluded.len();
-        job.excluded.extend(self.breaker.blocked_to(job.user, now).cloned());
-        if job.excluded.is_empty() {
-            return;
-        }
-        // Of places there are no places.
-        let nodes = job.excluded.iter().filter(|node| !node.is_place());
-        let avoided: Vec<NodeName> = nodes.flat_map(|node| places_on(node, gaps)).collect();
-        job.excluded.extend(avoided);
-        if job.excluded.len() > before {
-            job.excluded.sort_unstable();
-            job.excluded.dedup();
-        }
-    }
-
     /// Lets the advisor look at this round and choose what to try.
     fn advise(&mut self, jobs: &[JobFacts], advice: Advice, now: UnixTime) {
         if advice == Advice::Unasked {
@@ -429,12 +412,4 @@ impl Scene {
         }
         gaps
     }
-}
-
-/// The gaps that are places on this node.
-fn places_on(node: &NodeName, gaps: &Gaps) -> impl Iterator<Item = NodeName> {
-    let prefix = format!("{node}:");
-    let from = gaps.gaps.partition_point(|g| g.node.as_str() < prefix.as_str());
-    let names = gaps.gaps.iter().skip(from).map(|g| g.node.clone());
-    names.take_while(move |name| name.as_str().starts_with(&prefix))
 }

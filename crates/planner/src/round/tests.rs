@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::*;
 use infill_model::{
-    Change, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, JobId, JobReasonKind, LiveChange,
-    NodeName, Objective, OwnWord, Pause, Place, Probe, Program, Progress, RescaleCosts, Sizes, Snapshot,
-    Standing, Stop, StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd, config::Config,
+    Change, Changing, Claims, Course, Excluded, ExecPlan, HeldNode, JobFacts, JobId, JobReasonKind,
+    LiveChange, NodeName, Objective, OwnWord, Pause, Place, Probe, Program, Progress, RescaleCosts, Sizes,
+    Snapshot, Standing, Stop, StopEnd, UnixTime, UserId, Way, WindowCause, WindowEnd, config::Config,
 };
 use infill_slurm::fake::{FakeSlurm, pending_job};
-
+mod sharing;
 mod turns;
 
 const NOW: UnixTime = UnixTime(1_000_000);
@@ -58,7 +58,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         changing: Changing::default(),
         course: Course::default(),
         submitted_at: NOW,
-        excluded: Vec::new(),
+        excluded: Excluded::default(),
         ending: false,
     }
 }
@@ -320,7 +320,7 @@ fn a_job_that_leaves_slowly_does_not_start_in_a_window_too_short_for_it() {
     let quick = JobFacts { claims: Claims { grace_secs: Some(10.0), ..Claims::default() }, ..job(1, "n1") };
     look(&mut scene, &[quick.clone(), slow.clone()]);
     let question = scene.question(&[quick, slow], Terms::FREE, NOW);
-    let excluded: Vec<_> = question.jobs.iter().map(|j| j.excluded.clone()).collect();
+    let excluded: Vec<_> = question.jobs.iter().map(|j| j.excluded.to_vec()).collect();
     assert_eq!(excluded, [vec![], vec![NodeName::from("n4")]]);
 }
 

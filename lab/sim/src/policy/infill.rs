@@ -8,9 +8,9 @@ use crate::job::{Cause, SimJob};
 use crate::queue::{Foresight, NodeIx};
 use infill_gaps::CLEANUP_SECS;
 use infill_model::{
-    BatchMode, Changing, Claims, Course, ExecPlan, HeldNode, JobFacts, NodeName, Objective, OwnWord, Place,
-    Plan, ProfileKey, Program, Progress, Sizes, SolveStatus, Standing, Stop, StopEnd, UnixTime, UserId, Way,
-    config::Config,
+    BatchMode, Changing, Claims, Course, Excluded, ExecPlan, HeldNode, JobFacts, NodeName, Objective,
+    OwnWord, Place, Plan, ProfileKey, Program, Progress, Sizes, SolveStatus, Standing, Stop, StopEnd,
+    UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::round::{Advice, Question, Scene, Terms, judge};
 
@@ -309,7 +309,7 @@ fn facts(job: &SimJob, told: Told, view: &View<'_>) -> JobFacts {
         },
         course: course(job, told.total),
         submitted_at: UnixTime(job.submitted.at),
-        excluded: Vec::new(),
+        excluded: Excluded::default(),
         ending: false,
     }
 }

@@ -254,7 +254,7 @@ fn nodes(
         if !held && gap.usable_until.secs_since(problem.now) < problem.min_window_secs {
             found.push(Violation::ShortWindow { job, node: node() });
         }
-        if !held && any(&|gap| facts.job.excluded.binary_search(&gap.node).is_ok()) {
+        if !held && any(&|gap| facts.job.excluded.has(&gap.node)) {
             found.push(Violation::ExcludedNode { job, node: node() });
         }
         if any(&|gap| gap.holder.is_some_and(|h| !ours.contains(&h))) {

@@ -1,6 +1,10 @@
 //! Why the round decided what it decided: a verdict for each job and each node. The words are in `model`.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
 use infill_model::{
@@ -39,6 +43,10 @@ struct Round<'a> {
     taken: usize,
     /// Voluntary changes that the budget would still allow.
     changes_left: usize,
+    /// See [`Round::startable`]: by the list of nodes that a job avoids, which jobs share, and its block.
+    counted: RefCell<FxHashMap<(usize, u32), (usize, usize)>>,
+    /// Types of the nodes that are not on such a list.
+    types: RefCell<FxHashMap<usize, Rc<[&'a NodeType]>>>,
 }
 
 impl<'a> Round<'a> {
@@ -53,12 +61,22 @@ impl<'a> Round<'a> {
         let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(long).collect();
         let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
         let changes_left = changes_left(problem, steps, plan);
-        Round { problem, steps, plan, users, startable, taken, changes_left }
+        let (counted, types) = (RefCell::default(), RefCell::default());
+        Round { problem, steps, plan, users, startable, taken, changes_left, counted, types }
+    }
+
+    /// Whether nothing was planned.
+    fn is_last_resort(&self) -> bool {
+        matches!(self.plan.status, SolveStatus::LastResort(_))
     }
 
     /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
     fn startable(&self, job: &MalleableJob) -> (usize, usize) {
-        if job.block > 1 { self.startable_blocks(job) } else { self.startable_places(job) }
+        let kind = (job.excluded.number(), job.block.max(1));
+        *self.counted.borrow_mut().entry(kind).or_insert_with(|| match job.block > 1 {
+            true => self.startable_blocks(job),
+            false => self.startable_places(job),
+        })
     }
 
     /// The same where its nodes are blocks of places of one node each.
@@ -76,22 +94,31 @@ impl<'a> Round<'a> {
     }
 
     fn startable_places(&self, job: &MalleableJob) -> (usize, usize) {
-        let lost = || self.startable.iter().filter(|g| excludes(job, &g.node));
         if job.excluded.is_empty() {
             return (self.startable.len(), self.taken);
         }
+        let lost = || self.startable.iter().filter(|g| excludes(job, &g.node));
         let taken = lost().filter(|g| self.users.contains_key(&g.node)).count();
         (self.startable.len() - lost().count(), self.taken - taken)
     }
 
     /// Whether the job has a rate on some node that it could start on.
     fn has_rate(&self, job: &MalleableJob) -> bool {
-        let mut last = None;
-        self.startable.iter().filter(|g| !excludes(job, &g.node)).any(|g| {
-            // Neighbours are mostly of one type.
-            let known = last.replace(&g.node_type) == Some(&g.node_type);
-            !known && cost::best_rate(job, &g.node_type, job.sizes.min()).is_some()
-        })
+        let types = || {
+            let mut types: Vec<&NodeType> = Vec::new();
+            for gap in self.startable.iter().filter(|g| !excludes(job, &g.node)) {
+                // Neighbours are mostly of one type.
+                if types.last() != Some(&&gap.node_type) {
+                    types.push(&gap.node_type);
+                }
+            }
+            types.sort_unstable();
+            types.dedup();
+            types.into()
+        };
+        let types: Rc<[&NodeType]> =
+            self.types.borrow_mut().entry(job.excluded.number()).or_insert_with(types).clone();
+        types.iter().any(|t| cost::best_rate(job, t, job.sizes.min()).is_some())
     }
 }
 
@@ -120,7 +147,7 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
     }
     match change {
         Change::None if gets.nodes == 0 => waits(round, job),
-        Change::None => keeps(problem, job, gets),
+        Change::None => keeps(round, job, gets),
         Change::Grow => {
             JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving: leaving() }
         }
@@ -177,11 +204,13 @@ fn present_rate(problem: &Problem<'_>, job: &MalleableJob) -> f64 {
     counted.map_or(0.0, |rate| job.known_rate(rate))
 }
 
-fn keeps(problem: &Problem<'_>, job: &MalleableJob, size: Size) -> JobReason {
+fn keeps(round: &Round<'_>, job: &MalleableJob, size: Size) -> JobReason {
+    let problem = round.problem;
     match problem.stays_secs(job) {
         Some(secs) => JobReason::Stays { size, secs },
         None if size.nodes as u32 >= job.sizes.max() => JobReason::AtMaximum(size),
         None if !problem.may_grow => JobReason::MayNotGrow(size),
+        None if round.is_last_resort() => JobReason::LeftAsItIs(size),
         None => JobReason::Settled(size),
     }
 }
@@ -204,6 +233,9 @@ fn waits(round: &Round<'_>, job: &MalleableJob) -> JobReason {
     let problem = round.problem;
     if !problem.may_grow {
         return JobReason::WaitsForResume;
+    }
+    if round.is_last_resort() {
+        return JobReason::WaitsForPlan;
     }
     let (all, taken) = round.startable(job);
     let least = job.sizes.min();
@@ -244,7 +276,7 @@ fn nodes(round: &Round<'_>) -> Vec<NodeVerdict> {
         let why = match user {
             Some((job, until)) if gap.holder == Some(job) => NodeReason::Kept { job, until },
             Some((job, until)) => NodeReason::Given { job, until },
-            None => idle_reason(problem, round.steps, gap),
+            None => idle_reason(round, gap),
         };
         found.push(NodeVerdict { node: gap.node.clone(), job: user.map(|(job, _)| job), why });
     }
@@ -257,7 +289,8 @@ fn nodes(round: &Round<'_>) -> Vec<NodeVerdict> {
 }
 
 /// Why nobody gets a gap.
-fn idle_reason(problem: &Problem<'_>, steps: &Steps, gap: &Gap) -> NodeReason {
+fn idle_reason(round: &Round<'_>, gap: &Gap) -> NodeReason {
+    let (problem, steps) = (round.problem, round.steps);
     let secs = gap.usable_until.secs_since(problem.now).max(0.0);
     let wanted = Wanted(match &gap.end {
         WindowEnd::Known { at, .. } => Some(*at),
@@ -276,6 +309,7 @@ fn idle_reason(problem: &Problem<'_>, steps: &Steps, gap: &Gap) -> NodeReason {
         (.., Some(job)) => NodeReason::Spared { job },
         _ if secs < worth_secs => NodeReason::Short { secs, worth_secs, wanted },
         (_, _, false, _) => NodeReason::Paused,
+        _ if round.is_last_resort() => NodeReason::NotPlanned,
         _ => NodeReason::NoGain { secs, wanted },
     }
 }
@@ -287,6 +321,7 @@ fn notes(round: &Round<'_>) -> Vec<Note> {
         SolveStatus::TimeLimit { gap } => Some(Note::OutOfTime { gap: *gap }),
         SolveStatus::Unasked { gap } => Some(Note::Unasked { gap: *gap }),
         SolveStatus::Fallback(why) => Some(Note::NoSolver(why.clone())),
+        SolveStatus::LastResort(why) => Some(Note::NotPlanned(why.clone())),
     };
     let of_mode = match (problem.drain, problem.may_grow) {
         (true, _) => Some(Note::Draining),

@@ -176,7 +176,9 @@ fn planted(rule: Rule) -> Vec<Plant> {
         Rule::IsGap => vec![plant(WAITS, as_it_was, |p| p.jobs[0].nodes[1].node = NodeName::from("n9"))],
         Rule::Window => vec![plant(RUNS, |w| w.gaps.gaps[1].usable_until = NOW + 2, |_| ())],
         Rule::StartWindow => vec![plant(WAITS, |w| w.min_window_secs = 4000.0, |_| ())],
-        Rule::Excluded => vec![plant(WAITS, |w| w.jobs[0].excluded.push(NodeName::from("n1")), |_| ())],
+        Rule::Excluded => {
+            vec![plant(WAITS, |w| w.jobs[0].excluded = vec![NodeName::from("n1")].into(), |_| ())]
+        }
         Rule::Foreign => vec![plant(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
         Rule::OneType => vec![plant(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
         Rule::Block => vec![plant(WAITS, |w| w.jobs[0].block = 2, |_| ())],

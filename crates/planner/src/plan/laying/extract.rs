@@ -11,6 +11,7 @@ use crate::plan::space::{
     problem::Problem,
     slots,
     spec::{Family, Spec},
+    steps::Steps,
 };
 use infill_model::{
     Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus, SwitchId, Topology,
@@ -103,7 +104,7 @@ fn attempt(
         jobs.push(planned);
     }
     for job in problem.jobs.iter().filter(|j| problem.is_busy(j)) {
-        let (planned, gaps) = busy_plan(space, job);
+        let (planned, gaps) = busy_plan(problem, &space.steps, job);
         let present = Present {
             can_stay: false,
             reluctance: 0.0,
@@ -167,7 +168,7 @@ fn job_plan(
     if let Some((lead, others)) = nodes.split_first_mut() {
         let first = |node: &Node| node.first().map(|slot| &space.slots[*slot].gap.node);
         let lead = first(lead);
-        others.sort_by_cached_key(|node| (by_leaf(space, lead, first(node)), node.clone()));
+        others.sort_by_cached_key(|node| (by_leaf(space.problem, lead, first(node)), node.clone()));
     }
     let later = specs.iter().zip(space.steps.ends()).skip(1);
     let forecast = later.map(|(spec, end)| (*end, spec.nodes.min(most))).collect();
@@ -177,8 +178,11 @@ fn job_plan(
 
 /// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing,
 /// unless the lead is away. Returns its gaps in the plan's order too.
-fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap>) {
-    let problem = space.problem;
+pub(super) fn busy_plan<'a>(
+    problem: &Problem<'a>,
+    steps: &Steps,
+    job: &MalleableJob,
+) -> (JobPlan, Vec<&'a Gap>) {
     let alive = |node: &NodeName| problem.held_gap(job, node).filter(|gap| gap.usable_until > problem.now);
     let mut held: BTreeMap<&NodeName, _> =
         job.held.iter().filter_map(|h| Some((&h.node, alive(&h.node)?))).collect();
@@ -188,14 +192,14 @@ fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap
     }
     let first = lead.map(|(name, _)| name);
     let mut held: Vec<(&NodeName, &Gap)> = held.into_iter().collect();
-    held.sort_by_key(|(name, _)| by_leaf(space, first, Some(*name)));
+    held.sort_by_key(|(name, _)| by_leaf(problem, first, Some(*name)));
     let (names, gaps): (Vec<&NodeName>, Vec<&Gap>) = lead.into_iter().chain(held).unzip();
-    let lasting = |step: usize| gaps.iter().filter(|g| space.steps.through(g.usable_until) > step).count();
-    let ends = space.steps.ends().iter().enumerate().skip(1);
+    let lasting = |step: usize| gaps.iter().filter(|g| steps.through(g.usable_until) > step).count();
+    let ends = steps.ends().iter().enumerate().skip(1);
     let rate = gaps.first().and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, gaps.len() as u32));
     let planned = JobPlan {
         job: job.id,
-        nodes: names.into_iter().map(|name| placement(space, name.clone())).collect(),
+        nodes: names.into_iter().map(|name| placement(problem, name.clone())).collect(),
         exec_plan: job.exec_plan.clone(),
         rate: rate.unwrap_or(0.0),
         probe: None,
@@ -206,8 +210,12 @@ fn busy_plan<'a>(space: &Space<'a>, job: &MalleableJob) -> (JobPlan, Vec<&'a Gap
 
 /// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on one
 /// leaf come one after the other, those on the lead's first.
-fn by_leaf(space: &Space<'_>, lead: Option<&NodeName>, node: Option<&NodeName>) -> (bool, Option<SwitchId>) {
-    let leaf = |node: Option<&NodeName>| space.problem.topology?.leaf(node?);
+pub(super) fn by_leaf(
+    problem: &Problem<'_>,
+    lead: Option<&NodeName>,
+    node: Option<&NodeName>,
+) -> (bool, Option<SwitchId>) {
+    let leaf = |node: Option<&NodeName>| problem.topology?.leaf(node?);
     (leaf(node) != leaf(lead), leaf(node))
 }
 
@@ -216,8 +224,8 @@ fn placement_on(space: &Space<'_>, node: &Node) -> Placement {
     placed(space.problem, name_of(space, node), gaps)
 }
 
-fn placement(space: &Space<'_>, node: NodeName) -> Placement {
-    let problem = space.problem;
+/// A node by its name, as [`placed`].
+pub(super) fn placement(problem: &Problem<'_>, node: NodeName) -> Placement {
     let gaps = problem.gaps_of(&node).unwrap_or_default();
     placed(problem, node, gaps.into_iter())
 }

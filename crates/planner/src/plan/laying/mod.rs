@@ -4,6 +4,7 @@ pub(crate) mod choice;
 pub(crate) mod evaluate;
 pub(crate) mod extract;
 mod ground;
+pub(crate) mod keeping;
 mod near;
 pub(crate) mod seats;
 mod seeker;

@@ -7,7 +7,7 @@ use crate::plan::{
     search::{
         in_hand,
         known::Known,
-        prices::{self, Useful},
+        prices::{Through, Useful},
         sweep::polish,
     },
     space::decision::{Schedule, Space},
@@ -21,12 +21,17 @@ const FEASIBILITY_TOLERANCE: f64 = 1e-5;
 /// pieces of their work, and with more than this a single piece can take seconds.
 const MOST_OPTIONS: usize = 4_000;
 
+/// Where so many are left that nothing tells apart, as of very many jobs that are alike, the solver is not
+/// asked.
+const TOO_MANY_OPTIONS: usize = 2 * MOST_OPTIONS;
+
 /// What is left of the slack when options must be left out, each time.
 const NARROWER: f64 = 0.7;
 
 /// Asks the solver for something better than the schedule in hand; also says what is known then. `None` where
 /// it is not worth its time: many jobs' workers are blocks, and they have so many options that the program
-/// could not consider all. There it proves nothing, and changed little in rounds drawn at random.
+/// could not consider all. There it proves nothing, and changed little in rounds drawn at random. Or so many
+/// jobs are alike that it could not begin.
 pub(crate) fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
@@ -58,17 +63,20 @@ pub(crate) fn ask(
 /// The options that the program considers, and whether these are all that can be part of a better schedule;
 /// `None` where it is not to consider but a part of them.
 fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> Option<(Useful, bool)> {
-    let count = |useful: &Useful| useful.iter().flatten().flatten().filter(|u| **u).count();
-    let mut slack = in_hand.priced.bound - in_hand.score;
-    let mut useful = prices::useful(space, &in_hand.priced, in_hand.score);
+    let through = Through::new(space, &in_hand.priced);
+    let (mut known, mut slack) = (in_hand.score, in_hand.priced.bound - in_hand.score);
     let mut whole = true;
-    while count(&useful) > MOST_OPTIONS && slack > f64::EPSILON * in_hand.score.abs() {
+    while through.are_more_than(MOST_OPTIONS, known) && slack > f64::EPSILON * in_hand.score.abs() {
         if space.blocks.are_many() {
             return None;
         }
         (slack, whole) = (slack * NARROWER, false);
-        useful = prices::useful(space, &in_hand.priced, in_hand.priced.bound - slack);
+        known = in_hand.priced.bound - slack;
     }
+    if through.are_more_than(TOO_MANY_OPTIONS, known) {
+        return None;
+    }
+    let mut useful = through.useful(known);
     // What is in hand is the solver's start.
     for (useful, path) in useful.iter_mut().zip(&in_hand.schedule) {
         useful.iter_mut().zip(path).for_each(|(useful, option)| useful[*option] = true);

@@ -22,6 +22,9 @@ use crate::plan::space::{
 /// Most options that prices look at in all branches together: about a tenth of a second.
 const MOST_OPERATIONS: usize = 60_000_000;
 
+/// Beyond so many jobs it is less in proportion: of thousands, branches settle nothing.
+const MANY_JOBS: usize = 256;
+
 /// Most branches: what is not closed by then rarely is later.
 const MOST_BRANCHES: usize = 2_000;
 
@@ -144,7 +147,7 @@ impl<'a, F: FnMut(Schedule) -> f64> Search<'a, F> {
             made: 0,
             closed: f64::NEG_INFINITY,
             known,
-            iterations: MOST_OPERATIONS / operations(space).max(1),
+            iterations: iterations(space.jobs.len(), prices::operations(space)),
             offer,
         };
         search.push(priced.bound, priced.prices.clone(), Vec::new());
@@ -217,6 +220,11 @@ impl<'a, F: FnMut(Schedule) -> f64> Search<'a, F> {
     }
 }
 
+/// Iterations of prices in all branches together, of so many jobs whose options are so much to look at.
+pub(crate) fn iterations(jobs: usize, operations: usize) -> usize {
+    MOST_OPERATIONS / jobs.max(MANY_JOBS) * MANY_JOBS / operations.max(1)
+}
+
 /// What each job earns with options that may be part of a better schedule.
 fn useful_gains(space: &Space<'_>, useful: &Useful) -> Vec<Table> {
     let of_job = |(job, useful): (usize, &Vec<Vec<bool>>)| {
@@ -228,10 +236,4 @@ fn useful_gains(space: &Space<'_>, useful: &Useful) -> Vec<Table> {
         gains
     };
     useful.iter().enumerate().map(of_job).collect()
-}
-
-/// Options that an iteration of prices looks at, once for each thing of which they use something.
-fn operations(space: &Space<'_>) -> usize {
-    let options = space.jobs.iter().map(|job| job.options.len() * (1 + job.demands.len())).sum::<usize>();
-    options * space.steps.len()
 }

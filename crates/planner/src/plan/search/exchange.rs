@@ -129,7 +129,10 @@ impl<'a> State<'a> {
         let mut rooms = room.clone();
         rooms.resize(room.len() * (group.len() + 1), 0);
         let mut better = Better { short, paths: path.clone(), found: false, path, rooms };
+        let tries = self.tries;
         self.search(group, 0, 0.0, &mut better);
+        // A group in which there is nothing to be tried takes time, too.
+        self.tries -= usize::from(self.tries == tries && tries > 0);
         if !better.found {
             return false;
         }

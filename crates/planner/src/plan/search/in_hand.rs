@@ -1,8 +1,8 @@
 //! A plan without a solver: starts from what is kept, from a knapsack, and from prices, each improved one job
 //! at a time.
 //!
-//! It is the plan in hand before the solver is asked, the solver's first incumbent, and what a round falls
-//! back to. With one step it is exact wherever the knapsack is; with more, the bound that comes with the
+//! It is the plan in hand before the solver is asked, the solver's first incumbent, and the plan where there
+//! is no solver. With one step it is exact wherever the knapsack is; with more, the bound that comes with the
 //! prices says how good it is.
 
 use infill_model::Prover;
@@ -21,18 +21,30 @@ use crate::plan::space::decision::{Schedule, Space};
 /// alike.
 const PRICES_A_SCHEDULE: usize = 5;
 
+/// Most options that one sweep of each of these schedules looks at: some tenths of a second. Where very many
+/// jobs compete there are fewer schedules.
+const MOST_OPERATIONS: usize = 5_000_000;
+
+/// Schedules that are made from prices at least.
+const FEWEST_SCHEDULES: usize = 2;
+
 /// Schedules that are improved by exchanges.
 const KEPT: usize = 3;
 
 /// Paths of all jobs together from which exchanges choose.
 const MOST_PATHS: usize = 3_600;
 
-/// Paths of each job from which they choose at least.
+/// Paths of each job from which they choose at least, as long as all together are not more than the most.
 const FEWEST_PATHS: usize = 100;
+const MOST_PATHS_IN_ALL: usize = 30_000;
 
-/// Paths that are tried in exchanges, for each job and at least: some milliseconds.
+/// Paths that are tried in exchanges, for each job, at least and at most: some milliseconds to some tens.
 const TRIES_A_JOB: usize = 6_000;
 const FEWEST_TRIES: usize = 120_000;
+const MOST_TRIES: usize = 1_200_000;
+
+/// So many options that a sweep looks at are as much work as a path that is tried.
+const OPTIONS_A_TRY: usize = 4;
 
 /// Exchanges that gain less than this share of the gap that is good enough are not looked for.
 const EXCHANGE_SHARE: f64 = 0.1;
@@ -76,8 +88,11 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
         best.offer(lay_chosen(space, &answer.choice));
     }
     let known = best.score();
-    let priced = prices::search(space, Start::of(space), known, |iteration, prices, relaxed| {
-        if iteration % PRICES_A_SCHEDULE == PRICES_A_SCHEDULE - 1 {
+    let start = Start::of(space);
+    let schedules = (MOST_OPERATIONS / options(space).max(1)).max(FEWEST_SCHEDULES);
+    let prices_a_schedule = (start.iterations / schedules).max(PRICES_A_SCHEDULE);
+    let priced = prices::search(space, start, known, |iteration, prices, relaxed| {
+        if iteration % prices_a_schedule == prices_a_schedule - 1 {
             best.offer(lay_priced(space, None, prices, relaxed));
         }
         best.score()
@@ -107,6 +122,11 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
     in_hand.score = space.score(&in_hand.schedule);
     in_hand.others = schedules.collect();
     in_hand
+}
+
+/// Options that a sweep looks at.
+fn options(space: &Space<'_>) -> usize {
+    space.jobs.iter().map(|job| job.options.len()).sum::<usize>() * space.steps.len()
 }
 
 /// The best schedules that were found so far, the best first.
@@ -148,17 +168,21 @@ impl<'a> Found<'a> {
     fn exchange(&mut self, priced: &Priced) {
         let slack = (priced.bound - self.score()).max(0.0);
         let jobs = self.space.jobs.len();
-        let most = (MOST_PATHS / jobs.max(1)).max(FEWEST_PATHS);
+        let each = |all: usize| all / jobs.max(1);
+        let most = each(MOST_PATHS).max(FEWEST_PATHS).min(each(MOST_PATHS_IN_ALL).max(1));
         let pools: Vec<Pool> = (0..jobs).map(|job| Pool::of(self.space, job, priced, slack, most)).collect();
         let good_enough = self.space.problem.config.mip_gap * self.score().abs();
         let least = good_enough * EXCHANGE_SHARE;
         let terms = Terms { pools: &pools, priced, least };
-        let mut tries = (TRIES_A_JOB * pools.len()).max(FEWEST_TRIES);
+        let mut tries = (TRIES_A_JOB * pools.len()).clamp(FEWEST_TRIES, MOST_TRIES);
+        let a_sweep = options(self.space) / OPTIONS_A_TRY;
         for (_, mut schedule) in self.schedules.clone() {
             while exchange::improve(self.space, terms, &mut tries, &mut schedule)
                 && sweep(self.space, &mut schedule)
                 && tries > 0
-            {}
+            {
+                tries = tries.saturating_sub(a_sweep);
+            }
             self.insert(schedule);
             if priced.bound - self.score() <= good_enough {
                 break;

@@ -7,10 +7,20 @@
 //! out.
 
 use super::path::{self, Gains, Scratch};
-use crate::plan::space::decision::{Schedule, Space};
+use crate::plan::space::{
+    decision::{Schedule, Space},
+    table::Table,
+};
 
 /// Iterations. The bound is within a tenth of what prices can prove by then, and mostly much nearer.
 const ITERATIONS: usize = 100;
+
+/// Most options that all iterations look at: some tenths of a second. Where very many jobs compete, prices
+/// are farther off.
+const MOST_OPERATIONS: usize = 100_000_000;
+
+/// Fewest iterations.
+const FEWEST_ITERATIONS: usize = 10;
 
 /// Iterations without a better bound after which steps are halved.
 pub(super) const PATIENCE: usize = 6;
@@ -65,8 +75,20 @@ impl Start<'_> {
             true => (BLOCK_ITERATIONS, BLOCK_PATIENCE),
             false => (ITERATIONS, PATIENCE),
         };
+        let iterations = within(iterations, operations(space));
         Start { prices, gains: None, length: FIRST_LENGTH, iterations, patience }
     }
+}
+
+/// So many iterations, or as many as may be where each looks at so many options.
+pub(crate) fn within(iterations: usize, operations: usize) -> usize {
+    iterations.min(MOST_OPERATIONS / operations.max(1)).max(FEWEST_ITERATIONS)
+}
+
+/// Options that an iteration of prices looks at, once for each thing of which they use something.
+pub(super) fn operations(space: &Space<'_>) -> usize {
+    let options = space.jobs.iter().map(|job| job.options.len() * (1 + job.demands.len())).sum::<usize>();
+    options * space.steps.len()
 }
 
 /// Looks for prices with a low bound. `known` is the score of some feasible schedule; `visit` sees each
@@ -160,18 +182,58 @@ fn relax(
     bound
 }
 
-/// For each job, step and option whether a schedule that uses it there could score more than `known`.
-/// Whatever a path through the option falls short of the job's best path, any schedule with it falls short of
-/// the bound.
+/// What each job makes under prices at best, and at best with each option in each step.
+pub(crate) struct Through {
+    of_jobs: Vec<(f64, Table)>,
+    bound: f64,
+}
+
+impl Through {
+    /// Of all jobs.
+    pub fn new(space: &Space<'_>, priced: &Priced) -> Through {
+        let of_job = |job: usize| {
+            let earnings = path::earnings(space, job, Some(&priced.prices));
+            let through = path::through(space, job, &earnings);
+            let best = through.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            (best, through)
+        };
+        Through { of_jobs: (0..space.jobs.len()).map(of_job).collect(), bound: priced.bound }
+    }
+
+    /// For each job, step and option whether a schedule that uses it there could score more than `known`.
+    /// Whatever a path through the option falls short of the job's best path, any schedule with it falls
+    /// short of the bound.
+    pub fn useful(&self, known: f64) -> Useful {
+        let slack = self.slack(known);
+        let of_job = |(best, through): &(f64, Table)| -> Vec<Vec<bool>> {
+            through.rows().map(|row| row.iter().map(|score| *score >= best - slack).collect()).collect()
+        };
+        self.of_jobs.iter().map(of_job).collect()
+    }
+
+    /// Whether there are more of them than `most`.
+    pub fn are_more_than(&self, most: usize, known: f64) -> bool {
+        let slack = self.slack(known);
+        let of_job = |(best, through): &(f64, Table)| {
+            through.rows().flatten().filter(|score| **score >= best - slack).count()
+        };
+        let mut left = most;
+        self.of_jobs.iter().any(|job| match left.checked_sub(of_job(job)) {
+            Some(less) => {
+                left = less;
+                false
+            }
+            None => true,
+        })
+    }
+
+    /// Rounding errors of sums of this size must not drop an option.
+    fn slack(&self, known: f64) -> f64 {
+        self.bound - known + 1e-9 * self.bound.abs().max(1.0)
+    }
+}
+
+/// As [`Through::useful`].
 pub(crate) fn useful(space: &Space<'_>, priced: &Priced, known: f64) -> Useful {
-    let slack = priced.bound - known;
-    let of_job = |job: usize| -> Vec<Vec<bool>> {
-        let earnings = path::earnings(space, job, Some(&priced.prices));
-        let through = path::through(space, job, &earnings);
-        let best = through.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        // Rounding errors of sums of this size must not drop an option.
-        let slack = slack + 1e-9 * priced.bound.abs().max(1.0);
-        through.rows().map(|row| row.iter().map(|score| *score >= best - slack).collect()).collect()
-    };
-    (0..space.jobs.len()).map(of_job).collect()
+    Through::new(space, priced).useful(known)
 }

@@ -1,5 +1,7 @@
 //! Improves a schedule one job at a time.
 
+use std::collections::BTreeSet;
+
 use super::alike::SAME_SCORE;
 use super::path;
 use crate::plan::space::{
@@ -9,6 +11,9 @@ use crate::plan::space::{
 
 /// Rounds of improvement after which we stop even if another might still gain.
 const MAX_SWEEPS: usize = 6;
+
+/// Pairs of a waiting job and a younger one that are tried, each time that seniors are given their due.
+const MOST_PAIRS: usize = 20_000;
 
 /// Improves a feasible schedule, one job at a time, until nothing gains; then gives seniors their due.
 pub(crate) fn polish(space: &Space<'_>, mut schedule: Schedule) -> Schedule {
@@ -56,23 +61,65 @@ fn seniors_first(space: &Space<'_>, schedule: &mut Schedule) -> bool {
     let waits = |job: usize| space.jobs[job].job.held.is_empty();
     let mut by_age: Vec<usize> = (0..space.jobs.len()).filter(|job| waits(*job)).collect();
     by_age.sort_by_key(|job| (space.jobs[*job].job.submitted_at, space.jobs[*job].job.id));
+    let has_any = |path: &[usize]| path.iter().any(|o| *o != 0);
+    // Places in `by_age` of those that have something: few, however many wait.
+    let mut having: BTreeSet<usize> =
+        (0..by_age.len()).filter(|place| has_any(&schedule[by_age[*place]])).collect();
+    let (mut left, mut tries) = (space.left(schedule), MOST_PAIRS);
     let mut changed = false;
-    for (i, old) in by_age.iter().enumerate() {
-        for young in &by_age[i + 1..] {
-            if schedule[*old].iter().any(|o| *o != 0) || schedule[*young].iter().all(|o| *o == 0) {
-                continue;
-            }
-            let Some(path) = same_path(space, *young, &schedule[*young], *old) else { continue };
-            let mut other = schedule.clone();
-            other[*young] = schedule[*old].clone();
-            other[*old] = path;
-            if space.is_feasible(&other) && space.score(&other) >= space.score(schedule) {
-                *schedule = other;
-                changed = true;
-            }
+    for (place, old) in by_age.iter().enumerate() {
+        if having.contains(&place) {
+            continue;
         }
+        let mut after = having.range(place + 1..).take(tries);
+        let gives = |young: &&usize| {
+            tries = tries.saturating_sub(1);
+            change_places(space, schedule, &mut left, by_age[**young], *old)
+        };
+        let Some(young) = after.find(gives).copied() else { continue };
+        having.remove(&young);
+        having.insert(place);
+        changed = true;
     }
     changed
+}
+
+/// Gives the path of a young job to an old one that has nothing, and what that has to the young one, if that
+/// is possible and costs nothing.
+fn change_places(
+    space: &Space<'_>,
+    schedule: &mut Schedule,
+    left: &mut [i64],
+    young: usize,
+    old: usize,
+) -> bool {
+    let Some(path) = same_path(space, young, &schedule[young], old) else { return false };
+    let (before, nothing) = (schedule[young].clone(), schedule[old].clone());
+    let scores = |young_path: &[usize], old_path: &[usize]| {
+        space.path_score(young, young_path) + space.path_score(old, old_path)
+    };
+    let is_allowed = |job: usize, path: &[usize]| {
+        path.iter().enumerate().all(|(step, option)| space.is_allowed(job, *option, step))
+    };
+    if scores(&nothing, &path) < scores(&before, &nothing)
+        || !(is_allowed(young, &nothing) && is_allowed(old, &path))
+    {
+        return false;
+    }
+    let uses = |left: &mut [i64], young_path: &[usize], old_path: &[usize], sign: i64| {
+        space.take(left, young, young_path, sign);
+        space.take(left, old, old_path, sign);
+    };
+    uses(left, &before, &nothing, -1);
+    uses(left, &nothing, &path, 1);
+    let fits = left.iter().all(|left| *left >= 0);
+    if fits {
+        (schedule[young], schedule[old]) = (nothing, path);
+    } else {
+        uses(left, &nothing, &path, -1);
+        uses(left, &before, &nothing, 1);
+    }
+    fits
 }
 
 /// The path of another job that takes the same nodes in each step.

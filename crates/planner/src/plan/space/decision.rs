@@ -5,17 +5,20 @@
 //! nodes without migration (see `extract`). What a job holds now has its own windows; so an option says how
 //! many of those nodes it keeps.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use super::blocks::Blocks;
 use super::changes::Changes;
 use super::problem::Problem;
-use super::resource::{Demand, Limit};
-use super::slots::{self, Slot, Supply, excludes, stability};
+use super::resource::{Demand, Level, Limit};
+use super::slots::{Slot, Supply, excludes, stability};
 use super::spec::Spec;
 use super::steps::Steps;
 use super::table::Table;
-use infill_model::{Gap, MalleableJob, NodeName, NodeType};
+use infill_model::{Excluded, Gap, MalleableJob, NodeName, NodeType};
 
 /// A node that a job holds: its slots, several where it is a block.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +83,17 @@ pub(crate) struct Space<'a> {
     pub limit_at: Vec<Vec<Option<usize>>>,
     /// See [`Space::by_stability`].
     pub by_stability: OnceCell<Vec<usize>>,
+    /// What was counted for some job, and holds for others.
+    pub counted: Counted,
+}
+
+/// Counts that jobs share, by the number of the list of nodes that they avoid (0 where that is empty).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counted {
+    /// See [`Space::avoided`].
+    avoided: RefCell<FxHashMap<usize, Rc<Vec<Vec<u32>>>>>,
+    /// Blocks of a size, of each type of nodes, in each step, for jobs that hold nothing.
+    blocks: RefCell<FxHashMap<(usize, Level, usize), Vec<u32>>>,
 }
 
 /// For each job of the space its option in each step.
@@ -105,13 +119,12 @@ impl<'a> Space<'a> {
     /// less those it must avoid, and what it holds.
     pub fn available(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
         if job.block > 1 {
-            return (0..self.steps.len()).map(|step| self.blocks_for(job, node_type, step)).collect();
+            return self.blocks_for(job, node_type);
         }
         let mut count: Vec<u32> = self.supply[node_type].startable.clone();
-        let of_type =
-            |node: &NodeName| self.slot(node).map(|i| &self.slots[i]).filter(|s| s.node_type == node_type);
-        for slot in slots::distinct(&job.excluded).filter_map(of_type).filter(|s| s.startable) {
-            count.iter_mut().take(slot.lasts).for_each(|n| *n -= 1);
+        if !job.excluded.is_empty() {
+            let avoided = self.avoided(&job.excluded);
+            count.iter_mut().zip(&avoided[node_type]).for_each(|(n, avoided)| *n -= avoided);
         }
         let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
         for slot in self.held(job).into_iter().filter(own).map(|i| &self.slots[i]) {
@@ -122,13 +135,36 @@ impl<'a> Space<'a> {
         count
     }
 
-    /// As [`Space::available`], in a step, for a job whose nodes are blocks.
-    fn blocks_for(&self, job: &MalleableJob, node_type: usize, step: usize) -> u32 {
-        self.blocks.count(job.block, |i| {
-            let slot = &self.slots[i];
-            let free = || slot.startable && !excludes(job, &slot.gap.node);
-            slot.node_type == node_type && slot.lasts > step && (self.is_kept(job, slot.gap) || free())
-        })
+    /// Nodes of each type that last through each step and on which jobs may start, of those on a list. Jobs
+    /// that avoid the same nodes have one list.
+    fn avoided(&self, list: &Excluded) -> Rc<Vec<Vec<u32>>> {
+        let count = || {
+            let mut count = vec![vec![0; self.steps.len()]; self.types.len()];
+            let slots = list.iter().filter_map(|node| self.slot(node)).map(|i| &self.slots[i]);
+            for slot in slots.filter(|slot| slot.startable) {
+                count[slot.node_type].iter_mut().take(slot.lasts).for_each(|n| *n += 1);
+            }
+            Rc::new(count)
+        };
+        self.counted.avoided.borrow_mut().entry(list.number()).or_insert_with(count).clone()
+    }
+
+    /// As [`Space::available`], for a job whose nodes are blocks.
+    fn blocks_for(&self, job: &MalleableJob, node_type: usize) -> Vec<u32> {
+        let count = |step: usize| {
+            self.blocks.count(job.block, |i| {
+                let slot = &self.slots[i];
+                let free = || slot.startable && !excludes(job, &slot.gap.node);
+                slot.node_type == node_type && slot.lasts > step && (self.is_kept(job, slot.gap) || free())
+            })
+        };
+        let count = || (0..self.steps.len()).map(count).collect();
+        if !job.held.is_empty() {
+            return count();
+        }
+        let list = if job.excluded.is_empty() { 0 } else { job.excluded.number() };
+        let kind = (list, job.block, node_type);
+        self.counted.blocks.borrow_mut().entry(kind).or_insert_with(count).clone()
     }
 
     /// Slots of the nodes that a job holds by its own account, each once.

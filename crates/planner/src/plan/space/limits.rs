@@ -1,15 +1,33 @@
 //! Finds what can run short, how much of it there is in each step, and what each option uses of it.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use super::decision::{JobSpace, Space};
 use super::resource::{Demand, Level, Limit, Resource};
-use super::slots::{self, Slot, excludes};
+use super::slots::{Slot, excludes};
 use super::spec::Spec;
-use infill_model::NodeName;
+use infill_model::Excluded;
 
-/// A resource with the nodes to avoid and the jobs that avoid at least these, where it is about such.
-type Source = (Resource, Option<(Vec<NodeName>, Vec<usize>)>);
+/// Most sets of nodes to avoid that have limits of their own: each costs as much in every step of every
+/// search. Of the others laying finds out.
+const MOST_SETS: usize = 16;
+
+/// Most sets of which it is looked whether they hold another one.
+const MOST_COMPARED: usize = 64;
+
+/// A resource, with the nodes to avoid where it is about such.
+type Source = (Resource, Option<Rc<Avoided>>);
+
+/// A set of nodes that jobs must avoid.
+struct Avoided {
+    /// Whether each slot is one of them.
+    slots: Vec<bool>,
+    /// Jobs that avoid at least these.
+    jobs: Vec<usize>,
+}
 
 /// Adds all limits to a space, and to its jobs what they use of them.
 pub(crate) fn add(space: &mut Space<'_>) {
@@ -18,7 +36,7 @@ pub(crate) fn add(space: &mut Space<'_>) {
     let mut limits = Vec::new();
     for (step, at) in limit_at.iter_mut().enumerate() {
         for ((of, avoided), place) in sources.iter().zip(at) {
-            let most = most(space, step, *of, avoided.as_ref().map(|(set, _)| set.as_slice()));
+            let most = most(space, step, *of, avoided.as_deref());
             if let Some(most) = most {
                 *place = Some(limits.len());
                 limits.push(Limit { of: *of, step, most });
@@ -40,8 +58,8 @@ fn sources(space: &Space<'_>) -> Vec<Source> {
     for (node_type, level) in (0..space.types.len()).flat_map(levels) {
         found.push((Resource::Nodes(node_type, level), None));
         found.push((Resource::StartNodes(node_type, level), None));
-        let sets = avoided.iter().map(|(set, jobs)| (set.clone(), jobs.clone()));
-        found.extend(sets.map(|set| (Resource::Allowed(node_type, level), Some(set))));
+        let of_set = |set: &Rc<Avoided>| (Resource::Allowed(node_type, level), Some(set.clone()));
+        found.extend(avoided.iter().map(of_set));
     }
     if !space.problem.drain {
         found.push((Resource::Changes, None));
@@ -50,7 +68,7 @@ fn sources(space: &Space<'_>) -> Vec<Source> {
 }
 
 /// How much of a resource there is in a step; `None` where that is no limit of its own.
-fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName]>) -> Option<u32> {
+fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&Avoided>) -> Option<u32> {
     let all = |t: usize| space.supply[t].nodes[step];
     match of {
         Resource::Nodes(_, level) | Resource::StartNodes(_, level) | Resource::Allowed(_, level)
@@ -61,9 +79,9 @@ fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName
         Resource::Nodes(t, _) => Some(all(t)),
         Resource::StartNodes(t, _) => Some(space.supply[t].startable[step]).filter(|n| *n < all(t)),
         Resource::Allowed(t, _) => {
-            let lasts = |s: &&Slot<'_>| s.node_type == t && s.lasts > step;
-            let slots = slots::distinct(avoided.unwrap_or_default()).filter_map(|n| space.slot(n));
-            let lost = slots.map(|i| &space.slots[i]).filter(lasts).count() as u32;
+            let lasts = |s: &Slot<'_>| s.node_type == t && s.lasts > step;
+            let slots = avoided.into_iter().flat_map(|set| space.slots.iter().zip(&set.slots));
+            let lost = slots.filter(|(slot, is_avoided)| **is_avoided && lasts(slot)).count() as u32;
             Some(all(t).saturating_sub(lost)).filter(|n| *n < all(t))
         }
         Resource::Changes => (step == 0).then_some(space.problem.config.max_changes),
@@ -71,39 +89,63 @@ fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName
 }
 
 /// As [`most`], of blocks.
-fn most_blocks(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&[NodeName]>) -> Option<u32> {
-    let count = |t: usize, level: Level, also: &dyn Fn(&Slot<'_>) -> bool| {
-        let may_be_used = |slot: &Slot<'_>| slot.node_type == t && slot.lasts > step && also(slot);
-        space.blocks.count(level, |i| may_be_used(&space.slots[i]))
+fn most_blocks(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&Avoided>) -> Option<u32> {
+    let count = |t: usize, level: Level, also: &dyn Fn(usize) -> bool| {
+        let may_be_used = |slot: &Slot<'_>| slot.node_type == t && slot.lasts > step;
+        space.blocks.count(level, |i| may_be_used(&space.slots[i]) && also(i))
     };
     let all = |t: usize, level: Level| count(t, level, &|_| true);
-    let is_allowed = |slot: &Slot<'_>| avoided.is_none_or(|set| set.binary_search(&slot.gap.node).is_err());
+    let is_allowed = |slot: usize| avoided.is_none_or(|set| !set.slots[slot]);
     match of {
         Resource::Nodes(t, level) => Some(all(t, level)),
         Resource::StartNodes(t, level) => {
-            Some(count(t, level, &|slot| slot.startable)).filter(|n| *n < all(t, level))
+            Some(count(t, level, &|slot| space.slots[slot].startable)).filter(|n| *n < all(t, level))
         }
         Resource::Allowed(t, level) => Some(count(t, level, &is_allowed)).filter(|n| *n < all(t, level)),
         Resource::Changes => None,
     }
 }
 
-/// Each distinct set of nodes that jobs must avoid, with the jobs that avoid at least these.
-fn avoided_sets(space: &Space<'_>) -> BTreeMap<Vec<NodeName>, Vec<usize>> {
-    let mut sets: BTreeMap<Vec<NodeName>, Vec<usize>> = BTreeMap::new();
-    for job in space.jobs.iter().filter(|j| !j.job.excluded.is_empty()) {
-        sets.entry(job.job.excluded.clone()).or_default();
+/// Each distinct set of nodes that jobs must avoid, by name, with the jobs that avoid at least these; of too
+/// many sets those that most jobs have.
+fn avoided_sets(space: &Space<'_>) -> Vec<Rc<Avoided>> {
+    let mut jobs_of: FxHashMap<&Excluded, Vec<usize>> = FxHashMap::default();
+    // Jobs that share a list are told by its number; to read all of it takes time.
+    let mut same: FxHashMap<usize, &Excluded> = FxHashMap::default();
+    let mut of_number: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+    for (i, job) in space.jobs.iter().enumerate().filter(|(_, j)| !j.job.excluded.is_empty()) {
+        let list = &job.job.excluded;
+        same.entry(list.number()).or_insert(list);
+        of_number.entry(list.number()).or_default().push(i);
     }
-    for (set, jobs) in &mut sets {
-        let avoids = |i: &usize| set.iter().all(|node| excludes(space.jobs[*i].job, node));
-        *jobs = (0..space.jobs.len()).filter(avoids).collect();
+    for (number, jobs) in of_number {
+        jobs_of.entry(same[&number]).or_default().extend(jobs);
     }
-    sets
+    let mut sets: Vec<(&Excluded, Vec<usize>)> = jobs_of.into_iter().collect();
+    sets.iter_mut().for_each(|(_, jobs)| jobs.sort_unstable());
+    // Each job is in one of them, so that the order is always the same.
+    sets.sort_unstable_by_key(|(_, jobs)| (Reverse(jobs.len()), jobs[0]));
+    let with_larger = |(set, jobs): &(&Excluded, Vec<usize>)| {
+        let mut all = jobs.clone();
+        let others = sets.iter().take(MOST_COMPARED).filter(|(other, _)| other.len() > set.len());
+        let larger = others.filter(|(other, _)| set.iter().all(|node| other.has(node)));
+        all.extend(larger.flat_map(|(_, jobs)| jobs));
+        all.sort_unstable();
+        ((*set).clone(), all)
+    };
+    let mut found: Vec<(Excluded, Vec<usize>)> = sets.iter().take(MOST_SETS).map(with_larger).collect();
+    found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let avoided = |(set, jobs): (Excluded, Vec<usize>)| {
+        let mut slots = vec![false; space.slots.len()];
+        set.iter().filter_map(|node| space.slot(node)).for_each(|slot| slots[slot] = true);
+        Rc::new(Avoided { slots, jobs })
+    };
+    found.into_iter().map(avoided).collect()
 }
 
 /// What a job's options use of a resource; `None` if nothing.
 fn demand(space: &Space<'_>, job: usize, resource: usize, (of, avoided): &Source) -> Option<Demand> {
-    let avoids = avoided.as_ref().is_none_or(|(_, jobs)| jobs.binary_search(&job).is_ok());
+    let avoids = avoided.as_ref().is_none_or(|set| set.jobs.binary_search(&job).is_ok());
     let job = &space.jobs[job];
     let amount = |spec: &Spec| f64::from(if avoids { amount(space, job, spec, *of) } else { 0 });
     let amounts: Vec<f64> = job.options.iter().map(amount).collect();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::random::is_last_resort;
 use super::random_worlds::{Random, have_turns};
 use super::worlds::*;
 use crate::plan::{
@@ -180,6 +181,12 @@ fn the_checker_passes_every_plan_of_blocks() {
         }
     }
     assert!(blocks >= effort::at_least(3001), "{blocks} blocks");
+}
+
+#[test]
+fn the_checker_passes_every_last_resort_of_blocks() {
+    let kept: u64 = effort::seeds(0..3000).map(|seed| is_last_resort(&world(seed), seed).0).sum();
+    assert!(kept >= effort::at_least(1001), "{kept} jobs keep something");
 }
 
 #[test]

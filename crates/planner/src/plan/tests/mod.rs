@@ -1,6 +1,7 @@
 //! Tests of the planner as a whole, and the worlds that all its tests are made of.
 
 mod blocks;
+mod crowds;
 mod learned;
 mod random;
 pub mod random_worlds;

@@ -2,6 +2,8 @@
 
 use super::random_worlds::world;
 use super::worlds::*;
+use crate::plan::space::cost;
+use infill_model::{Excluded, Note};
 use infill_testkit::effort;
 
 #[test]
@@ -15,6 +17,70 @@ fn the_checker_passes_every_plan_made_without_a_solver() {
         assert_eq!(report.jobs.len(), world.jobs.len(), "seed {seed}");
         assert_eq!(report.nodes.len(), world.gaps.gaps.len(), "seed {seed}");
     }
+}
+
+/// Checks what a last resort is: the checker passes it, nobody gets what it has not, and who may stay as it
+/// is does. Returns how many jobs keep something, and how many lose something.
+pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
+    let plan = last_resort(&world.problem(), "test");
+    passes(world, &plan);
+    assert_eq!(plan.status, SolveStatus::LastResort("test".to_owned()));
+    let problem = world.problem();
+    let steps = Steps::of(&problem);
+    let (mut kept, mut lost) = (0, 0);
+    for job in &world.jobs {
+        let nodes = &plan.job(job.id).unwrap().nodes;
+        let has = |node: &NodeName| job.held.iter().any(|h| h.node == *node);
+        assert!(nodes.iter().all(|p| has(&p.node)), "seed {seed}: {} gets something", job.id);
+        let may_stay = !world.drain && matches!(job.standing, Standing::Running | Standing::Waiting);
+        if may_stay && cost::can_stay(&problem, &steps, job) {
+            assert_eq!(nodes.len(), job.held.len(), "seed {seed}: {} loses something", job.id);
+        }
+        kept += u64::from(!nodes.is_empty());
+        lost += u64::from(nodes.len() < job.held.len());
+    }
+    let report = explain(&problem, &plan);
+    assert_eq!(report.jobs.len(), world.jobs.len(), "seed {seed}");
+    assert!(report.notes.contains(&Note::NotPlanned("test".to_owned())), "seed {seed}: {:?}", report.notes);
+    (kept, lost)
+}
+
+#[test]
+fn the_checker_passes_every_last_resort() {
+    let (mut kept, mut lost) = (0, 0);
+    for seed in effort::seeds(40_000..44_000) {
+        let (keep, lose) = is_last_resort(&world(seed, 7, 14), seed);
+        (kept, lost) = (kept + keep, lost + lose);
+    }
+    assert!(kept >= effort::at_least(1001) && lost >= effort::at_least(1001), "{kept} keep, {lost} lose");
+}
+
+#[test]
+fn the_last_resort_keeps_what_lasts() {
+    // The first may have two of what is left of its three nodes; the second keeps all; the third has lost its
+    // lead's; the fourth waits.
+    let gaps = "a:900 b:3 c:600 d:600 e:900 f:2 g:900 h:900 i:900";
+    let jobs = ["1 1,2 1:1,2:2 held=a,b,c", "2 1-4 linear held=d,e", "3 1-4 linear held=f,g", "4 1-8 linear"];
+    let world = World::new(gaps, &jobs);
+    let plan = last_resort(&world.problem(), "test");
+    passes(&world, &plan);
+    assert_eq!(show(&plan), "1: a* c | 2: d* e | 3: - | 4: -");
+    let later = |job: usize| {
+        plan.jobs[job].forecast.iter().map(|(end, n)| (end.secs_since(NOW), *n)).collect::<Vec<_>>()
+    };
+    assert_eq!(later(0), [(900.0, 1)]);
+    assert_eq!(later(1), [(900.0, 0)], "its lead's node has ended by then");
+    let report = explain(&world.problem(), &plan);
+    let why: Vec<String> = report.jobs.iter().map(|j| j.why.to_string()).collect();
+    assert_eq!(
+        why,
+        [
+            "shrinks from 3 to 2 nodes; it must leave b",
+            "keeps its 2 nodes at 2.00 samples/s: nothing was planned in this round",
+            "is parked; it must leave f; needs at least 1 node; 7 are free for longer than 60 s",
+            "waits: nothing was planned in this round",
+        ]
+    );
 }
 
 #[test]
@@ -51,7 +117,7 @@ fn an_unchanged_world_is_left_alone() {
         world.config.max_changes = 20;
         // Where jobs must avoid nodes, counts are not exact: a round may leave a node idle that the next one
         // uses.
-        world.jobs.iter_mut().for_each(|j| j.excluded.clear());
+        world.jobs.iter_mut().for_each(|j| j.excluded = Excluded::default());
         // With fewer steps than window ends, which steps there are depends on what is held.
         world.config.max_steps = 12;
         let (first, _) = solve(&world);

@@ -107,8 +107,6 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
     job.lead_away = job.standing == Standing::Busy && r.chance(50);
     if r.chance(15) {
         job.excluded = (0..3).map(|_| NodeName::new(format!("n{:02}", r.below(12)))).collect();
-        job.excluded.sort();
-        job.excluded.dedup();
     }
     job
 }

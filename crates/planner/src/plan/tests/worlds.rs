@@ -1,7 +1,7 @@
 //! What the planner's tests are made of: small worlds from short texts.
 
 pub(crate) use crate::plan::{
-    Assignment, Milp, Problem, check, explain, fallback,
+    Assignment, Milp, Problem, check, explain, fallback, last_resort,
     laying::evaluate::evaluate,
     plan,
     solver::{Limits, Solution, Solver, SolverError},
@@ -9,8 +9,8 @@ pub(crate) use crate::plan::{
 };
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
-    Curve, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Probe, Report,
-    RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    Curve, Excluded, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Probe,
+    Report, RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
     config::PlannerConfig,
 };
 
@@ -130,7 +130,7 @@ pub fn job(text: &str) -> MalleableJob {
         stay_secs: 0.0,
         turn: None,
         waiting_bonus: 0.0,
-        excluded: Vec::new(),
+        excluded: Excluded::default(),
     };
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -153,7 +153,7 @@ pub fn job(text: &str) -> MalleableJob {
             ("up", _) => job.costs.up_secs = number(),
             ("down", _) => job.costs.down_secs = number(),
             ("start", _) => job.costs.start_secs = number(),
-            ("not", _) => job.excluded = names(),
+            ("not", _) => job.excluded = names().into(),
             ("probe", _) => job.probe = Some(Probe { nodes: number() as u32, with: None }),
             ("on", t) => job.rates.push(rate("default", Some(NodeType::new(t)), value)),
             ("plan", name) => job.rates.push(rate(name, None, value)),

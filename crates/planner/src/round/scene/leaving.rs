@@ -8,7 +8,9 @@ use super::super::warning::Warning;
 use super::Scene;
 use infill_advisor::SharedSaves;
 use infill_gaps::{Crowds, StopTime, TimesToLeave};
-use infill_model::{Contention, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, UnixTime};
+use infill_model::{
+    Contention, Excluded, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, UnixTime,
+};
 
 impl Scene {
     /// What leaving takes each job, on each type of nodes.
@@ -102,6 +104,7 @@ impl Scene {
             gap.holder.is_some() && at.secs_since(now) < leave.longest_of_the_quickest() + least_secs
         };
         let soon: Vec<(&Gap, UnixTime)> = known.iter().filter(ends_soon).copied().collect();
+        let mut lists: FxHashMap<(usize, Vec<NodeName>), (Excluded, Excluded)> = FxHashMap::default();
         for job in jobs {
             let among = if leave.is_slow(job.id) { &known } else { &soon };
             let mut secs: BTreeMap<(UnixTime, &NodeType), f64> = BTreeMap::new();
@@ -114,9 +117,18 @@ impl Scene {
                 }
             }
             if !short.is_empty() {
-                job.excluded.extend(short);
-                job.excluded.sort();
-                job.excluded.dedup();
+                // Jobs that are kept from the same nodes share one list. With the list before is its number,
+                // which no other has as long as it is there.
+                let kind = (job.excluded.number(), short);
+                let with = |kind: &(usize, Vec<NodeName>)| job.excluded.with(kind.1.iter().cloned());
+                job.excluded = match lists.get(&kind) {
+                    Some((_, list)) => Excluded::clone(list),
+                    None => {
+                        let list = with(&kind);
+                        lists.insert(kind, (job.excluded.clone(), list.clone()));
+                        list
+                    }
+                };
             }
         }
     }

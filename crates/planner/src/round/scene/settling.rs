@@ -4,7 +4,7 @@ use super::Scene;
 use crate::round::demand;
 use crate::round::rotation::{Claim, UserShares};
 use crate::round::turns::Turns;
-use infill_model::{Gap, Gaps, JobFacts, NodeName, Objective, UnixTime};
+use infill_model::{Excluded, Gap, Gaps, JobFacts, Objective, UnixTime};
 
 impl Scene {
     /// Settles whose turn it is to hold nodes. Where jobs shall end soon, they come by that.
@@ -41,19 +41,19 @@ impl Scene {
 struct Suiting<'g, 'j> {
     gaps: &'g Gaps,
     /// What the last one asked for, and how many suit that.
-    last: Option<(&'j [NodeName], bool, u32)>,
+    last: Option<(&'j Excluded, bool, u32)>,
 }
 
 impl<'j> Suiting<'_, 'j> {
     /// Nodes, or places of such, on which the job could be if nobody else had them.
     fn count(&mut self, facts: &'j JobFacts) -> u32 {
-        let (excluded, on_cpus) = (facts.excluded.as_slice(), facts.program.on_cpus);
+        let (excluded, on_cpus) = (&facts.excluded, facts.program.on_cpus);
         if let Some((_, _, count)) = self.last.filter(|last| (last.0, last.1) == (excluded, on_cpus)) {
             return count;
         }
         // Parts of nodes with GPUs and of others are for those who ask for them.
         let is_of_kind = |gap: &Gap| !gap.node.is_place() || gap.node_type.has_gpus() != on_cpus;
-        let suits = |gap: &&Gap| is_of_kind(gap) && excluded.binary_search(&gap.node).is_err();
+        let suits = |gap: &&Gap| is_of_kind(gap) && !excluded.has(&gap.node);
         let count = self.gaps.gaps.iter().filter(suits).count() as u32;
         self.last = Some((excluded, on_cpus, count));
         count

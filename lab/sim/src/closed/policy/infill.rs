@@ -14,7 +14,7 @@ use crate::closed::{
 };
 use infill_advisor::length::Outlook;
 use infill_model::{
-    Curve, CurvePoint, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord, Plan,
+    Curve, CurvePoint, Excluded, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord, Plan,
     RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd, config::PlannerConfig,
     malleable::RateCurve,
 };
@@ -324,7 +324,7 @@ fn malleable(view: &View<'_>, candidate: &Candidate<'_>, held: &[NodeName]) -> M
         stay_secs: 0.0,
         turn: None,
         waiting_bonus: 0.0,
-        excluded: Vec::new(),
+        excluded: Excluded::default(),
     }
 }
 

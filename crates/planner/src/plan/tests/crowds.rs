@@ -1,0 +1,75 @@
+//! Very many jobs: what a search costs is bounded in all, whatever they ask for.
+
+use super::worlds::*;
+use crate::plan::{
+    program::improve,
+    search::{
+        branch,
+        in_hand::InHand,
+        path,
+        prices::{self, Priced},
+        starts,
+    },
+    space::{decision::Space, resource::Resource},
+};
+use infill_model::Prover;
+
+/// So many jobs that are alike, and eight nodes that end at different times.
+fn crowd(jobs: u32) -> World {
+    let gaps: Vec<String> = (1..=8).map(|n| format!("n{n}:{}", 200 * n)).collect();
+    let jobs: Vec<String> = (1..=jobs).map(|id| format!("{id} 1-8 1:10,2:19,4:35,8:60")).collect();
+    World::new(&gaps.join(" "), &jobs.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn where_nothing_tells_very_many_jobs_apart_the_solver_is_not_asked() {
+    let asks = |jobs: u32| {
+        let world = crowd(jobs);
+        let problem = world.problem();
+        let space = Space::of(&problem);
+        let schedule = starts::rest(&space);
+        let score = space.score(&schedule);
+        // Nothing costs anything: each job would like all nodes.
+        let bound: f64 = (0..space.jobs.len())
+            .filter_map(|job| Some(path::best(&space, job, &space.jobs[job].gains)?.1))
+            .sum();
+        let priced = Priced { prices: vec![0.0; space.limits.len()], bound };
+        let in_hand = InHand { schedule, score, others: Vec::new(), priced, bound, by: Prover::Prices };
+        let gives_up = Broken(|_, _| Err(SolverError::Failed("asked".to_owned())));
+        improve::ask(&space, &gives_up, &in_hand)
+    };
+    assert!(asks(20).is_err(), "it is asked");
+    assert!(matches!(asks(1_500), Ok(None)));
+}
+
+#[test]
+fn the_more_jobs_the_fewer_iterations() {
+    for operations in [0, 1, 1_000, 1_000_000, 10_000_000, 1_000_000_000] {
+        let iterations = prices::within(100, operations);
+        assert!((10..=100).contains(&iterations), "{iterations} of {operations}");
+        assert!(iterations == 10 || iterations * operations <= 100_000_000, "{iterations} of {operations}");
+    }
+    assert_eq!((prices::within(100, 1_000_000), prices::within(100, 4_000_000)), (100, 25));
+    let branches = [(20, 10_000), (256, 10_000), (512, 10_000), (512, 20_000), (10_000, 4_000_000)];
+    let iterations = branches.map(|(jobs, operations)| branch::iterations(jobs, operations));
+    assert_eq!(iterations, [6_000, 6_000, 2_999, 1_499, 0]);
+}
+
+#[test]
+fn of_ever_other_nodes_to_avoid_few_are_limits_of_their_own() {
+    let mut world = crowd(60);
+    world.config.max_steps = 2;
+    for (number, job) in world.jobs.iter_mut().enumerate() {
+        // Two nodes of eight, or three: 84 different pairs and triples.
+        let nodes = [number % 8, (number / 8 + 1 + number) % 8, (number / 16 + 3 + number) % 8];
+        job.excluded = nodes.iter().map(|n| NodeName::new(format!("n{}", n + 1))).collect();
+    }
+    let lists: std::collections::BTreeSet<_> = world.jobs.iter().map(|job| job.excluded.clone()).collect();
+    assert!(lists.len() > 30, "{} lists", lists.len());
+    let problem = world.problem();
+    let space = Space::of(&problem);
+    let rows = space.limits.iter().filter(|limit| matches!(limit.of, Resource::Allowed(..))).count();
+    assert!((1..=16 * space.steps.len()).contains(&rows), "{rows} limits in {} steps", space.steps.len());
+    let plan = fallback(&problem, "test");
+    passes(&world, &plan);
+}

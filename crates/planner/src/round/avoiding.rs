@@ -1,0 +1,74 @@
+//! Nodes that jobs are kept from besides those that they ask not to have. Jobs that are kept from the same
+//! nodes share one list.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::breaker::Breaker;
+use infill_model::{Excluded, Gaps, JobFacts, JobId, MalleableJob, NodeName, UnixTime, UserId};
+
+/// What keeps jobs from nodes in a round.
+pub(super) struct Avoiding<'a> {
+    gaps: &'a Gaps,
+    breaker: &'a Breaker,
+    now: UnixTime,
+    /// Nodes of main jobs that are extended, with the job.
+    own: Vec<(JobId, &'a NodeName)>,
+    owners: FxHashSet<JobId>,
+    /// Nodes that are left alone by jobs of a user.
+    blocked: FxHashMap<UserId, Vec<NodeName>>,
+    known: FxHashMap<Kind, (Excluded, Excluded)>,
+}
+
+/// What tells lists apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    /// The list of what a job asks not to have.
+    asked: usize,
+    /// Its user, where nodes are left alone for one.
+    user: Option<UserId>,
+    /// The job, where it has nodes of its own.
+    owner: Option<JobId>,
+}
+
+impl<'a> Avoiding<'a> {
+    /// Of a round with these gaps.
+    pub fn new(gaps: &'a Gaps, facts: &'a [JobFacts], breaker: &'a Breaker, now: UnixTime) -> Self {
+        let own: Vec<_> = facts.iter().filter_map(|j| Some((j.job, j.place.own.first()?))).collect();
+        let owners = own.iter().map(|(job, _)| *job).collect();
+        let (blocked, known) = (FxHashMap::default(), FxHashMap::default());
+        Avoiding { gaps, breaker, now, own, owners, blocked, known }
+    }
+
+    /// All nodes that the job cannot have.
+    pub fn of(&mut self, job: &MalleableJob) -> Excluded {
+        let (breaker, now) = (self.breaker, self.now);
+        let blocked = self.blocked.entry(job.user);
+        let blocked = blocked.or_insert_with(|| breaker.blocked_to(job.user, now).cloned().collect());
+        let kind = Kind {
+            asked: if job.excluded.is_empty() { 0 } else { job.excluded.number() },
+            user: (!blocked.is_empty()).then_some(job.user),
+            owner: self.owners.get(&job.id).copied(),
+        };
+        if let Some((_, known)) = self.known.get(&kind) {
+            return known.clone();
+        }
+        let blocked = blocked.clone();
+        let wished = job.excluded.with(blocked);
+        // Of places there are no places.
+        let nodes = wished.iter().filter(|node| !node.is_place());
+        let places: Vec<NodeName> = nodes.flat_map(|node| places_on(node, self.gaps)).collect();
+        let others = self.own.iter().filter(|(owner, _)| *owner != job.id).map(|(_, node)| (*node).clone());
+        let all = wished.with(places.into_iter().chain(others));
+        // With the list that is its number, which no other has as long as it is there.
+        self.known.insert(kind, (job.excluded.clone(), all.clone()));
+        all
+    }
+}
+
+/// The gaps that are places on this node.
+fn places_on(node: &NodeName, gaps: &Gaps) -> impl Iterator<Item = NodeName> {
+    let prefix = format!("{node}:");
+    let from = gaps.gaps.partition_point(|g| g.node.as_str() < prefix.as_str());
+    let names = gaps.gaps.iter().skip(from).map(|g| g.node.clone());
+    names.take_while(move |name| name.as_str().starts_with(&prefix))
+}

@@ -1,0 +1,25 @@
+//! What jobs share that ask for the same.
+
+use super::*;
+use infill_model::Strike;
+
+#[test]
+fn jobs_that_are_kept_from_the_same_nodes_share_one_list() {
+    let mut scene = scene();
+    let asked: Excluded = ["n1", "n2"].map(NodeName::from).into_iter().collect();
+    let waiting = |id: u32| JobFacts { excluded: asked.clone(), ..job(id, "") };
+    let jobs: Vec<JobFacts> = (1..=100).map(waiting).collect();
+    look(&mut scene, &jobs);
+    let lists = |scene: &Scene| {
+        let question = scene.question(&jobs, Terms::FREE, NOW);
+        let lists: Vec<Excluded> = question.jobs.iter().map(|job| job.excluded.clone()).collect();
+        assert!(lists.iter().all(|list| list.number() == lists[0].number()));
+        lists[0].clone()
+    };
+    assert_eq!(lists(&scene).number(), asked.number(), "nothing comes to what they ask for");
+    for job in 1..=4 {
+        let strike = Strike { job: JobId(job), user: UserId(1), at: NOW, why: "it fails there".to_owned() };
+        scene.breaker_mut().strike(&NodeName::from("n4"), strike);
+    }
+    assert_eq!(lists(&scene)[..], ["n1", "n2", "n4"].map(NodeName::from));
+}
