@@ -46,7 +46,7 @@ fn short_jobs_end_first_and_who_comes_next_is_expected_to_be_like_them() {
     until(&site, short, "the short job to end", has_ended);
     assert!(began.elapsed().as_secs_f64() < 75.0, "the long one kept its nodes");
     let words = site.must("alice", &["infill", "explain", &long.to_string()]);
-    assert!(words.contains("turn: index") && words.contains("by its own word"), "{words}");
+    assert!(words.contains("of one node's work in all") && words.contains("by its own word"), "{words}");
     // What was learned outlives the daemon.
     site.rounds_go_by(3);
     assert_eq!(site.stop_daemon(), Some(0));
@@ -54,9 +54,7 @@ fn short_jobs_end_first_and_who_comes_next_is_expected_to_be_like_them() {
     let next = submit(&site, "short-2", 200, "");
     let view = until(&site, next, "the next one to run", |v| v.state == MalleableState::Running);
     assert!(view.turn.contains("as jobs like it did"), "{}", view.turn);
-    let done: Vec<&str> = view.turn.split(": ").nth(1).into_iter().collect();
-    let secs = done[0].split(' ').next().expect("a duration");
-    assert!(secs.starts_with("1:"), "100 s of one node's work: {}", view.turn);
+    assert!(view.turn.starts_with("1:"), "100 s of one node's work: {}", view.turn);
     site.must("alice", &["scancel", &long.to_string(), &next.to_string()]);
 }
 

@@ -98,12 +98,12 @@ fn held_by_user(script: &Script, rounds: &[play::Round]) -> BTreeMap<String, f64
 }
 
 #[test]
-fn two_users_have_their_shares_by_use_after_an_hour() {
+fn two_users_have_their_shares_by_use_after_four_hours() {
     let path = directory().join("shares_by_use.toml");
     let text = std::fs::read_to_string(&path).expect("it can be read");
     let script = Script::parse(&text, &path).expect("it is sound");
     let rounds = play::play(&script).expect("every plan passes");
-    assert_eq!(rounds.last().map(|r| r.at), Some(3600));
+    assert_eq!(rounds.last().map(|r| r.at), Some(14_400));
     let held = held_by_user(&script, &rounds);
     let share = held["alice"] / held.values().sum::<f64>();
     assert!((0.45..=0.55).contains(&share), "{held:?}");

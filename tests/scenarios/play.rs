@@ -11,8 +11,8 @@ use std::sync::Arc;
 use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill_model::{
     BatchMode, Change, Changing, Claims, Control, Course, EndedGap, Excluded, ExecPlan, Gaps, HeldNode,
-    JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Objective, Pause, Place, Profile, ProfileKey,
-    Program, Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
+    JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Pause, Place, Profile, ProfileKey, Program,
+    Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::{
     plan::first_change,
@@ -120,7 +120,7 @@ impl<'a> World<'a> {
     }
 
     fn turns(&self, jobs: &[JobFacts]) -> Vec<(JobId, String)> {
-        if self.config.planner.objective != Objective::Completion {
+        if self.script.malleable.iter().all(|m| m.says.is_none()) {
             return Vec::new();
         }
         let turn = |job| self.scene.turns().in_words(job, &self.scene.ahead(job).0);

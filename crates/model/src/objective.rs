@@ -6,10 +6,11 @@ words! {
     /// What the planner strives for.
     #[derive(Default)]
     pub enum Objective {
-        /// That as many samples as can be are made: jobs of one share count alike.
-        #[default]
+        /// That the jobs of a user come as far as one another: who has had least comes next.
         Throughput = "throughput",
-        /// That jobs end soon after they were submitted: who has the best chance to end soon counts most.
+        /// That jobs end soon after they were submitted: who has the least work ahead comes next, where that
+        /// is known.
+        #[default]
         Completion = "completion",
     }
 }

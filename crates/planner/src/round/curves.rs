@@ -24,16 +24,6 @@ const RATES: RangeInclusive<f64> = 1e-9..=1e12;
 /// A size that shall be measured seems faster than the fastest by at least this share.
 const PROBE_MARGIN: f64 = 0.05;
 
-/// Seconds for which a job waits like any other where jobs shall end soon: long ones then wait for short
-/// ones.
-const PATIENCE_SECS: f64 = 21_600.0;
-
-/// Seconds of waiting beyond that after which the smallest size of a job counts twice.
-const BONUS_SECS: f64 = 4_320.0;
-
-/// A bound, so that a job with a share of next to nothing does not outweigh everything in the end.
-const MAX_BONUS: f64 = 100.0;
-
 /// So many times more than anybody else's node the smallest size of a job counts whose turn it is.
 const TURN_BONUS: f64 = 10.0;
 
@@ -71,14 +61,8 @@ pub(super) fn prior(sizes: &Sizes) -> Curve {
     Curve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| Curve::linear())
 }
 
-/// How many times more the smallest size of a job counts that has waited for so long where jobs shall end
-/// soon: nobody waits for ever because others make a little more of every node.
-pub(super) fn patience_bonus(waited_secs: f64) -> f64 {
-    ((waited_secs - PATIENCE_SECS) / BONUS_SECS).clamp(0.0, MAX_BONUS)
-}
-
-/// The same of a job whose turn it is, if a node-second of somebody else's counts so many times as much as
-/// its own.
+/// How many times more the smallest size of a job counts whose turn it is, if a node-second of somebody
+/// else's counts so many times as much as its own.
 pub(super) fn turn_bonus(outweighs: f64) -> f64 {
     (TURN_BONUS * outweighs.max(1.0)).min(MOST_TURN_BONUS)
 }
@@ -122,14 +106,12 @@ mod tests {
     fn a_waiting_job_counts_more_at_every_size_by_the_same() {
         let sizes = Sizes::parse("2-8").unwrap();
         for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
-            let times = patience_bonus(PATIENCE_SECS + 0.5 * BONUS_SECS);
-            let raised = with_bonus(&curve, &sizes, times * curve.rate(2));
+            let raised = with_bonus(&curve, &sizes, 0.5 * curve.rate(2));
             for n in 2..=8 {
                 let want = curve.rate(n) + 0.5 * curve.rate(2);
                 assert!((raised.rate(n) - want).abs() < 1e-9, "{curve} at {n}");
             }
         }
-        assert_eq!((patience_bonus(PATIENCE_SECS - 5.0), patience_bonus(1e12)), (0.0, MAX_BONUS));
         assert_eq!(
             (turn_bonus(0.5), turn_bonus(4.0), turn_bonus(f64::INFINITY)),
             (10.0, 40.0, MOST_TURN_BONUS)

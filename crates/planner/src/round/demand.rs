@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::assured::{There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::spread::{Asking, Leaves};
-use super::turns::{self, Ahead, Turns};
+use super::turns::{Ahead, Turns};
 use super::{ending, extension, risk};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, Probe, ProfileKey,
-    RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
+    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Probe, ProfileKey, RescaleCosts,
+    Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -49,8 +49,8 @@ impl<'a> Rated<'a> {
 }
 
 /// Samples a second that are believed of a job on one node; 0 where nothing can be said.
-pub(super) fn unit_of(candidate: Candidate<'_>, library: &Library, gaps: &Gaps) -> f64 {
-    Rated::of(candidate, library, &types(gaps), None).known_unit
+pub(super) fn unit_of(candidate: Candidate<'_>, library: &Library, types: &[NodeType]) -> f64 {
+    Rated::of(candidate, library, types, None).known_unit
 }
 
 impl Candidate<'_> {
@@ -79,7 +79,7 @@ pub(super) fn jobs(
     let ahead =
         |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.known_unit, r.candidate.subject.costs.start_secs);
     let ahead: Vec<Ahead> = rated.iter().map(ahead).collect();
-    let weights = weights(&rated, &ahead, turns, config);
+    let weights = weights(&rated, turns, config);
     // What a node-second of a job counts.
     let worth = |rated: &Rated<'_>, weight: f64| match rated.unit {
         unit if unit > 0.0 => weight * unit / f64::from(rated.candidate.block()),
@@ -95,7 +95,7 @@ pub(super) fn jobs(
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let turn = turns.rotation.of(candidate.facts.job);
         let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
-        let bonus = waiting_bonus(candidate.facts, pushes, outweighs, config.objective, now);
+        let bonus = waiting_bonus(candidate.facts, pushes, outweighs);
         let least = candidate.subject.sizes.min();
         let bonus = bonus.map(|times| times * rates.iter().map(|r| r.curve.rate(least)).fold(0.0, f64::max));
         let mut rates = raised(rates, &candidate, probe, bonus, config);
@@ -106,10 +106,7 @@ pub(super) fn jobs(
         job.assured = assured;
         (job.turn, job.waiting_bonus) = (turn, bonus.unwrap_or(0.0));
         job.probe = probe.and_then(|aim| probe_for(aim, &candidate));
-        // What others of its name took says too little to leave it as it is for that alone.
-        if ahead.word.said_secs.is_some() || config.objective == Objective::Completion {
-            ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
-        }
+        ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
@@ -118,9 +115,8 @@ pub(super) fn jobs(
 
 /// What a sample of each job counts. Jobs count their samples in different units: a node-second at its
 /// smallest size weighs the same for all of one share; that of a block so much as its places. A user's share
-/// is divided over the user's jobs; where jobs shall end soon, what users have had sees to their shares, and
-/// those count more that may end soon.
-fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
+/// is divided over the user's jobs.
+fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
     let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
         // What cannot start takes nothing from its owner's others.
@@ -132,16 +128,10 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
         let share = share(&rated.candidate.subject.key.user) / jobs * f64::from(rated.candidate.block());
         if rated.unit > 0.0 { share / rated.unit } else { share }
     };
-    if config.objective == Objective::Throughput {
-        let jobs =
-            |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str()).map_or(1.0, |n| n.max(1.0));
-        let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
-        return rated.iter().map(|r| of_one(r, jobs(r)) * tilt(r)).collect();
-    }
-    let had = turns.usage.factors(&jobs_of.keys().map(|user| (*user, share(user))).collect());
-    let soon = turns::factors(ahead);
-    let had = |r: &Rated<'_>| had.get(r.candidate.subject.key.user.as_str()).copied().unwrap_or(1.0);
-    rated.iter().zip(soon).map(|(r, soon)| of_one(r, 1.0) * had(r) * soon).collect()
+    let user = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str());
+    let jobs = |r: &Rated<'_>| user(r).map_or(1.0, |jobs| jobs.max(1.0));
+    let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
+    rated.iter().map(|r| of_one(r, jobs(r)) * tilt(r)).collect()
 }
 
 /// Whether the job can be brought there: it never takes another job's node.
@@ -230,7 +220,7 @@ fn priors(subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
 }
 
 /// The types of all gaps.
-fn types(gaps: &Gaps) -> Vec<NodeType> {
+pub(super) fn types(gaps: &Gaps) -> Vec<NodeType> {
     let types: BTreeSet<&NodeType> = gaps.gaps.iter().map(|gap| &gap.node_type).collect();
     types.into_iter().cloned().collect()
 }
@@ -266,19 +256,8 @@ fn unit(rates: &[RateCurve], sizes: &Sizes) -> f64 {
 /// How many times more its smallest size counts of a job that waits; `None` if it does not. `pushes`: it is
 /// its turn, and others hold what it needs. `outweighs`: how many times as much as its node-second somebody
 /// else's counts.
-fn waiting_bonus(
-    facts: &JobFacts,
-    pushes: bool,
-    outweighs: f64,
-    objective: Objective,
-    now: UnixTime,
-) -> Option<f64> {
-    let since = facts.waits_since?;
-    Some(match objective {
-        Objective::Completion => curves::patience_bonus(now.secs_since(since)),
-        Objective::Throughput if pushes => curves::turn_bonus(outweighs),
-        Objective::Throughput => 0.0,
-    })
+fn waiting_bonus(facts: &JobFacts, pushes: bool, outweighs: f64) -> Option<f64> {
+    facts.waits_since.map(|_| if pushes { curves::turn_bonus(outweighs) } else { 0.0 })
 }
 
 /// Whether a job with this standing may start.

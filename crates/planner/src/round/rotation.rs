@@ -14,8 +14,10 @@
 //! When a turn has ended, the nodes go to whoever has had least. Users come by their shares: each may have
 //! turns for the nodes that its share entitles it to, or for one job if that is more. Of one user, jobs that
 //! never had nodes come first, then those with the fewest node-seconds; a job that arrives counts as having
-//! had as much as the one with the fewest, like the virtual time of a fair scheduler. A job whose turn has
-//! ended goes on while nobody else wants its nodes.
+//! had as much as the one with the fewest, like the virtual time of a fair scheduler. Where jobs shall end
+//! soon, one of which it is well known how much work it has ahead comes by that instead: shortest remaining
+//! time first, and least attained service first for the others. Who has waited for [`PATIENCE_SECS`] comes
+//! before all but new ones. A job whose turn has ended goes on while nobody else wants its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +42,11 @@ const BEGINS_SECS: i64 = 5;
 const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
 
 /// By so many node-seconds, as a share of a turn, must one that waits have had less than one whose turn has
-/// ended.
+/// ended, or have less ahead.
 const MARGIN: f64 = 0.5;
+
+/// A job that has waited for so long comes before those that will end sooner, seconds.
+const PATIENCE_SECS: f64 = 21_600.0;
 
 /// Nobody counts as farther behind the one with the most of a user's jobs than so many turns, or
 /// [`MOST_PARTS`] on either side of the mean.
@@ -70,6 +75,9 @@ struct Account {
     had_secs: f64,
     /// Since when it has held nodes.
     since: Option<UnixTime>,
+    /// Whether it holds nodes that nobody before it in line could use: it has no turn, and gives them up once
+    /// somebody can.
+    fills: bool,
     /// How often it has begun to hold nodes.
     turns: u32,
     /// Whether it has ever trained.
@@ -85,6 +93,8 @@ pub(super) struct Claim<'a> {
     pub may_start: bool,
     /// What its changes cost.
     pub costs: RescaleCosts,
+    /// Work that it has ahead, seconds on one node, where jobs shall end soon and that is well known.
+    pub left_secs: Option<f64>,
 }
 
 impl Claim<'_> {
@@ -167,6 +177,7 @@ impl Rotation {
             } else if account.since.is_none() {
                 let since = job.since.max(before).min(now);
                 (account.since, account.turns) = (Some(since), account.turns.saturating_add(1));
+                account.fills = self.turns.get(&job.job).is_some_and(|turn| turn.in_line().is_some());
             }
         }
     }
@@ -190,6 +201,14 @@ impl Rotation {
         self.factors = self.tilts(claims, part_secs);
         let allocation = TurnAllocation::of(self, claims, places, user_shares, now);
         self.turns = allocation.settled();
+        for (job, turn) in &self.turns {
+            // What it fills is its own by now: its turn begins.
+            if let (Turn::Keeps { .. }, Some(account)) = (turn, self.accounts.get_mut(job))
+                && account.fills
+            {
+                (account.fills, account.since) = (false, Some(now));
+            }
+        }
         let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block()).sum();
         let is_next = |claim: &&Claim<'_>| self.of(claim.facts.job) == Some(Turn::Next);
         let needed: u32 = claims.iter().filter(is_next).map(Claim::needs).fold(0, u32::saturating_add);
@@ -432,17 +451,26 @@ impl Rotation {
 
     /// When the turn of a job that holds nodes ends.
     fn turn_ends(&self, claim: &Claim<'_>, first_waits: bool) -> Option<UnixTime> {
-        let since = self.accounts.get(&claim.facts.job)?.since.filter(|_| claim.holds())?;
+        let account =
+            self.accounts.get(&claim.facts.job).filter(|account| claim.holds() && !account.fills)?;
+        let since = account.since?;
         Some(since + claim.turn_secs(first_waits).ceil() as i64)
     }
 
-    /// Where a job comes among its user's: the least comes first.
+    /// Where a job comes among its user's: the least comes first. That is the work that it has ahead where
+    /// that counts and is known, else as much as it has had.
     fn rank(&self, claim: &Claim<'_>) -> (bool, i64, UnixTime, JobId) {
-        let job = claim.facts.job;
-        let is_first = self.is_new(claim);
+        let (job, is_new) = (claim.facts.job, self.is_new(claim));
+        let had_secs = || if is_new { 0.0 } else { self.had_secs(job) };
         let lead = if claim.holds() { MARGIN * claim.length_secs() * f64::from(claim.needs()) } else { 0.0 };
-        let had = if is_first { 0 } else { (self.had_secs(job) - lead).round() as i64 };
-        (!is_first, had, claim.facts.submitted_at, job)
+        let secs = claim.left_secs.unwrap_or_else(had_secs) - lead;
+        let comes_first = is_new || self.has_waited_long(claim);
+        (!comes_first, secs.round() as i64, claim.facts.submitted_at, job)
+    }
+
+    fn has_waited_long(&self, claim: &Claim<'_>) -> bool {
+        let since = claim.facts.waits_since.filter(|_| claim.waits());
+        since.is_some_and(|since| self.at.secs_since(since) > PATIENCE_SECS)
     }
 }
 

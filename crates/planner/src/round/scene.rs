@@ -281,9 +281,14 @@ impl Scene {
 
     /// The work that a job has ahead, and how many samples a second are believed of it on one node.
     pub fn ahead(&self, facts: &JobFacts) -> (Ahead, f64) {
+        self.ahead_on(facts, &demand::types(&self.gaps))
+    }
+
+    /// The same, where gaps are of these types.
+    fn ahead_on(&self, facts: &JobFacts, types: &[NodeType]) -> (Ahead, f64) {
         let subject = self.subject(facts);
         let stop_secs = subject.costs.start_secs;
-        let unit = demand::unit_of(Candidate { subject, facts }, &self.library, &self.gaps);
+        let unit = demand::unit_of(Candidate { subject, facts }, &self.library, types);
         (self.turns.ahead(facts, unit, stop_secs), unit)
     }
 

@@ -1,5 +1,4 @@
-//! Whose turn it is: how many times as much a sample of a job counts because the job may end soon, and
-//! because its owner has had less than a fair share.
+//! How long jobs are expected to run, what their users have had, and who comes next by that.
 
 use std::collections::BTreeSet;
 
@@ -10,21 +9,6 @@ use infill_model::{JobFacts, JobId, OwnWord, Turn, UnixTime, duration};
 
 /// Ended jobs from which a daemon learns at its start: the last so many.
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
-
-/// Where stopping a job costs more than so many seconds, who has the best chance to end within some time
-/// changes too often: the shortest remaining work counts instead, corrected once it is outlived. On public
-/// logs the one is better at 30 s a stop, the other at 300 s.
-const CHEAP_STOP_SECS: f64 = 100.0;
-
-/// Exponent of the index: with 1 short jobs would have everything, even nodes on which they gain next to
-/// nothing.
-const KEENNESS: f64 = 0.5;
-
-/// No job counts more than so many times as much as the one in the middle, or less.
-const MOST: f64 = 32.0;
-
-/// Steps of the logarithm to base two in which it changes, so that it does not change with each round.
-const STEPS: f64 = 2.0;
 
 /// What is known of how long jobs run, and of what their owners have had.
 #[derive(Debug, Default)]
@@ -57,8 +41,7 @@ impl Turns {
 }
 
 impl Turns {
-    /// Where a job stands among those that want nodes, by the last look; `None` where jobs shall end soon:
-    /// these come by their expected ends.
+    /// Where a job stands among those that want nodes, by the last look.
     pub fn turn(&self, job: JobId) -> Option<Turn> {
         self.rotation.of(job)
     }
@@ -78,9 +61,7 @@ impl Turns {
         };
         let (all, done) = (duration::show(ahead.lengths.secs(0.5)), duration::show(ahead.done_secs));
         format!(
-            "index {:.2} (chances to end an hour of one node's work): {all} of such work, {whose}; {done} done; its \
-             owner has had {:.1} node-hours lately",
-            ahead.index() * 3600.0,
+            "{all} of one node's work in all, {whose}; {done} done; its owner has had {:.1} node-hours lately",
             self.usage.of(&job.program.user) / 3600.0
         )
     }
@@ -115,32 +96,10 @@ impl Ahead {
         self.lengths.corrected_left_secs(self.done_secs)
     }
 
-    /// Its index: chance to end a second of work. What a start costs counts as work.
-    fn index(&self) -> f64 {
-        let index = if self.stop_secs <= CHEAP_STOP_SECS {
-            self.lengths.gittins(self.done_secs)
-        } else {
-            self.left_secs().recip()
-        };
-        (index.recip() + self.stop_secs).recip()
+    /// The same where it is well known, with what a start costs.
+    pub(super) fn known_left_secs(&self) -> Option<f64> {
+        self.is_sure().then(|| self.left_secs() + self.stop_secs)
     }
-}
-
-/// How many times as much each of these jobs counts.
-pub(super) fn factors(ahead: &[Ahead]) -> Vec<f64> {
-    let indices: Vec<f64> = ahead.iter().map(Ahead::index).collect();
-    let mut sorted = indices.clone();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(1.0);
-    let factor = |index: &f64| {
-        let is_sound = |index: f64| index.is_finite() && index > 0.0;
-        if !is_sound(*index) || !is_sound(middle) {
-            return 1.0;
-        }
-        let steps = (KEENNESS * (index / middle).log2() * STEPS).round() / STEPS;
-        steps.exp2().clamp(MOST.recip(), MOST)
-    };
-    indices.iter().map(factor).collect()
 }
 
 #[cfg(test)]
@@ -157,18 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_soon_counts_more_and_nobody_without_bounds() {
-        for stop_secs in [10.0, 200.0] {
-            let of = |secs: f64, done: f64| ahead(secs, done, stop_secs);
-            let found = factors(&[of(1e5, 0.0), of(1e4, 0.0), of(1e3, 0.0)]);
-            assert!(found[0] < 0.4 && found[1] == 1.0 && found[2] > 2.0, "{found:?}");
-            let near = factors(&[of(1e5, 9.99e4), of(1e4, 0.0), of(1e4, 1e5)]);
-            assert!(near[0] > 4.0 && near[2] < 0.6, "what is outlived sinks: {near:?}");
-            let far = factors(&[of(1e12, 0.0), of(1e4, 0.0), of(1.0, 0.0)]);
-            assert_eq!(far[0], 1.0 / MOST);
-        }
-        assert!(factors(&[]).is_empty());
-        assert_eq!(factors(&[ahead(1e308, 0.0, 1.0)]), [1.0]);
-        assert!(factors(&vec![ahead(f64::MAX, 1e300, 1.0); 3]).iter().all(|f| f.is_finite()));
+    fn what_is_left_is_known_until_it_is_outlived() {
+        let known = |secs: f64, done_secs: f64| ahead(secs, done_secs, 30.0).known_left_secs();
+        assert!((known(1e4, 0.0).unwrap() - 10_030.0).abs() < 1e-6, "a start is work");
+        assert!((known(1e4, 9e3).unwrap() - 1_030.0).abs() < 1e-6);
+        assert_eq!(known(1e4, 1e5), None);
+        let differ = Lengths::of(vec![1.0, 5.0, 9.0]).unwrap();
+        assert_eq!(Ahead { lengths: differ, ..ahead(1e4, 0.0, 30.0) }.known_left_secs(), None);
     }
 }

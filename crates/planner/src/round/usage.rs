@@ -1,23 +1,14 @@
-//! What users have had of the gaps lately, and what that leaves them: their shares by decayed use.
+//! What users have had of the gaps lately: of two with as many nodes for their shares, the one that had less
+//! comes first.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::JobFacts;
-use infill_model::UnixTime;
+use infill_model::{JobFacts, UnixTime};
 
 /// Longest time between two looks that counts: what happened in a longer one nobody saw.
 const LONGEST_SECS: f64 = 600.0;
-
-/// Node-seconds that all users count as having had in equal parts: at first nobody has had anything.
-const AT_FIRST_SECS: f64 = 600.0;
-
-/// Exponent of how far a user's use is from its share.
-const FORCE: f64 = 12.0;
-
-/// No user counts more than so many times as much because of it, or less.
-const MOST: f64 = 64.0;
 
 /// Less use than that is forgotten, node-seconds.
 const NEXT_TO_NOTHING_SECS: f64 = 1.0;
@@ -57,20 +48,6 @@ impl Usage {
         }
     }
 
-    /// How many times as much the jobs of each of these users count, by its share and what it has had. Alone,
-    /// a user has had what it ought to.
-    pub(super) fn factors<'a>(&self, shares: &BTreeMap<&'a str, f64>) -> BTreeMap<&'a str, f64> {
-        let all: f64 = shares.values().sum();
-        let used = |user: &str| self.used_secs.get(user).copied().unwrap_or(0.0);
-        let sum: f64 = shares.keys().map(|user| used(user)).sum();
-        let factor = |(user, share): (&&'a str, &f64)| {
-            let fair = share / all;
-            let had = (used(user) + fair * AT_FIRST_SECS) / (sum + AT_FIRST_SECS);
-            (*user, (fair / had).powf(FORCE).clamp(MOST.recip(), MOST))
-        };
-        shares.iter().map(factor).collect()
-    }
-
     /// Takes up what was remembered before, as [`Usage::take_unsaved`] gave it. What cannot be read is
     /// forgotten.
     pub fn load(&mut self, text: &str) {
@@ -105,22 +82,6 @@ mod tests {
     fn used(at: i64, of: &[(&str, f64)]) -> Usage {
         let used_secs = of.iter().map(|(user, secs)| ((*user).to_owned(), *secs)).collect();
         Usage { used_secs, at: UnixTime(at), ..Usage::default() }
-    }
-
-    fn factors(usage: &Usage, shares: &[(&str, f64)]) -> Vec<f64> {
-        let shares = shares.iter().copied().collect();
-        usage.factors(&shares).into_values().map(|f| (f * 100.0).round() / 100.0).collect()
-    }
-
-    #[test]
-    fn who_had_more_than_a_fair_share_counts_less() {
-        let usage = used(0, &[("alice", 9000.0), ("bob", 3000.0)]);
-        assert_eq!(factors(&usage, &[("alice", 1.0), ("bob", 1.0)]), [0.02, 64.0]);
-        assert_eq!(factors(&usage, &[("alice", 3.0), ("bob", 1.0)]), [1.0, 1.0], "as their shares are");
-        assert_eq!(factors(&usage, &[("alice", 1.0)]), [1.0], "alone");
-        assert_eq!(factors(&Usage::default(), &[("alice", 1.0), ("bob", 1.0)]), [1.0, 1.0]);
-        let much = used(0, &[("alice", 1e9)]);
-        assert_eq!(factors(&much, &[("alice", 1.0), ("bob", 1.0)])[1], MOST);
     }
 
     #[test]

@@ -262,7 +262,7 @@ mod tests {
         progress: 1.23M samples, 812/s, 87% of proportional scaling, step 4200, loss 1.25
         advice: curve from 3 sizes; 8 nodes will be tried
         ends: in 40:00 at its present rate, most likely 25:00 to 1:23:20: known well
-        turn: index 0.75 (chances to end an hour of one node's work): 2:30:00 of such work, as jobs like it did; 1:10:00 done; its owner has had 3.0 node-hours lately
+        turn: 2:30:00 of one node's work in all, as jobs like it did; 1:10:00 done; its owner has had 3.0 node-hours lately
         changing: restarts: 7.5 s to grow, 5.0 s to shrink, 11 s to start
         leaving: leaves a node 20 s before the main queue wants it: 4 s are allowed for saving, by its last 5 stops
 

@@ -18,9 +18,6 @@ use infill_planner::round::{Advice, Question, Scene, Terms, judge};
 /// to the most.
 const QUIET_SECS: (i64, i64) = (600, 3600);
 
-/// The same where jobs have their turns: these change though nothing happens.
-const TURN_SECS: (i64, i64) = (60, 300);
-
 /// The solver is not asked: its time limit would make plans depend on how fast this machine is, and the plan
 /// that is in hand before it is asked is mostly proved to be within per mille.
 const SOLVE_SECS: f64 = 0.0;
@@ -87,14 +84,11 @@ impl Infill {
 
     fn question(&self, jobs: &[JobFacts], view: &View<'_>) -> Question {
         let mut question = self.scene.question(jobs, Terms::FREE, UnixTime(view.now));
-        // Where jobs shall end soon, all count alike, but for how soon they end, and what their owners had.
-        if self.config.planner.objective == Objective::Throughput {
-            for job in &mut question.jobs {
-                if let Some(truth) = view.jobs.get(&job.id) {
-                    // What it believes of the unit times what a sample is worth: of an unmeasured job it
-                    // believes a rate of 1.
-                    job.weight *= truth.submitted.weight * unit(truth);
-                }
+        for job in &mut question.jobs {
+            if let Some(truth) = view.jobs.get(&job.id) {
+                // What it believes of the unit times what a sample is worth: of an unmeasured job it
+                // believes a rate of 1.
+                job.weight *= truth.submitted.weight * unit(truth);
             }
         }
         question
@@ -130,10 +124,7 @@ impl Infill {
         let changes = view.jobs.values().filter(|j| j.size() > 0).map(may_change);
         let probes = view.jobs.values().filter(|j| self.scene.library().probe_of(j.id).is_some());
         let probes = probes.map(|_| now + self.config.daemon.poll_interval_secs.ceil() as i64);
-        let (least, most) = match self.config.planner.objective {
-            Objective::Throughput => QUIET_SECS,
-            Objective::Completion => TURN_SECS,
-        };
+        let (least, most) = QUIET_SECS;
         self.quiet_secs = if acted { least } else { (self.quiet_secs * 2).min(most) };
         let quiet = (!view.jobs.is_empty()).then_some(now + self.quiet_secs);
         let turns = self.scene.turns().next_end(UnixTime(now)).map(|at| at.0);

@@ -65,7 +65,7 @@ impl World {
     fn settle(&mut self) {
         let now = UnixTime(self.now);
         self.rotation.look(&self.jobs, now);
-        let claim = |facts| Claim { facts, may_start: true, costs: COSTS };
+        let claim = |facts| Claim { facts, may_start: true, costs: COSTS, left_secs: None };
         let claims: Vec<Claim<'_>> = self.jobs.iter().map(claim).collect();
         let user_shares = UserShares { share: &|_| 1.0, used_secs: &|_| 0.0 };
         self.rotation.settle(&claims, self.places, &user_shares, now);

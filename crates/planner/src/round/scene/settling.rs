@@ -7,11 +7,8 @@ use crate::round::turns::Turns;
 use infill_model::{Excluded, Gap, Gaps, JobFacts, Objective, UnixTime};
 
 impl Scene {
-    /// Settles whose turn it is to hold nodes. Where jobs shall end soon, they come by that.
+    /// Settles whose turn it is to hold nodes.
     pub(super) fn settle_turns(&mut self, jobs: &[JobFacts], now: UnixTime) {
-        if self.config.planner.objective != Objective::Throughput {
-            return;
-        }
         let claims = self.claims(jobs, now);
         let places = self.gaps.gaps.len() as u32;
         let Turns { usage, rotation, .. } = &mut self.turns;
@@ -26,9 +23,13 @@ impl Scene {
     fn claims<'j>(&self, jobs: &'j [JobFacts], now: UnixTime) -> Vec<Claim<'j>> {
         let mut suiting = Suiting { gaps: &self.gaps, last: None };
         let mut claims = Vec::with_capacity(jobs.len());
+        let types = demand::types(&self.gaps);
+        let ends_soon = self.config.planner.objective == Objective::Completion;
         for facts in jobs.iter().filter(|facts| !facts.ending && facts.place.own.is_empty()) {
             let key = self.key(&facts.program, facts.place.lead_now.as_ref());
-            let mut claim = Claim { facts, may_start: false, costs: self.costs(facts, &key) };
+            let left = || self.ahead_on(facts, &types).0.known_left_secs();
+            let left_secs = if ends_soon { left() } else { None };
+            let mut claim = Claim { facts, may_start: false, costs: self.costs(facts, &key), left_secs };
             claim.may_start =
                 demand::may_start(&facts.standing, now) && claim.needs() <= suiting.count(facts);
             claims.push(claim);
