@@ -32,8 +32,12 @@ const FIRST_SHARE: f64 = 0.125;
 /// A job that was given nodes so often and has not trained counts as having had its first turn.
 const MOST_FIRST: u32 = 2;
 
-/// Of those that wait for others, so many are candidates of a round: they may use what nobody else can.
-const MOST_WAITING: u32 = 256;
+/// Of those that wait for others, so many for each node are candidates of a round: they may use what nobody
+/// else can.
+const WAITING_A_NODE: u32 = 4;
+
+/// At least and at most so many are.
+const FEWEST_AND_MOST_WAITING: (u32, u32) = (32, 256);
 
 /// From the moment at which a job's turn comes until it has nodes, seconds.
 const BEGINS_SECS: i64 = 5;
@@ -152,6 +156,8 @@ pub(super) struct Rotation {
     /// Whether others would like what those are to get whose turn it is, or hold it.
     pushes: bool,
     factors: BTreeMap<JobId, f64>,
+    /// How many of those that wait for others are candidates.
+    most_waiting: u32,
     at: UnixTime,
 }
 
@@ -201,6 +207,8 @@ impl Rotation {
         self.factors = self.tilts(claims, part_secs);
         let allocation = TurnAllocation::of(self, claims, places, user_shares, now);
         self.turns = allocation.settled();
+        let (fewest, most) = FEWEST_AND_MOST_WAITING;
+        self.most_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
         for (job, turn) in &self.turns {
             // What it fills is its own by now: its turn begins.
             if let (Turn::Keeps { .. }, Some(account)) = (turn, self.accounts.get_mut(job))
@@ -267,7 +275,7 @@ impl Rotation {
 
     /// A job's place in the line, if so many others come before it that it is no part of a round.
     pub fn behind(&self, job: JobId) -> Option<InLine> {
-        self.of(job).and_then(Turn::in_line).filter(|place| place.position > MOST_WAITING)
+        self.of(job).and_then(Turn::in_line).filter(|place| place.position > self.most_waiting)
     }
 
     /// How many times as much a job counts because it has had less than others of its user, or more.

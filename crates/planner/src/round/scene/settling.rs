@@ -1,10 +1,12 @@
 //! Whose turn it is, for the jobs and nodes of a look.
 
+use rustc_hash::FxHashMap;
+
 use super::Scene;
 use crate::round::demand;
 use crate::round::rotation::{Claim, UserShares};
 use crate::round::turns::Turns;
-use infill_model::{Excluded, Gap, Gaps, JobFacts, Objective, UnixTime};
+use infill_model::{Gap, Gaps, JobFacts, Objective, UnixTime};
 
 impl Scene {
     /// Settles whose turn it is to hold nodes.
@@ -21,7 +23,7 @@ impl Scene {
     /// The jobs that want nodes, or have some. One for whom there are too few, whoever has them, keeps nobody
     /// from a turn.
     fn claims<'j>(&self, jobs: &'j [JobFacts], now: UnixTime) -> Vec<Claim<'j>> {
-        let mut suiting = Suiting { gaps: &self.gaps, last: None };
+        let mut suiting = Suiting { gaps: &self.gaps, known: FxHashMap::default() };
         let mut claims = Vec::with_capacity(jobs.len());
         let types = demand::types(&self.gaps);
         let ends_soon = self.config.planner.objective == Objective::Completion;
@@ -38,25 +40,21 @@ impl Scene {
     }
 }
 
-/// How many gaps suit each job. Neighbours in the queue mostly ask for the same.
-struct Suiting<'g, 'j> {
+/// How many gaps suit each job. Jobs that ask for the same share one answer.
+struct Suiting<'g> {
     gaps: &'g Gaps,
-    /// What the last one asked for, and how many suit that.
-    last: Option<(&'j Excluded, bool, u32)>,
+    /// By what they ask for: the number of the list of nodes that they avoid, and whether they run on CPUs.
+    known: FxHashMap<(usize, bool), u32>,
 }
 
-impl<'j> Suiting<'_, 'j> {
+impl Suiting<'_> {
     /// Nodes, or places of such, on which the job could be if nobody else had them.
-    fn count(&mut self, facts: &'j JobFacts) -> u32 {
-        let (excluded, on_cpus) = (&facts.excluded, facts.program.on_cpus);
-        if let Some((_, _, count)) = self.last.filter(|last| (last.0, last.1) == (excluded, on_cpus)) {
-            return count;
-        }
+    fn count(&mut self, facts: &JobFacts) -> u32 {
+        let (gaps, excluded, on_cpus) = (self.gaps, &facts.excluded, facts.program.on_cpus);
         // Parts of nodes with GPUs and of others are for those who ask for them.
         let is_of_kind = |gap: &Gap| !gap.node.is_place() || gap.node_type.has_gpus() != on_cpus;
         let suits = |gap: &&Gap| is_of_kind(gap) && !excluded.has(&gap.node);
-        let count = self.gaps.gaps.iter().filter(suits).count() as u32;
-        self.last = Some((excluded, on_cpus, count));
-        count
+        let count = || gaps.gaps.iter().filter(suits).count() as u32;
+        *self.known.entry((excluded.number(), on_cpus)).or_insert_with(count)
     }
 }
