@@ -66,7 +66,7 @@ struct CheckArgs {
     /// Sizes that the job may have, as for `infill run --nodes`
     #[arg(long, value_name = "SIZES", value_parser = Sizes::parse)]
     nodes: Option<Sizes>,
-    /// Processes on each node, as for `infill run`
+    /// Processes that train on each node: as for `infill run`, else its GPUs, as torchrun starts them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     nproc_per_node: u32,
 }
@@ -183,8 +183,9 @@ fn yes(set: bool) -> String {
 
 fn check(args: &CheckArgs) -> CommandResult {
     let file = args.file.display().to_string();
-    let plans = Plans::named(&file).map_err(|e| Exit::Input.because(anyhow::anyhow!("{file}: {e}")))?;
-    let declared = plans.declared(args.nproc_per_node, args.nodes.as_ref());
+    let wrong = |e| Exit::Input.because(anyhow::anyhow!("{file}: {e}"));
+    let plans = Plans::named(&file).map_err(wrong)?;
+    let declared = plans.declared(args.nproc_per_node, args.nodes.as_ref()).map_err(wrong)?;
     let sizes = |sizes: &Option<Sizes>| sizes.as_ref().map_or_else(|| "all".to_owned(), Sizes::to_string);
     let rows: Vec<Row> = plans
         .iter()

@@ -11,7 +11,7 @@ use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
-use infill_model::{BatchMode, Curve, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
+use infill_model::{BatchMode, Curve, DeclaredPlan, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
 
 use super::identity;
 use super::plans::Plans;
@@ -21,6 +21,9 @@ const MAX_WAIT_SECS: u32 = 7 * 86_400;
 
 /// Most local ranks on one node: four times the cores of today's largest nodes.
 const MAX_LOCAL_RANKS: u32 = 1024;
+
+/// How many GPUs the job has on this node.
+pub(crate) const GPUS_HERE: &str = "SLURM_GPUS_ON_NODE";
 
 /// A signal by name or number, for `--signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +189,7 @@ pub struct WorkerArgs {
 }
 
 impl SpecArgs {
-    /// The declaration for the daemon. Fails when the expression for progress is none.
+    /// The declaration for the daemon. Fails when a plan can run at no size.
     pub(crate) fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
         Ok(RunSpec {
             sizes: self.extend.as_ref().map(Sizes::beside_one).or_else(|| self.nodes.clone()),
@@ -199,10 +202,7 @@ impl SpecArgs {
             profile: self.profile.clone(),
             command_hash: common.command_hash(),
             batch: self.batch,
-            plans: common
-                .plans
-                .as_ref()
-                .map_or_else(Vec::new, |plans| plans.declared(common.local_ranks(), self.nodes.as_ref())),
+            plans: common.declared_plans(self.nodes.as_ref())?,
         })
     }
 }
@@ -221,6 +221,19 @@ impl CommandArgs {
     /// Processes of the command on each node.
     pub(crate) fn local_ranks(&self) -> u32 {
         self.nproc_per_node.unwrap_or(1)
+    }
+
+    /// Processes that train on each node, whoever starts them: torchrun and its like start one for each GPU
+    /// that the job was given there.
+    pub(crate) fn ranks_a_node(&self) -> u32 {
+        let gpus = || std::env::var(GPUS_HERE).ok()?.trim().parse().ok();
+        self.nproc_per_node.or_else(gpus).filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
+    }
+
+    /// Its execution plans for the daemon; `sizes`: those that the user names.
+    fn declared_plans(&self, sizes: Option<&Sizes>) -> anyhow::Result<Vec<DeclaredPlan>> {
+        let Some(plans) = &self.plans else { return Ok(Vec::new()) };
+        plans.declared(self.ranks_a_node(), sizes).context("--plans")
     }
 
     /// The execution plan to begin with, where no daemon says another.

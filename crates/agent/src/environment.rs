@@ -22,6 +22,8 @@ pub(crate) struct Surroundings<'a> {
     pub local_ranks: u32,
     /// Whether the user asked for that number; otherwise launchers keep their own defaults.
     pub local_ranks_given: bool,
+    /// Processes that train on each node, whoever starts them.
+    pub ranks_a_node: u32,
     /// The progress socket.
     pub progress: &'a Path,
     /// The socket at which its processes talk with the agent, if there is one.
@@ -45,6 +47,7 @@ impl<'a> Surroundings<'a> {
             lead,
             local_ranks: common.local_ranks(),
             local_ranks_given: common.nproc_per_node.is_some(),
+            ranks_a_node: common.ranks_a_node(),
             progress,
             control: None,
             cpus_per_task: None,
@@ -61,7 +64,8 @@ impl Surroundings<'_> {
     pub fn variables(&self, member: &Member, local: u32) -> Vec<Variable> {
         let plan = self.plans.and_then(|plans| plans.get(&member.exec_plan));
         // What the plan sets comes first: nothing of it takes the place of what follows.
-        let of_plan = plan.map_or_else(Vec::new, |plan| plan.variables(self.world(member)));
+        let of_plan =
+            plan.map_or_else(Vec::new, |plan| plan.variables(member.world.saturating_mul(self.ranks_a_node)));
         let own = self.own_variables(member, local).into_iter();
         of_plan.into_iter().chain(own.map(|(name, value)| (Cow::Borrowed(name), value))).collect()
     }
@@ -200,6 +204,7 @@ mod tests {
             lead: JobId(12),
             local_ranks: 1,
             local_ranks_given: false,
+            ranks_a_node: 1,
             progress: Path::new("/run/p"),
             control: None,
             cpus_per_task: None,
@@ -232,6 +237,7 @@ mod tests {
             lead: JobId(12),
             local_ranks: 4,
             local_ranks_given: true,
+            ranks_a_node: 4,
             progress: Path::new("/run/p"),
             control: Some(Path::new("/run/c")),
             cpus_per_task: Some("8".to_owned()),

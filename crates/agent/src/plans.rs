@@ -95,6 +95,9 @@ fn one() -> u32 {
 #[serde(deny_unknown_fields)]
 pub struct Plans {
     plan: Vec<RunPlan>,
+    /// In which line of its file each begins, from 1; none where they came as JSON.
+    #[serde(skip)]
+    lines: Vec<usize>,
 }
 
 /// The file with the place of each plan in it.
@@ -128,23 +131,25 @@ impl Plans {
         if plan.is_empty() {
             return Err(nonsense(1, "there is no [[plan]]".to_owned()));
         }
-        let mut plans: Vec<RunPlan> = Vec::new();
+        let (mut plans, mut lines): (Vec<RunPlan>, Vec<usize>) = (Vec::new(), Vec::new());
         for spanned in plan {
             let at = line(spanned.span());
             let plan = spanned.into_inner();
             wrong(&plan, &plans).map_or(Ok(()), |what| Err(nonsense(at, what)))?;
             plans.push(plan);
+            lines.push(at);
         }
-        Ok(Plans { plan: plans })
+        Ok(Plans { plan: plans, lines })
     }
 
     fn of_json(text: &str) -> Result<Plans, PlansError> {
-        let Plans { plan } = serde_json::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
+        let Plans { plan, lines } =
+            serde_json::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
         let odd = plan.iter().enumerate().find_map(|(i, p)| wrong(p, &plan[..i]));
         match odd {
             _ if plan.is_empty() => Err(PlansError::Syntax("there is no plan".to_owned())),
             Some(what) => Err(PlansError::Syntax(what)),
-            None => Ok(Plans { plan }),
+            None => Ok(Plans { plan, lines }),
         }
     }
 
@@ -154,15 +159,24 @@ impl Plans {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What the daemon is told. `local_ranks`: processes on each node; `sizes`: those that the user names.
-    pub fn declared(&self, local_ranks: u32, sizes: Option<&Sizes>) -> Vec<DeclaredPlan> {
-        let declared = |plan: &RunPlan| DeclaredPlan {
-            name: ExecPlan(plan.name.clone()),
-            sizes: plan.sizes(local_ranks, sizes),
-            node_types: plan.types.clone(),
-            shards: plan.zero > 0 || plan.tp > 1 || plan.pp > 1,
+    /// What the daemon is told. `ranks`: processes on each node; `sizes`: those that the user names.
+    ///
+    /// # Errors
+    /// Where a plan can run at none of the sizes, with its line.
+    pub fn declared(&self, ranks: u32, sizes: Option<&Sizes>) -> Result<Vec<DeclaredPlan>, PlansError> {
+        let declared = |(at, plan): (usize, &RunPlan)| {
+            let nowhere = |what: String| match self.lines.get(at) {
+                Some(line) => PlansError::Nonsense { line: *line, what },
+                None => PlansError::Syntax(what),
+            };
+            Ok(DeclaredPlan {
+                name: ExecPlan(plan.name.clone()),
+                sizes: plan.sizes(ranks, sizes).map_err(nowhere)?,
+                node_types: plan.types.clone(),
+                shards: plan.zero > 0 || plan.tp > 1 || plan.pp > 1,
+            })
         };
-        self.plan.iter().map(declared).collect()
+        self.plan.iter().enumerate().map(declared).collect()
     }
 
     /// The plan of this name.
@@ -182,16 +196,27 @@ impl Plans {
 }
 
 impl RunPlan {
-    /// The sizes at which it can run: those whose processes can be divided as it wants.
-    fn sizes(&self, local_ranks: u32, named: Option<&Sizes>) -> Option<Sizes> {
+    /// The sizes at which it can run: those whose processes can be divided as it wants, `ranks` on each node;
+    /// or why there is none.
+    fn sizes(&self, ranks: u32, named: Option<&Sizes>) -> Result<Option<Sizes>, String> {
         let divides = self.tp.saturating_mul(self.pp);
-        let fits = |nodes: &u32| nodes.saturating_mul(local_ranks).is_multiple_of(divides);
-        if divides <= 1 || local_ranks.is_multiple_of(divides) {
-            return self.nodes.clone();
+        let fits = |nodes: &u32| nodes.saturating_mul(ranks).is_multiple_of(divides);
+        if divides <= 1 || ranks.is_multiple_of(divides) {
+            return Ok(self.nodes.clone());
         }
         let all = self.nodes.as_ref().or(named);
         let sizes = all.map_or_else(|| (1..=MOST_DIVIDED).collect(), |sizes| sizes.up_to(u32::MAX));
-        Some(Sizes::Set(sizes.into_iter().filter(fits).collect()))
+        let sizes: Vec<u32> = sizes.into_iter().filter(fits).collect();
+        if sizes.is_empty() {
+            let of = all.map_or_else(|| format!("1-{MOST_DIVIDED}"), Sizes::to_string);
+            return Err(format!(
+                "plan {:?}: tp × pp = {divides} processes share a model, and none of the sizes {of} has a multiple of \
+                 that, with {ranks} on each; --nproc-per-node says how many a node has, else one for each GPU that it \
+                 was given",
+                self.name
+            ));
+        }
+        Ok(Some(Sizes::Set(sizes)))
     }
 
     /// The variables by which a command of so many processes is told of it.
@@ -282,7 +307,7 @@ env = { NCCL_ALGO = "Ring" }
         let plans = Plans::parse(FILE).unwrap();
         assert_eq!(plans.first(), "ddp");
         let sizes = |local_ranks| -> Vec<Option<String>> {
-            let declared = plans.declared(local_ranks, None);
+            let declared = plans.declared(local_ranks, None).unwrap();
             declared.iter().map(|p| p.sizes.as_ref().map(ToString::to_string)).collect()
         };
         assert_eq!(sizes(1), [None, Some("2,4,6,8".to_owned())]);
@@ -293,7 +318,7 @@ env = { NCCL_ALGO = "Ring" }
             told.join(" "),
             "NCCL_ALGO=Ring INFILL_DP=4 INFILL_TP=2 INFILL_PP=1 INFILL_ZERO=1 INFILL_OFFLOAD=0 INFILL_GA=4 INFILL_GC=1"
         );
-        assert_eq!(Plans::named(&plans.to_json()).unwrap(), plans, "a wing gets the same");
+        assert_eq!(Plans::named(&plans.to_json()).unwrap().plan, plans.plan, "a wing gets the same");
     }
 
     #[test]
@@ -301,14 +326,30 @@ env = { NCCL_ALGO = "Ring" }
         let plan = |text: &str| Plans::parse(&format!("[[plan]]\nname='x'\n{text}")).unwrap();
         let sizes = |plans: &Plans, ranks, named: Option<&str>| {
             let named = named.map(|text| Sizes::parse(text).unwrap());
-            plans.declared(ranks, named.as_ref())[0].sizes.as_ref().map(ToString::to_string)
+            plans.declared(ranks, named.as_ref()).unwrap()[0].sizes.as_ref().map(ToString::to_string)
         };
         let four = plan("tp=2\npp=2");
         assert_eq!(sizes(&four, 1, Some("1-9")).as_deref(), Some("4,8"));
         assert_eq!(sizes(&four, 2, Some("1-5")).as_deref(), Some("2,4"));
         assert_eq!(sizes(&four, 4, Some("1-5")), None, "all");
-        let unnamed = four.declared(1, None)[0].sizes.clone().unwrap();
+        let unnamed = four.declared(1, None).unwrap()[0].sizes.clone().unwrap();
         assert_eq!((unnamed.min(), unnamed.max()), (4, MOST_DIVIDED));
+    }
+
+    #[test]
+    fn a_plan_that_can_run_at_no_size_is_refused_with_its_line() {
+        let plans = Plans::parse("[[plan]]\nname='ddp'\n\n[[plan]]\nname='tp8'\ntp=8").unwrap();
+        let sizes = Sizes::parse("1-4").unwrap();
+        let expected = "plan \"tp8\": tp × pp = 8 processes share a model, and none of the sizes 1-4 has a multiple of \
+                        that, with 1 on each; --nproc-per-node says how many a node has, else one for each GPU that it \
+                        was given";
+        let refused = plans.declared(1, Some(&sizes)).unwrap_err().to_string();
+        assert_eq!(refused, format!("line 4: {expected}"));
+        let of_json = Plans::named(&plans.to_json()).unwrap();
+        assert_eq!(of_json.declared(1, Some(&sizes)).unwrap_err().to_string(), expected);
+        // With torchrun as the command and eight GPUs on each node.
+        assert!(plans.declared(8, Some(&sizes)).is_ok());
+        assert!(plans.declared(1, None).is_ok());
     }
 
     #[test]

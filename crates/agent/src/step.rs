@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::args::RunArgs;
+use super::args::{GPUS_HERE, RunArgs};
 use super::executable;
 use super::home::{End, Home, Life};
 use super::limit;
@@ -42,9 +42,6 @@ pub(crate) const SHARE_VARIABLES: [&str; 3] =
 
 /// `--gpus`: where GPUs are lent, how many the malleable job wants.
 const GPUS_WANTED: &str = "SLURM_GPUS";
-
-/// How many the lead has.
-const GPUS_HERE: &str = "SLURM_GPUS_ON_NODE";
 
 /// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
 pub(crate) const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
