@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use infill_model::config::Config;
 use infill_model::{
-    Changing, Claims, Course, Excluded, ExecPlan, Job, JobFacts, JobId, Node, NodeName, NodeState, NodeType,
-    Place, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
+    Changing, Claims, Course, ExcludedNodes, ExecPlan, Job, JobFacts, JobId, Node, NodeName, NodeState,
+    NodeType, Place, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
 use infill_planner::round::{Advice, Scene, Terms, judge};
 use infill_slurm::fake::pending_job;
@@ -60,7 +60,7 @@ fn snapshot(jobs: u32, nodes: usize, wanted: bool) -> Snapshot {
 }
 
 /// A job that waits: of a sweep, so that many are alike.
-fn facts(n: u32, excluded: &Excluded) -> JobFacts {
+fn facts(n: u32, excluded: &ExcludedNodes) -> JobFacts {
     let user = n % USERS;
     let sizes = [(1, 64), (1, 8), (2, 16), (4, 4)][(n / USERS % 4) as usize];
     JobFacts {
@@ -84,7 +84,7 @@ fn facts(n: u32, excluded: &Excluded) -> JobFacts {
         changing: Changing::default(),
         course: Course::default(),
         submitted_at: UnixTime(NOW - i64::from(n % 4000)),
-        excluded: if n.is_multiple_of(5) { Excluded::default() } else { excluded.clone() },
+        excluded: if n.is_multiple_of(5) { ExcludedNodes::default() } else { excluded.clone() },
         ending: false,
     }
 }
@@ -92,7 +92,7 @@ fn facts(n: u32, excluded: &Excluded) -> JobFacts {
 fn measure(jobs: u32, nodes: usize, wanted: bool) {
     let config = Arc::new(Config::default());
     let snapshot = snapshot(jobs, nodes, wanted);
-    let half: Excluded = snapshot.nodes.iter().step_by(2).map(|node| node.name.clone()).collect();
+    let half: ExcludedNodes = snapshot.nodes.iter().step_by(2).map(|node| node.name.clone()).collect();
     let facts: Vec<JobFacts> = (0..jobs).map(|n| facts(n, &half)).collect();
     let mut scene = Scene::new(config.clone(), UnixTime(NOW));
     let mut took: Vec<Vec<Duration>> = Vec::new();

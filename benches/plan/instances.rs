@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use infill_gaps::{Survival, hour_of};
 use infill_model::{
-    Curve, CurvePoint, Excluded, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType,
+    Curve, CurvePoint, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType,
     Plan, RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause, WindowEnd,
     config::{GapsConfig, PlannerConfig},
     malleable::RateCurve,
@@ -259,7 +259,7 @@ impl Data {
             stay_secs: 0.0,
             turn: None,
             waiting_bonus: 0.0,
-            excluded: Excluded::default(),
+            excluded: ExcludedNodes::default(),
         }
     }
 }

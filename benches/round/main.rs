@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use infill_model::config::Config;
 use infill_model::{
-    Changing, Claims, Course, Curve, Excluded, ExecPlan, HeldNode, JobFacts, JobId, NodeName, Objective,
+    Changing, Claims, Course, Curve, ExcludedNodes, ExecPlan, HeldNode, JobFacts, JobId, NodeName, Objective,
     Parts, Place, Plan, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
 };
 use infill_planner::round::{Advice, Scene, Terms, judge};
@@ -120,7 +120,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
         changing: Changing::default(),
         course: Course::default(),
         submitted_at: UnixTime(answers::NOW - 4000),
-        excluded: Excluded::default(),
+        excluded: ExcludedNodes::default(),
         ending: false,
     }
 }

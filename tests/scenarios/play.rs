@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill_model::{
-    BatchMode, Change, Changing, Claims, Control, Course, EndedGap, Excluded, ExecPlan, Gaps, HeldNode,
+    BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExcludedNodes, ExecPlan, Gaps, HeldNode,
     JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Pause, Place, Profile, ProfileKey, Program,
     Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
 };
@@ -274,7 +274,7 @@ impl<'a> Job<'a> {
             },
             course: self.course,
             submitted_at: moment(self.of.submit),
-            excluded: Excluded::default(),
+            excluded: ExcludedNodes::default(),
             ending: false,
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::allowance::{Allowance, Rate};
 use super::names::Names;
 use super::passes::{Passes, Person};
-use super::planner::Planner;
+use super::planner::PlannerThread;
 use super::sight::Viewer;
 use infill_api::seal::SessionKey;
 use infill_model::PrivateData;
@@ -117,7 +117,7 @@ pub struct Doors {
     /// begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// Who computes it: not the planner of rounds, which wait for nobody's reading.
-    pub planner: Planner,
+    pub planner: PlannerThread,
     /// What proves us, and how we are called.
     ourselves: Ourselves,
     /// Sessions of the command line, for what it reads next.
@@ -149,7 +149,7 @@ impl Doors {
             fits: Arc::new(Semaphore::new(FITS_AT_ONCE)),
             sums: Arc::new(Semaphore::new(1)),
             planning: Arc::default(),
-            planner: Planner::default(),
+            planner: PlannerThread::default(),
             tickets: Passes::new(TICKET, MOST_OF_A_USER),
             links: Passes::new(LINK, MOST_LINKS),
             sessions: Passes::new(SESSION, MOST_SESSIONS),

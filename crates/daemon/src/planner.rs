@@ -20,17 +20,17 @@ pub(crate) const TOO_SLOW: &str = "the outer deadline has passed";
 /// Who plans. A thread cannot be stopped: past the deadline it goes on until it is done, and no other begins
 /// before that.
 #[derive(Clone, Debug)]
-pub struct Planner {
+pub struct PlannerThread {
     turn: Arc<Semaphore>,
 }
 
-impl Default for Planner {
+impl Default for PlannerThread {
     fn default() -> Self {
-        Planner { turn: Arc::new(Semaphore::new(1)) }
+        PlannerThread { turn: Arc::new(Semaphore::new(1)) }
     }
 }
 
-impl Planner {
+impl PlannerThread {
     /// Waits until no planner is at work.
     #[cfg(test)]
     pub(crate) async fn rests(&self) {

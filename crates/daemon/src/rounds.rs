@@ -12,7 +12,7 @@ use super::context::Context;
 use super::health::{Problem, Topic};
 use super::metrics::RoundEnd;
 use super::notices::Happened;
-use super::planner::Planner;
+use super::planner::PlannerThread;
 use super::state::State;
 use super::{books, executor, gauges, profiles};
 use infill_api::{Hidden, RoundView, SCHEMA};
@@ -30,7 +30,8 @@ const BOOKS: Duration = Duration::from_secs(600);
 
 /// Rounds, for ever.
 pub async fn run(context: Arc<Context>) {
-    let (planner, mut books) = (Planner::default(), Instant::now());
+    let planner = PlannerThread::default();
+    let mut books = Instant::now();
     loop {
         context.wake.next().await;
         let started = Instant::now();
@@ -48,7 +49,7 @@ pub async fn run(context: Arc<Context>) {
 }
 
 /// When it looked at Slurm, if that could be trusted.
-async fn one(context: &Context, planner: &Planner) -> Option<UnixTime> {
+async fn one(context: &Context, planner: &PlannerThread) -> Option<UnixTime> {
     refill_orders(context).await;
     let read_at = now();
     let clock = Instant::now();
@@ -67,13 +68,13 @@ async fn one(context: &Context, planner: &Planner) -> Option<UnixTime> {
     looked
 }
 
-async fn answer_question(context: &Context, planner: &Planner, trusted: bool, snapshot_secs: f64) {
+async fn answer_question(context: &Context, planner: &PlannerThread, trusted: bool, snapshot_secs: f64) {
     answer_by(context, planner, Question::solve, trusted, snapshot_secs).await;
 }
 
 async fn answer_by(
     context: &Context,
-    planner: &Planner,
+    planner: &PlannerThread,
     plan: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,
     trusted: bool,
     snapshot_secs: f64,
@@ -185,7 +186,7 @@ pub(crate) enum RoundError {
 /// # Errors
 /// When even the last resort breaks a rule, which is a defect: nothing is done then.
 pub(crate) async fn answer(
-    planner: &Planner,
+    planner: &PlannerThread,
     config: Arc<Config>,
     question: Question,
 ) -> Result<RoundView, RoundError> {
@@ -193,7 +194,7 @@ pub(crate) async fn answer(
 }
 
 async fn decide(
-    planner: &Planner,
+    planner: &PlannerThread,
     config: Arc<Config>,
     question: Question,
     plan: impl FnOnce(&Question, &Config) -> Plan + Send + 'static,

@@ -16,7 +16,7 @@ use crate::doors::VOUCHED_AT_ONCE;
 use crate::http::Room;
 use crate::lanes::Queues;
 use crate::passes::SESSIONS_SETTING;
-use crate::planner::Planner;
+use crate::planner::PlannerThread;
 use crate::state::{Errands, State};
 use crate::timeline::{HOLDS_SECS, HOUR_SECS, Hour, hour_of};
 use crate::tls::{self, Tls};
@@ -288,5 +288,5 @@ pub async fn plan_once(config: &Config) -> anyhow::Result<RoundView> {
     state.look(snapshot, at);
     let question = state.question(true, at);
     let question = question.context("no snapshot")?;
-    Ok(rounds::answer(&Planner::default(), config, question).await?)
+    Ok(rounds::answer(&PlannerThread::default(), config, question).await?)
 }

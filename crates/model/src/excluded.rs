@@ -13,9 +13,9 @@ use super::NodeName;
 /// cost no more than one.
 #[derive(Clone, Debug, Default, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<NodeName>")]
-pub struct Excluded(Arc<[NodeName]>);
+pub struct ExcludedNodes(Arc<[NodeName]>);
 
-impl Excluded {
+impl ExcludedNodes {
     /// Whether the node is one of them.
     pub fn has(&self, node: &NodeName) -> bool {
         self.0.binary_search(node).is_ok()
@@ -23,7 +23,7 @@ impl Excluded {
 
     /// These and more: the same list where nothing comes to it.
     #[must_use]
-    pub fn with(&self, more: impl IntoIterator<Item = NodeName>) -> Excluded {
+    pub fn with(&self, more: impl IntoIterator<Item = NodeName>) -> ExcludedNodes {
         let more: Vec<NodeName> = more.into_iter().filter(|node| !self.has(node)).collect();
         match more.is_empty() {
             true => self.clone(),
@@ -31,52 +31,53 @@ impl Excluded {
         }
     }
 
-    /// A number that two lists have in common only if they are one, as long as both are there.
+    /// A number that two lists have in common only if they are one, as long as both are there; 0 of an empty
+    /// one.
     pub fn number(&self) -> usize {
-        Arc::as_ptr(&self.0).cast::<NodeName>().addr()
+        if self.is_empty() { 0 } else { Arc::as_ptr(&self.0).cast::<NodeName>().addr() }
     }
 }
 
-impl From<Vec<NodeName>> for Excluded {
-    fn from(mut names: Vec<NodeName>) -> Excluded {
+impl From<Vec<NodeName>> for ExcludedNodes {
+    fn from(mut names: Vec<NodeName>) -> ExcludedNodes {
         names.sort_unstable();
         names.dedup();
-        Excluded(names.into())
+        ExcludedNodes(names.into())
     }
 }
 
-impl FromIterator<NodeName> for Excluded {
-    fn from_iter<T: IntoIterator<Item = NodeName>>(names: T) -> Excluded {
+impl FromIterator<NodeName> for ExcludedNodes {
+    fn from_iter<T: IntoIterator<Item = NodeName>>(names: T) -> ExcludedNodes {
         names.into_iter().collect::<Vec<NodeName>>().into()
     }
 }
 
-impl Deref for Excluded {
+impl Deref for ExcludedNodes {
     type Target = [NodeName];
     fn deref(&self) -> &[NodeName] {
         &self.0
     }
 }
 
-impl PartialEq for Excluded {
-    fn eq(&self, other: &Excluded) -> bool {
+impl PartialEq for ExcludedNodes {
+    fn eq(&self, other: &ExcludedNodes) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
 }
 
-impl PartialOrd for Excluded {
-    fn partial_cmp(&self, other: &Excluded) -> Option<Ordering> {
+impl PartialOrd for ExcludedNodes {
+    fn partial_cmp(&self, other: &ExcludedNodes) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Excluded {
-    fn cmp(&self, other: &Excluded) -> Ordering {
+impl Ord for ExcludedNodes {
+    fn cmp(&self, other: &ExcludedNodes) -> Ordering {
         self.0.cmp(&other.0)
     }
 }
 
-impl Hash for Excluded {
+impl Hash for ExcludedNodes {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn a_list_is_sorted_and_shared_until_something_comes_to_it() {
         let name = |text: &str| NodeName::new(text);
-        let list: Excluded = serde_json::from_str(r#"["n3","n1","n3"]"#).unwrap();
+        let list: ExcludedNodes = serde_json::from_str(r#"["n3","n1","n3"]"#).unwrap();
         assert_eq!(serde_json::to_string(&list).unwrap(), r#"["n1","n3"]"#);
         assert!(list.has(&name("n3")) && !list.has(&name("n2")));
         assert_eq!(list.with([name("n1")]).number(), list.number(), "nothing comes to it");

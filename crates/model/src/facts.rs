@@ -2,7 +2,7 @@
 //! from simulated jobs, a script's from the script.
 
 use super::{
-    BatchMode, Change, Course, Curve, DeclaredPlan, Excluded, ExecPlan, HeldNode, JobId, NodeName,
+    BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId, NodeName,
     RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
 };
 
@@ -37,7 +37,7 @@ pub struct JobFacts {
     /// When it entered the queue.
     pub submitted_at: UnixTime,
     /// Nodes of the partition that it cannot use.
-    pub excluded: Excluded,
+    pub excluded: ExcludedNodes,
     /// Its command has ended, and it leaves its nodes: nobody plans it any more, and nobody has its nodes
     /// yet.
     pub ending: bool,

@@ -87,7 +87,7 @@ pub use delay::MainDelay;
 pub use doing::Doing;
 pub use ended::{EndedJob, without_numbers};
 pub use event::{AgentEvent, Blame, EventKind, Opening};
-pub use excluded::Excluded;
+pub use excluded::ExcludedNodes;
 pub use exec_plan::{ModelFacts, Parallelism, PlanRun};
 pub use facts::{Changing, Claims, JobFacts, Pause, Place, Program};
 pub use gap::{EndedGap, Gap, Gaps};

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Assured, Bar, Curve, Excluded, ExecPlan, JobId, NodeName, NodeType, Probe, RescaleCosts, Sizes, Turn,
-    UnixTime, UserId,
+    Assured, Bar, Curve, ExcludedNodes, ExecPlan, JobId, NodeName, NodeType, Probe, RescaleCosts, Sizes,
+    Turn, UnixTime, UserId,
 };
 
 /// A node that a malleable job holds.
@@ -118,7 +118,7 @@ pub struct MalleableJob {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waiting_bonus: f64,
     /// Nodes of the partition that the job cannot use (features, GRES).
-    pub excluded: Excluded,
+    pub excluded: ExcludedNodes,
 }
 
 fn is_zero(value: &f64) -> bool {

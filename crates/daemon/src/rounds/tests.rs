@@ -19,7 +19,7 @@ use infill_store::LeadStanding;
 struct Site {
     slurm: Arc<FakeSlurm>,
     context: Context,
-    planner: Planner,
+    planner: PlannerThread,
     queues: Queues,
 }
 
@@ -39,7 +39,7 @@ impl Site {
         let services = Services { slurm: slurm.clone(), store, identity: Arc::new(FakeIdentity::default()) };
         let state = State::new(Arc::new(config), at);
         let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);
-        Site { slurm, context, planner: Planner::default(), queues }
+        Site { slurm, context, planner: PlannerThread::default(), queues }
     }
 
     /// The first half of a round.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::loss::LossCurve;
 use crate::{Machine, Obstacles, Phase};
-use infill_model::{Bar, Change, Excluded, Job, JobId, NodeName, Pause, Program, UnixTime, UserId};
+use infill_model::{Bar, Change, ExcludedNodes, Job, JobId, NodeName, Pause, Program, UnixTime, UserId};
 
 /// Less training than that is not worth being written, node-seconds.
 const LITTLE_SECS: f64 = 600.0;
@@ -37,7 +37,7 @@ pub struct About {
     /// When its lead was last sent off to start.
     pub launched_at: Option<UnixTime>,
     /// Nodes of the partition that are not what it asks for.
-    pub excluded: Excluded,
+    pub excluded: ExcludedNodes,
     /// What of its own request keeps it from starting.
     pub bar: Option<Bar>,
     /// Before when its owner does not want it to begin.

@@ -7,8 +7,8 @@ use super::jobs::Fleet;
 use super::output::Gone;
 use crate::{Machine, Phase};
 use infill_model::{
-    Changing, Claims, Doing, Excluded, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing, UnixTime,
-    UserId,
+    Changing, Claims, Doing, ExcludedNodes, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing,
+    UnixTime, UserId,
 };
 
 impl Fleet {
@@ -63,7 +63,7 @@ impl Entry {
     }
 
     /// Nodes that the job asked not to have, and those on which it has failed of late.
-    fn excluded(&self, now: UnixTime) -> Excluded {
+    fn excluded(&self, now: UnixTime) -> ExcludedNodes {
         self.about.excluded.with(self.machine.obstacles.trials.shunned(now).cloned())
     }
 

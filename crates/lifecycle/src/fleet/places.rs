@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use infill_model::{
-    Bar, Constraint, Excluded, Job, Node, NodeName, NodeType, Resources, Unit, UserId, hostlist,
+    Bar, Constraint, ExcludedNodes, Job, Node, NodeName, NodeType, Resources, Unit, UserId, hostlist,
 };
 
 /// Most work that the wishes of all jobs cost in one look: names that are read, nodes that are looked at, and
@@ -21,18 +21,18 @@ const TOO_MANY: &str = "too many jobs ask for different --constraint, --exclude 
 
 /// The work that is left for the wishes of one look.
 #[derive(Debug)]
-pub(super) struct Effort {
+pub(super) struct MatchBudget {
     left: usize,
     of_users: BTreeMap<UserId, usize>,
 }
 
-impl Default for Effort {
+impl Default for MatchBudget {
     fn default() -> Self {
-        Effort { left: MOST_WORK, of_users: BTreeMap::new() }
+        MatchBudget { left: MOST_WORK, of_users: BTreeMap::new() }
     }
 }
 
-impl Effort {
+impl MatchBudget {
     fn is_spent(&self, user: UserId) -> bool {
         let most = MOST_WORK / PART_OF_A_USER;
         self.left == 0 || self.of_users.get(&user).is_some_and(|spent| *spent >= most)
@@ -50,22 +50,22 @@ type Wish<'a> = (&'a str, &'a str, &'a str, u32);
 
 /// Nodes on which jobs may be, by name, and what is known of where those can be that ask for something.
 #[derive(Debug, Default)]
-pub(super) struct Ground<'a> {
+pub(super) struct NodeMatcher<'a> {
     nodes: Vec<&'a Node>,
     known: BTreeMap<Wish<'a>, Result<Answers, String>>,
     /// Lists that came of some wish.
-    lists: HashSet<Excluded>,
-    all: Option<Excluded>,
-    none: Excluded,
+    lists: HashSet<ExcludedNodes>,
+    all: Option<ExcludedNodes>,
+    none: ExcludedNodes,
     /// What the nodes that are not on a list have for each of their places.
-    units: BTreeMap<usize, (Excluded, Vec<Unit>)>,
+    units: BTreeMap<usize, (ExcludedNodes, Vec<Unit>)>,
 }
 
 /// Where a job can be.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Places {
+pub(super) struct NodeEligibility {
     /// Nodes on which it cannot be.
-    pub excluded: Excluded,
+    pub excluded: ExcludedNodes,
     /// It can be nowhere.
     pub bar: Option<Bar>,
 }
@@ -76,13 +76,13 @@ struct Answers {
     asked: Asked,
     /// The alternative with the most nodes, once somebody had to know.
     largest: Option<usize>,
-    by_alternative: BTreeMap<usize, Places>,
+    by_alternative: BTreeMap<usize, NodeEligibility>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> NodeMatcher<'a> {
     /// Of these nodes, by name.
-    pub fn new(nodes: Vec<&'a Node>) -> Ground<'a> {
-        Ground { nodes, ..Ground::default() }
+    pub fn new(nodes: Vec<&'a Node>) -> NodeMatcher<'a> {
+        NodeMatcher { nodes, ..NodeMatcher::default() }
     }
 
     /// Whether there is no node.
@@ -97,18 +97,18 @@ impl<'a> Ground<'a> {
         lead: &'a Job,
         block: u32,
         here: Option<&NodeName>,
-        effort: &mut Effort,
-    ) -> Places {
+        budget: &mut MatchBudget,
+    ) -> NodeEligibility {
         let wish = (lead.asks.constraint.as_str(), lead.asks.exclude.as_str(), lead.gres.as_str(), block);
         if (wish.0, wish.1, wish.2) == ("", "", "") {
-            return Places { excluded: self.none.clone(), bar: None };
+            return NodeEligibility { excluded: self.none.clone(), bar: None };
         }
         if !self.known.contains_key(&wish) {
-            if effort.is_spent(lead.user_id) {
+            if budget.is_spent(lead.user_id) {
                 return self.nowhere(TOO_MANY);
             }
             let asked = Asked::of(wish);
-            effort.spend(lead.user_id, wish.1.len() + asked.as_ref().map_or(0, |asked| asked.exclude.len()));
+            budget.spend(lead.user_id, wish.1.len() + asked.as_ref().map_or(0, |asked| asked.exclude.len()));
             let answers = |asked| Answers { asked, largest: None, by_alternative: BTreeMap::new() };
             self.known.insert(wish, asked.map(answers));
         }
@@ -118,34 +118,34 @@ impl<'a> Ground<'a> {
         };
         let work = self.nodes.len() * (1 + wish.0.len() / CHARS_A_NODE);
         let alternative =
-            answers.alternative(&self.nodes, here, |looks| effort.spend(lead.user_id, work * looks));
+            answers.alternative(&self.nodes, here, |looks| budget.spend(lead.user_id, work * looks));
         if let Some(known) = answers.by_alternative.get(&alternative) {
             return known.clone();
         }
-        if effort.is_spent(lead.user_id) {
+        if budget.is_spent(lead.user_id) {
             return self.nowhere(TOO_MANY);
         }
-        effort.spend(lead.user_id, work);
-        let excluded: Excluded = answers.asked.excluded(alternative, &self.nodes).into();
+        budget.spend(lead.user_id, work);
+        let excluded: ExcludedNodes = answers.asked.excluded(alternative, &self.nodes).into();
         // Another wish may have come to the same.
         let excluded = self.lists.get(&excluded).cloned().unwrap_or(excluded);
         self.lists.insert(excluded.clone());
         let nowhere = !self.nodes.is_empty() && excluded.len() == self.nodes.len();
         let bar = nowhere.then(|| Bar::NoNode(answers.asked.text.clone()));
-        let places = Places { excluded, bar };
+        let places = NodeEligibility { excluded, bar };
         answers.by_alternative.insert(alternative, places.clone());
         places
     }
 
     /// A job that can be nowhere, for a reason that lies in what it asks for.
-    fn nowhere(&mut self, why: &str) -> Places {
+    fn nowhere(&mut self, why: &str) -> NodeEligibility {
         let nodes = &self.nodes;
         let all = self.all.get_or_insert_with(|| nodes.iter().map(|n| n.name.clone()).collect());
-        Places { excluded: all.clone(), bar: Some(Bar::Constraint(why.to_owned())) }
+        NodeEligibility { excluded: all.clone(), bar: Some(Bar::Constraint(why.to_owned())) }
     }
 
     /// The different units of places of nodes that are not on this list.
-    pub fn units(&mut self, excluded: &Excluded) -> &[Unit] {
+    pub fn units(&mut self, excluded: &ExcludedNodes) -> &[Unit] {
         let nodes = &self.nodes;
         let found = || {
             let mut units: Vec<Unit> = Vec::new();
@@ -309,8 +309,8 @@ mod tests {
     /// The nodes that are left, or why none is.
     fn left(lead: &Job, here: Option<&str>) -> String {
         let nodes = nodes(&NODES);
-        let mut ground = Ground::new(nodes.iter().collect());
-        let places = ground.places(lead, 1, here.map(NodeName::from).as_ref(), &mut Effort::default());
+        let mut matcher = NodeMatcher::new(nodes.iter().collect());
+        let places = matcher.places(lead, 1, here.map(NodeName::from).as_ref(), &mut MatchBudget::default());
         let left = nodes.iter().filter(|n| !places.excluded.has(&n.name)).map(|n| n.name.as_str());
         places.bar.map_or_else(|| left.collect::<Vec<_>>().join(" "), |bar| bar.at(UnixTime(0)))
     }
@@ -358,14 +358,15 @@ mod tests {
     #[test]
     fn jobs_that_ask_for_the_same_share_one_list() {
         let nodes = nodes(&NODES);
-        let mut ground = Ground::new(nodes.iter().collect());
-        let mut effort = Effort::default();
+        let mut matcher = NodeMatcher::new(nodes.iter().collect());
+        let mut budget = MatchBudget::default();
         let leads: Vec<Job> = (0..10_000).map(|_| lead("big", "", "gpu:4")).collect();
         // The last one says it in other words.
         let other = lead("", "n[3-5]", "");
-        let found: Vec<Places> = leads.iter().map(|lead| ground.places(lead, 1, None, &mut effort)).collect();
-        assert_eq!(effort.left, MOST_WORK - nodes.len(), "the nodes are looked at once");
-        let same = ground.places(&other, 1, None, &mut effort);
+        let found: Vec<NodeEligibility> =
+            leads.iter().map(|lead| matcher.places(lead, 1, None, &mut budget)).collect();
+        assert_eq!(budget.left, MOST_WORK - nodes.len(), "the nodes are looked at once");
+        let same = matcher.places(&other, 1, None, &mut budget);
         assert_eq!(same.excluded.len(), 3);
         let numbers: BTreeSet<usize> = found.iter().chain([&same]).map(|p| p.excluded.number()).collect();
         assert_eq!(numbers.len(), 1);
@@ -374,17 +375,18 @@ mod tests {
     #[test]
     fn a_user_with_ever_other_wishes_does_not_use_up_the_time_of_all() {
         let nodes = nodes(&NODES);
-        let mut ground = Ground::new(nodes.iter().collect());
-        let mut effort = Effort::default();
+        let mut matcher = NodeMatcher::new(nodes.iter().collect());
+        let mut budget = MatchBudget::default();
         // Each reads a name, and looks at five nodes.
-        effort.spend(UserId(7), MOST_WORK / PART_OF_A_USER - 100);
+        budget.spend(UserId(7), MOST_WORK / PART_OF_A_USER - 100);
         let of = |user: u32, n: u32| {
             let mut lead = lead("", &format!("x{n}"), "");
             lead.user_id = UserId(user);
             lead
         };
         let leads: Vec<Job> = (0..1000).map(|n| of(7, n)).chain([of(8, 1000), of(7, 0)]).collect();
-        let found: Vec<Places> = leads.iter().map(|lead| ground.places(lead, 1, None, &mut effort)).collect();
+        let found: Vec<NodeEligibility> =
+            leads.iter().map(|lead| matcher.places(lead, 1, None, &mut budget)).collect();
         let (theirs, others) = found.split_at(1000);
         let first = theirs.iter().take_while(|places| places.bar.is_none()).count();
         assert!((5..20).contains(&first), "{first} of 1000");

@@ -3,7 +3,7 @@
 
 use super::entry::Entry;
 use super::jobs::Fleet;
-use super::places::{Effort, Ground};
+use super::places::{MatchBudget, NodeMatcher};
 use crate::Phase;
 use infill_model::{Bar, Job, Node, Snapshot, UnixTime, Wishes, dependency};
 
@@ -22,15 +22,17 @@ impl Fleet {
         // ask for CPUs.
         let lends_parts = nodes.iter().any(|n| n.name.is_place());
         let (on_cpus, others): (Vec<&Node>, Vec<&Node>) = nodes.into_iter().partition(is_on_cpus);
-        let (mut on_cpus, mut others) = (Ground::new(on_cpus), Ground::new(others));
-        let (parts, mut effort) = (self.parts.clone(), Effort::default());
+        let mut on_cpus = NodeMatcher::new(on_cpus);
+        let mut others = NodeMatcher::new(others);
+        let parts = self.parts.clone();
+        let mut budget = MatchBudget::default();
         for (id, entry) in self.jobs.iter_mut().filter(|(_, e)| !e.has_ended()) {
             let Some(lead) = snapshot.job(*id).filter(|j| j.partition == *partition) else { continue };
             let (nodes, what) = match entry.machine.submitted.cpus {
                 Some(_) if lends_parts => (&mut on_cpus, "CPUs of nodes without GPUs"),
                 _ => (&mut others, "GPUs"),
             };
-            entry.read_request(lead, nodes, snapshot, &mut effort);
+            entry.read_request(lead, nodes, snapshot, &mut budget);
             if lends_parts && nodes.is_empty() && entry.about.bar.is_none() {
                 entry.about.bar = Some(Bar::NoNode(what.to_owned()));
             }
@@ -44,7 +46,7 @@ impl Fleet {
 impl Entry {
     /// A worker that asks for more CPUs or memory than come with its places takes as many as have that.
     /// While the job holds something, that stays.
-    fn widen(&mut self, lead: &Job, block: u32, nodes: &mut Ground<'_>) {
+    fn widen(&mut self, lead: &Job, block: u32, nodes: &mut NodeMatcher<'_>) {
         let waits = matches!(self.machine.phase, Phase::Queued { .. }) && self.machine.wings.is_empty();
         let Some(wants) = lead.wants.as_ref().filter(|_| waits && lead.state.is_pending()) else { return };
         let units = nodes.units(&self.about.excluded).iter();
@@ -55,12 +57,12 @@ impl Entry {
     fn read_request<'a>(
         &mut self,
         lead: &'a Job,
-        nodes: &mut Ground<'a>,
+        nodes: &mut NodeMatcher<'a>,
         snapshot: &Snapshot,
-        effort: &mut Effort,
+        budget: &mut MatchBudget,
     ) {
         let here = self.machine.lead_node();
-        let places = nodes.places(lead, self.machine.submitted.block, here, effort);
+        let places = nodes.places(lead, self.machine.submitted.block, here, budget);
         self.about.begin = begin(lead, self.about.begin, snapshot.taken_at);
         let reservation = Some(&lead.asks.reservation).filter(|r| !r.is_empty());
         self.about.bar = reservation

@@ -4,7 +4,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::breaker::Breaker;
-use infill_model::{Excluded, Gaps, JobFacts, JobId, MalleableJob, NodeName, UnixTime, UserId};
+use infill_model::{ExcludedNodes, Gaps, JobFacts, JobId, MalleableJob, NodeName, UnixTime, UserId};
 
 /// What keeps jobs from nodes in a round.
 pub(super) struct Avoiding<'a> {
@@ -16,7 +16,7 @@ pub(super) struct Avoiding<'a> {
     owners: FxHashSet<JobId>,
     /// Nodes that are left alone by jobs of a user.
     blocked: FxHashMap<UserId, Vec<NodeName>>,
-    known: FxHashMap<Kind, (Excluded, Excluded)>,
+    known: FxHashMap<Kind, (ExcludedNodes, ExcludedNodes)>,
 }
 
 /// What tells lists apart.
@@ -40,12 +40,12 @@ impl<'a> Avoiding<'a> {
     }
 
     /// All nodes that the job cannot have.
-    pub fn of(&mut self, job: &MalleableJob) -> Excluded {
+    pub fn of(&mut self, job: &MalleableJob) -> ExcludedNodes {
         let (breaker, now) = (self.breaker, self.now);
         let blocked = self.blocked.entry(job.user);
         let blocked = blocked.or_insert_with(|| breaker.blocked_to(job.user, now).cloned().collect());
         let kind = Kind {
-            asked: if job.excluded.is_empty() { 0 } else { job.excluded.number() },
+            asked: job.excluded.number(),
             user: (!blocked.is_empty()).then_some(job.user),
             owner: self.owners.get(&job.id).copied(),
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use infill_model::{
-    Change, Changing, Claims, Course, Excluded, ExecPlan, HeldNode, JobFacts, JobId, JobReasonKind,
+    Change, Changing, Claims, Course, ExcludedNodes, ExecPlan, HeldNode, JobFacts, JobId, JobReasonKind,
     LiveChange, NodeName, Objective, OwnWord, Pause, Place, Probe, Program, Progress, RescaleCosts, Sizes,
     Snapshot, Standing, Stop, StopEnd, Turn, UnixTime, UserId, Way, WindowCause, WindowEnd, config::Config,
 };
@@ -58,7 +58,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
         changing: Changing::default(),
         course: Course::default(),
         submitted_at: NOW,
-        excluded: Excluded::default(),
+        excluded: ExcludedNodes::default(),
         ending: false,
     }
 }

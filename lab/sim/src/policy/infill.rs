@@ -8,7 +8,7 @@ use crate::job::{Cause, SimJob};
 use crate::queue::{Foresight, NodeIx};
 use infill_gaps::CLEANUP_SECS;
 use infill_model::{
-    BatchMode, Changing, Claims, Course, Excluded, ExecPlan, HeldNode, JobFacts, NodeName, Objective,
+    BatchMode, Changing, Claims, Course, ExcludedNodes, ExecPlan, HeldNode, JobFacts, NodeName, Objective,
     OwnWord, Place, Plan, ProfileKey, Program, Progress, Sizes, SolveStatus, Standing, Stop, StopEnd,
     UnixTime, UserId, Way, config::Config,
 };
@@ -300,7 +300,7 @@ fn facts(job: &SimJob, told: Told, view: &View<'_>) -> JobFacts {
         },
         course: course(job, told.total),
         submitted_at: UnixTime(job.submitted.at),
-        excluded: Excluded::default(),
+        excluded: ExcludedNodes::default(),
         ending: false,
     }
 }

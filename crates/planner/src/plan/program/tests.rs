@@ -105,7 +105,7 @@ fn with_one_step_and_one_type_the_dynamic_program_is_exact() {
             gap.node_type = NodeType::from("a");
         }
         for job in &mut world.jobs {
-            job.excluded = Excluded::default();
+            job.excluded = ExcludedNodes::default();
             job.rates.iter_mut().for_each(|r| r.node_type = None);
         }
         let problem = world.problem();

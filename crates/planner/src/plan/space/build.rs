@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use super::blocks::Blocks;
 use super::changes::Changes;
-use super::decision::{Counted, JobSpace, Kept, Space};
+use super::decision::{JobSpace, Kept, SharedCounts, Space};
 use super::problem::Problem;
 use super::slots::{self, stability};
 use super::spec::Family;
@@ -52,7 +52,7 @@ impl<'a> Space<'a> {
             limits,
             limit_at,
             by_stability,
-            counted: Counted::default(),
+            counted: SharedCounts::default(),
         };
         let mut jobs: Vec<_> = problem.jobs.iter().filter(|j| !problem.is_busy(j)).collect();
         jobs.sort_by_key(|j| j.id);

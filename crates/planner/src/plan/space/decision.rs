@@ -18,7 +18,7 @@ use super::slots::{Slot, Supply, excludes, stability};
 use super::spec::Spec;
 use super::steps::Steps;
 use super::table::Table;
-use infill_model::{Excluded, Gap, MalleableJob, NodeName, NodeType};
+use infill_model::{ExcludedNodes, Gap, MalleableJob, NodeName, NodeType};
 
 /// A node that a job holds: its slots, several where it is a block.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,12 +84,12 @@ pub(crate) struct Space<'a> {
     /// See [`Space::by_stability`].
     pub by_stability: OnceCell<Vec<usize>>,
     /// What was counted for some job, and holds for others.
-    pub counted: Counted,
+    pub counted: SharedCounts,
 }
 
 /// Counts that jobs share, by the number of the list of nodes that they avoid (0 where that is empty).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct SharedCounts {
     /// See [`Space::avoided`].
     avoided: RefCell<FxHashMap<usize, Rc<Vec<Vec<u32>>>>>,
     /// Blocks of a size, of each type of nodes, in each step, for jobs that hold nothing.
@@ -137,7 +137,7 @@ impl<'a> Space<'a> {
 
     /// Nodes of each type that last through each step and on which jobs may start, of those on a list. Jobs
     /// that avoid the same nodes have one list.
-    fn avoided(&self, list: &Excluded) -> Rc<Vec<Vec<u32>>> {
+    fn avoided(&self, list: &ExcludedNodes) -> Rc<Vec<Vec<u32>>> {
         let count = || {
             let mut count = vec![vec![0; self.steps.len()]; self.types.len()];
             let slots = list.iter().filter_map(|node| self.slot(node)).map(|i| &self.slots[i]);
@@ -162,8 +162,7 @@ impl<'a> Space<'a> {
         if !job.held.is_empty() {
             return count();
         }
-        let list = if job.excluded.is_empty() { 0 } else { job.excluded.number() };
-        let kind = (list, job.block, node_type);
+        let kind = (job.excluded.number(), job.block, node_type);
         self.counted.blocks.borrow_mut().entry(kind).or_insert_with(count).clone()
     }
 

@@ -9,7 +9,7 @@ use super::decision::{JobSpace, Space};
 use super::resource::{Demand, Level, Limit, Resource};
 use super::slots::{Slot, excludes};
 use super::spec::Spec;
-use infill_model::Excluded;
+use infill_model::ExcludedNodes;
 
 /// Most sets of nodes to avoid that have limits of their own: each costs as much in every step of every
 /// search. Of the others laying finds out.
@@ -109,9 +109,9 @@ fn most_blocks(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&Av
 /// Each distinct set of nodes that jobs must avoid, by name, with the jobs that avoid at least these; of too
 /// many sets those that most jobs have.
 fn avoided_sets(space: &Space<'_>) -> Vec<Rc<Avoided>> {
-    let mut jobs_of: FxHashMap<&Excluded, Vec<usize>> = FxHashMap::default();
+    let mut jobs_of: FxHashMap<&ExcludedNodes, Vec<usize>> = FxHashMap::default();
     // Jobs that share a list are told by its number; to read all of it takes time.
-    let mut same: FxHashMap<usize, &Excluded> = FxHashMap::default();
+    let mut same: FxHashMap<usize, &ExcludedNodes> = FxHashMap::default();
     let mut of_number: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     for (i, job) in space.jobs.iter().enumerate().filter(|(_, j)| !j.job.excluded.is_empty()) {
         let list = &job.job.excluded;
@@ -121,11 +121,11 @@ fn avoided_sets(space: &Space<'_>) -> Vec<Rc<Avoided>> {
     for (number, jobs) in of_number {
         jobs_of.entry(same[&number]).or_default().extend(jobs);
     }
-    let mut sets: Vec<(&Excluded, Vec<usize>)> = jobs_of.into_iter().collect();
+    let mut sets: Vec<(&ExcludedNodes, Vec<usize>)> = jobs_of.into_iter().collect();
     sets.iter_mut().for_each(|(_, jobs)| jobs.sort_unstable());
     // Each job is in one of them, so that the order is always the same.
     sets.sort_unstable_by_key(|(_, jobs)| (Reverse(jobs.len()), jobs[0]));
-    let with_larger = |(set, jobs): &(&Excluded, Vec<usize>)| {
+    let with_larger = |(set, jobs): &(&ExcludedNodes, Vec<usize>)| {
         let mut all = jobs.clone();
         let others = sets.iter().take(MOST_COMPARED).filter(|(other, _)| other.len() > set.len());
         let larger = others.filter(|(other, _)| set.iter().all(|node| other.has(node)));
@@ -133,9 +133,9 @@ fn avoided_sets(space: &Space<'_>) -> Vec<Rc<Avoided>> {
         all.sort_unstable();
         ((*set).clone(), all)
     };
-    let mut found: Vec<(Excluded, Vec<usize>)> = sets.iter().take(MOST_SETS).map(with_larger).collect();
+    let mut found: Vec<(ExcludedNodes, Vec<usize>)> = sets.iter().take(MOST_SETS).map(with_larger).collect();
     found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    let avoided = |(set, jobs): (Excluded, Vec<usize>)| {
+    let avoided = |(set, jobs): (ExcludedNodes, Vec<usize>)| {
         let mut slots = vec![false; space.slots.len()];
         set.iter().filter_map(|node| space.slot(node)).for_each(|slot| slots[slot] = true);
         Rc::new(Avoided { slots, jobs })

@@ -3,7 +3,7 @@
 use super::random_worlds::world;
 use super::worlds::*;
 use crate::plan::space::cost;
-use infill_model::{Excluded, Note};
+use infill_model::{ExcludedNodes, Note};
 use infill_testkit::effort;
 
 #[test]
@@ -117,7 +117,7 @@ fn an_unchanged_world_is_left_alone() {
         world.config.max_changes = 20;
         // Where jobs must avoid nodes, counts are not exact: a round may leave a node idle that the next one
         // uses.
-        world.jobs.iter_mut().for_each(|j| j.excluded = Excluded::default());
+        world.jobs.iter_mut().for_each(|j| j.excluded = ExcludedNodes::default());
         // With fewer steps than window ends, which steps there are depends on what is held.
         world.config.max_steps = 12;
         let (first, _) = solve(&world);

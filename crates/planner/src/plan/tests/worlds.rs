@@ -9,8 +9,8 @@ pub(crate) use crate::plan::{
 };
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
-    Curve, Excluded, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan, Probe,
-    Report, RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
+    Curve, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan,
+    Probe, Report, RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
     config::PlannerConfig,
 };
 
@@ -130,7 +130,7 @@ pub fn job(text: &str) -> MalleableJob {
         stay_secs: 0.0,
         turn: None,
         waiting_bonus: 0.0,
-        excluded: Excluded::default(),
+        excluded: ExcludedNodes::default(),
     };
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use infill_model::{
-    Changing, Claims, Course, Excluded, HeldNode, NodeName, Place, Program, Sizes, Standing, UserId,
+    Changing, Claims, Course, ExcludedNodes, HeldNode, NodeName, Place, Program, Sizes, Standing, UserId,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
@@ -27,7 +27,7 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
         changing: Changing::default(),
         course: Course::default(),
         submitted_at: UnixTime(i64::from(id)),
-        excluded: Excluded::default(),
+        excluded: ExcludedNodes::default(),
         ending: false,
     }
 }

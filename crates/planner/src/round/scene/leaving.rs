@@ -9,7 +9,7 @@ use super::Scene;
 use infill_advisor::SharedSaves;
 use infill_gaps::{Crowds, StopTime, TimesToLeave};
 use infill_model::{
-    Contention, Excluded, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, UnixTime,
+    Contention, ExcludedNodes, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, UnixTime,
 };
 
 impl Scene {
@@ -104,7 +104,8 @@ impl Scene {
             gap.holder.is_some() && at.secs_since(now) < leave.longest_of_the_quickest() + least_secs
         };
         let soon: Vec<(&Gap, UnixTime)> = known.iter().filter(ends_soon).copied().collect();
-        let mut lists: FxHashMap<(usize, Vec<NodeName>), (Excluded, Excluded)> = FxHashMap::default();
+        let mut lists: FxHashMap<(usize, Vec<NodeName>), (ExcludedNodes, ExcludedNodes)> =
+            FxHashMap::default();
         for job in jobs {
             let among = if leave.is_slow(job.id) { &known } else { &soon };
             let mut secs: BTreeMap<(UnixTime, &NodeType), f64> = BTreeMap::new();
@@ -122,7 +123,7 @@ impl Scene {
                 let kind = (job.excluded.number(), short);
                 let with = |kind: &(usize, Vec<NodeName>)| job.excluded.with(kind.1.iter().cloned());
                 job.excluded = match lists.get(&kind) {
-                    Some((_, list)) => Excluded::clone(list),
+                    Some((_, list)) => ExcludedNodes::clone(list),
                     None => {
                         let list = with(&kind);
                         lists.insert(kind, (job.excluded.clone(), list.clone()));

@@ -6,7 +6,7 @@ use super::Scene;
 use crate::round::demand;
 use crate::round::rotation::{Claim, UserShares};
 use crate::round::turns::Turns;
-use infill_model::{Gap, Gaps, JobFacts, Objective, UnixTime};
+use infill_model::{Gap, Gaps, JobFacts, NodeType, Objective, UnixTime};
 
 impl Scene {
     /// Settles whose turn it is to hold nodes.
@@ -25,12 +25,12 @@ impl Scene {
     fn claims<'j>(&self, jobs: &'j [JobFacts], now: UnixTime) -> Vec<Claim<'j>> {
         let mut suiting = Suiting { gaps: &self.gaps, known: FxHashMap::default() };
         let mut claims = Vec::with_capacity(jobs.len());
-        let types = demand::types(&self.gaps);
         let ends_soon = self.config.planner.objective == Objective::Completion;
+        let types = ends_soon.then(|| demand::types(&self.gaps));
         for facts in jobs.iter().filter(|facts| !facts.ending && facts.place.own.is_empty()) {
             let key = self.key(&facts.program, facts.place.lead_now.as_ref());
-            let left = || self.ahead_on(facts, &types).0.known_left_secs();
-            let left_secs = if ends_soon { left() } else { None };
+            let left = |types: &Vec<NodeType>| self.ahead_on(facts, types).0.known_left_secs();
+            let left_secs = types.as_ref().and_then(left);
             let mut claim = Claim { facts, may_start: false, costs: self.costs(facts, &key), left_secs };
             claim.may_start =
                 demand::may_start(&facts.standing, now) && claim.needs() <= suiting.count(facts);

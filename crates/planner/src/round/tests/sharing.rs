@@ -6,13 +6,13 @@ use infill_model::Strike;
 #[test]
 fn jobs_that_are_kept_from_the_same_nodes_share_one_list() {
     let mut scene = scene();
-    let asked: Excluded = ["n1", "n2"].map(NodeName::from).into_iter().collect();
+    let asked: ExcludedNodes = ["n1", "n2"].map(NodeName::from).into_iter().collect();
     let waiting = |id: u32| JobFacts { excluded: asked.clone(), ..job(id, "") };
     let jobs: Vec<JobFacts> = (1..=100).map(waiting).collect();
     look(&mut scene, &jobs);
     let lists = |scene: &Scene| {
         let question = scene.question(&jobs, Terms::FREE, NOW);
-        let lists: Vec<Excluded> = question.jobs.iter().map(|job| job.excluded.clone()).collect();
+        let lists: Vec<ExcludedNodes> = question.jobs.iter().map(|job| job.excluded.clone()).collect();
         assert!(lists.iter().all(|list| list.number() == lists[0].number()));
         lists[0].clone()
     };

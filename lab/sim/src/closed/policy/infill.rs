@@ -14,8 +14,8 @@ use crate::closed::{
 };
 use infill_advisor::length::Outlook;
 use infill_model::{
-    Curve, CurvePoint, Excluded, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord, Plan,
-    RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd, config::PlannerConfig,
+    Curve, CurvePoint, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord,
+    Plan, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd, config::PlannerConfig,
     malleable::RateCurve,
 };
 use infill_planner::plan::{Problem, fallback};
@@ -324,7 +324,7 @@ fn malleable(view: &View<'_>, candidate: &Candidate<'_>, held: &[NodeName]) -> M
         stay_secs: 0.0,
         turn: None,
         waiting_bonus: 0.0,
-        excluded: Excluded::default(),
+        excluded: ExcludedNodes::default(),
     }
 }
 
