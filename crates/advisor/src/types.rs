@@ -199,8 +199,8 @@ impl TypesTrial {
     fn profiling(&self, points: &[TypePoint]) -> Profiling {
         let (mut profiles, mut all) = (BTreeMap::new(), BTreeMap::new());
         for row in &self.estimates {
-            let split = [row.parallelism.pp, row.parallelism.dp, row.parallelism.tp];
-            let stages = f64::from(row.parallelism.pp);
+            let split = [row.parallelism.strategy.pp, row.parallelism.dp, row.parallelism.strategy.tp];
+            let stages = f64::from(row.parallelism.strategy.pp);
             // Stages take as long for the first micro-batch as the whole pipeline for all of them, but for
             // what fills and drains it.
             let one = row.compute_secs * stages / (f64::from(self.micro_batches) + stages - 1.0);

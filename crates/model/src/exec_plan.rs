@@ -1,33 +1,67 @@
 //! How a training is split over GPUs, and what was measured of that.
 
+use serde::{Deserialize, Serialize};
+
 use super::ExecPlan;
 
-/// What an execution plan does with model, batch and optimizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parallelism {
-    /// Replicas of the model: data parallelism.
-    pub dp: u32,
+/// What an execution plan does with model, optimizer and batch, on whatever number of GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Strategy {
     /// GPUs that share each layer: tensor parallelism.
     pub tp: u32,
     /// Stages that the layers are divided into: pipeline parallelism.
     pub pp: u32,
-    /// Whether replicas share the optimizer's state (ZeRO, any stage).
-    pub zero: bool,
+    /// Stage of ZeRO, 0 to 3: what replicas share of optimizer, gradients and weights.
+    pub zero: u32,
     /// Whether the optimizer works on the CPUs (ZeRO-Offload).
     pub offload: bool,
+    /// Micro-batches that each replica computes in a step, one after the other.
+    pub accumulate: u32,
     /// Whether activations are computed again for the backward pass (gradient checkpointing).
-    pub recompute: bool,
+    pub checkpointing: bool,
 }
 
-impl Parallelism {
-    /// GPUs that it takes.
-    pub fn gpus(&self) -> u32 {
-        self.dp.saturating_mul(self.tp).saturating_mul(self.pp)
+impl Strategy {
+    /// GPUs that hold one replica of the model.
+    pub fn gpus_of_replica(&self) -> u32 {
+        self.tp.saturating_mul(self.pp)
     }
 
     /// Whether the model is divided, and not only the batch.
     pub fn divides_model(&self) -> bool {
         self.tp > 1 || self.pp > 1
+    }
+
+    /// The same on so many GPUs; `None` where these cannot be divided so.
+    pub fn on(self, gpus: u32) -> Option<Parallelism> {
+        let replica = self.gpus_of_replica();
+        let dp = gpus.checked_div(replica).filter(|dp| *dp > 0 && gpus.is_multiple_of(replica))?;
+        Some(Parallelism { dp, strategy: self })
+    }
+}
+
+impl Default for Strategy {
+    /// Data parallelism alone.
+    fn default() -> Self {
+        Strategy { tp: 1, pp: 1, zero: 0, offload: false, accumulate: 1, checkpointing: false }
+    }
+}
+
+/// A strategy on some GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parallelism {
+    /// Replicas of the model: data parallelism.
+    pub dp: u32,
+    /// What each of them does.
+    pub strategy: Strategy,
+}
+
+impl Parallelism {
+    /// GPUs that it takes.
+    pub fn gpus(&self) -> u32 {
+        self.dp.saturating_mul(self.strategy.gpus_of_replica())
     }
 }
 
@@ -58,9 +92,32 @@ impl PlanRun {
     }
 }
 
-/// What is known of a model before anything is measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What is known of a model before anything is measured. Its parameters are; of the rest, what a program tells.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelFacts {
     /// Parameters, millions.
     pub params_mi: f64,
+    /// Layers (blocks of a transformer).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<u32>,
+    /// Hidden size: numbers that stand for a token between two layers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<u32>,
+    /// Heads of attention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heads: Option<u32>,
+    /// Tokens of a sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u32>,
+    /// Samples of a step, over all GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub global_batch: Option<u32>,
+}
+
+impl ModelFacts {
+    /// Of a model of which only its parameters are known, millions.
+    pub fn of_params(params_mi: f64) -> Self {
+        ModelFacts { params_mi, layers: None, hidden: None, heads: None, sequence: None, global_batch: None }
+    }
 }

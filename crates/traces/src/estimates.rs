@@ -8,7 +8,7 @@ use super::error::TraceError;
 use super::field::{count, positive, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use infill_model::{EstimateRow, MAX_NODES_A_JOB, NodeType, Parallelism};
+use infill_model::{EstimateRow, MAX_NODES_A_JOB, NodeType, Parallelism, Strategy};
 
 /// Most rows of a table.
 const MAX_ROWS: usize = 20_000;
@@ -74,16 +74,14 @@ impl Columns {
         let gpus = count("gpus", row.get(self.gpus), MAX_GPUS)?;
         let nodes = count("nodes", row.get(self.nodes), MAX_NODES_A_JOB)?;
         let [dp, tp, pp] = self.split;
-        let parallelism = Parallelism {
-            dp: count("dp", row.get(dp), MAX_GPUS)?,
+        let strategy = Strategy {
             tp: count("tp", row.get(tp), MAX_GPUS)?,
             pp: count("pp", row.get(pp), MAX_GPUS)?,
-            zero: false,
-            offload: false,
-            recompute: false,
+            ..Strategy::default()
         };
+        let parallelism = Parallelism { dp: count("dp", row.get(dp), MAX_GPUS)?, strategy };
         if gpus % nodes != 0 || parallelism.gpus() != gpus {
-            let Parallelism { dp, tp, pp, .. } = parallelism;
+            let (dp, Strategy { tp, pp, .. }) = (parallelism.dp, strategy);
             return Err(format!(
                 "{gpus} GPUs on {nodes} nodes, dp × tp × pp is {dp} × {tp} × {pp}; expected as many on each node, \
                  {gpus} in all"
@@ -120,7 +118,7 @@ mod tests {
         let rows = read("bert,1.3B,128,a100,4,2,2,1,2,5.5,7\nbert,1.3B,128,a10,1,1,1,1,1,inf,inf\n").unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].model.as_str(), rows[0].gpus_by_node.as_slice()), ("bert-1.3B-128", &[2, 2][..]));
-        assert_eq!((rows[0].parallelism.pp, rows[0].compute_secs, rows[0].step_secs), (2, 5.5, 7.0));
+        assert_eq!((rows[0].parallelism.strategy.pp, rows[0].compute_secs, rows[0].step_secs), (2, 5.5, 7.0));
     }
 
     #[test]

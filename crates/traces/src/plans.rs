@@ -8,7 +8,7 @@ use super::error::TraceError;
 use super::field::{count, positive, shortened, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use infill_model::{ExecPlan, MAX_NODES_A_JOB, ModelFacts, Parallelism, PlanRun};
+use infill_model::{ExecPlan, MAX_NODES_A_JOB, ModelFacts, Parallelism, PlanRun, Strategy};
 
 /// Most rows of a model: weighing what each would teach of all others takes time by the square of their
 /// number.
@@ -17,12 +17,15 @@ const MAX_ROWS: usize = 1000;
 /// Models that a message names.
 const MAX_NAMED: usize = 20;
 
+/// Most layers, tokens, samples and so on.
+const MOST_OF_A_FACT: u32 = 1_000_000_000;
+
 /// Most GPUs of a node, and most ways of splitting a model.
 const MAX_GPUS: u32 = 4096;
 
 /// Reads what was measured of a model: columns `model`, `gpus`, `nodes`, `plan`, `dp`, `tp`, `pp`,
 /// `global_batch` and `iter_time_s`; where there are any, `placement` (a digit a node: its GPUs), `zero` (the
-/// stage), `offload` and `gc` (0 or 1). Other columns and models are passed over.
+/// stage), `offload` and `gc` (0 or 1), `micro_batches` or `ga` (micro-batches of a step; 0 is 1). Other columns and models are passed over.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has no row of this model, or any of them is malformed.
@@ -49,21 +52,36 @@ fn parse_plans(source: Source, model: &str) -> Result<Vec<PlanRun>, TraceError> 
     if some { Ok(found) } else { Err(others.only()) }
 }
 
-/// Reads the facts of a model: columns `model` and `params_mi` (millions of parameters).
+/// Reads the facts of a model: columns `model` and `params_mi` (millions of parameters); where there are any, `layers`,
+/// `hidden`, `heads`, `seq` (tokens of a sample) and `global_batch`.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, does not know the model, or knows it wrongly.
 pub fn read_model_facts(path: &Path, model: &str) -> Result<ModelFacts, TraceError> {
     let table = Table::open(Source::open(path)?, Dialect::Csv)?;
     let (name, params) = (table.require("model")?, table.require("params_mi")?);
+    let [layers, hidden, heads, sequence, batch] =
+        ["layers", "hidden", "heads", "seq", "global_batch"].map(|column| table.find(column));
     let (mut found, mut others) = (None, Others::of(&table, model));
     let tally = table.each(|row| {
         if !others.has(row.get(name)) {
-            found = Some(ModelFacts { params_mi: positive("params_mi", row.get(params))? });
+            found = Some(ModelFacts {
+                params_mi: positive("params_mi", row.get(params))?,
+                layers: fact("layers", row.get_if(layers))?,
+                hidden: fact("hidden", row.get_if(hidden))?,
+                heads: fact("heads", row.get_if(heads))?,
+                sequence: fact("seq", row.get_if(sequence))?,
+                global_batch: fact("global_batch", row.get_if(batch))?,
+            });
         }
         Ok(())
     })?;
     tally.none_malformed()?.finish(found, true, "row")?.value.ok_or_else(|| others.only())
+}
+
+/// A number of a model; nothing where none is given.
+fn fact(name: &str, text: &str) -> Result<Option<u32>, String> {
+    if text.is_empty() { Ok(None) } else { count(name, text, MOST_OF_A_FACT).map(Some) }
 }
 
 /// The models of a file that are not the one that was asked for.
@@ -111,6 +129,8 @@ pub(super) struct Columns {
     zero: Option<usize>,
     offload: Option<usize>,
     recompute: Option<usize>,
+    micro_batches: Option<usize>,
+    accumulate: Option<usize>,
 }
 
 impl Columns {
@@ -128,6 +148,8 @@ impl Columns {
             zero: table.find("zero"),
             offload: table.find("offload"),
             recompute: table.find("gc"),
+            micro_batches: table.find("micro_batches"),
+            accumulate: table.find("ga"),
         })
     }
 
@@ -142,18 +164,19 @@ impl Columns {
     /// What was measured of it.
     pub(super) fn read(&self, row: &Row) -> Result<PlanRun, String> {
         let [dp, tp, pp] = self.split;
-        let parallelism = Parallelism {
-            dp: count("dp", row.get(dp), MAX_GPUS)?,
+        let strategy = Strategy {
             tp: count("tp", row.get(tp), MAX_GPUS)?,
             pp: count("pp", row.get(pp), MAX_GPUS)?,
-            zero: stage("zero", row.get_if(self.zero), 3)? > 0,
+            zero: stage("zero", row.get_if(self.zero), 3)?,
             offload: stage("offload", row.get_if(self.offload), 1)? > 0,
-            recompute: stage("gc", row.get_if(self.recompute), 1)? > 0,
+            accumulate: self.micro_batches(row)?,
+            checkpointing: stage("gc", row.get_if(self.recompute), 1)? > 0,
         };
+        let parallelism = Parallelism { dp: count("dp", row.get(dp), MAX_GPUS)?, strategy };
         let gpus_by_node = self.placement(row)?;
         let gpus: u32 = gpus_by_node.iter().sum();
         if parallelism.gpus() != gpus {
-            let Parallelism { dp, tp, pp, .. } = parallelism;
+            let (dp, Strategy { tp, pp, .. }) = (parallelism.dp, strategy);
             return Err(format!(
                 "dp × tp × pp is {dp} × {tp} × {pp}; expected {gpus}, as many as there are GPUs"
             ));
@@ -165,6 +188,17 @@ impl Columns {
         let rate = global_batch / positive("iter_time_s", row.get(self.secs))?;
         let plan = ExecPlan(row.get(self.plan).to_owned());
         Ok(PlanRun { plan, parallelism, global_batch, gpus_by_node, rate })
+    }
+
+    /// Micro-batches of a step: as told, else one.
+    fn micro_batches(&self, row: &Row) -> Result<u32, String> {
+        let told = [("micro_batches", self.micro_batches), ("ga", self.accumulate)];
+        let told = told.map(|(name, column)| (name, row.get_if(column)));
+        match told.into_iter().find(|(_, text)| !text.is_empty()) {
+            // Rubick's tables write 0 where nothing is accumulated.
+            None | Some((_, "0")) => Ok(1),
+            Some((name, text)) => count(name, text, MOST_OF_A_FACT),
+        }
     }
 
     /// GPUs of each node: as the placement says, else as many on each.
@@ -211,7 +245,8 @@ mod tests {
     #[test]
     fn a_row_is_read_whole() {
         let rows = read("bert,32,4,3,112,zero,4,1,1,2,1,,0.5\nvit,64,1,1,1,ga,1,1,1,,,,0.1\n").unwrap();
-        let parallelism = Parallelism { dp: 4, tp: 1, pp: 1, zero: true, offload: true, recompute: false };
+        let strategy = Strategy { zero: 2, offload: true, ..Strategy::default() };
+        let parallelism = Parallelism { dp: 4, strategy };
         let plan = ExecPlan("zero".to_owned());
         let (global_batch, rate) = (32.0, 64.0);
         assert_eq!(rows, [PlanRun { plan, parallelism, global_batch, gpus_by_node: vec![1, 1, 2], rate }]);

@@ -7,8 +7,8 @@ use infill_model::PlanRun;
 /// The first: few GPUs, and a plan that does nothing special.
 pub(super) fn first(runs: &[PlanRun]) -> Option<usize> {
     let simplest = |run: &PlanRun| {
-        let p = run.parallelism;
-        (run.gpus(), p.offload, p.recompute, p.zero, p.divides_model(), run.nodes())
+        let s = run.parallelism.strategy;
+        (run.gpus(), s.offload, s.checkpointing, s.zero > 0, s.divides_model(), run.nodes())
     };
     (0..runs.len()).min_by_key(|i| simplest(&runs[*i]))
 }

@@ -151,7 +151,7 @@ impl Terms {
     pub(super) fn new(runs: &[PlanRun], facts: Option<ModelFacts>) -> Terms {
         let mut priors = SHARED.to_vec();
         let mut plans: BTreeMap<&ExecPlan, usize> = BTreeMap::new();
-        for run in runs.iter().filter(|r| !r.parallelism.divides_model()) {
+        for run in runs.iter().filter(|r| !r.parallelism.strategy.divides_model()) {
             plans.entry(&run.plan).or_insert_with(|| {
                 let begin = priors.len();
                 priors.extend(own_priors(run));
@@ -159,7 +159,9 @@ impl Terms {
             });
         }
         let batch = runs.first().map_or(1.0, |r| r.global_batch);
-        let own = |run: &PlanRun| plans.get(&run.plan).copied().filter(|_| !run.parallelism.divides_model());
+        let own = |run: &PlanRun| {
+            plans.get(&run.plan).copied().filter(|_| !run.parallelism.strategy.divides_model())
+        };
         let rows = runs.iter().map(|r| Features::of(r, batch, own(r))).collect();
         Terms { rows, priors, facts }
     }
@@ -178,7 +180,7 @@ impl Terms {
 
 fn own_priors(run: &PlanRun) -> [Prior; OWN_SD.len()] {
     let of = |own: Own, mean| Prior { mean, sd: OWN_SD[own as usize] };
-    let (inter, odd) = match (run.parallelism.offload, run.parallelism.zero) {
+    let (inter, odd) = match (run.parallelism.strategy.offload, run.parallelism.strategy.zero > 0) {
         (true, _) => (OFFLOAD_INTER, OFFLOAD_ODD),
         (false, true) => (ZERO_INTER, 0.0),
         (false, false) => (0.0, 0.0),
@@ -188,20 +190,20 @@ fn own_priors(run: &PlanRun) -> [Prior; OWN_SD.len()] {
 
 impl Features {
     fn of(run: &PlanRun, batch: f64, own: Option<usize>) -> Features {
-        let plan = run.parallelism;
+        let (dp, strategy) = (run.parallelism.dp, run.parallelism.strategy);
         let by_node = &run.gpus_by_node;
         let several_nodes = by_node.len() > 1;
         Features {
             gpus: f64::from(run.gpus()),
-            split: [plan.dp, plan.tp, plan.pp].map(f64::from),
-            divided: plan.divides_model(),
+            split: [dp, strategy.tp, strategy.pp].map(f64::from),
+            divided: strategy.divides_model(),
             fewest: f64::from(by_node.iter().min().copied().unwrap_or(1)),
             most: f64::from(by_node.iter().max().copied().unwrap_or(1)),
             several_nodes,
             odd: several_nodes && run.gpus() > 2 && by_node.iter().any(|g| g % 2 == 1),
-            zero: plan.zero,
-            offload: plan.offload,
-            recompute: plan.recompute,
+            zero: strategy.zero > 0,
+            offload: strategy.offload,
+            recompute: strategy.checkpointing,
             batch: run.global_batch / batch,
             own,
         }

@@ -1,26 +1,26 @@
 //! Made-up jobs: what is learned of plans that nobody measured.
 
 use super::trial::{PlanTrial, PlanVerdict};
-use infill_model::{ExecPlan, ModelFacts, Parallelism, PlanRun};
+use infill_model::{ExecPlan, ModelFacts, Parallelism, PlanRun, Strategy};
 
 const PARAMS_MI: f64 = 300.0;
 
 /// Plans on 1, 2, 4 and 8 GPUs of one node, and on 2 and 4 nodes of 2 and 4; their times follow other
 /// formulas than the terms do.
 fn table() -> Vec<PlanRun> {
-    let plain = Parallelism { dp: 1, tp: 1, pp: 1, zero: false, offload: false, recompute: false };
+    let plain = Strategy::default();
     let plans = [
         ("ddp", plain),
-        ("zero", Parallelism { zero: true, ..plain }),
-        ("recompute", Parallelism { recompute: true, ..plain }),
-        ("offload", Parallelism { zero: true, offload: true, ..plain }),
+        ("zero", Strategy { zero: 2, ..plain }),
+        ("recompute", Strategy { checkpointing: true, ..plain }),
+        ("offload", Strategy { zero: 2, offload: true, ..plain }),
     ];
     let places: [&[u32]; 8] = [&[1], &[2], &[4], &[8], &[1, 1], &[2, 2], &[4, 4], &[2, 2, 2, 2]];
     let mut runs = Vec::new();
-    for (name, parallelism) in plans {
+    for (name, strategy) in plans {
         for place in places {
             let gpus: u32 = place.iter().sum();
-            let parallelism = Parallelism { dp: gpus, ..parallelism };
+            let parallelism = Parallelism { dp: gpus, strategy };
             let rate = 32.0 / seconds(parallelism, place);
             let plan = ExecPlan(name.to_owned());
             runs.push(PlanRun { plan, parallelism, global_batch: 32.0, gpus_by_node: place.to_vec(), rate });
@@ -31,10 +31,10 @@ fn table() -> Vec<PlanRun> {
 
 fn seconds(plan: Parallelism, place: &[u32]) -> f64 {
     let gpus = f64::from(plan.dp);
-    let compute = if plan.recompute { 0.9 } else { 0.68 } / gpus;
+    let compute = if plan.strategy.checkpointing { 0.9 } else { 0.68 } / gpus;
     let network = if place.len() > 1 { 0.13 / f64::from(place[0]).powf(0.6) } else { 0.06 };
     let network = if gpus > 1.0 { network * (1.0 - 1.0 / gpus) } else { 0.0 };
-    let optimize = match (plan.offload, plan.zero) {
+    let optimize = match (plan.strategy.offload, plan.strategy.zero > 0) {
         (true, _) => 0.11 + 0.25 / gpus,
         (false, true) => 0.03 / gpus,
         (false, false) => 0.02,
@@ -43,7 +43,7 @@ fn seconds(plan: Parallelism, place: &[u32]) -> f64 {
 }
 
 fn trial(measurements: usize, seed: u64) -> PlanTrial {
-    let facts = Some(ModelFacts { params_mi: PARAMS_MI });
+    let facts = Some(ModelFacts::of_params(PARAMS_MI));
     PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements }
 }
 
