@@ -2,7 +2,7 @@
 """Training under the execution plan that infill chose: a small GPT learns sequences, on processors, with gloo.
 
 The plan decides how model, optimizer and batch are divided, and nothing else:
-  - `zero = 0`: DistributedDataParallel; `zero = 1`: that with ZeroRedundancyOptimizer; `zero = 3`: `fully_shard` (FSDP2);
+  - `zero = 0`: DistributedDataParallel; 1: that with ZeroRedundancyOptimizer; 3: `fully_shard` (FSDP2);
   - `tp`: heads of attention and the layers between divided over so many processes, by DTensor;
   - `accumulate`: micro-batches a step; `checkpointing`: activations computed again.
 What is learned stays the same over any change of plan and size:
@@ -37,11 +37,11 @@ from infill.torch import split  # noqa: E402
 
 WORDS, SEQUENCE = 31, 16
 
-#: Other sizes and plans add up the same numbers in another order, which changes the last digits of a gradient. Adam moves
-#: a weight by lr × m / (√v + eps): what changes a gradient by d moves it by up to lr × d / eps. The bias of the keys, to
-#: which attention is blind, has a gradient of zero, so of last digits alone, and would go its own way at full speed with a
-#: small eps. Weights come out 8e-15 apart with this one, 1e-12 with PyTorch's 1e-8, and 0.07 with 1e-30 (64 bits, 73 steps
-#: over the plans of contrib/python/tests/test_train_plans.py).
+#: Other sizes and plans add up the same numbers in another order, which changes the last digits of a gradient.
+#: Adam moves a weight by lr × m / (√v + eps): what changes a gradient by d moves it by up to lr × d / eps. The bias
+#: of the keys, to which attention is blind, has a gradient of zero, so of last digits alone, and goes its own way at
+#: full speed if eps is small. Over the plans of contrib/python/tests/test_train_plans.py weights come out 8e-15
+#: apart with this one, 1e-12 with PyTorch's 1e-8, and 0.07 with 1e-30 (64 bits, 73 steps).
 EPS = 1e-6
 
 
@@ -66,8 +66,10 @@ def parse_args():
     p.add_argument("--timeout-secs", type=float, default=30.0, help="give up peers that don't answer for so long")
     p.add_argument("--write-plans", metavar="FILE", help="write the plans of this model for `infill run`, and exit")
     p.add_argument("--nodes", default="1-4", help="sizes for --write-plans, as for `infill run`")
-    p.add_argument("--pace", type=parse_pace, metavar="PLAN:NODES:SECS,…", default=os.environ.get("TRAIN_PLANS_PACE", ""),
-                   help="shortest time of a step under a plan on one of these nodes; N nodes take an N-th")  # fmt: skip
+    pace = os.environ.get("TRAIN_PLANS_PACE", "")
+    p.add_argument("--pace", type=parse_pace, metavar="PLAN:NODES:SECS,…", default=pace,
+                   help="shortest time of a step under a plan on one of these nodes, by patterns of their names; N "
+                        "nodes take an N-th of it. Default: $TRAIN_PLANS_PACE")  # fmt: skip
     return p.parse_args()
 
 

@@ -73,6 +73,12 @@ class Running(unittest.TestCase):
         self.assertEqual(json.loads(plans.removeprefix("--plans=")), json.loads(json.dumps({"plan": LISTED})))
         self.assertEqual(others, ["--nodes=1-8", "--at-least=40.5", "--alone", "--", "python", "train.py", "--lr=1"])
 
+    def test_what_is_known_of_the_model_goes_along(self):
+        known = "infill.SuggestedPlans(infill.ModelFacts(1.5, layers=3), {'ddp': {}})"
+        _, plans, *_ = self.words(f"infill.run('train', plans={known})")
+        told = json.loads(plans.removeprefix("--plans="))
+        self.assertEqual(told, {"model": {"params_mi": 1.5, "layers": 3}, "plan": [{"name": "ddp"}]})
+
     def test_plans_are_not_needed(self):
         self.assertEqual(self.words("infill.run('train')"), ["run", "--", "train"])
 
@@ -126,7 +132,7 @@ class OfAModel(unittest.TestCase):
     def test_a_transformer_of_ones_own_is_read(self):
         model = gpt()
         facts = infill.plans_of(model, global_batch=8, sequence=16).facts
-        # Each block: attention 4 × (32² + 32), a norm 64, two layers 2 × 4 × 32² + 5 × 32; embeddings 50 × 32, once.
+        # A block: attention 4 × (32² + 32), a norm 64, two layers 2 × 4 × 32² + 5 × 32; embeddings once.
         parameters = 3 * (4 * (32 * 32 + 32) + 64 + 8 * 32 * 32 + 5 * 32) + 50 * 32
         self.assertEqual(facts, infill.ModelFacts(parameters / 1e6, 3, 32, 4, 16, 8))
 

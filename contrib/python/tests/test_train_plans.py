@@ -131,7 +131,7 @@ class PlansFile(unittest.TestCase):
     def test_the_plans_are_those_that_it_can_run(self):
         with tempfile.TemporaryDirectory() as directory:
             path = pathlib.Path(directory, "plans.toml")
-            words = [sys.executable, "-B", str(EXAMPLE), "--global-batch", "24", "--nodes=1-4", "--write-plans", str(path)]
+            words = [sys.executable, "-B", str(EXAMPLE), "--global-batch=24", "--nodes=1-4", f"--write-plans={path}"]
             subprocess.run(words, check=True)
             written = tomllib.loads(path.read_text())
         model = {"layers": 3, "hidden": 32, "heads": 4, "sequence": 16, "global_batch": 24}

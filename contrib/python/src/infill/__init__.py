@@ -28,8 +28,8 @@ from . import _children
 from ._live import live
 from ._model_facts import ModelFacts
 from ._plan import Plan, plan
-from ._plans import Way, plans, run
-from ._plans_of import SuggestedPlans, plans_of
+from ._plans import SuggestedPlans, Way, plans, run
+from ._plans_of import plans_of
 from ._progress import report
 from ._rescale import leave, on_rescale, should_checkpoint, step
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ._model_facts import ModelFacts, facts_of
-from ._plans import Way, plans
+from ._plans import SuggestedPlans, Way
 
 #: Most plans of a file, as infill reads it.
 MOST_PLANS = 16
@@ -17,28 +15,6 @@ MOST_TENSOR_PARALLEL = 8
 
 #: Largest size, in nodes, as infill has it.
 MOST_NODES = 10_000
-
-
-@dataclasses.dataclass
-class SuggestedPlans:
-    """What a model says of itself, and the ways in which it can be trained. Take ways out, or add some, as you like."""
-
-    facts: ModelFacts
-    #: By name, the one to begin with first.
-    ways: Dict[str, Way]
-
-    def text(self) -> str:
-        """A file for `infill run --plans FILE` and `infill plans check FILE`: the table [model], then the plans."""
-        known = ((name, value) for name, value in dataclasses.asdict(self.facts).items() if value is not None)
-        return "\n".join(["[model]", *(f"{name} = {value!r}" for name, value in known), "", plans(self.ways)])
-
-    def write(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes `text` to a file, in the place of what it held.
-
-        Raises OSError if it cannot be written.
-        """
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.text())
 
 
 def plans_of(
