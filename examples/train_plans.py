@@ -195,7 +195,8 @@ class Training:
         torch.manual_seed(args.seed)
         self.net = Gpt(args.layers, args.hidden, args.heads, self.plan.checkpointing)
         saved = self.saved()
-        self.net.load_state_dict(saved.get("model") or self.net.state_dict())
+        if saved:
+            self.net.load_state_dict(saved["model"])
         self.model = divided(self.net, self.plan, self.mesh)
         self.optimizer = self.made_optimizer(saved.get("optimizer", {}))
         self.step = saved.get("step", 0)

@@ -219,6 +219,8 @@ class OfAModel(unittest.TestCase):
         ]:
             with self.assertRaisesRegex(ValueError, why):
                 infill.plans_of(gpt(), **given)
+        with self.assertRaisesRegex(TypeError, "expected a torch.nn.Module, and not dict"):
+            infill.plans_of({})
         with self.assertRaisesRegex(ValueError, "Tanh has no parameters"):
             infill.plans_of(nn.Tanh())
         with self.assertRaisesRegex(ValueError, "parameter 0.weight has no shape yet: run the model once"):

@@ -42,8 +42,11 @@ def facts_of(model: Any, global_batch: Optional[int] = None, sequence: Optional[
     attention that are alike, in a ModuleList, a Sequential or a TransformerEncoder; their heads; the width of their
     norms. Where modules disagree, the fact is None.
 
-    Raises ValueError if the model has no parameters, or some whose shape is not known yet; if a number is not positive.
+    Raises ValueError if the model has no parameters, or some whose shape is not known yet; if a number is not positive;
+    TypeError if it is no module.
     """
+    if not hasattr(model, "named_parameters"):
+        raise TypeError(f"expected a torch.nn.Module, and not {type(model).__name__}")
     for name, number in (("global_batch", global_batch), ("sequence", sequence)):
         if number is not None and _count(number) is None:
             raise ValueError(f"{name} = {number!r}: expected a positive integer, or None if it is not known")

@@ -38,7 +38,8 @@ def plans_of(
     node, unless each has one process.
 
     Raises ValueError for a number that is not positive, sizes that cannot be read, a model without parameters or
-    with some whose shape is not known yet, and where no plan divides the global batch at any size.
+    with some whose shape is not known yet, and where no plan divides the global batch at any size; TypeError if the
+    model is no module.
     """
     facts = facts_of(model, global_batch, sequence)
     for name, number in (("ranks", ranks), ("accumulate", accumulate)):
