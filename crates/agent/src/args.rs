@@ -147,8 +147,8 @@ pub struct CommandArgs {
     /// Seconds that the command gets to save and exit before it is killed
     #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub grace: u32,
-    /// Start so many processes of the command on each node, one a local rank [default: 1]; of torchrun and its
-    /// like one, which is told to start so many
+    /// Start so many processes of the command on each node, one a local rank [default: 1]; torchrun and its like
+    /// are started once and told the number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
     pub nproc_per_node: Option<u32>,
     /// Read progress from the command's output: a regular expression with groups samples, step and loss
@@ -241,7 +241,8 @@ impl CommandArgs {
     /// torchrun is one, which is too few for plans that divide the job's GPUs.
     pub(crate) fn launched_ranks(&self) -> Option<u32> {
         let divides = self.plans.is_some() && launcher::is_launcher(&self.command);
-        self.nproc_per_node.or_else(|| divides.then(|| self.ranks_a_node()))
+        let said = launcher::processes(&self.command).or(self.nproc_per_node);
+        said.or_else(|| divides.then(|| self.ranks_a_node()))
     }
 
     /// Processes that train on each node, whoever starts them: as many as a launcher's own flag says, else

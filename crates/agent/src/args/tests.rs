@@ -64,15 +64,21 @@ fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
         ("--nproc-per-node=4 -- torchrun train.py", 1, Some(4)),
         ("--nproc-per-node=4 -- python -m torch.distributed.run train.py", 1, Some(4)),
         ("--nproc-per-node=4 -- accelerate launch train.py", 1, Some(4)),
+        ("--nproc-per-node=4 -- torchrun --nproc-per-node=2 train.py", 1, Some(2)),
         ("-- torchrun train.py", 1, None),
         ("-- python train.py", 1, None),
     ] {
         let common = Flags::parse_from(["infill"].into_iter().chain(line.split(' '))).common;
         assert_eq!((common.started_ranks(), common.launched_ranks()), (started, launched), "{line}");
     }
-    let divided = [r#"--plans={"plan":[{"name":"a"}]}"#, "--", "torchrun", "--nproc-per-node=2", "train.py"];
-    let common = Flags::parse_from(["infill"].into_iter().chain(divided)).common;
-    assert_eq!((common.started_ranks(), common.launched_ranks()), (1, Some(2)));
+    // One process is too few for plans that divide a node's GPUs.
+    let with_plans = |program: &str| {
+        let words = [r#"--plans={"plan":[{"name":"a"}]}"#, "--", program, "train.py"];
+        Flags::parse_from(["infill"].into_iter().chain(words)).common
+    };
+    let torchrun = with_plans("torchrun");
+    assert_eq!((torchrun.started_ranks(), torchrun.launched_ranks()), (1, Some(torchrun.ranks_a_node())));
+    assert_eq!(with_plans("python").launched_ranks(), None);
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::*;
 use infill_model::{
-    Change, Changing, Claims, Course, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobFacts, JobId,
-    JobReasonKind, LiveChange, ModelFacts, NodeName, Objective, OwnWord, Pause, Place, PlanNeeds, Probe,
-    Program, Progress, RescaleCosts, Sizes, Snapshot, Standing, Stop, StopEnd, Strategy, Turn, UnixTime,
-    UserId, Way, WindowCause, WindowEnd, config::Config,
+    Change, Changing, Claims, Course, ExcludedNodes, ExecPlan, HeldNode, JobFacts, JobId, JobReasonKind,
+    LiveChange, NodeName, Objective, OwnWord, Pause, Place, Probe, Program, Progress, RescaleCosts, Sizes,
+    Snapshot, Standing, Stop, StopEnd, Turn, UnixTime, UserId, Way, WindowCause, WindowEnd, config::Config,
 };
 use infill_slurm::fake::{FakeSlurm, pending_job};
+mod claims;
 mod sharing;
 mod turns;
 
@@ -105,22 +105,6 @@ fn what_has_happened_since_the_look_is_in_the_question() {
     n1: Slurm is taking it back
     n2: job 1 is just leaving it
     ");
-}
-
-#[test]
-fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
-    let plan = DeclaredPlan {
-        name: ExecPlan("tp2".to_owned()),
-        sizes: None,
-        node_types: Vec::new(),
-        shards: true,
-        strategy: Some(Strategy { tp: 2, ..Strategy::default() }),
-        needs: PlanNeeds { cpus: Some(8), ..PlanNeeds::default() },
-    };
-    let model = Some(ModelFacts::of_params(1500.0));
-    let claims = Claims { plans: vec![plan.clone()], model, gpus_per_node: Some(4), ..Claims::default() };
-    let subject = scene().subject(&JobFacts { claims, ..job(1, "n1") });
-    assert_eq!((subject.plans, subject.model, subject.gpus_per_node), (vec![plan], model, Some(4)));
 }
 
 #[test]
