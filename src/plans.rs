@@ -365,7 +365,7 @@ mod tests {
         );
         assert!(blocks[1].starts_with("[model]\nparams_mi = 1500\nlayers = 48\n"), "{text}");
         assert!(blocks.iter().all(|block| !block.contains("\"ddp\"")), "24 GB of states do not fit: {text}");
-        let two_stages = "[[plan]] # 12 to 21 GiB of each GPU\nname = \"tp1-pp2\"\nnodes = \"1,2\"\npp = 2\n\
+        let two_stages = "[[plan]] # 19 to 19 GiB of each GPU\nname = \"tp1-pp2\"\nnodes = \"2\"\npp = 2\n\
                           zero = 1\naccumulate = 16";
         assert!(blocks.contains(&two_stages), "{text}");
     }

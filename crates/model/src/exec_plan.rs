@@ -1,8 +1,9 @@
 //! How a training is split over GPUs, and what was measured of that.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::ExecPlan;
+use crate::words;
 
 /// What an execution plan does with model, optimizer and batch, on whatever number of GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +93,21 @@ impl PlanRun {
     }
 }
 
+words! {
+    /// Numbers in which a training computes and keeps its weights.
+    #[derive(Default)]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    pub enum Precision {
+        /// Computes in 16 bits, and keeps weights and optimizer in 32: automatic mixed precision.
+        #[default]
+        Mixed = "mixed",
+        /// All in 16 bits.
+        Half = "half",
+        /// All in 32 bits.
+        Single = "single",
+    }
+}
+
 /// What is known of a model before anything is measured. Its parameters are; of the rest, what a program tells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -113,11 +129,29 @@ pub struct ModelFacts {
     /// Samples of a step, over all GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_batch: Option<u32>,
+    /// In which numbers it trains. A word of a newer version is read as the usual one.
+    #[serde(default, deserialize_with = "known_or_usual")]
+    pub precision: Precision,
+}
+
+/// An unknown precision is no reason to refuse a job.
+fn known_or_usual<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Precision, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    Ok(word.parse().unwrap_or_default())
 }
 
 impl ModelFacts {
     /// Of a model of which only its parameters are known, millions.
     pub fn of_params(params_mi: f64) -> Self {
-        ModelFacts { params_mi, layers: None, hidden: None, heads: None, sequence: None, global_batch: None }
+        let nothing = None::<u32>;
+        ModelFacts {
+            params_mi,
+            layers: nothing,
+            hidden: nothing,
+            heads: nothing,
+            sequence: nothing,
+            global_batch: nothing,
+            precision: Precision::default(),
+        }
     }
 }

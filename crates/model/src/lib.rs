@@ -90,7 +90,7 @@ pub use doing::Doing;
 pub use ended::{EndedJob, without_numbers};
 pub use event::{AgentEvent, Blame, EventKind, Opening};
 pub use excluded::ExcludedNodes;
-pub use exec_plan::{ModelFacts, Parallelism, PlanRun, Strategy};
+pub use exec_plan::{ModelFacts, Parallelism, PlanRun, Precision, Strategy};
 pub use facts::{Changing, Claims, JobFacts, Pause, Place, Program};
 pub use gap::{EndedGap, Gap, Gaps};
 pub use generation::{GenerationRecord, of_the_last_job};

@@ -8,7 +8,7 @@ use super::error::TraceError;
 use super::field::{count, positive, shortened, wrong};
 use super::open::Source;
 use super::table::{Dialect, Row, Table};
-use infill_model::{ExecPlan, MAX_NODES_A_JOB, ModelFacts, Parallelism, PlanRun, Strategy};
+use infill_model::{ExecPlan, MAX_NODES_A_JOB, ModelFacts, Parallelism, PlanRun, Precision, Strategy};
 
 /// Most rows of a model: weighing what each would teach of all others takes time by the square of their
 /// number.
@@ -72,6 +72,7 @@ pub fn read_model_facts(path: &Path, model: &str) -> Result<ModelFacts, TraceErr
                 heads: fact("heads", row.get_if(heads))?,
                 sequence: fact("seq", row.get_if(sequence))?,
                 global_batch: fact("global_batch", row.get_if(batch))?,
+                precision: Precision::default(),
             });
         }
         Ok(())

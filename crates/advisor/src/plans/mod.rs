@@ -12,6 +12,7 @@
 mod choice;
 mod fit;
 mod learner;
+pub mod memory;
 pub mod presets;
 mod terms;
 #[cfg(test)]

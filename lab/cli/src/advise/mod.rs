@@ -3,6 +3,8 @@
 //! would know the others; of one of types of GPUs, what estimates and a measurement a type tell. Needs no
 //! daemon.
 
+#[cfg(test)]
+mod memory_tests;
 mod plans;
 #[cfg(test)]
 mod tests;
