@@ -10,7 +10,9 @@ use serde::Serialize;
 use infill_advisor::plans::presets::{Described, Machine, Preset};
 use infill_agent::{Plans, RunPlan};
 use infill_api::SCHEMA;
-use infill_model::{MOST_PLANS, Sizes};
+use infill_model::{
+    MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_PLANS, MOST_SEQUENCE, MemorySize, ModelFacts, Sizes,
+};
 use infill_present::{
     exit::{CommandResult, Exit},
     filter::{self, TableArgs},
@@ -20,7 +22,14 @@ use infill_present::{
 
 /// What `infill plans` prints besides its subcommands.
 const ABOUT_FILES: &str = "\
-A file of plans is TOML, with a [[plan]] for each way in which the command can run, the one to begin with first:
+A file of plans is TOML, with a [[plan]] for each way in which the command can run, the one to begin with first. A [model]
+may say what is known of the model that it trains; of that only the parameters are required:
+
+  [model]
+  params_mi = 1500             # parameters, millions
+  layers = 48                  # hidden = 1600: hidden size; heads = 25: heads of attention
+  sequence = 1024              # tokens of a sample
+  global_batch = 64            # samples of a step, over all GPUs
 
   [[plan]]
   name = \"tp2\"                 # what INFILL_PLAN says
@@ -29,12 +38,15 @@ A file of plans is TOML, with a [[plan]] for each way in which the command can r
   tp = 2                       # GPUs that share each layer; pp: stages of the pipeline
   zero = 1                     # stage of ZeRO, 0 to 3; offload = true: optimizer on the CPUs
   accumulate = 4               # micro-batches of a step; checkpointing = true: activations computed again
+  cpus = 8                     # what a worker needs, on its node or its GPU, where you know it
+  memory = \"64G\"               # of the host for a worker; gpu_memory = \"30G\": of each GPU
   args = [\"--tp\", \"2\"]         # what the command gets besides its own arguments
   env = { NCCL_ALGO = \"Ring\" } # variables; not for secrets: other users may see them
 
 The command finds INFILL_PLAN, _DP, _TP, _PP, _ZERO, _OFFLOAD, _GA and _GC in its environment. infill measures the plans on the
 node types where they can run, and changes between them as it changes sizes. A command that fails and says that its memory
-does not suffice is tried otherwise, which is no failure.";
+does not suffice is tried otherwise, which is no failure. Model and needs tell infill how fast a plan may be, and whether it may
+fit, before it was tried.";
 
 /// GPUs of a node as most have them.
 const USUAL_GPUS: u32 = 8;
@@ -74,19 +86,19 @@ struct CheckArgs {
 #[derive(Clone, Copy, Debug, Args)]
 struct ModelArgs {
     /// Parameters of the model, millions
-    #[arg(long, value_name = "MILLIONS", value_parser = positive)]
+    #[arg(long, value_name = "MILLIONS", value_parser = parameters)]
     params: f64,
     /// Its layers
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_LAYERS)))]
     layers: u32,
     /// Its hidden size
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_HIDDEN)))]
     hidden: u32,
     /// Tokens of a sample
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SEQUENCE)))]
     sequence: u32,
     /// Samples of a step, over all GPUs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_BATCH)))]
     batch: u32,
 }
 
@@ -110,6 +122,12 @@ fn positive(text: &str) -> Result<f64, String> {
     if number > 0.0 && number <= 1e12 { Ok(number) } else { Err("expected a positive number".to_owned()) }
 }
 
+fn parameters(text: &str) -> Result<f64, String> {
+    let params_mi = positive(text)?;
+    ModelFacts::of_params(params_mi).check().map_err(|odd| odd.to_string())?;
+    Ok(params_mi)
+}
+
 /// Runs `infill plans`.
 pub fn run(args: PlansArgs) -> CommandResult {
     match args.command {
@@ -131,10 +149,16 @@ struct Row {
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
+    /// What the file says of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<ModelFacts>,
     plans: &'a [Row],
 }
 
 const DEFAULT: &str = "%p %s %T %.t %.P %.z %o %.a %c %g";
+
+/// The columns where a plan tells what its workers need.
+const DEFAULT_WITH_NEEDS: &str = "%p %s %T %.t %.P %.z %o %.a %c %.C %.m %.M %g";
 
 /// The fields, for `--help`.
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
@@ -170,6 +194,19 @@ const COLUMNS: &[Column<Row>] = &[
         cell: |r| yes(r.plan.checkpointing),
     },
     Column {
+        letter: 'C',
+        header: "CPUS",
+        help: "CPUs of a worker",
+        cell: |r| r.plan.cpus.map_or_else(|| "-".to_owned(), |cpus| cpus.to_string()),
+    },
+    Column { letter: 'm', header: "MEMORY", help: "host memory of a worker", cell: |r| size(r.plan.memory) },
+    Column {
+        letter: 'M',
+        header: "GPU_MEMORY",
+        help: "memory of each GPU",
+        cell: |r| size(r.plan.gpu_memory),
+    },
+    Column {
         letter: 'g',
         header: "ARGS",
         help: "arguments besides the command's own",
@@ -179,6 +216,15 @@ const COLUMNS: &[Column<Row>] = &[
 
 fn yes(set: bool) -> String {
     if set { "yes" } else { "no" }.to_owned()
+}
+
+fn size(size: Option<MemorySize>) -> String {
+    size.map_or_else(|| "-".to_owned(), |size| size.to_string())
+}
+
+/// The columns that show all that these plans tell.
+fn columns_of(rows: &[Row]) -> &'static str {
+    if rows.iter().all(|row| row.plan.needs().is_empty()) { DEFAULT } else { DEFAULT_WITH_NEEDS }
 }
 
 fn check(args: &CheckArgs) -> CommandResult {
@@ -193,9 +239,9 @@ fn check(args: &CheckArgs) -> CommandResult {
         .map(|(plan, declared)| Row { plan: plan.clone(), sizes: sizes(&declared.sizes) })
         .collect();
     if args.table.json {
-        output::print_json(&Document { schema: SCHEMA, plans: &rows })?;
+        output::print_json(&Document { schema: SCHEMA, model: plans.model(), plans: &rows })?;
     } else {
-        output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &rows)?)?;
+        output::print(&filter::render(&args.table, columns_of(&rows), COLUMNS, &rows)?)?;
     }
     Ok(Exit::Ok.code())
 }
@@ -227,7 +273,9 @@ fn file(args: &SuggestArgs, presets: &[Preset]) -> String {
     let ModelArgs { params, layers, hidden, sequence, batch } = args.model;
     let mut text = format!(
         "# {params} million parameters, {layers} layers of {hidden}, {sequence} tokens, {batch} samples a step.\n\
-         # Memory is an estimate for mixed precision and Adam. The command reads INFILL_TP and the like, or args.\n"
+         # Memory is an estimate for mixed precision and Adam. The command reads INFILL_TP and the like, or args.\n\
+         \n[model]\nparams_mi = {params}\nlayers = {layers}\nhidden = {hidden}\nsequence = {sequence}\n\
+         global_batch = {batch}\n"
     );
     for preset in presets.iter().take(MOST_PLANS) {
         let sizes: Vec<u32> = preset.sizes.iter().map(|(gpus, _)| gpus / args.gpus_per_node).collect();
@@ -287,7 +335,25 @@ mod tests {
             let text = suggested(more);
             let plans = Plans::parse(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"));
             assert!(plans.iter().count() >= 3, "{text}");
+            let model = ModelFacts {
+                params_mi: 1500.0,
+                layers: Some(48),
+                hidden: Some(1600),
+                heads: None,
+                sequence: Some(1024),
+                global_batch: Some(64),
+            };
+            assert_eq!(plans.model(), Some(model), "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_help_shows_is_a_sound_file() {
+        let text: Vec<&str> = ABOUT_FILES.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+        let plans = Plans::parse(&text.join("\n")).unwrap();
+        assert_eq!((plans.first(), plans.model().and_then(|m| m.layers)), ("tp2", Some(48)));
+        let declared = plans.declared(4, None).unwrap();
+        assert_eq!((declared[0].needs.cpus, declared[0].needs.memory_mib), (Some(8), Some(64 * 1024)));
     }
 
     #[test]
@@ -297,9 +363,46 @@ mod tests {
         assert!(
             blocks[0].starts_with("# 1500 million parameters, 48 layers of 1600, 1024 tokens, 64 samples")
         );
+        assert!(blocks[1].starts_with("[model]\nparams_mi = 1500\nlayers = 48\n"), "{text}");
         assert!(blocks.iter().all(|block| !block.contains("\"ddp\"")), "24 GB of states do not fit: {text}");
         let two_stages = "[[plan]] # 19 to 19 GiB of each GPU\nname = \"tp1-pp2\"\nnodes = \"2\"\npp = 2\n\
                           zero = 1\naccumulate = 16";
         assert!(blocks.contains(&two_stages), "{text}");
+    }
+
+    /// What `infill plans check` shows of a file with this in its only plan.
+    fn checked(more: &str) -> String {
+        let plans = Plans::parse(&format!("[[plan]]\nname = 'tp2'\ntp = 2\n{more}")).unwrap();
+        let rows: Vec<Row> =
+            plans.iter().map(|plan| Row { plan: plan.clone(), sizes: "2,4".to_owned() }).collect();
+        let table = Checked::parse_from(["infill", "plans.toml"]).check.table;
+        filter::render(&table, columns_of(&rows), COLUMNS, &rows).unwrap_or_else(|_| "refused".to_owned())
+    }
+
+    #[derive(Parser)]
+    #[command(disable_help_flag = true)]
+    struct Checked {
+        #[command(flatten)]
+        check: CheckArgs,
+    }
+
+    #[test]
+    fn needs_are_shown_where_a_plan_tells_them() {
+        insta::assert_snapshot!(checked(""), @r"
+        PLAN SIZES TYPES TP PP ZERO OFFLOAD GA GC ARGS
+        tp2  2,4   all    2  1    0 no       1 no -
+        ");
+        insta::assert_snapshot!(checked("cpus = 8\nmemory = '65536M'"), @r"
+        PLAN SIZES TYPES TP PP ZERO OFFLOAD GA GC CPUS MEMORY GPU_MEMORY ARGS
+        tp2  2,4   all    2  1    0 no       1 no    8    64G          - -
+        ");
+    }
+
+    #[test]
+    fn parameters_that_no_model_has_are_refused() {
+        assert_eq!(parameters("1500"), Ok(1500.0));
+        for text in ["0", "-1", "nan", "1e10", "many"] {
+            assert!(parameters(text).is_err(), "{text}");
+        }
     }
 }

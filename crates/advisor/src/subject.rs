@@ -1,7 +1,7 @@
 //! What the advisor is told of a job, and what it makes of it.
 
 use super::meter::Stretch;
-use infill_model::{Curve, DeclaredPlan, JobId, ProfileKey, RescaleCosts, Sizes};
+use infill_model::{Curve, DeclaredPlan, JobId, ModelFacts, ProfileKey, RescaleCosts, Sizes};
 
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]
@@ -14,6 +14,10 @@ pub struct Subject {
     pub sizes: Sizes,
     /// Execution plans among which infill chooses; none where the program has but one.
     pub plans: Vec<DeclaredPlan>,
+    /// What its owner says of the model that it trains.
+    pub model: Option<ModelFacts>,
+    /// GPUs, or processes that train, on each unit of its size; `None` where that is not known.
+    pub gpus_per_node: Option<u32>,
     /// The curve that the user declares, of the first of its plans.
     pub declared: Option<Curve>,
     /// Nodes of the present generation, if it runs undisturbed.

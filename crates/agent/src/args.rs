@@ -11,16 +11,19 @@ use regex::bytes::Regex;
 use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
-use infill_model::{BatchMode, Curve, DeclaredPlan, ExecPlan, RescaleCosts, RunSpec, Sizes, is_rate};
+use infill_model::{
+    BatchMode, Curve, DeclaredPlan, ExecPlan, MOST_GPUS_A_NODE, RescaleCosts, RunSpec, Sizes, is_rate,
+};
 
 use super::identity;
+use super::launcher;
 use super::plans::Plans;
 
 /// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
 const MAX_WAIT_SECS: u32 = 7 * 86_400;
 
 /// Most local ranks on one node: four times the cores of today's largest nodes.
-const MAX_LOCAL_RANKS: u32 = 1024;
+const MAX_LOCAL_RANKS: u32 = MOST_GPUS_A_NODE;
 
 /// How many GPUs the job has on this node.
 pub(crate) const GPUS_HERE: &str = "SLURM_GPUS_ON_NODE";
@@ -144,7 +147,8 @@ pub struct CommandArgs {
     /// Seconds that the command gets to save and exit before it is killed
     #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub grace: u32,
-    /// Start so many processes of the command on each node, one a local rank [default: 1]
+    /// Start so many processes of the command on each node, one a local rank [default: 1]; torchrun and its like
+    /// are started once and told the number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
     pub nproc_per_node: Option<u32>,
     /// Read progress from the command's output: a regular expression with groups samples, step and loss
@@ -191,6 +195,8 @@ pub struct WorkerArgs {
 impl SpecArgs {
     /// The declaration for the daemon. Fails when a plan can run at no size.
     pub(crate) fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
+        // What is a main job's own counts as one unit, whatever it has.
+        let is_even = common.plans.is_some() && self.extend.is_none();
         Ok(RunSpec {
             sizes: self.extend.as_ref().map(Sizes::beside_one).or_else(|| self.nodes.clone()),
             extends: self.extend.is_some(),
@@ -203,6 +209,8 @@ impl SpecArgs {
             command_hash: common.command_hash(),
             batch: self.batch,
             plans: common.declared_plans(self.nodes.as_ref())?,
+            model: common.plans.as_ref().and_then(Plans::model),
+            gpus_per_node: is_even.then(|| common.ranks_a_node()),
         })
     }
 }
@@ -218,16 +226,31 @@ impl CommandArgs {
         Duration::from_secs(self.daemon_patience.into())
     }
 
-    /// Processes of the command on each node.
+    /// Processes of the command on each node, as far as the user says.
     pub(crate) fn local_ranks(&self) -> u32 {
         self.nproc_per_node.unwrap_or(1)
     }
 
-    /// Processes that train on each node, whoever starts them: torchrun and its like start one for each GPU
-    /// that the job was given there.
+    /// Processes that infill starts on each node: those of the command, or the one of a launcher that starts
+    /// them.
+    pub(crate) fn started_ranks(&self) -> u32 {
+        if launcher::is_launcher(&self.command) { 1 } else { self.local_ranks() }
+    }
+
+    /// Processes that launchers are told to start on each node; `None` leaves them their own default. That of
+    /// torchrun is one, which is too few for plans that divide the job's GPUs.
+    pub(crate) fn launched_ranks(&self) -> Option<u32> {
+        let divides = self.plans.is_some() && launcher::is_launcher(&self.command);
+        let said = launcher::processes(&self.command).or(self.nproc_per_node);
+        said.or_else(|| divides.then(|| self.ranks_a_node()))
+    }
+
+    /// Processes that train on each node, whoever starts them: as many as a launcher's own flag says, else
+    /// ours, else one for each GPU that the job was given there.
     pub(crate) fn ranks_a_node(&self) -> u32 {
         let gpus = || std::env::var(GPUS_HERE).ok()?.trim().parse().ok();
-        self.nproc_per_node.or_else(gpus).filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
+        let said = launcher::processes(&self.command).or(self.nproc_per_node).or_else(gpus);
+        said.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
     }
 
     /// Its execution plans for the daemon; `sizes`: those that the user names.
@@ -377,55 +400,4 @@ fn without_numbers(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Flags {
-        #[command(flatten)]
-        common: CommandArgs,
-    }
-
-    #[test]
-    fn a_command_that_needs_its_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("train.py"), "").unwrap();
-        for (line, want) in [
-            ("python train.py", true),
-            ("python ./train.py --lr 1", true),
-            ("sh -c true --config=train.py", true),
-            ("python /home/alice/train.py", false),
-            ("python -m train --dir= out", false),
-        ] {
-            let words = ["infill", "--"].into_iter().chain(line.split(' '));
-            assert_eq!(Flags::parse_from(words).common.names_files_in(dir.path()), want, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_rate_is_a_positive_number() {
-        assert_eq!(parse_rate("400"), Ok(400.0));
-        for text in ["", "0", "-1", "inf", "NaN", "1e999", "fast"] {
-            assert!(parse_rate(text).is_err_and(|what| what.contains("expected")), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn trials_of_one_script_look_the_same_and_other_models_do_not() {
-        let same =
-            [("0.1", "1e-3"), ("--lr=0.1", "--lr=3"), ("out/run-7/log", "out/run-12/log"), ("17", "4")];
-        for (a, b) in same {
-            assert_eq!(normalised(a), normalised(b), "{a} {b}");
-        }
-        for (a, b) in [
-            ("resnet50.py", "resnet101.py"),
-            ("--model=b1", "--model=b2"),
-            ("inf", "nan"),
-            ("--a=1", "--b=1"),
-        ] {
-            assert_ne!(normalised(a), normalised(b), "{a} {b}");
-        }
-    }
-}
+mod tests;

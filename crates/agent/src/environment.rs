@@ -18,10 +18,10 @@ use super::step::KEPT_CPUS_PER_TASK;
 pub(crate) struct Surroundings<'a> {
     /// The malleable job.
     pub lead: JobId,
-    /// Processes of the command on each node.
+    /// Processes that infill starts on each node.
     pub local_ranks: u32,
-    /// Whether the user asked for that number; otherwise launchers keep their own defaults.
-    pub local_ranks_given: bool,
+    /// Processes that launchers are told to start there; `None` leaves them their own default.
+    pub launched_ranks: Option<u32>,
     /// Processes that train on each node, whoever starts them.
     pub ranks_a_node: u32,
     /// The progress socket.
@@ -45,8 +45,8 @@ impl<'a> Surroundings<'a> {
     pub fn of(common: &'a CommandArgs, lead: JobId, progress: &'a Path) -> Self {
         Surroundings {
             lead,
-            local_ranks: common.local_ranks(),
-            local_ranks_given: common.nproc_per_node.is_some(),
+            local_ranks: common.started_ranks(),
+            launched_ranks: common.launched_ranks(),
             ranks_a_node: common.ranks_a_node(),
             progress,
             control: None,
@@ -84,7 +84,8 @@ impl Surroundings<'_> {
             // Generations before this one; the first is number 1.
             ("INFILL_RESCALES", member.generation.saturating_sub(1).to_string()),
         ]);
-        let threads = self.threads.map(|cpus| (cpus / self.local_ranks.max(1)).max(1));
+        let ranks = self.launched_ranks.unwrap_or(self.local_ranks).max(1);
+        let threads = self.threads.map(|cpus| (cpus / ranks).max(1));
         all.extend(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
         // Without a meeting nobody would tell processes their place, and they would wait for ever.
         let control = self.control.filter(|_| member.meeting.is_some());
@@ -124,9 +125,7 @@ impl Surroundings<'_> {
             ("PET_RDZV_ID", format!("infill-{}-{}", self.lead, member.generation)),
             ("TORCHELASTIC_SIGNALS_TO_HANDLE", signals),
         ];
-        if self.local_ranks_given {
-            all.push(("PET_NPROC_PER_NODE", self.local_ranks.to_string()));
-        }
+        all.extend(self.launched_ranks.map(|ranks| ("PET_NPROC_PER_NODE", ranks.to_string())));
         all
     }
 
@@ -203,7 +202,7 @@ mod tests {
         let around = Surroundings {
             lead: JobId(12),
             local_ranks: 1,
-            local_ranks_given: false,
+            launched_ranks: None,
             ranks_a_node: 1,
             progress: Path::new("/run/p"),
             control: None,
@@ -221,6 +220,39 @@ mod tests {
         assert_eq!(value("OMP_NUM_THREADS"), Some("5"));
     }
 
+    /// A launcher that infill starts once on each node, with four processes of its own.
+    #[test]
+    fn a_launcher_is_one_task_of_its_node_and_is_told_how_many_to_start() {
+        let member = Member {
+            generation: 1,
+            rank: 1,
+            world: 2,
+            master_addr: "n1".to_owned(),
+            master_port: 4000,
+            nodes: vec!["n1".into(), "n2".into()],
+            exec_plan: "default".to_owned(),
+            meeting: None,
+        };
+        let around = Surroundings {
+            lead: JobId(12),
+            local_ranks: 1,
+            launched_ranks: Some(4),
+            ranks_a_node: 4,
+            progress: Path::new("/run/p"),
+            control: None,
+            cpus_per_task: None,
+            threads: Some(8),
+            elastic_signals: None,
+            plans: None,
+            signal: "USR1".to_owned(),
+        };
+        let all = around.variables(&member, 0);
+        let value = |name| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
+        let told =
+            ["PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_NNODES", "SLURM_NTASKS", "RANK", "OMP_NUM_THREADS"];
+        assert_eq!(told.map(value), ["4", "1", "2", "2", "1", "2"].map(Some));
+    }
+
     #[test]
     fn the_second_process_of_the_second_node() {
         let member = Member {
@@ -236,7 +268,7 @@ mod tests {
         let around = Surroundings {
             lead: JobId(12),
             local_ranks: 4,
-            local_ranks_given: true,
+            launched_ranks: Some(4),
             ranks_a_node: 4,
             progress: Path::new("/run/p"),
             control: Some(Path::new("/run/c")),

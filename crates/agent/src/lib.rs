@@ -17,6 +17,7 @@
 //! | `identity` | proof of who we are, and of who the daemon is |
 //! | `session` | messages that prove whose they are |
 //! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
+//! | `launcher` | commands that start a node's processes themselves |
 //! | `control` | what is said with a command that stays alive over changes |
 //! | `sealing` | by what its processes know each other |
 //! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
@@ -37,6 +38,7 @@ pub mod executable;
 mod home;
 pub mod http_client;
 pub mod identity;
+mod launcher;
 mod limit;
 mod link;
 mod memory;

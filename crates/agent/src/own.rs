@@ -134,7 +134,7 @@ pub async fn own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
     let output = Output::of_process(!common.no_prefix).context("cannot write to our output")?;
     let mut running = Running::start(Launch {
         words: common.words_of(&member.exec_plan),
-        ranks: (0..common.local_ranks()).map(rank).collect(),
+        ranks: (0..common.started_ranks()).map(rank).collect(),
         remote: None,
         mark: format!("{}.{}.{}", home.path().display(), member.generation, std::process::id()),
         signal: common.signal.0,

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::command::Variable;
-use infill_model::{DeclaredPlan, ExecPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, Sizes};
+use infill_model::{
+    DeclaredPlan, ExecPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, MemorySize, ModelFacts, PlanNeeds,
+    Sizes, Strategy,
+};
 
 /// Largest file of plans, bytes: it goes along on the command line of every wing.
 const MOST_BYTES: u64 = 64 * 1024;
-
-/// Most ways in which one dimension of parallelism may divide a model.
-const MOST_WAYS: u32 = 4096;
 
 /// Largest size that a plan which divides the model is given, where nothing else limits it.
 const MOST_DIVIDED: u32 = 1024;
@@ -78,6 +78,15 @@ pub struct RunPlan {
     /// Whether activations are computed again for the backward pass.
     #[serde(default)]
     pub checkpointing: bool,
+    /// CPUs of a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Host memory of a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemorySize>,
+    /// Memory of each GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_memory: Option<MemorySize>,
     /// Arguments that the command gets besides its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
@@ -90,20 +99,55 @@ fn one() -> u32 {
     1
 }
 
+/// The model that the command trains, as it stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Model {
+    /// Parameters, millions.
+    params_mi: f64,
+    layers: Option<u32>,
+    /// Hidden size.
+    hidden: Option<u32>,
+    /// Heads of attention.
+    heads: Option<u32>,
+    /// Tokens of a sample.
+    sequence: Option<u32>,
+    /// Samples of a step, over all GPUs.
+    global_batch: Option<u32>,
+}
+
+impl From<Model> for ModelFacts {
+    fn from(model: Model) -> ModelFacts {
+        let Model { params_mi, layers, hidden, heads, sequence, global_batch } = model;
+        ModelFacts { params_mi, layers, hidden, heads, sequence, global_batch }
+    }
+}
+
+impl Model {
+    /// What makes no sense in it, if anything.
+    fn wrong(self) -> Option<String> {
+        ModelFacts::from(self).check().err().map(|odd| format!("model: {odd}"))
+    }
+}
+
 /// The execution plans of a command, at least one, the one to begin with first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plans {
+    /// The model that it trains. A wing needs no such thing.
+    #[serde(default, skip_serializing)]
+    model: Option<Model>,
     plan: Vec<RunPlan>,
     /// In which line of its file each begins, from 1; none where they came as JSON.
     #[serde(skip)]
     lines: Vec<usize>,
 }
 
-/// The file with the place of each plan in it.
+/// The file with the place of each table in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    model: Option<Spanned<Model>>,
     #[serde(default)]
     plan: Vec<Spanned<RunPlan>>,
 }
@@ -125,11 +169,14 @@ impl Plans {
 
     /// Reads a file's text.
     pub fn parse(text: &str) -> Result<Plans, PlansError> {
-        let File { plan } = toml::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
+        let File { model, plan } = toml::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
         let line = |span: Range<usize>| text[..span.start.min(text.len())].matches('\n').count() + 1;
         let nonsense = |line: usize, what: String| PlansError::Nonsense { line, what };
         if plan.is_empty() {
             return Err(nonsense(1, "there is no [[plan]]".to_owned()));
+        }
+        if let Some((at, what)) = model.as_ref().and_then(|m| Some((line(m.span()), m.get_ref().wrong()?))) {
+            return Err(nonsense(at, what));
         }
         let (mut plans, mut lines): (Vec<RunPlan>, Vec<usize>) = (Vec::new(), Vec::new());
         for spanned in plan {
@@ -139,24 +186,32 @@ impl Plans {
             plans.push(plan);
             lines.push(at);
         }
-        Ok(Plans { plan: plans, lines })
+        Ok(Plans { model: model.map(Spanned::into_inner), plan: plans, lines })
     }
 
     fn of_json(text: &str) -> Result<Plans, PlansError> {
-        let Plans { plan, lines } =
-            serde_json::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
-        let odd = plan.iter().enumerate().find_map(|(i, p)| wrong(p, &plan[..i]));
-        match odd {
-            _ if plan.is_empty() => Err(PlansError::Syntax("there is no plan".to_owned())),
+        let plans: Plans = serde_json::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
+        let odd_plan = plans.plan.iter().enumerate().find_map(|(i, p)| wrong(p, &plans.plan[..i]));
+        match plans.model.and_then(Model::wrong).or(odd_plan) {
+            _ if plans.plan.is_empty() => Err(PlansError::Syntax("there is no plan".to_owned())),
             Some(what) => Err(PlansError::Syntax(what)),
-            None => Ok(Plans { plan, lines }),
+            None => Ok(plans),
         }
     }
 
-    /// The same as JSON, for a wing's command line.
+    /// What a wing's worker must know of them, as JSON for its command line: how the command is told of its
+    /// plan. Model and needs are the daemon's business, and an infill of another version on a wing's node,
+    /// which refuses fields that it does not know, reads this as well.
     pub fn to_json(&self) -> String {
+        let told = |plan: &RunPlan| RunPlan { cpus: None, memory: None, gpu_memory: None, ..plan.clone() };
+        let told = Plans { plan: self.plan.iter().map(told).collect(), model: None, lines: Vec::new() };
         // Numbers and words only: nothing that JSON could not say.
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(&told).unwrap_or_default()
+    }
+
+    /// The model that the command trains, as far as its owner says.
+    pub fn model(&self) -> Option<ModelFacts> {
+        self.model.map(ModelFacts::from)
     }
 
     /// What the daemon is told. `ranks`: processes on each node; `sizes`: those that the user names.
@@ -173,7 +228,9 @@ impl Plans {
                 name: ExecPlan(plan.name.clone()),
                 sizes: plan.sizes(ranks, sizes).map_err(nowhere)?,
                 node_types: plan.types.clone(),
-                shards: plan.zero > 0 || plan.tp > 1 || plan.pp > 1,
+                shards: plan.zero > 0 || plan.strategy().divides_model(),
+                strategy: Some(plan.strategy()),
+                needs: plan.needs(),
             })
         };
         self.plan.iter().enumerate().map(declared).collect()
@@ -196,10 +253,22 @@ impl Plans {
 }
 
 impl RunPlan {
+    /// What it does with model, optimizer and batch.
+    pub fn strategy(&self) -> Strategy {
+        let RunPlan { tp, pp, zero, offload, accumulate, checkpointing, .. } = *self;
+        Strategy { tp, pp, zero, offload, accumulate, checkpointing }
+    }
+
+    /// What one of its workers needs.
+    pub fn needs(&self) -> PlanNeeds {
+        let mib = |size: Option<MemorySize>| size.map(MemorySize::mib);
+        PlanNeeds { cpus: self.cpus, memory_mib: mib(self.memory), gpu_memory_mib: mib(self.gpu_memory) }
+    }
+
     /// The sizes at which it can run: those whose processes can be divided as it wants, `ranks` on each node;
     /// or why there is none.
     fn sizes(&self, ranks: u32, named: Option<&Sizes>) -> Result<Option<Sizes>, String> {
-        let divides = self.tp.saturating_mul(self.pp);
+        let divides = self.strategy().gpus_of_replica();
         let fits = |nodes: &u32| nodes.saturating_mul(ranks).is_multiple_of(divides);
         if divides <= 1 || ranks.is_multiple_of(divides) {
             return Ok(self.nodes.clone());
@@ -249,11 +318,9 @@ fn wrong(plan: &RunPlan, before: &[RunPlan]) -> Option<String> {
     if before.len() >= MOST_PLANS {
         return Some(format!("there may be at most {MOST_PLANS} plans"));
     }
-    let ways = [("tp", plan.tp), ("pp", plan.pp), ("accumulate", plan.accumulate)];
-    let odd_ways = ways.into_iter().find(|(_, ways)| !(1..=MOST_WAYS).contains(ways));
-    odd_ways
-        .map(|(what, ways)| format!("{what} = {ways}: expected 1 to {MOST_WAYS}"))
-        .or_else(|| (plan.zero > 3).then(|| format!("zero = {}: there are stages 0 to 3", plan.zero)))
+    let odd_number = plan.strategy().check().and_then(|()| plan.needs().check()).err();
+    odd_number
+        .map(|odd| odd.to_string())
         .or_else(|| {
             (plan.types.len() > MOST_PLAN_TYPES).then(|| format!("at most {MOST_PLAN_TYPES} types of nodes"))
         })
@@ -283,102 +350,4 @@ fn variable_wrong(name: &str, value: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: &str = r#"
-[[plan]]
-name = "ddp"
-args = ["--fp16"]
-
-[[plan]]
-name = "tp2"
-nodes = "2-8"
-types = ["a100"]
-tp = 2
-zero = 1
-accumulate = 4
-checkpointing = true
-env = { NCCL_ALGO = "Ring" }
-"#;
-
-    #[test]
-    fn a_file_says_what_the_daemon_and_the_command_are_told() {
-        let plans = Plans::parse(FILE).unwrap();
-        assert_eq!(plans.first(), "ddp");
-        let sizes = |local_ranks| -> Vec<Option<String>> {
-            let declared = plans.declared(local_ranks, None).unwrap();
-            declared.iter().map(|p| p.sizes.as_ref().map(ToString::to_string)).collect()
-        };
-        assert_eq!(sizes(1), [None, Some("2,4,6,8".to_owned())]);
-        assert_eq!(sizes(4), [None, Some("2-8".to_owned())]);
-        let told: Vec<String> =
-            plans.get("tp2").unwrap().variables(8).iter().map(|(n, v)| format!("{n}={v}")).collect();
-        assert_eq!(
-            told.join(" "),
-            "NCCL_ALGO=Ring INFILL_DP=4 INFILL_TP=2 INFILL_PP=1 INFILL_ZERO=1 INFILL_OFFLOAD=0 INFILL_GA=4 INFILL_GC=1"
-        );
-        assert_eq!(Plans::named(&plans.to_json()).unwrap().plan, plans.plan, "a wing gets the same");
-    }
-
-    #[test]
-    fn what_divides_a_model_has_sizes_that_it_divides() {
-        let plan = |text: &str| Plans::parse(&format!("[[plan]]\nname='x'\n{text}")).unwrap();
-        let sizes = |plans: &Plans, ranks, named: Option<&str>| {
-            let named = named.map(|text| Sizes::parse(text).unwrap());
-            plans.declared(ranks, named.as_ref()).unwrap()[0].sizes.as_ref().map(ToString::to_string)
-        };
-        let four = plan("tp=2\npp=2");
-        assert_eq!(sizes(&four, 1, Some("1-9")).as_deref(), Some("4,8"));
-        assert_eq!(sizes(&four, 2, Some("1-5")).as_deref(), Some("2,4"));
-        assert_eq!(sizes(&four, 4, Some("1-5")), None, "all");
-        let unnamed = four.declared(1, None).unwrap()[0].sizes.clone().unwrap();
-        assert_eq!((unnamed.min(), unnamed.max()), (4, MOST_DIVIDED));
-    }
-
-    #[test]
-    fn a_plan_that_can_run_at_no_size_is_refused_with_its_line() {
-        let plans = Plans::parse("[[plan]]\nname='ddp'\n\n[[plan]]\nname='tp8'\ntp=8").unwrap();
-        let sizes = Sizes::parse("1-4").unwrap();
-        let expected = "plan \"tp8\": tp × pp = 8 processes share a model, and none of the sizes 1-4 has a multiple of \
-                        that, with 1 on each; --nproc-per-node says how many a node has, else one for each GPU that it \
-                        was given";
-        let refused = plans.declared(1, Some(&sizes)).unwrap_err().to_string();
-        assert_eq!(refused, format!("line 4: {expected}"));
-        let of_json = Plans::named(&plans.to_json()).unwrap();
-        assert_eq!(of_json.declared(1, Some(&sizes)).unwrap_err().to_string(), expected);
-        // With torchrun as the command and eight GPUs on each node.
-        assert!(plans.declared(8, Some(&sizes)).is_ok());
-        assert!(plans.declared(1, None).is_ok());
-    }
-
-    #[test]
-    fn nonsense_is_told_with_its_line() {
-        let said = |text: &str| Plans::parse(text).unwrap_err().to_string();
-        assert_eq!(said(""), "line 1: there is no [[plan]]");
-        assert_eq!(
-            said("[[plan]]\nname = 'a'\n\n[[plan]]\nname = 'a'"),
-            "line 4: there is a plan \"a\" already"
-        );
-        for (text, want) in [
-            ("tp = 0", "line 1: plan \"a\": tp = 0: expected 1 to 4096"),
-            ("zero = 4", "stages 0 to 3"),
-            ("types = ['']", "type of nodes \"\""),
-            ("env = { '1X' = 'a' }", "no name of a variable"),
-            ("env = { SLURM_JOB_ID = '1' }", "are set for you"),
-            ("args = [\"a\\u0000\"]", "args hold a NUL"),
-            ("nodes = '8-2'", "the minimum exceeds the maximum"),
-            ("tensor = 2", "unknown field `tensor`"),
-            ("tp = 'two'", "line 3"),
-        ] {
-            let said = said(&format!("[[plan]]\nname = \"a\"\n{text}"));
-            assert!(said.contains(want), "{text}: {said}");
-        }
-        let many: String = (0..17).map(|i| format!("[[plan]]\nname = 'p{i}'\n")).collect();
-        assert_eq!(said(&many), "line 33: there may be at most 16 plans");
-        assert!(Plans::named("{\"plan\":[]}").is_err() && Plans::named("{").is_err());
-        assert!(
-            Plans::named("/no/such/file").unwrap_err().to_string().starts_with("cannot read /no/such/file")
-        );
-    }
-}
+mod tests;

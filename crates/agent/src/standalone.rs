@@ -37,11 +37,11 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         meeting: None,
     };
     let around = Surroundings::of(common, JobId(0), &socket);
-    let prefix = !common.no_prefix && common.local_ranks() > 1;
+    let prefix = !common.no_prefix && common.started_ranks() > 1;
     let output = Output::of_process(prefix).context("cannot write to our output")?;
     let mut running = Running::start(Launch {
         words: common.words_of(&member.exec_plan),
-        ranks: (0..common.local_ranks()).map(|l| (l, around.variables(&member, l))).collect(),
+        ranks: (0..common.started_ranks()).map(|l| (l, around.variables(&member, l))).collect(),
         remote: None,
         mark: home.path().display().to_string(),
         signal: common.signal.0,

@@ -348,7 +348,7 @@ impl Worker {
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
             ..Surroundings::of(common, self.config.lead, &socket)
         };
-        let ranks = (0..common.local_ranks())
+        let ranks = (0..common.started_ranks())
             .map(|local| (around.rank(member, local), around.variables(member, local)))
             .collect();
         tracing::info!(

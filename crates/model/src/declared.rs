@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ExecPlan, NodeType, Sizes};
+use super::plan_bounds::{known_or_default, within};
+use super::{ExecPlan, MOST_MEMORY_MIB, NodeType, OutOfBounds, Sizes, Strategy};
 
 /// Most execution plans that a job may declare.
 pub const MOST_PLANS: usize = 16;
@@ -12,6 +13,9 @@ pub const MOST_PLAN_TYPES: usize = 16;
 
 /// Longest name of a plan, or of a type of nodes in it.
 pub const MOST_PLAN_CHARS: usize = 64;
+
+/// Most CPUs of one worker.
+const MOST_CPUS: u32 = 65_536;
 
 /// What infill must know of an execution plan to choose it: how the command is told of it, its arguments and
 /// environment, stays with the agents.
@@ -31,6 +35,64 @@ pub struct DeclaredPlan {
     /// needs less memory.
     #[serde(default)]
     pub shards: bool,
+    /// How it splits the training over GPUs; `None` from agents that do not tell.
+    #[serde(default, deserialize_with = "known_or_default", skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<Strategy>,
+    /// What one of its workers needs.
+    #[serde(default, deserialize_with = "known_or_default", skip_serializing_if = "PlanNeeds::is_empty")]
+    pub needs: PlanNeeds,
+}
+
+/// What one worker of a plan needs, as far as its owner says. A worker is what runs on one unit of the job's
+/// size: a node, or a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct PlanNeeds {
+    /// CPUs of a worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Host memory of a worker, MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Memory of each GPU, MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_memory_mib: Option<u64>,
+}
+
+impl PlanNeeds {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == PlanNeeds::default()
+    }
+
+    /// Whether it can be: at least one of each, and no more than any machine has.
+    ///
+    /// # Errors
+    /// With the first number that cannot, under its name in a user's file.
+    pub fn check(&self) -> Result<(), OutOfBounds> {
+        cpus_within(self.cpus)?;
+        memory_within("memory", self.memory_mib)?;
+        memory_within("gpu_memory", self.gpu_memory_mib)
+    }
+
+    /// The same without what cannot be.
+    fn bounded(self) -> Self {
+        let memory = |mib: Option<u64>| mib.filter(|mib| memory_within("memory", Some(*mib)).is_ok());
+        PlanNeeds {
+            cpus: self.cpus.filter(|cpus| cpus_within(Some(*cpus)).is_ok()),
+            memory_mib: memory(self.memory_mib),
+            gpu_memory_mib: memory(self.gpu_memory_mib),
+        }
+    }
+}
+
+fn cpus_within(cpus: Option<u32>) -> Result<(), OutOfBounds> {
+    cpus.map_or(Ok(()), |cpus| within("cpus", cpus.into(), 1.0, MOST_CPUS.into()))
+}
+
+fn memory_within(field: &'static str, mib: Option<u64>) -> Result<(), OutOfBounds> {
+    mib.map_or(Ok(()), |mib| within(field, mib as f64, 1.0, MOST_MEMORY_MIB as f64))
 }
 
 impl DeclaredPlan {
@@ -62,12 +124,16 @@ impl DeclaredPlan {
 }
 
 /// The first [`MOST_PLANS`] of these that are sound and named for the first time: what comes over the wire
-/// may hold anything.
+/// may hold anything. A strategy or a need that cannot be is left out, and its plan stays.
 pub(super) fn bounded(plans: Vec<DeclaredPlan>) -> Vec<DeclaredPlan> {
     let mut kept: Vec<DeclaredPlan> = Vec::new();
     for plan in plans {
         if kept.len() < MOST_PLANS && plan.is_sound() && kept.iter().all(|k| k.name != plan.name) {
-            kept.push(plan);
+            kept.push(DeclaredPlan {
+                strategy: plan.strategy.filter(|strategy| strategy.check().is_ok()),
+                needs: plan.needs.bounded(),
+                ..plan
+            });
         }
     }
     kept
@@ -84,6 +150,8 @@ mod tests {
             sizes: Some(Sizes::Set(vec![2, 4])),
             node_types,
             shards: false,
+            strategy: Some(Strategy { tp: 2, ..Strategy::default() }),
+            needs: PlanNeeds { cpus: Some(8), memory_mib: Some(1 << 16), gpu_memory_mib: None },
         }
     }
 
@@ -109,5 +177,53 @@ mod tests {
         odd.node_types = vec!["a100".to_owned(); MOST_PLAN_TYPES + 1];
         assert!(names(vec![odd]).is_empty());
         assert_eq!(bounded((0..99).map(|i| plan(&i.to_string(), &[])).collect()).len(), MOST_PLANS);
+    }
+
+    #[test]
+    fn what_cannot_be_of_a_plan_leaves_the_plan() {
+        let sound = plan("a", &[]);
+        assert_eq!(bounded(vec![sound.clone()]), std::slice::from_ref(&sound));
+        let usual = Strategy::default();
+        for strategy in [
+            Strategy { tp: 0, ..usual },
+            Strategy { pp: u32::MAX, ..usual },
+            Strategy { accumulate: 0, ..usual },
+            Strategy { zero: 9, ..usual },
+        ] {
+            let odd = DeclaredPlan { strategy: Some(strategy), ..sound.clone() };
+            assert_eq!(
+                bounded(vec![odd]),
+                [DeclaredPlan { strategy: None, ..sound.clone() }],
+                "{strategy:?}"
+            );
+        }
+        let needs = PlanNeeds { cpus: Some(0), memory_mib: Some(u64::MAX), gpu_memory_mib: Some(1) };
+        let left = PlanNeeds { gpu_memory_mib: Some(1), ..PlanNeeds::default() };
+        let odd = DeclaredPlan { needs, ..sound.clone() };
+        assert_eq!(bounded(vec![odd]), [DeclaredPlan { needs: left, ..sound }]);
+    }
+
+    #[test]
+    fn who_tells_no_strategy_and_no_needs_is_understood() {
+        let told = r#"{"name":"dp2","shards":false}"#;
+        let read: DeclaredPlan = serde_json::from_str(told).unwrap();
+        assert_eq!((read.strategy, read.needs), (None, PlanNeeds::default()));
+        assert_eq!(serde_json::to_string(&read).unwrap(), told, "and is told nothing of them");
+        let whole = plan("a", &["a100"]);
+        let text = serde_json::to_string(&whole).unwrap();
+        assert!(text.contains(r#""needs":{"cpus":8,"memory_mib":65536}"#), "{text}");
+        assert_eq!(serde_json::from_str::<DeclaredPlan>(&text).unwrap(), whole);
+    }
+
+    #[test]
+    fn a_strategy_of_another_form_is_none() {
+        for told in [
+            r#"{"name":"a","strategy":{"tp":-1},"needs":{"cpus":-1}}"#,
+            r#"{"name":"a","strategy":{"tp":99999999999},"needs":"much"}"#,
+            r#"{"name":"a","strategy":["tp",2],"needs":null}"#,
+        ] {
+            let read: DeclaredPlan = serde_json::from_str(told).unwrap();
+            assert_eq!((read.strategy, read.needs), (None, PlanNeeds::default()), "{told}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! from simulated jobs, a script's from the script.
 
 use super::{
-    BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId, NodeName,
-    RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
+    BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId, ModelFacts,
+    NodeName, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
 };
 
 /// A malleable job whose Slurm job has not ended, as it is at one moment.
@@ -80,6 +80,10 @@ pub struct Claims {
     pub grace_secs: Option<f64>,
     /// Execution plans among which infill chooses; none where the program has but one.
     pub plans: Vec<DeclaredPlan>,
+    /// The model that it trains.
+    pub model: Option<ModelFacts>,
+    /// GPUs, or processes that train, on each unit of its size.
+    pub gpus_per_node: Option<u32>,
 }
 
 /// What a job runs: with the node type it makes the signature of a profile.

@@ -2,13 +2,17 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{BatchMode, Curve, DeclaredPlan, RescaleCosts, Sizes, declared};
+use super::plan_bounds::known_or_default;
+use super::{BatchMode, Curve, DeclaredPlan, ModelFacts, RescaleCosts, Sizes, declared};
 
 /// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
 pub(crate) const MAX_GRACE_SECS: u32 = 3600;
 
 /// Longest name of a profile or hash of a command.
 pub const MAX_NAME_CHARS: usize = 200;
+
+/// Most GPUs, or processes that train, on one unit of a job's size.
+pub const MOST_GPUS_A_NODE: u32 = 1024;
 
 /// Whether a number can be a rate: positive and finite.
 pub fn is_rate(rate: f64) -> bool {
@@ -43,6 +47,13 @@ pub struct RunSpec {
     /// Execution plans among which infill chooses, the one to begin with first; none where the program has
     /// but one.
     pub plans: Vec<DeclaredPlan>,
+    /// What its owner says of the model that it trains; `None` where nothing is said.
+    #[serde(deserialize_with = "known_or_default")]
+    pub model: Option<ModelFacts>,
+    /// GPUs, or processes that train, on each unit of its size: at size n its plans divide n times as many.
+    /// `None` where no plan was declared, where units differ, and from agents that do not tell.
+    #[serde(deserialize_with = "known_or_default")]
+    pub gpus_per_node: Option<u32>,
     /// Whether the lead is a job of the main queue that wings extend: its sizes then count its own nodes as
     /// one.
     pub extends: bool,
@@ -67,6 +78,8 @@ impl RunSpec {
             profile: self.profile.map(short),
             command_hash: short(self.command_hash),
             plans: declared::bounded(self.plans),
+            model: self.model.and_then(ModelFacts::bounded),
+            gpus_per_node: self.gpus_per_node.filter(|gpus| (1..=MOST_GPUS_A_NODE).contains(gpus)),
             ..self
         }
     }
@@ -85,7 +98,44 @@ impl Default for RunSpec {
             command_hash: String::new(),
             batch: BatchMode::Auto,
             plans: Vec::new(),
+            model: None,
+            gpus_per_node: None,
             extends: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_and_gpus_that_cannot_be_are_left_out() {
+        let spec = |params_mi, gpus_per_node| {
+            let model = Some(ModelFacts::of_params(params_mi));
+            RunSpec { model, gpus_per_node: Some(gpus_per_node), ..RunSpec::default() }
+        };
+        let sound = spec(1500.0, 8);
+        assert_eq!(sound.clone().bounded(), sound);
+        for odd in [spec(f64::NAN, 0), spec(-1.0, MOST_GPUS_A_NODE + 1), spec(f64::INFINITY, u32::MAX)] {
+            assert_eq!(odd.bounded(), RunSpec::default());
+        }
+    }
+
+    #[test]
+    fn who_tells_no_model_is_understood() {
+        let read: RunSpec = serde_json::from_str(r#"{"grace_secs":60,"plans":[{"name":"dp2"}]}"#).unwrap();
+        assert_eq!((read.model, read.gpus_per_node, read.plans.len()), (None, None, 1));
+        let told = RunSpec {
+            model: Some(ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) }),
+            gpus_per_node: Some(8),
+            ..read
+        };
+        let text = serde_json::to_string(&told).unwrap();
+        assert!(text.contains(r#""model":{"params_mi":1500.0,"layers":48},"gpus_per_node":8"#), "{text}");
+        assert_eq!(serde_json::from_str::<RunSpec>(&text).unwrap(), told);
+        // NaN is null in JSON.
+        let odd = r#"{"model":{"params_mi":null},"gpus_per_node":-1}"#;
+        assert_eq!(serde_json::from_str::<RunSpec>(odd).unwrap(), RunSpec::default());
     }
 }

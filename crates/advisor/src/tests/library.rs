@@ -43,7 +43,17 @@ impl Play {
 
     fn subject(&self, job: JobId, running: Option<u32>) -> Subject {
         let (sizes, declared) = (Sizes::parse("1-8").unwrap(), None);
-        Subject { job, key: key("alice"), sizes, plans: Vec::new(), declared, running, costs: COSTS }
+        Subject {
+            job,
+            key: key("alice"),
+            sizes,
+            plans: Vec::new(),
+            model: None,
+            gpus_per_node: None,
+            declared,
+            running,
+            costs: COSTS,
+        }
     }
 
     fn report(&mut self, job: JobId, factor: f64, secs: f64) -> News {

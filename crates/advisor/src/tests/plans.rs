@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{Library, Offer, Room, Subject};
 use infill_model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, ProfileKey, Progress,
-    RescaleCosts, Sizes, UnixTime, WindowEnd, config::AdvisorConfig, malleable::RateCurve,
+    BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, PlanNeeds, ProfileKey,
+    Progress, RescaleCosts, Sizes, UnixTime, WindowEnd, config::AdvisorConfig, malleable::RateCurve,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };
@@ -27,6 +27,8 @@ fn plan(name: &str, sizes: Option<&str>, node_types: &[&str], shards: bool) -> D
         sizes: sizes.map(|text| Sizes::parse(text).unwrap()),
         node_types: node_types.iter().map(|t| (*t).to_owned()).collect(),
         shards,
+        strategy: None,
+        needs: PlanNeeds::default(),
     }
 }
 
@@ -53,6 +55,8 @@ impl Play {
             key: rows[0].0.clone(),
             sizes: Sizes::parse("1-4").unwrap(),
             plans,
+            model: None,
+            gpus_per_node: None,
             declared: None,
             running: Some(4),
             costs: COSTS,

@@ -73,7 +73,16 @@ impl Entry {
         let told = self.program().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
         let (profile, curve, plans) = (spec.profile.clone(), spec.curve.clone(), spec.plans.clone());
-        Claims { profile, curve, costs: spec.costs, at_least: spec.at_least, grace_secs, plans }
+        Claims {
+            profile,
+            curve,
+            costs: spec.costs,
+            at_least: spec.at_least,
+            grace_secs,
+            plans,
+            model: spec.model,
+            gpus_per_node: spec.gpus_per_node,
+        }
     }
 
     /// What is to be kept of it, if it has just ended and has done anything.

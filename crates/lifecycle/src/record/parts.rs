@@ -7,8 +7,8 @@ use crate::machine::Counts;
 use crate::worker::{Live, Wing, Worker};
 use infill_api::{Capabilities, Dialect, FIRST_PROTOCOL};
 use infill_model::{
-    BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, NodeName, RescaleCosts, RunSpec, Sizes, UnixTime,
-    WingOrder,
+    BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, ModelFacts, NodeName, RescaleCosts, RunSpec, Sizes,
+    UnixTime, WingOrder,
 };
 
 /// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
@@ -72,6 +72,8 @@ record! {
         command_hash: String,
         batch: BatchMode,
         plans: Vec<DeclaredPlan>,
+        model: Option<ModelFacts>,
+        gpus_per_node: Option<u32>,
         extends: bool,
     }
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::machine::Machine;
 use crate::phase::Phase;
-use infill_model::UnixTime;
+use infill_model::{DeclaredPlan, ExecPlan, ModelFacts, PlanNeeds, RunSpec, Strategy, UnixTime};
 
 use super::rig::running;
 use super::table::PHASES;
@@ -27,6 +27,55 @@ fn what_is_written_is_read_again() {
         read.resume(UnixTime(5000));
         assert_eq!(read, machine, "{name}");
     }
+}
+
+/// A job whose owner says what its plans do and what it trains.
+fn described() -> Machine {
+    let mut machine = running("1-8", &[1]).m;
+    let plan = DeclaredPlan {
+        name: ExecPlan("tp2".to_owned()),
+        sizes: None,
+        node_types: Vec::new(),
+        shards: true,
+        strategy: Some(Strategy { tp: 2, ..Strategy::default() }),
+        needs: PlanNeeds { memory_mib: Some(65_536), ..PlanNeeds::default() },
+    };
+    machine.spec = RunSpec {
+        plans: vec![plan],
+        model: Some(ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) }),
+        gpus_per_node: Some(8),
+        ..machine.spec
+    };
+    machine
+}
+
+#[test]
+fn what_an_owner_says_of_plans_and_model_is_kept() {
+    let machine = described();
+    let record = machine.record();
+    let spec = &record["spec"];
+    assert_eq!(spec["plans"][0]["strategy"]["tp"], json!(2));
+    assert_eq!(spec["plans"][0]["needs"], json!({ "memory_mib": 65_536 }));
+    assert_eq!(spec["model"], json!({ "params_mi": 1500.0, "layers": 48 }));
+    assert_eq!(spec["gpus_per_node"], json!(8));
+    assert_eq!(Machine::from_record(record).unwrap().spec, machine.spec);
+}
+
+/// A daemon that does not know the new fields reads the rest of the record: the version is its own.
+#[test]
+fn a_record_that_says_nothing_of_a_model_is_read() {
+    let mut record = described().record();
+    assert_eq!(record["version"], json!(5), "a daemon before the fields reads it as well");
+    for key in ["model", "gpus_per_node"] {
+        record["spec"].as_object_mut().unwrap().remove(key).unwrap();
+    }
+    for key in ["strategy", "needs"] {
+        record["spec"]["plans"][0].as_object_mut().unwrap().remove(key).unwrap();
+    }
+    let spec = Machine::from_record(record).unwrap().spec;
+    assert_eq!((spec.model, spec.gpus_per_node), (None, None));
+    let plan = &spec.plans[0];
+    assert_eq!((plan.shards, plan.strategy, plan.needs), (true, None, PlanNeeds::default()));
 }
 
 #[test]

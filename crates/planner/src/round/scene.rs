@@ -272,6 +272,8 @@ impl Scene {
             job: facts.job,
             sizes: facts.sizes.clone(),
             plans: facts.claims.plans.clone(),
+            model: facts.claims.model,
+            gpus_per_node: facts.claims.gpus_per_node,
             declared: self.declared(facts),
             running: facts.running,
             costs: self.costs(facts, &key),

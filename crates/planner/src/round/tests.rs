@@ -9,6 +9,7 @@ use infill_model::{
     Snapshot, Standing, Stop, StopEnd, Turn, UnixTime, UserId, Way, WindowCause, WindowEnd, config::Config,
 };
 use infill_slurm::fake::{FakeSlurm, pending_job};
+mod claims;
 mod sharing;
 mod turns;
 

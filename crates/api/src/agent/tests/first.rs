@@ -1,7 +1,9 @@
 //! Messages of protocol 1, as commit 3970351 wrote them, and its rules of reading: fields that it does not
 //! know it ignores, everything else it must find.
 
-use infill_model::{AgentEvent, Credential, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
+use infill_model::{
+    AgentEvent, Credential, Directive, JobId, ModelFacts, NodeName, RunSpec, Secret, Strategy, WingOrder,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -28,6 +30,11 @@ fn what_the_first_protocol_said_is_understood_whole() {
     assert_eq!([hellos[0].role, hellos[1].role], [Role::Lead, Role::Wing { lead: JobId(6) }]);
     let spec = hellos[0].spec.as_ref().unwrap();
     assert!(spec.sizes.is_some() && spec.curve.is_some() && spec.costs.is_some() && spec.plans.len() == 1);
+    let plan = &spec.plans[0];
+    assert_eq!(
+        (plan.strategy, plan.needs.is_empty(), spec.model, spec.gpus_per_node),
+        (None, true, None, None)
+    );
     let welcomes: Vec<Welcome> = recorded("welcome");
     assert!(welcomes.iter().all(|welcome| welcome.protocol == FIRST_PROTOCOL));
     assert_eq!(recorded::<Poll>("poll")[0].wait_secs, 30);
@@ -90,6 +97,23 @@ mod then {
         version: String,
     }
 
+    /// What a lead declared of its job, as far as plans go.
+    #[derive(Deserialize)]
+    pub struct Spec {
+        pub plans: Vec<Plan>,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    pub struct Plan {
+        pub name: String,
+        #[serde(default)]
+        pub sizes: Option<infill_model::Sizes>,
+        #[serde(default)]
+        pub node_types: Vec<String>,
+        #[serde(default)]
+        pub shards: bool,
+    }
+
     #[derive(Deserialize)]
     #[allow(dead_code, reason = "that it can be read is what is looked at")]
     pub struct Welcome {
@@ -129,6 +153,30 @@ fn what_is_said_now_is_understood_by_the_rules_of_then() {
             (assignment.version, assignment.directive, assignment.wings, assignment.notice)
         );
     }
+}
+
+#[test]
+fn what_is_said_now_of_plans_and_models_leaves_what_was_said_then_as_it_was() {
+    let mut hello: Hello = recorded("hello").remove(0);
+    let spec = hello.spec.as_mut().unwrap();
+    spec.model = Some(ModelFacts::of_params(1500.0));
+    spec.gpus_per_node = Some(8);
+    spec.plans[0].strategy = Some(Strategy { tp: 2, ..Strategy::default() });
+    spec.plans[0].needs.cpus = Some(4);
+    let said: Value = serde_json::from_str(&text(&hello)).unwrap();
+    assert_eq!(
+        (&said["spec"]["model"]["params_mi"], &said["spec"]["gpus_per_node"]),
+        (&1500.0.into(), &8.into())
+    );
+    assert_eq!(
+        (&said["spec"]["plans"][0]["strategy"]["tp"], &said["spec"]["plans"][0]["needs"]["cpus"]),
+        (&2.into(), &4.into())
+    );
+    let then::Spec { plans } = serde_json::from_value(said["spec"].clone()).unwrap();
+    let was = then::Plan { name: "dp2".to_owned(), sizes: None, node_types: vec![], shards: false };
+    assert_eq!(plans, [was]);
+    // A daemon of now hears it all.
+    assert_eq!(serde_json::from_value::<Hello>(said).unwrap().spec, hello.spec);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use infill_api::{PROTOCOL, Receipt, Welcome};
-use infill_model::{AgentEvent, BatchMode, Lend, RunSpec};
+use infill_model::{AgentEvent, BatchMode, Claims, Lend, ModelFacts, RunSpec, Strategy};
 
 /// The owner's malleable job.
 const MALLEABLE: u32 = 424_201;
@@ -120,6 +120,25 @@ async fn an_agent_that_reports_in_a_loop_is_sent_away_and_others_are_heard() {
     assert!(heard >= 100, "{heard} reports are no loop");
     assert_eq!(report(MAIN, "n3", &other.secret.as_ref().unwrap().0).await.status(), 204);
     assert_eq!(report(MALLEABLE, "n1", &"0".repeat(64)).await.status(), 401);
+}
+
+#[tokio::test]
+async fn what_an_agent_says_of_its_plans_and_model_is_known_of_the_job_as_far_as_it_can_be() {
+    let daemon = site(Lend::Nodes).await;
+    let plan = |name: &str, tp: u32| json!({ "name": name, "strategy": { "tp": tp, "pp": 2 }, "needs": { "cpus": tp } });
+    let answer = hello_with(&daemon, MALLEABLE, "n1", false, |body| {
+        body["spec"]["plans"] = json!([plan("sound", 4), plan("odd", 0), { "name": "old" }]);
+        body["spec"]["model"] = json!({ "params_mi": 1500, "layers": 48, "hidden": 0 });
+        body["spec"]["gpus_per_node"] = json!(8);
+    });
+    assert_eq!(answer.await.status(), 200);
+    let facts = daemon.context.state().fleet.facts_of(JobId(MALLEABLE), now()).unwrap();
+    let Claims { plans, model, gpus_per_node, .. } = facts.claims;
+    let model_kept = ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) };
+    assert_eq!((model, gpus_per_node), (Some(model_kept), Some(8)));
+    let told: Vec<_> = plans.iter().map(|p| (p.name.0.as_str(), p.strategy, p.needs.cpus)).collect();
+    let sound = Strategy { tp: 4, pp: 2, ..Strategy::default() };
+    assert_eq!(told, [("sound", Some(sound), Some(4)), ("odd", None, None), ("old", None, None)]);
 }
 
 /// What a newer agent may say that this daemon does not know.

@@ -1,0 +1,103 @@
+//! What the flags of `infill run` say.
+
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    common: CommandArgs,
+}
+
+#[test]
+fn a_command_that_needs_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("train.py"), "").unwrap();
+    for (line, want) in [
+        ("python train.py", true),
+        ("python ./train.py --lr 1", true),
+        ("sh -c true --config=train.py", true),
+        ("python /home/alice/train.py", false),
+        ("python -m train --dir= out", false),
+    ] {
+        let words = ["infill", "--"].into_iter().chain(line.split(' '));
+        assert_eq!(Flags::parse_from(words).common.names_files_in(dir.path()), want, "{line}");
+    }
+}
+
+#[derive(Parser)]
+struct Lead {
+    #[command(flatten)]
+    spec: SpecArgs,
+    #[command(flatten)]
+    common: CommandArgs,
+}
+
+/// What the daemon is told: whether there is a model, and of GPUs.
+fn told(line: &str) -> (bool, Option<u32>) {
+    let json = r#"--plans={"model":{"params_mi":7},"plan":[{"name":"a"}]}"#;
+    let words = line.split(' ').map(|word| if word == "--plans" { json } else { word });
+    let lead = Lead::parse_from(["infill"].into_iter().chain(words));
+    let spec = lead.spec.to_spec(&lead.common).unwrap();
+    (spec.model.is_some(), spec.gpus_per_node)
+}
+
+#[test]
+fn the_daemon_is_told_the_model_and_how_many_train_on_a_node() {
+    for (line, want) in [
+        ("--plans --nproc-per-node=4 -- python train.py", (true, Some(4))),
+        ("--plans --nproc-per-node=4 -- torchrun train.py", (true, Some(4))),
+        ("--plans -- torchrun --nproc-per-node=2 train.py", (true, Some(2))),
+        ("--plans --nproc-per-node=4 -- torchrun --nproc-per-node=2 train.py", (true, Some(2))),
+        ("--plans --extend=1-4 --nproc-per-node=4 -- python train.py", (true, None)),
+        ("--nproc-per-node=4 -- python train.py", (false, None)),
+    ] {
+        assert_eq!(told(line), want, "{line}");
+    }
+}
+
+#[test]
+fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
+    for (line, started, launched) in [
+        ("--nproc-per-node=4 -- python train.py", 4, Some(4)),
+        ("--nproc-per-node=4 -- torchrun train.py", 1, Some(4)),
+        ("--nproc-per-node=4 -- python -m torch.distributed.run train.py", 1, Some(4)),
+        ("--nproc-per-node=4 -- accelerate launch train.py", 1, Some(4)),
+        ("--nproc-per-node=4 -- torchrun --nproc-per-node=2 train.py", 1, Some(2)),
+        ("-- torchrun train.py", 1, None),
+        ("-- python train.py", 1, None),
+    ] {
+        let common = Flags::parse_from(["infill"].into_iter().chain(line.split(' '))).common;
+        assert_eq!((common.started_ranks(), common.launched_ranks()), (started, launched), "{line}");
+    }
+    // One process is too few for plans that divide a node's GPUs.
+    let with_plans = |program: &str| {
+        let words = [r#"--plans={"plan":[{"name":"a"}]}"#, "--", program, "train.py"];
+        Flags::parse_from(["infill"].into_iter().chain(words)).common
+    };
+    let torchrun = with_plans("torchrun");
+    assert_eq!((torchrun.started_ranks(), torchrun.launched_ranks()), (1, Some(torchrun.ranks_a_node())));
+    assert_eq!(with_plans("python").launched_ranks(), None);
+}
+
+#[test]
+fn a_rate_is_a_positive_number() {
+    assert_eq!(parse_rate("400"), Ok(400.0));
+    for text in ["", "0", "-1", "inf", "NaN", "1e999", "fast"] {
+        assert!(parse_rate(text).is_err_and(|what| what.contains("expected")), "{text:?}");
+    }
+}
+
+#[test]
+fn trials_of_one_script_look_the_same_and_other_models_do_not() {
+    let same = [("0.1", "1e-3"), ("--lr=0.1", "--lr=3"), ("out/run-7/log", "out/run-12/log"), ("17", "4")];
+    for (a, b) in same {
+        assert_eq!(normalised(a), normalised(b), "{a} {b}");
+    }
+    for (a, b) in
+        [("resnet50.py", "resnet101.py"), ("--model=b1", "--model=b2"), ("inf", "nan"), ("--a=1", "--b=1")]
+    {
+        assert_ne!(normalised(a), normalised(b), "{a} {b}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Commands that start the processes of a node themselves: infill starts one of them on each node.
+
+use std::path::Path;
+
+/// Programs that do so.
+const PROGRAMS: [&str; 4] = ["torchrun", "accelerate", "accelerate-launch", "deepspeed"];
+
+/// Modules that do so when Python runs them.
+const MODULES: [&str; 4] = [
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+];
+
+/// The flag by which `torchrun` is told how many processes to start on its node, in both spellings.
+const PROCESSES: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
+
+/// Options of Python that take a word of their own.
+const PYTHON_WITH_VALUE: [&str; 3] = ["-X", "-W", "--check-hash-based-pycs"];
+
+/// Whether the command is such a launcher. One behind another program, such as that of a container, is not
+/// recognised.
+pub(crate) fn is_launcher(command: &[String]) -> bool {
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let begin = beyond_env(&words);
+    match begin.split_first() {
+        Some((program, _)) if PROGRAMS.contains(&file_name(program)) => true,
+        Some((program, rest)) if file_name(program).starts_with("python") => {
+            module(rest).is_some_and(|module| MODULES.contains(&module))
+        }
+        _ => false,
+    }
+}
+
+/// How many processes a launcher's own flag has it start on each node, where that is a number.
+pub(crate) fn processes(command: &[String]) -> Option<u32> {
+    if !is_launcher(command) {
+        return None;
+    }
+    let at = command.iter().position(|word| PROCESSES.contains(&flag_of(word)))?;
+    let value = command[at].split_once('=').map(|(_, value)| value);
+    value.or_else(|| command.get(at + 1).map(String::as_str))?.parse().ok()
+}
+
+fn flag_of(word: &str) -> &str {
+    word.split_once('=').map_or(word, |(flag, _)| flag)
+}
+
+/// The command without `env NAME=VALUE …` before it.
+fn beyond_env<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
+    match words.split_first() {
+        Some((program, rest)) if file_name(program) == "env" => {
+            let set = rest.iter().take_while(|word| !word.starts_with('-') && word.contains('=')).count();
+            &rest[set..]
+        }
+        _ => words,
+    }
+}
+
+/// The module that Python runs with these arguments, if it is one.
+fn module<'a>(args: &[&'a str]) -> Option<&'a str> {
+    let mut args = args.iter();
+    loop {
+        match *args.next()? {
+            "-m" => return args.next().copied(),
+            option if PYTHON_WITH_VALUE.contains(&option) => drop(args.next()),
+            option if option.starts_with('-') => {}
+            _script => return None,
+        }
+    }
+}
+
+fn file_name(program: &str) -> &str {
+    Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn launchers_are_known_by_program_or_module() {
+        for line in [
+            "torchrun train.py",
+            "/opt/venv/bin/torchrun --nproc-per-node=2 train.py",
+            "env NCCL_DEBUG=INFO OMP_NUM_THREADS=1 torchrun train.py",
+            "python -m torch.distributed.run train.py",
+            "/usr/bin/python3.13 -u -X dev -W ignore -m torch.distributed.launch train.py",
+            "accelerate launch train.py",
+            "accelerate-launch train.py",
+            "deepspeed train.py",
+        ] {
+            assert!(is_launcher(&words(line)), "{line}");
+        }
+        for line in [
+            "",
+            "python train.py",
+            "python train.py -m torch.distributed.run",
+            "python -m train torchrun",
+            "python -X -m",
+            "sh -c torchrun",
+            "train --with torchrun",
+            "env",
+            "my-torchrun train.py",
+        ] {
+            assert!(!is_launcher(&words(line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_launchers_own_number_of_processes_is_read() {
+        for (line, want) in [
+            ("torchrun --nproc-per-node=2 train.py", Some(2)),
+            ("torchrun --nnodes 4 --nproc_per_node 8 train.py", Some(8)),
+            ("python -m torch.distributed.run --nproc-per-node 2 train.py", Some(2)),
+            ("torchrun --nproc-per-node=gpu train.py", None),
+            ("torchrun --nproc-per-node", None),
+            ("torchrun train.py", None),
+            ("python train.py --nproc-per-node=2", None),
+        ] {
+            assert_eq!(processes(&words(line)), want, "{line}");
+        }
+    }
+}
