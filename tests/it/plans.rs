@@ -16,8 +16,8 @@ const STEPS: u64 = 5;
 /// Nodes of the cluster.
 const NODES: u32 = 8;
 
-/// Ranks sum 64-bit numbers in another order, which comes to 1e-15. Without the optimizer's states, losses are
-/// 0.16 apart.
+/// Ranks sum 64-bit numbers in another order, which comes to 1e-15. Without the optimizer's states, losses
+/// are 0.16 apart.
 const TOLERANCE: f64 = 1e-9;
 
 /// What both trainings are told of the model.
