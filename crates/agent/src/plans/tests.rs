@@ -1,6 +1,7 @@
 //! Files of plans: what they say, and what of it is nonsense.
 
 use super::*;
+use infill_model::Precision;
 
 const FILE: &str = r#"
 [[plan]]
@@ -138,6 +139,7 @@ fn the_daemon_is_told_strategies_needs_and_the_model() {
         heads: Some(25),
         sequence: Some(1024),
         global_batch: Some(64),
+        precision: Precision::Mixed,
     };
     assert_eq!(plans.model(), Some(model));
     let declared = plans.declared(2, None).unwrap();
