@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use infill_gaps::{Survival, hour_of};
 use infill_model::{
     Curve, CurvePoint, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType,
-    Plan, RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause, WindowEnd,
+    Plan, PlanNeeds, RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause, WindowEnd,
     config::{GapsConfig, PlannerConfig},
     malleable::RateCurve,
 };
@@ -244,7 +244,7 @@ impl Data {
             weight,
             sizes: Sizes::Range { min: min.nodes, max },
             block: 1,
-            rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve, sizes: None }],
+            rates: vec![RateCurve::new(ExecPlan::default(), None, curve, None)],
             costs,
             reluctance: 1.0,
             standing: Standing::Waiting,
@@ -280,6 +280,7 @@ fn with_plans(job: MalleableJob, r: &mut StdRng) -> MalleableJob {
                 node_type: Some(node_type(of_type as u64)),
                 curve: Curve::new(base.points().iter().map(point).collect()).expect("a curve"),
                 sizes: None,
+                needs: PlanNeeds::default(),
             });
         }
     }
@@ -311,6 +312,7 @@ fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
         usable_until,
         expected_secs,
         holder: None,
+        share: None,
     }
 }
 

@@ -75,7 +75,7 @@ impl Belief<'_> {
             let sizes = self.fitting(subject, None, &key).filter(|sizes| !sizes.up_to(u32::MAX).is_empty());
             let on = |node_type: Option<NodeType>| {
                 let (exec_plan, curve, sizes) = (ExecPlan::default(), curve.clone(), sizes.clone());
-                RateCurve { exec_plan, node_type, curve, sizes }
+                RateCurve::new(exec_plan, node_type, curve, sizes)
             };
             rates.push(on(Some(node_type.clone())));
             rates.extend((i == 0).then(|| on(None)));
@@ -133,7 +133,7 @@ impl Belief<'_> {
             false => way.believed.curve(&way.sizes, |estimate| way.counted(estimate)),
         }?;
         let (exec_plan, node_type) = (way.key.exec_plan.clone(), Some(way.key.node_type.clone()));
-        Some(RateCurve { exec_plan, node_type, curve, sizes: way.allowed.clone() })
+        Some(RateCurve::new(exec_plan, node_type, curve, way.allowed.clone()))
     }
 
     /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;

@@ -80,6 +80,7 @@ mod tests {
                 node: NodeName::new(words[0]),
                 node_type: NodeType::new(words[1]),
                 holder: words.get(2).map(|id| JobId(id.parse().expect("a job"))),
+                share: None,
                 since: UnixTime(0),
                 end: WindowEnd::Unknown,
                 vacate_by: None,

@@ -204,16 +204,16 @@ impl Submitter {
         args
     }
 
-    /// What comes with a place, as sbatch's options.
+    /// What comes with a place, as sbatch's options: what the order says goes before what the lead's owner gave.
     fn share_of(&self, order: &WingOrder) -> Vec<String> {
-        let given = self.job.share.iter();
-        match order.cpus {
-            None => given.cloned().collect(),
-            Some(cpus) => {
-                let others = given.filter(|option| !option.starts_with("--cpus-per-"));
-                others.cloned().chain([format!("--cpus-per-task={cpus}")]).collect()
-            }
-        }
+        let is_replaced = |option: &&String| {
+            (order.cpus.is_some() && option.starts_with("--cpus-per-"))
+                || (order.memory_mib.is_some() && option.starts_with("--mem"))
+        };
+        let given = self.job.share.iter().filter(|option| !is_replaced(option)).cloned();
+        let cpus = order.cpus.map(|cpus| format!("--cpus-per-task={cpus}"));
+        let memory = order.memory_mib.map(|mib| format!("--mem={mib}M"));
+        given.chain(cpus).chain(memory).collect()
     }
 
     /// The batch script of a wing: one worker on each of its nodes. What it prints goes where the lead's

@@ -222,6 +222,7 @@ mod tests {
             usable_until: NOW,
             expected_secs: 0.0,
             holder: Some(JobId(*holder)).filter(|job| job.0 > 0),
+            share: None,
         };
         held.iter().enumerate().map(gap).collect()
     }

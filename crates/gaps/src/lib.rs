@@ -211,8 +211,8 @@ impl<'a> Finder<'a> {
             WindowEnd::Unknown => self.outlook.of(since),
         };
         let holder = self.context.holders.get(&node.name).copied();
-        let (node, node_type) = (node.name.clone(), node.node_type.clone());
-        Gap { node, node_type, since, end, vacate_by: None, usable_until, expected_secs, holder }
+        let (node, node_type, share) = (node.name.clone(), node.node_type.clone(), node.share);
+        Gap { node, node_type, since, end, vacate_by: None, usable_until, expected_secs, holder, share }
     }
 }
 

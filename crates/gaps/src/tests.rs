@@ -207,6 +207,7 @@ fn the_nodes_that_are_left_alone_stay_the_same() {
         usable_until: NOW + 300,
         expected_secs: 300.0,
         holder: None,
+        share: None,
     };
     let gaps = vec![node("n1", -10), node("n2", -100), node("n3", -50), node("n4", -5)];
     let mut found = Gaps { gaps: gaps.clone(), refused: Vec::new() };
@@ -427,6 +428,7 @@ fn an_old_look_is_counted_on_from_now_except_for_what_is_planned() {
         usable_until: NOW + 150,
         expected_secs: 500.0,
         holder: None,
+        share: None,
     };
     let mut gaps = Gaps { gaps: vec![gap("n1", None), gap("n2", Some(NOW + 150))], refused: Vec::new() };
     carried_over(&mut gaps, 1000.0);

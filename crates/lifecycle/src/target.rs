@@ -1,7 +1,7 @@
 //! Takes in what the planner wants, and orders the wings that are missing.
 
 use infill_model::{
-    Constraint, JobPlan, LEAST_LIMIT_SECS, NodeName, Placement, UnixTime, WindowEnd, WingOrder,
+    Constraint, JobPlan, LEAST_LIMIT_SECS, NodeName, Placement, PlanNeeds, UnixTime, WindowEnd, WingOrder,
 };
 
 use super::effect::Outcome;
@@ -138,6 +138,14 @@ impl Machine {
         Some(format!("gpu:{}", place.node.parts().len()))
     }
 
+    /// What a worker of the plan that the job shall run needs of a shared node. Whole nodes are had whole.
+    fn needs_of_plan(&self, block: &[Placement]) -> PlanNeeds {
+        let is_place = block.first().is_some_and(|p| p.node.is_place());
+        let Some(target) = self.target.as_ref().filter(|_| is_place) else { return PlanNeeds::default() };
+        let plan = self.spec.plans.iter().find(|plan| plan.name == target.plan.exec_plan);
+        plan.map_or(PlanNeeds::default(), |plan| plan.needs)
+    }
+
     fn order(
         &mut self,
         number: u64,
@@ -149,6 +157,7 @@ impl Machine {
         let lease = block.iter().map(|p| p.lease_until).min().unwrap_or(now);
         let startable_secs = block.iter().filter_map(|p| (ground.startable_secs)(&p.node)).reduce(f64::min);
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
+        let needs = self.needs_of_plan(block);
         let order = WingOrder {
             order: number,
             nodes: block.iter().map(|p| p.node.clone()).collect(),
@@ -159,7 +168,8 @@ impl Machine {
             qos: settings.qos.clone().or_else(|| some(&self.submitted.qos).filter(|_| !self.is_extension())),
             account: some(&self.submitted.account),
             gres: some(&self.submitted.gres).or_else(|| self.gres_of_a_place(block)),
-            cpus: self.submitted.cpus,
+            cpus: needs.cpus.or(self.submitted.cpus),
+            memory_mib: needs.memory_mib,
             constraint: some(&self.submitted.nodes.constraint).filter(|c| Constraint::is_simple(c)),
             exclude: some(&self.submitted.nodes.exclude),
         };

@@ -120,6 +120,7 @@ impl Machine {
             account: some(&job.account),
             gres: some(&job.gres),
             cpus: self.submitted.cpus,
+            memory_mib: None,
             constraint: None,
             exclude: None,
         };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::plan_bounds::{known_or_default, within};
-use super::{ExecPlan, MOST_MEMORY_MIB, NodeType, OutOfBounds, Sizes, Strategy};
+use super::{ExecPlan, MOST_MEMORY_MIB, NodeType, OutOfBounds, Portion, Sizes, Strategy};
 
 /// Most execution plans that a job may declare.
 pub const MOST_PLANS: usize = 16;
@@ -74,6 +74,13 @@ impl PlanNeeds {
         cpus_within(self.cpus)?;
         memory_within("memory", self.memory_mib)?;
         memory_within("gpu_memory", self.gpu_memory_mib)
+    }
+
+    /// What a worker takes of a host where its places come with `own`: what is not said is its places'.
+    /// Memory that is not shared out is not taken.
+    pub fn of_host(&self, own: Portion) -> Portion {
+        let memory_mib = self.memory_mib.filter(|_| own.memory_mib > 0);
+        Portion { cpus: self.cpus.unwrap_or(own.cpus), memory_mib: memory_mib.unwrap_or(own.memory_mib) }
     }
 
     /// The same without what cannot be.
@@ -201,6 +208,18 @@ mod tests {
         let left = PlanNeeds { gpu_memory_mib: Some(1), ..PlanNeeds::default() };
         let odd = DeclaredPlan { needs, ..sound.clone() };
         assert_eq!(bounded(vec![odd]), [DeclaredPlan { needs: left, ..sound }]);
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_share_of_its_places() {
+        let own = Portion { cpus: 4, memory_mib: 1000 };
+        let needs = |cpus, memory_mib| PlanNeeds { cpus, memory_mib, gpu_memory_mib: Some(1) };
+        let of = |needs: PlanNeeds, own| needs.of_host(own);
+        assert_eq!(of(needs(None, None), own), own);
+        assert_eq!(of(needs(Some(9), None), own), Portion { cpus: 9, ..own });
+        assert_eq!(of(needs(None, Some(5)), own), Portion { memory_mib: 5, ..own });
+        let none = Portion { memory_mib: 0, ..own };
+        assert_eq!(of(needs(None, Some(5)), none), none, "the site does not share memory out");
     }
 
     #[test]

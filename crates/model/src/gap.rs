@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, NodeName, NodeType, Refusal, UnixTime, WindowEnd};
+use super::{JobId, NodeName, NodeType, PlaceShare, Refusal, UnixTime, WindowEnd};
 
 /// One node that the main queue does not use now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct Gap {
     pub expected_secs: f64,
     /// The malleable job that holds it now.
     pub holder: Option<JobId>,
+    /// What it has of its host's CPUs and memory, where it is a place; `None` where these are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<PlaceShare>,
 }
 
 /// All gaps of one snapshot, sorted by node name, and the nodes that are no gap with the reason.

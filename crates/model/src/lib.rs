@@ -47,6 +47,7 @@ mod objective;
 mod past;
 mod plan;
 mod plan_bounds;
+mod portion;
 mod prices;
 mod private;
 mod probe;
@@ -111,6 +112,7 @@ pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
 pub use plan_bounds::{
     MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_SEQUENCE, MOST_WAYS, MOST_ZERO, OutOfBounds,
 };
+pub use portion::{PlaceShare, Portion};
 pub use prices::Prices;
 pub use private::PrivateData;
 pub use probe::Probe;

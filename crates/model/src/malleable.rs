@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Assured, Bar, Curve, ExcludedNodes, ExecPlan, JobId, NodeName, NodeType, Probe, RescaleCosts, Sizes,
-    Turn, UnixTime, UserId,
+    Assured, Bar, Curve, ExcludedNodes, ExecPlan, JobId, NodeName, NodeType, PlanNeeds, Probe, RescaleCosts,
+    Sizes, Turn, UnixTime, UserId,
 };
 
 /// A node that a malleable job holds.
@@ -51,9 +51,17 @@ pub struct RateCurve {
     /// The sizes at which the plan can run; `None` for all that the job may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Sizes>,
+    /// What one worker of the plan needs; what is not said is the share of its places.
+    #[serde(default, skip_serializing_if = "PlanNeeds::is_empty")]
+    pub needs: PlanNeeds,
 }
 
 impl RateCurve {
+    /// Rates of a plan of which nobody says what its workers need.
+    pub fn new(exec_plan: ExecPlan, node_type: Option<NodeType>, curve: Curve, sizes: Option<Sizes>) -> Self {
+        RateCurve { exec_plan, node_type, curve, sizes, needs: PlanNeeds::default() }
+    }
+
     /// Samples a second on `nodes` nodes; 0 where the plan cannot run on so many.
     pub fn rate(&self, nodes: u32) -> f64 {
         let runs = self.sizes.as_ref().is_none_or(|sizes| sizes.allows(nodes));

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NodeName, NodeType, Resources};
+use super::{NodeName, NodeType, PlaceShare, Resources};
 
 /// Whether a word of a node's state forbids new work on the node, whatever the other words are.
 #[derive(Clone, Copy, PartialEq)]
@@ -202,6 +202,9 @@ pub struct Node {
     /// What jobs have of it by Slurm's own sums, which lag some seconds behind the jobs.
     #[serde(default)]
     pub used: Resources,
+    /// Where it is a place: what it has of its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<PlaceShare>,
 }
 
 impl Node {
@@ -217,6 +220,7 @@ impl Node {
             reason: None,
             has: Resources::default(),
             used: Resources::default(),
+            share: None,
         }
     }
 }

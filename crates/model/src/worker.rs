@@ -113,9 +113,14 @@ pub struct WingOrder {
     pub account: Option<String>,
     /// Generic resources per node, as for `--gres`.
     pub gres: Option<String>,
-    /// CPUs of each node, as for `--cpus-per-task`, where they are lent and not whole nodes or GPUs.
+    /// CPUs of each node, as for `--cpus-per-task`, where they are lent and not whole nodes or GPUs, or where
+    /// the execution plan says how many it needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
+    /// Memory of each node, MiB, as for `--mem`, where parts of nodes are lent and the execution plan says how
+    /// much it needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
     /// Features that its nodes must have, as for `--constraint`.
     #[serde(default)]
     pub constraint: Option<String>,

@@ -100,6 +100,7 @@ impl Play {
             node: NodeName::new(format!("{node_type}-{n}")),
             node_type: NodeType::new(node_type),
             holder: (self.subject.key.node_type.as_str() == node_type && n <= nodes).then_some(JOB),
+            share: None,
             since: UnixTime(0),
             end: WindowEnd::Unknown,
             vacate_by: None,

@@ -97,6 +97,7 @@ fn room() -> Room {
         node: NodeName::new(format!("{n}-{node_type}")),
         node_type: NodeType::new(node_type),
         holder: None,
+        share: None,
         since: UnixTime(0),
         end: WindowEnd::Unknown,
         vacate_by: None,

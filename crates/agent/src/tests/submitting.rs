@@ -21,6 +21,7 @@ fn order(order: u64) -> WingOrder {
         account: None,
         gres: Some("gpu:4".to_owned()),
         cpus: None,
+        memory_mib: None,
         constraint: None,
         exclude: None,
     }

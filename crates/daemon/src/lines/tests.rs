@@ -30,6 +30,7 @@ fn wing() -> WingOrder {
         account: None,
         gres: None,
         cpus: None,
+        memory_mib: None,
         constraint: None,
         exclude: None,
     }

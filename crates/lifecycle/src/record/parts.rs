@@ -53,6 +53,8 @@ record! {
         gres: Option<String>,
         #[serde(default)]
         cpus: Option<u32>,
+        #[serde(default)]
+        memory_mib: Option<u64>,
         constraint: Option<String>,
         exclude: Option<String>,
     }

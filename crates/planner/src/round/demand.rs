@@ -9,8 +9,8 @@ use super::turns::{Ahead, Turns};
 use super::{ending, extension, risk};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Probe, ProfileKey, RescaleCosts,
-    Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
+    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, PlanNeeds, Probe, ProfileKey,
+    RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -40,12 +40,20 @@ impl<'a> Rated<'a> {
         lent: Option<&[NodeType]>,
     ) -> Self {
         let rates = rates(&candidate.subject, candidate.block(), library, types);
-        let rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
+        let mut rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
+        for rate in &mut rates {
+            rate.needs = needs_of(&candidate.subject.plans, &rate.exec_plan);
+        }
         let unit = unit(&rates, &candidate.subject.sizes);
         let prior = curves::prior(&candidate.subject.sizes);
         let known_unit = if rates.iter().all(|r| r.curve == prior) { 0.0 } else { unit };
         Rated { candidate, rates, unit, known_unit }
     }
+}
+
+/// What one worker of a plan needs, as far as its owner says.
+fn needs_of(plans: &[DeclaredPlan], exec_plan: &ExecPlan) -> PlanNeeds {
+    plans.iter().find(|plan| plan.name == *exec_plan).map_or(PlanNeeds::default(), |plan| plan.needs)
 }
 
 /// Samples a second that are believed of a job on one node; 0 where nothing can be said.
@@ -202,6 +210,7 @@ fn priors(subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         node_type,
         curve: curve.clone(),
         sizes,
+        needs: PlanNeeds::default(),
     };
     if subject.plans.is_empty() {
         return vec![one(ExecPlan::default(), None, None)];
@@ -240,7 +249,7 @@ fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>)
         // Nothing is lent now that is for it.
         let curve = Curve::linear();
         let node_type = Some(NodeType::new(""));
-        all.push(RateCurve { exec_plan: ExecPlan::default(), node_type, curve, sizes: None });
+        all.push(RateCurve::new(ExecPlan::default(), node_type, curve, None));
     }
     all
 }
@@ -375,7 +384,7 @@ mod tests {
             let (node_type, rate) = word.split_once('=').expect("TYPE=RATE");
             let node_type = (node_type != "any").then(|| NodeType::new(node_type));
             let curve = Curve::parse(&format!("1:{rate}")).expect("a curve");
-            RateCurve { exec_plan: ExecPlan::default(), node_type, curve, sizes: None }
+            RateCurve::new(ExecPlan::default(), node_type, curve, None)
         };
         text.split_whitespace().map(rate).collect()
     }

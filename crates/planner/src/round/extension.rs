@@ -34,6 +34,7 @@ pub(super) fn with_own<'a>(
                 usable_until: now.plus_secs(OWN_SECS),
                 expected_secs: OWN_SECS,
                 holder: Some(job),
+                share: None,
             })
         })
         .collect();

@@ -120,6 +120,7 @@ mod tests {
             usable_until: UnixTime(900),
             expected_secs: 900.0,
             holder: holder.map(JobId),
+            share: None,
         }
     }
 

@@ -1,7 +1,9 @@
 //! A node that is lent in parts, its GPUs or some of its CPUs at a time, and who is on which of them.
 
 use crate::gres;
-use infill_model::{Gpus, Job, JobId, Node, NodeState, NodeType, Resources, Unit, UnixTime};
+use infill_model::{
+    Gpus, Job, JobId, Node, NodeState, NodeType, PlaceShare, Portion, Resources, Unit, UnixTime,
+};
 
 /// A place: the node's place among those that are lent, and the number of the part.
 pub(super) type Place = (usize, usize);
@@ -43,6 +45,8 @@ pub(super) struct Lent {
     /// Places that no job is on, and that nobody may be sent to: ours have all CPUs of the node that the
     /// partition may have.
     capped: Vec<usize>,
+    /// What no job has of the node, so far as ours may have it; nothing where that is not sure.
+    free: Portion,
     /// Whether the records of the node and its jobs contradict each other.
     doubtful: bool,
 }
@@ -58,7 +62,8 @@ impl Lent {
         };
         let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
         let (holders, starved, capped) = (Vec::new(), Vec::new(), Vec::new());
-        Lent { node, unit, node_type, on, holders, starved, capped, doubtful: false }
+        let free = Portion::default();
+        Lent { node, unit, node_type, on, holders, starved, capped, free, doubtful: false }
     }
 
     /// Gives the jobs on the node their places; all of ours together may have so many CPUs.
@@ -183,6 +188,12 @@ impl Lent {
             let left = left.clone().map(|left| Resources { cpus: left.cpus.min(most), ..left });
             left.map_or(0, |left| self.unit.count(&left)) as usize
         };
+        self.free = match &left {
+            Some(left) if !self.doubtful => {
+                Portion { cpus: left.cpus.min(may_have), memory_mib: left.memory_mib }
+            }
+            _ => Portion::default(),
+        };
         let (usable, allowed) = (usable(u32::MAX), usable(may_have));
         let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
         // Whichever main job has most CPUs keeps the last places from being of use.
@@ -225,7 +236,30 @@ impl Lent {
             node_type: self.node_type.clone(),
             used: if user.is_some() { has.clone() } else { Resources::default() },
             has,
+            share: Some(self.share(gpu)),
             ..node.clone()
+        }
+    }
+
+    /// What a place has of its node's CPUs and memory.
+    fn share(&self, gpu: usize) -> PlaceShare {
+        let own = Portion { cpus: self.unit.cpus, memory_mib: self.unit.memory_mib };
+        let held = self.on[gpu].map_or(Portion::default(), |job| self.held(gpu, job));
+        PlaceShare { own, held, free: self.free }
+    }
+
+    /// The part of what a job of ours has of the node that counts as this place's: an equal one, and at the
+    /// first of its places what is left over.
+    fn held(&self, gpu: usize, job: JobId) -> Portion {
+        let ours = self.holders.iter().find(|h| h.job == job && h.ours);
+        let Some(holds) = ours.and_then(|h| h.holds.as_ref()) else { return Portion::default() };
+        let mine: Vec<usize> = (0..self.on.len()).filter(|at| self.on[*at] == Some(job)).collect();
+        let count = u32::try_from(mine.len()).unwrap_or(u32::MAX).max(1);
+        let is_first = u32::from(mine.first() == Some(&gpu));
+        Portion {
+            cpus: holds.cpus / count + is_first * (holds.cpus % count),
+            memory_mib: holds.memory_mib / u64::from(count)
+                + u64::from(is_first) * (holds.memory_mib % u64::from(count)),
         }
     }
 

@@ -75,6 +75,7 @@ fn node(w: &wire::Node<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Node {
         reason: Some(reason).filter(|r| !r.is_empty()).map(str::to_owned),
         has: shares::has(w),
         used: shares::used(w),
+        share: None,
     }
 }
 

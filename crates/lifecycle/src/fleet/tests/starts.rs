@@ -104,6 +104,7 @@ fn a_lead_is_launched_with_what_the_last_look_showed_of_backfill() {
             usable_until: at,
             expected_secs: 0.0,
             holder: None,
+            share: None,
         };
         let gaps = Gaps { gaps: vec![gap], refused: Vec::new() };
         let out = fleet.set_target(&rig.plan(LEAD, &[n(1)]), &gaps, rig.now);

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{Facts, Patch, holds, top_rate};
+use super::hosts;
 use super::rules::Violation;
 use super::worth::{self, Worth};
 use crate::plan::space::{MOST_TIES, problem::Problem, steps::Steps};
@@ -33,6 +34,7 @@ pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
     budget(problem, &facts, &mut found);
     foreseen(problem, &steps, plan, &ours, &mut found);
     worths(problem, &steps, plan, &facts, &mut found);
+    hosts::check(problem, &steps, &facts, &mut found);
     given_once(plan, &mut found);
     for job in problem.jobs.iter().filter(|j| plan.job(j.id).is_none()) {
         found.push(Violation::Missing { job: job.id });

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub(crate) mod facts;
+mod hosts;
 pub(crate) mod report;
 pub(crate) mod rules;
 pub(crate) mod worth;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use infill_model::words;
-use infill_model::{JobId, NodeName, Sizes, UnixTime};
+use infill_model::{JobId, NodeName, Portion, Sizes, UnixTime};
 
 words! {
     /// A rule.
@@ -64,6 +64,8 @@ words! {
         Block = "block",
         /// All nodes of a job are of one type.
         OneType = "one_type",
+        /// No host's CPUs and memory are given out twice.
+        Host = "host",
         /// The lead's node stays the first.
         LeadFirst = "lead_first",
         /// No lease passes the moment at which the node must be free.
@@ -255,6 +257,17 @@ pub enum Violation {
         /// The node.
         node: NodeName,
     },
+    /// [`Rule::Host`].
+    TooLittleOfHost {
+        /// A job that asks for some of it.
+        job: JobId,
+        /// Its node there.
+        node: NodeName,
+        /// What workers take of the host.
+        takes: Portion,
+        /// What it has for them.
+        there: Portion,
+    },
     /// [`Rule::LeadFirst`].
     LeadNotFirst {
         /// The job.
@@ -303,6 +316,7 @@ impl Violation {
             Violation::ForeignNode { .. } => Rule::Foreign,
             Violation::OtherBlock { .. } => Rule::Block,
             Violation::OtherType { .. } => Rule::OneType,
+            Violation::TooLittleOfHost { .. } => Rule::Host,
             Violation::LeadNotFirst { .. } => Rule::LeadFirst,
             Violation::LeaseTooLong { .. } => Rule::Lease,
         }
@@ -339,6 +353,7 @@ impl Violation {
             | Violation::ForeignNode { job, node }
             | Violation::OtherBlock { job, node, .. }
             | Violation::OtherType { job, node }
+            | Violation::TooLittleOfHost { job, node, .. }
             | Violation::LeadNotFirst { job, node }
             | Violation::LeaseTooLong { job, node } => Some((*job, Some(node))),
         }
@@ -381,6 +396,11 @@ impl fmt::Display for Violation {
             }
             Violation::UnknownRate { nodes, .. } => write!(f, "has no known rate on {nodes} of these nodes"),
             Violation::HeldTwice { other, .. } => write!(f, "is given to job {other} too"),
+            Violation::TooLittleOfHost { takes, there, .. } => write!(
+                f,
+                "{} CPUs and {} MiB of its host are given out, but it has {} and {}",
+                takes.cpus, takes.memory_mib, there.cpus, there.memory_mib
+            ),
             Violation::OtherBlock { block, .. } => write!(f, "is not {block} places of one node"),
             _ => f.write_str(self.plain()),
         }

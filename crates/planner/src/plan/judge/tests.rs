@@ -9,6 +9,7 @@ use crate::plan::tests::worlds::*;
 use infill_model::Turn;
 use infill_testkit::effort;
 
+mod hosts;
 mod proofs;
 mod reasons;
 mod worths;
@@ -52,6 +53,19 @@ const TWO_STEPS: (&str, &[&str]) = ("n1:1800 n2:600", &["1 1-2 linear"]);
 
 /// Four places of one node, and a job of one or two blocks of them. The last two places end first.
 const BLOCKS: (&str, &[&str]) = ("n1#0:1800 n1#1:1800 n1#2:600 n1#3:600", &["1 1-2 linear block=2"]);
+
+/// Two places of one host, and a job on each.
+const PLACES: (&str, &[&str]) = ("n1#0:1800 n1#1:1800", &["1 1 linear", "2 1 linear"]);
+/// One that could run another plan, and the job beside it.
+const BESIDE: (&str, &[&str]) =
+    ("n1#0:1800 n1#1:1800", &["1 1 linear plan:big=linear held=n1:0", "2 1 linear held=n1:1"]);
+
+/// What a host has, and what each worker of a plan of the first job needs.
+fn count(world: &mut World, has: &str, plan: usize, needs: (Option<u32>, Option<u64>)) {
+    world.count((4, 1000), has);
+    let (cpus, memory_mib) = needs;
+    world.jobs[0].rates[plan].needs = PlanNeeds { cpus, memory_mib, gpu_memory_mib: None };
+}
 
 /// Wrong plans of blocks of places. Each breaks this rule only.
 fn planted_in_blocks(rule: Rule) -> Vec<Plant> {
@@ -182,6 +196,44 @@ fn planted(rule: Rule) -> Vec<Plant> {
         Rule::Foreign => vec![plant(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
         Rule::OneType => vec![plant(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
         Rule::Block => vec![plant(WAITS, |w| w.jobs[0].block = 2, |_| ())],
+        Rule::Host => vec![
+            plant(PLACES, |w| count(w, "n1=8/2000", 0, (Some(5), None)), |_| ()),
+            plant(PLACES, |w| count(w, "n1=9/2000", 0, (Some(5), Some(1001))), |_| ()),
+            // One that runs goes over to a plan that needs more than it has.
+            plant(
+                BESIDE,
+                |w| count(w, "n1=8/2000", 1, (Some(5), None)),
+                |p| {
+                    p.jobs[0].exec_plan = ExecPlan("big".to_owned());
+                },
+            ),
+            // A place that ends takes its share with it.
+            plant(
+                PLACES,
+                |w| {
+                    count(w, "n1=8/2000 n2=4/1000", 0, (Some(5), None));
+                    let gone = Gap { usable_until: NOW + 2, ..w.gaps.gaps[0].clone() };
+                    w.gaps.gaps[0].node = NodeName::from("n2:0");
+                    w.gaps.gaps = vec![gone, w.gaps.gaps[1].clone(), w.gaps.gaps[0].clone()];
+                },
+                |p| p.jobs[1].nodes[0].node = NodeName::from("n2:0"),
+            ),
+            // Nobody else counts on what somebody is promised who has not got it yet.
+            plant(
+                BESIDE,
+                |w| {
+                    count(w, "n1=8/2000", 0, (Some(6), None));
+                    let share = w.gaps.gaps[0].share.as_mut().unwrap();
+                    share.held = Portion::default();
+                    w.gaps.gaps[1].share.as_mut().unwrap().held = Portion::default();
+                    w.gaps.gaps.iter_mut().for_each(|gap| gap.share.as_mut().unwrap().free.cpus = 8);
+                    (w.gaps.gaps[1].holder, w.jobs[1].held) = (None, Vec::new());
+                    w.jobs[1].lead_node = None;
+                    w.jobs[1].standing = Standing::Waiting;
+                },
+                |_| (),
+            ),
+        ],
         Rule::LeadFirst => vec![plant(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
         Rule::Lease => vec![plant(WAITS, as_it_was, |p| {
             let lease = &mut p.jobs[0].nodes[0].lease_until;
@@ -303,6 +355,7 @@ fn violations_in_words() {
     foreign: job 1: node n1: is held by a job that is not planned here
     block: job 1: node n2: is not 2 places of one node
     one_type: job 1: node n1: is of another type than the lead's
+    host: job 1: node n1:1: 9 CPUs and 2000 MiB of its host are given out, but it has 8 and 2000
     lead_first: job 1: node n1: holds the lead, which must stay the first
     lease: job 1: node n2: has a lease past the end of its window
     ");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::evaluate::{Present, Value, counts, evaluate_job};
-use super::seats::{Regard, seat_all};
+use super::seats::{Regard, Seated, seat_all};
 use super::seeker::Node;
 use crate::plan::space::{
     cost,
@@ -12,9 +12,11 @@ use crate::plan::space::{
     slots,
     spec::{Family, Spec},
     steps::Steps,
+    worker::{granted, needs_of},
 };
 use infill_model::{
-    Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus, SwitchId, Topology,
+    ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus, SwitchId,
+    Topology,
 };
 
 /// Most attempts at seating. Another one is needed only when jobs must avoid nodes: then a job can be left
@@ -47,8 +49,9 @@ pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan
 /// them.
 pub(crate) fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
     let anywhere = lay_by(space, schedule, status, Regard::Windows);
-    // Blocks of places are laid so that few nodes are broken.
-    if space.problem.topology.is_none_or(Topology::is_empty) || space.blocks.are_any() {
+    // Blocks of places are laid so that few nodes are broken, and workers where their hosts have room.
+    let are_shared = space.blocks.are_any() || space.shares.is_some();
+    if space.problem.topology.is_none_or(Topology::is_empty) || are_shared {
         return anywhere;
     }
     let near = lay_by(space, schedule, status, Regard::Switches);
@@ -87,13 +90,14 @@ fn attempt(
     let (problem, counts) = (space.problem, counts(space.problem, &space.steps));
     let (mut jobs, mut short) = (Vec::with_capacity(problem.jobs.len()), Vec::new());
     let (mut value, mut busy) = (Value::default(), Value::default());
-    for (number, nodes) in seat_all(space, schedule, favoured, regard).into_iter().enumerate() {
+    let Seated { nodes: seated, denied } = seat_all(space, schedule, favoured, regard);
+    for (number, (nodes, denied)) in seated.into_iter().zip(denied).enumerate() {
         let job = &space.jobs[number];
         let specs: Vec<&Spec> = schedule[number].iter().filter_map(|o| job.options.get(*o)).collect();
-        if nodes.len() < specs.first().map_or(0, |s| s.nodes as usize) {
+        if denied || nodes.len() < specs.first().map_or(0, |s| s.nodes as usize) {
             short.push(number);
         }
-        let (planned, nodes) = job_plan(space, job.job, &specs, nodes);
+        let (planned, nodes) = job_plan(space, job.job, &specs, nodes, denied);
         let present = Present {
             can_stay: job.can_stay,
             reluctance: job.reluctance,
@@ -137,17 +141,20 @@ fn job_plan(
     job: &MalleableJob,
     specs: &[&Spec],
     mut nodes: Vec<Node>,
+    denied: bool,
 ) -> (JobPlan, Vec<Node>) {
     let spec = specs.first();
     let wanted = spec.map_or(0, |s| s.nodes);
     let mut exec_plan = spec.map_or_else(|| job.exec_plan.clone(), |s| s.exec_plan.clone());
     let mut rate = spec.map_or(0.0, |s| s.rate);
     let mut most = u32::MAX;
-    if (nodes.len() as u32) < wanted {
-        // Exclusions can make a count impossible that the limits allow: take the largest size that is
-        // possible, and at which some execution plan runs.
+    if denied || (nodes.len() as u32) < wanted {
+        // Exclusions can make a count impossible that the limits allow, and so can hosts: take the largest
+        // size that is possible, and at which some execution plan runs that needs no more than there is.
         let node_type = type_of(space, &nodes);
-        let best = |size: u32| Some((size, cost::best_rate(job, node_type?, size)?));
+        let may_run = |plan: &ExecPlan, size: u32| fits(space, job, specs, (&nodes, denied), (plan, size));
+        let best =
+            |size: u32| Some((size, cost::best_rate_of(job, node_type?, size, |plan| may_run(plan, size))?));
         let best = job.sizes.up_to(nodes.len() as u32).into_iter().rev().find_map(best);
         let none = || (0, (job.exec_plan.clone(), 0.0));
         (most, (exec_plan, rate)) = best.unwrap_or_else(none);
@@ -174,6 +181,31 @@ fn job_plan(
     let forecast = later.map(|(spec, end)| (*end, spec.nodes.min(most))).collect();
     let placements = nodes.iter().map(|node| placement_on(space, node)).collect();
     (JobPlan { job: job.id, nodes: placements, exec_plan, rate, probe: None, forecast }, nodes)
+}
+
+/// Whether a plan on the first `size` of these nodes takes no more of their hosts than was counted there.
+fn fits(
+    space: &Space<'_>,
+    job: &MalleableJob,
+    specs: &[&Spec],
+    (nodes, denied): (&[Node], bool),
+    (plan, size): (&ExecPlan, u32),
+) -> bool {
+    let (Some(spec), true) = (specs.first(), space.shares.is_some()) else { return true };
+    let name = &space.types[spec.node_type];
+    let (counted, needs) = (needs_of(job, name, &spec.exec_plan), needs_of(job, name, plan));
+    nodes.iter().take(size as usize).enumerate().all(|(at, node)| {
+        let Some(worker) = space.worker(node) else { return true };
+        let (is_kept, is_held) = (at < spec.kept as usize, space.are_held(job, node));
+        let takes = |needs| if is_held { worker.keeps(needs) } else { worker.takes(needs) };
+        let most = match denied {
+            false => takes(counted),
+            true if is_kept => granted(job, name, &worker),
+            true if is_held => worker.backed(),
+            true => worker.own,
+        };
+        takes(needs).is_within(most)
+    })
 }
 
 /// A busy job keeps what it holds, except nodes whose window has ended; without its lead's it has nothing,

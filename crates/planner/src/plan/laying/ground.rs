@@ -1,9 +1,14 @@
 //! Free places by node, for blocks: each goes where it breaks up the fewest larger ones that would fit.
+//!
+//! Where workers take more of a host than their places come with, each goes where it fits, there where it
+//! takes the fewest places their share; a host has so many places as what is left of it makes.
 
 use std::collections::BTreeSet;
 
+use super::budget::{Budget, Taking};
 use super::seeker::{Node, Seeker};
 use crate::plan::space::{decision::Space, resource::Level};
+use infill_model::Portion;
 
 /// The free slots on one node: those that last through the fewest steps first, of these the most stable.
 #[derive(Clone, Debug, Default)]
@@ -11,22 +16,25 @@ struct Host(Vec<usize>);
 
 /// The free slots on which jobs may start, by node.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Ground<'a> {
     hosts: Vec<Host>,
     /// Number of free slots of each node that has any, and the node; of equal ones as the slots of a node.
     order: BTreeSet<(usize, usize)>,
+    /// What is taken of the hosts, where that is counted.
+    budget: Option<Budget<'a>>,
 }
 
-impl Ground {
+impl<'a> Ground<'a> {
     /// All that are not taken.
-    pub fn new(space: &Space<'_>, taken: &[bool]) -> Ground {
+    pub fn new(space: &Space<'_>, taken: &[bool], budget: Option<Budget<'a>>) -> Ground<'a> {
         let mut hosts: Vec<Host> = Vec::new();
         let mut number_of = rustc_hash::FxHashMap::default();
         let mut slots = space.by_stability().to_vec();
         slots.sort_by_key(|slot| space.slots[*slot].lasts);
         for slot in &slots {
             if !taken[*slot] && space.slots[*slot].startable {
-                let number = *number_of.entry(space.blocks.host[*slot]).or_insert_with(|| {
+                let host = budget.as_ref().map_or_else(|| space.blocks.host[*slot], |b| b.host_of(*slot));
+                let number = *number_of.entry(host).or_insert_with(|| {
                     hosts.push(Host::default());
                     hosts.len() - 1
                 });
@@ -34,12 +42,15 @@ impl Ground {
             }
         }
         let order = hosts.iter().enumerate().map(|(number, host)| (host.0.len(), number)).collect();
-        Ground { hosts, order }
+        Ground { hosts, order, budget }
     }
 
     /// Takes so many slots of one node that last through so many steps; where there are none, those that last
     /// longest.
     pub fn take(&mut self, space: &Space<'_>, seeker: Seeker<'_>, size: u32, steps: usize) -> Option<Node> {
+        if self.budget.is_some() {
+            return self.take_of_hosts(space, seeker, size, steps);
+        }
         let size = size as usize;
         let mut best: Option<(usize, usize, Node)> = None;
         let by_harm = self.by_harm(&space.blocks.levels, size);
@@ -53,7 +64,45 @@ impl Ground {
                 break;
             }
         }
-        let (_, number, mut node) = best?;
+        let (_, number, node) = best?;
+        Some(self.remove(number, node))
+    }
+
+    /// The same where hosts have accounts.
+    fn take_of_hosts(
+        &mut self,
+        space: &Space<'_>,
+        seeker: Seeker<'_>,
+        size: u32,
+        steps: usize,
+    ) -> Option<Node> {
+        let budget = self.budget.as_ref()?;
+        let size = size as usize;
+        let mut best: Option<(Rank, usize, Node, Option<Taking>)> = None;
+        for (number, host) in self.hosts.iter().enumerate().filter(|(_, host)| host.0.len() >= size) {
+            let Some((lasts, node)) = host.find(space, seeker, size, steps) else { continue };
+            let taking = seeker.taking(space, &node);
+            let at = budget.host_of(node[0]);
+            let lasts = taking.map_or(lasts, |taking| lasts.min(budget.fits(at, taking)));
+            if lasts == 0 {
+                continue;
+            }
+            let harm = harm(space, budget, at, host.0.len(), (size, taking, &node));
+            let rank = (std::cmp::Reverse(lasts), harm);
+            if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
+                best = Some((rank, number, node, taking));
+            }
+        }
+        let (_, number, node, taking) = best?;
+        if let (Some(budget), Some(taking)) = (&mut self.budget, taking) {
+            let at = budget.host_of(node[0]);
+            budget.take(at, taking);
+        }
+        Some(self.remove(number, node))
+    }
+
+    /// Takes these slots of a host.
+    fn remove(&mut self, number: usize, mut node: Node) -> Node {
         let host = &mut self.hosts[number].0;
         self.order.remove(&(host.len(), number));
         host.retain(|slot| !node.contains(slot));
@@ -61,7 +110,7 @@ impl Ground {
             self.order.insert((host.len(), number));
         }
         node.sort_unstable();
-        Some(node)
+        node
     }
 
     /// The numbers of free slots that nodes have, at least `size`: first those where `size` of them break up
@@ -72,11 +121,43 @@ impl Ground {
         {
             found.push(*free);
         }
-        let larger = || levels.iter().map(|level| *level as usize).filter(|level| *level > size);
-        let harm = |free: usize| larger().map(|d| d * (free / d - (free - size) / d)).sum::<usize>();
-        found.sort_by_key(|free| (harm(*free), *free));
+        found.sort_by_key(|free| (broken(levels, size, *free, size), *free));
         found
     }
+}
+
+/// How good a host is for a worker, the better the less: through how many steps it lasts, then what it
+/// breaks up, then how many places are left.
+type Rank = (std::cmp::Reverse<usize>, (usize, usize));
+
+/// How many places of blocks larger than `size` are lost where `takes` of the free ones go.
+fn broken(levels: &[Level], size: usize, free: usize, takes: usize) -> usize {
+    let larger = levels.iter().map(|level| *level as usize).filter(|level| *level > size);
+    larger.map(|d| d * (free / d - free.saturating_sub(takes) / d)).sum()
+}
+
+/// What a worker of `size` places breaks up on a host with so many free places, and how many of these have
+/// their share left.
+fn harm(
+    space: &Space<'_>,
+    budget: &Budget<'_>,
+    host: usize,
+    free: usize,
+    (size, taking, node): (usize, Option<Taking>, &Node),
+) -> (usize, usize) {
+    let levels = &space.blocks.levels;
+    let one = node.first().and_then(|slot| space.slots[*slot].gap.share).map(|share| share.own);
+    let (Some(taking), Some(own)) = (taking, one) else { return (broken(levels, size, free, size), free) };
+    let makes = |left: u64, own: u64| if own > 0 { left / own } else { u64::MAX };
+    let shares = |left: Portion| {
+        let least = makes(left.cpus.into(), own.cpus.into()).min(makes(left.memory_mib, own.memory_mib));
+        usize::try_from(least).unwrap_or(usize::MAX)
+    };
+    let left = budget.left(host);
+    let (now, then) = (shares(left).min(free), shares(left.less(taking.takes)).min(free - size));
+    // Places without their share are lost to all but those who need less.
+    let lost = (now - then.min(now)).saturating_sub(size);
+    (lost + broken(levels, size, now, now - then.min(now)), now)
 }
 
 impl Host {

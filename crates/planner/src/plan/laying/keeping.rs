@@ -6,8 +6,13 @@ use std::cmp::Reverse;
 
 use super::evaluate::{Counts, Present, Value, counts, evaluate_job};
 use super::extract::{busy_plan, by_leaf, placement};
-use crate::plan::space::{cost, problem::Problem, steps::Steps};
-use infill_model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, Plan, SolveStatus, UnixTime};
+use crate::plan::space::{
+    cost,
+    problem::Problem,
+    steps::Steps,
+    worker::{Worker, granted, needs_of},
+};
+use infill_model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Plan, SolveStatus, UnixTime};
 
 /// The plan in which everything stays as it is, less what must go: nodes whose windows end, and whatever no
 /// rule lets a job keep. The status says `why` nothing is planned.
@@ -98,7 +103,11 @@ fn fitting<'a, 'j>(
     };
     let largest = || {
         let mut sizes = job.sizes.up_to(count).into_iter().rev();
-        sizes.find_map(|size| Some((size, cost::best_rate(job, node_type, size)?)))
+        sizes.find_map(|size| {
+            let may_run =
+                |plan: &ExecPlan| needs_no_more(problem, job, node_type, (plan, &nodes[..size as usize]));
+            Some((size, cost::best_rate_of(job, node_type, size, may_run)?))
+        })
     };
     let (size, run) = present().or_else(largest).unzip();
     nodes.truncate(size.unwrap_or(0) as usize);
@@ -106,6 +115,19 @@ fn fitting<'a, 'j>(
         others.sort_by_cached_key(|(name, _)| (by_leaf(problem, Some(lead), Some(name)), *name));
     }
     (nodes, run)
+}
+
+/// Whether a plan needs no more CPUs and memory of these nodes than the job has there, or may have at any
+/// time.
+fn needs_no_more(
+    problem: &Problem<'_>,
+    job: &MalleableJob,
+    node_type: &NodeType,
+    (plan, nodes): (&ExecPlan, &[Kept<'_, '_>]),
+) -> bool {
+    let needs = needs_of(job, node_type, plan);
+    let mut workers = nodes.iter().filter_map(|(name, _)| Worker::held(problem, name));
+    workers.all(|worker| worker.keeps(needs).is_within(granted(job, node_type, &worker)))
 }
 
 /// How many of its nodes a job still has in each later step.

@@ -1,5 +1,6 @@
 //! From a schedule of counts to a plan on named nodes.
 
+mod budget;
 pub(crate) mod choice;
 pub(crate) mod evaluate;
 pub(crate) mod extract;

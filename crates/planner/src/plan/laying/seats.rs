@@ -8,14 +8,18 @@
 //!
 //! Where switches are known, jobs come by size, and each goes where it spans the fewest of them (see `near`).
 //!
-//! Where nodes of jobs are blocks of several slots of one node, the largest are seated first (see `ground`).
+//! Where nodes of jobs are blocks of several slots of one node, the largest are seated first (see `ground`);
+//! and so are those that take most of a host's CPUs or memory.
 
+use super::budget::Budget;
 use super::ground::Ground;
 use super::near::Near;
 use super::seeker::{Node, Seeker};
 use crate::plan::space::{
     decision::{Schedule, Space},
+    shares::Shares,
     spec::Spec,
+    worker::needs_of,
 };
 use infill_model::{Change, MalleableJob};
 
@@ -33,19 +37,24 @@ struct Seat {
     job: usize,
     /// Number of slots on one node that it takes.
     size: u32,
+    /// The same, or how many slots come with what it takes of its host where that is more.
+    bulk: u32,
     /// Number of steps it is needed through.
     steps: usize,
     /// Weighted samples that the job loses when it must be rescaled because the node leaves.
     loss: f64,
 }
 
-/// The nodes of each job in the first step: those it keeps, in kept order, then its seats.
-pub(crate) fn seat_all(
-    space: &Space<'_>,
-    schedule: &Schedule,
-    favoured: &[usize],
-    regard: Regard,
-) -> Vec<Vec<Node>> {
+/// Where jobs are in the first step.
+pub(crate) struct Seated {
+    /// The nodes of each job: those it keeps, in kept order, then its seats.
+    pub nodes: Vec<Vec<Node>>,
+    /// Whether each job does without what its plan needs beyond what its workers have: their hosts lack it.
+    pub denied: Vec<bool>,
+}
+
+/// Finds a node for each seat.
+pub(crate) fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize], regard: Regard) -> Seated {
     let mut nodes: Vec<Vec<Node>> = Vec::with_capacity(space.jobs.len());
     let mut taken = vec![false; space.slots.len()];
     let mut seats = Vec::new();
@@ -55,33 +64,37 @@ pub(crate) fn seat_all(
         let kept: Vec<Node> = job.kept_order.iter().take(kept).map(|k| k.slots.clone()).collect();
         kept.iter().flatten().for_each(|slot| taken[*slot] = true);
         nodes.push(kept);
-        seats.extend(seats_of(number, job.job, &specs));
+        seats.extend(seats_of(space, number, job.job, &specs));
     }
+    let mut budget = space.shares.as_ref().map(Budget::new);
+    let specs = space.jobs.iter().zip(schedule).map(|(job, path)| job.options.get(*path.first()?));
+    let specs: Vec<Option<&Spec>> = specs.collect();
+    let denied = budget.as_mut().map(|budget| budget.keep(space, &specs, &nodes, favoured));
+    let denied = denied.unwrap_or_else(|| vec![false; nodes.len()]);
     if seats.is_empty() {
-        return nodes;
+        return Seated { nodes, denied };
     }
     seats.sort_by(|a, b| {
         let later = |seat: &Seat| !favoured.contains(&seat.job);
-        let by_need = b.size.cmp(&a.size).then(b.steps.cmp(&a.steps)).then(b.loss.total_cmp(&a.loss));
+        let by_need = b.bulk.cmp(&a.bulk).then(b.steps.cmp(&a.steps)).then(b.loss.total_cmp(&a.loss));
         later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
     });
     let seeker = |number: usize| {
         let job = &space.jobs[number];
-        let spec = schedule[number].first().and_then(|option| job.options.get(*option))?;
-        Some(Seeker { job: job.job, spec })
+        Some(Seeker { job: job.job, spec: specs[number]?, denied: denied[number] })
     };
     if regard == Regard::Switches
         && let Some(near) = Near::new(space, &taken)
     {
         seat_near(space, near, &seats, favoured, seeker, &mut nodes);
-        return nodes;
+        return Seated { nodes, denied };
     }
-    let mut free = Free::new(space, taken);
+    let mut free = Free::new(space, taken, budget);
     for seat in seats {
         let Some(seeker) = seeker(seat.job) else { continue };
         nodes[seat.job].extend(free.take(space, seeker, &seat));
     }
-    nodes
+    Seated { nodes, denied }
 }
 
 /// Seats each job where it spans few switches: those that want most nodes first, or those that want fewest,
@@ -123,17 +136,17 @@ fn seat_near<'s>(
 }
 
 /// Slots that are free.
-enum Free {
+enum Free<'a> {
     /// Where each node is one slot.
     Single(Pools),
-    /// Where some are blocks of several.
-    Blocks(Ground),
+    /// Where some are blocks of several, or take more of their hosts than comes with them.
+    Blocks(Ground<'a>),
 }
 
-impl Free {
-    fn new(space: &Space<'_>, taken: Vec<bool>) -> Free {
-        match space.blocks.are_any() {
-            true => Free::Blocks(Ground::new(space, &taken)),
+impl<'a> Free<'a> {
+    fn new(space: &Space<'_>, taken: Vec<bool>, budget: Option<Budget<'a>>) -> Free<'a> {
+        match space.blocks.are_any() || budget.is_some() {
+            true => Free::Blocks(Ground::new(space, &taken, budget)),
             false => Free::Single(Pools::new(space, taken)),
         }
     }
@@ -179,7 +192,7 @@ impl Pools {
 }
 
 /// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
-fn seats_of(number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
+fn seats_of(space: &Space<'_>, number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
     let Some(first) = specs.first() else { return Vec::new() };
     let change = Change::Shrink.loss(&job.costs, first.rate);
     let loss = change.max(Change::Start.loss(&job.costs, first.rate)) * job.weight;
@@ -194,5 +207,13 @@ fn seats_of(number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
     let seats = needed.first().copied().unwrap_or(0);
     let steps = |seat: u32| needed.iter().filter(|n| **n > seat).count();
     let size = job.block.max(1);
-    (0..seats).map(|seat| Seat { job: number, size, steps: steps(seat), loss }).collect()
+    let bulk = space.shares.as_ref().map_or(size, |shares| size.max(bulk(space, shares, job, first)));
+    (0..seats).map(|seat| Seat { job: number, size, bulk, steps: steps(seat), loss }).collect()
+}
+
+/// How many places come with what a worker of an option takes.
+fn bulk(space: &Space<'_>, shares: &Shares, job: &MalleableJob, spec: &Spec) -> u32 {
+    let own = shares.least[spec.node_type];
+    let needs = needs_of(job, &space.types[spec.node_type], &spec.exec_plan);
+    Budget::bulk(needs.of_host(own.times(job.block.max(1))), own)
 }

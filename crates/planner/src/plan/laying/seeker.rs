@@ -1,6 +1,8 @@
 //! A job that looks for nodes, and what a node of it is.
 
+use super::budget::Taking;
 use crate::plan::space::{
+    decision::Space,
     slots::{self, Slot},
     spec::{Family, Spec},
 };
@@ -16,9 +18,23 @@ pub(crate) struct Seeker<'a> {
     pub job: &'a MalleableJob,
     /// Its option in the first step.
     pub spec: &'a Spec,
+    /// Whether it does without what it needs beyond the share of its places: its hosts do not have it.
+    pub denied: bool,
 }
 
 impl Seeker<'_> {
+    /// What a worker of it takes on these slots; `None` where that is not counted.
+    pub(crate) fn taking(self, space: &Space<'_>, node: &Node) -> Option<Taking> {
+        let worker = space.worker(node)?;
+        // One that it gave up and takes again is still there.
+        let stays = space.are_held(self.job, node);
+        Some(match (self.denied, stays) {
+            (true, _) => Taking { takes: worker.backed(), backed: worker.backed() },
+            (false, true) => Taking::kept(space, self.job, self.spec, &worker),
+            (false, false) => Taking::fresh(space, self.job, self.spec, &worker),
+        })
+    }
+
     /// Whether the job may take a free slot of its type that it does not keep.
     pub(crate) fn may_sit(self, slot: &Slot<'_>) -> bool {
         let node = &slot.gap.node;

@@ -68,7 +68,7 @@ fn matters(space: &Space<'_>, limit: usize) -> bool {
     match limit.of {
         Resource::Nodes(..) => limit.step == 0 && limit.most > 0,
         Resource::Changes => (limit.most as usize) < space.jobs.len(),
-        Resource::StartNodes(..) | Resource::Allowed(..) => false,
+        Resource::StartNodes(..) | Resource::Allowed(..) | Resource::Cpus(..) | Resource::Memory(..) => false,
     }
 }
 

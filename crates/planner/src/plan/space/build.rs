@@ -6,6 +6,7 @@ use super::blocks::Blocks;
 use super::changes::Changes;
 use super::decision::{JobSpace, Kept, SharedCounts, Space};
 use super::problem::Problem;
+use super::shares::Shares;
 use super::slots::{self, stability};
 use super::spec::Family;
 use super::steps::Steps;
@@ -40,6 +41,7 @@ impl<'a> Space<'a> {
         let supply = slots::supply(&slots, types.len(), steps.len());
         let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
         let (blocks, by_stability) = (Blocks::of(problem, &slots), OnceCell::new());
+        let shares = Shares::of(problem, &steps, &types, &slots);
         let mut space = Space {
             problem,
             steps,
@@ -48,6 +50,7 @@ impl<'a> Space<'a> {
             slot_of,
             supply,
             blocks,
+            shares,
             jobs,
             limits,
             limit_at,

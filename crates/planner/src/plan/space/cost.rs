@@ -38,11 +38,22 @@ pub(crate) fn rate_of(
 /// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's
 /// list.
 pub(crate) fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option<(ExecPlan, f64)> {
+    best_rate_of(job, node_type, nodes, |_| true)
+}
+
+/// As [`best_rate`], of the plans that may run.
+pub(crate) fn best_rate_of(
+    job: &MalleableJob,
+    node_type: &NodeType,
+    nodes: u32,
+    may_run: impl Fn(&ExecPlan) -> bool,
+) -> Option<(ExecPlan, f64)> {
     let mut best: Option<(ExecPlan, f64)> = None;
     let present = std::iter::once(&job.exec_plan);
     for plan in present.chain(job.rates.iter().map(|r| &r.exec_plan)) {
         if let Some(rate) = rate_of(job, node_type, plan, nodes)
             && best.as_ref().is_none_or(|(_, b)| rate > *b)
+            && may_run(plan)
         {
             best = Some((plan.clone(), rate));
         }

@@ -14,10 +14,12 @@ use super::blocks::Blocks;
 use super::changes::Changes;
 use super::problem::Problem;
 use super::resource::{Demand, Level, Limit};
+use super::shares::Shares;
 use super::slots::{Slot, Supply, excludes, stability};
 use super::spec::Spec;
 use super::steps::Steps;
 use super::table::Table;
+use super::worker::Worker;
 use infill_model::{ExcludedNodes, Gap, MalleableJob, NodeName, NodeType};
 
 /// A node that a job holds: its slots, several where it is a block.
@@ -75,6 +77,8 @@ pub(crate) struct Space<'a> {
     pub supply: Vec<Supply>,
     /// Blocks of several slots.
     pub blocks: Blocks,
+    /// CPUs and memory of hosts, where workers take more of them than their places come with.
+    pub shares: Option<Shares>,
     /// Jobs that may change, by id.
     pub jobs: Vec<JobSpace<'a>>,
     /// Limits.
@@ -108,6 +112,16 @@ impl<'a> Space<'a> {
     /// The slots of a node, several where it is a block; `None` unless all are there.
     pub(crate) fn slots_of(&self, node: &NodeName) -> Option<Vec<usize>> {
         node.parts().iter().map(|part| self.slot(part)).collect()
+    }
+
+    /// A worker on these slots; `None` where CPUs and memory are not counted.
+    pub(crate) fn worker(&self, slots: &[usize]) -> Option<Worker> {
+        Worker::at(slots.iter().map(|slot| self.slots[*slot].gap))
+    }
+
+    /// Whether the job holds all of these slots.
+    pub(crate) fn are_held(&self, job: &MalleableJob, slots: &[usize]) -> bool {
+        slots.iter().all(|slot| self.is_kept(job, self.slots[*slot].gap))
     }
 
     /// The lead's slot, or the first of its block.

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::decision::{JobSpace, Space};
 use super::resource::{Demand, Level, Limit, Resource};
+use super::shares::Part;
 use super::slots::{Slot, excludes};
 use super::spec::Spec;
 use infill_model::ExcludedNodes;
@@ -61,6 +62,13 @@ fn sources(space: &Space<'_>) -> Vec<Source> {
         let of_set = |set: &Rc<Avoided>| (Resource::Allowed(node_type, level), Some(set.clone()));
         found.extend(avoided.iter().map(of_set));
     }
+    for (node_type, part, unit) in space.shares.iter().flat_map(|shares| shares.rows.iter().copied()) {
+        let of = match part {
+            Part::Cpus => Resource::Cpus(node_type, unit),
+            Part::Memory => Resource::Memory(node_type, unit),
+        };
+        found.push((of, None));
+    }
     if !space.problem.drain {
         found.push((Resource::Changes, None));
     }
@@ -84,8 +92,17 @@ fn most(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&Avoided>)
             let lost = slots.filter(|(slot, is_avoided)| **is_avoided && lasts(slot)).count() as u32;
             Some(all(t).saturating_sub(lost)).filter(|n| *n < all(t))
         }
+        Resource::Cpus(t, unit) => most_of_hosts(space, step, (t, Part::Cpus, unit)),
+        Resource::Memory(t, unit) => most_of_hosts(space, step, (t, Part::Memory, unit)),
         Resource::Changes => (step == 0).then_some(space.problem.config.max_changes),
     }
+}
+
+/// As [`most`], of CPUs or memory of hosts.
+fn most_of_hosts(space: &Space<'_>, step: usize, (t, part, unit): (usize, Part, u64)) -> Option<u32> {
+    let most = space.shares.as_ref()?.most(t, part, unit, step);
+    // More than a row can tell is no limit.
+    u32::try_from(most).ok()
 }
 
 /// As [`most`], of blocks.
@@ -102,7 +119,7 @@ fn most_blocks(space: &Space<'_>, step: usize, of: Resource, avoided: Option<&Av
             Some(count(t, level, &|slot| space.slots[slot].startable)).filter(|n| *n < all(t, level))
         }
         Resource::Allowed(t, level) => Some(count(t, level, &is_allowed)).filter(|n| *n < all(t, level)),
-        Resource::Changes => None,
+        Resource::Cpus(..) | Resource::Memory(..) | Resource::Changes => None,
     }
 }
 
@@ -147,13 +164,17 @@ fn avoided_sets(space: &Space<'_>) -> Vec<Rc<Avoided>> {
 fn demand(space: &Space<'_>, job: usize, resource: usize, (of, avoided): &Source) -> Option<Demand> {
     let avoids = avoided.as_ref().is_none_or(|set| set.jobs.binary_search(&job).is_ok());
     let job = &space.jobs[job];
-    let amount = |spec: &Spec| f64::from(if avoids { amount(space, job, spec, *of) } else { 0 });
+    let amount = |spec: &Spec| if avoids { amount(space, job, spec, *of) } else { 0.0 };
     let amounts: Vec<f64> = job.options.iter().map(amount).collect();
     let most = amounts.iter().copied().fold(0.0, f64::max);
     (most > 0.0).then_some(Demand { resource, amounts, most })
 }
 
-fn amount(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, of: Resource) -> u32 {
+fn amount(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, of: Resource) -> f64 {
+    let of_hosts = |t: usize, part: Part, unit: u64| match &space.shares {
+        Some(shares) if t == spec.node_type => shares.amount(space, job, spec, (part, unit)) as f64,
+        _ => 0.0,
+    };
     // Those of the kept nodes that nobody else may use, or not this job if it did not have them.
     let kept = |is_own: &dyn Fn(&Slot<'_>) -> bool| {
         let kept = job.kept_order.iter().take(spec.kept as usize);
@@ -165,9 +186,11 @@ fn amount(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, of: Resource) -> u
         Resource::Allowed(t, level) => {
             (t, level, spec.nodes - kept(&|slot| excludes(job.job, &slot.gap.node)))
         }
-        Resource::Changes => return u32::from(spec.voluntary),
+        Resource::Cpus(t, unit) => return of_hosts(t, Part::Cpus, unit),
+        Resource::Memory(t, unit) => return of_hosts(t, Part::Memory, unit),
+        Resource::Changes => return f64::from(u8::from(spec.voluntary)),
     };
-    if t == spec.node_type { nodes * blocks_in(job.job.block, level) } else { 0 }
+    f64::from(if t == spec.node_type { nodes * blocks_in(job.job.block, level) } else { 0 })
 }
 
 /// How many blocks of a level one of these takes: none of a level that it is no multiple of.

@@ -9,10 +9,12 @@ pub(crate) mod limits;
 pub(crate) mod options;
 pub(crate) mod problem;
 pub(crate) mod resource;
+pub(crate) mod shares;
 pub(crate) mod slots;
 pub(crate) mod spec;
 pub(crate) mod steps;
 pub(crate) mod table;
+pub(crate) mod worker;
 
 pub(crate) use build::MOST_TIES;
 

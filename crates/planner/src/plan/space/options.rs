@@ -2,12 +2,15 @@
 //! keeps.
 //!
 //! For each type and size only the best execution plan is an option, besides keeping the present one: any
-//! change restarts the command anyway, so the better plan costs nothing more.
+//! change restarts the command anyway, so the better plan costs nothing more. Where CPUs or memory of hosts
+//! run short, so are plans that need less.
 
 use super::cost;
 use super::decision::{JobSpace, Space};
+use super::shares::Part;
 use super::spec::{Family, Spec};
-use infill_model::{Change, ExecPlan, malleable::RateCurve};
+use super::worker::{granted, needs_of};
+use infill_model::{Change, ExecPlan, MalleableJob, malleable::RateCurve};
 
 /// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
 /// 31 is the same to a planner whose rates are known to a few per cent.
@@ -23,6 +26,9 @@ pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
         if problem.may_grow {
             fresh(space, job, &mut found);
         }
+    }
+    for spec in &mut found {
+        spec.raises = raises(space, job, spec);
     }
     let keeps = job.job.keeps_least() && !barred && found.iter().any(|spec| spec.keeps_some());
     let locked = job.can_stay && problem.stays_secs(job.job).is_some() && !barred;
@@ -66,6 +72,7 @@ fn nothing(space: &Space<'_>) -> Spec {
         now: true,
         later: true,
         voluntary: false,
+        raises: false,
         first_cost: 0.0,
     }
 }
@@ -94,9 +101,9 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
                 found.push(Spec { family, node_type, nodes, kept, exec_plan, rate, lasts, later, ..base });
             };
             let node_type = &space.types[lead.node_type];
-            let best = cost::best_rate(job.job, node_type, nodes);
+            let best = plans(space, job.job, lead.node_type, nodes);
             let present = cost::rate_of(job.job, node_type, &job.job.exec_plan, nodes);
-            let differs = best.as_ref().is_some_and(|(plan, _)| *plan != job.job.exec_plan);
+            let differs = best.iter().all(|(plan, _)| *plan != job.job.exec_plan) && !best.is_empty();
             best.into_iter().for_each(|b| add(b, true));
             if let Some(rate) = present.filter(|_| differs && nodes == had && kept == had) {
                 add((job.job.exec_plan.clone(), rate), true);
@@ -117,13 +124,50 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
         let left = u32::from(lead.is_some_and(|l| l.node_type == node_type));
         let supply = space.available(job.job, node_type).first().copied().unwrap_or(0).saturating_sub(left);
         for nodes in sizes(space, job, node_type).into_iter().filter(|n| *n <= supply) {
-            let Some((exec_plan, rate)) = cost::best_rate(job.job, &space.types[node_type], nodes) else {
-                continue;
-            };
-            let family = Family::Fresh;
-            found.push(Spec { family, node_type, nodes, exec_plan, rate, ..nothing(space) });
+            for (exec_plan, rate) in plans(space, job.job, node_type, nodes) {
+                let family = Family::Fresh;
+                found.push(Spec { family, node_type, nodes, exec_plan, rate, ..nothing(space) });
+            }
         }
     }
+}
+
+/// The best execution plan for a size; and where CPUs and memory of hosts run short, of the others each that
+/// is the best of those which need no more than it does.
+fn plans(space: &Space<'_>, job: &MalleableJob, node_type: usize, nodes: u32) -> Vec<(ExecPlan, f64)> {
+    let name = &space.types[node_type];
+    let best = cost::best_rate(job, name, nodes);
+    let (Some(shares), Some(best)) = (&space.shares, &best) else { return best.into_iter().collect() };
+    let own = shares.least[node_type].times(job.block.max(1));
+    let needs = |plan: &ExecPlan| needs_of(job, name, plan).of_host(own);
+    let mut others: Vec<(ExecPlan, f64)> = Vec::new();
+    for plan in job.rates.iter().map(|rate| &rate.exec_plan) {
+        let is_new = *plan != best.0 && others.iter().all(|(known, _)| known != plan);
+        if let Some(rate) = cost::rate_of(job, name, plan, nodes).filter(|_| is_new) {
+            others.push((plan.clone(), rate));
+        }
+    }
+    // Of equal ones the first stays.
+    others.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let mut found = vec![best.clone()];
+    for (plan, rate) in others {
+        if !found.iter().any(|(better, _)| needs(better).is_within(needs(&plan))) {
+            found.push((plan, rate));
+        }
+    }
+    found
+}
+
+/// Whether an option's plan needs more of a worker that stays than that has, or may have at any time.
+fn raises(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec) -> bool {
+    if space.shares.is_none() || spec.kept == 0 {
+        return false;
+    }
+    let name = &space.types[spec.node_type];
+    let needs = needs_of(job.job, name, &spec.exec_plan);
+    let kept = job.kept_order.iter().take(spec.kept as usize);
+    let mut workers = kept.filter_map(|kept| space.worker(&kept.slots));
+    workers.any(|worker| !worker.keeps(needs).is_within(granted(job.job, name, &worker)))
 }
 
 /// Allowed sizes of a job on a type, thinned: with all that lie near something special, such as the supply in
@@ -157,6 +201,7 @@ fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
             // Fewer kept nodes would use more of the others.
             && a.nodes - a.kept <= b.nodes - b.kept
             && (a.now || !b.now)
+            && takes_no_more(space, job, a, b)
     };
     let kept: Vec<Spec> = found
         .iter()
@@ -164,4 +209,11 @@ fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
         .cloned()
         .collect();
     *found = kept;
+}
+
+/// Whether an option takes no more CPUs and memory of hosts than another one of the same type.
+fn takes_no_more(space: &Space<'_>, job: &JobSpace<'_>, a: &Spec, b: &Spec) -> bool {
+    let Some(shares) = &space.shares else { return true };
+    let amount = |spec: &Spec, part: Part| shares.amount(space, job, spec, (part, 1));
+    [Part::Cpus, Part::Memory].into_iter().all(|part| amount(a, part) <= amount(b, part))
 }

@@ -24,6 +24,10 @@ pub(crate) enum Resource {
     StartNodes(usize, Level),
     /// Nodes of a type that lie outside a set which some jobs must avoid, for those jobs.
     Allowed(usize, Level),
+    /// CPUs of hosts of a type, so many of them counted as one on each host: see `shares`.
+    Cpus(usize, u64),
+    /// The same of memory, MiB.
+    Memory(usize, u64),
     /// Voluntary changes, in the first step.
     Changes,
 }

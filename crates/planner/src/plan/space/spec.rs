@@ -40,6 +40,8 @@ pub(crate) struct Spec {
     pub later: bool,
     /// Whether choosing it in the first step counts against the budget of changes.
     pub voluntary: bool,
+    /// Whether its plan needs more CPUs or memory of a worker that stays than that has.
+    pub raises: bool,
     /// Weighted samples that choosing it in the first step costs: the change from what the job holds,
     /// reluctance, less the bonus that breaks ties.
     pub first_cost: f64,
@@ -48,7 +50,8 @@ pub(crate) struct Spec {
 impl Spec {
     /// Whether it is some of the nodes that the job holds, its lead's among them, and no others.
     pub(crate) fn keeps_some(&self) -> bool {
-        self.family == Family::Stay && self.now && self.nodes > 0 && self.nodes == self.kept && self.lasts > 0
+        let stays = self.family == Family::Stay && self.now && !self.raises;
+        stays && self.nodes > 0 && self.nodes == self.kept && self.lasts > 0
     }
 
     /// What going over to `next` in a later step is; `same` says that it is the same option.

@@ -2,7 +2,7 @@
 
 use super::worlds::{NOW, World, gap, job};
 use infill_model::{
-    Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, Sizes, Standing, Turn,
+    Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, PlanNeeds, Sizes, Standing, Turn,
     malleable::RateCurve,
 };
 
@@ -81,6 +81,7 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
             curve: Curve::parse("1:7,4:30").unwrap(),
             // By the job, not by chance: a seed means the same world for ever.
             sizes: [None, Some("1,4"), Some("2-3")][id as usize % 3].map(|s| Sizes::parse(s).unwrap()),
+            needs: PlanNeeds::default(),
         });
     }
     if r.chance(30) {

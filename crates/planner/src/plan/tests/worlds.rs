@@ -9,9 +9,9 @@ pub(crate) use crate::plan::{
 };
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
-    Curve, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, Plan,
-    Probe, Report, RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd,
-    config::PlannerConfig,
+    Curve, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, PlaceShare,
+    Plan, PlanNeeds, Portion, Probe, Report, RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId,
+    WindowCause, WindowEnd, config::PlannerConfig,
 };
 
 /// The moment of all test rounds.
@@ -49,6 +49,23 @@ impl World {
         for gap in &mut self.gaps.gaps {
             let holds = |j: &&MalleableJob| j.held.iter().any(|h| h.node.parts().contains(&gap.node));
             gap.holder = self.jobs.iter().find(holds).map(|j| j.id);
+        }
+    }
+
+    /// Counts CPUs and memory of these hosts: `host=CPUS/MIB` is what malleable jobs may have of it, and each
+    /// of its places comes with `own`. Who is on a place has as much.
+    pub fn count(&mut self, own: (u32, u64), hosts: &str) {
+        let portion = |(cpus, memory_mib)| Portion { cpus, memory_mib };
+        for (host, has) in hosts.split_whitespace().filter_map(|word| word.split_once('=')) {
+            let (cpus, mib) = has.split_once('/').unwrap();
+            let all = portion((cpus.parse().unwrap(), mib.parse().unwrap()));
+            let on_host = || self.gaps.gaps.iter().filter(|gap| gap.node.host() == NodeName::from(host));
+            let held = on_host().filter(|gap| gap.holder.is_some()).count() as u32;
+            let free = all.less(portion(own).times(held));
+            for gap in self.gaps.gaps.iter_mut().filter(|gap| gap.node.host() == NodeName::from(host)) {
+                let held = if gap.holder.is_some() { portion(own) } else { Portion::default() };
+                gap.share = Some(PlaceShare { own: portion(own), held, free });
+            }
         }
     }
 
@@ -92,22 +109,21 @@ pub fn gap(text: &str) -> Gap {
         usable_until,
         expected_secs: usable_until.secs_since(NOW),
         holder: None,
+        share: None,
     }
 }
 
 /// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
 /// `busy`, `backoff`, `up`, `down`, `start`, `not`, `probe`, `type`; a further
-/// curve for a type is `on:TYPE=CURVE`, for a plan `plan:NAME=CURVE`.
+/// curve for a type is `on:TYPE=CURVE`, for a plan `plan:NAME=CURVE`; what a worker of that plan needs is
+/// `needs:NAME=CPUS/MIB`, and the plan that runs now `runs=NAME`.
 pub fn job(text: &str) -> MalleableJob {
     let mut words = text.split_whitespace();
     let id = JobId(words.next().unwrap().parse().unwrap());
     let sizes = Sizes::parse(words.next().unwrap()).unwrap();
     let curve = |text: &str| if text == "linear" { Curve::linear() } else { Curve::parse(text).unwrap() };
-    let rate = |plan: &str, node_type, text: &str| RateCurve {
-        exec_plan: ExecPlan(plan.to_owned()),
-        node_type,
-        curve: curve(text),
-        sizes: None,
+    let rate = |plan: &str, node_type, text: &str| {
+        RateCurve::new(ExecPlan(plan.to_owned()), node_type, curve(text), None)
     };
     let mut job = MalleableJob {
         id,
@@ -157,6 +173,13 @@ pub fn job(text: &str) -> MalleableJob {
             ("probe", _) => job.probe = Some(Probe { nodes: number() as u32, with: None }),
             ("on", t) => job.rates.push(rate("default", Some(NodeType::new(t)), value)),
             ("plan", name) => job.rates.push(rate(name, None, value)),
+            ("needs", name) => {
+                let (cpus, mib) = value.split_once('/').unwrap_or((value, ""));
+                let (cpus, memory_mib) = (cpus.parse().ok(), mib.parse().ok());
+                let needs = PlanNeeds { cpus, memory_mib, gpu_memory_mib: None };
+                job.rates.iter_mut().filter(|r| r.exec_plan.0 == name).for_each(|r| r.needs = needs);
+            }
+            ("runs", _) => job.exec_plan = ExecPlan(value.to_owned()),
             (key, _) => panic!("unknown key {key}"),
         }
     }

@@ -15,7 +15,7 @@ use crate::closed::{
 use infill_advisor::length::Outlook;
 use infill_model::{
     Curve, CurvePoint, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord,
-    Plan, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd, config::PlannerConfig,
+    Plan, PlanNeeds, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd, config::PlannerConfig,
     malleable::RateCurve,
 };
 use infill_planner::plan::{Problem, fallback};
@@ -278,6 +278,7 @@ fn places(view: &View<'_>) -> Places {
                     usable_until: until,
                     expected_secs: until.secs_since(now),
                     holder: user.map(job_id),
+                    share: None,
                 });
             }
         }
@@ -343,6 +344,7 @@ fn rates(view: &View<'_>, candidate: &Candidate<'_>) -> Vec<RateCurve> {
             node_type: Some(view.machine.pools.get(pool)?.node_type.clone()),
             curve: Curve::new(points).ok()?,
             sizes: Some(Sizes::Set(sizes)),
+            needs: PlanNeeds::default(),
         })
     };
     points.into_iter().filter_map(curve).collect()

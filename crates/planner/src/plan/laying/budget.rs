@@ -1,0 +1,167 @@
+//! What workers take of each host's CPUs and memory while a plan is laid.
+//!
+//! A host on which every worker keeps to what its places come with, or what it has, needs no account. Where
+//! one takes more, all workers on the host together keep within its room.
+
+use super::seeker::Node;
+use crate::plan::space::{
+    decision::{JobSpace, Space},
+    shares::Shares,
+    spec::Spec,
+    worker::{Worker, granted, needs_of},
+};
+use infill_model::{MalleableJob, Portion};
+
+/// The account of all hosts.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget<'a> {
+    shares: &'a Shares,
+    hosts: Vec<Host>,
+}
+
+/// What is taken of one host.
+#[derive(Clone, Debug, Default)]
+struct Host {
+    taken: Portion,
+    /// Whether a worker takes more than its own.
+    is_tight: bool,
+}
+
+/// What a worker is to take, and what its places come with or it has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taking {
+    /// What it takes.
+    pub takes: Portion,
+    /// What nobody else counts on.
+    pub backed: Portion,
+}
+
+impl Taking {
+    /// Of a new worker of an option's plan on these places.
+    pub fn fresh(space: &Space<'_>, job: &MalleableJob, spec: &Spec, worker: &Worker) -> Taking {
+        let needs = needs_of(job, &space.types[spec.node_type], &spec.exec_plan);
+        Taking { takes: worker.takes(needs), backed: worker.own }
+    }
+
+    /// Of a worker that stays there.
+    pub fn kept(space: &Space<'_>, job: &MalleableJob, spec: &Spec, worker: &Worker) -> Taking {
+        let needs = needs_of(job, &space.types[spec.node_type], &spec.exec_plan);
+        Taking { takes: worker.keeps(needs), backed: worker.backed() }
+    }
+
+    fn is_more(&self) -> bool {
+        !self.takes.is_within(self.backed)
+    }
+}
+
+impl<'a> Budget<'a> {
+    /// Nothing is taken yet.
+    pub fn new(shares: &'a Shares) -> Budget<'a> {
+        let host = |tight| Host { taken: Portion::default(), is_tight: tight };
+        Budget { shares, hosts: shares.hosts.iter().map(|h| host(h.is_tight)).collect() }
+    }
+
+    /// The host of a slot.
+    pub fn host_of(&self, slot: usize) -> usize {
+        self.shares.host[slot]
+    }
+
+    /// Number of steps, from the first, in which the host has room for one more worker.
+    pub fn fits(&self, host: usize, more: Taking) -> usize {
+        let (taken, room) = (&self.hosts[host], &self.shares.hosts[host].room);
+        if !taken.is_tight && !more.is_more() {
+            return room.len();
+        }
+        let all = taken.taken.and(more.takes);
+        room.iter().take_while(|room| all.is_within(**room)).count()
+    }
+
+    /// Takes it.
+    pub fn take(&mut self, host: usize, more: Taking) {
+        let taken = &mut self.hosts[host];
+        taken.taken = taken.taken.and(more.takes);
+        taken.is_tight |= more.is_more();
+    }
+
+    /// What a host has left in the first step.
+    pub fn left(&self, host: usize) -> Portion {
+        let room = self.shares.hosts[host].room.first().copied().unwrap_or_default();
+        room.less(self.hosts[host].taken)
+    }
+
+    /// How many places a worker amounts to on places that come with `own`.
+    pub fn bulk(takes: Portion, own: Portion) -> u32 {
+        let of = |takes: u64, own: u64| if own > 0 { takes.div_ceil(own) } else { 0 };
+        let most = of(takes.cpus.into(), own.cpus.into()).max(of(takes.memory_mib, own.memory_mib));
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
+    /// Takes what the workers that stay take: what they have, or may have at any time, and more where their
+    /// job's option needs more and their hosts have it. Returns for each job whether its option must do
+    /// without. `favoured` ask first.
+    pub fn keep(
+        &mut self,
+        space: &Space<'_>,
+        specs: &[Option<&Spec>],
+        nodes: &[Vec<Node>],
+        favoured: &[usize],
+    ) -> Vec<bool> {
+        let kept: Vec<Vec<Kept>> = (0..nodes.len())
+            .map(|job| {
+                specs[job].map_or(Vec::new(), |spec| self.kept(space, &space.jobs[job], spec, &nodes[job]))
+            })
+            .collect();
+        let raises = |job: &usize| specs[*job].is_some_and(|spec| spec.raises);
+        for (job, kept) in kept.iter().enumerate() {
+            for worker in kept {
+                let takes = if raises(&job) { worker.granted } else { worker.takes };
+                self.take(worker.host, Taking { takes, backed: worker.backed });
+            }
+        }
+        let mut denied = vec![false; nodes.len()];
+        let mut order: Vec<usize> = (0..nodes.len()).filter(raises).collect();
+        order.sort_by_key(|job| !favoured.contains(job));
+        for job in order {
+            denied[job] = !self.raise(&kept[job]);
+        }
+        denied
+    }
+
+    fn kept(&self, space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, nodes: &[Node]) -> Vec<Kept> {
+        let name = &space.types[spec.node_type];
+        let kept = |node: &Node| {
+            let worker = space.worker(node)?;
+            let Taking { takes, backed } = Taking::kept(space, job.job, spec, &worker);
+            let (host, granted) = (self.host_of(*node.first()?), granted(job.job, name, &worker));
+            Some(Kept { host, takes, granted, backed })
+        };
+        nodes.iter().filter_map(kept).collect()
+    }
+
+    /// Raises workers from what is granted to what they need, if that is there on all their hosts.
+    fn raise(&mut self, workers: &[Kept]) -> bool {
+        let before = self.hosts.clone();
+        for kept in workers {
+            let host = &mut self.hosts[kept.host];
+            host.taken = host.taken.less(kept.granted);
+            let more = Taking { takes: kept.takes, backed: kept.backed };
+            if !kept.takes.is_within(kept.granted) && self.fits(kept.host, more) == 0 {
+                self.hosts = before;
+                return false;
+            }
+            self.take(kept.host, more);
+        }
+        true
+    }
+}
+
+/// A worker that stays.
+struct Kept {
+    host: usize,
+    /// What it takes with the plan of its option.
+    takes: Portion,
+    /// What it may take at any time.
+    granted: Portion,
+    /// What nobody else counts on.
+    backed: Portion,
+}

@@ -1,0 +1,64 @@
+//! What one worker takes of its host's CPUs and memory.
+//!
+//! A new worker gets what its execution plan needs; what the plan does not say is the share of the worker's
+//! places. One that runs keeps what Slurm gave its job, whatever plan it runs: so it takes that, or what its
+//! plan needs where that is more.
+
+use super::problem::Problem;
+use infill_model::{ExecPlan, Gap, MalleableJob, NodeName, NodeType, PlanNeeds, Portion};
+
+/// The places of one worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Worker {
+    /// What they come with.
+    pub own: Portion,
+    /// What the job on them has; nothing before Slurm has started it.
+    pub held: Portion,
+}
+
+impl Worker {
+    /// A worker on the places of these gaps; `None` where CPUs and memory are not counted.
+    pub fn at<'g>(gaps: impl IntoIterator<Item = &'g Gap>) -> Option<Worker> {
+        let shares: Vec<_> = gaps.into_iter().map(|gap| gap.share).collect::<Option<_>>()?;
+        let (own, held) = (shares.iter().map(|s| s.own), shares.iter().map(|s| s.held));
+        Some(Worker { own: Portion::sum(own), held: Portion::sum(held) })
+    }
+
+    /// The worker that a job has on this node; `None` where nothing is counted, or a place is no gap.
+    pub fn held(problem: &Problem<'_>, node: &NodeName) -> Option<Worker> {
+        Worker::at(problem.gaps_of(node)?)
+    }
+
+    /// What a new worker takes of whose plan this is known.
+    pub fn takes(&self, needs: PlanNeeds) -> Portion {
+        needs.of_host(self.own)
+    }
+
+    /// What a worker takes that stays, with a plan of which this is known.
+    pub fn keeps(&self, needs: PlanNeeds) -> Portion {
+        if self.held.is_none() {
+            return self.takes(needs);
+        }
+        let memory_mib = needs.memory_mib.filter(|_| self.own.memory_mib > 0);
+        let needed = Portion { cpus: needs.cpus.unwrap_or(0), memory_mib: memory_mib.unwrap_or(0) };
+        self.held.most(needed)
+    }
+
+    /// What it comes with or has: nobody else counts on that.
+    pub fn backed(&self) -> Portion {
+        self.own.most(self.held)
+    }
+}
+
+/// What a worker of the plan needs on nodes of this type.
+pub(crate) fn needs_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan) -> PlanNeeds {
+    let of_plan = || job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
+    let on_type = of_plan().find(|r| r.node_type.as_ref() == Some(node_type));
+    let anywhere = || of_plan().find(|r| r.node_type.is_none());
+    on_type.or_else(anywhere).map_or(PlanNeeds::default(), |rate| rate.needs)
+}
+
+/// What a worker that stays may take without asking: what it takes with the job's present plan, or comes with.
+pub(crate) fn granted(job: &MalleableJob, node_type: &NodeType, worker: &Worker) -> Portion {
+    worker.keeps(needs_of(job, node_type, &job.exec_plan)).most(worker.backed())
+}
