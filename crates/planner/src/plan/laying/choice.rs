@@ -60,7 +60,11 @@ pub(crate) fn best(
         Some(of_counts) => best.value.score().max(of_counts),
         None => best.value.score(),
     };
-    let bound = known.bound + best.busy.score();
+    let mut bound = known.bound + best.busy.score();
+    if space.shares.is_some() {
+        // A forecast goes on with a plan for as long as its nodes last, also where hosts will have less.
+        bound = bound.max(best.value.score());
+    }
     let gap = ((bound - score) / score.abs()).max(0.0);
     best.plan.proof = gap.is_finite().then_some(Proof { bound, gap, by: known.by });
     best.plan

@@ -63,7 +63,7 @@ fn who_needs_less_leaves_it_to_others() {
 #[test]
 fn what_a_worker_has_it_keeps_whatever_its_plan_needs() {
     // It went over to a plan that needs little. Its wing still has what it got for the other one.
-    let jobs = ["1 1 1:10 held=n1:0 plan:big=1:1 needs:big=8", "2 1 1:10 plan:big=1:30 needs:big=8"];
+    let jobs = ["1 1 1:10 held=n1:0 plan:big=1:1 needs:big=8", "2 1 1:25 plan:big=1:30 needs:big=8"];
     let mut world = world("n1#0:1800 n1#1:1800", &jobs, "n1=14/2000");
     assert_eq!(laid(&world), "1:default 1:big");
     for (at, held) in [(0, 8), (1, 0)] {
