@@ -287,6 +287,38 @@ mod tests {
     }
 
     #[test]
+    fn a_wing_asks_for_what_its_order_says_before_what_its_lead_has() {
+        let given = ["--cpus-per-gpu=3", "--mem-per-gpu=1000"].map(str::to_owned).to_vec();
+        let job = WingJob {
+            lead: JobId(100),
+            worker_args: Vec::new(),
+            url: String::new(),
+            share: given,
+            dir: None,
+            output: None,
+            error: None,
+        };
+        let submitter = Submitter::new(job, PathBuf::from("/none"), Programs::default());
+        let asks = |words: &str, node: &str| {
+            let order = format!(
+                r#"{{"order": 7, "nodes": ["{node}"], "time_limit_mins": 5, "partition": "infill", "qos": null,
+                    "account": null, "gres": "gpu:1"{words}}}"#
+            );
+            let order: WingOrder = serde_json::from_str(&order).unwrap();
+            let args = submitter.sbatch_args(&order);
+            let is_share = |arg: &String| arg.starts_with("--cpus") || arg.starts_with("--mem");
+            args.into_iter().filter(is_share).collect::<Vec<_>>().join(" ")
+        };
+        let as_before = "--cpus-per-gpu=3 --mem-per-gpu=1000";
+        assert_eq!(asks("", "n1:2"), as_before, "a daemon that does not tell");
+        assert_eq!(asks(r#", "cpus": 12"#, "n1:2"), "--mem-per-gpu=1000 --cpus-per-task=12");
+        assert_eq!(asks(r#", "memory_mib": 64000"#, "n1:2"), "--cpus-per-gpu=3 --mem=64000M");
+        let both = r#", "cpus": 12, "memory_mib": 64000"#;
+        assert_eq!(asks(both, "n1:2"), "--cpus-per-task=12 --mem=64000M");
+        assert_eq!(asks(both, "n1"), "--mem=0", "whole nodes are had whole");
+    }
+
+    #[test]
     fn queue_lines() {
         assert_eq!(parse_queue_line("123 infill:order=7;wing=100"), Some((7, JobId(123))));
         assert_eq!(parse_queue_line("123 infill:order=7"), Some((7, JobId(123))));

@@ -1,10 +1,10 @@
-//! Members that are lost while others join.
+//! Members that are lost while others join, and what wings ask for that are to join.
 
 use crate::phase::Phase;
-use infill_model::AgentEvent;
+use infill_model::{AgentEvent, DeclaredPlan, ExecPlan, NodeName, Placement, PlanNeeds};
 
 use super::live::{last, went_on};
-use super::rig::{Rig, alive, n};
+use super::rig::{Rig, alive, n, running};
 
 /// Two members of which one has died, and a third that is let in.
 fn growing() -> Rig {
@@ -65,4 +65,34 @@ fn nobody_joins_before_it_is_known_who_is_lost() {
     r.target(&[1, 3]);
     r.run();
     went_on(&r, &["n1", "n3"]);
+}
+
+#[test]
+fn a_wing_asks_for_what_a_worker_of_its_plan_needs() {
+    let plan = |name: &str, needs| DeclaredPlan {
+        name: ExecPlan(name.to_owned()),
+        sizes: None,
+        node_types: Vec::new(),
+        shards: false,
+        strategy: None,
+        needs,
+    };
+    let much = PlanNeeds { cpus: Some(12), memory_mib: Some(64_000), gpu_memory_mib: Some(9) };
+    let ordered = |exec_plan: &str, node: &str, cpus| {
+        let mut r = running("1-8", &[1]);
+        r.m.spec.plans = vec![plan("ddp", PlanNeeds::default()), plan("offload", much)];
+        r.m.submitted.cpus = cpus;
+        let place = |node| Placement { node, lease_until: r.now + 600 };
+        let nodes = vec![place(n(1)), place(NodeName::from(node))];
+        r.target_of(ExecPlan(exec_plan.to_owned()), nodes);
+        let order = &r.m.wings.values().next().expect("a wing").order;
+        assert_eq!(order.nodes, [NodeName::from(node)]);
+        (order.cpus, order.memory_mib)
+    };
+    assert_eq!(ordered("offload", "n2:1", None), (Some(12), Some(64_000)));
+    assert_eq!(ordered("offload", "n2:1", Some(4)), (Some(12), Some(64_000)));
+    assert_eq!(ordered("ddp", "n2:1", None), (None, None));
+    assert_eq!(ordered("ddp", "n2:1", Some(4)), (Some(4), None));
+    assert_eq!(ordered("unknown", "n2:1", None), (None, None));
+    assert_eq!(ordered("offload", "n2", None), (None, None), "whole nodes are had whole");
 }

@@ -190,8 +190,12 @@ impl Rig {
     /// What the planner wants, lead first: each node with the seconds of its lease.
     pub fn target_for(&mut self, leases: &[(u32, i64)]) {
         let placement = |(i, secs): &(u32, i64)| Placement { node: n(*i), lease_until: self.now + *secs };
-        let nodes = leases.iter().map(placement).collect();
-        let (exec_plan, probe) = (ExecPlan::default(), self.probe.clone());
+        self.target_of(ExecPlan::default(), leases.iter().map(placement).collect());
+    }
+
+    /// What the planner wants, lead first: which execution plan, and where.
+    pub fn target_of(&mut self, exec_plan: ExecPlan, nodes: Vec<Placement>) {
+        let probe = self.probe.clone();
         let plan = JobPlan { job: LEAD, nodes, exec_plan, rate: 1.0, probe, forecast: vec![] };
         let windows = self.windows.clone();
         let window = move |n: &NodeName| {

@@ -9,6 +9,8 @@ use infill_model::{
 
 use std::collections::BTreeMap;
 
+mod shares;
+
 fn resources(cpus: u32, memory_mib: u64, gpus: u32) -> Resources {
     Resources { cpus, memory_mib, gpus: Gpus::of([("a100".to_owned(), gpus)]) }
 }

@@ -289,7 +289,7 @@ fn moving(seed: u64) -> World {
 #[test]
 fn the_checker_passes_every_plan_on_counted_hosts() {
     let (mut more, mut counted) = (0u64, 0u64);
-    for seed in effort::seeds(0..3_000) {
+    for seed in effort::seeds(0..2_000) {
         let mut world = moving(seed);
         let without = fallback(&world.problem(), "test");
         passes(&world, &without);
@@ -301,12 +301,12 @@ fn the_checker_passes_every_plan_on_counted_hosts() {
             !planned.nodes.is_empty() && plan.is_some_and(|rate| rate.needs.cpus > Some(4))
         };
         more += without.jobs.iter().filter(needs_more).count() as u64;
-        if seed % 10 == 0 {
-            world.config.solve_secs = 1.0;
+        if seed % 40 == 0 {
+            world.config.solve_secs = 0.5;
             passes(&world, &plan(&world.problem(), solver().as_ref()));
         }
     }
-    let enough = effort::at_least(1001);
+    let enough = effort::at_least(601);
     assert!(
         more >= enough && counted >= enough,
         "{more} jobs take more than a place's share, {counted} worlds"
