@@ -238,11 +238,15 @@ pub(super) fn types(gaps: &Gaps) -> Vec<NodeType> {
 fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>) -> Vec<RateCurve> {
     let Some(types) = types else { return rates };
     let fits = |node_type: &NodeType| node_type.has_gpus() != on_cpus;
-    let everywhere = rates.iter().find(|rate| rate.node_type.is_none());
-    let is_known = |t: &&NodeType| rates.iter().any(|rate| rate.node_type.as_ref() == Some(*t));
-    let others = types.iter().filter(|t| fits(t) && !is_known(t));
-    let on = |(t, rate): (&NodeType, &RateCurve)| RateCurve { node_type: Some(t.clone()), ..rate.clone() };
-    let others: Vec<RateCurve> = others.filter_map(|t| Some(on((t, everywhere?)))).collect();
+    let is_known = |plan: &ExecPlan, t: &NodeType| {
+        rates.iter().any(|rate| rate.exec_plan == *plan && rate.node_type.as_ref() == Some(t))
+    };
+    let on_others = |everywhere: &RateCurve| {
+        let others = types.iter().filter(|t| fits(t) && !is_known(&everywhere.exec_plan, t));
+        let on = |t: &NodeType| RateCurve { node_type: Some(t.clone()), ..everywhere.clone() };
+        others.map(on).collect::<Vec<_>>()
+    };
+    let others: Vec<RateCurve> = rates.iter().filter(|r| r.node_type.is_none()).flat_map(on_others).collect();
     let known = rates.into_iter().filter(|rate| rate.node_type.as_ref().is_some_and(fits));
     let mut all: Vec<RateCurve> = known.chain(others).collect();
     if all.is_empty() {
@@ -407,6 +411,11 @@ mod tests {
         );
         assert_eq!(left("gpu:a100:1/cpu4=9 any=9 cpu4=1", true), "cpu4=1");
         assert_eq!(left("gpu:a100:1/cpu4=9", true), "=1", "nowhere");
+        let mut plans = rates("any=3 any=5 cpu4=1");
+        plans[1].exec_plan = ExecPlan("other".to_owned());
+        let kept = on_its_kind(plans, false, Some(&types));
+        let of_other = kept.iter().filter(|rate| rate.exec_plan.0 == "other").count();
+        assert_eq!((kept.len(), of_other), (4, 2), "of each plan");
         assert_eq!(on_its_kind(rates("any=3"), true, None), rates("any=3"), "whole nodes are for all");
     }
 }

@@ -1,7 +1,7 @@
 //! What owners say of their jobs reaches those who reckon with it.
 
 use super::*;
-use infill_model::{DeclaredPlan, ModelFacts, PlanNeeds, Strategy};
+use infill_model::{DeclaredPlan, ModelFacts, Node, NodeType, PlaceShare, PlanNeeds, Portion, Strategy};
 
 #[test]
 fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
@@ -17,4 +17,33 @@ fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
     let claims = Claims { plans: vec![plan.clone()], model, gpus_per_node: Some(4), ..Claims::default() };
     let subject = scene().subject(&JobFacts { claims, ..job(1, "n1") });
     assert_eq!((subject.plans, subject.model, subject.gpus_per_node), (vec![plan], model, Some(4)));
+}
+
+#[test]
+fn the_planner_is_told_what_plans_need_and_what_places_come_with() {
+    let plan = |name: &str, cpus| DeclaredPlan {
+        name: ExecPlan(name.to_owned()),
+        sizes: None,
+        node_types: Vec::new(),
+        shards: false,
+        strategy: None,
+        needs: PlanNeeds { cpus, ..PlanNeeds::default() },
+    };
+    let portion = |cpus| Portion { cpus, memory_mib: 0 };
+    let share = PlaceShare { own: portion(4), held: portion(0), free: portion(9) };
+    let place = |at: usize| Node {
+        partitions: vec!["infill".to_owned()],
+        share: Some(share),
+        ..Node::new(NodeName::from("n1").place(at), NodeType::new("gpu:a100:1/cpu4"))
+    };
+    let snapshot = Snapshot { nodes: (0..2).map(place).collect(), ..snapshot() };
+    let claims = Claims { plans: vec![plan("ddp", None), plan("offload", Some(8))], ..Claims::default() };
+    let facts = [JobFacts { claims, ..job(7, "") }];
+    let mut scene = scene();
+    let _ = scene.look(&snapshot, &facts, Advice::Unasked, NOW);
+    let question = scene.question(&facts, Terms::FREE, NOW);
+    let shares: Vec<Option<PlaceShare>> = question.gaps.gaps.iter().map(|gap| gap.share).collect();
+    assert_eq!(shares, [Some(share); 2]);
+    let needs = question.jobs[0].rates.iter().map(|rate| (rate.exec_plan.0.as_str(), rate.needs.cpus));
+    assert_eq!(needs.collect::<Vec<_>>(), [("ddp", None), ("offload", Some(8))]);
 }
