@@ -30,6 +30,7 @@ may say what is known of the model that it trains; of that only the parameters a
   layers = 48                  # hidden = 1600: hidden size; heads = 25: heads of attention
   sequence = 1024              # tokens of a sample
   global_batch = 64            # samples of a step, over all GPUs
+  precision = \"mixed\"          # or \"half\", all in 16 bits, or \"single\", all in 32
 
   [[plan]]
   name = \"tp2\"                 # what INFILL_PLAN says
@@ -310,6 +311,8 @@ fn plan(preset: &Preset, sizes: Vec<u32>) -> String {
 mod tests {
     use clap::Parser;
 
+    use infill_model::Precision;
+
     use super::*;
 
     #[derive(Parser)]
@@ -342,6 +345,7 @@ mod tests {
                 heads: None,
                 sequence: Some(1024),
                 global_batch: Some(64),
+                precision: Precision::Mixed,
             };
             assert_eq!(plans.model(), Some(model), "{text}");
         }

@@ -147,8 +147,8 @@ pub struct CommandArgs {
     /// Seconds that the command gets to save and exit before it is killed
     #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub grace: u32,
-    /// Start so many processes of the command on each node, one a local rank [default: 1]; torchrun and its like
-    /// are started once and told the number
+    /// Start so many processes of the command on each node, one a local rank [default: 1]; torchrun and its
+    /// like are started once and told the number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
     pub nproc_per_node: Option<u32>,
     /// Read progress from the command's output: a regular expression with groups samples, step and loss

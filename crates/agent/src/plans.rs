@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::command::Variable;
 use infill_model::{
     DeclaredPlan, ExecPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, MemorySize, ModelFacts, PlanNeeds,
-    Sizes, Strategy,
+    Precision, Sizes, Strategy,
 };
 
 /// Largest file of plans, bytes: it goes along on the command line of every wing.
@@ -114,12 +114,15 @@ struct Model {
     sequence: Option<u32>,
     /// Samples of a step, over all GPUs.
     global_batch: Option<u32>,
+    /// In which numbers it trains.
+    #[serde(default)]
+    precision: Precision,
 }
 
 impl From<Model> for ModelFacts {
     fn from(model: Model) -> ModelFacts {
-        let Model { params_mi, layers, hidden, heads, sequence, global_batch } = model;
-        ModelFacts { params_mi, layers, hidden, heads, sequence, global_batch }
+        let Model { params_mi, layers, hidden, heads, sequence, global_batch, precision } = model;
+        ModelFacts { params_mi, layers, hidden, heads, sequence, global_batch, precision }
     }
 }
 
