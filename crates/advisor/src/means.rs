@@ -7,11 +7,6 @@ use std::collections::BTreeMap;
 pub(super) struct Means(BTreeMap<usize, (f64, u32)>);
 
 impl Means {
-    /// Whether nothing was measured.
-    pub(super) fn are_none(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Takes in a measurement of a row; how many there are of it now.
     pub(super) fn add(&mut self, row: usize, value: f64) -> u32 {
         let (mean, count) = self.0.entry(row).or_insert((0.0, 0));

@@ -77,6 +77,8 @@ pub struct PlanRun {
     pub global_batch: f64,
     /// GPUs on each node, at least one node, none without GPUs.
     pub gpus_by_node: Vec<u32>,
+    /// CPUs for each GPU, where known.
+    pub cpus_per_gpu: Option<f64>,
     /// Samples a second.
     pub rate: f64,
 }

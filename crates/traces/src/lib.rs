@@ -34,7 +34,7 @@ pub use error::TraceError;
 pub use estimates::read_estimates;
 pub use history::read_history;
 pub use idle::read_idle;
-pub use plans::{read_model_facts, read_plans};
+pub use plans::{read_model_facts, read_plans, read_programs};
 pub use runs::{RUNS_FORMAT, read_runs};
 pub use sacct::read_sacct;
 pub use swf::{SwfLayout, SwfOptions, read_swf};

@@ -1,7 +1,7 @@
 //! Measured execution plans: CSV with a row for each plan on each placement, and another with facts of
 //! models.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::error::TraceError;
@@ -17,6 +17,9 @@ const MAX_ROWS: usize = 1000;
 /// Models that a message names.
 const MAX_NAMED: usize = 20;
 
+/// Most programs of a file.
+const MOST_PROGRAMS: usize = 200;
+
 /// Most layers, tokens, samples and so on.
 const MOST_OF_A_FACT: u32 = 1_000_000_000;
 
@@ -25,7 +28,7 @@ const MAX_GPUS: u32 = 4096;
 
 /// Reads what was measured of a model: columns `model`, `gpus`, `nodes`, `plan`, `dp`, `tp`, `pp`,
 /// `global_batch` and `iter_time_s`; where there are any, `placement` (a digit a node: its GPUs), `zero` (the
-/// stage), `offload` and `gc` (0 or 1), `micro_batches` or `ga` (micro-batches of a step; 0 is 1). Other columns and models are passed over.
+/// stage), `offload` and `gc` (0 or 1), `micro_batches` or `ga` (micro-batches of a step; 0 is 1), `cpus_per_gpu`. Other columns and models are passed over.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has no row of this model, or any of them is malformed.
@@ -50,6 +53,38 @@ fn parse_plans(source: Source, model: &str) -> Result<Vec<PlanRun>, TraceError> 
     let some = !found.is_empty();
     let found = tally.none_malformed()?.finish(found, true, "row")?.value;
     if some { Ok(found) } else { Err(others.only()) }
+}
+
+/// Reads what was measured of all programs of a file: of each model, and of each `precision` of it where the table
+/// has such a column; what was `compiled` is a program of its own, too. Columns are those of [`read_plans`].
+///
+/// # Errors
+/// As [`read_plans`].
+pub fn read_programs(path: &Path) -> Result<BTreeMap<String, Vec<PlanRun>>, TraceError> {
+    let table = Table::open(Source::open(path)?, Dialect::Csv)?;
+    let columns = Columns::of(&table)?;
+    let (precision, compiled) = (table.find("precision"), table.find("compiled"));
+    let mut programs: BTreeMap<String, Vec<PlanRun>> = BTreeMap::new();
+    let tally = table.each(|row| {
+        let mut name = columns.model(row)?;
+        let precision = row.get_if(precision);
+        if !precision.is_empty() {
+            name = format!("{name} {precision}");
+        }
+        if row.get_if(compiled) == "1" {
+            name.push_str(" compiled");
+        }
+        if programs.len() == MOST_PROGRAMS && !programs.contains_key(&name) {
+            return Err(format!("more than {MOST_PROGRAMS} programs"));
+        }
+        let runs = programs.entry(name).or_default();
+        if runs.len() == MAX_ROWS {
+            return Err(format!("more than {MAX_ROWS} rows of a program"));
+        }
+        runs.push(columns.read(row)?);
+        Ok(())
+    })?;
+    Ok(tally.none_malformed()?.finish(programs, true, "row")?.value)
 }
 
 /// Reads the facts of a model: columns `model` and `params_mi` (millions of parameters); where there are any, `layers`,
@@ -132,6 +167,7 @@ pub(super) struct Columns {
     recompute: Option<usize>,
     micro_batches: Option<usize>,
     accumulate: Option<usize>,
+    cpus_per_gpu: Option<usize>,
 }
 
 impl Columns {
@@ -151,6 +187,7 @@ impl Columns {
             recompute: table.find("gc"),
             micro_batches: table.find("micro_batches"),
             accumulate: table.find("ga"),
+            cpus_per_gpu: table.find("cpus_per_gpu"),
         })
     }
 
@@ -188,7 +225,9 @@ impl Columns {
         let global_batch = positive("global_batch", row.get(self.global_batch))?;
         let rate = global_batch / positive("iter_time_s", row.get(self.secs))?;
         let plan = ExecPlan(row.get(self.plan).to_owned());
-        Ok(PlanRun { plan, parallelism, global_batch, gpus_by_node, rate })
+        let cpus = row.get_if(self.cpus_per_gpu);
+        let cpus_per_gpu = if cpus.is_empty() { None } else { Some(positive("cpus_per_gpu", cpus)?) };
+        Ok(PlanRun { plan, parallelism, global_batch, gpus_by_node, cpus_per_gpu, rate })
     }
 
     /// Micro-batches of a step: as told, else one.
@@ -250,7 +289,17 @@ mod tests {
         let parallelism = Parallelism { dp: 4, strategy };
         let plan = ExecPlan("zero".to_owned());
         let (global_batch, rate) = (32.0, 64.0);
-        assert_eq!(rows, [PlanRun { plan, parallelism, global_batch, gpus_by_node: vec![1, 1, 2], rate }]);
+        assert_eq!(
+            rows,
+            [PlanRun {
+                plan,
+                parallelism,
+                global_batch,
+                gpus_by_node: vec![1, 1, 2],
+                cpus_per_gpu: None,
+                rate
+            }]
+        );
     }
 
     #[test]

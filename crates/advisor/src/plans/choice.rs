@@ -1,8 +1,7 @@
 //! Which (plan, placement) to measure next: the one that would teach most of all the others.
 
-use super::fit::Belief;
-use super::terms::Terms;
 use infill_model::PlanRun;
+use nalgebra::DMatrix;
 
 /// The first: few GPUs, and a plan that does nothing special.
 pub(super) fn first(runs: &[PlanRun]) -> Option<usize> {
@@ -15,11 +14,8 @@ pub(super) fn first(runs: &[PlanRun]) -> Option<usize> {
 
 /// The row whose measurement, with such noise, is expected to take most from the sum of all rows' variances;
 /// `None` when none `may` be measured.
-pub(super) fn next(terms: &Terms, belief: &Belief, noise: f64, may: impl Fn(usize) -> bool) -> Option<usize> {
-    let gain = |i: usize| {
-        let known = belief.covariance.column(i).norm_squared();
-        known / (belief.covariance[(i, i)] + terms.rows[i].variance(&belief.theta, noise))
-    };
-    let gains = (0..terms.rows.len()).filter(|i| may(*i)).map(|i| (gain(i), i));
+pub(super) fn next(covariance: &DMatrix<f64>, noise: f64, may: impl Fn(usize) -> bool) -> Option<usize> {
+    let gain = |i: usize| covariance.column(i).norm_squared() / (covariance[(i, i)] + noise.powi(2));
+    let gains = (0..covariance.ncols()).filter(|i| may(*i)).map(|i| (gain(i), i));
     gains.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))).map(|(_, i)| i)
 }

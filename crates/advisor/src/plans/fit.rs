@@ -1,11 +1,17 @@
-//! The most plausible numbers for the terms, given some measurements, and how sure they are.
+//! The most plausible numbers for the terms, given some measurements, and what follows for other ways to run.
+//!
+//! Measured logarithms are `f(θ) + r + noise`: the terms `f` with normal priors on their numbers θ, and a Gaussian
+//! process `r` for what no term says ([`super::residual`]). θ is found by Levenberg's and Marquardt's search with
+//! the covariance of `r` and noise as weights; around it `f` is taken as linear, which gives the covariance of all
+//! predictions together (Rasmussen and Williams, 2006, section 2.7).
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
+use super::residual::Shares;
 use super::terms::{Features, Terms};
 
 /// Steps of the search for the most plausible numbers.
-const MAX_STEPS: usize = 60;
+const MAX_STEPS: usize = 30;
 
 /// Times that one step is made smaller.
 const MAX_TRIES: usize = 8;
@@ -22,13 +28,14 @@ const DIFFERENCE: f64 = 1e-4;
 /// Times that the weights of measurements are taken from the numbers that they led to.
 const REWEIGHTINGS: usize = 2;
 
-/// A measured row.
-#[derive(Clone, Copy, Debug)]
+/// A measured way to run.
+#[derive(Clone, Debug)]
 pub(super) struct Observed {
-    /// Its place in the table.
-    pub(super) row: usize,
+    pub(super) row: Features,
     /// Logarithm of the seconds of a step.
     pub(super) log_secs: f64,
+    /// Variance of that.
+    pub(super) variance: f64,
 }
 
 /// What is believed after some measurements.
@@ -36,67 +43,118 @@ pub(super) struct Observed {
 pub(super) struct Belief {
     /// The most plausible numbers.
     pub(super) theta: Vec<f64>,
-    /// Predicted logarithms of seconds, a row each.
+    /// Their covariance.
+    pub(super) posterior: DMatrix<f64>,
+    rows: Vec<Features>,
+    /// Covariance of the measurements' residuals and noise, decomposed.
+    residuals: Cholesky<f64, Dyn>,
+    /// Its inverse times what the terms miss.
+    pull: DVector<f64>,
+    /// Its inverse times the slopes of the measured rows.
+    pulled_slopes: DMatrix<f64>,
+}
+
+/// Predicted logarithms of the seconds of a step.
+#[derive(Clone, Debug)]
+pub(super) struct Predicted {
     pub(super) log_secs: DVector<f64>,
-    /// Their covariance: what is not known of the numbers, in all rows at once.
     pub(super) covariance: DMatrix<f64>,
 }
 
 impl Belief {
-    /// Fits the terms to measurements with such noise (standard deviation of the logarithm). `None` when
-    /// numbers overflow.
-    pub(super) fn fit(terms: &Terms, seen: &[Observed], noise: f64) -> Option<Belief> {
-        let mut problem = Problem::new(terms, seen);
+    /// Fits the terms to measurements, at least one. `None` when numbers overflow.
+    pub(super) fn fit(
+        terms: &Terms,
+        shares: &Shares,
+        seen: &[Observed],
+        from: Option<&[f64]>,
+    ) -> Option<Belief> {
+        let mut problem = Problem::new(terms, seen, from);
         for _ in 0..REWEIGHTINGS {
-            problem.weigh(noise);
+            problem.weigh(shares)?;
             problem.search()?;
         }
-        let (_, slopes) = problem.slopes(&problem.rows);
-        let posterior = Cholesky::new(problem.curvature(&slopes))?;
-        let all: Vec<&Features> = terms.rows.iter().collect();
-        let (log_secs, slopes) = problem.slopes(&all);
-        let covariance = &slopes * posterior.solve(&slopes.transpose());
-        let finite = log_secs.iter().chain(covariance.iter()).all(|v| v.is_finite());
-        finite.then_some(Belief { theta: problem.theta, log_secs, covariance })
+        let (predicted, slopes) = slopes(terms, &problem.theta, &problem.rows);
+        let posterior = Cholesky::new(problem.curvature(&slopes))?.inverse();
+        let pull = problem.residuals.solve(&(&problem.measured - predicted));
+        let pulled_slopes = problem.residuals.solve(&slopes);
+        let Problem { theta, rows, residuals, .. } = problem;
+        let finite = theta.iter().chain(posterior.iter()).all(|v| v.is_finite());
+        finite.then_some(Belief { theta, posterior, rows, residuals, pull, pulled_slopes })
     }
+
+    /// What is believed of these ways to run. `None` when numbers overflow.
+    pub(super) fn predict(&self, terms: &Terms, shares: &Shares, rows: &[Features]) -> Option<Predicted> {
+        let (log_secs, slopes) = slopes(terms, &self.theta, rows);
+        let alike = shares.covariance(terms, &self.theta, rows, &self.rows);
+        let log_secs = log_secs + &alike * &self.pull;
+        let slopes = slopes - &alike * &self.pulled_slopes;
+        let left = shares.covariance(terms, &self.theta, rows, rows)
+            - &alike * self.residuals.solve(&alike.transpose());
+        let covariance = &slopes * &self.posterior * slopes.transpose() + left;
+        let finite = log_secs.iter().chain(covariance.iter()).all(|v| v.is_finite());
+        finite.then_some(Predicted { log_secs, covariance })
+    }
+}
+
+/// Predictions of the terms, and what each number changes of each.
+fn slopes(terms: &Terms, theta: &[f64], rows: &[Features]) -> (DVector<f64>, DMatrix<f64>) {
+    let at = |theta: &[f64]| {
+        DVector::from_iterator(rows.len(), rows.iter().map(|row| row.log_secs(terms, theta).0))
+    };
+    let predicted = at(theta);
+    let mut moved = theta.to_vec();
+    let columns: Vec<DVector<f64>> = (0..theta.len())
+        .map(|i| {
+            moved[i] += DIFFERENCE;
+            let column = (at(&moved) - &predicted) / DIFFERENCE;
+            moved[i] = theta[i];
+            column
+        })
+        .collect();
+    (predicted, DMatrix::from_columns(&columns))
 }
 
 /// Measurements against beliefs: a sum of squares.
 struct Problem<'a> {
     terms: &'a Terms,
-    rows: Vec<&'a Features>,
+    rows: Vec<Features>,
     measured: DVector<f64>,
-    /// Of each measurement: one over its variance.
-    weights: DVector<f64>,
+    noise: DVector<f64>,
+    residuals: Cholesky<f64, Dyn>,
     theta: Vec<f64>,
 }
 
 impl<'a> Problem<'a> {
-    fn new(terms: &'a Terms, seen: &[Observed]) -> Self {
+    fn new(terms: &'a Terms, seen: &[Observed], from: Option<&[f64]>) -> Self {
+        let column = |of: fn(&Observed) -> f64| DVector::from_iterator(seen.len(), seen.iter().map(of));
+        let theta = from.filter(|from| from.len() == terms.mean.len());
         Problem {
             terms,
-            rows: seen.iter().map(|o| &terms.rows[o.row]).collect(),
-            measured: DVector::from_iterator(seen.len(), seen.iter().map(|o| o.log_secs)),
-            weights: DVector::zeros(seen.len()),
-            theta: terms.priors.iter().map(|p| p.mean).collect(),
+            rows: seen.iter().map(|o| o.row.clone()).collect(),
+            measured: column(|o| o.log_secs),
+            noise: column(|o| o.variance),
+            residuals: Cholesky::new_unchecked(DMatrix::identity(seen.len(), seen.len())),
+            theta: theta.unwrap_or(&terms.mean).to_vec(),
         }
     }
 
-    fn weigh(&mut self, noise: f64) {
-        let weights = self.rows.iter().map(|r| 1.0 / r.variance(&self.theta, noise));
-        self.weights = DVector::from_iterator(self.rows.len(), weights);
+    fn weigh(&mut self, shares: &Shares) -> Option<()> {
+        let alike = shares.covariance(self.terms, &self.theta, &self.rows, &self.rows);
+        self.residuals = Cholesky::new(alike + DMatrix::from_diagonal(&self.noise))?;
+        Some(())
     }
 
     /// Levenberg's and Marquardt's search from where it is.
     fn search(&mut self) -> Option<()> {
         let (mut damping, mut cost) = (1e-3, self.cost(&self.theta));
         for _ in 0..MAX_STEPS {
-            let (predicted, slopes) = self.slopes(&self.rows);
+            let (predicted, slopes) = slopes(self.terms, &self.theta, &self.rows);
             let curvature = self.curvature(&slopes);
             let downhill = self.downhill(&predicted, &slopes);
             let mut better = None;
             for _ in 0..MAX_TRIES {
-                let theta = self.stepped(damped(&curvature, damping)?.solve(&downhill));
+                let theta = self.stepped(&damped(&curvature, damping)?.solve(&downhill));
                 better = Some((self.cost(&theta), theta)).filter(|(new, _)| *new < cost);
                 if better.is_some() {
                     break;
@@ -114,41 +172,28 @@ impl<'a> Problem<'a> {
     }
 
     fn cost(&self, theta: &[f64]) -> f64 {
-        let wrong = self.rows.iter().zip(self.measured.iter().zip(self.weights.iter()));
-        let measured: f64 = wrong.map(|(r, (y, w))| w * (r.log_secs(theta) - y).powi(2)).sum();
-        let believed = theta.iter().zip(&self.terms.priors).map(|(t, p)| ((t - p.mean) / p.sd).powi(2));
-        measured + believed.sum::<f64>()
-    }
-
-    /// Predictions, and what each number changes of each.
-    fn slopes(&self, rows: &[&Features]) -> (DVector<f64>, DMatrix<f64>) {
-        let at = |theta: &[f64]| DVector::from_iterator(rows.len(), rows.iter().map(|r| r.log_secs(theta)));
-        let predicted = at(&self.theta);
-        let columns: Vec<DVector<f64>> = (0..self.theta.len())
-            .map(|i| {
-                let mut theta = self.theta.clone();
-                theta[i] += DIFFERENCE;
-                (at(&theta) - &predicted) / DIFFERENCE
-            })
-            .collect();
-        (predicted, DMatrix::from_columns(&columns))
+        let predicted = self.rows.iter().map(|row| row.log_secs(self.terms, theta).0);
+        let wrong = &self.measured - DVector::from_iterator(self.rows.len(), predicted);
+        let believed = theta.iter().zip(&self.terms.mean).zip(&self.terms.sd);
+        wrong.dot(&self.residuals.solve(&wrong))
+            + believed.map(|((t, m), sd)| ((t - m) / sd).powi(2)).sum::<f64>()
     }
 
     /// One over the covariance of the numbers.
     fn curvature(&self, slopes: &DMatrix<f64>) -> DMatrix<f64> {
-        let weighted = DMatrix::from_diagonal(&self.weights) * slopes;
-        let priors = self.terms.priors.iter().map(|p| p.sd.powi(-2));
-        slopes.transpose() * weighted
+        let priors = self.terms.sd.iter().map(|sd| sd.powi(-2));
+        slopes.transpose() * self.residuals.solve(slopes)
             + DMatrix::from_diagonal(&DVector::from_iterator(self.theta.len(), priors))
     }
 
     fn downhill(&self, predicted: &DVector<f64>, slopes: &DMatrix<f64>) -> DVector<f64> {
-        let wrong = (&self.measured - predicted).component_mul(&self.weights);
-        let believed = self.theta.iter().zip(&self.terms.priors).map(|(t, p)| (p.mean - t) / p.sd.powi(2));
+        let wrong = self.residuals.solve(&(&self.measured - predicted));
+        let believed = self.theta.iter().zip(&self.terms.mean).zip(&self.terms.sd);
+        let believed = believed.map(|((t, mean), sd)| (mean - t) / sd.powi(2));
         slopes.transpose() * wrong + DVector::from_iterator(self.theta.len(), believed)
     }
 
-    fn stepped(&self, step: DVector<f64>) -> Vec<f64> {
+    fn stepped(&self, step: &DVector<f64>) -> Vec<f64> {
         self.theta.iter().zip(step.iter()).map(|(t, s)| t + s.clamp(-LONGEST_STEP, LONGEST_STEP)).collect()
     }
 }

@@ -1,52 +1,84 @@
-//! The model of execution plans of one program, learned while its jobs run.
+//! What is known of the execution plans of one program, on any number of GPUs and several types of them.
+
+use infill_model::ModelFacts;
+use nalgebra::DMatrix;
 
 use super::fit::{Belief, Observed};
-use super::terms::Terms;
-use crate::means::Means;
-use infill_model::{ModelFacts, PlanRun};
+use super::prior::Priors;
+use super::terms::{Features, Placed, Terms};
 
-/// A row that was measured more often than that is known well enough not to be fitted anew.
-const MOST_FITTED: u32 = 3;
+/// Most ways to run whose measurements are kept; the least exact go first.
+const MOST_SEEN: usize = 64;
 
-/// What is known of a program's plans on the placements of a table.
+/// Least standard deviation of the logarithm of a measurement.
+const LEAST_ERROR: f64 = 0.005;
+
+/// The model of one program: what was measured of some ways to run it tells of all others.
 #[derive(Clone, Debug)]
-pub struct PlanLearner {
+pub struct PlanModel {
     terms: Terms,
-    noise: f64,
-    /// Logarithms of the seconds of a step.
-    seen: Means,
+    priors: Priors,
+    seen: Vec<Observed>,
     belief: Option<Belief>,
 }
 
-impl PlanLearner {
-    /// Knows nothing yet of these plans and placements, at least one; their rates are not looked at. `noise`
-    /// is the standard deviation of the logarithm of a measurement.
-    pub fn new(runs: &[PlanRun], facts: Option<ModelFacts>, noise: f64) -> Self {
-        PlanLearner { terms: Terms::new(runs, facts), noise, seen: Means::default(), belief: None }
+/// What is believed of some ways to run, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predictions {
+    /// Logarithms of the seconds of a step.
+    pub log_secs: Vec<f64>,
+    /// Their covariance.
+    pub covariance: DMatrix<f64>,
+}
+
+impl PlanModel {
+    /// Knows nothing yet of a program. `types`: of each type of GPU but the first, by how much steps take longer
+    /// there, and the standard deviation of that, as logarithms.
+    pub fn new(facts: Option<ModelFacts>, priors: &Priors, types: &[(f64, f64)]) -> PlanModel {
+        let terms = Terms::new(facts, priors, types);
+        PlanModel { terms, priors: priors.clone(), seen: Vec::new(), belief: None }
     }
 
-    /// A row was measured, seconds a step.
-    pub fn measured(&mut self, row: usize, step_secs: f64) {
-        let log_secs = step_secs.ln();
-        if row >= self.terms.rows.len() || !log_secs.is_finite() {
+    /// One way to run was measured: seconds of a step, and the relative standard error. The first of all should be
+    /// on few GPUs, of the first type.
+    pub fn measured(&mut self, placed: &Placed, step_secs: f64, error: f64) {
+        let (row, log_secs) = (Features::of(placed), step_secs.ln());
+        if !log_secs.is_finite() || !error.is_finite() {
             return;
         }
-        if self.seen.are_none() {
-            self.terms.begin_with(row, log_secs);
+        if self.seen.is_empty() {
+            self.terms.begin_with(&row, log_secs);
         }
-        if self.seen.add(row, log_secs) <= MOST_FITTED {
-            let seen: Vec<Observed> =
-                self.seen.all().map(|(row, log_secs, _)| Observed { row, log_secs }).collect();
-            // Numbers that overflow teach nothing: what was believed before stays.
-            if let Some(belief) = Belief::fit(&self.terms, &seen, self.noise) {
-                self.belief = Some(belief);
+        let variance = error.max(LEAST_ERROR).powi(2);
+        match self.seen.iter_mut().find(|o| o.row.is_same(&row)) {
+            Some(before) => {
+                let weight = before.variance / (before.variance + variance);
+                before.log_secs += weight * (log_secs - before.log_secs);
+                before.variance *= 1.0 - weight;
             }
+            None => self.seen.push(Observed { row, log_secs, variance }),
         }
+        if self.seen.len() > MOST_SEEN {
+            let worst =
+                (0..self.seen.len()).max_by(|a, b| self.seen[*a].variance.total_cmp(&self.seen[*b].variance));
+            worst.map(|at| self.seen.remove(at));
+        }
+        self.belief = None;
     }
 
-    /// Seconds of a step by a row: as measured, else as predicted; `None` while nothing was measured.
-    pub fn step_secs(&self, row: usize) -> Option<f64> {
-        let believed = || self.belief.as_ref().and_then(|b| b.log_secs.get(row)).copied();
-        self.seen.of(row).or_else(believed).map(f64::exp)
+    /// Fits what was measured since; false where there is nothing to fit, or numbers overflow.
+    pub fn update(&mut self) -> bool {
+        if self.belief.is_none() && !self.seen.is_empty() {
+            self.belief = Belief::fit(&self.terms, &self.priors.shares, &self.seen, None);
+        }
+        self.belief.is_some()
+    }
+
+    /// What is believed of these ways to run since the last update; `None` while nothing was measured.
+    pub fn predict(&self, placed: &[Placed]) -> Option<Predictions> {
+        let rows: Vec<Features> = placed.iter().map(Features::of).collect();
+        let predicted = self.belief.as_ref()?.predict(&self.terms, &self.priors.shares, &rows)?;
+        let log_secs = predicted.log_secs.iter().copied().collect();
+        Some(Predictions { log_secs, covariance: predicted.covariance })
     }
 }

@@ -2,21 +2,26 @@
 //!
 //! ```text
 //! facts, what is usual ─▶ terms ─▶ fit ─▶ a rate for every (plan, placement), with an interval
-//!                                   ▲        │
+//!         (prior)                   ▲        │
 //!                        measurement ◀── choice: what would teach most of all the others
 //! ```
 //!
 //! One model is shared by all plans of a job: what computing, exchanging gradients and updating cost is
-//! learned once. Each plan departs from it by a little that is learned, too.
+//! learned once. What the terms do not say of a plan, a placement or a number of GPUs is learned, too, and what was
+//! measured counts as measured.
 
 mod choice;
 mod fit;
 mod learner;
 pub mod memory;
 pub mod presets;
+pub mod prior;
+mod residual;
 mod terms;
 #[cfg(test)]
 mod tests;
 pub mod trial;
 
-pub use learner::PlanLearner;
+pub use learner::{PlanModel, Predictions};
+pub use prior::Priors;
+pub use terms::Placed;

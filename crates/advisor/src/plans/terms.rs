@@ -1,37 +1,32 @@
 //! The time of a step as a sum of terms, each with a factor of which something is known beforehand.
 //!
-//! The terms are Rubick's (MLSys 2025): computing goes down with the GPUs, gradients cross the network, the
-//! optimizer updates parameters, CPUs do so where it is offloaded, stages of a pipeline wait for each other.
-//! Beyond them: GPUs of a node share its ways to the network, and rings over nodes with an odd number of GPUs
-//! are slow on some machines. What is usual of each factor, and how far jobs are from it, was fitted on
-//! Rubick's public tables (A800, four models); a few measurements outweigh it.
+//! The first terms are Rubick's (MLSys 2025): computing goes down with the GPUs, gradients cross the network, the
+//! optimizer updates parameters, CPUs do so where it is offloaded. Those of divided models follow from what
+//! crosses a link (Narayanan et al., 2021): tensor parallelism reduces activations twice in each pass of a layer,
+//! so its time against computing goes down with the hidden size; stages of a pipeline wait for each other for
+//! (pp − 1) ÷ micro-batches of their time, and send activations once for each micro-batch. Beyond them: GPUs of a
+//! node share its ways to the network, kernels take time to launch, and rings over nodes with an odd number of
+//! GPUs are slow on some machines.
 
-use std::collections::BTreeMap;
+use infill_model::{ModelFacts, Parallelism, PlanRun};
 
-use infill_model::{ExecPlan, ModelFacts, PlanRun};
+use super::prior::{Priors, UNKNOWN_SHAPE_SD};
 
-/// What is believed of a number before anything is measured: mean and standard deviation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Prior {
-    pub(super) mean: f64,
-    pub(super) sd: f64,
-}
-
-/// Numbers that all plans share. Those of time are logarithms: of seconds for `Compute`, of its multiples
-/// where so said, else of milliseconds for each million of parameters.
+/// A number that all plans of a program share, in the order of its place. All but `Pair`, `Rails`, `OddPower`
+/// and `Bubble` are logarithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shared {
-    /// One GPU's time for a step's forward and backward pass, s.
+pub(super) enum Number {
+    /// Seconds of one GPU for a step's forward and backward pass.
     Compute,
     /// Parameters, thousand millions.
     Params,
-    /// The optimizer.
+    /// The optimizer, seconds a thousand million parameters.
     Optimize,
-    /// Gradients within a node.
+    /// Gradients within a node, seconds a thousand million parameters.
     Intra,
-    /// Gradients between nodes that have one GPU each.
+    /// Gradients between nodes that have one GPU each, seconds a thousand million parameters.
     Inter,
-    /// What nodes with an odd number of GPUs add.
+    /// What nodes with an odd number of GPUs add, seconds a thousand million parameters.
     Odd,
     /// Power by which two GPUs of a node are faster between nodes than one.
     Pair,
@@ -41,252 +36,317 @@ enum Shared {
     OddPower,
     /// Factor to computing on one GPU, which exchanges nothing.
     Alone,
-    /// The optimizer on the CPUs, divided over GPUs.
+    /// The optimizer on the CPUs of one GPU, seconds a thousand million parameters.
     Offload,
-    /// What of it is not divided.
+    /// What of it is not divided over replicas.
     OffloadFixed,
     /// Share of computing that recomputation adds.
     Recompute,
-    /// What tensor parallelism adds, in parts of `Compute`.
+    /// Tensor parallelism's exchanges, in parts of computing, for a hidden size of 2,048.
     Tensor,
-    /// What each further stage adds, in parts of `Compute`.
+    /// Power of the time by which a pipeline's bubble lengthens a step.
+    Bubble,
+    /// What each further stage sends, in parts of `Compute`.
     Stage,
-    /// Power by which stages divide computing.
-    StagePower,
     /// Factor to computing where the model is divided.
     Divided,
     /// What is never divided, in parts of `Compute`.
     Fixed,
+    /// Seconds to launch the kernels of a layer, for each micro-batch.
+    Launch,
+    /// How little gradients hide behind the backward pass: times add up as the root of their powers, of
+    /// 1 plus this.
+    Overlap,
+    /// Seconds that each step takes beside all that.
+    Constant,
+    /// Power by which more CPUs a GPU make the offloaded optimizer faster.
+    Cpus,
 }
 
-/// What is usual of each, in the order above. The means of the first two follow from the job.
-const SHARED: [Prior; 18] = [
-    Prior { mean: 0.0, sd: 3.0 },
-    Prior { mean: 0.0, sd: 0.05 },
-    Prior { mean: -2.9, sd: 0.6 },
-    Prior { mean: -1.6, sd: 0.8 },
-    Prior { mean: -0.85, sd: 0.4 },
-    Prior { mean: -2.5, sd: 1.8 },
-    Prior { mean: 0.3, sd: 0.2 },
-    Prior { mean: 1.2, sd: 0.2 },
-    Prior { mean: 0.5, sd: 0.2 },
-    Prior { mean: 0.0, sd: 0.2 },
-    Prior { mean: -0.25, sd: 0.35 },
-    Prior { mean: -1.2, sd: 0.25 },
-    Prior { mean: -1.1, sd: 0.15 },
-    Prior { mean: -1.3, sd: 0.6 },
-    Prior { mean: -2.8, sd: 0.6 },
-    Prior { mean: 0.2, sd: 0.3 },
-    Prior { mean: 0.5, sd: 0.5 },
-    Prior { mean: -4.5, sd: 0.7 },
-];
+/// How many of them there are.
+pub(super) const NUMBERS: usize = 22;
+
+/// The numbers that a further type of GPU has of its own: logarithms of factors to the seconds of computing
+/// and of the network.
+const OF_A_TYPE: usize = 2;
+
+/// Layers and hidden size of a model of which they are not known.
+const USUAL_LAYERS: f64 = 24.0;
+const USUAL_HIDDEN: f64 = 2048.0;
 
 /// Parameters of a model of which no facts are given: so many (logarithm of thousand millions) for a step of
-/// one second on one GPU.
-const PARAMS_UNKNOWN: Prior = Prior { mean: -0.55, sd: 0.7 };
+/// one second on one GPU, and the standard deviation of that.
+const PARAMS_UNKNOWN: (f64, f64) = (-0.55, 0.7);
 
-/// In what a plan may depart from what is shared: logarithms of factors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Own {
-    /// Computing.
-    Compute,
-    /// The optimizer.
-    Optimize,
-    /// Gradients between nodes.
-    Inter,
-    /// What odd nodes add.
-    Odd,
-}
+/// Standard deviation of the logarithm of the parameters, where told.
+const PARAMS_KNOWN_SD: f64 = 0.05;
 
-/// How far plans depart, in the order above.
-const OWN_SD: [f64; 4] = [0.05, 0.25, 0.2, 0.25];
+/// CPUs a GPU where they are not known.
+const USUAL_CPUS: f64 = 8.0;
 
 /// ZeRO sends parameters back as well, beside the gradients.
-const ZERO_INTER: f64 = 0.25;
+const ZERO_INTER: f64 = 1.28;
 
 /// Offloading hides the network behind the CPUs.
-const OFFLOAD_INTER: f64 = -0.05;
-const OFFLOAD_ODD: f64 = -2.0;
+const OFFLOAD_INTER: f64 = 0.75;
+const OFFLOAD_ODD: f64 = 0.13;
 
-/// What one measurement varies beyond its noise: what no term says (standard deviation of the logarithm).
-const MISFIT: f64 = 0.05;
+/// How many times as slow tensor parallelism is that leaves a node.
+const TENSOR_BETWEEN_NODES: f64 = 5.0;
 
-/// The same of the time that odd nodes add.
-const ODD_MISFIT: f64 = 0.3;
+/// How far apart two sizes of a step may lie, as logarithms, before the first is believed to be mostly what
+/// computing takes.
+const MOST_BESIDE_COMPUTING: f64 = 6.0;
 
-/// A row as the terms see it.
+/// One way to run a program, of which the time of a step is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// The plan, on so many GPUs.
+    pub parallelism: Parallelism,
+    /// GPUs on each node, at least one node, none without GPUs.
+    pub gpus_by_node: Vec<u32>,
+    /// Samples of a step, over all GPUs.
+    pub global_batch: f64,
+    /// CPUs for each GPU, where known.
+    pub cpus_per_gpu: Option<f64>,
+    /// Number of the type of GPU; the first one measured should be 0.
+    pub node_type: usize,
+}
+
+impl From<&PlanRun> for Placed {
+    fn from(run: &PlanRun) -> Placed {
+        Placed {
+            parallelism: run.parallelism,
+            gpus_by_node: run.gpus_by_node.clone(),
+            global_batch: run.global_batch,
+            cpus_per_gpu: run.cpus_per_gpu,
+            node_type: 0,
+        }
+    }
+}
+
+/// A way to run as the terms see it.
 #[derive(Clone, Debug)]
 pub(super) struct Features {
-    gpus: f64,
-    /// [dp, tp, pp].
-    split: [f64; 3],
-    /// Whether the model is divided, and not only the batch.
-    divided: bool,
+    pub(super) parallelism: Parallelism,
+    pub(super) gpus_by_node: Vec<u32>,
+    pub(super) node_type: usize,
+    /// [dp, tp, pp, micro-batches].
+    split: [f64; 4],
+    pub(super) gpus: u32,
     /// Fewest and most GPUs of a node.
     fewest: f64,
     most: f64,
-    several_nodes: bool,
-    odd: bool,
-    zero: bool,
-    offload: bool,
-    recompute: bool,
-    /// Samples of a step, in parts of the first row's.
+    pub(super) several_nodes: bool,
+    /// Whether rings pass nodes with an odd number of GPUs.
+    pub(super) odd: bool,
+    /// CPUs a GPU, in parts of the usual.
+    cpus: f64,
     batch: f64,
-    /// Where the plan's own numbers begin, if it has any.
-    own: Option<usize>,
-}
-
-/// The terms for the rows of a table.
-#[derive(Clone, Debug)]
-pub(super) struct Terms {
-    /// A row each.
-    pub(super) rows: Vec<Features>,
-    /// Of the shared numbers, then of each plan's own.
-    pub(super) priors: Vec<Prior>,
-    facts: Option<ModelFacts>,
-}
-
-impl Terms {
-    /// Of these rows, at least one.
-    pub(super) fn new(runs: &[PlanRun], facts: Option<ModelFacts>) -> Terms {
-        let mut priors = SHARED.to_vec();
-        let mut plans: BTreeMap<&ExecPlan, usize> = BTreeMap::new();
-        for run in runs.iter().filter(|r| !r.parallelism.strategy.divides_model()) {
-            plans.entry(&run.plan).or_insert_with(|| {
-                let begin = priors.len();
-                priors.extend(own_priors(run));
-                begin
-            });
-        }
-        let batch = runs.first().map_or(1.0, |r| r.global_batch);
-        let own = |run: &PlanRun| {
-            plans.get(&run.plan).copied().filter(|_| !run.parallelism.strategy.divides_model())
-        };
-        let rows = runs.iter().map(|r| Features::of(r, batch, own(r))).collect();
-        Terms { rows, priors, facts }
-    }
-
-    /// Takes the first measurement (log of seconds) for what is believed of the job's size.
-    pub(super) fn begin_with(&mut self, row: usize, log_secs: f64) {
-        let [dp, tp, pp] = self.rows[row].split;
-        let compute = log_secs + (dp * tp).ln() + self.priors[Shared::StagePower as usize].mean * pp.ln();
-        self.priors[Shared::Compute as usize].mean = compute;
-        self.priors[Shared::Params as usize] = match self.facts {
-            Some(facts) => Prior { mean: (facts.params_mi * 1e-3).ln(), ..SHARED[Shared::Params as usize] },
-            None => Prior { mean: PARAMS_UNKNOWN.mean + compute, ..PARAMS_UNKNOWN },
-        };
-    }
-}
-
-fn own_priors(run: &PlanRun) -> [Prior; OWN_SD.len()] {
-    let of = |own: Own, mean| Prior { mean, sd: OWN_SD[own as usize] };
-    let (inter, odd) = match (run.parallelism.strategy.offload, run.parallelism.strategy.zero > 0) {
-        (true, _) => (OFFLOAD_INTER, OFFLOAD_ODD),
-        (false, true) => (ZERO_INTER, 0.0),
-        (false, false) => (0.0, 0.0),
-    };
-    [of(Own::Compute, 0.0), of(Own::Optimize, 0.0), of(Own::Inter, inter), of(Own::Odd, odd)]
 }
 
 impl Features {
-    fn of(run: &PlanRun, batch: f64, own: Option<usize>) -> Features {
-        let (dp, strategy) = (run.parallelism.dp, run.parallelism.strategy);
-        let by_node = &run.gpus_by_node;
+    pub(super) fn of(placed: &Placed) -> Features {
+        let (parallelism, strategy) = (placed.parallelism, placed.parallelism.strategy);
+        let by_node = &placed.gpus_by_node;
+        let gpus: u32 = by_node.iter().sum();
         let several_nodes = by_node.len() > 1;
+        let odd = several_nodes && gpus > 2 && by_node.iter().any(|g| g % 2 == 1);
         Features {
-            gpus: f64::from(run.gpus()),
-            split: [dp, strategy.tp, strategy.pp].map(f64::from),
-            divided: strategy.divides_model(),
+            parallelism,
+            gpus_by_node: by_node.clone(),
+            node_type: placed.node_type,
+            split: [parallelism.dp, strategy.tp, strategy.pp, strategy.accumulate]
+                .map(|n| f64::from(n.max(1))),
+            gpus,
             fewest: f64::from(by_node.iter().min().copied().unwrap_or(1)),
             most: f64::from(by_node.iter().max().copied().unwrap_or(1)),
             several_nodes,
-            odd: several_nodes && run.gpus() > 2 && by_node.iter().any(|g| g % 2 == 1),
-            zero: strategy.zero > 0,
-            offload: strategy.offload,
-            recompute: strategy.checkpointing,
-            batch: run.global_batch / batch,
-            own,
+            odd: odd && !strategy.divides_model(),
+            cpus: placed.cpus_per_gpu.map_or(1.0, |cpus| cpus.max(0.1) / USUAL_CPUS),
+            batch: placed.global_batch,
         }
     }
 
-    /// Logarithm of the seconds of a step.
-    pub(super) fn log_secs(&self, theta: &[f64]) -> f64 {
-        let at = At { row: self, theta };
-        if self.divided { at.divided().ln() } else { at.replicated().ln() }
+    /// Whether a measurement of one is a measurement of the other.
+    pub(super) fn is_same(&self, other: &Features) -> bool {
+        let how = |f: &Features| (f.node_type, f.parallelism, f.batch, f.cpus);
+        how(self) == how(other) && self.gpus_by_node == other.gpus_by_node
     }
 
-    /// Variance of the logarithm of a measurement whose own noise is known: what no term says is in it.
-    pub(super) fn variance(&self, theta: &[f64], noise: f64) -> f64 {
-        let share = At { row: self, theta }.odd() / self.log_secs(theta).exp();
-        noise.powi(2) + MISFIT.powi(2) + (ODD_MISFIT * share.min(1.0)).powi(2)
+    /// Logarithm of the seconds of a step, and the share of them that odd nodes add.
+    pub(super) fn log_secs(&self, terms: &Terms, theta: &[f64]) -> (f64, f64) {
+        let at = At { row: self, terms, theta };
+        let odd = at.odd();
+        let secs = at.secs() + odd;
+        (secs.ln(), odd / secs)
+    }
+}
+
+/// The terms for one program.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    layers: f64,
+    hidden: f64,
+    facts: Option<ModelFacts>,
+    /// Samples of the step that `Compute` is of.
+    batch: f64,
+    /// What is believed of each number: mean and standard deviation.
+    pub(super) mean: Vec<f64>,
+    pub(super) sd: Vec<f64>,
+}
+
+impl Terms {
+    /// Of a program on so many types of GPUs, given how much slower each but the first is believed to be: mean
+    /// and standard deviation of the logarithm.
+    pub(super) fn new(facts: Option<ModelFacts>, priors: &Priors, types: &[(f64, f64)]) -> Terms {
+        let (mut mean, mut sd) = (priors.mean.to_vec(), priors.sd.to_vec());
+        let told = |of: fn(&ModelFacts) -> Option<u32>| facts.as_ref().and_then(of).map(f64::from);
+        let (layers, hidden) = (told(|f| f.layers), told(|f| f.hidden));
+        for (known, number) in [(layers, Number::Launch), (hidden, Number::Tensor)] {
+            if known.is_none() {
+                sd[number as usize] = sd[number as usize].hypot(UNKNOWN_SHAPE_SD);
+            }
+        }
+        for (slower, doubt) in types {
+            mean.extend([*slower, 0.0]);
+            sd.extend([*doubt, priors.network_of_type_sd]);
+        }
+        let (layers, hidden) = (layers.unwrap_or(USUAL_LAYERS), hidden.unwrap_or(USUAL_HIDDEN));
+        Terms { layers, hidden, facts, batch: 1.0, mean, sd }
+    }
+
+    /// Takes the first measurement (log of seconds) for what is believed of the job's size.
+    pub(super) fn begin_with(&mut self, row: &Features, log_secs: f64) {
+        self.batch = row.batch;
+        let (compute, params) = (Number::Compute as usize, Number::Params as usize);
+        self.mean[compute] = log_secs;
+        for _ in 0..30 {
+            match self.facts {
+                Some(facts) => {
+                    (self.mean[params], self.sd[params]) = ((facts.params_mi * 1e-3).ln(), PARAMS_KNOWN_SD);
+                }
+                None => {
+                    (self.mean[params], self.sd[params]) =
+                        (PARAMS_UNKNOWN.0 + self.mean[compute], PARAMS_UNKNOWN.1);
+                }
+            }
+            let wrong = log_secs - row.log_secs(self, &self.mean).0;
+            self.mean[compute] += wrong.clamp(-1.0, 1.0);
+            if wrong.abs() < 1e-3 || self.mean[compute] < log_secs - MOST_BESIDE_COMPUTING {
+                break;
+            }
+        }
     }
 }
 
 /// A row with numbers for the terms.
 struct At<'a> {
     row: &'a Features,
+    terms: &'a Terms,
     theta: &'a [f64],
 }
 
 impl At<'_> {
-    fn log(&self, number: Shared) -> f64 {
-        self.theta.get(number as usize).copied().unwrap_or(0.0)
+    fn plain(&self, number: Number) -> f64 {
+        self.theta[number as usize]
     }
 
-    fn of(&self, number: Shared) -> f64 {
-        self.log(number).exp()
+    fn of(&self, number: Number) -> f64 {
+        self.plain(number).exp()
     }
 
-    fn own(&self, number: Own) -> f64 {
-        let own = self.row.own.and_then(|begin| self.theta.get(begin + number as usize));
-        own.copied().unwrap_or(0.0).exp()
+    /// Factor to the seconds of computing (0) or the network (1) on the row's type.
+    fn of_type(&self, what: usize) -> f64 {
+        let at = self.row.node_type.checked_sub(1).map(|further| NUMBERS + further * OF_A_TYPE + what);
+        at.and_then(|at| self.theta.get(at)).map_or(1.0, |log| log.exp())
     }
 
-    /// Seconds with a whole model on each GPU.
-    fn replicated(&self) -> f64 {
-        let row = self.row;
-        let ring = (row.gpus - 1.0) / row.gpus;
-        let alone = if row.gpus > 1.0 { 1.0 } else { self.of(Shared::Alone) };
-        let part = self.own(Own::Compute) * self.recomputed() * row.batch / row.gpus;
-        let compute = self.of(Shared::Compute) * (part + self.of(Shared::Fixed)) * alone;
-        let sharers = if row.zero { row.gpus } else { 1.0 };
-        let optimize = self.of(Shared::Optimize) * self.own(Own::Optimize) / sharers;
-        let inter = self.of(Shared::Inter) * self.own(Own::Inter) * ring * self.way_out();
-        let offload = self.of(Shared::Offload) / row.gpus + self.of(Shared::OffloadFixed);
-        let mut by_params = optimize + self.of(Shared::Intra) * ring;
-        by_params += if row.several_nodes { inter } else { 0.0 };
-        by_params += if row.offload { offload } else { 0.0 };
-        compute + self.of(Shared::Params) * by_params + self.odd()
+    /// Seconds of a step but for what odd nodes add.
+    fn secs(&self) -> f64 {
+        let [dp, tp, pp, micro_batches] = self.row.split;
+        let strategy = self.row.parallelism.strategy;
+        let work = self.of(Number::Compute) * self.row.batch / self.terms.batch;
+        let bubble = (1.0 + (pp - 1.0) / micro_batches).powf(self.plain(Number::Bubble));
+        let recomputed = f64::from(u8::from(strategy.checkpointing));
+        let divided = if strategy.divides_model() { self.of(Number::Divided) } else { 1.0 };
+        let alone = if self.row.gpus > 1 { 1.0 } else { self.of(Number::Alone) };
+        let compute = work * divided * alone * (1.0 + self.of(Number::Recompute) * recomputed) * bubble
+            / (dp * tp * pp);
+        let launch = self.of(Number::Launch) * micro_batches * self.terms.layers / pp
+            * (1.0 + recomputed / 3.0)
+            * bubble;
+        let fixed =
+            if strategy.divides_model() { 0.0 } else { self.of(Number::Compute) * self.of(Number::Fixed) };
+        let stage = self.of(Number::Stage) * work * (pp - 1.0) / dp
+            * (1.0 / micro_batches + (1.0 - 1.0 / micro_batches) / pp);
+        let params = self.of(Number::Params) / (tp * pp);
+        let replicas = if strategy.zero > 0 { dp } else { 1.0 };
+        let optimize = self.of(Number::Optimize) * params / replicas;
+        let computing = compute / 3.0 + launch + fixed + optimize;
+        let network = stage + self.tensor(work) * bubble * (1.0 + recomputed / 2.0);
+        let backward =
+            self.beside(compute * 2.0 / 3.0 * self.of_type(0), self.gradients(params) * self.of_type(1));
+        self.of(Number::Constant)
+            + computing * self.of_type(0)
+            + network * self.of_type(1)
+            + backward
+            + self.offload(params)
     }
 
-    /// Seconds with a model that is divided over GPUs.
-    fn divided(&self) -> f64 {
-        let [dp, tp, pp] = self.row.split;
-        let work = self.of(Shared::Divided) * self.recomputed() * self.row.batch;
-        let mut compute = work / (dp * tp * pp.powf(self.log(Shared::StagePower)));
-        compute += if tp > 1.0 { self.of(Shared::Tensor) } else { 0.0 };
-        compute += self.of(Shared::Stage) * (pp - 1.0);
-        let between = if self.row.several_nodes { self.of(Shared::Inter) * (dp - 1.0) / dp } else { 0.0 };
-        let by_params = (self.of(Shared::Optimize) + between) / (tp * pp);
-        self.of(Shared::Compute) * compute + self.of(Shared::Params) * by_params
+    /// What two take that partly go on at the same time.
+    fn beside(&self, a: f64, b: f64) -> f64 {
+        let power = 1.0 + self.of(Number::Overlap);
+        (a.powf(power) + b.powf(power)).powf(1.0 / power)
     }
 
-    fn recomputed(&self) -> f64 {
-        if self.row.recompute { 1.0 + self.of(Shared::Recompute) } else { 1.0 }
+    /// Seconds of tensor parallelism's exchanges.
+    fn tensor(&self, work: f64) -> f64 {
+        let [dp, tp, pp, _] = self.row.split;
+        let between = if tp > self.row.fewest { TENSOR_BETWEEN_NODES } else { 1.0 };
+        self.of(Number::Tensor) * work * (USUAL_HIDDEN / self.terms.hidden) * (tp - 1.0) / (tp * dp * pp)
+            * between
+    }
+
+    /// Seconds to exchange the gradients of so many parameters, thousand millions.
+    fn gradients(&self, params: f64) -> f64 {
+        let [dp, tp, _, _] = self.row.split;
+        let (strategy, fewest) = (self.row.parallelism.strategy, self.row.fewest);
+        let between = self.row.several_nodes && tp * dp > fewest;
+        let members = (fewest / tp).floor().clamp(1.0, dp);
+        // Rings that leave a node together share its ways out.
+        let rings = if strategy.divides_model() { fewest / members } else { 1.0 };
+        let zero = if strategy.zero > 0 { ZERO_INTER } else { 1.0 };
+        let offload = if strategy.offload { OFFLOAD_INTER } else { 1.0 };
+        let inter =
+            if between { self.of(Number::Inter) * self.way_out() * rings * zero * offload } else { 0.0 };
+        params * (dp - 1.0) / dp * (self.of(Number::Intra) + inter)
     }
 
     /// Time between nodes, in parts of what it takes where each has one GPU: several have more ways out.
     fn way_out(&self) -> f64 {
         let (pair, rails) = (self.row.fewest.min(2.0), (self.row.fewest.min(8.0) / 2.0).max(1.0));
-        pair.powf(-self.log(Shared::Pair)) * rails.powf(-self.log(Shared::Rails))
+        pair.powf(-self.plain(Number::Pair)) * rails.powf(-self.plain(Number::Rails))
+    }
+
+    /// Seconds of the optimizer on the CPUs.
+    fn offload(&self, params: f64) -> f64 {
+        if !self.row.parallelism.strategy.offload {
+            return 0.0;
+        }
+        let cpus = self.row.cpus.powf(-self.plain(Number::Cpus));
+        params * (self.of(Number::Offload) * cpus / self.row.split[0] + self.of(Number::OffloadFixed))
     }
 
     /// Seconds that odd nodes add.
     fn odd(&self) -> f64 {
-        if !self.row.odd || self.row.divided {
+        if !self.row.odd {
             return 0.0;
         }
-        let most = self.row.most.powf(self.log(Shared::OddPower));
-        self.of(Shared::Params) * self.of(Shared::Odd) * self.own(Own::Odd) * most
+        let hidden = if self.row.parallelism.strategy.offload { OFFLOAD_ODD } else { 1.0 };
+        self.of(Number::Params)
+            * self.of(Number::Odd)
+            * self.row.most.powf(self.plain(Number::OddPower))
+            * hidden
     }
 }

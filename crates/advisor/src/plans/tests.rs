@@ -1,5 +1,6 @@
 //! Made-up jobs: what is learned of plans that nobody measured.
 
+use super::prior::Priors;
 use super::trial::{PlanTrial, PlanVerdict};
 use infill_model::{ExecPlan, ModelFacts, Parallelism, PlanRun, Strategy};
 
@@ -23,7 +24,15 @@ fn table() -> Vec<PlanRun> {
             let parallelism = Parallelism { dp: gpus, strategy };
             let rate = 32.0 / seconds(parallelism, place);
             let plan = ExecPlan(name.to_owned());
-            runs.push(PlanRun { plan, parallelism, global_batch: 32.0, gpus_by_node: place.to_vec(), rate });
+            let gpus_by_node = place.to_vec();
+            runs.push(PlanRun {
+                plan,
+                parallelism,
+                global_batch: 32.0,
+                gpus_by_node,
+                cpus_per_gpu: None,
+                rate,
+            });
         }
     }
     runs
@@ -44,7 +53,7 @@ fn seconds(plan: Parallelism, place: &[u32]) -> f64 {
 
 fn trial(measurements: usize, seed: u64) -> PlanTrial {
     let facts = Some(ModelFacts::of_params(PARAMS_MI));
-    PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements }
+    PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements, priors: Priors::usual() }
 }
 
 fn run(measurements: usize, seed: u64) -> PlanVerdict {

@@ -8,8 +8,9 @@ use rand::rngs::StdRng;
 use serde::Serialize;
 
 use super::choice;
-use super::fit::{Belief, Observed};
-use super::terms::Terms;
+use super::learner::{PlanModel, Predictions};
+use super::prior::Priors;
+use super::terms::Placed;
 use crate::noise::normal;
 use crate::scaling::Estimate;
 use infill_model::{ExecPlan, ModelFacts, PlanRun};
@@ -30,7 +31,12 @@ pub struct PlanTrial {
     pub seed: u64,
     /// Most measurements.
     pub measurements: usize,
+    /// What is usual.
+    pub priors: Priors,
 }
+
+/// A measured row, and the logarithm of the seconds of a step.
+type Seen = (usize, f64);
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -109,37 +115,40 @@ impl PlanTrial {
     /// Runs it. `None` when there is nothing to measure, or numbers overflow.
     pub fn run(&self) -> Option<PlanVerdict> {
         let mut random = StdRng::seed_from_u64(self.seed);
-        let mut terms = Terms::new(&self.runs, self.facts);
-        let mut seen = vec![self.measure(choice::first(&self.runs)?, &mut random)];
-        terms.begin_with(seen[0].row, seen[0].log_secs);
-        let mut belief = Belief::fit(&terms, &seen, self.noise)?;
-        while let Some(row) = self.next(&terms, &belief, &seen) {
-            seen.push(self.measure(row, &mut random));
-            belief = Belief::fit(&terms, &seen, self.noise)?;
+        let rows: Vec<Placed> = self.runs.iter().map(Placed::from).collect();
+        let mut model = PlanModel::new(self.facts, &self.priors, &[]);
+        let mut seen: Vec<Seen> = Vec::new();
+        let mut next = choice::first(&self.runs);
+        while let Some(row) = next {
+            let log_secs = self.measure(row, &mut random);
+            seen.push((row, log_secs));
+            model.measured(&rows[row], log_secs.exp(), self.noise);
+            model.update();
+            next = self.next(&model.predict(&rows)?, &seen);
         }
-        Some(self.verdict(&terms, &belief, &seen))
+        Some(self.verdict(&model.predict(&rows)?, &seen))
     }
 
-    fn next(&self, terms: &Terms, belief: &Belief, seen: &[Observed]) -> Option<usize> {
+    fn next(&self, predicted: &Predictions, seen: &[Seen]) -> Option<usize> {
         let left = self.measurements.checked_sub(seen.len()).filter(|left| *left > 0)?;
         let several = |row: usize| self.runs[row].nodes() > 1;
-        let measured = |row: usize| seen.iter().any(|o| o.row == row);
-        let lacking = LEAST_ON_SEVERAL_NODES.saturating_sub(seen.iter().filter(|o| several(o.row)).count());
+        let measured = |row: usize| seen.iter().any(|(seen, _)| *seen == row);
+        let lacking =
+            LEAST_ON_SEVERAL_NODES.saturating_sub(seen.iter().filter(|(row, _)| several(*row)).count());
         let must = lacking >= left && (0..self.runs.len()).any(|r| several(r) && !measured(r));
-        choice::next(terms, belief, self.noise, |r| !measured(r) && (!must || several(r)))
+        choice::next(&predicted.covariance, self.noise, |r| !measured(r) && (!must || several(r)))
     }
 
-    fn measure(&self, row: usize, random: &mut StdRng) -> Observed {
-        let noise = self.noise * normal(random);
+    fn measure(&self, row: usize, random: &mut StdRng) -> f64 {
         let run = &self.runs[row];
-        Observed { row, log_secs: (run.global_batch / run.rate).ln() + noise }
+        (run.global_batch / run.rate).ln() + self.noise * normal(random)
     }
 
-    fn verdict(&self, terms: &Terms, belief: &Belief, seen: &[Observed]) -> PlanVerdict {
-        let estimates = self.estimates(terms, belief);
+    fn verdict(&self, predicted: &Predictions, seen: &[Seen]) -> PlanVerdict {
+        let estimates = self.estimates(predicted);
         let point = |(i, (run, estimate)): (usize, (&PlanRun, &Estimate))| {
             let (low, high) = estimate.interval();
-            let measured = seen.iter().any(|o| o.row == i);
+            let measured = seen.iter().any(|(row, _)| *row == i);
             PlanPoint {
                 place: PlanPlace::of(run),
                 measured,
@@ -152,9 +161,9 @@ impl PlanTrial {
         let points: Vec<PlanPoint> = self.runs.iter().zip(&estimates).enumerate().map(point).collect();
         let others: Vec<&PlanPoint> = points.iter().filter(|p| !p.measured).collect();
         let wrong: f64 = others.iter().map(|p| (p.predicted / p.truth - 1.0).abs()).sum();
-        let probe = |o: &Observed| {
-            let run = &self.runs[o.row];
-            PlanProbe { place: PlanPlace::of(run), rate: run.global_batch / o.log_secs.exp() }
+        let probe = |(row, log_secs): &Seen| {
+            let run = &self.runs[*row];
+            PlanProbe { place: PlanPlace::of(run), rate: run.global_batch / log_secs.exp() }
         };
         PlanVerdict {
             probes: seen.iter().map(probe).collect(),
@@ -164,11 +173,10 @@ impl PlanTrial {
         }
     }
 
-    fn estimates(&self, terms: &Terms, belief: &Belief) -> Vec<Estimate> {
+    fn estimates(&self, predicted: &Predictions) -> Vec<Estimate> {
         let of = |(i, run): (usize, &PlanRun)| {
-            let misfit = terms.rows[i].variance(&belief.theta, 0.0);
-            let error = (belief.covariance[(i, i)].max(0.0) + misfit).sqrt();
-            Estimate { rate: run.global_batch / belief.log_secs[i].exp(), error }
+            let error = predicted.covariance[(i, i)].max(0.0).sqrt();
+            Estimate { rate: run.global_batch / predicted.log_secs[i].exp(), error }
         };
         self.runs.iter().enumerate().map(of).collect()
     }

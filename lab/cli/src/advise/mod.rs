@@ -3,6 +3,7 @@
 //! would know the others; of one of types of GPUs, what estimates and a measurement a type tell. Needs no
 //! daemon.
 
+mod held_out;
 #[cfg(test)]
 mod memory_tests;
 mod plans;
@@ -101,6 +102,7 @@ pub fn run(args: &AdviseArgs, config: Option<&Path>) -> CommandResult {
     match (&args.curve, args.types.wanted()) {
         (Some(curve), _) => of_curve(args, curve, config),
         (None, true) => types::run(args),
+        (None, false) if args.plans.held_out => held_out::run(args),
         (None, false) => plans::run(args),
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::AdviseArgs;
+use infill_advisor::plans::Priors;
 use infill_advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, PlanTrial, PlanVerdict};
 use infill_api::SCHEMA;
 use infill_present::{
@@ -21,17 +22,21 @@ use infill_traces as traces;
 pub(super) struct PlansArgs {
     /// CSV of measured execution plans, a row for each on each placement: `model`, `plan`, `gpus`, `nodes`,
     /// `dp`, `tp`, `pp`, `global_batch`, `iter_time_s`, and perhaps `placement`, `zero`, `offload`, `gc`
-    #[arg(long, value_name = "FILE", requires = "model", conflicts_with = "types")]
-    plans: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", conflicts_with = "types")]
+    pub(super) plans: Vec<PathBuf>,
     /// The model whose rows of --plans are read
     #[arg(long, value_name = "NAME", requires = "plans")]
     model: Option<String>,
-    /// CSV of what is known of models beforehand: `model` and `params_mi`, millions of parameters
+    /// CSV of what is known of models beforehand: `model`, `params_mi` (millions of parameters), and perhaps
+    /// `layers`, `hidden`, `heads`, `seq` (tokens of a sample), `global_batch`
     #[arg(long, value_name = "FILE", requires = "plans")]
-    facts: Option<PathBuf>,
+    pub(super) facts: Vec<PathBuf>,
     /// Most measurements of --plans
     #[arg(long, value_name = "N", requires = "plans", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=64))]
-    measurements: u32,
+    pub(super) measurements: u32,
+    /// Try each program of all --plans with what is usual of the others alone: mean errors of 20 trials
+    #[arg(long, requires = "plans", conflicts_with = "model")]
+    pub(super) held_out: bool,
 }
 
 /// `infill advise --plans --json`.
@@ -90,16 +95,18 @@ pub(super) fn run(args: &AdviseArgs) -> CommandResult {
 }
 
 fn verdict(args: &AdviseArgs) -> Result<PlanVerdict, Failure> {
-    let missing = || Exit::Usage.because(anyhow::anyhow!("--plans needs --model"));
-    let (plans, model) = args.plans.plans.as_ref().zip(args.plans.model.as_deref()).ok_or_else(missing)?;
+    let usage = |what: &str| Exit::Usage.because(anyhow::anyhow!("{what}"));
+    let model = args.plans.model.as_deref().ok_or_else(|| usage("--plans needs --model or --held-out"))?;
+    let [plans] = args.plans.plans.as_slice() else { return Err(usage("--model is of one file of --plans")) };
     let runs = traces::read_plans(plans, model).map_err(|e| Exit::Input.because(e))?;
-    let facts = args.plans.facts.as_ref().map(|path| traces::read_model_facts(path, model)).transpose();
+    let facts = args.plans.facts.first().map(|path| traces::read_model_facts(path, model)).transpose();
     let trial = PlanTrial {
         runs,
         facts: facts.map_err(|e| Exit::Input.because(e))?,
         noise: args.noise,
         seed: args.seed,
         measurements: args.plans.measurements as usize,
+        priors: Priors::usual(),
     };
     let nothing = || Exit::Failed.because(anyhow::anyhow!("no model fits such measurements"));
     trial.run().ok_or_else(nothing)
@@ -174,7 +181,14 @@ mod tests {
         let mape = |model: &str| {
             let runs = traces::read_plans(&plans, model).unwrap();
             let facts = Some(traces::read_model_facts(&facts, model).unwrap());
-            let trial = |seed| PlanTrial { runs: runs.clone(), facts, noise: 0.05, seed, measurements: 7 };
+            let trial = |seed| PlanTrial {
+                runs: runs.clone(),
+                facts,
+                noise: 0.05,
+                seed,
+                measurements: 7,
+                priors: Priors::usual(),
+            };
             (1..=5).map(|seed| trial(seed).run().unwrap().mape).sum::<f64>() / 5.0
         };
         let mut mapes = ["vit", "roberta", "bert", "t5"].map(mape);

@@ -7,7 +7,7 @@ use super::setup::Setup;
 use super::speeds::Speeds;
 use infill_advisor::{
     kinship::{Kin, Kinship},
-    plans::PlanLearner,
+    plans::{Placed, PlanModel, Priors},
 };
 use infill_model::{ModelFacts, PlanRun, SpeedRow};
 
@@ -24,7 +24,11 @@ pub(crate) enum Learned {
 /// What is known of one model.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    learner: PlanLearner,
+    learner: PlanModel,
+    runs: Vec<Placed>,
+    noise: f64,
+    /// Seconds of a step by each row, once something was measured.
+    step_secs: Option<Vec<f64>>,
     /// Where the learner has each row of the table.
     place: BTreeMap<usize, usize>,
 }
@@ -49,7 +53,8 @@ impl Learned {
             Learned::Plans(models) => {
                 let Some(model) = models.get_mut(model) else { return };
                 if let Some(place) = model.place.get(&row) {
-                    model.learner.measured(*place, step_secs);
+                    model.learner.measured(&model.runs[*place], step_secs, model.noise);
+                    model.step_secs = None;
                 }
             }
         }
@@ -57,8 +62,9 @@ impl Learned {
 
     /// To be called before rates are asked for.
     pub fn update(&mut self) {
-        if let Learned::Kin(kinship) = self {
-            kinship.update();
+        match self {
+            Learned::Kin(kinship) => kinship.update(),
+            Learned::Plans(models) => models.values_mut().for_each(Model::update),
         }
     }
 
@@ -68,10 +74,20 @@ impl Learned {
             Learned::Kin(kinship) => kinship.step_secs(row),
             Learned::Plans(models) => {
                 let model = models.get(model)?;
-                model.learner.step_secs(*model.place.get(&row)?)
+                model.step_secs.as_ref()?.get(*model.place.get(&row)?).copied()
             }
         };
         step_secs.map(|secs| 1.0 / secs).filter(|rate| rate.is_finite() && *rate > 0.0)
+    }
+}
+
+impl Model {
+    /// Fits what was measured since.
+    fn update(&mut self) {
+        if self.step_secs.is_none() && self.learner.update() {
+            let predicted = self.learner.predict(&self.runs);
+            self.step_secs = predicted.map(|p| p.log_secs.iter().map(|log| log.exp()).collect());
+        }
     }
 }
 
@@ -82,9 +98,9 @@ fn models(speeds: &Speeds, facts: &BTreeMap<String, ModelFacts>, noise: f64) -> 
     }
     let model = |(name, rows): (String, Vec<(usize, PlanRun)>)| {
         let place = rows.iter().enumerate().map(|(place, (number, _))| (*number, place)).collect();
-        let runs: Vec<PlanRun> = rows.into_iter().map(|(_, run)| run).collect();
-        let learner = PlanLearner::new(&runs, facts.get(&name).copied(), noise);
-        (name, Model { learner, place })
+        let runs: Vec<Placed> = rows.iter().map(|(_, run)| Placed::from(run)).collect();
+        let learner = PlanModel::new(facts.get(&name).copied(), &Priors::usual(), &[]);
+        (name, Model { learner, runs, noise, step_secs: None, place })
     };
     rows.into_iter().map(model).collect()
 }
@@ -95,6 +111,7 @@ fn run(row: &SpeedRow) -> Option<PlanRun> {
         parallelism: row.parallelism?,
         global_batch: row.batch,
         gpus_by_node: row.gpus_by_node.clone(),
+        cpus_per_gpu: None,
         rate: row.batch / row.step_secs,
     })
 }

@@ -1,0 +1,80 @@
+//! What no term says of the time of a step: how alike two ways to run are in that.
+//!
+//! The logarithm of a step's seconds departs from the terms by a sum of shares: one that a strategy has on all
+//! placements, one that a kind of strategies has on one node or on several, one of a placement, one of a number
+//! of GPUs, and one of each way to run alone. The last makes what was measured count as measured, whatever the
+//! terms say.
+
+use nalgebra::DMatrix;
+
+use super::terms::{Features, Terms};
+
+/// Standard deviations of the shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shares {
+    /// A strategy's.
+    pub(super) strategy: f64,
+    /// A kind of strategies', on one node or on several.
+    pub(super) kind: f64,
+    /// A placement's.
+    pub(super) placement: f64,
+    /// A number of GPUs', for a kind.
+    pub(super) gpus: f64,
+    /// Of one way to run alone.
+    pub(super) alone: f64,
+    /// The same of the time that odd nodes add.
+    pub(super) odd: f64,
+}
+
+/// How much of a share two types of GPUs have in common.
+const ON_ANOTHER_TYPE: f64 = 0.5;
+
+impl Shares {
+    /// The same, each so many times as large.
+    pub(super) fn times(self, factor: f64) -> Shares {
+        Shares {
+            strategy: self.strategy * factor,
+            kind: self.kind * factor,
+            placement: self.placement * factor,
+            gpus: self.gpus * factor,
+            alone: self.alone * factor,
+            odd: self.odd * factor,
+        }
+    }
+
+    /// Covariances of what is not said of each of `a` and each of `b`.
+    pub(super) fn covariance(
+        &self,
+        terms: &Terms,
+        theta: &[f64],
+        a: &[Features],
+        b: &[Features],
+    ) -> DMatrix<f64> {
+        let odd =
+            |rows: &[Features]| -> Vec<f64> { rows.iter().map(|r| r.log_secs(terms, theta).1).collect() };
+        let (odd_a, odd_b) = (odd(a), odd(b));
+        DMatrix::from_fn(a.len(), b.len(), |i, j| self.of(&a[i], &b[j], odd_a[i] * odd_b[j]))
+    }
+
+    fn of(&self, a: &Features, b: &Features, odd: f64) -> f64 {
+        let (s, t) = (&a.parallelism.strategy, &b.parallelism.strategy);
+        let kind = (s.zero > 0) == (t.zero > 0)
+            && s.offload == t.offload
+            && s.checkpointing == t.checkpointing
+            && s.divides_model() == t.divides_model();
+        // How a batch is split matters where stages wait for it.
+        let strategy = (s.tp, s.pp, s.zero, s.offload, s.checkpointing)
+            == (t.tp, t.pp, t.zero, t.offload, t.checkpointing)
+            && (!s.divides_model() || s.accumulate == t.accumulate);
+        let placement = a.gpus_by_node == b.gpus_by_node;
+        let share = |same: bool, sd: f64| if same { sd * sd } else { 0.0 };
+        let same = a.is_same(b);
+        let common = share(strategy, self.strategy)
+            + share(kind && a.several_nodes == b.several_nodes, self.kind)
+            + share(placement, self.placement)
+            + share(kind && a.gpus == b.gpus, self.gpus)
+            + share(kind && a.odd == b.odd, self.odd) * odd / 2.0;
+        let across = if a.node_type == b.node_type { 1.0 } else { ON_ANOTHER_TYPE };
+        common * across + share(same, self.alone) + share(same, self.odd) * odd / 2.0
+    }
+}
