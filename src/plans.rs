@@ -30,7 +30,7 @@ may say what is known of the model that it trains; of that only the parameters a
   layers = 48                  # hidden = 1600: hidden size; heads = 25: heads of attention
   sequence = 1024              # tokens of a sample
   global_batch = 64            # samples of a step, over all GPUs
-  precision = \"mixed\"          # or \"half\", all in 16 bits, or \"single\", all in 32
+  precision = \"mixed\"          # in which numbers it trains: mixed, half or single
 
   [[plan]]
   name = \"tp2\"                 # what INFILL_PLAN says
@@ -311,8 +311,6 @@ fn plan(preset: &Preset, sizes: Vec<u32>) -> String {
 mod tests {
     use clap::Parser;
 
-    use infill_model::Precision;
-
     use super::*;
 
     #[derive(Parser)]
@@ -339,13 +337,11 @@ mod tests {
             let plans = Plans::parse(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"));
             assert!(plans.iter().count() >= 3, "{text}");
             let model = ModelFacts {
-                params_mi: 1500.0,
                 layers: Some(48),
                 hidden: Some(1600),
-                heads: None,
                 sequence: Some(1024),
                 global_batch: Some(64),
-                precision: Precision::Mixed,
+                ..ModelFacts::of_params(1500.0)
             };
             assert_eq!(plans.model(), Some(model), "{text}");
         }

@@ -46,6 +46,7 @@ mod page;
 mod page_speed;
 mod pauses;
 mod placement;
+mod plans;
 mod plugin;
 mod privacy;
 mod profiles;

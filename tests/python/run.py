@@ -24,6 +24,7 @@ FIRST = (
     "test_live_outdated.py",
     "test_train_ddp.py",
     "test_live.py",
+    "test_train_plans.py",
     "test_train_live.py",
     "test_keras.py",
     "test_torch.py",

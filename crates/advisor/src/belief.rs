@@ -3,23 +3,20 @@
 
 use std::collections::BTreeSet;
 
+use super::believed::Believed;
+use super::plans::memory::USABLE;
 use super::profiles::Profiles;
-use super::scaling::{Fitted, sizes_of_interest};
-use super::spread;
+use super::program::{Programs, memory_gib};
+use super::scaling::{Estimate, Fitted, Scaling as _, sizes_of_interest};
 use super::subject::Subject;
+use super::type_ratios::TypeRatios;
 use infill_model::{
-    BatchMode, Curve, CurvePoint, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, SizePoint, Sizes,
-    UnixTime, malleable::RateCurve,
+    BatchMode, Curve, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, SizePoint, Sizes, UnixTime,
+    malleable::RateCurve,
 };
 
 /// Relative error of a curve that a user declares, where nothing was measured.
 const DECLARED_ERROR: f64 = 0.03;
-
-/// Relative error of what is known of the same program on another node type.
-const OTHER_TYPE_ERROR: f64 = 0.2;
-
-/// The same where other programs or plans, measured on both types, tell how these compare.
-const COMPARED_TYPE_ERROR: f64 = 0.1;
 
 /// Relative error of what is known of another user's program of the same name.
 const OTHER_USER_ERROR: f64 = 0.3;
@@ -27,15 +24,19 @@ const OTHER_USER_ERROR: f64 = 0.3;
 /// Relative error of what is known of the same program with another execution plan.
 const OTHER_PLAN_ERROR: f64 = 0.4;
 
-/// What an execution plan that was never tried is counted on to make, of what is expected: it is to be tried
-/// by a probe, which is bounded, and not by a plan that hopes for the best.
-const UNTRIED: f64 = 1.0 - OTHER_PLAN_ERROR;
+/// The least that an execution plan which was never tried is counted on to make, in parts of what is
+/// expected.
+const LEAST_COUNTED: f64 = 0.5;
 
 /// The profiles, and which of them may speak for a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Belief<'a> {
     /// All profiles.
     pub(super) profiles: &'a Profiles,
+    /// The models of programs with several plans.
+    pub(super) programs: &'a Programs,
+    /// How types compare.
+    pub(super) ratios: &'a TypeRatios,
     /// Whether what is known of other users' programs of the same name may help.
     pub(super) share_profiles: bool,
 }
@@ -51,9 +52,10 @@ impl Belief<'_> {
         Fitted::new(&self.evidence(subject, key), self.profiles.batch_mode(key), subject.sizes.max())
     }
 
-    /// The job's rates for the planner. Of a program with one execution plan one curve a node type of which
-    /// something is known; the first also serves for all others. Of one with several, one curve for each and
-    /// each type of nodes, these types among them. Empty when nothing is known at all.
+    /// The job's rates for the planner. Of a program with one execution plan one curve for each type of nodes
+    /// where it ran, and for each of these that has GPUs if its own has; the first also serves for all
+    /// others. Of one with several, one curve for each and each type of nodes, these types among them. Empty
+    /// when nothing is known at all.
     pub(super) fn rates(&self, subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         let own = self.profiles.of_user(&subject.key.user).filter(|p| p.key.name == subject.key.name);
         let mut known: BTreeSet<&NodeType> = own.map(|p| &p.key.node_type).collect();
@@ -61,6 +63,7 @@ impl Belief<'_> {
             let types: Vec<NodeType> = known.into_iter().chain(types).cloned().collect();
             return self.ways(subject, &types).iter().filter_map(|way| self.rate_of(subject, way)).collect();
         }
+        known.extend(types.iter().filter(|t| t.has_gpus() == subject.key.node_type.has_gpus()));
         known.remove(&subject.key.node_type);
         let mut rates = Vec::new();
         for (i, node_type) in std::iter::once(&subject.key.node_type).chain(known).enumerate() {
@@ -80,13 +83,14 @@ impl Belief<'_> {
         rates
     }
 
-    /// What the job could run as, on its type of nodes and these others: each of its plans on each type.
-    /// Of a program with one plan only that, on its own type.
+    /// What the job could run as, on its type of nodes and these others: each of its plans on each type. Of a
+    /// program with one plan only that, on types that have GPUs if its own has.
     pub(super) fn ways(&self, subject: &Subject, types: &[NodeType]) -> Vec<WayToRun> {
         let types: BTreeSet<&NodeType> = types.iter().filter(|t| **t != subject.key.node_type).collect();
         let own = || std::iter::once(&subject.key.node_type);
         if subject.plans.is_empty() {
-            return own().filter_map(|t| self.way(subject, None, t)).collect();
+            let kin = types.iter().copied().filter(|t| t.has_gpus() == subject.key.node_type.has_gpus());
+            return own().chain(kin).filter_map(|t| self.way(subject, None, t)).collect();
         }
         let pairs = subject.plans.iter().flat_map(|plan| {
             own().chain(types.iter().copied()).filter(|t| plan.runs_on(t)).map(move |t| (plan, t))
@@ -97,11 +101,21 @@ impl Belief<'_> {
     fn way(&self, subject: &Subject, plan: Option<&DeclaredPlan>, node_type: &NodeType) -> Option<WayToRun> {
         let exec_plan = plan.map_or_else(|| subject.key.exec_plan.clone(), |p| p.name.clone());
         let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..subject.key.clone() };
-        let fitted = self.fitted_as(subject, &key)?;
         let allowed = self.fitting(subject, plan, &key);
-        let mut sizes = sizes_of_interest(&subject.sizes, fitted.points());
-        sizes.retain(|n| allowed.as_ref().is_none_or(|sizes| sizes.allows(*n)));
-        (!sizes.is_empty()).then_some(WayToRun { key, fitted, sizes, allowed })
+        let of_interest = |points: &[SizePoint]| {
+            let mut sizes = sizes_of_interest(&subject.sizes, points);
+            sizes.retain(|n| allowed.as_ref().is_none_or(|sizes| sizes.allows(*n)));
+            sizes
+        };
+        let planned = plan.and_then(|plan| {
+            let points: Vec<SizePoint> = self.profiles.near(&key).collect();
+            let sizes = of_interest(&points);
+            Some(Believed::Planned(self.programs.curve(subject, plan, node_type, &sizes, points)?))
+        });
+        let fitted = || Some(Believed::Fitted(self.fitted_as(subject, &key)?));
+        let believed = planned.or_else(fitted)?;
+        let sizes = of_interest(believed.points());
+        (!sizes.is_empty()).then_some(WayToRun { key, believed, sizes, allowed })
     }
 
     /// The rates of one of the job's plans on its own type of nodes.
@@ -110,31 +124,37 @@ impl Belief<'_> {
     }
 
     fn rate_of(&self, subject: &Subject, way: &WayToRun) -> Option<RateCurve> {
-        let curve = way.fitted.curve(&way.sizes)?;
         let was_tried = !self.profiles.points(&way.key).is_empty()
-            || self.of_same_plan(&way.key).is_some()
+            || (matches!(way.believed, Believed::Fitted(_)) && self.of_same_plan(&way.key).is_some())
             || (subject.declared.is_some() && is_first(subject, &way.key));
-        let counted = |p: &CurvePoint| CurvePoint { rate: p.rate * UNTRIED, ..*p };
         let curve = match was_tried {
-            true => curve,
-            false => Curve::new(curve.points().iter().map(counted).collect()).ok()?,
-        };
+            true => way.believed.curve(&way.sizes, |estimate| estimate.rate),
+            // It is to be tried by a probe, which is bounded, and not by a plan that hopes for the best.
+            false => way.believed.curve(&way.sizes, |estimate| way.counted(estimate)),
+        }?;
         let (exec_plan, node_type) = (way.key.exec_plan.clone(), Some(way.key.node_type.clone()));
         Some(RateCurve { exec_plan, node_type, curve, sizes: way.allowed.clone() })
     }
 
-    /// The sizes of a job that a plan can have and at which it did not run out of memory; `None` for all.
+    /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;
+    /// `None` for all.
     fn fitting(&self, subject: &Subject, plan: Option<&DeclaredPlan>, key: &ProfileKey) -> Option<Sizes> {
         let unfit = self.profiles.unfit(key);
+        let has_gib = key.node_type.gpu_memory_gib().map(|gib| gib * USABLE);
+        let needs_gib = |nodes: u32| memory_gib(subject, plan?, nodes);
+        let may_lack = |nodes: &u32| has_gib.zip(needs_gib(*nodes)).is_some_and(|(has, needs)| needs > has);
+        // What runs needs no prediction.
+        let runs = |nodes: &u32| self.profiles.points(key).iter().any(|p| p.nodes <= *nodes);
         let limits = plan.is_some_and(|plan| plan.sizes.is_some());
-        if unfit.is_empty() && !limits {
+        let all = subject.sizes.up_to(u32::MAX);
+        let predicted = plan.is_some() && all.iter().any(|n| may_lack(n) && !runs(n));
+        if unfit.is_empty() && !limits && !predicted {
             return None;
         }
-        let allowed = subject.sizes.up_to(u32::MAX).into_iter();
-        let allowed = allowed.filter(|n| plan.is_none_or(|plan| plan.allows(*n)));
+        let allowed = all.into_iter().filter(|n| plan.is_none_or(|plan| plan.allows(*n)));
         // What does not fit on some nodes does not on fewer either.
         let least = unfit.last().map_or(0, |n| plan.map_or(n + 1, |plan| plan.may_fit_from(*n)));
-        let fits = allowed.filter(|n| *n >= least).collect();
+        let fits = allowed.filter(|n| *n >= least && (!may_lack(n) || runs(n))).collect();
         Some(Sizes::Set(fits))
     }
 
@@ -187,27 +207,11 @@ impl Belief<'_> {
             self.profiles.near(&p.key).map(doubted).collect()
         };
         if let Some(own) = self.profiles.of_user(&key.user).filter(alike).max_by_key(updated) {
-            return Some(match self.type_ratio(key, &own.key.node_type) {
-                Some(ratio) => doubted(own, ratio, COMPARED_TYPE_ERROR),
-                None => doubted(own, 1.0, OTHER_TYPE_ERROR),
-            });
+            let ratio = self.ratios.log_ratio(&own.key.node_type, &key.node_type);
+            return Some(doubted(own, ratio.mean.exp(), ratio.sd));
         }
         let others = self.profiles.all().filter(|p| self.share_profiles && p.key.user != key.user);
         others.filter(alike).max_by_key(updated).map(|p| doubted(p, 1.0, OTHER_USER_ERROR))
-    }
-
-    /// How many times faster the user's programs run on the node type of the key than on this one, by all
-    /// that were measured on both with the same plan at the same size; the mean of logarithms.
-    fn type_ratio(&self, key: &ProfileKey, from: &NodeType) -> Option<f64> {
-        let there = self.profiles.of_user(&key.user).filter(|p| p.key.node_type == *from);
-        let ratios = |p: &Profile| {
-            let here = ProfileKey { node_type: key.node_type.clone(), ..p.key.clone() };
-            let here = self.profiles.points(&here);
-            let like = |p: &SizePoint| here.iter().find(|h| h.nodes == p.nodes && !spread::is_other(h, p));
-            p.points.iter().filter_map(|p| Some((like(p)?.rate / p.rate).ln())).collect::<Vec<f64>>()
-        };
-        let logs: Vec<f64> = there.flat_map(ratios).filter(|log| log.is_finite()).collect();
-        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
     }
 
     /// The fastest that the program was seen to be with another plan at its smallest measured size, on the
@@ -220,10 +224,10 @@ impl Belief<'_> {
             let elsewhere = |p: &Profile| p.key.node_type != key.node_type;
             elsewhere(p).cmp(&elsewhere(q)).then(a.nodes.cmp(&b.nodes)).then(b.rate.total_cmp(&a.rate))
         })?;
-        let ratio = self.type_ratio(key, &profile.key.node_type).unwrap_or(1.0);
+        let ratio = self.ratios.log_ratio(&profile.key.node_type, &key.node_type);
         Some(vec![SizePoint {
-            rate: point.rate * ratio,
-            error: point.error.hypot(OTHER_PLAN_ERROR),
+            rate: point.rate * ratio.mean.exp(),
+            error: point.error.hypot(OTHER_PLAN_ERROR).hypot(ratio.sd),
             ..point
         }])
     }
@@ -235,11 +239,23 @@ pub(super) struct WayToRun {
     /// The signature that it has then.
     pub(super) key: ProfileKey,
     /// What is believed of its rates.
-    pub(super) fitted: Fitted,
+    pub(super) believed: Believed,
     /// The sizes that are worth a look, ascending, at least one.
     pub(super) sizes: Vec<u32>,
     /// The sizes at which it can run; `None` for all that the job may have.
     allowed: Option<Sizes>,
+}
+
+impl WayToRun {
+    /// What it is counted on to make though it was never tried: what is expected less its standard error.
+    fn counted(&self, estimate: Estimate) -> f64 {
+        let error = match self.believed {
+            Believed::Planned(_) => estimate.error,
+            // A curve knows how sure its slope is, and not its level.
+            Believed::Fitted(_) => OTHER_PLAN_ERROR,
+        };
+        estimate.rate * (1.0 - error).max(LEAST_COUNTED)
+    }
 }
 
 /// Whether the key is of the job's first plan: what its owner declares is said of that.

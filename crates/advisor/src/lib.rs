@@ -15,6 +15,7 @@
 
 mod basis;
 mod belief;
+mod believed;
 mod contention;
 mod costs;
 pub mod kinship;
@@ -29,6 +30,7 @@ mod offers;
 pub mod plans;
 mod probing;
 mod profiles;
+mod program;
 mod prospect;
 mod rate;
 mod room;
@@ -40,6 +42,7 @@ mod supply;
 #[cfg(test)]
 mod tests;
 pub mod trial;
+mod type_ratios;
 pub mod types;
 mod watching;
 mod worth;
@@ -53,6 +56,6 @@ pub use offers::{Lack, Offer};
 pub use probing::Aim;
 pub use rate::Rate;
 pub use room::Room;
-pub use scaling::{Estimate, Fitted, sizes_of_interest};
+pub use scaling::{Estimate, Fitted, Scaling, sizes_of_interest};
 pub use subject::{News, Subject};
 pub use worth::{Candidate, Elsewhere, Stakes, best_probe};

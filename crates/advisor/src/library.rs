@@ -12,11 +12,13 @@ use super::learn::Learned;
 use super::offers::Offer;
 use super::probing::{Aim, EndedProbe, LONGEST_PROBE_SECS, Probing, USUAL_PROBE_SECS};
 use super::profiles::Profiles;
+use super::program::Programs;
 use super::prospect::Prospect;
 use super::room::Room;
-use super::scaling::Fitted;
+use super::scaling::{Fitted, Scaling as _};
 use super::subject::{News, Subject};
 use super::supply::Supplies;
+use super::type_ratios::TypeRatios;
 use super::watching::{Measured, Watching};
 use super::worth::{Candidate, Elsewhere, Stakes, best_probe};
 use infill_model::{
@@ -27,6 +29,9 @@ use infill_model::{
 /// A size counts as measured when its rate is known so well.
 const MEASURED: f64 = 0.05;
 
+/// Seconds between two comparisons of types, which look at all profiles.
+const COMPARE_SECS: f64 = 60.0;
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Library {
@@ -36,6 +41,10 @@ pub struct Library {
     probing: Probing,
     supplies: Supplies,
     thoughts: BTreeMap<JobId, String>,
+    programs: Programs,
+    ratios: TypeRatios,
+    /// When types were last compared.
+    compared_at: Option<UnixTime>,
     /// Seconds for which what is learned now of a user's program will be of use.
     use_secs: BTreeMap<String, f64>,
 }
@@ -51,6 +60,9 @@ impl Library {
             probing: Probing::default(),
             supplies: Supplies::default(),
             thoughts: BTreeMap::new(),
+            programs: Programs::default(),
+            ratios: TypeRatios::default(),
+            compared_at: None,
             use_secs: BTreeMap::new(),
         }
     }
@@ -108,9 +120,10 @@ impl Library {
         self.belief().fitted(subject, node_type)
     }
 
-    /// The job's rates for the planner. Of a program with one execution plan one curve a node type of which
-    /// something is known; the first also serves for all others. Of one with several, one curve for each and
-    /// each type of nodes, these types among them. Empty when nothing is known at all.
+    /// The job's rates for the planner. Of a program with one execution plan one curve for each type of nodes
+    /// where it ran, and for each of these that has GPUs if its own has; the first also serves for all
+    /// others. Of one with several, one curve for each and each type of nodes, these types among them. Empty
+    /// when nothing is known at all.
     pub fn rates(&self, subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         self.belief().rates(subject, types)
     }
@@ -166,7 +179,12 @@ impl Library {
     }
 
     fn belief(&self) -> Belief<'_> {
-        Belief { profiles: &self.profiles, share_profiles: self.settings.share_profiles }
+        Belief {
+            profiles: &self.profiles,
+            programs: &self.programs,
+            ratios: &self.ratios,
+            share_profiles: self.settings.share_profiles,
+        }
     }
 }
 
@@ -263,6 +281,11 @@ impl Library {
             self.profiles.count_probe(&ended.key, ended.secs);
         }
         self.use_secs = self.prospects(subjects);
+        if self.compared_at.is_none_or(|at| now.age_of(at) >= COMPARE_SECS) {
+            (self.ratios, self.compared_at) = (TypeRatios::of(&self.profiles), Some(now));
+        }
+        let types: Vec<NodeType> = room.usable().map(|(node_type, _)| node_type.clone()).collect();
+        self.programs.update(subjects, &self.profiles, &self.ratios, &types);
         let mut room = room;
         for subject in subjects {
             let present = subject.running.unwrap_or(0);
@@ -317,12 +340,12 @@ impl Library {
         let width = subject.key.node_type.one_of().1;
         let types: Vec<NodeType> = room.usable().map(|(t, _)| t.clone().times(width)).collect();
         let ways = self.belief().ways(subject, &types);
-        let rate = ways.iter().find(|way| way.key == subject.key).map(|way| way.fitted.at(present).rate);
+        let rate = ways.iter().find(|way| way.key == subject.key).map(|way| way.believed.at(present).rate);
         let best = |(i, way): (usize, &WayToRun)| {
             let stakes = self.stakes(subject, way, present, rate?, room);
             let others = ways.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
-            let rivals = others.flat_map(|w| w.sizes.iter().map(|n| (*n, w.fitted.at(*n).rate))).collect();
-            best_probe(&way.fitted, &Stakes { rivals, ..stakes }).map(|c| (way.key.clone(), c))
+            let rivals = others.flat_map(|w| w.sizes.iter().map(|n| (*n, w.believed.at(*n).rate))).collect();
+            best_probe(&way.believed, &Stakes { rivals, ..stakes }).map(|c| (way.key.clone(), c))
         };
         let worth = |c: &Candidate| c.gain - c.cost;
         ways.iter().enumerate().filter_map(best).max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b)))
@@ -337,7 +360,8 @@ impl Library {
         let most = room.free(&key.node_type) + if stays { present } else { 0 };
         let triable =
             |n: &u32| *n <= most && !self.is_measured(key, *n) && !self.probing.is_declined(key, *n);
-        let may = subject.plans.is_empty() || self.may_try(key, subject.plans.len());
+        let is_own = subject.plans.is_empty() && *key == subject.key;
+        let may = is_own || self.may_try(key, subject.plans.len());
         let triable = stakes.sizes.iter().copied().filter(|n| may && triable(n)).collect();
         let RescaleCosts { up_secs, start_secs, .. } = subject.costs;
         let change_secs = if stays { up_secs } else { start_secs };

@@ -43,6 +43,15 @@ impl Estimate {
     }
 }
 
+/// How a job scales, as far as it is believed.
+pub trait Scaling {
+    /// What is believed of a size, at least 1.
+    fn at(&self, nodes: u32) -> Estimate;
+
+    /// Covariances of the relative errors of these sizes.
+    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64>;
+}
+
 /// A fitted curve. Made of at least one measured size, so that all its values are finite and positive.
 #[derive(Clone, Debug)]
 pub struct Fitted {
@@ -81,34 +90,10 @@ impl Fitted {
         &self.points
     }
 
-    /// What is believed of a size, at least 1.
-    pub fn at(&self, nodes: u32) -> Estimate {
-        let n = f64::from(nodes.max(1));
-        let reach = self.reach(n);
-        let log = mean_log_rate(&self.models, n) + reach.dot(&self.pull);
-        Estimate {
-            rate: self.bounded(nodes.max(1), log.exp()),
-            error: self.covariance(&[nodes.max(1)])[(0, 0)].max(0.0).sqrt(),
-        }
-    }
-
     /// The curve at these sizes, up to the largest (see [`sizes_of_interest`]).
     pub fn curve(&self, sizes: &[u32]) -> Option<Curve> {
         let point = |n: &u32| CurvePoint { nodes: *n, rate: self.at(*n).rate };
         Curve::new(sizes.iter().map(point).collect()).ok()
-    }
-
-    /// Covariances of the relative errors of these sizes.
-    pub(crate) fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
-        let n: Vec<f64> = sizes.iter().map(|n| f64::from(*n)).collect();
-        let reaches: Vec<DVector<f64>> = n.iter().map(|n| self.reach(*n)).collect();
-        // (K + D)⁻¹ k for each size once: the rest are scalar products.
-        let solved: Vec<DVector<f64>> = reaches.iter().map(|r| self.measured.solve(r)).collect();
-        let left = |i: usize, j: usize| kernel(n[i], n[j]) - reaches[i].dot(&solved[j]);
-        let share: Vec<f64> =
-            (0..n.len()).map(|i| (left(i, i) / ROUGHNESS.powi(2)).clamp(0.0, 1.0).sqrt()).collect();
-        let spread = self.spreads(&n);
-        DMatrix::from_fn(n.len(), n.len(), |i, j| left(i, j) + share[i] * share[j] * spread[(i, j)])
     }
 
     /// The formula that has the most evidence, for people: node-seconds a sample.
@@ -150,6 +135,30 @@ impl Fitted {
         } else {
             rate
         }
+    }
+}
+
+impl Scaling for Fitted {
+    fn at(&self, nodes: u32) -> Estimate {
+        let n = f64::from(nodes.max(1));
+        let reach = self.reach(n);
+        let log = mean_log_rate(&self.models, n) + reach.dot(&self.pull);
+        Estimate {
+            rate: self.bounded(nodes.max(1), log.exp()),
+            error: self.covariance(&[nodes.max(1)])[(0, 0)].max(0.0).sqrt(),
+        }
+    }
+
+    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
+        let n: Vec<f64> = sizes.iter().map(|n| f64::from(*n)).collect();
+        let reaches: Vec<DVector<f64>> = n.iter().map(|n| self.reach(*n)).collect();
+        // (K + D)⁻¹ k for each size once: the rest are scalar products.
+        let solved: Vec<DVector<f64>> = reaches.iter().map(|r| self.measured.solve(r)).collect();
+        let left = |i: usize, j: usize| kernel(n[i], n[j]) - reaches[i].dot(&solved[j]);
+        let share: Vec<f64> =
+            (0..n.len()).map(|i| (left(i, i) / ROUGHNESS.powi(2)).clamp(0.0, 1.0).sqrt()).collect();
+        let spread = self.spreads(&n);
+        DMatrix::from_fn(n.len(), n.len(), |i, j| left(i, j) + share[i] * share[j] * spread[(i, j)])
     }
 }
 

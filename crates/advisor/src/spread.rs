@@ -2,7 +2,7 @@
 //! ways, else estimated from sizes that ran on one switch and others that ran on several.
 
 use super::rate::{FLOOR, contradict, mean};
-use super::scaling::Fitted;
+use super::scaling::{Fitted, Scaling as _};
 use infill_model::{BatchMode, SizePoint, Spread};
 
 /// How far steps across switches are from those on one before anything is measured: standard deviation of the

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::library::Library;
 use super::noise::normal;
 use super::room::Room;
-use super::scaling::Fitted;
+use super::scaling::{Fitted, Scaling as _};
 use super::subject::Subject;
 use infill_model::{
     BatchMode, CurvePoint, ExecPlan, JobId, NodeName, NodeType, ProfileKey, Progress, RescaleCosts, Sizes,

@@ -10,7 +10,7 @@ use nalgebra::DMatrix;
 
 use infill_model::RescaleCosts;
 
-use super::scaling::Fitted;
+use super::scaling::Scaling;
 
 /// Prices of a node, as shares of what the job's best node yields: from "nodes are for free" to "others want
 /// them too".
@@ -82,14 +82,14 @@ pub struct Candidate {
 }
 
 /// The size that is most worth trying; `None` when none is worth its cost.
-pub fn best_probe(fitted: &Fitted, stakes: &Stakes) -> Option<Candidate> {
+pub fn best_probe(fitted: &impl Scaling, stakes: &Stakes) -> Option<Candidate> {
     let candidates = value_of_probes(fitted, stakes);
     let pays = candidates.into_iter().filter(|c| c.gain > c.cost);
     pays.max_by(|a, b| (a.gain - a.cost).total_cmp(&(b.gain - b.cost)))
 }
 
 /// Gain and cost of all sizes that may be tried.
-pub(crate) fn value_of_probes(fitted: &Fitted, stakes: &Stakes) -> Vec<Candidate> {
+pub(crate) fn value_of_probes(fitted: &impl Scaling, stakes: &Stakes) -> Vec<Candidate> {
     let rates: Vec<f64> = stakes.sizes.iter().map(|n| fitted.at(*n).rate).collect();
     let (covariance, shares) = (fitted.covariance(&stakes.sizes), shares(stakes));
     let variance = covariance.diagonal().sum() / covariance.nrows().max(1) as f64;

@@ -110,7 +110,8 @@ words! {
     }
 }
 
-/// What is known of a model before anything is measured. Its parameters are; of the rest, what a program tells.
+/// What is known of a model before anything is measured. Its parameters are; of the rest, what a program
+/// tells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelFacts {
@@ -132,8 +133,15 @@ pub struct ModelFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_batch: Option<u32>,
     /// In which numbers it trains. A word of a newer version is read as the usual one.
-    #[serde(default, deserialize_with = "known_or_usual")]
+    #[serde(default, deserialize_with = "known_or_usual", skip_serializing_if = "Precision::is_usual")]
     pub precision: Precision,
+}
+
+impl Precision {
+    /// Whether it is what most train in, which need not be said.
+    fn is_usual(&self) -> bool {
+        *self == Precision::default()
+    }
 }
 
 /// An unknown precision is no reason to refuse a job.

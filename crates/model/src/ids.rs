@@ -170,6 +170,28 @@ impl fmt::Debug for NodeName {
     }
 }
 
+/// Most GiB of a GPU that a type's name is believed.
+const MOST_GPU_GIB: u32 = 2048;
+
+/// GiB of GPUs that are sold with one size of memory only.
+const GPU_MEMORY_GIB: &[(&str, u32)] = &[
+    ("h200", 141),
+    ("h100", 80),
+    ("h800", 80),
+    ("a800", 80),
+    ("a40", 48),
+    ("a6000", 48),
+    ("l40", 48),
+    ("l40s", 48),
+    ("a10", 24),
+    ("a30", 24),
+    ("l4", 24),
+    ("rtx3090", 24),
+    ("rtx4090", 24),
+    ("t4", 16),
+    ("mi300x", 192),
+];
+
 /// A class of interchangeable nodes: equal GPUs, CPUs and features, written like `gpu:a100:4/cpu64`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeType(Arc<str>);
@@ -194,6 +216,19 @@ impl NodeType {
     pub fn has_gpus(&self) -> bool {
         let generic = self.0.split_once('/').map_or("", |(generic, _)| generic);
         generic.split('+').any(|gres| gres == "gpu" || gres.starts_with("gpu:"))
+    }
+
+    /// GiB of each of its GPUs: as its name says (`a100-80gb`), else as all of that make have; `None` where
+    /// neither tells.
+    pub fn gpu_memory_gib(&self) -> Option<f64> {
+        let generic = self.0.split_once('/').map_or("", |(generic, _)| generic);
+        let words = || generic.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_ascii_lowercase);
+        let told = words().find_map(|word| {
+            let digits = word.strip_suffix("gb").or_else(|| word.strip_suffix('g'))?;
+            digits.parse::<u32>().ok().filter(|gib| (1..=MOST_GPU_GIB).contains(gib))
+        });
+        let usual = || words().find_map(|word| GPU_MEMORY_GIB.iter().find(|(make, _)| *make == word));
+        told.map(f64::from).or_else(|| usual().map(|(_, gib)| f64::from(*gib)))
     }
 
     /// Whether a word means it: its whole name, or a part of that (`a100` of `gpu:a100:4/cpu64`).
@@ -255,6 +290,17 @@ mod tests {
         assert!(block.is_place() && block.is_block() && block.is_called("n1"));
         assert_eq!(node.places(&[1]), node.place(1));
         assert_eq!(node.places(&[10, 2]).as_str(), "n1:2+10");
+    }
+
+    #[test]
+    fn memory_of_a_gpu_is_read_off_the_type() {
+        let gib = |name: &str| NodeType::new(name).gpu_memory_gib();
+        assert_eq!(gib("gpu:nvidia_a100-sxm4-80gb:8/cpu128"), Some(80.0));
+        assert_eq!(gib("gpu:a100-40g:1/cpu16*2"), Some(40.0));
+        assert_eq!(gib("gpu:H100:8/cpu96"), Some(80.0));
+        assert_eq!(gib("gpu:a100:4/cpu64"), None, "there are two of that make");
+        assert_eq!(gib("cpu64"), None);
+        assert_eq!(gib("gpu:x0gb:4/cpu64"), None);
     }
 
     #[test]

@@ -28,7 +28,8 @@ const MAX_GPUS: u32 = 4096;
 
 /// Reads what was measured of a model: columns `model`, `gpus`, `nodes`, `plan`, `dp`, `tp`, `pp`,
 /// `global_batch` and `iter_time_s`; where there are any, `placement` (a digit a node: its GPUs), `zero` (the
-/// stage), `offload` and `gc` (0 or 1), `micro_batches` or `ga` (micro-batches of a step; 0 is 1), `cpus_per_gpu`. Other columns and models are passed over.
+/// stage), `offload` and `gc` (0 or 1), `micro_batches` or `ga` (micro-batches of a step; 0 is 1),
+/// `cpus_per_gpu`. Other columns and models are passed over.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has no row of this model, or any of them is malformed.
@@ -55,8 +56,9 @@ fn parse_plans(source: Source, model: &str) -> Result<Vec<PlanRun>, TraceError> 
     if some { Ok(found) } else { Err(others.only()) }
 }
 
-/// Reads what was measured of all programs of a file: of each model, and of each `precision` of it where the table
-/// has such a column; what was `compiled` is a program of its own, too. Columns are those of [`read_plans`].
+/// Reads what was measured of all programs of a file: of each model, and of each `precision` of it where the
+/// table has such a column; what was `compiled` is a program of its own, too. Columns are those of
+/// [`read_plans`].
 ///
 /// # Errors
 /// As [`read_plans`].
@@ -87,8 +89,8 @@ pub fn read_programs(path: &Path) -> Result<BTreeMap<String, Vec<PlanRun>>, Trac
     Ok(tally.none_malformed()?.finish(programs, true, "row")?.value)
 }
 
-/// Reads the facts of a model: columns `model` and `params_mi` (millions of parameters); where there are any, `layers`,
-/// `hidden`, `heads`, `seq` (tokens of a sample) and `global_batch`.
+/// Reads the facts of a model: columns `model` and `params_mi` (millions of parameters); where there are any,
+/// `layers`, `hidden`, `heads`, `seq` (tokens of a sample) and `global_batch`.
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, does not know the model, or knows it wrongly.

@@ -10,7 +10,8 @@
 `infill.step` at each step boundary reports progress, and when the job gets another size lets all ranks call `save`
 after the same step and exit. Outside `infill run` it does nothing.
 
-`infill.run` in a batch script starts a command with execution plans that are declared in Python.
+`infill.run` in a batch script starts a command with execution plans that are declared in Python; `infill.plans_of`
+writes those that make sense for a model.
 
 `infill.live` goes further: processes stay alive while others join and leave.
 
@@ -25,19 +26,24 @@ import types
 
 from . import _children
 from ._live import live
+from ._model_facts import ModelFacts
 from ._plan import Plan, plan
-from ._plans import Way, plans, run
+from ._plans import SuggestedPlans, Way, plans, run
+from ._plans_of import plans_of
 from ._progress import report
 from ._rescale import leave, on_rescale, should_checkpoint, step
 
 __all__ = [
+    "ModelFacts",
     "Plan",
+    "SuggestedPlans",
     "Way",
     "leave",
     "live",
     "on_rescale",
     "plan",
     "plans",
+    "plans_of",
     "report",
     "run",
     "should_checkpoint",

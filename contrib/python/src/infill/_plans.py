@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, TypedDict, Union
+
+from ._model_facts import ModelFacts
 
 
 class Way(TypedDict, total=False):
@@ -41,13 +44,39 @@ def plans(ways: Optional[Ways] = None, /, **named: Way) -> str:
     return "\n".join(_table(plan) for plan in _list({**(ways or {}), **named}))
 
 
-def run(*command: str, plans: Optional[Ways] = None, **flags: Union[str, int, float, bool]) -> NoReturn:
+@dataclasses.dataclass
+class SuggestedPlans:
+    """What a model says of itself, and the ways in which it can be trained. Take ways out, or add some, as you like."""
+
+    facts: ModelFacts
+    #: By name, the one to begin with first.
+    ways: Dict[str, Way]
+
+    def text(self) -> str:
+        """A file for `infill run --plans FILE` and `infill plans check FILE`: the table [model], then the plans."""
+        facts = [f"{name} = {_value(value)}" for name, value in _known(self.facts).items()]
+        return "\n".join(["[model]", *facts, "", plans(self.ways)])
+
+    def write(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes `text` to a file, in the place of what it held.
+
+        Raises OSError if it cannot be written.
+        """
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.text())
+
+
+def run(
+    *command: str, plans: Union[Ways, SuggestedPlans, None] = None, **flags: Union[str, int, float, bool]
+) -> NoReturn:
     """Becomes `infill run` of this command, with these plans and flags: `at_least=40` is `--at-least=40`.
 
     Raises TypeError for what no plan can hold, and OSError if there is no `infill` to become.
     """
     words = ["infill", "run"]
-    if plans is not None:
+    if isinstance(plans, SuggestedPlans):
+        words.append("--plans=" + json.dumps({"model": _known(plans.facts), "plan": _list(plans.ways)}))
+    elif plans is not None:
         words.append("--plans=" + json.dumps({"plan": _list(plans)}))
     for name, value in flags.items():
         flag = "--" + name.replace("_", "-")
@@ -63,6 +92,10 @@ def _list(ways: Mapping[str, Mapping[str, Any]]) -> List[Dict[str, Any]]:
             known = ", ".join(Way.__annotations__)
             raise TypeError(f"plan {name!r} has {', '.join(sorted(unknown))}; expected {known}")
     return [{"name": name, **way} for name, way in ways.items()]
+
+
+def _known(facts: ModelFacts) -> Dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(facts).items() if value is not None}
 
 
 def _table(plan: Mapping[str, Any]) -> str:

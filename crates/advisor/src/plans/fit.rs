@@ -1,13 +1,13 @@
 //! The most plausible numbers for the terms, given some measurements, and what follows for other ways to run.
 //!
-//! Measured logarithms are `f(θ) + r + noise`: the terms `f` with normal priors on their numbers θ, and a Gaussian
-//! process `r` for what no term says ([`super::residual`]). θ is found by Levenberg's and Marquardt's search with
-//! the covariance of `r` and noise as weights; around it `f` is taken as linear, which gives the covariance of all
-//! predictions together (Rasmussen and Williams, 2006, section 2.7).
+//! Measured logarithms are `f(θ) + r + noise`: the terms `f` with normal priors on their numbers θ, and a
+//! Gaussian process `r` for what no term says ([`super::residual`]). θ is found by Levenberg's and
+//! Marquardt's search with the covariance of `r` and noise as weights; around it `f` is taken as linear,
+//! which gives the covariance of all predictions together (Rasmussen and Williams, 2006, section 2.7).
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-use super::residual::Shares;
+use super::numbers::Shares;
 use super::terms::{Features, Terms};
 
 /// Steps of the search for the most plausible numbers.

@@ -4,7 +4,7 @@ use infill_model::ModelFacts;
 use nalgebra::DMatrix;
 
 use super::fit::{Belief, Observed};
-use super::prior::Priors;
+use super::numbers::Priors;
 use super::terms::{Features, Placed, Terms};
 
 /// Most ways to run whose measurements are kept; the least exact go first.
@@ -32,15 +32,15 @@ pub struct Predictions {
 }
 
 impl PlanModel {
-    /// Knows nothing yet of a program. `types`: of each type of GPU but the first, by how much steps take longer
-    /// there, and the standard deviation of that, as logarithms.
+    /// Knows nothing yet of a program. `types`: of each type of GPU but the first, by how much steps take
+    /// longer there, and the standard deviation of that, as logarithms.
     pub fn new(facts: Option<ModelFacts>, priors: &Priors, types: &[(f64, f64)]) -> PlanModel {
         let terms = Terms::new(facts, priors, types);
         PlanModel { terms, priors: priors.clone(), seen: Vec::new(), belief: None }
     }
 
-    /// One way to run was measured: seconds of a step, and the relative standard error. The first of all should be
-    /// on few GPUs, of the first type.
+    /// One way to run was measured: seconds of a step, and the relative standard error. The first of all
+    /// should be on few GPUs, of the first type.
     pub fn measured(&mut self, placed: &Placed, step_secs: f64, error: f64) {
         let (row, log_secs) = (Features::of(placed), step_secs.ln());
         if !log_secs.is_finite() || !error.is_finite() {

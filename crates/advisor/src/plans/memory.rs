@@ -1,11 +1,11 @@
 //! The memory of a GPU that an execution plan needs, from what is known of the model.
 //!
-//! Memory is the sum of three parts. *States* are weights, gradients and Adam's moments, divided over replicas
-//! as ZeRO does (Rajbhandari et al., 2020). *Activations* are what each layer keeps for the backward pass: of
-//! the bytes a token and hidden unit, tensor parallelism divides 24 of 34 (Korthikanti et al., 2022). *Logits*
-//! are the scores of the vocabulary, which only the last stage of a pipeline has. The bytes of each part were
-//! fitted to 59 peaks of GPT-2 with 124, 355 and 774 million parameters on an H100 with PyTorch 2.11. The
-//! number of tokens in the vocabulary follows from the parameters that are not in layers.
+//! Memory is the sum of three parts. *States* are weights, gradients and Adam's moments, divided over
+//! replicas as ZeRO does (Rajbhandari et al., 2020). *Activations* are what each layer keeps for the backward
+//! pass: of the bytes a token and hidden unit, tensor parallelism divides 24 of 34 (Korthikanti et al.,
+//! 2022). *Logits* are the scores of the vocabulary, which only the last stage of a pipeline has. The bytes
+//! of each part were fitted to 59 peaks of GPT-2 with 124, 355 and 774 million parameters on an H100 with
+//! PyTorch 2.11. The number of tokens in the vocabulary follows from the parameters that are not in layers.
 
 use infill_model::{ModelFacts, Parallelism, Precision};
 
@@ -57,8 +57,8 @@ fn activations(precision: Precision) -> Activations {
     }
 }
 
-/// GiB of each GPU at the peak of a step with `global_batch` samples, on the GPU that needs most. `None` where
-/// layers, hidden size or tokens of a sample are not known.
+/// GiB of each GPU at the peak of a step with `global_batch` samples, on the GPU that needs most. `None`
+/// where layers, hidden size or tokens of a sample are not known.
 pub fn gpu_memory_gib(model: &ModelFacts, parallelism: Parallelism, global_batch: f64) -> Option<f64> {
     let (layers, hidden) = (f64::from(model.layers?), f64::from(model.hidden?));
     let strategy = parallelism.strategy;
@@ -76,7 +76,8 @@ pub fn gpu_memory_gib(model: &ModelFacts, parallelism: Parallelism, global_batch
     // Layers that are computed again need their activations once the logits are gone.
     let again = if strategy.checkpointing { layer } else { 0.0 };
     let kept = of_layer * layers / pp;
-    // The first stage of a pipeline has begun as many micro-batches as there are stages when the first comes back.
+    // The first stage of a pipeline has begun as many micro-batches as there are stages when the first comes
+    // back.
     let (first, last) = (kept * pp.min(micro_batches) + again, kept + logits.max(again));
     let most = if pp > 1.0 { first.max(last) } else { last };
     Some((model_bytes + most) / GIB)
@@ -86,8 +87,8 @@ pub fn gpu_memory_gib(model: &ModelFacts, parallelism: Parallelism, global_batch
 fn state_bytes(precision: Precision, parallelism: Parallelism) -> f64 {
     let (states, strategy) = (states(precision), parallelism.strategy);
     let replicas = f64::from(parallelism.dp);
-    // Gradients stay from one micro-batch to the next, and in the buckets that replicas exchange; else they are
-    // made while activations go.
+    // Gradients stay from one micro-batch to the next, and in the buckets that replicas exchange; else they
+    // are made while activations go.
     let gradients = if strategy.accumulate > 1 || parallelism.dp > 1 || strategy.zero > 0 {
         states.gradients
     } else {

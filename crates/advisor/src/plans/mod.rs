@@ -7,13 +7,14 @@
 //! ```
 //!
 //! One model is shared by all plans of a job: what computing, exchanging gradients and updating cost is
-//! learned once. What the terms do not say of a plan, a placement or a number of GPUs is learned, too, and what was
-//! measured counts as measured.
+//! learned once. What the terms do not say of a plan, a placement or a number of GPUs is learned, too, and
+//! what was measured counts as measured.
 
 mod choice;
 mod fit;
 mod learner;
 pub mod memory;
+mod numbers;
 pub mod presets;
 pub mod prior;
 mod residual;
@@ -23,5 +24,5 @@ mod tests;
 pub mod trial;
 
 pub use learner::{PlanModel, Predictions};
-pub use prior::Priors;
+pub use numbers::Priors;
 pub use terms::Placed;

@@ -1,47 +1,19 @@
 //! What no term says of the time of a step: how alike two ways to run are in that.
 //!
-//! The logarithm of a step's seconds departs from the terms by a sum of shares: one that a strategy has on all
-//! placements, one that a kind of strategies has on one node or on several, one of a placement, one of a number
-//! of GPUs, and one of each way to run alone. The last makes what was measured count as measured, whatever the
-//! terms say.
+//! The logarithm of a step's seconds departs from the terms by a sum of shares: one that a strategy has on
+//! all placements, one that a kind of strategies has on one node or on several, one of a placement, one of a
+//! number of GPUs, and one of each way to run alone. The last makes what was measured count as measured,
+//! whatever the terms say.
 
 use nalgebra::DMatrix;
 
+use super::numbers::Shares;
 use super::terms::{Features, Terms};
-
-/// Standard deviations of the shares.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shares {
-    /// A strategy's.
-    pub(super) strategy: f64,
-    /// A kind of strategies', on one node or on several.
-    pub(super) kind: f64,
-    /// A placement's.
-    pub(super) placement: f64,
-    /// A number of GPUs', for a kind.
-    pub(super) gpus: f64,
-    /// Of one way to run alone.
-    pub(super) alone: f64,
-    /// The same of the time that odd nodes add.
-    pub(super) odd: f64,
-}
 
 /// How much of a share two types of GPUs have in common.
 const ON_ANOTHER_TYPE: f64 = 0.5;
 
 impl Shares {
-    /// The same, each so many times as large.
-    pub(super) fn times(self, factor: f64) -> Shares {
-        Shares {
-            strategy: self.strategy * factor,
-            kind: self.kind * factor,
-            placement: self.placement * factor,
-            gpus: self.gpus * factor,
-            alone: self.alone * factor,
-            odd: self.odd * factor,
-        }
-    }
-
     /// Covariances of what is not said of each of `a` and each of `b`.
     pub(super) fn covariance(
         &self,

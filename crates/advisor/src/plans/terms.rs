@@ -1,70 +1,16 @@
 //! The time of a step as a sum of terms, each with a factor of which something is known beforehand.
 //!
-//! The first terms are Rubick's (MLSys 2025): computing goes down with the GPUs, gradients cross the network, the
-//! optimizer updates parameters, CPUs do so where it is offloaded. Those of divided models follow from what
-//! crosses a link (Narayanan et al., 2021): tensor parallelism reduces activations twice in each pass of a layer,
-//! so its time against computing goes down with the hidden size; stages of a pipeline wait for each other for
-//! (pp − 1) ÷ micro-batches of their time, and send activations once for each micro-batch. Beyond them: GPUs of a
-//! node share its ways to the network, kernels take time to launch, and rings over nodes with an odd number of
-//! GPUs are slow on some machines.
+//! The first terms are Rubick's (MLSys 2025): computing goes down with the GPUs, gradients cross the network,
+//! the optimizer updates parameters, CPUs do so where it is offloaded. Those of divided models follow from
+//! what crosses a link (Narayanan et al., 2021): tensor parallelism reduces activations twice in each pass of
+//! a layer, so its time against computing goes down with the hidden size; stages of a pipeline wait for each
+//! other for (pp − 1) ÷ micro-batches of their time, and send activations once for each micro-batch. Beyond
+//! them: GPUs of a node share its ways to the network, kernels take time to launch, and rings over nodes with
+//! an odd number of GPUs are slow on some machines.
 
 use infill_model::{ModelFacts, Parallelism, PlanRun};
 
-use super::prior::{Priors, UNKNOWN_SHAPE_SD};
-
-/// A number that all plans of a program share, in the order of its place. All but `Pair`, `Rails`, `OddPower`
-/// and `Bubble` are logarithms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Number {
-    /// Seconds of one GPU for a step's forward and backward pass.
-    Compute,
-    /// Parameters, thousand millions.
-    Params,
-    /// The optimizer, seconds a thousand million parameters.
-    Optimize,
-    /// Gradients within a node, seconds a thousand million parameters.
-    Intra,
-    /// Gradients between nodes that have one GPU each, seconds a thousand million parameters.
-    Inter,
-    /// What nodes with an odd number of GPUs add, seconds a thousand million parameters.
-    Odd,
-    /// Power by which two GPUs of a node are faster between nodes than one.
-    Pair,
-    /// Power by which more than two are.
-    Rails,
-    /// Power of the GPUs of the largest node by which odd nodes cost more.
-    OddPower,
-    /// Factor to computing on one GPU, which exchanges nothing.
-    Alone,
-    /// The optimizer on the CPUs of one GPU, seconds a thousand million parameters.
-    Offload,
-    /// What of it is not divided over replicas.
-    OffloadFixed,
-    /// Share of computing that recomputation adds.
-    Recompute,
-    /// Tensor parallelism's exchanges, in parts of computing, for a hidden size of 2,048.
-    Tensor,
-    /// Power of the time by which a pipeline's bubble lengthens a step.
-    Bubble,
-    /// What each further stage sends, in parts of `Compute`.
-    Stage,
-    /// Factor to computing where the model is divided.
-    Divided,
-    /// What is never divided, in parts of `Compute`.
-    Fixed,
-    /// Seconds to launch the kernels of a layer, for each micro-batch.
-    Launch,
-    /// How little gradients hide behind the backward pass: times add up as the root of their powers, of
-    /// 1 plus this.
-    Overlap,
-    /// Seconds that each step takes beside all that.
-    Constant,
-    /// Power by which more CPUs a GPU make the offloaded optimizer faster.
-    Cpus,
-}
-
-/// How many of them there are.
-pub(super) const NUMBERS: usize = 22;
+use super::numbers::{NUMBERS, Number, Priors, UNKNOWN_SHAPE_SD};
 
 /// The numbers that a further type of GPU has of its own: logarithms of factors to the seconds of computing
 /// and of the network.
@@ -197,8 +143,8 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Of a program on so many types of GPUs, given how much slower each but the first is believed to be: mean
-    /// and standard deviation of the logarithm.
+    /// Of a program on so many types of GPUs, given how much slower each but the first is believed to be:
+    /// mean and standard deviation of the logarithm.
     pub(super) fn new(facts: Option<ModelFacts>, priors: &Priors, types: &[(f64, f64)]) -> Terms {
         let (mut mean, mut sd) = (priors.mean.to_vec(), priors.sd.to_vec());
         let told = |of: fn(&ModelFacts) -> Option<u32>| facts.as_ref().and_then(of).map(f64::from);

@@ -1,6 +1,6 @@
 //! Made-up jobs: what is learned of plans that nobody measured.
 
-use super::prior::Priors;
+use super::numbers::Priors;
 use super::trial::{PlanTrial, PlanVerdict};
 use infill_model::{ExecPlan, ModelFacts, Parallelism, PlanRun, Strategy};
 

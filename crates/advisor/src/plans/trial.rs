@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::choice;
 use super::learner::{PlanModel, Predictions};
-use super::prior::Priors;
+use super::numbers::Priors;
 use super::terms::Placed;
 use crate::noise::normal;
 use crate::scaling::Estimate;

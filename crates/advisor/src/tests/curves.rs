@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::trial::Trial;
 use crate::worth::value_of_probes;
-use crate::{Fitted, Stakes, best_probe, sizes_of_interest};
+use crate::{Fitted, Scaling as _, Stakes, best_probe, sizes_of_interest};
 use infill_model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTime, config::AdvisorConfig};
 use infill_testkit::effort;
 

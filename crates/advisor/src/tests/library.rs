@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::Scaling as _;
 use crate::{Library, News, Room, Subject};
 use infill_model::{
     BatchMode, Curve, ExecPlan, JobId, LiveChange, LiveCosts, NodeName, NodeType, ProfileFilter, ProfileKey,

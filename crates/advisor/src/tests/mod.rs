@@ -3,3 +3,4 @@
 mod curves;
 mod library;
 mod plans;
+mod programs;

@@ -1,6 +1,7 @@
 //! Files of plans: what they say, and what of it is nonsense.
 
 use super::*;
+use infill_model::Precision;
 
 const FILE: &str = r#"
 [[plan]]

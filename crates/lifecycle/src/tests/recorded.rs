@@ -56,7 +56,7 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
     let spec = &record["spec"];
     assert_eq!(spec["plans"][0]["strategy"]["tp"], json!(2));
     assert_eq!(spec["plans"][0]["needs"], json!({ "memory_mib": 65_536 }));
-    assert_eq!(spec["model"], json!({ "params_mi": 1500.0, "layers": 48, "precision": "mixed" }));
+    assert_eq!(spec["model"], json!({ "params_mi": 1500.0, "layers": 48 }));
     assert_eq!(spec["gpus_per_node"], json!(8));
     assert_eq!(Machine::from_record(record).unwrap().spec, machine.spec);
 }

@@ -278,18 +278,18 @@ fn raised(
     config: &PlannerConfig,
 ) -> Vec<RateCurve> {
     let Subject { sizes, costs, .. } = &candidate.subject;
-    let has_plans = !candidate.subject.plans.is_empty();
+    let of_one = probe.is_some_and(|aim| is_of_one_way(aim, &candidate.subject));
     let fastest = rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
     for rate in &mut rates {
         rate.curve = match (bonus, probe) {
             // On its way to other nodes a job waits, too.
-            (_, Some(aim)) if has_plans && is_of(aim, rate) => {
+            (_, Some(aim)) if of_one && is_of(aim, rate) => {
                 let moves = aim.key.node_type != candidate.subject.key.node_type;
                 let up_secs = if moves { costs.start_secs.max(costs.up_secs) } else { costs.up_secs };
                 let costs = RescaleCosts { up_secs, ..*costs };
                 curves::with_probe(&rate.curve, aim.nodes, fastest, &costs, config)
             }
-            (_, Some(_)) if has_plans => continue,
+            (_, Some(_)) if of_one => continue,
             (Some(bonus), _) => curves::with_bonus(&rate.curve, sizes, bonus),
             (None, Some(aim)) => {
                 let fastest = curves::fastest(&rate.curve);
@@ -301,13 +301,18 @@ fn raised(
     rates
 }
 
-/// The size at which the rates are raised for a probe, if they are: a job that waits, and has declared no
-/// plans, is raised at all sizes.
+/// The size at which the rates are raised for a probe, if they are: a job that waits, and has but one way to
+/// run, is raised at all sizes.
 fn probe_for(aim: &Aim, candidate: &Candidate<'_>) -> Option<Probe> {
-    let has_plans = !candidate.subject.plans.is_empty();
-    let with = has_plans.then(|| (aim.key.exec_plan.clone(), aim.key.node_type.one_of().0));
-    let is_raised = has_plans || candidate.facts.waits_since.is_none();
+    let of_one = is_of_one_way(aim, &candidate.subject);
+    let with = of_one.then(|| (aim.key.exec_plan.clone(), aim.key.node_type.one_of().0));
+    let is_raised = of_one || candidate.facts.waits_since.is_none();
     is_raised.then_some(Probe { nodes: aim.nodes, with })
+}
+
+/// Whether a probe is of one way to run among several: of a plan, or of another type of nodes.
+fn is_of_one_way(aim: &Aim, subject: &Subject) -> bool {
+    !subject.plans.is_empty() || aim.key.node_type != subject.key.node_type
 }
 
 /// Whether a probe is to measure this curve.

@@ -131,3 +131,47 @@ fn row(program: &Program, verdicts: &[PlanVerdict]) -> Row {
 fn show(rows: &[Row]) -> Result<String, Failure> {
     Ok(filter::whole("%p %.r %.e %.c %.i", ROWS, rows)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infill_testkit::data_files;
+
+    fn tables() -> Option<Vec<Program>> {
+        let [rubick, bigscience, h100, of_rubick, of_bigscience] = data_files([
+            "plans/rubick/plans.csv",
+            "plans/bigscience/plans.csv",
+            "gpu/plans-h100.csv",
+            "plans/rubick/models.csv",
+            "plans/bigscience/models.csv",
+        ])?;
+        Some(read(&[rubick, bigscience, h100.clone()], &[of_rubick, of_bigscience, h100]).unwrap())
+    }
+
+    #[test]
+    fn what_is_usual_follows_from_the_tables() {
+        let Some(programs) = tables() else { return };
+        let all: Vec<Measured<'_>> = programs.iter().map(|p| (p.runs.as_slice(), p.facts)).collect();
+        let fitted: Vec<(f64, f64)> = Priors::fitted(&all).numbers().collect();
+        let shipped: Vec<(f64, f64)> = Priors::usual().numbers().collect();
+        let apart =
+            fitted.iter().zip(&shipped).any(|(a, b)| (a.0 - b.0).abs() > 0.02 || (a.1 - b.1).abs() > 0.02);
+        let said: Vec<String> = fitted.iter().map(|(mean, sd)| format!("({mean:.2}, {sd:.2})")).collect();
+        assert!(!apart, "numbers.rs should say {}", said.join(", "));
+    }
+
+    #[test]
+    fn programs_are_known_that_nothing_was_fitted_to() {
+        let Some(programs) = tables() else { return };
+        let rows = held_out(&programs, 0.05, 7, 3);
+        // Those on several GPUs.
+        let rows: Vec<&Row> = rows.iter().filter(|row| !row.program.starts_with("gpt2")).collect();
+        let mut errors: Vec<f64> = rows.iter().map(|row| row.error).collect();
+        errors.sort_by(f64::total_cmp);
+        let [.., worst] = errors[..] else { panic!("no program") };
+        let median = (errors[errors.len() / 2] + errors[(errors.len() - 1) / 2]) / 2.0;
+        assert!(rows.len() == 6 && median < 0.08 && worst < 0.13, "{rows:?}");
+        let chosen = rows.iter().map(|row| row.chosen).sum::<f64>() / rows.len() as f64;
+        assert!(chosen > 0.97, "{rows:?}");
+    }
+}

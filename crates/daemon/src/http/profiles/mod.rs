@@ -17,7 +17,7 @@ use tokio::sync::SemaphorePermit;
 
 use crate::context::Context;
 use crate::sight::{Sight, Viewer};
-use infill_advisor::{Fitted, batch_mode, sizes_of_interest};
+use infill_advisor::{Fitted, Scaling as _, batch_mode, sizes_of_interest};
 use infill_api::{
     Counted, CurveRow, FigureView, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY,
     MAX_IMPORTED, MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView, SCHEMA,

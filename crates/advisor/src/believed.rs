@@ -1,0 +1,48 @@
+//! What is believed of a job in one way to run it, wherever the belief comes from.
+
+use nalgebra::DMatrix;
+
+use super::program::PlanCurve;
+use super::scaling::{Estimate, Fitted, Scaling};
+use infill_model::{Curve, CurvePoint, SizePoint};
+
+/// A curve with its uncertainty.
+#[derive(Clone, Debug)]
+pub(super) enum Believed {
+    /// By what was measured of this way to run, or of ones alike.
+    Fitted(Fitted),
+    /// By the model of all plans and types of the program.
+    Planned(PlanCurve),
+}
+
+impl Believed {
+    /// What was measured of this way to run, or of ones alike.
+    pub(super) fn points(&self) -> &[SizePoint] {
+        match self {
+            Believed::Fitted(fitted) => fitted.points(),
+            Believed::Planned(curve) => curve.points(),
+        }
+    }
+
+    /// The curve at these sizes, up to the largest, each rate times what `counted` makes of its doubt.
+    pub(super) fn curve(&self, sizes: &[u32], counted: impl Fn(Estimate) -> f64) -> Option<Curve> {
+        let point = |n: &u32| CurvePoint { nodes: *n, rate: counted(self.at(*n)) };
+        Curve::new(sizes.iter().map(point).collect()).ok()
+    }
+}
+
+impl Scaling for Believed {
+    fn at(&self, nodes: u32) -> Estimate {
+        match self {
+            Believed::Fitted(fitted) => fitted.at(nodes),
+            Believed::Planned(curve) => curve.at(nodes),
+        }
+    }
+
+    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
+        match self {
+            Believed::Fitted(fitted) => fitted.covariance(sizes),
+            Believed::Planned(curve) => curve.covariance(sizes),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What is known of a program that can run by several execution plans on several types of nodes: one model of
+//! all of them ([`super::plans`]), fitted to all that its user's jobs have measured of it.
+
+use std::collections::BTreeMap;
+
+use nalgebra::DMatrix;
+
+use super::plans::memory::{USABLE, gpu_memory_gib};
+use super::plans::{Placed, PlanModel, Predictions, Priors};
+use super::profiles::Profiles;
+use super::scaling::{Estimate, Scaling};
+use super::subject::Subject;
+use super::type_ratios::TypeRatios;
+use infill_model::{
+    BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, Profile, ProfileKey, SizePoint, Strategy,
+    UnixTime,
+};
+
+/// GPUs of a host where GPUs are lent, unless more were seen together.
+const USUAL_GPUS_OF_A_HOST: u32 = 8;
+
+/// Samples of a step as its size changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Batch {
+    /// Always so many.
+    Global(f64),
+    /// So many for each unit of the size.
+    PerNode(f64),
+}
+
+impl Batch {
+    /// As the owner says, else as was measured.
+    fn of(subject: &Subject, profiles: &Profiles) -> Batch {
+        if let Some(samples) = subject.model.and_then(|model| model.global_batch) {
+            return Batch::Global(f64::from(samples));
+        }
+        let per_node = profiles.batch_mode(&subject.key) == BatchMode::PerNode;
+        let of = |p: &SizePoint| {
+            p.step_samples.map(|samples| if per_node { samples / f64::from(p.nodes.max(1)) } else { samples })
+        };
+        let own = of_program(profiles, &subject.key);
+        let mut told: Vec<f64> =
+            own.flat_map(|p| &p.points).filter_map(of).filter(|s| s.is_normal()).collect();
+        told.sort_by(f64::total_cmp);
+        let samples = told.get(told.len() / 2).copied().unwrap_or(1.0);
+        if per_node { Batch::PerNode(samples) } else { Batch::Global(samples) }
+    }
+
+    fn at(self, nodes: u32) -> f64 {
+        match self {
+            Batch::Global(samples) => samples,
+            Batch::PerNode(samples) => samples * f64::from(nodes),
+        }
+    }
+}
+
+fn of_program<'a>(profiles: &'a Profiles, key: &'a ProfileKey) -> impl Iterator<Item = &'a Profile> + Clone {
+    profiles.of_user(&key.user).filter(|p| p.key.name == key.name && p.key.batch == key.batch)
+}
+
+/// What a model was made of: it is made anew when any of it changes.
+#[derive(Clone, Debug, PartialEq)]
+struct Made {
+    plans: Vec<(ExecPlan, Strategy)>,
+    facts: Option<ModelFacts>,
+    gpus_per_node: u32,
+    points: usize,
+    updated_at: UnixTime,
+    types: Vec<NodeType>,
+}
+
+/// One program's.
+#[derive(Clone, Debug)]
+struct Program {
+    made: Made,
+    model: PlanModel,
+    batch: Batch,
+    /// Units of the size that share a host, by what was seen.
+    units_of_a_host: u32,
+}
+
+/// Those of all programs at hand, by user and name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Programs {
+    known: BTreeMap<(String, String), Program>,
+}
+
+impl Programs {
+    /// Makes and forgets models as these jobs and what was measured want it. `types`: those of nodes at hand.
+    pub(super) fn update(
+        &mut self,
+        subjects: &[Subject],
+        profiles: &Profiles,
+        ratios: &TypeRatios,
+        types: &[NodeType],
+    ) {
+        let name = |subject: &Subject| (subject.key.user.clone(), subject.key.name.clone());
+        let mut wanted = BTreeMap::new();
+        for subject in subjects {
+            if let Some(made) = made(subject, profiles, types) {
+                wanted.entry(name(subject)).or_insert((subject, made));
+            }
+        }
+        self.known.retain(|name, _| wanted.contains_key(name));
+        for (name, (subject, made)) in wanted {
+            if self.known.get(&name).is_none_or(|known| known.made != made) {
+                match Program::new(subject, made, profiles, ratios) {
+                    Some(program) => self.known.insert(name, program),
+                    None => self.known.remove(&name),
+                };
+            }
+        }
+    }
+
+    /// What is believed of a job with this plan on a type of nodes, at these sizes; `None` where there is no
+    /// model of it.
+    pub(super) fn curve(
+        &self,
+        subject: &Subject,
+        plan: &DeclaredPlan,
+        node_type: &NodeType,
+        sizes: &[u32],
+        points: Vec<SizePoint>,
+    ) -> Option<PlanCurve> {
+        let program = self.known.get(&(subject.key.user.clone(), subject.key.name.clone()))?;
+        let sizes: Vec<u32> =
+            sizes.iter().copied().filter(|n| program.placed(plan, node_type, *n).is_some()).collect();
+        let placed: Vec<Placed> = sizes.iter().filter_map(|n| program.placed(plan, node_type, *n)).collect();
+        let Predictions { log_secs, covariance } = program.model.predict(&placed)?;
+        let log_rates = placed.iter().zip(log_secs).map(|(p, log)| p.global_batch.ln() - log).collect();
+        (!sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
+    }
+}
+
+/// What a model of this job's program would be made of; `None` where nothing was measured, or its plans do
+/// not tell what they do.
+fn made(subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<Made> {
+    let plans: Option<Vec<(ExecPlan, Strategy)>> =
+        subject.plans.iter().map(|plan| Some((plan.name.clone(), plan.strategy?))).collect();
+    let plans = plans.filter(|plans| !plans.is_empty())?;
+    let own =
+        of_program(profiles, &subject.key).filter(|p| plans.iter().any(|(plan, _)| *plan == p.key.exec_plan));
+    let points = own.clone().map(|p| p.points.len()).sum();
+    let updated_at = own.clone().map(|p| p.updated_at).max()?;
+    let first = own
+        .clone()
+        .filter(|p| !p.points.is_empty())
+        .min_by_key(|p| p.points.iter().map(|p| p.nodes).min())?;
+    // The first is the one that others are compared with.
+    let mut all = vec![first.key.node_type.clone()];
+    let measured = own.filter(|p| !p.points.is_empty()).map(|p| &p.key.node_type);
+    for node_type in measured.chain([&subject.key.node_type]).chain(types) {
+        if !all.contains(node_type) {
+            all.push(node_type.clone());
+        }
+    }
+    let gpus_per_node = subject.gpus_per_node.unwrap_or(1).max(1);
+    Some(Made { plans, facts: subject.model, gpus_per_node, points, updated_at, types: all })
+}
+
+impl Program {
+    fn new(subject: &Subject, made: Made, profiles: &Profiles, ratios: &TypeRatios) -> Option<Program> {
+        let slower = |to: &NodeType| {
+            let ratio = ratios.log_ratio(&made.types[0], to);
+            (-ratio.mean, ratio.sd)
+        };
+        let further: Vec<(f64, f64)> = made.types.iter().skip(1).map(slower).collect();
+        let model = PlanModel::new(made.facts, &Priors::usual(), &further);
+        let own = of_program(profiles, &subject.key);
+        let together =
+            own.clone().flat_map(|p| &p.points).filter_map(|p| Some(f64::from(p.nodes) / p.hosts?.max(1.0)));
+        let together = together.map(|units| units.ceil() as u32);
+        let units_of_a_host =
+            together.max().map_or(1, |seen| seen.max(USUAL_GPUS_OF_A_HOST / made.gpus_per_node));
+        let batch = Batch::of(subject, profiles);
+        let mut program = Program { made, model, batch, units_of_a_host };
+        let mut measured: Vec<(Placed, f64, f64)> = Vec::new();
+        for profile in own {
+            let Some(plan) = subject.plans.iter().find(|plan| plan.name == profile.key.exec_plan) else {
+                continue;
+            };
+            for point in profiles.near(&profile.key) {
+                let placed = program.placed_on(
+                    plan,
+                    &profile.key.node_type,
+                    point.nodes,
+                    point.hosts.map(|h| h.round() as u32),
+                );
+                measured.extend(placed.map(|placed| {
+                    let secs = placed.global_batch / point.rate;
+                    (placed, secs, point.error)
+                }));
+            }
+        }
+        // Few GPUs of the first type come first: by them the rest is scaled.
+        measured.sort_by_key(|(placed, ..)| (placed.node_type, placed.parallelism.gpus()));
+        measured.iter().for_each(|(placed, secs, error)| program.model.measured(placed, *secs, *error));
+        program.model.update().then_some(program)
+    }
+
+    fn placed(&self, plan: &DeclaredPlan, node_type: &NodeType, nodes: u32) -> Option<Placed> {
+        self.placed_on(plan, node_type, nodes, None)
+    }
+
+    /// The plan on so many units of a type, on so many hosts; `None` where it cannot be divided so.
+    fn placed_on(
+        &self,
+        plan: &DeclaredPlan,
+        node_type: &NodeType,
+        nodes: u32,
+        hosts: Option<u32>,
+    ) -> Option<Placed> {
+        let gpus = self.made.gpus_per_node;
+        let parallelism = plan.strategy?.on(nodes.checked_mul(gpus)?)?;
+        let hosts = hosts.unwrap_or_else(|| nodes.div_ceil(self.units_of_a_host)).clamp(1, nodes.max(1));
+        // As many on each, the rest one more.
+        let on = |host: u32| gpus * (nodes / hosts + u32::from(host >= hosts - nodes % hosts));
+        let cpus_per_gpu = plan.needs.cpus.map(|cpus| f64::from(cpus) / f64::from(gpus));
+        Some(Placed {
+            parallelism,
+            gpus_by_node: (0..hosts).map(on).collect(),
+            global_batch: self.batch.at(nodes),
+            cpus_per_gpu,
+            node_type: self.made.types.iter().position(|t| t == node_type)?,
+        })
+    }
+}
+
+/// GiB that a plan of a job needs of each GPU on so many units, beside what else is there; `None` where
+/// nothing tells.
+pub(super) fn memory_gib(subject: &Subject, plan: &DeclaredPlan, nodes: u32) -> Option<f64> {
+    if let Some(mib) = plan.needs.gpu_memory_mib {
+        // Whoever says so has counted all.
+        return Some(mib as f64 / 1024.0 * USABLE);
+    }
+    let model = subject.model.as_ref()?;
+    let parallelism = plan.strategy?.on(nodes.checked_mul(subject.gpus_per_node?)?)?;
+    gpu_memory_gib(model, parallelism, f64::from(model.global_batch?))
+}
+
+/// What is believed of a job with one plan on one type of nodes.
+#[derive(Clone, Debug)]
+pub(super) struct PlanCurve {
+    /// Ascending, at least one.
+    sizes: Vec<u32>,
+    log_rates: Vec<f64>,
+    covariance: DMatrix<f64>,
+    /// What was measured with this plan on this type.
+    points: Vec<SizePoint>,
+}
+
+impl PlanCurve {
+    /// What was measured with this plan on this type.
+    pub(super) fn points(&self) -> &[SizePoint] {
+        &self.points
+    }
+
+    /// The place of a size; of the nearest where it is none of them.
+    fn index(&self, nodes: u32) -> usize {
+        let above = self.sizes.partition_point(|n| *n < nodes).min(self.sizes.len() - 1);
+        let nearer = above > 0 && nodes.abs_diff(self.sizes[above - 1]) < nodes.abs_diff(self.sizes[above]);
+        if nearer { above - 1 } else { above }
+    }
+}
+
+impl Scaling for PlanCurve {
+    fn at(&self, nodes: u32) -> Estimate {
+        let at = self.index(nodes);
+        Estimate { rate: self.log_rates[at].exp(), error: self.covariance[(at, at)].max(0.0).sqrt() }
+    }
+
+    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
+        let at: Vec<usize> = sizes.iter().map(|n| self.index(*n)).collect();
+        DMatrix::from_fn(at.len(), at.len(), |i, j| self.covariance[(at[i], at[j])])
+    }
+}
