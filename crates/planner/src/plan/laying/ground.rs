@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::budget::{Budget, Taking};
 use super::seeker::{Node, Seeker};
 use crate::plan::space::{decision::Space, resource::Level};
-use infill_model::Portion;
+use infill_model::{JobId, Portion};
 
 /// The free slots on one node: those that last through the fewest steps first, of these the most stable.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,9 @@ pub(crate) struct Ground<'a> {
     order: BTreeSet<(usize, usize)>,
     /// What is taken of the hosts, where that is counted.
     budget: Option<Budget<'a>>,
+    /// The hosts, the best first, for the seats that are like the last one: of one job, of so many places,
+    /// for so many steps.
+    ranked: Option<((JobId, usize, usize), BTreeSet<(Rank, usize)>)>,
 }
 
 impl<'a> Ground<'a> {
@@ -42,16 +45,16 @@ impl<'a> Ground<'a> {
             }
         }
         let order = hosts.iter().enumerate().map(|(number, host)| (host.0.len(), number)).collect();
-        Ground { hosts, order, budget }
+        Ground { hosts, order, budget, ranked: None }
     }
 
     /// Takes so many slots of one node that last through so many steps; where there are none, those that last
     /// longest.
     pub fn take(&mut self, space: &Space<'_>, seeker: Seeker<'_>, size: u32, steps: usize) -> Option<Node> {
+        let size = size as usize;
         if self.budget.is_some() {
             return self.take_of_hosts(space, seeker, size, steps);
         }
-        let size = size as usize;
         let mut best: Option<(usize, usize, Node)> = None;
         let by_harm = self.by_harm(&space.blocks.levels, size);
         let hosts = by_harm.into_iter().flat_map(|free| self.order.range((free, 0)..(free + 1, 0)));
@@ -68,37 +71,52 @@ impl<'a> Ground<'a> {
         Some(self.remove(number, node))
     }
 
-    /// The same where hosts have accounts.
+    /// The same where hosts have accounts. Seats that are alike come one after the other: hosts are ranked
+    /// once for all of them.
     fn take_of_hosts(
         &mut self,
         space: &Space<'_>,
         seeker: Seeker<'_>,
-        size: u32,
+        size: usize,
         steps: usize,
     ) -> Option<Node> {
-        let budget = self.budget.as_ref()?;
-        let size = size as usize;
-        let mut best: Option<(Rank, usize, Node, Option<Taking>)> = None;
-        for (number, host) in self.hosts.iter().enumerate().filter(|(_, host)| host.0.len() >= size) {
-            let Some((lasts, node)) = host.find(space, seeker, size, steps) else { continue };
-            let taking = seeker.taking(space, &node);
-            let at = budget.host_of(node[0]);
-            let lasts = taking.map_or(lasts, |taking| lasts.min(budget.fits(at, taking)));
-            if lasts == 0 {
-                continue;
+        let alike = (seeker.job.id, size, steps);
+        let mut ranked = match self.ranked.take() {
+            Some((of, ranked)) if of == alike => ranked,
+            _ => (0..self.hosts.len())
+                .filter_map(|n| Some((self.rank(space, seeker, size, steps, n)?, n)))
+                .collect(),
+        };
+        let first = ranked.pop_first();
+        let node = first.and_then(|(_, number)| {
+            let (_, node) = self.hosts[number].find(space, seeker, size, steps)?;
+            if let (Some(budget), Some(taking)) = (&mut self.budget, seeker.taking(space, &node)) {
+                budget.take(budget.host_of(node[0]), taking);
             }
-            let harm = harm(space, budget, at, host.0.len(), (size, taking, &node));
-            let rank = (std::cmp::Reverse(lasts), harm);
-            if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
-                best = Some((rank, number, node, taking));
-            }
-        }
-        let (_, number, node, taking) = best?;
-        if let (Some(budget), Some(taking)) = (&mut self.budget, taking) {
-            let at = budget.host_of(node[0]);
-            budget.take(at, taking);
-        }
-        Some(self.remove(number, node))
+            let node = self.remove(number, node);
+            ranked.extend(self.rank(space, seeker, size, steps, number).map(|rank| (rank, number)));
+            Some(node)
+        });
+        self.ranked = Some((alike, ranked));
+        node
+    }
+
+    /// How good a host is for a seat; `None` where there is no room.
+    fn rank(
+        &self,
+        space: &Space<'_>,
+        seeker: Seeker<'_>,
+        size: usize,
+        steps: usize,
+        number: usize,
+    ) -> Option<Rank> {
+        let (budget, host) = (self.budget.as_ref()?, &self.hosts[number]);
+        let (lasts, node) = host.find(space, seeker, size, steps)?;
+        let taking = seeker.taking(space, &node);
+        let at = budget.host_of(node[0]);
+        let lasts = taking.map_or(lasts, |taking| lasts.min(budget.fits(at, taking)));
+        let harm = harm(space, budget, at, host.0.len(), (size, taking, &node));
+        (lasts > 0).then_some((std::cmp::Reverse(lasts), harm))
     }
 
     /// Takes these slots of a host.
