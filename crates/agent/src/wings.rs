@@ -204,7 +204,8 @@ impl Submitter {
         args
     }
 
-    /// What comes with a place, as sbatch's options: what the order says goes before what the lead's owner gave.
+    /// What comes with a place, as sbatch's options. What the order says goes before what the lead's owner
+    /// gave.
     fn share_of(&self, order: &WingOrder) -> Vec<String> {
         let is_replaced = |option: &&String| {
             (order.cpus.is_some() && option.starts_with("--cpus-per-"))

@@ -117,8 +117,8 @@ pub struct WingOrder {
     /// the execution plan says how many it needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Memory of each node, MiB, as for `--mem`, where parts of nodes are lent and the execution plan says how
-    /// much it needs.
+    /// Memory of each node, MiB, as for `--mem`, where parts of nodes are lent and the execution plan says
+    /// how much it needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
     /// Features that its nodes must have, as for `--constraint`.

@@ -98,6 +98,48 @@ fn planted_in_blocks(rule: Rule) -> Vec<Plant> {
     }
 }
 
+/// Wrong plans that give out more of a host than there is.
+fn planted_on_hosts() -> Vec<Plant> {
+    vec![
+        plant(PLACES, |w| count(w, "n1=8/2000", 0, (Some(5), None)), |_| ()),
+        plant(PLACES, |w| count(w, "n1=9/2000", 0, (Some(5), Some(1001))), |_| ()),
+        // One that runs goes over to a plan that needs more than it has.
+        plant(
+            BESIDE,
+            |w| count(w, "n1=8/2000", 1, (Some(5), None)),
+            |p| {
+                p.jobs[0].exec_plan = ExecPlan("big".to_owned());
+            },
+        ),
+        // A place that ends takes its share with it.
+        plant(
+            PLACES,
+            |w| {
+                count(w, "n1=8/2000 n2=4/1000", 0, (Some(5), None));
+                let gone = Gap { usable_until: NOW + 2, ..w.gaps.gaps[0].clone() };
+                w.gaps.gaps[0].node = NodeName::from("n2:0");
+                w.gaps.gaps = vec![gone, w.gaps.gaps[1].clone(), w.gaps.gaps[0].clone()];
+            },
+            |p| p.jobs[1].nodes[0].node = NodeName::from("n2:0"),
+        ),
+        // Nobody else counts on what somebody is promised who has not got it yet.
+        plant(
+            BESIDE,
+            |w| {
+                count(w, "n1=8/2000", 0, (Some(6), None));
+                let share = w.gaps.gaps[0].share.as_mut().unwrap();
+                share.held = Portion::default();
+                w.gaps.gaps[1].share.as_mut().unwrap().held = Portion::default();
+                w.gaps.gaps.iter_mut().for_each(|gap| gap.share.as_mut().unwrap().free.cpus = 8);
+                (w.gaps.gaps[1].holder, w.jobs[1].held) = (None, Vec::new());
+                w.jobs[1].lead_node = None;
+                w.jobs[1].standing = Standing::Waiting;
+            },
+            |_| (),
+        ),
+    ]
+}
+
 fn keeps_least(world: &mut World) {
     world.jobs[0].turn = Some(Turn::Keeps { until: NOW + 60 });
 }
@@ -196,44 +238,7 @@ fn planted(rule: Rule) -> Vec<Plant> {
         Rule::Foreign => vec![plant(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
         Rule::OneType => vec![plant(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
         Rule::Block => vec![plant(WAITS, |w| w.jobs[0].block = 2, |_| ())],
-        Rule::Host => vec![
-            plant(PLACES, |w| count(w, "n1=8/2000", 0, (Some(5), None)), |_| ()),
-            plant(PLACES, |w| count(w, "n1=9/2000", 0, (Some(5), Some(1001))), |_| ()),
-            // One that runs goes over to a plan that needs more than it has.
-            plant(
-                BESIDE,
-                |w| count(w, "n1=8/2000", 1, (Some(5), None)),
-                |p| {
-                    p.jobs[0].exec_plan = ExecPlan("big".to_owned());
-                },
-            ),
-            // A place that ends takes its share with it.
-            plant(
-                PLACES,
-                |w| {
-                    count(w, "n1=8/2000 n2=4/1000", 0, (Some(5), None));
-                    let gone = Gap { usable_until: NOW + 2, ..w.gaps.gaps[0].clone() };
-                    w.gaps.gaps[0].node = NodeName::from("n2:0");
-                    w.gaps.gaps = vec![gone, w.gaps.gaps[1].clone(), w.gaps.gaps[0].clone()];
-                },
-                |p| p.jobs[1].nodes[0].node = NodeName::from("n2:0"),
-            ),
-            // Nobody else counts on what somebody is promised who has not got it yet.
-            plant(
-                BESIDE,
-                |w| {
-                    count(w, "n1=8/2000", 0, (Some(6), None));
-                    let share = w.gaps.gaps[0].share.as_mut().unwrap();
-                    share.held = Portion::default();
-                    w.gaps.gaps[1].share.as_mut().unwrap().held = Portion::default();
-                    w.gaps.gaps.iter_mut().for_each(|gap| gap.share.as_mut().unwrap().free.cpus = 8);
-                    (w.gaps.gaps[1].holder, w.jobs[1].held) = (None, Vec::new());
-                    w.jobs[1].lead_node = None;
-                    w.jobs[1].standing = Standing::Waiting;
-                },
-                |_| (),
-            ),
-        ],
+        Rule::Host => planted_on_hosts(),
         Rule::LeadFirst => vec![plant(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
         Rule::Lease => vec![plant(WAITS, as_it_was, |p| {
             let lease = &mut p.jobs[0].nodes[0].lease_until;

@@ -4,13 +4,14 @@
 //! one takes more, all workers on the host together keep within its room.
 
 use super::seeker::Node;
+use super::taking::Taking;
 use crate::plan::space::{
     decision::{JobSpace, Space},
     shares::Shares,
     spec::Spec,
-    worker::{Worker, granted, needs_of},
+    worker::granted,
 };
-use infill_model::{MalleableJob, Portion};
+use infill_model::Portion;
 
 /// The account of all hosts.
 #[derive(Clone, Debug)]
@@ -25,33 +26,6 @@ struct Host {
     taken: Portion,
     /// Whether a worker takes more than its own.
     is_tight: bool,
-}
-
-/// What a worker is to take, and what its places come with or it has.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taking {
-    /// What it takes.
-    pub takes: Portion,
-    /// What nobody else counts on.
-    pub backed: Portion,
-}
-
-impl Taking {
-    /// Of a new worker of an option's plan on these places.
-    pub fn fresh(space: &Space<'_>, job: &MalleableJob, spec: &Spec, worker: &Worker) -> Taking {
-        let needs = needs_of(job, &space.types[spec.node_type], &spec.exec_plan);
-        Taking { takes: worker.takes(needs), backed: worker.own }
-    }
-
-    /// Of a worker that stays there.
-    pub fn kept(space: &Space<'_>, job: &MalleableJob, spec: &Spec, worker: &Worker) -> Taking {
-        let needs = needs_of(job, &space.types[spec.node_type], &spec.exec_plan);
-        Taking { takes: worker.keeps(needs), backed: worker.backed() }
-    }
-
-    fn is_more(&self) -> bool {
-        !self.takes.is_within(self.backed)
-    }
 }
 
 impl<'a> Budget<'a> {

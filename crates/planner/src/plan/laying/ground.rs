@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::budget::{Budget, Taking};
+use super::budget::Budget;
 use super::seeker::{Node, Seeker};
+use super::taking::Taking;
 use crate::plan::space::{decision::Space, resource::Level};
 use infill_model::{JobId, Portion};
 
@@ -22,9 +23,8 @@ pub(crate) struct Ground<'a> {
     order: BTreeSet<(usize, usize)>,
     /// What is taken of the hosts, where that is counted.
     budget: Option<Budget<'a>>,
-    /// The hosts, the best first, for the seats that are like the last one: of one job, of so many places,
-    /// for so many steps.
-    ranked: Option<((JobId, usize, usize), BTreeSet<(Rank, usize)>)>,
+    /// The hosts, the best first, for the seats that are like the last one.
+    ranked: Option<(Alike, BTreeSet<(Rank, usize)>)>,
 }
 
 impl<'a> Ground<'a> {
@@ -144,6 +144,9 @@ impl<'a> Ground<'a> {
     }
 }
 
+/// What seats are alike that have this in common: the job, the number of places and that of steps.
+type Alike = (JobId, usize, usize);
+
 /// How good a host is for a worker, the better the less: through how many steps it lasts, then what it
 /// breaks up, then how many places are left.
 type Rank = (std::cmp::Reverse<usize>, (usize, usize));
@@ -166,7 +169,7 @@ fn harm(
     let levels = &space.blocks.levels;
     let one = node.first().and_then(|slot| space.slots[*slot].gap.share).map(|share| share.own);
     let (Some(taking), Some(own)) = (taking, one) else { return (broken(levels, size, free, size), free) };
-    let makes = |left: u64, own: u64| if own > 0 { left / own } else { u64::MAX };
+    let makes = |left: u64, own: u64| left.checked_div(own).unwrap_or(u64::MAX);
     let shares = |left: Portion| {
         let least = makes(left.cpus.into(), own.cpus.into()).min(makes(left.memory_mib, own.memory_mib));
         usize::try_from(least).unwrap_or(usize::MAX)

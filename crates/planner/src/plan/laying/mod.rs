@@ -9,3 +9,4 @@ pub(crate) mod keeping;
 mod near;
 pub(crate) mod seats;
 mod seeker;
+mod taking;

@@ -1,6 +1,6 @@
 //! A job that looks for nodes, and what a node of it is.
 
-use super::budget::Taking;
+use super::taking::Taking;
 use crate::plan::space::{
     decision::Space,
     slots::{self, Slot},

@@ -10,7 +10,8 @@ use super::resource::{Demand, Level, Limit, Resource};
 use super::shares::Part;
 use super::slots::{Slot, excludes};
 use super::spec::Spec;
-use infill_model::ExcludedNodes;
+use super::worker::needs_of;
+use infill_model::{ExcludedNodes, Portion};
 
 /// Most sets of nodes to avoid that have limits of their own: each costs as much in every step of every
 /// search. Of the others laying finds out.
@@ -171,8 +172,8 @@ fn demand(space: &Space<'_>, job: usize, resource: usize, (of, avoided): &Source
 }
 
 fn amount(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, of: Resource) -> f64 {
-    let of_hosts = |t: usize, part: Part, unit: u64| match &space.shares {
-        Some(shares) if t == spec.node_type => shares.amount(space, job, spec, (part, unit)) as f64,
+    let on_type = |t: usize, part: Part, unit: u64| match &space.shares {
+        Some(_) if t == spec.node_type => of_hosts(space, job, spec, (part, unit)) as f64,
         _ => 0.0,
     };
     // Those of the kept nodes that nobody else may use, or not this job if it did not have them.
@@ -186,11 +187,23 @@ fn amount(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, of: Resource) -> f
         Resource::Allowed(t, level) => {
             (t, level, spec.nodes - kept(&|slot| excludes(job.job, &slot.gap.node)))
         }
-        Resource::Cpus(t, unit) => return of_hosts(t, Part::Cpus, unit),
-        Resource::Memory(t, unit) => return of_hosts(t, Part::Memory, unit),
+        Resource::Cpus(t, unit) => return on_type(t, Part::Cpus, unit),
+        Resource::Memory(t, unit) => return on_type(t, Part::Memory, unit),
         Resource::Changes => return f64::from(u8::from(spec.voluntary)),
     };
     f64::from(if t == spec.node_type { nodes * blocks_in(job.job.block, level) } else { 0 })
+}
+
+/// How many units of CPUs or memory of hosts an option takes, each of its workers by itself.
+pub(crate) fn of_hosts(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, (part, unit): (Part, u64)) -> u64 {
+    let Some(shares) = &space.shares else { return 0 };
+    let units = |portion: Portion| part.of(portion) / unit.max(1);
+    let needs = needs_of(job.job, &space.types[spec.node_type], &spec.exec_plan);
+    let kept = job.kept_order.iter().take(spec.kept as usize);
+    let kept = kept.filter_map(|kept| space.worker(&kept.slots)).map(|w| units(w.keeps(needs)));
+    let own = shares.least[spec.node_type].times(job.job.block.max(1));
+    let fresh = units(needs.of_host(own)).saturating_mul((spec.nodes - spec.kept).into());
+    kept.fold(fresh, u64::saturating_add)
 }
 
 /// How many blocks of a level one of these takes: none of a level that it is no multiple of.

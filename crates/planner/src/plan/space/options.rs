@@ -5,11 +5,11 @@
 //! change restarts the command anyway, so the better plan costs nothing more. Where CPUs or memory of hosts
 //! run short, so are plans that need less.
 
-use super::cost;
 use super::decision::{JobSpace, Space};
 use super::shares::Part;
 use super::spec::{Family, Spec};
 use super::worker::{granted, needs_of};
+use super::{cost, limits};
 use infill_model::{Change, ExecPlan, MalleableJob, malleable::RateCurve};
 
 /// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
@@ -213,7 +213,6 @@ fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
 
 /// Whether an option takes no more CPUs and memory of hosts than another one of the same type.
 fn takes_no_more(space: &Space<'_>, job: &JobSpace<'_>, a: &Spec, b: &Spec) -> bool {
-    let Some(shares) = &space.shares else { return true };
-    let amount = |spec: &Spec, part: Part| shares.amount(space, job, spec, (part, 1));
+    let amount = |spec: &Spec, part: Part| limits::of_hosts(space, job, spec, (part, 1));
     [Part::Cpus, Part::Memory].into_iter().all(|part| amount(a, part) <= amount(b, part))
 }

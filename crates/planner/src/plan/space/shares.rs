@@ -14,12 +14,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::decision::{JobSpace, Space};
 use super::problem::Problem;
 use super::slots::Slot;
-use super::spec::Spec;
 use super::steps::Steps;
-use super::worker::{Worker, granted, needs_of};
+use super::worker::{Worker, granted};
 use infill_model::{Gap, JobId, MalleableJob, NodeName, NodeType, PlanNeeds, Portion};
 
 /// Most needs of a type of nodes that have a row of their own, of CPUs and of memory each.
@@ -117,23 +115,6 @@ impl Shares {
     pub fn most(&self, node_type: usize, part: Part, unit: u64, step: usize) -> u64 {
         let hosts = self.hosts.iter().filter(|host| host.node_type == node_type);
         hosts.map(|host| part.of(host.counted[step]) / unit.max(1)).fold(0, u64::saturating_add)
-    }
-
-    /// How many units of a resource an option takes, each of its workers by itself.
-    pub fn amount(
-        &self,
-        space: &Space<'_>,
-        job: &JobSpace<'_>,
-        spec: &Spec,
-        (part, unit): (Part, u64),
-    ) -> u64 {
-        let units = |portion: Portion| part.of(portion) / unit.max(1);
-        let needs = needs_of(job.job, &space.types[spec.node_type], &spec.exec_plan);
-        let kept = job.kept_order.iter().take(spec.kept as usize);
-        let kept = kept.filter_map(|kept| space.worker(&kept.slots)).map(|w| units(w.keeps(needs)));
-        let own = self.least[spec.node_type].times(job.job.block.max(1));
-        let fresh = units(needs.of_host(own)).saturating_mul((spec.nodes - spec.kept).into());
-        kept.fold(fresh, u64::saturating_add)
     }
 }
 
