@@ -78,7 +78,8 @@ fn worker<'a>(
     Some(Worker { job: facts.job, node, takes: planned, backed, asks, is_busy: facts.is_busy })
 }
 
-/// What a plan's workers need, as their owner says. What is known of the type goes before what is said of all.
+/// What a plan's workers need, as their owner says. What is known of the type goes before what is said of
+/// all.
 fn needs(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan) -> PlanNeeds {
     let mut of_plan = job.rates.iter().filter(|rate| rate.exec_plan == *exec_plan);
     let for_all = of_plan.clone().find(|rate| rate.node_type.is_none());

@@ -44,6 +44,7 @@ fn lie(world: (&'static str, &'static [&'static str]), spoil: fn(&mut Plan)) -> 
 const NODES: &str = "n1:1800 n2:1800";
 const WAITS: (&str, &[&str]) = (NODES, &["1 1-2 linear"]);
 const RUNS: (&str, &[&str]) = (NODES, &["1 1-2 linear held=n1,n2"]);
+const GROWS: (&str, &[&str]) = (NODES, &["1 1-2 linear held=n1"]);
 const ONE_EACH: (&str, &[&str]) = (NODES, &["1 1 linear", "2 1 linear"]);
 /// The second one gets nothing.
 const RIVALS: (&str, &[&str]) = ("n1:1800", &["1 1 linear age=20", "2 1 linear age=10"]);
@@ -162,10 +163,7 @@ fn planted(rule: Rule) -> Vec<Plant> {
             lie(RUNS, |p| p.objective = f64::NAN),
             // Moved, grown and shrunk at no cost.
             lie((NODES, &["1 1 linear held=n1"]), |p| p.jobs[0].nodes[0].node = NodeName::from("n2")),
-            Plant {
-                turn: |w| w.jobs[0].costs.up_secs *= 2.0,
-                ..lie((NODES, &["1 1-2 linear held=n1"]), |_| ())
-            },
+            Plant { turn: |w| w.jobs[0].costs.up_secs *= 2.0, ..lie(GROWS, |_| ()) },
             Plant { turn: |w| w.jobs[0].costs.down_secs *= 2.0, ..lie(TWO_STEPS, |_| ()) },
         ],
         Rule::Bound => vec![lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 0.9)],
@@ -192,16 +190,12 @@ fn planted(rule: Rule) -> Vec<Plant> {
         Rule::Pause => vec![
             plant(WAITS, |w| w.may_grow = false, |_| ()),
             plant(RUNS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, None), |_| ()),
-            plant(
-                (NODES, &["1 1-2 linear held=n1"]),
-                |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, Some(JobId(1))),
-                |_| (),
-            ),
+            plant(GROWS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, Some(JobId(1))), |_| ()),
         ],
         Rule::MinStay => vec![
-            plant((NODES, &["1 1-2 linear held=n1"]), |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
+            plant(GROWS, |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
             plant(
-                (NODES, &["1 1-2 linear held=n1"]),
+                GROWS,
                 |w| (w.jobs[0].last_change, w.jobs[0].stay_secs) = (Some(NOW + -100), 600.0),
                 |_| (),
             ),

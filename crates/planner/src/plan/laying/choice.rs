@@ -54,8 +54,8 @@ pub(crate) fn best(
     }
     let of_counts = Some(space.score(chosen) + best.busy.score()).filter(|_| best.short.is_empty());
     let score = match of_counts {
-        // A forecast does not say on which type of nodes, or with which plan: its value hopes for the best one
-        // in each step.
+        // A forecast does not say on which type of nodes, or with which plan: its value hopes for the best
+        // one in each step.
         Some(of_counts) if space.types.len() > 1 || space.shares.is_some() => of_counts,
         Some(of_counts) => best.value.score().max(of_counts),
         None => best.value.score(),

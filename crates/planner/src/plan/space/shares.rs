@@ -5,8 +5,8 @@
 //! its places that last, and what is left over besides. What workers on the host take together is no more.
 //!
 //! Counts know types of nodes, not hosts. For each type there is a row on the total, and one for each of the
-//! largest needs d: Σ ⌊what a worker takes ÷ d⌋ ≤ Σ over hosts ⌊room ÷ d⌋. Both follow from what holds on each
-//! host, for ⌊a⌋ + ⌊b⌋ ≤ ⌊a + b⌋. On one host the total is all that there is to CPUs, and to memory; on
+//! largest needs d: Σ ⌊what a worker takes ÷ d⌋ ≤ Σ over hosts ⌊room ÷ d⌋. Both follow from what holds on
+//! each host, for ⌊a⌋ + ⌊b⌋ ≤ ⌊a + b⌋. On one host the total is all that there is to CPUs, and to memory; on
 //! several the rows are necessary, and not enough. So laying goes host by host, and a job gets fewer workers
 //! where they do not fit.
 //!

@@ -58,7 +58,8 @@ pub(crate) fn needs_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &Exe
     on_type.or_else(anywhere).map_or(PlanNeeds::default(), |rate| rate.needs)
 }
 
-/// What a worker that stays may take without asking: what it takes with the job's present plan, or comes with.
+/// What a worker that stays may take without asking: what it takes with the job's present plan, or its
+/// places come with.
 pub(crate) fn granted(job: &MalleableJob, node_type: &NodeType, worker: &Worker) -> Portion {
     worker.keeps(needs_of(job, node_type, &job.exec_plan)).most(worker.backed())
 }
