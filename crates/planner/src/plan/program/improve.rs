@@ -29,9 +29,9 @@ const TOO_MANY_OPTIONS: usize = 2 * MOST_OPTIONS;
 const NARROWER: f64 = 0.7;
 
 /// Asks the solver for something better than the schedule in hand; also says what is known then. `None` where
-/// it is not worth its time: many jobs' workers are blocks, and they have so many options that the program
-/// could not consider all. There it proves nothing, and changed little in rounds drawn at random. Or so many
-/// jobs are alike that it could not begin.
+/// it is not worth its time: many jobs' workers are blocks, or nodes are of several types, and there are so
+/// many options that the program could not consider all. There it proves nothing, and changed little in rounds
+/// drawn at random. Or so many jobs are alike that it could not begin.
 pub(crate) fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
@@ -67,7 +67,7 @@ fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> Option<(Useful, bool)
     let (mut known, mut slack) = (in_hand.score, in_hand.priced.bound - in_hand.score);
     let mut whole = true;
     while through.are_more_than(MOST_OPTIONS, known) && slack > f64::EPSILON * in_hand.score.abs() {
-        if space.blocks.are_many() {
+        if space.blocks.are_many() || space.types.len() > 1 {
             return None;
         }
         (slack, whole) = (slack * NARROWER, false);

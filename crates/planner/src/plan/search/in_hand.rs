@@ -13,6 +13,7 @@ use super::exchange::{self, Terms};
 use super::first_step;
 use super::pool::Pool;
 use super::prices::{self, Priced, Start};
+use super::rebuild;
 use super::starts::{keep_all, lay_chosen, lay_priced, rest};
 use super::sweep::{polish, sweep, sweeps};
 use crate::plan::space::decision::{Schedule, Space};
@@ -102,6 +103,7 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
     let mut in_hand = InHand { score: best.score(), schedule, others, priced, bound, by };
     if !in_hand.is_within(space.problem.config.mip_gap) {
         best.exchange(&in_hand.priced);
+        best.rebuild(&in_hand.priced);
         // With one step it is exact.
         if let Some(answer) = (!several_steps).then(|| first_step::choose(space)).flatten() {
             best.offer(lay_chosen(space, &answer.choice));
@@ -162,6 +164,17 @@ impl<'a> Found<'a> {
         let place = self.schedules.partition_point(|(s, _)| *s >= score);
         self.schedules.insert(place, (score, schedule));
         self.schedules.truncate(KEPT);
+    }
+
+    /// Rebuilds the best of them where nodes are of several types. With one type, exchanges nearly always come
+    /// as near to the bound as is good enough; of few jobs, they try all groups.
+    fn rebuild(&mut self, priced: &Priced) {
+        let Some((score, schedule)) = self.schedules.first().cloned() else { return };
+        let good_enough = self.space.problem.config.mip_gap * score.abs();
+        let is_worth_it = self.space.types.len() > 1 && self.space.jobs.len() > exchange::MOST_JOBS;
+        if is_worth_it && priced.bound - score > good_enough {
+            self.offer(rebuild::improve(self.space, priced, &schedule, good_enough));
+        }
     }
 
     /// Improves all of them by exchanges between two jobs.
