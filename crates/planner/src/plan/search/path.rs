@@ -3,9 +3,10 @@
 //! What a step earns may be lowered by prices on what it uses, one for each limit; what does not fit earns
 //! −∞.
 //!
-//! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class of
-//! options that keep the lead, sorted by size, the kind is told by who is larger. So the best change from
-//! each option is a running maximum, and a step takes time in proportion to the options, not to their square.
+//! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class
+//! of options that keep the lead, sorted by size, the kind is told by who is larger. So the best change
+//! from each option is a running maximum, and a step takes time in proportion to the options, not to
+//! their square.
 
 use crate::plan::space::decision::{JobSpace, Space};
 use crate::plan::space::table::Table;
@@ -248,8 +249,8 @@ fn to_the_end(job: &JobSpace<'_>, earnings: &Table, ahead: &mut Table, rising: &
     }
 }
 
-/// Adds to each option in `here` the best score of what may follow it: of the `next` step's options less the
-/// change to it.
+/// Adds to each option in `here` the best score of what may follow it: of the `next` step's options
+/// less the change to it.
 fn best_to(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
     let (changes, nothing) = (&job.changes, next[0]);
     let starts = |class: &std::ops::Range<usize>| {

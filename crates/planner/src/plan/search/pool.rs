@@ -1,9 +1,9 @@
 //! Paths that may be part of a better schedule: those that fall little short of a job's best one under the
 //! prices.
 //!
-//! Under the prices a schedule falls short of the bound by what each path falls short of its job's best one
-//! (its *regret*), and by the worth of what is left over. So good schedules are made of paths of little
-//! regret.
+//! Under the prices a schedule falls short of the bound by what each path falls short of its job's best
+//! one (its *regret*), and by the worth of what is left over. So good schedules are made of paths of
+//! little regret.
 
 use rustc_hash::FxHashSet;
 
@@ -33,8 +33,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret. More
-    /// would find little more: what is missing is filled in by the best path in what is left.
+    /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret.
+    /// More would find little more: what is missing is filled in by the best path in what is left.
     pub fn of(space: &Space<'_>, job: usize, priced: &Priced, slack: f64, most: usize) -> Self {
         let earnings = path::earnings(space, job, Some(&priced.prices));
         let ahead = path::ahead(space, job, &earnings);
@@ -53,8 +53,9 @@ impl Pool {
         pool
     }
 
-    /// For each step and option the best path of a job that uses it there, of those with a regret of at most
-    /// `slack` the `most` with the least: fewer paths, and more different ones, than in [`Pool::of`].
+    /// For each step and option the best path of a job that uses it there, of those with a regret of at
+    /// most `slack` the `most` with the least: fewer paths, and more different ones, than in
+    /// [`Pool::of`].
     pub fn varied(space: &Space<'_>, job: usize, priced: &Priced, slack: f64, most: usize) -> Self {
         let earnings = path::earnings(space, job, Some(&priced.prices));
         let (ahead, behind) = (path::ahead(space, job, &earnings), path::behind(space, job, &earnings));

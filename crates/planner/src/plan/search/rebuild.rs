@@ -1,16 +1,16 @@
-//! Improves a schedule by taking some jobs out of it and putting them back in another order, again and again:
-//! ruin and recreate (Schrimpf et al. 2000) with record-to-record travel (Dueck 1993).
+//! Improves a schedule by taking some jobs out of it and putting them back in another order, again and
+//! again: ruin and recreate (Schrimpf et al. 2000) with record-to-record travel (Dueck 1993).
 //!
-//! With nodes of several types, a better schedule often gives new paths to five jobs or more at once: one job
-//! moves to another type, and others share what it leaves. Exchanges cannot try so many groups of that size.
-//! Here groups are drawn. Each job of a group in turn takes the path of least regret that fits, now and then a
-//! later one; the last job takes the path that earns most. A schedule that is slightly worse than the best one
-//! is gone on with, so that the search leaves local optima.
+//! With nodes of several types, a better schedule often gives new paths to five jobs or more at once: one
+//! job moves to another type, and others share what it leaves. Exchanges cannot try so many groups of that
+//! size. Here groups are drawn. Each job of a group in turn takes the path of least regret that fits, now
+//! and then a later one; the last job takes the path that earns most. A schedule that is slightly worse
+//! than the best one is gone on with, so that the search leaves local optima.
 
 use super::draws::Draws;
 use super::pool::Pool;
 use super::prices::Priced;
-use super::reroute;
+use super::reroute::{self, FIRST_THRESHOLD};
 use crate::plan::space::decision::{Schedule, Space};
 
 /// Up to so many jobs, paths come from the dynamic program (see `reroute`), beyond that from pools.
@@ -31,12 +31,8 @@ const GROUP: std::ops::RangeInclusive<usize> = 2..=20;
 /// One of so many paths that fit is passed over.
 const PASSED_OVER: usize = 12;
 
-/// How much worse than the best schedule one may be at the beginning, as a share of what the best one falls
-/// short of the bound. It falls to 0.
-pub(super) const FIRST_THRESHOLD: f64 = 0.3;
-
-/// The best schedule that is found from a feasible one on. The search ends early with one that falls short of
-/// the bound by no more than `enough`.
+/// The best schedule that is found from a feasible one on. The search ends early with one that falls
+/// short of the bound by no more than `enough`.
 pub(crate) fn improve(space: &Space<'_>, priced: &Priced, schedule: &Schedule, enough: f64) -> Schedule {
     let jobs = space.jobs.len();
     if jobs <= FEW_JOBS {
@@ -93,8 +89,8 @@ impl<'a> Rebuild<'a> {
         Rebuild { pools, prices, paid, chosen, left, short, draws: Draws::new(0), tries: 0 }
     }
 
-    /// Tries so many paths, unless what falls short by no more than `enough` is found sooner; the best path of
-    /// each job.
+    /// Tries so many paths, unless what falls short by no more than `enough` is found sooner; the best
+    /// path of each job.
     fn run(&mut self, enough: f64, tries: usize) -> Vec<usize> {
         let (mut best, mut least) = (self.chosen.clone(), self.short);
         self.tries = tries;
@@ -149,8 +145,8 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Some jobs, in the order in which they choose. The first that is drawn is, of two, the one that regrets
-    /// more.
+    /// Some jobs, in the order in which they choose. The first that is drawn is, of two, the one that
+    /// regrets more.
     fn group(&mut self) -> Vec<usize> {
         let jobs = self.pools.len();
         let size = GROUP.start() + self.draws.below(1 + GROUP.end() - GROUP.start());

@@ -1,12 +1,15 @@
-//! As `rebuild`, for few jobs: there the paths that make a better schedule are rarely in a pool, so each comes
-//! from the dynamic program. What is drawn besides the group are factors by which prices change: they decide
-//! what the first jobs of a group leave to the last.
+//! As `rebuild`, for few jobs: there the paths that make a better schedule are rarely in a pool, so
+//! each comes from the dynamic program. What is drawn besides the group are factors by which prices
+//! change: they decide what the first jobs of a group leave to the last.
 
 use super::draws::Draws;
 use super::path::{self, Scratch};
 use super::prices::Priced;
-use super::rebuild::FIRST_THRESHOLD;
 use crate::plan::space::decision::{Schedule, Space};
+
+/// How much worse than the best schedule one may be at the beginning, as a share of what the best one
+/// falls short of the bound. It falls to 0.
+pub(super) const FIRST_THRESHOLD: f64 = 0.3;
 
 /// Options that are looked at in all searches for paths: some hundredths of a second.
 const MOST_OPERATIONS: usize = 12_000_000;
@@ -20,8 +23,8 @@ const GROUP: std::ops::RangeInclusive<usize> = 2..=4;
 /// Prices are changed by factors below 2, of so many different ones.
 const FACTORS: usize = 1024;
 
-/// The best schedule that is found from a feasible one on. The search ends early with one that falls short of
-/// the bound by no more than `enough`.
+/// The best schedule that is found from a feasible one on. The search ends early with one that falls
+/// short of the bound by no more than `enough`.
 pub(super) fn improve(space: &Space<'_>, priced: &Priced, schedule: &Schedule, enough: f64) -> Schedule {
     let jobs = space.jobs.len();
     let options: usize = space.jobs.iter().map(|job| job.options.len()).sum();
