@@ -275,12 +275,9 @@ fn of_three_types(seed: u64, jobs: u32) -> World {
         for of_type in 0..3 {
             let factor = 0.5 + random.below(100) as f64 / 100.0;
             let point = |p: &CurvePoint| CurvePoint { rate: p.rate * factor, ..*p };
-            job.rates.push(RateCurve {
-                exec_plan: ExecPlan::default(),
-                node_type: Some(NodeType::new(format!("t{of_type}"))),
-                curve: Curve::new(curve.points().iter().map(point).collect()).unwrap(),
-                sizes: None,
-            });
+            let curve = Curve::new(curve.points().iter().map(point).collect()).unwrap();
+            let node_type = Some(NodeType::new(format!("t{of_type}")));
+            job.rates.push(RateCurve::new(ExecPlan::default(), node_type, curve, None));
         }
     }
     let mut world = World::new(&gaps.join(" "), &[]);
