@@ -2,6 +2,7 @@
 
 mod blocks;
 mod crowds;
+mod hosts;
 mod learned;
 mod random;
 pub mod random_worlds;
