@@ -96,6 +96,7 @@ fn point_wrong(point: &SizePoint) -> Option<String> {
         ((0.0..=MAX_ERROR).contains(&point.error), "the error is out of range"),
         ((0.0..=MAX_SECS).contains(&point.secs), "the seconds are out of range"),
         (spread_is_sound(&point.spread), "what was measured on several switches is out of range"),
+        (spread_is_sound(&point.over_hosts), "what was measured on several hosts is out of range"),
         (point.step_samples.is_none_or(positive), "the samples of a step are no positive finite number"),
     ];
     let broken = rules.into_iter().find(|(holds, _)| !holds);

@@ -351,7 +351,7 @@ impl<'t> Near<'t> {
             return Some(at);
         }
         let leaves = &self.by_size[node_type];
-        let least = || least_of_them(leaves, CANDIDATES, wanted, &takes);
+        let least = || least_of_them(leaves, CANDIDATES, wanted, takes);
         self.tightest(search, wanted, &takes)
             .or_else(|| self.tightest(search, least()?, &takes))
             .or_else(|| self.index.leaves.get(&(None, node_type)).copied().filter(|at| takes(*at) > 0))
@@ -415,7 +415,7 @@ impl<'t> Near<'t> {
             candidates.find(|pool| takes(*pool) >= least.max(1))
         };
         let wanted = self.leaf_takes(search, at);
-        tightest(wanted).or_else(|| tightest(least_of_them(pools, CANDIDATES, wanted, &takes)?))
+        tightest(wanted).or_else(|| tightest(least_of_them(pools, CANDIDATES, wanted, takes)?))
     }
 
     fn matched_in_pool(&self, search: &Search<'_>, number: usize) -> Match {

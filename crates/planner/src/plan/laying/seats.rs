@@ -14,7 +14,7 @@
 use super::ground::Ground;
 use super::near::Near;
 use super::seeker::{Node, Seeker};
-use super::spread::spread_of;
+use super::spread::{Spread, spread_of};
 use crate::plan::space::{
     decision::{Schedule, Space},
     spec::Spec,
@@ -106,7 +106,7 @@ fn seat_near<'s>(
     let mut jobs: Vec<(usize, Vec<usize>)> =
         steps.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()).collect();
     let block = |job: usize| std::cmp::Reverse(space.jobs[job].job.block.max(1));
-    let mut best: Option<((usize, usize), Vec<Vec<Node>>)> = None;
+    let mut best: Option<(Spread, Vec<Vec<Node>>)> = None;
     for order in [|seats: usize| -(seats as i64), |seats| seats as i64, |_| 0] {
         jobs.sort_by_key(|(job, steps)| (!favoured.contains(job), block(*job), order(steps.len()), *job));
         let (mut near, mut seated, mut spread) = (near.clone(), nodes.clone(), (0, 0));

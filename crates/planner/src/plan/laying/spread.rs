@@ -6,9 +6,12 @@ use super::pool::host_of;
 use crate::plan::space::problem::Problem;
 use infill_model::{JobPlan, NodeName};
 
-/// How far the jobs of a plan are spread: links of their rings of nodes that go from leaf to leaf, and hosts,
-/// one that several are on counted for each of them.
-pub(crate) fn spread(problem: &Problem<'_>, jobs: &[JobPlan]) -> (usize, usize) {
+/// How far jobs are spread: links of their rings of nodes that go from leaf to leaf, and hosts, one that several
+/// are on counted for each of them.
+pub(crate) type Spread = (usize, usize);
+
+/// How far the jobs of a plan are spread.
+pub(crate) fn spread(problem: &Problem<'_>, jobs: &[JobPlan]) -> Spread {
     let of = |job: &JobPlan| spread_of(problem, job.nodes.iter().map(|placement| &placement.node));
     jobs.iter().map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
 }
@@ -17,7 +20,7 @@ pub(crate) fn spread(problem: &Problem<'_>, jobs: &[JobPlan]) -> (usize, usize) 
 pub(super) fn spread_of<'n>(
     problem: &Problem<'_>,
     nodes: impl Iterator<Item = &'n NodeName> + Clone,
-) -> (usize, usize) {
+) -> Spread {
     let crossings = match problem.topology.map_or(1, |topology| topology.spans(nodes.clone())) {
         1 => 0,
         leaves => leaves,
