@@ -132,8 +132,8 @@ impl Profiles {
         self.known.get(key).map_or(Slowdown::NONE, |k| k.crossings.slowdown())
     }
 
-    /// The measured sizes of a profile as they would be on one host, where parts of nodes are lent, and on one
-    /// switch.
+    /// The measured sizes of a profile as they would be on one host, where parts of nodes are lent, and
+    /// on one switch.
     pub(super) fn near(&self, key: &ProfileKey) -> impl Iterator<Item = SizePoint> {
         let known = self.known.get(key);
         known.into_iter().flat_map(|k| k.crossings.near(&k.profile.points))

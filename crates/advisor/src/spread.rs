@@ -1,5 +1,6 @@
-//! What it costs a program that its nodes hang on several leaf switches, or are parts of several hosts: measured
-//! where one size ran both ways, else estimated from sizes that ran on one and others that ran on several.
+//! What it costs a program that its nodes hang on several leaf switches, or are parts of several hosts:
+//! measured where one size ran both ways, else estimated from sizes that ran on one and others that ran
+//! on several.
 
 use super::rate::{FLOOR, contradict, mean};
 use super::scaling::{Fitted, Scaling as _};
@@ -32,7 +33,8 @@ impl Level {
     }
 }
 
-/// On which level two rates differ in where they were measured. Nodes on several switches are on several hosts.
+/// On which level two rates differ in where they were measured. Nodes on several switches are on several
+/// hosts.
 fn differing(old: &SizePoint, new: &SizePoint) -> Option<Level> {
     let differ = |level: Level| (level.of(old) == Spread::Across) != (level.of(new) == Spread::Across);
     match old.spread {

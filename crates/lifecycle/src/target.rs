@@ -180,8 +180,8 @@ impl Machine {
 fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     let mut known: Vec<(UnixTime, Vec<Placement>)> = Vec::new();
     let mut open = Vec::new();
-    // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs, and Slurm
-    // shrinks no job by a GPU.
+    // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs, and
+    // Slurm shrinks no job by a GPU.
     let (places, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|p| p.node.is_place());
     for p in missing {
         match (ground.window)(&p.node) {

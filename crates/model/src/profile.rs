@@ -300,8 +300,8 @@ pub struct SizePoint {
     pub at: UnixTime,
 }
 
-/// On how many leaf switches the nodes were on which a rate was measured, where Slurm knows of switches; or on
-/// how many hosts, where parts of nodes are lent.
+/// On how many leaf switches the nodes were on which a rate was measured, where Slurm knows of switches;
+/// or on how many hosts, where parts of nodes are lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {

@@ -1,6 +1,6 @@
-//! Programs that are slower on several leaf switches than on one, or, where parts of nodes are lent, on several
-//! hosts: sizes for which none has room count so much less. So a job starts smaller on one, or grows over
-//! several, whichever makes more; it never waits for a tighter place.
+//! Programs that are slower on several leaf switches than on one, or, where parts of nodes are lent, on
+//! several hosts: sizes for which none has room count so much less. So a job starts smaller on one, or
+//! grows over several, whichever makes more; it never waits for a tighter place.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

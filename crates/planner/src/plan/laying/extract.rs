@@ -50,8 +50,8 @@ pub fn plan_by_windows(space: &Space<'_>, schedule: &Schedule, status: SolveStat
     lay_by(space, schedule, &status, Regard::Windows).plan
 }
 
-/// Lays a schedule on nodes: on few switches and hosts, unless that is worth less than laying it without regard
-/// to them, or comes to more of them.
+/// Lays a schedule on nodes: on few switches and hosts, unless that is worth less than laying it without
+/// regard to them, or comes to more of them.
 pub(crate) fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
     let anywhere = lay_by(space, schedule, status, Regard::Windows);
     let are_parts = || space.slots.iter().any(|slot| slot.gap.node.is_place());
@@ -216,9 +216,9 @@ pub(super) fn busy_plan<'a>(
     (planned, gaps)
 }
 
-/// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on one
-/// leaf come one after the other, those on the lead's first; and so do parts of one host, by their names, those
-/// of the lead's first.
+/// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on
+/// one leaf come one after the other, those on the lead's first; and so do parts of one host, by their
+/// names, those of the lead's first.
 pub(super) fn by_leaf(
     problem: &Problem<'_>,
     lead: Option<&NodeName>,

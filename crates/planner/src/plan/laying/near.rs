@@ -16,8 +16,8 @@ use super::seeker::{Node, Seeker};
 use crate::plan::space::{decision::Space, resource::Level};
 use infill_model::{NodeName, SwitchId, Topology};
 
-/// Most leaves or hosts of a kind that are looked at for some seats: with more of them, one that is as good is
-/// among these.
+/// Most leaves or hosts of a kind that are looked at for some seats: with more of them, one that is as
+/// good is among these.
 const CANDIDATES: usize = 24;
 
 /// Free slots of one type on one leaf.
@@ -388,10 +388,10 @@ impl<'t> Near<'t> {
         count(&matched(&self.slack[leaf.node_type], &search.needs, free))
     }
 
-    /// The pool of a leaf that is best for some of a job's seats: a host that it is on already, else one that
-    /// takes all that the leaf does, else the smallest with which no more hosts are needed than with the
-    /// largest; of equal ones the one where the fewest larger blocks break up, then the tightest, then the most
-    /// stable. `None` where none takes any.
+    /// The pool of a leaf that is best for some of a job's seats: a host that it is on already, else one
+    /// that takes all that the leaf does, else the smallest with which no more hosts are needed than with
+    /// the largest; of equal ones the one where the fewest larger blocks break up, then the tightest,
+    /// then the most stable. `None` where none takes any.
     fn best_pool(&self, space: &Space<'_>, search: &Search<'_>, at: usize) -> Option<usize> {
         let pools = &self.leaves[at].pools;
         let takes = |pool: usize| match search.size {

@@ -6,8 +6,8 @@ use super::pool::host_of;
 use crate::plan::space::problem::Problem;
 use infill_model::{JobPlan, NodeName};
 
-/// How far jobs are spread: links of their rings of nodes that go from leaf to leaf, and hosts, one that several
-/// are on counted for each of them.
+/// How far jobs are spread: links of their rings of nodes that go from leaf to leaf, and hosts, one that
+/// several are on counted for each of them.
 pub(crate) type Spread = (usize, usize);
 
 /// How far the jobs of a plan are spread.

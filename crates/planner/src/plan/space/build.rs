@@ -108,8 +108,8 @@ impl<'a> Space<'a> {
         });
         let node = |kept: &Kept| &self.slots[kept.slots[0]].gap.node;
         let Some(first) = order.first().map(node).filter(|node| node.is_place()) else { return order };
-        // Of parts of nodes that last equally long, and are equally near, those on the lead's host come first,
-        // then the hosts with most of them: what is left when some go is on few hosts.
+        // Of parts of nodes that last equally long, and are equally near, those on the lead's host come
+        // first, then the hosts with most of them: what is left when some go is on few hosts.
         let is_far = |kept: &Kept| leaf(&kept.slots) != near;
         let mut hosts: BTreeMap<(usize, NodeName), (usize, usize)> = BTreeMap::new();
         let host = |kept: &Kept| (kept.lasts, node(kept).host());
