@@ -213,6 +213,7 @@ fn times() {
         step_samples: None,
         hosts: None,
         spread: infill_model::Spread::Near,
+        over_hosts: infill_model::Spread::Near,
         at: UnixTime(0),
     };
     let measured: Vec<SizePoint> = [1, 8, 24, 64].iter().map(point).collect();

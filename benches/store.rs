@@ -48,6 +48,7 @@ fn profile(number: u32) -> Profile {
         step_samples: Some(256.0),
         hosts: None,
         spread: infill_model::Spread::Near,
+        over_hosts: infill_model::Spread::Near,
         at,
     };
     Profile {

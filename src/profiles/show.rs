@@ -168,16 +168,21 @@ fn show(view: &ProfileView, page: Page) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What was measured on several leaf switches, a line for each size.
+/// What was measured on several hosts and leaf switches, a line for each size.
 fn across(profile: &Profile) -> Vec<String> {
-    let line = |point: &SizePoint| match point.spread {
+    let line = |nodes: u32, spread: Spread, what: &str| match spread {
         Spread::Near => None,
-        Spread::Across => Some(format!("{} nodes: measured on several switches only", point.nodes)),
+        Spread::Across => Some(format!("{nodes} nodes: measured on several {what} only")),
         Spread::Both { rate, .. } => {
-            Some(format!("{} nodes: {} samples/s on several switches", point.nodes, output::number(rate)))
+            Some(format!("{nodes} nodes: {} samples/s on several {what}", output::number(rate)))
         }
     };
-    profile.points.iter().filter_map(line).collect()
+    let lines = |p: &SizePoint| {
+        // What is on several switches is on several hosts anyway.
+        let over_hosts = if p.spread == Spread::Across { Spread::Near } else { p.over_hosts };
+        [line(p.nodes, over_hosts, "hosts"), line(p.nodes, p.spread, "switches")]
+    };
+    profile.points.iter().flat_map(lines).flatten().collect()
 }
 
 /// The columns of the measured sizes; where parts of nodes are lent, on how many hosts those were.

@@ -84,6 +84,34 @@ fn workers_of_two_gpus_are_on_one_node_each() {
 }
 
 #[test]
+fn jobs_are_on_as_few_nodes_as_they_can_be() {
+    let site = site();
+    // Free are one, two and three GPUs: by their names n3 comes first, and n1 last.
+    let mains = [("n1", 2), ("n2", 3), ("n3", 1)].map(|(node, gpus)| main_job_on(&site, node, gpus));
+    let hosts = |job: u32| {
+        let view = site.view(job).expect("the job");
+        view.nodes.iter().map(|n| n.host().to_string()).collect::<BTreeSet<String>>()
+    };
+    let two = Train::on("1").option("--gpus=2").run("--grace 10 --curve 1:10,2:19").submit(&site);
+    site.until_trains_on(two, 2, 60.0);
+    assert_eq!(hosts(two), BTreeSet::from(["n1".to_owned()]), "the tightest that takes both");
+    let three = Train::on("1").user("bob").option("--gpus=3").run("--grace 10 --curve 1:10,3:28");
+    let three = three.submit(&site);
+    site.until_trains_on(three, 3, 60.0);
+    assert_eq!(hosts(three), BTreeSet::from(["n3".to_owned()]), "all that is left of one");
+
+    // Why each of these is a Slurm job of its own: Slurm takes no GPU from one that runs.
+    let [_, of_three, _] = &mains;
+    for change in ["TresPerNode=gres/gpu:2", "Gres=gpu:2", "NumTasks=1"] {
+        site.run("root", &["scontrol", "update", &format!("JobId={}", of_three.id), change]);
+        let text = site.run("root", &["scontrol", "-d", "-o", "show", "job", &of_three.id.to_string()]);
+        assert!(text.contains("GRES=gpu:a100:3(IDX:"), "{change} took a GPU from it: {text}");
+    }
+    site.completes(two);
+    site.completes(three);
+}
+
+#[test]
 fn the_partition_s_limit_on_the_cpus_of_a_node_is_kept() {
     // Four CPUs with a GPU: two of the four GPUs of each node.
     let slurm = Slurm::default().nodes(NODES).set("Epilog=/bin/true").lends_gpus();

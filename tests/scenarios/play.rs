@@ -329,6 +329,7 @@ fn profiles(of: &Malleable) -> impl Iterator<Item = Profile> {
             step_samples: None,
             hosts: None,
             spread: infill_model::Spread::Near,
+            over_hosts: infill_model::Spread::Near,
             at: moment(0),
         };
         let points = curve.points().iter().map(point).collect();

@@ -279,6 +279,7 @@ fn declared_points(curve: &Curve, sizes: &Sizes) -> Vec<SizePoint> {
         step_samples: None,
         hosts: None,
         spread: infill_model::Spread::Near,
+        over_hosts: infill_model::Spread::Near,
         at: UnixTime::default(),
     };
     named.map(point).collect()

@@ -62,6 +62,8 @@ pub(crate) struct Size {
     pub nodes: u32,
     /// On how many hosts they are.
     pub hosts: u32,
+    /// Whether they are parts of several hosts.
+    pub apart: bool,
     /// Whether these hang on several leaf switches.
     pub crosses: bool,
 }
@@ -70,12 +72,13 @@ pub(crate) struct Size {
 pub(crate) fn learn(
     profile: &mut Profile,
     doubts: &mut Doubts,
-    Size { nodes, hosts, crosses }: Size,
+    Size { nodes, hosts, apart, crosses }: Size,
     stretch: &Stretch,
     at: UnixTime,
 ) -> Learned {
     let rate = &stretch.rate;
     let error = rate.error.max(FLOOR);
+    let spread = |is_wide: bool| if is_wide { Spread::Across } else { Spread::Near };
     let new = SizePoint {
         nodes,
         rate: rate.rate,
@@ -83,7 +86,8 @@ pub(crate) fn learn(
         secs: rate.secs,
         step_samples: stretch.step_samples,
         hosts: (hosts < nodes).then_some(f64::from(hosts)),
-        spread: if crosses { Spread::Across } else { Spread::Near },
+        spread: spread(crosses),
+        over_hosts: spread(apart),
         at,
     };
     let Some(old) = profile.points.iter_mut().find(|p| p.nodes == nodes) else {
@@ -120,7 +124,7 @@ pub(crate) fn learn(
     doubts.remove(&nodes);
     let (now, factor) = (merged(&first, &new), new.rate / old.rate);
     if old.secs < LITTLE_SECS {
-        *old = SizePoint { spread: old.spread, ..now };
+        *old = SizePoint { spread: old.spread, over_hosts: old.over_hosts, ..now };
         return Learned::Agrees;
     }
     drift(profile, &now, factor);
@@ -160,6 +164,7 @@ fn merged(old: &SizePoint, new: &SizePoint) -> SizePoint {
         step_samples: new.step_samples.or(old.step_samples),
         hosts: hosts(old, new),
         spread: old.spread,
+        over_hosts: old.over_hosts,
         at: new.at.max(old.at),
     }
 }
@@ -176,8 +181,9 @@ fn hosts(old: &SizePoint, new: &SizePoint) -> Option<f64> {
 fn drift(profile: &mut Profile, now: &SizePoint, factor: f64) {
     for point in &mut profile.points {
         point.spread = spread::drifted(point.spread, factor);
+        point.over_hosts = spread::drifted(point.over_hosts, factor);
         if point.nodes == now.nodes {
-            *point = SizePoint { spread: point.spread, ..*now };
+            *point = SizePoint { spread: point.spread, over_hosts: point.over_hosts, ..*now };
         } else {
             point.rate *= factor;
             point.error = point.error.hypot(DRIFT_DOUBT * factor.ln().abs()).min(1.0);

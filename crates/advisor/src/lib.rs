@@ -57,5 +57,6 @@ pub use probing::Aim;
 pub use rate::Rate;
 pub use room::Room;
 pub use scaling::{Estimate, Fitted, Scaling, sizes_of_interest};
+pub use spread::Slowdown;
 pub use subject::{News, Subject};
 pub use worth::{Candidate, Elsewhere, Stakes, best_probe};

@@ -16,6 +16,7 @@ use super::program::Programs;
 use super::prospect::Prospect;
 use super::room::Room;
 use super::scaling::{Fitted, Scaling as _};
+use super::spread::Slowdown;
 use super::subject::{News, Subject};
 use super::supply::Supplies;
 use super::type_ratios::TypeRatios;
@@ -128,9 +129,9 @@ impl Library {
         self.belief().rates(subject, types)
     }
 
-    /// How many times as long a step of a program takes on several leaf switches as on one; 1 where
-    /// nothing tells.
-    pub fn slowdown(&self, key: &ProfileKey) -> f64 {
+    /// How many times as long a step of a program takes on several hosts as on one, and on several leaf
+    /// switches as on one.
+    pub fn slowdown(&self, key: &ProfileKey) -> Slowdown {
         self.profiles.slowdown(key)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::learn::{Doubts, Learned, Size, batch_mode, learn};
-use super::spread::{self, Crossing};
+use super::spread::{Crossings, Slowdown};
 use super::watching::Measured;
 use super::{costs, stops};
 use infill_model::{
@@ -27,8 +27,8 @@ const MOST_UNFIT: usize = 64;
 #[derive(Clone, Debug)]
 struct Known {
     profile: Profile,
-    /// What its points tell of what crossing switches costs.
-    crossing: Option<Crossing>,
+    /// What its points tell of what crossing hosts and switches costs.
+    crossings: Crossings,
     doubts: Doubts,
     unsaved: bool,
     used_at: UnixTime,
@@ -38,13 +38,15 @@ struct Known {
 
 impl Known {
     fn new(profile: Profile, now: UnixTime) -> Self {
-        let crossing = crossing_of(&profile);
-        Known { profile, crossing, doubts: Doubts::new(), unsaved: false, used_at: now, refilled_at: None }
+        let crossings = crossings_of(&profile);
+        Known { profile, crossings, doubts: Doubts::new(), unsaved: false, used_at: now, refilled_at: None }
     }
 }
 
-fn crossing_of(profile: &Profile) -> Option<Crossing> {
-    spread::crossing(&profile.points, batch_mode(profile))
+fn crossings_of(profile: &Profile) -> Crossings {
+    // What is known of execution plans says by itself what they make on several hosts (see `program`).
+    let of_hosts = profile.key.exec_plan == ExecPlan::default();
+    Crossings::of(&profile.points, batch_mode(profile), of_hosts)
 }
 
 /// All of them.
@@ -125,15 +127,16 @@ impl Profiles {
         self.get(key).map_or(&[], |p| &p.unfit)
     }
 
-    /// How many times as long a step of a profile takes on several leaf switches; 1 where nobody knows.
-    pub(super) fn slowdown(&self, key: &ProfileKey) -> f64 {
-        self.known.get(key).and_then(|k| k.crossing).map_or(1.0, |crossing| crossing.times)
+    /// How many times as long a step of a profile takes on several hosts, and leaf switches.
+    pub(super) fn slowdown(&self, key: &ProfileKey) -> Slowdown {
+        self.known.get(key).map_or(Slowdown::NONE, |k| k.crossings.slowdown())
     }
 
-    /// The measured sizes of a profile as they would be on one switch.
+    /// The measured sizes of a profile as they would be on one host, where parts of nodes are lent, and
+    /// on one switch.
     pub(super) fn near(&self, key: &ProfileKey) -> impl Iterator<Item = SizePoint> {
         let known = self.known.get(key);
-        known.into_iter().flat_map(|k| spread::on_one_switch(&k.profile.points, k.crossing))
+        known.into_iter().flat_map(|k| k.crossings.near(&k.profile.points))
     }
 
     /// How the work of a profile's steps grows with the size.
@@ -179,9 +182,10 @@ impl Profiles {
     pub(super) fn learn(&mut self, measured: &Measured, now: UnixTime) -> Learned {
         let known = self.changed(&measured.key, now);
         let profile = &mut known.profile;
-        let size = Size { nodes: measured.nodes, hosts: measured.hosts, crosses: measured.crosses };
+        let Measured { nodes, hosts, apart, crosses, .. } = *measured;
+        let size = Size { nodes, hosts, apart, crosses };
         let learned = learn(profile, &mut known.doubts, size, &measured.stretch, now);
-        known.crossing = crossing_of(profile);
+        known.crossings = crossings_of(profile);
         profile.jobs += u32::from(measured.new_job);
         if let Some(change) = measured.change {
             costs::learn(change.mean_of(&mut profile.costs), &change.cost);

@@ -63,6 +63,7 @@ mod tests {
             step_samples: None,
             hosts: None,
             spread: infill_model::Spread::Near,
+            over_hosts: infill_model::Spread::Near,
             at: UnixTime(0),
         };
         Profile { points: (1..).zip(secs).map(point).collect(), probes, ..Profile::new(key) }

@@ -1,25 +1,61 @@
-//! What it costs a program that its nodes hang on several leaf switches: measured where one size ran both
-//! ways, else estimated from sizes that ran on one switch and others that ran on several.
+//! What it costs a program that its nodes hang on several leaf switches, or are parts of several hosts:
+//! measured where one size ran both ways, else estimated from sizes that ran on one and others that ran
+//! on several.
 
 use super::rate::{FLOOR, contradict, mean};
 use super::scaling::{Fitted, Scaling as _};
 use infill_model::{BatchMode, SizePoint, Spread};
 
 /// How far steps across switches are from those on one before anything is measured: standard deviation of the
-/// logarithm. Published ratios lie between 0.7 and 7.5, and most of them near 1.
+/// logarithm. Published ratios lie between 0.7 and 7.5, and most of them near 1. It serves for hosts, too.
 const PRIOR: f64 = 0.3;
 
-/// Whether a new measurement says something else than the rate of a point: that was on one switch, and this
-/// on several, or the other way round.
-pub(crate) fn is_other(old: &SizePoint, new: &SizePoint) -> bool {
-    (old.spread == Spread::Across) != (new.spread == Spread::Across)
+/// What is crossed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Level {
+    Hosts,
+    Switches,
 }
 
-/// A point, and a new measurement of the other kind. What was measured on one switch is the point's rate. A
-/// rate on several that contradicts the one that was known replaces it.
+impl Level {
+    fn of(self, point: &SizePoint) -> Spread {
+        match self {
+            Level::Hosts => point.over_hosts,
+            Level::Switches => point.spread,
+        }
+    }
+
+    fn with(self, point: &SizePoint, spread: Spread) -> SizePoint {
+        match self {
+            Level::Hosts => SizePoint { over_hosts: spread, ..*point },
+            Level::Switches => SizePoint { spread, ..*point },
+        }
+    }
+}
+
+/// On which level two rates differ in where they were measured. Nodes on several switches are on several
+/// hosts.
+fn differing(old: &SizePoint, new: &SizePoint) -> Option<Level> {
+    let differ = |level: Level| (level.of(old) == Spread::Across) != (level.of(new) == Spread::Across);
+    match old.spread {
+        _ if differ(Level::Switches) => Some(Level::Switches),
+        Spread::Across => None,
+        _ => Some(Level::Hosts).filter(|level| differ(*level)),
+    }
+}
+
+/// Whether a new measurement says something else than the rate of a point: that was on one switch, and this
+/// on several, or the other way round; or so of hosts.
+pub(crate) fn is_other(old: &SizePoint, new: &SizePoint) -> bool {
+    differing(old, new).is_some()
+}
+
+/// A point, and a new measurement of the other kind. What was measured on one switch, or host, is the point's
+/// rate. A rate on several that contradicts the one that was known replaces it.
 pub(crate) fn beside(old: &SizePoint, new: &SizePoint) -> SizePoint {
+    let level = differing(old, new).unwrap_or(Level::Switches);
     let (here, there) = ((old.rate, old.error), (new.rate, new.error));
-    let (near, (rate, error)) = match old.spread {
+    let (near, (rate, error)) = match level.of(old) {
         Spread::Across => (new, here),
         Spread::Both { rate, error } if !contradict((rate, error), there) => {
             (old, mean((rate, error), there))
@@ -27,7 +63,9 @@ pub(crate) fn beside(old: &SizePoint, new: &SizePoint) -> SizePoint {
         _ => (old, there),
     };
     let (step_samples, at) = (new.step_samples.or(old.step_samples), new.at.max(old.at));
-    SizePoint { spread: Spread::Both { rate, error }, step_samples, at, ..*near }
+    // What is known of switches holds for one host, too.
+    let spread = if level == Level::Hosts { old.spread } else { near.spread };
+    level.with(&SizePoint { spread, step_samples, at, ..*near }, Spread::Both { rate, error })
 }
 
 /// The same of a program that runs at this multiple of its old speed.
@@ -38,7 +76,7 @@ pub(crate) fn drifted(spread: Spread, factor: f64) -> Spread {
     }
 }
 
-/// How many times as long a step takes on several leaf switches as on one.
+/// How many times as long a step takes on several leaf switches as on one, or on several hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Crossing {
     /// So many times.
@@ -47,14 +85,79 @@ pub(crate) struct Crossing {
     error: f64,
 }
 
-/// What crossing costs by all sizes that were measured both ways, and by what those on one switch let expect
-/// of one that was measured across; `None` where neither is known.
-pub(crate) fn crossing(points: &[SizePoint], mode: BatchMode) -> Option<Crossing> {
-    let both = points.iter().filter_map(|point| match point.spread {
+/// How many times as long a step takes; 1 where nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slowdown {
+    /// On several hosts as on one, where parts of nodes are lent.
+    pub hosts: f64,
+    /// On several leaf switches as on several hosts of one.
+    pub switches: f64,
+}
+
+impl Slowdown {
+    /// Nobody knows of any.
+    pub const NONE: Slowdown = Slowdown { hosts: 1.0, switches: 1.0 };
+}
+
+/// What crossing costs by all that was measured of a program; `None` where that tells nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Crossings {
+    hosts: Option<Crossing>,
+    switches: Option<Crossing>,
+}
+
+impl Crossings {
+    /// By these points; `of_hosts`: whether crossing hosts is to be known at all.
+    pub fn of(points: &[SizePoint], mode: BatchMode, of_hosts: bool) -> Crossings {
+        let hosts = if of_hosts {
+            let on_one: Vec<SizePoint> =
+                points.iter().filter(|point| point.spread != Spread::Across).copied().collect();
+            crossing(&on_one, mode, Level::Hosts)
+        } else {
+            None
+        };
+        let on_one_host: Vec<SizePoint> = points.iter().map(|point| on_one_host(point, hosts)).collect();
+        Crossings { hosts, switches: crossing(&on_one_host, mode, Level::Switches) }
+    }
+
+    /// In short.
+    pub fn slowdown(&self) -> Slowdown {
+        let times = |crossing: Option<Crossing>| crossing.map_or(1.0, |crossing| crossing.times);
+        Slowdown { hosts: times(self.hosts), switches: times(self.switches) }
+    }
+
+    /// The points as they would be on one host and one switch, as far as that is known: a curve is of such.
+    pub fn near(self, points: &[SizePoint]) -> impl Iterator<Item = SizePoint> {
+        points
+            .iter()
+            .map(move |point| on_one(&on_one_host(point, self.hosts), self.switches, Level::Switches))
+    }
+}
+
+/// A point as it would be on one host: also what was measured of it on several switches.
+fn on_one_host(point: &SizePoint, crossing: Option<Crossing>) -> SizePoint {
+    let spread = crossing.map_or(point.spread, |crossing| drifted(point.spread, crossing.times));
+    on_one(&SizePoint { spread, ..*point }, crossing, Level::Hosts)
+}
+
+/// A point as it would be on one host, or switch.
+fn on_one(point: &SizePoint, crossing: Option<Crossing>, level: Level) -> SizePoint {
+    match crossing {
+        Some(Crossing { times, error }) if level.of(point) == Spread::Across => {
+            SizePoint { rate: point.rate * times, error: point.error.hypot(error), ..*point }
+        }
+        _ => *point,
+    }
+}
+
+/// What crossing costs by all sizes that were measured both ways, and by what those on one let expect of one
+/// that was measured across; `None` where neither is known.
+fn crossing(points: &[SizePoint], mode: BatchMode, level: Level) -> Option<Crossing> {
+    let both = points.iter().filter_map(|point| match level.of(point) {
         Spread::Both { rate, error } => Some(((point.rate / rate).ln(), point.error.hypot(error).max(FLOOR))),
         _ => None,
     });
-    let mut ratios = both.chain(missed(points, mode)).peekable();
+    let mut ratios = both.chain(missed(points, mode, level)).peekable();
     ratios.peek()?;
     let (sum, weight) = ratios.fold((0.0, PRIOR.powi(-2)), |(sum, weight), (ratio, error)| {
         let w = error.powi(-2);
@@ -63,11 +166,11 @@ pub(crate) fn crossing(points: &[SizePoint], mode: BatchMode) -> Option<Crossing
     Some(Crossing { times: (sum / weight).exp(), error: weight.powf(-0.5) })
 }
 
-/// By how much a size that ran across switches only is below what those on one let expect of it (logarithm,
-/// relative error): of several the one of which they tell most. That it is above says nothing.
-fn missed(points: &[SizePoint], mode: BatchMode) -> Option<(f64, f64)> {
+/// By how much a size that ran across only is below what those on one let expect of it (logarithm, relative
+/// error): of several the one of which they tell most. That it is above says nothing.
+fn missed(points: &[SizePoint], mode: BatchMode, level: Level) -> Option<(f64, f64)> {
     let (across, near): (Vec<SizePoint>, Vec<SizePoint>) =
-        points.iter().partition(|point| point.spread == Spread::Across);
+        points.iter().partition(|point| level.of(point) == Spread::Across);
     let largest = across.iter().map(|point| point.nodes).max()?;
     let fitted = Fitted::new(&near, mode, largest)?;
     let ratio = |point: &SizePoint| {
@@ -77,19 +180,6 @@ fn missed(points: &[SizePoint], mode: BatchMode) -> Option<(f64, f64)> {
     across.iter().map(ratio).filter(|(ratio, _)| *ratio > 0.0).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The points as they would be on one switch, as far as that is known: a curve is of such.
-pub(crate) fn on_one_switch(
-    points: &[SizePoint],
-    crossing: Option<Crossing>,
-) -> impl Iterator<Item = SizePoint> {
-    points.iter().map(move |point| match crossing {
-        Some(Crossing { times, error }) if point.spread == Spread::Across => {
-            SizePoint { rate: point.rate * times, error: point.error.hypot(error), ..*point }
-        }
-        _ => *point,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,15 +187,25 @@ mod tests {
 
     fn point(rate: f64, spread: Spread) -> SizePoint {
         let at = UnixTime(0);
-        SizePoint { nodes: 4, rate, error: 0.02, secs: 30.0, step_samples: None, hosts: None, spread, at }
+        SizePoint {
+            nodes: 4,
+            rate,
+            error: 0.02,
+            secs: 30.0,
+            step_samples: None,
+            hosts: None,
+            spread,
+            over_hosts: Spread::Near,
+            at,
+        }
     }
 
     fn slowdown(points: &[SizePoint]) -> f64 {
-        crossing(points, BatchMode::Auto).map_or(1.0, |crossing| crossing.times)
+        Crossings::of(points, BatchMode::Auto, true).slowdown().switches
     }
 
     fn on_one(points: &[SizePoint]) -> Vec<SizePoint> {
-        on_one_switch(points, crossing(points, BatchMode::Auto)).collect()
+        Crossings::of(points, BatchMode::Auto, true).near(points).collect()
     }
 
     #[test]
@@ -157,5 +257,46 @@ mod tests {
         let both = point(10.0, Spread::Both { rate: 5.0, error: 0.02 });
         let now = beside(&both, &point(9.0, Spread::Across));
         assert_eq!(now.spread, Spread::Both { rate: 9.0, error: 0.02 });
+    }
+
+    #[test]
+    fn hosts_are_crossed_as_switches_are() {
+        let of = |nodes, rate, over_hosts| SizePoint { nodes, over_hosts, ..point(rate, Spread::Near) };
+        let (one, several) = (of(4, 36.0, Spread::Near), of(4, 18.0, Spread::Across));
+        assert!(is_other(&one, &several) && is_other(&several, &one) && !is_other(&one, &one));
+        let both = beside(&several, &one);
+        assert_eq!((both.rate, both.over_hosts), (36.0, Spread::Both { rate: 18.0, error: 0.02 }));
+        assert_eq!((both, both.spread), (beside(&one, &several), Spread::Near));
+        let Slowdown { hosts, switches } = Crossings::of(&[both], BatchMode::Auto, true).slowdown();
+        assert!((1.95..2.0).contains(&hosts) && switches == 1.0, "{hosts}, {switches}");
+        assert_eq!(Crossings::of(&[both], BatchMode::Auto, false).slowdown(), Slowdown::NONE);
+        // Two on one host make 19, four would make 36: eight on two of them are measured at 33.
+        let known = [of(1, 10.0, Spread::Near), of(2, 19.0, Spread::Near), both];
+        let eight = of(8, 33.0, Spread::Across);
+        let near: Vec<SizePoint> =
+            Crossings::of(&[known.as_slice(), &[eight]].concat(), BatchMode::Auto, true)
+                .near(&[eight])
+                .collect();
+        assert!((63.0..67.0).contains(&near[0].rate), "{near:?}");
+    }
+
+    #[test]
+    fn what_switches_cost_is_beside_what_hosts_cost() {
+        let four = |rate, over_hosts, spread| SizePoint { over_hosts, ..point(rate, spread) };
+        let one = four(36.0, Spread::Near, Spread::Near);
+        let hosts = four(18.0, Spread::Across, Spread::Near);
+        let leaves = four(12.0, Spread::Across, Spread::Across);
+        let orders = [[one, hosts, leaves], [leaves, hosts, one], [hosts, leaves, one], [one, leaves, hosts]];
+        for [first, second, third] in orders {
+            let all = beside(&beside(&first, &second), &third);
+            let expected =
+                (36.0, Spread::Both { rate: 18.0, error: 0.02 }, Spread::Both { rate: 12.0, error: 0.02 });
+            assert_eq!((all.rate, all.over_hosts, all.spread), expected);
+            let Slowdown { hosts, switches } = Crossings::of(&[all], BatchMode::Auto, true).slowdown();
+            assert!((1.95..2.0).contains(&hosts) && (1.45..1.55).contains(&switches), "{hosts}, {switches}");
+        }
+        let more = beside(&beside(&one, &leaves), &four(11.8, Spread::Across, Spread::Across));
+        assert!(matches!(more.spread, Spread::Both { rate, .. } if rate < 12.0), "{more:?}");
+        assert!(more.over_hosts == Spread::Near && !is_other(&leaves, &leaves));
     }
 }

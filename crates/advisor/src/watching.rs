@@ -15,6 +15,8 @@ pub(super) struct Measured {
     pub(super) nodes: u32,
     /// On how many hosts.
     pub(super) hosts: u32,
+    /// Whether parts of nodes on several of these.
+    pub(super) apart: bool,
     /// Whether on several leaf switches.
     pub(super) crosses: bool,
     /// What was measured.
@@ -57,6 +59,7 @@ struct Watch {
     generation: u64,
     nodes: u32,
     hosts: u32,
+    apart: bool,
     crosses: bool,
     /// Nodes of the generation before.
     before: u32,
@@ -71,8 +74,8 @@ impl Watch {
     fn measured(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> Measured {
         let change = if stretch.first { self.change(&stretch) } else { None };
         let new_job = self.generation == 1 && stretch.first;
-        let (hosts, crosses) = (self.hosts, self.crosses);
-        Measured { key: key.clone(), nodes, hosts, crosses, stretch, new_job, change }
+        let (hosts, apart, crosses) = (self.hosts, self.apart, self.crosses);
+        Measured { key: key.clone(), nodes, hosts, apart, crosses, stretch, new_job, change }
     }
 
     /// What the change to this generation cost, now that its steady rate is known.
@@ -137,12 +140,13 @@ impl Watching {
             return None;
         }
         let last = watch.meter.finish().zip(watch.key.take());
-        let (nodes, hosts, crosses) = (watch.nodes, watch.hosts, watch.crosses);
+        let (nodes, hosts, apart, crosses) = (watch.nodes, watch.hosts, watch.apart, watch.crosses);
         let before = if watch.any { nodes } else { 0 };
         *watch = Watch {
             generation: progress.generation,
             nodes: progress.nodes,
             hosts: progress.hosts,
+            apart: progress.node.is_place() && progress.hosts > 1,
             crosses: progress.crosses,
             before,
             any: true,
@@ -151,7 +155,7 @@ impl Watching {
         };
         // Whether the job is new, and what it cost to come there, is told by a generation that still runs.
         let (new_job, change) = (false, None);
-        last.map(|(stretch, key)| Measured { key, nodes, hosts, crosses, stretch, new_job, change })
+        last.map(|(stretch, key)| Measured { key, nodes, hosts, apart, crosses, stretch, new_job, change })
     }
 
     /// Takes in a report of the present generation; returns what was measured when a stretch is complete.

@@ -190,7 +190,8 @@ impl Machine {
 fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     let mut known: Vec<(UnixTime, Vec<Placement>)> = Vec::new();
     let mut open = Vec::new();
-    // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs.
+    // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs, and
+    // Slurm shrinks no job by a GPU.
     let (places, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|p| p.node.is_place());
     for p in missing {
         match (ground.window)(&p.node) {
@@ -208,4 +209,31 @@ fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     out.extend(known.into_iter().map(|(_, block)| block));
     out.extend(places.into_iter().map(|place| vec![place]));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infill_model::{JobId, WindowCause};
+
+    #[test]
+    fn parts_of_one_host_get_one_wing_each_also_with_the_same_end() {
+        let (at, cause) = (UnixTime(900), WindowCause::PlannedJob(JobId(9)));
+        let window = move |node: &NodeName| match node.is_called("n9") {
+            true => WindowEnd::Unknown,
+            false => WindowEnd::Known { at, cause: cause.clone() },
+        };
+        let ground =
+            Ground { window: &window, free: &|_| true, startable_secs: &|_| None, wings_left: usize::MAX };
+        let wings = |names: &[&str]| {
+            let place = |name: &&str| Placement { node: NodeName::new(name), lease_until: at };
+            let wings = blocks(names.iter().map(place).collect(), &ground);
+            let names =
+                |wing: Vec<Placement>| wing.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ");
+            wings.into_iter().map(names).collect::<Vec<_>>()
+        };
+        assert_eq!(wings(&["n1:0", "n1:1", "n9:0", "n9:1"]), ["n1:0", "n1:1", "n9:0", "n9:1"]);
+        assert_eq!(wings(&["n1:0+1", "n1:2+3"]), ["n1:0+1", "n1:2+3"], "a worker of several has one");
+        assert_eq!(wings(&["n1", "n2", "n9"]), ["n9", "n1 n2"], "whole nodes of the same end share one");
+    }
 }

@@ -292,11 +292,16 @@ pub struct SizePoint {
     /// Where in the network they were.
     #[serde(default, skip_serializing_if = "Spread::is_near")]
     pub spread: Spread,
+    /// The same of hosts, where parts of nodes are lent: of the rate on one switch that on one host, and on
+    /// several.
+    #[serde(default, skip_serializing_if = "Spread::is_near")]
+    pub over_hosts: Spread,
     /// Last measured.
     pub at: UnixTime,
 }
 
-/// On how many leaf switches the nodes were on which a rate was measured, where Slurm knows of switches.
+/// On how many leaf switches the nodes were on which a rate was measured, where Slurm knows of switches;
+/// or on how many hosts, where parts of nodes are lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
@@ -315,7 +320,7 @@ pub enum Spread {
 }
 
 impl Spread {
-    /// Whether it was measured on one switch only.
+    /// Whether it was measured on one switch, or host, only.
     pub fn is_near(&self) -> bool {
         *self == Spread::Near
     }

@@ -364,6 +364,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
         step_samples,
         hosts: None,
         spread: infill_model::Spread::Near,
+        over_hosts: infill_model::Spread::Near,
         at: UnixTime(at - 1),
     };
     Profile {

@@ -210,6 +210,7 @@ impl OldStore<'_> {
             step_samples: Some(64.0),
             hosts: None,
             spread: Spread::Near,
+            over_hosts: Spread::Near,
             at: UnixTime(170),
         };
         let stop = || Stop { job: JobId(7), generation: 2, secs: 2.5, end: StopEnd::Killed };

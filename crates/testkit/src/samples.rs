@@ -238,6 +238,7 @@ pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
         step_samples: Some(256.0 * f64::from(nodes)),
         hosts: None,
         spread: infill_model::Spread::Near,
+        over_hosts: infill_model::Spread::Near,
         at: NOW + -600,
     };
     let grown =

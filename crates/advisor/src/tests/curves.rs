@@ -19,6 +19,7 @@ fn point(nodes: u32, rate: f64, error: f64) -> SizePoint {
         step_samples: None,
         hosts: None,
         spread: infill_model::Spread::Near,
+        over_hosts: infill_model::Spread::Near,
         at: UnixTime(0),
     }
 }

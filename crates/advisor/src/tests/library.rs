@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Scaling as _;
-use crate::{Library, News, Room, Subject};
+use crate::{Library, News, Room, Slowdown, Subject};
 use infill_model::{
     BatchMode, Curve, ExecPlan, JobId, LiveChange, LiveCosts, NodeName, NodeType, ProfileFilter, ProfileKey,
     Progress, RescaleCosts, Sizes, Startup, UnixTime, Way, config::AdvisorConfig,
@@ -245,4 +245,29 @@ fn what_changed_is_stored_once_and_again_when_that_failed() {
     assert!(play.library.take_unsaved().is_empty());
     play.library.not_saved(&unsaved);
     assert_eq!(play.library.take_unsaved().len(), 1);
+}
+
+#[test]
+fn what_crossing_hosts_costs_is_learned_where_parts_of_nodes_are_lent() {
+    let learned = |node: &str, exec_plan: &str| {
+        let mut library = Library::new(AdvisorConfig::default());
+        let (node, mut clock) = (NodeName::new(node), 0);
+        let key = ProfileKey { exec_plan: ExecPlan(exec_plan.to_owned()), ..key("alice") };
+        for (generation, hosts, samples) in [(1, 1, 20.0), (2, 2, 10.0)] {
+            for _ in 0..90 {
+                clock += 1;
+                let (nodes, crosses, secs, step, opening) = (2, false, 1.0, None, None);
+                let node = &node;
+                let progress =
+                    Progress { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+                let _ = library.progress(JobId(1), &key, &progress, UnixTime(clock));
+            }
+        }
+        (library.slowdown(&key), library.profile(&key).unwrap().points[0])
+    };
+    let (slowdown, point) = learned("n1:0", "default");
+    assert!((1.8..2.05).contains(&slowdown.hosts) && slowdown.switches == 1.0, "{slowdown:?}");
+    assert!((19.5..20.5).contains(&point.rate), "the rate is that on one host: {point:?}");
+    assert_eq!(learned("n1", "default").0, Slowdown::NONE, "whole nodes are on hosts of their own");
+    assert_eq!(learned("n1:0", "pipe").0, Slowdown::NONE, "the model of execution plans knows of hosts");
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::assured::{There, Wish};
 use super::curves::{self, MOST_MEASURED};
-use super::spread::{Asking, Leaves};
+use super::spread::{Asking, Crossed};
 use super::turns::{Ahead, Turns};
 use super::{ending, extension, risk};
 use infill_advisor::{Aim, Library, Room, Subject};
@@ -77,9 +77,7 @@ pub(super) fn jobs(
     config: &PlannerConfig,
     now: UnixTime,
 ) -> Vec<MalleableJob> {
-    // Only programs that are known to be slower across switches need it.
-    let leaves = std::cell::OnceCell::new();
-    let leaves = || leaves.get_or_init(|| Leaves::of(gaps, topology)).as_ref();
+    let crossed = Crossed::new(gaps, topology);
     let (room, all_types) = (Room::of(gaps), types(gaps));
     let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
     let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent));
@@ -98,7 +96,7 @@ pub(super) fn jobs(
     let job = |((rated, ahead), weight): ((Rated<'_>, Ahead), f64)| {
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
-        let rates = narrowed(rates, &candidate, &leaves, library);
+        let rates = narrowed(rates, &candidate, &crossed, library);
         let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let turn = turns.rotation.of(candidate.facts.job);
@@ -179,11 +177,11 @@ fn rates(subject: &Subject, block: u32, library: &Library, types: &[NodeType]) -
     rates
 }
 
-/// The rates, less where the job would be on several leaf switches and is slower there.
-fn narrowed<'l>(
+/// The rates, less where the job would be on several hosts or leaf switches and is slower there.
+fn narrowed(
     mut rates: Vec<RateCurve>,
     candidate: &Candidate<'_>,
-    leaves: &impl Fn() -> Option<&'l Leaves<'l>>,
+    crossed: &Crossed<'_>,
     library: &Library,
 ) -> Vec<RateCurve> {
     let (key, block) = (&candidate.subject.key, candidate.block());
@@ -192,12 +190,8 @@ fn narrowed<'l>(
     for rate in &mut rates {
         let node_type = rate.node_type.as_ref().map_or(key.node_type.clone(), |t| t.clone().times(block));
         let key = ProfileKey { node_type, exec_plan: rate.exec_plan.clone(), ..key.clone() };
-        let slowdown = library.slowdown(&key);
-        if slowdown > 1.0
-            && let Some(leaves) = leaves()
-        {
-            rate.curve = leaves.narrowed(&rate.curve, &asking, rate.node_type.as_ref(), slowdown);
-        }
+        let node_type = rate.node_type.as_ref();
+        rate.curve = crossed.narrowed(&rate.curve, &asking, node_type, library.slowdown(&key));
     }
     rates
 }

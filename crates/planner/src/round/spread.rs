@@ -1,23 +1,71 @@
-//! Programs that are slower on several leaf switches than on one: sizes for which no switch has room count so
-//! much less. So a job starts smaller on one switch, or grows over several, whichever makes more; it never
-//! waits for a tighter place.
+//! Programs that are slower on several leaf switches than on one, or, where parts of nodes are lent, on
+//! several hosts: sizes for which none has room count so much less. So a job starts smaller on one, or
+//! grows over several, whichever makes more; it never waits for a tighter place.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use infill_advisor::Slowdown;
 use infill_model::{Curve, CurvePoint, Gap, Gaps, JobId, NodeName, NodeType, Sizes, SwitchId, Topology};
 
-/// How many nodes there are on leaf switches.
+/// What nodes may hang on together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Group {
+    Leaf(SwitchId),
+    Host(NodeName),
+}
+
+/// How many nodes there are on leaf switches, or parts of nodes on hosts.
 #[derive(Debug)]
-pub(super) struct Leaves<'a> {
-    topology: &'a Topology,
-    /// On each leaf that nobody holds, by type.
-    free: FxHashMap<(&'a NodeType, SwitchId), u32>,
-    /// The most of these on one leaf, by type.
+pub(super) struct Rooms<'a> {
+    /// The leaf switches; `None` where they are hosts.
+    topology: Option<&'a Topology>,
+    /// In each group that nobody holds, by type.
+    free: FxHashMap<(&'a NodeType, Group), u32>,
+    /// The most of these in one group, by type.
     most: BTreeMap<&'a NodeType, u32>,
-    /// What each job holds on each leaf, and on none that is known.
-    held: BTreeMap<JobId, FxHashMap<(&'a NodeType, Option<SwitchId>), u32>>,
+    /// What each job holds in each group, and in none that is known.
+    held: BTreeMap<JobId, FxHashMap<(&'a NodeType, Option<Group>), u32>>,
+}
+
+/// Hosts and leaf switches. Only programs that are known to be slower across them need them.
+#[derive(Debug)]
+pub(super) struct Crossed<'a> {
+    gaps: &'a Gaps,
+    topology: &'a Topology,
+    hosts: OnceCell<Option<Rooms<'a>>>,
+    leaves: OnceCell<Option<Rooms<'a>>>,
+}
+
+impl<'a> Crossed<'a> {
+    /// Of these gaps.
+    pub(super) fn new(gaps: &'a Gaps, topology: &'a Topology) -> Crossed<'a> {
+        Crossed { gaps, topology, hosts: OnceCell::new(), leaves: OnceCell::new() }
+    }
+
+    /// What a curve comes to for a job that is slower across them.
+    pub(super) fn narrowed(
+        &self,
+        curve: &Curve,
+        job: &Asking<'_>,
+        node_type: Option<&NodeType>,
+        slowdown: Slowdown,
+    ) -> Curve {
+        let mut curve = curve.clone();
+        if slowdown.hosts > 1.0
+            && let Some(hosts) = self.hosts.get_or_init(|| Rooms::on_hosts(self.gaps))
+        {
+            curve = hosts.narrowed(&curve, job, node_type, slowdown.hosts);
+        }
+        if slowdown.switches > 1.0
+            && let Some(leaves) = self.leaves.get_or_init(|| Rooms::on_leaves(self.gaps, self.topology))
+        {
+            curve = leaves.narrowed(&curve, job, node_type, slowdown.switches);
+        }
+        curve
+    }
 }
 
 /// A job whose curve is asked about.
@@ -33,56 +81,69 @@ pub(super) struct Asking<'a> {
     pub block: u32,
 }
 
-impl<'a> Leaves<'a> {
-    /// Of these gaps; `None` where nothing is known of switches.
-    pub(super) fn of(gaps: &'a Gaps, topology: &'a Topology) -> Option<Leaves<'a>> {
-        if topology.is_empty() {
-            return None;
-        }
+impl<'a> Rooms<'a> {
+    /// Of these gaps on leaf switches; `None` where nothing is known of any.
+    fn on_leaves(gaps: &'a Gaps, topology: &'a Topology) -> Option<Rooms<'a>> {
+        (!topology.is_empty()).then(|| Rooms::of(gaps, Some(topology)))
+    }
+
+    /// Of these gaps on hosts; `None` where all nodes are whole.
+    fn on_hosts(gaps: &'a Gaps) -> Option<Rooms<'a>> {
+        gaps.gaps.iter().any(|gap| gap.node.is_place()).then(|| Rooms::of(gaps, None))
+    }
+
+    fn of(gaps: &'a Gaps, topology: Option<&'a Topology>) -> Rooms<'a> {
         let (free, most, held) = (FxHashMap::default(), BTreeMap::new(), BTreeMap::new());
-        let mut leaves = Leaves { topology, free, most, held };
-        gaps.gaps.iter().for_each(|gap| leaves.add(gap));
-        Some(leaves)
+        let mut rooms = Rooms { topology, free, most, held };
+        gaps.gaps.iter().for_each(|gap| rooms.add(gap));
+        rooms
+    }
+
+    fn group(&self, node: &NodeName) -> Option<Group> {
+        match self.topology {
+            Some(topology) => topology.leaf(node).map(Group::Leaf),
+            None => node.is_place().then(|| Group::Host(node.host())),
+        }
     }
 
     fn add(&mut self, gap: &'a Gap) {
-        let leaf = self.topology.leaf(&gap.node);
+        let group = self.group(&gap.node);
         if let Some(job) = gap.holder {
-            *self.held.entry(job).or_default().entry((&gap.node_type, leaf)).or_insert(0) += 1;
+            *self.held.entry(job).or_default().entry((&gap.node_type, group)).or_insert(0) += 1;
             return;
         }
         let most = self.most.entry(&gap.node_type).or_insert(1);
-        if let Some(leaf) = leaf {
-            let free = self.free.entry((&gap.node_type, leaf)).or_insert(0);
+        if let Some(group) = group {
+            let free = self.free.entry((&gap.node_type, group)).or_insert(0);
             *free += 1;
             *most = (*most).max(*free);
         }
     }
 
-    /// The most nodes that a job can have on one leaf now, of this type or of any. One that keeps its lead
-    /// keeps what it holds, too: where that is on several leaves already, only so many as hang on the lead's.
+    /// The most nodes that a job can have in one group now, of this type or of any. One that keeps its lead
+    /// keeps what it holds, too: where that is in several already, only so many as are in the lead's.
     fn room(&self, job: &Asking<'_>, node_type: Option<&NodeType>) -> u32 {
         let is_it = |other: &NodeType| node_type.is_none_or(|t| t == other);
         let held = self.held.get(&job.job).into_iter().flatten().filter(|((t, _), _)| is_it(t));
-        let lead = job.lead.map(|node| self.topology.leaf(node));
+        let lead = job.lead.map(|node| self.group(node));
         let (mut own, mut all, mut own_type) = (0, 0, None);
-        for ((t, leaf), count) in held {
+        for ((t, group), count) in held {
             all += count;
-            if lead == Some(*leaf) {
+            if lead.as_ref() == Some(group) {
                 (own, own_type) = (own + count, Some(*t));
             }
         }
         match (own_type, lead.flatten()) {
-            // Of a leaf that nobody knows every node is one of its own.
+            // Of a group that nobody knows every node is one of its own.
             (Some(_), None) => 1,
             (Some(_), Some(_)) if all > own => own,
-            (Some(t), Some(leaf)) => own + self.free.get(&(t, leaf)).copied().unwrap_or(0),
+            (Some(t), Some(group)) => own + self.free.get(&(t, group)).copied().unwrap_or(0),
             _ => self.most.iter().filter(|(t, _)| is_it(t)).map(|(_, most)| *most).max().unwrap_or(0),
         }
     }
 
-    /// What a curve comes to for a job whose steps take so many times as long on several leaves.
-    pub(super) fn narrowed(
+    /// What a curve comes to for a job whose steps take so many times as long in several groups.
+    fn narrowed(
         &self,
         curve: &Curve,
         job: &Asking<'_>,
@@ -145,8 +206,8 @@ mod tests {
         ];
         let gaps = held.iter().map(|(node, holder)| gap(node, *holder)).collect();
         let gaps = Gaps { gaps, refused: Vec::new() };
-        assert!(Leaves::of(&gaps, &Topology::default()).is_none());
-        let leaves = Leaves::of(&gaps, &topology).unwrap();
+        assert!(Rooms::on_leaves(&gaps, &Topology::default()).is_none() && Rooms::on_hosts(&gaps).is_none());
+        let leaves = Rooms::on_leaves(&gaps, &topology).unwrap();
         let (a, sizes) = (NodeType::new("a"), Sizes::parse("1-4").unwrap());
         let lead = |node: &str| (!node.is_empty()).then(|| NodeName::new(node));
         let room = |job: u32, node: &str| {
@@ -169,5 +230,40 @@ mod tests {
         assert_eq!(of(&asking, 2.0), "1:10,2:9.5,4:18", "a block is on one node");
         let few = Sizes::parse("1-2").unwrap();
         assert_eq!(of(&Asking { sizes: &few, ..whole }, 2.0), curve.to_string());
+    }
+
+    #[test]
+    fn sizes_for_which_no_host_has_room_count_less() {
+        let held = [
+            ("n1:0", Some(1)),
+            ("n1:1", None),
+            ("n1:2", None),
+            ("n1:3", Some(2)),
+            ("n2:0", None),
+            ("n2:1", None),
+            ("n3:0", Some(3)),
+            ("n4:0", Some(3)),
+            ("n4:1", None),
+        ];
+        let gaps = held.iter().map(|(node, holder)| gap(node, *holder)).collect();
+        let gaps = Gaps { gaps, refused: Vec::new() };
+        let (a, sizes, none) = (NodeType::new("a"), Sizes::parse("1-4").unwrap(), Topology::default());
+        let curve = Curve::parse("1:10,2:19,3:28,4:36").unwrap();
+        let slowdown = Slowdown { hosts: 2.0, ..Slowdown::NONE };
+        let of = |job: u32, lead: &str, block: u32| {
+            let lead = (!lead.is_empty()).then(|| NodeName::new(lead));
+            let asking = Asking { job: JobId(job), lead: lead.as_ref(), sizes: &sizes, block };
+            let crossed = Crossed::new(&gaps, &none);
+            crossed.narrowed(&curve, &asking, Some(&a), slowdown).to_string()
+        };
+        assert_eq!(of(1, "n1:0", 1), "1:10,2:19,3:28,4:18", "its own, and the two that are free beside it");
+        assert_eq!(of(7, "", 1), "1:10,2:19,3:14,4:18", "two are free on one host");
+        assert_eq!(of(3, "n4:0", 1), "1:10,2:9.5,3:14,4:18", "it is on two hosts already");
+        assert_eq!(of(7, "", 2), "1:10,2:9.5,3:14,4:18", "one block is on one host");
+        let crossed = Crossed::new(&gaps, &none);
+        let asking = Asking { job: JobId(7), lead: None, sizes: &sizes, block: 1 };
+        let across = Slowdown { switches: 2.0, ..Slowdown::NONE };
+        let same = crossed.narrowed(&curve, &asking, Some(&a), across);
+        assert_eq!(same.to_string(), curve.to_string(), "nothing is known of switches");
     }
 }

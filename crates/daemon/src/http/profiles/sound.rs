@@ -90,12 +90,15 @@ fn unfit_wrong(unfit: &[u32]) -> Option<String> {
 
 fn point_wrong(point: &SizePoint) -> Option<String> {
     let positive = |x: f64| x.is_normal() && x > 0.0;
+    let on_hosts = 1.0..=f64::from(point.nodes.max(1));
     let rules = [
         ((1..=MAX_NODES_A_JOB).contains(&point.nodes), "the size is out of range"),
         (positive(point.rate), "the rate is no positive finite number"),
         ((0.0..=MAX_ERROR).contains(&point.error), "the error is out of range"),
         ((0.0..=MAX_SECS).contains(&point.secs), "the seconds are out of range"),
         (spread_is_sound(&point.spread), "what was measured on several switches is out of range"),
+        (spread_is_sound(&point.over_hosts), "what was measured on several hosts is out of range"),
+        (point.hosts.is_none_or(|hosts| on_hosts.contains(&hosts)), "the number of hosts is out of range"),
         (point.step_samples.is_none_or(positive), "the samples of a step are no positive finite number"),
     ];
     let broken = rules.into_iter().find(|(holds, _)| !holds);
@@ -153,6 +156,14 @@ mod tests {
         assert!(refused(|p| p.points[0].error = -0.1).contains("error"));
         assert!(refused(|p| p.points[0].secs = f64::NAN).contains("seconds"));
         assert!(refused(|p| p.points[0].step_samples = Some(0.0)).contains("samples of a step"));
+        for rate in [0.0, f64::NAN] {
+            let both = Spread::Both { rate, error: 0.1 };
+            assert!(refused(|p| p.points[0].spread = both).contains("several switches"), "{rate}");
+            assert!(refused(|p| p.points[0].over_hosts = both).contains("several hosts"), "{rate}");
+        }
+        for hosts in [0.0, -1.0, 1e9, f64::NAN] {
+            assert!(refused(|p| p.points[0].hosts = Some(hosts)).contains("number of hosts"), "{hosts}");
+        }
         assert!(refused(|p| p.costs.down.exit_secs = -1.0).contains("rescale"));
         assert!(refused(|p| p.probe_secs = f64::INFINITY).contains("probes"));
         let point = |nodes| SizePoint { nodes, ..samples::profile("a", "b", "c").points[0] };

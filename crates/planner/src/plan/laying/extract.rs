@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::evaluate::{Present, Value, counts, evaluate_job};
 use super::seats::{Regard, Seated, seat_all};
 use super::seeker::Node;
+use super::spread::spread;
 use crate::plan::space::{
     cost,
     decision::{Schedule, Space},
@@ -45,18 +46,26 @@ pub fn plan(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan
     lay(space, schedule, &status).plan
 }
 
-/// Lays a schedule on nodes: on few switches, unless that is worth less than laying it without regard to
-/// them.
+/// Lays a schedule on nodes without regard to what is near.
+#[cfg(test)]
+pub fn plan_by_windows(space: &Space<'_>, schedule: &Schedule, status: SolveStatus) -> Plan {
+    lay_by(space, schedule, &status, Regard::Windows).plan
+}
+
+/// Lays a schedule on nodes: on few switches and hosts, unless that is worth less than laying it without
+/// regard to them, or comes to more of them.
 pub(crate) fn lay(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus) -> Laid {
     let anywhere = lay_by(space, schedule, status, Regard::Windows);
-    // Blocks of places are laid so that few nodes are broken, and workers where their hosts have room.
-    let are_shared = space.blocks.are_any() || space.shares.is_some();
-    if space.problem.topology.is_none_or(Topology::is_empty) || are_shared {
+    let are_parts = || space.slots.iter().any(|slot| slot.gap.node.is_place());
+    let are_alone = space.problem.topology.is_none_or(Topology::is_empty) && !are_parts();
+    // Where hosts run short, workers go where these have room.
+    if are_alone || space.shares.is_some() {
         return anywhere;
     }
-    let near = lay_by(space, schedule, status, Regard::Switches);
+    let near = lay_by(space, schedule, status, Regard::Nearness);
     let least = anywhere.value.score() - ROUNDING * anywhere.value.score().abs();
-    if near.value.score() >= least { near } else { anywhere }
+    let spread = |laid: &Laid| spread(space.problem, &laid.plan.jobs);
+    if near.value.score() >= least && spread(&near) <= spread(&anywhere) { near } else { anywhere }
 }
 
 fn lay_by(space: &Space<'_>, schedule: &Schedule, status: &SolveStatus, regard: Regard) -> Laid {
@@ -170,8 +179,8 @@ fn job_plan(
         };
         nodes.sort_by(|a, b| slots::stability(gap(b), gap(a)));
     }
-    // The lead stays first; of others of one switch the slots are sorted as names are, so that equal plans
-    // are equal values.
+    // The lead stays first; of others of one switch and host the slots are sorted as names are, so that equal
+    // plans are equal values.
     if let Some((lead, others)) = nodes.split_first_mut() {
         let first = |node: &Node| node.first().map(|slot| &space.slots[*slot].gap.node);
         let lead = first(lead);
@@ -240,15 +249,17 @@ pub(super) fn busy_plan<'a>(
     (planned, gaps)
 }
 
-/// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on one
-/// leaf come one after the other, those on the lead's first.
+/// Ranks follow the plan's order, and rings of workers follow ranks: so the nodes of a job that hang on
+/// one leaf come one after the other, those on the lead's first; and so do parts of one host, by their
+/// names, those of the lead's first.
 pub(super) fn by_leaf(
     problem: &Problem<'_>,
     lead: Option<&NodeName>,
     node: Option<&NodeName>,
-) -> (bool, Option<SwitchId>) {
+) -> (bool, Option<SwitchId>, bool) {
     let leaf = |node: Option<&NodeName>| problem.topology?.leaf(node?);
-    (leaf(node) != leaf(lead), leaf(node))
+    let is_with_lead = node.zip(lead).is_some_and(|(node, lead)| node.is_with(lead));
+    (leaf(node) != leaf(lead), leaf(node), !is_with_lead)
 }
 
 fn placement_on(space: &Space<'_>, node: &Node) -> Placement {

@@ -7,6 +7,8 @@ pub(crate) mod extract;
 mod ground;
 pub(crate) mod keeping;
 mod near;
+mod pool;
 pub(crate) mod seats;
 mod seeker;
+pub(crate) mod spread;
 mod taking;

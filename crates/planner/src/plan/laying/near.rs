@@ -1,19 +1,23 @@
-//! Free slots by switch: the seats of a job go where it spans the fewest leaves.
+//! Free slots by switch and by host: the seats of a job go where it spans the fewest leaf switches, and on
+//! these, where parts of nodes are lent, the fewest hosts.
 //!
 //! A seat needed through `q` steps may take a slot that lasts through more of them only while enough such
 //! slots stay for seats that need them: for each number of steps what is free, less what is still wanted, is
 //! the slack. Windows being nested, no seat goes without a slot that had one, in whatever order jobs come.
+//! Blocks come before all seats of fewer slots, and regard no slack, as where nobody asks what is near.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::seeker::Seeker;
-use crate::plan::space::decision::Space;
+use super::pool::{BySize, Match, Pool, by_harm, count, host_of, least_of_them, matched};
+use super::seeker::{Node, Seeker};
+use crate::plan::space::{decision::Space, resource::Level};
 use infill_model::{NodeName, SwitchId, Topology};
 
-/// Most leaves of a kind that are looked at for some seats: with more of them, one that is as good is among
-/// these.
+/// Most leaves or hosts of a kind that are looked at for some seats: with more of them, one that is as
+/// good is among these.
 const CANDIDATES: usize = 24;
 
 /// Free slots of one type on one leaf.
@@ -23,49 +27,107 @@ struct Leaf {
     /// The switches above it and itself, the topmost first; none for slots that hang on none that is known,
     /// which are together here though they are not near each other.
     path: Vec<SwitchId>,
-    /// Free slots by the number of steps that they last through, the least stable first.
-    by_lasts: Vec<Vec<usize>>,
+    /// How many slots are free, by the number of steps that they last through.
+    by_lasts: Vec<usize>,
     /// How many these are.
     free: usize,
     /// The place of its most stable slot among all.
     rank: usize,
+    /// Its pools in which slots are free.
+    pools: BySize,
+    /// How many blocks of each level these make, windows apart.
+    blocks: Vec<usize>,
 }
 
-/// Leaves by how many slots are free there, and how stable these are: (free, rank, leaf).
-type BySize = BTreeSet<(usize, usize, usize)>;
+/// Where slots are, whether they are free or not.
+#[derive(Debug, Default)]
+struct Index<'t> {
+    topology: Option<&'t Topology>,
+    /// Sizes of blocks.
+    levels: Vec<Level>,
+    /// The place of each switch's leaf of a type; without a switch, of the slots that hang on none.
+    leaves: FxHashMap<(Option<SwitchId>, usize), usize>,
+    /// The pool of each host on a leaf; without a host, of its whole nodes.
+    pools: FxHashMap<(Option<&'t str>, usize), usize>,
+}
+
+impl Index<'_> {
+    /// The switches above a leaf and itself, the topmost first.
+    fn path(&self, leaf: Option<SwitchId>) -> Vec<SwitchId> {
+        let upwards =
+            leaf.into_iter().flat_map(|leaf| self.topology.into_iter().flat_map(move |t| t.path(leaf)));
+        let mut path: Vec<SwitchId> = upwards.collect();
+        path.reverse();
+        path
+    }
+
+    fn leaf(&self, node: &NodeName) -> Option<SwitchId> {
+        self.topology?.leaf(node)
+    }
+
+    /// The leaf of a node's switch and type.
+    fn leaf_at(
+        &mut self,
+        node: &NodeName,
+        node_type: usize,
+        classes: usize,
+        leaves: &mut Vec<Leaf>,
+    ) -> usize {
+        let switch = self.leaf(node);
+        if let Some(at) = self.leaves.get(&(switch, node_type)) {
+            return *at;
+        }
+        let (path, blocks) = (self.path(switch), vec![0; self.levels.len()]);
+        let (by_lasts, pools) = (vec![0; classes], BySize::new());
+        leaves.push(Leaf { node_type, path, by_lasts, free: 0, rank: 0, pools, blocks });
+        self.leaves.insert((switch, node_type), leaves.len() - 1);
+        leaves.len() - 1
+    }
+}
+
+impl<'t> Index<'t> {
+    /// The pool of a node on a leaf.
+    fn pool_at(&mut self, node: &'t NodeName, leaf: usize, classes: usize, pools: &mut Vec<Pool>) -> usize {
+        let host = host_of(node);
+        *self.pools.entry((host, leaf)).or_insert_with(|| {
+            pools.push(Pool::new(leaf, host.is_some(), classes));
+            pools.len() - 1
+        })
+    }
+}
 
 /// All free slots on which jobs may start.
 #[derive(Clone, Debug)]
 pub(crate) struct Near<'t> {
-    topology: &'t Topology,
+    index: Rc<Index<'t>>,
     leaves: Vec<Leaf>,
-    /// Those on which slots are free, by type.
+    pools: Vec<Pool>,
+    /// Leaves on which slots are free, by type.
     by_size: Vec<BySize>,
-    /// The place of each switch's leaf of a type; without a switch, of the slots that hang on none.
-    places: FxHashMap<(Option<SwitchId>, usize), usize>,
-    /// The leaf of each slot, if it was free.
-    leaf_of: Vec<Option<usize>>,
+    /// The pool of each slot, if it was free.
+    pool_of: Vec<Option<usize>>,
     /// By type and number of steps.
     slack: Vec<Vec<i64>>,
 }
 
-/// What a job wants of a leaf: how many of its seats are needed through each number of steps.
-type Needs = [usize];
-
-/// How many of a leaf's slots of each class go to how many seats of each: (need, lasts, count).
-type Match = Vec<(usize, usize, usize)>;
-
-/// How many free slots of a class of a leaf a job must avoid: (leaf, lasts) → count.
+/// How many free slots of a class of a leaf, or of a pool, a job must avoid: (leaf or pool, lasts) → count.
 type Avoided = FxHashMap<(usize, usize), usize>;
 
 /// A job that looks for seats.
 struct Search<'s> {
     seeker: Seeker<'s>,
+    /// Number of slots of one host that each of its seats takes.
+    size: usize,
     /// Its seats that have no slot yet, by the steps that they are needed through.
     needs: Vec<usize>,
-    avoided: Avoided,
+    on_leaves: Avoided,
+    in_pools: Avoided,
     /// Leaf switches that it was on and that were not asked yet.
     own: BTreeSet<SwitchId>,
+    /// Pools of hosts that it is on.
+    own_pools: BTreeSet<usize>,
+    /// Leaves that gave nothing when they were asked.
+    spent: BTreeSet<usize>,
     /// The switches that are above all of its leaves, the topmost first.
     above: Option<Vec<SwitchId>>,
 }
@@ -91,54 +153,51 @@ impl Search<'_> {
 }
 
 impl<'t> Near<'t> {
-    /// Those that are not taken; `None` where all hang on one leaf, or nothing is known of switches.
+    /// Those that are not taken; `None` where all hang on one leaf, or nothing is known of switches, and all
+    /// nodes are whole.
     pub fn new(space: &Space<'t>, taken: &[bool]) -> Option<Near<'t>> {
-        let topology = space.problem.topology.filter(|topology| !topology.is_empty())?;
+        let topology = space.problem.topology.filter(|topology| !topology.is_empty());
         let (classes, types) = (space.steps.len() + 1, space.types.len());
-        let mut near = Near {
-            topology,
-            leaves: Vec::new(),
-            by_size: vec![BySize::new(); types],
-            places: FxHashMap::default(),
-            leaf_of: vec![None; space.slots.len()],
-            slack: vec![vec![0; classes]; types],
-        };
+        let mut index = Index { topology, levels: space.blocks.levels.clone(), ..Index::default() };
+        let (mut leaves, mut pools) = (Vec::new(), Vec::new());
+        let mut pool_of = vec![None; space.slots.len()];
+        let mut slack = vec![vec![0; classes]; types];
         for (rank, number) in space.by_stability().iter().enumerate().rev() {
             let slot = &space.slots[*number];
             if taken[*number] || !slot.startable {
                 continue;
             }
-            let at = near.place(topology.leaf(&slot.gap.node), slot.node_type, classes);
-            let leaf = &mut near.leaves[at];
-            leaf.by_lasts[slot.lasts].push(*number);
+            let node: &'t NodeName = &slot.gap.node;
+            let at = index.leaf_at(node, slot.node_type, classes, &mut leaves);
+            let pool = index.pool_at(node, at, classes, &mut pools);
+            let leaf = &mut leaves[at];
+            leaf.by_lasts[slot.lasts] += 1;
             (leaf.free, leaf.rank) = (leaf.free + 1, rank);
-            near.leaf_of[*number] = Some(at);
-            near.slack[slot.node_type][..=slot.lasts].iter_mut().for_each(|slack| *slack += 1);
+            pools[pool].add(*number, slot.lasts, rank);
+            pool_of[*number] = Some(pool);
+            slack[slot.node_type][..=slot.lasts].iter_mut().for_each(|slack| *slack += 1);
         }
-        for (at, leaf) in near.leaves.iter().enumerate().filter(|(_, leaf)| !leaf.path.is_empty()) {
-            near.by_size[leaf.node_type].insert((leaf.free, leaf.rank, at));
+        let is_of_use = (topology.is_some() && leaves.len() > 1) || pools.len() > leaves.len();
+        let mut by_size = vec![BySize::new(); types];
+        for (at, leaf) in leaves.iter().enumerate().filter(|(_, leaf)| !leaf.path.is_empty()) {
+            by_size[leaf.node_type].insert((leaf.free, leaf.rank, at));
         }
-        (near.leaves.len() > 1).then_some(near)
+        for (number, pool) in pools.iter().enumerate() {
+            let leaf = &mut leaves[pool.leaf];
+            leaf.pools.insert((pool.free, pool.rank, number));
+            let makes = |level: &Level| pool.blocks_in(pool.free, *level as usize);
+            leaf.blocks.iter_mut().zip(&index.levels).for_each(|(blocks, level)| *blocks += makes(level));
+        }
+        let index = Rc::new(index);
+        is_of_use.then_some(Near { index, leaves, pools, by_size, pool_of, slack })
     }
 
-    /// The leaf of a switch and a type.
-    fn place(&mut self, switch: Option<SwitchId>, node_type: usize, classes: usize) -> usize {
-        let (topology, leaves) = (self.topology, &mut self.leaves);
-        *self.places.entry((switch, node_type)).or_insert_with(|| {
-            let mut path: Vec<SwitchId> = switch.into_iter().flat_map(|leaf| topology.path(leaf)).collect();
-            path.reverse();
-            let by_lasts = vec![Vec::new(); classes];
-            leaves.push(Leaf { node_type, path, by_lasts, free: 0, rank: 0 });
-            leaves.len() - 1
-        })
+    /// Counts a seat of so many slots that will be looked for.
+    pub(crate) fn expect_seat(&mut self, node_type: usize, size: u32, steps: usize) {
+        self.slack[node_type][..=steps].iter_mut().for_each(|slack| *slack -= i64::from(size));
     }
 
-    /// Counts a seat that will be looked for.
-    pub(crate) fn expect_seat(&mut self, node_type: usize, steps: usize) {
-        self.slack[node_type][..=steps].iter_mut().for_each(|slack| *slack -= 1);
-    }
-
-    /// Slots for the seats of a job, which are needed through so many steps each; fewer where it must avoid
+    /// Nodes for the seats of a job, which are needed through so many steps each; fewer where it must avoid
     /// too many. `kept` are the slots that it has.
     pub fn take(
         &mut self,
@@ -146,66 +205,133 @@ impl<'t> Near<'t> {
         seeker: Seeker<'_>,
         seats: &[usize],
         kept: &[usize],
-    ) -> Vec<usize> {
-        let mut search = Search {
-            seeker,
-            needs: vec![0; space.steps.len() + 1],
-            avoided: self.avoided(space, seeker),
-            own: BTreeSet::new(),
-            above: None,
-        };
-        seats.iter().for_each(|steps| search.needs[*steps] += 1);
-        let leaves = kept.iter().filter_map(|slot| self.topology.leaf(&space.slots[*slot].gap.node));
-        search.own = leaves.collect();
-        for leaf in search.own.clone() {
-            let mut path: Vec<SwitchId> = self.topology.path(leaf).collect();
-            path.reverse();
-            search.choose(&path);
-        }
-        let mut found = Vec::with_capacity(seats.len());
+    ) -> Vec<Node> {
+        let mut search = self.search(space, seeker, seats, kept);
+        let mut found: Vec<Node> = Vec::with_capacity(seats.len());
         while let Some(at) = self.best(&search) {
-            for (need, lasts, count) in self.matched(&search, at) {
-                search.needs[need] -= count;
-                found.extend(self.give(space, seeker, at, (need, lasts), count));
+            let before = found.len();
+            while let Some(pool) = self.best_pool(space, &search, at) {
+                if !self.fill(space, &mut search, pool, &mut found) {
+                    break;
+                }
             }
             // A leaf that has given what it could gives no more.
             let path = &self.leaves[at].path;
             if let Some(leaf) = path.last() {
                 search.own.remove(leaf);
             }
-            search.choose(path);
+            if found.len() > before {
+                search.choose(path);
+            } else {
+                search.spent.insert(at);
+            }
         }
         for need in (0..search.needs.len()).rev() {
-            found.extend((0..search.needs[need]).map_while(|_| self.longest(space, seeker, need)));
+            found.extend((0..search.needs[need]).map_while(|_| self.longest(space, &search, need)));
         }
         found
     }
 
-    /// Takes the slot that lasts longest, for a seat that got none so far.
-    fn longest(&mut self, space: &Space<'_>, seeker: Seeker<'_>, need: usize) -> Option<usize> {
-        let usable = |number: &usize| seeker.may_sit(&space.slots[*number]);
-        let of_leaf = |(at, leaf): (usize, &Leaf)| {
-            let lasts =
-                (0..leaf.by_lasts.len()).rev().find(|lasts| leaf.by_lasts[*lasts].iter().any(usable))?;
-            (leaf.node_type == seeker.spec.node_type).then_some((lasts, std::cmp::Reverse(leaf.rank), at))
+    fn search<'s>(
+        &self,
+        space: &Space<'_>,
+        seeker: Seeker<'s>,
+        seats: &[usize],
+        kept: &[usize],
+    ) -> Search<'s> {
+        let (on_leaves, in_pools) = self.avoided(space, seeker);
+        let node = |slot: &usize| &space.slots[*slot].gap.node;
+        let leaves: BTreeSet<Option<SwitchId>> =
+            kept.iter().map(|slot| self.index.leaf(node(slot))).collect();
+        let own_pool = |slot: &usize| {
+            let host = host_of(node(slot))?;
+            let leaf = self.index.leaves.get(&(self.index.leaf(node(slot)), seeker.spec.node_type))?;
+            self.index.pools.get(&(Some(host), *leaf)).copied()
         };
-        let (lasts, _, at) = self.leaves.iter().enumerate().filter_map(of_leaf).max()?;
-        self.give(space, seeker, at, (need.min(lasts), lasts), 1).pop()
+        let mut search = Search {
+            seeker,
+            size: seeker.job.block.max(1) as usize,
+            needs: vec![0; space.steps.len() + 1],
+            on_leaves,
+            in_pools,
+            own: leaves.into_iter().flatten().collect(),
+            own_pools: kept.iter().filter_map(own_pool).collect(),
+            spent: BTreeSet::new(),
+            above: None,
+        };
+        seats.iter().for_each(|steps| search.needs[*steps] += 1);
+        for leaf in search.own.clone() {
+            search.choose(&self.index.path(Some(leaf)));
+        }
+        search
     }
 
-    /// How many free slots of each leaf and class the job must avoid.
-    fn avoided(&self, space: &Space<'_>, seeker: Seeker<'_>) -> Avoided {
+    /// Takes of a pool what it has for a job's seats; whether that is anything.
+    fn fill(
+        &mut self,
+        space: &Space<'_>,
+        search: &mut Search<'_>,
+        pool: usize,
+        found: &mut Vec<Node>,
+    ) -> bool {
+        let before = found.len();
+        if search.size > 1 {
+            for (need, node) in self.blocks(space, search, pool) {
+                self.give_block(space, pool, &node, need);
+                search.needs[need] -= 1;
+                found.push(node);
+            }
+        } else {
+            for (need, lasts, count) in self.matched_in_pool(search, pool) {
+                let given = self.give(space, search.seeker, pool, (need, lasts), count);
+                search.needs[need] -= given.len();
+                found.extend(given.into_iter().map(|slot| vec![slot]));
+            }
+        }
+        search.own_pools.insert(pool);
+        found.len() > before
+    }
+
+    /// Takes what lasts longest, for a seat that got none so far.
+    fn longest(&mut self, space: &Space<'_>, search: &Search<'_>, need: usize) -> Option<Node> {
+        let seeker = search.seeker;
+        let of_type = |pool: &Pool| self.leaves[pool.leaf].node_type == seeker.spec.node_type;
+        let pools = self.pools.iter().enumerate().filter(|(_, pool)| of_type(pool));
+        if search.size > 1 {
+            let last = |(at, pool): (usize, &Pool)| {
+                let (lasts, node) = pool.last_block(space, seeker, search.size)?;
+                Some((lasts, std::cmp::Reverse(pool.rank), at, node))
+            };
+            let (.., at, node) =
+                pools.filter_map(last).max_by_key(|(lasts, rank, at, _)| (*lasts, *rank, *at))?;
+            self.give_block(space, at, &node, need);
+            return Some(node);
+        }
+        let usable = |number: &usize| seeker.may_sit(&space.slots[*number]);
+        let of_pool = |(at, pool): (usize, &Pool)| {
+            let classes = 0..pool.by_lasts.len();
+            let lasts = classes.rev().find(|lasts| pool.by_lasts[*lasts].iter().any(usable))?;
+            Some((lasts, std::cmp::Reverse(pool.rank), at))
+        };
+        let (lasts, _, at) = pools.filter_map(of_pool).max()?;
+        self.give(space, seeker, at, (need.min(lasts), lasts), 1).pop().map(|slot| vec![slot])
+    }
+
+    /// How many free slots of each class the job must avoid, by leaf and by pool.
+    fn avoided(&self, space: &Space<'_>, seeker: Seeker<'_>) -> (Avoided, Avoided) {
         let parts = seeker.job.lead_node.iter().flat_map(NodeName::parts);
         let nodes = seeker.job.excluded.iter().cloned().chain(parts);
         let avoids = |number: &usize| !seeker.may_sit(&space.slots[*number]);
         let slots: BTreeSet<usize> = nodes.filter_map(|node| space.slot(&node)).filter(avoids).collect();
-        let mut avoided = FxHashMap::default();
+        let (mut on_leaves, mut in_pools) = (Avoided::default(), Avoided::default());
         for number in slots {
-            if let Some(at) = self.leaf_of[number] {
-                *avoided.entry((at, space.slots[number].lasts)).or_insert(0) += 1;
+            if let Some(pool) = self.pool_of[number] {
+                let lasts = space.slots[number].lasts;
+                *in_pools.entry((pool, lasts)).or_insert(0) += 1;
+                *on_leaves.entry((self.pools[pool].leaf, lasts)).or_insert(0) += 1;
             }
         }
-        avoided
+        (on_leaves, in_pools)
     }
 
     /// The leaf that is best for some of a job's seats: one that it is on already, else the tightest that
@@ -216,23 +342,26 @@ impl<'t> Near<'t> {
         if wanted == 0 {
             return None;
         }
-        let takes = |at: usize| self.matched(search, at).iter().map(|(.., count)| count).sum::<usize>();
+        let takes = |at: usize| self.leaf_takes(search, at);
         let node_type = search.seeker.spec.node_type;
-        let own = search.own.iter().filter_map(|leaf| self.places.get(&(Some(*leaf), node_type)).copied());
+        let own =
+            search.own.iter().filter_map(|leaf| self.index.leaves.get(&(Some(*leaf), node_type)).copied());
         let own = own.map(|at| (takes(at), std::cmp::Reverse(at))).max().filter(|(takes, _)| *takes > 0);
         if let Some((_, std::cmp::Reverse(at))) = own {
             return Some(at);
         }
+        let leaves = &self.by_size[node_type];
+        let least = || least_of_them(leaves, CANDIDATES, wanted, takes);
         self.tightest(search, wanted, &takes)
-            .or_else(|| self.tightest(search, self.least_of_them(search, wanted, &takes)?, &takes))
-            .or_else(|| self.places.get(&(None, node_type)).copied().filter(|at| takes(*at) > 0))
+            .or_else(|| self.tightest(search, least()?, &takes))
+            .or_else(|| self.index.leaves.get(&(None, node_type)).copied().filter(|at| takes(*at) > 0))
     }
 
     /// The smallest leaf that takes so many; of several of that size the nearest, then the most stable.
     fn tightest(&self, search: &Search<'_>, least: usize, takes: &impl Fn(usize) -> usize) -> Option<usize> {
         let by_size = &self.by_size[search.seeker.spec.node_type];
         let mut found: Option<(usize, usize, usize)> = None;
-        for (free, _, at) in by_size.range((least, 0, 0)..).take(CANDIDATES) {
+        for (free, _, at) in by_size.range((least * search.size, 0, 0)..).take(CANDIDATES) {
             if found.is_some_and(|(size, ..)| *free > size) {
                 break;
             }
@@ -244,54 +373,61 @@ impl<'t> Near<'t> {
         found.map(|(.., at)| at)
     }
 
-    /// The fewest seats that a leaf must take so that no more leaves are needed than with the largest first:
-    /// as many as it takes, where more leaves are needed than are looked at; one, where not all find a place.
-    /// `None` where no leaf takes any.
-    fn least_of_them(
-        &self,
-        search: &Search<'_>,
-        wanted: usize,
-        takes: &impl Fn(usize) -> usize,
-    ) -> Option<usize> {
-        let by_size = &self.by_size[search.seeker.spec.node_type];
-        let mut most: Vec<usize> = by_size.iter().rev().take(CANDIDATES).map(|(.., at)| takes(*at)).collect();
-        most.sort_unstable_by(|a, b| b.cmp(a));
-        let (mut left, largest) = (wanted, most.first().copied().filter(|takes| *takes > 0)?);
-        for takes in most {
-            if takes >= left {
-                return Some(left);
-            }
-            left -= takes;
+    /// How many of a job's seats a leaf takes; of blocks, how many at the most.
+    fn leaf_takes(&self, search: &Search<'_>, at: usize) -> usize {
+        if search.spent.contains(&at) {
+            return 0;
         }
-        Some(if by_size.len() > CANDIDATES { largest } else { 1 })
+        let leaf = &self.leaves[at];
+        if search.size > 1 {
+            let level = self.index.levels.iter().position(|level| *level as usize == search.size);
+            return level.map_or(0, |level| leaf.blocks[level]).min(search.wanted());
+        }
+        let avoided = |lasts: usize| search.on_leaves.get(&(at, lasts)).copied().unwrap_or(0);
+        let free = |lasts: usize| leaf.by_lasts[lasts].saturating_sub(avoided(lasts));
+        count(&matched(&self.slack[leaf.node_type], &search.needs, free))
     }
 
-    /// Which seats get which slots of a leaf: each the first to end of those that may go to it.
-    fn matched(&self, search: &Search<'_>, at: usize) -> Match {
-        let (leaf, needs): (&Leaf, &Needs) = (&self.leaves[at], &search.needs);
-        let avoided = |lasts: usize| search.avoided.get(&(at, lasts)).copied().unwrap_or(0);
-        let mut slack = self.slack[leaf.node_type].clone();
-        let mut used = vec![0; slack.len()];
-        let mut matched = Vec::new();
-        for need in (0..needs.len()).rev().filter(|need| needs[*need] > 0) {
-            let mut wanted = needs[need];
-            for lasts in need..slack.len() {
-                let free = leaf.by_lasts[lasts].len().saturating_sub(avoided(lasts) + used[lasts]);
-                if free == 0 || wanted == 0 {
-                    continue;
-                }
-                // Seats of these very steps are part of the slack; longer ones must spare the slot.
-                let spare =
-                    slack[need + 1..=lasts].iter().min().map_or(usize::MAX, |least| (*least).max(0) as usize);
-                let count = wanted.min(free).min(spare);
-                if count > 0 {
-                    slack[need + 1..=lasts].iter_mut().for_each(|slack| *slack -= count as i64);
-                    (used[lasts], wanted) = (used[lasts] + count, wanted - count);
-                    matched.push((need, lasts, count));
-                }
-            }
+    /// The pool of a leaf that is best for some of a job's seats: a host that it is on already, else one
+    /// that takes all that the leaf does, else the smallest with which no more hosts are needed than with
+    /// the largest; of equal ones the one where the fewest larger blocks break up, then the tightest,
+    /// then the most stable. `None` where none takes any.
+    fn best_pool(&self, space: &Space<'_>, search: &Search<'_>, at: usize) -> Option<usize> {
+        let pools = &self.leaves[at].pools;
+        let takes = |pool: usize| match search.size {
+            1 => count(&self.matched_in_pool(search, pool)),
+            _ => self.blocks(space, search, pool).len(),
+        };
+        if pools.len() < 2 {
+            return pools.first().map(|(.., pool)| *pool).filter(|pool| takes(*pool) > 0);
         }
-        matched
+        let own = search.own_pools.iter().copied().filter(|pool| self.pools[*pool].leaf == at);
+        let own =
+            own.map(|pool| (takes(pool), std::cmp::Reverse(pool))).max().filter(|(takes, _)| *takes > 0);
+        if let Some((_, std::cmp::Reverse(pool))) = own {
+            return Some(pool);
+        }
+        let tightest = |least: usize| {
+            let taken = least.max(1) * search.size;
+            let sizes = by_harm(pools, &self.index.levels, search.size, taken);
+            let of_size = |free: usize| pools.range((free, 0, 0)..(free + 1, 0, 0)).take(CANDIDATES);
+            let mut candidates = sizes.into_iter().flat_map(of_size).map(|(.., pool)| *pool);
+            candidates.find(|pool| takes(*pool) >= least.max(1))
+        };
+        let wanted = self.leaf_takes(search, at);
+        tightest(wanted).or_else(|| tightest(least_of_them(pools, CANDIDATES, wanted, takes)?))
+    }
+
+    fn matched_in_pool(&self, search: &Search<'_>, number: usize) -> Match {
+        let pool = &self.pools[number];
+        let avoided = |lasts: usize| search.in_pools.get(&(number, lasts)).copied().unwrap_or(0);
+        let free = |lasts: usize| pool.by_lasts[lasts].len().saturating_sub(avoided(lasts));
+        matched(&self.slack[self.leaves[pool.leaf].node_type], &search.needs, free)
+    }
+
+    /// The blocks of a host that a job's seats get: for each its need, and its slots.
+    fn blocks(&self, space: &Space<'_>, search: &Search<'_>, pool: usize) -> Vec<(usize, Node)> {
+        self.pools[pool].blocks(space, search.seeker, search.size, &search.needs)
     }
 
     /// Takes the most stable slots of a class.
@@ -299,37 +435,46 @@ impl<'t> Near<'t> {
         &mut self,
         space: &Space<'_>,
         seeker: Seeker<'_>,
-        at: usize,
+        pool: usize,
         (need, lasts): (usize, usize),
         count: usize,
     ) -> Vec<usize> {
-        let leaf = &mut self.leaves[at];
-        self.by_size[leaf.node_type].remove(&(leaf.free, leaf.rank, at));
-        let class = &mut leaf.by_lasts[lasts];
-        let (mut given, mut passed) = (Vec::with_capacity(count), Vec::new());
-        while given.len() < count
-            && let Some(number) = class.pop()
-        {
-            let sits = seeker.may_sit(&space.slots[number]);
-            if sits { given.push(number) } else { passed.push(number) }
-        }
-        class.extend(passed.into_iter().rev());
-        given.iter().for_each(|number| self.leaf_of[*number] = None);
-        leaf.free -= given.len();
-        if leaf.free > 0 && !leaf.path.is_empty() {
-            self.by_size[leaf.node_type].insert((leaf.free, leaf.rank, at));
-        }
-        let slack = &mut self.slack[leaf.node_type];
-        slack[need + 1..=lasts].iter_mut().for_each(|slack| *slack -= given.len() as i64);
+        let given = self.pools[pool].give(lasts, count, |number| seeker.may_sit(&space.slots[number]));
+        self.is_given(space, pool, &given, need);
         given
     }
 
-    /// Links of a job's ring of nodes that go from leaf to leaf, if it has these slots.
-    pub(crate) fn crossings(&self, space: &Space<'_>, slots: impl Iterator<Item = usize>) -> usize {
-        let nodes: Vec<&NodeName> = slots.map(|slot| &space.slots[slot].gap.node).collect();
-        match self.topology.spans(nodes) {
-            1 => 0,
-            leaves => leaves,
+    fn give_block(&mut self, space: &Space<'_>, pool: usize, node: &Node, need: usize) {
+        self.pools[pool].remove(node);
+        self.is_given(space, pool, node, need);
+    }
+
+    /// Counts slots of a pool that are free no more, and that are needed through so many steps.
+    fn is_given(&mut self, space: &Space<'_>, number: usize, given: &[usize], need: usize) {
+        let pool = &mut self.pools[number];
+        let (at, before) = (pool.leaf, pool.free);
+        pool.free -= given.len();
+        let leaf = &mut self.leaves[at];
+        leaf.pools.remove(&(before, pool.rank, number));
+        if pool.free > 0 {
+            leaf.pools.insert((pool.free, pool.rank, number));
+        }
+        for (blocks, level) in leaf.blocks.iter_mut().zip(&self.index.levels) {
+            let level = *level as usize;
+            *blocks -= pool.blocks_in(before, level) - pool.blocks_in(pool.free, level);
+        }
+        let by_size = &mut self.by_size[leaf.node_type];
+        by_size.remove(&(leaf.free, leaf.rank, at));
+        leaf.free -= given.len();
+        if leaf.free > 0 && !leaf.path.is_empty() {
+            by_size.insert((leaf.free, leaf.rank, at));
+        }
+        for slot in given {
+            self.pool_of[*slot] = None;
+            let lasts = space.slots[*slot].lasts;
+            leaf.by_lasts[lasts] -= 1;
+            let slack = &mut self.slack[leaf.node_type];
+            slack.iter_mut().take(lasts + 1).skip(need + 1).for_each(|slack| *slack -= 1);
         }
     }
 }

@@ -6,7 +6,8 @@
 //! seats of one job, so a block goes to as few jobs as possible; among seats needed equally long, the most
 //! stable nodes go to jobs that lose most by a rescale.
 //!
-//! Where switches are known, jobs come by size, and each goes where it spans the fewest of them (see `near`).
+//! Where switches are known, or parts of nodes are lent, jobs come by size, and each goes where it spans the
+//! fewest switches, and on these the fewest hosts (see `near`).
 //!
 //! Where nodes of jobs are blocks of several slots of one node, the largest are seated first (see `ground`);
 //! and so are those that take most of a host's CPUs or memory.
@@ -15,6 +16,7 @@ use super::budget::Budget;
 use super::ground::Ground;
 use super::near::Near;
 use super::seeker::{Node, Seeker};
+use super::spread::{Spread, spread_of};
 use crate::plan::space::{
     decision::{Schedule, Space},
     shares::Shares,
@@ -28,8 +30,9 @@ use infill_model::{Change, MalleableJob};
 pub(crate) enum Regard {
     /// How long nodes last.
     Windows,
-    /// How long they last, and on which switches they hang. As `Windows` where that is of no use.
-    Switches,
+    /// How long they last, on which switches they hang, and which are parts of one host. As `Windows` where
+    /// that is of no use.
+    Nearness,
 }
 
 /// A node to be found for a job.
@@ -83,7 +86,7 @@ pub(crate) fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize
         let job = &space.jobs[number];
         Some(Seeker { job: job.job, spec: specs[number]?, denied: denied[number] })
     };
-    if regard == Regard::Switches
+    if regard == Regard::Nearness
         && let Some(near) = Near::new(space, &taken)
     {
         seat_near(space, near, &seats, favoured, seeker, &mut nodes);
@@ -97,8 +100,8 @@ pub(crate) fn seat_all(space: &Space<'_>, schedule: &Schedule, favoured: &[usize
     Seated { nodes, denied }
 }
 
-/// Seats each job where it spans few switches: those that want most nodes first, or those that want fewest,
-/// or as they come, whatever spans the fewest in all.
+/// Seats each job where it spans few switches and few hosts: those that want most nodes first, or those that
+/// want fewest, or as they come, whatever spans the fewest in all. The largest blocks always come first.
 fn seat_near<'s>(
     space: &Space<'_>,
     mut near: Near<'_>,
@@ -110,24 +113,27 @@ fn seat_near<'s>(
     let mut steps: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for seat in seats {
         let Some(seeker) = seeker(seat.job) else { continue };
-        near.expect_seat(seeker.spec.node_type, seat.steps);
+        near.expect_seat(seeker.spec.node_type, seat.size, seat.steps);
         steps[seat.job].push(seat.steps);
     }
     let mut jobs: Vec<(usize, Vec<usize>)> =
         steps.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()).collect();
-    let mut best: Option<(usize, Vec<Vec<Node>>)> = None;
+    let block = |job: usize| std::cmp::Reverse(space.jobs[job].job.block.max(1));
+    let mut best: Option<(Spread, Vec<Vec<Node>>)> = None;
     for order in [|seats: usize| -(seats as i64), |seats| seats as i64, |_| 0] {
-        jobs.sort_by_key(|(job, steps)| (!favoured.contains(job), order(steps.len()), *job));
-        let (mut near, mut seated, mut crossings) = (near.clone(), nodes.clone(), 0);
+        jobs.sort_by_key(|(job, steps)| (!favoured.contains(job), block(*job), order(steps.len()), *job));
+        let (mut near, mut seated, mut spread) = (near.clone(), nodes.clone(), (0, 0));
         for (job, steps) in &jobs {
             let Some(seeker) = seeker(*job) else { continue };
             let kept: Vec<usize> = seated[*job].iter().flatten().copied().collect();
             let found = near.take(space, seeker, steps, &kept);
-            crossings += near.crossings(space, kept.into_iter().chain(found.iter().copied()));
-            seated[*job].extend(found.into_iter().map(|slot| vec![slot]));
+            seated[*job].extend(found);
+            let nodes = seated[*job].iter().flatten().map(|slot| &space.slots[*slot].gap.node);
+            let (crossings, hosts) = spread_of(space.problem, nodes);
+            spread = (spread.0 + crossings, spread.1 + hosts);
         }
-        if best.as_ref().is_none_or(|(least, _)| crossings < *least) {
-            best = Some((crossings, seated));
+        if best.as_ref().is_none_or(|(least, _)| spread < *least) {
+            best = Some((spread, seated));
         }
     }
     if let Some((_, seated)) = best {

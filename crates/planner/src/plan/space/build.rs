@@ -1,6 +1,8 @@
 //! Lays out the decision space of a problem: slots, options, ties, gains, limits.
 
 use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::blocks::Blocks;
 use super::changes::Changes;
@@ -12,7 +14,7 @@ use super::spec::Family;
 use super::steps::Steps;
 use super::table::Table;
 use super::{cost, limits, options};
-use infill_model::{MalleableJob, NodeType};
+use infill_model::{MalleableJob, NodeName, NodeType};
 
 /// Share of the largest value in the round by which ties are broken: far above rounding errors, far below
 /// anything that a node-second is worth.
@@ -103,11 +105,27 @@ impl<'a> Space<'a> {
         let near = leaf(&lead);
         order.sort_by(|a, b| {
             let is_far = |kept: &Kept| leaf(&kept.slots) != near;
-            let key = |kept: &Kept| (kept.slots != lead, std::cmp::Reverse(kept.lasts), is_far(kept));
+            let key = |kept: &Kept| (kept.slots != lead, Reverse(kept.lasts), is_far(kept));
             let gap = |kept: &Kept| self.slots[kept.slots[0]].gap;
             key(a).cmp(&key(b)).then_with(|| stability(gap(b), gap(a)))
         });
-        order
+        let node = |kept: &Kept| &self.slots[kept.slots[0]].gap.node;
+        let Some(first) = order.first().map(node).filter(|node| node.is_place()) else { return order };
+        // Of parts of nodes that last equally long, and are equally near, those on the lead's host come
+        // first, then the hosts with most of them: what is left when some go is on few hosts.
+        let is_far = |kept: &Kept| leaf(&kept.slots) != near;
+        let mut hosts: BTreeMap<(usize, NodeName), (usize, usize)> = BTreeMap::new();
+        let host = |kept: &Kept| (kept.lasts, node(kept).host());
+        for (at, kept) in order.iter().enumerate() {
+            hosts.entry(host(kept)).or_insert((0, at)).0 += 1;
+        }
+        let mut by_host = order.clone();
+        by_host.sort_by_cached_key(|kept| {
+            let (parts, at) = hosts.get(&host(kept)).copied().unwrap_or_default();
+            let of_host = (!node(kept).is_with(first), Reverse(parts), at);
+            (kept.slots != lead, Reverse(kept.lasts), is_far(kept), of_host)
+        });
+        by_host
     }
 
     /// Ties go to what is there already, then to the job that has waited longest.

@@ -121,7 +121,7 @@ fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
 }
 
 /// A random world in which jobs hold blocks, and nodes end at different times.
-fn world(seed: u64) -> World {
+pub(super) fn world(seed: u64) -> World {
     let mut random = Random(seed);
     let r = &mut random;
     let (size, chain) = CHAINS[r.below(4) as usize];

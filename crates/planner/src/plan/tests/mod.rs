@@ -7,6 +7,7 @@ mod learned;
 mod random;
 pub mod random_worlds;
 mod scenarios;
+mod shares;
 mod switches;
 mod timing;
 pub mod worlds;
