@@ -135,7 +135,8 @@ pub(crate) mod tests {
         /// Has a counter at `dir` say so many kills.
         pub(crate) fn say(&self, dir: &str, count: u64) -> PathBuf {
             let file = self.top.path().join(dir).join("memory.events");
-            std::fs::write(&file, format!("low 0\nmax 9\noom 3\noom_kill {count}\noom_group_kill 0\n")).unwrap();
+            std::fs::write(&file, format!("low 0\nmax 9\noom 3\noom_kill {count}\noom_group_kill 0\n"))
+                .unwrap();
             file
         }
 

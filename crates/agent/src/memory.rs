@@ -49,7 +49,13 @@ mod tests {
         ] {
             assert!(is_said_by(line.as_bytes()), "{line}");
         }
-        for line in ["memory: 12 GiB", "step 7 of 9", "loss 0.1 out of 2", "NotAMemoryErrorAtAll", "a custom MemoryErrors"] {
+        for line in [
+            "memory: 12 GiB",
+            "step 7 of 9",
+            "loss 0.1 out of 2",
+            "NotAMemoryErrorAtAll",
+            "a custom MemoryErrors",
+        ] {
             assert!(!is_said_by(line.as_bytes()), "{line}");
         }
         assert!(is_said_by(b"\xff\xfe CUDA out of memory"));
