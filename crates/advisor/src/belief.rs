@@ -138,7 +138,12 @@ impl Belief<'_> {
 
     /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;
     /// `None` for all.
-    fn fitting(&self, subject: &Subject, plan: Option<&DeclaredPlan>, key: &ProfileKey) -> Option<Sizes> {
+    pub(super) fn fitting(
+        &self,
+        subject: &Subject,
+        plan: Option<&DeclaredPlan>,
+        key: &ProfileKey,
+    ) -> Option<Sizes> {
         let unfit = self.profiles.unfit(key);
         let has_gib = key.node_type.gpu_memory_gib().map(|gib| gib * USABLE);
         let needs_gib = |nodes: u32| memory_gib(subject, plan?, nodes);

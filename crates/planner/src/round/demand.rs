@@ -166,7 +166,10 @@ fn rates(subject: &Subject, block: u32, library: &Library, types: &[NodeType]) -
         rate.curve = curves::capped(&rate.curve, &subject.sizes, MOST_MEASURED);
     }
     if rates.is_empty() {
-        rates = priors(subject, types);
+        let fitting = |plan: Option<&DeclaredPlan>, node_type: &NodeType| {
+            library.fitting(subject, plan, &node_type.clone().times(block))
+        };
+        rates = priors(subject, types, &fitting);
     }
     rates
 }
@@ -194,8 +197,14 @@ fn narrowed<'l>(
     rates
 }
 
-/// The rates of a job of which nothing is known: with each of its execution plans the same.
-fn priors(subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
+/// The rates of a job of which nothing is known: with each of its execution plans the same. `fitting`: the
+/// sizes at which a plan fits into memory on a type of nodes; `None` for all. Where nothing fits, it shall fail
+/// as itself.
+fn priors(
+    subject: &Subject,
+    types: &[NodeType],
+    fitting: &impl Fn(Option<&DeclaredPlan>, &NodeType) -> Option<Sizes>,
+) -> Vec<RateCurve> {
     let curve = curves::prior(&subject.sizes);
     let one = |exec_plan: ExecPlan, node_type: Option<NodeType>, sizes: Option<Sizes>| RateCurve {
         exec_plan,
@@ -203,17 +212,30 @@ fn priors(subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         curve: curve.clone(),
         sizes,
     };
-    if subject.plans.is_empty() {
-        return vec![one(ExecPlan::default(), None, None)];
-    }
-    let on = |plan: &DeclaredPlan| match plan.node_types.is_empty() {
-        true => vec![one(plan.name.clone(), None, plan.sizes.clone())],
-        false => {
-            let suiting = types.iter().filter(|t| plan.runs_on(t));
-            suiting.map(|t| one(plan.name.clone(), Some(t.clone()), plan.sizes.clone())).collect()
+    // Of one plan: one curve for all types, or one for each if it is not for all, or not with the same sizes.
+    let on = |plan: Option<&DeclaredPlan>, fits: bool| {
+        let name = plan.map_or_else(ExecPlan::default, |plan| plan.name.clone());
+        let own = plan.and_then(|plan| plan.sizes.clone());
+        let suiting = types.iter().filter(|t| plan.is_none_or(|plan| plan.runs_on(t)));
+        let sized = suiting.map(|t| (t, fitting(plan, t).filter(|_| fits).or_else(|| own.clone())));
+        let sized: Vec<(&NodeType, Option<Sizes>)> = sized.collect();
+        let is_for_all = plan.is_none_or(|plan| plan.node_types.is_empty());
+        if is_for_all && sized.iter().all(|(_, sizes)| *sizes == sized[0].1) {
+            let sizes = sized.into_iter().next().map_or(own, |(_, sizes)| sizes);
+            return vec![one(name, None, sizes)];
         }
+        sized.into_iter().map(|(t, sizes)| one(name.clone(), Some(t.clone()), sizes)).collect()
     };
-    let all: Vec<RateCurve> = subject.plans.iter().flat_map(on).collect();
+    let of_all = |fits: bool| -> Vec<RateCurve> {
+        let plans = subject.plans.iter().map(Some).chain(subject.plans.is_empty().then_some(None));
+        plans.flat_map(|plan| on(plan, fits)).collect()
+    };
+    let can_run = |rate: &RateCurve| rate.sizes.as_ref().is_none_or(|s| !s.up_to(u32::MAX).is_empty());
+    let mut all = of_all(true);
+    all.retain(can_run);
+    if all.is_empty() {
+        all = of_all(false);
+    }
     // Where none of its plans runs on what there is now, it waits for other nodes.
     let nowhere = || vec![one(subject.plans[0].name.clone(), Some(NodeType::new("")), None)];
     if all.is_empty() { nowhere() } else { all }
