@@ -377,7 +377,7 @@ impl Library {
         let may = is_own || self.may_try(key, subject.plans.len());
         let triable = stakes.sizes.iter().copied().filter(|n| may && triable(n)).collect();
         let RescaleCosts { up_secs, start_secs, .. } = subject.costs;
-        let change_secs = if stays { up_secs } else { start_secs };
+        let change_secs = if stays { subject.swap_secs.unwrap_or(up_secs) } else { start_secs };
         let elsewhere = (*key != subject.key).then_some(Elsewhere { rate, change_secs });
         Stakes { triable, elsewhere, ..stakes }
     }

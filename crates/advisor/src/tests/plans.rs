@@ -60,6 +60,7 @@ impl Play {
             declared: None,
             running: Some(4),
             costs: COSTS,
+            swap_secs: None,
         };
         let library = Library::new(AdvisorConfig::default());
         Play {

@@ -62,6 +62,7 @@ fn subject(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> Subject {
         declared: None,
         running: Some(1),
         costs: COSTS,
+        swap_secs: None,
     }
 }
 

@@ -299,7 +299,7 @@ fn raised(
     bonus: Option<f64>,
     config: &PlannerConfig,
 ) -> Vec<RateCurve> {
-    let Subject { sizes, costs, .. } = &candidate.subject;
+    let Subject { sizes, costs, swap_secs, .. } = &candidate.subject;
     let of_one = probe.is_some_and(|aim| is_of_one_way(aim, &candidate.subject));
     let fastest = rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
     for rate in &mut rates {
@@ -307,7 +307,9 @@ fn raised(
             // On its way to other nodes a job waits, too.
             (_, Some(aim)) if of_one && is_of(aim, rate) => {
                 let moves = aim.key.node_type != candidate.subject.key.node_type;
-                let up_secs = if moves { costs.start_secs.max(costs.up_secs) } else { costs.up_secs };
+                let replans = aim.key.exec_plan != candidate.subject.key.exec_plan;
+                let dearer = if moves { Some(costs.start_secs) } else { swap_secs.filter(|_| replans) };
+                let up_secs = costs.up_secs.max(dearer.unwrap_or(0.0));
                 let costs = RescaleCosts { up_secs, ..*costs };
                 curves::with_probe(&rate.curve, aim.nodes, fastest, &costs, config)
             }
@@ -370,6 +372,7 @@ fn malleable(
         block: candidate.block(),
         rates,
         costs: beyond(&subject.costs, pause_secs),
+        swap_secs: subject.swap_secs.map(|secs| (secs - pause_secs).max(0.0)),
         reluctance: reluctance(&subject.costs, usual),
         standing: facts.standing.clone(),
         exec_plan: facts.changing.exec_plan.clone(),

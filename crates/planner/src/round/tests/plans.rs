@@ -45,6 +45,29 @@ fn what_does_not_fit_into_memory_is_not_offered_though_nothing_was_measured_yet(
 }
 
 #[test]
+fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_dearly() {
+    let mut scene = scene();
+    let mut facts = with_plans("n1 n2");
+    look(&mut scene, std::slice::from_ref(&facts));
+    let priced = |scene: &mut Scene, facts: &JobFacts| {
+        let question = scene.question(std::slice::from_ref(facts), Terms::FREE, NOW);
+        let (job, subject) = (&question.jobs[0], scene.subject(facts));
+        assert_eq!(job.swap_secs, subject.swap_secs);
+        (job.costs.up_secs, job.costs.down_secs, job.costs.start_secs, job.swap_secs)
+    };
+    assert_eq!(priced(&mut scene, &facts), (18.0, 12.0, 18.0, None), "a restart either way");
+    facts.changing.way = Way::Live;
+    assert_eq!(priced(&mut scene, &facts), (3.0, 2.0, 18.0, Some(18.0)));
+    let said = scene.changing_in_words(&facts);
+    assert_eq!(said, "stays alive: 3.0 s to grow, 2.0 s to shrink, 18 s to start, 18 s for another plan");
+    // What its owner says of restarts.
+    facts.claims.costs = Some(RescaleCosts { up_secs: 40.0, down_secs: 30.0, start_secs: 50.0 });
+    assert_eq!(priced(&mut scene, &facts), (3.0, 2.0, 50.0, Some(40.0)));
+    facts.claims.plans.truncate(1);
+    assert_eq!(priced(&mut scene, &facts).3, None, "there is no other");
+}
+
+#[test]
 fn a_plan_that_shards_the_model_is_offered_more_nodes_at_once() {
     let mut scene = scene();
     let mut facts = with_plans("n1 n2");
