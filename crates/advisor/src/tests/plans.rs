@@ -157,6 +157,23 @@ fn plans_and_types_whose_curves_cross_are_told_apart_by_a_few_probes() {
 }
 
 #[test]
+fn another_plan_is_not_tried_where_the_change_to_it_costs_more_than_it_could_tell() {
+    let tried = |swap_secs: Option<f64>| {
+        let plans = vec![plan("a", None, &["old"], false), plan("b", None, &["old"], false)];
+        let mut play = Play::new(&["a old 1:10,2:18,3:24,4:28", "b old 1:12,2:20,3:25,4:30"], plans);
+        play.subject.swap_secs = swap_secs;
+        (0..300).for_each(|_| play.second());
+        play.tried
+    };
+    let is_of_b = |tried: &String| tried.ends_with("plan b");
+    let cheap = tried(None);
+    assert!(cheap.iter().any(is_of_b), "{cheap:?}");
+    let dear = tried(Some(3600.0));
+    assert!(!dear.iter().any(is_of_b), "{dear:?}");
+    assert!(!dear.is_empty(), "a size of its own is as cheap as ever");
+}
+
+#[test]
 fn what_does_not_fit_is_tried_once_and_not_offered() {
     let mut play = Play::new(
         &["a old 1:10,2:19,4:35", "a new 1:10,2:19,4:35"],
