@@ -120,6 +120,7 @@ fn count(field: &'static str, value: Option<u32>, most: u32) -> Result<(), OutOf
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Precision;
 
     const FACTS: ModelFacts = ModelFacts {
         params_mi: 1500.0,
@@ -128,6 +129,7 @@ mod tests {
         heads: Some(25),
         sequence: Some(1024),
         global_batch: Some(64),
+        precision: Precision::Half,
     };
 
     #[test]

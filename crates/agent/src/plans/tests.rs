@@ -85,6 +85,7 @@ fn nonsense_is_told_with_its_line() {
         ("[model]\nparams_mi = nan", "line 3: model: params_mi = NaN: expected 0.000001 to 1000000000"),
         ("[model]\nparams_mi = 1\nlayers = 0", "line 3: model: layers = 0: expected 1 to 100000"),
         ("[model]\nparams_mi = 1\nparams = 1", "line 5"),
+        ("[model]\nparams_mi = 1\nprecision = 'odd'", "expected one of `mixed`, `half`, `single`"),
         ("types = ['']", "type of nodes \"\""),
         ("env = { '1X' = 'a' }", "no name of a variable"),
         ("env = { SLURM_JOB_ID = '1' }", "are set for you"),
@@ -111,6 +112,7 @@ hidden = 1600
 heads = 25
 sequence = 1024
 global_batch = 64
+precision = "half"
 
 [[plan]]
 name = "tp2"
@@ -139,7 +141,7 @@ fn the_daemon_is_told_strategies_needs_and_the_model() {
         heads: Some(25),
         sequence: Some(1024),
         global_batch: Some(64),
-        precision: Precision::Mixed,
+        precision: Precision::Half,
     };
     assert_eq!(plans.model(), Some(model));
     let declared = plans.declared(2, None).unwrap();
