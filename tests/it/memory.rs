@@ -58,7 +58,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Runs a job on two nodes whose first plan has its second worker do `hungry`; `said`: what the job prints then.
+/// Runs a job on two nodes whose first plan has its second worker do `hungry`; `said`: what the job prints
+/// then.
 fn is_tried_once(site: &Site, hungry: &str, said: impl Fn(&str) -> bool) {
     let program = format!(
         "#!/bin/sh\n\

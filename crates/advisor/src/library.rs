@@ -128,8 +128,8 @@ impl Library {
         self.belief().rates(subject, types)
     }
 
-    /// The sizes of a job that one of its plans can have on a type of nodes and at which it fits into memory, as
-    /// far as that is known; `None` for all. `plan`: `None` of a program with but one.
+    /// The sizes of a job that one of its plans can have on a type of nodes and at which it fits into memory,
+    /// as far as that is known; `None` for all. `plan`: `None` of a program with but one.
     pub fn fitting(
         &self,
         subject: &Subject,

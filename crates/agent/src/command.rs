@@ -397,8 +397,8 @@ mod tests {
 
     const JOB: &str = "system.slice/slurmstepd.scope/job_17";
 
-    /// Runs a shell's script, which finds the counter of kills in `$1`, and says how it ended and whether memory
-    /// ran out.
+    /// Runs a shell's script, which finds the counter of kills in `$1`, and says how it ended and whether
+    /// memory ran out.
     async fn run(fake: &Fake, job: u32, script: &str) -> (Ended, bool) {
         let file = fake.say(JOB, 5);
         let tally = Tally::new();

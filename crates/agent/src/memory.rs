@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use regex::bytes::Regex;
 
-/// What programs print then: PyTorch on CUDA, ROCm and the host, JAX and XLA, TensorFlow, cuDNN, Python, NumPy,
-/// C++, Rust, the C library, and Slurm of a step in which the kernel has killed a process.
+/// What programs print then: PyTorch on CUDA, ROCm and the host, JAX and XLA, TensorFlow, cuDNN, Python,
+/// NumPy, C++, Rust, the C library, and Slurm of a step in which the kernel has killed a process.
 static SAYS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
         r"(?i-u)out[ _]of[ _]memory|OutOfMemoryError|RESOURCE_EXHAUSTED|CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED|\b_?(Array)?MemoryError\b|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: (can't allocate|not enough) memory|memory allocation of \d+ bytes failed|\boom_kill event",

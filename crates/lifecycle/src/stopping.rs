@@ -7,8 +7,8 @@ use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
 use super::settings::{FAILURES_END_SECS, LEAVING_SECS, PROOF_SECS, SILENT_SECS, STOP_MARGIN_SECS};
 
-/// What shells return for a process that was killed: the code of a command of which only Slurm says that it ran
-/// out of memory.
+/// What shells return for a process that was killed: the code of a command of which only Slurm says that it
+/// ran out of memory.
 const KILLED_CODE: i32 = 137;
 
 impl Machine {
@@ -122,8 +122,8 @@ impl Machine {
         self.spec.plans.len() > 1 || self.allowed().max() as usize > nodes
     }
 
-    /// Takes in that the command ran out of memory on so many nodes: waits for a plan that fits, with what the
-    /// job has. Where there is no other plan or size, it has failed.
+    /// Takes in that the command ran out of memory on so many nodes: waits for a plan that fits, with what
+    /// the job has. Where there is no other plan or size, it has failed.
     fn ran_out_of_memory(&mut self, nodes: usize, code: i32, next: Next, now: UnixTime, out: &mut Outcome) {
         match self.note_overflow(nodes, out) {
             Some(why) => self.enter(Phase::Idle { next: Next::because(why) }, now),
@@ -131,8 +131,8 @@ impl Machine {
         }
     }
 
-    /// Has it remembered that the present execution plan does not fit into memory on so many nodes, and the job
-    /// wait for a plan; says why. `None` where it could not be tried otherwise.
+    /// Has it remembered that the present execution plan does not fit into memory on so many nodes, and the
+    /// job wait for a plan; says why. `None` where it could not be tried otherwise.
     fn note_overflow(&mut self, nodes: usize, out: &mut Outcome) -> Option<String> {
         if !self.has_choice(nodes) || !self.obstacles.trials.may_fit_otherwise() {
             return None;

@@ -13,8 +13,8 @@ pub enum Change {
     Shrink,
     /// It keeps its lead and its size, on other nodes or with another execution plan.
     Swap,
-    /// It keeps its lead, and goes on with another execution plan at whatever size, where that costs more than a
-    /// change of size: a command that else stays alive is started anew.
+    /// It keeps its lead, and goes on with another execution plan at whatever size, where that costs more
+    /// than a change of size: a command that else stays alive is started anew.
     Replan,
     /// It starts from nothing, or with its lead on another node.
     Start,

@@ -92,8 +92,8 @@ pub struct MalleableJob {
     pub probe: Option<Probe>,
     /// Rescale costs.
     pub costs: RescaleCosts,
-    /// Seconds without samples when it changes to another execution plan, where that is dearer than a change of
-    /// size: its command stays alive only with the plan that it has. `None`: any change restarts it.
+    /// Seconds without samples when it changes to another execution plan, where that is dearer than a change
+    /// of size: its command stays alive only with the plan that it has. `None`: any change restarts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap_secs: Option<f64>,
     /// How much of the configured hysteresis, and of the least time between changes, holds for it, 0 to 1:

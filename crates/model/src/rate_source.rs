@@ -13,7 +13,8 @@ words! {
         Declared = "declared",
         /// The program ran with other plans on nodes of this type.
         OtherPlans = "other_plans",
-        /// The program ran on nodes of other types; how types compare follows from all that the site measured.
+        /// The program ran on nodes of other types; how types compare follows from all that the site
+        /// measured.
         OtherTypes = "other_types",
         /// Another user's program of the same name ran with this plan.
         OtherUsers = "other_users",

@@ -198,8 +198,8 @@ fn narrowed<'l>(
 }
 
 /// The rates of a job of which nothing is known: with each of its execution plans the same. `fitting`: the
-/// sizes at which a plan fits into memory on a type of nodes; `None` for all. Where nothing fits, it shall fail
-/// as itself.
+/// sizes at which a plan fits into memory on a type of nodes; `None` for all. Where nothing fits, it shall
+/// fail as itself.
 fn priors(
     subject: &Subject,
     types: &[NodeType],

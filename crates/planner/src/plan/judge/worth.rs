@@ -4,8 +4,8 @@
 //! - In the first step a job runs on the nodes that the plan names; later on as many as its forecast says. Of
 //!   the named nodes it keeps the lead's and those that last longest; nodes that it takes later last as long
 //!   as it needs them, and are of the same type.
-//! - From the second change on it runs its best execution plan; one to which that is dear keeps the plan that it
-//!   has, where that runs.
+//! - From the second change on it runs its best execution plan; one to which that is dear keeps the plan that
+//!   it has, where that runs.
 //! - A change takes seconds in which the rate that follows makes nothing: `up_secs` for as many nodes or
 //!   more, `down_secs` for fewer, `swap_secs` with another execution plan if the job has such a cost, and
 //!   `start_secs` from nothing or with the lead elsewhere; parking takes none.
@@ -204,8 +204,8 @@ impl<'a> Crew<'a> {
         })
     }
 
-    /// Takes the execution plan with which it runs on so many nodes after a change; says whether another one is
-    /// dear to it.
+    /// Takes the execution plan with which it runs on so many nodes after a change; says whether another one
+    /// is dear to it.
     fn run_on(&mut self, nodes: usize, starts: bool) -> bool {
         let Some(node_type) = self.node_type.filter(|_| nodes > 0) else {
             self.rate = 0.0;

@@ -13,8 +13,8 @@
 //! | start | `start_secs` | from nothing, or with the lead on another node: all starts anew |
 //! | park | 0 | the time to save lies before the window's end, and coming back is charged as a start |
 //!
-//! A job with such a cost keeps its execution plan in later steps, as long as that runs at their sizes: another
-//! one is a matter of the first step.
+//! A job with such a cost keeps its execution plan in later steps, as long as that runs at their sizes:
+//! another one is a matter of the first step.
 //!
 //! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that
 //! makes more samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)

@@ -2,8 +2,8 @@
 //! keeps.
 //!
 //! For each type and size only the best execution plan is an option, besides keeping the present one: any
-//! change restarts the command anyway, so the better plan costs nothing more. Where another plan does cost more
-//! than another size, the present one is an option at all sizes.
+//! change restarts the command anyway, so the better plan costs nothing more. Where another plan does cost
+//! more than another size, the present one is an option at all sizes.
 
 use super::cost;
 use super::decision::{JobSpace, Space};

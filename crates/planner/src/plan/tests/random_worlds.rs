@@ -83,7 +83,7 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
             sizes: [None, Some("1,4"), Some("2-3")][id as usize % 3].map(|s| Sizes::parse(s).unwrap()),
         });
     }
-    if job.rates.len() > 1 && id % 2 == 0 {
+    if job.rates.len() > 1 && id.is_multiple_of(2) {
         // It stays alive while its plan stays.
         (job.costs.up_secs, job.swap_secs) = (3.0, Some(f64::from(id) * 15.0));
     }
