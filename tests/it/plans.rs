@@ -2,10 +2,11 @@
 //! learns what it learns in one process.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use infill_model::MalleableState;
 
-use crate::harness::Site;
+use crate::harness::{Site, Slurm};
 
 /// Which plan runs on how many nodes: a change of size is one of the plan.
 const PLANS: [(&str, u32); 4] = [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)];
@@ -37,9 +38,9 @@ fn log(site: &Site, name: &str) -> Vec<Line> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The plans of the example's model by `plans_of`, less those that are not asked for, each at one size.
-fn write_plans(site: &Site) {
-    let sizes: Vec<String> = PLANS.iter().map(|(name, nodes)| format!("{name:?}: \"{nodes}\"")).collect();
+/// The plans of the example's model by `plans_of`, less those that are not asked for, each at its sizes.
+fn write_plans(site: &Site, plans: &[(&str, &str)]) {
+    let sizes: Vec<String> = plans.iter().map(|(name, nodes)| format!("{name:?}: {nodes:?}")).collect();
     let program = format!(
         "import sys\n\
          sys.path.insert(0, '/opt/infill/examples')\n\
@@ -50,6 +51,27 @@ fn write_plans(site: &Site) {
         sizes.join(", ")
     );
     site.must("alice", &["python3", "-B", "-c", &program]);
+}
+
+/// The training from its start in one process, so many steps: its losses against those of a job.
+fn compare_with_one_process(site: &Site, job: u32) -> f64 {
+    let changed = log(site, &job.to_string());
+    let steps = changed.len() as u64;
+    assert!(changed.iter().map(|line| line.step).eq(1..=steps), "each step once: {changed:?}");
+    let alone = format!(
+        "cd /scratch && MASTER_PORT={} python3 /opt/infill/examples/train_plans.py {MODEL} --steps {steps} \
+         --checkpoint alone.pt --log alone.jsonl",
+        site.port() + 1
+    );
+    site.must("alice", &["bash", "-c", &alone]);
+    let whole = log(site, "alone");
+    assert_eq!(whole.len(), changed.len(), "the undisturbed training");
+    assert!(whole[whole.len() - 1].loss < 0.9 * whole[0].loss, "it learned nothing");
+    let losses = changed.iter().zip(&whole).map(|(ours, theirs)| (ours.loss - theirs.loss).abs());
+    losses.fold(0.0, f64::max)
+}
+
+fn check_plans(site: &Site) {
     let seen = site
         .must("alice", &["infill", "plans", "check", "/scratch/plans.toml", "-h", "-o", "%p %s %t %z %a %c"]);
     let seen: Vec<Vec<&str>> = seen.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -78,7 +100,10 @@ fn until_trains(site: &Site, job: u32, nodes: u32) {
 fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
     // Nothing may be cut off: four interpreters with PyTorch share two cores.
     let site = Site::with(|s| s.set("agent.preempt_leave_secs", 20.0));
-    write_plans(&site);
+    let sizes: Vec<(&str, String)> = PLANS.iter().map(|(name, nodes)| (*name, nodes.to_string())).collect();
+    let sizes: Vec<(&str, &str)> = sizes.iter().map(|(name, nodes)| (*name, nodes.as_str())).collect();
+    write_plans(&site, &sizes);
+    check_plans(&site);
     let script = format!(
         "cd /scratch\n export TRAIN_PLANS_PACE='*:*:0.8'\n\
          infill run --grace 60 --plans plans.toml -- python3 /opt/infill/examples/train_plans.py {MODEL} \
@@ -97,20 +122,69 @@ fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
     site.must("alice", &["scancel", &job.to_string()]);
     site.until("the job to be gone", 30.0, || site.queue().is_empty());
 
-    let changed = log(&site, &job.to_string());
-    let steps = changed.len() as u64;
-    assert!(changed.iter().map(|line| line.step).eq(1..=steps), "each step once: {changed:?}");
-    let alone = format!(
-        "cd /scratch && MASTER_PORT={} python3 /opt/infill/examples/train_plans.py {MODEL} --steps {steps} \
-         --checkpoint alone.pt --log alone.jsonl",
-        site.port() + 1
-    );
-    site.must("alice", &["bash", "-c", &alone]);
-    let whole = log(&site, "alone");
-    assert_eq!(whole.len(), changed.len(), "the undisturbed training");
-    let losses = changed.iter().zip(&whole).map(|(ours, theirs)| (ours.loss - theirs.loss).abs());
-    let apart = losses.fold(0.0, f64::max);
-    eprintln!("after {} changes and {steps} steps the losses are {apart:e} apart", view.rescales);
+    let apart = compare_with_one_process(&site, job);
+    eprintln!("after {} changes the losses are {apart:e} apart", view.rescales);
     assert!(apart < TOLERANCE, "the losses are {apart:e} apart");
-    assert!(whole[whole.len() - 1].loss < 0.9 * whole[0].loss, "it learned nothing");
+}
+
+/// What a step takes under each plan on one of the nodes with two CPUs and with four, seconds; n nodes take
+/// an n-th of it.
+const PACES: [(&str, &str, f64, f64); 4] = [
+    ("ddp", "1-4", 12.0, 6.0),
+    ("zero1", "1-4", 9.6, 4.8),
+    ("fsdp", "1-4", 15.6, 7.8),
+    ("tp2", "2,4", 18.0, 9.0),
+];
+
+#[test]
+fn the_best_plan_size_and_type_of_a_real_program_are_found() {
+    let slurm = Slurm::default().set("NodeName=n[5-8] CPUs=4");
+    let site = Site::on(&slurm, |s| s.set("advisor.probe", true).set("agent.preempt_leave_secs", 20.0));
+    write_plans(&site, &PACES.map(|(plan, nodes, ..)| (plan, nodes)));
+    let pace: Vec<String> = PACES
+        .iter()
+        .map(|(plan, _, two, four)| format!("{plan}:n[1-4]:{two},{plan}:n[5-8]:{four}"))
+        .collect();
+    let script = format!(
+        "cd /scratch\n export TRAIN_PLANS_PACE='{}'\n\
+         infill run --grace 60 --plans plans.toml -- python3 /opt/infill/examples/train_plans.py {MODEL} \
+         --steps 1000000 --checkpoint $SLURM_JOB_ID.pt --log $SLURM_JOB_ID.jsonl",
+        pace.join(",")
+    );
+    let job = site.sbatch("alice", &["-p", "infill", "-J", "gpt", "--chdir=/tmp", "--nodes=1-4"], &script);
+    let advice = std::cell::RefCell::new(Vec::<String>::new());
+    let right = || {
+        let view = site.view(job)?;
+        if advice.borrow().last() != Some(&view.advice) {
+            advice.borrow_mut().push(view.advice);
+        }
+        let last = log(&site, &job.to_string()).into_iter().next_back()?;
+        let nodes = site.nodes_of(job);
+        // The next best takes a fourth longer.
+        let is_best = (last.plan.as_str(), last.world) == ("zero1", 4)
+            && nodes.len() == 4
+            && nodes.iter().all(|n| "n5 n6 n7 n8".contains(n.as_str()));
+        is_best.then_some(())
+    };
+    site.wait("ZeRO-1 on the four fast nodes", 600.0, right);
+    // It stays there.
+    let begun = log(&site, &job.to_string()).len();
+    site.until("some more steps", 120.0, || log(&site, &job.to_string()).len() >= begun + 20);
+    let learned: Vec<Value> =
+        serde_json::from_str::<Value>(&site.must("root", &["infill", "profiles", "list", "--json"]))
+            .expect("JSON")["profiles"]
+            .as_array()
+            .expect("profiles")
+            .clone();
+    let probed: f64 = learned.iter().filter_map(|p| p["probe_secs"].as_f64()).sum();
+    eprintln!("probed for {probed:.0} s:\n{}", advice.borrow().join("\n"));
+    assert!(probed <= 120.0, "{probed} s of probes");
+    let last = log(&site, &job.to_string()).into_iter().next_back().expect("a step");
+    assert_eq!((last.plan.as_str(), last.world), ("zero1", 4));
+    let view = site.view(job).expect("the job");
+    assert_eq!((view.restarts, view.state), (0, MalleableState::Running), "{view:?}");
+    site.must("alice", &["scancel", &job.to_string()]);
+    site.until("the job to be gone", 30.0, || site.queue().is_empty());
+    let apart = compare_with_one_process(&site, job);
+    assert!(apart < TOLERANCE, "the losses are {apart:e} apart");
 }

@@ -298,7 +298,7 @@ impl Library {
             (self.ratios, self.compared_at) = (TypeRatios::of(&self.profiles), Some(now));
         }
         let types: Vec<NodeType> = room.usable().map(|(node_type, _)| node_type.clone()).collect();
-        self.programs.update(subjects, &self.profiles, &self.ratios, &types);
+        self.programs.update(subjects, &self.profiles, &self.ratios, &types, now);
         let mut room = room;
         for subject in subjects {
             let present = subject.running.unwrap_or(0);

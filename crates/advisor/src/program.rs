@@ -8,7 +8,7 @@ use nalgebra::DMatrix;
 use super::plans::memory::{USABLE, gpu_memory_gib};
 use super::plans::{Placed, PlanModel, Predictions, Priors};
 use super::profiles::Profiles;
-use super::scaling::{Estimate, Scaling};
+use super::scaling::{Estimate, Scaling, sizes_of_interest};
 use super::subject::Subject;
 use super::type_ratios::TypeRatios;
 use infill_model::{
@@ -58,14 +58,20 @@ fn of_program<'a>(profiles: &'a Profiles, key: &'a ProfileKey) -> impl Iterator<
     profiles.of_user(&key.user).filter(|p| p.key.name == key.name && p.key.batch == key.batch)
 }
 
-/// What a model was made of: it is made anew when any of it changes.
+/// Seconds after which a model is made anew when rates have changed that it knows; what it does not know yet
+/// counts at once.
+const REMAKE_SECS: f64 = 30.0;
+
+/// Most models that one round makes: it takes some milliseconds.
+const MOST_MADE: usize = 16;
+
+/// What a model was made of: it is made anew when that changes.
 #[derive(Clone, Debug, PartialEq)]
 struct Made {
     plans: Vec<(ExecPlan, Strategy)>,
     facts: Option<ModelFacts>,
     gpus_per_node: u32,
     points: usize,
-    updated_at: UnixTime,
     types: Vec<NodeType>,
 }
 
@@ -73,10 +79,16 @@ struct Made {
 #[derive(Clone, Debug)]
 struct Program {
     made: Made,
+    made_at: UnixTime,
+    /// When anything of what was measured of it last changed.
+    updated_at: UnixTime,
     model: PlanModel,
     batch: Batch,
     /// Units of the size that share a host, by what was seen.
     units_of_a_host: u32,
+    /// What is believed of each plan on each type, at the sizes of the job that the model was made for:
+    /// rounds ask for it again and again.
+    curves: BTreeMap<(ExecPlan, NodeType), PlanCurve>,
 }
 
 /// Those of all programs at hand, by user and name.
@@ -93,6 +105,7 @@ impl Programs {
         profiles: &Profiles,
         ratios: &TypeRatios,
         types: &[NodeType],
+        now: UnixTime,
     ) {
         let name = |subject: &Subject| (subject.key.user.clone(), subject.key.name.clone());
         let mut wanted = BTreeMap::new();
@@ -102,9 +115,12 @@ impl Programs {
             }
         }
         self.known.retain(|name, _| wanted.contains_key(name));
-        for (name, (subject, made)) in wanted {
-            if self.known.get(&name).is_none_or(|known| known.made != made) {
-                match Program::new(subject, made, profiles, ratios) {
+        let mut left = MOST_MADE;
+        for (name, (subject, (made, updated_at))) in wanted {
+            let is_due = self.known.get(&name).is_none_or(|known| known.is_due(&made, updated_at, now));
+            if is_due && left > 0 {
+                left -= 1;
+                match Program::new(subject, (made, updated_at), profiles, ratios, now) {
                     Some(program) => self.known.insert(name, program),
                     None => self.known.remove(&name),
                 };
@@ -123,18 +139,19 @@ impl Programs {
         points: Vec<SizePoint>,
     ) -> Option<PlanCurve> {
         let program = self.known.get(&(subject.key.user.clone(), subject.key.name.clone()))?;
-        let sizes: Vec<u32> =
-            sizes.iter().copied().filter(|n| program.placed(plan, node_type, *n).is_some()).collect();
-        let placed: Vec<Placed> = sizes.iter().filter_map(|n| program.placed(plan, node_type, *n)).collect();
-        let Predictions { log_secs, covariance } = program.model.predict(&placed)?;
-        let log_rates = placed.iter().zip(log_secs).map(|(p, log)| p.global_batch.ln() - log).collect();
-        (!sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
+        let has = |curve: &&PlanCurve| {
+            sizes.iter().all(|n| curve.sizes.contains(n) || program.placed(plan, node_type, *n).is_none())
+        };
+        match program.curves.get(&(plan.name.clone(), node_type.clone())).filter(has) {
+            Some(curve) => Some(PlanCurve { points, ..curve.clone() }),
+            None => program.curve(plan, node_type, sizes, points),
+        }
     }
 }
 
-/// What a model of this job's program would be made of; `None` where nothing was measured, or its plans do
-/// not tell what they do.
-fn made(subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<Made> {
+/// What a model of this job's program would be made of, and when that last changed; `None` where nothing was
+/// measured, or its plans do not tell what they do.
+fn made(subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<(Made, UnixTime)> {
     let plans: Option<Vec<(ExecPlan, Strategy)>> =
         subject.plans.iter().map(|plan| Some((plan.name.clone(), plan.strategy?))).collect();
     let plans = plans.filter(|plans| !plans.is_empty())?;
@@ -155,11 +172,23 @@ fn made(subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<Ma
         }
     }
     let gpus_per_node = subject.gpus_per_node.unwrap_or(1).max(1);
-    Some(Made { plans, facts: subject.model, gpus_per_node, points, updated_at, types: all })
+    Some((Made { plans, facts: subject.model, gpus_per_node, points, types: all }, updated_at))
 }
 
 impl Program {
-    fn new(subject: &Subject, made: Made, profiles: &Profiles, ratios: &TypeRatios) -> Option<Program> {
+    /// Whether it is to be made anew of this.
+    fn is_due(&self, made: &Made, updated_at: UnixTime, now: UnixTime) -> bool {
+        let is_old = now.age_of(self.made_at) >= REMAKE_SECS;
+        self.made != *made || (is_old && self.updated_at != updated_at)
+    }
+
+    fn new(
+        subject: &Subject,
+        (made, updated_at): (Made, UnixTime),
+        profiles: &Profiles,
+        ratios: &TypeRatios,
+        made_at: UnixTime,
+    ) -> Option<Program> {
         let slower = |to: &NodeType| {
             let ratio = ratios.log_ratio(&made.types[0], to);
             (-ratio.mean, ratio.sd)
@@ -173,7 +202,8 @@ impl Program {
         let units_of_a_host =
             together.max().map_or(1, |seen| seen.max(USUAL_GPUS_OF_A_HOST / made.gpus_per_node));
         let batch = Batch::of(subject, profiles);
-        let mut program = Program { made, model, batch, units_of_a_host };
+        let mut program =
+            Program { made, made_at, updated_at, model, batch, units_of_a_host, curves: BTreeMap::new() };
         let mut measured: Vec<(Placed, f64, f64)> = Vec::new();
         for profile in own {
             let Some(plan) = subject.plans.iter().find(|plan| plan.name == profile.key.exec_plan) else {
@@ -195,7 +225,37 @@ impl Program {
         // Few GPUs of the first type come first: by them the rest is scaled.
         measured.sort_by_key(|(placed, ..)| (placed.node_type, placed.parallelism.gpus()));
         measured.iter().for_each(|(placed, secs, error)| program.model.measured(placed, *secs, *error));
-        program.model.update().then_some(program)
+        program.model.update().then(|| program.with_curves(subject, profiles))
+    }
+
+    fn with_curves(mut self, subject: &Subject, profiles: &Profiles) -> Program {
+        for plan in &subject.plans {
+            for node_type in self.made.types.clone() {
+                let exec_plan = plan.name.clone();
+                let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..subject.key.clone() };
+                let points: Vec<SizePoint> = profiles.near(&key).collect();
+                let sizes = sizes_of_interest(&subject.sizes, &points);
+                if let Some(curve) = self.curve(plan, &node_type, &sizes, points) {
+                    self.curves.insert((plan.name.clone(), node_type), curve);
+                }
+            }
+        }
+        self
+    }
+
+    /// What is believed of a plan on a type, at those of these sizes by which it can be divided.
+    fn curve(
+        &self,
+        plan: &DeclaredPlan,
+        node_type: &NodeType,
+        sizes: &[u32],
+        points: Vec<SizePoint>,
+    ) -> Option<PlanCurve> {
+        let placed = sizes.iter().filter_map(|n| Some((*n, self.placed(plan, node_type, *n)?)));
+        let (sizes, placed): (Vec<u32>, Vec<Placed>) = placed.unzip();
+        let Predictions { log_secs, covariance } = self.model.predict(&placed)?;
+        let log_rates = placed.iter().zip(log_secs).map(|(p, log)| p.global_batch.ln() - log).collect();
+        (!sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
     }
 
     fn placed(&self, plan: &DeclaredPlan, node_type: &NodeType, nodes: u32) -> Option<Placed> {

@@ -49,6 +49,11 @@ pub(super) struct TypeRatios {
 impl TypeRatios {
     /// Of all these profiles.
     pub(super) fn of(profiles: &Profiles) -> TypeRatios {
+        let mut types = profiles.all().map(|p| &p.key.node_type);
+        let first = types.next();
+        if types.all(|other| Some(other) == first) {
+            return TypeRatios::default();
+        }
         let mut programs: BTreeMap<(&str, &str, &str), Vec<&Profile>> = BTreeMap::new();
         for profile in profiles.all().filter(|p| !p.points.is_empty()) {
             let ProfileKey { user, name, exec_plan, .. } = &profile.key;

@@ -31,6 +31,16 @@ pub struct Predictions {
     pub covariance: DMatrix<f64>,
 }
 
+impl Predictions {
+    /// Standard error of one of these logarithms.
+    ///
+    /// # Panics
+    /// Where there is no such one.
+    pub fn error(&self, at: usize) -> f64 {
+        self.covariance[(at, at)].max(0.0).sqrt()
+    }
+}
+
 impl PlanModel {
     /// Knows nothing yet of a program. `types`: of each type of GPU but the first, by how much steps take
     /// longer there, and the standard deviation of that, as logarithms.

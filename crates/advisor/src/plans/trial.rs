@@ -174,9 +174,9 @@ impl PlanTrial {
     }
 
     fn estimates(&self, predicted: &Predictions) -> Vec<Estimate> {
-        let of = |(i, run): (usize, &PlanRun)| {
-            let error = predicted.covariance[(i, i)].max(0.0).sqrt();
-            Estimate { rate: run.global_batch / predicted.log_secs[i].exp(), error }
+        let of = |(i, run): (usize, &PlanRun)| Estimate {
+            rate: run.global_batch / predicted.log_secs[i].exp(),
+            error: predicted.error(i),
         };
         self.runs.iter().enumerate().map(of).collect()
     }

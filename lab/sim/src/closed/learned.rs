@@ -7,9 +7,12 @@ use super::setup::Setup;
 use super::speeds::Speeds;
 use infill_advisor::{
     kinship::{Kin, Kinship},
-    plans::{Placed, PlanModel, Priors},
+    plans::{Placed, PlanModel, Predictions, Priors},
 };
 use infill_model::{ModelFacts, PlanRun, SpeedRow};
+
+/// The least that a way to run is counted on to make, in parts of what is expected.
+const LEAST_COUNTED: f64 = 0.5;
 
 /// What is known of the rows of the table of speeds.
 #[derive(Clone, Debug)]
@@ -85,8 +88,11 @@ impl Model {
     /// Fits what was measured since.
     fn update(&mut self) {
         if self.step_secs.is_none() && self.learner.update() {
-            let predicted = self.learner.predict(&self.runs);
-            self.step_secs = predicted.map(|p| p.log_secs.iter().map(|log| log.exp()).collect());
+            // What was never measured is counted on for less than is expected of it, as in the daemon.
+            let counted =
+                |p: &Predictions, row: usize| p.log_secs[row].exp() / (1.0 - p.error(row)).max(LEAST_COUNTED);
+            let all = |p: Predictions| (0..p.log_secs.len()).map(|row| counted(&p, row)).collect();
+            self.step_secs = self.learner.predict(&self.runs).map(all);
         }
     }
 }
