@@ -17,8 +17,8 @@ use infill_model::{Prover, SolveStatus};
 /// Relative violation of a row that we forgive a solver: its own default tolerance.
 const FEASIBILITY_TOLERANCE: f64 = 1e-5;
 
-/// Most options, over all jobs and steps, that the program considers. Solvers look at the clock between the
-/// pieces of their work, and with more than this a single piece can take seconds.
+/// Most options, over all jobs and steps, that the program considers. Solvers look at the clock between
+/// the pieces of their work, and with more than this a single piece can take seconds.
 const MOST_OPTIONS: usize = 4_000;
 
 /// Where so many are left that nothing tells apart, as of very many jobs that are alike, the solver is not
@@ -28,10 +28,10 @@ const TOO_MANY_OPTIONS: usize = 2 * MOST_OPTIONS;
 /// What is left of the slack when options must be left out, each time.
 const NARROWER: f64 = 0.7;
 
-/// Asks the solver for something better than the schedule in hand; also says what is known then. `None` where
-/// it is not worth its time: many jobs' workers are blocks, and they have so many options that the program
-/// could not consider all. There it proves nothing, and changed little in rounds drawn at random. Or so many
-/// jobs are alike that it could not begin.
+/// Asks the solver for something better than the schedule in hand; also says what is known then. `None`
+/// where it is not worth its time: many jobs' workers are blocks, or nodes are of several types, and
+/// there are so many options that the program could not consider all. There it proves nothing, and
+/// changed little in rounds drawn at random. Or so many jobs are alike that it could not begin.
 pub(crate) fn ask(
     space: &Space<'_>,
     solver: &dyn Solver,
@@ -60,14 +60,14 @@ pub(crate) fn ask(
     Ok(Some((schedule, Known { status, bound, by })))
 }
 
-/// The options that the program considers, and whether these are all that can be part of a better schedule;
-/// `None` where it is not to consider but a part of them.
+/// The options that the program considers, and whether these are all that can be part of a better
+/// schedule; `None` where it is not to consider but a part of them.
 fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> Option<(Useful, bool)> {
     let through = Through::new(space, &in_hand.priced);
     let (mut known, mut slack) = (in_hand.score, in_hand.priced.bound - in_hand.score);
     let mut whole = true;
     while through.are_more_than(MOST_OPTIONS, known) && slack > f64::EPSILON * in_hand.score.abs() {
-        if space.blocks.are_many() {
+        if space.blocks.are_many() || space.types.len() > 1 {
             return None;
         }
         (slack, whole) = (slack * NARROWER, false);

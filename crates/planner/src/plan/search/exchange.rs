@@ -10,7 +10,7 @@ use super::prices::Priced;
 use crate::plan::space::decision::{Schedule, Space};
 
 /// Largest group.
-const MOST_JOBS: usize = 4;
+pub(super) const MOST_JOBS: usize = 4;
 
 /// What an improvement needs besides the schedule.
 #[derive(Clone, Copy, Debug)]

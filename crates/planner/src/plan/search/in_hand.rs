@@ -1,9 +1,9 @@
-//! A plan without a solver: starts from what is kept, from a knapsack, and from prices, each improved one job
-//! at a time.
+//! A plan without a solver: starts from what is kept, from a knapsack, and from prices, each improved
+//! one job at a time.
 //!
-//! It is the plan in hand before the solver is asked, the solver's first incumbent, and the plan where there
-//! is no solver. With one step it is exact wherever the knapsack is; with more, the bound that comes with the
-//! prices says how good it is.
+//! It is the plan in hand before the solver is asked, the solver's first incumbent, and the plan where
+//! there is no solver. With one step it is exact wherever the knapsack is; with more, the bound that
+//! comes with the prices says how good it is.
 
 use infill_model::Prover;
 
@@ -13,6 +13,7 @@ use super::exchange::{self, Terms};
 use super::first_step;
 use super::pool::Pool;
 use super::prices::{self, Priced, Start};
+use super::rebuild;
 use super::starts::{keep_all, lay_chosen, lay_priced, rest};
 use super::sweep::{polish, sweep, sweeps};
 use crate::plan::space::decision::{Schedule, Space};
@@ -21,8 +22,8 @@ use crate::plan::space::decision::{Schedule, Space};
 /// alike.
 const PRICES_A_SCHEDULE: usize = 5;
 
-/// Most options that one sweep of each of these schedules looks at: some tenths of a second. Where very many
-/// jobs compete there are fewer schedules.
+/// Most options that one sweep of each of these schedules looks at: some tenths of a second. Where very
+/// many jobs compete there are fewer schedules.
 const MOST_OPERATIONS: usize = 5_000_000;
 
 /// Schedules that are made from prices at least.
@@ -56,8 +57,8 @@ pub(crate) struct InHand {
     pub schedule: Schedule,
     /// Its score.
     pub score: f64,
-    /// Other good schedules, the best first: for when the counts of the best cannot be laid on named nodes as
-    /// they are.
+    /// Other good schedules, the best first: for when the counts of the best cannot be laid on named
+    /// nodes as they are.
     pub others: Vec<Schedule>,
     /// Prices and what they prove.
     pub priced: Priced,
@@ -102,6 +103,7 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
     let mut in_hand = InHand { score: best.score(), schedule, others, priced, bound, by };
     if !in_hand.is_within(space.problem.config.mip_gap) {
         best.exchange(&in_hand.priced);
+        best.rebuild(&in_hand.priced);
         // With one step it is exact.
         if let Some(answer) = (!several_steps).then(|| first_step::choose(space)).flatten() {
             best.offer(lay_chosen(space, &answer.choice));
@@ -162,6 +164,17 @@ impl<'a> Found<'a> {
         let place = self.schedules.partition_point(|(s, _)| *s >= score);
         self.schedules.insert(place, (score, schedule));
         self.schedules.truncate(KEPT);
+    }
+
+    /// Rebuilds the best of them where nodes are of several types. With one type, exchanges nearly
+    /// always come as near to the bound as is good enough; of few jobs, they try all groups.
+    fn rebuild(&mut self, priced: &Priced) {
+        let Some((score, schedule)) = self.schedules.first().cloned() else { return };
+        let good_enough = self.space.problem.config.mip_gap * score.abs();
+        let is_worth_it = self.space.types.len() > 1 && self.space.jobs.len() > exchange::MOST_JOBS;
+        if is_worth_it && priced.bound - score > good_enough {
+            self.offer(rebuild::improve(self.space, priced, &schedule, good_enough));
+        }
     }
 
     /// Improves all of them by exchanges between two jobs.

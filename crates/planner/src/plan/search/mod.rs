@@ -2,6 +2,7 @@
 
 pub(crate) mod alike;
 pub(crate) mod branch;
+mod draws;
 pub(crate) mod exchange;
 pub(crate) mod first_step;
 pub(crate) mod in_hand;
@@ -9,6 +10,8 @@ pub(crate) mod known;
 pub(crate) mod path;
 pub(crate) mod pool;
 pub(crate) mod prices;
+pub(crate) mod rebuild;
+mod reroute;
 pub(crate) mod starts;
 pub(crate) mod sweep;
 mod wavering;

@@ -3,9 +3,10 @@
 //! What a step earns may be lowered by prices on what it uses, one for each limit; what does not fit earns
 //! −∞.
 //!
-//! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class of
-//! options that keep the lead, sorted by size, the kind is told by who is larger. So the best change from
-//! each option is a running maximum, and a step takes time in proportion to the options, not to their square.
+//! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class
+//! of options that keep the lead, sorted by size, the kind is told by who is larger. So the best change
+//! from each option is a running maximum, and a step takes time in proportion to the options, not to
+//! their square.
 
 use crate::plan::space::decision::{JobSpace, Space};
 use crate::plan::space::table::Table;
@@ -114,6 +115,22 @@ pub(crate) fn priced(
     walk(&space.jobs[job], &scratch.ahead, path)
 }
 
+/// The best path of a job under prices in what is `left`, written to `path`; its score less what it pays.
+pub(crate) fn fitting(
+    space: &Space<'_>,
+    job: usize,
+    prices: &[f64],
+    left: &[i64],
+    scratch: &mut Scratch,
+    path: &mut Vec<usize>,
+) -> Option<f64> {
+    scratch.earnings.copy(&space.jobs[job].gains);
+    pay(space, job, prices, &mut scratch.earnings);
+    restrict(space, job, left, &mut scratch.earnings);
+    to_the_end(&space.jobs[job], &scratch.earnings, &mut scratch.ahead, &mut scratch.onward);
+    walk(&space.jobs[job], &scratch.ahead, path)
+}
+
 /// For each step and option, the best score from there to the end.
 pub(crate) fn ahead(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
     let mut scratch = Scratch::default();
@@ -137,20 +154,25 @@ fn walk(job: &JobSpace<'_>, ahead: &Table, path: &mut Vec<usize>) -> Option<f64>
     }
     path.push(at);
     for row in ahead.rows().skip(1) {
-        let mut best = (f64::NEG_INFINITY, 0);
-        for (to, ahead) in row.iter().enumerate() {
-            // The change may cost something: who is not ahead without it need not be looked at.
-            if *ahead > best.0 {
-                let worth = ahead - job.change_cost(at, to);
-                if worth > best.0 {
-                    best = (worth, to);
-                }
-            }
-        }
-        at = best.1;
+        at = best_after(job, row, at);
         path.push(at);
     }
     Some(score)
+}
+
+/// The option of the next step to which going over from this one is worth most.
+fn best_after(job: &JobSpace<'_>, ahead: &[f64], from: usize) -> usize {
+    let mut best = (f64::NEG_INFINITY, 0);
+    for (to, ahead) in ahead.iter().enumerate() {
+        // The change may cost something: who is not ahead without it need not be looked at.
+        if *ahead > best.0 {
+            let worth = ahead - job.change_cost(from, to);
+            if worth > best.0 {
+                best = (worth, to);
+            }
+        }
+    }
+    best.1
 }
 
 /// For each step and option, the score of the best path that uses this option in this step.
@@ -170,6 +192,50 @@ pub(crate) fn through(space: &Space<'_>, job: usize, earnings: &Table) -> Table 
     through
 }
 
+/// For each step and option, the best score from the beginning to there.
+pub(crate) fn behind(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
+    let job = &space.jobs[job];
+    let (mut behind, mut running) = (earnings.clone(), Vec::new());
+    running.resize(job.options.len(), f64::NEG_INFINITY);
+    let mut arrive = vec![0.0; job.options.len()];
+    for row in behind.rows_mut() {
+        row.iter_mut().zip(&arrive).for_each(|(score, arrive)| *score += arrive);
+        best_from(job, row, &mut arrive, &mut running);
+    }
+    behind
+}
+
+/// The best path that uses `option` in `step`, by the best scores up to each option and from there on.
+pub(crate) fn via(
+    job: &JobSpace<'_>,
+    behind: &Table,
+    ahead: &Table,
+    (step, option): (usize, usize),
+) -> Vec<usize> {
+    let mut path = vec![option; ahead.rows().len()];
+    for at in (0..step).rev() {
+        path[at] = best_before(job, behind.row(at), path[at + 1]);
+    }
+    for at in step + 1..path.len() {
+        path[at] = best_after(job, ahead.row(at), path[at - 1]);
+    }
+    path
+}
+
+/// The option of a step from which going over to `to` leaves most.
+fn best_before(job: &JobSpace<'_>, behind: &[f64], to: usize) -> usize {
+    let mut best = (f64::NEG_INFINITY, 0);
+    for (from, behind) in behind.iter().enumerate() {
+        if *behind > best.0 {
+            let worth = behind - job.change_cost(from, to);
+            if worth > best.0 {
+                best = (worth, from);
+            }
+        }
+    }
+    best.1
+}
+
 /// For each step and option, the best score from there to the end.
 fn to_the_end(job: &JobSpace<'_>, earnings: &Table, ahead: &mut Table, rising: &mut Vec<f64>) {
     let options = job.options.len();
@@ -183,8 +249,8 @@ fn to_the_end(job: &JobSpace<'_>, earnings: &Table, ahead: &mut Table, rising: &
     }
 }
 
-/// Adds to each option in `here` the best score of what may follow it: of the `next` step's options less the
-/// change to it.
+/// Adds to each option in `here` the best score of what may follow it: of the `next` step's options
+/// less the change to it.
 fn best_to(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
     let (changes, nothing) = (&job.changes, next[0]);
     let starts = |class: &std::ops::Range<usize>| {

@@ -1,9 +1,11 @@
 //! Paths that may be part of a better schedule: those that fall little short of a job's best one under the
 //! prices.
 //!
-//! Under the prices a schedule falls short of the bound by what each path falls short of its job's best one
-//! (its *regret*), and by the worth of what is left over. So good schedules are made of paths of little
-//! regret.
+//! Under the prices a schedule falls short of the bound by what each path falls short of its job's best
+//! one (its *regret*), and by the worth of what is left over. So good schedules are made of paths of
+//! little regret.
+
+use rustc_hash::FxHashSet;
 
 use super::path;
 use super::prices::Priced;
@@ -31,8 +33,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret. More
-    /// would find little more: what is missing is filled in by the best path in what is left.
+    /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret.
+    /// More would find little more: what is missing is filled in by the best path in what is left.
     pub fn of(space: &Space<'_>, job: usize, priced: &Priced, slack: f64, most: usize) -> Self {
         let earnings = path::earnings(space, job, Some(&priced.prices));
         let ahead = path::ahead(space, job, &earnings);
@@ -49,6 +51,61 @@ impl Pool {
             regret *= NARROWER;
         }
         pool
+    }
+
+    /// For each step and option the best path of a job that uses it there, of those with a regret of at
+    /// most `slack` the `most` with the least: fewer paths, and more different ones, than in
+    /// [`Pool::of`].
+    pub fn varied(space: &Space<'_>, job: usize, priced: &Priced, slack: f64, most: usize) -> Self {
+        let earnings = path::earnings(space, job, Some(&priced.prices));
+        let (ahead, behind) = (path::ahead(space, job, &earnings), path::behind(space, job, &earnings));
+        let best = ahead.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mut pool = Pool { steps: space.steps.len(), limits: space.limits.len(), best, ..Pool::default() };
+        let mut near: Vec<(f64, usize, usize)> = Vec::new();
+        for (step, ((ahead, behind), earns)) in
+            ahead.rows().zip(behind.rows()).zip(earnings.rows()).enumerate()
+        {
+            for (option, ((ahead, behind), earns)) in ahead.iter().zip(behind).zip(earns).enumerate() {
+                let score = ahead + behind - earns;
+                if score >= best - slack {
+                    near.push((score, step, option));
+                }
+            }
+        }
+        near.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        let mut known = FxHashSet::default();
+        let mut found = Vec::new();
+        for (score, step, option) in near {
+            if found.len() >= most {
+                break;
+            }
+            let path = path::via(&space.jobs[job], &behind, &ahead, (step, option));
+            if known.insert(path.clone()) {
+                found.push((score, path));
+            }
+        }
+        pool.fill(space, job, found);
+        pool
+    }
+
+    /// The number of a path, which is added last where it is not among them.
+    pub(crate) fn number_of(
+        &mut self,
+        space: &Space<'_>,
+        job: usize,
+        path: &[usize],
+        prices: &[f64],
+    ) -> usize {
+        let found = (0..self.regrets.len()).find(|number| self.path(*number) == path);
+        found.unwrap_or_else(|| {
+            let mut uses = vec![0; self.limits];
+            space.take(&mut uses, job, path, -1);
+            let regret = self.regret(space.path_score(job, path), &uses, prices);
+            self.paths.extend(path);
+            self.regrets.push(regret);
+            self.uses.extend(uses);
+            self.regrets.len() - 1
+        })
     }
 
     fn fill(&mut self, space: &Space<'_>, job: usize, mut found: Vec<(f64, Vec<usize>)>) {

@@ -4,7 +4,8 @@ use super::exchange::{self, Terms};
 use super::pool::Pool;
 use super::prices::Priced;
 use super::starts::rest;
-use super::{in_hand, path};
+use super::sweep::sweeps;
+use super::{in_hand, path, prices, rebuild};
 use crate::plan::{
     planner::is_trivial,
     space::{
@@ -12,9 +13,13 @@ use crate::plan::{
         table::Table,
         tests::all_paths,
     },
-    tests::random_worlds,
+    tests::{
+        random_worlds,
+        worlds::{World, job},
+    },
 };
-use infill_model::Prover;
+use infill_model::malleable::RateCurve;
+use infill_model::{Curve, CurvePoint, ExecPlan, MalleableJob, NodeType, Prover};
 use infill_testkit::effort;
 
 /// The best score of a path through each option of each step, by trying all changes.
@@ -208,4 +213,112 @@ fn branches_find_the_best_schedule_and_prove_it() {
     let enough = tried >= effort::at_least(201) && branched >= effort::at_least(21);
     assert!(enough, "{tried} tried, {branched} branched");
     assert!(proved + effort::at_most(2) >= branched, "{proved} of {branched} were proved to be the best");
+}
+
+#[test]
+fn a_varied_pool_has_the_best_path_through_each_option() {
+    let mut found = 0;
+    for seed in effort::seeds(45_000..45_200) {
+        let world = random_worlds::world(seed, 4, 12);
+        let problem = world.problem();
+        let space = Space::of(&problem);
+        if is_trivial(&space) {
+            continue;
+        }
+        let priced = in_hand::solve(&space).priced;
+        let slack = priced.bound.abs() * 0.3;
+        let error = 1e-9 * priced.bound.abs().max(1.0);
+        for job in 0..space.jobs.len() {
+            let pool = Pool::varied(&space, job, &priced, slack, usize::MAX);
+            assert!(pool.regrets().is_sorted(), "seed {seed}");
+            let paths: Vec<&[usize]> = (0..pool.regrets().len()).map(|number| pool.path(number)).collect();
+            for (number, regret) in pool.regrets().iter().enumerate() {
+                let score = space.path_score(job, paths[number]);
+                let again = pool.regret(score, pool.uses(number), &priced.prices);
+                assert!((regret - again).abs() <= error, "seed {seed}, job {job}: {:?}", paths[number]);
+            }
+            let earnings = path::earnings(&space, job, Some(&priced.prices));
+            let through = through_by_hand(&space, job, &earnings);
+            let best = through[0].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            for (step, row) in through.iter().enumerate() {
+                for (option, score) in
+                    row.iter().enumerate().filter(|(_, score)| best - **score <= slack - error)
+                {
+                    let uses_it = |number: &usize| paths[*number][step] == option;
+                    let least = (0..paths.len()).filter(uses_it).map(|number| pool.regrets()[number]);
+                    let least = least.fold(f64::INFINITY, f64::min);
+                    assert!(
+                        (least - (best - score)).abs() <= error,
+                        "seed {seed}, job {job}: {step} {option}"
+                    );
+                    found += 1;
+                }
+            }
+        }
+    }
+    assert!(found >= effort::at_least(1_001), "only {found} options were looked at");
+}
+
+/// A world of so many jobs on a hundred nodes of three types, with few changes.
+fn of_three_types(seed: u64, jobs: u32) -> World {
+    let mut random = random_worlds::Random(seed);
+    let mut gaps = Vec::new();
+    for node in 0..100 {
+        gaps.push(format!("n{node:03}:{}:t{}", 300 * (1 + random.below(6)), random.below(3)));
+    }
+    let mut jobs: Vec<MalleableJob> = (1..=jobs)
+        .map(|id| job(&format!("{id} {}-40 1:10,40:{}", 1 + random.below(6), 100 + random.below(300))))
+        .collect();
+    for job in &mut jobs {
+        let curve = job.rates[0].curve.clone();
+        job.rates.clear();
+        for of_type in 0..3 {
+            let factor = 0.5 + random.below(100) as f64 / 100.0;
+            let point = |p: &CurvePoint| CurvePoint { rate: p.rate * factor, ..*p };
+            job.rates.push(RateCurve {
+                exec_plan: ExecPlan::default(),
+                node_type: Some(NodeType::new(format!("t{of_type}"))),
+                curve: Curve::new(curve.points().iter().map(point).collect()).unwrap(),
+                sizes: None,
+            });
+        }
+    }
+    let mut world = World::new(&gaps.join(" "), &[]);
+    (world.jobs, world.config.max_changes) = (jobs, 10);
+    world
+}
+
+#[test]
+fn rebuilding_improves_what_one_job_at_a_time_does_not_and_repeats_itself() {
+    for (seed, jobs) in [(1, 10), (2, 40)] {
+        let world = of_three_types(seed, jobs);
+        let problem = world.problem();
+        let space = Space::of(&problem);
+        let mut schedule = rest(&space);
+        sweeps(&space, &mut schedule);
+        let score = space.score(&schedule);
+        let priced = prices::search(&space, prices::Start::of(&space), score, |_, _, _| score);
+        let improve = || match jobs {
+            10 => rebuild::improve(&space, &priced, &schedule, 0.0),
+            _ => rebuild::of_pools(&space, &priced, &schedule, 0.0, 300_000),
+        };
+        let better = improve();
+        assert!(space.is_feasible(&better), "seed {seed}");
+        assert!(space.score(&better) > score, "seed {seed}: {} is not above {score}", space.score(&better));
+        assert!(space.score(&better) <= priced.bound * (1.0 + 1e-9), "seed {seed}");
+        assert_eq!(improve(), better, "seed {seed}");
+    }
+}
+
+#[test]
+fn with_nodes_of_three_types_what_is_in_hand_comes_near_to_the_bound() {
+    let gap = |(seed, jobs)| {
+        let world = of_three_types(seed, jobs);
+        let problem = world.problem();
+        let in_hand = in_hand::solve(&Space::of(&problem));
+        (in_hand.priced.bound - in_hand.score) / in_hand.score
+    };
+    let gaps = [(1, 10), (2, 10), (3, 10)].map(gap);
+    // Without rebuilding it is 0.355.
+    assert!(gaps.iter().sum::<f64>() < 0.15, "{gaps:?}");
 }

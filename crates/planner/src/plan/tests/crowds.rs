@@ -6,11 +6,15 @@ use crate::plan::{
     search::{
         branch,
         in_hand::InHand,
+        known::Known,
         path,
         prices::{self, Priced},
         starts,
     },
-    space::{decision::Space, resource::Resource},
+    space::{
+        decision::{Schedule, Space},
+        resource::Resource,
+    },
 };
 use infill_model::Prover;
 
@@ -23,23 +27,36 @@ fn crowd(jobs: u32) -> World {
 
 #[test]
 fn where_nothing_tells_very_many_jobs_apart_the_solver_is_not_asked() {
-    let asks = |jobs: u32| {
-        let world = crowd(jobs);
-        let problem = world.problem();
-        let space = Space::of(&problem);
-        let schedule = starts::rest(&space);
-        let score = space.score(&schedule);
-        // Nothing costs anything: each job would like all nodes.
-        let bound: f64 = (0..space.jobs.len())
-            .filter_map(|job| Some(path::best(&space, job, &space.jobs[job].gains)?.1))
-            .sum();
-        let priced = Priced { prices: vec![0.0; space.limits.len()], bound };
-        let in_hand = InHand { schedule, score, others: Vec::new(), priced, bound, by: Prover::Prices };
-        let gives_up = Broken(|_, _| Err(SolverError::Failed("asked".to_owned())));
-        improve::ask(&space, &gives_up, &in_hand)
+    assert!(ask(crowd(20)).is_err(), "it is asked");
+    assert!(matches!(ask(crowd(1_500)), Ok(None)));
+}
+
+#[test]
+fn where_nodes_are_of_several_types_the_solver_is_asked_about_whole_programs_only() {
+    let of_two_types = |jobs: u32| {
+        let mut world = crowd(jobs);
+        world.gaps.gaps.iter_mut().skip(4).for_each(|gap| gap.node_type = NodeType::from("b"));
+        world
     };
-    assert!(asks(20).is_err(), "it is asked");
-    assert!(matches!(asks(1_500), Ok(None)));
+    assert!(ask(of_two_types(10)).is_err(), "it is asked");
+    assert!(ask(crowd(200)).is_err(), "of one type it is asked about a part");
+    assert!(matches!(ask(of_two_types(200)), Ok(None)));
+}
+
+/// What comes of asking a solver that fails, where nodes cost nothing.
+fn ask(world: World) -> Result<Option<(Schedule, Known)>, String> {
+    let problem = world.problem();
+    let space = Space::of(&problem);
+    let schedule = starts::rest(&space);
+    let score = space.score(&schedule);
+    // Nothing costs anything: each job would like all nodes.
+    let bound: f64 = (0..space.jobs.len())
+        .filter_map(|job| Some(path::best(&space, job, &space.jobs[job].gains)?.1))
+        .sum();
+    let priced = Priced { prices: vec![0.0; space.limits.len()], bound };
+    let in_hand = InHand { schedule, score, others: Vec::new(), priced, bound, by: Prover::Prices };
+    let gives_up = Broken(|_, _| Err(SolverError::Failed("asked".to_owned())));
+    improve::ask(&space, &gives_up, &in_hand)
 }
 
 #[test]

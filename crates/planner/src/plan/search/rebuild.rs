@@ -1,0 +1,210 @@
+//! Improves a schedule by taking some jobs out of it and putting them back in another order, again and
+//! again: ruin and recreate (Schrimpf et al. 2000) with record-to-record travel (Dueck 1993).
+//!
+//! With nodes of several types, a better schedule often gives new paths to five jobs or more at once: one
+//! job moves to another type, and others share what it leaves. Exchanges cannot try so many groups of that
+//! size. Here groups are drawn. Each job of a group in turn takes the path of least regret that fits, now
+//! and then a later one; the last job takes the path that earns most. A schedule that is slightly worse
+//! than the best one is gone on with, so that the search leaves local optima.
+
+use super::draws::Draws;
+use super::pool::Pool;
+use super::prices::Priced;
+use super::reroute::{self, FIRST_THRESHOLD};
+use crate::plan::space::decision::{Schedule, Space};
+
+/// Up to so many jobs, paths come from the dynamic program (see `reroute`), beyond that from pools.
+const FEW_JOBS: usize = 24;
+
+/// Beyond so many jobs nothing is done: the pools alone would take too long, and a job weighs little.
+const MOST_JOBS: usize = 400;
+
+/// Paths of all jobs together.
+const MOST_PATHS: usize = 8_000;
+
+/// Paths that are tried: about a tenth of a second.
+const MOST_TRIES: usize = 18_000_000;
+
+/// Smallest and largest group.
+const GROUP: std::ops::RangeInclusive<usize> = 2..=20;
+
+/// One of so many paths that fit is passed over.
+const PASSED_OVER: usize = 12;
+
+/// The best schedule that is found from a feasible one on. The search ends early with one that falls
+/// short of the bound by no more than `enough`.
+pub(crate) fn improve(space: &Space<'_>, priced: &Priced, schedule: &Schedule, enough: f64) -> Schedule {
+    let jobs = space.jobs.len();
+    if jobs <= FEW_JOBS {
+        return reroute::improve(space, priced, schedule, enough);
+    }
+    if jobs > MOST_JOBS {
+        return schedule.clone();
+    }
+    of_pools(space, priced, schedule, enough, MOST_TRIES)
+}
+
+/// As [`improve`], of paths out of pools; at most so many are tried.
+pub(super) fn of_pools(
+    space: &Space<'_>,
+    priced: &Priced,
+    schedule: &Schedule,
+    enough: f64,
+    tries: usize,
+) -> Schedule {
+    let jobs = space.jobs.len();
+    let slack = (priced.bound - space.score(schedule)).max(0.0);
+    let varied = |job: usize| Pool::varied(space, job, priced, slack, MOST_PATHS / jobs.max(1));
+    let mut pools: Vec<Pool> = (0..jobs).map(varied).collect();
+    let own = |(job, path): (usize, &Vec<usize>)| pools[job].number_of(space, job, path, &priced.prices);
+    let chosen: Vec<usize> = schedule.iter().enumerate().map(own).collect();
+    let mut rebuild = Rebuild::new(&pools, &priced.prices, chosen, space.left(schedule));
+    let best = rebuild.run(enough, tries);
+    best.iter().zip(&pools).map(|(path, pool)| pool.path(*path).to_vec()).collect()
+}
+
+/// A schedule of paths out of pools, on its way.
+struct Rebuild<'a> {
+    pools: &'a [Pool],
+    prices: &'a [f64],
+    /// What each path of each job pays under the prices.
+    paid: Vec<Vec<f64>>,
+    /// The path of each job.
+    chosen: Vec<usize>,
+    /// What these leave of each limit.
+    left: Vec<i64>,
+    /// What they fall short of the bound.
+    short: f64,
+    draws: Draws,
+    /// Paths that may still be tried.
+    tries: usize,
+}
+
+impl<'a> Rebuild<'a> {
+    fn new(pools: &'a [Pool], prices: &'a [f64], chosen: Vec<usize>, left: Vec<i64>) -> Self {
+        let paid = |pool: &Pool| (0..pool.regrets().len()).map(|p| worth(pool.uses(p), prices)).collect();
+        let paid = pools.iter().map(paid).collect();
+        let regrets: f64 = pools.iter().zip(&chosen).map(|(pool, path)| pool.regrets()[*path]).sum();
+        let short = regrets + worth(&left, prices);
+        Rebuild { pools, prices, paid, chosen, left, short, draws: Draws::new(0), tries: 0 }
+    }
+
+    /// Tries so many paths, unless what falls short by no more than `enough` is found sooner; the best
+    /// path of each job.
+    fn run(&mut self, enough: f64, tries: usize) -> Vec<usize> {
+        let (mut best, mut least) = (self.chosen.clone(), self.short);
+        self.tries = tries;
+        while self.tries > 0 && least > enough {
+            let threshold = FIRST_THRESHOLD * least * self.tries as f64 / tries as f64;
+            self.step(least + threshold);
+            if self.short < least {
+                (least, best) = (self.short, self.chosen.clone());
+            }
+        }
+        best
+    }
+
+    /// Takes a group out and puts it back, if all then falls short by less than `most`.
+    fn step(&mut self, most: f64) {
+        let group = self.group();
+        self.tries = self.tries.saturating_sub(group.len());
+        let mut room = self.left.clone();
+        let mut regret = self.short - worth(&self.left, self.prices);
+        for job in &group {
+            let (pool, path) = (&self.pools[*job], self.chosen[*job]);
+            add(&mut room, pool.uses(path), 1);
+            regret -= pool.regrets()[path];
+        }
+        let mut paths = Vec::with_capacity(group.len());
+        for (place, job) in group.iter().enumerate() {
+            let found = match place + 1 == group.len() {
+                false => self.least_regret(*job, &room, most - regret),
+                true => self.most_earned(*job, &room),
+            };
+            let Some(path) = found else { return };
+            add(&mut room, self.pools[*job].uses(path), -1);
+            regret += self.pools[*job].regrets()[path];
+            paths.push(path);
+            if regret >= most {
+                return;
+            }
+        }
+        // Whoever came first may have passed over something that is still there.
+        for (job, path) in group.iter().zip(&mut paths) {
+            let pool = &self.pools[*job];
+            add(&mut room, pool.uses(*path), 1);
+            let best = self.most_earned(*job, &room).unwrap_or(*path);
+            regret += pool.regrets()[best] - pool.regrets()[*path];
+            *path = best;
+            add(&mut room, pool.uses(best), -1);
+        }
+        let short = regret + worth(&room, self.prices);
+        if short < most {
+            group.iter().zip(paths).for_each(|(job, path)| self.chosen[*job] = path);
+            (self.left, self.short) = (room, short);
+        }
+    }
+
+    /// Some jobs, in the order in which they choose. The first that is drawn is, of two, the one that
+    /// regrets more.
+    fn group(&mut self) -> Vec<usize> {
+        let jobs = self.pools.len();
+        let size = GROUP.start() + self.draws.below(1 + GROUP.end() - GROUP.start());
+        let mut group = self.draws.different(size, jobs);
+        let other = self.draws.below(jobs);
+        let regret = |job: usize| self.pools[job].regrets()[self.chosen[job]];
+        if !group.contains(&other) && group.first().is_some_and(|first| regret(other) > regret(*first)) {
+            group[0] = other;
+        }
+        let place = self.draws.below(group.len());
+        if place < group.len() {
+            group.swap(0, place);
+        }
+        group
+    }
+
+    /// The path of least regret that fits, or now and then one after it.
+    fn least_regret(&mut self, job: usize, room: &[i64], most: f64) -> Option<usize> {
+        let pool = &self.pools[job];
+        let mut found = None;
+        for (path, regret) in pool.regrets().iter().enumerate() {
+            if *regret >= most {
+                break;
+            }
+            self.tries = self.tries.saturating_sub(1);
+            if fits(pool.uses(path), room) {
+                found = Some(path);
+                if self.draws.below(PASSED_OVER) != 0 {
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Of the paths that fit the one that earns most.
+    fn most_earned(&mut self, job: usize, room: &[i64]) -> Option<usize> {
+        let pool = &self.pools[job];
+        let mut best = (f64::NEG_INFINITY, None);
+        self.tries = self.tries.saturating_sub(pool.regrets().len());
+        for (path, (regret, paid)) in pool.regrets().iter().zip(&self.paid[job]).enumerate() {
+            if paid - regret > best.0 && fits(pool.uses(path), room) {
+                best = (paid - regret, Some(path));
+            }
+        }
+        best.1
+    }
+}
+
+fn add(room: &mut [i64], uses: &[i64], sign: i64) {
+    room.iter_mut().zip(uses).for_each(|(room, n)| *room += sign * n);
+}
+
+fn fits(uses: &[i64], room: &[i64]) -> bool {
+    uses.iter().zip(room).all(|(n, room)| n <= room)
+}
+
+/// What amounts are worth under the prices.
+fn worth(amounts: &[i64], prices: &[f64]) -> f64 {
+    amounts.iter().zip(prices).map(|(amount, price)| *amount as f64 * price).sum()
+}

@@ -1,0 +1,111 @@
+//! As `rebuild`, for few jobs: there the paths that make a better schedule are rarely in a pool, so
+//! each comes from the dynamic program. What is drawn besides the group are factors by which prices
+//! change: they decide what the first jobs of a group leave to the last.
+
+use super::draws::Draws;
+use super::path::{self, Scratch};
+use super::prices::Priced;
+use crate::plan::space::decision::{Schedule, Space};
+
+/// How much worse than the best schedule one may be at the beginning, as a share of what the best one
+/// falls short of the bound. It falls to 0.
+pub(super) const FIRST_THRESHOLD: f64 = 0.3;
+
+/// Options that are looked at in all searches for paths: some hundredths of a second.
+const MOST_OPERATIONS: usize = 12_000_000;
+
+/// Most searches for paths, for each job.
+const TRIES_A_JOB: usize = 1_500;
+
+/// Smallest and largest group.
+const GROUP: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// Prices are changed by factors below 2, of so many different ones.
+const FACTORS: usize = 1024;
+
+/// The best schedule that is found from a feasible one on. The search ends early with one that falls
+/// short of the bound by no more than `enough`.
+pub(super) fn improve(space: &Space<'_>, priced: &Priced, schedule: &Schedule, enough: f64) -> Schedule {
+    let jobs = space.jobs.len();
+    let options: usize = space.jobs.iter().map(|job| job.options.len()).sum();
+    let a_try = options * space.steps.len() / jobs.max(1);
+    let all = (MOST_OPERATIONS / a_try.max(1)).min(TRIES_A_JOB * jobs);
+    let mut reroute = Reroute::new(space, &priced.prices, schedule, all);
+    let (mut best, mut most) = (schedule.clone(), reroute.score());
+    while reroute.tries > 0 && priced.bound - most > enough {
+        let threshold = FIRST_THRESHOLD * (priced.bound - most) * reroute.tries as f64 / all as f64;
+        reroute.step(most - threshold);
+        if reroute.score() > most {
+            (most, best) = (reroute.score(), reroute.schedule.clone());
+        }
+    }
+    best
+}
+
+/// A schedule on its way.
+struct Reroute<'a> {
+    space: &'a Space<'a>,
+    prices: &'a [f64],
+    schedule: Schedule,
+    /// The score of each path.
+    scores: Vec<f64>,
+    /// What the paths leave of each limit.
+    left: Vec<i64>,
+    draws: Draws,
+    scratch: Scratch,
+    /// Paths that may still be looked for.
+    tries: usize,
+}
+
+impl<'a> Reroute<'a> {
+    fn new(space: &'a Space<'a>, prices: &'a [f64], schedule: &Schedule, tries: usize) -> Self {
+        let scores = schedule.iter().enumerate().map(|(job, path)| space.path_score(job, path)).collect();
+        let (schedule, left) = (schedule.clone(), space.left(schedule));
+        let (draws, scratch) = (Draws::new(1), Scratch::default());
+        Reroute { space, prices, schedule, scores, left, draws, scratch, tries }
+    }
+
+    fn score(&self) -> f64 {
+        self.scores.iter().sum()
+    }
+
+    /// Takes a group out and puts it back, if the score then is more than `least`.
+    fn step(&mut self, least: f64) {
+        let size = GROUP.start() + self.draws.below(1 + GROUP.end() - GROUP.start());
+        let group = self.draws.different(size, self.schedule.len());
+        let changed = |price: &f64| price * (2 * self.draws.below(FACTORS)) as f64 / FACTORS as f64;
+        let prices: Vec<f64> = self.prices.iter().map(changed).collect();
+        let free = vec![0.0; prices.len()];
+        let mut room = self.left.clone();
+        group.iter().for_each(|job| self.space.take(&mut room, *job, &self.schedule[*job], -1));
+        let mut paths = Vec::with_capacity(group.len());
+        for (place, job) in group.iter().enumerate() {
+            let prices = if place + 1 == group.len() { &free } else { &prices };
+            let Some(path) = self.best(*job, prices, &room) else { return };
+            self.space.take(&mut room, *job, &path, 1);
+            paths.push(path);
+        }
+        // Whoever came first may have left something that is still there.
+        for (job, path) in group.iter().zip(&mut paths) {
+            self.space.take(&mut room, *job, path, -1);
+            if let Some(better) = self.best(*job, &free, &room) {
+                *path = better;
+            }
+            self.space.take(&mut room, *job, path, 1);
+        }
+        let mut scores = self.scores.clone();
+        let new = |(job, path): (&usize, &Vec<usize>)| scores[*job] = self.space.path_score(*job, path);
+        group.iter().zip(&paths).for_each(new);
+        if scores.iter().sum::<f64>() > least {
+            group.iter().zip(paths).for_each(|(job, path)| self.schedule[*job] = path);
+            (self.scores, self.left) = (scores, room);
+        }
+    }
+
+    fn best(&mut self, job: usize, prices: &[f64], room: &[i64]) -> Option<Vec<usize>> {
+        self.tries = self.tries.saturating_sub(1);
+        let mut path = Vec::with_capacity(self.space.steps.len());
+        path::fitting(self.space, job, prices, room, &mut self.scratch, &mut path)?;
+        Some(path)
+    }
+}
