@@ -246,6 +246,7 @@ impl Data {
             block: 1,
             rates: vec![RateCurve { exec_plan: ExecPlan::default(), node_type: None, curve, sizes: None }],
             costs,
+            swap_secs: None,
             reluctance: 1.0,
             standing: Standing::Waiting,
             exec_plan: ExecPlan::default(),

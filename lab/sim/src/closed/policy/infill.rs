@@ -311,6 +311,7 @@ fn malleable(view: &View<'_>, candidate: &Candidate<'_>, held: &[NodeName]) -> M
         block: 1,
         rates: rates(view, candidate),
         costs: RescaleCosts { up_secs: secs, down_secs: secs, start_secs: secs },
+        swap_secs: None,
         reluctance: 1.0,
         standing,
         exec_plan: job.run.as_ref().map_or_else(ExecPlan::default, |run| run.choice.plan.clone()),
