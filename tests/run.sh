@@ -216,6 +216,17 @@ check_skips() {
     return "$code"
 }
 
+# Whether root may limit the memory of others here: as the test tries it, which leaves nothing.
+has_memcg() {
+    local top=/sys/fs/cgroup dir code=1
+    [[ ! -d $top/memory ]] || top=$top/memory
+    dir=$top/infill-has-$$
+    mkdir "$dir" 2>/dev/null || return 1
+    [[ ! -w $dir/memory.max && ! -w $dir/memory.limit_in_bytes ]] || code=0
+    rmdir "$dir"
+    return "$code"
+}
+
 # has NEED: whether this machine has what tests may skip without.
 has() {
     case $1 in
@@ -223,6 +234,7 @@ has() {
     axe) [[ -s $INFILL_AXE ]] ;;
     frameworks) compgen -G "$TOOLS/python-frameworks-*" >/dev/null ;;
     gpu) [[ -e /dev/nvidia0 ]] ;;
+    memcg) has_memcg ;;
     neighbour) has_neighbour ;;
     *) false ;;
     esac

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use infill_gaps::{Survival, hour_of};
 use infill_model::{
     Curve, CurvePoint, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType,
-    Plan, PlanNeeds, RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause, WindowEnd,
+    Plan, PlanNeeds, RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause,
+    WindowEnd,
     config::{GapsConfig, PlannerConfig},
     malleable::RateCurve,
 };
@@ -246,6 +247,7 @@ impl Data {
             block: 1,
             rates: vec![RateCurve::new(ExecPlan::default(), None, curve, None)],
             costs,
+            swap_secs: None,
             reluctance: 1.0,
             standing: Standing::Waiting,
             exec_plan: ExecPlan::default(),

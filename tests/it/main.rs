@@ -40,6 +40,7 @@ mod leaving;
 mod life;
 mod live;
 mod load;
+mod memory;
 mod orders;
 mod outliving;
 mod page;

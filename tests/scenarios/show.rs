@@ -173,6 +173,7 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
             Change::Grow => "grows",
             Change::Shrink => "shrinks",
             Change::Swap => "swaps nodes",
+            Change::Replan => "changes its plan",
             Change::Start if leaves.is_empty() => "starts",
             Change::Start => "starts anew",
             Change::Park => "is parked",

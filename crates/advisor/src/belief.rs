@@ -11,8 +11,8 @@ use super::scaling::{Estimate, Fitted, Scaling as _, sizes_of_interest};
 use super::subject::Subject;
 use super::type_ratios::TypeRatios;
 use infill_model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, SizePoint, Sizes, UnixTime,
-    malleable::RateCurve,
+    BatchMode, Curve, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, RateSource, SizePoint, Sizes,
+    UnixTime, malleable::RateCurve,
 };
 
 /// Relative error of a curve that a user declares, where nothing was measured.
@@ -98,7 +98,12 @@ impl Belief<'_> {
         pairs.filter_map(|(plan, node_type)| self.way(subject, Some(plan), node_type)).collect()
     }
 
-    fn way(&self, subject: &Subject, plan: Option<&DeclaredPlan>, node_type: &NodeType) -> Option<WayToRun> {
+    pub(super) fn way(
+        &self,
+        subject: &Subject,
+        plan: Option<&DeclaredPlan>,
+        node_type: &NodeType,
+    ) -> Option<WayToRun> {
         let exec_plan = plan.map_or_else(|| subject.key.exec_plan.clone(), |p| p.name.clone());
         let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..subject.key.clone() };
         let allowed = self.fitting(subject, plan, &key);
@@ -118,16 +123,30 @@ impl Belief<'_> {
         (!sizes.is_empty()).then_some(WayToRun { key, believed, sizes, allowed })
     }
 
-    /// The rates of one of the job's plans on its own type of nodes.
-    pub(super) fn rate_with(&self, subject: &Subject, plan: &DeclaredPlan) -> Option<RateCurve> {
-        self.rate_of(subject, &self.way(subject, Some(plan), &subject.key.node_type)?)
+    /// From what the rates of a way to run are known on so many nodes.
+    pub(super) fn source(&self, subject: &Subject, way: &WayToRun, nodes: u32) -> RateSource {
+        let key = &way.key;
+        let points = self.profiles.points(key);
+        let is_declared = subject.declared.is_some() && is_first(subject, key);
+        let is_own = |p: &&Profile| p.key.name == key.name && !p.points.is_empty();
+        let mut own = self.profiles.of_user(&key.user).filter(is_own);
+        let ran_here = own.clone().any(|p| p.key.node_type == key.node_type);
+        let same_plan = own.any(|p| p.key.exec_plan == key.exec_plan);
+        match &way.believed {
+            _ if points.iter().any(|p| p.nodes == nodes) => RateSource::Measured,
+            _ if !points.is_empty() => RateSource::OtherSizes,
+            Believed::Planned(_) if ran_here => RateSource::OtherPlans,
+            Believed::Planned(_) => RateSource::OtherTypes,
+            Believed::Fitted(_) if is_declared => RateSource::Declared,
+            Believed::Fitted(_) if same_plan => RateSource::OtherTypes,
+            Believed::Fitted(_) if self.of_same_plan(key).is_some() => RateSource::OtherUsers,
+            Believed::Fitted(_) if ran_here => RateSource::OtherPlans,
+            Believed::Fitted(_) => RateSource::OtherTypes,
+        }
     }
 
-    fn rate_of(&self, subject: &Subject, way: &WayToRun) -> Option<RateCurve> {
-        let was_tried = !self.profiles.points(&way.key).is_empty()
-            || (matches!(way.believed, Believed::Fitted(_)) && self.of_same_plan(&way.key).is_some())
-            || (subject.declared.is_some() && is_first(subject, &way.key));
-        let curve = match was_tried {
+    pub(super) fn rate_of(&self, subject: &Subject, way: &WayToRun) -> Option<RateCurve> {
+        let curve = match self.was_tried(subject, way) {
             true => way.believed.curve(&way.sizes, |estimate| estimate.rate),
             // It is to be tried by a probe, which is bounded, and not by a plan that hopes for the best.
             false => way.believed.curve(&way.sizes, |estimate| way.counted(estimate)),
@@ -136,9 +155,27 @@ impl Belief<'_> {
         Some(RateCurve::new(exec_plan, node_type, curve, way.allowed.clone()))
     }
 
+    fn was_tried(&self, subject: &Subject, way: &WayToRun) -> bool {
+        !self.profiles.points(&way.key).is_empty()
+            || (matches!(way.believed, Believed::Fitted(_)) && self.of_same_plan(&way.key).is_some())
+            || (subject.declared.is_some() && is_first(subject, &way.key))
+    }
+
+    /// What is believed of a way to run on so many nodes, with all that it is doubted by.
+    pub(super) fn estimate(&self, subject: &Subject, way: &WayToRun, nodes: u32) -> Estimate {
+        let estimate = way.believed.at(nodes);
+        let error = if self.was_tried(subject, way) { estimate.error } else { way.error(estimate) };
+        Estimate { error, ..estimate }
+    }
+
     /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;
     /// `None` for all.
-    fn fitting(&self, subject: &Subject, plan: Option<&DeclaredPlan>, key: &ProfileKey) -> Option<Sizes> {
+    pub(super) fn fitting(
+        &self,
+        subject: &Subject,
+        plan: Option<&DeclaredPlan>,
+        key: &ProfileKey,
+    ) -> Option<Sizes> {
         let unfit = self.profiles.unfit(key);
         let has_gib = key.node_type.gpu_memory_gib().map(|gib| gib * USABLE);
         let needs_gib = |nodes: u32| memory_gib(subject, plan?, nodes);
@@ -249,12 +286,16 @@ pub(super) struct WayToRun {
 impl WayToRun {
     /// What it is counted on to make though it was never tried: what is expected less its standard error.
     fn counted(&self, estimate: Estimate) -> f64 {
-        let error = match self.believed {
+        estimate.rate * (1.0 - self.error(estimate)).max(LEAST_COUNTED)
+    }
+
+    /// Its relative standard error then.
+    fn error(&self, estimate: Estimate) -> f64 {
+        match self.believed {
             Believed::Planned(_) => estimate.error,
             // A curve knows how sure its slope is, and not its level.
             Believed::Fitted(_) => OTHER_PLAN_ERROR,
-        };
-        estimate.rate * (1.0 - error).max(LEAST_COUNTED)
+        }
     }
 }
 

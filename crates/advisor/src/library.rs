@@ -23,8 +23,8 @@ use super::type_ratios::TypeRatios;
 use super::watching::{Measured, Watching};
 use super::worth::{Candidate, Elsewhere, Stakes, best_probe};
 use infill_model::{
-    JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, Progress, RescaleCosts, Stop,
-    UnixTime, Way, config::AdvisorConfig, malleable::RateCurve,
+    DeclaredPlan, JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, Progress,
+    RescaleCosts, Sizes, Stop, UnixTime, Way, config::AdvisorConfig, malleable::RateCurve,
 };
 
 /// A size counts as measured when its rate is known so well.
@@ -127,6 +127,19 @@ impl Library {
     /// when nothing is known at all.
     pub fn rates(&self, subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         self.belief().rates(subject, types)
+    }
+
+    /// The sizes of a job that one of its plans can have on a type of nodes and at which it fits into memory,
+    /// as far as that is known; `None` for all. `plan`: `None` of a program with but one.
+    pub fn fitting(
+        &self,
+        subject: &Subject,
+        plan: Option<&DeclaredPlan>,
+        node_type: &NodeType,
+    ) -> Option<Sizes> {
+        let exec_plan = plan.map_or_else(|| subject.key.exec_plan.clone(), |plan| plan.name.clone());
+        let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..subject.key.clone() };
+        self.belief().fitting(subject, plan, &key)
     }
 
     /// How many times as long a step of a program takes on several hosts as on one, and on several leaf
@@ -365,7 +378,7 @@ impl Library {
         let may = is_own || self.may_try(key, subject.plans.len());
         let triable = stakes.sizes.iter().copied().filter(|n| may && triable(n)).collect();
         let RescaleCosts { up_secs, start_secs, .. } = subject.costs;
-        let change_secs = if stays { up_secs } else { start_secs };
+        let change_secs = if stays { subject.swap_secs.unwrap_or(up_secs) } else { start_secs };
         let elsewhere = (*key != subject.key).then_some(Elsewhere { rate, change_secs });
         Stakes { triable, elsewhere, ..stakes }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::belief::Belief;
 use super::subject::Subject;
-use infill_model::{DeclaredPlan, ExecPlan, ProfileKey};
+use infill_model::{DeclaredPlan, ExecPlan, ProfileKey, RateSource, Sizes};
 
 /// An execution plan of a job, on so many nodes of its type.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,18 @@ pub struct Offer {
     pub rate: Result<f64, Lack>,
     /// Whether it was measured, at this size or another; else the rate is a cautious guess.
     pub is_measured: bool,
+    /// The interval that holds the true rate with 90 %, samples a second, where a rate is known.
+    pub interval: Option<(f64, f64)>,
+    /// From what that is known.
+    pub source: Option<RateSource>,
+}
+
+/// What is known of a plan on so many nodes.
+struct Known {
+    /// What it is counted on to make, samples a second.
+    rate: f64,
+    interval: (f64, f64),
+    source: RateSource,
 }
 
 /// Why a plan cannot have so many nodes of a type, or is not known to.
@@ -29,6 +41,8 @@ pub enum Lack {
         /// The most on which it did.
         nodes: u32,
     },
+    /// By what its owner says of it and the model, it needs more memory of a GPU than that has.
+    TooLarge,
     /// Nothing is known of how fast it is.
     Unknown,
 }
@@ -42,6 +56,7 @@ impl fmt::Display for Lack {
                 let nodes_are = if *nodes == 1 { "node" } else { "nodes" };
                 write!(f, "does not fit into memory: it ran out of it on {nodes} {nodes_are}")
             }
+            Lack::TooLarge => f.write_str("is predicted not to fit into the memory of a GPU"),
             Lack::Unknown => f.write_str("was never measured"),
         }
     }
@@ -54,7 +69,9 @@ impl Belief<'_> {
         let offer = |plan: &DeclaredPlan| {
             let key = ProfileKey { exec_plan: plan.name.clone(), ..subject.key.clone() };
             let is_measured = !self.profiles.points(&key).is_empty();
-            Offer { plan: plan.name.clone(), rate: self.offered(subject, plan, &key, nodes), is_measured }
+            let known = self.offered(subject, plan, &key, nodes);
+            let (interval, source) = known.as_ref().map(|k| (k.interval, k.source)).ok().unzip();
+            Offer { plan: plan.name.clone(), rate: known.map(|k| k.rate), is_measured, interval, source }
         };
         let mut offers: Vec<Offer> = subject.plans.iter().map(offer).collect();
         let rate = |offer: &Offer| offer.rate.unwrap_or(0.0);
@@ -68,7 +85,7 @@ impl Belief<'_> {
         plan: &DeclaredPlan,
         key: &ProfileKey,
         nodes: u32,
-    ) -> Result<f64, Lack> {
+    ) -> Result<Known, Lack> {
         if !plan.runs_on(&key.node_type) {
             return Err(Lack::OtherTypes);
         }
@@ -79,7 +96,17 @@ impl Belief<'_> {
             Some(unfit) if nodes < plan.may_fit_from(*unfit) => return Err(Lack::Memory { nodes: *unfit }),
             _ => {}
         }
-        let known = self.rate_with(subject, plan).map(|curve| curve.rate(nodes));
-        known.filter(|rate| *rate > 0.0).ok_or(Lack::Unknown)
+        let fits = |sizes: Sizes| sizes.allows(nodes) || !subject.sizes.allows(nodes);
+        if !self.fitting(subject, Some(plan), key).is_none_or(fits) {
+            return Err(Lack::TooLarge);
+        }
+        self.known_of(subject, plan, nodes).ok_or(Lack::Unknown)
+    }
+
+    fn known_of(&self, subject: &Subject, plan: &DeclaredPlan, nodes: u32) -> Option<Known> {
+        let way = self.way(subject, Some(plan), &subject.key.node_type)?;
+        let rate = self.rate_of(subject, &way)?.rate(nodes);
+        let interval = self.estimate(subject, &way, nodes).interval();
+        (rate > 0.0).then(|| Known { rate, interval, source: self.source(subject, &way, nodes) })
     }
 }

@@ -130,7 +130,9 @@ impl Probing {
     pub(super) fn begin(&mut self, subject: &Subject, aim: Aim, now: UnixTime) {
         let RescaleCosts { up_secs, down_secs, start_secs } = subject.costs;
         let moves = if aim.key.node_type == subject.key.node_type { 0.0 } else { start_secs };
-        let arrival_secs = ARRIVAL_SECS + 2.0 * up_secs.max(down_secs).max(moves);
+        let replans = aim.key.exec_plan != subject.key.exec_plan;
+        let swap_secs = subject.swap_secs.filter(|_| replans).unwrap_or(0.0);
+        let arrival_secs = ARRIVAL_SECS + 2.0 * up_secs.max(down_secs).max(moves).max(swap_secs);
         self.probes.insert(subject.job, Probe { aim, chosen_at: now, arrival_secs, since: None });
     }
 

@@ -24,6 +24,9 @@ pub struct Subject {
     pub running: Option<u32>,
     /// What its rescales cost.
     pub costs: RescaleCosts,
+    /// Seconds without samples when it changes to another execution plan, where that is dearer than a change
+    /// of size.
+    pub swap_secs: Option<f64>,
 }
 
 /// What a report led to.

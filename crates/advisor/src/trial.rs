@@ -158,6 +158,7 @@ impl<'a> Imagined<'a> {
                 declared,
                 running,
                 costs,
+                swap_secs: None,
             },
             clock: 0,
             generation: 1,

@@ -66,7 +66,7 @@ pub struct Stakes {
 pub struct Elsewhere {
     /// Samples a second that it makes.
     pub rate: f64,
-    /// Seconds without samples to change from there, or back.
+    /// Seconds without samples to change from there, or back: a restart, or a start on the other type.
     pub change_secs: f64,
 }
 

@@ -9,10 +9,12 @@ use regex::bytes::Regex;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use infill_model::Exit;
 
+use super::kills::Kills;
+use super::memory;
 use super::output::{Output, Reader, Stream};
 use super::processes::{MARK_VARIABLE, Processes, send};
 use super::progress::Tally;
@@ -57,8 +59,10 @@ pub(crate) struct Launch {
     pub output: Output,
     /// Expression that finds progress in its output.
     pub regex: Option<Regex>,
-    /// Where that is added up.
+    /// Where that is added up, and noted that memory ran out.
     pub tally: Tally,
+    /// What counts those of its processes that the kernel kills for lack of memory.
+    pub kills: Option<Kills>,
 }
 
 /// A program that runs the command on further nodes, and prints what it prints there. It hands the rescale
@@ -85,6 +89,8 @@ pub(crate) struct Ended {
     pub exit: Exit,
     /// Seconds from the rescale signal to the end; 0 when none was sent.
     pub stop_secs: f64,
+    /// Whether a local rank had failed before anybody asked for anything.
+    pub failed_unasked: bool,
 }
 
 /// A request to stop: the rescale signal now, if it was not sent yet, and SIGKILL after this time at the
@@ -134,7 +140,7 @@ impl Running {
 
 impl Ended {
     fn failed_with(code: i32) -> Ended {
-        Ended { exit: Exit { code, asked: false, killed: false }, stop_secs: 0.0 }
+        Ended { exit: Exit { code, asked: false, killed: false }, stop_secs: 0.0, failed_unasked: true }
     }
 }
 
@@ -153,6 +159,11 @@ struct Group {
     killed: bool,
     /// Code of the first rank that failed; 0 as long as none has.
     code: i32,
+    failed_unasked: bool,
+    /// Whether a rank that failed was killed, or returned what shells return for one that was.
+    by_sigkill: bool,
+    kills: Option<Kills>,
+    tally: Tally,
     /// Whether a rank died of the very signal that we sent: it may have been a wrapper of what saves now.
     died_of_signal: bool,
 }
@@ -177,6 +188,10 @@ impl Group {
             kill_at: None,
             killed: false,
             code: 0,
+            failed_unasked: false,
+            by_sigkill: false,
+            kills: launch.kills.clone(),
+            tally: launch.tally.clone(),
             died_of_signal: false,
         };
         let tally = Some(launch.tally.clone());
@@ -208,6 +223,8 @@ impl Group {
 
     /// Watches over the command until nothing of it is left.
     async fn supervise(mut self, mut orders: mpsc::UnboundedReceiver<Order>) -> Ended {
+        let mut looks = interval(memory::LATELY / 2);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.children.is_empty() {
             tokio::select! {
                 biased;
@@ -217,7 +234,13 @@ impl Group {
                     self.note(status).await;
                 }
                 () = at(self.kill_at) => self.kill().await,
+                _ = looks.tick() => self.kills.iter_mut().for_each(Kills::look),
             }
+        }
+        let by_sigkill = self.by_sigkill;
+        if self.failed_unasked && self.kills.as_ref().is_some_and(|kills| kills.tell_of_command(by_sigkill)) {
+            tracing::warn!("the kernel has killed processes of the command: out of memory");
+            self.tally.note_out_of_memory();
         }
         self.clear(&mut orders).await;
         let drained = async { while self.output.join_next().await.is_some() {} };
@@ -227,6 +250,7 @@ impl Group {
         Ended {
             exit: Exit { code: self.code, asked: self.asked_at.is_some(), killed: self.killed },
             stop_secs,
+            failed_unasked: self.failed_unasked,
         }
     }
 
@@ -274,6 +298,10 @@ impl Group {
         self.died_of_signal |= self.asked_at.is_some() && status.signal() == Some(self.signal);
         if self.code == 0 {
             self.code = code;
+        }
+        if code != 0 && self.asked_at.is_none() {
+            self.failed_unasked = true;
+            self.by_sigkill |= code == CODE_OF_SIGNALS + libc::SIGKILL;
         }
         if code != 0 && self.asked_at.is_none() && !self.children.is_empty() && self.kill_at.is_none() {
             self.shorten(Instant::now() + FAILED_PEERS);
@@ -360,4 +388,57 @@ fn program(words: &[String], variables: &[Variable]) -> std::io::Result<Command>
         });
     }
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kills::tests::Fake;
+    use super::*;
+
+    const JOB: &str = "system.slice/slurmstepd.scope/job_17";
+
+    /// Runs a shell's script, which finds the counter of kills in `$1`, and says how it ended and whether
+    /// memory ran out.
+    async fn run(fake: &Fake, job: u32, script: &str) -> (Ended, bool) {
+        let file = fake.say(JOB, 5);
+        let tally = Tally::new();
+        let words = ["sh", "-c", script, "sh", &file.display().to_string()].map(str::to_owned);
+        let mut running = Running::start(Launch {
+            words: words.to_vec(),
+            ranks: vec![(0, Vec::new()), (1, vec![("SECOND".into(), "1".to_owned())])],
+            remote: None,
+            mark: format!("{}.{job}", file.display()),
+            signal: libc::SIGUSR1,
+            output: Output::to(tokio::io::sink(), tokio::io::sink(), false),
+            regex: None,
+            tally: tally.clone(),
+            kills: fake.kills(job),
+        });
+        (running.ended().await, tally.ran_out_of_memory())
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_kills_for_memory_ran_out_of_memory() {
+        const COUNTED: &str = "echo oom_kill 6 >\"$1\"; ";
+        const SECOND: &str = "test -n \"$SECOND\" && exec sleep 60; ";
+        let fake = Fake::new();
+        let cases = [
+            // The kernel kills a rank, what a shell ran, or what a launcher ran.
+            (17, format!("{SECOND}{COUNTED}kill -9 $$"), 137, true),
+            (17, format!("{SECOND}{COUNTED}sh -c 'kill -9 $$'; exit $?"), 137, true),
+            (17, format!("{SECOND}{COUNTED}exit 1"), 1, true),
+            // Where other jobs are in the cgroup, too, it was this one only if it was killed.
+            (9, format!("{SECOND}{COUNTED}kill -9 $$"), 137, true),
+            (9, format!("{SECOND}{COUNTED}exit 1"), 1, false),
+            // Somebody else killed it.
+            (17, format!("{SECOND}kill -9 $$"), 137, false),
+            // It went on without what was killed.
+            (17, format!("{COUNTED}exit 0"), 0, false),
+        ];
+        for (job, script, code, ran_out) in cases {
+            let (ended, said) = run(&fake, job, &script).await;
+            assert_eq!((ended.exit.code, said), (code, ran_out), "job {job}: {script}");
+            assert_eq!(ended.failed_unasked, code != 0, "{script}");
+        }
+    }
 }

@@ -38,6 +38,7 @@ pub mod executable;
 mod home;
 pub mod http_client;
 pub mod identity;
+mod kills;
 mod launcher;
 mod limit;
 mod link;

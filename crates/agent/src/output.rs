@@ -113,6 +113,11 @@ impl Output {
         self.write(Stream::Out, &line).await;
     }
 
+    /// Tells the agent to which our output goes, which reads its lines, that the command lacks memory here.
+    pub(crate) async fn tell_of_memory(&self) {
+        self.write(Stream::Err, b"infill: the command ran out of memory on this node\n").await;
+    }
+
     async fn write(&self, stream: Stream, bytes: &[u8]) {
         let sink = if stream == Stream::Out { &self.out } else { &self.err };
         let mut sink = sink.lock().await;

@@ -20,6 +20,7 @@ use super::command::{Launch, Remote, Running};
 use super::environment::{Surroundings, kept_cpus_per_task};
 use super::executable;
 use super::home::Home;
+use super::kills::Kills;
 use super::output::Output;
 use super::place::Place;
 use super::progress::{self, Tally};
@@ -141,6 +142,7 @@ pub async fn own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
         output: output.clone(),
         regex: common.progress_regex.clone(),
         tally: tally.clone(),
+        kills: Kills::here(place.job),
     });
     let mut reports = interval(REPORT_INTERVAL);
     let ended = loop {
@@ -160,6 +162,9 @@ pub async fn own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
     };
     if let Some((message, _)) = tally.take() {
         output.tell_of_progress(&message).await;
+    }
+    if ended.failed_unasked && tally.ran_out_of_memory() {
+        output.tell_of_memory().await;
     }
     home.remove();
     if ended.exit.asked && ended.exit.code != 0 {

@@ -95,7 +95,7 @@ struct Counts {
     last: Option<Instant>,
     anchor: Instant,
     saved: Option<Instant>,
-    /// When its output last said that memory does not suffice.
+    /// When its output, or the kernel, last said that memory does not suffice.
     overflow: Option<Instant>,
     garbage: u64,
     next_warning: u64,
@@ -132,7 +132,12 @@ impl Tally {
         self.counts().saved
     }
 
-    /// Whether the command's output said lately that memory does not suffice.
+    /// Notes that memory does not suffice.
+    pub(crate) fn note_out_of_memory(&self) {
+        self.counts().overflow = Some(Instant::now());
+    }
+
+    /// Whether it was said lately that memory does not suffice.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
         self.counts().overflow.is_some_and(|at| at.elapsed() < memory::LATELY)
     }
@@ -148,7 +153,7 @@ impl Tally {
     /// Adds what a line of output tells: of progress, where there is an expression for that.
     pub(crate) fn add_line(&self, regex: Option<&Regex>, line: &[u8]) {
         if memory::is_said_by(line) {
-            self.counts().overflow = Some(Instant::now());
+            self.note_out_of_memory();
         }
         let Some(found) = regex.and_then(|regex| regex.captures(line)) else { return };
         let mut message = Message::default();

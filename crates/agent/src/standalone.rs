@@ -48,6 +48,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         output,
         regex: None,
         tally,
+        kills: None,
     });
     let mut grace = common.grace();
     let ended = loop {

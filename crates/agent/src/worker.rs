@@ -24,6 +24,7 @@ use super::control;
 use super::duty::{Act, Present, decide};
 use super::environment::{Surroundings, kept_cpus_per_task, threads};
 use super::home::Home;
+use super::kills::Kills;
 use super::limit::Limit;
 use super::link::{Link, free_port, is_taken};
 use super::news::News;
@@ -254,7 +255,7 @@ impl Worker {
             self.stopped_alone(exit);
             return;
         }
-        if !exit.asked && exit.code != 0 && self.tally.ran_out_of_memory() {
+        if !let_go && ended.failed_unasked && self.tally.ran_out_of_memory() {
             self.outbox.push(AgentEvent::OutOfMemory { generation });
         }
         // What leaves the others says nothing of what it takes to save.
@@ -371,6 +372,7 @@ impl Worker {
             output: self.config.output.clone(),
             regex: common.progress_regex.clone(),
             tally: self.tally.clone(),
+            kills: Kills::here(self.config.job),
         });
         if member.generation != ALONE && !newcomer {
             self.link.set_running(Some(member.generation));

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::document::BodyProof;
 use infill_model::{
-    Control, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey, Report,
-    UnixTime, UserId,
+    Control, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey, RateSource,
+    Report, UnixTime, UserId,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
@@ -272,6 +272,15 @@ pub struct PlanView {
     /// Whether it was measured; else the rate is a cautious guess.
     #[serde(default)]
     pub is_measured: bool,
+    /// From what the rate is known; an older daemon does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RateSource>,
+    /// Lower end of the interval that holds the true rate with 90 %, samples a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// Its upper end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
     /// What it lacks, where it cannot run there or nothing is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,

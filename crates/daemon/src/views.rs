@@ -220,6 +220,9 @@ fn plans(state: &State, facts: &JobFacts) -> Vec<PlanView> {
         rate: offer.rate.ok(),
         share: offer.rate.ok().zip(present).map(|(rate, present)| rate / present),
         is_measured: offer.is_measured,
+        source: offer.source,
+        low: offer.interval.map(|(low, _)| low),
+        high: offer.interval.map(|(_, high)| high),
         lacks: offer.rate.err().map(|lack| lack.to_string()),
         plan: offer.plan,
     };

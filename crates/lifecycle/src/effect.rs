@@ -115,6 +115,15 @@ words! {
     }
 }
 
+/// What a command did not fit into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overflow {
+    /// On how many nodes it ran.
+    pub nodes: u32,
+    /// The lead's, if it was known then.
+    pub lead: Option<NodeName>,
+}
+
 /// What a step led to.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "effects must be carried out"]
@@ -129,8 +138,8 @@ pub struct Outcome {
     pub strikes: Vec<(NodeName, String)>,
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<Stop>,
-    /// Nodes on which the command has run out of memory with the present execution plan.
-    pub overflowed: Option<u32>,
+    /// That the command has run out of memory with the present execution plan.
+    pub overflowed: Option<Overflow>,
     /// A change of size that the command lived through.
     pub lived_through: Option<LiveChange>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.

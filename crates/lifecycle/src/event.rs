@@ -132,6 +132,10 @@ impl Machine {
         let members = members.clone();
         if (leaving || !exit.asked && exit.code != 0) && self.outlives(std::slice::from_ref(node), now) {
             // The others live on: the step sees to it.
+            if !leaving && self.obstacles.trials.overflowed() && self.has_choice(members.len()) {
+                let why = self.remember_overflow(members.len(), out);
+                out.notes.push(format!("{node}: {why}"));
+            }
         } else if exit.asked || leaving {
             let next = Next::because(format!("{node} left"));
             self.enter(Phase::Stopping { members, reason: StopReason::Lost, next }, now);

@@ -58,7 +58,7 @@ mod worker;
 
 pub use backoff::Backoff;
 pub(crate) use effect::Outcome;
-pub use effect::{Effect, EffectKind};
+pub use effect::{Effect, EffectKind, Overflow};
 pub(crate) use extension::nodes_of_main;
 pub use hello::{Arrival, MAX_GENERATION};
 pub use machine::{Counts, Generation, Machine, Submitted, Target};

@@ -1,6 +1,6 @@
 //! Takes in what Slurm shows of the lead.
 
-use infill_model::{Hold, Job, LEAST_LIMIT_SECS, NodeName, UnixTime};
+use infill_model::{BaseState, Hold, Job, LEAST_LIMIT_SECS, NodeName, UnixTime};
 
 use super::effect::{Effect, EffectKind, Outcome};
 use super::machine::Machine;
@@ -34,6 +34,13 @@ impl Machine {
         if self.phase != Phase::Ended {
             let how = sight.lead.map_or("forgotten by Slurm".to_owned(), |j| format!("{:?}", j.state.base));
             out.notes.push(format!("the lead has ended: {how}"));
+            // Nothing is left to be tried otherwise but the owner's next job.
+            let ran_out = sight.lead.is_some_and(|lead| lead.state.base == BaseState::OutOfMemory);
+            let members = self.phase.members().len();
+            if ran_out && members > 0 && self.has_choice(members) {
+                let why = self.remember_overflow(members, out);
+                out.notes.push(why);
+            }
             self.workers.clear();
             self.target = None;
             self.enter(Phase::Ended, now);

@@ -2,10 +2,14 @@
 
 use infill_model::{Exit, NodeName, UnixTime};
 
-use super::effect::Outcome;
+use super::effect::{Outcome, Overflow};
 use super::machine::Machine;
 use super::phase::{Next, Phase, StopReason};
 use super::settings::{FAILURES_END_SECS, LEAVING_SECS, PROOF_SECS, SILENT_SECS, STOP_MARGIN_SECS};
+
+/// What shells return for a process that was killed: the code of a command of which only Slurm says that it
+/// ran out of memory.
+const KILLED_CODE: i32 = 137;
 
 impl Machine {
     pub(super) fn step_stopping(
@@ -28,6 +32,10 @@ impl Machine {
         out.notes.push(format!("gave up {} of {} workers that did not stop", gone.len(), members.len()));
         let lead = self.lead_node().cloned();
         let wings: Vec<NodeName> = gone.iter().filter(|n| Some(*n) != lead.as_ref()).cloned().collect();
+        let next = match self.obstacles.trials.overflowed() {
+            true => self.note_overflow(members.len(), out).map_or(next, Next::because),
+            false => next,
+        };
         self.drop_nodes(&wings, "a worker fell silent", now);
         if lead.is_some_and(|l| gone.contains(&l)) {
             self.target = None;
@@ -77,6 +85,9 @@ impl Machine {
                 self.enter(Phase::Ending { code: 0 }, now);
             }
             Some(code) => self.failed(members, code, next, now, out),
+            None if self.obstacles.trials.overflowed() => {
+                self.ran_out_of_memory(members.len(), KILLED_CODE, next, now, out);
+            }
             None => self.enter(Phase::Idle { next }, now),
         }
     }
@@ -93,10 +104,7 @@ impl Machine {
     fn failed(&mut self, members: &[NodeName], code: i32, next: Next, now: UnixTime, out: &mut Outcome) {
         if self.obstacles.trials.overflowed() {
             // No node is to blame for it.
-            match self.has_choice(members.len()) && self.obstacles.trials.may_fit_otherwise() {
-                true => self.go_on_otherwise(members, now, out),
-                false => self.retry(code, next, now, out),
-            }
+            self.ran_out_of_memory(members.len(), code, next, now, out);
             return;
         }
         let by_itself = |n: &&NodeName| {
@@ -110,18 +118,36 @@ impl Machine {
     }
 
     /// Whether it could be tried with another execution plan, or on more than so many nodes.
-    fn has_choice(&self, nodes: usize) -> bool {
+    pub(super) fn has_choice(&self, nodes: usize) -> bool {
         self.spec.plans.len() > 1 || self.allowed().max() as usize > nodes
     }
 
-    /// Waits for a plan that fits into memory, with what the job has.
-    fn go_on_otherwise(&mut self, members: &[NodeName], now: UnixTime, out: &mut Outcome) {
-        let (plan, nodes) = (&self.generation.exec_plan.0, members.len());
-        let why = format!("execution plan {plan} does not fit into memory on {nodes} nodes");
+    /// Takes in that the command ran out of memory on so many nodes: waits for a plan that fits, with what
+    /// the job has. Where there is no other plan or size, it has failed.
+    fn ran_out_of_memory(&mut self, nodes: usize, code: i32, next: Next, now: UnixTime, out: &mut Outcome) {
+        match self.note_overflow(nodes, out) {
+            Some(why) => self.enter(Phase::Idle { next: Next::because(why) }, now),
+            None => self.retry(code, next, now, out),
+        }
+    }
+
+    /// Has it remembered that the present execution plan does not fit into memory on so many nodes, and the
+    /// job wait for a plan; says why. `None` where it could not be tried otherwise.
+    fn note_overflow(&mut self, nodes: usize, out: &mut Outcome) -> Option<String> {
+        if !self.has_choice(nodes) || !self.obstacles.trials.may_fit_otherwise() {
+            return None;
+        }
+        let why = self.remember_overflow(nodes, out);
         out.notes.push(format!("{why}: tried otherwise"));
-        out.overflowed = u32::try_from(nodes).ok();
         self.seek();
-        self.enter(Phase::Idle { next: Next::because(why) }, now);
+        Some(why)
+    }
+
+    /// Has it remembered that the present execution plan does not fit into memory on so many nodes; says so.
+    pub(super) fn remember_overflow(&self, nodes: usize, out: &mut Outcome) -> String {
+        let lead = self.lead_node().cloned();
+        out.overflowed = u32::try_from(nodes).ok().map(|nodes| Overflow { nodes, lead });
+        format!("execution plan {} does not fit into memory on {nodes} nodes", self.generation.exec_plan.0)
     }
 
     /// Tries the job without a node on which its command has failed, and has never run.

@@ -165,7 +165,24 @@ impl Machine {
             if wing.seen_running && self.is_wanted_and_never_came(&wing) {
                 self.wing_failed(&wing, "a wing ended before its agent said hello", settings, now, out);
             }
+            if wing.job.is_some_and(|id| sight.out_of_memory.contains(&id)) {
+                self.wing_ran_out_of_memory(&wing.order.nodes, now, out);
+            }
             self.drop_nodes(&wing.order.nodes, "a wing ended", now);
+        }
+    }
+
+    /// Slurm has ended a wing on these nodes for lack of memory, agent and all.
+    fn wing_ran_out_of_memory(&mut self, nodes: &[NodeName], now: UnixTime, out: &mut Outcome) {
+        let members = self.phase.members().len();
+        if !self.phase.involved().any(|member| nodes.contains(member)) {
+            return;
+        }
+        out.notes.push("Slurm has ended a wing that ran out of memory".to_owned());
+        self.obstacles.trials.overflow();
+        if self.outlives(nodes, now) && self.has_choice(members) {
+            let why = self.remember_overflow(members, out);
+            out.notes.push(why);
         }
     }
 

@@ -13,6 +13,9 @@ pub enum Change {
     Shrink,
     /// It keeps its lead and its size, on other nodes or with another execution plan.
     Swap,
+    /// It keeps its lead, and goes on with another execution plan at whatever size, where that costs more
+    /// than a change of size: a command that else stays alive is started anew.
+    Replan,
     /// It starts from nothing, or with its lead on another node.
     Start,
     /// It gives up all nodes.
@@ -32,23 +35,19 @@ impl Change {
         }
     }
 
-    /// Seconds without samples.
+    /// Seconds without samples. Of a job with a cost of its own for another execution plan,
+    /// [`MalleableJob::change_secs`](super::MalleableJob::change_secs) knows more.
     pub fn secs(self, costs: &RescaleCosts) -> f64 {
         match self {
             Change::None | Change::Park => 0.0,
-            Change::Grow | Change::Swap => costs.up_secs,
+            Change::Grow | Change::Swap | Change::Replan => costs.up_secs,
             Change::Shrink => costs.down_secs,
             Change::Start => costs.start_secs,
         }
     }
 
-    /// Samples lost when the job goes on at `rate`.
-    pub fn loss(self, costs: &RescaleCosts, rate: f64) -> f64 {
-        self.secs(costs) * rate
-    }
-
     /// Whether it takes nodes that the job did not have.
     pub fn takes_nodes(self) -> bool {
-        matches!(self, Change::Grow | Change::Swap | Change::Start)
+        matches!(self, Change::Grow | Change::Swap | Change::Replan | Change::Start)
     }
 }

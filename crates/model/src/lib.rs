@@ -53,6 +53,7 @@ mod private;
 mod probe;
 pub mod profile;
 mod progress;
+mod rate_source;
 mod reason;
 mod refusal;
 mod report;
@@ -121,6 +122,7 @@ pub use profile::{
     ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Spread, Way,
 };
 pub use progress::{Progress, Startup};
+pub use rate_source::RateSource;
 pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
 pub use refusal::Refusal;
 pub use report::{JobVerdict, NodeVerdict, Report};

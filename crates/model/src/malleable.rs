@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Assured, Bar, Curve, ExcludedNodes, ExecPlan, JobId, NodeName, NodeType, PlanNeeds, Probe, RescaleCosts,
-    Sizes, Turn, UnixTime, UserId,
+    Assured, Bar, Change, Curve, ExcludedNodes, ExecPlan, JobId, NodeName, NodeType, PlanNeeds, Probe,
+    RescaleCosts, Sizes, Turn, UnixTime, UserId,
 };
 
 /// A node that a malleable job holds.
@@ -100,6 +100,10 @@ pub struct MalleableJob {
     pub probe: Option<Probe>,
     /// Rescale costs.
     pub costs: RescaleCosts,
+    /// Seconds without samples when it changes to another execution plan, where that is dearer than a change
+    /// of size: its command stays alive only with the plan that it has. `None`: any change restarts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_secs: Option<f64>,
     /// How much of the configured hysteresis, and of the least time between changes, holds for it, 0 to 1:
     /// what costs little may be taken back.
     pub reluctance: f64,
@@ -137,6 +141,24 @@ impl MalleableJob {
     /// Whether it has its turn: of the nodes that it holds and that last, it keeps its smallest size.
     pub fn keeps_least(&self) -> bool {
         matches!(self.turn, Some(Turn::Keeps { .. }))
+    }
+
+    /// Seconds without samples at a change.
+    pub fn change_secs(&self, change: Change) -> f64 {
+        match (change, self.swap_secs) {
+            (Change::Replan, Some(secs)) => secs,
+            _ => change.secs(&self.costs),
+        }
+    }
+
+    /// Samples lost by a change after which it goes on at `rate`.
+    pub fn change_loss(&self, change: Change, rate: f64) -> f64 {
+        self.change_secs(change) * rate
+    }
+
+    /// Whether another execution plan costs it more than another size.
+    pub fn keeps_plan(&self) -> bool {
+        self.swap_secs.is_some()
     }
 
     /// What it makes where the planner counts so much, samples a second.

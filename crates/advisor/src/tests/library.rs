@@ -54,6 +54,7 @@ impl Play {
             declared,
             running,
             costs: COSTS,
+            swap_secs: None,
         }
     }
 

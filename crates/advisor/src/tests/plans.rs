@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::{Library, Offer, Room, Subject};
 use infill_model::{
     BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, PlanNeeds, ProfileKey,
-    Progress, RescaleCosts, Sizes, UnixTime, WindowEnd, config::AdvisorConfig, malleable::RateCurve,
+    Progress, RateSource, RescaleCosts, Sizes, UnixTime, WindowEnd, config::AdvisorConfig,
+    malleable::RateCurve,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };
@@ -60,6 +61,7 @@ impl Play {
             declared: None,
             running: Some(4),
             costs: COSTS,
+            swap_secs: None,
         };
         let library = Library::new(AdvisorConfig::default());
         Play {
@@ -154,6 +156,23 @@ fn plans_and_types_whose_curves_cross_are_told_apart_by_a_few_probes() {
     let probed: f64 = ["a", "b", "c"].iter().map(|plan| known(plan, "old") + known(plan, "new")).sum();
     assert!(probed <= 120.0, "{probed} s: {:?}", play.tried);
     assert!(play.library.aim_of(JOB).is_none(), "it rests");
+}
+
+#[test]
+fn another_plan_is_not_tried_where_the_change_to_it_costs_more_than_it_could_tell() {
+    let tried = |swap_secs: Option<f64>| {
+        let plans = vec![plan("a", None, &["old"], false), plan("b", None, &["old"], false)];
+        let mut play = Play::new(&["a old 1:10,2:18,3:24,4:28", "b old 1:12,2:20,3:25,4:30"], plans);
+        play.subject.swap_secs = swap_secs;
+        (0..300).for_each(|_| play.second());
+        play.tried
+    };
+    let is_of_b = |tried: &String| tried.ends_with("plan b");
+    let cheap = tried(None);
+    assert!(cheap.iter().any(is_of_b), "{cheap:?}");
+    let dear = tried(Some(3600.0));
+    assert!(!dear.iter().any(is_of_b), "{dear:?}");
+    assert!(!dear.is_empty(), "a size of its own is as cheap as ever");
 }
 
 #[test]
@@ -258,6 +277,40 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
     assert_eq!(said[1], "b does not fit into memory: it ran out of it on 1 node false");
     assert_eq!(said[2], "c is not for nodes of this type false");
     assert_eq!(said[3], "d cannot have so many nodes false");
+}
+
+#[test]
+fn what_is_offered_says_from_what_it_is_known_and_how_well() {
+    let plans = vec![plan("a", None, &[], false), plan("b", None, &[], false), plan("c", None, &[], false)];
+    let mut play = Play::new(&["a old 1:10,2:19", "b old 1:5,2:11"], plans);
+    play.subject.declared = Some(Curve::parse("1:10,2:20,4:38").unwrap());
+    let node = NodeName::new("n1");
+    let of = |play: &Play, node_type: &str, name: &str, nodes: u32| {
+        let subject = Subject { key: key("a", node_type), ..play.subject.clone() };
+        let offers = play.library.offers(&subject, nodes);
+        let offer = offers.into_iter().find(|offer| offer.plan.0 == name).unwrap();
+        assert_eq!(offer.rate.is_ok(), offer.interval.is_some());
+        let within = offer.rate.ok().zip(offer.interval);
+        assert!(within.is_none_or(|(rate, (low, high))| low <= rate && rate <= high), "{offer:?}");
+        (offer.source, offer.interval.map_or(0.0, |(low, high)| (high / low).ln()))
+    };
+    assert_eq!(of(&play, "old", "a", 2).0, Some(RateSource::Declared));
+    assert_eq!(of(&play, "old", "b", 2), (None, 0.0));
+    for (generation, plan, samples) in [(1, "a", 19.0), (2, "b", 11.0)] {
+        for second in 1..=20 {
+            let (nodes, hosts, secs) = (2, 2, 1.0);
+            let (node, step, opening, crosses) = (&node, None, None, false);
+            let progress = Progress { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+            let now = UnixTime((100 * generation + second) as i64);
+            let _ = play.library.progress(JOB, &key(plan, "old"), &progress, now);
+        }
+    }
+    let (measured, others) = (of(&play, "old", "b", 2), of(&play, "old", "b", 4));
+    assert_eq!((measured.0, others.0), (Some(RateSource::Measured), Some(RateSource::OtherSizes)));
+    let (guess, elsewhere) = (of(&play, "old", "c", 2), of(&play, "new", "b", 2));
+    assert_eq!((guess.0, elsewhere.0), (Some(RateSource::OtherPlans), Some(RateSource::OtherTypes)));
+    let widths = [measured.1, others.1, guess.1, elsewhere.1];
+    assert!(widths[0] < 0.1 && widths[1..].iter().all(|width| *width > widths[0]), "{widths:?}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Programs that tell what their plans do: what was measured of one plan or type tells of the others.
 
-use crate::{Library, Room, Subject};
+use crate::{Lack, Library, Room, Subject};
 use infill_model::{
     BatchMode, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, ModelFacts, NodeName, NodeType, PlanNeeds,
-    ProfileKey, Progress, RescaleCosts, Sizes, Strategy, UnixTime, WindowEnd, config::AdvisorConfig,
-    malleable::RateCurve,
+    ProfileKey, Progress, RateSource, RescaleCosts, Sizes, Strategy, UnixTime, WindowEnd,
+    config::AdvisorConfig, malleable::RateCurve,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };
@@ -62,6 +62,7 @@ fn subject(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> Subject {
         declared: None,
         running: Some(1),
         costs: COSTS,
+        swap_secs: None,
     }
 }
 
@@ -116,6 +117,35 @@ fn rates(library: &mut Library, subject: &Subject) -> Vec<RateCurve> {
 fn rate(rates: &[RateCurve], plan: &str, node_type: &str, nodes: u32) -> f64 {
     let is = |r: &&RateCurve| r.exec_plan.0 == plan && r.node_type == Some(NodeType::new(node_type));
     rates.iter().find(is).map_or(0.0, |r| r.rate(nodes))
+}
+
+#[test]
+fn what_a_model_predicts_is_told_with_its_interval_and_from_what() {
+    let mut library = Library::new(AdvisorConfig::default());
+    for (i, (plan, nodes)) in [("ddp", 1), ("ddp", 4), ("zero", 2)].into_iter().enumerate() {
+        see(&mut library, &key("alice", plan, OLD), nodes, 100 * (i as i64 + 1));
+    }
+    let on = |library: &mut Library, node_type: &str| {
+        let subject = Subject { key: key("alice", "ddp", node_type), ..subject(plans(), Some(model())) };
+        let _ = rates(library, &subject);
+        let offers = library.offers(&subject, 2).into_iter().map(|offer| {
+            let Some((low, high)) = offer.interval else {
+                assert_eq!(offer.rate, Err(Lack::TooLarge), "{offer:?}");
+                return (offer.plan.0, None, false);
+            };
+            let truth = BATCH / secs(&offer.plan.0, node_type, 2);
+            (offer.plan.0, offer.source, low < truth && truth < high)
+        });
+        let mut offers: Vec<_> = offers.collect();
+        offers.sort();
+        offers
+    };
+    let of = |plan: &str, source: RateSource| (plan.to_owned(), Some(source), true);
+    let [ddp, gc, offload, zero] = on(&mut library, OLD).try_into().unwrap();
+    assert_eq!((ddp, zero), (of("ddp", RateSource::OtherSizes), of("zero", RateSource::Measured)));
+    assert_eq!((gc, offload), (of("gc", RateSource::OtherPlans), ("offload".to_owned(), None, false)));
+    let elsewhere = on(&mut library, NEW);
+    assert!(elsewhere.iter().all(|(_, source, _)| *source == Some(RateSource::OtherTypes)), "{elsewhere:?}");
 }
 
 #[test]

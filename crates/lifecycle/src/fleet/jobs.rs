@@ -10,7 +10,7 @@ use super::output::{Batch, Ended, Lesson, Output};
 use super::racing::Racing;
 use super::starts::LastLook;
 use super::word::{Agent, Word, needs, reads};
-use crate::{CLAIM_SECS, Effect, Ground, Machine, Outcome, START_SECS, Settings};
+use crate::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Overflow, START_SECS, Settings};
 use infill_model::{
     Gaps, GenerationRecord, JobId, JobPlan, LeadRecord, Lend, NodeName, Parts, Report, Share, Strike,
     UnixTime, WindowEnd, config::Config,
@@ -267,7 +267,9 @@ impl Fleet {
         let of = Lesson { program: entry.program(), lead: entry.machine.lead_node().cloned(), what: () };
         out.stops = outcome.stops.into_iter().map(|stop| of.with(stop)).collect();
         out.lived_through = outcome.lived_through.into_iter().map(|change| of.with(change)).collect();
-        out.overflowed = outcome.overflowed.into_iter().map(|nodes| of.with(nodes)).collect();
+        let program = &of.program;
+        let overflowed = |Overflow { nodes, lead }| Lesson { program: program.clone(), lead, what: nodes };
+        out.overflowed = outcome.overflowed.into_iter().map(overflowed).collect();
         out.arrived = outcome.arrived;
         // Scripts of wings that an older agent wrote may name a program that an upgrade has replaced.
         if let Some(user) = entry.about.user_id.filter(|_| entry.machine.older_lead().is_none()) {

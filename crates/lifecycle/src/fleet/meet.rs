@@ -89,6 +89,7 @@ impl Fleet {
         read_at: UnixTime,
     ) -> Vec<(JobId, Sight<'a>)> {
         let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
+        let mut out_of_memory: BTreeMap<JobId, Vec<JobId>> = BTreeMap::new();
         let mut leads: BTreeMap<JobId, &Job> = BTreeMap::new();
         let extends = |j: &&Job| self.machine(j.id).is_some_and(Machine::is_extension);
         if self.machines().any(Machine::is_extension) {
@@ -96,8 +97,12 @@ impl Fleet {
         }
         for job in ours {
             leads.insert(job.id, job);
-            let lead = lead_of(job).filter(|l| !job.state.is_ended() && self.same_owner(*l, job));
-            lead.into_iter().for_each(|lead| wings.entry(lead).or_default().push(job));
+            let Some(lead) = lead_of(job).filter(|lead| self.same_owner(*lead, job)) else { continue };
+            if !job.state.is_ended() {
+                wings.entry(lead).or_default().push(job);
+            } else if job.state.base == BaseState::OutOfMemory {
+                out_of_memory.entry(lead).or_default().push(job.id);
+            }
         }
         let start = |id: JobId| {
             let node = self.machine(id).and_then(Machine::awaits_start_on)?;
@@ -105,7 +110,8 @@ impl Fleet {
         };
         let sight = |id: &JobId| {
             let (lead, wings) = (leads.get(id).copied(), wings.remove(id).unwrap_or_default());
-            (*id, Sight { lead, wings, read_at, start: start(*id) })
+            let out_of_memory = out_of_memory.remove(id).unwrap_or_default();
+            (*id, Sight { lead, wings, out_of_memory, read_at, start: start(*id) })
         };
         self.jobs.keys().map(sight).collect()
     }

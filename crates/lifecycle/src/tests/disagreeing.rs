@@ -110,7 +110,7 @@ fn a_stale_reading_does_not_undo_what_agents_said() {
     let read_at = r.now;
     r.run();
     let waiting = job(LEAD, &[], 0);
-    let sight = Sight { lead: Some(&waiting), wings: vec![], read_at, start: None };
+    let sight = Sight { lead: Some(&waiting), wings: vec![], read_at, ..Sight::default() };
     r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
     assert!(matches!(r.m.phase, Phase::Idle { .. } | Phase::Running { .. }), "{:?}", r.m.phase);
 }

@@ -54,7 +54,7 @@ fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
         let mut lead = job(LEAD, &[], 0);
         (lead.held, lead.state_reason) = (held, "Resources".to_owned());
         r.now = r.now + 5;
-        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start: None };
+        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
         r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
         r.target(&[1, 3]);
     }

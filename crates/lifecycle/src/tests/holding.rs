@@ -17,7 +17,7 @@ fn waits(r: &mut Rig, held: bool, reason: &str, description: &str) {
 
 fn see(r: &mut Rig, lead: &Job) {
     r.now = r.now + 1;
-    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now, start: None };
+    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
     r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
 }
 

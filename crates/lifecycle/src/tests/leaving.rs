@@ -62,7 +62,7 @@ fn look(r: &mut Rig, secs: i64, configuring: bool) -> Outcome {
         wing.state.flags.insert("CONFIGURING".to_owned());
     }
     let lead = job(LEAD, &[n(1)], 0);
-    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: now, start: None };
+    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: now, ..Sight::default() };
     let mut out = Outcome::default();
     r.m.observe(&sight, &settings(), now, &mut out);
     r.m.step(&settings(), now, &mut out);

@@ -18,7 +18,7 @@ fn after_ten_minutes() -> (Rig, JobId) {
 /// The limits that a look at these jobs sets, minutes.
 fn renewed(r: &mut Rig, lead: &Job, wings: Vec<&Job>) -> Vec<(JobId, u32)> {
     r.effects.clear();
-    let sight = Sight { lead: Some(lead), wings, read_at: r.now, start: None };
+    let sight = Sight { lead: Some(lead), wings, read_at: r.now, ..Sight::default() };
     r.with(|m, now, out| m.renew(&sight, now, out));
     let limit = |effect: &Effect| match effect {
         Effect::SetLimit { job, limit_mins } => Some((*job, *limit_mins)),

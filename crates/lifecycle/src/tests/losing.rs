@@ -193,12 +193,12 @@ fn waits_for(r: &mut Rig, reason: &str) {
         r.now = r.now + 15;
         let wing = infill_model::Job { state_reason: reason.into(), ..job(id, &[], order.order) };
         let lead = job(LEAD, &[n(1)], 0);
-        let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now, start: None };
+        let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..Sight::default() };
         r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
         r.now = r.now + 6;
         r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
         r.with(|_, _, _| {});
-        let sight = Sight { lead: Some(&lead), wings: vec![], read_at: r.now, start: None };
+        let sight = Sight { lead: Some(&lead), wings: vec![], read_at: r.now, ..Sight::default() };
         r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
     }
 }
@@ -277,7 +277,7 @@ fn a_wing_that_slurm_has_requeued_is_cancelled_and_its_node_is_no_members() {
         (back.held, back.state_reason, back.asks.requeues) = (false, "BeginTime".to_owned(), 1);
         for _ in 0..2 {
             r.now = r.now.plus_secs(RETRY_SECS);
-            let sight = Sight { lead: Some(&lead), wings: vec![&back], read_at: r.now, start: None };
+            let sight = Sight { lead: Some(&lead), wings: vec![&back], read_at: r.now, ..Sight::default() };
             r.effects.clear();
             r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
             assert_eq!(r.effects, [Effect::CancelWing { job: id }], "came: {came}");

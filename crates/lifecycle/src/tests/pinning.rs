@@ -24,7 +24,7 @@ fn pinned(held: bool) -> Job {
 
 fn see(r: &mut Rig, lead: &Job) {
     r.now = r.now + 1;
-    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now, start: None };
+    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
     r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
 }
 

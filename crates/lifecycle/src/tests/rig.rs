@@ -140,7 +140,7 @@ impl Rig {
         self.notes.extend(out.notes);
         self.strikes.extend(out.strikes.into_iter().map(|(node, _)| node));
         self.acquitted |= out.acquitted;
-        self.overflowed = out.overflowed.or(self.overflowed);
+        self.overflowed = out.overflowed.map(|o| o.nodes).or(self.overflowed);
         self.lived.extend(out.lived_through);
         if let Some((_, nodes, why)) = out.started {
             self.whys.push(why);
@@ -367,7 +367,7 @@ impl Rig {
         });
         let wings: Vec<Job> = wings.collect();
         let sight =
-            Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now, start: None };
+            Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now, ..Sight::default() };
         let now = self.now;
         self.with(|m, _, out| m.observe(&sight, &settings(), now, out));
     }

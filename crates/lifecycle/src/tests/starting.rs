@@ -67,7 +67,7 @@ fn waiting() -> Job {
 fn look(r: &mut Rig, secs: i64, start: Option<Start>) -> MalleableState {
     r.now = r.now + secs;
     let lead = waiting();
-    let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start };
+    let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start, ..Sight::default() };
     r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
     r.m.state()
 }
@@ -121,7 +121,7 @@ fn a_lead_that_was_requeued_since_was_not_passed_over() {
         (lead.held, lead.state_reason, lead.state_description) = (held, reason.to_owned(), "told".to_owned());
         r.now = r.now + 9;
         let start = Some(Start { is_idle: true, kept_from: Some(r.now + 30), looked_at: Some(r.now) });
-        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start };
+        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start, ..Sight::default() };
         r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
         assert_eq!(r.m.state(), MalleableState::Launching, "{reason}");
     }

@@ -231,7 +231,7 @@ fn observe(r: &mut Rig, lead: Option<&infill_model::Job>, wings: bool) {
     r.now = r.now + 5;
     let wing = r.slurm.get(&WING).map(|nodes| job(WING, nodes, 1));
     let wings = wing.iter().filter(|_| wings).collect();
-    let sight = Sight { lead, wings, read_at: r.now, start: None };
+    let sight = Sight { lead, wings, read_at: r.now, ..Sight::default() };
     r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
 }
 

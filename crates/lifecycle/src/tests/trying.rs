@@ -3,7 +3,7 @@
 use crate::phase::Phase;
 use infill_model::{AgentEvent, Exit, JobId, MalleableState, Standing};
 
-use super::rig::{LEAD, Rig, n, progress, rig, running};
+use super::rig::{LEAD, Rig, alive, n, progress, rig, running};
 
 const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
 const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
@@ -182,6 +182,15 @@ fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
     r.stopped(&n(2), r.m.generation.number, ASKED);
     r.stopped(&n(3), r.m.generation.number, ASKED);
     assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+}
+
+#[test]
+fn a_worker_that_lacks_memory_leaves_the_others_alive_and_the_size_is_remembered() {
+    let mut r = alive("1-8", &[1, 2, 3]);
+    overflows(&mut r, 3);
+    assert_eq!(r.overflowed, Some(3));
+    r.run();
+    assert_eq!((r.m.counts.restarts, r.m.phase.members()), (0, [n(1), n(2)].as_slice()));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_lead_that_was_requeued_on_its_way_is_launched_again_at_once() {
         lead.state = JobState::of(BaseState::Pending);
         (lead.held, lead.state_reason) = (held, reason.to_owned());
         r.now = r.now + 11;
-        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start: None };
+        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
         r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
         assert_eq!(r.m.state(), MalleableState::Queued, "{reason}");
     }
@@ -154,7 +154,7 @@ fn limits_are_renewed_from_a_doubtful_look_too() {
     lead.time_limit_mins = Some(1);
     let mut wing = job(JobId(101), &[n(2)], 1);
     wing.time_limit_mins = Some(1);
-    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now, start: None };
+    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..Sight::default() };
     r.with(|m, now, out| m.renew(&sight, now, out));
     let limits = r.effects.iter().filter(|e| matches!(e, Effect::SetLimit { .. }));
     let last: Vec<JobId> = limits.map(Effect::job).rev().take(2).collect();

@@ -172,7 +172,10 @@ fn rates(subject: &Subject, block: u32, library: &Library, types: &[NodeType]) -
         rate.curve = curves::capped(&rate.curve, &subject.sizes, MOST_MEASURED);
     }
     if rates.is_empty() {
-        rates = priors(subject, types);
+        let fitting = |plan: Option<&DeclaredPlan>, node_type: &NodeType| {
+            library.fitting(subject, plan, &node_type.clone().times(block))
+        };
+        rates = priors(subject, types, &fitting);
     }
     rates
 }
@@ -196,8 +199,14 @@ fn narrowed(
     rates
 }
 
-/// The rates of a job of which nothing is known: with each of its execution plans the same.
-fn priors(subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
+/// The rates of a job of which nothing is known: with each of its execution plans the same. `fitting`: the
+/// sizes at which a plan fits into memory on a type of nodes; `None` for all. Where nothing fits, it shall
+/// fail as itself.
+fn priors(
+    subject: &Subject,
+    types: &[NodeType],
+    fitting: &impl Fn(Option<&DeclaredPlan>, &NodeType) -> Option<Sizes>,
+) -> Vec<RateCurve> {
     let curve = curves::prior(&subject.sizes);
     let one = |exec_plan: ExecPlan, node_type: Option<NodeType>, sizes: Option<Sizes>| RateCurve {
         exec_plan,
@@ -206,17 +215,30 @@ fn priors(subject: &Subject, types: &[NodeType]) -> Vec<RateCurve> {
         sizes,
         needs: PlanNeeds::default(),
     };
-    if subject.plans.is_empty() {
-        return vec![one(ExecPlan::default(), None, None)];
-    }
-    let on = |plan: &DeclaredPlan| match plan.node_types.is_empty() {
-        true => vec![one(plan.name.clone(), None, plan.sizes.clone())],
-        false => {
-            let suiting = types.iter().filter(|t| plan.runs_on(t));
-            suiting.map(|t| one(plan.name.clone(), Some(t.clone()), plan.sizes.clone())).collect()
+    // Of one plan: one curve for all types, or one for each if it is not for all, or not with the same sizes.
+    let on = |plan: Option<&DeclaredPlan>, fits: bool| {
+        let name = plan.map_or_else(ExecPlan::default, |plan| plan.name.clone());
+        let own = plan.and_then(|plan| plan.sizes.clone());
+        let suiting = types.iter().filter(|t| plan.is_none_or(|plan| plan.runs_on(t)));
+        let sized = suiting.map(|t| (t, fitting(plan, t).filter(|_| fits).or_else(|| own.clone())));
+        let sized: Vec<(&NodeType, Option<Sizes>)> = sized.collect();
+        let is_for_all = plan.is_none_or(|plan| plan.node_types.is_empty());
+        if is_for_all && sized.iter().all(|(_, sizes)| *sizes == sized[0].1) {
+            let sizes = sized.into_iter().next().map_or(own, |(_, sizes)| sizes);
+            return vec![one(name, None, sizes)];
         }
+        sized.into_iter().map(|(t, sizes)| one(name.clone(), Some(t.clone()), sizes)).collect()
     };
-    let all: Vec<RateCurve> = subject.plans.iter().flat_map(on).collect();
+    let of_all = |fits: bool| -> Vec<RateCurve> {
+        let plans = subject.plans.iter().map(Some).chain(subject.plans.is_empty().then_some(None));
+        plans.flat_map(|plan| on(plan, fits)).collect()
+    };
+    let can_run = |rate: &RateCurve| rate.sizes.as_ref().is_none_or(|s| !s.up_to(u32::MAX).is_empty());
+    let mut all = of_all(true);
+    all.retain(can_run);
+    if all.is_empty() {
+        all = of_all(false);
+    }
     // Where none of its plans runs on what there is now, it waits for other nodes.
     let nowhere = || vec![one(subject.plans[0].name.clone(), Some(NodeType::new("")), None)];
     if all.is_empty() { nowhere() } else { all }
@@ -284,7 +306,7 @@ fn raised(
     bonus: Option<f64>,
     config: &PlannerConfig,
 ) -> Vec<RateCurve> {
-    let Subject { sizes, costs, .. } = &candidate.subject;
+    let Subject { sizes, costs, swap_secs, .. } = &candidate.subject;
     let of_one = probe.is_some_and(|aim| is_of_one_way(aim, &candidate.subject));
     let fastest = rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
     for rate in &mut rates {
@@ -292,7 +314,9 @@ fn raised(
             // On its way to other nodes a job waits, too.
             (_, Some(aim)) if of_one && is_of(aim, rate) => {
                 let moves = aim.key.node_type != candidate.subject.key.node_type;
-                let up_secs = if moves { costs.start_secs.max(costs.up_secs) } else { costs.up_secs };
+                let replans = aim.key.exec_plan != candidate.subject.key.exec_plan;
+                let dearer = if moves { Some(costs.start_secs) } else { swap_secs.filter(|_| replans) };
+                let up_secs = costs.up_secs.max(dearer.unwrap_or(0.0));
                 let costs = RescaleCosts { up_secs, ..*costs };
                 curves::with_probe(&rate.curve, aim.nodes, fastest, &costs, config)
             }
@@ -355,6 +379,7 @@ fn malleable(
         block: candidate.block(),
         rates,
         costs: beyond(&subject.costs, pause_secs),
+        swap_secs: subject.swap_secs.map(|secs| (secs - pause_secs).max(0.0)),
         reluctance: reluctance(&subject.costs, usual),
         standing: facts.standing.clone(),
         exec_plan: facts.changing.exec_plan.clone(),

@@ -16,4 +16,5 @@ pub(super) fn add(job: &mut MalleableJob, ahead: &Ahead, running: Option<u32>, u
     let times = (horizon_secs / left_secs.max(1.0)).clamp(1.0, MOST);
     // To shrink may be for others, or all that is left to it.
     job.costs.up_secs *= times;
+    job.swap_secs.iter_mut().for_each(|secs| *secs *= times);
 }

@@ -28,6 +28,7 @@ pub(super) fn add(job: &mut MalleableJob, facts: &JobFacts, last: &[Stop], now: 
     let lost_secs = stops::risk(last) * trained_secs;
     job.costs.up_secs += lost_secs;
     job.costs.down_secs += lost_secs;
+    job.swap_secs.iter_mut().for_each(|secs| *secs += lost_secs);
 }
 
 fn stay_secs(last: &[Stop]) -> f64 {

@@ -277,6 +277,7 @@ impl Scene {
             declared: self.declared(facts),
             running: facts.running,
             costs: self.costs(facts, &key),
+            swap_secs: self.swap_secs(facts, &key),
             key,
         }
     }
@@ -296,16 +297,25 @@ impl Scene {
 
     /// What the job's rescales cost: measured, else declared, else configured.
     fn costs(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleCosts {
-        let planner = &self.config.planner;
-        let otherwise = (facts.claims.costs.unwrap_or(planner.costs), planner.live_costs);
-        self.library.costs(key, &otherwise, self.way(facts, key))
+        self.costs_of(facts, key, self.way(facts, key))
     }
 
-    /// How the job changes: between plans it restarts. While it waits, as the last of its profile did.
+    fn costs_of(&self, facts: &JobFacts, key: &ProfileKey, way: Way) -> RescaleCosts {
+        let planner = &self.config.planner;
+        let otherwise = (facts.claims.costs.unwrap_or(planner.costs), planner.live_costs);
+        self.library.costs(key, &otherwise, way)
+    }
+
+    /// What another execution plan costs a job that has several and stays alive with the one: a restart.
+    fn swap_secs(&self, facts: &JobFacts, key: &ProfileKey) -> Option<f64> {
+        let is_dear = facts.claims.plans.len() > 1 && self.way(facts, key) == Way::Live;
+        is_dear.then(|| self.costs_of(facts, key, Way::Restart).up_secs)
+    }
+
+    /// How the job changes its size. While it waits, as the last of its profile did.
     fn way(&self, facts: &JobFacts, key: &ProfileKey) -> Way {
         let lived = |p: &Profile| p.costs.live_up.count > 0 || p.costs.live_down.count > 0;
         match facts.place.lead_now {
-            _ if facts.claims.plans.len() > 1 => Way::Restart,
             None if self.library.profile(key).is_some_and(lived) => Way::Live,
             _ => facts.changing.way,
         }
@@ -319,7 +329,9 @@ impl Scene {
             Way::Live => "stays alive",
             Way::Restart => "restarts",
         };
-        format!("{how}: {up_secs:.1} s to grow, {down_secs:.1} s to shrink, {start_secs:.0} s to start")
+        let swap = self.swap_secs(facts, &key).map(|secs| format!(", {secs:.0} s for another plan"));
+        let swap = swap.unwrap_or_default();
+        format!("{how}: {up_secs:.1} s to grow, {down_secs:.1} s to shrink, {start_secs:.0} s to start{swap}")
     }
 
     /// What the owner declares, else what the configuration says of the profile or name, within what can be

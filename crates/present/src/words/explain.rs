@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{When, ends_in_words, filled, forecast, idle_share, kind, percent};
 use crate::charts::number;
 use infill_api::{JobView, NodeView, PlanView, RoundView, SCHEMA, Status};
-use infill_model::{GenerationRecord, JobId, NodeVerdict, UnixTime, hostlist, of_the_last_job};
+use infill_model::{GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, hostlist, of_the_last_job};
 
 /// Generations that are listed; older ones are in the JSON.
 const SHOWN_GENERATIONS: usize = 10;
@@ -176,10 +176,28 @@ fn plan_line(plan: &PlanView, all: &[PlanView]) -> String {
     if let Some(share) = plan.share.filter(|_| !plan.runs) {
         line += &format!(", {} of that", percent::whole(share));
     }
-    if plan.rate.is_some() && !plan.is_measured {
-        line += ", never measured there: a guess";
+    match (plan.rate, plan.source) {
+        (None, _) => {}
+        (Some(_), Some(source)) => line += &known_by(source, plan.low.zip(plan.high)),
+        // Of a daemon that says no more.
+        (Some(_), None) if plan.is_measured => {}
+        (Some(_), None) => line += ", never measured there: a guess",
     }
     line
+}
+
+/// From what the rate of a plan is known, and how well: the end of a sentence.
+fn known_by(source: RateSource, interval: Option<(f64, f64)>) -> String {
+    let by = match source {
+        RateSource::Measured => return ", measured".to_owned(),
+        RateSource::OtherSizes => "what it made on other numbers of nodes",
+        RateSource::Declared => "what its owner declares",
+        RateSource::OtherPlans => "what the program made with other plans",
+        RateSource::OtherTypes => "what the program made on other types of nodes",
+        RateSource::OtherUsers => "what another user's program of this name made",
+    };
+    let within = |(low, high)| format!(" between {} and {} with 90%,", number(low), number(high));
+    format!(", predicted{} by {by}", interval.map(within).unwrap_or_default())
 }
 
 fn node_lines(node: &NodeView, when: When) -> Vec<String> {
@@ -290,25 +308,33 @@ mod tests {
 
     #[test]
     fn why_this_plan() {
-        let plan = |name: &str, rate: Option<f64>, is_measured, lacks: Option<&str>| PlanView {
-            plan: ExecPlan(name.to_owned()),
-            runs: name == "ddp",
-            rate,
-            share: rate.map(|rate| rate / 800.0),
-            is_measured,
-            lacks: lacks.map(str::to_owned),
-        };
+        let plan =
+            |name: &str, rate: Option<f64>, source: Option<RateSource>, lacks: Option<&str>| PlanView {
+                plan: ExecPlan(name.to_owned()),
+                runs: name == "ddp",
+                rate,
+                share: rate.map(|rate| rate / 800.0),
+                is_measured: matches!(source, Some(RateSource::Measured | RateSource::OtherSizes)),
+                source,
+                low: rate.map(|rate| rate * 0.8),
+                high: rate.map(|rate| rate * 1.25),
+                lacks: lacks.map(str::to_owned),
+            };
         let plans = [
-            plan("ddp", Some(800.0), true, None),
-            plan("zero3", Some(600.0), true, None),
-            plan("tp2", Some(300.0), false, None),
-            plan("pp4", None, false, Some("cannot have so many nodes")),
+            plan("ddp", Some(800.0), Some(RateSource::Measured), None),
+            plan("zero3", Some(600.0), Some(RateSource::OtherSizes), None),
+            plan("tp2", Some(300.0), Some(RateSource::OtherPlans), None),
+            plan("tp4", Some(200.0), Some(RateSource::OtherTypes), None),
+            plan("old", Some(100.0), None, None),
+            plan("pp4", None, None, Some("cannot have so many nodes")),
         ];
         let lines: Vec<String> = plans.iter().map(|p| plan_line(p, &plans)).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
-        runs with plan ddp: 800 samples/s
-        next best plan zero3: 600 samples/s, 75% of that
-        plan tp2: 300 samples/s, 38% of that, never measured there: a guess
+        runs with plan ddp: 800 samples/s, measured
+        next best plan zero3: 600 samples/s, 75% of that, predicted between 480 and 750 with 90%, by what it made on other numbers of nodes
+        plan tp2: 300 samples/s, 38% of that, predicted between 240 and 375 with 90%, by what the program made with other plans
+        plan tp4: 200 samples/s, 25% of that, predicted between 160 and 250 with 90%, by what the program made on other types of nodes
+        plan old: 100 samples/s, 12% of that, never measured there: a guess
         plan pp4: cannot have so many nodes
         ");
     }

@@ -113,6 +113,18 @@ pub(crate) fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: usize) 
     job.rates.iter().map(|r| rate(job, node_type, &r.exec_plan, nodes)).fold(0.0, f64::max)
 }
 
+/// The best execution plan with its rate, the present one where several are; the rate is 0 where nothing is
+/// known.
+pub(crate) fn best_plan<'a>(
+    job: &'a MalleableJob,
+    node_type: &NodeType,
+    nodes: usize,
+) -> (&'a ExecPlan, f64) {
+    let plans = std::iter::once(&job.exec_plan).chain(job.rates.iter().map(|r| &r.exec_plan));
+    let rated = plans.map(|plan| (plan, rate(job, node_type, plan, nodes)));
+    rated.reduce(|best, next| if next.1 > best.1 { next } else { best }).unwrap_or((&job.exec_plan, 0.0))
+}
+
 /// The rate on whatever type is best, known here or not.
 pub(crate) fn top_rate(job: &MalleableJob, nodes: usize) -> f64 {
     let rates = job.rates.iter().map(|r| r.rate(nodes as u32));

@@ -137,7 +137,7 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
         return JobReason::Barred { bar: bar.clone(), at: problem.now };
     }
     let change = cost::first_change(job, planned);
-    let secs = change.secs(&job.costs);
+    let secs = job.change_secs(change);
     let (had, gets) = (job.held.len(), Size { nodes: planned.nodes.len(), rate: planned.rate });
     let can_stay = || cost::can_stay(problem, round.steps, job);
     let leaving = || leaving(problem, round.steps, job);
@@ -145,6 +145,11 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
         let (gets, leaving, probe) = (gets.nodes, leaving(), probe.clone());
         return JobReason::Probes { had, gets, secs, leaving, probe };
     }
+    // Another plan is said of by its size.
+    let change = match change {
+        Change::Replan => Change::between(had as u32, gets.nodes as u32, false),
+        change => change,
+    };
     match change {
         Change::None if gets.nodes == 0 => waits(round, job),
         Change::None => keeps(round, job, gets),
@@ -153,7 +158,7 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
         }
         Change::Shrink if can_stay() => JobReason::GivesUp { had, gets: gets.nodes, secs },
         Change::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving: leaving() },
-        Change::Swap => JobReason::Swaps { gets, leaving: leaving() },
+        Change::Swap | Change::Replan => JobReason::Swaps { gets, leaving: leaving() },
         Change::Start if had == 0 => JobReason::Starts { gets, secs },
         Change::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
         Change::Park if can_stay() && job.turn == Some(Turn::Over) => JobReason::TurnEnds { had },

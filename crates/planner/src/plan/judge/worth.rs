@@ -4,18 +4,20 @@
 //! - In the first step a job runs on the nodes that the plan names; later on as many as its forecast says. Of
 //!   the named nodes it keeps the lead's and those that last longest; nodes that it takes later last as long
 //!   as it needs them, and are of the same type.
-//! - From the second change on it runs its best execution plan.
+//! - From the second change on it runs its best execution plan; one to which that is dear keeps the plan that
+//!   it has, where that runs.
 //! - A change takes seconds in which the rate that follows makes nothing: `up_secs` for as many nodes or
-//!   more, `down_secs` for fewer, `start_secs` from nothing or with the lead elsewhere; parking takes none.
+//!   more, `down_secs` for fewer, `swap_secs` with another execution plan if the job has such a cost, and
+//!   `start_secs` from nothing or with the lead elsewhere; parking takes none.
 //! - A job that starts anew goes to the type on which it is fastest, of those with enough nodes in that step.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::facts::{Facts, best_rate, top_rate};
+use super::facts::{Facts, best_plan, best_rate, rate, top_rate};
 use crate::plan::space::{problem::Problem, steps::Steps};
-use infill_model::{Gap, MalleableJob, NodeType, UnixTime};
+use infill_model::{ExecPlan, Gap, MalleableJob, NodeType, UnixTime};
 
 /// What a plan is worth, in weighted samples.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,7 +74,12 @@ fn of_job<'a>(problem: &Problem<'_>, steps: &Steps, market: &Market<'a>, facts: 
     let mut reluctant = 0;
     if facts.stops && !facts.is_busy {
         let stays = facts.lead_stays() && !job.held.is_empty();
-        let stop = if stays { Stop::With(job.held.len()) } else { Stop::Start };
+        let replans = job.swap_secs.is_some() && facts.planned.exec_plan != job.exec_plan;
+        let stop = match stays {
+            true if replans => Stop::Replan,
+            true => Stop::With(job.held.len()),
+            false => Stop::Start,
+        };
         made -= crew.rate * stop.secs(job, crew.len());
         reluctant += u32::from(facts.can_stay && !problem.drain);
     }
@@ -110,6 +117,8 @@ enum Stop {
     Start,
     /// It goes on with the same lead; so many nodes are what it had.
     With(usize),
+    /// It goes on with the same lead and another execution plan, and to that that is dear.
+    Replan,
 }
 
 impl Stop {
@@ -118,6 +127,7 @@ impl Stop {
         match self {
             _ if gets == 0 => 0.0,
             Stop::Start => job.costs.start_secs,
+            Stop::Replan => job.swap_secs.unwrap_or(job.costs.up_secs),
             Stop::With(had) if gets < had => job.costs.down_secs,
             Stop::With(_) => job.costs.up_secs,
         }
@@ -127,7 +137,7 @@ impl Stop {
     fn takes_nodes(self, gets: usize) -> bool {
         gets > 0
             && match self {
-                Stop::Start => true,
+                Stop::Start | Stop::Replan => true,
                 Stop::With(had) => gets >= had,
             }
     }
@@ -143,6 +153,7 @@ struct Crew<'a> {
     /// Nodes that it took later.
     others: usize,
     node_type: Option<&'a NodeType>,
+    exec_plan: &'a ExecPlan,
     rate: f64,
 }
 
@@ -155,6 +166,7 @@ impl<'a> Crew<'a> {
             lead_named: !facts.gaps.is_empty(),
             others: 0,
             node_type: facts.node_type(),
+            exec_plan: &facts.planned.exec_plan,
             rate: facts.rate(),
         }
     }
@@ -184,9 +196,29 @@ impl<'a> Crew<'a> {
         if starts && nodes > 0 {
             self.node_type = market.fastest(self.job, end, nodes);
         }
-        let best = |node_type| best_rate(self.job, node_type, nodes);
-        self.rate = self.node_type.filter(|_| nodes > 0).map_or(0.0, best);
-        Some(if starts { Stop::Start } else { Stop::With(had) })
+        let replans = self.run_on(nodes, starts);
+        Some(match starts {
+            true => Stop::Start,
+            false if replans => Stop::Replan,
+            false => Stop::With(had),
+        })
+    }
+
+    /// Takes the execution plan with which it runs on so many nodes after a change; says whether another one
+    /// is dear to it.
+    fn run_on(&mut self, nodes: usize, starts: bool) -> bool {
+        let Some(node_type) = self.node_type.filter(|_| nodes > 0) else {
+            self.rate = 0.0;
+            return false;
+        };
+        let keeps = self.job.swap_secs.is_some();
+        let kept = rate(self.job, node_type, self.exec_plan, nodes);
+        let before = self.exec_plan;
+        (self.exec_plan, self.rate) = match keeps && !starts && kept > 0.0 {
+            true => (before, kept),
+            false => best_plan(self.job, node_type, nodes),
+        };
+        keeps && self.exec_plan != before
     }
 }
 

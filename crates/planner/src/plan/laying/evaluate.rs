@@ -5,7 +5,7 @@
 //! may go to another type: the best one that has so many nodes in that step.
 
 use crate::plan::space::{cost, problem::Problem, steps::Steps};
-use infill_model::{Change, JobPlan, MalleableJob, NodeType};
+use infill_model::{Change, ExecPlan, JobPlan, MalleableJob, NodeType};
 
 /// A plan's value, in weighted samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -104,6 +104,7 @@ pub(crate) fn evaluate_job(
         named: present.lasts,
         lead_named: true,
         others: 0,
+        exec_plan: planned.exec_plan.clone(),
         rate: planned.rate,
         node_type: present.node_type,
         supply,
@@ -111,13 +112,13 @@ pub(crate) fn evaluate_job(
     let first = if busy { Change::None } else { cost::first_change(job, planned) };
     let voluntary = first != Change::None && present.can_stay && !problem.drain;
     let mut samples = walk.rate * steps.secs(0);
-    let mut rescale = first.loss(&job.costs, walk.rate);
+    let mut rescale = job.change_loss(first, walk.rate);
     let mut reluctant = u32::from(voluntary);
     for (before, (_, nodes)) in planned.forecast.iter().enumerate() {
         let change = walk.advance(before + 1, *nodes);
         samples += walk.rate * steps.secs(before + 1);
         if !busy {
-            rescale += change.loss(&job.costs, walk.rate);
+            rescale += job.change_loss(change, walk.rate);
             reluctant += u32::from(change.takes_nodes());
         }
     }
@@ -137,6 +138,7 @@ struct Walk<'a> {
     lead_named: bool,
     /// Number of nodes taken later.
     others: u32,
+    exec_plan: ExecPlan,
     rate: f64,
     node_type: Option<&'a NodeType>,
     supply: &'a [(&'a NodeType, Vec<u32>)],
@@ -164,9 +166,18 @@ impl<'a> Walk<'a> {
         if change == Change::Start {
             self.node_type = self.best_type(step, nodes);
         }
-        let rate = self.node_type.and_then(|t| cost::best_rate(self.job, t, nodes));
-        self.rate = rate.filter(|_| nodes > 0).map_or(0.0, |(_, rate)| rate);
-        change
+        let starts = change == Change::Start;
+        let run = self.node_type.filter(|_| nodes > 0).and_then(|t| match starts {
+            true => cost::best_rate(self.job, t, nodes),
+            false => cost::later_rate(self.job, t, &self.exec_plan, nodes),
+        });
+        let Some((exec_plan, rate)) = run else {
+            self.rate = 0.0;
+            return change;
+        };
+        let before = std::mem::replace(&mut self.exec_plan, exec_plan);
+        self.rate = rate;
+        if self.job.keeps_plan() && !starts && before != self.exec_plan { Change::Replan } else { change }
     }
 
     /// Drops named nodes that end before `step` does, and beyond `most` those that end first; the lead's

@@ -200,8 +200,8 @@ impl Pools {
 /// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
 fn seats_of(space: &Space<'_>, number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
     let Some(first) = specs.first() else { return Vec::new() };
-    let change = Change::Shrink.loss(&job.costs, first.rate);
-    let loss = change.max(Change::Start.loss(&job.costs, first.rate)) * job.weight;
+    let change = job.change_loss(Change::Shrink, first.rate);
+    let loss = change.max(job.change_loss(Change::Start, first.rate)) * job.weight;
     let mut needed: Vec<u32> = Vec::new();
     for spec in specs {
         if !first.continues_as(spec) {

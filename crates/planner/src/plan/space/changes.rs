@@ -32,7 +32,7 @@ impl Changes {
     pub fn of(job: &MalleableJob, options: &[Spec], reluctance: f64) -> Self {
         let cost = |change: Change| {
             let reluctance = if change.takes_nodes() { reluctance } else { 0.0 };
-            let loss = |spec: &Spec| change.loss(&job.costs, spec.rate) * job.weight + reluctance;
+            let loss = |spec: &Spec| job.change_loss(change, spec.rate) * job.weight + reluctance;
             options.iter().map(|spec| if spec.nodes == 0 { 0.0 } else { loss(spec) }).collect()
         };
         let mut found = Changes {

@@ -9,8 +9,12 @@
 //! | grow | `up_secs` | more nodes |
 //! | shrink | `down_secs` | fewer nodes |
 //! | swap | `up_secs` | as many nodes, but other ones, or another execution plan |
+//! | replan | `swap_secs` | another execution plan, for a job that has such a cost: at any size |
 //! | start | `start_secs` | from nothing, or with the lead on another node: all starts anew |
 //! | park | 0 | the time to save lies before the window's end, and coming back is charged as a start |
+//!
+//! A job with such a cost keeps its execution plan in later steps, as long as that runs at their sizes:
+//! another one is a matter of the first step.
 //!
 //! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that
 //! makes more samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
@@ -61,6 +65,18 @@ pub(crate) fn best_rate_of(
     best
 }
 
+/// The execution plan of a job that keeps its lead and had `plan`, on so many nodes in a later step, with its
+/// rate.
+pub(crate) fn later_rate(
+    job: &MalleableJob,
+    node_type: &NodeType,
+    plan: &ExecPlan,
+    nodes: u32,
+) -> Option<(ExecPlan, f64)> {
+    let kept = job.keeps_plan().then(|| rate_of(job, node_type, plan, nodes)).flatten();
+    kept.map(|rate| (plan.clone(), rate)).or_else(|| best_rate(job, node_type, nodes))
+}
+
 /// Weighted samples that a change of the job must gain besides what it costs: a share of what it would make
 /// as it is.
 pub(crate) fn reluctance(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
@@ -101,6 +117,9 @@ pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> Change {
     }
     if gets == 0 && had == 0 {
         return Change::None;
+    }
+    if gets > 0 && had > 0 && job.keeps_plan() && planned.exec_plan != job.exec_plan {
+        return Change::Replan;
     }
     let same_nodes = || {
         let mut nodes: Vec<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();

@@ -2,8 +2,9 @@
 //! keeps.
 //!
 //! For each type and size only the best execution plan is an option, besides keeping the present one: any
-//! change restarts the command anyway, so the better plan costs nothing more. Where CPUs or memory of hosts
-//! run short, so are plans that need less.
+//! change restarts the command anyway, so the better plan costs nothing more. Where another plan does cost
+//! more than another size, the present one is an option at all sizes. Where CPUs or memory of hosts run short,
+//! so are plans that need less.
 
 use super::decision::{JobSpace, Space};
 use super::shares::Part;
@@ -38,7 +39,7 @@ pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
         spec.keeps = change == Change::None;
         spec.voluntary = own_choice;
         let reluctance = if spec.voluntary { job.reluctance } else { 0.0 };
-        spec.first_cost = change.loss(&job.job.costs, spec.rate) * job.job.weight + reluctance;
+        spec.first_cost = job.job.change_loss(change, spec.rate) * job.job.weight + reluctance;
         spec.now &= (!locked || spec.keeps) && !(keeps && spec.nodes == 0);
     }
     prune(&mut found, space, job);
@@ -53,6 +54,9 @@ fn first_change(job: &JobSpace<'_>, spec: &Spec) -> Change {
         Family::Nothing => Change::Park,
         Family::Fresh => Change::Start,
         Family::Stay => {
+            if had > 0 && spec.nodes > 0 && spec.replans {
+                return Change::Replan;
+            }
             let same = spec.kept == had && spec.exec_plan == job.job.exec_plan;
             Change::between(had, spec.nodes, same)
         }
@@ -66,6 +70,7 @@ fn nothing(space: &Space<'_>) -> Spec {
         nodes: 0,
         kept: 0,
         exec_plan: ExecPlan::default(),
+        replans: false,
         rate: 0.0,
         keeps: false,
         lasts: space.steps.len(),
@@ -87,6 +92,9 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
         .map(|step| lasts.iter().skip(1).filter(|l| **l > step).count() as u32 + 1)
         .collect();
     counts.dedup();
+    let keeps_plan = job.job.keeps_plan();
+    // The options of other plans of a job that keeps its own: they follow those of that one.
+    let mut others = Vec::new();
     for nodes in sizes(space, job, lead.node_type) {
         let mut kept: Vec<u32> = counts.iter().map(|count| nodes.min(*count)).collect();
         kept.dedup();
@@ -98,18 +106,32 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
             let mut add = |(exec_plan, rate): (ExecPlan, f64), later| {
                 let (family, node_type, kept) = (Family::Stay, lead.node_type, kept);
                 let base = nothing(space);
-                found.push(Spec { family, node_type, nodes, kept, exec_plan, rate, lasts, later, ..base });
+                let replans = keeps_plan && exec_plan != job.job.exec_plan;
+                let all = if replans { &mut others } else { &mut *found };
+                all.push(Spec {
+                    family,
+                    node_type,
+                    nodes,
+                    kept,
+                    exec_plan,
+                    replans,
+                    rate,
+                    lasts,
+                    later,
+                    ..base
+                });
             };
             let node_type = &space.types[lead.node_type];
             let best = plans(space, job.job, lead.node_type, nodes);
             let present = cost::rate_of(job.job, node_type, &job.job.exec_plan, nodes);
             let differs = best.iter().all(|(plan, _)| *plan != job.job.exec_plan) && !best.is_empty();
             best.into_iter().for_each(|b| add(b, true));
-            if let Some(rate) = present.filter(|_| differs && nodes == had && kept == had) {
+            if let Some(rate) = present.filter(|_| differs && (keeps_plan || nodes == had && kept == had)) {
                 add((job.job.exec_plan.clone(), rate), true);
             }
         }
     }
+    found.extend(others);
 }
 
 /// Options that start anew. A running job whose lead lasts has no use for one on its own type.
@@ -193,6 +215,7 @@ fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
     let dominates = |a: &Spec, b: &Spec| {
         a.family == b.family
             && a.node_type == b.node_type
+            && a.replans == b.replans
             && a.nodes < b.nodes
             && a.rate >= b.rate
             && a.lasts >= b.lasts

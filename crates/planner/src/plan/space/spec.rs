@@ -27,6 +27,9 @@ pub(crate) struct Spec {
     pub kept: u32,
     /// Execution plan.
     pub exec_plan: ExecPlan,
+    /// Whether that is another one than the job has, for a job to which another plan is dearer than another
+    /// size.
+    pub replans: bool,
     /// Samples a second.
     pub rate: f64,
     /// Whether nothing changes: same nodes, same execution plan; for a job that holds nothing, to hold
@@ -65,8 +68,10 @@ impl Spec {
         }
     }
 
-    /// Whether the lead stays where it is when the job goes over to `next`.
+    /// Whether the lead stays where it is when the job goes over to `next`, and a plan that is dear to change
+    /// stays. Where it does not, a start stands for the change of plan.
     pub(crate) fn continues_as(&self, next: &Spec) -> bool {
-        self.family == next.family && self.node_type == next.node_type && self.nodes > 0 && next.nodes > 0
+        let stays = self.family == next.family && self.node_type == next.node_type;
+        stays && self.replans == next.replans && self.nodes > 0 && next.nodes > 0
     }
 }

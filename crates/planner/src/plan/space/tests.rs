@@ -30,7 +30,7 @@ fn a_change_costs_what_its_kind_costs() {
                 for (to, b) in job.options.iter().enumerate() {
                     let change = a.change_to(b, from == to);
                     let reluctance = if change.takes_nodes() { job.reluctance } else { 0.0 };
-                    let expect = change.loss(&job.job.costs, b.rate) * job.job.weight + reluctance;
+                    let expect = job.job.change_loss(change, b.rate) * job.job.weight + reluctance;
                     assert_eq!(job.change_cost(from, to), expect, "seed {seed}: {a:?} to {b:?}");
                     seen += u64::from(change == Change::Shrink);
                 }

@@ -84,6 +84,10 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
             needs: PlanNeeds::default(),
         });
     }
+    if job.rates.len() > 1 && id.is_multiple_of(2) {
+        // It stays alive while its plan stays.
+        (job.costs.up_secs, job.swap_secs) = (3.0, Some(f64::from(id) * 15.0));
+    }
     if r.chance(30) {
         job.costs.start_secs = r.pick(&[0.0, 5.0, 60.0, 200.0]);
         job.costs.down_secs = r.pick(&[0.0, 12.0, 30.0]);

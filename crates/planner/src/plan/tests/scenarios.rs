@@ -165,6 +165,36 @@ fn the_better_execution_plan_is_chosen_when_the_gain_pays() {
 }
 
 #[test]
+fn a_job_that_stays_alive_grows_with_the_plan_that_it_has_and_restarts_for_another_where_that_pays() {
+    let chosen = |secs: u32, costs: &str| {
+        let nodes: Vec<String> = (1..=4).map(|n| format!("n{n}:{secs}")).collect();
+        let job = format!("1 1-4 1:10,2:20,4:40 plan:fast=1:11,2:22,4:44 held=n1,n2 {costs}");
+        let mut world = World::new(&nodes.join(" "), &[&job]);
+        world.config.hysteresis = 0.0;
+        let (plan, report) = solve(&world);
+        let planned = &plan.jobs[0];
+        (planned.nodes.len(), planned.exec_plan.0.clone(), report)
+    };
+    let of = |secs: u32, costs: &str| {
+        let (nodes, plan, _) = chosen(secs, costs);
+        (nodes, plan)
+    };
+    let with = |nodes: usize, plan: &str| (nodes, plan.to_owned());
+    const ALIVE: &str = "up=3 down=2 swap=18";
+    assert_eq!(of(100, ALIVE), with(4, "default"), "97 s of 40 samples and not 82 s of 44");
+    assert_eq!(of(400, ALIVE), with(4, "fast"), "382 s of 44 samples and not 397 s of 40");
+    assert_eq!(of(100, "up=60 down=60"), with(2, "default"), "a restart would take 60 of 100 s");
+    assert_eq!(of(100, "up=3 down=2 swap=60"), with(4, "default"));
+    assert_eq!(of(100, ""), with(4, "fast"), "any change is a restart");
+    // A plan at the size that it has is no less a restart.
+    assert_eq!(of(400, &format!("{ALIVE} not=n3,n4")), with(2, "fast"));
+    assert_eq!(of(100, &format!("{ALIVE} not=n3,n4")), with(2, "default"));
+    let said = |secs| chosen(secs, ALIVE).2.jobs[0].why.to_string();
+    assert!(said(400).contains("18 s"), "{}", said(400));
+    assert!(said(100).contains("3 s"), "{}", said(100));
+}
+
+#[test]
 fn nodes_that_end_together_go_to_one_job() {
     // Two jobs of two nodes, two nodes that end early: only one job must be rescaled then.
     case("n1:600 n2:1800 n3:600 n4:1800", &["1 2 linear", "2 2 linear w=2"], "1: n3* n1 | 2: n4* n2");

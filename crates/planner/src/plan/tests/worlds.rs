@@ -114,7 +114,7 @@ pub fn gap(text: &str) -> Gap {
 }
 
 /// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
-/// `busy`, `backoff`, `up`, `down`, `start`, `not`, `probe`, `type`; a further
+/// `busy`, `backoff`, `up`, `down`, `start`, `swap`, `not`, `probe`, `type`; a further
 /// curve for a type is `on:TYPE=CURVE`, for a plan `plan:NAME=CURVE`; what a worker of that plan needs is
 /// `needs:NAME=CPUS/MIB`, and the plan that runs now `runs=NAME`.
 pub fn job(text: &str) -> MalleableJob {
@@ -133,6 +133,7 @@ pub fn job(text: &str) -> MalleableJob {
         block: 1,
         rates: vec![rate("default", None, words.next().unwrap())],
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
+        swap_secs: None,
         reluctance: 1.0,
         standing: Standing::Waiting,
         exec_plan: ExecPlan::default(),
@@ -169,6 +170,7 @@ pub fn job(text: &str) -> MalleableJob {
             ("up", _) => job.costs.up_secs = number(),
             ("down", _) => job.costs.down_secs = number(),
             ("start", _) => job.costs.start_secs = number(),
+            ("swap", _) => job.swap_secs = Some(number()),
             ("not", _) => job.excluded = names().into(),
             ("probe", _) => job.probe = Some(Probe { nodes: number() as u32, with: None }),
             ("on", t) => job.rates.push(rate("default", Some(NodeType::new(t)), value)),

@@ -15,8 +15,8 @@ use crate::closed::{
 use infill_advisor::length::Outlook;
 use infill_model::{
     Curve, CurvePoint, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, OwnWord,
-    Plan, PlanNeeds, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd, config::PlannerConfig,
-    malleable::RateCurve,
+    Plan, PlanNeeds, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, WindowEnd,
+    config::PlannerConfig, malleable::RateCurve,
 };
 use infill_planner::plan::{Problem, fallback};
 
@@ -312,6 +312,7 @@ fn malleable(view: &View<'_>, candidate: &Candidate<'_>, held: &[NodeName]) -> M
         block: 1,
         rates: rates(view, candidate),
         costs: RescaleCosts { up_secs: secs, down_secs: secs, start_secs: secs },
+        swap_secs: None,
         reluctance: 1.0,
         standing,
         exec_plan: job.run.as_ref().map_or_else(ExecPlan::default, |run| run.choice.plan.clone()),
