@@ -3,8 +3,8 @@
 //!
 //! For each type and size only the best execution plan is an option, besides keeping the present one: any
 //! change restarts the command anyway, so the better plan costs nothing more. Where another plan does cost
-//! more than another size, the present one is an option at all sizes. Where CPUs or memory of hosts run short,
-//! so are plans that need less.
+//! more than another size, the present one is an option at all sizes. Where CPUs or memory of hosts run
+//! short, so are plans that need less.
 
 use super::decision::{JobSpace, Space};
 use super::shares::Part;
