@@ -130,11 +130,14 @@ fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
 /// What a step takes under each plan on one of the nodes with two CPUs and with four, seconds; n nodes take
 /// an n-th of it.
 const PACES: [(&str, &str, f64, f64); 4] = [
-    ("ddp", "1-4", 12.0, 6.0),
-    ("zero1", "1-4", 9.6, 4.8),
-    ("fsdp", "1-4", 15.6, 7.8),
-    ("tp2", "2,4", 18.0, 9.0),
+    ("ddp", "1-4", 6.0, 3.0),
+    ("zero1", "1-4", 4.8, 2.4),
+    ("fsdp", "1-4", 7.8, 3.9),
+    ("tp2", "2,4", 9.0, 4.5),
 ];
+
+/// Steps after which a job that takes 0.6 s for each rests where it is.
+const STEPS_AT_REST: usize = 80;
 
 #[test]
 fn the_best_plan_size_and_type_of_a_real_program_are_found() {
@@ -158,18 +161,14 @@ fn the_best_plan_size_and_type_of_a_real_program_are_found() {
         if advice.borrow().last() != Some(&view.advice) {
             advice.borrow_mut().push(view.advice);
         }
-        let last = log(&site, &job.to_string()).into_iter().next_back()?;
+        // Longer than it is ever brought anywhere to be measured. The next best takes a fourth longer.
+        let log = log(&site, &job.to_string());
+        let last = log.get(log.len().checked_sub(STEPS_AT_REST)?..)?;
+        let rests = last.iter().all(|line| (line.plan.as_str(), line.world) == ("zero1", 4));
         let nodes = site.nodes_of(job);
-        // The next best takes a fourth longer.
-        let is_best = (last.plan.as_str(), last.world) == ("zero1", 4)
-            && nodes.len() == 4
-            && nodes.iter().all(|n| "n5 n6 n7 n8".contains(n.as_str()));
-        is_best.then_some(())
+        (rests && nodes.iter().all(|n| "n5 n6 n7 n8".contains(n.as_str()))).then_some(())
     };
     site.wait("ZeRO-1 on the four fast nodes", 600.0, right);
-    // It stays there.
-    let begun = log(&site, &job.to_string()).len();
-    site.until("some more steps", 120.0, || log(&site, &job.to_string()).len() >= begun + 20);
     let learned: Vec<Value> =
         serde_json::from_str::<Value>(&site.must("root", &["infill", "profiles", "list", "--json"]))
             .expect("JSON")["profiles"]
@@ -178,9 +177,8 @@ fn the_best_plan_size_and_type_of_a_real_program_are_found() {
             .clone();
     let probed: f64 = learned.iter().filter_map(|p| p["probe_secs"].as_f64()).sum();
     eprintln!("probed for {probed:.0} s:\n{}", advice.borrow().join("\n"));
+    eprintln!("{}", site.must("root", &["infill", "explain", &job.to_string()]));
     assert!(probed <= 120.0, "{probed} s of probes");
-    let last = log(&site, &job.to_string()).into_iter().next_back().expect("a step");
-    assert_eq!((last.plan.as_str(), last.world), ("zero1", 4));
     let view = site.view(job).expect("the job");
     assert_eq!((view.restarts, view.state), (0, MalleableState::Running), "{view:?}");
     site.must("alice", &["scancel", &job.to_string()]);
