@@ -98,14 +98,15 @@ fn until_trains(site: &Site, job: u32, nodes: u32) {
 
 #[test]
 fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
-    // Nothing may be cut off: four interpreters with PyTorch share two cores.
+    // Nothing may be cut off: four interpreters with PyTorch share two cores. Steps are slow enough for more
+    // nodes to be faster under any plan there, for what is faster is what runs.
     let site = Site::with(|s| s.set("agent.preempt_leave_secs", 20.0));
     let sizes: Vec<(&str, String)> = PLANS.iter().map(|(name, nodes)| (*name, nodes.to_string())).collect();
     let sizes: Vec<(&str, &str)> = sizes.iter().map(|(name, nodes)| (*name, nodes.as_str())).collect();
     write_plans(&site, &sizes);
     check_plans(&site);
     let script = format!(
-        "cd /scratch\n export TRAIN_PLANS_PACE='*:*:0.8'\n\
+        "cd /scratch\n export TRAIN_PLANS_PACE='*:*:3.2'\n\
          infill run --grace 60 --plans plans.toml -- python3 /opt/infill/examples/train_plans.py {MODEL} \
          --steps 1000000 --checkpoint $SLURM_JOB_ID.pt --log $SLURM_JOB_ID.jsonl"
     );
@@ -178,7 +179,8 @@ fn the_best_plan_size_and_type_of_a_real_program_are_found() {
     let probed: f64 = learned.iter().filter_map(|p| p["probe_secs"].as_f64()).sum();
     eprintln!("probed for {probed:.0} s:\n{}", advice.borrow().join("\n"));
     eprintln!("{}", site.must("root", &["infill", "explain", &job.to_string()]));
-    assert!(probed <= 120.0, "{probed} s of probes");
+    // 90 s, 15 s for each further plan, and as much for the last one.
+    assert!(probed <= 150.0, "{probed} s of probes");
     let view = site.view(job).expect("the job");
     assert_eq!((view.restarts, view.state), (0, MalleableState::Running), "{view:?}");
     site.must("alice", &["scancel", &job.to_string()]);

@@ -115,16 +115,17 @@ impl Programs {
             }
         }
         self.known.retain(|name, _| wanted.contains_key(name));
-        let mut left = MOST_MADE;
-        for (name, (subject, (made, updated_at))) in wanted {
-            let is_due = self.known.get(&name).is_none_or(|known| known.is_due(&made, updated_at, now));
-            if is_due && left > 0 {
-                left -= 1;
-                match Program::new(subject, (made, updated_at), profiles, ratios, now) {
-                    Some(program) => self.known.insert(name, program),
-                    None => self.known.remove(&name),
-                };
-            }
+        let is_due = |(name, (_, (made, updated_at))): &(_, (_, (Made, UnixTime)))| {
+            self.known.get(name).is_none_or(|known| known.is_due(made, *updated_at, now))
+        };
+        let mut due: Vec<_> = wanted.into_iter().filter(is_due).collect();
+        // Those of which there is none yet come first, then the oldest.
+        due.sort_by_key(|(name, _)| self.known.get(name).map(|known| known.made_at));
+        for (name, (subject, made)) in due.into_iter().take(MOST_MADE) {
+            match Program::new(subject, made, profiles, ratios, now) {
+                Some(program) => self.known.insert(name, program),
+                None => self.known.remove(&name),
+            };
         }
     }
 

@@ -12,6 +12,9 @@ use infill_model::{ModelFacts, Parallelism, PlanRun};
 
 use super::numbers::{NUMBERS, Number, Priors, UNKNOWN_SHAPE_SD};
 
+/// Below that, exchanges take what they take to begin, and not what they carry.
+const LEAST_HIDDEN: f64 = 512.0;
+
 /// The numbers that a further type of GPU has of its own: logarithms of factors to the seconds of computing
 /// and of the network.
 const OF_A_TYPE: usize = 2;
@@ -158,7 +161,8 @@ impl Terms {
             mean.extend([*slower, 0.0]);
             sd.extend([*doubt, priors.network_of_type_sd]);
         }
-        let (layers, hidden) = (layers.unwrap_or(USUAL_LAYERS), hidden.unwrap_or(USUAL_HIDDEN));
+        let hidden = hidden.map_or(USUAL_HIDDEN, |hidden| hidden.max(LEAST_HIDDEN));
+        let layers = layers.unwrap_or(USUAL_LAYERS);
         Terms { layers, hidden, facts, batch: 1.0, mean, sd }
     }
 
