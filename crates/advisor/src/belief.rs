@@ -147,9 +147,13 @@ impl Belief<'_> {
 
     pub(super) fn rate_of(&self, subject: &Subject, way: &WayToRun) -> Option<RateCurve> {
         let curve = match self.was_tried(subject, way) {
-            true => way.believed.curve(&way.sizes, |estimate| estimate.rate),
+            true => way.believed.curve(&way.sizes, |_, estimate| estimate.rate),
+            // More than was ever seen of a node is nothing to count on.
             // It is to be tried by a probe, which is bounded, and not by a plan that hopes for the best.
-            false => way.believed.curve(&way.sizes, |estimate| way.counted(estimate)),
+            false => {
+                let most = self.most_a_node(&way.key);
+                way.believed.curve(&way.sizes, |n, estimate| way.counted(estimate).min(most * f64::from(n)))
+            }
         }?;
         let (exec_plan, node_type) = (way.key.exec_plan.clone(), Some(way.key.node_type.clone()));
         Some(RateCurve::new(exec_plan, node_type, curve, way.allowed.clone()))
@@ -166,6 +170,17 @@ impl Belief<'_> {
         let estimate = way.believed.at(nodes);
         let error = if self.was_tried(subject, way) { estimate.error } else { way.error(estimate) };
         Estimate { error, ..estimate }
+    }
+
+    /// The most samples a second and node that the program was seen to make, as it would be on the type of the
+    /// key; infinite where nothing was measured.
+    fn most_a_node(&self, key: &ProfileKey) -> f64 {
+        let own = self.profiles.of_user(&key.user).filter(|p| p.key.name == key.name);
+        let rates = own.flat_map(|p| {
+            let ratio = self.ratios.log_ratio(&p.key.node_type, &key.node_type).mean.exp();
+            p.points.iter().map(move |point| ratio * point.rate / f64::from(point.nodes.max(1)))
+        });
+        rates.reduce(f64::max).unwrap_or(f64::INFINITY)
     }
 
     /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;

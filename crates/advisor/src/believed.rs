@@ -25,8 +25,8 @@ impl Believed {
     }
 
     /// The curve at these sizes, up to the largest, each rate times what `counted` makes of its doubt.
-    pub(super) fn curve(&self, sizes: &[u32], counted: impl Fn(Estimate) -> f64) -> Option<Curve> {
-        let point = |n: &u32| CurvePoint { nodes: *n, rate: counted(self.at(*n)) };
+    pub(super) fn curve(&self, sizes: &[u32], counted: impl Fn(u32, Estimate) -> f64) -> Option<Curve> {
+        let point = |n: &u32| CurvePoint { nodes: *n, rate: counted(*n, self.at(*n)) };
         Curve::new(sizes.iter().map(point).collect()).ok()
     }
 }

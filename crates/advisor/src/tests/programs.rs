@@ -201,3 +201,57 @@ fn what_does_not_fit_into_memory_is_neither_offered_nor_tried() {
     assert_eq!(offered("ddp", OLD), [5, 6, 7, 8], "up to 3.2 samples a GPU need less than 16 GiB");
     assert_eq!(offered("gc", OLD), [2, 3, 4, 5, 6, 7, 8]);
 }
+
+#[test]
+fn what_was_measured_rules_whatever_the_terms_say() {
+    let plain = Strategy::default();
+    let at =
+        |plan: DeclaredPlan, nodes: &str| DeclaredPlan { sizes: Some(Sizes::parse(nodes).unwrap()), ..plan };
+    let plans = vec![
+        at(plan("tp2-gc", Strategy { tp: 2, checkpointing: true, ..plain }), "4"),
+        at(plan("zero1", Strategy { zero: 1, ..plain }), "3"),
+        at(plan("fsdp", Strategy { zero: 3, ..plain }), "2"),
+        at(plan("ddp-ga4", Strategy { accumulate: 4, ..plain }), "1"),
+    ];
+    // A tiny model whose steps take what a sleep takes.
+    let model = ModelFacts {
+        layers: Some(3),
+        hidden: Some(32),
+        sequence: Some(32),
+        global_batch: Some(24),
+        ..ModelFacts::of_params(0.05)
+    };
+    let mut library = Library::new(AdvisorConfig::default());
+    let subject = Subject {
+        gpus_per_node: Some(1),
+        sizes: Sizes::parse("1-4").unwrap(),
+        ..subject(plans, Some(model))
+    };
+    for (i, (plan, nodes)) in
+        [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)].into_iter().enumerate()
+    {
+        let (key, from) = (key("alice", plan, OLD), 100 * (i as i64 + 1));
+        let samples = 24.0 * f64::from(nodes) / 3.2;
+        let node = NodeName::new("n1");
+        let (generation, hosts, secs) = (from as u64, nodes, 1.0);
+        let (crosses, step, opening) = (false, None, None);
+        for second in 1..=8 {
+            let node = &node;
+            let progress = Progress { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+            let _ = library.progress(JobId(1), &key, &progress, UnixTime(from + second));
+        }
+        let _ = library.interrupted(JobId(1), UnixTime(from + 9));
+        let told = rates(&mut library, &subject);
+        for (plan, nodes) in
+            [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)].into_iter().take(i + 1)
+        {
+            let wrong = rate(&told, plan, OLD, nodes) / (24.0 * f64::from(nodes) / 3.2);
+            assert!((wrong - 1.0).abs() < 0.05, "{plan} after {}: {wrong}", i + 1);
+        }
+        // Terms may hope for ten times as much: that is for a probe to find out.
+        for (plan, nodes) in [("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)] {
+            let a_node = rate(&told, plan, OLD, nodes) / f64::from(nodes);
+            assert!(a_node < 1.05 * 24.0 / 3.2, "{plan} after {}: {a_node} a node", i + 1);
+        }
+    }
+}
