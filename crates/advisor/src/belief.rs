@@ -172,8 +172,8 @@ impl Belief<'_> {
         Estimate { error, ..estimate }
     }
 
-    /// The most samples a second and node that the program was seen to make, as it would be on the type of the
-    /// key; infinite where nothing was measured.
+    /// The most samples a second and node that the program was seen to make, as it would be on the type of
+    /// the key; infinite where nothing was measured.
     fn most_a_node(&self, key: &ProfileKey) -> f64 {
         let own = self.profiles.of_user(&key.user).filter(|p| p.key.name == key.name);
         let rates = own.flat_map(|p| {
