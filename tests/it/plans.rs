@@ -112,6 +112,13 @@ fn changes_of_plan_and_size_change_nothing_of_what_is_learned() {
     );
     let job = site.sbatch("alice", &["-p", "infill", "-J", "gpt", "--chdir=/tmp", "--nodes=1-4"], &script);
     until_trains(&site, job, 4);
+    // Once it is known how fast that is, it comes back to it whatever is expected of other plans.
+    site.until("the first plan to be measured", 120.0, || {
+        let learned = site.must("root", &["infill", "profiles", "list", "--json"]);
+        let learned: Value = serde_json::from_str(&learned).expect("a document of profiles");
+        let is_known = |p: &Value| p["exec_plan"] == "tp2-gc" && p["points"] != Value::Array(Vec::new());
+        learned["profiles"].as_array().is_some_and(|all| all.iter().any(is_known))
+    });
     for nodes in [3, 2, 1] {
         let main = site.main_job(600, &[&format!("--nodes={}", NODES - nodes)]);
         until_trains(&site, job, nodes);
