@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::believed::Believed;
+use super::believed::BelievedScaling;
 use super::plans::memory::USABLE;
 use super::profiles::Profiles;
 use super::program::{Programs, memory_gib};
@@ -115,9 +115,9 @@ impl Belief<'_> {
         let planned = plan.and_then(|plan| {
             let points: Vec<SizePoint> = self.profiles.near(&key).collect();
             let sizes = of_interest(&points);
-            Some(Believed::Planned(self.programs.curve(subject, plan, node_type, &sizes, points)?))
+            Some(BelievedScaling::Planned(self.programs.curve(subject, plan, node_type, &sizes, points)?))
         });
-        let fitted = || Some(Believed::Fitted(self.fitted_as(subject, &key)?));
+        let fitted = || Some(BelievedScaling::Fitted(self.fitted_as(subject, &key)?));
         let believed = planned.or_else(fitted)?;
         let sizes = of_interest(believed.points());
         (!sizes.is_empty()).then_some(WayToRun { key, believed, sizes, allowed })
@@ -135,13 +135,13 @@ impl Belief<'_> {
         match &way.believed {
             _ if points.iter().any(|p| p.nodes == nodes) => RateSource::Measured,
             _ if !points.is_empty() => RateSource::OtherSizes,
-            Believed::Planned(_) if ran_here => RateSource::OtherPlans,
-            Believed::Planned(_) => RateSource::OtherTypes,
-            Believed::Fitted(_) if is_declared => RateSource::Declared,
-            Believed::Fitted(_) if same_plan => RateSource::OtherTypes,
-            Believed::Fitted(_) if self.of_same_plan(key).is_some() => RateSource::OtherUsers,
-            Believed::Fitted(_) if ran_here => RateSource::OtherPlans,
-            Believed::Fitted(_) => RateSource::OtherTypes,
+            BelievedScaling::Planned(_) if ran_here => RateSource::OtherPlans,
+            BelievedScaling::Planned(_) => RateSource::OtherTypes,
+            BelievedScaling::Fitted(_) if is_declared => RateSource::Declared,
+            BelievedScaling::Fitted(_) if same_plan => RateSource::OtherTypes,
+            BelievedScaling::Fitted(_) if self.of_same_plan(key).is_some() => RateSource::OtherUsers,
+            BelievedScaling::Fitted(_) if ran_here => RateSource::OtherPlans,
+            BelievedScaling::Fitted(_) => RateSource::OtherTypes,
         }
     }
 
@@ -161,7 +161,7 @@ impl Belief<'_> {
 
     fn was_tried(&self, subject: &Subject, way: &WayToRun) -> bool {
         !self.profiles.points(&way.key).is_empty()
-            || (matches!(way.believed, Believed::Fitted(_)) && self.of_same_plan(&way.key).is_some())
+            || (matches!(way.believed, BelievedScaling::Fitted(_)) && self.of_same_plan(&way.key).is_some())
             || (subject.declared.is_some() && is_first(subject, &way.key))
     }
 
@@ -291,7 +291,7 @@ pub(super) struct WayToRun {
     /// The signature that it has then.
     pub(super) key: ProfileKey,
     /// What is believed of its rates.
-    pub(super) believed: Believed,
+    pub(super) believed: BelievedScaling,
     /// The sizes that are worth a look, ascending, at least one.
     pub(super) sizes: Vec<u32>,
     /// The sizes at which it can run; `None` for all that the job may have.
@@ -307,9 +307,9 @@ impl WayToRun {
     /// Its relative standard error then.
     fn error(&self, estimate: Estimate) -> f64 {
         match self.believed {
-            Believed::Planned(_) => estimate.error,
+            BelievedScaling::Planned(_) => estimate.error,
             // A curve knows how sure its slope is, and not its level.
-            Believed::Fitted(_) => OTHER_PLAN_ERROR,
+            BelievedScaling::Fitted(_) => OTHER_PLAN_ERROR,
         }
     }
 }

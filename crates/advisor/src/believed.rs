@@ -8,19 +8,19 @@ use infill_model::{Curve, CurvePoint, SizePoint};
 
 /// A curve with its uncertainty.
 #[derive(Clone, Debug)]
-pub(super) enum Believed {
+pub(super) enum BelievedScaling {
     /// By what was measured of this way to run, or of ones alike.
     Fitted(Fitted),
     /// By the model of all plans and types of the program.
     Planned(PlanCurve),
 }
 
-impl Believed {
+impl BelievedScaling {
     /// What was measured of this way to run, or of ones alike.
     pub(super) fn points(&self) -> &[SizePoint] {
         match self {
-            Believed::Fitted(fitted) => fitted.points(),
-            Believed::Planned(curve) => curve.points(),
+            BelievedScaling::Fitted(fitted) => fitted.points(),
+            BelievedScaling::Planned(curve) => curve.points(),
         }
     }
 
@@ -31,18 +31,18 @@ impl Believed {
     }
 }
 
-impl Scaling for Believed {
+impl Scaling for BelievedScaling {
     fn at(&self, nodes: u32) -> Estimate {
         match self {
-            Believed::Fitted(fitted) => fitted.at(nodes),
-            Believed::Planned(curve) => curve.at(nodes),
+            BelievedScaling::Fitted(fitted) => fitted.at(nodes),
+            BelievedScaling::Planned(curve) => curve.at(nodes),
         }
     }
 
     fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
         match self {
-            Believed::Fitted(fitted) => fitted.covariance(sizes),
-            Believed::Planned(curve) => curve.covariance(sizes),
+            BelievedScaling::Fitted(fitted) => fitted.covariance(sizes),
+            BelievedScaling::Planned(curve) => curve.covariance(sizes),
         }
     }
 }

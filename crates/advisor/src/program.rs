@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use nalgebra::DMatrix;
 
 use super::plans::memory::{USABLE, gpu_memory_gib};
-use super::plans::{Placed, PlanModel, Predictions, Priors};
+use super::plans::{PlacedPlan, PlanModel, PlanPredictions, PlanPriors};
 use super::profiles::Profiles;
 use super::scaling::{Estimate, Scaling, sizes_of_interest};
 use super::subject::Subject;
@@ -195,7 +195,7 @@ impl Program {
             (-ratio.mean, ratio.sd)
         };
         let further: Vec<(f64, f64)> = made.types.iter().skip(1).map(slower).collect();
-        let model = PlanModel::new(made.facts, &Priors::usual(), &further);
+        let model = PlanModel::new(made.facts, &PlanPriors::usual(), &further);
         let own = of_program(profiles, &subject.key);
         let together =
             own.clone().flat_map(|p| &p.points).filter_map(|p| Some(f64::from(p.nodes) / p.hosts?.max(1.0)));
@@ -205,7 +205,7 @@ impl Program {
         let batch = Batch::of(subject, profiles);
         let mut program =
             Program { made, made_at, updated_at, model, batch, units_of_a_host, curves: BTreeMap::new() };
-        let mut measured: Vec<(Placed, f64, f64)> = Vec::new();
+        let mut measured: Vec<(PlacedPlan, f64, f64)> = Vec::new();
         for profile in own {
             let Some(plan) = subject.plans.iter().find(|plan| plan.name == profile.key.exec_plan) else {
                 continue;
@@ -253,13 +253,13 @@ impl Program {
         points: Vec<SizePoint>,
     ) -> Option<PlanCurve> {
         let placed = sizes.iter().filter_map(|n| Some((*n, self.placed(plan, node_type, *n)?)));
-        let (sizes, placed): (Vec<u32>, Vec<Placed>) = placed.unzip();
-        let Predictions { log_secs, covariance } = self.model.predict(&placed)?;
+        let (sizes, placed): (Vec<u32>, Vec<PlacedPlan>) = placed.unzip();
+        let PlanPredictions { log_secs, covariance } = self.model.predict(&placed)?;
         let log_rates = placed.iter().zip(log_secs).map(|(p, log)| p.global_batch.ln() - log).collect();
         (!sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
     }
 
-    fn placed(&self, plan: &DeclaredPlan, node_type: &NodeType, nodes: u32) -> Option<Placed> {
+    fn placed(&self, plan: &DeclaredPlan, node_type: &NodeType, nodes: u32) -> Option<PlacedPlan> {
         self.placed_on(plan, node_type, nodes, None)
     }
 
@@ -270,14 +270,14 @@ impl Program {
         node_type: &NodeType,
         nodes: u32,
         hosts: Option<u32>,
-    ) -> Option<Placed> {
+    ) -> Option<PlacedPlan> {
         let gpus = self.made.gpus_per_node;
         let parallelism = plan.strategy?.on(nodes.checked_mul(gpus)?)?;
         let hosts = hosts.unwrap_or_else(|| nodes.div_ceil(self.units_of_a_host)).clamp(1, nodes.max(1));
         // As many on each, the rest one more.
         let on = |host: u32| gpus * (nodes / hosts + u32::from(host >= hosts - nodes % hosts));
         let cpus_per_gpu = plan.needs.cpus.map(|cpus| f64::from(cpus) / f64::from(gpus));
-        Some(Placed {
+        Some(PlacedPlan {
             parallelism,
             gpus_by_node: (0..hosts).map(on).collect(),
             global_batch: self.batch.at(nodes),

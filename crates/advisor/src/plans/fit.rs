@@ -7,7 +7,7 @@
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-use super::numbers::Shares;
+use super::numbers::ResidualShares;
 use super::terms::{Features, Terms};
 
 /// Steps of the search for the most plausible numbers.
@@ -54,18 +54,30 @@ pub(super) struct Belief {
     pulled_slopes: DMatrix<f64>,
 }
 
-/// Predicted logarithms of the seconds of a step.
-#[derive(Clone, Debug)]
-pub(super) struct Predicted {
-    pub(super) log_secs: DVector<f64>,
-    pub(super) covariance: DMatrix<f64>,
+/// What is believed of some ways to run, in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanPredictions {
+    /// Logarithms of the seconds of a step.
+    pub log_secs: Vec<f64>,
+    /// Their covariance.
+    pub covariance: DMatrix<f64>,
+}
+
+impl PlanPredictions {
+    /// Standard error of one of these logarithms.
+    ///
+    /// # Panics
+    /// Where there is no such one.
+    pub fn error(&self, at: usize) -> f64 {
+        self.covariance[(at, at)].max(0.0).sqrt()
+    }
 }
 
 impl Belief {
     /// Fits the terms to measurements, at least one. `None` when numbers overflow.
     pub(super) fn fit(
         terms: &Terms,
-        shares: &Shares,
+        shares: &ResidualShares,
         seen: &[Observed],
         from: Option<&[f64]>,
     ) -> Option<Belief> {
@@ -84,7 +96,12 @@ impl Belief {
     }
 
     /// What is believed of these ways to run. `None` when numbers overflow.
-    pub(super) fn predict(&self, terms: &Terms, shares: &Shares, rows: &[Features]) -> Option<Predicted> {
+    pub(super) fn predict(
+        &self,
+        terms: &Terms,
+        shares: &ResidualShares,
+        rows: &[Features],
+    ) -> Option<PlanPredictions> {
         let (log_secs, slopes) = slopes(terms, &self.theta, rows);
         let alike = shares.covariance(terms, &self.theta, rows, &self.rows);
         let log_secs = log_secs + &alike * &self.pull;
@@ -93,7 +110,7 @@ impl Belief {
             - &alike * self.residuals.solve(&alike.transpose());
         let covariance = &slopes * &self.posterior * slopes.transpose() + left;
         let finite = log_secs.iter().chain(covariance.iter()).all(|v| v.is_finite());
-        finite.then_some(Predicted { log_secs, covariance })
+        finite.then(|| PlanPredictions { log_secs: log_secs.iter().copied().collect(), covariance })
     }
 }
 
@@ -139,7 +156,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn weigh(&mut self, shares: &Shares) -> Option<()> {
+    fn weigh(&mut self, shares: &ResidualShares) -> Option<()> {
         let alike = shares.covariance(self.terms, &self.theta, &self.rows, &self.rows);
         self.residuals = Cholesky::new(alike + DMatrix::from_diagonal(&self.noise))?;
         Some(())

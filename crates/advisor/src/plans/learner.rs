@@ -1,11 +1,10 @@
 //! What is known of the execution plans of one program, on any number of GPUs and several types of them.
 
 use infill_model::ModelFacts;
-use nalgebra::DMatrix;
 
-use super::fit::{Belief, Observed};
-use super::numbers::Priors;
-use super::terms::{Features, Placed, Terms};
+use super::fit::{Belief, Observed, PlanPredictions};
+use super::numbers::PlanPriors;
+use super::terms::{Features, PlacedPlan, Terms};
 
 /// Most ways to run whose measurements are kept; the least exact go first.
 const MOST_SEEN: usize = 64;
@@ -17,42 +16,24 @@ const LEAST_ERROR: f64 = 0.005;
 #[derive(Clone, Debug)]
 pub struct PlanModel {
     terms: Terms,
-    priors: Priors,
+    priors: PlanPriors,
     seen: Vec<Observed>,
     belief: Option<Belief>,
-}
-
-/// What is believed of some ways to run, in their order.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Predictions {
-    /// Logarithms of the seconds of a step.
-    pub log_secs: Vec<f64>,
-    /// Their covariance.
-    pub covariance: DMatrix<f64>,
-}
-
-impl Predictions {
-    /// Standard error of one of these logarithms.
-    ///
-    /// # Panics
-    /// Where there is no such one.
-    pub fn error(&self, at: usize) -> f64 {
-        self.covariance[(at, at)].max(0.0).sqrt()
-    }
 }
 
 impl PlanModel {
     /// Knows nothing yet of a program. `types`: of each type of GPU but the first, by how much steps take
     /// longer there, and the standard deviation of that, as logarithms.
-    pub fn new(facts: Option<ModelFacts>, priors: &Priors, types: &[(f64, f64)]) -> PlanModel {
+    pub fn new(facts: Option<ModelFacts>, priors: &PlanPriors, types: &[(f64, f64)]) -> PlanModel {
         let terms = Terms::new(facts, priors, types);
         PlanModel { terms, priors: priors.clone(), seen: Vec::new(), belief: None }
     }
 
     /// One way to run was measured: seconds of a step, and the relative standard error. The first of all
     /// should be on few GPUs, of the first type.
-    pub fn measured(&mut self, placed: &Placed, step_secs: f64, error: f64) {
-        let (row, log_secs) = (Features::of(placed), step_secs.ln());
+    pub fn measured(&mut self, placed: &PlacedPlan, step_secs: f64, error: f64) {
+        let row = Features::of(placed);
+        let log_secs = step_secs.ln();
         if !log_secs.is_finite() || !error.is_finite() {
             return;
         }
@@ -85,10 +66,8 @@ impl PlanModel {
     }
 
     /// What is believed of these ways to run since the last update; `None` while nothing was measured.
-    pub fn predict(&self, placed: &[Placed]) -> Option<Predictions> {
+    pub fn predict(&self, placed: &[PlacedPlan]) -> Option<PlanPredictions> {
         let rows: Vec<Features> = placed.iter().map(Features::of).collect();
-        let predicted = self.belief.as_ref()?.predict(&self.terms, &self.priors.shares, &rows)?;
-        let log_secs = predicted.log_secs.iter().copied().collect();
-        Some(Predictions { log_secs, covariance: predicted.covariance })
+        self.belief.as_ref()?.predict(&self.terms, &self.priors.shares, &rows)
     }
 }

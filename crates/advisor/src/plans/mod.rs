@@ -23,6 +23,7 @@ mod terms;
 mod tests;
 pub mod trial;
 
-pub use learner::{PlanModel, Predictions};
-pub use numbers::Priors;
-pub use terms::Placed;
+pub use fit::PlanPredictions;
+pub use learner::PlanModel;
+pub use numbers::PlanPriors;
+pub use terms::PlacedPlan;

@@ -62,7 +62,7 @@ const NETWORK_OF_TYPE_SD: f64 = 0.3;
 
 /// Standard deviations of the shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shares {
+pub(super) struct ResidualShares {
     /// A strategy's.
     pub(super) strategy: f64,
     /// A kind of strategies', on one node or on several.
@@ -77,10 +77,10 @@ pub(super) struct Shares {
     pub(super) odd: f64,
 }
 
-impl Shares {
+impl ResidualShares {
     /// The same, each so many times as large.
-    pub(super) fn times(self, factor: f64) -> Shares {
-        Shares {
+    pub(super) fn times(self, factor: f64) -> ResidualShares {
+        ResidualShares {
             strategy: self.strategy * factor,
             kind: self.kind * factor,
             placement: self.placement * factor,
@@ -93,11 +93,11 @@ impl Shares {
 
 /// What is believed of the numbers of a program before it is measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Priors {
+pub struct PlanPriors {
     pub(super) mean: [f64; NUMBERS],
     pub(super) sd: [f64; NUMBERS],
     pub(super) network_of_type_sd: f64,
-    pub(super) shares: Shares,
+    pub(super) shares: ResidualShares,
 }
 
 /// Mean and deviation of each number before any program was measured, in the order of [`Number`]. Those of
@@ -154,12 +154,12 @@ const USUAL: [(f64, f64); NUMBERS] = [
     (1.00, 0.28),
 ];
 
-const SHARES: Shares =
-    Shares { strategy: 0.039, kind: 0.06, placement: 0.043, gpus: 0.032, alone: 0.052, odd: 0.19 };
+const SHARES: ResidualShares =
+    ResidualShares { strategy: 0.039, kind: 0.06, placement: 0.043, gpus: 0.032, alone: 0.052, odd: 0.19 };
 
-impl Priors {
-    fn of(numbers: [(f64, f64); NUMBERS]) -> Priors {
-        Priors {
+impl PlanPriors {
+    fn of(numbers: [(f64, f64); NUMBERS]) -> PlanPriors {
+        PlanPriors {
             mean: numbers.map(|(mean, _)| mean),
             sd: numbers.map(|(_, sd)| sd),
             network_of_type_sd: NETWORK_OF_TYPE_SD,
@@ -168,13 +168,13 @@ impl Priors {
     }
 
     /// What is believed where no program was measured.
-    pub(super) fn reference() -> Priors {
-        Priors::of(REFERENCE)
+    pub(super) fn reference() -> PlanPriors {
+        PlanPriors::of(REFERENCE)
     }
 
     /// What is usual, by public tables.
-    pub fn usual() -> Priors {
-        Priors::of(USUAL)
+    pub fn usual() -> PlanPriors {
+        PlanPriors::of(USUAL)
     }
 
     /// Mean and standard deviation of each number.

@@ -1,7 +1,7 @@
 //! Execution plans that people run, for a model of which some facts are known, and the memory that each
 //! needs ([`super::memory`]).
 
-use infill_model::{ModelFacts, Parallelism, Strategy};
+use infill_model::{ModelFacts, Strategy};
 
 use super::memory::{USABLE, gpu_memory_gib};
 
@@ -58,15 +58,6 @@ pub struct Machine {
 impl Described {
     /// GiB of each GPU that a plan needs on so many GPUs; `None` where these cannot be divided so.
     pub(crate) fn memory_gib(&self, plan: &Preset, gpus: u32) -> Option<f64> {
-        let ways = plan.tp.checked_mul(plan.pp)?;
-        let dp = gpus.checked_div(ways).filter(|dp| *dp > 0 && gpus.is_multiple_of(ways))?;
-        let batches = dp.checked_mul(plan.accumulate)?;
-        if self.global_batch < batches
-            || !self.global_batch.is_multiple_of(batches)
-            || !self.layers.is_multiple_of(plan.pp)
-        {
-            return None;
-        }
         let strategy = Strategy {
             tp: plan.tp,
             pp: plan.pp,
@@ -75,13 +66,21 @@ impl Described {
             accumulate: plan.accumulate,
             checkpointing: plan.checkpointing,
         };
+        let parallelism = strategy.on(gpus)?;
+        let batches = parallelism.dp.checked_mul(plan.accumulate)?;
+        if self.global_batch < batches
+            || !self.global_batch.is_multiple_of(batches)
+            || !self.layers.is_multiple_of(plan.pp)
+        {
+            return None;
+        }
         let facts = ModelFacts {
             layers: Some(self.layers),
             hidden: Some(self.hidden),
             sequence: Some(self.sequence),
             ..ModelFacts::of_params(self.params / 1e6)
         };
-        gpu_memory_gib(&facts, Parallelism { dp, strategy }, f64::from(self.global_batch))
+        gpu_memory_gib(&facts, parallelism, f64::from(self.global_batch))
     }
 
     /// The plans that are worth a try on this machine: each with the fewest micro-batches with which it fits

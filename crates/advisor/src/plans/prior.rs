@@ -7,8 +7,8 @@ use infill_model::{ModelFacts, PlanRun};
 
 use super::choice;
 use super::fit::{Belief, Observed};
-use super::numbers::{NUMBERS, Number, Priors, REFERENCE};
-use super::terms::{Features, Placed, Terms};
+use super::numbers::{NUMBERS, Number, PlanPriors, REFERENCE};
+use super::terms::{Features, PlacedPlan, Terms};
 
 /// Rounds in which priors and programs are fitted to each other.
 const ROUNDS: usize = 6;
@@ -33,10 +33,10 @@ const LEAST_DEVIATION: f64 = 0.5;
 /// A program that was measured: its rows, and what is known of it.
 pub type Measured<'a> = (&'a [PlanRun], Option<ModelFacts>);
 
-impl Priors {
+impl PlanPriors {
     /// Fitted to these programs.
-    pub fn fitted(programs: &[Measured<'_>]) -> Priors {
-        let mut priors = Priors::reference();
+    pub fn fitted(programs: &[Measured<'_>]) -> PlanPriors {
+        let mut priors = PlanPriors::reference();
         let mut numbers: Vec<Option<Vec<f64>>> = vec![None; programs.len()];
         for _ in 0..ROUNDS {
             let fits: Vec<Belief> = programs
@@ -70,10 +70,10 @@ impl Priors {
     }
 }
 
-fn fit((runs, facts): &Measured<'_>, priors: &Priors, from: Option<&[f64]>) -> Option<Belief> {
+fn fit((runs, facts): &Measured<'_>, priors: &PlanPriors, from: Option<&[f64]>) -> Option<Belief> {
     let first = choice::first(runs)?;
     let step = |run: &PlanRun| (run.global_batch / run.rate).ln();
-    let rows: Vec<Features> = runs.iter().map(|run| Features::of(&Placed::from(run))).collect();
+    let rows: Vec<Features> = runs.iter().map(|run| Features::of(&PlacedPlan::from(run))).collect();
     let mut terms = Terms::new(*facts, priors, &[]);
     terms.begin_with(&rows[first], step(&runs[first]));
     // Spread over the whole table.

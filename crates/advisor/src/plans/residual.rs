@@ -7,13 +7,13 @@
 
 use nalgebra::DMatrix;
 
-use super::numbers::Shares;
+use super::numbers::ResidualShares;
 use super::terms::{Features, Terms};
 
 /// How much of a share two types of GPUs have in common.
 const ON_ANOTHER_TYPE: f64 = 0.5;
 
-impl Shares {
+impl ResidualShares {
     /// Covariances of what is not said of each of `a` and each of `b`.
     pub(super) fn covariance(
         &self,

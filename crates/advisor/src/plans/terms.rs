@@ -10,7 +10,7 @@
 
 use infill_model::{ModelFacts, Parallelism, PlanRun};
 
-use super::numbers::{NUMBERS, Number, Priors, UNKNOWN_SHAPE_SD};
+use super::numbers::{NUMBERS, Number, PlanPriors, UNKNOWN_SHAPE_SD};
 
 /// Below that, exchanges take what they take to begin, and not what they carry.
 const LEAST_HIDDEN: f64 = 512.0;
@@ -49,7 +49,7 @@ const MOST_BESIDE_COMPUTING: f64 = 6.0;
 
 /// One way to run a program, of which the time of a step is asked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
+pub struct PlacedPlan {
     /// The plan, on so many GPUs.
     pub parallelism: Parallelism,
     /// GPUs on each node, at least one node, none without GPUs.
@@ -62,9 +62,9 @@ pub struct Placed {
     pub node_type: usize,
 }
 
-impl From<&PlanRun> for Placed {
-    fn from(run: &PlanRun) -> Placed {
-        Placed {
+impl From<&PlanRun> for PlacedPlan {
+    fn from(run: &PlanRun) -> PlacedPlan {
+        PlacedPlan {
             parallelism: run.parallelism,
             gpus_by_node: run.gpus_by_node.clone(),
             global_batch: run.global_batch,
@@ -95,7 +95,7 @@ pub(super) struct Features {
 }
 
 impl Features {
-    pub(super) fn of(placed: &Placed) -> Features {
+    pub(super) fn of(placed: &PlacedPlan) -> Features {
         let (parallelism, strategy) = (placed.parallelism, placed.parallelism.strategy);
         let by_node = &placed.gpus_by_node;
         let gpus: u32 = by_node.iter().sum();
@@ -148,7 +148,7 @@ pub(super) struct Terms {
 impl Terms {
     /// Of a program on so many types of GPUs, given how much slower each but the first is believed to be:
     /// mean and standard deviation of the logarithm.
-    pub(super) fn new(facts: Option<ModelFacts>, priors: &Priors, types: &[(f64, f64)]) -> Terms {
+    pub(super) fn new(facts: Option<ModelFacts>, priors: &PlanPriors, types: &[(f64, f64)]) -> Terms {
         let (mut mean, mut sd) = (priors.mean.to_vec(), priors.sd.to_vec());
         let told = |of: fn(&ModelFacts) -> Option<u32>| facts.as_ref().and_then(of).map(f64::from);
         let (layers, hidden) = (told(|f| f.layers), told(|f| f.hidden));

@@ -1,6 +1,6 @@
 //! Made-up jobs: what is learned of plans that nobody measured.
 
-use super::numbers::Priors;
+use super::numbers::PlanPriors;
 use super::trial::{PlanTrial, PlanVerdict};
 use infill_model::{ExecPlan, ModelFacts, Parallelism, PlanRun, Strategy};
 
@@ -53,7 +53,7 @@ fn seconds(plan: Parallelism, place: &[u32]) -> f64 {
 
 fn trial(measurements: usize, seed: u64) -> PlanTrial {
     let facts = Some(ModelFacts::of_params(PARAMS_MI));
-    PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements, priors: Priors::usual() }
+    PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements, priors: PlanPriors::usual() }
 }
 
 fn run(measurements: usize, seed: u64) -> PlanVerdict {

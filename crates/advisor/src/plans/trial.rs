@@ -8,9 +8,10 @@ use rand::rngs::StdRng;
 use serde::Serialize;
 
 use super::choice;
-use super::learner::{PlanModel, Predictions};
-use super::numbers::Priors;
-use super::terms::Placed;
+use super::fit::PlanPredictions;
+use super::learner::PlanModel;
+use super::numbers::PlanPriors;
+use super::terms::PlacedPlan;
 use crate::noise::normal;
 use crate::scaling::Estimate;
 use infill_model::{ExecPlan, ModelFacts, PlanRun};
@@ -32,7 +33,7 @@ pub struct PlanTrial {
     /// Most measurements.
     pub measurements: usize,
     /// What is usual.
-    pub priors: Priors,
+    pub priors: PlanPriors,
 }
 
 /// A measured row, and the logarithm of the seconds of a step.
@@ -115,7 +116,7 @@ impl PlanTrial {
     /// Runs it. `None` when there is nothing to measure, or numbers overflow.
     pub fn run(&self) -> Option<PlanVerdict> {
         let mut random = StdRng::seed_from_u64(self.seed);
-        let rows: Vec<Placed> = self.runs.iter().map(Placed::from).collect();
+        let rows: Vec<PlacedPlan> = self.runs.iter().map(PlacedPlan::from).collect();
         let mut model = PlanModel::new(self.facts, &self.priors, &[]);
         let mut seen: Vec<Seen> = Vec::new();
         let mut next = choice::first(&self.runs);
@@ -129,7 +130,7 @@ impl PlanTrial {
         Some(self.verdict(&model.predict(&rows)?, &seen))
     }
 
-    fn next(&self, predicted: &Predictions, seen: &[Seen]) -> Option<usize> {
+    fn next(&self, predicted: &PlanPredictions, seen: &[Seen]) -> Option<usize> {
         let left = self.measurements.checked_sub(seen.len()).filter(|left| *left > 0)?;
         let several = |row: usize| self.runs[row].nodes() > 1;
         let measured = |row: usize| seen.iter().any(|(seen, _)| *seen == row);
@@ -144,7 +145,7 @@ impl PlanTrial {
         (run.global_batch / run.rate).ln() + self.noise * normal(random)
     }
 
-    fn verdict(&self, predicted: &Predictions, seen: &[Seen]) -> PlanVerdict {
+    fn verdict(&self, predicted: &PlanPredictions, seen: &[Seen]) -> PlanVerdict {
         let estimates = self.estimates(predicted);
         let point = |(i, (run, estimate)): (usize, (&PlanRun, &Estimate))| {
             let (low, high) = estimate.interval();
@@ -173,7 +174,7 @@ impl PlanTrial {
         }
     }
 
-    fn estimates(&self, predicted: &Predictions) -> Vec<Estimate> {
+    fn estimates(&self, predicted: &PlanPredictions) -> Vec<Estimate> {
         let of = |(i, run): (usize, &PlanRun)| Estimate {
             rate: run.global_batch / predicted.log_secs[i].exp(),
             error: predicted.error(i),

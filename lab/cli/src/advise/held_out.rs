@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::AdviseArgs;
 use infill_advisor::plans::trial::{PlanTrial, PlanVerdict};
-use infill_advisor::plans::{Priors, prior::Measured};
+use infill_advisor::plans::{PlanPriors, prior::Measured};
 use infill_api::SCHEMA;
 use infill_model::{ModelFacts, PlanRun};
 use infill_present::{
@@ -89,7 +89,7 @@ pub(super) fn held_out(programs: &[Program], noise: f64, measurements: usize, se
     let of = |program: &Program| {
         let others = programs.iter().filter(|p| p.name != program.name);
         let others: Vec<Measured<'_>> = others.map(|p| (p.runs.as_slice(), p.facts)).collect();
-        let priors = Priors::fitted(&others);
+        let priors = PlanPriors::fitted(&others);
         let verdicts = (1..=seeds).filter_map(|seed| {
             let (runs, facts, priors) = (program.runs.clone(), program.facts, priors.clone());
             PlanTrial { runs, facts, noise, seed, measurements, priors }.run()
@@ -152,8 +152,8 @@ mod tests {
     fn what_is_usual_follows_from_the_tables() {
         let Some(programs) = tables() else { return };
         let all: Vec<Measured<'_>> = programs.iter().map(|p| (p.runs.as_slice(), p.facts)).collect();
-        let fitted: Vec<(f64, f64)> = Priors::fitted(&all).numbers().collect();
-        let shipped: Vec<(f64, f64)> = Priors::usual().numbers().collect();
+        let fitted: Vec<(f64, f64)> = PlanPriors::fitted(&all).numbers().collect();
+        let shipped: Vec<(f64, f64)> = PlanPriors::usual().numbers().collect();
         let apart =
             fitted.iter().zip(&shipped).any(|(a, b)| (a.0 - b.0).abs() > 0.02 || (a.1 - b.1).abs() > 0.02);
         let said: Vec<String> = fitted.iter().map(|(mean, sd)| format!("({mean:.2}, {sd:.2})")).collect();

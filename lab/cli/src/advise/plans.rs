@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::AdviseArgs;
-use infill_advisor::plans::Priors;
+use infill_advisor::plans::PlanPriors;
 use infill_advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, PlanTrial, PlanVerdict};
 use infill_api::SCHEMA;
 use infill_present::{
@@ -106,7 +106,7 @@ fn verdict(args: &AdviseArgs) -> Result<PlanVerdict, Failure> {
         noise: args.noise,
         seed: args.seed,
         measurements: args.plans.measurements as usize,
-        priors: Priors::usual(),
+        priors: PlanPriors::usual(),
     };
     let nothing = || Exit::Failed.because(anyhow::anyhow!("no model fits such measurements"));
     trial.run().ok_or_else(nothing)
@@ -187,7 +187,7 @@ mod tests {
                 noise: 0.05,
                 seed,
                 measurements: 7,
-                priors: Priors::usual(),
+                priors: PlanPriors::usual(),
             };
             (1..=5).map(|seed| trial(seed).run().unwrap().mape).sum::<f64>() / 5.0
         };

@@ -7,7 +7,7 @@ use super::setup::Setup;
 use super::speeds::Speeds;
 use infill_advisor::{
     kinship::{Kin, Kinship},
-    plans::{Placed, PlanModel, Predictions, Priors},
+    plans::{PlacedPlan, PlanModel, PlanPredictions, PlanPriors},
 };
 use infill_model::{ModelFacts, PlanRun, SpeedRow};
 
@@ -28,7 +28,7 @@ pub(crate) enum Learned {
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     learner: PlanModel,
-    runs: Vec<Placed>,
+    runs: Vec<PlacedPlan>,
     noise: f64,
     /// Seconds of a step by each row, once something was measured.
     step_secs: Option<Vec<f64>>,
@@ -89,9 +89,10 @@ impl Model {
     fn update(&mut self) {
         if self.step_secs.is_none() && self.learner.update() {
             // What was never measured is counted on for less than is expected of it, as in the daemon.
-            let counted =
-                |p: &Predictions, row: usize| p.log_secs[row].exp() / (1.0 - p.error(row)).max(LEAST_COUNTED);
-            let all = |p: Predictions| (0..p.log_secs.len()).map(|row| counted(&p, row)).collect();
+            let counted = |p: &PlanPredictions, row: usize| {
+                p.log_secs[row].exp() / (1.0 - p.error(row)).max(LEAST_COUNTED)
+            };
+            let all = |p: PlanPredictions| (0..p.log_secs.len()).map(|row| counted(&p, row)).collect();
             self.step_secs = self.learner.predict(&self.runs).map(all);
         }
     }
@@ -104,8 +105,8 @@ fn models(speeds: &Speeds, facts: &BTreeMap<String, ModelFacts>, noise: f64) -> 
     }
     let model = |(name, rows): (String, Vec<(usize, PlanRun)>)| {
         let place = rows.iter().enumerate().map(|(place, (number, _))| (*number, place)).collect();
-        let runs: Vec<Placed> = rows.iter().map(|(_, run)| Placed::from(run)).collect();
-        let learner = PlanModel::new(facts.get(&name).copied(), &Priors::usual(), &[]);
+        let runs: Vec<PlacedPlan> = rows.iter().map(|(_, run)| PlacedPlan::from(run)).collect();
+        let learner = PlanModel::new(facts.get(&name).copied(), &PlanPriors::usual(), &[]);
         (name, Model { learner, runs, noise, step_secs: None, place })
     };
     rows.into_iter().map(model).collect()
