@@ -9,8 +9,9 @@ use super::turns::{Ahead, Turns};
 use super::{ending, extension, risk};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, PlanNeeds, Probe, ProfileKey,
-    RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
+    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, PlanNeeds, Probe,
+    ProfileKey, RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig,
+    malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -85,7 +86,7 @@ pub(super) fn jobs(
     let ahead =
         |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.known_unit, r.candidate.subject.costs.start_secs);
     let ahead: Vec<Ahead> = rated.iter().map(ahead).collect();
-    let weights = weights(&rated, turns, config);
+    let weights = weights(&rated, &ahead, turns, config);
     // What a node-second of a job counts.
     let worth = |rated: &Rated<'_>, weight: f64| match rated.unit {
         unit if unit > 0.0 => weight * unit / f64::from(rated.candidate.block()),
@@ -121,8 +122,8 @@ pub(super) fn jobs(
 
 /// What a sample of each job counts. Jobs count their samples in different units: a node-second at its
 /// smallest size weighs the same for all of one share; that of a block so much as its places. A user's share
-/// is divided over the user's jobs.
-fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
+/// is divided over the user's jobs. Where jobs shall end soon, those that will count for a little more.
+fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
     let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
         // What cannot start takes nothing from its owner's others.
@@ -137,7 +138,21 @@ fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f6
     let user = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str());
     let jobs = |r: &Rated<'_>| user(r).map_or(1.0, |jobs| jobs.max(1.0));
     let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
-    rated.iter().map(|r| of_one(r, jobs(r)) * tilt(r)).collect()
+    let soon = match config.objective {
+        Objective::Completion => {
+            ending::tilts(&rated.iter().zip(ahead).map(left_at_best).collect::<Vec<_>>())
+        }
+        Objective::Throughput => vec![1.0; rated.len()],
+    };
+    rated.iter().zip(soon).map(|(r, soon)| of_one(r, jobs(r)) * tilt(r) * soon).collect()
+}
+
+/// Seconds of one node that a job has ahead, each start of it counted as those of all nodes of its fastest
+/// size; `None` where that is not well known.
+fn left_at_best((rated, ahead): (&Rated<'_>, &Ahead)) -> Option<f64> {
+    let fastest = rated.rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
+    let times = if rated.unit > 0.0 { (fastest / rated.unit).max(1.0) } else { 1.0 };
+    ahead.is_sure().then(|| ahead.left_secs() + times * ahead.stop_secs)
 }
 
 /// Whether the job can be brought there: it never takes another job's node.
@@ -274,12 +289,11 @@ fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>)
     all
 }
 
-/// Samples a second and node at its smallest size. Of several plans on a type the fastest counts, so that a
-/// change of plan changes no weight.
+/// Samples a second and node at its smallest size. Of several plans and types of nodes the fastest counts, so
+/// that neither a change of plan nor one of type changes a weight: else whoever is on slow nodes would count
+/// for more, and two jobs would change places for ever.
 fn unit(rates: &[RateCurve], sizes: &Sizes) -> f64 {
-    let first = rates.first().and_then(|r| r.node_type.as_ref());
-    let alike = rates.iter().filter(|r| r.node_type.as_ref() == first);
-    alike.map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
+    rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
 }
 
 /// How many times more its smallest size counts of a job that waits; `None` if it does not. `pushes`: it is
@@ -410,6 +424,15 @@ mod tests {
             RateCurve::new(ExecPlan::default(), node_type, curve, None)
         };
         text.split_whitespace().map(rate).collect()
+    }
+
+    #[test]
+    fn neither_the_type_that_a_job_is_on_nor_its_plan_changes_what_its_samples_count() {
+        let sizes = Sizes::Range { min: 1, max: 4 };
+        let units = ["fast=8 slow=2 any=2", "slow=2 fast=8", "any=2 slow=2 fast=8"];
+        let units = units.map(|text| unit(&rates(text), &sizes));
+        assert_eq!(units, [8.0; 3]);
+        assert_eq!(unit(&[], &sizes), 0.0);
     }
 
     #[test]
