@@ -248,6 +248,10 @@ impl<'a> Job<'a> {
         }
     }
 
+    fn at_least(&self) -> Option<AtLeast> {
+        self.of.at_least.map(AtLeast::Rate).or(self.of.as_asked.map(AtLeast::Asked))
+    }
+
     /// What a daemon would know of it.
     fn facts(&self, id: JobId, now: UnixTime) -> JobFacts {
         let standing = self.standing(now);
@@ -260,7 +264,7 @@ impl<'a> Job<'a> {
             user: UserId(0),
             program: program(self.of),
             sizes: self.of.sizes.clone(),
-            claims: Claims { curve: self.of.curve.clone(), at_least: self.of.at_least, ..Claims::default() },
+            claims: Claims { curve: self.of.curve.clone(), at_least: self.at_least(), ..Claims::default() },
             running: (standing == Standing::Running).then_some(held.len() as u32),
             waits_since: (standing == Standing::Waiting).then_some(self.since),
             standing,

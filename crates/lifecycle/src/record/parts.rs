@@ -68,6 +68,7 @@ record! {
         curve: Option<Curve>,
         costs: Option<RescaleCosts>,
         at_least: Option<f64>,
+        as_asked: Option<AskedSize>,
         max_restarts: u32,
         grace_secs: u32,
         profile: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::assured::{There, Wish};
+use super::assured::{self, Promises, There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::spread::{Asking, Crossed};
 use super::turns::{Ahead, Turns};
@@ -72,7 +72,7 @@ impl Candidate<'_> {
 pub(super) fn jobs(
     candidates: Vec<Candidate<'_>>,
     library: &Library,
-    turns: &Turns,
+    (turns, promises): (&Turns, &Promises),
     (gaps, topology): (&Gaps, &Topology),
     config: &PlannerConfig,
     now: UnixTime,
@@ -91,13 +91,22 @@ pub(super) fn jobs(
         unit if unit > 0.0 => weight * unit / f64::from(rated.candidate.block()),
         _ => weight,
     };
-    let there = There::of(gaps, rated.iter().map(|r| r.candidate.facts));
     let most = rated.iter().zip(&weights).map(|(r, weight)| worth(r, *weight)).fold(0.0, f64::max);
-    let job = |((rated, ahead), weight): ((Rated<'_>, Ahead), f64)| {
+    let wish = |(rated, weight): (&Rated<'_>, &f64)| {
+        let Candidate { subject, facts } = &rated.candidate;
+        facts.claims.at_least?;
+        let known = narrowed(rated.rates.clone(), &rated.candidate, &crossed, library);
+        let more = most / worth(rated, *weight);
+        Wish::of((subject, facts), known, gaps, turns.rotation.of(facts.job), more)
+    };
+    let mut wishes: Vec<Option<Wish>> = rated.iter().zip(&weights).map(wish).collect();
+    let all: Vec<&JobFacts> = rated.iter().map(|rated| rated.candidate.facts).collect();
+    let mut there = There::of(gaps, all.iter().copied());
+    assured::promise(&mut wishes, &all, &mut there, promises);
+    let job = |(((rated, ahead), weight), wish): (((Rated<'_>, Ahead), f64), Option<Wish>)| {
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let rates = narrowed(rates, &candidate, &crossed, library);
-        let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
         let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
         let turn = turns.rotation.of(candidate.facts.job);
         let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
@@ -116,7 +125,7 @@ pub(super) fn jobs(
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
-    rated.into_iter().zip(ahead).zip(weights).map(job).collect()
+    rated.into_iter().zip(ahead).zip(weights).zip(wishes).map(job).collect()
 }
 
 /// What a sample of each job counts. Jobs count their samples in different units: a node-second at its

@@ -9,6 +9,7 @@ mod leaving;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::assured::Promises;
 use super::avoiding::Avoiding;
 use super::breaker::Breaker;
 use super::curves::believed;
@@ -65,6 +66,7 @@ pub struct Scene {
     margin: Margin,
     nodes: Nodes,
     turns: Turns,
+    promises: Promises,
 }
 
 /// What the last look found besides gaps.
@@ -107,6 +109,7 @@ impl Scene {
             margin: Margin::default(),
             nodes: Nodes::default(),
             turns: Turns::default(),
+            promises: Promises::default(),
             config,
         }
     }
@@ -158,6 +161,7 @@ impl Scene {
         self.turns.look(jobs, config.planner.usage_half_life_secs, now);
         self.advise(jobs, advice, now);
         self.settle_turns(jobs, now);
+        self.settle_promises(jobs, now);
         ended
     }
 
@@ -167,9 +171,8 @@ impl Scene {
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let is_in = |facts: &&JobFacts| !facts.ending && self.turns.rotation.behind(facts.job).is_none();
         let candidates = facts.iter().filter(is_in).map(candidate).collect();
-        let ground = (&*gaps, &*self.nodes.topology);
-        let mut jobs =
-            demand::jobs(candidates, &self.library, &self.turns, ground, &self.config.planner, now);
+        let (standing, ground) = ((&self.turns, &self.promises), (&*gaps, &*self.nodes.topology));
+        let mut jobs = demand::jobs(candidates, &self.library, standing, ground, &self.config.planner, now);
         self.exclude_short(&mut jobs, &gaps, saving(facts).len(), now);
         let mut avoiding = Avoiding::new(&gaps, facts, &self.breaker, now);
         jobs.iter_mut().for_each(|job| job.excluded = avoiding.of(job));

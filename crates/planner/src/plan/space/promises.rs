@@ -1,0 +1,206 @@
+//! What promises make of the first step. A job that holds what makes its promise keeps at least that. One that
+//! does not is brought there in this round, if free nodes and what others hold above their least are enough:
+//! the first in line for which they are. While another one waits for changes under way, nobody grows beyond
+//! the least onto nodes of its types.
+//!
+//! All of it forbids options in the first step, and leaves a schedule to start from in which each job either
+//! keeps what it holds or shrinks.
+
+use super::cost;
+use super::decision::{JobSpace, Schedule, Space};
+use super::slots::excludes;
+use super::spec::{Family, Spec};
+use infill_model::{JobId, MalleableJob, NodeType, UnixTime};
+use rustc_hash::FxHashMap;
+
+/// Forbids what breaks promises.
+pub(crate) fn apply(space: &mut Space<'_>) {
+    if space.steps.is_empty() || space.problem.drain {
+        return;
+    }
+    let (kept, short): (Vec<usize>, Vec<usize>) =
+        in_line(space).into_iter().partition(|job| holds_promise(space, *job));
+    for job in &kept {
+        forbid_less(space, *job);
+    }
+    space.promises.kept = kept;
+    let found = short.iter().find_map(|job| Some((*job, bring(space, *job, &short)?)));
+    if let Some((job, first)) = &found {
+        forbid_less(space, *job);
+        space.promises.kept.push(*job);
+        space.promises.first.clone_from(first);
+    }
+    for job in short.into_iter().filter(|job| found.as_ref().is_none_or(|(brought, _)| brought != job)) {
+        reserve(space, job);
+    }
+}
+
+/// Jobs that are promised something and may run, in the order of submission.
+fn in_line(space: &Space<'_>) -> Vec<usize> {
+    let may_run = |job: &MalleableJob| {
+        let waits = job.held.is_empty() && job.turn.is_some_and(|turn| turn.in_line().is_some());
+        job.promise().is_some() && !space.problem.is_barred(job) && !waits
+    };
+    let mut found: Vec<usize> = (0..space.jobs.len()).filter(|at| may_run(space.jobs[*at].job)).collect();
+    let rank = |at: &usize| -> (UnixTime, JobId) {
+        let job = space.jobs[*at].job;
+        (job.submitted_at, job.id)
+    };
+    found.sort_by_key(rank);
+    found
+}
+
+/// Whether an option makes what its job is promised.
+fn is_enough(space: &Space<'_>, job: usize, spec: &Spec) -> bool {
+    let promise = space.jobs[job].job.promise();
+    promise.is_some_and(|p| p.is_enough(&space.types[spec.node_type], &spec.exec_plan, spec.nodes))
+}
+
+/// Whether a job makes its promise as it is, or with what it can keep where it cannot stay so.
+fn holds_promise(space: &Space<'_>, job: usize) -> bool {
+    let JobSpace { options, can_stay, .. } = &space.jobs[job];
+    let keeps = |spec: &&Spec| if *can_stay { spec.keeps && spec.now } else { spec.keeps_some() };
+    options.iter().filter(keeps).any(|spec| is_enough(space, job, spec))
+}
+
+/// Forbids in the first step what makes less than the promise.
+fn forbid_less(space: &mut Space<'_>, job: usize) {
+    let less: Vec<bool> = space.jobs[job].options.iter().map(|spec| !is_enough(space, job, spec)).collect();
+    for (spec, less) in space.jobs[job].options.iter_mut().zip(less) {
+        spec.now &= !less;
+    }
+}
+
+/// The fewest nodes of a type that a job has while others are to have theirs: its smallest size that is known
+/// to run, or that makes its promise.
+fn least_on(job: &MalleableJob, node_type: &NodeType) -> u32 {
+    let runs = |nodes: &u32| cost::best_rate(job, node_type, *nodes).is_some();
+    let least = job.sizes.up_to(u32::MAX).into_iter().find(runs).unwrap_or(job.sizes.min());
+    let promised = job.promise().and_then(|promise| promise.least_on(node_type));
+    least.max(promised.unwrap_or(0))
+}
+
+/// The first options, where they differ from what is kept, with which a job comes to its promise. Those who
+/// are `short` themselves give nothing.
+fn bring(space: &Space<'_>, job: usize, short: &[usize]) -> Option<Vec<(usize, usize)>> {
+    let promise = space.jobs[job].job.promise()?;
+    let suits = |spec: &Spec| {
+        let least = promise.least_on(&space.types[spec.node_type]);
+        spec.now && is_enough(space, job, spec) && Some(spec.nodes) == least
+    };
+    let options = space.jobs[job].options.iter().enumerate();
+    let mut ways: Vec<(u32, usize)> =
+        options.filter(|(_, s)| suits(s)).map(|(at, s)| (s.nodes - s.kept, at)).collect();
+    ways.sort_unstable();
+    let base = space.at_rest();
+    let donors = donors(space, job, short, &base);
+    ways.into_iter().find_map(|(_, way)| {
+        let mut first = vec![(job, way)];
+        if fits(space, &base, &first) {
+            return Some(first);
+        }
+        // Only those on the type of nodes that it needs are of use.
+        let node_type = space.jobs[job].options[way].node_type;
+        let of_use = donors.iter().filter(|d| space.jobs[d.job].options[d.least].node_type == node_type);
+        for donor in of_use {
+            first.push((donor.job, donor.least));
+            if fits(space, &base, &first) {
+                return Some(first);
+            }
+        }
+        None
+    })
+}
+
+/// A job that holds more than its least.
+struct Donor {
+    job: usize,
+    /// The option with which it has no more.
+    least: usize,
+}
+
+/// Jobs that can give nodes to one: first those that change anyway, then those that give most.
+fn donors(space: &Space<'_>, taker: usize, short: &[usize], base: &Schedule) -> Vec<Donor> {
+    let avoids = |slot: &usize| excludes(space.jobs[taker].job, &space.slots[*slot].gap.node);
+    let donor = |job: usize| {
+        let JobSpace { options, kept_order, .. } = &space.jobs[job];
+        let now = &options[*base[job].first()?];
+        let fewer = |spec: &Spec| spec.keeps_some() && spec.nodes < now.nodes;
+        let least = options.iter().enumerate().filter(|(_, spec)| fewer(spec));
+        let (at, spec) = least.min_by_key(|(_, spec)| spec.nodes)?;
+        let given = kept_order.get(spec.kept as usize..now.kept as usize)?;
+        let of_use = |slots: &[usize]| slots.iter().all(|s| space.slots[*s].startable && !avoids(s));
+        let gives = given.iter().filter(|kept| of_use(&kept.slots)).count();
+        (gives > 0).then_some(((spec.voluntary, usize::MAX - gives, job), Donor { job, least: at }))
+    };
+    let others = (0..space.jobs.len()).filter(|job| *job != taker && !short.contains(job));
+    let mut found: Vec<_> = others.filter_map(donor).collect();
+    found.sort_by_key(|(rank, _)| *rank);
+    found.into_iter().map(|(_, donor)| donor).collect()
+}
+
+/// Whether the base with these first options keeps all limits, and leaves the nodes that the first of them
+/// takes, by name.
+fn fits(space: &Space<'_>, base: &Schedule, first: &[(usize, usize)]) -> bool {
+    let mut schedule = base.clone();
+    for (job, option) in first {
+        if let Some(begins) = schedule[*job].first_mut() {
+            *begins = *option;
+        }
+    }
+    let taker = first.first().map(|(job, _)| *job);
+    space.is_feasible(&schedule) && taker.is_none_or(|job| has_seats(space, &schedule, job))
+}
+
+/// Whether there are nodes for what a job takes in the first step while all others take none.
+fn has_seats(space: &Space<'_>, schedule: &Schedule, job: usize) -> bool {
+    let first = |job: usize| schedule[job].first().and_then(|option| space.jobs[job].options.get(*option));
+    let mut is_kept = vec![false; space.slots.len()];
+    for other in 0..space.jobs.len() {
+        let kept = first(other).map_or(0, |spec| spec.kept as usize);
+        let slots = space.jobs[other].kept_order.iter().take(kept).flat_map(|kept| &kept.slots);
+        slots.for_each(|slot| is_kept[*slot] = true);
+    }
+    let (Some(spec), taker) = (first(job), space.jobs[job].job) else { return false };
+    let block = taker.block.max(1);
+    let lead = taker.lead_node.as_ref().filter(|_| spec.family == Family::Fresh);
+    let is_lead = |slot: usize| lead.is_some_and(|l| l.parts().contains(&space.slots[slot].gap.node));
+    let mut free_on: FxHashMap<_, u32> = FxHashMap::default();
+    for (at, slot) in space.slots.iter().enumerate() {
+        let is_free = slot.node_type == spec.node_type && slot.startable && !is_kept[at];
+        // A block that it gives up is still there when the new one begins.
+        let is_own = block > 1 && space.is_kept(taker, slot.gap);
+        if is_free && !is_own && !excludes(taker, &slot.gap.node) && !is_lead(at) {
+            let host = if block > 1 { Some(slot.gap.node.host()) } else { None };
+            *free_on.entry(host).or_default() += 1;
+        }
+    }
+    free_on.values().map(|places| places / block).sum::<u32>() >= spec.nodes - spec.kept
+}
+
+/// Forbids others to take nodes beyond their least on the types that a job waits for, if enough of them are
+/// there at all.
+fn reserve(space: &mut Space<'_>, waits: usize) {
+    let job = space.jobs[waits].job;
+    let Some(promise) = job.promise() else { return };
+    let problem = space.problem;
+    let long = |secs: f64| secs >= problem.min_window_secs;
+    let there = |node_type: &NodeType| {
+        let gaps = problem.gaps.gaps.iter().filter(|gap| gap.node_type == *node_type);
+        let usable = gaps.filter(|gap| long(gap.usable_until.secs_since(problem.now)));
+        usable.filter(|gap| !excludes(job, &gap.node)).count() as u32 / job.block.max(1)
+    };
+    let is_there = |node_type: &NodeType| promise.least_on(node_type).is_some_and(|n| n <= there(node_type));
+    if !space.types.iter().any(is_there) {
+        return;
+    }
+    let wanted: Vec<bool> = space.types.iter().map(|t| promise.least_on(t).is_some()).collect();
+    let types = space.types.clone();
+    for other in space.jobs.iter_mut().enumerate().filter(|(at, _)| *at != waits).map(|(_, job)| job) {
+        let least: Vec<u32> = types.iter().map(|t| least_on(other.job, t)).collect();
+        let grows = |spec: &Spec| spec.nodes > spec.kept && spec.nodes > least[spec.node_type];
+        for spec in other.options.iter_mut().filter(|spec| wanted[spec.node_type] && grows(spec)) {
+            spec.now = false;
+        }
+    }
+}
