@@ -1,6 +1,6 @@
 //! What promises make of the first step. A job that holds what makes its promise keeps at least that. One that
 //! does not is brought there in this round, if free nodes and what others hold above their least are enough:
-//! the first in line for which they are. While another one waits for changes under way, nobody grows beyond
+//! the first in line for which they are; nobody is parked for it. While another one waits for changes under way, nobody grows beyond
 //! the least onto nodes of its types.
 //!
 //! All of it forbids options in the first step, and leaves a schedule to start from in which each job either
@@ -29,9 +29,20 @@ pub(crate) fn apply(space: &mut Space<'_>) {
         forbid_less(space, *job);
         space.promises.kept.push(*job);
         space.promises.first.clone_from(first);
+        park_nobody(space, *job);
     }
     for job in short.into_iter().filter(|job| found.as_ref().is_none_or(|(brought, _)| brought != job)) {
         reserve(space, job);
+    }
+}
+
+/// Forbids to park those who can keep some of what they hold while a job is brought to its promise.
+fn park_nobody(space: &mut Space<'_>, brought: usize) {
+    let base = space.at_rest();
+    for (at, job) in space.jobs.iter_mut().enumerate().filter(|(at, _)| *at != brought) {
+        if base[at].first().is_some_and(|option| job.options[*option].nodes > 0) {
+            job.options[0].now = false;
+        }
     }
 }
 
