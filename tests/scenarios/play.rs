@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill_model::{
-    BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExcludedNodes, ExecPlan, Gaps, HeldNode,
-    JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Pause, Place, Profile, ProfileKey, Program,
-    Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
+    AtLeast, BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExcludedNodes, ExecPlan, Gaps,
+    HeldNode, JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Pause, Place, Profile, ProfileKey,
+    Program, Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::{
     plan::first_change,

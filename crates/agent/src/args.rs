@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, MOST_GPUS_A_NODE, RescaleCosts, RunSpec, Sizes, is_rate,
+    AskedSize, BatchMode, Curve, DeclaredPlan, ExecPlan, MOST_GPUS_A_NODE, RescaleCosts, RunSpec, Sizes,
+    is_rate,
 };
 
 use super::identity;

@@ -7,8 +7,8 @@ use super::jobs::Fleet;
 use super::output::Gone;
 use crate::{Machine, Phase};
 use infill_model::{
-    Changing, Claims, Doing, ExcludedNodes, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing,
-    UnixTime, UserId,
+    AtLeast, Changing, Claims, Doing, ExcludedNodes, HeldNode, JobFacts, JobId, NodeName, Place, Sizes,
+    Standing, UnixTime, UserId,
 };
 
 impl Fleet {
