@@ -205,6 +205,11 @@ impl Wish {
         rates.fold(0.0, f64::max)
     }
 
+    /// Whether a run keeps what is promised, if anything is.
+    pub(super) fn permits(&self, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> bool {
+        !self.assured.is_promised() || self.assured.is_enough(node_type, exec_plan, nodes)
+    }
+
     /// Makes the sizes that it is about count more, if they are promised; `rates` are those that it was made
     /// for, raised or not.
     pub(super) fn grant(self, rates: &mut [RateCurve], sizes: &Sizes) -> Assured {

@@ -107,7 +107,8 @@ pub(super) fn jobs(
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let rates = narrowed(rates, &candidate, &crossed, library);
-        let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
+        let may_try = |aim: &&Aim| is_in_reach(aim, &candidate, &room) && permits(wish.as_ref(), aim);
+        let probe = library.aim_of(candidate.subject.job).filter(may_try);
         let turn = turns.rotation.of(candidate.facts.job);
         let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
         let bonus = waiting_bonus(candidate.facts, pushes, outweighs);
@@ -155,6 +156,12 @@ fn is_in_reach(aim: &Aim, candidate: &Candidate<'_>, room: &Room) -> bool {
     let place = &candidate.facts.place;
     let held = if stays { place.held.len() as u32 + place.more_of_its_own() } else { 0 };
     aim.nodes <= held + room.free(&aim.key.node_type)
+}
+
+/// Whether a job may try a size: not one at which it is taken to make less than it is promised.
+fn permits(wish: Option<&Wish>, aim: &Aim) -> bool {
+    let node_type = aim.key.node_type.one_of().0;
+    wish.is_none_or(|wish| wish.permits(&node_type, &aim.key.exec_plan, aim.nodes))
 }
 
 /// What changes cost a job that makes no samples for so many seconds anyway.
