@@ -55,9 +55,11 @@ fn rates(lines: &[Line]) -> Vec<(f64, u32, f64)> {
     runs.map(|run| (run[STEPS].time, run[0].world, rate(run))).collect()
 }
 
-/// What `infill explain` says of a job.
+/// What `infill explain` says of the last round of a job.
 fn explained(site: &Site, job: u32) -> String {
-    site.must("alice", &["infill", "explain", &job.to_string()])
+    let said = site.must("alice", &["infill", "explain", &job.to_string()]);
+    let of_job = format!("  job {job}: ");
+    said.lines().filter(|line| line.starts_with(&of_job)).collect::<Vec<_>>().join("\n")
 }
 
 fn until_says(site: &Site, job: u32, words: &str) {
@@ -84,6 +86,7 @@ fn what_was_asked_for_is_made_in_a_crowd_by_the_programs_own_log() {
     let site = Site::acting();
     let promised = Curve::parse(CURVE).expect("a curve").rate(ASKED);
     let job = submit(&site, &format!("--at-least=asked:{ASKED}"));
+    until_runs(&site, job);
     until_says(&site, job, "nothing is assured yet");
     until_says(&site, job, &format!("of the {ASKED} nodes asked for, which takes"));
     let since = clock();

@@ -35,7 +35,8 @@ fn what_was_asked_for_is_the_rate_of_the_first_plan_at_that_size() {
     look(&mut scene, &jobs);
     let found = assured(&scene, &jobs, 1);
     let run = AskedRun { nodes: 2, exec_plan: ExecPlan::default() };
-    assert_eq!((found.rate, found.asked, found.prospect), (18.0, Some(run), Prospect::Open { needs: 2 }));
+    assert!((found.rate - 18.0).abs() < 0.02, "{}", found.rate);
+    assert_eq!((found.asked, found.prospect), (Some(run), Prospect::Open { needs: 2 }));
     assert!(found.bonus > 0.0 && found.enough[0].ranges == [(2, 4)], "{:?}", found.enough);
 
     let jobs = [unknown(asks(1, "n1 n2", 2, 0))];
@@ -97,7 +98,8 @@ fn who_may_not_start_is_promised_nothing_yet_and_takes_nothing() {
         claims: Claims { at_least: Some(AtLeast::Rate(33.0)), ..jobs[1].claims.clone() },
         ..jobs[1].clone()
     }];
-    assert_eq!(assured(&scene, &too_fast, 2).prospect, Prospect::TooSlow { most: 32.0 });
+    let too_slow = assured(&scene, &too_fast, 2).prospect;
+    assert!(matches!(too_slow, Prospect::TooSlow { most } if (most - 32.0).abs() < 0.1), "{too_slow:?}");
     let too_large = [asks(2, "n1 n2", 9, 0)];
     assert_eq!(assured(&scene, &too_large, 2).prospect, Prospect::Open { needs: 4 }, "its curve ends there");
 }
