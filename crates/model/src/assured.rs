@@ -317,7 +317,7 @@ impl fmt::Display for AssuredReason {
             }
             AssuredReason::Promised { wanted, needs, there } => {
                 write!(f, "nothing is assured: the {wanted} that it wants take {}:", Count(*needs))?;
-                write!(f, " {there} are left beside what others were assured before")
+                write!(f, " {there} can be had beside what others were assured before")
             }
             AssuredReason::Waits { wanted, needs } => {
                 write!(f, "it is assured {wanted} once it may start, which takes {}", Count(*needs))
@@ -367,7 +367,18 @@ mod tests {
             (assured(open, None), false),
         ];
         let lines: Vec<String> = cases.iter().map(|(a, is_met)| a.outcome(*is_met).to_string()).collect();
-        insta::assert_snapshot!(lines.join("\n"), @"");
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        it is assured 40.00 samples/s, which takes 4 nodes
+        it is assured 40.00 samples/s of the 4 nodes asked for with plan dp, which takes 4 nodes
+        nothing is assured yet: it wants 40.00 samples/s, and nobody knows how fast it is
+        nothing is assured yet: it wants the rate of the 4 nodes asked for with plan dp, and nobody knows how fast it is
+        nothing is assured: it wants the rate of the 4 nodes asked for with plan dp, which no nodes here can run
+        no size is known to make the 40.00 samples/s that it wants: at most 31.00
+        nothing is assured: the 40.00 samples/s that it wants take 6 nodes: 1 can be had while others that run keep their least
+        nothing is assured: the 40.00 samples/s of the 4 nodes asked for that it wants take 6 nodes: 1 can be had beside what others were assured before
+        it is assured 40.00 samples/s once it may start, which takes 6 nodes
+        the 40.00 samples/s that it is assured take 4 nodes, which it gets once windows, changes under way and the least of others leave them
+        ");
         let open = assured(open, None);
         assert_eq!([39.0, 139.0, 140.0, 160.0].map(|r| open.known(r)), [39.0, 139.0, 40.0, 60.0]);
     }

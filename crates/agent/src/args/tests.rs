@@ -69,7 +69,11 @@ fn what_a_job_shall_make_at_the_least_is_a_rate_or_what_was_asked_for() {
     assert_eq!(wants("--at-least=40.5"), Ok((Some(40.5), None)));
     assert_eq!(wants("--at-least=asked"), Ok((None, Some(None))));
     assert_eq!(wants("--at-least=asked:4"), Ok((None, Some(Some(4)))));
-    for wrong in ["0", "-3", "inf", "asked:", "asked:0", "asked:-1", "asked4", "askedfor", "Asked"] {
+    assert_eq!(wants("--at-least= 400 "), Ok((Some(400.0), None)));
+    for wrong in [
+        "", "0", "-3", "inf", "nan", "1e999", "fast", "asked:", "asked:0", "asked:-1", "asked4", "askedfor",
+        "Asked",
+    ] {
         let flag = format!("--at-least={wrong}");
         let said = told(&flag).expect_err(wrong);
         assert!(
@@ -101,14 +105,6 @@ fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
     let torchrun = with_plans("torchrun");
     assert_eq!((torchrun.started_ranks(), torchrun.launched_ranks()), (1, Some(torchrun.ranks_a_node())));
     assert_eq!(with_plans("python").launched_ranks(), None);
-}
-
-#[test]
-fn a_rate_is_a_positive_number() {
-    assert_eq!(parse_rate("400"), Ok(400.0));
-    for text in ["", "0", "-1", "inf", "NaN", "1e999", "fast"] {
-        assert!(parse_rate(text).is_err_and(|what| what.contains("expected")), "{text:?}");
-    }
 }
 
 #[test]

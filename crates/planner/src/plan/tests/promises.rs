@@ -125,7 +125,7 @@ fn are_kept(world: &World, plan: &Plan, seed: u64) -> (u64, u64) {
 #[test]
 fn no_plan_of_a_random_world_breaks_a_promise() {
     let (mut kept, mut brought) = (0, 0);
-    for seed in effort::seeds(0..6_000) {
+    for seed in effort::seeds(0..4_000) {
         let mut world = world(seed, 7, 14);
         world.config.mip_gap = 0.001;
         have_promises(&mut world, seed);
@@ -138,7 +138,7 @@ fn no_plan_of_a_random_world_breaks_a_promise() {
         are_kept(&world, &last, seed);
     }
     println!("{kept} promises are kept, {brought} are come to");
-    assert!(kept >= effort::at_least(501) && brought >= effort::at_least(501), "{kept} kept, {brought} more");
+    assert!(kept >= effort::at_least(401) && brought >= effort::at_least(401), "{kept} kept, {brought} more");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn no_plan_of_the_solver_breaks_a_promise() {
 
 #[test]
 fn no_plan_of_blocks_or_of_counted_hosts_breaks_a_promise() {
-    for seed in effort::seeds(60_000..62_000) {
+    for seed in effort::seeds(60_000..61_000) {
         for mut world in [blocks::world(seed), shares::moving(seed)] {
             have_promises(&mut world, seed);
             let plan = fallback(&world.problem(), "test");
