@@ -127,8 +127,9 @@ pub struct SpecArgs {
     /// Known seconds without useful work when growing, shrinking and starting: 18,12,18
     #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs)]
     pub costs: Option<RescaleCosts>,
-    /// What the job shall make at the least, while others have more than their smallest size: samples a second,
-    /// or what its first plan makes at the size that was asked for, of sbatch (asked) or here (asked:4)
+    /// What the job shall make at the least, while others have more than their smallest size: samples a
+    /// second, or what its first plan makes at the size that was asked for, of sbatch (asked) or here
+    /// (asked:4)
     #[arg(long, value_name = "RATE|asked[:NODES]", value_parser = parse_at_least)]
     pub at_least: Option<LeastRate>,
     /// Failures of the command that are retried before the job fails; rescaling never counts

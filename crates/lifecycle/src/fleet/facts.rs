@@ -85,8 +85,8 @@ impl Entry {
         }
     }
 
-    /// What its owner wants it to make at the least. Where that is what was asked for, and no size is said: the
-    /// smallest that it was submitted with; of a main job the size is its own nodes.
+    /// What its owner wants it to make at the least. Where that is what was asked for, and no size is said,
+    /// it is the smallest that it was submitted with; of a main job it is its own nodes.
     fn at_least(&self) -> Option<AtLeast> {
         let (machine, spec) = (&self.machine, &self.machine.spec);
         let submitted = || match machine.is_extension() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::assured::{self, Promises, There, Wish};
+use super::assured::{self, There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::spread::{Asking, Crossed};
 use super::turns::{Ahead, Turns};
@@ -72,7 +72,7 @@ impl Candidate<'_> {
 pub(super) fn jobs(
     candidates: Vec<Candidate<'_>>,
     library: &Library,
-    (turns, promises): (&Turns, &Promises),
+    turns: &Turns,
     (gaps, topology): (&Gaps, &Topology),
     config: &PlannerConfig,
     now: UnixTime,
@@ -102,7 +102,7 @@ pub(super) fn jobs(
     let mut wishes: Vec<Option<Wish>> = rated.iter().zip(&weights).map(wish).collect();
     let all: Vec<&JobFacts> = rated.iter().map(|rated| rated.candidate.facts).collect();
     let mut there = There::of(gaps, all.iter().copied());
-    assured::promise(&mut wishes, &all, &mut there, promises);
+    assured::promise(&mut wishes, &all, &mut there, &turns.promises);
     let job = |(((rated, ahead), weight), wish): (((Rated<'_>, Ahead), f64), Option<Wish>)| {
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;

@@ -9,7 +9,6 @@ mod leaving;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::assured::Promises;
 use super::avoiding::Avoiding;
 use super::breaker::Breaker;
 use super::curves::believed;
@@ -66,7 +65,6 @@ pub struct Scene {
     margin: Margin,
     nodes: Nodes,
     turns: Turns,
-    promises: Promises,
 }
 
 /// What the last look found besides gaps.
@@ -109,7 +107,6 @@ impl Scene {
             margin: Margin::default(),
             nodes: Nodes::default(),
             turns: Turns::default(),
-            promises: Promises::default(),
             config,
         }
     }
@@ -171,8 +168,9 @@ impl Scene {
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let is_in = |facts: &&JobFacts| !facts.ending && self.turns.rotation.behind(facts.job).is_none();
         let candidates = facts.iter().filter(is_in).map(candidate).collect();
-        let (standing, ground) = ((&self.turns, &self.promises), (&*gaps, &*self.nodes.topology));
-        let mut jobs = demand::jobs(candidates, &self.library, standing, ground, &self.config.planner, now);
+        let ground = (&*gaps, &*self.nodes.topology);
+        let mut jobs =
+            demand::jobs(candidates, &self.library, &self.turns, ground, &self.config.planner, now);
         self.exclude_short(&mut jobs, &gaps, saving(facts).len(), now);
         let mut avoiding = Avoiding::new(&gaps, facts, &self.breaker, now);
         jobs.iter_mut().for_each(|job| job.excluded = avoiding.of(job));

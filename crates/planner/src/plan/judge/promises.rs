@@ -157,8 +157,8 @@ impl<'a> Round<'a> {
         on_host.values().map(|places| places / block).sum()
     }
 
-    /// How many nodes of a type another job has to give to this one, at the least, if it keeps so many: it may
-    /// keep those that are of use.
+    /// How many nodes of a type another job has to give to this one, at the least, if it keeps so many: it
+    /// may keep those that are of use.
     fn spare(&self, other: &Holding<'_>, keeps: u32, (job, node_type): (&MalleableJob, &NodeType)) -> u32 {
         let is_single = job.block <= 1 && other.facts.job.block <= 1;
         let is_of_type = other.lead.is_some_and(|lead| lead.node_type == *node_type);

@@ -1,7 +1,7 @@
-//! What promises make of the first step. A job that holds what makes its promise keeps at least that. One that
-//! does not is brought there in this round, if free nodes and what others hold above their least are enough:
-//! the first in line for which they are; nobody is parked for it. While another one waits for changes under way, nobody grows beyond
-//! the least onto nodes of its types.
+//! What promises make of the first step. A job that holds what makes its promise keeps at least that. One
+//! that does not is brought there in this round, if free nodes and what others hold above their least are
+//! enough: the first in line for which they are; nobody is parked for it. While another one waits for changes
+//! under way, nobody grows beyond the least onto nodes of its types.
 //!
 //! All of it forbids options in the first step, and leaves a schedule to start from in which each job either
 //! keeps what it holds or shrinks.

@@ -25,7 +25,7 @@ impl Scene {
     pub(super) fn settle_promises(&mut self, jobs: &[JobFacts], now: UnixTime) {
         let any = jobs.iter().any(|facts| facts.claims.at_least.is_some());
         let asked = if any { self.question(jobs, Terms::FREE, now).jobs } else { Vec::new() };
-        self.promises.note(&asked, now);
+        self.turns.promises.note(&asked, now);
     }
 
     /// The jobs that want nodes, or have some. One for whom there are too few, whoever has them, keeps nobody
