@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::facts::{Facts, Patch, best_rate};
 use super::rules::Violation;
 use crate::plan::space::{problem::Problem, steps::Steps};
-use infill_model::{Assured, Gap, MalleableJob, NodeName, NodeType, Plan, SolveStatus};
+use infill_model::{Assured, Gap, JobId, MalleableJob, NodeName, NodeType, Plan, SolveStatus};
 
 /// Adds each promise that is broken, and each job that grows beside one.
 pub(super) fn check(
@@ -119,6 +119,10 @@ struct Round<'a> {
     problem: &'a Problem<'a>,
     steps: &'a Steps,
     holdings: Vec<Holding<'a>>,
+    /// The types that there are.
+    types: Vec<&'a NodeType>,
+    /// For each holding its least on each of them.
+    least: BTreeMap<JobId, Vec<u32>>,
     /// Whether CPUs and memory of hosts are counted.
     counts_hosts: bool,
 }
@@ -128,15 +132,19 @@ impl<'a> Round<'a> {
         let needs = |job: &MalleableJob| job.rates.iter().any(|rate| !rate.needs.is_empty());
         let counts_hosts = problem.gaps.gaps.iter().any(|gap| gap.share.is_some());
         let holdings = facts.iter().map(|facts| Holding::of(problem, steps, facts)).collect();
-        Round { problem, steps, holdings, counts_hosts: counts_hosts && problem.jobs.iter().any(needs) }
+        let counts_hosts = counts_hosts && problem.jobs.iter().any(needs);
+        let mut types: Vec<&NodeType> = problem.gaps.gaps.iter().map(|gap| &gap.node_type).collect();
+        types.sort_unstable();
+        types.dedup();
+        let on_all = |job: &MalleableJob| types.iter().map(|t| least_on(job, t)).collect();
+        let least = facts.iter().map(|facts| (facts.job.id, on_all(facts.job))).collect();
+        Round { problem, steps, holdings, types, least, counts_hosts }
     }
 
     /// The fewest nodes of a type that a job has while others are to have theirs.
     fn least_on(&self, job: &MalleableJob, node_type: &NodeType) -> u32 {
-        let runs = |nodes: &u32| best_rate(job, node_type, *nodes as usize) > 0.0;
-        let least = job.sizes.up_to(u32::MAX).into_iter().find(runs).unwrap_or(job.sizes.min());
-        let promised = job.promise().and_then(|promise| promise.least_on(node_type));
-        least.max(promised.unwrap_or(0))
+        let at = self.types.binary_search(&node_type).ok();
+        at.and_then(|at| self.least.get(&job.id)?.get(at).copied()).unwrap_or(0)
     }
 
     /// Whether a job could take a node that it does not hold.
@@ -177,7 +185,7 @@ impl<'a> Round<'a> {
             return false;
         }
         let changes = self.problem.config.max_changes - own_change;
-        self.types().into_iter().any(|node_type| {
+        self.types.iter().copied().any(|node_type| {
             let Some(needs) = promise.least_on(node_type) else { return false };
             let stays = short.lead.is_some_and(|lead| lead.node_type == *node_type);
             let fresh = needs.saturating_sub(if stays { short.lasting() } else { 0 });
@@ -207,7 +215,7 @@ impl<'a> Round<'a> {
     /// Whether nodes enough are there for a job beside the least of others, whatever else stands against it.
     fn is_there_for(&self, short: &Holding<'_>) -> bool {
         let (job, Some(promise)) = (short.facts.job, short.promise()) else { return false };
-        self.types().into_iter().any(|node_type| {
+        self.types.iter().copied().any(|node_type| {
             let stays = short.lead.is_some_and(|lead| lead.node_type == *node_type);
             let own = if stays { short.lasting() } else { 0 };
             let others = self.holdings.iter().filter(|other| other.facts.job.id != job.id);
@@ -234,12 +242,13 @@ impl<'a> Round<'a> {
         let (job, node, waits) = (facts.job.id, placement.node.clone(), waits.facts.job.id);
         Some(Violation::GrowsBesidePromise { job, node, waits })
     }
+}
 
-    /// The types that there are.
-    fn types(&self) -> Vec<&'a NodeType> {
-        let mut types: Vec<&NodeType> = self.problem.gaps.gaps.iter().map(|gap| &gap.node_type).collect();
-        types.sort_unstable();
-        types.dedup();
-        types
-    }
+/// The fewest nodes of a type that a job has while others are to have theirs: its smallest size that is known
+/// to run, or that makes its promise.
+fn least_on(job: &MalleableJob, node_type: &NodeType) -> u32 {
+    let runs = |nodes: &u32| best_rate(job, node_type, *nodes as usize) > 0.0;
+    let least = job.sizes.up_to(u32::MAX).into_iter().find(runs).unwrap_or(job.sizes.min());
+    let promised = job.promise().and_then(|promise| promise.least_on(node_type));
+    least.max(promised.unwrap_or(0))
 }

@@ -24,7 +24,9 @@ pub(crate) fn apply(space: &mut Space<'_>) {
         forbid_less(space, *job);
     }
     space.promises.kept = kept;
-    let found = short.iter().find_map(|job| Some((*job, bring(space, *job, &short)?)));
+    let ground = (!short.is_empty()).then(|| Ground::of(space, &short));
+    let brought = |ground: &Ground| short.iter().find_map(|job| Some((*job, bring(space, *job, ground)?)));
+    let found = ground.as_ref().and_then(brought);
     if let Some((job, first)) = &found {
         forbid_less(space, *job);
         space.promises.kept.push(*job);
@@ -91,9 +93,69 @@ fn least_on(job: &MalleableJob, node_type: &NodeType) -> u32 {
     least.max(promised.unwrap_or(0))
 }
 
-/// The first options, where they differ from what is kept, with which a job comes to its promise. Those who
-/// are `short` themselves give nothing.
-fn bring(space: &Space<'_>, job: usize, short: &[usize]) -> Option<Vec<(usize, usize)>> {
+/// A job that holds more than its least.
+struct Donor {
+    job: usize,
+    /// The option with which it has no more.
+    least: usize,
+    /// Whether that is a change of its own choice.
+    voluntary: bool,
+    /// The nodes that it then gives up.
+    given: Vec<Vec<usize>>,
+}
+
+/// What is there to bring a job to its promise, before anybody gives anything.
+struct Ground {
+    /// What is kept.
+    base: Schedule,
+    /// Who can give nodes: all but those who are short themselves.
+    donors: Vec<Donor>,
+    /// Places of each type on which jobs may start and that nobody keeps.
+    free: Vec<u32>,
+}
+
+impl Ground {
+    fn of(space: &Space<'_>, short: &[usize]) -> Self {
+        let base = space.at_rest();
+        let donors = (0..space.jobs.len()).filter(|job| !short.contains(job));
+        let donors = donors.filter_map(|job| donor(space, job, &base)).collect();
+        let is_kept = kept_slots(space, &base);
+        let mut free = vec![0; space.types.len()];
+        let slots = space.slots.iter().zip(is_kept).filter(|(slot, is_kept)| slot.startable && !is_kept);
+        slots.for_each(|(slot, _)| free[slot.node_type] += 1);
+        Ground { base, donors, free }
+    }
+
+    /// Those who can give nodes of a type to a job, with the places that they give: first those that change
+    /// anyway, then those that give most, and no more of these than may change.
+    fn donors_for(&self, space: &Space<'_>, taker: usize, node_type: usize) -> Vec<(&Donor, u32)> {
+        let avoids = |slot: &usize| excludes(space.jobs[taker].job, &space.slots[*slot].gap.node);
+        let of_use = |slots: &&Vec<usize>| slots.iter().all(|s| space.slots[*s].startable && !avoids(s));
+        let gives = |donor: &Donor| donor.given.iter().filter(of_use).map(|slots| slots.len() as u32).sum();
+        let on_type = self.donors.iter().filter(|donor| donor.job != taker);
+        let on_type = on_type.filter(|d| space.jobs[d.job].options[d.least].node_type == node_type);
+        let mut found: Vec<(&Donor, u32)> = on_type.map(|donor| (donor, gives(donor))).collect();
+        found.retain(|(_, gives)| *gives > 0);
+        found.sort_by_key(|(donor, gives)| (donor.voluntary, u32::MAX - gives, donor.job));
+        let must = found.iter().filter(|(donor, _)| !donor.voluntary).count();
+        found.truncate(must + space.problem.config.max_changes as usize);
+        found
+    }
+}
+
+fn donor(space: &Space<'_>, job: usize, base: &Schedule) -> Option<Donor> {
+    let JobSpace { options, kept_order, .. } = &space.jobs[job];
+    let now = &options[*base[job].first()?];
+    let fewer = |spec: &Spec| spec.keeps_some() && spec.nodes < now.nodes;
+    let all = options.iter().enumerate().filter(|(_, spec)| fewer(spec));
+    let (least, spec) = all.min_by_key(|(_, spec)| spec.nodes)?;
+    let given = kept_order.get(spec.kept as usize..now.kept as usize)?;
+    let given = given.iter().map(|kept| kept.slots.clone()).collect();
+    Some(Donor { job, least, voluntary: spec.voluntary, given })
+}
+
+/// The first options, where they differ from what is kept, with which a job comes to its promise.
+fn bring(space: &Space<'_>, job: usize, ground: &Ground) -> Option<Vec<(usize, usize)>> {
     let promise = space.jobs[job].job.promise()?;
     let suits = |spec: &Spec| {
         let least = promise.least_on(&space.types[spec.node_type]);
@@ -103,51 +165,26 @@ fn bring(space: &Space<'_>, job: usize, short: &[usize]) -> Option<Vec<(usize, u
     let mut ways: Vec<(u32, usize)> =
         options.filter(|(_, s)| suits(s)).map(|(at, s)| (s.nodes - s.kept, at)).collect();
     ways.sort_unstable();
-    let base = space.at_rest();
-    let donors = donors(space, job, short, &base);
-    ways.into_iter().find_map(|(_, way)| {
+    ways.into_iter().find_map(|(fresh, way)| {
+        let node_type = space.jobs[job].options[way].node_type;
+        let donors = ground.donors_for(space, job, node_type);
+        let own: u32 = space.jobs[job].kept_order.iter().map(|kept| kept.slots.len() as u32).sum();
+        let there = ground.free[node_type] + own + donors.iter().map(|(_, gives)| gives).sum::<u32>();
+        if fresh * space.jobs[job].job.block.max(1) > there {
+            return None;
+        }
         let mut first = vec![(job, way)];
-        if fits(space, &base, &first) {
+        if fits(space, &ground.base, &first) {
             return Some(first);
         }
-        // Only those on the type of nodes that it needs are of use.
-        let node_type = space.jobs[job].options[way].node_type;
-        let of_use = donors.iter().filter(|d| space.jobs[d.job].options[d.least].node_type == node_type);
-        for donor in of_use {
+        for (donor, _) in donors {
             first.push((donor.job, donor.least));
-            if fits(space, &base, &first) {
+            if fits(space, &ground.base, &first) {
                 return Some(first);
             }
         }
         None
     })
-}
-
-/// A job that holds more than its least.
-struct Donor {
-    job: usize,
-    /// The option with which it has no more.
-    least: usize,
-}
-
-/// Jobs that can give nodes to one: first those that change anyway, then those that give most.
-fn donors(space: &Space<'_>, taker: usize, short: &[usize], base: &Schedule) -> Vec<Donor> {
-    let avoids = |slot: &usize| excludes(space.jobs[taker].job, &space.slots[*slot].gap.node);
-    let donor = |job: usize| {
-        let JobSpace { options, kept_order, .. } = &space.jobs[job];
-        let now = &options[*base[job].first()?];
-        let fewer = |spec: &Spec| spec.keeps_some() && spec.nodes < now.nodes;
-        let least = options.iter().enumerate().filter(|(_, spec)| fewer(spec));
-        let (at, spec) = least.min_by_key(|(_, spec)| spec.nodes)?;
-        let given = kept_order.get(spec.kept as usize..now.kept as usize)?;
-        let of_use = |slots: &[usize]| slots.iter().all(|s| space.slots[*s].startable && !avoids(s));
-        let gives = given.iter().filter(|kept| of_use(&kept.slots)).count();
-        (gives > 0).then_some(((spec.voluntary, usize::MAX - gives, job), Donor { job, least: at }))
-    };
-    let others = (0..space.jobs.len()).filter(|job| *job != taker && !short.contains(job));
-    let mut found: Vec<_> = others.filter_map(donor).collect();
-    found.sort_by_key(|(rank, _)| *rank);
-    found.into_iter().map(|(_, donor)| donor).collect()
 }
 
 /// Whether the base with these first options keeps all limits, and leaves the nodes that the first of them
@@ -163,16 +200,24 @@ fn fits(space: &Space<'_>, base: &Schedule, first: &[(usize, usize)]) -> bool {
     space.is_feasible(&schedule) && taker.is_none_or(|job| has_seats(space, &schedule, job))
 }
 
+/// Whether each slot is kept by the job that holds it, in the first step.
+fn kept_slots(space: &Space<'_>, schedule: &Schedule) -> Vec<bool> {
+    let mut is_kept = vec![false; space.slots.len()];
+    for (job, path) in space.jobs.iter().zip(schedule) {
+        let first = path.first().and_then(|option| job.options.get(*option));
+        let kept = job.kept_order.iter().take(first.map_or(0, |spec| spec.kept as usize));
+        kept.flat_map(|kept| &kept.slots).for_each(|slot| is_kept[*slot] = true);
+    }
+    is_kept
+}
+
 /// Whether there are nodes for what a job takes in the first step while all others take none.
 fn has_seats(space: &Space<'_>, schedule: &Schedule, job: usize) -> bool {
-    let first = |job: usize| schedule[job].first().and_then(|option| space.jobs[job].options.get(*option));
-    let mut is_kept = vec![false; space.slots.len()];
-    for other in 0..space.jobs.len() {
-        let kept = first(other).map_or(0, |spec| spec.kept as usize);
-        let slots = space.jobs[other].kept_order.iter().take(kept).flat_map(|kept| &kept.slots);
-        slots.for_each(|slot| is_kept[*slot] = true);
-    }
-    let (Some(spec), taker) = (first(job), space.jobs[job].job) else { return false };
+    let is_kept = kept_slots(space, schedule);
+    let taker = space.jobs[job].job;
+    let Some(spec) = schedule[job].first().and_then(|option| space.jobs[job].options.get(*option)) else {
+        return false;
+    };
     let block = taker.block.max(1);
     let lead = taker.lead_node.as_ref().filter(|_| spec.family == Family::Fresh);
     let is_lead = |slot: usize| lead.is_some_and(|l| l.parts().contains(&space.slots[slot].gap.node));
