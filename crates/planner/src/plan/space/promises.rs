@@ -10,7 +10,7 @@ use super::cost;
 use super::decision::{JobSpace, Schedule, Space};
 use super::slots::excludes;
 use super::spec::{Family, Spec};
-use infill_model::{JobId, MalleableJob, NodeType, UnixTime};
+use infill_model::{Gap, JobId, MalleableJob, NodeType, UnixTime};
 use rustc_hash::FxHashMap;
 
 /// Forbids what breaks promises.
@@ -33,8 +33,10 @@ pub(crate) fn apply(space: &mut Space<'_>) {
         space.promises.first.clone_from(first);
         park_nobody(space, *job);
     }
-    for job in short.into_iter().filter(|job| found.as_ref().is_none_or(|(brought, _)| brought != job)) {
-        reserve(space, job);
+    let is_brought = |job: &usize| found.as_ref().is_some_and(|(brought, _)| brought == job);
+    let waiting: Vec<usize> = short.into_iter().filter(|job| !is_brought(job)).collect();
+    if !waiting.is_empty() {
+        reserve(space, &waiting);
     }
 }
 
@@ -234,29 +236,37 @@ fn has_seats(space: &Space<'_>, schedule: &Schedule, job: usize) -> bool {
     free_on.values().map(|places| places / block).sum::<u32>() >= spec.nodes - spec.kept
 }
 
-/// Forbids others to take nodes beyond their least on the types that a job waits for, if enough of them are
-/// there at all.
-fn reserve(space: &mut Space<'_>, waits: usize) {
-    let job = space.jobs[waits].job;
-    let Some(promise) = job.promise() else { return };
-    let problem = space.problem;
-    let long = |secs: f64| secs >= problem.min_window_secs;
-    let there = |node_type: &NodeType| {
-        let gaps = problem.gaps.gaps.iter().filter(|gap| gap.node_type == *node_type);
-        let usable = gaps.filter(|gap| long(gap.usable_until.secs_since(problem.now)));
-        usable.filter(|gap| !excludes(job, &gap.node)).count() as u32 / job.block.max(1)
-    };
-    let is_there = |node_type: &NodeType| promise.least_on(node_type).is_some_and(|n| n <= there(node_type));
-    if !space.types.iter().any(is_there) {
-        return;
-    }
-    let wanted: Vec<bool> = space.types.iter().map(|t| promise.least_on(t).is_some()).collect();
-    let types = space.types.clone();
-    for other in space.jobs.iter_mut().enumerate().filter(|(at, _)| *at != waits).map(|(_, job)| job) {
-        let least: Vec<u32> = types.iter().map(|t| least_on(other.job, t)).collect();
-        let grows = |spec: &Spec| spec.nodes > spec.kept && spec.nodes > least[spec.node_type];
-        for spec in other.options.iter_mut().filter(|spec| wanted[spec.node_type] && grows(spec)) {
-            spec.now = false;
+/// Forbids others to take nodes beyond their least on the types that jobs wait for, as far as enough of them
+/// are there at all.
+fn reserve(space: &mut Space<'_>, waiting: &[usize]) {
+    // Who waits for nodes of each type: nobody, one, or several.
+    let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); space.types.len()];
+    for waits in waiting {
+        let job = space.jobs[*waits].job;
+        let Some(promise) = job.promise() else { continue };
+        let least = |t: &NodeType| promise.least_on(t);
+        if space.types.iter().any(|t| least(t).is_some_and(|nodes| nodes <= there(space, job, t))) {
+            let of_use = wanted.iter_mut().zip(&space.types).filter(|(_, t)| least(t).is_some());
+            of_use.for_each(|(wanted, _)| wanted.push(*waits));
         }
     }
+    let types = space.types.clone();
+    for (at, other) in space.jobs.iter_mut().enumerate() {
+        for (t, node_type) in types.iter().enumerate() {
+            if wanted[t].iter().all(|waits| *waits == at) {
+                continue;
+            }
+            let least = least_on(other.job, node_type);
+            let grows = |spec: &Spec| spec.node_type == t && spec.nodes > spec.kept && spec.nodes > least;
+            other.options.iter_mut().filter(|spec| grows(spec)).for_each(|spec| spec.now = false);
+        }
+    }
+}
+
+/// How many nodes of a type a job could start on if nobody else had any.
+fn there(space: &Space<'_>, job: &MalleableJob, node_type: &NodeType) -> u32 {
+    let problem = space.problem;
+    let is_long = |gap: &Gap| gap.usable_until.secs_since(problem.now) >= problem.min_window_secs;
+    let gaps = problem.gaps.gaps.iter().filter(|gap| gap.node_type == *node_type && is_long(gap));
+    gaps.filter(|gap| !excludes(job, &gap.node)).count() as u32 / job.block.max(1)
 }
