@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::curves;
 use infill_advisor::Subject;
 use infill_model::{
-    AskedRun, Assured, AtLeast, Curve, CurvePoint, EnoughSizes, ExecPlan, Gaps, JobFacts, JobId,
-    MalleableJob, NodeName, NodeType, Prospect, Sizes, Standing, Turn, UnixTime, malleable::RateCurve,
+    AskedRun, Assured, AtLeast, Curve, CurvePoint, EnoughSizes, ExcludedNodes, ExecPlan, Gaps, JobFacts,
+    JobId, MalleableJob, NodeName, NodeType, Prospect, Sizes, Standing, Turn, UnixTime, malleable::RateCurve,
 };
 
 /// How many times more than its smallest size each node that a rate takes counts. Others make little more of
@@ -181,7 +181,7 @@ impl Wish {
         };
         let rate = match (at_least, &asked) {
             (AtLeast::Rate(rate), _) => Some(rate),
-            (AtLeast::Asked(_), Some(run)) if is_known => rate_of(run, &known, gaps, facts),
+            (AtLeast::Asked(_), Some(run)) if is_known => rate_of(run, &known, gaps, &facts.excluded),
             _ => None,
         };
         let prospect = match rate {
@@ -256,8 +256,8 @@ fn enough(rate: &RateCurve, allowed: &[u32], least: f64) -> EnoughSizes {
 
 /// What a run makes on the slowest type of nodes that the job may have; `None` where it runs on none of
 /// them. On that it could have been put, and no type that it moves to makes it promised less.
-fn rate_of(run: &AskedRun, known: &[RateCurve], gaps: &Gaps, facts: &JobFacts) -> Option<f64> {
-    let may_have = gaps.gaps.iter().filter(|gap| !facts.excluded.has(&gap.node));
+fn rate_of(run: &AskedRun, known: &[RateCurve], gaps: &Gaps, excluded: &ExcludedNodes) -> Option<f64> {
+    let may_have = gaps.gaps.iter().filter(|gap| !excluded.has(&gap.node));
     let types: BTreeSet<&NodeType> = may_have.map(|gap| &gap.node_type).collect();
     let on = |node_type: &NodeType| on_type(known, &run.exec_plan, node_type).map(|r| r.rate(run.nodes));
     types.into_iter().filter_map(on).filter(|rate| *rate > 0.0).reduce(f64::min)
@@ -285,6 +285,7 @@ fn stepped(curve: &Curve, known: &Curve, sizes: &Sizes, assured: &Assured) -> Cu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use infill_model::{Gap, WindowEnd};
 
     #[test]
     fn sizes_that_make_so_many_count_more_by_the_same() {
@@ -300,5 +301,43 @@ mod tests {
                 assert!((assured.known(stepped.rate(n)) - curve.rate(n)).abs() < 1e-9, "{text} at {n}");
             }
         }
+    }
+
+    #[test]
+    fn what_was_asked_for_is_what_the_slowest_type_makes_that_the_job_may_have() {
+        let gap = |node: &str, node_type: &str| Gap {
+            node: NodeName::from(node),
+            node_type: NodeType::new(node_type),
+            since: UnixTime(0),
+            end: WindowEnd::Unknown,
+            vacate_by: None,
+            usable_until: UnixTime(900),
+            expected_secs: 900.0,
+            holder: None,
+            share: None,
+        };
+        let gaps =
+            Gaps { gaps: vec![gap("n1", "fast"), gap("n2", "slow"), gap("n3", "old")], refused: Vec::new() };
+        let rate = |plan: &str, node_type: Option<&str>, curve: &str, sizes: Option<&str>| {
+            let (plan, sizes) = (ExecPlan(plan.to_owned()), sizes.map(|sizes| Sizes::parse(sizes).unwrap()));
+            RateCurve::new(plan, node_type.map(NodeType::new), Curve::parse(curve).unwrap(), sizes)
+        };
+        let known = [
+            rate("dp", None, "1:10,4:40", None),
+            rate("dp", Some("slow"), "1:5,4:20", None),
+            // There it does not run at four nodes.
+            rate("dp", Some("old"), "1:1", Some("1-2")),
+            rate("tp", Some("fast"), "1:50,4:90", None),
+        ];
+        let makes = |plan: &str, nodes: u32, excluded: &[&str]| {
+            let run = AskedRun { nodes, exec_plan: ExecPlan(plan.to_owned()) };
+            let excluded = excluded.iter().map(|node| NodeName::from(*node)).collect();
+            rate_of(&run, &known, &gaps, &excluded)
+        };
+        assert_eq!(makes("dp", 4, &[]), Some(20.0));
+        assert_eq!(makes("dp", 4, &["n2"]), Some(40.0), "a job that asked for other nodes");
+        assert_eq!(makes("dp", 1, &[]), Some(1.0));
+        assert_eq!((makes("tp", 4, &[]), makes("tp", 4, &["n1"])), (Some(90.0), None));
+        assert_eq!(makes("dp", 4, &["n1", "n2"]), None);
     }
 }
