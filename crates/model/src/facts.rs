@@ -2,8 +2,8 @@
 //! from simulated jobs, a script's from the script.
 
 use super::{
-    BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId, ModelFacts,
-    NodeName, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
+    AtLeast, BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId,
+    ModelFacts, NodeName, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
 };
 
 /// A malleable job whose Slurm job has not ended, as it is at one moment.
@@ -74,8 +74,8 @@ pub struct Claims {
     pub curve: Option<Curve>,
     /// What its rescales cost.
     pub costs: Option<RescaleCosts>,
-    /// What it shall make at the least, samples a second.
-    pub at_least: Option<f64>,
+    /// What it shall make at the least.
+    pub at_least: Option<AtLeast>,
     /// Seconds that its command gets to save and exit.
     pub grace_secs: Option<f64>,
     /// Execution plans among which infill chooses; none where the program has but one.

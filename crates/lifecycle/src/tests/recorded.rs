@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::machine::Machine;
 use crate::phase::Phase;
-use infill_model::{DeclaredPlan, ExecPlan, ModelFacts, PlanNeeds, RunSpec, Strategy, UnixTime};
+use infill_model::{AskedSize, DeclaredPlan, ExecPlan, ModelFacts, PlanNeeds, RunSpec, Strategy, UnixTime};
 
 use super::rig::running;
 use super::table::PHASES;
@@ -44,6 +44,7 @@ fn described() -> Machine {
         plans: vec![plan],
         model: Some(ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) }),
         gpus_per_node: Some(8),
+        as_asked: Some(AskedSize { nodes: Some(4) }),
         ..machine.spec
     };
     machine
@@ -58,6 +59,7 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
     assert_eq!(spec["plans"][0]["needs"], json!({ "memory_mib": 65_536 }));
     assert_eq!(spec["model"], json!({ "params_mi": 1500.0, "layers": 48 }));
     assert_eq!(spec["gpus_per_node"], json!(8));
+    assert_eq!(spec["as_asked"], json!({ "nodes": 4 }));
     assert_eq!(Machine::from_record(record).unwrap().spec, machine.spec);
 }
 
@@ -66,14 +68,14 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
 fn a_record_that_says_nothing_of_a_model_is_read() {
     let mut record = described().record();
     assert_eq!(record["version"], json!(5), "a daemon before the fields reads it as well");
-    for key in ["model", "gpus_per_node"] {
+    for key in ["model", "gpus_per_node", "as_asked"] {
         record["spec"].as_object_mut().unwrap().remove(key).unwrap();
     }
     for key in ["strategy", "needs"] {
         record["spec"]["plans"][0].as_object_mut().unwrap().remove(key).unwrap();
     }
     let spec = Machine::from_record(record).unwrap().spec;
-    assert_eq!((spec.model, spec.gpus_per_node), (None, None));
+    assert_eq!((spec.model, spec.gpus_per_node, spec.as_asked), (None, None, None));
     let plan = &spec.plans[0];
     assert_eq!((plan.shards, plan.strategy, plan.needs), (true, None, PlanNeeds::default()));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::assured::{There, Wish};
+use super::assured::{self, There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::spread::{Asking, Crossed};
 use super::turns::{Ahead, Turns};
@@ -92,14 +92,24 @@ pub(super) fn jobs(
         unit if unit > 0.0 => weight * unit / f64::from(rated.candidate.block()),
         _ => weight,
     };
-    let there = There::of(gaps, rated.iter().map(|r| r.candidate.facts));
     let most = rated.iter().zip(&weights).map(|(r, weight)| worth(r, *weight)).fold(0.0, f64::max);
-    let job = |((rated, ahead), weight): ((Rated<'_>, Ahead), f64)| {
+    let wish = |(rated, weight): (&Rated<'_>, &f64)| {
+        let Candidate { subject, facts } = &rated.candidate;
+        facts.claims.at_least?;
+        let known = narrowed(rated.rates.clone(), &rated.candidate, &crossed, library);
+        let more = most / worth(rated, *weight);
+        Wish::of((subject, facts), known, gaps, turns.rotation.of(facts.job), more)
+    };
+    let mut wishes: Vec<Option<Wish>> = rated.iter().zip(&weights).map(wish).collect();
+    let all: Vec<&JobFacts> = rated.iter().map(|rated| rated.candidate.facts).collect();
+    let mut there = There::of(gaps, all.iter().copied());
+    assured::promise(&mut wishes, &all, &mut there, &turns.promises);
+    let job = |(((rated, ahead), weight), wish): (((Rated<'_>, Ahead), f64), Option<Wish>)| {
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let rates = narrowed(rates, &candidate, &crossed, library);
-        let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
-        let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
+        let may_try = |aim: &&Aim| is_in_reach(aim, &candidate, &room) && permits(wish.as_ref(), aim);
+        let probe = library.aim_of(candidate.subject.job).filter(may_try);
         let turn = turns.rotation.of(candidate.facts.job);
         let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
         let bonus = waiting_bonus(candidate.facts, pushes, outweighs);
@@ -117,7 +127,7 @@ pub(super) fn jobs(
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
-    rated.into_iter().zip(ahead).zip(weights).map(job).collect()
+    rated.into_iter().zip(ahead).zip(weights).zip(wishes).map(job).collect()
 }
 
 /// What a sample of each job counts. Jobs count their samples in different units: a node-second at its
@@ -161,6 +171,12 @@ fn is_in_reach(aim: &Aim, candidate: &Candidate<'_>, room: &Room) -> bool {
     let place = &candidate.facts.place;
     let held = if stays { place.held.len() as u32 + place.more_of_its_own() } else { 0 };
     aim.nodes <= held + room.free(&aim.key.node_type)
+}
+
+/// Whether a job may try a size: not one at which it is taken to make less than it is promised.
+fn permits(wish: Option<&Wish>, aim: &Aim) -> bool {
+    let node_type = aim.key.node_type.one_of().0;
+    wish.is_none_or(|wish| wish.permits(&node_type, &aim.key.exec_plan, aim.nodes))
 }
 
 /// What changes cost a job that makes no samples for so many seconds anyway.
