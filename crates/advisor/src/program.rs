@@ -9,8 +9,8 @@ use super::plans::memory::{USABLE, gpu_memory_gib};
 use super::plans::{PlacedPlan, PlanModel, PlanPredictions, PlanPriors};
 use super::profiles::Profiles;
 use super::scaling::{Estimate, Scaling, sizes_of_interest};
+use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;
-use super::type_ratios::TypeRatios;
 use infill_model::{
     BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, Profile, ProfileKey, SizePoint, Strategy,
     UnixTime,
@@ -103,7 +103,7 @@ impl Programs {
         &mut self,
         subjects: &[Subject],
         profiles: &Profiles,
-        ratios: &TypeRatios,
+        speeds: &SiteSpeeds,
         types: &[NodeType],
         now: UnixTime,
     ) {
@@ -122,7 +122,7 @@ impl Programs {
         // Those of which there is none yet come first, then the oldest.
         due.sort_by_key(|(name, _)| self.known.get(name).map(|known| known.made_at));
         for (name, (subject, made)) in due.into_iter().take(MOST_MADE) {
-            match Program::new(subject, made, profiles, ratios, now) {
+            match Program::new(subject, made, profiles, speeds, now) {
                 Some(program) => self.known.insert(name, program),
                 None => self.known.remove(&name),
             };
@@ -144,7 +144,7 @@ impl Programs {
             sizes.iter().all(|n| curve.sizes.contains(n) || program.placed(plan, node_type, *n).is_none())
         };
         match program.curves.get(&(plan.name.clone(), node_type.clone())).filter(has) {
-            Some(curve) => Some(PlanCurve { points, ..curve.clone() }),
+            Some(curve) => Some(curve.with_points(points)),
             None => program.curve(plan, node_type, sizes, points),
         }
     }
@@ -187,11 +187,14 @@ impl Program {
         subject: &Subject,
         (made, updated_at): (Made, UnixTime),
         profiles: &Profiles,
-        ratios: &TypeRatios,
+        speeds: &SiteSpeeds,
         made_at: UnixTime,
     ) -> Option<Program> {
+        let first = ProfileKey { node_type: made.types[0].clone(), ..subject.key.clone() };
+        let least = of_program(profiles, &first).filter(|p| p.key.node_type == first.node_type);
+        let least = least.flat_map(|p| &p.points).map(|p| p.nodes).min().unwrap_or(1);
         let slower = |to: &NodeType| {
-            let ratio = ratios.log_ratio(&made.types[0], to);
+            let ratio = speeds.log_ratio(&first, to, least);
             (-ratio.mean, ratio.sd)
         };
         let further: Vec<(f64, f64)> = made.types.iter().skip(1).map(slower).collect();
@@ -311,6 +314,45 @@ pub(super) struct PlanCurve {
 }
 
 impl PlanCurve {
+    /// `None` without a size, or where numbers overflowed. `sizes`: ascending; logarithms of rates and their
+    /// covariance in the same order.
+    pub(super) fn new(
+        sizes: Vec<u32>,
+        log_rates: Vec<f64>,
+        covariance: DMatrix<f64>,
+        points: Vec<SizePoint>,
+    ) -> Option<PlanCurve> {
+        let finite = log_rates.iter().chain(covariance.iter()).all(|x| x.is_finite());
+        (finite && !sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
+    }
+
+    /// What this and another curve say together: of each size the mean of both by how sure they are, and as sure
+    /// as the surer one, for they rest on the same measurements.
+    pub(super) fn beside(&self, other: &PlanCurve) -> PlanCurve {
+        let mut both = self.clone();
+        let mut narrower = vec![1.0; self.sizes.len()];
+        for (i, nodes) in self.sizes.iter().enumerate() {
+            let Ok(j) = other.sizes.binary_search(nodes) else { continue };
+            let (own, its) = (self.covariance[(i, i)].max(1e-9), other.covariance[(j, j)].max(1e-9));
+            both.log_rates[i] = (self.log_rates[i] * its + other.log_rates[j] * own) / (own + its);
+            narrower[i] = (own.min(its) / own).sqrt();
+        }
+        both.covariance = DMatrix::from_fn(narrower.len(), narrower.len(), |i, j| {
+            narrower[i] * narrower[j] * self.covariance[(i, j)]
+        });
+        both
+    }
+
+    /// Whether it has this size.
+    pub(super) fn has(&self, nodes: u32) -> bool {
+        self.sizes.binary_search(&nodes).is_ok()
+    }
+
+    /// The same beside what was measured.
+    pub(super) fn with_points(&self, points: Vec<SizePoint>) -> PlanCurve {
+        PlanCurve { points, ..self.clone() }
+    }
+
     /// What was measured with this plan on this type.
     pub(super) fn points(&self) -> &[SizePoint] {
         &self.points

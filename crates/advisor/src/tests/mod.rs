@@ -4,3 +4,4 @@ mod curves;
 mod library;
 mod plans;
 mod programs;
+mod types;

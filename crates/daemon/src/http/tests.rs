@@ -283,6 +283,10 @@ fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
             serde_json::json!({ "profiles": [samples::profile(OWNER, "secret-profile", "cpu")] })
         }
         paths::IMPORT_HISTORY => serde_json::json!({ "jobs": [samples::ended(424_201)] }),
+        paths::IMPORT_COLLECTIVES => serde_json::json!({
+            "node_type": "a100",
+            "rows": [{ "op": "all_reduce", "bytes": 1024, "ranks": 2, "nodes": 1, "secs": 0.001 }],
+        }),
         paths::AGENT_HELLO => serde_json::json!({
             "job": 424_201, "role": "lead", "node": "n1", "port": 29_500, "version": "test",
         }),
