@@ -336,6 +336,7 @@ async fn only_owners_and_administrators_change_anything() {
     /v1/profiles/forget 401 403 200 403 200
     /v1/profiles/import 401 403 200 403 200
     /v1/history/import 401 403 403 403 200
+    /v1/collectives/import 401 403 403 403 200
     /v1/control 401 403 403 403 204
     /v1/agent/hello 401 401 200 401 401
     /v1/agent/poll 401 401 401 401 401
