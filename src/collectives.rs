@@ -50,8 +50,8 @@ struct ImportArgs {
     /// CSV as `infill collectives measure` writes it: op, bytes, world, nodes, seconds_median
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The type of nodes that it was measured on: a whole name of `infill nodes` (gpu:a100:4/cpu64), or a word
-    /// of it (a100)
+    /// The type of nodes that it was measured on: a whole name of `infill nodes` (gpu:a100:4/cpu64), or a
+    /// word of it (a100)
     #[arg(long, value_name = "TYPE")]
     node_type: String,
     /// As JSON

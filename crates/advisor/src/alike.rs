@@ -5,10 +5,10 @@
 //! as far as they share program, type or size, and the way in which any of these scales: what programs
 //! measured on two types says how the types compare, and what they measured at two sizes how programs scale.
 //! Programs whose names begin alike are kin, and share more of it. The covariance is a sum of such shares.
-//! Their variances were chosen on Arena's public table (25 programs, four types, up to 16 GPUs; EuroSys 2026):
-//! on a type where a program never ran its steps come out 14.3 % wrong there (median 9.8 %), once others are
-//! known and itself by one measurement on another type; and 25.7 % where none of the others is kin. The 90 %
-//! intervals hold 91 and 97 % of them.
+//! Their variances were chosen on Arena's public table (25 programs, four types, up to 16 GPUs; EuroSys
+//! 2026): on a type where a program never ran its steps come out 14.3 % wrong there (median 9.8 %), once
+//! others are known and itself by one measurement on another type; and 25.7 % where none of the others is
+//! kin. The 90 % intervals hold 91 and 97 % of them.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ const SIZE_OF_TYPE: f64 = 0.1;
 const SIZE_OF_PLAN: f64 = 0.06;
 const REACH: f64 = 1.0;
 
-/// What none of them says, for each (plan of a program, type, size); and for each kind of nodes that have GPUs
-/// of that type.
+/// What none of them says, for each (plan of a program, type, size); and for each kind of nodes that have
+/// GPUs of that type.
 const MISFIT: f64 = 0.087;
 const MISFIT_OF_NODES: f64 = 0.05;
 

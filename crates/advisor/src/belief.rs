@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::believed::BelievedScaling;
+use super::plan_curve::PlanCurve;
 use super::plans::memory::USABLE;
 use super::profiles::Profiles;
-use super::program::{PlanCurve, Programs, memory_gib};
+use super::program::{Programs, memory_gib};
 use super::scaling::{Estimate, Fitted, Scaling as _, sizes_of_interest};
 use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;

@@ -2,7 +2,7 @@
 
 use nalgebra::DMatrix;
 
-use super::program::PlanCurve;
+use super::plan_curve::PlanCurve;
 use super::scaling::{Estimate, Fitted, Scaling};
 use infill_model::{Curve, CurvePoint, SizePoint};
 

@@ -30,6 +30,7 @@ mod meter;
 mod models;
 mod noise;
 mod offers;
+mod plan_curve;
 pub mod plans;
 mod probing;
 mod profiles;

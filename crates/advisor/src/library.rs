@@ -139,8 +139,8 @@ impl Library {
         way.sizes.contains(&nodes).then(|| belief.estimate(subject, &way, nodes))
     }
 
-    /// Takes in how fast the program of a key was estimated to be, with all its plans on all types, in place of
-    /// what was estimated of it before.
+    /// Takes in how fast the program of a key was estimated to be, with all its plans on all types, in place
+    /// of what was estimated of it before.
     pub fn know_estimates(&mut self, key: &ProfileKey, rates: Vec<RateEstimate>) {
         self.speeds.estimates.know(name_of(key), rates);
     }

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use nalgebra::DMatrix;
-
+use super::plan_curve::PlanCurve;
 use super::plans::memory::{USABLE, gpu_memory_gib};
 use super::plans::{PlacedPlan, PlanModel, PlanPredictions, PlanPriors};
 use super::profiles::Profiles;
-use super::scaling::{Estimate, Scaling, sizes_of_interest};
+use super::scaling::sizes_of_interest;
 use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;
 use infill_model::{
@@ -141,7 +140,7 @@ impl Programs {
     ) -> Option<PlanCurve> {
         let program = self.known.get(&(subject.key.user.clone(), subject.key.name.clone()))?;
         let has = |curve: &&PlanCurve| {
-            sizes.iter().all(|n| curve.sizes.contains(n) || program.placed(plan, node_type, *n).is_none())
+            sizes.iter().all(|n| curve.has(*n) || program.placed(plan, node_type, *n).is_none())
         };
         match program.curves.get(&(plan.name.clone(), node_type.clone())).filter(has) {
             Some(curve) => Some(curve.with_points(points)),
@@ -259,7 +258,7 @@ impl Program {
         let (sizes, placed): (Vec<u32>, Vec<PlacedPlan>) = placed.unzip();
         let PlanPredictions { log_secs, covariance } = self.model.predict(&placed)?;
         let log_rates = placed.iter().zip(log_secs).map(|(p, log)| p.global_batch.ln() - log).collect();
-        (!sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
+        PlanCurve::new(sizes, log_rates, covariance, points)
     }
 
     fn placed(&self, plan: &DeclaredPlan, node_type: &NodeType, nodes: u32) -> Option<PlacedPlan> {
@@ -300,80 +299,4 @@ pub(super) fn memory_gib(subject: &Subject, plan: &DeclaredPlan, nodes: u32) -> 
     let model = subject.model.as_ref()?;
     let parallelism = plan.strategy?.on(nodes.checked_mul(subject.gpus_per_node?)?)?;
     gpu_memory_gib(model, parallelism, f64::from(model.global_batch?))
-}
-
-/// What is believed of a job with one plan on one type of nodes.
-#[derive(Clone, Debug)]
-pub(super) struct PlanCurve {
-    /// Ascending, at least one.
-    sizes: Vec<u32>,
-    log_rates: Vec<f64>,
-    covariance: DMatrix<f64>,
-    /// What was measured with this plan on this type.
-    points: Vec<SizePoint>,
-}
-
-impl PlanCurve {
-    /// `None` without a size, or where numbers overflowed. `sizes`: ascending; logarithms of rates and their
-    /// covariance in the same order.
-    pub(super) fn new(
-        sizes: Vec<u32>,
-        log_rates: Vec<f64>,
-        covariance: DMatrix<f64>,
-        points: Vec<SizePoint>,
-    ) -> Option<PlanCurve> {
-        let finite = log_rates.iter().chain(covariance.iter()).all(|x| x.is_finite());
-        (finite && !sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
-    }
-
-    /// What this and another curve say together: of each size the mean of both by how sure they are, and as sure
-    /// as the surer one, for they rest on the same measurements.
-    pub(super) fn beside(&self, other: &PlanCurve) -> PlanCurve {
-        let mut both = self.clone();
-        let mut narrower = vec![1.0; self.sizes.len()];
-        for (i, nodes) in self.sizes.iter().enumerate() {
-            let Ok(j) = other.sizes.binary_search(nodes) else { continue };
-            let (own, its) = (self.covariance[(i, i)].max(1e-9), other.covariance[(j, j)].max(1e-9));
-            both.log_rates[i] = (self.log_rates[i] * its + other.log_rates[j] * own) / (own + its);
-            narrower[i] = (own.min(its) / own).sqrt();
-        }
-        both.covariance = DMatrix::from_fn(narrower.len(), narrower.len(), |i, j| {
-            narrower[i] * narrower[j] * self.covariance[(i, j)]
-        });
-        both
-    }
-
-    /// Whether it has this size.
-    pub(super) fn has(&self, nodes: u32) -> bool {
-        self.sizes.binary_search(&nodes).is_ok()
-    }
-
-    /// The same beside what was measured.
-    pub(super) fn with_points(&self, points: Vec<SizePoint>) -> PlanCurve {
-        PlanCurve { points, ..self.clone() }
-    }
-
-    /// What was measured with this plan on this type.
-    pub(super) fn points(&self) -> &[SizePoint] {
-        &self.points
-    }
-
-    /// The place of a size; of the nearest where it is none of them.
-    fn index(&self, nodes: u32) -> usize {
-        let above = self.sizes.partition_point(|n| *n < nodes).min(self.sizes.len() - 1);
-        let nearer = above > 0 && nodes.abs_diff(self.sizes[above - 1]) < nodes.abs_diff(self.sizes[above]);
-        if nearer { above - 1 } else { above }
-    }
-}
-
-impl Scaling for PlanCurve {
-    fn at(&self, nodes: u32) -> Estimate {
-        let at = self.index(nodes);
-        Estimate { rate: self.log_rates[at].exp(), error: self.covariance[(at, at)].max(0.0).sqrt() }
-    }
-
-    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
-        let at: Vec<usize> = sizes.iter().map(|n| self.index(*n)).collect();
-        DMatrix::from_fn(at.len(), at.len(), |i, j| self.covariance[(at[i], at[j])])
-    }
 }

@@ -1,12 +1,13 @@
-//! How fast programs are on types of nodes where they never ran, by all that the site has measured: a Gaussian
-//! process over programs, types and sizes ([`super::alike`]), for jobs with and without execution plans.
+//! How fast programs are on types of nodes where they never ran, by all that the site has measured: a
+//! Gaussian process over programs, types and sizes ([`super::alike`]), for jobs with and without execution
+//! plans.
 //!
 //! Ratios name nobody: of each program but one's own only the differences between its own measurements count,
 //! against their mean, and neither its name nor how fast it is. Names tell of kin among the programs of one
 //! user, or of all where profiles are shared.
 //!
-//! Where a program was estimated beforehand, what is learned is how wrong estimates are, of all programs. Until
-//! it has run, its estimates are believed with that doubt.
+//! Where a program was estimated beforehand, what is learned is how wrong estimates are, of all programs.
+//! Until it has run, its estimates are believed with that doubt.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ use nalgebra::DMatrix;
 use super::alike::{Named, Observed, Process, Register, Row, covariance, covariance_of_wrongs, prior};
 use super::estimates::{Estimated, Estimates, ProgramName, name_of};
 use super::models::LEAST_ERROR;
+use super::plan_curve::PlanCurve;
 use super::profiles::Profiles;
-use super::program::PlanCurve;
 use super::scaling::sizes_of_interest;
 use super::subject::Subject;
 use infill_model::{ExecPlan, NodeType, Profile, ProfileKey, SizePoint, UnixTime};
@@ -245,7 +246,8 @@ pub(super) struct SiteSpeeds {
 }
 
 impl SiteSpeeds {
-    /// Looks at the site if it is time to, and at the programs of these jobs. `types`: those of nodes at hand.
+    /// Looks at the site if it is time to, and at the programs of these jobs. `types`: those of nodes at
+    /// hand.
     pub(super) fn update(
         &mut self,
         subjects: &[Subject],
@@ -367,8 +369,8 @@ impl SiteSpeeds {
         self.estimates.of(&name_of(key)).is_some_and(ways)
     }
 
-    /// How a program's rates on the GPUs of so many nodes of the type of its key compare with those on as many
-    /// GPUs of another type, by what the site has measured.
+    /// How a program's rates on the GPUs of so many nodes of the type of its key compare with those on as
+    /// many GPUs of another type, by what the site has measured.
     pub(super) fn log_ratio(&self, from: &ProfileKey, to: &NodeType, nodes: u32) -> LogRatio {
         if from.node_type == *to {
             return LogRatio { mean: 0.0, sd: 0.0 };

@@ -1,19 +1,19 @@
 //! How fast a model would train before it ever did, from its layers' times on one GPU and from how long
 //! collectives take on the site's nodes.
 //!
-//! The formula is that of Cells in Crius (Xue et al., "Crius: Efficient Scheduling with Cells", section 4; its
-//! pipeline is GPipe's, Huang et al. 2019): the layers are divided into stages in their order, so that the
-//! slowest takes as little as can be; a step with B micro-batches takes
+//! The formula is that of Cells in Crius (Xue et al., "Crius: Efficient Scheduling with Cells", section 4;
+//! its pipeline is GPipe's, Huang et al. 2019): the layers are divided into stages in their order, so that
+//! the slowest takes as little as can be; a step with B micro-batches takes
 //!
 //! ```text
 //! T = max stage · (B − 1) + Σ stages + all-reduce of the gradients
 //! ```
 //!
-//! A stage's seconds are those of its layers, divided by the GPUs that share each, with what they exchange: four
-//! all-reduces of what a layer passes on, two each way (Megatron-LM, Shoeybi et al. 2019, section 3), and what
-//! goes on to the next stage and comes back. Collectives that were not measured on as many ranks or nodes are
-//! taken from those nearest to them. What overlaps, and what stands still, it does not know: how wrong such
-//! estimates are is learned ([`super::super::site_speeds`]).
+//! A stage's seconds are those of its layers, divided by the GPUs that share each, with what they exchange:
+//! four all-reduces of what a layer passes on, two each way (Megatron-LM, Shoeybi et al. 2019, section 3),
+//! and what goes on to the next stage and comes back. Collectives that were not measured on as many ranks or
+//! nodes are taken from those nearest to them. What overlaps, and what stands still, it does not know: how
+//! wrong such estimates are is learned (`site_speeds`).
 
 use infill_model::{CollectiveOp, LayerProfile, Parallelism, ProfiledLayer, TypeCollectives};
 
@@ -35,9 +35,9 @@ const NODES_MATTER: f64 = 4.0;
 pub struct LinkTimes<'a>(pub Option<&'a TypeCollectives>);
 
 impl LinkTimes<'_> {
-    /// Seconds of an operation on a tensor of so many bytes; `None` where it was not measured, neither on one
-    /// node nor on several, as it is asked for. Between sizes it is linear in bytes; a smaller tensor takes as
-    /// long as the smallest, a larger one in proportion to the largest.
+    /// Seconds of an operation on a tensor of so many bytes; `None` where it was measured on one node only
+    /// and is asked for on several, or the other way. Between sizes it is linear in bytes; a smaller tensor
+    /// takes as long as the smallest, a larger one in proportion to the largest.
     pub fn secs(&self, op: CollectiveOp, bytes: f64, ranks: u32, nodes: u32) -> Option<f64> {
         if ranks < 2 || bytes <= 0.0 {
             return Some(0.0);

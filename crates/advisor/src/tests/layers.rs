@@ -37,8 +37,8 @@ fn site() -> SiteCollectives {
     site
 }
 
-/// Samples a second by another formula than the estimate's: computing takes a tenth more than the layers alone
-/// did, and a part of the exchange hides behind it.
+/// Samples a second by another formula than the estimate's: computing takes a tenth more than the layers
+/// alone did, and a part of the exchange hides behind it.
 fn truth(nodes: u32) -> f64 {
     let n = f64::from(nodes);
     let exchange = if nodes == 1 { 0.012 } else { 0.09 * (1.0 - 0.25 / n) };

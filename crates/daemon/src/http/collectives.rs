@@ -13,7 +13,8 @@ use infill_model::{SiteCollectives, TypeCollectives, clock::now};
 use super::orders::Order;
 use super::{Denial, auth};
 
-/// Largest body of an import: as many rows as a type may have, of 125 bytes; what is sealed may not be longer.
+/// Largest body of an import: as many rows as a type may have, of 125 bytes; what is sealed may not be
+/// longer.
 pub(crate) const MAX_IMPORT_BODY: usize = 250 * 1024;
 
 fn view(site: SiteCollectives) -> CollectivesView {
