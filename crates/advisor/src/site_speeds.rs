@@ -32,8 +32,8 @@ const MOST_OF_PROFILE: usize = 4;
 /// Most of one's own program.
 const MOST_OWN: usize = 96;
 
-/// Most programs that one round looks at: each takes some milliseconds.
-const MOST_MADE: usize = 16;
+/// Curves after which a round looks at no further program: each takes some milliseconds.
+const MOST_CURVES: usize = 16;
 
 /// Seconds after which a program is looked at again when rates have changed that are known of it; what is not
 /// known yet counts at once.
@@ -276,8 +276,13 @@ impl SiteSpeeds {
         };
         let mut due: Vec<_> = wanted.into_iter().filter(is_due).collect();
         due.sort_by_key(|(name, _)| self.known.get(name).map(|known| known.made_at));
-        for (name, (subject, (made, updated_at))) in due.into_iter().take(MOST_MADE) {
+        let mut curves_made = 0;
+        for (name, (subject, (made, updated_at))) in due {
+            if curves_made >= MOST_CURVES {
+                break;
+            }
             let curves = self.curves(subject, profiles, &made);
+            curves_made += curves.len();
             self.known.insert(name, Program { made, made_at: now, updated_at, curves });
         }
     }
@@ -308,7 +313,8 @@ impl SiteSpeeds {
         tells.then(|| (made, updated_at.unwrap_or_default()))
     }
 
-    /// What is believed of each plan on each type, at the sizes of this job.
+    /// What is believed of the plans and types of which the site tells more than the program's own
+    /// measurements, at the sizes of this job.
     fn curves(
         &mut self,
         subject: &Subject,
@@ -318,6 +324,10 @@ impl SiteSpeeds {
         let (name, shares) = (name_of(&subject.key), self.shares);
         let estimated = self.estimates.of(&name);
         let own: Vec<&Profile> = of_program(profiles, &subject.key).collect();
+        let keys: Vec<ProfileKey> = asked(subject, &own, estimated, made);
+        if keys.is_empty() {
+            return BTreeMap::new();
+        }
         let own = seen(&mut self.register, profiles, &own, estimated, shares);
         let own = spread_evenly(&own, MOST_OWN);
         let of_others = |all: &BTreeMap<ProgramName, Vec<Observed>>| -> Vec<Observed> {
@@ -341,15 +351,11 @@ impl SiteSpeeds {
         });
         let known = KnownProgram { plain, middle, wrong, unit, estimated };
         let mut curves = BTreeMap::new();
-        for plan in &made.plans {
-            for node_type in &made.types {
-                let (exec_plan, node_type) = (plan.clone(), node_type.clone());
-                let key = ProfileKey { node_type, exec_plan, ..subject.key.clone() };
-                let points: Vec<SizePoint> = profiles.near(&key).collect();
-                let sizes = sizes_of_interest(&subject.sizes, &points);
-                if let Some(curve) = known.curve(&mut self.register, &key, &sizes, points, shares) {
-                    curves.insert((key.exec_plan, key.node_type), curve);
-                }
+        for key in keys {
+            let points: Vec<SizePoint> = profiles.near(&key).collect();
+            let sizes = sizes_of_interest(&subject.sizes, &points);
+            if let Some(curve) = known.curve(&mut self.register, &key, &sizes, points, shares) {
+                curves.insert((key.exec_plan, key.node_type), curve);
             }
         }
         curves
@@ -404,6 +410,31 @@ impl SiteSpeeds {
 
 fn of_program<'a>(profiles: &'a Profiles, key: &'a ProfileKey) -> impl Iterator<Item = &'a Profile> + Clone {
     profiles.of_user(&key.user).filter(|p| p.key.name == key.name && p.key.batch == key.batch)
+}
+
+/// The plans and types of which the site may tell more than the program's own measurements: at most one size
+/// was measured so, and the plan ran on another type or was estimated. Where plans tell what they do, a model
+/// of them all knows the rest.
+fn asked(subject: &Subject, own: &[&Profile], estimated: Option<&Estimated>, made: &Made) -> Vec<ProfileKey> {
+    let of_plan = |plan: &ExecPlan| own.iter().filter(move |p| p.key.exec_plan == *plan).collect::<Vec<_>>();
+    let all_tell = !subject.plans.is_empty() && subject.plans.iter().all(|plan| plan.strategy.is_some());
+    let modelled = all_tell && made.points > 0;
+    let mut keys = Vec::new();
+    for plan in &made.plans {
+        let (measured, estimated) =
+            (of_plan(plan), estimated.is_some_and(|known| known.keys().any(|(of, ..)| of == plan)));
+        for node_type in &made.types {
+            let points = |on_it: bool| -> usize {
+                let of_type = measured.iter().filter(|p| (p.key.node_type == *node_type) == on_it);
+                of_type.map(|p| p.points.len()).sum()
+            };
+            if points(true) < 2 && (estimated || (points(false) > 0 && !modelled)) {
+                let (exec_plan, node_type) = (plan.clone(), node_type.clone());
+                keys.push(ProfileKey { node_type, exec_plan, ..subject.key.clone() });
+            }
+        }
+    }
+    keys
 }
 
 /// What is known of a program: of what was measured of it and others, and of how wrong estimates are.
