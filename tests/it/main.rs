@@ -51,6 +51,7 @@ mod plans;
 mod plugin;
 mod privacy;
 mod profiles;
+mod promised;
 mod promptness;
 mod python;
 mod pytorch;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill_model::{
-    BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExcludedNodes, ExecPlan, Gaps, HeldNode,
-    JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Pause, Place, Profile, ProfileKey, Program,
-    Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
+    AtLeast, BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExcludedNodes, ExecPlan, Gaps,
+    HeldNode, JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Pause, Place, Profile, ProfileKey,
+    Program, Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::{
     plan::first_change,
@@ -248,6 +248,10 @@ impl<'a> Job<'a> {
         }
     }
 
+    fn at_least(&self) -> Option<AtLeast> {
+        self.of.at_least.map(AtLeast::Rate).or(self.of.as_asked.map(AtLeast::Asked))
+    }
+
     /// What a daemon would know of it.
     fn facts(&self, id: JobId, now: UnixTime) -> JobFacts {
         let standing = self.standing(now);
@@ -260,7 +264,7 @@ impl<'a> Job<'a> {
             user: UserId(0),
             program: program(self.of),
             sizes: self.of.sizes.clone(),
-            claims: Claims { curve: self.of.curve.clone(), at_least: self.of.at_least, ..Claims::default() },
+            claims: Claims { curve: self.of.curve.clone(), at_least: self.at_least(), ..Claims::default() },
             running: (standing == Standing::Running).then_some(held.len() as u32),
             waits_since: (standing == Standing::Waiting).then_some(self.since),
             standing,

@@ -195,6 +195,8 @@ pub struct Malleable {
     pub says: Option<f64>,
     /// Samples a second that it shall make at the least; absent: none.
     pub at_least: Option<f64>,
+    /// Nodes whose rate it shall make at the least; absent: none.
+    pub as_asked: Option<u32>,
     /// What was measured of its program before, by node type.
     #[serde(default)]
     pub measured: BTreeMap<NodeType, Curve>,

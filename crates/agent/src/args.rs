@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, LayerProfile, MOST_GPUS_A_NODE, RescaleCosts, RunSpec, Sizes,
-    is_rate,
+    AskedSize, BatchMode, Curve, DeclaredPlan, ExecPlan, LayerProfile, MOST_GPUS_A_NODE, RescaleCosts,
+    RunSpec, Sizes, is_rate,
 };
 
 use super::identity;
@@ -94,6 +94,25 @@ pub struct RunArgs {
     pub error_file: Option<PathBuf>,
 }
 
+/// What a job shall make at the least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LeastRate {
+    /// So many samples a second.
+    Rate(f64),
+    /// What its first plan makes at this size.
+    Asked(AskedSize),
+}
+
+impl LeastRate {
+    fn rate(self) -> Option<f64> {
+        if let LeastRate::Rate(rate) = self { Some(rate) } else { None }
+    }
+
+    fn asked(self) -> Option<AskedSize> {
+        if let LeastRate::Asked(asked) = self { Some(asked) } else { None }
+    }
+}
+
 /// What the user declares about the job.
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
@@ -110,9 +129,11 @@ pub struct SpecArgs {
     /// Known seconds without useful work when growing, shrinking and starting: 18,12,18
     #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs)]
     pub costs: Option<RescaleCosts>,
-    /// Samples a second that the job shall make at the least, while others have more than their smallest size
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    pub at_least: Option<f64>,
+    /// What the job shall make at the least, while others have more than their smallest size: samples a
+    /// second, or what its first plan makes at the size that was asked for, of sbatch (asked) or here
+    /// (asked:4)
+    #[arg(long, value_name = "RATE|asked[:NODES]", value_parser = parse_at_least)]
+    pub at_least: Option<LeastRate>,
     /// Failures of the command that are retried before the job fails; rescaling never counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub max_restarts: u32,
@@ -209,7 +230,8 @@ impl SpecArgs {
             extends: self.extend.is_some(),
             curve: self.curve.clone(),
             costs: self.costs,
-            at_least: self.at_least,
+            at_least: self.at_least.and_then(LeastRate::rate),
+            as_asked: self.at_least.and_then(LeastRate::asked),
             max_restarts: self.max_restarts,
             grace_secs: common.grace,
             profile: self.profile.clone(),
@@ -360,9 +382,15 @@ fn parse_curve(text: &str) -> Result<Curve, String> {
     Curve::parse(text).map_err(|e| e.to_string())
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate = text.trim().parse().ok().filter(|rate| is_rate(*rate));
-    rate.ok_or_else(|| "expected a positive number of samples a second".to_owned())
+fn parse_at_least(text: &str) -> Result<LeastRate, String> {
+    let text = text.trim();
+    let rate = || text.parse().ok().filter(|rate| is_rate(*rate)).map(LeastRate::Rate);
+    let asked = |nodes: &str| match nodes.strip_prefix(':') {
+        None => nodes.is_empty().then_some(AskedSize::default()),
+        Some(nodes) => Some(AskedSize { nodes: Some(nodes.parse().ok().filter(|nodes| *nodes > 0)?) }),
+    };
+    let least = text.strip_prefix("asked").map_or_else(rate, |nodes| asked(nodes).map(LeastRate::Asked));
+    least.ok_or_else(|| "expected a positive number of samples a second, asked or asked:NODES".to_owned())
 }
 
 fn parse_regex(text: &str) -> Result<Regex, String> {

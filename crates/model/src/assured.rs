@@ -6,19 +6,103 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::sentence::sentence;
+use super::{ExecPlan, NodeType};
 
 /// Relative difference up to which a rate counts as reached: sums in another order differ by less.
 const TOLERANCE: f64 = 1e-9;
 
+/// What the owner of a job wants it to make at the least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AtLeast {
+    /// So many samples a second.
+    Rate(f64),
+    /// What its first execution plan makes on so many nodes: what it was submitted with.
+    Asked(u32),
+}
+
+/// The size and the execution plan whose rate a job is promised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedRun {
+    /// Nodes.
+    pub nodes: u32,
+    /// Execution plan.
+    pub exec_plan: ExecPlan,
+}
+
 /// What a job shall make at the least, while others have more than their least.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Assured {
-    /// Samples a second.
+    /// Samples a second; 0 where nobody knows yet.
     pub rate: f64,
+    /// The run that makes so many, where its owner asked for what that makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<AskedRun>,
     /// Whether that can be had.
     pub prospect: Prospect,
     /// By how much more than it makes each size counts that makes so many, samples a second.
     pub bonus: f64,
+    /// Sizes that make so many, for each entry of the job's rates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enough: Vec<EnoughSizes>,
+}
+
+/// Sizes at which one execution plan makes what a job is promised.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnoughSizes {
+    /// Execution plan.
+    pub exec_plan: ExecPlan,
+    /// Node type; `None` for any type.
+    pub node_type: Option<NodeType>,
+    /// First and last of each run of allowed sizes, ascending.
+    pub ranges: Vec<(u32, u32)>,
+}
+
+impl EnoughSizes {
+    /// Those of the `allowed` sizes, ascending, that are enough.
+    pub fn of(
+        (exec_plan, node_type): (ExecPlan, Option<NodeType>),
+        allowed: &[u32],
+        is_enough: impl Fn(u32) -> bool,
+    ) -> Self {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        let mut goes_on = false;
+        for nodes in allowed {
+            let is_enough = is_enough(*nodes);
+            match ranges.last_mut() {
+                Some(last) if is_enough && goes_on => last.1 = *nodes,
+                _ if is_enough => ranges.push((*nodes, *nodes)),
+                _ => {}
+            }
+            goes_on = is_enough;
+        }
+        EnoughSizes { exec_plan, node_type, ranges }
+    }
+
+    /// The fewest nodes.
+    pub fn least(&self) -> Option<u32> {
+        self.ranges.first().map(|(first, _)| *first)
+    }
+
+    /// Whether so many nodes are among them.
+    pub fn has(&self, nodes: u32) -> bool {
+        let after = self.ranges.partition_point(|(first, _)| *first <= nodes);
+        after.checked_sub(1).is_some_and(|at| nodes <= self.ranges[at].1)
+    }
+
+    /// The same sizes counted with so many nodes less; those that would have none are left out.
+    #[must_use]
+    pub fn less(self, fewer: u32) -> Self {
+        let shifted = |(first, last): &(u32, u32)| {
+            let last = last.checked_sub(fewer).filter(|last| *last > 0)?;
+            Some((first.saturating_sub(fewer).max(1), last))
+        };
+        EnoughSizes { ranges: self.ranges.iter().filter_map(shifted).collect(), ..self }
+    }
+}
+
+/// Whether a rate is no less than another one.
+fn reaches(rate: f64, least: f64) -> bool {
+    rate > 0.0 && rate >= least * (1.0 - TOLERANCE)
 }
 
 /// Whether a job can have what it shall make at the least.
@@ -27,6 +111,8 @@ pub struct Assured {
 pub enum Prospect {
     /// Nobody knows yet how fast it is.
     Unmeasured,
+    /// The plan that it was submitted with does not run at the size that it asked for.
+    NoSuchRun,
     /// None of its sizes is so fast.
     TooSlow {
         /// The most that one of them makes, samples a second.
@@ -39,7 +125,19 @@ pub enum Prospect {
         /// Nodes that there are for it.
         there: u32,
     },
-    /// It can.
+    /// There would be enough nodes, but others were promised some of them before.
+    Promised {
+        /// Nodes that it needs.
+        needs: u32,
+        /// Nodes that are left for it.
+        there: u32,
+    },
+    /// It may not start yet, or others come before it.
+    Waits {
+        /// Nodes that it needs.
+        needs: u32,
+    },
+    /// It can: it is promised.
     Open {
         /// Nodes that it needs.
         needs: u32,
@@ -49,7 +147,31 @@ pub enum Prospect {
 impl Assured {
     /// Whether a rate is no less.
     pub fn is_met_by(&self, rate: f64) -> bool {
-        rate >= self.rate * (1.0 - TOLERANCE)
+        reaches(rate, self.rate)
+    }
+
+    /// Whether it is promised: no plan may leave the job below it while others have more than their least.
+    pub fn is_promised(&self) -> bool {
+        matches!(self.prospect, Prospect::Open { .. })
+    }
+
+    /// Whether the job makes so much with an execution plan on so many nodes of a type, by what is known of
+    /// it. As for rates, what is said of the type goes before what is said of all types.
+    pub fn is_enough(&self, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> bool {
+        let of_plan = || self.enough.iter().filter(|enough| enough.exec_plan == *exec_plan);
+        let of_type = of_plan().find(|enough| enough.node_type.as_ref() == Some(node_type));
+        let for_all = || of_plan().find(|enough| enough.node_type.is_none());
+        nodes > 0 && of_type.or_else(for_all).is_some_and(|enough| enough.has(nodes))
+    }
+
+    /// The fewest nodes of a type on which one of its plans makes so much.
+    pub fn least_on(&self, node_type: &NodeType) -> Option<u32> {
+        let all = self.enough.iter().filter(|e| e.node_type.as_ref().is_none_or(|t| t == node_type));
+        let least = |e: &EnoughSizes| {
+            let least = e.least()?;
+            self.is_enough(node_type, &e.exec_plan, least).then_some(least)
+        };
+        all.filter_map(least).min()
     }
 
     /// What a job makes of which the planner counts so much.
@@ -58,58 +180,113 @@ impl Assured {
         if self.is_met_by(known) { known } else { counted }
     }
 
-    /// What became of it in a plan that gives the job so much, samples a second.
-    pub fn outcome(&self, rate: f64) -> AssuredReason {
-        let wanted = self.rate;
+    /// What became of it in a plan in which the job makes so much, or not.
+    pub fn outcome(&self, is_met: bool) -> AssuredReason {
+        let wanted =
+            WantedRate { rate: Some(self.rate).filter(|rate| *rate > 0.0), asked: self.asked.clone() };
         match self.prospect {
             Prospect::Unmeasured => AssuredReason::Unmeasured { wanted },
+            Prospect::NoSuchRun => AssuredReason::NoSuchRun { wanted },
             Prospect::TooSlow { most } => AssuredReason::TooSlow { wanted, most },
-            Prospect::TooFew { needs, .. } | Prospect::Open { needs } if self.is_met_by(rate) => {
-                AssuredReason::Met { wanted, needs }
-            }
             Prospect::TooFew { needs, there } => AssuredReason::TooFew { wanted, needs, there },
+            Prospect::Promised { needs, there } => AssuredReason::Promised { wanted, needs, there },
+            Prospect::Waits { needs } => AssuredReason::Waits { wanted, needs },
+            Prospect::Open { needs } if is_met => AssuredReason::Met { wanted, needs },
             Prospect::Open { needs } => AssuredReason::Outweighed { wanted, needs },
         }
     }
 }
 
-/// Whether a job gets what it shall make at the least, and why not; the end of a sentence. `wanted` is that
-/// in samples a second. In JSON it is the words, and is read back as [`AssuredReason::Said`].
+/// What a job wants at the least: the rate in samples a second where it is known, and the run that makes it
+/// where its owner asked for that.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WantedRate {
+    /// Samples a second.
+    pub rate: Option<f64>,
+    /// The run.
+    pub asked: Option<AskedRun>,
+}
+
+impl fmt::Display for WantedRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rate, &self.asked) {
+            (Some(rate), None) => write!(f, "{rate:.2} samples/s"),
+            (Some(rate), Some(asked)) => write!(f, "{rate:.2} samples/s of {asked}"),
+            (None, Some(asked)) => write!(f, "the rate of {asked}"),
+            (None, None) => f.write_str("a rate"),
+        }
+    }
+}
+
+impl fmt::Display for AskedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} asked for", Count(self.nodes))?;
+        if self.exec_plan == ExecPlan::default() {
+            Ok(())
+        } else {
+            write!(f, " with plan {}", self.exec_plan.0)
+        }
+    }
+}
+
+/// Whether a job gets what it shall make at the least, and why not; the end of a sentence. In JSON it is the
+/// words, and is read back as [`AssuredReason::Said`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum AssuredReason {
     /// It gets it.
     Met {
         /// What it wants.
-        wanted: f64,
+        wanted: WantedRate,
         /// Fewest nodes on which it makes that.
         needs: u32,
     },
     /// [`Prospect::Unmeasured`].
     Unmeasured {
         /// What it wants.
-        wanted: f64,
+        wanted: WantedRate,
+    },
+    /// [`Prospect::NoSuchRun`].
+    NoSuchRun {
+        /// What it wants.
+        wanted: WantedRate,
     },
     /// [`Prospect::TooSlow`].
     TooSlow {
         /// What it wants.
-        wanted: f64,
+        wanted: WantedRate,
         /// The most that it can make.
         most: f64,
     },
     /// [`Prospect::TooFew`].
     TooFew {
         /// What it wants.
-        wanted: f64,
+        wanted: WantedRate,
         /// Nodes that it needs.
         needs: u32,
         /// Nodes that there are for it.
         there: u32,
     },
-    /// There are enough nodes, but windows, the costs of changes, or others who are assured something stand
-    /// against it.
+    /// [`Prospect::Promised`].
+    Promised {
+        /// What it wants.
+        wanted: WantedRate,
+        /// Nodes that it needs.
+        needs: u32,
+        /// Nodes that are left for it.
+        there: u32,
+    },
+    /// [`Prospect::Waits`].
+    Waits {
+        /// What it wants.
+        wanted: WantedRate,
+        /// Nodes that it needs.
+        needs: u32,
+    },
+    /// It is promised, and comes to it once windows, changes under way, or others that have no more than
+    /// their least leave it the nodes.
     Outweighed {
         /// What it wants.
-        wanted: f64,
+        wanted: WantedRate,
         /// Nodes that it needs.
         needs: u32,
     },
@@ -123,26 +300,31 @@ impl fmt::Display for AssuredReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AssuredReason::Met { wanted, needs } => {
-                write!(f, "it is assured {wanted:.2} samples/s, which takes {}", Count(*needs))
+                write!(f, "it is assured {wanted}, which takes {}", Count(*needs))
             }
             AssuredReason::Unmeasured { wanted } => {
-                write!(f, "it is assured {wanted:.2} samples/s once it is known how fast it is")
+                write!(f, "nothing is assured yet: it wants {wanted}, and nobody knows how fast it is")
+            }
+            AssuredReason::NoSuchRun { wanted } => {
+                write!(f, "nothing is assured: it wants {wanted}, which no nodes here can run")
             }
             AssuredReason::TooSlow { wanted, most } => {
-                write!(f, "no size is known to make the {wanted:.2} samples/s that it wants:")?;
-                write!(f, " at most {most:.2}")
+                write!(f, "no size is known to make the {wanted} that it wants: at most {most:.2}")
             }
             AssuredReason::TooFew { wanted, needs, there } => {
-                write!(f, "the {wanted:.2} samples/s that it wants take {}:", Count(*needs))?;
+                write!(f, "nothing is assured: the {wanted} that it wants take {}:", Count(*needs))?;
                 write!(f, " {there} can be had while others that run keep their least")
             }
+            AssuredReason::Promised { wanted, needs, there } => {
+                write!(f, "nothing is assured: the {wanted} that it wants take {}:", Count(*needs))?;
+                write!(f, " {there} can be had beside what others were assured before")
+            }
+            AssuredReason::Waits { wanted, needs } => {
+                write!(f, "it is assured {wanted} once it may start, which takes {}", Count(*needs))
+            }
             AssuredReason::Outweighed { wanted, needs } => {
-                write!(
-                    f,
-                    "the {wanted:.2} samples/s that it is assured take {}, but windows,",
-                    Count(*needs)
-                )?;
-                f.write_str(" the costs of changes or what others are assured stand against that")
+                write!(f, "the {wanted} that it is assured take {}, which it", Count(*needs))?;
+                f.write_str(" gets once windows, changes under way and the least of others leave them")
             }
             AssuredReason::Said(words) => f.write_str(words),
         }
@@ -161,28 +343,78 @@ impl fmt::Display for Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Curve, Sizes};
+
+    fn assured(prospect: Prospect, asked: Option<AskedRun>) -> Assured {
+        Assured { rate: 40.0, asked, prospect, bonus: 100.0, enough: Vec::new() }
+    }
 
     #[test]
     fn what_became_of_it() {
-        let of = |prospect| Assured { rate: 40.0, prospect, bonus: 100.0 };
-        let (open, few) = (Prospect::Open { needs: 4 }, Prospect::TooFew { needs: 6, there: 1 });
+        let asked = |plan: &str| AskedRun { nodes: 4, exec_plan: ExecPlan(plan.to_owned()) };
+        let open = Prospect::Open { needs: 4 };
+        let unknown = Assured { rate: 0.0, ..assured(Prospect::Unmeasured, Some(asked("dp"))) };
         let cases = [
-            (open, 41.0),
-            (few, 40.0),
-            (Prospect::Unmeasured, 50.0),
-            (Prospect::TooSlow { most: 31.0 }, 31.0),
-            (few, 10.0),
-            (open, 0.0),
+            (assured(open, None), true),
+            (assured(open, Some(asked("dp"))), true),
+            (assured(Prospect::Unmeasured, None), false),
+            (unknown.clone(), true),
+            (Assured { prospect: Prospect::NoSuchRun, ..unknown }, false),
+            (assured(Prospect::TooSlow { most: 31.0 }, None), false),
+            (assured(Prospect::TooFew { needs: 6, there: 1 }, None), false),
+            (assured(Prospect::Promised { needs: 6, there: 1 }, Some(asked("default"))), true),
+            (assured(Prospect::Waits { needs: 6 }, None), false),
+            (assured(open, None), false),
         ];
-        let lines: Vec<String> = cases.iter().map(|(p, rate)| of(*p).outcome(*rate).to_string()).collect();
+        let lines: Vec<String> = cases.iter().map(|(a, is_met)| a.outcome(*is_met).to_string()).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         it is assured 40.00 samples/s, which takes 4 nodes
-        it is assured 40.00 samples/s, which takes 6 nodes
-        it is assured 40.00 samples/s once it is known how fast it is
+        it is assured 40.00 samples/s of the 4 nodes asked for with plan dp, which takes 4 nodes
+        nothing is assured yet: it wants 40.00 samples/s, and nobody knows how fast it is
+        nothing is assured yet: it wants the rate of the 4 nodes asked for with plan dp, and nobody knows how fast it is
+        nothing is assured: it wants the rate of the 4 nodes asked for with plan dp, which no nodes here can run
         no size is known to make the 40.00 samples/s that it wants: at most 31.00
-        the 40.00 samples/s that it wants take 6 nodes: 1 can be had while others that run keep their least
-        the 40.00 samples/s that it is assured take 4 nodes, but windows, the costs of changes or what others are assured stand against that
+        nothing is assured: the 40.00 samples/s that it wants take 6 nodes: 1 can be had while others that run keep their least
+        nothing is assured: the 40.00 samples/s of the 4 nodes asked for that it wants take 6 nodes: 1 can be had beside what others were assured before
+        it is assured 40.00 samples/s once it may start, which takes 6 nodes
+        the 40.00 samples/s that it is assured take 4 nodes, which it gets once windows, changes under way and the least of others leave them
         ");
-        assert_eq!([39.0, 139.0, 140.0, 160.0].map(|r| of(open).known(r)), [39.0, 139.0, 40.0, 60.0]);
+        let open = assured(open, None);
+        assert_eq!([39.0, 139.0, 140.0, 160.0].map(|r| open.known(r)), [39.0, 139.0, 40.0, 60.0]);
+    }
+
+    #[test]
+    fn what_is_said_of_a_type_goes_before_what_is_said_of_all() {
+        let allowed = Sizes::parse("2-8").unwrap().up_to(u32::MAX);
+        let enough = |plan: &str, node_type: Option<&str>, curve: &str| {
+            let (run, curve) =
+                ((ExecPlan(plan.to_owned()), node_type.map(NodeType::new)), Curve::parse(curve));
+            EnoughSizes::of(run, &allowed, |n| curve.as_ref().is_ok_and(|curve| curve.rate(n) >= 30.0))
+        };
+        let enough = vec![
+            enough("dp", None, "1:10,4:40,8:20"),
+            enough("dp", Some("slow"), "1:5,8:40"),
+            enough("tp", Some("slow"), "1:45,8:45"),
+        ];
+        let assured = Assured { enough, ..assured(Prospect::Open { needs: 3 }, None) };
+        let ranges: Vec<&[(u32, u32)]> = assured.enough.iter().map(|e| e.ranges.as_slice()).collect();
+        assert_eq!(ranges, [&[(3, 6)][..], &[(6, 8)], &[(2, 8)]]);
+        let (slow, other) = (NodeType::new("slow"), NodeType::new("other"));
+        let plan = |name: &str| ExecPlan(name.to_owned());
+        let is_enough = |t: &NodeType, name: &str, nodes| assured.is_enough(t, &plan(name), nodes);
+        assert!(is_enough(&other, "dp", 3) && !is_enough(&slow, "dp", 3) && is_enough(&slow, "dp", 7));
+        assert!(is_enough(&slow, "tp", 2) && !is_enough(&other, "tp", 2) && !is_enough(&other, "dp", 0));
+        assert_eq!((assured.least_on(&slow), assured.least_on(&other)), (Some(2), Some(3)));
+        let less = assured.enough[0].clone().less(4);
+        assert_eq!((less.ranges.as_slice(), less.has(2), less.has(3)), (&[(1, 2)][..], true, false));
+        assert_eq!(less.less(2).least(), None);
+    }
+
+    #[test]
+    fn what_an_older_version_wrote_is_read() {
+        let text = r#"{"rate":40.0,"prospect":{"open":{"needs":4}},"bonus":100.0}"#;
+        let read: Assured = serde_json::from_str(text).unwrap();
+        assert_eq!(read, assured(Prospect::Open { needs: 4 }, None));
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
     }
 }

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::{
-    BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId, LayerProfile,
-    ModelFacts, NodeName, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
+    AtLeast, BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId,
+    LayerProfile, ModelFacts, NodeName, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way,
+    without_numbers,
 };
 
 /// A malleable job whose Slurm job has not ended, as it is at one moment.
@@ -76,8 +77,8 @@ pub struct Claims {
     pub curve: Option<Curve>,
     /// What its rescales cost.
     pub costs: Option<RescaleCosts>,
-    /// What it shall make at the least, samples a second.
-    pub at_least: Option<f64>,
+    /// What it shall make at the least.
+    pub at_least: Option<AtLeast>,
     /// Seconds that its command gets to save and exit.
     pub grace_secs: Option<f64>,
     /// Execution plans among which infill chooses; none where the program has but one.

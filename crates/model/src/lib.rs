@@ -79,7 +79,7 @@ mod window;
 pub mod words;
 mod worker;
 
-pub use assured::{Assured, AssuredReason, Prospect};
+pub use assured::{AskedRun, Assured, AssuredReason, AtLeast, EnoughSizes, Prospect, WantedRate};
 pub use bar::{Bar, Hold};
 pub use change::Change;
 pub use closed::{ClosedJob, EstimateRow, SpeedRow};
@@ -142,7 +142,7 @@ pub use run::Run;
 pub(crate) use sizes::SizesError;
 pub use sizes::{MAX_NODES_A_JOB, Sizes};
 pub use snapshot::{Backfill, Doubt, LAUNCH_SECS, LEAST_LIMIT_SECS, Reservation, Snapshot};
-pub use spec::{MAX_NAME_CHARS, MOST_GPUS_A_NODE, RunSpec, is_rate};
+pub use spec::{AskedSize, MAX_NAME_CHARS, MOST_GPUS_A_NODE, RunSpec, is_rate};
 pub use spent::{Spent, SpentKey, SpentRow};
 pub use state::MalleableState;
 pub use stops::{Stop, StopEnd};

@@ -151,6 +151,11 @@ impl MalleableJob {
         }
     }
 
+    /// What it is promised to make at the least, if anything is.
+    pub fn promise(&self) -> Option<&Assured> {
+        self.assured.as_ref().filter(|assured| assured.is_promised())
+    }
+
     /// Samples lost by a change after which it goes on at `rate`.
     pub fn change_loss(&self, change: Change, rate: f64) -> f64 {
         self.change_secs(change) * rate
@@ -164,6 +169,6 @@ impl MalleableJob {
     /// What it makes where the planner counts so much, samples a second.
     pub fn known_rate(&self, counted: f64) -> f64 {
         let counted = if counted > 0.0 { counted - self.waiting_bonus } else { counted };
-        self.assured.map_or(counted, |assured| assured.known(counted))
+        self.assured.as_ref().map_or(counted, |assured| assured.known(counted))
     }
 }

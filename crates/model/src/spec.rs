@@ -21,6 +21,15 @@ pub fn is_rate(rate: f64) -> bool {
     rate.is_finite() && rate > 0.0
 }
 
+/// The size whose rate a job wants at the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AskedSize {
+    /// Nodes; `None` for the size that it was submitted with, of several the smallest.
+    #[serde(default)]
+    pub nodes: Option<u32>,
+}
+
 /// What the lead's agent declares about the job, from the flags of `infill run`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -34,6 +43,10 @@ pub struct RunSpec {
     pub costs: Option<RescaleCosts>,
     /// What it shall make at the least while others have more than their least, samples a second.
     pub at_least: Option<f64>,
+    /// Whether that is what its first plan makes at the size that it asked for. `None` where it is not, and
+    /// from agents that do not tell.
+    #[serde(deserialize_with = "known_or_default", skip_serializing_if = "Option::is_none")]
+    pub as_asked: Option<AskedSize>,
     /// Failures that are retried before the job fails. Scaling events never count.
     pub max_restarts: u32,
     /// Seconds that the command gets to save and exit after the rescale signal.
@@ -79,6 +92,7 @@ impl RunSpec {
         RunSpec {
             costs: self.costs.filter(|c| sound(c.up_secs) && sound(c.down_secs) && sound(c.start_secs)),
             at_least: self.at_least.filter(|rate| is_rate(*rate)),
+            as_asked: self.as_asked.filter(|asked| asked.nodes != Some(0)),
             grace_secs: self.grace_secs.min(MAX_GRACE_SECS),
             profile: self.profile.map(short),
             command_hash: short(self.command_hash),
@@ -98,6 +112,7 @@ impl Default for RunSpec {
             curve: None,
             costs: None,
             at_least: None,
+            as_asked: None,
             max_restarts: 3,
             grace_secs: 60,
             profile: None,
@@ -162,6 +177,15 @@ mod tests {
         let text = serde_json::to_string(&told).unwrap();
         assert!(text.contains(r#""model":{"params_mi":1500.0,"layers":48},"gpus_per_node":8"#), "{text}");
         assert_eq!(serde_json::from_str::<RunSpec>(&text).unwrap(), told);
+        assert!(!text.contains("as_asked"), "an older daemon is told nothing new: {text}");
+        let asks: RunSpec = serde_json::from_str(r#"{"as_asked":{"nodes":4}}"#).unwrap();
+        assert_eq!(asks.as_asked, Some(AskedSize { nodes: Some(4) }));
+        assert_eq!(
+            serde_json::from_str::<RunSpec>(r#"{"as_asked":{}}"#).unwrap().as_asked,
+            Some(AskedSize::default())
+        );
+        assert_eq!(serde_json::from_str::<RunSpec>(r#"{"as_asked":{"nodes":-1}}"#).unwrap().as_asked, None);
+        assert_eq!(RunSpec { as_asked: Some(AskedSize { nodes: Some(0) }), ..asks }.bounded().as_asked, None);
         // NaN is null in JSON.
         let odd = r#"{"model":{"params_mi":null},"gpus_per_node":-1}"#;
         assert_eq!(serde_json::from_str::<RunSpec>(odd).unwrap(), RunSpec::default());

@@ -58,6 +58,32 @@ fn the_daemon_is_told_the_model_and_how_many_train_on_a_node() {
 }
 
 #[test]
+fn what_a_job_shall_make_at_the_least_is_a_rate_or_what_was_asked_for() {
+    let told = |flag: &str| {
+        let words = ["infill", flag, "--", "python", "train.py"];
+        let lead = Lead::try_parse_from(words).map_err(|e| e.to_string())?;
+        let spec = lead.spec.to_spec(&lead.common).unwrap();
+        Ok((spec.at_least, spec.as_asked.map(|asked| asked.nodes)))
+    };
+    let wants = |flag: &str| told(flag).map_err(|e: String| e.lines().next().unwrap_or_default().to_owned());
+    assert_eq!(wants("--at-least=40.5"), Ok((Some(40.5), None)));
+    assert_eq!(wants("--at-least=asked"), Ok((None, Some(None))));
+    assert_eq!(wants("--at-least=asked:4"), Ok((None, Some(Some(4)))));
+    assert_eq!(wants("--at-least= 400 "), Ok((Some(400.0), None)));
+    for wrong in [
+        "", "0", "-3", "inf", "nan", "1e999", "fast", "asked:", "asked:0", "asked:-1", "asked4", "askedfor",
+        "Asked",
+    ] {
+        let flag = format!("--at-least={wrong}");
+        let said = told(&flag).expect_err(wrong);
+        assert!(
+            said.contains("expected a positive number of samples a second, asked or asked:NODES"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
     for (line, started, launched) in [
         ("--nproc-per-node=4 -- python train.py", 4, Some(4)),
@@ -79,14 +105,6 @@ fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
     let torchrun = with_plans("torchrun");
     assert_eq!((torchrun.started_ranks(), torchrun.launched_ranks()), (1, Some(torchrun.ranks_a_node())));
     assert_eq!(with_plans("python").launched_ranks(), None);
-}
-
-#[test]
-fn a_rate_is_a_positive_number() {
-    assert_eq!(parse_rate("400"), Ok(400.0));
-    for text in ["", "0", "-1", "inf", "NaN", "1e999", "fast"] {
-        assert!(parse_rate(text).is_err_and(|what| what.contains("expected")), "{text:?}");
-    }
 }
 
 #[test]

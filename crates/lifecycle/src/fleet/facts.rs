@@ -7,8 +7,8 @@ use super::jobs::Fleet;
 use super::output::Gone;
 use crate::{Machine, Phase};
 use infill_model::{
-    Changing, Claims, Doing, ExcludedNodes, HeldNode, JobFacts, JobId, NodeName, Place, Sizes, Standing,
-    UnixTime, UserId,
+    AtLeast, Changing, Claims, Doing, ExcludedNodes, HeldNode, JobFacts, JobId, NodeName, Place, Sizes,
+    Standing, UnixTime, UserId,
 };
 
 impl Fleet {
@@ -77,13 +77,25 @@ impl Entry {
             profile,
             curve,
             costs: spec.costs,
-            at_least: spec.at_least,
+            at_least: self.at_least(),
             grace_secs,
             plans,
             model: spec.model,
             layers: spec.layers.clone(),
             gpus_per_node: spec.gpus_per_node,
         }
+    }
+
+    /// What its owner wants it to make at the least. Where that is what was asked for, and no size is said,
+    /// it is the smallest that it was submitted with; of a main job it is its own nodes.
+    fn at_least(&self) -> Option<AtLeast> {
+        let (machine, spec) = (&self.machine, &self.machine.spec);
+        let submitted = || match machine.is_extension() {
+            true => machine.more_of_its_own().saturating_add(1),
+            false => machine.submitted.sizes.min(),
+        };
+        let asked = spec.as_asked.map(|asked| AtLeast::Asked(asked.nodes.unwrap_or_else(submitted)));
+        spec.at_least.map(AtLeast::Rate).or(asked)
     }
 
     /// What is to be kept of it, if it has just ended and has done anything.

@@ -9,8 +9,8 @@ use crate::machine::Counts;
 use crate::worker::{Live, Wing, Worker};
 use infill_api::{Capabilities, Dialect, FIRST_PROTOCOL};
 use infill_model::{
-    BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, LayerProfile, ModelFacts, NodeName, RescaleCosts,
-    RunSpec, Sizes, UnixTime, WingOrder,
+    AskedSize, BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, LayerProfile, ModelFacts, NodeName,
+    RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
 };
 
 /// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
@@ -70,6 +70,7 @@ record! {
         curve: Option<Curve>,
         costs: Option<RescaleCosts>,
         at_least: Option<f64>,
+        as_asked: Option<AskedSize>,
         max_restarts: u32,
         grace_secs: u32,
         profile: Option<String>,

@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::machine::Machine;
 use crate::phase::Phase;
 use infill_model::{
-    DeclaredPlan, ExecPlan, LayerProfile, ModelFacts, PlanNeeds, ProfiledLayer, RunSpec, Strategy, UnixTime,
+    AskedSize, DeclaredPlan, ExecPlan, LayerProfile, ModelFacts, PlanNeeds, ProfiledLayer, RunSpec, Strategy,
+    UnixTime,
 };
 
 use super::rig::running;
@@ -55,6 +56,7 @@ fn described() -> Machine {
         model: Some(ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) }),
         layers: Some(Arc::new(profiled())),
         gpus_per_node: Some(8),
+        as_asked: Some(AskedSize { nodes: Some(4) }),
         ..machine.spec
     };
     machine
@@ -73,6 +75,7 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
         (&spec["layers"]["batch"], &spec["layers"]["layers"][1]["parameters"]),
         (&json!(4), &json!(1000))
     );
+    assert_eq!(spec["as_asked"], json!({ "nodes": 4 }));
     assert_eq!(Machine::from_record(record).unwrap().spec, machine.spec);
 }
 
@@ -81,14 +84,14 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
 fn a_record_that_says_nothing_of_a_model_is_read() {
     let mut record = described().record();
     assert_eq!(record["version"], json!(5), "a daemon before the fields reads it as well");
-    for key in ["model", "layers", "gpus_per_node"] {
+    for key in ["model", "layers", "gpus_per_node", "as_asked"] {
         record["spec"].as_object_mut().unwrap().remove(key).unwrap();
     }
     for key in ["strategy", "needs"] {
         record["spec"]["plans"][0].as_object_mut().unwrap().remove(key).unwrap();
     }
     let spec = Machine::from_record(record).unwrap().spec;
-    assert_eq!((spec.model, spec.layers, spec.gpus_per_node), (None, None, None));
+    assert_eq!((spec.model, spec.layers, spec.gpus_per_node, spec.as_asked), (None, None, None, None));
     let plan = &spec.plans[0];
     assert_eq!((plan.shards, plan.strategy, plan.needs), (true, None, PlanNeeds::default()));
 }

@@ -1,16 +1,19 @@
-//! What owners want of their jobs at the least: sizes that make so many samples count more, by so much that
-//! nothing that others gain above their own least outweighs it.
+//! What owners want of their jobs at the least: which of it is promised, and sizes that make so many samples
+//! count more, by so much that nothing that others gain above their own least outweighs it.
 //!
-//! Nobody is parked for it: a size counts more only if there are nodes for it while each other job that runs
-//! keeps its least. And a rate that cannot be had makes no size count more, so it takes nothing from anybody.
+//! A promise is made only if the nodes that it takes are there beside those of all promises made before, and
+//! beside the least of the others that run: nobody is parked for it. It is made in the order of submission,
+//! and stays made while the nodes of all promises before it and its own are there, whoever comes later. What
+//! is promised is kept by a rule of the judge as well; a rate that is not promised makes no size count more,
+//! so it takes nothing from anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves;
 use infill_advisor::Subject;
 use infill_model::{
-    Assured, Curve, CurvePoint, Gaps, JobFacts, JobId, NodeName, NodeType, Prospect, Sizes,
-    malleable::RateCurve,
+    AskedRun, Assured, AtLeast, Curve, CurvePoint, EnoughSizes, ExcludedNodes, ExecPlan, Gaps, JobFacts,
+    JobId, MalleableJob, NodeName, NodeType, Prospect, Sizes, Standing, Turn, UnixTime, malleable::RateCurve,
 };
 
 /// How many times more than its smallest size each node that a rate takes counts. Others make little more of
@@ -23,44 +26,122 @@ const MOST: f64 = 80.0;
 /// Nor does it for the sake of others' shares.
 const MOST_MORE: f64 = 1e6;
 
-/// Nodes, or places of such, that there are, and who has them.
+/// Promises that were made at earlier looks and still stand, each with the moment at which it was made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Promises {
+    made: BTreeMap<JobId, UnixTime>,
+}
+
+impl Promises {
+    /// Takes in what is promised now.
+    pub fn note(&mut self, jobs: &[MalleableJob], now: UnixTime) {
+        let promised = jobs.iter().filter(|job| job.promise().is_some());
+        let since = |job: &MalleableJob| self.made.get(&job.id).copied().unwrap_or(now);
+        self.made = promised.map(|job| (job.id, since(job))).collect();
+    }
+
+    fn stands(&self, job: JobId) -> bool {
+        self.made.contains_key(&job)
+    }
+
+    /// Where the promise of a job stands in line.
+    fn rank(&self, facts: &JobFacts) -> (UnixTime, UnixTime, JobId) {
+        let made = self.made.get(&facts.job).copied().unwrap_or(UnixTime(i64::MAX));
+        (made, facts.submitted_at, facts.job)
+    }
+}
+
+/// Nodes, or places of such, that there are, who has them, and which are promised.
 pub(super) struct There<'a> {
-    types: BTreeMap<&'a NodeName, &'a NodeType>,
-    all: BTreeMap<&'a NodeType, u32>,
+    gaps: &'a Gaps,
     /// What each job that runs keeps in any case.
     kept: Vec<(JobId, &'a NodeType, u32)>,
+    /// What is promised, and to whom.
+    promised: Vec<(JobId, &'a NodeType, u32)>,
 }
 
 impl<'a> There<'a> {
     /// What these gaps are to these jobs.
     pub(super) fn of<'j>(gaps: &'a Gaps, jobs: impl Iterator<Item = &'j JobFacts>) -> Self {
-        let types = gaps.gaps.iter().map(|gap| (&gap.node, &gap.node_type)).collect();
-        let mut there = There { types, all: BTreeMap::new(), kept: Vec::new() };
-        for gap in &gaps.gaps {
-            *there.all.entry(&gap.node_type).or_default() += 1;
-        }
-        there.kept = jobs.filter_map(|job| there.kept_by(job)).collect();
-        there
-    }
-
-    /// What a job keeps in any case: its least, if it has so much.
-    fn kept_by(&self, job: &JobFacts) -> Option<(JobId, &'a NodeType, u32)> {
-        let place = &job.place;
-        let node_type = *self.types.get(place.held.first()?.node.parts().first()?)?;
-        let nodes = job.sizes.min().min(place.held.len() as u32);
-        Some((job.job, node_type, nodes.saturating_mul(place.block.max(1))))
-    }
-
-    /// How many nodes of a type, or of the one with most, a job can have while others keep their least.
-    fn for_job(&self, facts: &JobFacts, node_type: Option<&NodeType>) -> u32 {
-        let place = &facts.place;
-        let of_type = |t: &NodeType, all: u32| {
-            let others = self.kept.iter().filter(|(job, of, _)| *job != facts.job && *of == t);
-            all.saturating_sub(others.map(|(.., nodes)| nodes).sum()) / place.block.max(1)
+        let types: BTreeMap<&NodeName, &NodeType> =
+            gaps.gaps.iter().map(|gap| (&gap.node, &gap.node_type)).collect();
+        // What a job keeps in any case: its least, if it has so much.
+        let kept = |job: &JobFacts| {
+            let place = &job.place;
+            let node_type = *types.get(place.held.first()?.node.parts().first()?)?;
+            let nodes = job.sizes.min().min(place.held.len() as u32);
+            Some((job.job, node_type, nodes.saturating_mul(place.block.max(1))))
         };
-        let suiting = self.all.iter().filter(|(t, _)| node_type.is_none_or(|wanted| **t == wanted));
-        let most = suiting.map(|(t, all)| of_type(t, *all)).max().unwrap_or(0);
-        most.saturating_add(place.more_of_its_own())
+        There { gaps, kept: jobs.filter_map(kept).collect(), promised: Vec::new() }
+    }
+
+    /// Each type with the number of places of it that a job may have, whoever has them now.
+    fn all_for(&self, facts: &JobFacts) -> BTreeMap<&'a NodeType, u32> {
+        let mut all = BTreeMap::new();
+        for gap in self.gaps.gaps.iter().filter(|gap| !facts.excluded.has(&gap.node)) {
+            *all.entry(&gap.node_type).or_default() += 1;
+        }
+        all
+    }
+
+    /// Places of a type that others were promised.
+    fn promised_to_others(&self, job: JobId, node_type: &NodeType) -> u32 {
+        let others = self.promised.iter().filter(|(other, of, _)| *other != job && *of == node_type);
+        others.map(|(.., places)| places).sum()
+    }
+
+    /// The least of others that run and were promised nothing.
+    fn kept_by_others(&self, job: JobId, node_type: &NodeType) -> u32 {
+        let is_promised = |other: &JobId| self.promised.iter().any(|(promised, ..)| promised == other);
+        let others = self.kept.iter().filter(|(other, of, _)| *other != job && *of == node_type);
+        others.filter(|(other, ..)| !is_promised(other)).map(|(.., places)| places).sum()
+    }
+
+    /// What becomes of a wish that is the next in line.
+    fn promise(&mut self, facts: &JobFacts, wish: &Wish, stands: bool) -> Prospect {
+        let (block, own) = (facts.place.block.max(1), facts.place.more_of_its_own());
+        let mut nearest: Option<(u32, Prospect)> = None;
+        let mut fitting: Option<(bool, u32, &NodeType)> = None;
+        let lead_type = || {
+            let lead = facts.place.lead.as_ref()?.parts();
+            self.gaps.gaps.iter().find(|gap| lead.first() == Some(&gap.node)).map(|gap| &gap.node_type)
+        };
+        let lead_type = lead_type();
+        for (node_type, all) in self.all_for(facts) {
+            let Some(needs) = wish.assured.least_on(node_type) else { continue };
+            let nodes = |places: u32| (places / block).saturating_add(own);
+            let promised = self.promised_to_others(facts.job, node_type);
+            let kept = if stands { 0 } else { self.kept_by_others(facts.job, node_type) };
+            let there = nodes(all.saturating_sub(promised).saturating_sub(kept));
+            if needs <= there {
+                let moves = lead_type.is_some_and(|of_lead| of_lead != node_type);
+                if fitting.is_none_or(|best| (moves, needs) < (best.0, best.1)) {
+                    fitting = Some((moves, needs, node_type));
+                }
+                continue;
+            }
+            let short = needs - there;
+            let prospect = match nodes(all.saturating_sub(kept)) >= needs {
+                true => Prospect::Promised { needs, there },
+                false => Prospect::TooFew { needs, there },
+            };
+            if nearest.as_ref().is_none_or(|(least, _)| short < *least) {
+                nearest = Some((short, prospect));
+            }
+        }
+        let Some((_, needs, node_type)) = fitting else {
+            let nowhere = || match wish.assured.enough.iter().filter_map(EnoughSizes::least).min() {
+                Some(needs) => Prospect::TooFew { needs, there: 0 },
+                None => Prospect::TooSlow { most: wish.most() },
+            };
+            return nearest.map_or_else(nowhere, |(_, prospect)| prospect);
+        };
+        if !wish.may_start {
+            return Prospect::Waits { needs };
+        }
+        let places = needs.saturating_sub(own).max(1).saturating_mul(block);
+        self.promised.push((facts.job, node_type, places));
+        Prospect::Open { needs }
     }
 }
 
@@ -69,84 +150,124 @@ pub(super) struct Wish {
     assured: Assured,
     /// Its rates as they are known.
     known: Vec<RateCurve>,
-    /// For each of them the sizes that count more; none where the rate cannot be had.
-    sizes: Vec<BTreeSet<u32>>,
+    /// Its sizes.
+    allowed: Vec<u32>,
+    /// Whether it runs, or may start now.
+    may_start: bool,
+    /// How many times more than its own node somebody else's may count.
+    more: f64,
 }
 
 impl Wish {
-    /// The wish of a job. `more`: how many times more than its own node somebody else's may count.
+    /// The wish of a job, of which nothing is promised yet. `more`: how many times more than its own node
+    /// somebody else's may count.
     pub(super) fn of(
         (subject, facts): (&Subject, &JobFacts),
-        rates: &[RateCurve],
-        there: &There<'_>,
+        known: Vec<RateCurve>,
+        gaps: &Gaps,
+        turn: Option<Turn>,
         more: f64,
     ) -> Option<Wish> {
-        let rate = facts.claims.at_least?;
-        let sizes = &subject.sizes;
-        let mut assured = Assured { rate, prospect: Prospect::Unmeasured, bonus: 0.0 };
-        let mut raised = vec![BTreeSet::new(); rates.len()];
-        let prior = curves::prior(sizes);
-        if rates.iter().any(|r| r.curve != prior) {
-            let offer =
-                |r: &RateCurve| Offer::of(r, sizes, there.for_job(facts, r.node_type.as_ref()), &assured);
-            let offers: Vec<Offer> = rates.iter().map(offer).collect();
-            assured.prospect = prospect(&offers);
-            if let Prospect::Open { needs } = assured.prospect {
-                let unit = rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max);
-                assured.bonus = (MARGIN * f64::from(needs)).min(MOST) * unit * more.clamp(1.0, MOST_MORE);
-            }
-            let fits = |offer: Offer| if offer.fits() { offer.sizes } else { BTreeSet::new() };
-            raised = offers.into_iter().map(fits).collect();
+        let at_least = facts.claims.at_least?;
+        let prior = curves::prior(&subject.sizes);
+        let is_known = known.iter().any(|rate| rate.curve != prior);
+        let first = || {
+            let plans = subject.plans.first().map(|plan| &plan.name);
+            plans.or(known.first().map(|rate| &rate.exec_plan)).cloned().unwrap_or_default()
+        };
+        let asked = match at_least {
+            AtLeast::Rate(_) => None,
+            AtLeast::Asked(nodes) => Some(AskedRun { nodes, exec_plan: first() }),
+        };
+        let rate = match (at_least, &asked) {
+            (AtLeast::Rate(rate), _) => Some(rate),
+            (AtLeast::Asked(_), Some(run)) if is_known => rate_of(run, &known, gaps, &facts.excluded),
+            _ => None,
+        };
+        let prospect = match rate {
+            None if is_known => Prospect::NoSuchRun,
+            _ => Prospect::Unmeasured,
+        };
+        let allowed = subject.sizes.up_to(u32::MAX);
+        let mut assured =
+            Assured { rate: rate.unwrap_or(0.0), asked, prospect, bonus: 0.0, enough: Vec::new() };
+        if let Some(least) = rate.filter(|_| is_known) {
+            assured.enough = known.iter().map(|rate| enough(rate, &allowed, least)).collect();
         }
-        Some(Wish { assured, known: rates.to_vec(), sizes: raised })
+        let in_line = turn.is_some_and(|turn| turn.in_line().is_some());
+        let may_start = facts.standing.is_in_play() && !(in_line && facts.standing == Standing::Waiting);
+        Some(Wish { assured, known, allowed, may_start, more })
     }
 
-    /// Makes the sizes that it is about count more; these are the rates that it was made for, raised or not.
+    /// The most samples a second that it makes with any plan at any size.
+    fn most(&self) -> f64 {
+        let rates = self.known.iter().flat_map(|rate| self.allowed.iter().map(|n| rate.rate(*n)));
+        rates.fold(0.0, f64::max)
+    }
+
+    /// Whether a run keeps what is promised, if anything is.
+    pub(super) fn permits(&self, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> bool {
+        !self.assured.is_promised() || self.assured.is_enough(node_type, exec_plan, nodes)
+    }
+
+    /// Makes the sizes that it is about count more, if they are promised; `rates` are those that it was made
+    /// for, raised or not.
     pub(super) fn grant(self, rates: &mut [RateCurve], sizes: &Sizes) -> Assured {
-        for ((rate, known), raised) in rates.iter_mut().zip(&self.known).zip(&self.sizes) {
-            if !raised.is_empty() {
-                rate.curve = stepped(&rate.curve, &known.curve, sizes, &self.assured);
+        if self.assured.is_promised() {
+            for ((rate, known), enough) in rates.iter_mut().zip(&self.known).zip(&self.assured.enough) {
+                if enough.least().is_some() {
+                    rate.curve = stepped(&rate.curve, &known.curve, sizes, &self.assured);
+                }
             }
         }
         self.assured
     }
 }
 
-/// What one execution plan on one type of nodes has for a wish.
-struct Offer {
-    /// Sizes that make so many samples.
-    sizes: BTreeSet<u32>,
-    /// Nodes that there are for it.
-    there: u32,
-    /// The most samples that any of its sizes makes.
-    most: f64,
-}
-
-impl Offer {
-    fn of(rate: &RateCurve, sizes: &Sizes, there: u32, assured: &Assured) -> Self {
-        let all = sizes.up_to(u32::MAX);
-        Offer {
-            there,
-            most: all.iter().map(|n| rate.rate(*n)).fold(0.0, f64::max),
-            sizes: all.into_iter().filter(|n| assured.is_met_by(rate.rate(*n))).collect(),
+/// Makes promises in the order in which they stand: those that were made before, then by submission.
+pub(super) fn promise(
+    wishes: &mut [Option<Wish>],
+    facts: &[&JobFacts],
+    there: &mut There<'_>,
+    made: &Promises,
+) {
+    let mut order: Vec<usize> = (0..wishes.len()).filter(|at| wishes[*at].is_some()).collect();
+    order.sort_by_key(|at| made.rank(facts[*at]));
+    for at in order {
+        let Some(wish) = wishes[at].as_mut().filter(|wish| !wish.assured.enough.is_empty()) else { continue };
+        let prospect = there.promise(facts[at], wish, made.stands(facts[at].job));
+        wish.assured.prospect = prospect;
+        if let Prospect::Open { needs } = prospect {
+            let sizes = (wish.allowed.first().copied().unwrap_or(1)).max(1);
+            let unit = wish.known.iter().map(|rate| rate.curve.rate(sizes) / f64::from(sizes));
+            let margin = (MARGIN * f64::from(needs)).min(MOST);
+            wish.assured.bonus = margin * unit.fold(0.0, f64::max) * wish.more.clamp(1.0, MOST_MORE);
         }
     }
-
-    fn fits(&self) -> bool {
-        self.sizes.first().is_some_and(|needs| *needs <= self.there)
-    }
 }
 
-/// Whether the rate can be had, by the best of the offers.
-fn prospect(offers: &[Offer]) -> Prospect {
-    let least = |offer: &Offer| Some((*offer.sizes.first()?, offer.there));
-    if let Some((needs, _)) = offers.iter().filter(|o| o.fits()).filter_map(least).min() {
-        return Prospect::Open { needs };
-    }
-    match offers.iter().filter_map(least).min_by_key(|(needs, there)| needs.saturating_sub(*there)) {
-        Some((needs, there)) => Prospect::TooFew { needs, there },
-        None => Prospect::TooSlow { most: offers.iter().map(|o| o.most).fold(0.0, f64::max) },
-    }
+/// The sizes at which a plan makes so much.
+fn enough(rate: &RateCurve, allowed: &[u32], least: f64) -> EnoughSizes {
+    let wanted =
+        Assured { rate: least, asked: None, prospect: Prospect::Unmeasured, bonus: 0.0, enough: Vec::new() };
+    let run = (rate.exec_plan.clone(), rate.node_type.clone());
+    EnoughSizes::of(run, allowed, |nodes| wanted.is_met_by(rate.rate(nodes)))
+}
+
+/// What a run makes on the slowest type of nodes that the job may have; `None` where it runs on none of
+/// them. On that it could have been put, and no type that it moves to makes it promised less.
+fn rate_of(run: &AskedRun, known: &[RateCurve], gaps: &Gaps, excluded: &ExcludedNodes) -> Option<f64> {
+    let may_have = gaps.gaps.iter().filter(|gap| !excluded.has(&gap.node));
+    let types: BTreeSet<&NodeType> = may_have.map(|gap| &gap.node_type).collect();
+    let on = |node_type: &NodeType| on_type(known, &run.exec_plan, node_type).map(|r| r.rate(run.nodes));
+    types.into_iter().filter_map(on).filter(|rate| *rate > 0.0).reduce(f64::min)
+}
+
+/// What is known of a plan on a type: what is said of the type goes before what is said of all.
+fn on_type<'r>(known: &'r [RateCurve], exec_plan: &ExecPlan, node_type: &NodeType) -> Option<&'r RateCurve> {
+    let of_plan = || known.iter().filter(|rate| rate.exec_plan == *exec_plan);
+    let of_type = of_plan().find(|rate| rate.node_type.as_ref() == Some(node_type));
+    of_type.or_else(|| of_plan().find(|rate| rate.node_type.is_none()))
 }
 
 /// The curve with the bonus at every size of which it is known to make what is assured.
@@ -164,11 +285,13 @@ fn stepped(curve: &Curve, known: &Curve, sizes: &Sizes, assured: &Assured) -> Cu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use infill_model::{Gap, WindowEnd};
 
     #[test]
     fn sizes_that_make_so_many_count_more_by_the_same() {
         let sizes = Sizes::parse("1-16").unwrap();
-        let assured = Assured { rate: 33.0, prospect: Prospect::Open { needs: 5 }, bonus: 150.0 };
+        let prospect = Prospect::Open { needs: 5 };
+        let assured = Assured { rate: 33.0, asked: None, prospect, bonus: 150.0, enough: Vec::new() };
         for (text, raised) in [("1:10,2:19,4:32,8:60,16:20", 5..=13), ("1:33,16:40", 1..=16)] {
             let curve = Curve::parse(text).unwrap();
             let stepped = stepped(&curve, &curve, &sizes, &assured);
@@ -181,17 +304,40 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_offer_speaks() {
-        let offer =
-            |sizes: &[u32], there, most| Offer { sizes: sizes.iter().copied().collect(), there, most };
-        let cases: [(Vec<Offer>, Prospect); 4] = [
-            (vec![offer(&[6, 7], 8, 70.0), offer(&[4, 5], 3, 90.0)], Prospect::Open { needs: 6 }),
-            (vec![offer(&[6, 7], 5, 70.0), offer(&[4], 1, 90.0)], Prospect::TooFew { needs: 6, there: 5 }),
-            (vec![offer(&[], 5, 30.0), offer(&[], 9, 31.0)], Prospect::TooSlow { most: 31.0 }),
-            (vec![], Prospect::TooSlow { most: 0.0 }),
+    fn what_was_asked_for_is_what_the_slowest_type_makes_that_the_job_may_have() {
+        let gap = |node: &str, node_type: &str| Gap {
+            node: NodeName::from(node),
+            node_type: NodeType::new(node_type),
+            since: UnixTime(0),
+            end: WindowEnd::Unknown,
+            vacate_by: None,
+            usable_until: UnixTime(900),
+            expected_secs: 900.0,
+            holder: None,
+            share: None,
+        };
+        let gaps =
+            Gaps { gaps: vec![gap("n1", "fast"), gap("n2", "slow"), gap("n3", "old")], refused: Vec::new() };
+        let rate = |plan: &str, node_type: Option<&str>, curve: &str, sizes: Option<&str>| {
+            let (plan, sizes) = (ExecPlan(plan.to_owned()), sizes.map(|sizes| Sizes::parse(sizes).unwrap()));
+            RateCurve::new(plan, node_type.map(NodeType::new), Curve::parse(curve).unwrap(), sizes)
+        };
+        let known = [
+            rate("dp", None, "1:10,4:40", None),
+            rate("dp", Some("slow"), "1:5,4:20", None),
+            // There it does not run at four nodes.
+            rate("dp", Some("old"), "1:1", Some("1-2")),
+            rate("tp", Some("fast"), "1:50,4:90", None),
         ];
-        for (offers, expected) in cases {
-            assert_eq!(prospect(&offers), expected);
-        }
+        let makes = |plan: &str, nodes: u32, excluded: &[&str]| {
+            let run = AskedRun { nodes, exec_plan: ExecPlan(plan.to_owned()) };
+            let excluded = excluded.iter().map(|node| NodeName::from(*node)).collect();
+            rate_of(&run, &known, &gaps, &excluded)
+        };
+        assert_eq!(makes("dp", 4, &[]), Some(20.0));
+        assert_eq!(makes("dp", 4, &["n2"]), Some(40.0), "a job that asked for other nodes");
+        assert_eq!(makes("dp", 1, &[]), Some(1.0));
+        assert_eq!((makes("tp", 4, &[]), makes("tp", 4, &["n1"])), (Some(90.0), None));
+        assert_eq!(makes("dp", 4, &["n1", "n2"]), None);
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::assured::{There, Wish};
+use super::assured::{self, There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::spread::{Asking, Crossed};
 use super::turns::{Ahead, Turns};
 use super::{ending, extension, risk};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, PlanNeeds, Probe, ProfileKey,
-    RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig, malleable::RateCurve,
+    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, PlanNeeds, Probe,
+    ProfileKey, RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig,
+    malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -85,20 +86,30 @@ pub(super) fn jobs(
     let ahead =
         |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.known_unit, r.candidate.subject.costs.start_secs);
     let ahead: Vec<Ahead> = rated.iter().map(ahead).collect();
-    let weights = weights(&rated, turns, config);
+    let weights = weights(&rated, &ahead, turns, config);
     // What a node-second of a job counts.
     let worth = |rated: &Rated<'_>, weight: f64| match rated.unit {
         unit if unit > 0.0 => weight * unit / f64::from(rated.candidate.block()),
         _ => weight,
     };
-    let there = There::of(gaps, rated.iter().map(|r| r.candidate.facts));
     let most = rated.iter().zip(&weights).map(|(r, weight)| worth(r, *weight)).fold(0.0, f64::max);
-    let job = |((rated, ahead), weight): ((Rated<'_>, Ahead), f64)| {
+    let wish = |(rated, weight): (&Rated<'_>, &f64)| {
+        let Candidate { subject, facts } = &rated.candidate;
+        facts.claims.at_least?;
+        let known = narrowed(rated.rates.clone(), &rated.candidate, &crossed, library);
+        let more = most / worth(rated, *weight);
+        Wish::of((subject, facts), known, gaps, turns.rotation.of(facts.job), more)
+    };
+    let mut wishes: Vec<Option<Wish>> = rated.iter().zip(&weights).map(wish).collect();
+    let all: Vec<&JobFacts> = rated.iter().map(|rated| rated.candidate.facts).collect();
+    let mut there = There::of(gaps, all.iter().copied());
+    assured::promise(&mut wishes, &all, &mut there, &turns.promises);
+    let job = |(((rated, ahead), weight), wish): (((Rated<'_>, Ahead), f64), Option<Wish>)| {
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let rates = narrowed(rates, &candidate, &crossed, library);
-        let wish = Wish::of((&candidate.subject, candidate.facts), &rates, &there, outweighs);
-        let probe = library.aim_of(candidate.subject.job).filter(|aim| is_in_reach(aim, &candidate, &room));
+        let may_try = |aim: &&Aim| is_in_reach(aim, &candidate, &room) && permits(wish.as_ref(), aim);
+        let probe = library.aim_of(candidate.subject.job).filter(may_try);
         let turn = turns.rotation.of(candidate.facts.job);
         let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
         let bonus = waiting_bonus(candidate.facts, pushes, outweighs);
@@ -116,13 +127,13 @@ pub(super) fn jobs(
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
         extension::as_one(job, candidate.facts.place.more_of_its_own())
     };
-    rated.into_iter().zip(ahead).zip(weights).map(job).collect()
+    rated.into_iter().zip(ahead).zip(weights).zip(wishes).map(job).collect()
 }
 
 /// What a sample of each job counts. Jobs count their samples in different units: a node-second at its
 /// smallest size weighs the same for all of one share; that of a block so much as its places. A user's share
-/// is divided over the user's jobs.
-fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
+/// is divided over the user's jobs. Where jobs shall end soon, those that will count for a little more.
+fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &PlannerConfig) -> Vec<f64> {
     let mut jobs_of: BTreeMap<&str, f64> = BTreeMap::new();
     for rated in rated {
         // What cannot start takes nothing from its owner's others.
@@ -137,7 +148,21 @@ fn weights(rated: &[Rated<'_>], turns: &Turns, config: &PlannerConfig) -> Vec<f6
     let user = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str());
     let jobs = |r: &Rated<'_>| user(r).map_or(1.0, |jobs| jobs.max(1.0));
     let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
-    rated.iter().map(|r| of_one(r, jobs(r)) * tilt(r)).collect()
+    let soon = match config.objective {
+        Objective::Completion => {
+            ending::tilts(&rated.iter().zip(ahead).map(left_at_best).collect::<Vec<_>>())
+        }
+        Objective::Throughput => vec![1.0; rated.len()],
+    };
+    rated.iter().zip(soon).map(|(r, soon)| of_one(r, jobs(r)) * tilt(r) * soon).collect()
+}
+
+/// Seconds of one node that a job has ahead, each start of it counted as those of all nodes of its fastest
+/// size; `None` where that is not well known.
+fn left_at_best((rated, ahead): (&Rated<'_>, &Ahead)) -> Option<f64> {
+    let fastest = rated.rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
+    let times = if rated.unit > 0.0 { (fastest / rated.unit).max(1.0) } else { 1.0 };
+    ahead.is_sure().then(|| ahead.left_secs() + times * ahead.stop_secs)
 }
 
 /// Whether the job can be brought there: it never takes another job's node.
@@ -146,6 +171,12 @@ fn is_in_reach(aim: &Aim, candidate: &Candidate<'_>, room: &Room) -> bool {
     let place = &candidate.facts.place;
     let held = if stays { place.held.len() as u32 + place.more_of_its_own() } else { 0 };
     aim.nodes <= held + room.free(&aim.key.node_type)
+}
+
+/// Whether a job may try a size: not one at which it is taken to make less than it is promised.
+fn permits(wish: Option<&Wish>, aim: &Aim) -> bool {
+    let node_type = aim.key.node_type.one_of().0;
+    wish.is_none_or(|wish| wish.permits(&node_type, &aim.key.exec_plan, aim.nodes))
 }
 
 /// What changes cost a job that makes no samples for so many seconds anyway.
@@ -274,12 +305,11 @@ fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>)
     all
 }
 
-/// Samples a second and node at its smallest size. Of several plans on a type the fastest counts, so that a
-/// change of plan changes no weight.
+/// Samples a second and node at its smallest size. Of several plans and types of nodes the fastest counts, so
+/// that neither a change of plan nor one of type changes a weight: else whoever is on slow nodes would count
+/// for more, and two jobs would change places for ever.
 fn unit(rates: &[RateCurve], sizes: &Sizes) -> f64 {
-    let first = rates.first().and_then(|r| r.node_type.as_ref());
-    let alike = rates.iter().filter(|r| r.node_type.as_ref() == first);
-    alike.map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
+    rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
 }
 
 /// How many times more its smallest size counts of a job that waits; `None` if it does not. `pushes`: it is
@@ -410,6 +440,15 @@ mod tests {
             RateCurve::new(ExecPlan::default(), node_type, curve, None)
         };
         text.split_whitespace().map(rate).collect()
+    }
+
+    #[test]
+    fn neither_the_type_that_a_job_is_on_nor_its_plan_changes_what_its_samples_count() {
+        let sizes = Sizes::Range { min: 1, max: 4 };
+        let units = ["fast=8 slow=2 any=2", "slow=2 fast=8", "any=2 slow=2 fast=8"];
+        let units = units.map(|text| unit(&rates(text), &sizes));
+        assert_eq!(units, [8.0; 3]);
+        assert_eq!(unit(&[], &sizes), 0.0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A job that ends soon gains by a change only until then.
+//! A job that ends soon gains by a change only until then, and counts for a little more.
 
 use super::turns::Ahead;
 use infill_model::MalleableJob;
@@ -6,10 +6,41 @@ use infill_model::MalleableJob;
 /// To grow costs a job that is about to end so many times as much at most.
 const MOST: f64 = 30.0;
 
+/// A job with a tenth of the work ahead counts for ten to the power of this as much, 26 % more. More than
+/// that makes jobs replace one another: on Rubick's machine an exponent of 0.25 costs 13 % of the mean time to
+/// the end, and one of 0.1 costs 4 % where speeds and lengths are known from the start and gains 2 % of the
+/// time to the last end where speeds are not.
+const URGENCY: f64 = 0.1;
+
+/// Most by which a job counts for more, or less, than the middle ones.
+const MOST_URGENT: f64 = 1.5;
+
+/// Weights change in steps of this factor, not with each round.
+const URGENCY_STEP: f64 = 1.02;
+
+/// How many times as much each job counts, by the work that it has ahead; the mean of the logarithms is 0.
+/// One of which that is not well known counts once.
+pub(super) fn tilts(left_secs: &[Option<f64>]) -> Vec<f64> {
+    let logs: Vec<f64> = left_secs.iter().flatten().map(|secs| secs.max(1.0).ln()).collect();
+    let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
+    let tilt = |secs: &Option<f64>| {
+        let log = secs.map_or(0.0, |secs| URGENCY * (mean - secs.max(1.0).ln()));
+        let steps = (log / URGENCY_STEP.ln()).round();
+        URGENCY_STEP.powf(steps).clamp(1.0 / MOST_URGENT, MOST_URGENT)
+    };
+    left_secs.iter().map(tilt).collect()
+}
+
 /// Where it is known how long the job goes on, and that is less than the horizon over which its gains count,
-/// to grow costs in proportion more. `running`: its nodes, if it trains.
+/// to grow costs in proportion more: what a larger size saves then is never worth a second start, and a job
+/// that has not made its first step yet is stopped no more lightly for that. `running`: its nodes, if it
+/// trains.
 pub(super) fn add(job: &mut MalleableJob, ahead: &Ahead, running: Option<u32>, unit: f64, horizon_secs: f64) {
-    let Some(nodes) = running.filter(|_| unit > 0.0 && ahead.is_sure()) else { return };
+    let held = job.held.len() as u32;
+    let nodes = running.unwrap_or(held);
+    if nodes == 0 || unit <= 0.0 || !ahead.is_sure() {
+        return;
+    }
     let plan = |r: &&infill_model::malleable::RateCurve| r.exec_plan == job.exec_plan;
     let Some(rate) = job.rates.iter().find(plan).map(|r| r.curve.rate(nodes)) else { return };
     let left_secs = ahead.left_secs() * unit / rate.max(f64::MIN_POSITIVE);
@@ -17,4 +48,22 @@ pub(super) fn add(job: &mut MalleableJob, ahead: &Ahead, running: Option<u32>, u
     // To shrink may be for others, or all that is left to it.
     job.costs.up_secs *= times;
     job.swap_secs.iter_mut().for_each(|secs| *secs *= times);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_soon_counts_for_a_little_more() {
+        let shown = |left: &[Option<f64>]| {
+            tilts(left).iter().map(|tilt| format!("{tilt:.2}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(&[Some(100.0), Some(1_000.0), Some(10_000.0)]), "1.27 1.00 0.79");
+        assert_eq!(shown(&[Some(1.0), Some(1e9), None]), "1.50 0.67 1.00", "within bounds; and nobody knows");
+        assert_eq!(shown(&[Some(500.0)]), "1.00");
+        assert_eq!(shown(&[Some(500.0), Some(505.0)]), "1.00 1.00", "in steps");
+        assert_eq!(shown(&[None, None]), "1.00 1.00");
+        assert_eq!(shown(&[]), "");
+    }
 }

@@ -66,7 +66,11 @@ pub(super) fn as_one(job: MalleableJob, fewer: u32) -> MalleableJob {
         return job;
     }
     let probe = job.probe.as_ref().and_then(|probe| probe_less(probe, fewer));
-    MalleableJob { rates, sizes, probe, ..job }
+    let mut assured = job.assured.clone();
+    if let Some(assured) = &mut assured {
+        assured.enough = std::mem::take(&mut assured.enough).into_iter().map(|e| e.less(fewer)).collect();
+    }
+    MalleableJob { rates, sizes, probe, assured, ..job }
 }
 
 /// The probe of so many fewer nodes, if any are left.

@@ -158,6 +158,7 @@ impl Scene {
         self.turns.look(jobs, config.planner.usage_half_life_secs, now);
         self.advise(jobs, advice, now);
         self.settle_turns(jobs, now);
+        self.settle_promises(jobs, now);
         ended
     }
 

@@ -11,6 +11,7 @@ use infill_model::{
 use infill_slurm::fake::{FakeSlurm, pending_job};
 mod claims;
 mod plans;
+mod promises;
 mod sharing;
 mod turns;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::assured::Promises;
 use super::rotation::Rotation;
 use super::usage::Usage;
 use infill_advisor::length::{Lengths, Outlook};
@@ -10,7 +11,7 @@ use infill_model::{JobFacts, JobId, OwnWord, Turn, UnixTime, duration};
 /// Ended jobs from which a daemon learns at its start: the last so many.
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
 
-/// What is known of how long jobs run, and of what their owners have had.
+/// What is known of how long jobs run, of what their owners have had, and of what they were promised.
 #[derive(Debug, Default)]
 pub struct Turns {
     /// How long jobs are expected to run.
@@ -19,6 +20,8 @@ pub struct Turns {
     pub usage: Usage,
     /// What jobs have had, and whose turn it is to hold nodes.
     pub(super) rotation: Rotation,
+    /// What jobs were promised.
+    pub(super) promises: Promises,
 }
 
 impl Turns {

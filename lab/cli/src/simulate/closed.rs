@@ -11,7 +11,7 @@ use super::show;
 use super::threads;
 use infill_advisor::types::best_estimates;
 use infill_api::SCHEMA;
-use infill_model::{ClosedJob, ModelFacts, SpeedRow, duration};
+use infill_model::{ClosedJob, ModelFacts, SpeedRow, config::Config, duration};
 use infill_present::{
     exit::{CommandResult, Exit, Failure},
     filter,
@@ -122,12 +122,12 @@ fn time(secs: f64) -> String {
 }
 
 /// Simulates.
-pub fn run(args: &SimulateArgs, machine: &Machine) -> CommandResult {
+pub fn run(args: &SimulateArgs, machine: &Machine, config: &Config) -> CommandResult {
     let policies = args.policies(&USUAL).into_iter().map(str::parse);
     let policies: Vec<ClosedPolicy> =
         policies.collect::<Result<_, _>>().map_err(|e| Exit::Usage.because(e))?;
     filter::render(&args.table, DEFAULT, COLUMNS, &[])?;
-    let setup = setup(args, machine)?;
+    let setup = setup(args, machine, config)?;
     let progress = Progress::new(Measure::Jobs(setup.jobs.len()));
     let simulate = |policy: ClosedPolicy, line: &mut Line| {
         closed::run(&setup, policy.build(&setup), &mut |share| line.at(share))
@@ -154,7 +154,7 @@ fn head(document: &Document) -> [String; 3] {
     ]
 }
 
-fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
+fn setup(args: &SimulateArgs, machine: &Machine, config: &Config) -> Result<Setup, Failure> {
     let missing = |flag: &str| Exit::Usage.because(anyhow!("--machine needs {flag}"));
     let path = args.closed.plans.as_ref().ok_or_else(|| missing("--plans"))?;
     let rows = traces::read_speeds(path).map_err(|e| Exit::Input.because(e))?;
@@ -170,6 +170,7 @@ fn setup(args: &SimulateArgs, machine: &Machine) -> Result<Setup, Failure> {
         machine: machine.clone(),
         jobs,
         speeds,
+        config: config.clone(),
         facts,
         estimates,
         restart_secs: args.closed.restart,

@@ -40,7 +40,7 @@ pub fn run(args: &SimulateArgs, config: Option<&Path>) -> CommandResult {
         if !args.closed.order.is_empty() {
             return order::run(args, machine);
         }
-        return closed::run(args, machine);
+        return closed::run(args, machine, &Config::load(config)?);
     }
     let config = Config::load(config)?;
     let names = args.policies(&USUAL).into_iter().map(|text| PolicyName::parse(text, args.tfwd));

@@ -13,6 +13,9 @@ use crate::chance::Dice;
 /// Seconds that a job must have run for its speed to be measured, and to be measured again.
 const MEASURED_SECS: f64 = 10.0;
 
+/// Reports of a job in each measurement.
+const REPORTS: u32 = 6;
+
 /// After so many rounds in which no job runs and none is to come, the rest can never run.
 const MAX_IDLE_ROUNDS: u32 = 1000;
 
@@ -129,10 +132,18 @@ impl<'a> Engine<'a> {
         self.measure(job, run);
     }
 
+    /// What the job did since it was last measured is reported.
     fn measure(&mut self, job: &Job, run: &Run) {
-        if self.policy.learns() && self.now - run.unmeasured >= MEASURED_SECS {
-            let step_secs = self.dice.factor(self.setup.noise) / run.rate;
-            self.policy.measured(&job.submitted.model, run.row, step_secs);
+        let secs = self.now - run.unmeasured;
+        if !self.policy.learns() || secs < MEASURED_SECS {
+            return;
+        }
+        // The mean of all reports has the noise of one measurement.
+        let noise = self.setup.noise * f64::from(REPORTS).sqrt();
+        let secs = secs / f64::from(REPORTS);
+        for _ in 0..REPORTS {
+            let steps = run.rate * secs / self.dice.factor(noise);
+            self.policy.progress(&self.machine, job, (steps, secs), self.now);
         }
     }
 
@@ -140,7 +151,8 @@ impl<'a> Engine<'a> {
         let before = self.next_job;
         while self.submission(self.next_job).is_some_and(|at| at <= self.now) {
             let Some(submitted) = self.setup.jobs.get(self.next_job) else { break };
-            let job = Job::new(self.next_job, submitted.clone(), self.setup.work);
+            let at = self.submission(self.next_job).unwrap_or(self.now);
+            let job = Job::new(self.next_job, submitted.clone(), self.setup.work, at);
             self.jobs.insert(self.next_job, job);
             self.next_job += 1;
             self.idle_rounds = 0;
@@ -159,7 +171,7 @@ impl<'a> Engine<'a> {
         };
         let changes = |w: &Wish| {
             let now = self.jobs.get(&w.job).map(|j| j.run.as_ref().map(|r| &r.choice));
-            now.is_some_and(|now| now != w.choice.as_ref())
+            now.is_some_and(|now| w.anew || now != w.choice.as_ref())
         };
         let mut wishes: Vec<Wish> = wishes.into_iter().filter(changes).collect();
         // First all that is given back, then all that is taken.

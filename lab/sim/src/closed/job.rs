@@ -11,6 +11,8 @@ pub struct Job {
     pub id: usize,
     /// As it was submitted.
     pub submitted: ClosedJob,
+    /// When it was submitted, s.
+    pub submitted_secs: f64,
     /// Steps that it has to do in all.
     pub steps: f64,
     /// Steps that are done.
@@ -42,9 +44,9 @@ pub struct Run {
 
 impl Job {
     /// A job that waits.
-    pub fn new(id: usize, submitted: ClosedJob, work: f64) -> Job {
+    pub fn new(id: usize, submitted: ClosedJob, work: f64, submitted_secs: f64) -> Job {
         let steps = submitted.steps * work;
-        Job { id, submitted, steps, done: 0.0, run: None, first_start: None, starts: 0 }
+        Job { id, submitted, submitted_secs, steps, done: 0.0, run: None, first_start: None, starts: 0 }
     }
 
     /// Steps that are left.

@@ -12,7 +12,6 @@
 
 mod engine;
 mod job;
-mod learned;
 mod machine;
 mod outcome;
 pub mod policy;

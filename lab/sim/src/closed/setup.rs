@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::machine::Machine;
 use super::speeds::Speeds;
-use infill_model::{ClosedJob, ModelFacts};
+use infill_model::{ClosedJob, ModelFacts, config::Config};
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct Setup {
     pub jobs: Vec<ClosedJob>,
     /// How fast models truly train.
     pub speeds: Speeds,
+    /// How a site would configure infill.
+    pub config: Config,
     /// What is known of models beforehand.
     pub facts: BTreeMap<String, ModelFacts>,
     /// Seconds of a step as estimated beforehand, a row of the speeds each.

@@ -46,6 +46,7 @@ fn setup(machine: &str, speeds: &str, workload: &str) -> Setup {
         speeds: Speeds::new(rows(speeds), &machine),
         machine,
         jobs: jobs(workload),
+        config: infill_model::config::Config::default(),
         facts: BTreeMap::new(),
         estimates: Vec::new(),
         restart_secs: 10.0,
@@ -145,4 +146,20 @@ fn a_simulation_ends_when_it_shall_and_when_nobody_can_run() {
     // Of b's steps 40 s of 0.4 s each are made.
     assert!((outcome.samples - 10.0 * (100.0 + 100.0)).abs() < 1e-6);
     assert!((outcome.gpu_use - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn who_is_spread_is_seated_anew_when_there_is_room_and_that_is_known_to_be_faster() {
+    // Two GPUs of two nodes are slow; a and b leave one GPU free on each node, and end.
+    let speeds = "m a p 2 0.5\nm a p 1+1 2.0\nn a p 2 1.0";
+    let workload = "a 0 n 2 p 200\nb 0 n 2 p 200\nc 1 m 2 p 2000";
+    let setup = setup("2x3:a", speeds, workload);
+    let known = outcome(&setup, ClosedPolicy::InfillKnown);
+    let ended = |outcome: &Outcome| outcome.jobs.iter().find(|job| job.name == "c").map(|job| job.ended);
+    // 200 s with 2 s a step, a restart, and the rest with 0.5 s.
+    assert!(ended(&known).is_some_and(|ended| ended < 1_400.0), "{}", lives(&known));
+    assert_eq!(known.restarts, 1);
+    // Who has never seen that it is faster on one node has no reason to move.
+    let learned = outcome(&setup, ClosedPolicy::Infill);
+    assert_eq!((ended(&learned), learned.restarts), (Some(4_011.0), 0), "{}", lives(&learned));
 }

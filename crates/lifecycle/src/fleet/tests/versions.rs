@@ -1,7 +1,7 @@
 //! Agents that are older than the daemon.
 
 use infill_api::{Capability, Dialect};
-use infill_model::{AgentEvent, Blame, Directive};
+use infill_model::{AgentEvent, AskedSize, AtLeast, Blame, Directive, RunSpec};
 
 use super::rig::{LEAD, WING, fleet, n};
 use crate::Arrival;
@@ -20,6 +20,23 @@ fn strikes(dialect: Dialect) -> usize {
 #[test]
 fn nodes_are_not_blamed_for_what_comes_to_nothing_through_an_older_lead() {
     assert_eq!((strikes(Dialect::present()), strikes(Dialect::first())), (1, 0));
+}
+
+#[test]
+fn a_lead_asks_for_the_rate_of_the_size_that_it_says_or_was_submitted_with() {
+    let wants = |spec: RunSpec| {
+        let mut rig = fleet("running n1 n2");
+        let (node, address, running) = (n(1), "n1".to_owned(), Some(1));
+        let (spec, dialect) = (Some(spec), Dialect::present());
+        let arrival = Arrival { node, slurm_job: LEAD, address, port: 4000, running, spec, dialect };
+        drop(rig.fleet.arrive(LEAD, arrival, rig.now).unwrap());
+        rig.fleet.facts_of(LEAD, rig.now).unwrap().claims.at_least
+    };
+    let asks = |nodes| RunSpec { as_asked: Some(AskedSize { nodes }), ..RunSpec::default() };
+    assert_eq!(wants(asks(Some(4))), Some(AtLeast::Asked(4)));
+    assert_eq!(wants(asks(None)), Some(AtLeast::Asked(1)), "the smallest of 1-8");
+    assert_eq!(wants(RunSpec { at_least: Some(9.0), ..asks(None) }), Some(AtLeast::Rate(9.0)));
+    assert_eq!(wants(RunSpec::default()), None);
 }
 
 #[test]

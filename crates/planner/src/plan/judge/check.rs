@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{Facts, Patch, holds, top_rate};
-use super::hosts;
 use super::rules::Violation;
 use super::worth::{self, Worth};
+use super::{hosts, promises};
 use crate::plan::space::{MOST_TIES, problem::Problem, steps::Steps};
 use infill_model::{Gap, JobId, JobPlan, MalleableJob, NodeName, Plan, Proof, malleable::RateCurve};
 
@@ -36,6 +36,7 @@ pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
     worths(problem, &steps, plan, &facts, &mut found);
     hosts::check(problem, &steps, &facts, &mut found);
     given_once(plan, &mut found);
+    promises::check(problem, &steps, plan, &facts, &mut found);
     for job in problem.jobs.iter().filter(|j| plan.job(j.id).is_none()) {
         found.push(Violation::Missing { job: job.id });
     }

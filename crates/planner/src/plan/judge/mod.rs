@@ -3,6 +3,7 @@
 pub mod check;
 pub(crate) mod facts;
 mod hosts;
+mod promises;
 pub(crate) mod report;
 pub(crate) mod rules;
 pub(crate) mod worth;

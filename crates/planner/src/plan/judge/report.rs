@@ -23,7 +23,7 @@ pub(crate) fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
         let planned = plan.job(job.id)?;
         let why = job_reason(&round, job, planned);
         let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
-        let assured = assured(job, planned, &why);
+        let assured = assured(problem, job, planned, &why);
         Some(JobVerdict { job: job.id, had, gets, why, assured })
     };
     let jobs = jobs.into_iter().filter_map(verdict).collect();
@@ -195,11 +195,19 @@ fn probe<'a>(
 }
 
 /// What became of what the job shall make at the least, unless something else than the plan decides.
-fn assured(job: &MalleableJob, planned: &JobPlan, why: &JobReason) -> Option<AssuredReason> {
+fn assured(
+    problem: &Problem<'_>,
+    job: &MalleableJob,
+    planned: &JobPlan,
+    why: &JobReason,
+) -> Option<AssuredReason> {
     use JobReason::{BacksOff, Barred, Busy, Drained};
     let assured = job.assured.as_ref()?;
     let decided = !matches!(why, Busy { .. } | Drained | BacksOff { .. } | Barred { .. });
-    decided.then(|| assured.outcome(planned.rate))
+    let gap = planned.nodes.first().and_then(|placement| problem.gap(&placement.node));
+    let nodes = planned.nodes.len() as u32;
+    let is_met = gap.is_some_and(|gap| assured.is_enough(&gap.node_type, &planned.exec_plan, nodes));
+    decided.then(|| assured.outcome(is_met))
 }
 
 fn present_rate(problem: &Problem<'_>, job: &MalleableJob) -> f64 {

@@ -38,6 +38,8 @@ words! {
         MinStay = "min_stay",
         /// A job that has its turn keeps its smallest size while its nodes last.
         Turn = "turn",
+        /// A job makes what it is promised while others have more than their least.
+        Promise = "promise",
         /// The job allows the number of nodes.
         Size = "size",
         /// It allows those that are foreseen.
@@ -157,6 +159,22 @@ pub enum Violation {
     ParkedInTurn {
         /// The job.
         job: JobId,
+    },
+    /// [`Rule::Promise`].
+    BelowPromise {
+        /// The job.
+        job: JobId,
+        /// What it is promised.
+        promised: f64,
+    },
+    /// [`Rule::Promise`].
+    GrowsBesidePromise {
+        /// The job.
+        job: JobId,
+        /// A node that it gets.
+        node: NodeName,
+        /// Who waits for such a node.
+        waits: JobId,
     },
     /// [`Rule::Size`].
     NotAllowedSize {
@@ -303,6 +321,7 @@ impl Violation {
             Violation::GrowsInPause { .. } => Rule::Pause,
             Violation::ChangedTooSoon { .. } => Rule::MinStay,
             Violation::ParkedInTurn { .. } => Rule::Turn,
+            Violation::BelowPromise { .. } | Violation::GrowsBesidePromise { .. } => Rule::Promise,
             Violation::NotAllowedSize { .. } => Rule::Size,
             Violation::NotAllowedLater { .. } => Rule::ForecastSize,
             Violation::WrongRate { .. } => Rule::Rate,
@@ -340,12 +359,14 @@ impl Violation {
             | Violation::GrowsInPause { job }
             | Violation::ChangedTooSoon { job }
             | Violation::ParkedInTurn { job }
+            | Violation::BelowPromise { job, .. }
             | Violation::NotAllowedSize { job, .. }
             | Violation::NotAllowedLater { job, .. }
             | Violation::WrongRate { job, .. }
             | Violation::UnknownRate { job, .. }
             | Violation::OtherSteps { job } => Some((*job, None)),
             Violation::HeldTwice { job, node, .. }
+            | Violation::GrowsBesidePromise { job, node, .. }
             | Violation::NoGap { job, node }
             | Violation::OutsideWindow { job, node }
             | Violation::ShortWindow { job, node }
@@ -385,6 +406,12 @@ impl fmt::Display for Violation {
                 is * 100.0,
                 said * 100.0
             ),
+            Violation::BelowPromise { promised, .. } => {
+                write!(f, "makes less than the {promised:.3} samples/s that it is promised")
+            }
+            Violation::GrowsBesidePromise { waits, .. } => {
+                write!(f, "is more than its least, and job {waits} waits for what it is promised")
+            }
             Violation::NotAllowedSize { nodes, sizes, .. } => {
                 write!(f, "gets {nodes} nodes, but allows {sizes}")
             }

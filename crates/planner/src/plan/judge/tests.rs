@@ -50,6 +50,13 @@ const ONE_EACH: (&str, &[&str]) = (NODES, &["1 1 linear", "2 1 linear"]);
 const RIVALS: (&str, &[&str]) = ("n1:1800", &["1 1 linear age=20", "2 1 linear age=10"]);
 /// The first one is parked for the second.
 const OUTBID: (&str, &[&str]) = ("n1:1800", &["1 1 linear held=n1", "2 1 linear w=9"]);
+/// The second one keeps all nodes.
+const HOLDS_ALL: (&str, &[&str]) = (NODES, &["1 1 linear", "2 1-2 linear w=9 held=n1,n2"]);
+/// The second one grows, beside one that is busy.
+const GROWS_BESIDE: (&str, &[&str]) = (
+    "n1:1800 n2:1800 n3:1800 n4:1800",
+    &["1 2 linear", "2 1-2 linear w=9 held=n1", "3 1-2 linear held=n3,n4 busy"],
+);
 const TWO_STEPS: (&str, &[&str]) = ("n1:1800 n2:600", &["1 1-2 linear"]);
 
 /// Four places of one node, and a job of one or two blocks of them. The last two places end first.
@@ -201,6 +208,12 @@ fn planted(rule: Rule) -> Vec<Plant> {
             ),
         ],
         Rule::Turn => vec![plant(OUTBID, keeps_least, |_| ())],
+        // One is parked, one is left below it, and one grows while another one waits for a busy job.
+        Rule::Promise => vec![
+            plant(OUTBID, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
+            plant(HOLDS_ALL, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
+            plant(GROWS_BESIDE, |w| promise(&mut w.jobs[0], 2.0), |_| ()),
+        ],
         // More than the largest size, and one between two sizes.
         Rule::Size => vec![
             plant(WAITS, |w| w.jobs[0].sizes = Sizes::parse("1").unwrap(), |_| ()),
@@ -341,6 +354,7 @@ fn violations_in_words() {
     pause: job 1: gets new nodes although growth is paused
     min_stay: job 1: is changed although it was changed a moment ago
     turn: job 1: is parked although its turn has not ended
+    promise: job 1: makes less than the 1.000 samples/s that it is promised
     size: job 1: gets 2 nodes, but allows 1
     forecast_size: job 1: is foreseen on 1 nodes, but allows 2
     rate: job 1: is promised 2.020 samples/s, its profile says 2.000

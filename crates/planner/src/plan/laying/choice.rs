@@ -4,8 +4,8 @@
 //! only one that lasts as long as another job needs it from now on. Laying such a schedule loses something.
 //! Then other good ones are tried. It may gain something as well, where the named nodes last longer than
 //! counts can say: so what is in hand is laid beside what the solver has found. Laying may also leave a job
-//! without nodes that was to move to others in the middle of its turn. Such a plan is none; if all are such,
-//! what is kept is laid, which always can be.
+//! without nodes that was to move to others in the middle of its turn, or below what it is promised. Such a
+//! plan is none; if all are such, what is kept is laid, which always can be.
 
 use super::extract::{self, Laid};
 use crate::plan::{
@@ -31,7 +31,7 @@ pub(crate) fn best(
     let loses = |laid: &Laid, schedule: &Schedule| {
         laid.value.score() - laid.busy.score() < space.score(schedule) * (1.0 - TOLERATED_LOSS)
     };
-    let mut lost = loses(&best, first) || !keeps_turns(space, &best);
+    let mut lost = loses(&best, first) || !keeps(space, &best);
     let always = usize::from(second.is_some());
     for (at, schedule) in second.into_iter().chain(others).enumerate() {
         if !lost && at >= always {
@@ -39,16 +39,16 @@ pub(crate) fn best(
         }
         let laid = extract::lay(space, schedule, &known.status);
         lost = loses(&laid, schedule);
-        let rank = |laid: &Laid| (keeps_turns(space, laid), laid.value.score());
+        let rank = |laid: &Laid| (keeps(space, laid), laid.value.score());
         if rank(&laid) > rank(&best) {
             (best, chosen) = (laid, schedule);
         }
-        lost |= !keeps_turns(space, &best);
+        lost |= !keeps(space, &best);
     }
-    let are_kept = keeps_turns(space, &best);
-    let last = if are_kept { Vec::new() } else { vec![starts::keep_all(space), starts::rest(space)] };
+    let are_kept = keeps(space, &best);
+    let last = if are_kept { Vec::new() } else { vec![starts::keep_all(space), space.at_rest()] };
     for schedule in &last {
-        if !keeps_turns(space, &best) {
+        if !keeps(space, &best) {
             (best, chosen) = (extract::lay(space, schedule, &known.status), schedule);
         }
     }
@@ -68,6 +68,24 @@ pub(crate) fn best(
     let gap = ((bound - score) / score.abs()).max(0.0);
     best.plan.proof = gap.is_finite().then_some(Proof { bound, gap, by: known.by });
     best.plan
+}
+
+/// Whether a plan is one at all.
+fn keeps(space: &Space<'_>, laid: &Laid) -> bool {
+    keeps_turns(space, laid) && keeps_promises(space, laid)
+}
+
+/// Whether each job makes what it is promised that can.
+fn keeps_promises(space: &Space<'_>, laid: &Laid) -> bool {
+    space.promises.kept.iter().all(|job| {
+        let job = space.jobs[*job].job;
+        let planned = laid.plan.job(job.id).zip(job.promise());
+        planned.is_some_and(|(planned, promise)| {
+            let gap = planned.nodes.first().and_then(|placement| space.problem.gap(&placement.node));
+            let nodes = planned.nodes.len() as u32;
+            gap.is_some_and(|gap| promise.is_enough(&gap.node_type, &planned.exec_plan, nodes))
+        })
+    })
 }
 
 /// Whether no job is parked in its turn that could stay as it is.

@@ -109,7 +109,19 @@ fn fitting<'a, 'j>(
             Some((size, cost::best_rate_of(job, node_type, size, may_run)?))
         })
     };
-    let (size, run) = present().or_else(largest).unzip();
+    // What keeps a promise goes before what is larger.
+    let promised = || {
+        let promise = job.promise()?;
+        let mut sizes = job.sizes.up_to(count).into_iter().rev();
+        sizes.find_map(|size| {
+            let may_run = |plan: &ExecPlan| {
+                promise.is_enough(node_type, plan, size)
+                    && needs_no_more(problem, job, node_type, (plan, &nodes[..size as usize]))
+            };
+            Some((size, cost::best_rate_of(job, node_type, size, may_run)?))
+        })
+    };
+    let (size, run) = present().or_else(promised).or_else(largest).unzip();
     nodes.truncate(size.unwrap_or(0) as usize);
     if let Some(((lead, _), others)) = nodes.split_first_mut() {
         others.sort_by_cached_key(|(name, _)| (by_leaf(problem, Some(lead), Some(name)), *name));

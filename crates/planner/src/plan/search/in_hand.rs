@@ -14,7 +14,7 @@ use super::first_step;
 use super::pool::Pool;
 use super::prices::{self, Priced, Start};
 use super::rebuild;
-use super::starts::{keep_all, lay_chosen, lay_priced, rest};
+use super::starts::{keep_all, lay_chosen, lay_priced};
 use super::sweep::{polish, sweep, sweeps};
 use crate::plan::space::decision::{Schedule, Space};
 
@@ -120,7 +120,7 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
         }
     }
     let mut schedules = best.schedules.into_iter().map(|(_, schedule)| schedule);
-    in_hand.schedule = polish(space, schedules.next().unwrap_or_else(|| rest(space)));
+    in_hand.schedule = polish(space, schedules.next().unwrap_or_else(|| space.at_rest()));
     in_hand.score = space.score(&in_hand.schedule);
     in_hand.others = schedules.collect();
     in_hand

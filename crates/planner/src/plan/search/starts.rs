@@ -58,7 +58,7 @@ fn lay(
     let mut order: Vec<(bool, f64, usize)> =
         (0..space.jobs.len()).map(|job| (is_free(job), density(job), job)).collect();
     order.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)));
-    let mut schedule = rest(space);
+    let mut schedule = space.at_rest();
     let mut left = space.left(&schedule);
     for (_, _, job) in order {
         space.take(&mut left, job, &schedule[job], -1);
@@ -68,19 +68,4 @@ fn lay(
         space.take(&mut left, job, &schedule[job], 1);
     }
     schedule
-}
-
-/// The schedule to start from: jobs keep what they hold through the first step and then nothing, or if it is
-/// their turn the most of it that lasts; others hold nothing. It uses no budget, so that taking a job out and
-/// putting it back is always possible.
-pub(crate) fn rest(space: &Space<'_>) -> Schedule {
-    let steps = space.steps.len();
-    let path = |job: usize| {
-        let options = &space.jobs[job].options;
-        let keeps = options.iter().position(|o| o.keeps && o.now);
-        let some = || options.iter().rposition(|o| o.keeps_some() && !options[0].now);
-        let keeps = keeps.or_else(some).unwrap_or(0);
-        (0..steps).map(|step| if step == 0 { keeps } else { 0 }).collect()
-    };
-    (0..space.jobs.len()).map(path).collect()
 }

@@ -3,7 +3,6 @@
 use super::exchange::{self, Terms};
 use super::pool::Pool;
 use super::prices::Priced;
-use super::starts::rest;
 use super::sweep::sweeps;
 use super::{in_hand, path, prices, rebuild};
 use crate::plan::{
@@ -137,7 +136,7 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
             }
         }
         // The worst schedule there is: what is kept through the first step, and nothing after it.
-        let mut schedule: Schedule = rest(&space);
+        let mut schedule: Schedule = space.at_rest();
         let before = space.score(&schedule);
         let terms = Terms { pools: &pools, priced, least: 0.0 };
         let better = exchange::improve(&space, terms, &mut 20_000, &mut schedule);
@@ -291,7 +290,7 @@ fn rebuilding_improves_what_one_job_at_a_time_does_not_and_repeats_itself() {
         let world = of_three_types(seed, jobs);
         let problem = world.problem();
         let space = Space::of(&problem);
-        let mut schedule = rest(&space);
+        let mut schedule = space.at_rest();
         sweeps(&space, &mut schedule);
         let score = space.score(&schedule);
         let priced = prices::search(&space, prices::Start::of(&space), score, |_, _, _| score);

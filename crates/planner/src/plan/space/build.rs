@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use super::blocks::Blocks;
 use super::changes::Changes;
-use super::decision::{JobSpace, Kept, SharedCounts, Space};
+use super::decision::{JobSpace, Kept, Promises, SharedCounts, Space};
 use super::problem::Problem;
+use super::promises;
 use super::shares::Shares;
 use super::slots::{self, stability};
 use super::spec::Family;
@@ -56,6 +57,7 @@ impl<'a> Space<'a> {
             jobs,
             limits,
             limit_at,
+            promises: Promises::default(),
             by_stability,
             counted: SharedCounts::default(),
         };
@@ -63,8 +65,9 @@ impl<'a> Space<'a> {
         jobs.sort_by_key(|j| j.id);
         space.jobs = jobs.iter().map(|job| space.job_space(job)).collect();
         space.add_ties();
-        space.add_gains();
         limits::add(&mut space);
+        promises::apply(&mut space);
+        space.add_gains();
         space
     }
 

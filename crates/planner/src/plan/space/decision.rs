@@ -85,6 +85,8 @@ pub(crate) struct Space<'a> {
     pub limits: Vec<Limit>,
     /// For each step and resource its limit, where there is one.
     pub limit_at: Vec<Vec<Option<usize>>>,
+    /// What promises make of the first step.
+    pub promises: Promises,
     /// See [`Space::by_stability`].
     pub by_stability: OnceCell<Vec<usize>>,
     /// What was counted for some job, and holds for others.
@@ -98,6 +100,16 @@ pub(crate) struct SharedCounts {
     avoided: RefCell<FxHashMap<usize, Rc<Vec<Vec<u32>>>>>,
     /// Blocks of a size, of each type of nodes, in each step, for jobs that hold nothing.
     blocks: RefCell<FxHashMap<(usize, Level, usize), Vec<u32>>>,
+}
+
+/// What promises make of the first step.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Promises {
+    /// Jobs of the space that make what they are promised, whatever else is planned.
+    pub kept: Vec<usize>,
+    /// Options with which the schedule to start from differs from what is kept, in the first step: (job,
+    /// option).
+    pub first: Vec<(usize, usize)>,
 }
 
 /// For each job of the space its option in each step.
@@ -223,6 +235,26 @@ impl<'a> Space<'a> {
             score += self.later_gain(job, pair[1], step + 1) - self.jobs[job].change_cost(pair[0], pair[1]);
         }
         score
+    }
+
+    /// The schedule to start from: jobs keep what they hold through the first step and then nothing, or if it
+    /// is their turn, or makes their promise, the most of it that lasts; others hold nothing. Where a job is
+    /// brought to its promise, it and those who give nodes have what that takes. Nobody else uses the budget,
+    /// so that taking a job out and putting it back is always possible.
+    pub(crate) fn at_rest(&self) -> Schedule {
+        let steps = self.steps.len();
+        let path = |job: &JobSpace<'_>| {
+            let options = &job.options;
+            let keeps = options.iter().position(|o| o.keeps && o.now);
+            let some = || options.iter().rposition(|o| o.keeps_some() && !options[0].now);
+            let keeps = keeps.or_else(some).unwrap_or(0);
+            (0..steps).map(|step| if step == 0 { keeps } else { 0 }).collect()
+        };
+        let mut schedule: Schedule = self.jobs.iter().map(path).collect();
+        for (job, option) in &self.promises.first {
+            schedule[*job].iter_mut().take(1).for_each(|first| *first = *option);
+        }
+        schedule
     }
 
     /// Whether a schedule keeps all limits, and each option is allowed where it is used.

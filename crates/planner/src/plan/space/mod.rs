@@ -8,6 +8,7 @@ pub(crate) mod decision;
 pub(crate) mod limits;
 pub(crate) mod options;
 pub(crate) mod problem;
+mod promises;
 pub(crate) mod resource;
 pub(crate) mod shares;
 pub(crate) mod slots;

@@ -4,7 +4,7 @@
 //! For each type and size only the best execution plan is an option, besides keeping the present one: any
 //! change restarts the command anyway, so the better plan costs nothing more. Where another plan does cost
 //! more than another size, the present one is an option at all sizes. Where CPUs or memory of hosts run
-//! short, so are plans that need less.
+//! short, so are plans that need less; and where a job is promised a rate, the best that makes it.
 
 use super::decision::{JobSpace, Space};
 use super::shares::Part;
@@ -159,7 +159,11 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
 fn plans(space: &Space<'_>, job: &MalleableJob, node_type: usize, nodes: u32) -> Vec<(ExecPlan, f64)> {
     let name = &space.types[node_type];
     let best = cost::best_rate(job, name, nodes);
-    let (Some(shares), Some(best)) = (&space.shares, &best) else { return best.into_iter().collect() };
+    let is_enough = |plan: &ExecPlan| job.promise().is_some_and(|p| p.is_enough(name, plan, nodes));
+    let promised = cost::best_rate_of(job, name, nodes, is_enough).filter(|p| Some(p) != best.as_ref());
+    let (Some(shares), Some(best)) = (&space.shares, &best) else {
+        return best.into_iter().chain(promised).collect();
+    };
     let own = shares.least[node_type].times(job.block.max(1));
     let needs = |plan: &ExecPlan| needs_of(job, name, plan).of_host(own);
     let mut others: Vec<(ExecPlan, f64)> = Vec::new();
@@ -177,6 +181,9 @@ fn plans(space: &Space<'_>, job: &MalleableJob, node_type: usize, nodes: u32) ->
             found.push((plan, rate));
         }
     }
+    let is_new = |(plan, _): &(ExecPlan, f64)| found.iter().all(|(known, _)| known != plan);
+    let promised = promised.filter(is_new);
+    found.extend(promised);
     found
 }
 
@@ -200,6 +207,7 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let allowed = job.job.sizes.up_to(supply.first().copied().unwrap_or(0));
     let mut special = vec![had, job.job.sizes.min(), job.job.sizes.max()];
     special.extend(&supply);
+    special.extend(job.job.promise().and_then(|promise| promise.least_on(&space.types[node_type])));
     special.extend(job.job.rates.iter().flat_map(RateCurve::turns));
     special.extend((1..64).map(|i| (f64::from(ALL_SIZES_UP_TO) * 1.125f64.powi(i)) as u32));
     special.sort_unstable();
@@ -211,6 +219,9 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
 /// starts that cost more than they can earn in all the time there is.
 fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
     let secs = space.steps.total_secs();
+    let promise = job.job.promise();
+    let is_enough =
+        |s: &Spec| promise.is_some_and(|p| p.is_enough(&space.types[s.node_type], &s.exec_plan, s.nodes));
     let earns = |s: &Spec| s.family != Family::Fresh || job.job.costs.start_secs < secs;
     let dominates = |a: &Spec, b: &Spec| {
         a.family == b.family
@@ -224,6 +235,7 @@ fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
             // Fewer kept nodes would use more of the others.
             && a.nodes - a.kept <= b.nodes - b.kept
             && (a.now || !b.now)
+            && (is_enough(a) || !is_enough(b))
             && takes_no_more(space, job, a, b)
     };
     let kept: Vec<Spec> = found

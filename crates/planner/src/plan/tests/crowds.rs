@@ -9,7 +9,6 @@ use crate::plan::{
         known::Known,
         path,
         prices::{self, Priced},
-        starts,
     },
     space::{
         decision::{Schedule, Space},
@@ -47,7 +46,7 @@ fn where_nodes_are_of_several_types_the_solver_is_asked_about_whole_programs_onl
 fn ask(world: World) -> Result<Option<(Schedule, Known)>, String> {
     let problem = world.problem();
     let space = Space::of(&problem);
-    let schedule = starts::rest(&space);
+    let schedule = space.at_rest();
     let score = space.score(&schedule);
     // Nothing costs anything: each job would like all nodes.
     let bound: f64 = (0..space.jobs.len())

@@ -4,6 +4,7 @@ mod blocks;
 mod crowds;
 mod hosts;
 mod learned;
+mod promises;
 mod random;
 pub mod random_worlds;
 mod scenarios;

@@ -229,7 +229,7 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
 }
 
 /// A random world of several steps, in which jobs hold places, and have plans that need more or less.
-fn moving(seed: u64) -> World {
+pub(super) fn moving(seed: u64) -> World {
     let mut random = Random(seed);
     let r = &mut random;
     let mut gaps = Vec::new();

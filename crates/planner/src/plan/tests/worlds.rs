@@ -9,9 +9,9 @@ pub(crate) use crate::plan::{
 };
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
-    Curve, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType, PlaceShare,
-    Plan, PlanNeeds, Portion, Probe, Report, RescaleCosts, Sizes, SolveStatus, Standing, UnixTime, UserId,
-    WindowCause, WindowEnd, config::PlannerConfig,
+    Assured, Curve, EnoughSizes, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName,
+    NodeType, PlaceShare, Plan, PlanNeeds, Portion, Probe, Prospect, Report, RescaleCosts, Sizes,
+    SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd, config::PlannerConfig,
 };
 
 /// The moment of all test rounds.
@@ -113,8 +113,21 @@ pub fn gap(text: &str) -> Gap {
     }
 }
 
+/// Promises the job so many samples a second, of the rates that it has; the planner is told by nothing else.
+pub fn promise(job: &mut MalleableJob, least: f64) {
+    let allowed = job.sizes.up_to(u32::MAX);
+    let of = |rate: &RateCurve| {
+        let run = (rate.exec_plan.clone(), rate.node_type.clone());
+        EnoughSizes::of(run, &allowed, |nodes| rate.rate(nodes) >= least * (1.0 - 1e-9))
+    };
+    let enough: Vec<EnoughSizes> = job.rates.iter().map(of).collect();
+    let needs = enough.iter().filter_map(EnoughSizes::least).min().unwrap_or(0);
+    let prospect = Prospect::Open { needs };
+    job.assured = Some(Assured { rate: least, asked: None, prospect, bonus: 0.0, enough });
+}
+
 /// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
-/// `busy`, `backoff`, `up`, `down`, `start`, `swap`, `not`, `probe`, `type`; a further
+/// `busy`, `backoff`, `up`, `down`, `start`, `swap`, `not`, `probe`, `type`; `promise` comes last; a further
 /// curve for a type is `on:TYPE=CURVE`, for a plan `plan:NAME=CURVE`; what a worker of that plan needs is
 /// `needs:NAME=CPUS/MIB`, and the plan that runs now `runs=NAME`.
 pub fn job(text: &str) -> MalleableJob {
@@ -170,6 +183,7 @@ pub fn job(text: &str) -> MalleableJob {
             ("up", _) => job.costs.up_secs = number(),
             ("down", _) => job.costs.down_secs = number(),
             ("start", _) => job.costs.start_secs = number(),
+            ("promise", _) => promise(&mut job, number()),
             ("swap", _) => job.swap_secs = Some(number()),
             ("not", _) => job.excluded = names().into(),
             ("probe", _) => job.probe = Some(Probe { nodes: number() as u32, with: None }),

@@ -1,9 +1,10 @@
-//! Whose turn it is, for the jobs and nodes of a look.
+//! Whose turn it is, and what is promised, for the jobs and nodes of a look.
 
 use rustc_hash::FxHashMap;
 
 use super::Scene;
 use crate::round::demand;
+use crate::round::question::Terms;
 use crate::round::rotation::{Claim, UserShares};
 use crate::round::turns::Turns;
 use infill_model::{Gap, Gaps, JobFacts, NodeType, Objective, UnixTime};
@@ -18,6 +19,13 @@ impl Scene {
         let share = |user: &str| planner.share(user);
         let user_shares = UserShares { share: &share, used_secs: &|user| usage.of(user) };
         rotation.settle(&claims, places, &user_shares, now);
+    }
+
+    /// Notes what jobs are promised, so that nobody who comes later takes a promise away.
+    pub(super) fn settle_promises(&mut self, jobs: &[JobFacts], now: UnixTime) {
+        let any = jobs.iter().any(|facts| facts.claims.at_least.is_some());
+        let asked = if any { self.question(jobs, Terms::FREE, now).jobs } else { Vec::new() };
+        self.turns.promises.note(&asked, now);
     }
 
     /// The jobs that want nodes, or have some. One for whom there are too few, whoever has them, keeps nobody

@@ -1,6 +1,9 @@
 //! Policies for closed machines: who gets how many GPUs of which type, and with which plan.
 
 mod infill;
+mod mirror;
+mod programs;
+mod reseating;
 mod rubick;
 mod sia;
 mod submitted;
@@ -40,6 +43,8 @@ pub struct Wish {
     pub job: usize,
     /// What; nothing to stop it.
     pub choice: Option<Choice>,
+    /// Whether it shall be seated anew though it has that already.
+    pub anew: bool,
 }
 
 impl Wish {
@@ -50,7 +55,12 @@ impl Wish {
 
     /// A job shall have this.
     pub fn to(job: usize, choice: Option<Choice>) -> Wish {
-        Wish { job, choice }
+        Wish { job, choice, anew: false }
+    }
+
+    /// A job shall be seated anew with what it has.
+    fn anew(job: usize, choice: Choice) -> Wish {
+        Wish { job, choice: Some(choice), anew: true }
     }
 }
 
@@ -72,8 +82,8 @@ pub trait Policy {
         false
     }
 
-    /// Hears how fast a model ran by a row of the table, seconds a step.
-    fn measured(&mut self, _model: &str, _row: usize, _step_secs: f64) {}
+    /// Hears how many steps a job made in how many seconds.
+    fn progress(&mut self, _machine: &Machine, _job: &Job, _steps_and_secs: (f64, f64), _now: f64) {}
 
     /// Hears that a job has ended.
     fn ended(&mut self, _job: &Job, _now: f64) {}

@@ -1,0 +1,142 @@
+//! What infill is told of the models that jobs train: by their owners, and where speeds are known by profiles.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::mirror::place_type;
+use crate::closed::machine::Machine;
+use crate::closed::setup::Setup;
+use crate::closed::speeds::{Choice, ModelSpeeds};
+use infill_model::{
+    BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, PlanNeeds, Profile, ProfileKey, SizePoint,
+    Sizes, Spread,
+};
+
+/// The owner of all jobs: nobody knows who submitted them.
+pub(super) const USER: &str = "user";
+
+/// Relative error of a speed that is known, and the seconds that it rests on.
+const KNOWN: (f64, f64) = (0.006, 3_600.0);
+
+/// The program that trains one model.
+#[derive(Clone, Debug)]
+pub(super) struct TrainingProgram {
+    model: String,
+    /// Numbers of GPUs with which it is known to run.
+    pub sizes: Vec<u32>,
+    /// Its execution plans; none where there is but one.
+    pub plans: Vec<DeclaredPlan>,
+    /// What is known of the model.
+    pub facts: Option<ModelFacts>,
+    /// Samples of a step, over all GPUs.
+    pub batch: f64,
+    /// Numbers of GPUs by plan and type.
+    by_type: BTreeMap<(ExecPlan, NodeType), BTreeSet<u32>>,
+}
+
+impl TrainingProgram {
+    /// The programs of all models of the table, by model.
+    pub fn all(setup: &Setup) -> BTreeMap<String, TrainingProgram> {
+        let models: BTreeSet<&String> = setup.speeds.rows.iter().map(|row| &row.model).collect();
+        let of = |model: &String| Some((model.clone(), TrainingProgram::of(setup, model)?));
+        models.into_iter().filter_map(of).collect()
+    }
+
+    fn of(setup: &Setup, model: &str) -> Option<TrainingProgram> {
+        let speeds = setup.speeds.of(model)?;
+        let choices: Vec<&Choice> = speeds.choices().map(|(choice, _)| choice).collect();
+        let names: BTreeSet<&ExecPlan> = choices.iter().map(|c| &c.plan).collect();
+        let plans = if names.len() > 1 {
+            names.into_iter().map(|name| declared(setup, model, name, &choices)).collect()
+        } else {
+            Vec::new()
+        };
+        let mut program = TrainingProgram {
+            model: model.to_owned(),
+            sizes: sizes(choices.iter().copied()),
+            plans,
+            facts: setup.facts.get(model).copied(),
+            batch: speeds.batch,
+            by_type: BTreeMap::new(),
+        };
+        for choice in choices {
+            let Some(node_type) = place_type(&setup.machine, choice.pool) else { continue };
+            let way = (program.plan_name(&choice.plan), node_type);
+            program.by_type.entry(way).or_default().insert(choice.gpus);
+        }
+        Some(program)
+    }
+
+    /// The name of a plan as the advisor knows it: a program with but one does not name it.
+    pub fn plan_name(&self, plan: &ExecPlan) -> ExecPlan {
+        if self.plans.is_empty() { ExecPlan::default() } else { plan.clone() }
+    }
+
+    /// Whether a plan of this name is this one.
+    pub fn is_plan(&self, name: &ExecPlan, plan: &ExecPlan) -> bool {
+        self.plan_name(plan) == *name
+    }
+
+    /// The signature of a job that runs it with this plan on places of a type.
+    pub fn key(&self, plan: &ExecPlan, node_type: NodeType) -> ProfileKey {
+        ProfileKey {
+            user: USER.to_owned(),
+            name: self.model.clone(),
+            node_type,
+            exec_plan: self.plan_name(plan),
+            batch: BatchMode::Global,
+        }
+    }
+
+    /// Of these sizes those at which it is known to run with a plan of this name on a type.
+    pub fn sizes_on(&self, name: &ExecPlan, node_type: &NodeType, among: &Sizes) -> Sizes {
+        let known = self.by_type.get(&(name.clone(), node_type.clone()));
+        let known = known.into_iter().flatten().copied();
+        Sizes::Set(known.filter(|gpus| among.allows(*gpus)).collect())
+    }
+
+    /// Its speeds on the closest placements, as profiles.
+    pub fn profiles(&self, speeds: &ModelSpeeds, machine: &Machine) -> Vec<Profile> {
+        let mut by_way: BTreeMap<(ExecPlan, usize), Vec<SizePoint>> = BTreeMap::new();
+        for (choice, _) in speeds.choices() {
+            let points = by_way.entry((choice.plan.clone(), choice.pool)).or_default();
+            points.extend(speeds.closest(choice).map(|closest| SizePoint {
+                nodes: choice.gpus,
+                rate: closest.rate * speeds.batch,
+                error: KNOWN.0,
+                secs: KNOWN.1,
+                step_samples: Some(speeds.batch),
+                hosts: Some(closest.by_node.len() as f64).filter(|hosts| *hosts < f64::from(choice.gpus)),
+                spread: Spread::Near,
+                over_hosts: Spread::Near,
+                at: infill_model::UnixTime::default(),
+            }));
+        }
+        let profile = |((plan, pool), points)| {
+            let key = self.key(&plan, place_type(machine, pool)?);
+            Some(Profile { points, ..Profile::new(key) })
+        };
+        by_way.into_iter().filter_map(profile).collect()
+    }
+}
+
+/// A plan as an owner would declare it.
+fn declared(setup: &Setup, model: &str, name: &ExecPlan, choices: &[&Choice]) -> DeclaredPlan {
+    let own = || choices.iter().copied().filter(|c| c.plan == *name);
+    let pools: BTreeSet<usize> = own().map(|c| c.pool).collect();
+    let is_everywhere = pools.len() == setup.machine.pools.len();
+    let types = setup.machine.pools.iter().enumerate().filter(|(pool, _)| pools.contains(pool));
+    let row = setup.speeds.rows.iter().find(|row| row.model == model && row.plan == *name);
+    let strategy = row.and_then(|row| row.parallelism).map(|parallelism| parallelism.strategy);
+    DeclaredPlan {
+        name: name.clone(),
+        sizes: Some(Sizes::Set(sizes(own()))),
+        node_types: types.filter(|_| !is_everywhere).map(|(_, p)| p.node_type.to_string()).collect(),
+        shards: strategy.is_some_and(|s| s.divides_model() || s.zero > 0),
+        strategy,
+        needs: PlanNeeds::default(),
+    }
+}
+
+fn sizes<'c>(choices: impl Iterator<Item = &'c Choice>) -> Vec<u32> {
+    choices.map(|c| c.gpus).collect::<BTreeSet<u32>>().into_iter().collect()
+}
