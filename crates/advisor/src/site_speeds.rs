@@ -412,9 +412,9 @@ fn of_program<'a>(profiles: &'a Profiles, key: &'a ProfileKey) -> impl Iterator<
     profiles.of_user(&key.user).filter(|p| p.key.name == key.name && p.key.batch == key.batch)
 }
 
-/// The plans and types of which the site may tell more than the program's own measurements: at most one size
-/// was measured so, and the plan ran on another type or was estimated. Where plans tell what they do, a model
-/// of them all knows the rest.
+/// The plans and types of which the site may tell more than the program's own measurements: at most one
+/// size was measured so, and the plan ran on another type or was estimated. Where plans tell what they do, a
+/// model of them all knows the rest.
 fn asked(subject: &Subject, own: &[&Profile], estimated: Option<&Estimated>, made: &Made) -> Vec<ProfileKey> {
     let of_plan = |plan: &ExecPlan| own.iter().filter(move |p| p.key.exec_plan == *plan).collect::<Vec<_>>();
     let all_tell = !subject.plans.is_empty() && subject.plans.iter().all(|plan| plan.strategy.is_some());
