@@ -1,54 +1,16 @@
 //! How fast programs are on types of GPUs where they never ran: a Gaussian process over program, type and
 //! size.
 //!
-//! What is modelled is the logarithm of the GPU-seconds of a step. Two measurements are alike as far as they
-//! share program, type or size, and the way in which any of these scales: what programs measured on two types
-//! says how the types compare, and what they measured at two sizes how programs scale. Programs whose names
-//! begin alike are kin, and share more of it. The covariance is a sum of such shares. Their variances have
-//! the greatest likelihood on Arena's public table (25 programs, four types, up to 16 GPUs; EuroSys 2026): of
-//! a program with one measurement, once the others are known, the rest comes out 13.5 % wrong there (median
-//! 9.4 %).
+//! What rows have in common is in [`super::alike`]: of a program with one measurement, once the others are
+//! known, the rest comes out 13.5 % wrong on Arena's table (median 9.4 %).
 //!
 //! A row may come with an estimate, made beforehand from profiles on one GPU and from how long collectives
 //! take (Crius). Then what is modelled is how wrong estimates are: of such rows of a program that was
 //! measured once a type the rest comes out 13.4 % wrong (median 8 %; as estimated 16.1 and 11.4 %), and
 //! 8.6 % where others are known, too.
 
-use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
-
+use super::alike::{Named, Observed, Process, Register, Row, covariance, covariance_of_wrongs, prior};
 use super::means::Means;
-
-/// Standard deviation of what a program adds, on all types at all sizes.
-const PROGRAM: f64 = 1.6;
-
-/// The same of a type: for all programs, for a family of them, for all of one kind.
-const TYPE: f64 = 0.25;
-const TYPE_OF_FAMILY: f64 = 0.1;
-const TYPE_OF_KIND: f64 = 0.26;
-
-/// The same of each doubling of the GPUs: of all programs on all types, of a type, of a family, of a family
-/// on a type.
-const DOUBLING: f64 = 0.11;
-const DOUBLING_ON_TYPE: f64 = 0.1;
-const DOUBLING_OF_FAMILY: f64 = 0.15;
-const DOUBLING_OF_FAMILY_ON_TYPE: f64 = 0.16;
-
-/// The same of a size of a type.
-const SIZE_OF_TYPE: f64 = 0.1;
-
-/// What none of them says, for each (program, type, size).
-const MISFIT: f64 = 0.1;
-
-/// The same of how wrong estimates are: all of them, those of a program, each doubling, a size of a type,
-/// each alone. On the same table, whose estimates for 16 GPUs are 0.65 of what was measured.
-const WRONG: f64 = 0.11;
-const WRONG_OF_PROGRAM: f64 = 0.05;
-const WRONG_BY_DOUBLING: f64 = 0.12;
-const WRONG_OF_SIZE_OF_TYPE: f64 = 0.11;
-const WRONG_ALONE: f64 = 0.1;
-
-/// Divides the parts of a program's name.
-const DIVIDER: char = '-';
 
 /// A program on so many GPUs of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,97 +23,12 @@ pub struct Kin {
     pub gpus: u32,
 }
 
-impl Kin {
-    /// The name up to its first part: what kind of program it is.
-    fn kind(&self) -> &str {
-        self.program.split(DIVIDER).next().unwrap_or_default()
-    }
-
-    /// The name without its last part: the family.
-    fn family(&self) -> &str {
-        self.program.rsplit_once(DIVIDER).map_or(&self.program, |(family, _)| family)
-    }
-}
-
-/// A share of the covariance: that of `sd`, where two rows have it in common.
-fn share(same: bool, sd: f64) -> f64 {
-    if same { sd * sd } else { 0.0 }
-}
-
-/// Product of how often the GPUs of two rows have doubled.
-fn doublings(a: &Kin, b: &Kin) -> f64 {
-    f64::from(a.gpus.max(1)).log2() * f64::from(b.gpus.max(1)).log2()
-}
-
-/// Covariance of the GPU-seconds of two rows.
-fn covariance(a: &Kin, b: &Kin) -> f64 {
-    let (kind, family, program) = (a.kind() == b.kind(), a.family() == b.family(), a.program == b.program);
-    let (node_type, size) = (a.node_type == b.node_type, a.gpus == b.gpus);
-    let a_doubling = share(true, DOUBLING)
-        + share(node_type, DOUBLING_ON_TYPE)
-        + share(family, DOUBLING_OF_FAMILY)
-        + share(family && node_type, DOUBLING_OF_FAMILY_ON_TYPE);
-    share(program, PROGRAM)
-        + share(node_type, TYPE)
-        + share(node_type && family, TYPE_OF_FAMILY)
-        + share(node_type && kind, TYPE_OF_KIND)
-        + share(node_type && size, SIZE_OF_TYPE)
-        + share(node_type && size && program, MISFIT)
-        + a_doubling * doublings(a, b)
-}
-
-/// Covariance of how wrong the estimates of two rows are, but for what is each one's alone.
-fn covariance_of_wrongs(a: &Kin, b: &Kin) -> f64 {
-    share(true, WRONG)
-        + share(a.program == b.program, WRONG_OF_PROGRAM)
-        + share(true, WRONG_BY_DOUBLING) * doublings(a, b)
-        + share(a.node_type == b.node_type && a.gpus == b.gpus, WRONG_OF_SIZE_OF_TYPE)
-}
-
-/// What a Gaussian process has seen: rows, how much they differ from what was expected, and the variance of
-/// each of these numbers.
-struct Seen<'a> {
-    rows: Vec<&'a Kin>,
-    wrong: DVector<f64>,
-    variance: Vec<f64>,
-    covariance: fn(&Kin, &Kin) -> f64,
-}
-
-impl Seen<'_> {
-    /// `None` where there is nothing, or numbers overflow.
-    fn solve(&self) -> Option<Cholesky<f64, Dyn>> {
-        let count = self.rows.len();
-        let alone = |i: usize, j: usize| if i == j { self.variance[i] + 1e-9 } else { 0.0 };
-        let all = DMatrix::from_fn(count, count, |i, j| {
-            (self.covariance)(self.rows[i], self.rows[j]) + alone(i, j)
-        });
-        if count == 0 { None } else { Cholesky::new(all) }
-    }
-
-    /// Covariance of all of these rows with what was seen.
-    fn with(&self, rows: &[Kin]) -> DMatrix<f64> {
-        DMatrix::from_fn(rows.len(), self.rows.len(), |i, j| (self.covariance)(&rows[i], self.rows[j]))
-    }
-
-    /// How much each row is expected to differ.
-    fn means(&self, rows: &[Kin]) -> Option<DVector<f64>> {
-        Some(self.with(rows) * self.solve()?.solve(&self.wrong))
-    }
-
-    /// What remains of the variance of each row.
-    fn variances(&self, rows: &[Kin]) -> Option<Vec<f64>> {
-        let to = self.with(rows);
-        let told = self.solve()?.solve(&to.transpose());
-        let left =
-            |i: usize| (self.covariance)(&rows[i], &rows[i]) - to.row(i).dot(&told.column(i).transpose());
-        Some((0..rows.len()).map(|i| left(i).max(0.0)).collect())
-    }
-}
-
 /// What is known of all programs.
 #[derive(Clone, Debug)]
 pub struct Kinship {
-    rows: Vec<Kin>,
+    rows: Vec<Row>,
+    /// GPUs of each row.
+    gpus: Vec<f64>,
     /// Logarithms of the GPU-seconds of a step as estimated, a row each.
     estimates: Vec<Option<f64>>,
     noise: f64,
@@ -164,16 +41,29 @@ pub struct Kinship {
 impl Kinship {
     /// Knows nothing yet of these rows. `noise` is the standard deviation of the logarithm of a measurement.
     pub fn new(rows: Vec<Kin>, noise: f64) -> Self {
-        let estimates = vec![None; rows.len()];
-        Kinship { rows, estimates, noise, seen: Means::default(), predicted: None }
+        let mut register = Register::default();
+        let row = |kin: &Kin| {
+            let node_type = kin.node_type.to_string();
+            let (scope, user, plan) = ("", "", "");
+            let Kin { program, gpus, .. } = kin;
+            register.row(&Named { scope, user, program, plan, node_type: &node_type, nodes: "", gpus: *gpus })
+        };
+        Kinship {
+            estimates: vec![None; rows.len()],
+            gpus: rows.iter().map(|kin| f64::from(kin.gpus)).collect(),
+            rows: rows.iter().map(row).collect(),
+            noise,
+            seen: Means::default(),
+            predicted: None,
+        }
     }
 
     /// Knows estimates of some rows: seconds a step, a row each.
     pub fn with_estimates(mut self, step_secs: &[Option<f64>]) -> Self {
-        let log = |(kin, secs): (&Kin, &Option<f64>)| {
-            secs.map(|secs| (secs * f64::from(kin.gpus)).ln()).filter(|log| log.is_finite())
+        let log = |(gpus, secs): (&f64, &Option<f64>)| {
+            secs.map(|secs| (secs * gpus).ln()).filter(|log| log.is_finite())
         };
-        let known = self.rows.iter().zip(step_secs).map(log);
+        let known = self.gpus.iter().zip(step_secs).map(log);
         self.estimates = known.chain(std::iter::repeat(None)).take(self.rows.len()).collect();
         self.predicted = None;
         self
@@ -181,8 +71,8 @@ impl Kinship {
 
     /// A row was measured, seconds a step.
     pub fn measured(&mut self, row: usize, step_secs: f64) {
-        let Some(kin) = self.rows.get(row) else { return };
-        let log = (step_secs * f64::from(kin.gpus)).ln();
+        let Some(gpus) = self.gpus.get(row) else { return };
+        let log = (step_secs * gpus).ln();
         if log.is_finite() {
             self.seen.add(row, log);
             self.predicted = None;
@@ -198,8 +88,8 @@ impl Kinship {
 
     fn predict(&self) -> Vec<Option<f64>> {
         let middle = self.middle();
-        let plain = self.seen(middle).means(&self.rows);
-        let wrong = self.seen_of_estimates().means(&self.rows);
+        let plain = self.seen(middle).map(|process| process.means(&self.rows));
+        let wrong = self.seen_of_estimates().map(|process| process.means(&self.rows));
         let of = |(row, estimate): (usize, &Option<f64>)| match estimate {
             Some(estimate) => Some(estimate + wrong.as_ref().map_or(0.0, |wrong| wrong[row])),
             None => plain.as_ref().map(|plain| middle + plain[row]),
@@ -214,53 +104,43 @@ impl Kinship {
     }
 
     /// All that was measured, against its middle.
-    fn seen(&self, middle: f64) -> Seen<'_> {
-        self.seen_by(|_| Some(middle), 0.0, covariance)
+    fn seen(&self, middle: f64) -> Option<Process> {
+        Process::new(&self.seen_by(|_| Some(middle)), covariance)
     }
 
     /// What was measured of rows with estimates, against these.
-    fn seen_of_estimates(&self) -> Seen<'_> {
-        self.seen_by(|row| self.estimates[row], WRONG_ALONE, covariance_of_wrongs)
+    fn seen_of_estimates(&self) -> Option<Process> {
+        Process::new(&self.seen_by(|row| self.estimates[row]), covariance_of_wrongs)
     }
 
-    /// What was measured, against what was expected of a row; `alone` is the standard deviation of what no
-    /// two rows have in common.
-    fn seen_by(
-        &self,
-        expected: impl Fn(usize) -> Option<f64>,
-        alone: f64,
-        covariance: fn(&Kin, &Kin) -> f64,
-    ) -> Seen<'_> {
+    /// What was measured, against what was expected of a row.
+    fn seen_by(&self, expected: impl Fn(usize) -> Option<f64>) -> Vec<Observed> {
         let of = |(row, mean, count): (usize, f64, u32)| {
-            let variance = self.noise.powi(2) / f64::from(count) + alone.powi(2);
-            Some((self.rows.get(row)?, mean - expected(row)?, variance))
+            let variance = self.noise.powi(2) / f64::from(count);
+            Some(Observed { row: *self.rows.get(row)?, value: mean - expected(row)?, variance })
         };
-        let all: Vec<(&Kin, f64, f64)> = self.seen.all().filter_map(of).collect();
-        Seen {
-            rows: all.iter().map(|(kin, _, _)| *kin).collect(),
-            wrong: DVector::from_iterator(all.len(), all.iter().map(|(_, wrong, _)| *wrong)),
-            variance: all.iter().map(|(_, _, variance)| *variance).collect(),
-            covariance,
-        }
+        self.seen.all().filter_map(of).collect()
     }
 
     /// Seconds of a step by a row: as measured, else as predicted when predictions were last updated; `None`
     /// while nothing is known that would tell it.
     pub fn step_secs(&self, row: usize) -> Option<f64> {
-        let gpus = f64::from(self.rows.get(row)?.gpus);
+        let gpus = self.gpus.get(row)?;
         let predicted = || self.predicted.as_ref().and_then(|p| p.get(row)).copied().flatten();
         self.seen.of(row).or_else(predicted).map(|log| log.exp() / gpus)
     }
 
     /// Standard deviations of the logarithms of these seconds, a row each.
     pub fn errors(&self) -> Vec<f64> {
-        let prior = |of: fn(&Kin, &Kin) -> f64| self.rows.iter().map(|kin| of(kin, kin)).collect();
-        let left = |seen: Seen<'_>| seen.variances(&self.rows).unwrap_or_else(|| prior(seen.covariance));
-        let (plain, wrong): (Vec<f64>, Vec<f64>) = (left(self.seen(0.0)), left(self.seen_of_estimates()));
+        let left = |process: Option<Process>, of: fn(&Row, &Row) -> f64| {
+            process.map_or_else(|| prior(&self.rows, of), |process| process.left(&self.rows)).diagonal()
+        };
+        let plain = left(self.seen(0.0), covariance);
+        let wrong = left(self.seen_of_estimates(), covariance_of_wrongs);
         let of = |(row, estimate): (usize, &Option<f64>)| match (self.seen.of(row), estimate) {
             (Some(_), _) => self.noise,
-            (None, Some(_)) => (wrong[row] + WRONG_ALONE.powi(2)).sqrt(),
-            (None, None) => plain[row].sqrt(),
+            (None, Some(_)) => wrong[row].max(0.0).sqrt(),
+            (None, None) => plain[row].max(0.0).sqrt(),
         };
         self.estimates.iter().enumerate().map(of).collect()
     }
