@@ -70,9 +70,11 @@ fn advisor_order_planner_and_judge_are_put_together_in_one_place() {
 /// Whether a line makes one of these, rather than says what it is made of.
 fn makes(line: &str, made: &str) -> bool {
     let declares = ["struct ", "enum ", "impl ", "impl<", " for ", "-> ", "fn "];
-    let begins = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    let begins = |before: &str| {
+        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("let ")
+    };
     line.match_indices(made)
-        .any(|(at, _)| begins(at) && declares.iter().all(|word| !line[..at].contains(word)))
+        .any(|(at, _)| begins(&line[..at]) && declares.iter().all(|word| !line[..at].contains(word)))
 }
 
 #[test]

@@ -21,7 +21,6 @@ mod contention;
 mod costs;
 mod estimates;
 mod foreseen;
-pub mod kinship;
 mod learn;
 pub mod length;
 mod library;
