@@ -1,4 +1,5 @@
-//! What infill is told of the models that jobs train: by their owners, and where speeds are known by profiles.
+//! What infill is told of the models that jobs train: by their owners, and, where speeds are known, by
+//! profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
