@@ -24,7 +24,6 @@ mod foreseen;
 mod learn;
 pub mod length;
 mod library;
-mod means;
 mod meter;
 mod models;
 mod noise;
