@@ -6,7 +6,7 @@ use super::assured::{self, There, Wish};
 use super::curves::{self, MOST_MEASURED};
 use super::spread::{Asking, Crossed};
 use super::turns::{Ahead, Turns};
-use super::{ending, extension, risk};
+use super::{ending, extension, risk, unit};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
     Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, PlanNeeds, Probe,
@@ -27,9 +27,9 @@ pub(super) struct Candidate<'a> {
 struct Rated<'a> {
     candidate: Candidate<'a>,
     rates: Vec<RateCurve>,
-    /// Samples a second on one node, or a guess.
+    /// Samples a second on one node of those that there are, or a guess.
     unit: f64,
-    /// The same; 0 where it is a guess.
+    /// The same on the fastest type; 0 where it is a guess.
     known_unit: f64,
 }
 
@@ -39,15 +39,18 @@ impl<'a> Rated<'a> {
         library: &Library,
         types: &[NodeType],
         lent: Option<&[NodeType]>,
+        supply: &BTreeMap<&NodeType, u32>,
     ) -> Self {
         let rates = rates(&candidate.subject, candidate.block(), library, types);
         let mut rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
         for rate in &mut rates {
             rate.needs = needs_of(&candidate.subject.plans, &rate.exec_plan);
         }
-        let unit = unit(&rates, &candidate.subject.sizes);
-        let prior = curves::prior(&candidate.subject.sizes);
-        let known_unit = if rates.iter().all(|r| r.curve == prior) { 0.0 } else { unit };
+        let sizes = &candidate.subject.sizes;
+        let unit = unit::on_average(&rates, sizes, supply);
+        let prior = curves::prior(sizes);
+        let is_guess = rates.iter().all(|r| r.curve == prior);
+        let known_unit = if is_guess { 0.0 } else { unit::on_fastest(&rates, sizes) };
         Rated { candidate, rates, unit, known_unit }
     }
 }
@@ -59,7 +62,7 @@ fn needs_of(plans: &[DeclaredPlan], exec_plan: &ExecPlan) -> PlanNeeds {
 
 /// Samples a second that are believed of a job on one node; 0 where nothing can be said.
 pub(super) fn unit_of(candidate: Candidate<'_>, library: &Library, types: &[NodeType]) -> f64 {
-    Rated::of(candidate, library, types, None).known_unit
+    Rated::of(candidate, library, types, None, &BTreeMap::new()).known_unit
 }
 
 impl Candidate<'_> {
@@ -79,9 +82,9 @@ pub(super) fn jobs(
     now: UnixTime,
 ) -> Vec<MalleableJob> {
     let crossed = Crossed::new(gaps, topology);
-    let (room, all_types) = (Room::of(gaps), types(gaps));
+    let (room, all_types, supply) = (Room::of(gaps), types(gaps), unit::supply(gaps));
     let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
-    let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent));
+    let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent, &supply));
     let rated: Vec<Rated<'_>> = rated.collect();
     let ahead =
         |r: &Rated<'_>| turns.ahead(r.candidate.facts, r.known_unit, r.candidate.subject.costs.start_secs);
@@ -145,23 +148,27 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
         let share = share(&rated.candidate.subject.key.user) / jobs * f64::from(rated.candidate.block());
         if rated.unit > 0.0 { share / rated.unit } else { share }
     };
-    let user = |r: &Rated<'_>| jobs_of.get(r.candidate.subject.key.user.as_str());
-    let jobs = |r: &Rated<'_>| user(r).map_or(1.0, |jobs| jobs.max(1.0));
+    let jobs = |r: &Rated<'_>| jobs_of.get(user_of(r)).map_or(1.0, |jobs| jobs.max(1.0));
     let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
     let soon = match config.objective {
         Objective::Completion => {
-            ending::tilts(&rated.iter().zip(ahead).map(left_at_best).collect::<Vec<_>>())
+            let left = |(r, ahead)| (user_of(r), left_at_best(r, ahead));
+            ending::tilts(&rated.iter().zip(ahead).map(left).collect::<Vec<_>>())
         }
         Objective::Throughput => vec![1.0; rated.len()],
     };
     rated.iter().zip(soon).map(|(r, soon)| of_one(r, jobs(r)) * tilt(r) * soon).collect()
 }
 
+fn user_of<'r>(rated: &'r Rated<'_>) -> &'r str {
+    &rated.candidate.subject.key.user
+}
+
 /// Seconds of one node that a job has ahead, each start of it counted as those of all nodes of its fastest
 /// size; `None` where that is not well known.
-fn left_at_best((rated, ahead): (&Rated<'_>, &Ahead)) -> Option<f64> {
+fn left_at_best(rated: &Rated<'_>, ahead: &Ahead) -> Option<f64> {
     let fastest = rated.rates.iter().map(|rate| curves::fastest(&rate.curve)).fold(0.0, f64::max);
-    let times = if rated.unit > 0.0 { (fastest / rated.unit).max(1.0) } else { 1.0 };
+    let times = if rated.known_unit > 0.0 { (fastest / rated.known_unit).max(1.0) } else { 1.0 };
     ahead.is_sure().then(|| ahead.left_secs() + times * ahead.stop_secs)
 }
 
@@ -305,13 +312,6 @@ fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>)
     all
 }
 
-/// Samples a second and node at its smallest size. Of several plans and types of nodes the fastest counts, so
-/// that neither a change of plan nor one of type changes a weight: else whoever is on slow nodes would count
-/// for more, and two jobs would change places for ever.
-fn unit(rates: &[RateCurve], sizes: &Sizes) -> f64 {
-    rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
-}
-
 /// How many times more its smallest size counts of a job that waits; `None` if it does not. `pushes`: it is
 /// its turn, and others hold what it needs. `outweighs`: how many times as much as its node-second somebody
 /// else's counts.
@@ -440,15 +440,6 @@ mod tests {
             RateCurve::new(ExecPlan::default(), node_type, curve, None)
         };
         text.split_whitespace().map(rate).collect()
-    }
-
-    #[test]
-    fn neither_the_type_that_a_job_is_on_nor_its_plan_changes_what_its_samples_count() {
-        let sizes = Sizes::Range { min: 1, max: 4 };
-        let units = ["fast=8 slow=2 any=2", "slow=2 fast=8", "any=2 slow=2 fast=8"];
-        let units = units.map(|text| unit(&rates(text), &sizes));
-        assert_eq!(units, [8.0; 3]);
-        assert_eq!(unit(&[], &sizes), 0.0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A job that ends soon gains by a change only until then, and counts for a little more.
 
+use std::collections::BTreeMap;
+
 use super::turns::Ahead;
 use infill_model::MalleableJob;
 
@@ -18,17 +20,22 @@ const MOST_URGENT: f64 = 1.5;
 /// Weights change in steps of this factor, not with each round.
 const URGENCY_STEP: f64 = 1.02;
 
-/// How many times as much each job counts, by the work that it has ahead; the mean of the logarithms is 0.
-/// One of which that is not well known counts once.
-pub(super) fn tilts(left_secs: &[Option<f64>]) -> Vec<f64> {
-    let logs: Vec<f64> = left_secs.iter().flatten().map(|secs| secs.max(1.0).ln()).collect();
-    let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
-    let tilt = |secs: &Option<f64>| {
-        let log = secs.map_or(0.0, |secs| URGENCY * (mean - secs.max(1.0).ln()));
-        let steps = (log / URGENCY_STEP.ln()).round();
+/// How many times as much each job counts among its user's, by the work that it has ahead: the logarithms of
+/// each user's have the mean 0, so that users' shares are as they were. A job of which that is not well known
+/// counts once.
+pub(super) fn tilts(jobs: &[(&str, Option<f64>)]) -> Vec<f64> {
+    let mut of_user: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for (user, secs) in jobs.iter().filter_map(|(user, secs)| Some((user, (*secs)?))) {
+        let (sum, count) = of_user.entry(user).or_default();
+        (*sum, *count) = (*sum + secs.max(1.0).ln(), *count + 1.0);
+    }
+    let mean = |user: &str| of_user.get(user).map(|(sum, count)| sum / count);
+    let tilt = |(user, secs): &(&str, Option<f64>)| {
+        let behind = mean(user).zip(*secs).map_or(0.0, |(mean, secs)| mean - secs.max(1.0).ln());
+        let steps = (URGENCY * behind / URGENCY_STEP.ln()).round();
         URGENCY_STEP.powf(steps).clamp(1.0 / MOST_URGENT, MOST_URGENT)
     };
-    left_secs.iter().map(tilt).collect()
+    jobs.iter().map(tilt).collect()
 }
 
 /// Where it is known how long the job goes on, and that is less than the horizon over which its gains count,
@@ -55,15 +62,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_ends_soon_counts_for_a_little_more() {
-        let shown = |left: &[Option<f64>]| {
-            tilts(left).iter().map(|tilt| format!("{tilt:.2}")).collect::<Vec<_>>().join(" ")
+    fn who_ends_soon_counts_for_a_little_more_among_its_user_s_jobs() {
+        let shown = |jobs: &[(&str, Option<f64>)]| {
+            tilts(jobs).iter().map(|tilt| format!("{tilt:.2}")).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(shown(&[Some(100.0), Some(1_000.0), Some(10_000.0)]), "1.27 1.00 0.79");
-        assert_eq!(shown(&[Some(1.0), Some(1e9), None]), "1.50 0.67 1.00", "within bounds; and nobody knows");
-        assert_eq!(shown(&[Some(500.0)]), "1.00");
-        assert_eq!(shown(&[Some(500.0), Some(505.0)]), "1.00 1.00", "in steps");
-        assert_eq!(shown(&[None, None]), "1.00 1.00");
+        let (a, b) = (|secs| ("a", Some(secs)), |secs| ("b", Some(secs)));
+        assert_eq!(shown(&[a(100.0), a(1_000.0), a(10_000.0)]), "1.27 1.00 0.79");
+        assert_eq!(shown(&[a(100.0), b(1e6), a(100.0), b(1e6)]), "1.00 1.00 1.00 1.00", "each has its share");
+        assert_eq!(
+            shown(&[a(1.0), a(1e9), ("a", None)]),
+            "1.50 0.67 1.00",
+            "within bounds; and nobody knows"
+        );
+        assert_eq!(shown(&[a(500.0), a(505.0)]), "1.00 1.00", "in steps");
+        assert_eq!(shown(&[("a", None), ("b", None)]), "1.00 1.00");
         assert_eq!(shown(&[]), "");
     }
 }

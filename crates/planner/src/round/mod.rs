@@ -22,6 +22,7 @@ mod rotation;
 mod scene;
 mod spread;
 mod turns;
+mod unit;
 mod usage;
 mod warning;
 

@@ -1,0 +1,76 @@
+//! What one node of a job's is worth: its samples a second there. Jobs count their samples in different units.
+
+use std::collections::BTreeMap;
+
+use super::curves;
+use infill_model::{Gaps, NodeType, Sizes, malleable::RateCurve};
+
+/// Samples a second and node at its smallest size, of several plans with the fastest: on the mean of the nodes
+/// that there are now and on which it can run. It is the same wherever the job is: else whoever is on slow
+/// nodes would count for more, and two jobs would change places for ever.
+pub(super) fn on_average(rates: &[RateCurve], sizes: &Sizes, supply: &BTreeMap<&NodeType, u32>) -> f64 {
+    let on = |node_type: &NodeType| {
+        let suits = |r: &&RateCurve| r.node_type.as_ref().is_none_or(|t| t == node_type);
+        let known = |r: &&RateCurve| r.node_type.is_some();
+        let suiting: Vec<&RateCurve> = rates.iter().filter(suits).collect();
+        // What is known of the type itself counts before what is for all.
+        let of_type = suiting.iter().copied().filter(known).reduce(|a, b| faster(a, b, sizes));
+        of_type.or(suiting.into_iter().reduce(|a, b| faster(a, b, sizes)))
+    };
+    let there = supply.iter().filter_map(|(node_type, count)| Some((on(node_type)?, f64::from(*count))));
+    let (sum, count) = there.fold((0.0, 0.0), |(sum, all), (rate, count)| {
+        (sum + count * curves::unit_rate(&rate.curve, sizes), all + count)
+    });
+    if count > 0.0 { sum / count } else { on_fastest(rates, sizes) }
+}
+
+fn faster<'r>(a: &'r RateCurve, b: &'r RateCurve, sizes: &Sizes) -> &'r RateCurve {
+    if curves::unit_rate(&b.curve, sizes) > curves::unit_rate(&a.curve, sizes) { b } else { a }
+}
+
+/// The same on the fastest type: whatever nodes there are, lengths of jobs are told by it.
+pub(super) fn on_fastest(rates: &[RateCurve], sizes: &Sizes) -> f64 {
+    rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
+}
+
+/// How many nodes, or places of such, there are of each type.
+pub(super) fn supply(gaps: &Gaps) -> BTreeMap<&NodeType, u32> {
+    let mut counts = BTreeMap::new();
+    gaps.gaps.iter().for_each(|gap| *counts.entry(&gap.node_type).or_insert(0) += 1);
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infill_model::{Curve, ExecPlan};
+
+    /// `TYPE=RATE`, with `any` for every type.
+    fn rates(text: &str) -> Vec<RateCurve> {
+        let rate = |word: &str| {
+            let (node_type, rate) = word.split_once('=').expect("TYPE=RATE");
+            let node_type = (node_type != "any").then(|| NodeType::new(node_type));
+            let curve = Curve::parse(&format!("1:{rate}")).expect("a curve");
+            RateCurve::new(ExecPlan::default(), node_type, curve, None)
+        };
+        text.split_whitespace().map(rate).collect()
+    }
+
+    #[test]
+    fn neither_the_type_that_a_job_is_on_nor_its_plan_changes_what_its_samples_count() {
+        let sizes = Sizes::Range { min: 1, max: 4 };
+        let [fast, slow, other] = ["fast", "slow", "other"].map(NodeType::new);
+        let supply = BTreeMap::from([(&fast, 1), (&slow, 3)]);
+        let units = ["fast=8 slow=2 any=2", "slow=2 fast=8", "any=2 slow=2 fast=8 fast=7"];
+        assert_eq!(units.map(|text| on_average(&rates(text), &sizes, &supply)), [3.5; 3]);
+        assert_eq!(on_average(&rates("fast=8 slow=2"), &sizes, &BTreeMap::from([(&slow, 3)])), 2.0);
+        assert_eq!(
+            on_average(&rates("fast=8 slow=2"), &sizes, &BTreeMap::from([(&other, 3)])),
+            8.0,
+            "nowhere"
+        );
+        assert_eq!(on_average(&rates("any=5"), &sizes, &BTreeMap::from([(&other, 3)])), 5.0);
+        assert_eq!(on_average(&[], &sizes, &supply), 0.0);
+        assert_eq!(on_fastest(&rates("slow=2 fast=8"), &sizes), 8.0);
+    }
+}
