@@ -12,6 +12,7 @@ mod book;
 mod browsers;
 mod control;
 mod explain;
+mod extending;
 mod figures;
 mod guests;
 mod history;
