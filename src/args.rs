@@ -71,7 +71,7 @@ pub enum Command {
     Profiles(profiles::ProfilesArgs),
     /// Read or suggest files of execution plans, for `infill run --plans`
     Plans(plans::PlansArgs),
-    /// Measure how long collectives take on the nodes of a job
+    /// Measure how long collectives take on the nodes of a job; the site's table of them
     Collectives(collectives::CollectivesArgs),
     /// Take in the jobs that have ended, from Slurm's accounting; or show how well the lengths of a log's
     /// jobs can be predicted

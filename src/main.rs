@@ -109,7 +109,7 @@ fn dispatch(cli: Cli) -> CommandResult {
         Command::Jobs(args) => block_on(jobs::run(args, &session)),
         Command::Plan(args) => block_on(plan::run(args, &session)),
         Command::Plans(args) => plans::run(args),
-        Command::Collectives(args) => collectives::run(args),
+        Command::Collectives(args) => block_on(collectives::run(args, &session)),
         Command::Rounds(args) => block_on(rounds::run(args, &session)),
         Command::Report(args) => block_on(report::run(args, &session)),
         Command::Explain(args) => block_on(explain::run(args, &session)),

@@ -125,6 +125,6 @@ fn what_was_asked_for_is_made_in_a_crowd_by_the_programs_own_log() {
             at - since
         );
     }
-    let after = rates.iter().filter(|(at, ..)| *at > lost_at).next_back().expect("steps after the loss");
+    let after = rates.iter().rfind(|(at, ..)| *at > lost_at).expect("steps after the loss");
     assert!(after.2 >= TOLERANCE * promised, "{after:?}");
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 mod imports;
+mod one_planner;
 mod promises;
 
 /// Crates that compute and do nothing else: no I/O, no async, no clock or randomness of their own.

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use super::believed::BelievedScaling;
+use super::plan_curve::PlanCurve;
 use super::plans::memory::USABLE;
 use super::profiles::Profiles;
 use super::program::{Programs, memory_gib};
 use super::scaling::{Estimate, Fitted, Scaling as _, sizes_of_interest};
+use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;
-use super::type_ratios::TypeRatios;
 use infill_model::{
     BatchMode, Curve, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, RateSource, SizePoint, Sizes,
     UnixTime, malleable::RateCurve,
@@ -35,8 +36,8 @@ pub(super) struct Belief<'a> {
     pub(super) profiles: &'a Profiles,
     /// The models of programs with several plans.
     pub(super) programs: &'a Programs,
-    /// How types compare.
-    pub(super) ratios: &'a TypeRatios,
+    /// How fast programs are on types where they never ran.
+    pub(super) speeds: &'a SiteSpeeds,
     /// Whether what is known of other users' programs of the same name may help.
     pub(super) share_profiles: bool,
 }
@@ -67,12 +68,7 @@ impl Belief<'_> {
         known.remove(&subject.key.node_type);
         let mut rates = Vec::new();
         for (i, node_type) in std::iter::once(&subject.key.node_type).chain(known).enumerate() {
-            let Some(curve) = self.fitted(subject, node_type).and_then(|f| curve(&f, &subject.sizes)) else {
-                continue;
-            };
-            let key = ProfileKey { node_type: node_type.clone(), ..subject.key.clone() };
-            // Where none is left, it shall fail as itself.
-            let sizes = self.fitting(subject, None, &key).filter(|sizes| !sizes.up_to(u32::MAX).is_empty());
+            let Some((curve, sizes)) = self.rate_on(subject, node_type) else { continue };
             let on = |node_type: Option<NodeType>| {
                 let (exec_plan, curve, sizes) = (ExecPlan::default(), curve.clone(), sizes.clone());
                 RateCurve::new(exec_plan, node_type, curve, sizes)
@@ -81,6 +77,38 @@ impl Belief<'_> {
             rates.extend((i == 0).then(|| on(None)));
         }
         rates
+    }
+
+    /// The rates of a job without plans on a type of nodes, and the sizes at which it fits there.
+    fn rate_on(&self, subject: &Subject, node_type: &NodeType) -> Option<(Curve, Option<Sizes>)> {
+        let key = ProfileKey { node_type: node_type.clone(), ..subject.key.clone() };
+        if self.alike_curve(subject, &key, &sizes_of_interest(&subject.sizes, &[])).is_some()
+            && let Some(way) = self.way(subject, None, node_type)
+        {
+            return Some((self.believed_curve(subject, &way)?, way.allowed));
+        }
+        let curve = curve(&self.fitted(subject, node_type)?, &subject.sizes)?;
+        // Where none is left, it shall fail as itself.
+        let sizes = self.fitting(subject, None, &key).filter(|sizes| !sizes.up_to(u32::MAX).is_empty());
+        Some((curve, sizes))
+    }
+
+    /// What the site tells of a way to run of which itself no more than one size was measured: where the
+    /// program ran so on another type, or was estimated.
+    fn alike_curve(&self, subject: &Subject, key: &ProfileKey, sizes: &[u32]) -> Option<PlanCurve> {
+        let is_declared = subject.declared.is_some() && is_first(subject, key);
+        let own = self.profiles.points(key).len();
+        if is_declared || own > 1 || !(self.speeds.is_estimated(key) || self.ran_elsewhere(key)) {
+            return None;
+        }
+        self.speeds.curve(key, sizes, self.profiles.near(key).collect())
+    }
+
+    /// Whether the program ran with the plan of a key on another type.
+    fn ran_elsewhere(&self, key: &ProfileKey) -> bool {
+        let so = |p: &Profile| p.key.name == key.name && p.key.exec_plan == key.exec_plan;
+        let mut own = self.profiles.of_user(&key.user);
+        own.any(|p| so(p) && p.key.node_type != key.node_type && !p.points.is_empty())
     }
 
     /// What the job could run as, on its type of nodes and these others: each of its plans on each type. Of a
@@ -117,9 +145,23 @@ impl Belief<'_> {
             let sizes = of_interest(&points);
             Some(BelievedScaling::Planned(self.programs.curve(subject, plan, node_type, &sizes, points)?))
         });
+        let alike = || {
+            let points: Vec<SizePoint> = self.profiles.near(&key).collect();
+            Some(BelievedScaling::Alike(self.alike_curve(subject, &key, &of_interest(&points))?))
+        };
         let fitted = || Some(BelievedScaling::Fitted(self.fitted_as(subject, &key)?));
-        let believed = planned.or_else(fitted)?;
-        let sizes = of_interest(believed.points());
+        let is_untried = self.profiles.points(&key).is_empty();
+        let planned = planned.map(|planned| match planned {
+            BelievedScaling::Planned(curve) if is_untried && self.speeds.is_estimated(&key) => {
+                let points = self.profiles.near(&key).collect();
+                let estimated = self.speeds.curve(&key, &of_interest(&[]), points);
+                BelievedScaling::Planned(estimated.map_or(curve.clone(), |other| curve.beside(&other)))
+            }
+            other => other,
+        });
+        let believed = planned.or_else(alike).or_else(fitted)?;
+        let mut sizes = of_interest(believed.points());
+        sizes.retain(|n| believed.tells_of(*n));
         (!sizes.is_empty()).then_some(WayToRun { key, believed, sizes, allowed })
     }
 
@@ -135,8 +177,9 @@ impl Belief<'_> {
         match &way.believed {
             _ if points.iter().any(|p| p.nodes == nodes) => RateSource::Measured,
             _ if !points.is_empty() => RateSource::OtherSizes,
+            BelievedScaling::Alike(_) if !self.ran_elsewhere(key) => RateSource::Estimated,
             BelievedScaling::Planned(_) if ran_here => RateSource::OtherPlans,
-            BelievedScaling::Planned(_) => RateSource::OtherTypes,
+            BelievedScaling::Planned(_) | BelievedScaling::Alike(_) => RateSource::OtherTypes,
             BelievedScaling::Fitted(_) if is_declared => RateSource::Declared,
             BelievedScaling::Fitted(_) if same_plan => RateSource::OtherTypes,
             BelievedScaling::Fitted(_) if self.of_same_plan(key).is_some() => RateSource::OtherUsers,
@@ -146,7 +189,14 @@ impl Belief<'_> {
     }
 
     pub(super) fn rate_of(&self, subject: &Subject, way: &WayToRun) -> Option<RateCurve> {
-        let curve = match self.was_tried(subject, way) {
+        let curve = self.believed_curve(subject, way)?;
+        let (exec_plan, node_type) = (way.key.exec_plan.clone(), Some(way.key.node_type.clone()));
+        Some(RateCurve::new(exec_plan, node_type, curve, way.allowed.clone()))
+    }
+
+    /// What a way to run is counted on to make.
+    fn believed_curve(&self, subject: &Subject, way: &WayToRun) -> Option<Curve> {
+        match self.was_tried(subject, way) {
             true => way.believed.curve(&way.sizes, |_, estimate| estimate.rate),
             // More than was ever seen of a node is nothing to count on.
             // It is to be tried by a probe, which is bounded, and not by a plan that hopes for the best.
@@ -154,14 +204,16 @@ impl Belief<'_> {
                 let most = self.most_a_node(&way.key);
                 way.believed.curve(&way.sizes, |n, estimate| way.counted(estimate).min(most * f64::from(n)))
             }
-        }?;
-        let (exec_plan, node_type) = (way.key.exec_plan.clone(), Some(way.key.node_type.clone()));
-        Some(RateCurve::new(exec_plan, node_type, curve, way.allowed.clone()))
+        }
     }
 
     fn was_tried(&self, subject: &Subject, way: &WayToRun) -> bool {
         !self.profiles.points(&way.key).is_empty()
-            || (matches!(way.believed, BelievedScaling::Fitted(_)) && self.of_same_plan(&way.key).is_some())
+            || match way.believed {
+                BelievedScaling::Planned(_) => false,
+                BelievedScaling::Alike(_) => self.ran_elsewhere(&way.key),
+                BelievedScaling::Fitted(_) => self.of_same_plan(&way.key).is_some(),
+            }
             || (subject.declared.is_some() && is_first(subject, &way.key))
     }
 
@@ -177,10 +229,23 @@ impl Belief<'_> {
     fn most_a_node(&self, key: &ProfileKey) -> f64 {
         let own = self.profiles.of_user(&key.user).filter(|p| p.key.name == key.name);
         let rates = own.flat_map(|p| {
-            let ratio = self.ratios.log_ratio(&p.key.node_type, &key.node_type).mean.exp();
+            let ratio = self.rate_ratio(p, &key.node_type);
             p.points.iter().map(move |point| ratio * point.rate / f64::from(point.nodes.max(1)))
         });
         rates.reduce(f64::max).unwrap_or(f64::INFINITY)
+    }
+
+    /// How much that is doubted, relatively.
+    fn ratio_error(&self, from: &Profile, to: &NodeType) -> f64 {
+        let least = from.points.iter().map(|p| p.nodes).min().unwrap_or(1);
+        self.speeds.log_ratio(&from.key, to, least).sd
+    }
+
+    /// By what factor rates are expected to change from the type of a profile to another one, for as many
+    /// nodes.
+    fn rate_ratio(&self, from: &Profile, to: &NodeType) -> f64 {
+        let least = from.points.iter().map(|p| p.nodes).min().unwrap_or(1);
+        self.speeds.mean_log_ratio(&from.key, to, least).exp() * gpu_ratio(&from.key.node_type, to)
     }
 
     /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;
@@ -259,8 +324,11 @@ impl Belief<'_> {
             self.profiles.near(&p.key).map(doubted).collect()
         };
         if let Some(own) = self.profiles.of_user(&key.user).filter(alike).max_by_key(updated) {
-            let ratio = self.ratios.log_ratio(&own.key.node_type, &key.node_type);
-            return Some(doubted(own, ratio.mean.exp(), ratio.sd));
+            return Some(doubted(
+                own,
+                self.rate_ratio(own, &key.node_type),
+                self.ratio_error(own, &key.node_type),
+            ));
         }
         let others = self.profiles.all().filter(|p| self.share_profiles && p.key.user != key.user);
         others.filter(alike).max_by_key(updated).map(|p| doubted(p, 1.0, OTHER_USER_ERROR))
@@ -276,10 +344,9 @@ impl Belief<'_> {
             let elsewhere = |p: &Profile| p.key.node_type != key.node_type;
             elsewhere(p).cmp(&elsewhere(q)).then(a.nodes.cmp(&b.nodes)).then(b.rate.total_cmp(&a.rate))
         })?;
-        let ratio = self.ratios.log_ratio(&profile.key.node_type, &key.node_type);
         Some(vec![SizePoint {
-            rate: point.rate * ratio.mean.exp(),
-            error: point.error.hypot(OTHER_PLAN_ERROR).hypot(ratio.sd),
+            rate: point.rate * self.rate_ratio(profile, &key.node_type),
+            error: point.error.hypot(OTHER_PLAN_ERROR).hypot(self.ratio_error(profile, &key.node_type)),
             ..point
         }])
     }
@@ -307,11 +374,16 @@ impl WayToRun {
     /// Its relative standard error then.
     fn error(&self, estimate: Estimate) -> f64 {
         match self.believed {
-            BelievedScaling::Planned(_) => estimate.error,
+            BelievedScaling::Planned(_) | BelievedScaling::Alike(_) => estimate.error,
             // A curve knows how sure its slope is, and not its level.
             BelievedScaling::Fitted(_) => OTHER_PLAN_ERROR,
         }
     }
+}
+
+/// How many GPUs a node of one type has for each of the other; 1 where they have none.
+fn gpu_ratio(from: &NodeType, to: &NodeType) -> f64 {
+    f64::from(to.gpus().max(1)) / f64::from(from.gpus().max(1))
 }
 
 /// Whether the key is of the job's first plan: what its owner declares is said of that.

@@ -2,7 +2,7 @@
 
 use nalgebra::DMatrix;
 
-use super::program::PlanCurve;
+use super::plan_curve::PlanCurve;
 use super::scaling::{Estimate, Fitted, Scaling};
 use infill_model::{Curve, CurvePoint, SizePoint};
 
@@ -13,6 +13,8 @@ pub(super) enum BelievedScaling {
     Fitted(Fitted),
     /// By the model of all plans and types of the program.
     Planned(PlanCurve),
+    /// By what the program did on other types and what programs have in common, or by estimates.
+    Alike(PlanCurve),
 }
 
 impl BelievedScaling {
@@ -20,7 +22,15 @@ impl BelievedScaling {
     pub(super) fn points(&self) -> &[SizePoint] {
         match self {
             BelievedScaling::Fitted(fitted) => fitted.points(),
-            BelievedScaling::Planned(curve) => curve.points(),
+            BelievedScaling::Planned(curve) | BelievedScaling::Alike(curve) => curve.points(),
+        }
+    }
+
+    /// Whether it says anything of so many nodes.
+    pub(super) fn tells_of(&self, nodes: u32) -> bool {
+        match self {
+            BelievedScaling::Fitted(_) | BelievedScaling::Planned(_) => true,
+            BelievedScaling::Alike(curve) => curve.has(nodes),
         }
     }
 
@@ -35,14 +45,14 @@ impl Scaling for BelievedScaling {
     fn at(&self, nodes: u32) -> Estimate {
         match self {
             BelievedScaling::Fitted(fitted) => fitted.at(nodes),
-            BelievedScaling::Planned(curve) => curve.at(nodes),
+            BelievedScaling::Planned(curve) | BelievedScaling::Alike(curve) => curve.at(nodes),
         }
     }
 
     fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
         match self {
             BelievedScaling::Fitted(fitted) => fitted.covariance(sizes),
-            BelievedScaling::Planned(curve) => curve.covariance(sizes),
+            BelievedScaling::Planned(curve) | BelievedScaling::Alike(curve) => curve.covariance(sizes),
         }
     }
 }

@@ -13,20 +13,22 @@
 
 #![warn(clippy::disallowed_types)]
 
+mod alike;
 mod basis;
 mod belief;
 mod believed;
 mod contention;
 mod costs;
-pub mod kinship;
+mod estimates;
+mod foreseen;
 mod learn;
 pub mod length;
 mod library;
-mod means;
 mod meter;
 mod models;
 mod noise;
 mod offers;
+mod plan_curve;
 pub mod plans;
 mod probing;
 mod profiles;
@@ -35,6 +37,7 @@ mod prospect;
 mod rate;
 mod room;
 mod scaling;
+mod site_speeds;
 mod spread;
 pub mod stops;
 mod subject;
@@ -42,12 +45,12 @@ mod supply;
 #[cfg(test)]
 mod tests;
 pub mod trial;
-mod type_ratios;
 pub mod types;
 mod watching;
 mod worth;
 
 pub use contention::SharedSaves;
+pub use estimates::RateEstimate;
 pub use learn::batch_mode;
 
 pub use library::Library;

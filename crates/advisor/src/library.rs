@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::belief::{Belief, WayToRun};
+use super::estimates::{RateEstimate, name_of};
+use super::foreseen::Foreseen;
 use super::learn::Learned;
 use super::offers::Offer;
 use super::probing::{Aim, EndedProbe, LONGEST_PROBE_SECS, Probing, USUAL_PROBE_SECS};
@@ -15,23 +17,20 @@ use super::profiles::Profiles;
 use super::program::Programs;
 use super::prospect::Prospect;
 use super::room::Room;
-use super::scaling::{Fitted, Scaling as _};
+use super::scaling::{Estimate, Fitted, Scaling as _};
+use super::site_speeds::SiteSpeeds;
 use super::spread::Slowdown;
 use super::subject::{News, Subject};
 use super::supply::Supplies;
-use super::type_ratios::TypeRatios;
 use super::watching::{Measured, Watching};
 use super::worth::{Candidate, Elsewhere, Stakes, best_probe};
 use infill_model::{
     DeclaredPlan, JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, Progress,
-    RescaleCosts, Sizes, Stop, UnixTime, Way, config::AdvisorConfig, malleable::RateCurve,
+    RescaleCosts, SiteCollectives, Sizes, Stop, UnixTime, Way, config::AdvisorConfig, malleable::RateCurve,
 };
 
 /// A size counts as measured when its rate is known so well.
 const MEASURED: f64 = 0.05;
-
-/// Seconds between two comparisons of types, which look at all profiles.
-const COMPARE_SECS: f64 = 60.0;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -43,9 +42,12 @@ pub struct Library {
     supplies: Supplies,
     thoughts: BTreeMap<JobId, String>,
     programs: Programs,
-    ratios: TypeRatios,
-    /// When types were last compared.
-    compared_at: Option<UnixTime>,
+    speeds: SiteSpeeds,
+    /// How long collectives take on the site's nodes.
+    collectives: SiteCollectives,
+    /// How often that has changed.
+    tables: u64,
+    foreseen: Foreseen,
     /// Seconds for which what is learned now of a user's program will be of use.
     use_secs: BTreeMap<String, f64>,
 }
@@ -62,8 +64,10 @@ impl Library {
             supplies: Supplies::default(),
             thoughts: BTreeMap::new(),
             programs: Programs::default(),
-            ratios: TypeRatios::default(),
-            compared_at: None,
+            speeds: SiteSpeeds::default(),
+            collectives: SiteCollectives::default(),
+            tables: 0,
+            foreseen: Foreseen::default(),
             use_secs: BTreeMap::new(),
         }
     }
@@ -119,6 +123,37 @@ impl Library {
     /// What is believed of a job's scaling on a node type; `None` when nothing is known.
     pub fn fitted(&self, subject: &Subject, node_type: &NodeType) -> Option<Fitted> {
         self.belief().fitted(subject, node_type)
+    }
+
+    /// What is believed of a job on so many nodes of a type, with one of its plans; `None` when nothing is
+    /// known. `plan`: `None` of a program with but one.
+    pub fn estimate(
+        &self,
+        subject: &Subject,
+        plan: Option<&DeclaredPlan>,
+        node_type: &NodeType,
+        nodes: u32,
+    ) -> Option<Estimate> {
+        let belief = self.belief();
+        let way = belief.way(subject, plan, node_type)?;
+        way.sizes.contains(&nodes).then(|| belief.estimate(subject, &way, nodes))
+    }
+
+    /// Takes in how fast the program of a key was estimated to be, with all its plans on all types, in place
+    /// of what was estimated of it before.
+    pub fn know_estimates(&mut self, key: &ProfileKey, rates: Vec<RateEstimate>) {
+        self.speeds.estimates.know(name_of(key), rates);
+    }
+
+    /// How long collectives take on the site's nodes.
+    pub fn collectives(&self) -> &SiteCollectives {
+        &self.collectives
+    }
+
+    /// Takes in how long collectives take on the site's nodes, in place of what was known.
+    pub fn know_collectives(&mut self, site: SiteCollectives) {
+        self.tables += u64::from(self.collectives != site);
+        self.collectives = site;
     }
 
     /// The job's rates for the planner. Of a program with one execution plan one curve for each type of nodes
@@ -196,7 +231,7 @@ impl Library {
         Belief {
             profiles: &self.profiles,
             programs: &self.programs,
-            ratios: &self.ratios,
+            speeds: &self.speeds,
             share_profiles: self.settings.share_profiles,
         }
     }
@@ -295,11 +330,13 @@ impl Library {
             self.profiles.count_probe(&ended.key, ended.secs);
         }
         self.use_secs = self.prospects(subjects);
-        if self.compared_at.is_none_or(|at| now.age_of(at) >= COMPARE_SECS) {
-            (self.ratios, self.compared_at) = (TypeRatios::of(&self.profiles), Some(now));
-        }
         let types: Vec<NodeType> = room.usable().map(|(node_type, _)| node_type.clone()).collect();
-        self.programs.update(subjects, &self.profiles, &self.ratios, &types, now);
+        let table = (&self.collectives, self.tables);
+        for (name, rates) in self.foreseen.update(subjects, &types, table) {
+            self.speeds.estimates.know(name, rates);
+        }
+        self.speeds.update(subjects, &self.profiles, &types, self.settings.share_profiles, now);
+        self.programs.update(subjects, &self.profiles, &self.speeds, &types, now);
         let mut room = room;
         for subject in subjects {
             let present = subject.running.unwrap_or(0);

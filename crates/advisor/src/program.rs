@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use nalgebra::DMatrix;
-
+use super::plan_curve::PlanCurve;
 use super::plans::memory::{USABLE, gpu_memory_gib};
 use super::plans::{PlacedPlan, PlanModel, PlanPredictions, PlanPriors};
 use super::profiles::Profiles;
-use super::scaling::{Estimate, Scaling, sizes_of_interest};
+use super::scaling::sizes_of_interest;
+use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;
-use super::type_ratios::TypeRatios;
 use infill_model::{
     BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, Profile, ProfileKey, SizePoint, Strategy,
     UnixTime,
@@ -103,7 +102,7 @@ impl Programs {
         &mut self,
         subjects: &[Subject],
         profiles: &Profiles,
-        ratios: &TypeRatios,
+        speeds: &SiteSpeeds,
         types: &[NodeType],
         now: UnixTime,
     ) {
@@ -122,7 +121,7 @@ impl Programs {
         // Those of which there is none yet come first, then the oldest.
         due.sort_by_key(|(name, _)| self.known.get(name).map(|known| known.made_at));
         for (name, (subject, made)) in due.into_iter().take(MOST_MADE) {
-            match Program::new(subject, made, profiles, ratios, now) {
+            match Program::new(subject, made, profiles, speeds, now) {
                 Some(program) => self.known.insert(name, program),
                 None => self.known.remove(&name),
             };
@@ -141,10 +140,10 @@ impl Programs {
     ) -> Option<PlanCurve> {
         let program = self.known.get(&(subject.key.user.clone(), subject.key.name.clone()))?;
         let has = |curve: &&PlanCurve| {
-            sizes.iter().all(|n| curve.sizes.contains(n) || program.placed(plan, node_type, *n).is_none())
+            sizes.iter().all(|n| curve.has(*n) || program.placed(plan, node_type, *n).is_none())
         };
         match program.curves.get(&(plan.name.clone(), node_type.clone())).filter(has) {
-            Some(curve) => Some(PlanCurve { points, ..curve.clone() }),
+            Some(curve) => Some(curve.with_points(points)),
             None => program.curve(plan, node_type, sizes, points),
         }
     }
@@ -187,11 +186,14 @@ impl Program {
         subject: &Subject,
         (made, updated_at): (Made, UnixTime),
         profiles: &Profiles,
-        ratios: &TypeRatios,
+        speeds: &SiteSpeeds,
         made_at: UnixTime,
     ) -> Option<Program> {
+        let first = ProfileKey { node_type: made.types[0].clone(), ..subject.key.clone() };
+        let least = of_program(profiles, &first).filter(|p| p.key.node_type == first.node_type);
+        let least = least.flat_map(|p| &p.points).map(|p| p.nodes).min().unwrap_or(1);
         let slower = |to: &NodeType| {
-            let ratio = ratios.log_ratio(&made.types[0], to);
+            let ratio = speeds.log_ratio(&first, to, least);
             (-ratio.mean, ratio.sd)
         };
         let further: Vec<(f64, f64)> = made.types.iter().skip(1).map(slower).collect();
@@ -256,7 +258,7 @@ impl Program {
         let (sizes, placed): (Vec<u32>, Vec<PlacedPlan>) = placed.unzip();
         let PlanPredictions { log_secs, covariance } = self.model.predict(&placed)?;
         let log_rates = placed.iter().zip(log_secs).map(|(p, log)| p.global_batch.ln() - log).collect();
-        (!sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
+        PlanCurve::new(sizes, log_rates, covariance, points)
     }
 
     fn placed(&self, plan: &DeclaredPlan, node_type: &NodeType, nodes: u32) -> Option<PlacedPlan> {
@@ -297,41 +299,4 @@ pub(super) fn memory_gib(subject: &Subject, plan: &DeclaredPlan, nodes: u32) -> 
     let model = subject.model.as_ref()?;
     let parallelism = plan.strategy?.on(nodes.checked_mul(subject.gpus_per_node?)?)?;
     gpu_memory_gib(model, parallelism, f64::from(model.global_batch?))
-}
-
-/// What is believed of a job with one plan on one type of nodes.
-#[derive(Clone, Debug)]
-pub(super) struct PlanCurve {
-    /// Ascending, at least one.
-    sizes: Vec<u32>,
-    log_rates: Vec<f64>,
-    covariance: DMatrix<f64>,
-    /// What was measured with this plan on this type.
-    points: Vec<SizePoint>,
-}
-
-impl PlanCurve {
-    /// What was measured with this plan on this type.
-    pub(super) fn points(&self) -> &[SizePoint] {
-        &self.points
-    }
-
-    /// The place of a size; of the nearest where it is none of them.
-    fn index(&self, nodes: u32) -> usize {
-        let above = self.sizes.partition_point(|n| *n < nodes).min(self.sizes.len() - 1);
-        let nearer = above > 0 && nodes.abs_diff(self.sizes[above - 1]) < nodes.abs_diff(self.sizes[above]);
-        if nearer { above - 1 } else { above }
-    }
-}
-
-impl Scaling for PlanCurve {
-    fn at(&self, nodes: u32) -> Estimate {
-        let at = self.index(nodes);
-        Estimate { rate: self.log_rates[at].exp(), error: self.covariance[(at, at)].max(0.0).sqrt() }
-    }
-
-    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
-        let at: Vec<usize> = sizes.iter().map(|n| self.index(*n)).collect();
-        DMatrix::from_fn(at.len(), at.len(), |i, j| self.covariance[(at[i], at[j])])
-    }
 }

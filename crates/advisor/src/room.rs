@@ -38,8 +38,15 @@ impl Room {
 
     /// Nodes of one type only, of which so many are free.
     pub fn of_one(node_type: NodeType, usable: u32, free: u32) -> Room {
-        let free = (0..free).map(|_| 1).collect();
+        let free = vec![1; free as usize];
         Room { types: BTreeMap::from([(node_type, Stock { usable, free })]) }
+    }
+
+    /// So many free nodes of each of these types, and nothing else.
+    pub fn of_types(nodes: impl IntoIterator<Item = (NodeType, u32)>) -> Room {
+        let stock =
+            |(node_type, n): (NodeType, u32)| (node_type, Stock { usable: n, free: vec![1; n as usize] });
+        Room { types: nodes.into_iter().map(stock).collect() }
     }
 
     /// How many nodes of this type are free.

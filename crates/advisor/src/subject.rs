@@ -1,7 +1,9 @@
 //! What the advisor is told of a job, and what it makes of it.
 
+use std::sync::Arc;
+
 use super::meter::Stretch;
-use infill_model::{Curve, DeclaredPlan, JobId, ModelFacts, ProfileKey, RescaleCosts, Sizes};
+use infill_model::{Curve, DeclaredPlan, JobId, LayerProfile, ModelFacts, ProfileKey, RescaleCosts, Sizes};
 
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]
@@ -16,6 +18,8 @@ pub struct Subject {
     pub plans: Vec<DeclaredPlan>,
     /// What its owner says of the model that it trains.
     pub model: Option<ModelFacts>,
+    /// How long the layers of that model take on one GPU, where its owner has profiled them.
+    pub layers: Option<Arc<LayerProfile>>,
     /// GPUs, or processes that train, on each unit of its size; `None` where that is not known.
     pub gpus_per_node: Option<u32>,
     /// The curve that the user declares, of the first of its plans.

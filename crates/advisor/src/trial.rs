@@ -154,6 +154,7 @@ impl<'a> Imagined<'a> {
                 sizes,
                 plans: Vec::new(),
                 model: None,
+                layers: None,
                 gpus_per_node: None,
                 declared,
                 running,

@@ -7,10 +7,18 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde::Serialize;
 
-use super::kinship::{Kin, Kinship};
+use super::estimates::RateEstimate;
+use super::library::Library;
 use super::noise::normal;
-use super::scaling::Estimate;
-use infill_model::{EstimateRow, NodeType, SpeedRow};
+use super::room::Room;
+use super::subject::Subject;
+use infill_model::{
+    BatchMode, EstimateRow, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts, SizePoint, Sizes,
+    SpeedRow, Spread, UnixTime, config::AdvisorConfig,
+};
+
+/// When all of it happens.
+const NOW: UnixTime = UnixTime(0);
 
 /// A table of measurements, and one of estimates.
 #[derive(Clone, Debug)]
@@ -117,7 +125,6 @@ impl TypesTrial {
         let mut random = StdRng::seed_from_u64(self.seed);
         let seen: Vec<f64> = self.rows.iter().map(|_| (self.noise * normal(&mut random)).exp()).collect();
         let estimates = best_estimates(&self.rows, &self.estimates);
-        let kinship = Kinship::new(self.kin(), self.noise).with_estimates(&estimates);
         let has = |row: &usize| estimates[*row].is_some();
         let models: BTreeSet<&str> =
             (0..self.rows.len()).filter(has).map(|row| self.rows[row].model.as_str()).collect();
@@ -125,7 +132,7 @@ impl TypesTrial {
         for model in &models {
             let is_own = |row: &usize| has(row) && self.rows[*row].model == *model;
             let own: Vec<usize> = (0..self.rows.len()).filter(is_own).collect();
-            points.extend(self.of_model(kinship.clone(), &own, &estimates, &seen));
+            points.extend(self.of_model(&own, &estimates, &seen));
         }
         Some(TypesVerdict {
             models: models.len(),
@@ -136,51 +143,106 @@ impl TypesTrial {
         })
     }
 
-    fn kin(&self) -> Vec<Kin> {
-        let types: BTreeSet<&NodeType> = self.rows.iter().filter_map(|row| row.node_type.as_ref()).collect();
-        let number =
-            |row: &SpeedRow| types.iter().position(|t| row.node_type.as_ref() == Some(*t)).unwrap_or(0);
-        let kin =
-            |row: &SpeedRow| Kin { program: row.model.clone(), node_type: number(row), gpus: row.gpus() };
-        self.rows.iter().map(kin).collect()
-    }
-
     /// One model: `own` are its rows, `seen` by what factor each row's measurement is off.
-    fn of_model(
-        &self,
-        mut kinship: Kinship,
-        own: &[usize],
-        estimates: &[Option<f64>],
-        seen: &[f64],
-    ) -> Vec<TypePoint> {
+    fn of_model(&self, own: &[usize], estimates: &[Option<f64>], seen: &[f64]) -> Vec<TypePoint> {
         let measured = self.one_a_type(own);
-        let model = own.first().map(|row| &self.rows[*row].model);
-        for (number, row) in self.rows.iter().enumerate() {
-            let other = self.others && Some(&row.model) != model;
-            if other || measured.contains(&number) {
-                kinship.measured(number, row.step_secs * seen[number]);
-            }
+        let Some(model) = own.first().map(|row| self.rows[*row].model.as_str()) else { return Vec::new() };
+        let counts =
+            |number: &usize| measured.contains(number) || (self.others && self.rows[*number].model != model);
+        let known: Vec<usize> = (0..self.rows.len()).filter(counts).collect();
+        let mut library = Library::new(AdvisorConfig::default());
+        let profiles = self.profiles(&known, seen);
+        let others: BTreeSet<&str> = known.iter().map(|row| self.rows[*row].model.as_str()).collect();
+        for other in others {
+            library.know_estimates(&key(other, &NodeType::new("")), self.estimated(other, estimates));
         }
-        kinship.update();
-        let errors = kinship.errors();
+        library.replace(profiles, NOW);
+        let subject = self.subject(model, own);
+        let types: BTreeSet<NodeType> = own.iter().filter_map(|row| nodes_of(&self.rows[*row])).collect();
+        let room = Room::of_types(types.into_iter().map(|t| (t, subject.sizes.max())));
+        library.round(std::slice::from_ref(&subject), room, false, NOW);
         let point = |number: &usize| {
             let row = &self.rows[*number];
-            let secs = kinship.step_secs(*number)?;
-            let (low, high) = Estimate { rate: secs, error: errors[*number] }.interval();
+            let node_type = row.node_type.as_ref()?;
+            let estimate =
+                library.estimate(&subject, None, &nodes_of(row)?, row.gpus_by_node.len() as u32)?;
+            let (slow, fast) = estimate.interval();
             Some(TypePoint {
                 model: row.model.clone(),
-                place: TypePlace::of(row.node_type.as_ref()?, &row.gpus_by_node),
+                place: TypePlace::of(node_type, &row.gpus_by_node),
                 measured: measured.contains(number),
                 truth: row.step_secs,
                 estimated: estimates[*number]?,
-                predicted: secs,
-                low,
-                high,
+                predicted: row.batch / estimate.rate,
+                low: row.batch / fast,
+                high: row.batch / slow,
             })
         };
         let mut points: Vec<TypePoint> = own.iter().filter_map(point).collect();
         points.sort_by(|a, b| a.place.cmp(&b.place));
         points
+    }
+
+    /// What these rows were measured as, a profile for each model and type of nodes.
+    fn profiles(&self, known: &[usize], seen: &[f64]) -> Vec<Profile> {
+        let mut rates: BTreeMap<(&str, NodeType), BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+        for number in known {
+            let row = &self.rows[*number];
+            let Some(node_type) = nodes_of(row) else { continue };
+            let log = (row.batch / (row.step_secs * seen[*number])).ln();
+            let of_type = rates.entry((&row.model, node_type)).or_default();
+            of_type.entry(row.gpus_by_node.len() as u32).or_default().push(log);
+        }
+        let profile = |((model, node_type), sizes): ((&str, NodeType), BTreeMap<u32, Vec<f64>>)| {
+            let point = |(nodes, logs): (u32, Vec<f64>)| SizePoint {
+                nodes,
+                rate: (logs.iter().sum::<f64>() / logs.len() as f64).exp(),
+                error: self.noise / (logs.len() as f64).sqrt(),
+                secs: 0.0,
+                step_samples: None,
+                hosts: None,
+                spread: Spread::Near,
+                over_hosts: Spread::Near,
+                at: NOW,
+            };
+            Profile { points: sizes.into_iter().map(point).collect(), ..Profile::new(key(model, &node_type)) }
+        };
+        rates.into_iter().map(profile).collect()
+    }
+
+    /// What was estimated of a model, on as many GPUs of each type as were.
+    fn estimated(&self, model: &str, estimates: &[Option<f64>]) -> Vec<RateEstimate> {
+        let of = |(row, secs): (&SpeedRow, &Option<f64>)| {
+            Some(RateEstimate {
+                exec_plan: ExecPlan::default(),
+                node_type: nodes_of(row)?,
+                nodes: row.gpus_by_node.len() as u32,
+                rate: row.batch / (*secs)?,
+            })
+        };
+        let all = self.rows.iter().zip(estimates).filter(|(row, _)| row.model == model);
+        all.filter_map(of).collect()
+    }
+
+    /// The model as a job that may have any number of nodes of its rows.
+    fn subject(&self, model: &str, own: &[usize]) -> Subject {
+        let mut sizes: Vec<u32> = own.iter().map(|row| self.rows[*row].gpus_by_node.len() as u32).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let first = own.iter().find_map(|row| nodes_of(&self.rows[*row]));
+        Subject {
+            job: JobId(1),
+            key: key(model, &first.unwrap_or_else(|| NodeType::new(""))),
+            sizes: Sizes::Set(sizes),
+            plans: Vec::new(),
+            model: None,
+            layers: None,
+            gpus_per_node: None,
+            declared: None,
+            running: None,
+            costs: RescaleCosts { up_secs: 0.0, down_secs: 0.0, start_secs: 0.0 },
+            swap_secs: None,
+        }
     }
 
     /// The row of each type with the fewest GPUs, on the fewest nodes.
@@ -218,6 +280,23 @@ impl TypesTrial {
             all_gpu_secs: all,
             share: (profiles + measured) / all,
         }
+    }
+}
+
+/// The type of a row's nodes.
+fn nodes_of(row: &SpeedRow) -> Option<NodeType> {
+    let together = row.gpus_by_node.last()?;
+    Some(NodeType::new(format!("gpu:{}:{together}/table", row.node_type.as_ref()?)))
+}
+
+/// The signature of a model on a type.
+fn key(model: &str, node_type: &NodeType) -> ProfileKey {
+    ProfileKey {
+        user: String::new(),
+        name: model.to_owned(),
+        node_type: node_type.clone(),
+        exec_plan: ExecPlan::default(),
+        batch: BatchMode::Auto,
     }
 }
 

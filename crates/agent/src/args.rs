@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,12 +13,13 @@ use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{
-    AskedSize, BatchMode, Curve, DeclaredPlan, ExecPlan, MOST_GPUS_A_NODE, RescaleCosts, RunSpec, Sizes,
-    is_rate,
+    AskedSize, BatchMode, Curve, DeclaredPlan, ExecPlan, LayerProfile, MOST_GPUS_A_NODE, RescaleCosts,
+    RunSpec, Sizes, is_rate,
 };
 
 use super::identity;
 use super::launcher;
+use super::layers;
 use super::plans::Plans;
 
 /// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
@@ -141,6 +143,10 @@ pub struct SpecArgs {
     /// Whether each node works on a batch of its own, or all share one [default: recognised]
     #[arg(long, value_parser = batch_modes(), default_value_t = BatchMode::Auto, hide_default_value = true)]
     pub batch: BatchMode,
+    /// How long the model's layers take on one GPU, as `infill.profile_layers` in Python writes it: where the
+    /// job never ran, it is estimated from that
+    #[arg(long, value_name = "FILE", value_parser = layers::named)]
+    pub layers: Option<Arc<LayerProfile>>,
 }
 
 /// The model itself knows nothing of command lines.
@@ -218,7 +224,7 @@ impl SpecArgs {
     /// The declaration for the daemon. Fails when a plan can run at no size.
     pub(crate) fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
         // What is a main job's own counts as one unit, whatever it has.
-        let is_even = common.plans.is_some() && self.extend.is_none();
+        let is_even = (common.plans.is_some() || self.layers.is_some()) && self.extend.is_none();
         Ok(RunSpec {
             sizes: self.extend.as_ref().map(Sizes::beside_one).or_else(|| self.nodes.clone()),
             extends: self.extend.is_some(),
@@ -233,6 +239,7 @@ impl SpecArgs {
             batch: self.batch,
             plans: common.declared_plans(self.nodes.as_ref())?,
             model: common.plans.as_ref().and_then(Plans::model),
+            layers: self.layers.clone(),
             gpus_per_node: is_even.then(|| common.ranks_a_node()),
         })
     }

@@ -40,6 +40,7 @@ pub mod http_client;
 pub mod identity;
 mod kills;
 mod launcher;
+mod layers;
 mod limit;
 mod link;
 mod memory;

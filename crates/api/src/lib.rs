@@ -9,6 +9,7 @@
 pub mod addresses;
 mod agent;
 mod capabilities;
+mod collectives;
 mod dialect;
 mod document;
 mod explain;
@@ -29,6 +30,7 @@ pub use agent::{
     PROTOCOL, Poll, Receipt, Role, Welcome,
 };
 pub use capabilities::{Capabilities, Capability};
+pub use collectives::{CollectivesView, ImportCollectivesRequest};
 pub use dialect::Dialect;
 pub use document::{BodyProof, ErrorBody, SCHEMA};
 pub use explain::{ExplainQuery, ExplainView};

@@ -71,6 +71,12 @@ pub const IMPORT_PROFILES: &str = "/v1/profiles/import";
 /// Takes jobs in that have ended (`POST`).
 pub const IMPORT_HISTORY: &str = "/v1/history/import";
 
+/// How long collectives take on the site's nodes (`GET`).
+pub const COLLECTIVES: &str = "/v1/collectives";
+
+/// Takes in what was measured of collectives (`POST`).
+pub const IMPORT_COLLECTIVES: &str = "/v1/collectives/import";
+
 /// An administrator's order (`POST`).
 pub const CONTROL: &str = "/v1/control";
 

@@ -29,6 +29,9 @@ use infill_store::{LeadStanding, Store, StoreError};
 /// Setting of the store that keeps the administrator's last order.
 pub(crate) const CONTROL_SETTING: &str = "control";
 
+/// The store's setting with how long collectives take on the site's nodes.
+pub(crate) const COLLECTIVES_SETTING: &str = "collectives";
+
 /// What the daemon speaks to.
 pub struct Services {
     /// Slurm.

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::books::{NODE_TIMES_SETTING, SHARED_SAVES_SETTING, USAGE_SETTING};
-use crate::context::{CONTROL_SETTING, Context, Services};
+use crate::context::{COLLECTIVES_SETTING, CONTROL_SETTING, Context, Services};
 use crate::doors::VOUCHED_AT_ONCE;
 use crate::http::Room;
 use crate::lanes::Queues;
@@ -149,6 +149,8 @@ pub(crate) async fn restore(state: &mut State, store: &dyn Store) -> Result<Erra
     times.iter().for_each(|text| state.scene.node_times_mut().load(text));
     let saves = store.setting(SHARED_SAVES_SETTING).await?;
     saves.iter().for_each(|text| state.scene.shared_saves_mut().load(text));
+    let collectives = store.setting(COLLECTIVES_SETTING).await?;
+    collectives.iter().for_each(|text| know_collectives(state, text));
     let ended = store.ended(ENDED_TO_LEARN_FROM).await?;
     state.scene.turns_mut().outlook.remember(&ended.iter().map(EndedJob::past).collect::<Vec<_>>());
     let usage = store.setting(USAGE_SETTING).await?;
@@ -159,6 +161,14 @@ pub(crate) async fn restore(state: &mut State, store: &dyn Store) -> Result<Erra
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore(leads, now());
     Ok(state.absorb(out, now()))
+}
+
+/// Takes in the site's table of collectives as the last daemon stored it.
+fn know_collectives(state: &mut State, text: &str) {
+    match serde_json::from_str(text) {
+        Ok(site) => state.scene.library_mut().know_collectives(site),
+        Err(e) => tracing::warn!("the stored table of collectives cannot be read: {e}"),
+    }
 }
 
 /// Goes on with the hour in which the last daemon noted what nodes were used for.

@@ -1,9 +1,12 @@
 //! What a round must be told of a malleable job: the daemon's come from the state machines, the simulator's
 //! from simulated jobs, a script's from the script.
 
+use std::sync::Arc;
+
 use super::{
     AtLeast, BatchMode, Change, Course, Curve, DeclaredPlan, ExcludedNodes, ExecPlan, HeldNode, JobId,
-    ModelFacts, NodeName, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way, without_numbers,
+    LayerProfile, ModelFacts, NodeName, RescaleCosts, Sizes, Standing, Submission, UnixTime, UserId, Way,
+    without_numbers,
 };
 
 /// A malleable job whose Slurm job has not ended, as it is at one moment.
@@ -82,6 +85,8 @@ pub struct Claims {
     pub plans: Vec<DeclaredPlan>,
     /// The model that it trains.
     pub model: Option<ModelFacts>,
+    /// How long its layers take on one GPU.
+    pub layers: Option<Arc<LayerProfile>>,
     /// GPUs, or processes that train, on each unit of its size.
     pub gpus_per_node: Option<u32>,
 }

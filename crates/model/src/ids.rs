@@ -218,6 +218,27 @@ impl NodeType {
         generic.split('+').any(|gres| gres == "gpu" || gres.starts_with("gpu:"))
     }
 
+    /// GPUs of a node of it; 0 where it has none.
+    pub fn gpus(&self) -> u32 {
+        let (one, times) = self.one_of();
+        let generic = one.0.split_once('/').map_or("", |(generic, _)| generic);
+        let count = |gres: &str| match gres.split(':').collect::<Vec<_>>()[..] {
+            ["gpu"] => 1,
+            ["gpu", .., last] => last.parse().unwrap_or(1),
+            _ => 0,
+        };
+        generic.split('+').map(count).fold(0, u32::saturating_add).saturating_mul(times)
+    }
+
+    /// The make of its GPUs, where its name tells: `a100` of `gpu:a100:4/cpu64`.
+    pub fn gpu_make(&self) -> Option<&str> {
+        let (generic, _) = self.0.split_once('/')?;
+        generic.split('+').find_map(|gres| match gres.split(':').collect::<Vec<_>>()[..] {
+            ["gpu", make, ..] if make.parse::<u32>().is_err() => Some(make),
+            _ => None,
+        })
+    }
+
     /// GiB of each of its GPUs: as its name says (`a100-80gb`), else as all of that make have; `None` where
     /// neither tells.
     pub fn gpu_memory_gib(&self) -> Option<f64> {
@@ -301,6 +322,22 @@ mod tests {
         assert_eq!(gib("gpu:a100:4/cpu64"), None, "there are two of that make");
         assert_eq!(gib("cpu64"), None);
         assert_eq!(gib("gpu:x0gb:4/cpu64"), None);
+    }
+
+    #[test]
+    fn gpus_and_their_make_are_read_off_the_type() {
+        let told = |name: &str| {
+            let node_type = NodeType::new(name);
+            (node_type.gpus(), node_type.gpu_make().map(str::to_owned))
+        };
+        let a100 = || Some("a100".to_owned());
+        assert_eq!(told("gpu:a100:4/cpu64"), (4, a100()));
+        assert_eq!(told("gpu:a100:1/cpu4*2"), (2, a100()));
+        assert_eq!(told("gpu:a100/cpu4"), (1, a100()));
+        assert_eq!(told("gpu:8/cpu64"), (8, None));
+        assert_eq!(told("gpu/cpu64"), (1, None));
+        assert_eq!(told("shard:4+gpu:a100:2/cpu64"), (2, a100()));
+        assert_eq!(told("cpu64"), (0, None));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod change;
 #[expect(clippy::disallowed_types, reason = "the one place that reads the clock, for edges")]
 pub mod clock;
 mod closed;
+mod collectives;
 pub mod config;
 mod constraint;
 mod contention;
@@ -35,6 +36,7 @@ mod hour;
 mod ids;
 mod job;
 mod keep_idle;
+mod layers;
 mod lead_record;
 pub mod malleable;
 mod memory_size;
@@ -81,6 +83,10 @@ pub use assured::{AskedRun, Assured, AssuredReason, AtLeast, EnoughSizes, Prospe
 pub use bar::{Bar, Hold};
 pub use change::Change;
 pub use closed::{ClosedJob, EstimateRow, SpeedRow};
+pub use collectives::{
+    CollectiveOp, CollectiveRow, CollectivesError, MAX_COLLECTIVE_RANKS, MAX_COLLECTIVE_ROWS,
+    SiteCollectives, TypeCollectives,
+};
 pub use constraint::{Constraint, ConstraintError};
 pub use contention::{Contention, SAVE_CLASSES, class_of};
 pub use control::{Control, Lend, MetricsFor, Mode, Readers};
@@ -100,6 +106,7 @@ pub use hour::{PackedHour, UsedSecs};
 pub use ids::{JobId, NodeName, NodeType, UserId};
 pub use job::{Asks, BaseState, Job, JobState, is_for_nodes};
 pub use keep_idle::KeepIdle;
+pub use layers::{LAYERS_VERSION, LayerProfile, LayersError, MOST_PROFILED_LAYERS, ProfiledLayer};
 pub use lead_record::LeadRecord;
 pub use malleable::{HeldNode, MalleableJob, Standing};
 pub use memory_size::{MOST_MEMORY_MIB, MemorySize, MemorySizeError};

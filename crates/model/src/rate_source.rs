@@ -18,5 +18,7 @@ words! {
         OtherTypes = "other_types",
         /// Another user's program of the same name ran with this plan.
         OtherUsers = "other_users",
+        /// It never ran: so it was estimated beforehand, from profiles of its parts.
+        Estimated = "estimated",
     }
 }

@@ -1,9 +1,11 @@
 //! What the lead's agent declares of its job.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::plan_bounds::known_or_default;
-use super::{BatchMode, Curve, DeclaredPlan, ModelFacts, RescaleCosts, Sizes, declared};
+use super::{BatchMode, Curve, DeclaredPlan, LayerProfile, ModelFacts, RescaleCosts, Sizes, declared};
 
 /// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
 pub(crate) const MAX_GRACE_SECS: u32 = 3600;
@@ -63,6 +65,9 @@ pub struct RunSpec {
     /// What its owner says of the model that it trains; `None` where nothing is said.
     #[serde(deserialize_with = "known_or_default")]
     pub model: Option<ModelFacts>,
+    /// How long the layers of that model take on one GPU; `None` where its owner has not profiled them.
+    #[serde(deserialize_with = "known_or_default", skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Arc<LayerProfile>>,
     /// GPUs, or processes that train, on each unit of its size: at size n its plans divide n times as many.
     /// `None` where no plan was declared, where units differ, and from agents that do not tell.
     #[serde(deserialize_with = "known_or_default")]
@@ -93,6 +98,7 @@ impl RunSpec {
             command_hash: short(self.command_hash),
             plans: declared::bounded(self.plans),
             model: self.model.and_then(ModelFacts::bounded),
+            layers: self.layers.filter(|profile| profile.is_sound()),
             gpus_per_node: self.gpus_per_node.filter(|gpus| (1..=MOST_GPUS_A_NODE).contains(gpus)),
             ..self
         }
@@ -114,6 +120,7 @@ impl Default for RunSpec {
             batch: BatchMode::Auto,
             plans: Vec::new(),
             model: None,
+            layers: None,
             gpus_per_node: None,
             extends: false,
         }
@@ -135,6 +142,27 @@ mod tests {
         for odd in [spec(f64::NAN, 0), spec(-1.0, MOST_GPUS_A_NODE + 1), spec(f64::INFINITY, u32::MAX)] {
             assert_eq!(odd.bounded(), RunSpec::default());
         }
+    }
+
+    #[test]
+    fn a_profile_of_layers_is_kept_if_it_can_be() {
+        let layer = r#"{"forward_secs":0.01,"backward_secs":0.02,"parameters":1000,"activation_bytes":4096}"#;
+        let told = |batch: u32| {
+            let text = format!(
+                r#"{{"layers":{{"version":1,"device":"NVIDIA A100","batch":{batch},"element_bytes":2,"layers":[{layer}]}}}}"#
+            );
+            serde_json::from_str::<RunSpec>(&text).unwrap()
+        };
+        let spec = told(8).bounded();
+        assert_eq!(spec.layers.as_ref().map(|l| (l.batch, l.layers.len())), Some((8, 1)));
+        assert_eq!(serde_json::from_str::<RunSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
+        assert_eq!(told(0).bounded(), RunSpec::default());
+        assert!(
+            !serde_json::to_string(&RunSpec::default()).unwrap().contains("layers"),
+            "older ones need not know"
+        );
+        let odd: RunSpec = serde_json::from_str(r#"{"layers":{"version":"new"}}"#).unwrap();
+        assert_eq!(odd, RunSpec::default());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! it is hardly what it is taken for.
 
 mod closed;
+mod collectives;
 mod curves;
 mod ended;
 mod error;
@@ -28,6 +29,7 @@ mod throughputs;
 mod workload;
 
 pub use closed::{read_closed_jobs, read_speeds};
+pub use collectives::read_collectives;
 pub use curves::read_curves;
 pub use ended::{SACCT_FORMAT, read_ended, read_ended_from};
 pub use error::TraceError;

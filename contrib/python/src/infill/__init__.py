@@ -11,7 +11,7 @@
 after the same step and exit. Outside `infill run` it does nothing.
 
 `infill.run` in a batch script starts a command with execution plans that are declared in Python; `infill.plans_of`
-writes those that make sense for a model.
+writes those that make sense for a model, and `infill.profile_layers` how long its layers take.
 
 `infill.live` goes further: processes stay alive while others join and leave.
 
@@ -25,6 +25,7 @@ import importlib
 import types
 
 from . import _children
+from ._layers import LayerProfile, ProfiledLayer, profile_layers
 from ._live import live
 from ._model_facts import ModelFacts
 from ._plan import Plan, plan
@@ -34,8 +35,10 @@ from ._progress import report
 from ._rescale import leave, on_rescale, should_checkpoint, step
 
 __all__ = [
+    "LayerProfile",
     "ModelFacts",
     "Plan",
+    "ProfiledLayer",
     "SuggestedPlans",
     "Way",
     "leave",
@@ -44,6 +47,7 @@ __all__ = [
     "plan",
     "plans",
     "plans_of",
+    "profile_layers",
     "report",
     "run",
     "should_checkpoint",

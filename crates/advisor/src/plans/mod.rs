@@ -10,6 +10,7 @@
 //! learned once. What the terms do not say of a plan, a placement or a number of GPUs is learned, too, and
 //! what was measured counts as measured.
 
+pub mod cells;
 mod choice;
 mod fit;
 mod learner;

@@ -50,6 +50,7 @@ impl Play {
             sizes,
             plans: Vec::new(),
             model: None,
+            layers: None,
             gpus_per_node: None,
             declared,
             running,

@@ -57,6 +57,7 @@ impl Play {
             sizes: Sizes::parse("1-4").unwrap(),
             plans,
             model: None,
+            layers: None,
             gpus_per_node: None,
             declared: None,
             running: Some(4),

@@ -58,6 +58,7 @@ fn subject(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> Subject {
         sizes: Sizes::parse("1-8").unwrap(),
         plans,
         model,
+        layers: None,
         gpus_per_node: Some(GPUS),
         declared: None,
         running: Some(1),
@@ -185,7 +186,7 @@ fn what_others_measured_on_two_types_tells_of_a_type_where_a_program_never_was()
     };
     let told = alone(&mut library);
     let strange = alone(&mut Library::new(AdvisorConfig::default()));
-    assert!((0.5..1.05).contains(&told), "{told}, counted on with caution");
+    assert!((0.45..1.05).contains(&told), "{told}, counted on with caution");
     assert!(strange < 0.65 * told, "{strange}: nobody knows how much faster these are, against {told}");
 }
 

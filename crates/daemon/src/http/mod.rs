@@ -10,6 +10,7 @@ mod agents;
 mod auth;
 mod book;
 mod browsers;
+mod collectives;
 mod control;
 mod explain;
 mod extending;

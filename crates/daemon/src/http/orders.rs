@@ -15,8 +15,8 @@ use tokio::sync::Semaphore;
 use crate::context::Context;
 use crate::doors::Doors;
 use infill_api::{
-    BodyProof, ControlRequest, ForgetRequest, Hello, ImportEndedRequest, ImportRequest, LINK_PURPOSE,
-    LinkRequest, REVOKE_PURPOSE, RevokeRequest, seal::digest,
+    BodyProof, ControlRequest, ForgetRequest, Hello, ImportCollectivesRequest, ImportEndedRequest,
+    ImportRequest, LINK_PURPOSE, LinkRequest, REVOKE_PURPOSE, RevokeRequest, seal::digest,
 };
 use infill_model::{JobId, UserId};
 
@@ -60,6 +60,7 @@ ordered! {
     ForgetRequest: "profiles", long: false;
     ImportRequest: "profiles", long: true;
     ImportEndedRequest: "history", long: true;
+    ImportCollectivesRequest: "collectives", long: true;
     LinkRequest: LINK_PURPOSE, long: false;
     RevokeRequest: REVOKE_PURPOSE, long: false;
 }

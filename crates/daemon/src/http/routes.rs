@@ -11,8 +11,8 @@ use infill_api::routes as paths;
 
 use super::access::Access;
 use super::{
-    agents, browsers, control, explain, figures, history, profiles, read, readers, report, rounds, seals,
-    sessions, standby, timeline, web,
+    agents, browsers, collectives, control, explain, figures, history, profiles, read, readers, report,
+    rounds, seals, sessions, standby, timeline, web,
 };
 
 /// A route.
@@ -59,6 +59,10 @@ pub(crate) const ROUTES: &[Route] = &[
     }),
     route(paths::IMPORT_HISTORY, Access::Changes, || {
         post(history::import).layer(DefaultBodyLimit::max(history::MAX_IMPORT_BODY))
+    }),
+    route(paths::COLLECTIVES, Access::Reads, || get(collectives::show)),
+    route(paths::IMPORT_COLLECTIVES, Access::Changes, || {
+        post(collectives::import).layer(DefaultBodyLimit::max(collectives::MAX_IMPORT_BODY))
     }),
     route(paths::CONTROL, Access::Changes, || post(control::control)),
     route(paths::AGENT_HELLO, Access::Agents, || post(agents::hello)),

@@ -81,6 +81,7 @@ impl Entry {
             grace_secs,
             plans,
             model: spec.model,
+            layers: spec.layers.clone(),
             gpus_per_node: spec.gpus_per_node,
         }
     }

@@ -1,5 +1,7 @@
 //! Parts of a record that have hardly changed since the first version.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
@@ -7,8 +9,8 @@ use crate::machine::Counts;
 use crate::worker::{Live, Wing, Worker};
 use infill_api::{Capabilities, Dialect, FIRST_PROTOCOL};
 use infill_model::{
-    AskedSize, BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, ModelFacts, NodeName, RescaleCosts,
-    RunSpec, Sizes, UnixTime, WingOrder,
+    AskedSize, BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, LayerProfile, ModelFacts, NodeName,
+    RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
 };
 
 /// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
@@ -76,6 +78,8 @@ record! {
         batch: BatchMode,
         plans: Vec<DeclaredPlan>,
         model: Option<ModelFacts>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        layers: Option<Arc<LayerProfile>>,
         gpus_per_node: Option<u32>,
         extends: bool,
     }

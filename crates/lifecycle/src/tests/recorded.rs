@@ -1,10 +1,15 @@
 //! Records: what is written is read again, and so is what was written before records had a version.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use crate::machine::Machine;
 use crate::phase::Phase;
-use infill_model::{AskedSize, DeclaredPlan, ExecPlan, ModelFacts, PlanNeeds, RunSpec, Strategy, UnixTime};
+use infill_model::{
+    AskedSize, DeclaredPlan, ExecPlan, LayerProfile, ModelFacts, PlanNeeds, ProfiledLayer, RunSpec, Strategy,
+    UnixTime,
+};
 
 use super::rig::running;
 use super::table::PHASES;
@@ -29,6 +34,12 @@ fn what_is_written_is_read_again() {
     }
 }
 
+fn profiled() -> LayerProfile {
+    let layer =
+        ProfiledLayer { forward_secs: 0.01, backward_secs: 0.02, parameters: 1000, activation_bytes: 4096 };
+    LayerProfile { version: 1, device: "a100".to_owned(), batch: 4, element_bytes: 2, layers: vec![layer; 2] }
+}
+
 /// A job whose owner says what its plans do and what it trains.
 fn described() -> Machine {
     let mut machine = running("1-8", &[1]).m;
@@ -43,6 +54,7 @@ fn described() -> Machine {
     machine.spec = RunSpec {
         plans: vec![plan],
         model: Some(ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) }),
+        layers: Some(Arc::new(profiled())),
         gpus_per_node: Some(8),
         as_asked: Some(AskedSize { nodes: Some(4) }),
         ..machine.spec
@@ -59,6 +71,10 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
     assert_eq!(spec["plans"][0]["needs"], json!({ "memory_mib": 65_536 }));
     assert_eq!(spec["model"], json!({ "params_mi": 1500.0, "layers": 48 }));
     assert_eq!(spec["gpus_per_node"], json!(8));
+    assert_eq!(
+        (&spec["layers"]["batch"], &spec["layers"]["layers"][1]["parameters"]),
+        (&json!(4), &json!(1000))
+    );
     assert_eq!(spec["as_asked"], json!({ "nodes": 4 }));
     assert_eq!(Machine::from_record(record).unwrap().spec, machine.spec);
 }
@@ -68,14 +84,14 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
 fn a_record_that_says_nothing_of_a_model_is_read() {
     let mut record = described().record();
     assert_eq!(record["version"], json!(5), "a daemon before the fields reads it as well");
-    for key in ["model", "gpus_per_node", "as_asked"] {
+    for key in ["model", "layers", "gpus_per_node", "as_asked"] {
         record["spec"].as_object_mut().unwrap().remove(key).unwrap();
     }
     for key in ["strategy", "needs"] {
         record["spec"]["plans"][0].as_object_mut().unwrap().remove(key).unwrap();
     }
     let spec = Machine::from_record(record).unwrap().spec;
-    assert_eq!((spec.model, spec.gpus_per_node, spec.as_asked), (None, None, None));
+    assert_eq!((spec.model, spec.layers, spec.gpus_per_node, spec.as_asked), (None, None, None, None));
     let plan = &spec.plans[0];
     assert_eq!((plan.shards, plan.strategy, plan.needs), (true, None, PlanNeeds::default()));
 }

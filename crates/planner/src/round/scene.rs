@@ -278,6 +278,7 @@ impl Scene {
             sizes: facts.sizes.clone(),
             plans: facts.claims.plans.clone(),
             model: facts.claims.model,
+            layers: facts.claims.layers.clone(),
             gpus_per_node: facts.claims.gpus_per_node,
             declared: self.declared(facts),
             running: facts.running,

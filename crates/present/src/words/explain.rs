@@ -195,6 +195,7 @@ fn known_by(source: RateSource, interval: Option<(f64, f64)>) -> String {
         RateSource::OtherPlans => "what the program made with other plans",
         RateSource::OtherTypes => "what the program made on other types of nodes",
         RateSource::OtherUsers => "what another user's program of this name made",
+        RateSource::Estimated => "estimates made beforehand",
     };
     let within = |(low, high)| format!(" between {} and {} with 90%,", number(low), number(high));
     format!(", predicted{} by {by}", interval.map(within).unwrap_or_default())

@@ -295,6 +295,7 @@ mod tests {
             speeds: Speeds::new(traces::read_speeds(&plans).unwrap(), &machine),
             machine,
             jobs: traces::read_closed_jobs(&jobs).unwrap().value,
+            config: Config::default(),
             facts: BTreeMap::new(),
             estimates: Vec::new(),
             restart_secs: 260.0,

@@ -175,6 +175,7 @@ pub fn told(path: &str) -> Option<(String, Vec<HiddenFact>)> {
         paths::FIGURE => ("/v1/figures/nodes?from=997200&to=1000800".to_owned(), vec![]),
         paths::PROFILE_FIGURE => (format!("{path}?{key}"), vec![Profile]),
         paths::REPORT => (format!("{path}?from=980000&to=1003600"), vec![User]),
+        paths::COLLECTIVES => (path.to_owned(), vec![]),
         paths::TIMELINE => (format!("{path}?from=997200&to=1000800"), vec![Node]),
         _ => return None,
     };

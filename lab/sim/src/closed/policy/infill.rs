@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::mirror::{Mirror, PARTITION, job_id, place_type, pool_of};
-use super::programs::{TrainingProgram, USER};
+use super::programs::{TrainingProgram, USER, estimates};
 use super::reseating::{Progressing, reseat};
 use super::{Machine, Policy, View, Wish};
 use crate::closed::{
@@ -15,8 +15,8 @@ use crate::closed::{
 };
 use infill_model::{
     BatchMode, Change, Changing, Claims, Course, ExcludedNodes, ExecPlan, HeldNode, JobFacts, NodeName,
-    OwnWord, Pause, Place, Plan, Program, Progress, RescaleCosts, Sizes, Standing, Stop, StopEnd, UnixTime,
-    UserId, Way, config::Config,
+    NodeType, OwnWord, Pause, Place, Plan, Program, Progress, RescaleCosts, Sizes, Standing, Stop, StopEnd,
+    UnixTime, UserId, Way, config::Config,
 };
 use infill_planner::round::{Advice, Question, Scene, Terms, judge};
 
@@ -73,12 +73,19 @@ impl Infill {
         config.planner.solve_secs = SOLVE_SECS;
         config.slurm.partition = PARTITION.to_owned();
         let config = Arc::new(config);
+        let mut scene = Scene::new(config.clone(), UnixTime::default());
+        let programs = TrainingProgram::all(setup);
+        for program in programs.values() {
+            // Of a program, whichever plan or type the signature names.
+            let key = program.key(&ExecPlan::default(), NodeType::new(""));
+            scene.library_mut().know_estimates(&key, estimates(setup, program));
+        }
         Infill {
             knows_speeds: false,
             knows_lengths: setup.knows_lengths,
-            scene: Scene::new(config.clone(), UnixTime::default()),
+            scene,
             config,
-            programs: TrainingProgram::all(setup),
+            programs,
             watched: BTreeMap::new(),
         }
     }

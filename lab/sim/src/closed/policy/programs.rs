@@ -1,4 +1,5 @@
-//! What infill is told of the models that jobs train: by their owners, and where speeds are known by profiles.
+//! What infill is told of the models that jobs train: by their owners, and, where speeds are known, by
+//! profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,6 +7,7 @@ use super::mirror::place_type;
 use crate::closed::machine::Machine;
 use crate::closed::setup::Setup;
 use crate::closed::speeds::{Choice, ModelSpeeds};
+use infill_advisor::RateEstimate;
 use infill_model::{
     BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, PlanNeeds, Profile, ProfileKey, SizePoint,
     Sizes, Spread,
@@ -117,6 +119,25 @@ impl TrainingProgram {
         };
         by_way.into_iter().filter_map(profile).collect()
     }
+}
+
+/// What was estimated of the rows of the table, as rates of the programs; of several placements of a number of
+/// GPUs the fastest.
+pub(super) fn estimates(setup: &Setup, program: &TrainingProgram) -> Vec<RateEstimate> {
+    let mut best: BTreeMap<(ExecPlan, usize, u32), f64> = BTreeMap::new();
+    for (row, secs) in setup.speeds.rows.iter().zip(&setup.estimates) {
+        let Some(secs) = secs.filter(|secs| row.model == program.model && *secs > 0.0) else { continue };
+        let is_of = |t: &NodeType| row.node_type.as_ref().is_none_or(|of| of == t);
+        let pools = setup.machine.pools.iter().enumerate().filter(|(_, pool)| is_of(&pool.node_type));
+        for (pool, _) in pools {
+            let rate = best.entry((program.plan_name(&row.plan), pool, row.gpus())).or_insert(0.0);
+            *rate = rate.max(row.batch / secs);
+        }
+    }
+    let estimate = |((exec_plan, pool, nodes), rate)| {
+        Some(RateEstimate { exec_plan, node_type: place_type(&setup.machine, pool)?, nodes, rate })
+    };
+    best.into_iter().filter_map(estimate).collect()
 }
 
 /// A plan as an owner would declare it.

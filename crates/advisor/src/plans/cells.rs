@@ -1,0 +1,292 @@
+//! How fast a model would train before it ever did, from its layers' times on one GPU and from how long
+//! collectives take on the site's nodes.
+//!
+//! The formula is that of Cells in Crius (Xue et al., "Crius: Efficient Scheduling with Cells", section 4;
+//! its pipeline is GPipe's, Huang et al. 2019): the layers are divided into stages in their order, so that
+//! the slowest takes as little as can be; a step with B micro-batches takes
+//!
+//! ```text
+//! T = max stage · (B − 1) + Σ stages + all-reduce of the gradients
+//! ```
+//!
+//! A stage's seconds are those of its layers, divided by the GPUs that share each, with what they exchange:
+//! four all-reduces of what a layer passes on, two each way (Megatron-LM, Shoeybi et al. 2019, section 3),
+//! and what goes on to the next stage and comes back. Collectives that were not measured on as many ranks or
+//! nodes are taken from those nearest to them. What overlaps, and what stands still, it does not know: how
+//! wrong such estimates are is learned (`site_speeds`).
+
+use infill_model::{CollectiveOp, LayerProfile, Parallelism, ProfiledLayer, TypeCollectives};
+
+/// How much of its forward pass checkpointing computes again.
+const RECOMPUTED: f64 = 1.0;
+
+/// All-reduces of what a layer passes on, of the GPUs that share it.
+const EXCHANGES: f64 = 4.0;
+
+/// Gathering parameters for each pass makes half as much more of what ZeRO-3 exchanges (Rajbhandari et al.
+/// 2020, section 7).
+const ZERO_3: f64 = 1.5;
+
+/// How much farther from what was measured another number of nodes is than one of ranks, as doublings.
+const NODES_MATTER: f64 = 4.0;
+
+/// How long collectives take on nodes of one type.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkTimes<'a>(pub Option<&'a TypeCollectives>);
+
+impl LinkTimes<'_> {
+    /// Seconds of an operation on a tensor of so many bytes; `None` where it was measured on one node only
+    /// and is asked for on several, or the other way. Between sizes it is linear in bytes; a smaller tensor
+    /// takes as long as the smallest, a larger one in proportion to the largest.
+    pub fn secs(&self, op: CollectiveOp, bytes: f64, ranks: u32, nodes: u32) -> Option<f64> {
+        if ranks < 2 || bytes <= 0.0 {
+            return Some(0.0);
+        }
+        let alike = self.0?.rows.iter().filter(|row| row.op == op && (row.nodes > 1) == (nodes > 1));
+        let apart = |a: u32, b: u32| (f64::from(a.max(1)).log2() - f64::from(b.max(1)).log2()).abs();
+        let far = |r: u32, n: u32| apart(r, ranks) + NODES_MATTER * apart(n, nodes);
+        let nearest = alike.clone().min_by(|a, b| far(a.ranks, a.nodes).total_cmp(&far(b.ranks, b.nodes)))?;
+        let group = alike.filter(|row| (row.ranks, row.nodes) == (nearest.ranks, nearest.nodes));
+        let mut points: Vec<(f64, f64)> = group.map(|row| (row.bytes as f64, row.secs)).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let share = |n: u32| match op {
+            CollectiveOp::PointToPoint => 1.0,
+            _ => f64::from(n - 1) / f64::from(n),
+        };
+        Some(interpolated(&points, bytes)? * share(ranks) / share(nearest.ranks.max(2)))
+    }
+}
+
+/// `points`: ascending.
+fn interpolated(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
+    let above = points.partition_point(|(b, _)| *b < bytes);
+    let (first, last) = (points.first()?, points.last()?);
+    Some(match (above.checked_sub(1).map(|i| points[i]), points.get(above)) {
+        (None, _) => first.1,
+        (Some((b, secs)), Some((to_b, to_secs))) => secs + (to_secs - secs) * (bytes - b) / (to_b - b),
+        (Some(_), None) => last.1 * bytes / last.0,
+    })
+}
+
+/// Where a plan's GPUs are: as many on each node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellPlace {
+    /// GPUs of a node.
+    pub gpus_a_node: u32,
+    /// Nodes.
+    pub nodes: u32,
+}
+
+impl CellPlace {
+    /// Nodes of a group of so many neighbouring GPUs.
+    fn nodes_of(&self, gpus: u32) -> u32 {
+        gpus.div_ceil(self.gpus_a_node.max(1)).clamp(1, self.nodes.max(1))
+    }
+}
+
+/// Seconds of a step of a model with a plan, of `global_batch` samples over all GPUs; `None` where too little
+/// is known: a collective that it needs was measured nowhere, it has more stages than layers, or an optimizer
+/// on CPUs, of which a profile of layers says nothing.
+pub fn step_secs(
+    profile: &LayerProfile,
+    links: &LinkTimes<'_>,
+    plan: Parallelism,
+    place: CellPlace,
+    global_batch: f64,
+) -> Option<f64> {
+    let Parallelism { dp, strategy } = plan;
+    let (tp, pp) = (strategy.tp.max(1), strategy.pp.max(1));
+    if strategy.offload || pp as usize > profile.layers.len() || dp == 0 {
+        return None;
+    }
+    // What one replica computes at a time is what was profiled, or all that it has if that is less.
+    let samples = global_batch / f64::from(dp);
+    let micro = samples.min(f64::from(profile.batch));
+    let scale = micro / f64::from(profile.batch);
+    let tp_nodes = place.nodes_of(tp);
+    let secs = |layer: &ProfiledLayer| {
+        let again = if strategy.checkpointing { RECOMPUTED } else { 0.0 };
+        let computed = layer.forward_secs * (1.0 + again) + layer.backward_secs;
+        let passed = layer.activation_bytes as f64 * scale;
+        let exchanged = match layer.parameters {
+            0 => 0.0,
+            _ => EXCHANGES * links.secs(CollectiveOp::AllReduce, passed, tp, tp_nodes)?,
+        };
+        Some(computed * scale / f64::from(tp) + exchanged)
+    };
+    let layers: Vec<f64> = profile.layers.iter().map(secs).collect::<Option<_>>()?;
+    let ends = stages(&layers, pp as usize);
+    let (mut longest, mut sum, mut most_parameters, mut first) = (0.0_f64, 0.0, 0, 0);
+    let next_nodes = if place.nodes > 1 { 2 } else { 1 };
+    for (i, end) in ends.iter().enumerate() {
+        let passed = profile.layers[end - 1].activation_bytes as f64 * scale / f64::from(tp);
+        let passing = match i + 1 == ends.len() {
+            true => 0.0,
+            false => 2.0 * links.secs(CollectiveOp::PointToPoint, passed, 2, next_nodes)?,
+        };
+        let stage = layers[first..*end].iter().sum::<f64>() + passing;
+        longest = longest.max(stage);
+        sum += stage;
+        let parameters: u64 = profile.layers[first..*end].iter().map(|layer| layer.parameters).sum();
+        most_parameters = most_parameters.max(parameters);
+        first = *end;
+    }
+    let gradients = most_parameters as f64 / f64::from(tp) * f64::from(profile.element_bytes);
+    let more = if strategy.zero >= 3 { ZERO_3 } else { 1.0 };
+    let reduced =
+        links.secs(CollectiveOp::AllReduce, gradients, dp, place.nodes_of(dp.saturating_mul(tp)))?;
+    let micro_batches = (samples / micro).max(1.0);
+    let total = longest * (micro_batches - 1.0) + sum + more * reduced;
+    (total.is_finite() && total > 0.0).then_some(total)
+}
+
+/// Where each of so many stages ends, so that the slowest takes as little as can be; layers stay in their
+/// order, and each stage has one at least.
+///
+/// By dynamic programming: the best slowest of the first `n` layers in `k` stages follows from those in
+/// `k − 1`.
+pub fn stages(layers: &[f64], count: usize) -> Vec<usize> {
+    let count = count.clamp(1, layers.len().max(1));
+    let mut sums = vec![0.0];
+    layers.iter().for_each(|secs| sums.push(sums[sums.len() - 1] + secs));
+    let mut best: Vec<f64> = sums.clone();
+    let mut began: Vec<Vec<usize>> = Vec::new();
+    for k in 1..count {
+        let (mut next, mut from) = (vec![f64::INFINITY; sums.len()], vec![0; sums.len()]);
+        for n in k + 1..sums.len() {
+            for m in k..n {
+                let slowest = best[m].max(sums[n] - sums[m]);
+                if slowest < next[n] {
+                    (next[n], from[n]) = (slowest, m);
+                }
+            }
+        }
+        best = next;
+        began.push(from);
+    }
+    let mut ends = vec![layers.len()];
+    for from in began.iter().rev() {
+        ends.push(from[ends[ends.len() - 1]]);
+    }
+    ends.reverse();
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infill_model::{CollectiveRow, Strategy, UnixTime};
+
+    const MIB: u64 = 1 << 20;
+
+    fn table() -> TypeCollectives {
+        let row = |op, bytes, ranks, nodes, secs| CollectiveRow { op, bytes, ranks, nodes, secs };
+        let (all, one) = (CollectiveOp::AllReduce, CollectiveOp::PointToPoint);
+        let rows = vec![
+            row(all, MIB, 2, 1, 0.001),
+            row(all, 3 * MIB, 2, 1, 0.002),
+            row(all, MIB, 4, 2, 0.010),
+            row(one, MIB, 2, 1, 0.0005),
+            row(one, MIB, 2, 2, 0.004),
+        ];
+        TypeCollectives { node_type: "a100".to_owned(), imported_at: UnixTime(0), rows }
+    }
+
+    /// Four layers of 10, 20, 30 and 40 ms for 4 samples, each passing on a MiB.
+    fn profile() -> LayerProfile {
+        let layer = |ms: f64| ProfiledLayer {
+            forward_secs: ms / 3000.0,
+            backward_secs: ms / 1500.0,
+            parameters: MIB,
+            activation_bytes: MIB,
+        };
+        let layers = [10.0, 20.0, 30.0, 40.0].map(layer).to_vec();
+        LayerProfile { version: 1, device: "a100".to_owned(), batch: 4, element_bytes: 2, layers }
+    }
+
+    fn secs(dp: u32, strategy: Strategy, nodes: u32, gpus_a_node: u32, batch: f64) -> Option<f64> {
+        let table = table();
+        let plan = Parallelism { dp, strategy };
+        step_secs(&profile(), &LinkTimes(Some(&table)), plan, CellPlace { gpus_a_node, nodes }, batch)
+    }
+
+    fn close(said: Option<f64>, expected: f64) {
+        assert!(said.is_some_and(|said| (said / expected - 1.0).abs() < 1e-9), "{said:?}, {expected}");
+    }
+
+    #[test]
+    fn one_gpu_takes_the_sum_of_the_layers() {
+        close(secs(1, Strategy::default(), 1, 1, 4.0), 0.1);
+        // Three times the batch that was profiled are three in a row, half of it takes half as long.
+        close(secs(1, Strategy::default(), 1, 1, 12.0), 0.3);
+        close(secs(1, Strategy::default(), 1, 1, 2.0), 0.05);
+        // The forward pass, a third of the time, is computed again.
+        close(secs(1, Strategy { checkpointing: true, ..Strategy::default() }, 1, 1, 4.0), 0.1 * 4.0 / 3.0);
+    }
+
+    #[test]
+    fn data_parallel_adds_the_all_reduce_of_the_gradients() {
+        // Two replicas of four samples; 4 Mi parameters of 2 bytes: 8 MiB at 0.002 s for 3 MiB.
+        close(secs(2, Strategy::default(), 1, 2, 8.0), 0.1 + 0.002 * 8.0 / 3.0);
+        close(secs(2, Strategy { zero: 3, ..Strategy::default() }, 1, 2, 8.0), 0.1 + 1.5 * 0.002 * 8.0 / 3.0);
+        // Over two nodes: measured with four ranks only, 10 ms a MiB, and 3/4 against 1/2 of each is sent.
+        close(secs(2, Strategy::default(), 2, 1, 8.0), 0.1 + 8.0 * 0.010 * (0.5 / 0.75));
+    }
+
+    #[test]
+    fn a_pipeline_takes_its_slowest_stage_for_all_but_one_micro_batch() {
+        // 10 + 20 + 30 and 40: 60 ms and a MiB to the next stage and back (2 · 0.5 ms), and 40 ms; three
+        // micro-batches.
+        let strategy = Strategy { pp: 2, ..Strategy::default() };
+        close(secs(1, strategy, 1, 2, 12.0), 0.061 * 2.0 + 0.061 + 0.040);
+        close(secs(1, strategy, 2, 1, 12.0), 0.068 * 2.0 + 0.068 + 0.040);
+    }
+
+    #[test]
+    fn tensor_parallel_divides_layers_and_exchanges_what_they_pass_on() {
+        // Four layers of half the time, each with four all-reduces of a MiB: 1 ms each.
+        close(secs(1, Strategy { tp: 2, ..Strategy::default() }, 1, 2, 4.0), 0.05 + 4.0 * 4.0 * 0.001);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_estimated() {
+        let plain = Strategy::default();
+        assert_eq!(secs(1, Strategy { pp: 5, ..plain }, 1, 8, 4.0), None, "more stages than layers");
+        assert_eq!(secs(1, Strategy { offload: true, ..plain }, 1, 1, 4.0), None);
+        let plan = Parallelism { dp: 2, strategy: plain };
+        let place = CellPlace { gpus_a_node: 2, nodes: 1 };
+        assert_eq!(step_secs(&profile(), &LinkTimes(None), plan, place, 8.0), None, "no table");
+        let alone = Parallelism { dp: 1, strategy: plain };
+        assert!(step_secs(&profile(), &LinkTimes(None), alone, place, 8.0).is_some(), "needs none");
+    }
+
+    #[test]
+    fn sizes_between_those_measured_are_interpolated() {
+        let table = table();
+        let links = LinkTimes(Some(&table));
+        let of = |mib: f64| links.secs(CollectiveOp::AllReduce, mib * MIB as f64, 2, 1);
+        close(of(2.0), 0.0015);
+        close(of(0.1), 0.001);
+        close(of(6.0), 0.004);
+        assert_eq!(links.secs(CollectiveOp::AllGather, 1.0, 2, 1), None, "it was not measured");
+        assert_eq!(links.secs(CollectiveOp::AllGather, 1.0, 1, 1), Some(0.0), "one rank has nobody");
+    }
+
+    #[test]
+    fn stages_are_as_even_as_can_be() {
+        assert_eq!(stages(&[10.0, 20.0, 30.0, 40.0], 2), [3, 4]);
+        assert_eq!(stages(&[40.0, 30.0, 20.0, 10.0], 2), [1, 4]);
+        assert_eq!(stages(&[1.0; 6], 3), [2, 4, 6]);
+        assert_eq!(stages(&[5.0, 1.0, 1.0, 1.0], 4), [1, 2, 3, 4]);
+        assert_eq!(stages(&[1.0, 2.0], 1), [2]);
+        // Against all ways to divide seven layers in three.
+        let layers = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0];
+        let slowest = |ends: &[usize]| {
+            let begins = std::iter::once(0).chain(ends.iter().copied());
+            begins.zip(ends).map(|(a, b)| layers[a..*b].iter().sum::<f64>()).fold(0.0, f64::max)
+        };
+        let ways = (1..6).flat_map(|a| (a + 1..7).map(move |b| [a, b, 7]));
+        let least = ways.map(|ends| slowest(&ends)).fold(f64::INFINITY, f64::min);
+        assert_eq!(slowest(&stages(&layers, 3)), least);
+    }
+}

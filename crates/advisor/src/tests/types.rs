@@ -1,0 +1,189 @@
+//! Jobs on types of GPUs where they never ran, without execution plans.
+
+use crate::{Estimate, Library, RateEstimate, Room, Subject};
+use infill_model::{
+    BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts, SizePoint, Sizes, Spread,
+    UnixTime, config::AdvisorConfig,
+};
+
+const OLD: &str = "gpu:v100:4/cpu64";
+const NEW: &str = "gpu:h100:4/cpu96";
+const NOW: UnixTime = UnixTime(1000);
+
+fn key(user: &str, name: &str, node_type: &str) -> ProfileKey {
+    ProfileKey {
+        user: user.to_owned(),
+        name: name.to_owned(),
+        node_type: NodeType::new(node_type),
+        exec_plan: ExecPlan::default(),
+        batch: BatchMode::Auto,
+    }
+}
+
+/// Samples a second of a program that makes `level` on one old node: new ones are three times as fast, and
+/// lose that as they get more, for the network is the same.
+fn rate(level: f64, node_type: &str, nodes: u32) -> f64 {
+    let n = f64::from(nodes);
+    let compute = if node_type == NEW { 1.0 / 3.0 } else { 1.0 };
+    level / (compute / n + 0.04 * (n - 1.0) / n)
+}
+
+fn profile(key: ProfileKey, sizes: &[u32], level: f64) -> Profile {
+    let point = |nodes: &u32| SizePoint {
+        nodes: *nodes,
+        rate: rate(level, key.node_type.as_str(), *nodes),
+        error: 0.01,
+        secs: 60.0,
+        step_samples: None,
+        hosts: None,
+        spread: Spread::Near,
+        over_hosts: Spread::Near,
+        at: NOW,
+    };
+    Profile { points: sizes.iter().map(point).collect(), updated_at: NOW, ..Profile::new(key) }
+}
+
+fn subject(name: &str) -> Subject {
+    Subject {
+        job: JobId(1),
+        key: key("alice", name, OLD),
+        sizes: Sizes::parse("1-8").unwrap(),
+        plans: Vec::new(),
+        model: None,
+        layers: None,
+        gpus_per_node: Some(4),
+        declared: None,
+        running: Some(1),
+        costs: RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 },
+        swap_secs: None,
+    }
+}
+
+fn library(profiles: Vec<Profile>) -> Library {
+    let mut library = Library::new(AdvisorConfig::default());
+    assert!(library.load(profiles, NOW).is_empty());
+    library
+}
+
+fn round(library: &mut Library, subject: &Subject) {
+    let room = Room::of_types([OLD, NEW].map(|t| (NodeType::new(t), 8)));
+    library.round(std::slice::from_ref(subject), room, false, NOW);
+}
+
+fn at(library: &Library, subject: &Subject, node_type: &str, nodes: u32) -> Option<Estimate> {
+    library.estimate(subject, None, &NodeType::new(node_type), nodes)
+}
+
+/// Programs of others on both types, at several sizes.
+fn of_others(factor: f64) -> Vec<Profile> {
+    let programs =
+        [("bob", "vit", 70.0), ("carol", "gpt", 3.0), ("dave", "unet", 900.0), ("erin", "moe", 12.0)];
+    let both = programs.iter().flat_map(|(user, name, level)| {
+        [OLD, NEW].map(|t| profile(key(user, name, t), &[1, 2, 4, 8], level * factor))
+    });
+    both.collect()
+}
+
+#[test]
+fn what_others_measured_on_two_types_at_several_sizes_tells_of_the_type_and_the_size() {
+    let own = || profile(key("alice", "lm", OLD), &[1, 2, 4, 8], 20.0);
+    let subject = subject("lm");
+    let mut alone = library(vec![own()]);
+    let mut among = library(of_others(1.0).into_iter().chain([own()]).collect());
+    round(&mut alone, &subject);
+    round(&mut among, &subject);
+    for nodes in [1, 2, 4, 8] {
+        let truth = rate(20.0, NEW, nodes);
+        let told = at(&among, &subject, NEW, nodes).unwrap();
+        assert!((told.rate / truth - 1.0).abs() < 0.2, "{nodes}: {told:?} of {truth}");
+        let (low, high) = told.interval();
+        assert!(low < truth && truth < high, "{nodes}: {told:?} of {truth}");
+        let strange = at(&alone, &subject, NEW, nodes).unwrap();
+        assert!(strange.error > 1.3 * told.error, "{nodes}: {strange:?}, {told:?}");
+        assert!((told.rate / truth).ln().abs() < 0.5 * (strange.rate / truth).ln().abs(), "{strange:?}");
+        // Where it was measured, that counts.
+        let measured = at(&among, &subject, OLD, nodes).unwrap();
+        assert!((measured.rate / rate(20.0, OLD, nodes) - 1.0).abs() < 0.03, "{measured:?}");
+    }
+    let rates = among.rates(&subject, &[NodeType::new(NEW)]);
+    let on_new = rates.iter().find(|r| r.node_type == Some(NodeType::new(NEW))).unwrap();
+    assert!((on_new.rate(2) / rate(20.0, NEW, 2) - 1.0).abs() < 0.2, "the planner counts on it");
+}
+
+#[test]
+fn neither_names_nor_rates_of_others_show_in_what_is_predicted() {
+    let subject = subject("lm");
+    let told = |others: Vec<Profile>| {
+        let own = profile(key("alice", "lm", OLD), &[1, 4], 20.0);
+        let mut library = library(others.into_iter().chain([own]).collect());
+        round(&mut library, &subject);
+        [1, 2, 4, 8].map(|n| at(&library, &subject, NEW, n).unwrap())
+    };
+    let renamed = |mut profile: Profile| {
+        // In the same order; among others' programs, names that begin like one's own.
+        profile.key.name = format!("lm-{}", profile.key.name);
+        profile
+    };
+    let plain = told(of_others(1.0));
+    for others in [of_others(1000.0), of_others(1.0).into_iter().map(renamed).collect()] {
+        for (a, b) in plain.iter().zip(told(others)) {
+            assert!((a.rate / b.rate - 1.0).abs() < 1e-6 && (a.error - b.error).abs() < 1e-6, "{a:?}, {b:?}");
+        }
+    }
+}
+
+/// Estimates of `lm` that promise `factor` times what it makes.
+fn estimates(factor: f64) -> Vec<RateEstimate> {
+    let all = [OLD, NEW].into_iter().flat_map(|t| [1, 2, 4, 8].map(|n| (t, n)));
+    let of = |(t, nodes): (&str, u32)| RateEstimate {
+        exec_plan: ExecPlan::default(),
+        node_type: NodeType::new(t),
+        nodes,
+        rate: factor * rate(20.0, t, nodes),
+    };
+    all.map(of).collect()
+}
+
+#[test]
+fn estimates_are_believed_with_doubt_before_anything_ran_and_corrected_by_what_did() {
+    let subject = subject("lm");
+    let mut new = library(Vec::new());
+    round(&mut new, &subject);
+    assert_eq!(at(&new, &subject, NEW, 2), None, "nothing tells");
+    assert!(new.rates(&subject, &[]).is_empty());
+    new.know_estimates(&subject.key, estimates(1.25));
+    round(&mut new, &subject);
+    let hoped = at(&new, &subject, NEW, 4).unwrap();
+    assert!((hoped.rate / rate(20.0, NEW, 4) - 1.25).abs() < 1e-6 && hoped.error > 0.2, "{hoped:?}");
+    let counted = new.rates(&subject, &[NodeType::new(NEW)]);
+    let on_new = counted.iter().find(|r| r.node_type == Some(NodeType::new(NEW))).unwrap();
+    assert!(on_new.rate(4) < 0.9 * hoped.rate, "it never ran: less is counted on");
+
+    let measured = profile(key("alice", "lm", OLD), &[1], 20.0);
+    for unit in [1.0, 1000.0] {
+        let mut library = library(vec![measured.clone()]);
+        library.know_estimates(&subject.key, estimates(1.25 * unit));
+        round(&mut library, &subject);
+        for (t, n) in [(OLD, 2), (OLD, 8), (NEW, 4)] {
+            let told = at(&library, &subject, t, n).unwrap();
+            let wrong = (told.rate / rate(20.0, t, n) - 1.0).abs();
+            assert!(wrong < 0.2, "{n} of {t}, in units of {unit}: {told:?}");
+            assert!(told.error < at(&new, &subject, t, n).unwrap().error, "{n} of {t}: {told:?}");
+        }
+        let here = at(&library, &subject, OLD, 1).unwrap();
+        assert!((here.rate / 20.0 - 1.0).abs() < 0.02 && here.error < 0.02, "it was measured: {here:?}");
+    }
+}
+
+#[test]
+fn a_site_with_one_type_counts_on_what_each_program_measured() {
+    let subject = subject("lm");
+    let mut library = library(vec![profile(key("alice", "lm", OLD), &[1, 2], 20.0)]);
+    let fitted = library.fitted(&subject, &NodeType::new(OLD)).unwrap();
+    let room = Room::of_types([(NodeType::new(OLD), 8)]);
+    library.round(std::slice::from_ref(&subject), room, false, NOW);
+    for nodes in 1..=8 {
+        use crate::Scaling as _;
+        assert_eq!(at(&library, &subject, OLD, nodes), Some(fitted.at(nodes)));
+    }
+}

@@ -1,0 +1,90 @@
+//! How long collectives take on the nodes of a job, as `infill collectives measure` writes it: CSV.
+
+use std::path::Path;
+
+use super::error::TraceError;
+use super::field::{count, positive, wrong};
+use super::open::Source;
+use super::table::{Dialect, Row, Table};
+use infill_model::{CollectiveOp, CollectiveRow, MAX_COLLECTIVE_RANKS, MAX_COLLECTIVE_ROWS, MAX_NODES_A_JOB};
+
+/// Reads a table of collectives: columns `op`, `bytes`, `world`, `nodes` and `seconds_median`.
+///
+/// # Errors
+/// When the file cannot be read, lacks a column, has no row, or any of them is malformed.
+pub fn read_collectives(path: &Path) -> Result<Vec<CollectiveRow>, TraceError> {
+    parse(Source::open(path)?)
+}
+
+fn parse(source: Source) -> Result<Vec<CollectiveRow>, TraceError> {
+    let table = Table::open(source, Dialect::Csv)?;
+    let [op, bytes, world, nodes, secs] =
+        ["op", "bytes", "world", "nodes", "seconds_median"].map(|name| table.require(name));
+    let (op, bytes, world, nodes, secs) = (op?, bytes?, world?, nodes?, secs?);
+    let read = |row: &Row| -> Result<CollectiveRow, String> {
+        let word = row.get(op);
+        let op = word.parse().map_err(|_| wrong("op", word, CollectiveOp::WORDS))?;
+        let text = row.get(bytes);
+        let bytes = text.parse().ok().filter(|bytes| *bytes > 0);
+        let ranks = count("world", row.get(world), MAX_COLLECTIVE_RANKS)?;
+        let nodes = count("nodes", row.get(nodes), MAX_NODES_A_JOB)?;
+        if ranks < 2 || nodes > ranks {
+            return Err(format!(
+                "{ranks} ranks on {nodes} nodes; expected two ranks at least, and one on each node"
+            ));
+        }
+        Ok(CollectiveRow {
+            op,
+            bytes: bytes.ok_or_else(|| wrong("bytes", text, "a positive whole number"))?,
+            ranks,
+            nodes,
+            secs: positive("seconds_median", row.get(secs))?,
+        })
+    };
+    let mut found = Vec::new();
+    let tally = table.each(|row| {
+        if found.len() == MAX_COLLECTIVE_ROWS {
+            return Err(format!("more than {MAX_COLLECTIVE_ROWS} rows"));
+        }
+        found.push(read(row)?);
+        Ok(())
+    })?;
+    let some = !found.is_empty();
+    Ok(tally.none_malformed()?.finish(found, some, "row")?.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(rows: &str) -> Result<Vec<CollectiveRow>, String> {
+        let text = format!("op,bytes,world,nodes,seconds_median\n{rows}");
+        parse(Source::bytes("table.csv", text.into_bytes(), 1 << 20).unwrap()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_was_measured_is_read() {
+        let rows = read("all_reduce,1024,4,2,0.000125\npoint_to_point,64,2,1,0.00001\n").unwrap();
+        let first =
+            CollectiveRow { op: CollectiveOp::AllReduce, bytes: 1024, ranks: 4, nodes: 2, secs: 0.000_125 };
+        assert_eq!((rows[0], rows.len()), (first, 2));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_line() {
+        for (row, says) in [
+            ("reduce,1024,4,2,0.1", "op is \"reduce\"; expected all_reduce, all_gather"),
+            ("all_reduce,-1,4,2,0.1", "bytes is \"-1\""),
+            ("all_reduce,1024,1,1,0.1", "1 ranks on 1 nodes"),
+            ("all_reduce,1024,2,4,0.1", "2 ranks on 4 nodes"),
+            ("all_reduce,1024,2,1,nan", "seconds_median is \"nan\""),
+            ("all_reduce,1024,2,1,0", "seconds_median is \"0\""),
+        ] {
+            let error = read(&format!("{row}\n")).unwrap_err();
+            assert!(error.contains(says) && error.contains("line 2"), "{row}: {error}");
+        }
+        assert!(read("").is_err(), "no row");
+        let other = Source::bytes("t.csv", b"op,bytes\nall_reduce,1\n".to_vec(), 1 << 20).unwrap();
+        assert!(parse(other).unwrap_err().to_string().contains("world"));
+    }
+}
