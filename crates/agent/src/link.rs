@@ -181,9 +181,11 @@ impl Link {
         self.door.clone().write_owned().await
     }
 
-    /// Whether the daemon has said of our last hello that this job cannot be: it would say so again.
+    /// Whether no daemon has taken us in since we began, and the last to answer has said that this job cannot
+    /// be: it would say so again.
     pub(crate) fn is_refused(&self) -> bool {
-        self.state().refused
+        let state = self.state();
+        state.refused && !state.welcomed
     }
 
     /// Whether a daemon has taken us in since we began.

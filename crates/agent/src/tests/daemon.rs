@@ -36,6 +36,7 @@ struct Book {
     session: u8,
     away: bool,
     blind: bool,
+    refuses: bool,
     impostor: bool,
     /// Somebody on the way says that sessions are not known, and lets hellos pass.
     lets_hellos_pass: bool,
@@ -122,6 +123,11 @@ impl FakeDaemon {
     /// A daemon that cannot look at Slurm takes nobody in.
     pub fn set_blind(&self) {
         self.shared.book.lock().unwrap().blind = true;
+    }
+
+    /// A daemon that is well, and takes no such job in.
+    pub fn set_refusing(&self) {
+        self.shared.book.lock().unwrap().refuses = true;
     }
 
     /// From now on somebody else answers: says that all is done, and cannot prove anything.
@@ -234,6 +240,9 @@ async fn hello(
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
         book.hellos.push(hello);
+        if book.refuses {
+            return Err(StatusCode::UNPROCESSABLE_ENTITY);
+        }
     }
     let mut welcome = Welcome {
         secret: None,
