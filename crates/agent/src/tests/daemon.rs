@@ -240,9 +240,6 @@ async fn hello(
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
         book.hellos.push(hello);
-        if book.refuses {
-            return Err(StatusCode::UNPROCESSABLE_ENTITY);
-        }
     }
     let mut welcome = Welcome {
         secret: None,
@@ -255,7 +252,11 @@ async fn hello(
         welcome.secret = Some(Secret("s".repeat(64)));
         return Ok(Json(welcome).into_response());
     }
-    let mut answer = shared.proved(routes::AGENT_HELLO, 0, told(&welcome));
+    let answer = match shared.book.lock().unwrap().refuses {
+        true => (StatusCode::UNPROCESSABLE_ENTITY, br#"{"error":"no such job can be"}"#.to_vec()),
+        false => told(&welcome),
+    };
+    let mut answer = shared.proved(routes::AGENT_HELLO, 0, answer);
     answer.headers_mut().insert(headers::SEAL, seal.to_header().parse().unwrap());
     Ok(answer)
 }
