@@ -114,7 +114,8 @@ pub struct Place {
     /// How many places of one node each of its nodes takes, where places are shared out; else 0 or 1.
     pub block: u32,
     /// Where it is a job of the main queue that wings extend, its nodes, that of its lead first; where places
-    /// are shared out, its places of one node as one. To the planner they are one, which nobody else can have.
+    /// are shared out, its places of one node as one. To the planner they are one, which nobody else can
+    /// have.
     pub own: Vec<NodeName>,
     /// Nodes that it counts as holding, sorted by name.
     pub held: Vec<HeldNode>,
