@@ -1,6 +1,6 @@
 //! Jobs of the main queue that wings extend: their own nodes are theirs, whatever becomes of infill.
 
-use crate::harness::{Site, Train};
+use crate::harness::{Site, Slurm, Train};
 
 /// A job of two nodes of the main queue that may have up to four more.
 fn extended() -> Train {
@@ -82,4 +82,59 @@ fn its_wings_train_on_where_the_store_was_lost() {
     site.starts_within(main, 4.0);
     site.until_trains_on(job, 6, 60.0);
     site.completes(job);
+}
+
+/// A job with two GPUs of one node of the main queue, which may have up to five further workers.
+fn extended_on_gpus() -> Train {
+    Train::on("1")
+        .in_main_queue()
+        .option("--time=30")
+        .option("--gpus-per-node=2")
+        .option("--cpus-per-gpu=4")
+        .option("--mem=8000")
+        .run("--grace 10 --extend 1-5")
+}
+
+#[test]
+fn a_main_job_with_gpus_of_a_node_grows_onto_lent_ones_and_gives_them_back() {
+    let slurm = Slurm::default().nodes(3).set("Epilog=/bin/true").lends_gpus().kept();
+    let site = Site::on(&slurm, |s| s.set("gaps.lend", "gpus"));
+    let job = extended_on_gpus().submit(&site);
+    let view = site.until_trains_on(job, 6, 60.0);
+    assert!(view.nodes.iter().all(|n| n.as_str().contains('+')), "two GPUs each: {view:?}");
+    let before = untouched(&site, job);
+    // All is lent, and a main job takes two GPUs of another node.
+    let host = site.field(job, "BatchHost");
+    let other = site.nodes_of(job).into_iter().find(|node| *node != host).expect("a wing elsewhere");
+    let options = ["-N1", "-w", &other, "--gpus-per-node=2", "--cpus-per-gpu=4", "--mem=8000"];
+    let main = site.main_job(15, &options);
+    site.starts_within(main, 4.0);
+    site.until_trains_on(job, 5, 30.0);
+    assert_eq!(site.end_of(main.id, 40.0), "COMPLETED 0:0");
+    site.until_trains_on(job, 6, 60.0);
+    // A daemon that comes back knows which places are its own.
+    let before_its_death = site.view(job).expect("the job");
+    site.kill_daemon();
+    site.start();
+    site.rounds_go_by(3);
+    let after = site.view(job).expect("the job");
+    assert_eq!(after.generation, before_its_death.generation, "it trains on");
+    assert_eq!(after.nodes, before_its_death.nodes);
+    let diary = site.diary(job);
+    assert_eq!(diary.lost().iter().max(), Some(&0), "{:?}", diary.lost());
+    diary.assert_no_overlap();
+    assert_eq!(untouched(&site, job), before);
+    site.must("infill", &["infill", "drain"]);
+    let view = site.until_trains_on(job, 1, 30.0);
+    assert!(view.nodes[0].host().as_str() == host && after.nodes.contains(&view.nodes[0]), "{view:?}");
+    site.completes(job);
+    assert_eq!(untouched(&site, job)[..4], before[..4]);
+    // One without GPUs is told so, and trains on what it has.
+    let without =
+        Train::on("1").in_main_queue().option("--mem=1000").run("--grace 10 --extend 1-5").submit(&site);
+    site.until("it to train on its own", 40.0, || site.diary(without).last_step() > 20);
+    let told = site.logged(&["cannot be extended", &format!("job {without} has"), "and no GPU"]);
+    assert!(!told.is_empty(), "{}", site.log());
+    site.completes(without);
+    site.until_nothing_leaks(10.0);
 }

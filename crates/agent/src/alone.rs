@@ -44,19 +44,33 @@ pub(crate) enum Alone {
     Yes(#[allow(dead_code, reason = "it is dropped when that ends")] Solitude),
 }
 
+/// When a lead begins to train alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// After the daemon was away for so long.
+    pub patience: Duration,
+    /// Whether the daemon will never take it in, though it may be well: nobody looks whether it is back.
+    pub for_good: bool,
+}
+
 /// Makes ready: shuts the door and ends the wings, whose commands may still run. Tells whether it may begin.
 pub(crate) async fn prepare(
     link: Arc<Link>,
     programs: Programs,
     job: JobId,
-    patience: Duration,
+    terms: Terms,
     tell: mpsc::Sender<News>,
 ) {
     let door = link.shut().await;
-    let solitude = match may_begin(&link, &programs, job, patience).await {
+    let solitude = match may_begin(&link, &programs, job, terms).await {
         Ok(()) => {
-            let knocking = tokio::spawn(knock(link, tell.clone())).abort_handle();
-            Some(Solitude::new(door, knocking))
+            let teller = tell.clone();
+            let knocks = async move {
+                if !terms.for_good {
+                    knock(link, teller).await;
+                }
+            };
+            Some(Solitude::new(door, tokio::spawn(knocks).abort_handle()))
         }
         Err(why) => {
             drop(door);
@@ -69,9 +83,10 @@ pub(crate) async fn prepare(
     tell.send(News::MayTrainAlone(solitude)).await.ok();
 }
 
-async fn may_begin(link: &Link, programs: &Programs, job: JobId, patience: Duration) -> Result<(), String> {
+async fn may_begin(link: &Link, programs: &Programs, job: JobId, terms: Terms) -> Result<(), String> {
+    let Terms { patience, for_good } = terms;
     // A request that was under way may have found the daemon; or it is there, and only refuses us.
-    if link.away() <= patience || link.is_well().await {
+    if link.away() <= patience || (!for_good && link.is_well().await) {
         return Err("there is a daemon".to_owned());
     }
     end_wings(programs, job).await

@@ -128,6 +128,8 @@ struct Pass {
 struct State {
     /// Whether it has ever taken us in.
     welcomed: bool,
+    /// Whether it has said that this job cannot be.
+    refused: bool,
     away_since: Option<Instant>,
     leave: Duration,
 }
@@ -144,7 +146,12 @@ impl Link {
             http,
             standing: tokio::sync::Mutex::default(),
             running: AtomicU64::new(NOTHING),
-            state: Mutex::new(State { welcomed: false, away_since: None, leave: DEFAULT_LEAVE }),
+            state: Mutex::new(State {
+                welcomed: false,
+                refused: false,
+                away_since: None,
+                leave: DEFAULT_LEAVE,
+            }),
             door: Arc::default(),
         })
     }
@@ -172,6 +179,13 @@ impl Link {
     /// the guard is dropped.
     pub(crate) async fn shut(&self) -> OwnedRwLockWriteGuard<()> {
         self.door.clone().write_owned().await
+    }
+
+    /// Whether no daemon has taken us in since we began, and the last to answer has said that this job cannot
+    /// be: it would say so again.
+    pub(crate) fn is_refused(&self) -> bool {
+        let state = self.state();
+        state.refused && !state.welcomed
     }
 
     /// Whether a daemon has taken us in since we began.
@@ -254,6 +268,8 @@ impl Link {
                 break;
             }
         }
+        let unfit = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
+        self.state().refused = matches!(&result, Err(LinkError::Refused { status, .. }) if *status == unfit);
         // It is back once it answers a poll or a report: anyone on the way may let hellos pass, and no more.
         let (welcome, session) = result.inspect_err(|error| self.note_away(error))?;
         // Anything else would be a number that no Duration can hold.

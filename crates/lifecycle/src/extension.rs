@@ -1,7 +1,8 @@
 //! A job of the main queue that wings extend: its own nodes are guaranteed, and nothing is ever done to it.
 //!
 //! To the planner its nodes are one that nobody else can have, its first; a plan without it means that node
-//! alone. Its workers on them count as one, of rank 0, and those of its wings come after them.
+//! alone. Its workers on them count as one, of rank 0, and those of its wings come after them. Where GPUs are
+//! lent, its GPUs of its one node are a worker of that many places, and each wing has as many.
 
 use infill_model::{Job, NodeName, Placement, UnixTime};
 
@@ -37,9 +38,17 @@ impl Machine {
         if self.is_extension() && lead.state.is_running() {
             let own = nodes_of_main(lead);
             if !own.is_empty() {
-                self.submitted.own = own;
+                self.take_own(own);
             }
         }
+    }
+
+    /// Takes in what is a lead's own: its nodes, or its places of one node. Then its wings have as many each.
+    pub(super) fn take_own(&mut self, own: Vec<NodeName>) {
+        if let Some(place) = own.first().filter(|node| node.is_place()) {
+            self.submitted.block = u32::try_from(place.parts().len()).unwrap_or(u32::MAX);
+        }
+        self.submitted.own = own;
     }
 
     /// Puts what is its own first in what the planner wants.
@@ -52,8 +61,12 @@ impl Machine {
     }
 }
 
-/// The nodes of a job of the main queue, that of its script first.
+/// The nodes of a job of the main queue, that of its script first; where parts of nodes are lent its places
+/// of one node, as one.
 pub(crate) fn nodes_of_main(job: &Job) -> Vec<NodeName> {
     let first = job.first_node();
+    if let Some(place) = first.filter(|node| node.is_place()) {
+        return vec![place.clone()];
+    }
     first.into_iter().chain(job.nodes.iter().filter(|n| Some(*n) != first)).cloned().collect()
 }

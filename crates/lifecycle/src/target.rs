@@ -158,6 +158,9 @@ impl Machine {
         let startable_secs = block.iter().filter_map(|p| (ground.startable_secs)(&p.node)).reduce(f64::min);
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
         let needs = self.needs_of_plan(block);
+        let (asked, of_place) = (some(&self.submitted.gres), self.gres_of_a_place(block));
+        // What a main job has of its node, wings have of theirs, however it asked for that.
+        let gres = if self.is_extension() { of_place.or(asked) } else { asked.or(of_place) };
         let order = WingOrder {
             order: number,
             nodes: block.iter().map(|p| p.node.clone()).collect(),
@@ -167,7 +170,7 @@ impl Machine {
             // The QOS of a main job is none for wings.
             qos: settings.qos.clone().or_else(|| some(&self.submitted.qos).filter(|_| !self.is_extension())),
             account: some(&self.submitted.account),
-            gres: some(&self.submitted.gres).or_else(|| self.gres_of_a_place(block)),
+            gres,
             cpus: needs.cpus.or(self.submitted.cpus),
             memory_mib: needs.memory_mib,
             constraint: some(&self.submitted.nodes.constraint).filter(|c| Constraint::is_simple(c)),

@@ -113,8 +113,9 @@ pub struct Program {
 pub struct Place {
     /// How many places of one node each of its nodes takes, where places are shared out; else 0 or 1.
     pub block: u32,
-    /// Where it is a job of the main queue that wings extend, its nodes, that of its lead first. To the
-    /// planner they are one, which nobody else can have.
+    /// Where it is a job of the main queue that wings extend, its nodes, that of its lead first; where places
+    /// are shared out, its places of one node as one. To the planner they are one, which nobody else can
+    /// have.
     pub own: Vec<NodeName>,
     /// Nodes that it counts as holding, sorted by name.
     pub held: Vec<HeldNode>,
@@ -135,6 +136,12 @@ impl Place {
     /// How many nodes the lead has beyond its first, where it is a job of the main queue.
     pub fn more_of_its_own(&self) -> u32 {
         u32::try_from(self.own.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The first of its own nodes, or each of its own places of a node, where these are lent. Nobody else can
+    /// have them.
+    pub fn own_places(&self) -> Vec<NodeName> {
+        self.own.first().map(NodeName::parts).unwrap_or_default()
     }
 }
 

@@ -106,6 +106,9 @@ pub trait SlurmApi: Send + Sync {
     async fn has_news(&self) -> Result<bool, SlurmError>;
     /// One job, freshly read; `None` if Slurm does not know it (any more).
     async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
+    /// From now on a job of the main queue keeps the places of its node on which `job` has shown it, whoever
+    /// else comes there. Nothing to do where whole nodes are lent.
+    fn seat(&self, _id: JobId, _place: &NodeName) {}
     /// What users may see of each other, and who sees everything.
     async fn privacy(&self) -> Result<Privacy, SlurmError>;
     /// What partitions say of how their jobs share nodes.

@@ -36,6 +36,7 @@ struct Book {
     session: u8,
     away: bool,
     blind: bool,
+    refuses: bool,
     impostor: bool,
     /// Somebody on the way says that sessions are not known, and lets hellos pass.
     lets_hellos_pass: bool,
@@ -122,6 +123,11 @@ impl FakeDaemon {
     /// A daemon that cannot look at Slurm takes nobody in.
     pub fn set_blind(&self) {
         self.shared.book.lock().unwrap().blind = true;
+    }
+
+    /// A daemon that is well, and takes no such job in.
+    pub fn set_refusing(&self) {
+        self.shared.book.lock().unwrap().refuses = true;
     }
 
     /// From now on somebody else answers: says that all is done, and cannot prove anything.
@@ -246,7 +252,11 @@ async fn hello(
         welcome.secret = Some(Secret("s".repeat(64)));
         return Ok(Json(welcome).into_response());
     }
-    let mut answer = shared.proved(routes::AGENT_HELLO, 0, told(&welcome));
+    let answer = match shared.book.lock().unwrap().refuses {
+        true => (StatusCode::UNPROCESSABLE_ENTITY, br#"{"error":"no such job can be"}"#.to_vec()),
+        false => told(&welcome),
+    };
+    let mut answer = shared.proved(routes::AGENT_HELLO, 0, answer);
     answer.headers_mut().insert(headers::SEAL, seal.to_header().parse().unwrap());
     Ok(answer)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::programs::Programs;
 use crate::signals::Told;
 use infill_api::Role;
-use infill_model::{AgentEvent, Directive};
+use infill_model::{AgentEvent, Directive, NodeName};
 use infill_testkit::{clock::StoppedClock, script};
 
 use super::daemon::FakeDaemon;
@@ -205,6 +205,37 @@ async fn alone_failures_are_retried_as_often_as_the_user_allows() {
     drop(clock);
     assert_eq!(subject.code().await, 4);
     assert_eq!(output.text(), "[0] here\n".repeat(3));
+}
+
+/// What is a main job's own it has whatever infill says; of any other the daemon may still think otherwise.
+#[tokio::test]
+async fn a_main_job_that_the_daemon_refuses_trains_on_what_is_its_own() {
+    for (own, trains) in [(vec![NodeName::new("n1")], true), (Vec::new(), false)] {
+        let site = tempfile::tempdir().unwrap();
+        let daemon = FakeDaemon::start(run(1)).await;
+        daemon.set_refusing();
+        let programs = slurm(site.path(), "");
+        let subject = Subject::lead_with(&daemon, "--daemon-patience=0", COUNTS, |config| {
+            (config.alone, config.own) = (Some(0), own.clone());
+            config.programs = programs.clone();
+        });
+        let clock = StoppedClock::stop();
+        clock.pass(A_FEW_LOOKS).await;
+        if trains {
+            drop(clock);
+            subject.says("generation 0 step 9\n").await;
+            // Nobody calls it back to a daemon that is well.
+            let clock = StoppedClock::stop();
+            clock.pass(HEARS).await;
+            drop(clock);
+            subject.says("step 29\n").await;
+            assert!(!subject.output.text().contains("saved"), "{}", subject.output.text());
+        } else {
+            clock.pass(HEARS).await;
+            assert_eq!(subject.output.text(), "");
+        }
+        subject.task.abort();
+    }
 }
 
 #[tokio::test]

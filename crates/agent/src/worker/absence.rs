@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use infill_model::{Exit, Member};
 
-use super::super::alone::{self, Alone};
+use super::super::alone::{self, Alone, Terms};
 use super::super::limit::{self, Due, Limit, SILENCE};
 use super::super::news::{News, Solitude};
 use super::super::unasked;
@@ -116,11 +116,22 @@ impl Worker {
             // Of a failure nobody can say whether it was the command's own, or the echo of a lost worker.
             _ if self.config.alone.is_some() => {
                 if matches!(self.absence.alone, Alone::No) {
-                    tracing::warn!(away_secs = away.as_secs(), "the daemon stays away: training alone");
+                    // What is a main job's own it has whatever infill says.
+                    let for_good = !self.config.own.is_empty() && self.link.is_refused();
+                    match for_good {
+                        true => tracing::warn!("the daemon refuses this job: it trains on what is its own"),
+                        false => {
+                            tracing::warn!(
+                                away_secs = away.as_secs(),
+                                "the daemon stays away: training alone"
+                            );
+                        }
+                    }
+                    let terms = Terms { patience, for_good };
                     self.absence.alone = Alone::Preparing;
                     let (link, tell) = (self.link.clone(), self.news.0.clone());
                     let (programs, job) = (self.config.programs.clone(), self.config.job);
-                    self.tasks.spawn(alone::prepare(link, programs, job, patience, tell));
+                    self.tasks.spawn(alone::prepare(link, programs, job, terms, tell));
                 }
                 return;
             }

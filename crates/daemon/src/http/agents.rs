@@ -19,6 +19,7 @@ use infill_api::{
 use infill_lifecycle::{Arrival, MAX_GENERATION};
 use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, lead_of};
 
+use super::extending::own_places;
 use super::orders::Order;
 use super::{Body, Denial, auth, random};
 
@@ -83,8 +84,12 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<(JobI
     let is_malleable = job.partition == context.config.slurm.partition;
     let is_its = job.user_id == proved && is_malleable != extends && job.state.occupies_nodes();
     if is_its && extends && context.config.gaps.lend != Lend::Nodes {
-        let what = "a job of the main queue can only be extended where whole nodes are lent";
-        return Err(Denial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
+        let snapshot = context.state().snapshot.clone();
+        let own = own_places(&job, snapshot.as_deref()).inspect_err(|unfit| {
+            tracing::warn!(job = %hello.job, node = %hello.node, ?unfit, "a main job cannot be extended");
+        })?;
+        // Its agent and its wings know its place by this name from now on.
+        context.slurm.seat(job.id, &own);
     }
     let node = job.worker_nodes().into_iter().find(|n| n.host() == hello.node).filter(|_| is_its);
     let Some(node) = node else {

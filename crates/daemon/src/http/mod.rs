@@ -13,6 +13,7 @@ mod browsers;
 mod collectives;
 mod control;
 mod explain;
+mod extending;
 mod figures;
 mod guests;
 mod history;

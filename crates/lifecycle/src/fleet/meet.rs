@@ -178,7 +178,7 @@ impl Fleet {
         let is_main = job.partition != self.settings.partition;
         if let Some(entry) = self.jobs.get_mut(&job.id) {
             if is_main {
-                entry.machine.submitted.own = nodes_of_main(job);
+                entry.machine.take_own(nodes_of_main(job));
             }
             entry.about.user_id = Some(job.user_id);
         }

@@ -3,7 +3,7 @@
 use crate::effect::Effect;
 use crate::phase::Phase;
 use crate::sight::Sight;
-use infill_model::{Directive, JobId, Standing};
+use infill_model::{Directive, ExecPlan, JobId, NodeName, Placement, Standing};
 
 use super::rig::{LEAD, Rig, job, n, rig, settings};
 
@@ -89,4 +89,32 @@ fn its_own_nodes_have_the_first_ranks() {
     assert_ne!(r.m.job, JobId(0));
     let read = crate::Machine::from_record(r.m.record()).unwrap();
     assert_eq!(read.submitted.own.len(), 3);
+}
+
+#[test]
+fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
+    let places = |text: &str| text.split_whitespace().map(NodeName::from).collect::<Vec<_>>();
+    let mut lead = job(LEAD, &[], 0);
+    (lead.partition, lead.gres) = ("main".to_owned(), "gpu:1".to_owned());
+    // Slurm's word for what it keeps from others is no place of its own.
+    (lead.nodes, lead.batch_host) = (places("n1:0 n1:2 n1:3"), Some(NodeName::new("n1:0+2")));
+    assert_eq!(crate::nodes_of_main(&lead), places("n1:0+2"));
+    let mut r = extended("1-4");
+    r.m.take_own(crate::nodes_of_main(&lead));
+    assert_eq!((r.m.submitted.block, r.m.more_of_its_own()), (2, 0));
+    assert_eq!(r.m.all_nodes(&places("n1:0+2 n2:0+1")), places("n1:0+2 n2:0+1"));
+    // What is planned for it without its own, too.
+    let own = r.m.workers.remove(&n(1)).unwrap();
+    r.m.workers.insert(NodeName::new("n1:0+2"), own);
+    r.m.phase = Phase::Running { members: places("n1:0+2") };
+    r.m.submitted.gres = lead.gres;
+    let wing = Placement { node: NodeName::new("n2:0+1"), lease_until: r.now + 600 };
+    r.target_of(ExecPlan::default(), vec![wing]);
+    let planned = r.m.target.as_ref().unwrap().plan.nodes.iter().map(|p| p.node.clone());
+    assert_eq!(planned.collect::<Vec<_>>(), places("n1:0+2 n2:0+1"));
+    let orders: Vec<_> = r.m.wings.values().map(|w| (w.order.nodes.clone(), w.order.gres.clone())).collect();
+    assert_eq!(orders, [(places("n2:0+1"), Some("gpu:2".to_owned()))]);
+    let read = crate::Machine::from_record(r.m.record()).unwrap();
+    assert_eq!((read.submitted.own, read.submitted.block), (places("n1:0+2"), 2));
+    assert_eq!(touched(&r), Vec::<&Effect>::new());
 }

@@ -11,8 +11,8 @@ pub(super) struct Avoiding<'a> {
     gaps: &'a Gaps,
     breaker: &'a Breaker,
     now: UnixTime,
-    /// Nodes of main jobs that are extended, with the job.
-    own: Vec<(JobId, &'a NodeName)>,
+    /// Nodes, or places of such, of main jobs that are extended, with the job.
+    own: Vec<(JobId, NodeName)>,
     owners: FxHashSet<JobId>,
     /// Nodes that are left alone by jobs of a user.
     blocked: FxHashMap<UserId, Vec<NodeName>>,
@@ -32,8 +32,10 @@ struct Kind {
 
 impl<'a> Avoiding<'a> {
     /// Of a round with these gaps.
-    pub fn new(gaps: &'a Gaps, facts: &'a [JobFacts], breaker: &'a Breaker, now: UnixTime) -> Self {
-        let own: Vec<_> = facts.iter().filter_map(|j| Some((j.job, j.place.own.first()?))).collect();
+    pub fn new(gaps: &'a Gaps, facts: &[JobFacts], breaker: &'a Breaker, now: UnixTime) -> Self {
+        let own_of =
+            |j: &JobFacts| j.place.own_places().into_iter().map(|node| (j.job, node)).collect::<Vec<_>>();
+        let own: Vec<_> = facts.iter().flat_map(own_of).collect();
         let owners = own.iter().map(|(job, _)| *job).collect();
         let (blocked, known) = (FxHashMap::default(), FxHashMap::default());
         Avoiding { gaps, breaker, now, own, owners, blocked, known }
@@ -57,7 +59,7 @@ impl<'a> Avoiding<'a> {
         // Of places there are no places.
         let nodes = wished.iter().filter(|node| !node.is_place());
         let places: Vec<NodeName> = nodes.flat_map(|node| places_on(node, self.gaps)).collect();
-        let others = self.own.iter().filter(|(owner, _)| *owner != job.id).map(|(_, node)| (*node).clone());
+        let others = self.own.iter().filter(|(owner, _)| *owner != job.id).map(|(_, node)| node.clone());
         let all = wished.with(places.into_iter().chain(others));
         // With the list that is its number, which no other has as long as it is there.
         self.known.insert(kind, (job.excluded.clone(), all.clone()));

@@ -42,7 +42,8 @@ impl<'a> Rated<'a> {
         supply: &BTreeMap<&NodeType, u32>,
     ) -> Self {
         let rates = rates(&candidate.subject, candidate.block(), library, types);
-        let mut rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent);
+        let only = candidate.own_type();
+        let mut rates = on_its_kind(rates, candidate.facts.program.on_cpus, lent, only.as_ref());
         for rate in &mut rates {
             rate.needs = needs_of(&candidate.subject.plans, &rate.exec_plan);
         }
@@ -69,6 +70,13 @@ impl Candidate<'_> {
     /// How many places each of its nodes takes.
     fn block(&self) -> u32 {
         self.facts.place.block.max(1)
+    }
+
+    /// The type of the places that are its own, where it is a job of the main queue that wings extend: it can
+    /// be on no other.
+    fn own_type(&self) -> Option<NodeType> {
+        let own = self.facts.place.own.first().filter(|node| node.is_place());
+        own.map(|_| self.subject.key.node_type.one_of().0)
     }
 }
 
@@ -111,7 +119,10 @@ pub(super) fn jobs(
         let outweighs = most / worth(&rated, weight);
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let rates = narrowed(rates, &candidate, &crossed, library);
-        let may_try = |aim: &&Aim| is_in_reach(aim, &candidate, &room) && permits(wish.as_ref(), aim);
+        let may_be_on =
+            |aim: &Aim| candidate.own_type().is_none_or(|own| own == aim.key.node_type.one_of().0);
+        let is_allowed = |aim: &Aim| may_be_on(aim) && permits(wish.as_ref(), aim);
+        let may_try = |aim: &&Aim| is_in_reach(aim, &candidate, &room) && is_allowed(aim);
         let probe = library.aim_of(candidate.subject.job).filter(may_try);
         let turn = turns.rotation.of(candidate.facts.job);
         let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
@@ -288,10 +299,16 @@ pub(super) fn types(gaps: &Gaps) -> Vec<NodeType> {
     types.into_iter().cloned().collect()
 }
 
-/// The same rates, but none on parts of nodes that are for others: those with GPUs, or those without.
-fn on_its_kind(rates: Vec<RateCurve>, on_cpus: bool, types: Option<&[NodeType]>) -> Vec<RateCurve> {
+/// The same rates, but none on parts of nodes that are for others: those with GPUs, or those without, or all
+/// but those of one type, where it can be on these only.
+fn on_its_kind(
+    rates: Vec<RateCurve>,
+    on_cpus: bool,
+    types: Option<&[NodeType]>,
+    only: Option<&NodeType>,
+) -> Vec<RateCurve> {
     let Some(types) = types else { return rates };
-    let fits = |node_type: &NodeType| node_type.has_gpus() != on_cpus;
+    let fits = |t: &NodeType| t.has_gpus() != on_cpus && only.is_none_or(|only| only == t);
     let is_known = |plan: &ExecPlan, t: &NodeType| {
         rates.iter().any(|rate| rate.exec_plan == *plan && rate.node_type.as_ref() == Some(t))
     };
@@ -447,7 +464,7 @@ mod tests {
         let types = ["cpu4", "gpu:a100:1/cpu4", "gpu:t4:1/cpu2"].map(NodeType::new);
         let left = |text: &str, on_cpus: bool| {
             let name = |t: &Option<NodeType>| t.as_ref().map_or("any".to_owned(), NodeType::to_string);
-            let rates = on_its_kind(rates(text), on_cpus, Some(&types));
+            let rates = on_its_kind(rates(text), on_cpus, Some(&types), None);
             let said = rates.iter().map(|r| format!("{}={}", name(&r.node_type), r.curve.rate(1)));
             said.collect::<Vec<_>>().join(" ")
         };
@@ -462,9 +479,12 @@ mod tests {
         assert_eq!(left("gpu:a100:1/cpu4=9", true), "=1", "nowhere");
         let mut plans = rates("any=3 any=5 cpu4=1");
         plans[1].exec_plan = ExecPlan("other".to_owned());
-        let kept = on_its_kind(plans, false, Some(&types));
+        let kept = on_its_kind(plans.clone(), false, Some(&types), None);
         let of_other = kept.iter().filter(|rate| rate.exec_plan.0 == "other").count();
         assert_eq!((kept.len(), of_other), (4, 2), "of each plan");
-        assert_eq!(on_its_kind(rates("any=3"), true, None), rates("any=3"), "whole nodes are for all");
+        assert_eq!(on_its_kind(rates("any=3"), true, None, None), rates("any=3"), "whole nodes are for all");
+        let on_own = on_its_kind(plans, false, Some(&types), Some(&types[2]));
+        let of_own = on_own.iter().filter(|rate| rate.node_type.as_ref() == Some(&types[2])).count();
+        assert_eq!((on_own.len(), of_own), (2, 2), "a main job is on its own type alone");
     }
 }

@@ -1,12 +1,13 @@
 //! Jobs of the main queue that wings extend, as the planner sees them: all their own nodes are one, a gap
-//! that nobody else can have and that never ends.
+//! that nobody else can have and that never ends. Where GPUs are lent, each of their own places is such a
+//! gap, and all of them are one worker.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use infill_model::JobFacts;
 use infill_model::{
-    Curve, CurvePoint, Gap, Gaps, MalleableJob, NodeName, NodeType, Probe, Sizes, UnixTime, WindowEnd,
-    malleable::RateCurve,
+    Curve, CurvePoint, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, PlaceShare, Probe,
+    Sizes, Snapshot, UnixTime, WindowEnd, malleable::RateCurve,
 };
 
 /// For how long a main job's own nodes are counted on, seconds: for longer than any horizon.
@@ -15,29 +16,44 @@ const OWN_SECS: f64 = 86_400.0;
 /// Most points of a curve.
 const MOST_POINTS: usize = 64;
 
-/// The gaps, and one for each job's own nodes. `type_at`: the type of a node that a lead is on.
+/// What main jobs have of the CPUs and memory of each of their places, in a snapshot. What Slurm does not say
+/// is what comes with the place.
+pub(super) fn shares(snapshot: &Snapshot, jobs: &[JobFacts]) -> BTreeMap<NodeName, PlaceShare> {
+    let own = jobs.iter().flat_map(|job| job.place.own_places());
+    let share = |place: NodeName| {
+        let share = snapshot.node(&place)?.share?;
+        let held = if share.held.is_none() { share.own } else { share.held };
+        Some((place, PlaceShare { held, ..share }))
+    };
+    own.filter_map(share).collect()
+}
+
+/// The gaps, and one for each job's own nodes, or one for each of its own places. `type_at`: the type of a
+/// node that a lead is on. `shares`: what is known of places.
 pub(super) fn with_own<'a>(
     mut gaps: Arc<Gaps>,
     jobs: &[JobFacts],
     type_at: impl Fn(&NodeName) -> Option<&'a NodeType>,
+    shares: &BTreeMap<NodeName, PlaceShare>,
     now: UnixTime,
 ) -> Arc<Gaps> {
     let own = jobs.iter().filter_map(|j| Some((j.job, j.since, j.place.own.first()?)));
-    let known: Vec<Gap> = own
-        .filter_map(|(job, since, node)| {
-            Some(Gap {
-                node: node.clone(),
-                node_type: type_at(node)?.clone(),
-                since,
-                end: WindowEnd::Unknown,
-                vacate_by: None,
-                usable_until: now.plus_secs(OWN_SECS),
-                expected_secs: OWN_SECS,
-                holder: Some(job),
-                share: None,
-            })
-        })
-        .collect();
+    let gap = |(job, since, node): (JobId, UnixTime, &NodeName)| {
+        let node_type = type_at(node)?;
+        let of_part = move |node: NodeName| Gap {
+            share: shares.get(&node).copied(),
+            node,
+            node_type: node_type.clone(),
+            since,
+            end: WindowEnd::Unknown,
+            vacate_by: None,
+            usable_until: now.plus_secs(OWN_SECS),
+            expected_secs: OWN_SECS,
+            holder: Some(job),
+        };
+        Some(node.parts().into_iter().map(of_part))
+    };
+    let known: Vec<Gap> = own.filter_map(gap).flatten().collect();
     if !known.is_empty() {
         let all = Arc::make_mut(&mut gaps);
         let is_own = |node: &NodeName| known.iter().any(|gap| gap.node == *node);

@@ -24,8 +24,8 @@ use infill_advisor::{Library, News, Room, Subject};
 use infill_gaps as gaps;
 use infill_gaps::{Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use infill_model::{
-    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, NodeName, NodeType, Profile, ProfileKey, Program, Progress,
-    Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, config::Config,
+    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, NodeName, NodeType, PlaceShare, Profile, ProfileKey,
+    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, config::Config,
 };
 
 mod settling;
@@ -81,6 +81,8 @@ struct Margin {
 struct Nodes {
     /// Types of the nodes that leads are on.
     of_leads: BTreeMap<NodeName, NodeType>,
+    /// What leads of the main queue have at each of their places.
+    own_shares: BTreeMap<NodeName, PlaceShare>,
     /// The type of most gaps: where a job that waits would most likely run.
     usual: Option<NodeType>,
     /// The same of parts of nodes without GPUs.
@@ -164,7 +166,9 @@ impl Scene {
 
     /// What the planner is to be asked at this moment about the snapshot that was last looked at.
     pub fn question(&self, facts: &[JobFacts], terms: Terms, now: UnixTime) -> Question {
-        let gaps = extension::with_own(self.gaps_now(facts, now), facts, |n| self.type_at(n), now);
+        let type_at = |node: &NodeName| self.type_at(node);
+        let gaps =
+            extension::with_own(self.gaps_now(facts, now), facts, type_at, &self.nodes.own_shares, now);
         let candidate = |facts| Candidate { subject: self.subject(facts), facts };
         let is_in = |facts: &&JobFacts| !facts.ending && self.turns.rotation.behind(facts.job).is_none();
         let candidates = facts.iter().filter(is_in).map(candidate).collect();
@@ -363,8 +367,8 @@ impl Scene {
         let of_leads = known.collect();
         let usual = self.most_gaps(false).or(self.nodes.usual.take());
         let usual_on_cpus = self.most_gaps(true).or(self.nodes.usual_on_cpus.take());
-        let topology = self.nodes.topology.clone();
-        self.nodes = Nodes { of_leads, usual, usual_on_cpus, topology };
+        let (own_shares, topology) = (extension::shares(snapshot, jobs), self.nodes.topology.clone());
+        self.nodes = Nodes { of_leads, own_shares, usual, usual_on_cpus, topology };
     }
 
     /// The type of most gaps, of those that are parts of nodes without GPUs or of the others.

@@ -10,6 +10,7 @@ use infill_model::{
 };
 use infill_slurm::fake::{FakeSlurm, pending_job};
 mod claims;
+mod extended;
 mod plans;
 mod promises;
 mod sharing;

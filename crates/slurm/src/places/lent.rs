@@ -248,10 +248,10 @@ impl Lent {
         PlaceShare { own, held, free: self.free }
     }
 
-    /// The part of what a job of ours has of the node that counts as this place's: an equal one, and at the
-    /// first of its places what is left over.
+    /// The part of what a job of ours, or a main job that wings extend, has of the node that counts as this
+    /// place's: an equal one, and at the first of its places what is left over.
     fn held(&self, gpu: usize, job: JobId) -> Portion {
-        let ours = self.holders.iter().find(|h| h.job == job && h.ours);
+        let ours = self.holders.iter().find(|h| h.job == job && (h.ours || !h.asked.is_empty()));
         let Some(holds) = ours.and_then(|h| h.holds.as_ref()) else { return Portion::default() };
         let mine: Vec<usize> = (0..self.on.len()).filter(|at| self.on[*at] == Some(job)).collect();
         let count = u32::try_from(mine.len()).unwrap_or(u32::MAX).max(1);

@@ -80,6 +80,10 @@ impl SlurmApi for PlacesSlurm {
         })
     }
 
+    fn seat(&self, id: JobId, place: &NodeName) {
+        self.seats().send(id, place);
+    }
+
     async fn privacy(&self) -> Result<Privacy, SlurmError> {
         self.slurm.privacy().await
     }

@@ -95,8 +95,10 @@ impl Seats {
     /// One job as it was last seated; `None` where that cannot be known yet: no snapshot has come.
     pub(super) fn seated(&self, mut job: Job) -> Option<Job> {
         let is_on = |place: &(usize, &Option<JobId>)| *place.1 == Some(job.id);
+        // Of a main job nobody but the last snapshot says where it is.
+        let is_ours = job.partition == self.partition;
         let host = |node: &NodeName| {
-            let asked = self.asked(&job, node);
+            let asked = if is_ours { self.asked(&job, node) } else { Vec::new() };
             match self.taken.get(node) {
                 _ if !asked.is_empty() => Some(asked.into_iter().map(|gpu| node.place(gpu)).collect()),
                 Some(taken) => {
@@ -108,30 +110,38 @@ impl Seats {
         };
         let nodes: Option<Vec<Vec<NodeName>>> = job.nodes.iter().map(host).collect();
         job.nodes = nodes?.concat();
-        job.batch_host = self.batch_place(&job);
+        let seats = |host: &NodeName| self.taken.get(host).map_or(&[][..], Vec::as_slice);
+        job.batch_host = self.batch_place(&job, seats);
         Some(job)
     }
 
-    /// Where the job's script runs: of one of ours all its places there as one, of others the first.
-    fn batch_place(&self, job: &Job) -> Option<NodeName> {
+    /// Where the job's script runs: all its places there as one. Of a main job that is on none, the first
+    /// that it keeps from being of use. `seats`: who is on the places of a node.
+    fn batch_place<'a>(
+        &self,
+        job: &Job,
+        seats: impl Fn(&NodeName) -> &'a [Option<JobId>],
+    ) -> Option<NodeName> {
         let host = job.batch_host.as_ref()?;
         let there = || job.nodes.iter().filter(|n| n.host() == *host);
-        let numbers: Vec<usize> = there().flat_map(NodeName::numbers).collect();
+        let numbers: Vec<usize> = match job.partition == self.partition {
+            true => there().flat_map(NodeName::numbers).collect(),
+            false => {
+                (0..).zip(seats(host)).filter(|(_, on)| **on == Some(job.id)).map(|(at, _)| at).collect()
+            }
+        };
         match there().next() {
-            Some(_) if job.partition == self.partition && !numbers.is_empty() => Some(host.places(&numbers)),
+            Some(_) if !numbers.is_empty() => Some(host.places(&numbers)),
             first => Some(first.unwrap_or(host).clone()),
         }
     }
 
-    /// The places of this node on which a job of ours is meant to be. Of a lead the daemon knows it; of a
-    /// wing its comment tells.
+    /// The places of this node on which a job is meant to be. Of a lead the daemon knows it, of one of the
+    /// main queue, too, once its agent is there; of a wing its comment tells.
     fn asked(&self, job: &Job, node: &NodeName) -> Vec<usize> {
-        if job.partition != self.partition {
-            return Vec::new();
-        }
         let named = match lead_of(job) {
-            Some(_) => place_in(&job.comment),
-            None => self.sent.get(&job.id).cloned(),
+            Some(_) if job.partition == self.partition => place_in(&job.comment),
+            _ => self.sent.get(&job.id).cloned(),
         };
         named.filter(|place| place.host() == *node).map(|place| place.numbers()).unwrap_or_default()
     }
@@ -183,7 +193,8 @@ impl Seats {
         planned.extend(claimed.map(|(at, gpu)| lent[*at].node.name.place(*gpu)));
         planned.sort();
         (job.nodes, job.scheduled_nodes, job.allocations) = (nodes, planned, Vec::new());
-        job.batch_host = self.batch_place(&job);
+        let seats = |host: &NodeName| index.get(host).map_or(&[][..], |at| lent[*at].on.as_slice());
+        job.batch_host = self.batch_place(&job, seats);
         job
     }
 }

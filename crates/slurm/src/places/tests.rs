@@ -9,6 +9,7 @@ use infill_model::{
 
 use std::collections::BTreeMap;
 
+mod own;
 mod shares;
 
 fn resources(cpus: u32, memory_mib: u64, gpus: u32) -> Resources {

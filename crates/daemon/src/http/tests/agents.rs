@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use infill_api::{PROTOCOL, Receipt, Welcome};
-use infill_model::{AgentEvent, BatchMode, Claims, Lend, ModelFacts, RunSpec, Strategy};
+use infill_model::{
+    AgentEvent, BatchMode, Claims, Gpus, Lend, ModelFacts, Node, NodeType, Resources, RunSpec, Snapshot,
+    Strategy,
+};
 
 /// The owner's malleable job.
 const MALLEABLE: u32 = 424_201;
@@ -47,7 +50,7 @@ async fn hello_with(
 }
 
 #[tokio::test]
-async fn main_jobs_alone_are_extended_and_only_where_whole_nodes_are_lent() {
+async fn main_jobs_alone_are_extended() {
     for (lend, job, node, extends, expected) in [
         (Lend::Nodes, MALLEABLE, "n1", false, 200),
         (Lend::Nodes, MALLEABLE, "n1", true, 401),
@@ -61,6 +64,45 @@ async fn main_jobs_alone_are_extended_and_only_where_whole_nodes_are_lent() {
         assert_eq!(answer.status().as_u16(), expected, "{lend:?} {job} {extends}: {answer:?}");
         let is_in = daemon.context.state().fleet.machine(JobId(job)).is_some_and(|m| !m.workers.is_empty());
         assert_eq!(is_in, expected == 200, "{lend:?} {job} {extends}");
+    }
+}
+
+/// Where GPUs are lent, a main job's GPUs of its one node are one worker, and what else it has is told.
+#[tokio::test]
+async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
+    let place = |number: usize| Node {
+        has: Resources { cpus: 4, memory_mib: 4000, gpus: Gpus::of([("a100".to_owned(), 1)]) },
+        ..Node::new(NodeName::new("n3").place(number), NodeType::new("gpu:a100:1/cpu4"))
+    };
+    for (nodes, batch, expected, said) in [
+        ("n3:1 n3:2", "n3:1+2", 200, json!("n3:1+2")),
+        ("n3:0", "n3:0", 200, json!("n3:0")),
+        ("n3:0 n4:0", "n3:0", 422, json!("has several nodes (n3, n4)")),
+        ("n3", "n3", 422, json!("of which no GPUs are lent")),
+        ("", "n3", 503, json!("no snapshot shows its node yet; try again")),
+    ] {
+        let daemon = site(Lend::Gpus).await;
+        daemon.slurm.edit(|world| {
+            let main = world.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
+            main.nodes = nodes.split_whitespace().map(NodeName::from).collect();
+            main.batch_host = Some(NodeName::new(batch));
+        });
+        let snapshot = Snapshot { nodes: (0..4).map(place).collect(), ..Snapshot::default() };
+        daemon.context.state().snapshot = Some(Arc::new(snapshot));
+        let answer = hello(&daemon, MAIN, "n3", true).await;
+        assert_eq!(answer.status().as_u16(), expected, "{nodes}: {answer:?}");
+        let answer: Value = answer.json().await.unwrap();
+        let state = daemon.context.state();
+        let machine = state.fleet.machine(JobId(MAIN));
+        if expected == 200 {
+            assert_eq!(answer["place"], said, "{answer}");
+            let submitted = &machine.unwrap().submitted;
+            let (own, count) = (vec![NodeName::new(batch)], nodes.split_whitespace().count());
+            assert_eq!((&submitted.own, submitted.block as usize), (&own, count));
+        } else {
+            assert!(answer["error"].as_str().unwrap().contains(said.as_str().unwrap()), "{answer}");
+            assert!(machine.is_none());
+        }
     }
 }
 

@@ -1,0 +1,129 @@
+//! Jobs of the main queue that wings extend, where GPUs are lent.
+
+use super::*;
+use infill_model::{Node, NodeType, PlaceShare, Plan, Portion, Resources};
+
+const A100: &str = "gpu:a100:1/cpu4";
+const T4: &str = "gpu:t4:1/cpu4";
+
+fn places(text: &str) -> Vec<NodeName> {
+    text.split_whitespace().map(NodeName::from).collect()
+}
+
+/// Three nodes of four GPUs: n1 and n2 have A100, n3 T4. Job 7 of the main queue has these of n1, which Slurm
+/// gave ten CPUs for them, and another main job `n2:3`.
+fn shown(own: &NodeName) -> Snapshot {
+    let portion = |cpus| Portion { cpus, memory_mib: 0 };
+    let parts = own.parts();
+    let place = |(node, number): (&str, usize)| {
+        let name = NodeName::from(node).place(number);
+        let (is_own, is_main) = (parts.contains(&name), node == "n2" && number == 3);
+        let held = portion(if is_own { 5 } else { 0 });
+        let mut node = Node {
+            partitions: vec!["infill".to_owned(), "main".to_owned()],
+            has: Resources { cpus: 4, ..Resources::default() },
+            share: Some(PlaceShare {
+                own: portion(4),
+                held,
+                free: portion(if node == "n1" { 6 } else { 16 }),
+            }),
+            ..Node::new(name, NodeType::new(if node == "n3" { T4 } else { A100 }))
+        };
+        if is_own || is_main {
+            node.state.remove("IDLE");
+            node.state.insert("ALLOCATED");
+        }
+        node
+    };
+    let all = ["n1", "n2", "n3"].into_iter().flat_map(|node| (0..4).map(move |number| (node, number)));
+    let main = |id: u32, nodes: Vec<NodeName>| {
+        let mut job = pending_job(id, 1);
+        job.state = infill_model::JobState::of(infill_model::BaseState::Running);
+        (job.end_time, job.nodes) = (Some(NOW + 86_400), nodes);
+        job
+    };
+    Snapshot {
+        nodes: all.map(place).collect(),
+        jobs: vec![main(7, parts.clone()), main(50, places("n2:3"))],
+        ..snapshot()
+    }
+}
+
+/// Job 7, which runs on its own places alone, and jobs that wait.
+fn facts(own: &NodeName, held: &str) -> JobFacts {
+    let mut facts = job(7, held);
+    facts.place.own = vec![own.clone()];
+    facts.place.block = own.parts().len() as u32;
+    facts.program.block = facts.place.block;
+    facts.running = Some(facts.place.held.len() as u32);
+    facts
+}
+
+fn solved(scene: &mut Scene, own: &NodeName, jobs: &[JobFacts]) -> (Question, Plan) {
+    let _ = scene.look(&shown(own), jobs, Advice::Watch, NOW);
+    let question = scene.question(jobs, Terms::FREE, NOW);
+    let mut config = Config::default();
+    config.slurm.partition = "infill".to_owned();
+    let judged = judge(&question, &config, Ok(question.solve(&config))).unwrap();
+    assert_eq!(judged.refused, Vec::new());
+    (question, judged.plan)
+}
+
+fn nodes_of(plan: &Plan, job: u32) -> Vec<String> {
+    let planned = plan.jobs.iter().find(|planned| planned.job == JobId(job));
+    let mut nodes: Vec<String> = planned.iter().flat_map(|j| &j.nodes).map(|p| p.node.to_string()).collect();
+    nodes.sort();
+    nodes
+}
+
+#[test]
+fn gpus_of_a_main_job_are_one_worker_that_nobody_else_can_have() {
+    let own = NodeName::from("n1:0+2");
+    let mut scene = scene();
+    let jobs = [facts(&own, "n1:0+2"), JobFacts { sizes: Sizes::Range { min: 1, max: 12 }, ..job(8, "") }];
+    let (question, plan) = solved(&mut scene, &own, &jobs);
+    for place in own.parts() {
+        let gap = question.gaps.get(&place).unwrap();
+        assert_eq!((gap.holder, gap.node_type.as_str()), (Some(JobId(7)), A100));
+        let share = gap.share.unwrap();
+        assert_eq!((share.own.cpus, share.held.cpus, share.free.cpus), (4, 5, 6), "what Slurm gave it");
+        assert!(question.jobs[1].excluded.has(&place) && !question.jobs[0].excluded.has(&place));
+    }
+    assert!(question.gaps.get(&NodeName::from("n2:3")).is_none(), "another main job's");
+    assert_eq!(question.gaps.gaps.len(), 11, "each is counted once");
+    assert!(scene.gaps().get(&NodeName::from("n1:0")).is_none(), "it is no gap to anybody who looks");
+    assert!(question.jobs[0].rates.iter().all(|rate| rate.node_type == Some(NodeType::new(A100))));
+    let (first, second) = (nodes_of(&plan, 7), nodes_of(&plan, 8));
+    assert!(first.contains(&"n1:0+2".to_owned()), "{first:?}");
+    assert!(first.iter().all(|node| NodeName::new(node.clone()).parts().len() == 2), "{first:?}");
+    assert!(first.iter().all(|node| !node.starts_with("n3")), "of its own type: {first:?}");
+    assert!(!second.is_empty());
+    let mut all: Vec<NodeName> =
+        first.iter().chain(&second).flat_map(|n| NodeName::new(n.clone()).parts()).collect();
+    let count = all.len();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), count, "no place twice: {first:?} {second:?}");
+}
+
+#[test]
+fn alone_a_main_job_gets_all_wings_of_its_type_that_there_are_and_keeps_its_own() {
+    for (own, wings) in [("n1:0+2", 2), ("n1:1", 3), ("n1:0+1+2+3", 0)] {
+        let own = NodeName::from(own);
+        let mut scene = scene();
+        let (_, plan) = solved(&mut scene, &own, &[facts(&own, own.as_str())]);
+        let nodes = nodes_of(&plan, 7);
+        assert!(nodes.contains(&own.to_string()) && nodes.len() == wings + 1, "{own}: {nodes:?}");
+        // It shrinks to its own where nothing else may be had, and no further.
+        let held = nodes.join(" ");
+        let mut jobs = [facts(&own, &held)];
+        let lead = |job: &mut JobFacts| {
+            job.place.lead = Some(own.clone());
+            job.place.lead_now = Some(own.clone());
+        };
+        lead(&mut jobs[0]);
+        let question = scene.question(&jobs, Terms { drain: true, ..Terms::FREE }, NOW);
+        assert_eq!(question.gaps.get(&own.parts()[0]).and_then(|gap| gap.holder), Some(JobId(7)));
+        assert!(question.gaps.get(&own.parts()[0]).unwrap().usable_until > NOW + 80_000);
+    }
+}
