@@ -5,8 +5,11 @@ use super::{assert_none, code, packages, program, read, relative};
 
 /// What is made, and the only files of the program that make it.
 const MAKERS: [(&str, &[&str]); 6] = [
-    // The advisor: for rounds, and for `infill advise`, which tries one program alone.
-    ("Library::new(", &["crates/planner/src/round/scene.rs", "crates/advisor/src/trial.rs"]),
+    // The advisor: for rounds, and for `infill advise`, which tries one program, or one table, alone.
+    (
+        "Library::new(",
+        &["crates/planner/src/round/scene.rs", "crates/advisor/src/trial.rs", "crates/advisor/src/types.rs"],
+    ),
     // The order.
     ("Turns::default()", &["crates/planner/src/round/scene.rs"]),
     // What the planner is asked, and by what it is judged.

@@ -121,8 +121,8 @@ impl TrainingProgram {
     }
 }
 
-/// What was estimated of the rows of the table, as rates of the programs; of several placements of a number of
-/// GPUs the fastest.
+/// What was estimated of the rows of the table, as rates of the programs; of several placements of a number
+/// of GPUs the fastest.
 pub(super) fn estimates(setup: &Setup, program: &TrainingProgram) -> Vec<RateEstimate> {
     let mut best: BTreeMap<(ExecPlan, usize, u32), f64> = BTreeMap::new();
     for (row, secs) in setup.speeds.rows.iter().zip(&setup.estimates) {
