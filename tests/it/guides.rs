@@ -31,7 +31,11 @@ enum Way {
 }
 
 /// How the commands are run that begin so; the first that fits.
-const WAYS: [(&str, Way); 23] = [
+const WAYS: [(&str, Way); 24] = [
+    (
+        "infill run --layers ",
+        Way::Elsewhere("contrib/python/tests/test_layers.py, cargo test -p infill-agent layers"),
+    ),
     (
         "infill run --plans plans.toml ",
         Way::Elsewhere("tests/it: advisor::the_right_plan_on_the_right_nodes…"),

@@ -23,7 +23,7 @@ const MAKERS: [(&str, &[&str]); 6] = [
             "crates/planner/src/round/extension.rs",
         ],
     ),
-    ("Violation {", &["crates/planner/src/plan/judge/"]),
+    ("check(&problem, ", &["crates/planner/src/round/question.rs"]),
     // All of them together.
     (
         "Scene::new(",

@@ -1,13 +1,14 @@
-//! What one node of a job's is worth: its samples a second there. Jobs count their samples in different units.
+//! What one node of a job's is worth: its samples a second there. Jobs count their samples in different
+//! units.
 
 use std::collections::BTreeMap;
 
 use super::curves;
 use infill_model::{Gaps, NodeType, Sizes, malleable::RateCurve};
 
-/// Samples a second and node at its smallest size, of several plans with the fastest: on the mean of the nodes
-/// that there are now and on which it can run. It is the same wherever the job is: else whoever is on slow
-/// nodes would count for more, and two jobs would change places for ever.
+/// Samples a second and node at its smallest size, of several plans with the fastest: on the mean of the
+/// nodes that there are now and on which it can run. It is the same wherever the job is: else whoever is on
+/// slow nodes would count for more, and two jobs would change places for ever.
 pub(super) fn on_average(rates: &[RateCurve], sizes: &Sizes, supply: &BTreeMap<&NodeType, u32>) -> f64 {
     let on = |node_type: &NodeType| {
         let suits = |r: &&RateCurve| r.node_type.as_ref().is_none_or(|t| t == node_type);
