@@ -217,6 +217,14 @@ impl Belief<'_> {
             || (subject.declared.is_some() && is_first(subject, &way.key))
     }
 
+    /// Whether a way to run is of an execution plan of which nothing was measured on any type, as far as the
+    /// model of all plans tells of it.
+    pub(super) fn is_untried_plan(&self, way: &WayToRun) -> bool {
+        let is_same = |p: &&Profile| p.key.name == way.key.name && p.key.exec_plan == way.key.exec_plan;
+        let mut own = self.profiles.of_user(&way.key.user).filter(is_same);
+        matches!(way.believed, BelievedScaling::Planned(_)) && own.all(|p| p.points.is_empty())
+    }
+
     /// What is believed of a way to run on so many nodes, with all that it is doubted by.
     pub(super) fn estimate(&self, subject: &Subject, way: &WayToRun, nodes: u32) -> Estimate {
         let estimate = way.believed.at(nodes);

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::belief::{Belief, WayToRun};
+use super::believed::UntriedPlan;
 use super::estimates::{RateEstimate, name_of};
 use super::foreseen::Foreseen;
 use super::learn::Learned;
@@ -396,7 +397,12 @@ impl Library {
             let stakes = self.stakes(subject, way, present, rate?, room);
             let others = ways.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| other);
             let rivals = others.flat_map(|w| w.sizes.iter().map(|n| (*n, w.believed.at(*n).rate))).collect();
-            best_probe(&way.believed, &Stakes { rivals, ..stakes }).map(|c| (way.key.clone(), c))
+            let stakes = Stakes { rivals, ..stakes };
+            let found = match self.belief().is_untried_plan(way) {
+                true => best_probe(&UntriedPlan(&way.believed), &stakes),
+                false => best_probe(&way.believed, &stakes),
+            };
+            found.map(|candidate| (way.key.clone(), candidate))
         };
         let worth = |c: &Candidate| c.gain - c.cost;
         ways.iter().enumerate().filter_map(best).max_by(|(_, a), (_, b)| worth(a).total_cmp(&worth(b)))
