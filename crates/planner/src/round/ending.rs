@@ -9,9 +9,8 @@ use infill_model::MalleableJob;
 const MOST: f64 = 30.0;
 
 /// A job with a tenth of the work ahead counts for ten to the power of this as much, 26 % more. More than
-/// that makes jobs replace one another: on Rubick's machine an exponent of 0.25 costs 13 % of the mean time
-/// to the end. One of 0.1 costs 4 % where speeds and lengths are known from the start, and gains 2 % of the
-/// time to the last end where speeds are not.
+/// that makes jobs replace one another: on Rubick's machine, speeds known, an exponent of 0.1 costs 4 % of
+/// the mean time to the end and one of 0.25 costs 13 %; on Crius' 40 and 42 jobs end with them, 38 without.
 const URGENCY: f64 = 0.1;
 
 /// Most by which a job counts for more, or less, than the middle ones.
