@@ -59,9 +59,9 @@ impl Scaling for BelievedScaling {
 
 /// A plan that was never tried, as a probe of it is weighed.
 ///
-/// What its terms are in doubt by is what tables tell of plans of its kind. Besides, this implementation of it
-/// may be faster or slower than its kind, at all sizes alike. Plans are not counted on for less because of
-/// that: the doubt only makes it worth a probe.
+/// What its terms are in doubt by is what tables tell of plans of its kind. Besides, this implementation may
+/// be faster or slower than its kind, at all sizes alike. Plans are not counted on for less because of that:
+/// the doubt only makes it worth a probe.
 pub(super) struct UntriedPlan<'a>(pub(super) &'a BelievedScaling);
 
 /// Standard deviation of the logarithm of that. Of held-out programs the worst are predicted 8 to 12 % wrong
