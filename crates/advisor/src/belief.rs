@@ -104,11 +104,15 @@ impl Belief<'_> {
         self.speeds.curve(key, sizes, self.profiles.near(key).collect())
     }
 
+    /// Where the program was measured with the plan of a key.
+    fn measured_with_plan<'p>(&'p self, key: &'p ProfileKey) -> impl Iterator<Item = &'p Profile> {
+        let so = |p: &&Profile| p.key.name == key.name && p.key.exec_plan == key.exec_plan;
+        self.profiles.of_user(&key.user).filter(so).filter(|p| !p.points.is_empty())
+    }
+
     /// Whether the program ran with the plan of a key on another type.
     fn ran_elsewhere(&self, key: &ProfileKey) -> bool {
-        let so = |p: &Profile| p.key.name == key.name && p.key.exec_plan == key.exec_plan;
-        let mut own = self.profiles.of_user(&key.user);
-        own.any(|p| so(p) && p.key.node_type != key.node_type && !p.points.is_empty())
+        self.measured_with_plan(key).any(|p| p.key.node_type != key.node_type)
     }
 
     /// What the job could run as, on its type of nodes and these others: each of its plans on each type. Of a
@@ -220,9 +224,8 @@ impl Belief<'_> {
     /// Whether a way to run is of an execution plan of which nothing was measured on any type, as far as the
     /// model of all plans tells of it.
     pub(super) fn is_untried_plan(&self, way: &WayToRun) -> bool {
-        let is_same = |p: &&Profile| p.key.name == way.key.name && p.key.exec_plan == way.key.exec_plan;
-        let mut own = self.profiles.of_user(&way.key.user).filter(is_same);
-        matches!(way.believed, BelievedScaling::Planned(_)) && own.all(|p| p.points.is_empty())
+        matches!(way.believed, BelievedScaling::Planned(_))
+            && self.measured_with_plan(&way.key).next().is_none()
     }
 
     /// What is believed of a way to run on so many nodes, with all that it is doubted by.
@@ -243,17 +246,16 @@ impl Belief<'_> {
         rates.reduce(f64::max).unwrap_or(f64::INFINITY)
     }
 
-    /// How much that is doubted, relatively.
-    fn ratio_error(&self, from: &Profile, to: &NodeType) -> f64 {
-        let least = from.points.iter().map(|p| p.nodes).min().unwrap_or(1);
-        self.speeds.log_ratio(&from.key, to, least).sd
-    }
-
     /// By what factor rates are expected to change from the type of a profile to another one, for as many
     /// nodes.
     fn rate_ratio(&self, from: &Profile, to: &NodeType) -> f64 {
-        let least = from.points.iter().map(|p| p.nodes).min().unwrap_or(1);
-        self.speeds.mean_log_ratio(&from.key, to, least).exp() * gpu_ratio(&from.key.node_type, to)
+        let log_ratio = self.speeds.mean_log_ratio(&from.key, to, fewest_nodes(from));
+        log_ratio.exp() * gpu_ratio(&from.key.node_type, to)
+    }
+
+    /// The relative standard error of that.
+    fn ratio_error(&self, from: &Profile, to: &NodeType) -> f64 {
+        self.speeds.log_ratio(&from.key, to, fewest_nodes(from)).sd
     }
 
     /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;
@@ -387,6 +389,11 @@ impl WayToRun {
             BelievedScaling::Fitted(_) => OTHER_PLAN_ERROR,
         }
     }
+}
+
+/// The smallest size of a profile that was measured; 1 where none was.
+fn fewest_nodes(profile: &Profile) -> u32 {
+    profile.points.iter().map(|p| p.nodes).min().unwrap_or(1)
 }
 
 /// How many GPUs a node of one type has for each of the other; 1 where they have none.

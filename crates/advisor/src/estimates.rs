@@ -35,13 +35,13 @@ pub(super) type Estimated = BTreeMap<(ExecPlan, NodeType, u32), f64>;
 
 /// Those of all programs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Estimates {
+pub(super) struct RateEstimates {
     known: BTreeMap<ProgramName, (u64, Estimated)>,
     /// How many changes there were.
     changes: u64,
 }
 
-impl Estimates {
+impl RateEstimates {
     /// Takes in what was estimated of a program, in place of what was before; no rate that cannot be.
     pub(super) fn know(&mut self, program: ProgramName, rates: Vec<RateEstimate>) {
         let sound = rates.into_iter().filter(|e| e.rate.is_normal() && e.rate > 0.0 && e.nodes > 0);

@@ -13,14 +13,14 @@
 
 #![warn(clippy::disallowed_types)]
 
-mod alike;
 mod basis;
 mod belief;
 mod believed;
 mod contention;
 mod costs;
 mod estimates;
-mod foreseen;
+mod gaussian_process;
+mod layer_estimates;
 mod learn;
 pub mod length;
 mod library;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::belief::{Belief, WayToRun};
 use super::believed::UntriedPlan;
 use super::estimates::{RateEstimate, name_of};
-use super::foreseen::Foreseen;
+use super::layer_estimates::LayerEstimates;
 use super::learn::Learned;
 use super::offers::Offer;
 use super::probing::{Aim, EndedProbe, LONGEST_PROBE_SECS, Probing, USUAL_PROBE_SECS};
@@ -47,8 +47,8 @@ pub struct Library {
     /// How long collectives take on the site's nodes.
     collectives: SiteCollectives,
     /// How often that has changed.
-    tables: u64,
-    foreseen: Foreseen,
+    collective_changes: u64,
+    layer_estimates: LayerEstimates,
     /// Seconds for which what is learned now of a user's program will be of use.
     use_secs: BTreeMap<String, f64>,
 }
@@ -67,8 +67,8 @@ impl Library {
             programs: Programs::default(),
             speeds: SiteSpeeds::default(),
             collectives: SiteCollectives::default(),
-            tables: 0,
-            foreseen: Foreseen::default(),
+            collective_changes: 0,
+            layer_estimates: LayerEstimates::default(),
             use_secs: BTreeMap::new(),
         }
     }
@@ -153,7 +153,7 @@ impl Library {
 
     /// Takes in how long collectives take on the site's nodes, in place of what was known.
     pub fn know_collectives(&mut self, site: SiteCollectives) {
-        self.tables += u64::from(self.collectives != site);
+        self.collective_changes += u64::from(self.collectives != site);
         self.collectives = site;
     }
 
@@ -332,8 +332,8 @@ impl Library {
         }
         self.use_secs = self.prospects(subjects);
         let types: Vec<NodeType> = room.usable().map(|(node_type, _)| node_type.clone()).collect();
-        let table = (&self.collectives, self.tables);
-        for (name, rates) in self.foreseen.update(subjects, &types, table) {
+        let table = (&self.collectives, self.collective_changes);
+        for (name, rates) in self.layer_estimates.update(subjects, &types, table) {
             self.speeds.estimates.know(name, rates);
         }
         self.speeds.update(subjects, &self.profiles, &types, self.settings.share_profiles, now);

@@ -149,6 +149,11 @@ impl Profiles {
         self.known.values().map(|k| &k.profile)
     }
 
+    /// Those of the program of a key, with all its plans on all types.
+    pub(super) fn of_program<'a>(&'a self, key: &'a ProfileKey) -> impl Iterator<Item = &'a Profile> + Clone {
+        self.of_user(&key.user).filter(|p| p.key.name == key.name && p.key.batch == key.batch)
+    }
+
     /// Those of one user.
     pub(super) fn of_user<'a>(&'a self, user: &'a str) -> impl Iterator<Item = &'a Profile> + Clone {
         let first = ProfileKey {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::estimates::{ProgramName, name_of};
 use super::plan_curve::PlanCurve;
 use super::plans::memory::{USABLE, gpu_memory_gib};
 use super::plans::{PlacedPlan, PlanModel, PlanPredictions, PlanPriors};
@@ -11,8 +12,7 @@ use super::scaling::sizes_of_interest;
 use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;
 use infill_model::{
-    BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, Profile, ProfileKey, SizePoint, Strategy,
-    UnixTime,
+    BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, ProfileKey, SizePoint, Strategy, UnixTime,
 };
 
 /// GPUs of a host where GPUs are lent, unless more were seen together.
@@ -37,7 +37,7 @@ impl Batch {
         let of = |p: &SizePoint| {
             p.step_samples.map(|samples| if per_node { samples / f64::from(p.nodes.max(1)) } else { samples })
         };
-        let own = of_program(profiles, &subject.key);
+        let own = profiles.of_program(&subject.key);
         let mut told: Vec<f64> =
             own.flat_map(|p| &p.points).filter_map(of).filter(|s| s.is_normal()).collect();
         told.sort_by(f64::total_cmp);
@@ -51,10 +51,6 @@ impl Batch {
             Batch::PerNode(samples) => samples * f64::from(nodes),
         }
     }
-}
-
-fn of_program<'a>(profiles: &'a Profiles, key: &'a ProfileKey) -> impl Iterator<Item = &'a Profile> + Clone {
-    profiles.of_user(&key.user).filter(|p| p.key.name == key.name && p.key.batch == key.batch)
 }
 
 /// Seconds after which a model is made anew when rates have changed that it knows; what it does not know yet
@@ -93,7 +89,7 @@ struct Program {
 /// Those of all programs at hand, by user and name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Programs {
-    known: BTreeMap<(String, String), Program>,
+    known: BTreeMap<ProgramName, Program>,
 }
 
 impl Programs {
@@ -106,11 +102,10 @@ impl Programs {
         types: &[NodeType],
         now: UnixTime,
     ) {
-        let name = |subject: &Subject| (subject.key.user.clone(), subject.key.name.clone());
         let mut wanted = BTreeMap::new();
         for subject in subjects {
             if let Some(made) = made(subject, profiles, types) {
-                wanted.entry(name(subject)).or_insert((subject, made));
+                wanted.entry(name_of(&subject.key)).or_insert((subject, made));
             }
         }
         self.known.retain(|name, _| wanted.contains_key(name));
@@ -138,7 +133,7 @@ impl Programs {
         sizes: &[u32],
         points: Vec<SizePoint>,
     ) -> Option<PlanCurve> {
-        let program = self.known.get(&(subject.key.user.clone(), subject.key.name.clone()))?;
+        let program = self.known.get(&name_of(&subject.key))?;
         let has = |curve: &&PlanCurve| {
             sizes.iter().all(|n| curve.has(*n) || program.placed(plan, node_type, *n).is_none())
         };
@@ -156,7 +151,7 @@ fn made(subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<(M
         subject.plans.iter().map(|plan| Some((plan.name.clone(), plan.strategy?))).collect();
     let plans = plans.filter(|plans| !plans.is_empty())?;
     let own =
-        of_program(profiles, &subject.key).filter(|p| plans.iter().any(|(plan, _)| *plan == p.key.exec_plan));
+        profiles.of_program(&subject.key).filter(|p| plans.iter().any(|(plan, _)| *plan == p.key.exec_plan));
     let points = own.clone().map(|p| p.points.len()).sum();
     let updated_at = own.clone().map(|p| p.updated_at).max()?;
     let first = own
@@ -190,7 +185,7 @@ impl Program {
         made_at: UnixTime,
     ) -> Option<Program> {
         let first = ProfileKey { node_type: made.types[0].clone(), ..subject.key.clone() };
-        let least = of_program(profiles, &first).filter(|p| p.key.node_type == first.node_type);
+        let least = profiles.of_program(&first).filter(|p| p.key.node_type == first.node_type);
         let least = least.flat_map(|p| &p.points).map(|p| p.nodes).min().unwrap_or(1);
         let slower = |to: &NodeType| {
             let ratio = speeds.log_ratio(&first, to, least);
@@ -198,7 +193,7 @@ impl Program {
         };
         let further: Vec<(f64, f64)> = made.types.iter().skip(1).map(slower).collect();
         let model = PlanModel::new(made.facts, &PlanPriors::usual(), &further);
-        let own = of_program(profiles, &subject.key);
+        let own = profiles.of_program(&subject.key);
         let together =
             own.clone().flat_map(|p| &p.points).filter_map(|p| Some(f64::from(p.nodes) / p.hosts?.max(1.0)));
         let together = together.map(|units| units.ceil() as u32);

@@ -1,6 +1,6 @@
 //! How fast programs are on types of nodes where they never ran, by all that the site has measured: a
-//! Gaussian process over programs, types and sizes ([`super::alike`]), for jobs with and without execution
-//! plans.
+//! Gaussian process over programs, types and sizes ([`super::gaussian_process`]), for jobs with and without
+//! execution plans.
 //!
 //! Ratios name nobody: of each program but one's own only the differences between its own measurements count,
 //! against their mean, and neither its name nor how fast it is. Names tell of kin among the programs of one
@@ -13,8 +13,11 @@ use std::collections::BTreeMap;
 
 use nalgebra::DMatrix;
 
-use super::alike::{Named, Observed, Process, Register, Row, covariance, covariance_of_wrongs, prior};
-use super::estimates::{Estimated, Estimates, ProgramName, name_of};
+use super::estimates::{Estimated, ProgramName, RateEstimates, name_of};
+use super::gaussian_process::{
+    GaussianProcess, NameInterner, RunInput, RunNames, RunObservation, covariance, covariance_of_errors,
+    prior_covariance,
+};
 use super::models::LEAST_ERROR;
 use super::plan_curve::PlanCurve;
 use super::profiles::Profiles;
@@ -68,8 +71,8 @@ fn log_secs(node_type: &NodeType, nodes: u32, rate: f64) -> f64 {
     (f64::from(gpus(node_type, nodes)) / rate).ln()
 }
 
-fn named<'a>(key: &'a ProfileKey, one: &'a NodeType, gpus: u32, shares: bool) -> Named<'a> {
-    Named {
+fn named<'a>(key: &'a ProfileKey, one: &'a NodeType, gpus: u32, shares: bool) -> RunNames<'a> {
+    RunNames {
         scope: if shares { "" } else { &key.user },
         user: &key.user,
         program: &key.name,
@@ -80,15 +83,15 @@ fn named<'a>(key: &'a ProfileKey, one: &'a NodeType, gpus: u32, shares: bool) ->
     }
 }
 
-fn row(register: &mut Register, key: &ProfileKey, nodes: u32, shares: bool) -> Row {
+fn row(register: &mut NameInterner, key: &ProfileKey, nodes: u32, shares: bool) -> RunInput {
     let (one, _) = key.node_type.one_of();
-    register.row(&named(key, &one, gpus(&key.node_type, nodes), shares))
+    register.input(&named(key, &one, gpus(&key.node_type, nodes), shares))
 }
 
 /// A measurement, and by how much the estimate of it was wrong if there was one.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    row: Row,
+    row: RunInput,
     log_secs: f64,
     wrong: Option<f64>,
     variance: f64,
@@ -96,7 +99,7 @@ struct Seen {
 
 /// What was measured of one program.
 fn seen(
-    register: &mut Register,
+    register: &mut NameInterner,
     profiles: &Profiles,
     own: &[&Profile],
     estimated: Option<&Estimated>,
@@ -120,7 +123,12 @@ fn seen(
 }
 
 /// A program as it was estimated, each estimate as a vague measurement.
-fn told(register: &mut Register, key: &ProfileKey, estimated: Option<&Estimated>, shares: bool) -> Vec<Seen> {
+fn told(
+    register: &mut NameInterner,
+    key: &ProfileKey,
+    estimated: Option<&Estimated>,
+    shares: bool,
+) -> Vec<Seen> {
     let mut all = Vec::new();
     for ((exec_plan, node_type, nodes), rate) in estimated.into_iter().flatten() {
         let key = ProfileKey { exec_plan: exec_plan.clone(), node_type: node_type.clone(), ..key.clone() };
@@ -144,16 +152,16 @@ fn mean(numbers: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The differences between a program's measurements.
-fn differences(seen: &[Seen], middle: f64) -> impl Iterator<Item = Observed> + '_ {
-    seen.iter().map(move |s| Observed { row: s.row, value: s.log_secs - middle, variance: s.variance })
+fn differences(seen: &[Seen], middle: f64) -> impl Iterator<Item = RunObservation> + '_ {
+    seen.iter().map(move |s| RunObservation { row: s.row, value: s.log_secs - middle, variance: s.variance })
 }
 
 /// How wrong a program's estimates are, but for the unit that they count in; and that unit.
-fn wrongs(seen: &[Seen]) -> (Vec<Observed>, f64) {
+fn wrongs(seen: &[Seen]) -> (Vec<RunObservation>, f64) {
     let all = || seen.iter().filter_map(|s| s.wrong);
     let middle = mean(all());
     let unit = if middle.abs() > OTHER_UNIT.ln() { middle } else { 0.0 };
-    let of = |s: &Seen| Some(Observed { row: s.row, value: s.wrong? - unit, variance: s.variance });
+    let of = |s: &Seen| Some(RunObservation { row: s.row, value: s.wrong? - unit, variance: s.variance });
     (seen.iter().filter_map(of).collect(), unit)
 }
 
@@ -161,18 +169,18 @@ fn wrongs(seen: &[Seen]) -> (Vec<Observed>, f64) {
 #[derive(Clone, Debug, Default)]
 struct Site {
     /// The differences between each program's measurements.
-    differences: BTreeMap<ProgramName, Vec<Observed>>,
-    wrongs: BTreeMap<ProgramName, Vec<Observed>>,
+    differences: BTreeMap<ProgramName, Vec<RunObservation>>,
+    wrongs: BTreeMap<ProgramName, Vec<RunObservation>>,
     /// Of all of them.
-    process: Option<Process>,
+    process: Option<GaussianProcess>,
     seen_at: Option<UnixTime>,
 }
 
 impl Site {
     fn of(
-        register: &mut Register,
+        register: &mut NameInterner,
         profiles: &Profiles,
-        estimates: &Estimates,
+        estimates: &RateEstimates,
         shares: bool,
         now: UnixTime,
     ) -> Site {
@@ -210,8 +218,8 @@ impl Site {
             site.wrongs.insert(name.clone(), wrongs(&of_program).0);
             site.differences.insert(name, differences(&of_program, middle).collect());
         }
-        let all: Vec<Observed> = site.differences.values().flatten().copied().collect();
-        site.process = Process::new(&all, covariance);
+        let all: Vec<RunObservation> = site.differences.values().flatten().copied().collect();
+        site.process = GaussianProcess::new(&all, covariance);
         site
     }
 }
@@ -237,9 +245,9 @@ struct Program {
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteSpeeds {
-    register: Register,
+    register: NameInterner,
     site: Site,
-    pub(super) estimates: Estimates,
+    pub(super) estimates: RateEstimates,
     known: BTreeMap<ProgramName, Program>,
     /// Whether names tell of kin among all users' programs.
     shares: bool,
@@ -258,7 +266,7 @@ impl SiteSpeeds {
     ) {
         self.shares = shares;
         if self.site.seen_at.is_none_or(|at| now.age_of(at) >= SITE_SECS) {
-            self.register = Register::default();
+            self.register = NameInterner::default();
             self.site = Site::of(&mut self.register, profiles, &self.estimates, shares, now);
         }
         let mut wanted = BTreeMap::new();
@@ -291,7 +299,7 @@ impl SiteSpeeds {
     /// more than its profiles do: it was neither estimated nor measured, or there is but one type.
     fn made(&self, subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<(Made, UnixTime)> {
         let (name, key) = (name_of(&subject.key), &subject.key);
-        let own = of_program(profiles, key).filter(|p| !p.points.is_empty());
+        let own = profiles.of_program(key).filter(|p| !p.points.is_empty());
         let (_, width) = key.node_type.one_of();
         let at_hand =
             types.iter().map(|t| if t.one_of().1 == 1 { t.clone().times(width) } else { t.clone() });
@@ -323,14 +331,14 @@ impl SiteSpeeds {
     ) -> BTreeMap<(ExecPlan, NodeType), PlanCurve> {
         let (name, shares) = (name_of(&subject.key), self.shares);
         let estimated = self.estimates.of(&name);
-        let own: Vec<&Profile> = of_program(profiles, &subject.key).collect();
+        let own: Vec<&Profile> = profiles.of_program(&subject.key).collect();
         let keys: Vec<ProfileKey> = asked(subject, &own, estimated, made);
         if keys.is_empty() {
             return BTreeMap::new();
         }
         let own = seen(&mut self.register, profiles, &own, estimated, shares);
         let own = spread_evenly(&own, MOST_OWN);
-        let of_others = |all: &BTreeMap<ProgramName, Vec<Observed>>| -> Vec<Observed> {
+        let of_others = |all: &BTreeMap<ProgramName, Vec<RunObservation>>| -> Vec<RunObservation> {
             all.iter().filter(|(other, _)| **other != name).flat_map(|(_, o)| o).copied().collect()
         };
         // Before anything was measured estimates tell how fast it is on types of which there are none.
@@ -342,12 +350,12 @@ impl SiteSpeeds {
         let middle = mean(told.iter().map(|s| s.log_secs));
         let mut all = of_others(&self.site.differences);
         all.extend(differences(&told, middle));
-        let plain = if told.is_empty() { None } else { Process::new(&all, covariance) };
+        let plain = if told.is_empty() { None } else { GaussianProcess::new(&all, covariance) };
         let (own_wrongs, unit) = wrongs(&own);
         let wrong = estimated.and_then(|_| {
             let mut all = of_others(&self.site.wrongs);
             all.extend(own_wrongs);
-            Process::new(&all, covariance_of_wrongs)
+            GaussianProcess::new(&all, covariance_of_errors)
         });
         let known = KnownProgram { plain, middle, wrong, unit, estimated };
         let mut curves = BTreeMap::new();
@@ -383,8 +391,8 @@ impl SiteSpeeds {
         }
         let rows = self.both(from, to, nodes);
         let left = match &self.site.process {
-            Some(process) => process.left(&rows),
-            None => prior(&rows, covariance),
+            Some(process) => process.posterior_covariance(&rows),
+            None => prior_covariance(&rows, covariance),
         };
         let variance = left[(0, 0)] + left[(1, 1)] - 2.0 * left[(0, 1)];
         LogRatio { mean: self.mean_ratio(&rows), sd: variance.max(0.0).sqrt() }
@@ -396,20 +404,16 @@ impl SiteSpeeds {
     }
 
     /// The rows of as many GPUs of either type.
-    fn both(&self, from: &ProfileKey, to: &NodeType, nodes: u32) -> [Row; 2] {
+    fn both(&self, from: &ProfileKey, to: &NodeType, nodes: u32) -> [RunInput; 2] {
         let gpus = gpus(&from.node_type, nodes);
         let one = [from.node_type.one_of().0, to.one_of().0];
         [0, 1].map(|i| self.register.find(&named(from, &one[i], gpus, self.shares), i))
     }
 
-    fn mean_ratio(&self, rows: &[Row; 2]) -> f64 {
-        let means = self.site.process.as_ref().map(|process| process.means(rows));
+    fn mean_ratio(&self, rows: &[RunInput; 2]) -> f64 {
+        let means = self.site.process.as_ref().map(|process| process.posterior_means(rows));
         means.map_or(0.0, |means| means[0] - means[1])
     }
-}
-
-fn of_program<'a>(profiles: &'a Profiles, key: &'a ProfileKey) -> impl Iterator<Item = &'a Profile> + Clone {
-    profiles.of_user(&key.user).filter(|p| p.key.name == key.name && p.key.batch == key.batch)
 }
 
 /// The plans and types of which the site may tell more than the program's own measurements: at most one
@@ -439,9 +443,9 @@ fn asked(subject: &Subject, own: &[&Profile], estimated: Option<&Estimated>, mad
 
 /// What is known of a program: of what was measured of it and others, and of how wrong estimates are.
 struct KnownProgram<'a> {
-    plain: Option<Process>,
+    plain: Option<GaussianProcess>,
     middle: f64,
-    wrong: Option<Process>,
+    wrong: Option<GaussianProcess>,
     unit: f64,
     estimated: Option<&'a Estimated>,
 }
@@ -450,7 +454,7 @@ impl KnownProgram<'_> {
     /// What is believed of the plan and type of a key, at those of these sizes of which anything is known.
     fn curve(
         &self,
-        register: &mut Register,
+        register: &mut NameInterner,
         key: &ProfileKey,
         sizes: &[u32],
         points: Vec<SizePoint>,
@@ -459,7 +463,7 @@ impl KnownProgram<'_> {
         let estimate =
             |nodes: u32| self.estimated?.get(&(key.exec_plan.clone(), key.node_type.clone(), nodes)).copied();
         let (with, without): (Vec<u32>, Vec<u32>) = sizes.iter().partition(|n| estimate(**n).is_some());
-        let rows = |register: &mut Register, sizes: &[u32]| -> Vec<Row> {
+        let rows = |register: &mut NameInterner, sizes: &[u32]| -> Vec<RunInput> {
             sizes.iter().map(|n| row(register, key, *n, shares)).collect()
         };
         let log_gpus = |nodes: u32| f64::from(gpus(&key.node_type, nodes)).ln();
@@ -468,8 +472,8 @@ impl KnownProgram<'_> {
         if !with.is_empty() {
             let rows = rows(register, &with);
             let (wrong, left) = match &self.wrong {
-                Some(process) => (process.means(&rows), process.left(&rows)),
-                None => (vec![0.0; rows.len()], prior(&rows, covariance_of_wrongs)),
+                Some(process) => (process.posterior_means(&rows), process.posterior_covariance(&rows)),
+                None => (vec![0.0; rows.len()], prior_covariance(&rows, covariance_of_errors)),
             };
             let rate = |(n, wrong): (&u32, &f64)| Some((*n, estimate(*n)?.ln() - wrong - self.unit));
             found.extend(with.iter().zip(&wrong).filter_map(rate));
@@ -477,9 +481,9 @@ impl KnownProgram<'_> {
         }
         if let Some(plain) = self.plain.as_ref().filter(|_| !without.is_empty()) {
             let rows = rows(register, &without);
-            let means = plain.means(&rows);
+            let means = plain.posterior_means(&rows);
             found.extend(without.iter().zip(means).map(|(n, mean)| (*n, log_gpus(*n) - self.middle - mean)));
-            blocks.push(plain.left(&rows));
+            blocks.push(plain.posterior_covariance(&rows));
         }
         let mut order: Vec<usize> = (0..found.len()).collect();
         order.sort_by_key(|i| found[*i].0);

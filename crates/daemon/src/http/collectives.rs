@@ -49,43 +49,19 @@ pub(crate) async fn import(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use axum::extract::{FromRequest as _, Request};
 
+    use super::super::tests::administered::{daemon, proof};
     use super::*;
-    use crate::context::Services;
     use crate::state::State as Values;
-    use infill_api::BodyProof;
-    use infill_model::{
-        CollectiveOp, CollectiveRow, Credential, MAX_COLLECTIVE_ROWS, Secret, UserId, config::Config,
-    };
-    use infill_slurm::{
-        fake::FakeSlurm,
-        identity::{FakeIdentity, uid_of},
-    };
-    use infill_store::LeadStanding;
-
-    async fn daemon() -> Arc<Context> {
-        let other = uid_of("nobody").await.unwrap();
-        let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("other's".to_owned(), other)]);
-        let services = Services {
-            slurm: Arc::new(FakeSlurm::new(1, "infill")),
-            store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
-            identity: Arc::new(FakeIdentity { users }),
-        };
-        let state = Values::new(Arc::new(Config::default()), now());
-        Arc::new(Context::new(services, state, LeadStanding::Alone, now()).0)
-    }
+    use infill_model::{CollectiveOp, CollectiveRow, MAX_COLLECTIVE_ROWS, config::Config};
 
     fn row(bytes: u64) -> CollectiveRow {
         CollectiveRow { op: CollectiveOp::AllReduce, bytes, ranks: 8, nodes: 2, secs: 0.001 }
     }
 
     fn request(who: &str, rows: Vec<CollectiveRow>) -> ImportCollectivesRequest {
-        let credential = Some(Credential::Munge(Secret(who.to_owned())));
-        let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
-        ImportCollectivesRequest { proof, node_type: "a100".to_owned(), rows }
+        ImportCollectivesRequest { proof: proof(who), node_type: "a100".to_owned(), rows }
     }
 
     async fn bring(context: &Arc<Context>, who: &str, rows: Vec<CollectiveRow>) -> Result<usize, Denial> {

@@ -1,6 +1,7 @@
 //! The matrix: every route, for every kind of reader, under every `PrivateData`, wherever reading is open or
 //! needs proof. Routes come from their one table; one that says nothing here of what it tells fails.
 
+pub(in crate::http) mod administered;
 mod agents;
 mod bounds;
 mod crowds;

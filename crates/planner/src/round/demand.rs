@@ -90,7 +90,9 @@ pub(super) fn jobs(
     now: UnixTime,
 ) -> Vec<MalleableJob> {
     let crossed = Crossed::new(gaps, topology);
-    let (room, all_types, supply) = (Room::of(gaps), types(gaps), unit::supply(gaps));
+    let room = Room::of(gaps);
+    let supply = unit::supply(gaps);
+    let all_types: Vec<NodeType> = supply.keys().map(|node_type| (*node_type).clone()).collect();
     let lent = gaps.gaps.first().is_some_and(|gap| gap.node.is_place()).then_some(all_types.as_slice());
     let rated = candidates.into_iter().map(|c| Rated::of(c, library, &all_types, lent, &supply));
     let rated: Vec<Rated<'_>> = rated.collect();
@@ -164,7 +166,7 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
     let soon = match config.objective {
         Objective::Completion => {
             let left = |(r, ahead)| (user_of(r), left_at_best(r, ahead));
-            ending::tilts(&rated.iter().zip(ahead).map(left).collect::<Vec<_>>())
+            ending::urgency_factors(&rated.iter().zip(ahead).map(left).collect::<Vec<_>>())
         }
         Objective::Throughput => vec![1.0; rated.len()],
     };
@@ -446,18 +448,8 @@ fn malleable(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::rates::rates;
     use super::*;
-
-    /// `TYPE=RATE`, with `any` for every type.
-    fn rates(text: &str) -> Vec<RateCurve> {
-        let rate = |word: &str| {
-            let (node_type, rate) = word.split_once('=').expect("TYPE=RATE");
-            let node_type = (node_type != "any").then(|| NodeType::new(node_type));
-            let curve = Curve::parse(&format!("1:{rate}")).expect("a curve");
-            RateCurve::new(ExecPlan::default(), node_type, curve, None)
-        };
-        text.split_whitespace().map(rate).collect()
-    }
 
     #[test]
     fn parts_of_nodes_with_gpus_and_without_are_for_those_who_ask_for_them() {

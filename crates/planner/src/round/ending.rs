@@ -22,7 +22,7 @@ const URGENCY_STEP: f64 = 1.02;
 /// How many times as much each job counts among its user's, by the work that it has ahead: the logarithms of
 /// each user's have the mean 0, so that users' shares are as they were. A job of which that is not well known
 /// counts once.
-pub(super) fn tilts(jobs: &[(&str, Option<f64>)]) -> Vec<f64> {
+pub(super) fn urgency_factors(jobs: &[(&str, Option<f64>)]) -> Vec<f64> {
     let mut of_user: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for (user, secs) in jobs.iter().filter_map(|(user, secs)| Some((user, (*secs)?))) {
         let (sum, count) = of_user.entry(user).or_default();
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn who_ends_soon_counts_for_a_little_more_among_its_user_s_jobs() {
         let shown = |jobs: &[(&str, Option<f64>)]| {
-            tilts(jobs).iter().map(|tilt| format!("{tilt:.2}")).collect::<Vec<_>>().join(" ")
+            urgency_factors(jobs).iter().map(|tilt| format!("{tilt:.2}")).collect::<Vec<_>>().join(" ")
         };
         let (a, b) = (|secs| ("a", Some(secs)), |secs| ("b", Some(secs)));
         assert_eq!(shown(&[a(100.0), a(1_000.0), a(10_000.0)]), "1.27 1.00 0.79");

@@ -13,6 +13,7 @@ mod claims;
 mod extended;
 mod plans;
 mod promises;
+pub(super) mod rates;
 mod sharing;
 mod turns;
 

@@ -10,23 +10,15 @@ use infill_model::{Gaps, NodeType, Sizes, malleable::RateCurve};
 /// nodes that there are now and on which it can run. It is the same wherever the job is: else whoever is on
 /// slow nodes would count for more, and two jobs would change places for ever.
 pub(super) fn on_average(rates: &[RateCurve], sizes: &Sizes, supply: &BTreeMap<&NodeType, u32>) -> f64 {
-    let on = |node_type: &NodeType| {
-        let suits = |r: &&RateCurve| r.node_type.as_ref().is_none_or(|t| t == node_type);
-        let known = |r: &&RateCurve| r.node_type.is_some();
-        let suiting: Vec<&RateCurve> = rates.iter().filter(suits).collect();
-        // What is known of the type itself counts before what is for all.
-        let of_type = suiting.iter().copied().filter(known).reduce(|a, b| faster(a, b, sizes));
-        of_type.or(suiting.into_iter().reduce(|a, b| faster(a, b, sizes)))
+    let of = |node_type: Option<&NodeType>| {
+        let suiting = rates.iter().filter(|rate| rate.node_type.as_ref() == node_type);
+        suiting.map(|rate| curves::unit_rate(&rate.curve, sizes)).reduce(f64::max)
     };
+    // What is known of the type itself counts before what is for all.
+    let on = |node_type: &NodeType| of(Some(node_type)).or_else(|| of(None));
     let there = supply.iter().filter_map(|(node_type, count)| Some((on(node_type)?, f64::from(*count))));
-    let (sum, count) = there.fold((0.0, 0.0), |(sum, all), (rate, count)| {
-        (sum + count * curves::unit_rate(&rate.curve, sizes), all + count)
-    });
+    let (sum, count) = there.fold((0.0, 0.0), |(sum, all), (unit, count)| (sum + count * unit, all + count));
     if count > 0.0 { sum / count } else { on_fastest(rates, sizes) }
-}
-
-fn faster<'r>(a: &'r RateCurve, b: &'r RateCurve, sizes: &Sizes) -> &'r RateCurve {
-    if curves::unit_rate(&b.curve, sizes) > curves::unit_rate(&a.curve, sizes) { b } else { a }
 }
 
 /// The same on the fastest type: whatever nodes there are, lengths of jobs are told by it.
@@ -43,19 +35,8 @@ pub(super) fn supply(gaps: &Gaps) -> BTreeMap<&NodeType, u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::rates::rates;
     use super::*;
-    use infill_model::{Curve, ExecPlan};
-
-    /// `TYPE=RATE`, with `any` for every type.
-    fn rates(text: &str) -> Vec<RateCurve> {
-        let rate = |word: &str| {
-            let (node_type, rate) = word.split_once('=').expect("TYPE=RATE");
-            let node_type = (node_type != "any").then(|| NodeType::new(node_type));
-            let curve = Curve::parse(&format!("1:{rate}")).expect("a curve");
-            RateCurve::new(ExecPlan::default(), node_type, curve, None)
-        };
-        text.split_whitespace().map(rate).collect()
-    }
 
     #[test]
     fn neither_the_type_that_a_job_is_on_nor_its_plan_changes_what_its_samples_count() {

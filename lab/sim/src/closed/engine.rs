@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::job::{Job, Run};
 use super::machine::Machine;
 use super::outcome::{JobOutcome, Outcome};
-use super::policy::{Policy, View, Wish};
+use super::policy::{Policy, View, Wish, WorkReport};
 use super::setup::Setup;
 use super::speeds::Choice;
 use crate::chance::Dice;
@@ -143,7 +143,7 @@ impl<'a> Engine<'a> {
         let secs = secs / f64::from(REPORTS);
         for _ in 0..REPORTS {
             let steps = run.rate * secs / self.dice.factor(noise);
-            self.policy.progress(&self.machine, job, (steps, secs), self.now);
+            self.policy.progress(&self.machine, job, WorkReport { steps, secs }, self.now);
         }
     }
 
@@ -223,7 +223,6 @@ impl<'a> Engine<'a> {
         job.run = Some(Run {
             choice: choice.clone(),
             seat,
-            row: measured.row,
             rate: measured.rate,
             ready: self.now + self.setup.restart_secs,
             unmeasured: self.now + self.setup.restart_secs,

@@ -32,8 +32,6 @@ pub struct Run {
     pub choice: Choice,
     /// Its GPUs.
     pub seat: Seat,
-    /// The row of the table by which it runs.
-    pub row: usize,
     /// Steps a second once it runs.
     pub rate: f64,
     /// When it makes its first step there, s.

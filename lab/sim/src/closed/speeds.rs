@@ -23,8 +23,6 @@ pub struct Measured {
     pub by_node: Vec<u32>,
     /// Steps a second.
     pub rate: f64,
-    /// The table's row.
-    pub row: usize,
 }
 
 /// The speeds of one model.
@@ -49,14 +47,13 @@ impl Speeds {
     /// could not be seated on it is left out.
     pub fn new(rows: Vec<SpeedRow>, machine: &Machine) -> Speeds {
         let mut models: BTreeMap<String, ModelSpeeds> = BTreeMap::new();
-        for (number, row) in rows.iter().enumerate() {
+        for row in &rows {
             let speeds = models.entry(row.model.clone()).or_default();
             speeds.batch = row.batch;
             let fits = |p: &Pool| row.node_type.as_ref().is_none_or(|of| *of == p.node_type);
             for (pool, _) in machine.pools.iter().enumerate().filter(|(_, p)| fits(p)) {
                 let choice = Choice { pool, gpus: row.gpus(), plan: row.plan.clone() };
-                let measured =
-                    Measured { by_node: row.gpus_by_node.clone(), rate: 1.0 / row.step_secs, row: number };
+                let measured = Measured { by_node: row.gpus_by_node.clone(), rate: 1.0 / row.step_secs };
                 speeds.choices.entry(choice).or_default().push(measured);
             }
         }
@@ -144,7 +141,8 @@ mod tests {
         assert_eq!(on("p", &[1, 1, 2]), None, "it was never spread so far");
         assert_eq!(on("q", &[2, 2]), Some(0.2));
         let closest = Choice { pool: 0, gpus: 4, plan: ExecPlan("p".to_owned()) };
-        assert_eq!(model.closest(&closest).map(|m| m.row), Some(0));
+        let first = Measured { by_node: vec![4], rate: 1.0 };
+        assert_eq!(model.closest(&closest), Some(&first));
         assert_eq!(model.choices().count(), 4, "two plans on two types");
         speeds = Speeds::new(rows, &"4x2:a".parse().unwrap());
         assert_eq!(speeds.of("m").map(|m| m.choices().count()), Some(2), "p was measured on two nodes");

@@ -1,38 +1,11 @@
 //! The route from the request to the store: who may, what is refused, what is kept.
 
-use std::collections::BTreeMap;
-
 use axum::extract::{FromRequest as _, Request};
 
+use super::super::tests::administered::{daemon, proof};
 use super::*;
-use crate::context::Services;
-use crate::state::State as Values;
-use infill_api::BodyProof;
-use infill_model::{Credential, EndedJob, Secret, UserId, config::Config};
-use infill_slurm::{
-    fake::FakeSlurm,
-    identity::{FakeIdentity, uid_of},
-};
-use infill_store::LeadStanding;
+use infill_model::EndedJob;
 use infill_testkit::samples;
-
-/// A daemon that knows root and somebody who is no administrator.
-async fn daemon() -> Arc<Context> {
-    let other = uid_of("nobody").await.unwrap();
-    let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("other's".to_owned(), other)]);
-    let services = Services {
-        slurm: Arc::new(FakeSlurm::new(1, "infill")),
-        store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
-        identity: Arc::new(FakeIdentity { users }),
-    };
-    let state = Values::new(Arc::new(Config::default()), now());
-    Arc::new(Context::new(services, state, LeadStanding::Alone, now()).0)
-}
-
-fn proof(who: &str) -> BodyProof {
-    let credential = Credential::Munge(Secret(who.to_owned()));
-    BodyProof { credential: Some(credential), nonce: Some("n".to_owned()) }
-}
 
 async fn bring(context: &Arc<Context>, who: &str, jobs: Vec<EndedJob>) -> Result<(u64, u64), u16> {
     let request = ImportEndedRequest { proof: proof(who), jobs };

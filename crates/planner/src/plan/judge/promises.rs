@@ -165,15 +165,16 @@ impl<'a> Round<'a> {
         on_host.values().map(|places| places / block).sum()
     }
 
-    /// How many nodes of a type another job has to give to this one, at the least, if it keeps so many: it
-    /// may keep those that are of use.
-    fn spare(&self, other: &Holding<'_>, keeps: u32, (job, node_type): (&MalleableJob, &NodeType)) -> u32 {
+    /// How many nodes of a type another job has to give to this one, at the least, if it keeps its own least:
+    /// it may keep those that are of use.
+    fn spare(&self, other: &Holding<'_>, job: &MalleableJob, node_type: &NodeType) -> u32 {
         let is_single = job.block <= 1 && other.facts.job.block <= 1;
         let is_of_type = other.lead.is_some_and(|lead| lead.node_type == *node_type);
         if !is_single || !is_of_type {
             return 0;
         }
         let of_use = other.others.iter().filter(|gap| self.is_usable(job, gap)).count() as u32;
+        let keeps = self.least_on(other.facts.job, node_type);
         of_use.saturating_sub(keeps.saturating_sub(1))
     }
 
@@ -204,8 +205,7 @@ impl<'a> Round<'a> {
             if facts.is_busy || facts.is_barred || other.is_locked || is_short {
                 continue;
             }
-            let keeps = self.least_on(facts.job, node_type);
-            let gives = self.spare(other, keeps, (short.facts.job, node_type));
+            let gives = self.spare(other, short.facts.job, node_type);
             if facts.can_stay { may.push(gives) } else { must += gives }
         }
         may.sort_unstable_by(|a, b| b.cmp(a));
@@ -219,10 +219,7 @@ impl<'a> Round<'a> {
             let stays = short.lead.is_some_and(|lead| lead.node_type == *node_type);
             let own = if stays { short.lasting() } else { 0 };
             let others = self.holdings.iter().filter(|other| other.facts.job.id != job.id);
-            let spare = |other: &Holding<'_>| {
-                let keeps = self.least_on(other.facts.job, node_type);
-                self.spare(other, keeps, (job, node_type))
-            };
+            let spare = |other: &Holding<'_>| self.spare(other, job, node_type);
             let there = own + self.free(job, node_type) + others.map(spare).sum::<u32>();
             promise.least_on(node_type).is_some_and(|needs| needs <= there)
         })

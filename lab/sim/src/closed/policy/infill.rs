@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::mirror::{Mirror, PARTITION, job_id, place_type, pool_of};
 use super::programs::{TrainingProgram, USER, estimates};
 use super::reseating::{Progressing, reseat};
-use super::{Machine, Policy, View, Wish};
+use super::{Machine, Policy, View, Wish, WorkReport};
 use crate::closed::{
     job::{Job, Run},
     setup::Setup,
@@ -50,8 +50,8 @@ struct Watched {
     unit: f64,
     /// How often it had been started when it was last measured.
     starts: u32,
-    /// Steps since that start, and the seconds that they took.
-    ran: (f64, f64),
+    /// What it did since that start.
+    ran: WorkReport,
 }
 
 impl Infill {
@@ -198,8 +198,8 @@ impl Infill {
         if self.knows_speeds {
             return Some(run.rate);
         }
-        let watched = self.watched.get(&job.id).filter(|w| w.starts == job.starts && w.ran.1 > 0.0)?;
-        Some(watched.ran.0 / watched.ran.1)
+        let watched = self.watched.get(&job.id).filter(|w| w.starts == job.starts && w.ran.secs > 0.0)?;
+        Some(watched.ran.steps / watched.ran.secs)
     }
 
     /// Takes in that these jobs are stopped to be changed.
@@ -234,7 +234,8 @@ impl Policy for Infill {
         !self.knows_speeds
     }
 
-    fn progress(&mut self, machine: &Machine, job: &Job, (steps, secs): (f64, f64), now: f64) {
+    fn progress(&mut self, machine: &Machine, job: &Job, report: WorkReport, now: f64) {
+        let WorkReport { steps, secs } = report;
         let Some((run, program)) = job.run.as_ref().zip(self.program(job)) else { return };
         let Some(node_type) = place_type(machine, run.seat.pool) else { return };
         let (key, samples) = (program.key(&run.choice.plan, node_type), steps * program.batch);
@@ -251,8 +252,12 @@ impl Policy for Infill {
         };
         self.scene.progress(job_id(job.id), &key, &progress, moment(now));
         let watched = self.watched.entry(job.id).or_default();
-        let before = if watched.starts == job.starts { watched.ran } else { (0.0, 0.0) };
-        (watched.starts, watched.ran) = (job.starts, (before.0 + steps, before.1 + secs));
+        if watched.starts != job.starts {
+            watched.starts = job.starts;
+            watched.ran = WorkReport::default();
+        }
+        watched.ran.steps += steps;
+        watched.ran.secs += secs;
     }
 
     fn ended(&mut self, job: &Job, now: f64) {

@@ -64,6 +64,15 @@ impl Wish {
     }
 }
 
+/// What a job did in some seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkReport {
+    /// Steps that it made.
+    pub steps: f64,
+    /// The seconds, of its own clock.
+    pub secs: f64,
+}
+
 /// Who gets what.
 pub trait Policy {
     /// Its name.
@@ -82,8 +91,8 @@ pub trait Policy {
         false
     }
 
-    /// Hears how many steps a job made in how many seconds.
-    fn progress(&mut self, _machine: &Machine, _job: &Job, _steps_and_secs: (f64, f64), _now: f64) {}
+    /// Hears how a job goes on.
+    fn progress(&mut self, _machine: &Machine, _job: &Job, _report: WorkReport, _now: f64) {}
 
     /// Hears that a job has ended.
     fn ended(&mut self, _job: &Job, _now: f64) {}

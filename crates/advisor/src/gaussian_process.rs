@@ -63,9 +63,9 @@ const DIVIDER: char = '-';
 /// Added to each variance, so that covariances can be inverted.
 const JITTER: f64 = 1e-9;
 
-/// A plan of a program on so many GPUs of a type, in numbers of a [`Register`].
+/// A plan of a program on so many GPUs of a type, in numbers of a [`NameInterner`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct RunInput {
     program: usize,
     plan: usize,
     family: usize,
@@ -81,7 +81,7 @@ pub(super) struct Row {
 /// Who runs what, where. `scope`: among whose programs names tell of kin; `node_type`: the make of the GPUs;
 /// `nodes`: the kind of nodes with such GPUs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named<'a> {
+pub(super) struct RunNames<'a> {
     pub(super) scope: &'a str,
     pub(super) user: &'a str,
     pub(super) program: &'a str,
@@ -93,13 +93,13 @@ pub(super) struct Named<'a> {
 
 /// Numbers for names, so that rows are compared quickly.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Register {
+pub(super) struct NameInterner {
     numbers: BTreeMap<String, usize>,
 }
 
-/// Words of a name in the register, one a field of [`Row`].
-fn words(named: &Named<'_>) -> [String; 6] {
-    let Named { scope, user, program, plan, node_type, nodes, .. } = named;
+/// Words of a name in the register, one a field of [`RunInput`].
+fn words(named: &RunNames<'_>) -> [String; 6] {
+    let RunNames { scope, user, program, plan, node_type, nodes, .. } = named;
     // What kind of program it is: the name up to its first part; the family is the name without its last.
     let kind = program.split(DIVIDER).next().unwrap_or_default();
     let family = program.rsplit_once(DIVIDER).map_or(*program, |(family, _)| family);
@@ -113,33 +113,33 @@ fn words(named: &Named<'_>) -> [String; 6] {
     ]
 }
 
-impl Row {
-    fn of([program, plan, family, kind, node_type, nodes]: [usize; 6], gpus: u32) -> Row {
+impl RunInput {
+    fn of([program, plan, family, kind, node_type, nodes]: [usize; 6], gpus: u32) -> RunInput {
         let gpus = gpus.max(1);
         let doublings = f64::from(gpus).log2();
         let beyond = BEYOND * (1.0 - (-(doublings - PROPORTIONAL).max(0.0) / BEYOND).exp());
         let bounded = doublings.min(PROPORTIONAL) + beyond;
-        Row { program, plan, family, kind, node_type, nodes, gpus, doublings, bounded }
+        RunInput { program, plan, family, kind, node_type, nodes, gpus, doublings, bounded }
     }
 }
 
-impl Register {
+impl NameInterner {
     /// The row of a way to run.
-    pub(super) fn row(&mut self, named: &Named<'_>) -> Row {
+    pub(super) fn input(&mut self, named: &RunNames<'_>) -> RunInput {
         let number = |word: String| {
             let next = self.numbers.len();
             *self.numbers.entry(word).or_insert(next)
         };
-        Row::of(words(named).map(number), named.gpus)
+        RunInput::of(words(named).map(number), named.gpus)
     }
 
     /// The same, also of strangers to the register; `stranger` tells two unknown types apart.
-    pub(super) fn find(&self, named: &Named<'_>, stranger: usize) -> Row {
+    pub(super) fn find(&self, named: &RunNames<'_>, stranger: usize) -> RunInput {
         let number = |word: String| self.numbers.get(&word).copied().unwrap_or(usize::MAX - stranger);
         let mut numbers = words(named).map(number);
         // But for the type it is the same program that is unknown.
         numbers[..4].iter_mut().filter(|n| **n == usize::MAX - stranger).for_each(|n| *n = usize::MAX);
-        Row::of(numbers, named.gpus)
+        RunInput::of(numbers, named.gpus)
     }
 }
 
@@ -149,10 +149,13 @@ fn share(same: bool, sd: f64) -> f64 {
 }
 
 /// Covariance of the GPU-seconds of two rows.
-pub(super) fn covariance(a: &Row, b: &Row) -> f64 {
-    let (program, plan) = (a.program == b.program, a.plan == b.plan);
-    let (family, kind) = (a.family == b.family, a.kind == b.kind);
-    let (node_type, size) = (a.node_type == b.node_type, a.gpus == b.gpus);
+pub(super) fn covariance(a: &RunInput, b: &RunInput) -> f64 {
+    let program = a.program == b.program;
+    let plan = a.plan == b.plan;
+    let family = a.family == b.family;
+    let kind = a.kind == b.kind;
+    let node_type = a.node_type == b.node_type;
+    let size = a.gpus == b.gpus;
     let a_doubling = share(true, DOUBLING) + share(family, DOUBLING_OF_FAMILY);
     let on_type = share(node_type, DOUBLING_ON_TYPE) + share(family && node_type, DOUBLING_OF_FAMILY_ON_TYPE);
     let of_plan = if plan {
@@ -176,7 +179,7 @@ pub(super) fn covariance(a: &Row, b: &Row) -> f64 {
 }
 
 /// Covariance of how wrong the estimates of two rows are.
-pub(super) fn covariance_of_wrongs(a: &Row, b: &Row) -> f64 {
+pub(super) fn covariance_of_errors(a: &RunInput, b: &RunInput) -> f64 {
     let place = a.node_type == b.node_type && a.gpus == b.gpus;
     share(true, WRONG)
         + share(a.program == b.program, WRONG_OF_PROGRAM)
@@ -187,53 +190,59 @@ pub(super) fn covariance_of_wrongs(a: &Row, b: &Row) -> f64 {
 
 /// A number that was seen of a row, and its variance.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Observed {
-    pub(super) row: Row,
+pub(super) struct RunObservation {
+    pub(super) row: RunInput,
     pub(super) value: f64,
     pub(super) variance: f64,
 }
 
 /// A Gaussian process that has seen something; its mean is 0 where nothing was.
 #[derive(Clone, Debug)]
-pub(super) struct Process {
-    rows: Vec<Row>,
-    covariance: fn(&Row, &Row) -> f64,
+pub(super) struct GaussianProcess {
+    rows: Vec<RunInput>,
+    covariance: fn(&RunInput, &RunInput) -> f64,
     decomposed: Cholesky<f64, Dyn>,
     /// Inverse covariance times what was seen.
     pull: DVector<f64>,
 }
 
-impl Process {
+impl GaussianProcess {
     /// `None` where nothing was seen, or numbers overflow.
-    pub(super) fn new(seen: &[Observed], covariance: fn(&Row, &Row) -> f64) -> Option<Process> {
-        let rows: Vec<Row> = seen.iter().map(|o| o.row).collect();
+    pub(super) fn new(
+        seen: &[RunObservation],
+        covariance: fn(&RunInput, &RunInput) -> f64,
+    ) -> Option<GaussianProcess> {
+        let rows: Vec<RunInput> = seen.iter().map(|o| o.row).collect();
         let alone = |i: usize, j: usize| if i == j { seen[i].variance + JITTER } else { 0.0 };
         let all =
             DMatrix::from_fn(rows.len(), rows.len(), |i, j| covariance(&rows[i], &rows[j]) + alone(i, j));
         let decomposed = if rows.is_empty() { None } else { Cholesky::new(all) }?;
         let pull = decomposed.solve(&DVector::from_iterator(seen.len(), seen.iter().map(|o| o.value)));
-        Some(Process { rows, covariance, decomposed, pull })
+        Some(GaussianProcess { rows, covariance, decomposed, pull })
     }
 
     /// Covariance of these rows with what was seen.
-    fn with(&self, rows: &[Row]) -> DMatrix<f64> {
+    fn cross_covariance(&self, rows: &[RunInput]) -> DMatrix<f64> {
         DMatrix::from_fn(rows.len(), self.rows.len(), |i, j| (self.covariance)(&rows[i], &self.rows[j]))
     }
 
     /// What is expected of each row.
-    pub(super) fn means(&self, rows: &[Row]) -> Vec<f64> {
-        (self.with(rows) * &self.pull).iter().copied().collect()
+    pub(super) fn posterior_means(&self, rows: &[RunInput]) -> Vec<f64> {
+        (self.cross_covariance(rows) * &self.pull).iter().copied().collect()
     }
 
     /// What remains of the covariance of these rows.
-    pub(super) fn left(&self, rows: &[Row]) -> DMatrix<f64> {
-        let to = self.with(rows);
-        prior(rows, self.covariance) - &to * self.decomposed.solve(&to.transpose())
+    pub(super) fn posterior_covariance(&self, rows: &[RunInput]) -> DMatrix<f64> {
+        let to = self.cross_covariance(rows);
+        prior_covariance(rows, self.covariance) - &to * self.decomposed.solve(&to.transpose())
     }
 }
 
 /// Covariance of these rows while nothing was seen.
-pub(super) fn prior(rows: &[Row], covariance: fn(&Row, &Row) -> f64) -> DMatrix<f64> {
+pub(super) fn prior_covariance(
+    rows: &[RunInput],
+    covariance: fn(&RunInput, &RunInput) -> f64,
+) -> DMatrix<f64> {
     DMatrix::from_fn(rows.len(), rows.len(), |i, j| covariance(&rows[i], &rows[j]))
 }
 
@@ -243,9 +252,9 @@ mod tests {
 
     #[test]
     fn names_tell_of_kin_only_within_their_scope() {
-        let mut register = Register::default();
+        let mut names = NameInterner::default();
         let mut row = |scope, user, program, plan| {
-            register.row(&Named { scope, user, program, plan, node_type: "a100", nodes: "a100", gpus: 2 })
+            names.input(&RunNames { scope, user, program, plan, node_type: "a100", nodes: "a100", gpus: 2 })
         };
         let own = row("alice", "alice", "bert-1B-64", "ddp");
         let kin = row("alice", "alice", "bert-1B-128", "ddp");
@@ -264,17 +273,25 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_believed_and_leaves_little_doubt() {
-        let mut register = Register::default();
+        let mut names = NameInterner::default();
         let mut row = |gpus, node_type| {
-            let (scope, user, program, plan) = ("", "", "p", "");
-            register.row(&Named { scope, user, program, plan, node_type, nodes: node_type, gpus })
+            names.input(&RunNames {
+                scope: "",
+                user: "",
+                program: "p",
+                plan: "",
+                node_type,
+                nodes: node_type,
+                gpus,
+            })
         };
         let rows = [row(1, "a"), row(4, "a"), row(4, "b")];
-        let seen = Observed { row: rows[1], value: 0.7, variance: 1e-4 };
-        let process = Process::new(&[seen], covariance).unwrap();
-        let (means, left) = (process.means(&rows), process.left(&rows));
+        let seen = RunObservation { row: rows[1], value: 0.7, variance: 1e-4 };
+        let process = GaussianProcess::new(&[seen], covariance).unwrap();
+        let means = process.posterior_means(&rows);
+        let left = process.posterior_covariance(&rows);
         assert!((means[1] - 0.7).abs() < 0.001 && (left[(1, 1)] - 1e-4).abs() < 1e-6, "{means:?}");
         assert!(left[(0, 0)] > left[(1, 1)] && left[(2, 2)] > left[(0, 0)], "{left}");
-        assert!(Process::new(&[], covariance).is_none());
+        assert!(GaussianProcess::new(&[], covariance).is_none());
     }
 }

@@ -24,11 +24,11 @@ struct Basis {
 
 /// For which programs estimates were made.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Foreseen {
+pub(super) struct LayerEstimates {
     known: BTreeMap<ProgramName, Basis>,
 }
 
-impl Foreseen {
+impl LayerEstimates {
     /// Makes the estimates of those of these jobs' programs that have none of what is known of them now.
     /// `types`: those of nodes at hand; `tables`: how many changes of the site's table there were.
     pub(super) fn update(

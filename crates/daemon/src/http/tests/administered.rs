@@ -1,0 +1,33 @@
+//! A daemon that root administers, for tests of what administrators bring.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::context::{Context, Services};
+use crate::state::State;
+use infill_api::BodyProof;
+use infill_model::{Credential, Secret, UserId, clock::now, config::Config};
+use infill_slurm::{
+    fake::FakeSlurm,
+    identity::{FakeIdentity, uid_of},
+};
+use infill_store::LeadStanding;
+
+/// A daemon that knows root and somebody who is no administrator.
+pub(in crate::http) async fn daemon() -> Arc<Context> {
+    let other = uid_of("nobody").await.unwrap();
+    let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("other's".to_owned(), other)]);
+    let services = Services {
+        slurm: Arc::new(FakeSlurm::new(1, "infill")),
+        store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
+        identity: Arc::new(FakeIdentity { users }),
+    };
+    let state = State::new(Arc::new(Config::default()), now());
+    Arc::new(Context::new(services, state, LeadStanding::Alone, now()).0)
+}
+
+/// The proof of a request by somebody.
+pub(in crate::http) fn proof(who: &str) -> BodyProof {
+    let credential = Credential::Munge(Secret(who.to_owned()));
+    BodyProof { credential: Some(credential), nonce: Some("n".to_owned()) }
+}
