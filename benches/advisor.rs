@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use infill_advisor::trial::{Trial, Verdict};
 use infill_advisor::{Fitted, Stakes, best_probe};
-use infill_model::{BatchMode, Curve, CurvePoint, RescaleCosts, SizePoint, UnixTime, config::AdvisorConfig};
+use infill_model::{
+    BatchMode, CurvePoint, RescaleCosts, ScalingCurve, SizePoint, UnixTime, config::AdvisorConfig,
+};
 
 const NOISE: f64 = 0.05;
 const SEEDS: u64 = 20;
@@ -194,7 +196,7 @@ impl Columns {
 /// rate is a favour) and the others lie on lines between them, flat beyond.
 fn interpolated(table: &Table, measured: impl Fn(u32) -> bool) -> f64 {
     let known = points(table).into_iter().filter(|p| measured(p.nodes)).collect();
-    let curve = Curve::new(known).expect("some sizes");
+    let curve = ScalingCurve::new(known).expect("some sizes");
     error(table, |n| curve.rate(n))
 }
 

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use infill_model::config::Config;
 use infill_model::{
-    Changing, Claims, Course, ExcludedNodes, ExecPlan, Job, JobFacts, JobId, Node, NodeName, NodeState,
-    NodeType, Place, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
+    AllowedSizes, ExcludedNodes, ExecPlan, Job, JobDeclaration, JobFacts, JobId, JobLocation, JobProgress,
+    Node, NodeName, NodeState, NodeType, ProgramIdentity, ResizeState, SchedulingState, Snapshot, UnixTime,
+    UserId,
 };
 use infill_planner::round::{Advice, Scene, Terms, judge};
 use infill_slurm::fake::pending_job;
@@ -66,7 +67,7 @@ fn facts(n: u32, excluded: &ExcludedNodes) -> JobFacts {
     JobFacts {
         job: JobId(1 + n),
         user: UserId(6000 + user),
-        program: Program {
+        program: ProgramIdentity {
             user: format!("user{user}"),
             job_name: format!("sweep{user}"),
             told: None,
@@ -74,15 +75,15 @@ fn facts(n: u32, excluded: &ExcludedNodes) -> JobFacts {
             on_cpus: false,
             exec_plan: ExecPlan::default(),
         },
-        sizes: Sizes::Range { min: sizes.0, max: sizes.1 },
-        claims: Claims::default(),
-        standing: Standing::Waiting,
+        sizes: AllowedSizes::Range { min: sizes.0, max: sizes.1 },
+        claims: JobDeclaration::default(),
+        standing: SchedulingState::Waiting,
         since: UnixTime(NOW),
         waits_since: Some(UnixTime(NOW)),
         running: None,
-        place: Place::default(),
-        changing: Changing::default(),
-        course: Course::default(),
+        place: JobLocation::default(),
+        changing: ResizeState::default(),
+        course: JobProgress::default(),
         submitted_at: UnixTime(NOW - i64::from(n % 4000)),
         excluded: if n.is_multiple_of(5) { ExcludedNodes::default() } else { excluded.clone() },
         ending: false,

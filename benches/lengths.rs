@@ -10,7 +10,7 @@ mod common;
 use std::time::Instant;
 
 use infill_advisor::length::Outlook;
-use infill_model::{JobId, OwnWord, Past, Submission};
+use infill_model::{JobId, PastJob, Submission, UserEstimate};
 
 const JOBS: usize = 100_000;
 
@@ -25,7 +25,7 @@ fn chance(of: u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-fn past(number: usize) -> Past {
+fn past(number: usize) -> PastJob {
     let dice = |what: u64| chance(number as u64 * 16 + what);
     let (user, kind) = ((dice(0) * 500.0) as u32, (dice(1) * 4.0) as u32);
     let at = 60.0 * number as f64;
@@ -39,7 +39,7 @@ fn past(number: usize) -> Past {
         more: vec![1.0],
         ..Submission::default()
     };
-    Past { job, ended_at: at + secs, secs, word: OwnWord::default() }
+    PastJob { job, ended_at: at + secs, secs, word: UserEstimate::default() }
 }
 
 /// Says how long something took, and whether that is within its goal.
@@ -62,7 +62,7 @@ fn median_us(outlook: &mut Outlook, from: usize) -> f64 {
 }
 
 fn main() {
-    let history: Vec<Past> = (0..JOBS).map(past).collect();
+    let history: Vec<PastJob> = (0..JOBS).map(past).collect();
     let mut outlook = Outlook::default();
     let began = Instant::now();
     outlook.remember(&history);
@@ -77,7 +77,8 @@ fn main() {
     let grown_mib = memory() - before;
     outlook.plant(forest);
     let with_forest_us = median_us(&mut outlook, JOBS);
-    let said: Vec<f64> = (1..=ASKED).map(|n| outlook.of(JobId(n), &OwnWord::default()).secs(0.5)).collect();
+    let said: Vec<f64> =
+        (1..=ASKED).map(|n| outlook.of(JobId(n), &UserEstimate::default()).secs(0.5)).collect();
     tell("to take in a job that has ended", learned_us, "us", 50.0);
     tell("to say what is expected, without a forest", alone_us, "us", 100.0);
     tell("to say what is expected, with a forest", with_forest_us, "us", 100.0);
@@ -87,8 +88,9 @@ fn main() {
     again.remember(&history);
     again.plant(again.ground().grow(1).expect("a forest").expect("jobs enough"));
     (1..=ASKED).for_each(|n| again.meet(JobId(n), &past(JOBS + n as usize - 1).job));
-    let same =
-        (1..=ASKED).zip(&said).all(|(n, said)| again.of(JobId(n), &OwnWord::default()).secs(0.5) == *said);
+    let same = (1..=ASKED)
+        .zip(&said)
+        .all(|(n, said)| again.of(JobId(n), &UserEstimate::default()).secs(0.5) == *said);
     println!("the same history and seed give the same answer: {same}");
     let right = |(n, said): (usize, &f64)| (past(JOBS + n).secs / said).ln().abs() < std::f64::consts::LN_2;
     let within = said.iter().enumerate().filter(|(n, said)| right((*n, said))).count();

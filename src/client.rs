@@ -21,7 +21,7 @@ use infill_api::{
     daemon_urls, routes,
     seal::digest,
 };
-use infill_model::causes::{chain, innermost};
+use infill_model::error_causes::{error_chain, innermost_cause};
 use infill_present::exit::{Exit, Failure};
 
 /// Time to reach the daemon: it is on the same network.
@@ -60,7 +60,7 @@ pub enum ClientError {
     #[error(transparent)]
     NoProof(#[from] NoProof),
     /// Neither is there for an order.
-    #[error("cannot prove to the daemon who gives the order (is munged running here?): {}", chain(.0))]
+    #[error("cannot prove to the daemon who gives the order (is munged running here?): {}", error_chain(.0))]
     NoOrder(#[from] IdentityError),
     /// Somebody answers, and does not prove to be the daemon.
     #[error(
@@ -165,7 +165,7 @@ impl Client {
             .timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|e| bad(innermost(&e)))?;
+            .map_err(|e| bad(innermost_cause(&e)))?;
         Ok(Client { daemons, http, passes: Mutex::new(Passes::new(by)) })
     }
 
@@ -336,7 +336,7 @@ impl Client {
 fn route(url: &str, request: &RequestBuilder) -> Result<String, ClientError> {
     let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
     let request = request.try_clone().ok_or_else(|| bad("it cannot be asked twice".to_owned()))?;
-    let request = request.build().map_err(|e| bad(innermost(&e)))?;
+    let request = request.build().map_err(|e| bad(innermost_cause(&e)))?;
     let base = reqwest::Url::parse(url).map_err(|e| bad(e.to_string()))?;
     let path = request.url().path().strip_prefix(base.path().trim_end_matches('/')).unwrap_or_default();
     Ok(match request.url().query() {
@@ -381,7 +381,7 @@ fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
 fn why(error: &AnswerError) -> String {
     match error {
         AnswerError::Http(error) if error.is_timeout() => "no answer in time".to_owned(),
-        error => innermost(error),
+        error => innermost_cause(error),
     }
 }
 

@@ -122,7 +122,7 @@ async fn import(args: ImportArgs, session: &Session) -> CommandResult {
     let (node_type, count) = (args.node_type, rows.len());
     // What is wrong is told before anybody is asked.
     let table = TypeCollectives { node_type, imported_at: UnixTime::default(), rows };
-    table.check().map_err(|e| Exit::Input.because(e))?;
+    table.check_rows().map_err(|e| Exit::Input.because(e))?;
     let TypeCollectives { node_type, rows, .. } = table;
     let said = format!("{} of {node_type} taken in", output::counted(count as u64, "row"));
     let request = ImportCollectivesRequest { proof: BodyProof::default(), node_type, rows };

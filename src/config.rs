@@ -10,8 +10,8 @@ use super::doctor::overheard;
 use super::session::Session;
 use infill_api::SCHEMA;
 use infill_model::{
-    causes,
     config::{Config, DEFAULT_FILE, DEFAULT_PATH},
+    error_causes,
 };
 use infill_present::{
     exit::{CommandResult, Exit},
@@ -54,7 +54,7 @@ pub fn run(command: ConfigCommand, session: &Session) -> CommandResult {
 }
 
 fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
-    let (config, removed) = Config::load_and_tell(file)?;
+    let (config, removed) = Config::load_with_removed(file)?;
     for key in removed {
         output::print(&format!("warning: {key}"))?;
     }
@@ -63,7 +63,9 @@ fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
         output::print(&format!("warning: {}; {}", finding.what, finding.mend.unwrap_or_default()))?;
     }
     match config.check_secrets() {
-        Err(e) if e.is_others_secret() => output::print(&format!("not checked: {}", causes::chain(&e)))?,
+        Err(e) if e.is_others_secret() => {
+            output::print(&format!("not checked: {}", error_causes::error_chain(&e)))?
+        }
         checked => checked?,
     }
     let text = match file {

@@ -2,7 +2,7 @@
 
 use super::session::Session;
 use infill_api::{BodyProof, ControlRequest, routes};
-use infill_model::Control;
+use infill_model::ControlState;
 use infill_present::{
     exit::{CommandResult, Exit},
     output,
@@ -20,11 +20,11 @@ pub enum Order {
 }
 
 impl Order {
-    fn control(self) -> Control {
+    fn control(self) -> ControlState {
         match self {
-            Order::Pause => Control::Paused,
-            Order::Resume => Control::Normal,
-            Order::Drain => Control::Draining,
+            Order::Pause => ControlState::Paused,
+            Order::Resume => ControlState::Normal,
+            Order::Drain => ControlState::Draining,
         }
     }
 

@@ -5,7 +5,7 @@ use clap::Args;
 use super::client::{Client, ClientError};
 use super::session::Session;
 use infill_api::{Generations, RoundView, Status, routes};
-use infill_model::{GenerationRecord, JobId, UnixTime, of_the_last_job};
+use infill_model::{GenerationRecord, JobId, UnixTime, generations_of_last_job};
 use infill_present::{
     exit::{CommandResult, Exit},
     output::{self, When},
@@ -41,7 +41,7 @@ pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
         None => {
             let round: Option<RoundView> = found(client.get(routes::ROUND).await)?;
             match job {
-                Some(id) => explain::of_job(id, &status, round, of_the_last_job(generations)),
+                Some(id) => explain::of_job(id, &status, round, generations_of_last_job(generations)),
                 None => explain::of_node(&args.subject, status, round),
             }
         }

@@ -94,13 +94,14 @@ fn or_dash(value: Option<impl ToString>) -> String {
 
 /// `40:00(25:00-1:23:20)`; `~` before what is not known well.
 fn ends(ends: &EndView) -> String {
-    let [low, median, high] = [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::show);
+    let [low, median, high] =
+        [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::format_duration);
     let about = if ends.predictable { "" } else { "~" };
     format!("{about}{median}({low}-{high})")
 }
 
 fn nodes(job: &JobView) -> String {
-    filled(&hostlist::compress(&job.nodes))
+    filled(&hostlist::compress_nodes(&job.nodes))
 }
 
 fn wings(job: &JobView) -> String {

@@ -89,7 +89,7 @@ fn reason(row: &Row) -> String {
 /// Runs `infill nodes`.
 pub async fn run(args: NodesArgs, session: &Session) -> CommandResult {
     let status: Status = session.client()?.get(routes::STATUS).await?;
-    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.is_called(name));
+    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name));
     if let Some(name) = args.node.iter().find(unknown) {
         return Err(Exit::NotFound.because(anyhow::anyhow!("no node {name} in infill's partition")));
     }
@@ -108,7 +108,8 @@ fn table(nodes: Vec<NodeView>, args: &TableArgs, when: When) -> Result<String, F
 }
 
 fn select(status: &Status, args: &NodesArgs) -> Vec<NodeView> {
-    let named = |n: &&NodeView| args.node.is_empty() || args.node.iter().any(|name| n.node.is_called(name));
+    let named =
+        |n: &&NodeView| args.node.is_empty() || args.node.iter().any(|name| n.node.matches_name(name));
     let bad = |n: &&NodeView| !args.bad || n.why.is_some() || !n.failures.is_empty();
     status.nodes.iter().filter(named).filter(bad).cloned().collect()
 }

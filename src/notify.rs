@@ -19,7 +19,7 @@ pub struct NotifyArgs {
 /// Runs `infill notify --test`.
 pub async fn run(session: &Session) -> CommandResult {
     let config = session.config()?.notify;
-    if config.tells_nobody() {
+    if config.is_disabled() {
         return Err(Exit::Config.because(anyhow::anyhow!(
             "notify.command, notify.url and notify.url_file are empty: nobody is told"
         )));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use infill_agent::identity::{Identity as _, IdentityError, Proof, Purpose, Slurm};
 use infill_agent::session::Session;
 use infill_api::{addresses, headers};
-use infill_model::causes;
+use infill_model::error_causes;
 
 /// What is shown to the daemon with one request.
 #[derive(Clone, Debug, Default)]
@@ -90,8 +90,10 @@ impl Passes {
             }
         }
         let munge = self.no_munge.as_ref();
-        let no_proof =
-            |token: String| NoProof { munge: munge.map(|e| causes::chain(e)).unwrap_or_default(), token };
+        let no_proof = |token: String| NoProof {
+            munge: munge.map(|e| error_causes::error_chain(e)).unwrap_or_default(),
+            token,
+        };
         // A token is worth more than a proof: where MUNGE is in use it is not shown in its place.
         if let Some(e) = munge
             && !self.by.does_without_munge(e).await
@@ -101,7 +103,7 @@ impl Passes {
         let proof = self.by.token_proof().await;
         match proof.and_then(|proof| proof.only_where_unheard(&[url.to_owned()])) {
             Ok(proof) => Ok(Some(Pass::Proof(proof))),
-            Err(e) => Err(no_proof(causes::chain(&e))),
+            Err(e) => Err(no_proof(error_causes::error_chain(&e))),
         }
     }
 

@@ -126,16 +126,16 @@ fn headline(round: &RoundView) -> String {
 
 fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
     let row = |verdict: &infill_model::JobVerdict| {
-        let plan = round.plan.job(verdict.job);
+        let plan = round.plan.job_plan(verdict.job);
         let nodes: Vec<_> = plan.iter().flat_map(|p| &p.nodes).map(|p| p.node.clone()).collect();
         JobRow {
             id: verdict.job.to_string(),
             had: verdict.had,
             gets: verdict.gets,
-            nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress(&nodes) },
+            nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress_nodes(&nodes) },
             rate: plan.map_or_else(|| "-".to_owned(), |p| output::number(p.rate)),
             forecast: plan.map_or_else(|| "-".to_owned(), |p| forecast(p, when)),
-            why: verdict.words(),
+            why: verdict.full_sentence(),
         }
     };
     round.report.jobs.iter().map(row).collect()
@@ -143,8 +143,8 @@ fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
 
 fn node_rows(round: &RoundView, when: When) -> Vec<NodeRow> {
     let lease = |verdict: &NodeVerdict| -> Option<UnixTime> {
-        let plan = round.plan.job(verdict.job?)?;
-        plan.nodes.iter().find(|p| p.node.parts().contains(&verdict.node)).map(|p| p.lease_until)
+        let plan = round.plan.job_plan(verdict.job?)?;
+        plan.nodes.iter().find(|p| p.node.single_places().contains(&verdict.node)).map(|p| p.lease_until)
     };
     let row = |verdict: &NodeVerdict| NodeRow {
         until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.clock(t)),

@@ -11,7 +11,7 @@ use infill_advisor::plans::presets::{Described, Machine, Preset};
 use infill_agent::{Plans, RunPlan};
 use infill_api::SCHEMA;
 use infill_model::{
-    MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_PLANS, MOST_SEQUENCE, MemorySize, ModelFacts, Sizes,
+    AllowedSizes, MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_PLANS, MOST_SEQUENCE, MemorySize, ModelFacts,
 };
 use infill_present::{
     exit::{CommandResult, Exit},
@@ -77,8 +77,8 @@ struct CheckArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Sizes that the job may have, as for `infill run --nodes`
-    #[arg(long, value_name = "SIZES", value_parser = Sizes::parse)]
-    nodes: Option<Sizes>,
+    #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
+    nodes: Option<AllowedSizes>,
     /// Processes that train on each node: as for `infill run`, else its GPUs, as torchrun starts them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     nproc_per_node: u32,
@@ -108,8 +108,8 @@ struct SuggestArgs {
     #[command(flatten)]
     model: ModelArgs,
     /// Sizes that the job may have, as for `infill run --nodes`
-    #[arg(long, value_name = "SIZES", value_parser = Sizes::parse)]
-    nodes: Sizes,
+    #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
+    nodes: AllowedSizes,
     /// GPUs of each of them; 1 where the job counts GPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     gpus_per_node: u32,
@@ -125,7 +125,7 @@ fn positive(text: &str) -> Result<f64, String> {
 
 fn parameters(text: &str) -> Result<f64, String> {
     let params_mi = positive(text)?;
-    ModelFacts::of_params(params_mi).check().map_err(|odd| odd.to_string())?;
+    ModelFacts::from_params(params_mi).check_bounds().map_err(|odd| odd.to_string())?;
     Ok(params_mi)
 }
 
@@ -233,7 +233,9 @@ fn check(args: &CheckArgs) -> CommandResult {
     let wrong = |e| Exit::Input.because(anyhow::anyhow!("{file}: {e}"));
     let plans = Plans::named(&file).map_err(wrong)?;
     let declared = plans.declared(args.nproc_per_node, args.nodes.as_ref()).map_err(wrong)?;
-    let sizes = |sizes: &Option<Sizes>| sizes.as_ref().map_or_else(|| "all".to_owned(), Sizes::to_string);
+    let sizes = |sizes: &Option<AllowedSizes>| {
+        sizes.as_ref().map_or_else(|| "all".to_owned(), AllowedSizes::to_string)
+    };
     let rows: Vec<Row> = plans
         .iter()
         .zip(&declared)
@@ -289,7 +291,7 @@ fn file(args: &SuggestArgs, presets: &[Preset]) -> String {
 }
 
 fn plan(preset: &Preset, sizes: Vec<u32>) -> String {
-    let mut text = format!("name = {:?}\nnodes = \"{}\"\n", preset.name, Sizes::Set(sizes));
+    let mut text = format!("name = {:?}\nnodes = \"{}\"\n", preset.name, AllowedSizes::Set(sizes));
     let numbers = [
         ("tp", preset.tp, 1),
         ("pp", preset.pp, 1),
@@ -341,7 +343,7 @@ mod tests {
                 hidden: Some(1600),
                 sequence: Some(1024),
                 global_batch: Some(64),
-                ..ModelFacts::of_params(1500.0)
+                ..ModelFacts::from_params(1500.0)
             };
             assert_eq!(plans.model(), Some(model), "{text}");
         }

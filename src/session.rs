@@ -19,7 +19,7 @@ pub struct Session {
 impl Session {
     /// The configuration. Removed keys that the file has are warned of.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let (config, removed) = Config::load_and_tell(self.config.as_deref())?;
+        let (config, removed) = Config::load_with_removed(self.config.as_deref())?;
         for key in removed {
             tracing::warn!("{key}");
         }

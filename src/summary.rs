@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::jobs;
 use infill_api::{IdleShare, LengthsView, NodeKind, Status};
-use infill_model::{Control, Mode};
+use infill_model::{ControlState, DaemonMode};
 use infill_present::{
     exit::Failure,
     hidden::hidden,
@@ -75,11 +75,11 @@ fn beside(status: &Status) -> String {
 
 fn mode(status: &Status) -> &'static str {
     match (status.mode, status.control) {
-        (Mode::Observe, Control::Normal) => "observe: plans are made, nothing is touched",
-        (Mode::Observe, _) => "observe (an order to pause or drain is in force, too)",
-        (Mode::Act, Control::Normal) => "act",
-        (Mode::Act, Control::Paused) => "act, but paused: nothing starts or grows",
-        (Mode::Act, Control::Draining) => "act, but draining: all jobs save and are parked",
+        (DaemonMode::Observe, ControlState::Normal) => "observe: plans are made, nothing is touched",
+        (DaemonMode::Observe, _) => "observe (an order to pause or drain is in force, too)",
+        (DaemonMode::Act, ControlState::Normal) => "act",
+        (DaemonMode::Act, ControlState::Paused) => "act, but paused: nothing starts or grows",
+        (DaemonMode::Act, ControlState::Draining) => "act, but draining: all jobs save and are parked",
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_daemon_that_has_just_started() {
         let status = Status {
-            mode: Mode::Observe,
+            mode: DaemonMode::Observe,
             slurm: None,
             rest: None,
             last_round: None,

@@ -53,7 +53,7 @@ fn daemon() -> String {
 /// Those that the filter names.
 async fn profiles(Query(filter): Query<ProfileFilter>) -> Json<ProfilesView> {
     let mut all = samples::profiles();
-    all.profiles.retain(|p| filter.matches(&p.profile.key));
+    all.profiles.retain(|p| filter.matches_key(&p.profile.key));
     Json(all)
 }
 

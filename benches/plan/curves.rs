@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use infill_model::{Curve, CurvePoint};
+use infill_model::{CurvePoint, ScalingCurve};
 
 /// Fewest sizes of a table that says how a job scales.
 const FEWEST_SIZES: usize = 3;
@@ -15,7 +15,7 @@ type Row = BTreeMap<String, String>;
 type Tables = BTreeMap<String, BTreeMap<u32, f64>>;
 
 /// All curves below `dir`, in a fixed order.
-pub fn load(dir: &Path) -> Result<Vec<Curve>, String> {
+pub fn load(dir: &Path) -> Result<Vec<ScalingCurve>, String> {
     let mut tables = Tables::new();
     for row in rows(&dir.join("summit.csv"))? {
         let (nodes, rate) = (number(&row, "nodes")?, number(&row, "images_per_s")?);
@@ -32,9 +32,9 @@ pub fn load(dir: &Path) -> Result<Vec<Curve>, String> {
     }
     let known = |table: &BTreeMap<u32, f64>| {
         let points = table.iter().map(|(nodes, rate)| CurvePoint { nodes: *nodes, rate: *rate });
-        (table.len() >= FEWEST_SIZES).then(|| Curve::new(points.collect()).ok())?
+        (table.len() >= FEWEST_SIZES).then(|| ScalingCurve::new(points.collect()).ok())?
     };
-    let curves: Vec<Curve> = tables.values().filter_map(known).collect();
+    let curves: Vec<ScalingCurve> = tables.values().filter_map(known).collect();
     if curves.is_empty() { Err(format!("no curve in {}", dir.display())) } else { Ok(curves) }
 }
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use infill_gaps::{Survival, hour_of};
 use infill_model::{
-    Curve, CurvePoint, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName, NodeType,
-    Plan, PlanNeeds, RescaleCosts, Sizes, Standing, SwitchRecord, Topology, UnixTime, UserId, WindowCause,
-    WindowEnd,
+    AllowedSizes, CurvePoint, ExcludedNodes, ExecPlan, Gap, GapSet, HeldNode, JobId, MalleableJob, NodeName,
+    NodeType, Plan, PlanNeeds, RescaleCosts, ScalingCurve, SchedulingState, SwitchRecord, Topology, UnixTime,
+    UserId, WindowCause, WindowEnd,
     config::{GapsConfig, PlannerConfig},
     malleable::RateCurve,
 };
@@ -54,7 +54,7 @@ enum Lent {
 
 impl Lent {
     /// The gaps that an idle node is.
-    fn of(self, gaps: Gaps) -> Gaps {
+    fn of(self, gaps: GapSet) -> GapSet {
         let number = |gap: &Gap| {
             let number = gap.node.as_str().bytes().fold(0u64, |sum, b| sum.wrapping_mul(31) + u64::from(b));
             number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
@@ -63,18 +63,18 @@ impl Lent {
             Lent::Nodes => return gaps,
             Lent::Types => {
                 let typed = |gap: Gap| Gap { node_type: node_type(number(&gap) % TYPES.len() as u64), ..gap };
-                return Gaps { gaps: gaps.gaps.into_iter().map(typed).collect(), ..gaps };
+                return GapSet { gaps: gaps.gaps.into_iter().map(typed).collect(), ..gaps };
             }
             Lent::Gpus => {}
         }
         let free = |gap: &Gap| 1 + number(gap) % GPUS;
         let places = |gap: &Gap| {
             let gap = gap.clone();
-            (0..free(&gap)).map(move |gpu| Gap { node: gap.node.place(gpu as usize), ..gap.clone() })
+            (0..free(&gap)).map(move |gpu| Gap { node: gap.node.place_name(gpu as usize), ..gap.clone() })
         };
         let mut found: Vec<Gap> = gaps.gaps.iter().flat_map(places).collect();
         found.sort_by(|a, b| a.node.cmp(&b.node));
-        Gaps { gaps: found, refused: Vec::new() }
+        GapSet { gaps: found, refused: Vec::new() }
     }
 }
 
@@ -90,13 +90,13 @@ struct Interval {
 pub struct Data {
     buckets: BTreeMap<i64, Vec<Interval>>,
     last: i64,
-    curves: Vec<Curve>,
+    curves: Vec<ScalingCurve>,
 }
 
 /// One round.
 pub struct Case {
     now: UnixTime,
-    gaps: Gaps,
+    gaps: GapSet,
     jobs: Vec<MalleableJob>,
     config: PlannerConfig,
     min_window_secs: f64,
@@ -131,7 +131,7 @@ impl Case {
         };
         let records: Vec<SwitchRecord> =
             nodes.chunks(nodes.len().div_ceil(leaves).max(1)).enumerate().map(of_leaf).collect();
-        self.topology = Some(Topology::of(&records).expect("leaves without switches below them"));
+        self.topology = Some(Topology::from_records(&records).expect("leaves without switches below them"));
         self
     }
 
@@ -218,7 +218,7 @@ impl Data {
 
     /// The gaps of all shards, `passed` seconds after their instants: those of `held` nodes, and others up to
     /// `most`.
-    fn gaps(&self, shards: &[i64], passed: i64, most: usize, held: &BTreeSet<NodeName>) -> Gaps {
+    fn gaps(&self, shards: &[i64], passed: i64, most: usize, held: &BTreeSet<NodeName>) -> GapSet {
         let mut found: Vec<Gap> = Vec::new();
         for (shard, at) in shards.iter().enumerate() {
             let idle = self.idle_at(at + passed);
@@ -228,7 +228,7 @@ impl Data {
         found.sort_by_key(|gap| !held.contains(&gap.node));
         found.truncate(most);
         found.sort_by(|a, b| a.node.cmp(&b.node));
-        Gaps { gaps: found, refused: Vec::new() }
+        GapSet { gaps: found, refused: Vec::new() }
     }
 
     fn job(&self, r: &mut StdRng, id: u32) -> MalleableJob {
@@ -243,13 +243,13 @@ impl Data {
             id: JobId(id),
             user: UserId(id % 10),
             weight,
-            sizes: Sizes::Range { min: min.nodes, max },
+            sizes: AllowedSizes::Range { min: min.nodes, max },
             block: 1,
             rates: vec![RateCurve::new(ExecPlan::default(), None, curve, None)],
             costs,
             swap_secs: None,
             reluctance: 1.0,
-            standing: Standing::Waiting,
+            standing: SchedulingState::Waiting,
             exec_plan: ExecPlan::default(),
             lead_node: None,
             lead_away: false,
@@ -280,7 +280,7 @@ fn with_plans(job: MalleableJob, r: &mut StdRng) -> MalleableJob {
             rates.push(RateCurve {
                 exec_plan: ExecPlan(format!("plan{number}")),
                 node_type: Some(node_type(of_type as u64)),
-                curve: Curve::new(base.points().iter().map(point).collect()).expect("a curve"),
+                curve: ScalingCurve::new(base.points().iter().map(point).collect()).expect("a curve"),
                 sizes: None,
                 needs: PlanNeeds::default(),
             });
@@ -319,22 +319,22 @@ fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
 }
 
 /// Carries out a plan of the moment `at`, as far as its nodes are still there. Who has lost the lead waits.
-fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut Gaps, at: UnixTime) {
+fn hold(jobs: &mut [MalleableJob], plan: &Plan, gaps: &mut GapSet, at: UnixTime) {
     let mut holders = BTreeMap::new();
     for job in jobs {
-        let planned = plan.job(job.id).map_or(&[][..], |p| &p.nodes);
-        let alive = |node: &NodeName| node.parts().iter().all(|part| gaps.get(part).is_some());
+        let planned = plan.job_plan(job.id).map_or(&[][..], |p| &p.nodes);
+        let alive = |node: &NodeName| node.single_places().iter().all(|part| gaps.get(part).is_some());
         let lead = planned.first().map(|p| p.node.clone()).filter(alive);
         let left = planned.iter().map(|p| &p.node).filter(|n| lead.is_some() && alive(n));
         job.held = left.map(|node| HeldNode { node: node.clone(), slurm_job: job.id }).collect();
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
-        job.standing = if lead.is_some() { Standing::Running } else { Standing::Waiting };
+        job.standing = if lead.is_some() { SchedulingState::Running } else { SchedulingState::Waiting };
         job.last_change = lead.is_some().then_some(at);
-        if let Some(planned) = plan.job(job.id).filter(|_| lead.is_some()) {
+        if let Some(planned) = plan.job_plan(job.id).filter(|_| lead.is_some()) {
             job.exec_plan = planned.exec_plan.clone();
         }
         job.lead_node = lead;
-        let parts = job.held.iter().flat_map(|h| h.node.parts());
+        let parts = job.held.iter().flat_map(|h| h.node.single_places());
         holders.extend(parts.map(|part| (part, job.id)));
     }
     for gap in &mut gaps.gaps {

@@ -1,7 +1,7 @@
 //! A round in which jobs shall end soon: what jobs like them took is known, and a forest has grown from it.
 
 use infill_advisor::length::Outlook;
-use infill_model::{OwnWord, Past, Submission};
+use infill_model::{PastJob, Submission, UserEstimate};
 
 /// Malleable jobs.
 pub const JOBS: u32 = 200;
@@ -10,7 +10,7 @@ pub const JOBS: u32 = 200;
 const ENDED: u32 = 20_000;
 
 /// One of them: what it took follows from its user, but for a factor between 0.5 and 2.
-fn past(number: u32, now: i64) -> Past {
+fn past(number: u32, now: i64) -> PastJob {
     let user = number % JOBS;
     let usual = 60.0 * 2f64.powf(f64::from(user % 80) / 10.0);
     let secs = usual * 2f64.powf(f64::from(number * 7919 % 201) / 100.0 - 1.0);
@@ -23,12 +23,12 @@ fn past(number: u32, now: i64) -> Past {
         more: vec![1.0],
         ..Submission::default()
     };
-    Past { job, ended_at, secs, word: OwnWord::default() }
+    PastJob { job, ended_at, secs, word: UserEstimate::default() }
 }
 
 /// Lets it know of them, and grow a forest. What that takes belongs to no round.
 pub fn learn(outlook: &mut Outlook, now: i64) {
-    let past: Vec<Past> = (0..ENDED).map(|number| past(number, now)).collect();
+    let past: Vec<PastJob> = (0..ENDED).map(|number| past(number, now)).collect();
     outlook.remember(&past);
     outlook.plant(outlook.ground().grow(1).expect("a forest").expect("jobs enough"));
 }

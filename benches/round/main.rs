@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use infill_model::config::Config;
 use infill_model::{
-    Changing, Claims, Course, Curve, ExcludedNodes, ExecPlan, HeldNode, JobFacts, JobId, NodeName, Objective,
-    Parts, Place, Plan, Program, Sizes, Snapshot, Standing, UnixTime, UserId,
+    AllowedSizes, ExcludedNodes, ExecPlan, HeldNode, JobDeclaration, JobFacts, JobId, JobLocation,
+    JobProgress, LendingRules, NodeName, Plan, PlanningObjective, ProgramIdentity, ResizeState, ScalingCurve,
+    SchedulingState, Snapshot, UnixTime, UserId,
 };
 use infill_planner::round::{Advice, Scene, Terms, judge};
 use infill_slurm::{Seats, rest::offline};
@@ -83,13 +84,13 @@ fn held(site: Site, n: u32, i: u32) -> HeldNode {
         }
         Site::Shared => {
             let node = NodeName::new(answers::node_name(answers::share_of(at).0));
-            HeldNode { node: node.place((at % answers::GPUS) as usize), slurm_job: JobId(1000 + at) }
+            HeldNode { node: node.place_name((at % answers::GPUS) as usize), slurm_job: JobId(1000 + at) }
         }
     }
 }
 
 fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
-    let curve = Curve::parse("1:100,2:190,4:350,8:620,16:1050,32:1700,64:2500").expect("a curve");
+    let curve = ScalingCurve::parse("1:100,2:190,4:350,8:620,16:1050,32:1700,64:2500").expect("a curve");
     let count = if holds { answers::HELD_EACH } else { 0 };
     let lead = holds.then(|| held(site, n, 0).node);
     // The Slurm job on the first place is the job itself; one that waits is none of those that run.
@@ -97,7 +98,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
     JobFacts {
         job: JobId(id),
         user: UserId(6000 + n),
-        program: Program {
+        program: ProgramIdentity {
             user: format!("user{n}"),
             job_name: format!("train{n}"),
             told: None,
@@ -105,20 +106,20 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
             on_cpus: false,
             exec_plan: ExecPlan::default(),
         },
-        sizes: Sizes::Range { min: 1, max: 64 },
-        claims: Claims { curve: Some(curve), ..Claims::default() },
-        standing: if holds { Standing::Running } else { Standing::Waiting },
+        sizes: AllowedSizes::Range { min: 1, max: 64 },
+        claims: JobDeclaration { curve: Some(curve), ..JobDeclaration::default() },
+        standing: if holds { SchedulingState::Running } else { SchedulingState::Waiting },
         since: UnixTime(answers::NOW),
         waits_since: (!holds).then_some(UnixTime(answers::NOW)),
         running: holds.then_some(count),
-        place: Place {
+        place: JobLocation {
             held: (0..count).map(|i| held(site, n, i)).collect(),
             lead_now: lead.clone(),
             lead,
-            ..Place::default()
+            ..JobLocation::default()
         },
-        changing: Changing::default(),
-        course: Course::default(),
+        changing: ResizeState::default(),
+        course: JobProgress::default(),
         submitted_at: UnixTime(answers::NOW - 4000),
         excluded: ExcludedNodes::default(),
         ending: false,
@@ -129,7 +130,7 @@ fn facts(site: Site, n: u32, holds: bool) -> JobFacts {
 fn changed(plan: &Plan, jobs: &[JobFacts]) -> usize {
     let differs = |job: &&JobFacts| {
         let mut wanted: Vec<&NodeName> =
-            plan.job(job.job).map(|p| p.nodes.iter().map(|n| &n.node).collect()).unwrap_or_default();
+            plan.job_plan(job.job).map(|p| p.nodes.iter().map(|n| &n.node).collect()).unwrap_or_default();
         wanted.sort();
         wanted != job.place.held.iter().map(|h| &h.node).collect::<Vec<_>>()
     };
@@ -208,9 +209,10 @@ fn show(rounds: &[Stages]) {
 
 fn show_site(site: Site, config: &Arc<Config>, count: u32) {
     let jobs: Vec<JobFacts> = (0..count).map(|n| facts(site, n, n < HOLDING)).collect();
-    let seats = (site == Site::Shared).then(|| Seats::new("infill", Parts::default(), BTreeMap::new()));
+    let seats =
+        (site == Site::Shared).then(|| Seats::new("infill", LendingRules::default(), BTreeMap::new()));
     let mut scene = Scene::new(config.clone(), UnixTime(answers::NOW));
-    if config.planner.objective == Objective::Completion {
+    if config.planner.objective == PlanningObjective::Completion {
         ahead::learn(&mut scene.turns_mut().outlook, answers::NOW);
     }
     let mut kept = Kept { scene, seats, snapshot: None };
@@ -226,7 +228,7 @@ fn main() {
     let share = |n: u32| (format!("user{n}"), 100.0 / (100.0 + f64::from(n)));
     config.planner.shares = (0..ahead::JOBS).map(share).collect();
     let mut soon = config.clone();
-    soon.planner.objective = Objective::Completion;
+    soon.planner.objective = PlanningObjective::Completion;
     let config = Arc::new(config);
     show_site(Site::Whole, &config, JOBS);
     println!(

@@ -28,7 +28,7 @@ fn machine(count: usize, free: usize) -> Snapshot {
         ..Node::new(name.clone(), kind.clone())
     };
     let running = |(n, nodes): (usize, &[NodeName])| Job {
-        state: JobState::of(BaseState::Running),
+        state: JobState::from_base(BaseState::Running),
         nodes: nodes.to_vec(),
         ..pending_job(1 + n as u32, 1)
     };

@@ -11,7 +11,7 @@ use crate::client::{Client, ClientError};
 use crate::command;
 use infill_agent::identity::Slurm;
 use infill_api::{Status, routes};
-use infill_model::{Lend, Snapshot, causes, clock, config::Config};
+use infill_model::{LendingMode, Snapshot, clock, config::Config, error_causes};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 
 /// Whom the packages make for the daemon.
@@ -23,7 +23,7 @@ pub async fn all(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Findi
     let scontrol = config.slurm.scontrol.to_string_lossy();
     findings.extend(rights(config).await);
     findings.extend(site(config, &scontrol).await);
-    if config.gaps.lend == Lend::Gpus {
+    if config.gaps.lend == LendingMode::Gpus {
         let nodes = snapshot.iter().flat_map(|s| &s.nodes);
         let ours = nodes.filter(|n| n.partitions.contains(&config.slurm.partition));
         findings.extend(partition::judge_slices(ours.map(|n| n.has.gpus.only_type())));
@@ -34,7 +34,7 @@ pub async fn all(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Findi
     findings.extend(tls(config));
     findings.extend(secrets(config));
     // What is wrong with its password is told among the secrets.
-    if let Ok(url) = config.store.url() {
+    if let Ok(url) = config.store.connection_url() {
         findings.extend(store(&url).await);
     }
     findings.extend(addresses(config, snapshot.as_ref()).await);
@@ -49,10 +49,10 @@ fn secrets(config: &Config) -> Option<Finding> {
     match config.check_secrets() {
         Ok(()) if names_one => Some(Finding::ok("secrets", "only the daemon reads them")),
         Ok(()) => None,
-        Err(e) if e.is_others_secret() => Some(unchecked("secrets", causes::chain(&e))),
+        Err(e) if e.is_others_secret() => Some(unchecked("secrets", error_causes::error_chain(&e))),
         Err(e) => {
             let mend = "let the file hold one line, and be readable by the daemon's user or group alone";
-            Some(Finding::error("secrets", causes::chain(&e), mend))
+            Some(Finding::error("secrets", error_causes::error_chain(&e), mend))
         }
     }
 }
@@ -135,7 +135,7 @@ async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
     };
     let qos = partition::qos_of(partitions.as_deref().unwrap_or(&[]), name, &config.slurm.qos);
     findings.extend(partitions.iter().flat_map(|all| partition::judge(all, name, &qos, config.gaps.lend)));
-    let lends_parts = config.gaps.lend == Lend::Gpus;
+    let lends_parts = config.gaps.lend == LendingMode::Gpus;
     if lends_parts && conf.as_ref().is_ok_and(SlurmConf::gives_all_memory) {
         let on_cpus = config.nodes.cpus > 0;
         findings.extend(partitions.iter().flat_map(|all| partition::judge_memory(all, name, on_cpus)));
@@ -192,7 +192,7 @@ fn tls(config: &Config) -> Option<Finding> {
         Ok(()) => Finding::ok("tls", "the certificate and its key can be read and belong together"),
         Err(e) => Finding::error(
             "tls",
-            causes::chain(&e),
+            error_causes::error_chain(&e),
             "run this as the daemon's user; the daemon does not start without",
         ),
     })

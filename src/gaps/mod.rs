@@ -140,7 +140,7 @@ pub async fn run(args: GapsArgs, session: &Session) -> CommandResult {
     }
     let status: Status = session.client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve()?;
-    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.is_called(name));
+    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name));
     if let Some(name) = filter.node.iter().find(unknown) {
         return Err(Exit::NotFound.because(anyhow::anyhow!("no node {name} in infill's partition")));
     }

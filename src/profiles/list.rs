@@ -94,7 +94,7 @@ const COLUMNS: &[Column<Row>] = &[
         letter: 'S',
         header: "PROBETIME",
         help: "time that these took",
-        cell: |r| duration::show(r.view.profile.probe_secs),
+        cell: |r| duration::format_duration(r.view.profile.probe_secs),
     },
     Column {
         letter: 'c',

@@ -75,7 +75,7 @@ const SIZES: &[Column<Size>] = &[
         help: "",
         cell: |s| s.point.step_samples.map_or_else(|| "-".to_owned(), output::number),
     },
-    Column { letter: 's', header: "OVER", help: "", cell: |s| duration::show(s.point.secs) },
+    Column { letter: 's', header: "OVER", help: "", cell: |s| duration::format_duration(s.point.secs) },
     Column { letter: 'a', header: "MEASURED", help: "", cell: |s| s.when.moment(s.point.at) },
 ];
 
@@ -205,7 +205,7 @@ fn origin(view: &ProfileView, when: When) -> String {
         "{batch}; from {}, {} of {}; changed {}",
         output::counted(u64::from(profile.jobs), "job"),
         output::counted(u64::from(profile.probes), "probe"),
-        duration::show(profile.probe_secs),
+        duration::format_duration(profile.probe_secs),
         when.moment(profile.updated_at),
     )
 }

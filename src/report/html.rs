@@ -127,7 +127,7 @@ fn months(months: &[Month]) -> String {
             month.node_hours,
             month.gpu_hours,
             month.delayed,
-            duration::show(month.longest_s)
+            duration::format_duration(month.longest_s)
         )
     };
     let body: String = months.iter().map(row).collect();
@@ -144,15 +144,18 @@ mod tests {
     use super::super::sums::{By, Sums};
     use super::*;
     use infill_api::{ReportView, SCHEMA, UsesView};
-    use infill_model::{Prices, Spent, SpentKey, SpentRow, UnixTime};
+    use infill_model::{NodeTimeKey, NodeTimeRow, NodeTimeUsage, ReportConfig, UnixTime};
 
     #[test]
     fn names_are_names_and_no_tags_and_nothing_is_asked_of_others() {
         let (from, to) = (UnixTime(0), UnixTime(7200));
         let row = |n: usize| {
             let (user, account) = (format!("</td><script>{n}"), String::new());
-            let key = SpentKey { from, account, user, node_type: "a".to_owned() };
-            SpentRow { key, spent: Spent { useful_secs: 3600.0 * n as f64, ..Spent::default() } }
+            let key = NodeTimeKey { from, account, user, node_type: "a".to_owned() };
+            NodeTimeRow {
+                key,
+                spent: NodeTimeUsage { useful_secs: 3600.0 * n as f64, ..NodeTimeUsage::default() },
+            }
         };
         let spent = (1..=10).map(row).collect();
         let view = ReportView {
@@ -162,7 +165,11 @@ mod tests {
             partition: "infill".to_owned(),
             is_partial: false,
             lends_parts: false,
-            prices: Prices { node_hour_cost: 1.0, currency: "<b>".to_owned(), ..Prices::default() },
+            prices: ReportConfig {
+                node_hour_cost: 1.0,
+                currency: "<b>".to_owned(),
+                ..ReportConfig::default()
+            },
             spent,
             uses: UsesView::default(),
             delays: vec![(3.0, true)],

@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
     use infill_api::UsesView;
-    use infill_model::Prices;
+    use infill_model::ReportConfig;
 
     #[derive(Parser)]
     struct Line {
@@ -261,7 +261,7 @@ mod tests {
         let mut sums = Sums::new(UnixTime(0), to, to, "infill");
         ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();
         let uses = UsesView::default();
-        let (partition, prices) = ("infill".to_owned(), Prices::default());
+        let (partition, prices) = ("infill".to_owned(), ReportConfig::default());
         let (spent, delays) = (Vec::new(), Vec::new());
         let view = ReportView {
             schema: 1,

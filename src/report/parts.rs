@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use infill_api::{ReportView, UsesView};
-use infill_model::{Spent, UnixTime};
+use infill_model::{NodeTimeUsage, UnixTime};
 
 /// Seconds of an hour.
 pub const HOUR_SECS: f64 = 3600.0;
@@ -183,12 +183,12 @@ impl Month {
 }
 
 /// All that the daemon saw of malleable jobs.
-pub fn seen(view: &ReportView) -> Spent {
-    view.spent.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent))
+pub fn seen(view: &ReportView) -> NodeTimeUsage {
+    view.spent.iter().fold(NodeTimeUsage::default(), |sum, row| sum.sum_with(&row.spent))
 }
 
 /// The share of it in which steps were made; `None` of nothing.
-pub fn useful(spent: &Spent) -> Option<f64> {
+pub fn useful(spent: &NodeTimeUsage) -> Option<f64> {
     (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
 }
 

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::parts::{Before, Cost, DELAYED_SECS, Energy, HOUR_SECS, Report, Row, Uses, Waits, seen, useful};
 use infill_api::{ReportView, SCHEMA};
-use infill_model::{JobId, Prices, Run, SpentRow, UnixTime};
+use infill_model::{JobId, JobRun, NodeTimeRow, ReportConfig, UnixTime};
 
 /// By what node-time is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -58,7 +58,7 @@ impl Sums {
     }
 
     /// Takes in a run. A main job that is requeued has waited for its first start.
-    pub fn add(&mut self, run: &Run) {
+    pub fn add(&mut self, run: &JobRun) {
         let secs = run.secs_within(self.from, self.to, self.now);
         let node_secs = f64::from(run.nodes) * secs;
         self.cpu_secs += run.cpus as f64 * secs;
@@ -92,7 +92,7 @@ impl Sums {
         Before { from: self.from, to: self.to, main_waits: self.waits() }
     }
 
-    fn energy(&self, prices: &Prices, parts: bool) -> Option<Energy> {
+    fn energy(&self, prices: &ReportConfig, parts: bool) -> Option<Energy> {
         // Of parts of nodes nobody knows.
         let watts = if parts { 0.0 } else { prices.node_watts };
         let estimated = self.unmeasured_secs / HOUR_SECS * watts / 1000.0;
@@ -153,7 +153,7 @@ fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By
         row.node_hours += secs / HOUR_SECS;
         row.gpu_hours += gpu_secs / HOUR_SECS;
     }
-    for SpentRow { key, spent } in &view.spent {
+    for NodeTimeRow { key, spent } in &view.spent {
         let name = match by {
             By::Account => &key.account,
             By::User => &key.user,
@@ -180,10 +180,10 @@ mod tests {
     use super::*;
     use crate::report::parts::Month;
     use infill_api::UsesView;
-    use infill_model::{Spent, SpentKey, UsedSecs};
+    use infill_model::{NodeTimeKey, NodeTimeUsage, NodeUsageSecs};
 
-    fn run(partition: &str, waited: i64, start: i64, end: Option<i64>, nodes: u32) -> Run {
-        Run {
+    fn run(partition: &str, waited: i64, start: i64, end: Option<i64>, nodes: u32) -> JobRun {
+        JobRun {
             job: JobId((start + 1000) as u32),
             user: "alice".to_owned(),
             account: "ml".to_owned(),
@@ -207,7 +207,7 @@ mod tests {
             partition: "infill".to_owned(),
             is_partial: false,
             lends_parts: false,
-            prices: Prices::default(),
+            prices: ReportConfig::default(),
             spent: Vec::new(),
             uses: UsesView::default(),
             delays: Vec::new(),
@@ -222,29 +222,33 @@ mod tests {
             run("main", 10, 100, Some(1900), 2),
             run("main", 30, 200, Some(10_000), 1),
             // The first one, requeued.
-            Run { job: JobId(1100), ..run("main", 900, 1950, Some(2000), 1) },
+            JobRun { job: JobId(1100), ..run("main", 900, 1950, Some(2000), 1) },
             // Before, and after.
             run("main", 500, -100, Some(100), 1),
             run("infill", 5, 1800, Some(5400), 2),
-            Run { joules: Some(7.2e6), ..run("infill", 5, 5400, None, 1) },
+            JobRun { joules: Some(7.2e6), ..run("infill", 5, 5400, None, 1) },
         ] {
             sums.add(&run);
         }
-        let key = |user: &str, node_type: &str| SpentKey {
+        let key = |user: &str, node_type: &str| NodeTimeKey {
             from: UnixTime(0),
             account: "ml".to_owned(),
             user: user.to_owned(),
             node_type: node_type.to_owned(),
         };
-        let spent = |secs: f64| Spent { useful_secs: secs, rescale_secs: secs / 4.0, ..Spent::default() };
+        let spent = |secs: f64| NodeTimeUsage {
+            useful_secs: secs,
+            rescale_secs: secs / 4.0,
+            ..NodeTimeUsage::default()
+        };
         let spent = vec![
-            SpentRow { key: key("alice", "a"), spent: spent(3600.0) },
-            SpentRow { key: key("bob", "a"), spent: spent(7200.0) },
+            NodeTimeRow { key: key("alice", "a"), spent: spent(3600.0) },
+            NodeTimeRow { key: key("bob", "a"), spent: spent(7200.0) },
         ];
         let delays = vec![(0.5, false), (2.0, true), (3.0, false)];
-        let secs = UsedSecs { malleable_secs: 9000.0, idle_secs: 1000.0, ..UsedSecs::default() };
+        let secs = NodeUsageSecs { malleable_secs: 9000.0, idle_secs: 1000.0, ..NodeUsageSecs::default() };
         let uses = UsesView { hours: 2, secs };
-        let prices = Prices { node_hour_cost: 2.0, node_watts: 500.0, ..Prices::default() };
+        let prices = ReportConfig { node_hour_cost: 2.0, node_watts: 500.0, ..ReportConfig::default() };
         let report = sums.report(&ReportView { spent, uses, delays, prices, ..view() }, By::User);
         assert_eq!((report.main_jobs, report.main_waits.median_s, report.main_waits.max_s), (2, 10.0, 30.0));
         assert!(
@@ -277,22 +281,22 @@ mod tests {
         assert!(report.useful.is_none() && report.rows.is_empty());
         let mut busy = sums();
         busy.add(&run("infill", 5, 0, Some(7200), 2));
-        let prices = Prices { node_watts: 500.0, ..Prices::default() };
+        let prices = ReportConfig { node_watts: 500.0, ..ReportConfig::default() };
         let energy = busy.report(&ReportView { prices, ..view() }, By::Account).energy;
         assert_eq!(energy, Some(Energy { kwh: 2.0, is_estimated: true }));
     }
 
     #[test]
     fn a_month_in_a_line() {
-        let key = SpentKey {
+        let key = NodeTimeKey {
             from: UnixTime(0),
             account: String::new(),
             user: "a".to_owned(),
             node_type: "n".to_owned(),
         };
-        let spent = Spent { useful_secs: 3600.0, rescale_secs: 3600.0, ..Spent::default() };
+        let spent = NodeTimeUsage { useful_secs: 3600.0, rescale_secs: 3600.0, ..NodeTimeUsage::default() };
         let delays = vec![(0.5, false), (4.0, true)];
-        let view = ReportView { spent: vec![SpentRow { key, spent }], delays, ..view() };
+        let view = ReportView { spent: vec![NodeTimeRow { key, spent }], delays, ..view() };
         let month = Month::of(&view);
         assert_eq!(
             (month.node_hours, month.useful, month.delayed, month.longest_s),

@@ -77,7 +77,7 @@ fn months(months: &[Month]) -> String {
             month.node_hours,
             month.gpu_hours,
             month.delayed,
-            duration::show(month.longest_s)
+            duration::format_duration(month.longest_s)
         );
     }
     if months.iter().all(|month| month.node_hours == 0.0) { String::new() } else { text }
@@ -122,7 +122,7 @@ pub fn waits(waits: &Waits) -> String {
     if waits.count == 0 {
         return "none".to_owned();
     }
-    let [median, p99, max] = [waits.median_s, waits.p99_s, waits.max_s].map(duration::show);
+    let [median, p99, max] = [waits.median_s, waits.p99_s, waits.max_s].map(duration::format_duration);
     format!("median {median}, 99 % {p99}, longest {max}")
 }
 

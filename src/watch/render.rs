@@ -125,7 +125,7 @@ fn draw_head(scene: Scene<'_>, area: Rect, buf: &mut Buffer, view: View) {
 }
 
 fn draw_axis(scene: Scene<'_>, time: &TimeAxis, area: Rect, buf: &mut Buffer) {
-    let width = |columns: u16| duration::show((i64::from(columns) * time.column_secs) as f64);
+    let width = |columns: u16| duration::format_duration((i64::from(columns) * time.column_secs) as f64);
     let past = format!("-{}", width(time.past));
     put(buf, shift(area, time.label), &past, Style::new());
     let now = scene.when.clock(scene.when.now);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use infill_api::JobView;
-use infill_model::{Curve, MalleableState};
+use infill_model::{MalleableState, ScalingCurve};
 use serde_json::{Value, json};
 
 use crate::harness::{Site, Slurm};
@@ -70,7 +70,7 @@ fn learns(truth: &str) {
     let site = site();
     let job = Paced { curve: truth, run_flags: "", flags: "--noise 0.02" }.submit(&site);
     until_it_knows(&site, job);
-    let truth = Curve::parse(truth).expect("a curve");
+    let truth = ScalingCurve::parse(truth).expect("a curve");
     let best = (1..=8).map(|n| truth.rate(n)).fold(0.0, f64::max);
     site.wait("the size that the curve says is best", 30.0, || {
         let nodes = site.nodes_of(job).len() as u32;
@@ -120,7 +120,7 @@ fn a_curve_that_falls_is_learned_and_the_same_job_starts_at_its_peak() {
     let job = Paced { curve: truth, run_flags: "", flags: "" }.submit(&site);
     until_it_knows(&site, job);
     site.until("its best size", 30.0, || (3..=5).contains(&site.nodes_of(job).len()));
-    let (learned, truth_curve) = (profile(&site), Curve::parse(truth).expect("a curve"));
+    let (learned, truth_curve) = (profile(&site), ScalingCurve::parse(truth).expect("a curve"));
     for (nodes, rate) in rates(&learned, "curve").into_iter().filter(|(nodes, _)| *nodes <= 8) {
         let wrong = rate / truth_curve.rate(nodes) - 1.0;
         assert!(wrong.abs() <= 0.10, "{nodes} nodes: wrong by {wrong:.3}, {learned}");
@@ -249,7 +249,7 @@ fn output(site: &Site, job: u32) -> String {
 /// What an execution plan makes with so many nodes, by the tables above.
 fn truth(plan: &str, on_four_cpus: bool, nodes: u32) -> f64 {
     let (_, two, four) = PLANS.into_iter().find(|(name, ..)| *name == plan).expect("a plan");
-    Curve::parse(if on_four_cpus { four } else { two }).expect("a curve").rate(nodes)
+    ScalingCurve::parse(if on_four_cpus { four } else { two }).expect("a curve").rate(nodes)
 }
 
 #[test]

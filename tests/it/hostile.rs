@@ -118,7 +118,11 @@ fn whoever_takes_the_daemons_port_ends_no_job_and_learns_nothing_of_use() {
     bob.end();
     site.start();
     assert_worth_nothing(&site, &heard);
-    assert_eq!(site.status().expect("a status").control, infill_model::Control::Normal, "bob has paused it");
+    assert_eq!(
+        site.status().expect("a status").control,
+        infill_model::ControlState::Normal,
+        "bob has paused it"
+    );
     site.must("root", &["scancel", &main.id.to_string()]);
     site.until_trains_on(job, 8, 60.0);
     let diary = site.diary(job);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use infill_api::{BodyProof, Capabilities, ControlRequest, Hello, PROTOCOL, Role};
-use infill_model::{Control, Credential, JobId, NodeName, Secret, hello_payload};
+use infill_model::{ControlState, Credential, JobId, NodeName, Secret, hello_payload};
 use serde_json::{Value, json};
 
 use crate::harness::http::{self, Answer};
@@ -167,20 +167,20 @@ fn only_administrators_give_orders() {
         let nonce = format!("n-{user}-{by:?}");
         let payload = hello_payload("control", None, &nonce);
         let credential = by.map_or_else(|| munge(&site, user, &payload), str::to_owned);
-        let request = ControlRequest { proof: old_proof(credential, nonce), control: Control::Paused };
+        let request = ControlRequest { proof: old_proof(credential, nonce), control: ControlState::Paused };
         let body = serde_json::to_value(&request).expect("an order is JSON");
         http::post(site.port(), "/v1/control", &body, None).expect("an answer")
     };
     assert_eq!(control("alice", None).status, 403);
     assert_refused(control("alice", Some("MUNGE:forged:")), "a forged order");
-    assert_eq!(site.status().expect("a status").control, Control::Normal);
+    assert_eq!(site.status().expect("a status").control, ControlState::Normal);
     assert_eq!(site.exec("alice", &["infill", "pause"]).status.code(), Some(4), "denied, by its exit code");
-    assert_eq!(site.status().expect("a status").control, Control::Normal);
+    assert_eq!(site.status().expect("a status").control, ControlState::Normal);
     for user in ["bob", "infill", "root"] {
         assert_eq!(control(user, None).status, 204, "{user}");
-        assert_eq!(site.status().expect("a status").control, Control::Paused);
+        assert_eq!(site.status().expect("a status").control, ControlState::Paused);
         site.must(user, &["infill", "resume"]);
-        assert_eq!(site.status().expect("a status").control, Control::Normal);
+        assert_eq!(site.status().expect("a status").control, ControlState::Normal);
     }
 }
 

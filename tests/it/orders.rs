@@ -1,6 +1,6 @@
 //! Observe mode, and the administrator's pause, resume and drain.
 
-use infill_model::Control;
+use infill_model::ControlState;
 
 use crate::harness::jobs::PROMPTLY_SECS;
 use crate::harness::{Site, Train, train::SUBLINEAR};
@@ -45,7 +45,7 @@ fn pause_resume_and_drain() {
     site.until_trains_on(job, 4, 30.0);
 
     assert_eq!(order(&site, "root", "pause").0, Some(0));
-    assert_eq!(site.status().expect("a status").control, Control::Paused);
+    assert_eq!(site.status().expect("a status").control, ControlState::Paused);
     site.must("root", &["scancel", &main.id.to_string()]);
     let waiting = Train::on("1-2").user("bob").run(SUBLINEAR).submit(&site);
     site.until("the daemon to know the second job", 15.0, || site.view(waiting).is_some());
@@ -74,7 +74,7 @@ fn pause_resume_and_drain() {
     // The order outlives the daemon.
     site.kill_daemon();
     site.start();
-    assert_eq!(site.status().expect("a status").control, Control::Draining);
+    assert_eq!(site.status().expect("a status").control, ControlState::Draining);
     site.rounds_go_by(4);
     assert!(site.queue().iter().all(|j| j.state == "PENDING"), "{:?}", site.queue());
 

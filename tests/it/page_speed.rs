@@ -15,7 +15,7 @@ use infill_daemon::{
     ticks,
     timeline::{self, Hour, NodeUse, Recorder, Seen},
 };
-use infill_model::{JobId, NodeName, PrivateData, Readers, UnixTime, config::Config};
+use infill_model::{JobId, NodeName, PrivateData, ReadAccess, UnixTime, config::Config};
 use infill_slurm::{Privacy, fake::FakeSlurm, identity::FakeIdentity};
 use infill_store as store;
 use infill_store::LeadStanding;
@@ -123,7 +123,7 @@ async fn begin(interval_secs: f64) -> (Arc<Context>, u16) {
     }
     let mut config = Config::default();
     config.daemon.poll_interval_secs = interval_secs;
-    config.http.read = Readers::Open;
+    config.http.read = ReadAccess::Open;
     let mut state = State::new(Arc::new(config), now());
     state.chronicle.resume(under_way);
     let identity = Arc::new(FakeIdentity { users: BTreeMap::new() });

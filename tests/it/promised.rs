@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use infill_model::{Curve, MalleableState};
+use infill_model::{MalleableState, ScalingCurve};
 
 use crate::harness::{Site, jobs::clock};
 
@@ -84,7 +84,7 @@ fn until_runs(site: &Site, job: u32) {
 #[test]
 fn what_was_asked_for_is_made_in_a_crowd_by_the_programs_own_log() {
     let site = Site::acting();
-    let promised = Curve::parse(CURVE).expect("a curve").rate(ASKED);
+    let promised = ScalingCurve::parse(CURVE).expect("a curve").rate(ASKED);
     let job = submit(&site, &format!("--at-least=asked:{ASKED}"));
     until_runs(&site, job);
     until_says(&site, job, "nothing is assured yet");

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use infill_api::NodeKind;
 use infill_model::{
-    Curve, JobId, JobLog, MalleableState, NamedCurve, NodeName, RescaleCosts, UnixTime, WorkloadJob,
+    JobId, JobLog, MalleableState, NamedCurve, NodeName, RescaleCosts, ScalingCurve, UnixTime, WorkloadJob,
     config::Config,
 };
 use infill_sim::{
@@ -87,7 +87,7 @@ fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Opti
     let (status, round) = (site.status()?, site.round()?);
     let lent = |n: &&infill_api::NodeView| matches!(n.kind, NodeKind::Gap | NodeKind::Held);
     let held = |job: u32| status.nodes.iter().filter(|n| n.job == Some(JobId(job))).count();
-    let planned = |job: u32| round.plan.job(JobId(job)).map_or(0, |p| p.nodes.len());
+    let planned = |job: u32| round.plan.job_plan(JobId(job)).map_or(0, |p| p.nodes.len());
     let calm = |job: u32| {
         let view = status.jobs.iter().find(|j| j.job.0 == job);
         view.is_some_and(|j| {
@@ -175,7 +175,7 @@ fn accounted(site: &Site, jobs: &[u32]) -> JobLog {
 
 fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
     let curves = JOBS.map(|(name, _, text)| {
-        let curve = Curve::parse(text).expect("a curve");
+        let curve = ScalingCurve::parse(text).expect("a curve");
         NamedCurve { name: name.to_owned(), curve }
     });
     let begin = log.jobs.first().map_or(0, |j| j.start);

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use infill_lifecycle::{CALM_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
 use infill_model::{
-    AtLeast, BatchMode, Change, Changing, Claims, Control, Course, EndedGap, ExcludedNodes, ExecPlan, Gaps,
-    HeldNode, JobFacts, JobId, JobPlan, MalleableJob, NodeName, NodeType, Pause, Place, Profile, ProfileKey,
-    Program, Report, SizePoint, Standing, UnixTime, UserId, Way, config::Config,
+    BatchMode, ChangeKind, ChangePause, ControlState, EndedGap, ExcludedNodes, ExecPlan, GapSet, HeldNode,
+    JobDeclaration, JobFacts, JobId, JobLocation, JobPlan, JobProgress, MalleableJob, MinimumRate, NodeName,
+    NodeType, Profile, ProfileKey, ProgramIdentity, RescaleMode, ResizeState, RoundReport, SchedulingState,
+    SizePoint, UnixTime, UserId, config::Config,
 };
 use infill_planner::{
     plan::first_change,
@@ -39,13 +40,13 @@ pub struct Round {
     /// Gaps that ended.
     pub ended: Vec<EndedGap>,
     /// What the planner knew of the nodes.
-    pub gaps: Arc<Gaps>,
+    pub gaps: Arc<GapSet>,
     /// What it decided.
     pub judged: Judged,
     /// Why.
-    pub report: Report,
+    pub report: RoundReport,
     /// What changed by that: the job, nodes that it takes, nodes that it leaves.
-    pub changes: Vec<(JobId, Change, Vec<NodeName>, Vec<NodeName>)>,
+    pub changes: Vec<(JobId, ChangeKind, Vec<NodeName>, Vec<NodeName>)>,
     /// Where jobs shall end soon: why whose turn it is, in words.
     pub turns: Vec<(JobId, String)>,
 }
@@ -58,12 +59,12 @@ struct Job<'a> {
     nodes: Vec<NodeName>,
     since: UnixTime,
     /// Its last change, and when that is over.
-    pause: Option<Pause>,
+    pause: Option<ChangePause>,
     busy_until: UnixTime,
     backoff_until: UnixTime,
     preemptions: i32,
     last_change: Option<UnixTime>,
-    course: Course,
+    course: JobProgress,
     /// Up to when its course is known.
     seen_at: UnixTime,
 }
@@ -103,7 +104,7 @@ impl<'a> World<'a> {
         let trusted = snapshot.is_trusted();
         let ended = if trusted { self.scene.look(&snapshot, &jobs, Advice::Watch, now) } else { Vec::new() };
         let control = self.script.order(at);
-        let (may_grow, drain) = (control == Control::Normal, control == Control::Draining);
+        let (may_grow, drain) = (control == ControlState::Normal, control == ControlState::Draining);
         let question = self.scene.question(&jobs, Terms { may_grow, drain, trusted }, now);
         let solved = question.solve(&self.config);
         let judged = judge(&question, &self.config, Ok(solved))
@@ -112,7 +113,7 @@ impl<'a> World<'a> {
             return Err(format!("{at} s: the checker refuses the plan: {:?}", judged.refused));
         }
         let changes =
-            question.jobs.iter().filter_map(|job| self.carry_out(job, judged.plan.job(job.id)?, now));
+            question.jobs.iter().filter_map(|job| self.carry_out(job, judged.plan.job_plan(job.id)?, now));
         let changes = changes.collect();
         let report = question.explain(&self.config, &judged.plan);
         let turns = self.turns(&jobs);
@@ -160,7 +161,7 @@ impl<'a> World<'a> {
         let facts = job.facts(id, at);
         self.scene.library_mut().ended(id);
         let unit = self.scene.ahead(&facts).1;
-        let (secs, word) = (job.course.work_secs(unit), job.course.first_word(unit));
+        let (secs, word) = (job.course.work_secs(unit), job.course.first_estimate(unit));
         self.scene.turns_mut().outlook.ended(id, at, secs, &word);
         format!("job {id} ends: it has made {:.0} samples", job.course.samples)
     }
@@ -184,10 +185,10 @@ impl<'a> World<'a> {
         asked: &MalleableJob,
         planned: &JobPlan,
         now: UnixTime,
-    ) -> Option<(JobId, Change, Vec<NodeName>, Vec<NodeName>)> {
+    ) -> Option<(JobId, ChangeKind, Vec<NodeName>, Vec<NodeName>)> {
         let job = self.jobs.get_mut(&asked.id)?;
         let change = first_change(asked, planned);
-        if change == Change::None {
+        if change == ChangeKind::None {
             return None;
         }
         let nodes: Vec<NodeName> = planned.nodes.iter().map(|p| p.node.clone()).collect();
@@ -197,8 +198,8 @@ impl<'a> World<'a> {
             job.since = now;
         }
         job.nodes = nodes;
-        job.pause = Some(Pause { since: now, change });
-        job.busy_until = now.plus_secs(change.secs(&asked.costs));
+        job.pause = Some(ChangePause { since: now, change });
+        job.busy_until = now.plus_secs(change.pause_secs(&asked.costs));
         job.last_change = Some(now);
         Some((asked.id, change, takes, leaves))
     }
@@ -216,7 +217,7 @@ impl<'a> Job<'a> {
             backoff_until: long_ago,
             preemptions: 0,
             last_change: None,
-            course: Course::default(),
+            course: JobProgress::default(),
             seen_at: moment(of.submit),
         }
     }
@@ -235,21 +236,21 @@ impl<'a> Job<'a> {
         let needs_secs = (all - self.course.samples).max(0.0) / rate;
         let secs = has_secs.min(needs_secs);
         self.course.held_secs += secs * f64::from(nodes);
-        self.course.add(secs * rate, None, self.of.says);
+        self.course.record_progress(secs * rate, None, self.of.says);
         (needs_secs <= has_secs).then(|| from.plus_secs(secs))
     }
 
-    fn standing(&self, now: UnixTime) -> Standing {
+    fn standing(&self, now: UnixTime) -> SchedulingState {
         match self.nodes.len() {
-            0 if self.backoff_until > now => Standing::BackOff(self.backoff_until),
-            0 => Standing::Waiting,
-            _ if self.busy_until > now => Standing::Busy,
-            _ => Standing::Running,
+            0 if self.backoff_until > now => SchedulingState::BackOff(self.backoff_until),
+            0 => SchedulingState::Waiting,
+            _ if self.busy_until > now => SchedulingState::Busy,
+            _ => SchedulingState::Running,
         }
     }
 
-    fn at_least(&self) -> Option<AtLeast> {
-        self.of.at_least.map(AtLeast::Rate).or(self.of.as_asked.map(AtLeast::Asked))
+    fn at_least(&self) -> Option<MinimumRate> {
+        self.of.at_least.map(MinimumRate::Rate).or(self.of.as_asked.map(MinimumRate::Asked))
     }
 
     /// What a daemon would know of it.
@@ -264,15 +265,19 @@ impl<'a> Job<'a> {
             user: UserId(0),
             program: program(self.of),
             sizes: self.of.sizes.clone(),
-            claims: Claims { curve: self.of.curve.clone(), at_least: self.at_least(), ..Claims::default() },
-            running: (standing == Standing::Running).then_some(held.len() as u32),
-            waits_since: (standing == Standing::Waiting).then_some(self.since),
+            claims: JobDeclaration {
+                curve: self.of.curve.clone(),
+                at_least: self.at_least(),
+                ..JobDeclaration::default()
+            },
+            running: (standing == SchedulingState::Running).then_some(held.len() as u32),
+            waits_since: (standing == SchedulingState::Waiting).then_some(self.since),
             standing,
             since: self.since,
-            place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
-            changing: Changing {
+            place: JobLocation { held, lead_now: lead.clone(), lead, ..JobLocation::default() },
+            changing: ResizeState {
                 exec_plan: ExecPlan::default(),
-                way: Way::Restart,
+                way: RescaleMode::Restart,
                 pause: self.pause,
                 last_at: self.last_change,
             },
@@ -288,7 +293,7 @@ impl<'a> Job<'a> {
         let lead_lost = self.nodes.first().is_some_and(|lead| lost.contains(lead));
         self.nodes.retain(|n| !lost.contains(n));
         if !lead_lost && self.nodes.len() as u32 >= self.of.sizes.min() {
-            self.pause = Some(Pause { since: now, change: Change::Shrink });
+            self.pause = Some(ChangePause { since: now, change: ChangeKind::Shrink });
             self.busy_until = now.plus_secs(down_secs);
             return false;
         }
@@ -304,9 +309,9 @@ impl<'a> Job<'a> {
     }
 }
 
-fn program(of: &Malleable) -> Program {
+fn program(of: &Malleable) -> ProgramIdentity {
     let name = format!("program {}", of.id);
-    Program {
+    ProgramIdentity {
         user: of.user.clone(),
         job_name: name.clone(),
         told: Some((name, BatchMode::Auto)),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use infill_model::config::Config;
 use infill_model::{
-    BaseState, Control, Curve, Doubt, JobId, NodeName, NodeType, Sizes,
+    AllowedSizes, BaseState, ControlState, JobId, NodeName, NodeType, ScalingCurve, SnapshotDoubt,
     hostlist::{self, HostlistError},
 };
 use serde::Deserialize;
@@ -58,7 +58,7 @@ pub struct Hosts(pub Vec<NodeName>);
 impl TryFrom<String> for Hosts {
     type Error = HostlistError;
     fn try_from(list: String) -> Result<Self, HostlistError> {
-        hostlist::expand(&list).map(Hosts)
+        hostlist::expand_hostlist(&list).map(Hosts)
     }
 }
 
@@ -159,7 +159,7 @@ pub struct Doubtful {
     /// First moment at which they are to be trusted again.
     pub until: i64,
     /// Why.
-    pub doubt: Doubt,
+    pub doubt: SnapshotDoubt,
 }
 
 /// An administrator's order.
@@ -169,7 +169,7 @@ pub struct Order {
     /// When it is given.
     pub from: i64,
     /// What it is.
-    pub order: Control,
+    pub order: ControlState,
 }
 
 /// One malleable job, or several that are alike.
@@ -185,9 +185,9 @@ pub struct Malleable {
     #[serde(default = "anybody")]
     pub user: String,
     /// Allowed sizes.
-    pub sizes: Sizes,
+    pub sizes: AllowedSizes,
     /// The curve that it declares; absent: none.
-    pub curve: Option<Curve>,
+    pub curve: Option<ScalingCurve>,
     /// Samples in all after which it ends, at the rate of its curve; absent: it makes samples for ever if it
     /// says how many it will make, else it tells of none.
     pub makes: Option<f64>,
@@ -199,7 +199,7 @@ pub struct Malleable {
     pub as_asked: Option<u32>,
     /// What was measured of its program before, by node type.
     #[serde(default)]
-    pub measured: BTreeMap<NodeType, Curve>,
+    pub measured: BTreeMap<NodeType, ScalingCurve>,
     /// When it is submitted.
     #[serde(default)]
     pub submit: i64,
@@ -273,7 +273,7 @@ impl Script {
     }
 
     /// The order that stands at a moment.
-    pub fn order(&self, at: i64) -> Control {
+    pub fn order(&self, at: i64) -> ControlState {
         self.orders.iter().rfind(|o| o.from <= at).map(|o| o.order).unwrap_or_default()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use infill_model::Change;
+use infill_model::ChangeKind;
 use infill_model::{
     Gap, JobPlan, JobReason, JobVerdict, NodeName, SolveStatus, UnixTime, WindowCause, WindowEnd,
 };
@@ -169,14 +169,14 @@ fn of_job(plan: &JobPlan) -> String {
 fn changes(round: &Round) -> impl Iterator<Item = String> {
     round.changes.iter().map(|(job, change, takes, leaves)| {
         let word = match change {
-            Change::None => "stays",
-            Change::Grow => "grows",
-            Change::Shrink => "shrinks",
-            Change::Swap => "swaps nodes",
-            Change::Replan => "changes its plan",
-            Change::Start if leaves.is_empty() => "starts",
-            Change::Start => "starts anew",
-            Change::Park => "is parked",
+            ChangeKind::None => "stays",
+            ChangeKind::Grow => "grows",
+            ChangeKind::Shrink => "shrinks",
+            ChangeKind::Swap => "swaps nodes",
+            ChangeKind::Replan => "changes its plan",
+            ChangeKind::Start if leaves.is_empty() => "starts",
+            ChangeKind::Start => "starts anew",
+            ChangeKind::Park => "is parked",
         };
         let part = |verb: &str, nodes: &[NodeName]| match nodes {
             [] => String::new(),
@@ -210,7 +210,11 @@ fn why(round: &Round) -> impl Iterator<Item = String> {
         (
             v.had,
             v.gets,
-            if is_far { "waits for its turn, behind the first in line".to_owned() } else { v.words() },
+            if is_far {
+                "waits for its turn, behind the first in line".to_owned()
+            } else {
+                v.full_sentence()
+            },
         )
     };
     let jobs = report.jobs.chunk_by(move |a, b| alike(a) == alike(b));
@@ -223,7 +227,7 @@ fn why(round: &Round) -> impl Iterator<Item = String> {
         Some(format!("{who} ({} -> {}): {}", first.had, first.gets, alike(first).2))
     });
     let told = |node: &NodeName, why: &str| {
-        round.gaps.refusal(node).is_some_and(|refusal| refusal.to_string() == why)
+        round.gaps.refusal_for(node).is_some_and(|refusal| refusal.to_string() == why)
     };
     let nodes = report.nodes.iter().filter(move |v| !told(&v.node, &v.why.to_string()));
     let nodes: Vec<String> = grouped(nodes.map(|v| (v.node.clone(), v.why.to_string()))).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use infill_model::{
-    Backfill, BaseState, Job, JobId, Node, NodeName, NodeState, Reservation, Snapshot, UnixTime,
+    BackfillState, BaseState, Job, JobId, Node, NodeName, NodeState, Reservation, Snapshot, UnixTime,
 };
 
 use crate::script::{Main, Script};
@@ -52,11 +52,11 @@ pub fn snapshot(script: &Script, held: &BTreeMap<JobId, Vec<NodeName>>, at: i64)
         nodes: nodes(script, &jobs, at),
         jobs,
         reservations,
-        backfill: Backfill {
+        backfill: BackfillState {
             last_cycle: Some(moment(at)),
             complete,
             exit: exit.to_owned(),
-            ..Backfill::default()
+            ..BackfillState::default()
         },
         doubts: doubts.map(|d| d.doubt.clone()).collect(),
         unread: None,

@@ -12,8 +12,8 @@ use super::scaling::{Estimate, Fitted, Scaling as _, sizes_of_interest};
 use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;
 use infill_model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, RateSource, SizePoint, Sizes,
-    UnixTime, malleable::RateCurve,
+    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, NodeType, Profile, ProfileKey, RateSource, ScalingCurve,
+    SizePoint, UnixTime, malleable::RateCurve,
 };
 
 /// Relative error of a curve that a user declares, where nothing was measured.
@@ -80,7 +80,11 @@ impl Belief<'_> {
     }
 
     /// The rates of a job without plans on a type of nodes, and the sizes at which it fits there.
-    fn rate_on(&self, subject: &Subject, node_type: &NodeType) -> Option<(Curve, Option<Sizes>)> {
+    fn rate_on(
+        &self,
+        subject: &Subject,
+        node_type: &NodeType,
+    ) -> Option<(ScalingCurve, Option<AllowedSizes>)> {
         let key = ProfileKey { node_type: node_type.clone(), ..subject.key.clone() };
         if self.alike_curve(subject, &key, &sizes_of_interest(&subject.sizes, &[])).is_some()
             && let Some(way) = self.way(subject, None, node_type)
@@ -141,7 +145,7 @@ impl Belief<'_> {
         let allowed = self.fitting(subject, plan, &key);
         let of_interest = |points: &[SizePoint]| {
             let mut sizes = sizes_of_interest(&subject.sizes, points);
-            sizes.retain(|n| allowed.as_ref().is_none_or(|sizes| sizes.allows(*n)));
+            sizes.retain(|n| allowed.as_ref().is_none_or(|sizes| sizes.contains(*n)));
             sizes
         };
         let planned = plan.and_then(|plan| {
@@ -199,7 +203,7 @@ impl Belief<'_> {
     }
 
     /// What a way to run is counted on to make.
-    fn believed_curve(&self, subject: &Subject, way: &WayToRun) -> Option<Curve> {
+    fn believed_curve(&self, subject: &Subject, way: &WayToRun) -> Option<ScalingCurve> {
         match self.was_tried(subject, way) {
             true => way.believed.curve(&way.sizes, |_, estimate| estimate.rate),
             // More than was ever seen of a node is nothing to count on.
@@ -265,7 +269,7 @@ impl Belief<'_> {
         subject: &Subject,
         plan: Option<&DeclaredPlan>,
         key: &ProfileKey,
-    ) -> Option<Sizes> {
+    ) -> Option<AllowedSizes> {
         let unfit = self.profiles.unfit(key);
         let has_gib = key.node_type.gpu_memory_gib().map(|gib| gib * USABLE);
         let needs_gib = |nodes: u32| memory_gib(subject, plan?, nodes);
@@ -278,11 +282,11 @@ impl Belief<'_> {
         if unfit.is_empty() && !limits && !predicted {
             return None;
         }
-        let allowed = all.into_iter().filter(|n| plan.is_none_or(|plan| plan.allows(*n)));
+        let allowed = all.into_iter().filter(|n| plan.is_none_or(|plan| plan.allows_size(*n)));
         // What does not fit on some nodes does not on fewer either.
         let least = unfit.last().map_or(0, |n| plan.map_or(n + 1, |plan| plan.may_fit_from(*n)));
         let fits = allowed.filter(|n| *n >= least && (!may_lack(n) || runs(n))).collect();
-        Some(Sizes::Set(fits))
+        Some(AllowedSizes::Set(fits))
     }
 
     /// In how far a job is known, for people.
@@ -372,7 +376,7 @@ pub(super) struct WayToRun {
     /// The sizes that are worth a look, ascending, at least one.
     pub(super) sizes: Vec<u32>,
     /// The sizes at which it can run; `None` for all that the job may have.
-    allowed: Option<Sizes>,
+    allowed: Option<AllowedSizes>,
 }
 
 impl WayToRun {
@@ -407,12 +411,12 @@ fn is_first(subject: &Subject, key: &ProfileKey) -> bool {
 }
 
 /// The curve over all sizes of interest.
-fn curve(fitted: &Fitted, sizes: &Sizes) -> Option<Curve> {
+fn curve(fitted: &Fitted, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     fitted.curve(&sizes_of_interest(sizes, fitted.points()))
 }
 
 /// What a declared curve says of the sizes that it names, within the allowed ones.
-fn declared_points(curve: &Curve, sizes: &Sizes) -> Vec<SizePoint> {
+fn declared_points(curve: &ScalingCurve, sizes: &AllowedSizes) -> Vec<SizePoint> {
     let named = curve.points().iter().map(|p| p.nodes).filter(|n| !curve.is_default() && *n <= sizes.max());
     let point = |nodes| SizePoint {
         nodes,

@@ -4,7 +4,7 @@ use nalgebra::DMatrix;
 
 use super::plan_curve::PlanCurve;
 use super::scaling::{Estimate, Fitted, Scaling};
-use infill_model::{Curve, CurvePoint, SizePoint};
+use infill_model::{CurvePoint, ScalingCurve, SizePoint};
 
 /// A curve with its uncertainty.
 #[derive(Clone, Debug)]
@@ -35,9 +35,13 @@ impl BelievedScaling {
     }
 
     /// The curve at these sizes, up to the largest, each rate times what `counted` makes of its doubt.
-    pub(super) fn curve(&self, sizes: &[u32], counted: impl Fn(u32, Estimate) -> f64) -> Option<Curve> {
+    pub(super) fn curve(
+        &self,
+        sizes: &[u32],
+        counted: impl Fn(u32, Estimate) -> f64,
+    ) -> Option<ScalingCurve> {
         let point = |n: &u32| CurvePoint { nodes: *n, rate: counted(*n, self.at(*n)) };
-        Curve::new(sizes.iter().map(point).collect()).ok()
+        ScalingCurve::new(sizes.iter().map(point).collect()).ok()
     }
 }
 

@@ -17,7 +17,9 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-use infill_model::{Contention, JobId, ProfileKey, SAVE_CLASSES, Stop, StopEnd, UnixTime, class_of};
+use infill_model::{
+    GenerationStop, JobId, ProfileKey, SAVE_CLASSES, SaveContention, StopOutcome, UnixTime, save_class,
+};
 
 use super::stops::{MOST_SECS, times_longer};
 
@@ -64,7 +66,7 @@ struct Saved {
     ended: f64,
     /// Seconds of the slowest worker.
     secs: f64,
-    end: StopEnd,
+    end: StopOutcome,
 }
 
 /// The last stops on a site, and what they say.
@@ -72,7 +74,7 @@ struct Saved {
 pub struct SharedSaves {
     last: Vec<Saved>,
     /// As little, and as much, as they allow.
-    believed: Option<[Contention; 2]>,
+    believed: Option<[SaveContention; 2]>,
     /// Those that were slowed down: what they would have taken alone, s, by both answers.
     alone: FxHashMap<(JobId, u64), [f64; 2]>,
     stale: bool,
@@ -105,7 +107,7 @@ impl SharedSaves {
     }
 
     /// Takes in a worker's stop that has just ended, and of which program it was, if that is known.
-    pub fn note(&mut self, program: Option<&ProfileKey>, stop: &Stop, now: UnixTime) {
+    pub fn note(&mut self, program: Option<&ProfileKey>, stop: &GenerationStop, now: UnixTime) {
         if !(0.0..=MOST_SECS).contains(&stop.secs) {
             return;
         }
@@ -120,7 +122,7 @@ impl SharedSaves {
                 known.end = known.end.max(stop.end);
             }
             None => {
-                let Stop { job, generation, secs, end } = *stop;
+                let GenerationStop { job, generation, secs, end } = *stop;
                 self.last.push(Saved { job, generation, program, began, ended, secs, end });
             }
         }
@@ -139,7 +141,7 @@ impl SharedSaves {
         let alone: Vec<[f64; GRID.len()]> = self.last.iter().map(|s| course.alone(s)).collect();
         let named = named(&self.last, &beside, &alone);
         let (least, most) = (named.each_ref().map(|n| lowest(n)), named.each_ref().map(|n| highest(n)));
-        let believed = [least, most].map(|c| Contention::new(c.map(|at| GRID[at])));
+        let believed = [least, most].map(|c| SaveContention::new(c.map(|at| GRID[at])));
         self.alone = FxHashMap::default();
         for ((saved, beside), alone) in self.last.iter().zip(&beside).zip(&alone) {
             if *beside > 0.0 {
@@ -152,8 +154,8 @@ impl SharedSaves {
     }
 
     /// How much jobs that save at once slow each other down: as little, and as much, as stops allow.
-    pub fn contention(&self) -> [Contention; 2] {
-        self.believed.unwrap_or([Contention::NONE, Contention::new([1.0; SAVE_CLASSES.len()])])
+    pub fn contention(&self) -> [SaveContention; 2] {
+        self.believed.unwrap_or([SaveContention::NONE, SaveContention::new([1.0; SAVE_CLASSES.len()])])
     }
 
     /// Whether no stop is known beside which others saved: then each was alone.
@@ -162,9 +164,9 @@ impl SharedSaves {
     }
 
     /// The stop as it would have been alone, by both answers.
-    pub fn alone(&self, stop: &Stop) -> [Stop; 2] {
+    pub fn alone(&self, stop: &GenerationStop) -> [GenerationStop; 2] {
         let secs = self.alone.get(&(stop.job, stop.generation)).copied().unwrap_or([stop.secs; 2]);
-        secs.map(|secs| Stop { secs, ..*stop })
+        secs.map(|secs| GenerationStop { secs, ..*stop })
     }
 
     /// Forgets the oldest of those beside which others saved, or of the rest, whichever are more: each tells
@@ -249,7 +251,7 @@ type Named = (usize, f64);
 fn named(saves: &[Saved], beside: &[f64], alone: &[[f64; GRID.len()]]) -> [Vec<Named>; SAVE_CLASSES.len()] {
     let mut of_program: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
     for (at, saved) in saves.iter().enumerate() {
-        if saved.program != 0 && saved.end != StopEnd::Failed && saved.secs >= LEAST_SECS {
+        if saved.program != 0 && saved.end != StopOutcome::Failed && saved.secs >= LEAST_SECS {
             of_program.entry(saved.program).or_default().push(at);
         }
     }
@@ -259,7 +261,7 @@ fn named(saves: &[Saved], beside: &[f64], alone: &[[f64; GRID.len()]]) -> [Vec<N
         let slow = |at: &&usize| saves[**at].secs >= least;
         let pair = |at: usize, members: &[usize]| {
             let fewer = |other: &&usize| {
-                saves[**other].end == StopEnd::Saved && beside[at] - beside[**other] >= LEAST_MORE
+                saves[**other].end == StopOutcome::Saved && beside[at] - beside[**other] >= LEAST_MORE
             };
             let fewer = members.iter().rev().filter(slow).filter(fewer).take(MOST_COMPARED);
             let longer = times_longer(saves[at].end);
@@ -310,12 +312,12 @@ fn quantile<'a>(mut named: impl Iterator<Item = &'a Named> + Clone) -> usize {
 
 /// What a stop would have taken alone, s, of these for each c of the grid: that which is of the class whose c
 /// it follows from, else the next longer one.
-fn consistent(alone: &[f64; GRID.len()], contention: &Contention) -> f64 {
+fn consistent(alone: &[f64; GRID.len()], contention: &SaveContention) -> f64 {
     let by_class =
         contention.by_class().map(|c| alone[GRID.partition_point(|one| *one < c).min(GRID.len() - 1)]);
-    let found = by_class.iter().enumerate().position(|(class, secs)| class_of(*secs) <= class);
+    let found = by_class.iter().enumerate().position(|(class, secs)| save_class(*secs) <= class);
     let class = found.unwrap_or(by_class.len() - 1);
-    let is_of_it = class_of(by_class[class]) == class;
+    let is_of_it = save_class(by_class[class]) == class;
     by_class[if is_of_it { class } else { class.saturating_sub(1) }]
 }
 

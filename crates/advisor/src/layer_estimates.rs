@@ -7,14 +7,16 @@ use super::estimates::{ProgramName, RateEstimate, name_of};
 use super::plans::cells::{CellPlace, LinkTimes, step_secs};
 use super::scaling::sizes_of_interest;
 use super::subject::Subject;
-use infill_model::{DeclaredPlan, ExecPlan, LayerProfile, NodeType, SiteCollectives, Sizes, Strategy};
+use infill_model::{
+    AllowedSizes, DeclaredPlan, ExecPlan, LayerProfile, NodeType, ParallelStrategy, SiteCollectives,
+};
 
 /// What the estimates of a program were made of: they are made anew when that changes.
 #[derive(Clone, Debug, PartialEq)]
 struct Basis {
     layers: Arc<LayerProfile>,
     plans: Vec<DeclaredPlan>,
-    sizes: Sizes,
+    sizes: AllowedSizes,
     global_batch: Option<u32>,
     gpus_per_node: Option<u32>,
     types: Vec<NodeType>,
@@ -69,8 +71,8 @@ impl LayerEstimates {
 
 /// The types, of those at hand and the job's own, that have what the layers were profiled on.
 fn of_profile(layers: &LayerProfile, subject: &Subject, types: &[NodeType]) -> Vec<NodeType> {
-    let (own, width) = (&subject.key.node_type, subject.key.node_type.one_of().1);
-    let wide = |node_type: &NodeType| node_type.one_of().0.times(width);
+    let (own, width) = (&subject.key.node_type, subject.key.node_type.single_place().1);
+    let wide = |node_type: &NodeType| node_type.single_place().0.with_place_count(width);
     let mut all: Vec<NodeType> = std::iter::once(own.clone()).chain(types.iter().map(wide)).collect();
     all.sort();
     all.dedup();
@@ -88,23 +90,23 @@ fn is_of(device: &str, node_type: &NodeType) -> bool {
     let on_cpus = !node_type.has_gpus() && device.eq_ignore_ascii_case("cpu");
     let make = node_type.gpu_make().map(words).unwrap_or_default();
     let of_make = !make.is_empty() && make.iter().all(|word| device_words.contains(word));
-    on_cpus || of_make || (!device.is_empty() && node_type.is_called(device))
+    on_cpus || of_make || (!device.is_empty() && node_type.matches_name(device))
 }
 
 /// What is estimated of each plan of a job on each of these types, at the sizes that are worth a look.
 fn estimates(subject: &Subject, basis: &Basis, site: &SiteCollectives) -> Vec<RateEstimate> {
-    let plans: Vec<(ExecPlan, Strategy)> = match subject.plans.is_empty() {
-        true => vec![(subject.key.exec_plan.clone(), Strategy::default())],
+    let plans: Vec<(ExecPlan, ParallelStrategy)> = match subject.plans.is_empty() {
+        true => vec![(subject.key.exec_plan.clone(), ParallelStrategy::default())],
         false => subject.plans.iter().filter_map(|plan| Some((plan.name.clone(), plan.strategy?))).collect(),
     };
     let sizes = sizes_of_interest(&subject.sizes, &[]);
     let mut found = Vec::new();
     for node_type in &basis.types {
-        let links = LinkTimes(site.of(node_type));
+        let links = LinkTimes(site.for_type(node_type));
         let gpus_a_node = subject.gpus_per_node.unwrap_or(node_type.gpus()).max(1);
         for (exec_plan, strategy) in &plans {
             let rate = |nodes: u32| {
-                let plan = strategy.on(nodes.checked_mul(gpus_a_node)?)?;
+                let plan = strategy.on_gpus(nodes.checked_mul(gpus_a_node)?)?;
                 let own_batch = || f64::from(basis.layers.batch) * f64::from(plan.dp);
                 let batch = basis.global_batch.map_or_else(own_batch, f64::from);
                 let place = CellPlace { gpus_a_node, nodes };

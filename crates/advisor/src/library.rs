@@ -26,8 +26,9 @@ use super::supply::Supplies;
 use super::watching::{Measured, Watching};
 use super::worth::{Candidate, Elsewhere, Stakes, best_probe};
 use infill_model::{
-    DeclaredPlan, JobId, LiveChange, LiveCosts, NodeType, Profile, ProfileFilter, ProfileKey, Progress,
-    RescaleCosts, SiteCollectives, Sizes, Stop, UnixTime, Way, config::AdvisorConfig, malleable::RateCurve,
+    AllowedSizes, DeclaredPlan, GenerationStop, JobId, LiveChange, LiveCosts, NodeType, Profile,
+    ProfileFilter, ProfileKey, ProgressReport, RescaleCosts, RescaleMode, SiteCollectives, UnixTime,
+    config::AdvisorConfig, malleable::RateCurve,
 };
 
 /// A size counts as measured when its rate is known so well.
@@ -172,7 +173,7 @@ impl Library {
         subject: &Subject,
         plan: Option<&DeclaredPlan>,
         node_type: &NodeType,
-    ) -> Option<Sizes> {
+    ) -> Option<AllowedSizes> {
         let exec_plan = plan.map_or_else(|| subject.key.exec_plan.clone(), |plan| plan.name.clone());
         let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..subject.key.clone() };
         self.belief().fitting(subject, plan, &key)
@@ -191,7 +192,7 @@ impl Library {
     }
 
     /// Takes in how a worker of a job of this profile has stopped.
-    pub fn stopped(&mut self, key: &ProfileKey, stop: &Stop, now: UnixTime) {
+    pub fn stopped(&mut self, key: &ProfileKey, stop: &GenerationStop, now: UnixTime) {
         self.profiles.stopped(key, stop, now);
     }
 
@@ -204,7 +205,7 @@ impl Library {
     }
 
     /// The last stops of a profile.
-    pub fn stops(&self, key: &ProfileKey) -> &[Stop] {
+    pub fn stops(&self, key: &ProfileKey) -> &[GenerationStop] {
         self.profiles.get(key).map_or(&[], |p| &p.stops)
     }
 
@@ -213,7 +214,7 @@ impl Library {
         &'a self,
         user: &'a str,
         name: Option<&'a str>,
-    ) -> impl Iterator<Item = &'a Stop> + Clone {
+    ) -> impl Iterator<Item = &'a GenerationStop> + Clone {
         let named = move |p: &&Profile| name.is_none_or(|name| p.key.name == name);
         self.profiles.of_user(user).filter(named).flat_map(|p| &p.stops)
     }
@@ -224,7 +225,12 @@ impl Library {
     }
 
     /// What the job's rescales cost in this way: measured where it was, else `otherwise`.
-    pub fn costs(&self, key: &ProfileKey, otherwise: &(RescaleCosts, LiveCosts), way: Way) -> RescaleCosts {
+    pub fn costs(
+        &self,
+        key: &ProfileKey,
+        otherwise: &(RescaleCosts, LiveCosts),
+        way: RescaleMode,
+    ) -> RescaleCosts {
         self.profiles.costs(key, otherwise, way)
     }
 
@@ -241,7 +247,13 @@ impl Library {
 /// The jobs.
 impl Library {
     /// Takes in progress of a job's worker.
-    pub fn progress(&mut self, job: JobId, key: &ProfileKey, progress: &Progress<'_>, now: UnixTime) -> News {
+    pub fn progress(
+        &mut self,
+        job: JobId,
+        key: &ProfileKey,
+        progress: &ProgressReport<'_>,
+        now: UnixTime,
+    ) -> News {
         let mut news = News::default();
         if self.watching.is_past(job, progress.generation) {
             return news;
@@ -389,8 +401,8 @@ impl Library {
 
     /// What is most worth trying of what can be reached: a size, with the signature that the job has then.
     fn best(&self, subject: &Subject, present: u32, room: &Room) -> Option<(ProfileKey, Candidate)> {
-        let width = subject.key.node_type.one_of().1;
-        let types: Vec<NodeType> = room.usable().map(|(t, _)| t.clone().times(width)).collect();
+        let width = subject.key.node_type.single_place().1;
+        let types: Vec<NodeType> = room.usable().map(|(t, _)| t.clone().with_place_count(width)).collect();
         let ways = self.belief().ways(subject, &types);
         let rate = ways.iter().find(|way| way.key == subject.key).map(|way| way.believed.at(present).rate);
         let best = |(i, way): (usize, &WayToRun)| {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::belief::Belief;
 use super::subject::Subject;
-use infill_model::{DeclaredPlan, ExecPlan, ProfileKey, RateSource, Sizes};
+use infill_model::{AllowedSizes, DeclaredPlan, ExecPlan, ProfileKey, RateSource};
 
 /// An execution plan of a job, on so many nodes of its type.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,14 +89,14 @@ impl Belief<'_> {
         if !plan.runs_on(&key.node_type) {
             return Err(Lack::OtherTypes);
         }
-        if !plan.allows(nodes) {
+        if !plan.allows_size(nodes) {
             return Err(Lack::OtherSizes);
         }
         match self.profiles.unfit(key).last() {
             Some(unfit) if nodes < plan.may_fit_from(*unfit) => return Err(Lack::Memory { nodes: *unfit }),
             _ => {}
         }
-        let fits = |sizes: Sizes| sizes.allows(nodes) || !subject.sizes.allows(nodes);
+        let fits = |sizes: AllowedSizes| sizes.contains(nodes) || !subject.sizes.contains(nodes);
         if !self.fitting(subject, Some(plan), key).is_none_or(fits) {
             return Err(Lack::TooLarge);
         }

@@ -7,8 +7,8 @@ use super::spread::{Crossings, Slowdown};
 use super::watching::Measured;
 use super::{costs, stops};
 use infill_model::{
-    BatchMode, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, NodeType, Profile, ProfileFilter, ProfileKey,
-    RescaleCosts, SizePoint, Stop, UnixTime, Way,
+    BatchMode, ExecPlan, GenerationStop, LiveChange, LiveCosts, MeasuredCosts, NodeType, Profile,
+    ProfileFilter, ProfileKey, RescaleCosts, RescaleMode, SizePoint, UnixTime,
 };
 
 /// Seconds between two drifts that each allow another probe.
@@ -89,7 +89,7 @@ impl Profiles {
 
     /// Forgets the profiles that a filter names.
     pub(super) fn forget(&mut self, filter: &ProfileFilter) {
-        self.known.retain(|key, _| !filter.matches(key));
+        self.known.retain(|key, _| !filter.matches_key(key));
     }
 
     /// Gives one up.
@@ -209,7 +209,7 @@ impl Profiles {
     }
 
     /// Takes in how a worker of a job of this profile has stopped.
-    pub(super) fn stopped(&mut self, key: &ProfileKey, stop: &Stop, now: UnixTime) {
+    pub(super) fn stopped(&mut self, key: &ProfileKey, stop: &GenerationStop, now: UnixTime) {
         stops::learn(&mut self.changed(key, now).profile.stops, stop);
     }
 
@@ -223,14 +223,14 @@ impl Profiles {
         &self,
         key: &ProfileKey,
         otherwise: &(RescaleCosts, LiveCosts),
-        way: Way,
+        way: RescaleMode,
     ) -> RescaleCosts {
         let unmeasured = MeasuredCosts::default();
         let measured = self.get(key).map_or(&unmeasured, |p| &p.costs);
         let restarts = costs::believed(measured, &otherwise.0);
         match way {
-            Way::Restart => restarts,
-            Way::Live => costs::believed_alive(measured, &restarts, &otherwise.1),
+            RescaleMode::Restart => restarts,
+            RescaleMode::Live => costs::believed_alive(measured, &restarts, &otherwise.1),
         }
     }
 

@@ -12,7 +12,8 @@ use super::scaling::sizes_of_interest;
 use super::site_speeds::SiteSpeeds;
 use super::subject::Subject;
 use infill_model::{
-    BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, ProfileKey, SizePoint, Strategy, UnixTime,
+    BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, ParallelStrategy, ProfileKey, SizePoint,
+    UnixTime,
 };
 
 /// GPUs of a host where GPUs are lent, unless more were seen together.
@@ -63,7 +64,7 @@ const MOST_MADE: usize = 16;
 /// What a model was made of: it is made anew when that changes.
 #[derive(Clone, Debug, PartialEq)]
 struct Made {
-    plans: Vec<(ExecPlan, Strategy)>,
+    plans: Vec<(ExecPlan, ParallelStrategy)>,
     facts: Option<ModelFacts>,
     gpus_per_node: u32,
     points: usize,
@@ -147,7 +148,7 @@ impl Programs {
 /// What a model of this job's program would be made of, and when that last changed; `None` where nothing was
 /// measured, or its plans do not tell what they do.
 fn made(subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<(Made, UnixTime)> {
-    let plans: Option<Vec<(ExecPlan, Strategy)>> =
+    let plans: Option<Vec<(ExecPlan, ParallelStrategy)>> =
         subject.plans.iter().map(|plan| Some((plan.name.clone(), plan.strategy?))).collect();
     let plans = plans.filter(|plans| !plans.is_empty())?;
     let own =
@@ -269,7 +270,7 @@ impl Program {
         hosts: Option<u32>,
     ) -> Option<PlacedPlan> {
         let gpus = self.made.gpus_per_node;
-        let parallelism = plan.strategy?.on(nodes.checked_mul(gpus)?)?;
+        let parallelism = plan.strategy?.on_gpus(nodes.checked_mul(gpus)?)?;
         let hosts = hosts.unwrap_or_else(|| nodes.div_ceil(self.units_of_a_host)).clamp(1, nodes.max(1));
         // As many on each, the rest one more.
         let on = |host: u32| gpus * (nodes / hosts + u32::from(host >= hosts - nodes % hosts));
@@ -292,6 +293,6 @@ pub(super) fn memory_gib(subject: &Subject, plan: &DeclaredPlan, nodes: u32) -> 
         return Some(mib as f64 / 1024.0 * USABLE);
     }
     let model = subject.model.as_ref()?;
-    let parallelism = plan.strategy?.on(nodes.checked_mul(subject.gpus_per_node?)?)?;
+    let parallelism = plan.strategy?.on_gpus(nodes.checked_mul(subject.gpus_per_node?)?)?;
     gpu_memory_gib(model, parallelism, f64::from(model.global_batch?))
 }

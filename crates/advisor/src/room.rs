@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use infill_model::{Gaps, NodeType};
+use infill_model::{GapSet, NodeType};
 
 /// Nodes that malleable jobs hold or could, by type; or places of shared nodes. A type of several places
 /// (`gpu:a100:1/cpu4*2`) is counted in nodes that have so many free together.
@@ -21,10 +21,11 @@ struct Stock {
 
 impl Room {
     /// What these gaps are.
-    pub fn of(gaps: &Gaps) -> Room {
+    pub fn of(gaps: &GapSet) -> Room {
         let mut room = Room::default();
         // Places of one host stand together.
-        for host in gaps.gaps.chunk_by(|a, b| a.node.is_with(&b.node) && a.node_type == b.node_type) {
+        for host in gaps.gaps.chunk_by(|a, b| a.node.shares_host_with(&b.node) && a.node_type == b.node_type)
+        {
             let free = host.iter().filter(|gap| gap.holder.is_none()).count() as u32;
             let stock = match room.types.get_mut(&host[0].node_type) {
                 Some(stock) => stock,
@@ -51,14 +52,14 @@ impl Room {
 
     /// How many nodes of this type are free.
     pub fn free(&self, node_type: &NodeType) -> u32 {
-        let (one, width) = node_type.one_of();
+        let (one, width) = node_type.single_place();
         let stock = self.types.get(&one);
         stock.map_or(0, |stock| stock.free.iter().map(|free| free / width.max(1)).sum())
     }
 
     /// So many nodes of this type are free no more.
     pub(super) fn take(&mut self, node_type: &NodeType, nodes: u32) {
-        let (one, width) = node_type.one_of();
+        let (one, width) = node_type.single_place();
         let Some(stock) = self.types.get_mut(&one) else { return };
         let (width, mut missing) = (width.max(1), nodes);
         for free in &mut stock.free {
@@ -80,7 +81,7 @@ mod tests {
     use infill_model::{Gap, JobId, NodeName, UnixTime, WindowEnd};
 
     /// `n1:0 gpu` or, held, `n1:0 gpu 7`.
-    fn gaps(lines: &[&str]) -> Gaps {
+    fn gaps(lines: &[&str]) -> GapSet {
         let gap = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();
             Gap {
@@ -95,7 +96,7 @@ mod tests {
                 expected_secs: 100.0,
             }
         };
-        Gaps { gaps: lines.iter().map(gap).collect(), ..Gaps::default() }
+        GapSet { gaps: lines.iter().map(gap).collect(), ..GapSet::default() }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
 use super::basis::terms;
 use super::models::{LEAST_ERROR, Model, mean_log_rate, models};
-use infill_model::{BatchMode, Curve, CurvePoint, SizePoint, Sizes};
+use infill_model::{AllowedSizes, BatchMode, CurvePoint, ScalingCurve, SizePoint};
 
 /// Standard deviation of what no model explains.
 const ROUGHNESS: f64 = 0.12;
@@ -91,9 +91,9 @@ impl Fitted {
     }
 
     /// The curve at these sizes, up to the largest (see [`sizes_of_interest`]).
-    pub fn curve(&self, sizes: &[u32]) -> Option<Curve> {
+    pub fn curve(&self, sizes: &[u32]) -> Option<ScalingCurve> {
         let point = |n: &u32| CurvePoint { nodes: *n, rate: self.at(*n).rate };
-        Curve::new(sizes.iter().map(point).collect()).ok()
+        ScalingCurve::new(sizes.iter().map(point).collect()).ok()
     }
 
     /// The formula that has the most evidence, for people: node-seconds a sample.
@@ -164,11 +164,11 @@ impl Scaling for Fitted {
 
 /// The sizes that a curve is laid out at: all small ones, then in steps of an eighth, with what was measured.
 /// A short list of sizes is meant as it stands.
-pub fn sizes_of_interest(sizes: &Sizes, measured: &[SizePoint]) -> Vec<u32> {
+pub fn sizes_of_interest(sizes: &AllowedSizes, measured: &[SizePoint]) -> Vec<u32> {
     const ALL_UP_TO: u32 = 32;
     const SHORT_LIST: usize = 64;
     let listed = match sizes {
-        Sizes::Set(listed) if listed.len() <= SHORT_LIST => listed.as_slice(),
+        AllowedSizes::Set(listed) if listed.len() <= SHORT_LIST => listed.as_slice(),
         _ => &[],
     };
     let (min, max) = (sizes.min(), sizes.max());
@@ -178,7 +178,7 @@ pub fn sizes_of_interest(sizes: &Sizes, measured: &[SizePoint]) -> Vec<u32> {
         .chain(measured.iter().map(|p| p.nodes).filter(|n| (min..=max).contains(n)))
         .chain(listed.iter().copied())
         .chain([min, max])
-        .filter(|n| sizes.allows(*n))
+        .filter(|n| sizes.contains(*n))
         .collect();
     all.sort_unstable();
     all.dedup();

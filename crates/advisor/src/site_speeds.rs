@@ -84,7 +84,7 @@ fn named<'a>(key: &'a ProfileKey, one: &'a NodeType, gpus: u32, shares: bool) ->
 }
 
 fn row(register: &mut NameInterner, key: &ProfileKey, nodes: u32, shares: bool) -> RunInput {
-    let (one, _) = key.node_type.one_of();
+    let (one, _) = key.node_type.single_place();
     register.input(&named(key, &one, gpus(&key.node_type, nodes), shares))
 }
 
@@ -300,9 +300,10 @@ impl SiteSpeeds {
     fn made(&self, subject: &Subject, profiles: &Profiles, types: &[NodeType]) -> Option<(Made, UnixTime)> {
         let (name, key) = (name_of(&subject.key), &subject.key);
         let own = profiles.of_program(key).filter(|p| !p.points.is_empty());
-        let (_, width) = key.node_type.one_of();
-        let at_hand =
-            types.iter().map(|t| if t.one_of().1 == 1 { t.clone().times(width) } else { t.clone() });
+        let (_, width) = key.node_type.single_place();
+        let at_hand = types
+            .iter()
+            .map(|t| if t.single_place().1 == 1 { t.clone().with_place_count(width) } else { t.clone() });
         let mut all = vec![key.node_type.clone()];
         for node_type in own.clone().map(|p| p.key.node_type.clone()).chain(at_hand) {
             if node_type.has_gpus() == key.node_type.has_gpus() && !all.contains(&node_type) {
@@ -406,7 +407,7 @@ impl SiteSpeeds {
     /// The rows of as many GPUs of either type.
     fn both(&self, from: &ProfileKey, to: &NodeType, nodes: u32) -> [RunInput; 2] {
         let gpus = gpus(&from.node_type, nodes);
-        let one = [from.node_type.one_of().0, to.one_of().0];
+        let one = [from.node_type.single_place().0, to.single_place().0];
         [0, 1].map(|i| self.register.find(&named(from, &one[i], gpus, self.shares), i))
     }
 

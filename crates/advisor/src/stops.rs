@@ -1,6 +1,6 @@
 //! How long a program takes to save and exit, and whether it comes to that, learned from each of its stops.
 
-use infill_model::{Stop, StopEnd};
+use infill_model::{GenerationStop, StopOutcome};
 
 /// Stops of a program that are remembered.
 pub(crate) const STOPS_KEPT: usize = 20;
@@ -18,11 +18,11 @@ pub(crate) const MOST_SECS: f64 = 86_400.0;
 const MOST_LOST: f64 = 16.0;
 
 /// Takes in one worker's stop. Those of one generation are one stop.
-pub(crate) fn learn(stops: &mut Vec<Stop>, new: &Stop) {
+pub(crate) fn learn(stops: &mut Vec<GenerationStop>, new: &GenerationStop) {
     if !(0.0..=MOST_SECS).contains(&new.secs) {
         return;
     }
-    let same = |s: &&mut Stop| (s.job, s.generation) == (new.job, new.generation);
+    let same = |s: &&mut GenerationStop| (s.job, s.generation) == (new.job, new.generation);
     match stops.iter_mut().find(same) {
         Some(known) => {
             known.secs = known.secs.max(new.secs);
@@ -36,8 +36,8 @@ pub(crate) fn learn(stops: &mut Vec<Stop>, new: &Stop) {
 
 /// Seconds in which nearly every stop is over; `None` where none has come to its own end, be that its grace
 /// time's. Few stops say little of the longest: one counts double, and each further one makes that less.
-pub fn believed(stops: impl Iterator<Item = Stop> + Clone) -> Option<f64> {
-    if !stops.clone().any(|s| s.end != StopEnd::Cut) {
+pub fn believed(stops: impl Iterator<Item = GenerationStop> + Clone) -> Option<f64> {
+    if !stops.clone().any(|s| s.end != StopOutcome::Cut) {
         return None;
     }
     let mut secs: Vec<f64> = stops.map(|s| longest(&s)).collect();
@@ -47,28 +47,28 @@ pub fn believed(stops: impl Iterator<Item = Stop> + Clone) -> Option<f64> {
 }
 
 /// Seconds that a stop takes at the least: the longest that was cut off.
-pub fn least(stops: impl Iterator<Item = Stop>) -> f64 {
-    stops.filter(|s| s.end.is_bound()).map(|s| longest(&s)).fold(0.0, f64::max)
+pub fn least(stops: impl Iterator<Item = GenerationStop>) -> f64 {
+    stops.filter(|s| s.end.is_lower_bound()).map(|s| longest(&s)).fold(0.0, f64::max)
 }
 
-fn longest(stop: &Stop) -> f64 {
+fn longest(stop: &GenerationStop) -> f64 {
     times_longer(stop.end) * stop.secs
 }
 
 /// How many times as long a stop with this end would have taken, for all that is known.
-pub(crate) fn times_longer(end: StopEnd) -> f64 {
-    if end.is_bound() { CUT_OFF } else { 1.0 }
+pub(crate) fn times_longer(end: StopOutcome) -> f64 {
+    if end.is_lower_bound() { CUT_OFF } else { 1.0 }
 }
 
 /// Lost checkpoints, the last ones first of all: each adds one, and each good one takes half away.
-pub fn lost(stops: &[Stop]) -> f64 {
-    stops.iter().filter(|s| s.end != StopEnd::Cut).fold(0.0, |lost: f64, stop| {
-        if stop.end.is_lost() { (lost + 1.0).min(MOST_LOST) } else { lost / 2.0 }
+pub fn lost(stops: &[GenerationStop]) -> f64 {
+    stops.iter().filter(|s| s.end != StopOutcome::Cut).fold(0.0, |lost: f64, stop| {
+        if stop.end.lost_checkpoint() { (lost + 1.0).min(MOST_LOST) } else { lost / 2.0 }
     })
 }
 
 /// The chance that the next checkpoint is lost, too.
-pub fn risk(stops: &[Stop]) -> f64 {
+pub fn risk(stops: &[GenerationStop]) -> f64 {
     1.0 - 0.5f64.powf(lost(stops))
 }
 
@@ -77,21 +77,21 @@ mod tests {
     use super::*;
     use infill_model::JobId;
 
-    fn all(stops: &[(f64, StopEnd)]) -> Vec<Stop> {
+    fn all(stops: &[(f64, StopOutcome)]) -> Vec<GenerationStop> {
         let mut known = Vec::new();
         for (generation, (secs, end)) in (1..).zip(stops) {
-            learn(&mut known, &Stop { job: JobId(1), generation, secs: *secs, end: *end });
+            learn(&mut known, &GenerationStop { job: JobId(1), generation, secs: *secs, end: *end });
         }
         known
     }
 
-    fn secs(stops: &[(f64, StopEnd)]) -> Option<f64> {
+    fn secs(stops: &[(f64, StopOutcome)]) -> Option<f64> {
         believed(all(stops).into_iter())
     }
 
     #[test]
     fn few_stops_say_less_than_many_and_the_old_are_forgotten() {
-        use StopEnd::Saved;
+        use StopOutcome::Saved;
         assert_eq!(secs(&[]), None);
         assert_eq!(secs(&[(10.0, Saved)]), Some(20.0));
         assert_eq!(secs(&[(10.0, Saved); 5]), Some(12.0));
@@ -107,15 +107,19 @@ mod tests {
     #[test]
     fn the_workers_of_a_generation_make_one_stop_of_the_slowest() {
         let mut known = Vec::new();
-        for (secs, end) in [(3.0, StopEnd::Saved), (5.0, StopEnd::Killed), (1.0, StopEnd::Saved)] {
-            learn(&mut known, &Stop { job: JobId(1), generation: 4, secs, end });
+        for (secs, end) in [(3.0, StopOutcome::Saved), (5.0, StopOutcome::Killed), (1.0, StopOutcome::Saved)]
+        {
+            learn(&mut known, &GenerationStop { job: JobId(1), generation: 4, secs, end });
         }
-        assert_eq!(known, [Stop { job: JobId(1), generation: 4, secs: 5.0, end: StopEnd::Killed }]);
+        assert_eq!(
+            known,
+            [GenerationStop { job: JobId(1), generation: 4, secs: 5.0, end: StopOutcome::Killed }]
+        );
     }
 
     #[test]
     fn what_was_cut_off_would_have_taken_longer() {
-        use StopEnd::{Cut, Killed, Saved};
+        use StopOutcome::{Cut, Killed, Saved};
         assert_eq!(secs(&[(10.0, Killed)]), Some(30.0));
         // That Slurm took the node says nothing of how long it takes.
         assert_eq!(secs(&[(2.0, Cut)]), None);
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn lost_checkpoints_add_up_and_good_ones_forgive() {
-        use StopEnd::{Cut, Failed, Killed, Saved};
+        use StopOutcome::{Cut, Failed, Killed, Saved};
         assert_eq!(lost(&all(&[(1.0, Saved), (2.0, Cut)])), 0.0);
         assert_eq!(lost(&all(&[(5.0, Killed), (1.0, Failed), (5.0, Killed)])), 3.0);
         assert_eq!(lost(&all(&[(5.0, Killed), (5.0, Killed), (5.0, Saved)])), 1.0);

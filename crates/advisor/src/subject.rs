@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::meter::Stretch;
-use infill_model::{Curve, DeclaredPlan, JobId, LayerProfile, ModelFacts, ProfileKey, RescaleCosts, Sizes};
+use infill_model::{
+    AllowedSizes, DeclaredPlan, JobId, LayerProfile, ModelFacts, ProfileKey, RescaleCosts, ScalingCurve,
+};
 
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]
@@ -13,7 +15,7 @@ pub struct Subject {
     /// Its signature, on the node type that it runs on or would most likely.
     pub key: ProfileKey,
     /// Its allowed sizes.
-    pub sizes: Sizes,
+    pub sizes: AllowedSizes,
     /// Execution plans among which infill chooses; none where the program has but one.
     pub plans: Vec<DeclaredPlan>,
     /// What its owner says of the model that it trains.
@@ -23,7 +25,7 @@ pub struct Subject {
     /// GPUs, or processes that train, on each unit of its size; `None` where that is not known.
     pub gpus_per_node: Option<u32>,
     /// The curve that the user declares, of the first of its plans.
-    pub declared: Option<Curve>,
+    pub declared: Option<ScalingCurve>,
     /// Nodes of the present generation, if it runs undisturbed.
     pub running: Option<u32>,
     /// What its rescales cost.

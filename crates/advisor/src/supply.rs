@@ -75,7 +75,7 @@ impl Supplies {
 
     /// In nodes of this type, which may be several places.
     fn usual(&self, node_type: &NodeType) -> Vec<u32> {
-        let (one, width) = node_type.one_of();
+        let (one, width) = node_type.single_place();
         let seen = self.seen.get(&one).into_iter().flatten();
         let mut seen: Vec<u32> = seen.map(|places| places / width.max(1)).collect();
         seen.sort_unstable();

@@ -10,8 +10,8 @@ use super::room::Room;
 use super::scaling::{Fitted, Scaling as _};
 use super::subject::Subject;
 use infill_model::{
-    BatchMode, CurvePoint, ExecPlan, JobId, NodeName, NodeType, ProfileKey, Progress, RescaleCosts, Sizes,
-    UnixTime, config::AdvisorConfig,
+    AllowedSizes, BatchMode, CurvePoint, ExecPlan, JobId, NodeName, NodeType, ProfileKey, ProgressReport,
+    RescaleCosts, UnixTime, config::AdvisorConfig,
 };
 
 /// Seconds at the beginning of each size in which the imagined job runs at half its speed.
@@ -142,7 +142,7 @@ impl<'a> Imagined<'a> {
             exec_plan: ExecPlan::default(),
             batch: BatchMode::Auto,
         };
-        let sizes = Sizes::Set(trial.table.iter().map(|p| p.nodes).collect());
+        let sizes = AllowedSizes::Set(trial.table.iter().map(|p| p.nodes).collect());
         let (declared, running, costs) = (None, Some(nodes), trial.costs);
         Some(Imagined {
             trial,
@@ -186,7 +186,7 @@ impl<'a> Imagined<'a> {
         let slow = if self.held_secs <= WARMUP_SECS { 0.5 } else { 1.0 };
         let samples = self.truth() * slow * self.noise();
         let (generation, nodes, node) = (self.generation, self.nodes, NodeName::new("n"));
-        let progress = Progress {
+        let progress = ProgressReport {
             generation,
             nodes,
             hosts: nodes,
@@ -220,7 +220,7 @@ impl<'a> Imagined<'a> {
         if nodes == self.nodes {
             return;
         }
-        self.clock += self.trial.costs.of(self.nodes, nodes).round() as i64;
+        self.clock += self.trial.costs.cost_between(self.nodes, nodes).round() as i64;
         (self.nodes, self.held_secs) = (nodes, 0);
         self.generation += 1;
         self.subject.running = Some(nodes);

@@ -13,8 +13,8 @@ use super::noise::normal;
 use super::room::Room;
 use super::subject::Subject;
 use infill_model::{
-    BatchMode, EstimateRow, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts, SizePoint, Sizes,
-    SpeedRow, Spread, UnixTime, config::AdvisorConfig,
+    AllowedSizes, BatchMode, EstimateRow, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts,
+    SizePoint, SpeedRow, Spread, UnixTime, config::AdvisorConfig,
 };
 
 /// When all of it happens.
@@ -233,7 +233,7 @@ impl TypesTrial {
         Subject {
             job: JobId(1),
             key: key(model, &first.unwrap_or_else(|| NodeType::new(""))),
-            sizes: Sizes::Set(sizes),
+            sizes: AllowedSizes::Set(sizes),
             plans: Vec::new(),
             model: None,
             layers: None,

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::meter::{Meter, Stretch};
-use infill_model::{ChangeCost, JobId, MeasuredCosts, ProfileKey, Progress, Startup};
+use infill_model::{ChangeCost, GenerationStartup, JobId, MeasuredCosts, ProfileKey, ProgressReport};
 
 /// A stretch that was measured, and all that is to be learned from it.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ struct Watch {
     /// To which profile it counts.
     key: Option<ProfileKey>,
     meter: Meter,
-    startup: Option<Startup>,
+    startup: Option<GenerationStartup>,
     any: bool,
 }
 
@@ -95,7 +95,7 @@ impl Watch {
     }
 }
 
-fn cost(startup: &Startup, stretch: &Stretch, workers: usize) -> ChangeCost {
+fn cost(startup: &GenerationStartup, stretch: &Stretch, workers: usize) -> ChangeCost {
     let stopped = startup.stop_secs.unwrap_or(0.0);
     let saved = startup.saved_secs.unwrap_or(0.0).min(stopped);
     let share = 1.0 / workers.max(1) as f64;
@@ -133,7 +133,7 @@ impl Watching {
         &mut self,
         job: JobId,
         key: &ProfileKey,
-        progress: &Progress<'_>,
+        progress: &ProgressReport<'_>,
     ) -> Option<Measured> {
         let watch = self.watches.entry(job).or_default();
         if progress.generation == watch.generation {
@@ -163,7 +163,7 @@ impl Watching {
         &mut self,
         job: JobId,
         key: &ProfileKey,
-        progress: &Progress<'_>,
+        progress: &ProgressReport<'_>,
     ) -> Option<Measured> {
         let watch = self.watches.get_mut(&job)?;
         if progress.opening.is_some() {

@@ -194,7 +194,7 @@ fn cost(stakes: &Stakes, nodes: u32, present: f64, there: f64) -> f64 {
         return 0.0;
     }
     // Back again only if it turns out to be worse; then it makes less, there and while it changes.
-    let there_and_back = stakes.costs.of(stakes.present, nodes) * present
-        + stakes.costs.of(nodes, stakes.present) * present.min(there);
+    let there_and_back = stakes.costs.cost_between(stakes.present, nodes) * present
+        + stakes.costs.cost_between(nodes, stakes.present) * present.min(there);
     there_and_back + slower
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use infill_model::{JobId, Member, NodeName, wing_name};
+use infill_model::{GenerationMember, JobId, NodeName, wing_name};
 
 use super::link::{Link, free_port};
 use super::news::{News, Solitude};
@@ -125,10 +125,10 @@ async fn knock(link: Arc<Link>, tell: mpsc::Sender<News>) {
 }
 
 /// The place of a worker that trains alone: on its one node, or on all that are its job's own.
-pub(crate) fn member(node: &NodeName, own: &[NodeName], exec_plan: String) -> Member {
+pub(crate) fn member(node: &NodeName, own: &[NodeName], exec_plan: String) -> GenerationMember {
     let nodes = if own.is_empty() { std::slice::from_ref(node) } else { own };
     let is_one = nodes.len() == 1;
-    Member {
+    GenerationMember {
         generation: ALONE,
         rank: 0,
         world: u32::try_from(nodes.len()).unwrap_or(u32::MAX),

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use infill_model::config::{ClientConfig, ConfigError};
 use infill_model::{
-    AskedSize, BatchMode, Curve, DeclaredPlan, ExecPlan, LayerProfile, MOST_GPUS_A_NODE, RescaleCosts,
-    RunSpec, Sizes, is_rate,
+    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, LayerProfile, MOST_GPUS_A_NODE, RequestedSize,
+    RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
 };
 
 use super::identity;
@@ -100,7 +100,7 @@ pub enum LeastRate {
     /// So many samples a second.
     Rate(f64),
     /// What its first plan makes at this size.
-    Asked(AskedSize),
+    Asked(RequestedSize),
 }
 
 impl LeastRate {
@@ -108,7 +108,7 @@ impl LeastRate {
         if let LeastRate::Rate(rate) = self { Some(rate) } else { None }
     }
 
-    fn asked(self) -> Option<AskedSize> {
+    fn asked(self) -> Option<RequestedSize> {
         if let LeastRate::Asked(asked) = self { Some(asked) } else { None }
     }
 }
@@ -118,14 +118,14 @@ impl LeastRate {
 pub struct SpecArgs {
     /// Numbers of nodes that the job may run on: 4, 2-8 or 1,2,4,8 [default: as submitted]
     #[arg(long, value_name = "SIZES", value_parser = parse_sizes)]
-    pub nodes: Option<Sizes>,
+    pub nodes: Option<AllowedSizes>,
     /// In a job of the main queue: train on its own nodes, and on so many idle ones more (1-16), which leave
     /// when they are wanted
     #[arg(long, value_name = "SIZES", value_parser = parse_sizes, conflicts_with = "nodes")]
-    pub extend: Option<Sizes>,
+    pub extend: Option<AllowedSizes>,
     /// Known throughput by number of nodes: 1:10,2:19,4:35 (samples a second)
     #[arg(long, value_name = "NODES:RATE,…", value_parser = parse_curve)]
-    pub curve: Option<Curve>,
+    pub curve: Option<ScalingCurve>,
     /// Known seconds without useful work when growing, shrinking and starting: 18,12,18
     #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs)]
     pub costs: Option<RescaleCosts>,
@@ -226,7 +226,7 @@ impl SpecArgs {
         // What is a main job's own counts as one unit, whatever it has.
         let is_even = (common.plans.is_some() || self.layers.is_some()) && self.extend.is_none();
         Ok(RunSpec {
-            sizes: self.extend.as_ref().map(Sizes::beside_one).or_else(|| self.nodes.clone()),
+            sizes: self.extend.as_ref().map(AllowedSizes::added_to_one).or_else(|| self.nodes.clone()),
             extends: self.extend.is_some(),
             curve: self.curve.clone(),
             costs: self.costs,
@@ -284,7 +284,7 @@ impl CommandArgs {
     }
 
     /// Its execution plans for the daemon; `sizes`: those that the user names.
-    fn declared_plans(&self, sizes: Option<&Sizes>) -> anyhow::Result<Vec<DeclaredPlan>> {
+    fn declared_plans(&self, sizes: Option<&AllowedSizes>) -> anyhow::Result<Vec<DeclaredPlan>> {
         let Some(plans) = &self.plans else { return Ok(Vec::new()) };
         plans.declared(self.ranks_a_node(), sizes).context("--plans")
     }
@@ -374,20 +374,20 @@ fn configured() -> Result<ClientConfig, ConfigError> {
     ClientConfig::load(path.as_deref())
 }
 
-fn parse_sizes(text: &str) -> Result<Sizes, String> {
-    Sizes::parse(text).map_err(|e| e.to_string())
+fn parse_sizes(text: &str) -> Result<AllowedSizes, String> {
+    AllowedSizes::parse(text).map_err(|e| e.to_string())
 }
 
-fn parse_curve(text: &str) -> Result<Curve, String> {
-    Curve::parse(text).map_err(|e| e.to_string())
+fn parse_curve(text: &str) -> Result<ScalingCurve, String> {
+    ScalingCurve::parse(text).map_err(|e| e.to_string())
 }
 
 fn parse_at_least(text: &str) -> Result<LeastRate, String> {
     let text = text.trim();
-    let rate = || text.parse().ok().filter(|rate| is_rate(*rate)).map(LeastRate::Rate);
+    let rate = || text.parse().ok().filter(|rate| is_valid_rate(*rate)).map(LeastRate::Rate);
     let asked = |nodes: &str| match nodes.strip_prefix(':') {
-        None => nodes.is_empty().then_some(AskedSize::default()),
-        Some(nodes) => Some(AskedSize { nodes: Some(nodes.parse().ok().filter(|nodes| *nodes > 0)?) }),
+        None => nodes.is_empty().then_some(RequestedSize::default()),
+        Some(nodes) => Some(RequestedSize { nodes: Some(nodes.parse().ok().filter(|nodes| *nodes > 0)?) }),
     };
     let least = text.strip_prefix("asked").map_or_else(rate, |nodes| asked(nodes).map(LeastRate::Asked));
     least.ok_or_else(|| "expected a positive number of samples a second, asked or asked:NODES".to_owned())

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use infill_model::Exit;
+use infill_model::CommandExit;
 
 use super::kills::Kills;
 use super::memory;
@@ -86,7 +86,7 @@ pub(crate) struct Running {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ended {
     /// Code and circumstances.
-    pub exit: Exit,
+    pub exit: CommandExit,
     /// Seconds from the rescale signal to the end; 0 when none was sent.
     pub stop_secs: f64,
     /// Whether a local rank had failed before anybody asked for anything.
@@ -140,7 +140,11 @@ impl Running {
 
 impl Ended {
     fn failed_with(code: i32) -> Ended {
-        Ended { exit: Exit { code, asked: false, killed: false }, stop_secs: 0.0, failed_unasked: true }
+        Ended {
+            exit: CommandExit { code, asked: false, killed: false },
+            stop_secs: 0.0,
+            failed_unasked: true,
+        }
     }
 }
 
@@ -248,7 +252,7 @@ impl Group {
         timeout(OUTPUT_DRAIN, drained).await.ok();
         let stop_secs = self.asked_at.map_or(0.0, |t| t.elapsed().as_secs_f64());
         Ended {
-            exit: Exit { code: self.code, asked: self.asked_at.is_some(), killed: self.killed },
+            exit: CommandExit { code: self.code, asked: self.asked_at.is_some(), killed: self.killed },
             stop_secs,
             failed_unasked: self.failed_unasked,
         }

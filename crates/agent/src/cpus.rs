@@ -63,7 +63,7 @@ fn ids(text: &str, node: &NodeName) -> Option<Vec<usize>> {
     let mut here = false;
     for word in text.split_whitespace() {
         if let Some(list) = word.strip_prefix("Nodes=") {
-            here = hostlist::expand(list).is_ok_and(|nodes| nodes.contains(node));
+            here = hostlist::expand_hostlist(list).is_ok_and(|nodes| nodes.contains(node));
         } else if let Some(list) = word.strip_prefix("CPU_IDs=").filter(|_| here) {
             return numbers(list);
         }

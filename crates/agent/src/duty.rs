@@ -1,6 +1,6 @@
 //! What a worker shall do next: a pure function of what the daemon says and of what runs.
 
-use infill_model::{Directive, Member};
+use infill_model::{Directive, GenerationMember};
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -8,11 +8,11 @@ pub(crate) enum Act {
     /// All is as it shall be.
     Nothing,
     /// Start the command in this place.
-    Start(Member),
+    Start(GenerationMember),
     /// Start the command as a newcomer, which is to have such a place.
-    Warm(Member),
+    Warm(GenerationMember),
     /// Let the command that runs know of its place, if it can be told.
-    Meet(Member),
+    Meet(GenerationMember),
     /// Let the command that runs leave the others, which go on without it.
     Part(u64, bool),
     /// Ask the command that runs to stop.
@@ -104,8 +104,8 @@ mod tests {
         Directive::Run(member(generation))
     }
 
-    fn member(generation: u64) -> Member {
-        Member {
+    fn member(generation: u64) -> GenerationMember {
+        GenerationMember {
             generation,
             rank: 0,
             world: 1,

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use infill_model::{JobId, Member, NodeName};
+use infill_model::{GenerationMember, JobId, NodeName};
 
 use super::args::CommandArgs;
 use super::command::Variable;
@@ -61,7 +61,7 @@ impl<'a> Surroundings<'a> {
 
 impl Surroundings<'_> {
     /// The variables for one local rank.
-    pub fn variables(&self, member: &Member, local: u32) -> Vec<Variable> {
+    pub fn variables(&self, member: &GenerationMember, local: u32) -> Vec<Variable> {
         let plan = self.plans.and_then(|plans| plans.get(&member.exec_plan));
         // What the plan sets comes first: nothing of it takes the place of what follows.
         let of_plan =
@@ -71,7 +71,7 @@ impl Surroundings<'_> {
     }
 
     /// Those that do not depend on what a plan is.
-    fn own_variables(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
+    fn own_variables(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         let mut all = self.launcher(member, local);
         all.extend(self.torchrun(member));
         all.extend(self.slurm(member, local));
@@ -94,7 +94,7 @@ impl Surroundings<'_> {
     }
 
     /// What `torch.distributed` and everything made for it reads.
-    fn launcher(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
+    fn launcher(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         vec![
             ("RANK", self.rank(member, local).to_string()),
             ("LOCAL_RANK", local.to_string()),
@@ -108,7 +108,7 @@ impl Surroundings<'_> {
     }
 
     /// Defaults of torchrun's flags, for a static rendezvous.
-    fn torchrun(&self, member: &Member) -> Vec<(&'static str, String)> {
+    fn torchrun(&self, member: &GenerationMember) -> Vec<(&'static str, String)> {
         // Only with this does torchrun pass the rescale signal on instead of dying of it. Earlier ones
         // die, but their workers get the signal from us.
         let mut signals =
@@ -131,7 +131,7 @@ impl Surroundings<'_> {
 
     /// One Slurm job with one step over all nodes of the generation. Each member is a node of it, also where
     /// several are on one host: each sees its own GPU only, as number 0.
-    fn slurm(&self, member: &Member, local: u32) -> Vec<(&'static str, String)> {
+    fn slurm(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         let nodes = member.hosts().iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
         let (world, count) = (self.world(member).to_string(), member.world.to_string());
         let layout = match member.world {
@@ -161,11 +161,11 @@ impl Surroundings<'_> {
     }
 
     /// This process's rank of all processes of the generation.
-    pub fn rank(&self, member: &Member, local: u32) -> u32 {
+    pub fn rank(&self, member: &GenerationMember, local: u32) -> u32 {
         member.rank.saturating_mul(self.local_ranks).saturating_add(local)
     }
 
-    fn world(&self, member: &Member) -> u32 {
+    fn world(&self, member: &GenerationMember) -> u32 {
         member.world.saturating_mul(self.local_ranks)
     }
 }
@@ -183,13 +183,13 @@ pub(crate) fn threads(cpus: Option<u32>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use infill_model::Meeting;
+    use infill_model::GenerationRendezvous;
 
     use super::*;
 
     #[test]
     fn members_on_one_host_are_nodes_of_their_own() {
-        let member = Member {
+        let member = GenerationMember {
             generation: 1,
             rank: 1,
             world: 3,
@@ -223,7 +223,7 @@ mod tests {
     /// A launcher that infill starts once on each node, with four processes of its own.
     #[test]
     fn a_launcher_is_one_task_of_its_node_and_is_told_how_many_to_start() {
-        let member = Member {
+        let member = GenerationMember {
             generation: 1,
             rank: 1,
             world: 2,
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_second_process_of_the_second_node() {
-        let member = Member {
+        let member = GenerationMember {
             generation: 3,
             rank: 1,
             world: 2,
@@ -263,7 +263,7 @@ mod tests {
             master_port: 4000,
             nodes: vec!["n1".into(), "n7".into()],
             exec_plan: "default".to_owned(),
-            meeting: Some(Meeting::default()),
+            meeting: Some(GenerationRendezvous::default()),
         };
         let around = Surroundings {
             lead: JobId(12),

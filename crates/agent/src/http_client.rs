@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Client, ClientBuilder, redirect};
 
-use infill_model::causes::chain;
+use infill_model::error_causes::error_chain;
 
 /// Longest file of authorities that is read: a system's whole store has a quarter of that.
 const MAX_CA_BYTES: u64 = 1024 * 1024;
@@ -51,8 +51,8 @@ pub fn http_client(connect_timeout: Duration, ca: Option<&Path>) -> Result<Clien
 /// # Errors
 /// When there can be no client at all.
 pub(crate) fn of_agent(connect_timeout: Duration, ca: Option<&Path>) -> Result<Client, String> {
-    let build = |client: ClientBuilder| client.build().map_err(|e| chain(&e));
-    match http_client(connect_timeout, ca).map_err(|e| chain(&e)).and_then(build) {
+    let build = |client: ClientBuilder| client.build().map_err(|e| error_chain(&e));
+    match http_client(connect_timeout, ca).map_err(|e| error_chain(&e)).and_then(build) {
         Err(why) if ca.is_some() => {
             tracing::error!(
                 why,

@@ -18,7 +18,7 @@ use infill_api::{addresses, seal::hex};
 use infill_model::{
     Credential, JobId, Secret, bound_payload,
     config::AgentConfig,
-    munge::{self, Decoded},
+    munge::{self, DecodedCredential},
 };
 
 /// `munge` and `scontrol token` answer in milliseconds; a daemon of theirs that hangs must not hang us.
@@ -176,7 +176,7 @@ impl Identity for Slurm {
             return Err(failed("it is not a MUNGE credential"));
         }
         let text = output_of(&program, &[], credential.as_bytes()).await?;
-        let Decoded { uid, payload, .. } = munge::parse(&text).map_err(failed)?;
+        let DecodedCredential { uid, payload, .. } = munge::parse(&text).map_err(failed)?;
         if self.is_daemons(uid).await {
             return Ok(Secret(payload));
         }

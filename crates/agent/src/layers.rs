@@ -26,7 +26,7 @@ pub(crate) fn named(path: &str) -> Result<Arc<LayerProfile>, String> {
 fn parse(text: &str) -> Result<Arc<LayerProfile>, String> {
     let profile: LayerProfile =
         serde_json::from_str(text).map_err(|e| format!("{e}; expected what infill.profile_layers writes"))?;
-    profile.check().map_err(|e| e.to_string())?;
+    profile.check_layers().map_err(|e| e.to_string())?;
     Ok(Arc::new(profile))
 }
 

@@ -20,7 +20,7 @@ use infill_api::{
     daemon_urls, headers, routes,
     seal::digest,
 };
-use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, causes};
+use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, error_causes};
 
 use super::identity::{Identity, IdentityError, Purpose};
 use super::session::{self, Answered, Session};
@@ -304,7 +304,7 @@ impl Link {
         let request = self.http.post(format!("{url}{route}")).timeout(ANSWER_TIMEOUT);
         let request = session::show(request, &proof, &to).header(CONTENT_TYPE, "application/json").body(body);
         let answer = Answered::to(request, MAX_ANSWER).await;
-        let answer = answer.map_err(|e| unreachable(url, causes::chain(&e)))?;
+        let answer = answer.map_err(|e| unreachable(url, error_causes::error_chain(&e)))?;
         // Who does not prove itself is as good as nobody, whatever it says.
         let session = Session::opened(self.config.identity.as_ref(), &proof, job, (route, &answer)).await;
         let session = session.map_err(|e| unreachable(url, session::doubt(&e, &answer)))?;
@@ -358,7 +358,7 @@ impl Link {
         let (request, counter) = session.prove(request, route, body);
         let request = request.header(CONTENT_TYPE, "application/json").body(body.to_vec());
         let answer = Answered::to(request, MAX_ANSWER).await;
-        let answer = answer.map_err(|e| unreachable(url, causes::chain(&e)))?;
+        let answer = answer.map_err(|e| unreachable(url, error_causes::error_chain(&e)))?;
         match session.check(&answer, route, counter) {
             Ok(()) => read(url, &answer),
             // A daemon that has restarted knows nothing of the session. Whoever says so, we only say hello.
@@ -374,7 +374,7 @@ impl Link {
         if state.away_since.is_none() {
             state.away_since = Some(Instant::now());
             tracing::warn!(
-                error = causes::chain(error),
+                error = error_causes::error_chain(error),
                 "no word from the daemon; going on, and trying again"
             );
         }

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tokio::time::interval;
 
-use infill_model::{Member, NodeName, hostlist};
+use infill_model::{GenerationMember, NodeName, hostlist};
 
 use super::args::{CommandArgs, RunArgs};
 use super::command::{Launch, Remote, Running};
@@ -73,7 +73,7 @@ pub(crate) fn nodes(
         bail!("--extend is for jobs of the main queue; in partition {partition} a job says --nodes");
     }
     let list = var("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set")?;
-    let all = hostlist::expand(&list).with_context(|| format!("SLURM_JOB_NODELIST={list:?}"))?;
+    let all = hostlist::expand_hostlist(&list).with_context(|| format!("SLURM_JOB_NODELIST={list:?}"))?;
     if all.len() > MOST_NODES {
         bail!("--extend is for jobs of at most {MOST_NODES} nodes, and this one has {}", all.len());
     }
@@ -86,7 +86,7 @@ pub(crate) fn nodes(
 
 /// The further nodes of these on which the command runs, too, as a program that does so; `None` where there
 /// are none.
-pub(crate) fn remote(own: &[NodeName], member: &Member, common: &CommandArgs) -> Option<Remote> {
+pub(crate) fn remote(own: &[NodeName], member: &GenerationMember, common: &CommandArgs) -> Option<Remote> {
     let others = own.get(1..).unwrap_or_default();
     if others.is_empty() {
         return None;
@@ -97,13 +97,13 @@ pub(crate) fn remote(own: &[NodeName], member: &Member, common: &CommandArgs) ->
     words.extend([
         format!("--nodes={count}"),
         format!("--ntasks={count}"),
-        format!("--nodelist={}", hostlist::compress(others)),
+        format!("--nodelist={}", hostlist::compress_nodes(others)),
         "--job-name=infill-own".to_owned(),
     ]);
     let program = executable::path().map_or_else(|_| "infill".to_owned(), |p| p.display().to_string());
     words.extend([program, "own-node".to_owned()]);
     words.extend(common.to_words());
-    let first = Member { rank: 1, ..member.clone() };
+    let first = GenerationMember { rank: 1, ..member.clone() };
     // What cannot be written cannot be read there, and the command fails on all nodes.
     let member = serde_json::to_string(&first).unwrap_or_default();
     Some(Remote {
@@ -174,12 +174,13 @@ pub async fn own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
 }
 
 /// Our place: that of the first of the other nodes, and as many further as our node of the step is.
-fn member(var: impl Fn(&str) -> Option<String>) -> anyhow::Result<Member> {
+fn member(var: impl Fn(&str) -> Option<String>) -> anyhow::Result<GenerationMember> {
     let text = var(MEMBER_VARIABLE).with_context(|| format!("{MEMBER_VARIABLE} is not set"))?;
-    let member: Member = serde_json::from_str(&text).with_context(|| format!("reading {MEMBER_VARIABLE}"))?;
+    let member: GenerationMember =
+        serde_json::from_str(&text).with_context(|| format!("reading {MEMBER_VARIABLE}"))?;
     let node = var("SLURM_NODEID").context("SLURM_NODEID is not set")?;
     let node: u32 = node.parse().with_context(|| format!("SLURM_NODEID={node:?}"))?;
-    Ok(Member { rank: member.rank.saturating_add(node), ..member })
+    Ok(GenerationMember { rank: member.rank.saturating_add(node), ..member })
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use toml::Spanned;
 
 use super::command::Variable;
 use infill_model::{
-    DeclaredPlan, ExecPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, MemorySize, ModelFacts, PlanNeeds,
-    Precision, Sizes, Strategy,
+    AllowedSizes, DeclaredPlan, ExecPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, MemorySize,
+    ModelFacts, ParallelStrategy, PlanNeeds, Precision,
 };
 
 /// Largest file of plans, bytes: it goes along on the command line of every wing.
@@ -56,7 +56,7 @@ pub struct RunPlan {
     pub name: String,
     /// Sizes at which it can run; none for all that the job may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<Sizes>,
+    pub nodes: Option<AllowedSizes>,
     /// Types of nodes on which it can run; none for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub types: Vec<String>,
@@ -129,7 +129,7 @@ impl From<Model> for ModelFacts {
 impl Model {
     /// What makes no sense in it, if anything.
     fn wrong(self) -> Option<String> {
-        ModelFacts::from(self).check().err().map(|odd| format!("model: {odd}"))
+        ModelFacts::from(self).check_bounds().err().map(|odd| format!("model: {odd}"))
     }
 }
 
@@ -221,7 +221,11 @@ impl Plans {
     ///
     /// # Errors
     /// Where a plan can run at none of the sizes, with its line.
-    pub fn declared(&self, ranks: u32, sizes: Option<&Sizes>) -> Result<Vec<DeclaredPlan>, PlansError> {
+    pub fn declared(
+        &self,
+        ranks: u32,
+        sizes: Option<&AllowedSizes>,
+    ) -> Result<Vec<DeclaredPlan>, PlansError> {
         let declared = |(at, plan): (usize, &RunPlan)| {
             let nowhere = |what: String| match self.lines.get(at) {
                 Some(line) => PlansError::Nonsense { line: *line, what },
@@ -257,9 +261,9 @@ impl Plans {
 
 impl RunPlan {
     /// What it does with model, optimizer and batch.
-    pub fn strategy(&self) -> Strategy {
+    pub fn strategy(&self) -> ParallelStrategy {
         let RunPlan { tp, pp, zero, offload, accumulate, checkpointing, .. } = *self;
-        Strategy { tp, pp, zero, offload, accumulate, checkpointing }
+        ParallelStrategy { tp, pp, zero, offload, accumulate, checkpointing }
     }
 
     /// What one of its workers needs.
@@ -270,8 +274,8 @@ impl RunPlan {
 
     /// The sizes at which it can run: those whose processes can be divided as it wants, `ranks` on each node;
     /// or why there is none.
-    fn sizes(&self, ranks: u32, named: Option<&Sizes>) -> Result<Option<Sizes>, String> {
-        let divides = self.strategy().gpus_of_replica();
+    fn sizes(&self, ranks: u32, named: Option<&AllowedSizes>) -> Result<Option<AllowedSizes>, String> {
+        let divides = self.strategy().gpus_per_replica();
         let fits = |nodes: &u32| nodes.saturating_mul(ranks).is_multiple_of(divides);
         if divides <= 1 || ranks.is_multiple_of(divides) {
             return Ok(self.nodes.clone());
@@ -280,7 +284,7 @@ impl RunPlan {
         let sizes = all.map_or_else(|| (1..=MOST_DIVIDED).collect(), |sizes| sizes.up_to(u32::MAX));
         let sizes: Vec<u32> = sizes.into_iter().filter(fits).collect();
         if sizes.is_empty() {
-            let of = all.map_or_else(|| format!("1-{MOST_DIVIDED}"), Sizes::to_string);
+            let of = all.map_or_else(|| format!("1-{MOST_DIVIDED}"), AllowedSizes::to_string);
             return Err(format!(
                 "plan {:?}: tp × pp = {divides} processes share a model, and none of the sizes {of} has a multiple of \
                  that, with {ranks} on each; --nproc-per-node says how many a node has, else one for each GPU that it \
@@ -288,7 +292,7 @@ impl RunPlan {
                 self.name
             ));
         }
-        Ok(Some(Sizes::Set(sizes)))
+        Ok(Some(AllowedSizes::Set(sizes)))
     }
 
     /// The variables by which a command of so many processes is told of it.
@@ -321,7 +325,7 @@ fn wrong(plan: &RunPlan, before: &[RunPlan]) -> Option<String> {
     if before.len() >= MOST_PLANS {
         return Some(format!("there may be at most {MOST_PLANS} plans"));
     }
-    let odd_number = plan.strategy().check().and_then(|()| plan.needs().check()).err();
+    let odd_number = plan.strategy().check_bounds().and_then(|()| plan.needs().check_bounds()).err();
     odd_number
         .map(|odd| odd.to_string())
         .or_else(|| {

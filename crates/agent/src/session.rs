@@ -9,7 +9,7 @@ use infill_api::{
     headers,
     seal::{OpenSession, Seal, SessionKey, read_seal},
 };
-use infill_model::{Credential, JobId, causes};
+use infill_model::{Credential, JobId, error_causes};
 
 use super::identity::{Identity, IdentityError, Proof};
 
@@ -164,7 +164,7 @@ pub fn doubt(why: &Unproved, answer: &Answered) -> String {
     let said = serde_json::from_slice::<infill_api::ErrorBody>(&answer.body).map(|e| e.error);
     let said = printable(&said.unwrap_or_default());
     let status = answer.status.as_u16();
-    let chain = causes::chain(why);
+    let chain = error_causes::error_chain(why);
     if said.is_empty() {
         format!("{chain} (it answers {status})")
     } else {

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use infill_model::{JobId, Member, NodeName};
+use infill_model::{GenerationMember, JobId, NodeName};
 
 use super::args::RunArgs;
 use super::command::{Launch, Running};
@@ -26,7 +26,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let listener = progress::open_socket(&socket).context("cannot open the progress socket")?;
     tokio::spawn(progress::listen(listener, tally.clone()));
     let mut told = signals().context("cannot listen for signals")?;
-    let member = Member {
+    let member = GenerationMember {
         generation: 1,
         rank: 0,
         world: 1,

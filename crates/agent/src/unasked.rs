@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::{Local, NaiveDateTime, TimeDelta};
 use tokio::time::timeout;
 
-use infill_model::is_for_nodes;
+use infill_model::is_waiting_for_nodes;
 
 use super::link::Link;
 use super::programs::{Programs, run};
@@ -52,7 +52,7 @@ fn waits_for_nodes(line: &str, malleable: &str, now: NaiveDateTime) -> bool {
     };
     let lately = NaiveDateTime::parse_from_str(at, "%Y-%m-%dT%H:%M:%S")
         .is_ok_and(|at| now.signed_duration_since(at).abs() < TimeDelta::seconds(LATELY_SECS));
-    partition != malleable && is_for_nodes(reason) && lately
+    partition != malleable && is_waiting_for_nodes(reason) && lately
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use infill_api::Role;
-use infill_model::{AgentEvent, Blame, JobId};
+use infill_model::{AgentEvent, FaultSource, JobId};
 
 use super::args::{CommandArgs, WorkerArgs};
 use super::home::Home;
@@ -23,7 +23,7 @@ const MAX_WHY_CHARS: usize = 300;
 /// Why nothing can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfit {
-    blame: Blame,
+    blame: FaultSource,
     why: String,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn fitted(args: &WorkerArgs, place: &Place) -> Result<Home, Unfit> {
     if let Some(dir) = &args.dir {
         enter(dir, args.needs_dir)?;
     }
-    Home::make(place).map_err(|error| Unfit { blame: Blame::Node, why: error.to_string() })
+    Home::make(place).map_err(|error| Unfit { blame: FaultSource::Node, why: error.to_string() })
 }
 
 /// Goes where the lead runs its command. A command that names no files there can do without.
@@ -40,7 +40,7 @@ fn enter(dir: &Path, needed: bool) -> Result<(), Unfit> {
     let Err(error) = std::env::set_current_dir(dir) else { return Ok(()) };
     let why = format!("the lead runs its command in {}, and here that fails: {error}", dir.display());
     if needed {
-        return Err(Unfit { blame: Blame::Job, why });
+        return Err(Unfit { blame: FaultSource::Job, why });
     }
     tracing::warn!(why, "going on where we are");
     Ok(())
@@ -79,7 +79,7 @@ mod tests {
         let nowhere = Path::new("/no/such/place");
         assert_eq!(enter(nowhere, false), Ok(()));
         let unfit = enter(nowhere, true).unwrap_err();
-        assert_eq!(unfit.blame, Blame::Job);
+        assert_eq!(unfit.blame, FaultSource::Job);
         assert!(unfit.why.contains("/no/such/place"), "{}", unfit.why);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use infill_model::{AgentEvent, JobId, WingOrder, order_in, wing_comment, wing_name};
+use infill_model::{AgentEvent, JobId, WingOrder, order_from_comment, wing_comment, wing_name};
 
 use super::executable;
 use super::programs::{Programs, RunError, run};
@@ -265,7 +265,7 @@ pub(crate) fn share_of_lead(var: impl Fn(&str) -> Option<String>) -> Vec<String>
 /// Reads `123 infill:order=7;wing=100`.
 fn parse_queue_line(line: &str) -> Option<(u64, JobId)> {
     let (id, comment) = line.trim().split_once(' ')?;
-    Some((order_in(comment)?, JobId(id.parse().ok()?)))
+    Some((order_from_comment(comment)?, JobId(id.parse().ok()?)))
 }
 
 #[cfg(test)]

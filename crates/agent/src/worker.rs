@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use infill_api::{Assignment, Role};
-use infill_model::{AgentEvent, Exit, JobId, Member, NodeName, Opening, WingOrder};
+use infill_model::{AgentEvent, CommandExit, GenerationMember, JobId, NodeName, WingOrder, WorkerStartup};
 
 use super::alone::ALONE;
 use super::args::CommandArgs;
@@ -51,7 +51,7 @@ const SIGNAL_SETTLE: Duration = Duration::from_millis(50);
 const QUEUE: usize = 4;
 
 /// How an end is told of a command that was never started.
-const NEVER_RAN: Exit = Exit { code: 0, asked: true, killed: false };
+const NEVER_RAN: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
 /// What a worker has to know.
 pub(crate) struct WorkerConfig {
@@ -107,7 +107,7 @@ pub(crate) struct Worker {
     /// To ourselves, from our own tasks.
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     running: Option<(u64, Running)>,
-    ended: Option<(u64, AgentEvent, Exit)>,
+    ended: Option<(u64, AgentEvent, CommandExit)>,
     assignment: Option<Assignment>,
     opening: Openings,
     absence: Absence,
@@ -124,7 +124,7 @@ struct Openings {
     /// Since then, or since the agent's start, nothing runs.
     idle_since: Instant,
     /// Of the command that runs, until its first progress was told.
-    next: Option<Opening>,
+    next: Option<WorkerStartup>,
 }
 
 impl Worker {
@@ -238,7 +238,7 @@ impl Worker {
         let Some((generation, _)) = self.running.take() else { return };
         self.tell_progress(generation);
         let let_go = self.is_leaving() || self.alive.was_let_go();
-        let exit = Exit { asked: ended.exit.asked || let_go, ..ended.exit };
+        let exit = CommandExit { asked: ended.exit.asked || let_go, ..ended.exit };
         let took = Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
         if exit.asked && !exit.killed {
             self.absence.limit.stopped(took);
@@ -329,7 +329,7 @@ impl Worker {
 
     /// Starts the command as this member, or as a newcomer that may become it. Runs on the thread of `serve`,
     /// which lives as long as the process.
-    fn start(&mut self, member: &Member, newcomer: bool) {
+    fn start(&mut self, member: &GenerationMember, newcomer: bool) {
         if member.rank == 0 && is_taken(member.master_port) {
             tracing::warn!(port = member.master_port, "the rendezvous port is taken: asking for another");
             // To the daemon this generation was stopped: the next one has a fresh port, and nothing has
@@ -362,7 +362,7 @@ impl Worker {
         self.alive = Alive::new(newcomer);
         let (saved_secs, stop_secs) = self.opening.stopped.take().unzip();
         let idle_secs = self.opening.idle_since.elapsed().as_secs_f64();
-        self.opening.next = Some(Opening { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
+        self.opening.next = Some(WorkerStartup { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
         let running = Running::start(Launch {
             words: common.words_of(&member.exec_plan),
             ranks,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::document::BodyProof;
 use infill_model::{
-    Control, ExecPlan, GenerationRecord, JobId, MalleableState, Mode, NodeName, Plan, ProfileKey, RateSource,
-    Report, UnixTime, UserId,
+    ControlState, DaemonMode, ExecPlan, GenerationRecord, JobId, MalleableState, NodeName, Plan, ProfileKey,
+    RateSource, RoundReport, UnixTime, UserId,
 };
 
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
@@ -17,7 +17,7 @@ pub struct ControlRequest {
     #[serde(flatten)]
     pub proof: BodyProof,
     /// What to do from now on.
-    pub control: Control,
+    pub control: ControlState,
 }
 
 /// What of `GET /v1/status` is asked for.
@@ -50,9 +50,9 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_as: Option<UserId>,
     /// Mode from the configuration.
-    pub mode: Mode,
+    pub mode: DaemonMode,
     /// Order of an administrator.
-    pub control: Control,
+    pub control: ControlState,
     /// Start of the daemon.
     pub started_at: UnixTime,
     /// Last round that ended; `None` before the first.
@@ -298,7 +298,7 @@ pub struct RoundView {
     /// The plan.
     pub plan: Plan,
     /// Why.
-    pub report: Report,
+    pub report: RoundReport,
     /// Whether the plan is carried out.
     pub acting: bool,
     /// What is not shown to this reader.

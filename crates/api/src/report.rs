@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::{Prices, SpentRow, UnixTime, UsedSecs};
+use infill_model::{NodeTimeRow, NodeUsageSecs, ReportConfig, UnixTime};
 
 /// Most main jobs whose delays are told at once: the first of the stretch.
 pub const MOST_DELAYS: u32 = 200_000;
@@ -26,7 +26,7 @@ pub struct UsesView {
     pub hours: u32,
     /// Node-seconds of these.
     #[serde(flatten)]
-    pub secs: UsedSecs,
+    pub secs: NodeUsageSecs,
 }
 
 /// What the daemon knows of a stretch of time.
@@ -45,9 +45,9 @@ pub struct ReportView {
     /// Whether parts of nodes are lent: what is called nodes here are parts then.
     pub lends_parts: bool,
     /// What node-time costs here.
-    pub prices: Prices,
+    pub prices: ReportConfig,
     /// What became of the node-time that malleable jobs held, from the begin of an hour on.
-    pub spent: Vec<SpentRow>,
+    pub spent: Vec<NodeTimeRow>,
     /// What nodes were used for, as far back as that is kept.
     pub uses: UsesView,
     /// Main jobs that started on nodes that malleable jobs were on, the earliest first: seconds for which

@@ -144,7 +144,7 @@ mod tests {
     use crate::serve::restore;
     use crate::state::State;
     use infill_model::{
-        BatchMode, ExecPlan, JobId, NodeType, ProfileKey, Stop, StopEnd, UserId, config::Config,
+        BatchMode, ExecPlan, GenerationStop, JobId, NodeType, ProfileKey, StopOutcome, UserId, config::Config,
     };
     use infill_slurm::{fake::FakeSlurm, identity::FakeIdentity};
     use infill_store::LeadStanding;
@@ -159,7 +159,7 @@ mod tests {
         let (user, name) = ("anna".to_owned(), "x".to_owned());
         let key = ProfileKey { user, name, node_type, exec_plan, batch: BatchMode::Auto };
         for n in 0..33 {
-            let stop = Stop { job: JobId(n), generation: 1, secs: 10.0, end: StopEnd::Saved };
+            let stop = GenerationStop { job: JobId(n), generation: 1, secs: 10.0, end: StopOutcome::Saved };
             state.scene.stopped(&key, &stop, true, now() + (i64::from(n.min(3)) * 100 - 1000));
         }
     }
@@ -181,7 +181,7 @@ mod tests {
         let shared = next.scene.shared_saves_mut();
         let before = shared.contention();
         shared.learn();
-        let most = |[_, most]: [infill_model::Contention; 2]| most.factor(10.0);
+        let most = |[_, most]: [infill_model::SaveContention; 2]| most.slowdown_factor(10.0);
         assert_eq!((most(before), most(shared.contention())), (1.0, 0.0), "they do not slow each other down");
     }
 }

@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use crate::timeline::{Holding, Hour, NodeUse, Recorder, Seen, Spending};
 use infill_gaps::{Delays, Occupancy, Use};
 use infill_model::{
-    Doing, Gaps, Job, JobId, MainDelay, Node, NodeName, NodeType, Refusal, Snapshot, Spent, SpentRow,
-    UnixTime, lead_of,
+    GapRefusal, GapSet, Job, JobActivity, JobId, MainDelay, Node, NodeName, NodeTimeRow, NodeTimeUsage,
+    NodeType, Snapshot, UnixTime, lead_of_wing,
 };
 
 /// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
@@ -36,7 +36,7 @@ pub struct Noted {
     /// What nodes were used for.
     pub hours: Vec<Arc<Hour>>,
     /// What became of node-time.
-    pub spent: Vec<SpentRow>,
+    pub spent: Vec<NodeTimeRow>,
     /// Main jobs that have started where ours were.
     pub delays: Vec<MainDelay>,
 }
@@ -48,7 +48,7 @@ impl Chronicle {
     }
 
     /// Goes on with what became of node-time in this hour.
-    pub(crate) fn resume_spending(&mut self, rows: Vec<SpentRow>) {
+    pub(crate) fn resume_spending(&mut self, rows: Vec<NodeTimeRow>) {
         self.spending = Spending::resume(rows);
     }
 
@@ -58,7 +58,7 @@ impl Chronicle {
     }
 
     /// What malleable jobs held since the last call, by accounts.
-    pub(crate) fn take_spent(&mut self) -> BTreeMap<String, Spent> {
+    pub(crate) fn take_spent(&mut self) -> BTreeMap<String, NodeTimeUsage> {
         self.spending.take_added()
     }
 
@@ -68,8 +68,8 @@ impl Chronicle {
         &mut self,
         snapshot: &Snapshot,
         partition: &str,
-        gaps: &Gaps,
-        doing: impl Fn(JobId) -> Doing,
+        gaps: &GapSet,
+        doing: impl Fn(JobId) -> JobActivity,
         now: UnixTime,
     ) -> Noted {
         let occupancy = Occupancy::of(snapshot, partition);
@@ -134,14 +134,14 @@ fn ends(snapshot: &Snapshot) -> FxHashMap<&NodeName, UnixTime> {
 }
 
 /// What malleable jobs hold of each type of nodes.
-fn holdings(snapshot: &Snapshot, partition: &str, doing: impl Fn(JobId) -> Doing) -> Vec<Holding> {
+fn holdings(snapshot: &Snapshot, partition: &str, doing: impl Fn(JobId) -> JobActivity) -> Vec<Holding> {
     let ours = snapshot.jobs.iter().filter(|job| job.partition == partition && job.state.occupies_nodes());
     let of_job = |job: &Job| {
         let doing = doing(whose(snapshot, job.id));
         let mut held = BTreeMap::<&NodeType, (u32, u32)>::new();
         for node in job.nodes.iter().filter_map(|name| snapshot.node(name)) {
             let (nodes, gpus) = held.entry(&node.node_type).or_default();
-            (*nodes, *gpus) = (*nodes + 1, *gpus + node.has.gpus.count());
+            (*nodes, *gpus) = (*nodes + 1, *gpus + node.has.gpus.total_count());
         }
         let holding = |(node_type, (nodes, gpus)): (&NodeType, (u32, u32))| Holding {
             account: job.account.clone(),
@@ -161,16 +161,16 @@ fn holdings(snapshot: &Snapshot, partition: &str, doing: impl Fn(JobId) -> Doing
 fn whose(snapshot: &Snapshot, job: JobId) -> JobId {
     let lead = || {
         let wing = snapshot.job(job)?;
-        snapshot.job(lead_of(wing)?).filter(|lead| lead.user_id == wing.user_id)
+        snapshot.job(lead_of_wing(wing)?).filter(|lead| lead.user_id == wing.user_id)
     };
     lead().map_or(job, |lead| lead.id)
 }
 
 /// What an idle node is for.
-fn idle(gaps: &Gaps, node: &NodeName) -> NodeUse {
-    match gaps.refusal(node) {
+fn idle(gaps: &GapSet, node: &NodeName) -> NodeUse {
+    match gaps.refusal_for(node) {
         None => NodeUse::Idle,
-        Some(Refusal::Reserved(_) | Refusal::Short { .. }) => NodeUse::Wanted,
+        Some(GapRefusal::Reserved(_) | GapRefusal::Short { .. }) => NodeUse::Wanted,
         Some(_) => NodeUse::Refused,
     }
 }
@@ -213,10 +213,11 @@ mod tests {
     }
 
     fn look(chronicle: &mut Chronicle, at: i64) -> Vec<Arc<Hour>> {
-        let short = Refusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
-        let refused = vec![(NodeName::new("n4"), short), (NodeName::new("n5"), Refusal::Kept { nodes: 1 })];
-        let gaps = Gaps { gaps: Vec::new(), refused };
-        let doing = |job| if job == JobId(7) { Doing::Steps } else { Doing::Changing };
+        let short = GapRefusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
+        let refused =
+            vec![(NodeName::new("n4"), short), (NodeName::new("n5"), GapRefusal::Kept { nodes: 1 })];
+        let gaps = GapSet { gaps: Vec::new(), refused };
+        let doing = |job| if job == JobId(7) { JobActivity::Steps } else { JobActivity::Changing };
         chronicle.look(&snapshot(), "infill", &gaps, doing, UnixTime(at)).hours
     }
 
@@ -249,17 +250,17 @@ mod tests {
             let mut snapshot = snapshot();
             let main = &mut snapshot.jobs[0];
             (main.start_time, main.end_time, main.state) = (Some(UnixTime(3607)), end.map(UnixTime), state);
-            let gaps = Gaps { gaps: Vec::new(), refused: Vec::new() };
-            chronicle.look(&snapshot, "infill", &gaps, |_| Doing::Steps, UnixTime(at));
+            let gaps = GapSet { gaps: Vec::new(), refused: Vec::new() };
+            chronicle.look(&snapshot, "infill", &gaps, |_| JobActivity::Steps, UnixTime(at));
             let hour = chronicle.hour().unwrap();
             let of_first = hour.spans().into_iter().filter(|(node, ..)| *node == 0);
             of_first.map(|(_, from, to, used)| format!("{from}-{to} {used:?}")).collect::<Vec<_>>().join(", ")
         };
-        let running = || JobState::of(BaseState::Running);
+        let running = || JobState::from_base(BaseState::Running);
         look(&mut chronicle, 3600, running(), Some(9000));
         assert_eq!(look(&mut chronicle, 3630, running(), Some(9000)), "0-30 Main");
         let completing =
-            JobState { flags: ["COMPLETING".to_owned()].into(), ..JobState::of(BaseState::Completed) };
+            JobState { flags: ["COMPLETING".to_owned()].into(), ..JobState::from_base(BaseState::Completed) };
         let found = look(&mut chronicle, 3660, completing, Some(3641));
         assert_eq!(found, "0-41 Main, 41-60 Refused", "it is cleaned up after");
     }

@@ -143,7 +143,7 @@ impl Context {
     /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
     pub(crate) fn tells_accounts(&self) -> bool {
         let private = self.doors.private();
-        self.config.http.account_metrics && !(private.spending() || private.jobs)
+        self.config.http.account_metrics && !(private.hides_spending() || private.jobs)
     }
 
     /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a

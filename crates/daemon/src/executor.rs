@@ -154,7 +154,7 @@ pub async fn perform(
 
 /// Refuses every job that is not in the partition and a part of this malleable job.
 fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
-    let ours = job.id == lead || infill_model::lead_of(job) == Some(lead);
+    let ours = job.id == lead || infill_model::lead_of_wing(job) == Some(lead);
     if job.partition == partition && ours {
         return Ok(());
     }
@@ -246,7 +246,9 @@ mod tests {
     use crate::context::Services;
     use crate::state::State;
     use infill_lifecycle::fleet::Batch;
-    use infill_model::{BaseState, JobState, NodeName, Plan, Report, SolveStatus, UnixTime, config::Config};
+    use infill_model::{
+        BaseState, JobState, NodeName, Plan, RoundReport, SolveStatus, UnixTime, config::Config,
+    };
     use infill_slurm::{
         fake::{Act, FakeSlurm},
         identity::FakeIdentity,
@@ -269,7 +271,12 @@ mod tests {
         let (context, _queues) = daemon(Arc::new(FakeSlurm::new(1, "infill"))).await;
         let (jobs, steps) = (Vec::new(), Vec::new());
         let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
-        context.state().ledger.add_round(RoundRecord { at, plan, report: Report::default(), acted: true });
+        context.state().ledger.add_round(RoundRecord {
+            at,
+            plan,
+            report: RoundReport::default(),
+            acted: true,
+        });
         let saving = context.saving.jobs.lock().await;
         let end = tokio::spawn({
             let context = context.clone();
@@ -379,7 +386,7 @@ mod tests {
     async fn nothing_is_done_to_a_job_that_has_ended() {
         let slurm = FakeSlurm::new(1, "infill");
         let job = slurm.submit_held(1, 6101, "infill:nodes=1");
-        slurm.edit(|world| world.jobs[0].state = JobState::of(BaseState::Completed));
+        slurm.edit(|world| world.jobs[0].state = JobState::from_base(BaseState::Completed));
         let node = NodeName::new("n1");
         let keep = vec![node.clone()];
         for effect in [

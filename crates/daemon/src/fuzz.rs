@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::state::State;
-use infill_model::{Doubt, JobId, Lend, MalleableState, NodeName, Parts, Snapshot, UnixTime, config::Config};
+use infill_model::{
+    JobId, LendingMode, LendingRules, MalleableState, NodeName, Snapshot, SnapshotDoubt, UnixTime,
+    config::Config,
+};
 use infill_planner::{plan::fallback, round::judge};
 use infill_slurm::{Seats, rest::offline};
 use infill_testkit::effort;
@@ -298,7 +301,7 @@ fn check_whole(snapshot: &Snapshot, whole: &Snapshot, seed: u64) {
         assert!(snapshot.reservations.contains(reservation), "seed {seed}: {} is lost", reservation.name);
     }
     let said = snapshot.doubts.iter().map(|doubt| match doubt {
-        Doubt::Inconsistent(said) => said.as_str(),
+        SnapshotDoubt::Inconsistent(said) => said.as_str(),
         other => panic!("seed {seed}: {other:?}"),
     });
     for part in said.chain(snapshot.unread.as_deref()).flat_map(|said| said.split("; ")) {
@@ -333,13 +336,13 @@ fn wrong_records_cost_only_themselves() {
     let whole = Lists::whole().snapshot(0);
     assert!(whole.doubts.is_empty() && whole.unread.is_none(), "{whole:?}");
     assert!(whole.node(&NodeName::new("n1")).is_some_and(|n| n.state.is_idle()));
-    let [mut whole_nodes, mut shares] = [Lend::Nodes, Lend::Gpus].map(|lend| {
+    let [mut whole_nodes, mut shares] = [LendingMode::Nodes, LendingMode::Gpus].map(|lend| {
         let mut config = Config::default();
         config.slurm.partition = "infill".to_owned();
         config.gaps.lend = lend;
         State::new(Arc::new(config), UnixTime(NOW))
     });
-    let mut seats = Seats::new("infill", Parts::default(), BTreeMap::new());
+    let mut seats = Seats::new("infill", LendingRules::default(), BTreeMap::new());
     let places = seats.places(whole.clone());
     let free = places.nodes.iter().filter(|n| n.state.is_idle()).count() as u64;
     assert_eq!(free, 4 * IDLE + 3, "a GPU of the last node is taken: {places:?}");

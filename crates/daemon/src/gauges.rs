@@ -10,7 +10,7 @@ use super::notices::Happened;
 use super::state::State;
 use infill_api::RoundView;
 use infill_gaps::Idle;
-use infill_model::{EventKind, MalleableState, NodeName, Snapshot};
+use infill_model::{AgentEventKind, MalleableState, NodeName, Snapshot};
 
 /// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
 pub(crate) fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happened: &Happened) {
@@ -19,7 +19,7 @@ pub(crate) fn set(metrics: &Metrics, state: &mut State, view: &RoundView, happen
     happened.delays.iter().for_each(|delay| metrics.main.started(delay));
     metrics.rounds.solved(view.plan.status.kind(), view.secs.get("plan").copied().unwrap_or(0.0));
     for (event, n) in std::mem::take(&mut state.heard) {
-        let word = event.map_or(HELLO, EventKind::word);
+        let word = event.map_or(HELLO, AgentEventKind::word);
         metrics.jobs.agent_events.get_or_create(&vec![("event", word)]).inc_by(n);
     }
     for (kind, rows) in &happened.lost {

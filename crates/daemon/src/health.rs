@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use infill_model::Doubt;
+use infill_model::SnapshotDoubt;
 
 /// What a problem is about. In the order in which people are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub enum Problem {
     /// Slurm does not answer; the text says how.
     Slurm(String),
     /// The last snapshot cannot be trusted.
-    Snapshot(Vec<Doubt>),
+    Snapshot(Vec<SnapshotDoubt>),
     /// The last round was not planned; the text says why.
     Planner(String),
     /// The store fails; the text says how.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::timeline::{Hour, MOST_ROWS};
 use infill_model::{
-    EndedGap, EndedJob, GenerationRecord, JobId, MainDelay, ProfileFilter, Spent, SpentKey, SpentRow, words,
+    EndedGap, EndedJob, GenerationRecord, JobId, MainDelay, NodeTimeKey, NodeTimeRow, NodeTimeUsage,
+    ProfileFilter, words,
 };
 use infill_store::{Measurement, RoundRecord};
 
@@ -64,7 +65,7 @@ pub(crate) struct Pages {
     /// What nodes were used for, the earliest hour first.
     pub hours: VecDeque<Arc<Hour>>,
     /// What became of node-time.
-    pub spent: Vec<SpentRow>,
+    pub spent: Vec<NodeTimeRow>,
     /// Main jobs that started where ours were.
     pub delays: Vec<MainDelay>,
 }
@@ -82,7 +83,7 @@ pub struct Ledger {
     hours: VecDeque<Arc<Hour>>,
     /// Those that were taken to be written last.
     hours_taken: VecDeque<Arc<Hour>>,
-    spent: BTreeMap<SpentKey, Spent>,
+    spent: BTreeMap<NodeTimeKey, NodeTimeUsage>,
     delays: VecDeque<MainDelay>,
     /// Measurements by job that are not a row yet.
     open: BTreeMap<JobId, Measurement>,
@@ -194,8 +195,8 @@ impl Ledger {
 
     /// Drops what was measured for these profiles: it would bring them back.
     pub fn forget(&mut self, filter: &ProfileFilter) {
-        self.measurements.retain(|m| !filter.matches(&m.key));
-        self.open.retain(|_, open| !filter.matches(&open.key));
+        self.measurements.retain(|m| !filter.matches_key(&m.key));
+        self.open.retain(|_, open| !filter.matches_key(&open.key));
     }
 
     /// History that is to be written now.
@@ -209,7 +210,7 @@ impl Ledger {
             hours: self.hours_taken.clone(),
             spent: std::mem::take(&mut self.spent)
                 .into_iter()
-                .map(|(key, spent)| SpentRow { key, spent })
+                .map(|(key, spent)| NodeTimeRow { key, spent })
                 .collect(),
             delays: std::mem::take(&mut self.delays).into(),
         }
@@ -224,7 +225,7 @@ impl Ledger {
         put_back(&mut self.delays, pages.delays);
         let newer = std::mem::replace(&mut self.hours, pages.hours);
         self.add_hours(newer.into());
-        for SpentRow { key, spent } in pages.spent {
+        for NodeTimeRow { key, spent } in pages.spent {
             self.spent.entry(key).or_insert(spent);
         }
         [Kind::Rounds, Kind::Gaps, Kind::Measurements, Kind::Ended, Kind::Spent, Kind::Delays]

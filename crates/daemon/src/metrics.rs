@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 
 use super::ledger::Kind;
 use infill_lifecycle::EffectKind;
-use infill_model::{EventKind, MainDelay, MalleableState, SolveKind, Spent, words};
+use infill_model::{AgentEventKind, MainDelay, MalleableState, NodeTimeUsage, SolveStatusKind, words};
 use infill_planner::plan::{Rule, Violation};
 
 /// What [`Metrics::text`] is.
@@ -88,8 +88,8 @@ pub(crate) const CAUSES: [&str; 4] = ["steps", "probing", "changes", "recovery"]
 
 impl NodeMetrics {
     /// Counts what was held; `account` where it is to be told.
-    pub fn spent(&self, account: Option<&str>, spent: &Spent) {
-        let Spent { useful_secs, probing_secs, rescale_secs, preempted_secs, .. } = *spent;
+    pub fn spent(&self, account: Option<&str>, spent: &NodeTimeUsage) {
+        let NodeTimeUsage { useful_secs, probing_secs, rescale_secs, preempted_secs, .. } = *spent;
         for (cause, secs) in CAUSES.into_iter().zip([useful_secs, probing_secs, rescale_secs, preempted_secs])
         {
             let account = account.map(|account| ("account", account.to_owned()));
@@ -212,7 +212,7 @@ impl RoundMetrics {
     }
 
     /// Counts a solve.
-    pub fn solved(&self, kind: SolveKind, secs: f64) {
+    pub fn solved(&self, kind: SolveStatusKind, secs: f64) {
         self.solver_status.get_or_create(&vec![("status", kind.word())]).inc();
         self.solve_seconds.observe(secs);
     }
@@ -308,11 +308,11 @@ impl Metrics {
         MalleableState::ALL
             .iter()
             .for_each(|s| drop(jobs.by_state.get_or_create(&vec![("state", s.word())])));
-        self.nodes.spent(None, &Spent::default());
+        self.nodes.spent(None, &NodeTimeUsage::default());
         zero(&rounds.ends, "outcome", RoundEnd::ALL.iter().map(|end| end.word()));
-        zero(&rounds.solver_status, "status", SolveKind::ALL.iter().map(|kind| kind.word()));
+        zero(&rounds.solver_status, "status", SolveStatusKind::ALL.iter().map(|kind| kind.word()));
         zero(&rounds.refused_plans, "rule", Rule::ALL.iter().map(|rule| rule.word()));
-        zero(&jobs.agent_events, "event", EventKind::ALL.iter().map(|kind| kind.word()).chain([HELLO]));
+        zero(&jobs.agent_events, "event", AgentEventKind::ALL.iter().map(|kind| kind.word()).chain([HELLO]));
         zero(&store.lost_rows, "kind", Kind::ALL.iter().map(|kind| kind.word()));
         for kind in EffectKind::ALL {
             for end in ActionEnd::ALL {

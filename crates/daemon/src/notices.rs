@@ -14,7 +14,7 @@ use super::health::Topic;
 use super::ledger::Kind;
 use super::state::State;
 use infill_api::{SCHEMA, addresses::this_host};
-use infill_model::{MainDelay, Spent, UnixTime, causes, config::NotifyConfig, words};
+use infill_model::{MainDelay, NodeTimeUsage, UnixTime, config::NotifyConfig, error_causes, words};
 use infill_slurm::install_crypto;
 
 /// Of each thing people are told once in this time.
@@ -168,7 +168,7 @@ pub struct Happened {
     /// Rows of history that are lost.
     pub lost: BTreeMap<Kind, usize>,
     /// What malleable jobs held, by accounts.
-    pub spent: BTreeMap<String, Spent>,
+    pub spent: BTreeMap<String, NodeTimeUsage>,
 }
 
 impl Happened {
@@ -190,7 +190,7 @@ impl Happened {
 impl Notices {
     /// For those whom the configuration names.
     pub fn new(config: &NotifyConfig) -> Notices {
-        if config.tells_nobody() {
+        if config.is_disabled() {
             return Notices { queue: None, end: Mutex::default(), known: Mutex::default() };
         }
         let (queue, end) = mpsc::channel(MOST_WAITING);
@@ -290,13 +290,13 @@ async fn tell_one(config: &NotifyConfig, notice: &Notice) -> Vec<String> {
         failures.extend(told.err().map(|e| format!("notify.command: {e}")));
     }
     // It is read each time: whoever changes the address need not start the daemon anew.
-    match config.address() {
+    match config.notice_url() {
         Ok(url) if url.is_empty() => {}
         Ok(url) => {
             let told = post(&url, text).await;
-            failures.extend(told.err().map(|e| format!("notify.url: {}", causes::chain(&e))));
+            failures.extend(told.err().map(|e| format!("notify.url: {}", error_causes::error_chain(&e))));
         }
-        Err(e) => failures.push(causes::chain(&e)),
+        Err(e) => failures.push(error_causes::error_chain(&e)),
     }
     failures
 }

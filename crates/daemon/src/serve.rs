@@ -24,7 +24,7 @@ use crate::{executor, forests, http, lead, listening, notices, privacy, rounds, 
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{ORDERS_AT_ONCE, least_order};
 use infill_model::{
-    Control, EndedJob, JobId, Lend, MetricsFor, NodeName,
+    ControlState, EndedJob, JobId, LendingMode, MetricsAccess, NodeName,
     clock::now,
     config::{Config, HttpConfig},
 };
@@ -47,8 +47,8 @@ pub async fn serve(config: Config, passed: listening::Passed) -> anyhow::Result<
     let room = room(&config.http, if config.web.socket.as_os_str().is_empty() { 0 } else { VOUCHED_AT_ONCE });
     let listener = listening::listener(&listen, passed).await?;
     let tls = Tls::of(&config.daemon)?;
-    config.notify.address()?;
-    let database_url = config.store.url()?;
+    config.notify.notice_url()?;
+    let database_url = config.store.connection_url()?;
     let opens =
         wait_for_lead(&database_url, &listener, (room, tls.clone()), config.http.metrics, stop.clone());
     let Some(store) = opens.await? else { return Ok(()) };
@@ -128,8 +128,8 @@ async fn context(config: Config, store: Arc<dyn Store>) -> anyhow::Result<(Conte
 /// Slurm as infill sees it on a site that lends this. `leads`: where each is, as far as that is known.
 fn lending(slurm: RestSlurm, config: &Config, leads: BTreeMap<JobId, NodeName>) -> Arc<dyn SlurmApi> {
     match config.gaps.lend {
-        Lend::Nodes => Arc::new(slurm),
-        Lend::Gpus => {
+        LendingMode::Nodes => Arc::new(slurm),
+        LendingMode::Gpus => {
             let slurm = Arc::new(slurm.telling_of_shares());
             let parts = config.nodes.clone();
             Arc::new(PlacesSlurm::new(slurm, &config.slurm.partition, parts, leads))
@@ -143,7 +143,7 @@ pub(crate) async fn restore(state: &mut State, store: &dyn Store) -> Result<Erra
     let gaps = store.gaps(GAPS_TO_LEARN_FROM).await?;
     let first_order = store.next_orders(ORDERS_AT_ONCE, least_order(now())).await?;
     let control = store.setting(CONTROL_SETTING).await?;
-    state.control = control.and_then(|word| word.parse::<Control>().ok()).unwrap_or_default();
+    state.control = control.and_then(|word| word.parse::<ControlState>().ok()).unwrap_or_default();
     state.scene.remember(&gaps, now());
     let times = store.setting(NODE_TIMES_SETTING).await?;
     times.iter().for_each(|text| state.scene.node_times_mut().load(text));
@@ -152,7 +152,7 @@ pub(crate) async fn restore(state: &mut State, store: &dyn Store) -> Result<Erra
     let collectives = store.setting(COLLECTIVES_SETTING).await?;
     collectives.iter().for_each(|text| know_collectives(state, text));
     let ended = store.ended(ENDED_TO_LEARN_FROM).await?;
-    state.scene.turns_mut().outlook.remember(&ended.iter().map(EndedJob::past).collect::<Vec<_>>());
+    state.scene.turns_mut().outlook.remember(&ended.iter().map(EndedJob::to_past_job).collect::<Vec<_>>());
     let usage = store.setting(USAGE_SETTING).await?;
     usage.iter().for_each(|text| state.scene.turns_mut().usage.load(text));
     resume_hour(state, store).await?;
@@ -193,7 +193,7 @@ async fn wait_for_lead(
     database_url: &str,
     listener: &TcpListener,
     door: (Room, Option<Arc<Tls>>),
-    metrics: MetricsFor,
+    metrics: MetricsAccess,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let (tell, told) = oneshot::channel();
@@ -214,7 +214,7 @@ async fn answer_meanwhile(
     told: oneshot::Receiver<()>,
     listener: &TcpListener,
     (room, tls): (Room, Option<Arc<Tls>>),
-    metrics: MetricsFor,
+    metrics: MetricsAccess,
 ) -> anyhow::Result<Infallible> {
     if told.await.is_err() {
         return std::future::pending().await;

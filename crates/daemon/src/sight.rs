@@ -12,8 +12,8 @@ use regex::{Captures, Regex};
 use crate::timeline::{Map, NodeUse, Rows};
 use infill_api::{Generations, NodeKind, NodeView, ReportView, RoundView, RoundsView, Status};
 use infill_model::{
-    JobId, PrivateData, ProfileFilter, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UserId,
-    of_the_last_job,
+    JobId, NodeTimeKey, NodeTimeRow, NodeTimeUsage, PrivateData, ProfileFilter, ProfileKey, UnixTime, UserId,
+    generations_of_last_job,
 };
 
 /// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
@@ -161,7 +161,7 @@ impl<'a> Sight<'a> {
                 if self.private.usage || self.private.users {
                     job.turn.clear();
                 }
-                if self.private.profiles() {
+                if self.private.hides_profiles() {
                     (job.ends, job.plans, job.profile) = (None, Vec::new(), None);
                 }
             }
@@ -254,7 +254,7 @@ impl<'a> Sight<'a> {
             view.generations.clear();
         }
         if !self.viewer.all && self.private.jobs {
-            view.generations = of_the_last_job(view.generations);
+            view.generations = generations_of_last_job(view.generations);
             view.generations.retain(|g| submitted.is_none_or(|at| g.started_at >= at));
         }
         if !self.is_clear() {
@@ -266,20 +266,20 @@ impl<'a> Sight<'a> {
     /// What became of node-time: where usage, users or accounts are private, that of others is one row
     /// without names.
     pub fn report(&self, mut view: ReportView) -> ReportView {
-        if self.viewer.all || !self.private.spending() {
+        if self.viewer.all || !self.private.hides_spending() {
             return view;
         }
-        let own = |row: &SpentRow| self.viewer.name.as_ref() == Some(&row.key.user);
-        let (own, others): (Vec<SpentRow>, Vec<SpentRow>) = view.spent.into_iter().partition(own);
-        let key = SpentKey {
+        let own = |row: &NodeTimeRow| self.viewer.name.as_ref() == Some(&row.key.user);
+        let (own, others): (Vec<NodeTimeRow>, Vec<NodeTimeRow>) = view.spent.into_iter().partition(own);
+        let key = NodeTimeKey {
             from: view.from,
             account: String::new(),
             user: String::new(),
             node_type: String::new(),
         };
-        let spent = others.iter().fold(Spent::default(), |sum, row| sum.plus(&row.spent));
+        let spent = others.iter().fold(NodeTimeUsage::default(), |sum, row| sum.sum_with(&row.spent));
         view.spent = own;
-        view.spent.extend((!others.is_empty()).then_some(SpentRow { key, spent }));
+        view.spent.extend((!others.is_empty()).then_some(NodeTimeRow { key, spent }));
         view
     }
 
@@ -299,7 +299,7 @@ impl<'a> Sight<'a> {
 
     /// Which of the profiles that a reader asks for they may see; `None` for none of them.
     pub fn profiles(&self, asked: ProfileFilter) -> Option<ProfileFilter> {
-        if self.viewer.all || !self.private.profiles() {
+        if self.viewer.all || !self.private.hides_profiles() {
             return Some(asked);
         }
         let name = self.viewer.name.clone()?;
@@ -312,6 +312,6 @@ impl<'a> Sight<'a> {
 
     /// Whether a reader may see what was measured for a profile.
     pub fn profile(&self, key: &ProfileKey) -> bool {
-        self.viewer.all || !self.private.profiles() || self.viewer.name.as_ref() == Some(&key.user)
+        self.viewer.all || !self.private.hides_profiles() || self.viewer.name.as_ref() == Some(&key.user)
     }
 }

@@ -20,8 +20,8 @@ use infill_advisor::News;
 use infill_api::RoundView;
 use infill_lifecycle::fleet::{Batch, Ended, Fleet, Gone, Lesson, Measured, Note, Output, Word};
 use infill_model::{
-    Control, EventKind, Gap, JobId, LiveChange, Mode, NodeName, Profile, ProfileFilter, ProfileKey, Report,
-    Snapshot, Stop, UnixTime, UserId, WindowEnd, config::Config,
+    AgentEventKind, ControlState, DaemonMode, Gap, GenerationStop, JobId, LiveChange, NodeName, Profile,
+    ProfileFilter, ProfileKey, RoundReport, Snapshot, UnixTime, UserId, WindowEnd, config::Config,
 };
 use infill_planner::round::{Advice, Question, Scene, Terms};
 use infill_store::Measurement;
@@ -55,7 +55,7 @@ pub struct State {
     /// Which stored profiles are known.
     pub lookups: Lookups,
     /// Order of an administrator.
-    pub control: Control,
+    pub control: ControlState,
     /// The last trusted snapshot.
     pub snapshot: Option<Arc<Snapshot>>,
     /// The last round.
@@ -69,7 +69,7 @@ pub struct State {
     /// What is recorded for people.
     pub chronicle: Chronicle,
     /// What agents said since the last round, for the metrics; `None`: hello.
-    pub heard: BTreeMap<Option<EventKind>, u64>,
+    pub heard: BTreeMap<Option<AgentEventKind>, u64>,
 }
 
 impl State {
@@ -81,7 +81,7 @@ impl State {
             ledger: Ledger::default(),
             health: Health::default(),
             lookups: Lookups::default(),
-            control: Control::Normal,
+            control: ControlState::Normal,
             snapshot: None,
             round: None,
             endpoint: None,
@@ -95,7 +95,7 @@ impl State {
 
     /// Whether anything may be done at all.
     pub fn acting(&self) -> bool {
-        self.config.daemon.mode == Mode::Act
+        self.config.daemon.mode == DaemonMode::Act
     }
 
     /// Has the fleet take in a trusted snapshot that was read from `read_at` on.
@@ -172,7 +172,7 @@ impl State {
     }
 
     fn advice(&self) -> Advice {
-        let probes = self.acting() && self.control == Control::Normal;
+        let probes = self.acting() && self.control == ControlState::Normal;
         if probes { Advice::Probe } else { Advice::Watch }
     }
 
@@ -181,8 +181,8 @@ impl State {
     pub fn question(&self, trusted: bool, now: UnixTime) -> Option<Question> {
         self.snapshot.as_ref()?;
         let terms = Terms {
-            may_grow: self.control == Control::Normal && !self.health.ails(Topic::Store),
-            drain: self.control == Control::Draining,
+            may_grow: self.control == ControlState::Normal && !self.health.ails(Topic::Store),
+            drain: self.control == ControlState::Draining,
             trusted,
         };
         Some(self.scene.question(&self.fleet.facts(now), terms, now))
@@ -267,13 +267,13 @@ impl State {
     fn gone(&mut self, gone: &Gone, now: UnixTime) {
         let (_, unit) = self.scene.ahead(&gone.facts);
         let ended = gone.ended_job(unit, now);
-        let word = gone.facts.course.first_word(unit);
+        let word = gone.facts.course.first_estimate(unit);
         self.scene.turns_mut().outlook.ended(ended.job, now, ended.work_secs, &word);
         self.ledger.add_ended(ended);
     }
 
     /// Takes in how a worker has stopped.
-    fn stopped(&mut self, stopped: &Lesson<Stop>, now: UnixTime) {
+    fn stopped(&mut self, stopped: &Lesson<GenerationStop>, now: UnixTime) {
         let key = self.scene.key(&stopped.program, stopped.lead.as_ref());
         let counts = self.is_known(&key, stopped.lead.as_ref());
         self.scene.stopped(&key, &stopped.what, counts, now);
@@ -369,19 +369,19 @@ impl State {
     }
 
     /// Whose the malleable jobs of a report are.
-    pub fn owners(&self, report: &Report) -> BTreeMap<JobId, UserId> {
+    pub fn owners(&self, report: &RoundReport) -> BTreeMap<JobId, UserId> {
         report.jobs.iter().filter_map(|v| Some((v.job, self.owner(v.job)?))).collect()
     }
 
     /// Host at which other nodes reach a node.
     pub fn address(&self, node: &NodeName) -> String {
-        let shown = |s: &Arc<Snapshot>| Some(s.node(node.parts().first()?)?.address.clone());
+        let shown = |s: &Arc<Snapshot>| Some(s.node(node.single_places().first()?)?.address.clone());
         let known = self.snapshot.as_ref().and_then(shown);
         known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.host().to_string())
     }
 
     /// Counts what an agent said, for the metrics.
-    pub fn hear(&mut self, what: Option<EventKind>) {
+    pub fn hear(&mut self, what: Option<AgentEventKind>) {
         *self.heard.entry(what).or_default() += 1;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::timeline;
 use crate::timeline::{HOUR_SECS, Hour, hour_of};
-use infill_model::{PackedHour, UnixTime, UsedSecs};
+use infill_model::{NodeUsageSecs, PackedHour, UnixTime};
 use infill_store::{Store, StoreError};
 
 /// Most hours that are kept unpacked: on a large machine some hundred kilobytes each.
@@ -160,7 +160,7 @@ pub(crate) async fn uses(
     recent: &[Arc<Hour>],
     from: UnixTime,
     to: UnixTime,
-) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError> {
+) -> Result<Vec<(UnixTime, NodeUsageSecs)>, StoreError> {
     let most = u32::try_from(to.0.saturating_sub(from.0) / HOUR_SECS + 1).unwrap_or(u32::MAX);
     let kept = store.uses_by_hour(from, to, most).await?;
     let recent = recent.iter().filter(|hour| (from..to).contains(&hour.from));
@@ -191,7 +191,7 @@ mod tests {
         let all = hours(7200, 5);
         let packed: Vec<PackedHour> = all.iter().map(|hour| hour.pack().unwrap()).collect();
         for hour in &packed[..2] {
-            store.put_hour(hour, &UsedSecs::default()).await.unwrap();
+            store.put_hour(hour, &NodeUsageSecs::default()).await.unwrap();
         }
         let (timelines, now) = (Timelines::default(), UnixTime(7200 + 5 * 3600 + 600));
         let between = async |from: i64, to: i64| -> Vec<i64> {
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(between(11_000, 14_000).await, [1]);
         // What is over for long is settled; what may be on its way is asked for again.
         for hour in &packed[2..] {
-            store.put_hour(hour, &UsedSecs::default()).await.unwrap();
+            store.put_hour(hour, &NodeUsageSecs::default()).await.unwrap();
         }
         assert_eq!(between(0, 100_000).await, [0, 1, 4, 5]);
     }
@@ -237,9 +237,9 @@ mod tests {
             hour.secs = secs;
             hour
         };
-        store.put_hour(&after(3540).pack().unwrap(), &UsedSecs::default()).await.unwrap();
+        store.put_hour(&after(3540).pack().unwrap(), &NodeUsageSecs::default()).await.unwrap();
         assert_eq!(secs().await, 3540);
-        store.put_hour(&whole.pack().unwrap(), &UsedSecs::default()).await.unwrap();
+        store.put_hour(&whole.pack().unwrap(), &NodeUsageSecs::default()).await.unwrap();
         assert_eq!(secs().await, 3600);
         // What waits for the store is better than what is there.
         let waits = Stretch { recent: vec![Arc::new(after(7))], ..stretch() };

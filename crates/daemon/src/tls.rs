@@ -12,8 +12,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use infill_model::causes::chain;
 use infill_model::config::DaemonConfig;
+use infill_model::error_causes::error_chain;
 
 /// How often it is looked whether the files have changed.
 const LOOK: Duration = Duration::from_secs(3);
@@ -105,7 +105,7 @@ impl Tls {
             }
             Err(e) => {
                 self.now().0 = changed;
-                tracing::error!("the certificate is not replaced: {}", chain(&e));
+                tracing::error!("the certificate is not replaced: {}", error_chain(&e));
             }
         }
     }
@@ -201,7 +201,7 @@ mod tests {
     fn of(Certified { cert, key }: &Certified) -> Result<Option<Arc<Tls>>, String> {
         let (tls_cert, tls_key) = (Some(cert.clone()), Some(key.clone()));
         let config = DaemonConfig { tls_cert, tls_key, ..DaemonConfig::default() };
-        Tls::of(&config).map_err(|e| chain(&e))
+        Tls::of(&config).map_err(|e| error_chain(&e))
     }
 
     fn allow(path: &Path, mode: u32) {

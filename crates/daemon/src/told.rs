@@ -6,7 +6,7 @@ use super::answers::Answers;
 use super::sight::Class;
 use super::timelines::Timelines;
 use infill_api::{FigureKind, FigureQuery, StatusQuery, TimelineQuery};
-use infill_model::{Control, UnixTime};
+use infill_model::{ControlState, UnixTime};
 
 /// What a status must show at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub struct Stand {
     /// The last round.
     pub round: UnixTime,
     /// The administrator's order.
-    pub control: Control,
+    pub control: ControlState,
     /// What is wrong.
     pub problems: Vec<String>,
 }

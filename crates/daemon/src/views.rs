@@ -11,7 +11,7 @@ use super::state::State;
 use infill_advisor::{Offer, length::Tally};
 use infill_gaps::{Idle, Occupancy, Use};
 use infill_lifecycle::{Machine, Phase};
-use infill_model::{JobFacts, Strike};
+use infill_model::{JobFacts, NodeStrike};
 use infill_planner::round::Ahead;
 
 /// Which nodes a status is to tell of.
@@ -29,7 +29,7 @@ impl WhichNodes<'_> {
     fn has(self, node: &NodeName) -> bool {
         match self {
             WhichNodes::All => true,
-            WhichNodes::Called(name) => node.is_called(name),
+            WhichNodes::Called(name) => node.matches_name(name),
             WhichNodes::None => false,
         }
     }
@@ -84,10 +84,10 @@ fn nodes(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Vec<NodeView> {
         NodeView { idle, ..node(state, n, main_job(at), occupied.get(&n.name)) }
     };
     let mut views: Vec<NodeView> = ours.map(view).collect();
-    let failure = |s: &Strike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() };
+    let failure = |s: &NodeStrike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() };
     for (name, strikes) in state.scene.breaker().strikes(now) {
         let failures: Vec<NodeFailure> = strikes.into_iter().map(failure).collect();
-        for view in views.iter_mut().filter(|v| v.node.is_called(name.as_str())) {
+        for view in views.iter_mut().filter(|v| v.node.matches_name(name.as_str())) {
             view.failures.clone_from(&failures);
         }
     }
@@ -96,7 +96,7 @@ fn nodes(state: &State, which: WhichNodes<'_>, now: UnixTime) -> Vec<NodeView> {
 
 fn node(state: &State, node: &Node, main: Option<&Job>, occupant: Option<&JobId>) -> NodeView {
     let gap = state.scene.gaps().get(&node.name);
-    let refused = state.scene.gaps().refusal(&node.name).map(ToString::to_string);
+    let refused = state.scene.gaps().refusal_for(&node.name).map(ToString::to_string);
     let job = gap.and_then(|g| g.holder).or(occupant.copied());
     let kind = match (main, job, gap) {
         (Some(_), _, _) => NodeKind::Busy,
@@ -181,7 +181,7 @@ pub(crate) fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
         name: about.name,
         user: about.user,
         state: machine.state(),
-        sizes: machine.allowed().plus(machine.more_of_its_own()).to_string(),
+        sizes: machine.allowed().shifted_up(machine.more_of_its_own()).to_string(),
         nodes: machine.all_nodes(&lead.clone().into_iter().chain(wings).collect::<Vec<_>>()),
         own: machine.submitted.own.len() as u32,
         generation: machine.generation.number,
@@ -209,7 +209,7 @@ pub(crate) fn job(state: &State, id: JobId, now: UnixTime) -> Option<JobView> {
 
 /// The job's execution plans on the nodes that it has.
 fn plans(state: &State, facts: &JobFacts) -> Vec<PlanView> {
-    let nodes = facts.place.held.len() as u32 + facts.place.more_of_its_own();
+    let nodes = facts.place.held.len() as u32 + facts.place.extra_own_nodes();
     if facts.place.held.is_empty() || facts.claims.plans.len() < 2 {
         return Vec::new();
     }

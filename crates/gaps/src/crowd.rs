@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use super::leaving::{StopTime, TimesToLeave};
-use infill_model::{Contention, Gap, JobId, NodeType, UnixTime};
+use infill_model::{Gap, JobId, NodeType, SaveContention, UnixTime};
 
 /// Each longer time to leave may overlap with further ones: so often that is looked at anew.
 const MOST_PASSES: usize = 16;
@@ -22,7 +22,7 @@ pub fn settle(gaps: &mut [Gap], leave: &TimesToLeave, saving: &[JobId], now: Uni
     let held = together(gaps, leave, saving, now);
     let mut free: FxHashMap<UnixTime, Option<f64>> = FxHashMap::default();
     for gap in gaps {
-        let Some(at) = gap.end.moment() else { continue };
+        let Some(at) = gap.end.planned_moment() else { continue };
         let stop_secs = match gap.holder {
             Some(job) => held.get(&(at, job)).copied(),
             None => {
@@ -55,12 +55,12 @@ struct Ranking {
 }
 
 impl Ranking {
-    fn of(stops: impl Iterator<Item = f64>, contention: &Contention) -> Self {
+    fn of(stops: impl Iterator<Item = f64>, contention: &SaveContention) -> Self {
         let mut secs: Vec<f64> = stops.collect();
         secs.sort_by(|a, b| b.total_cmp(a));
         let mut loads = vec![0.0];
         loads.extend(secs.iter().scan(0.0, |sum, secs| {
-            *sum += contention.load(*secs);
+            *sum += contention.max_delay_secs(*secs);
             Some(*sum)
         }));
         Ranking { secs, loads }
@@ -68,19 +68,19 @@ impl Ranking {
 
     /// Seconds for which the so many slowest others hold up a job at most that takes so long alone. Of some
     /// it is `unknown` how slow they are.
-    fn load(&self, others: usize, unknown: usize, secs: f64, contention: &Contention) -> f64 {
+    fn load(&self, others: usize, unknown: usize, secs: f64, contention: &SaveContention) -> f64 {
         // It is one of them.
         let first = self.secs.partition_point(|other| *other >= secs).max(1);
         let (slower, end) = (others.min(first - 1 + unknown), self.secs.len());
         let quicker = self.loads[(first + others - slower).min(end)] - self.loads[first.min(end)];
-        slower as f64 * contention.load(secs) + quicker
+        slower as f64 * contention.max_delay_secs(secs) + quicker
     }
 }
 
 impl<'a> Crowds<'a> {
     /// Those of these gaps, while so many jobs are just saving.
     pub fn of(gaps: &[Gap], leave: &'a TimesToLeave, saving: usize) -> Self {
-        let mut ends: Vec<UnixTime> = gaps.iter().filter_map(|gap| gap.end.moment()).collect();
+        let mut ends: Vec<UnixTime> = gaps.iter().filter_map(|gap| gap.end.planned_moment()).collect();
         ends.sort_unstable();
         let mut counted: Vec<(UnixTime, usize)> = Vec::new();
         for (at, count) in ends.into_iter().zip(1..) {
@@ -149,7 +149,7 @@ fn together(
 ) -> FxHashMap<(UnixTime, JobId), f64> {
     let mut found: FxHashMap<(UnixTime, JobId), f64> = FxHashMap::default();
     let mut held: Vec<(UnixTime, JobId)> =
-        gaps.iter().filter_map(|gap| Some((gap.end.moment()?, gap.holder?))).collect();
+        gaps.iter().filter_map(|gap| Some((gap.end.planned_moment()?, gap.holder?))).collect();
     held.sort_unstable();
     held.dedup();
     for i in [0, 1] {
@@ -176,8 +176,8 @@ fn together(
 }
 
 /// Lets all whose saves may overlap hold each other up. `leavers`: by their ends.
-fn hold_up(leavers: &mut [Leaver], contention: &Contention, most_secs: f64) {
-    if *contention == Contention::NONE {
+fn hold_up(leavers: &mut [Leaver], contention: &SaveContention, most_secs: f64) {
+    if *contention == SaveContention::NONE {
         return;
     }
     for _ in 0..MOST_PASSES {
@@ -189,7 +189,7 @@ fn hold_up(leavers: &mut [Leaver], contention: &Contention, most_secs: f64) {
             let overlaps =
                 |other: &&Leaver| other.job != one.job && other.at.plus_secs(-other.takes_secs) <= one.at;
             let others = leavers[from..till.max(from)].iter().filter(overlaps);
-            others.map(|other| contention.load(one.alone_secs.min(other.alone_secs))).sum::<f64>()
+            others.map(|other| contention.max_delay_secs(one.alone_secs.min(other.alone_secs))).sum::<f64>()
         };
         let takes = |one: &Leaver| (one.alone_secs + load(one).min(most_secs)).min(one.most_secs);
         let longer: Vec<f64> = leavers.iter().map(takes).collect();
@@ -230,7 +230,7 @@ mod tests {
     /// Jobs 1, 2, … that save in these times alone, where saves share one pipe.
     fn one_pipe(alone: &[f64]) -> TimesToLeave {
         let stops = (1..).map(JobId).zip(alone.iter().map(|secs| StopTime::of(*secs))).collect();
-        let contention = [Contention::new([1.0; 3]); 2];
+        let contention = [SaveContention::new([1.0; 3]); 2];
         TimesToLeave { contention, contention_secs: 600.0, ..TimesToLeave::default() }.with_stops(stops)
     }
 
@@ -239,7 +239,7 @@ mod tests {
         let mut gaps = gaps(held);
         let saving: Vec<JobId> = saving.iter().copied().map(JobId).collect();
         settle(&mut gaps, leave, &saving, NOW);
-        let secs = |gap: &Gap| gap.end.moment().unwrap().secs_since(gap.vacate_by.unwrap()) - 3.0;
+        let secs = |gap: &Gap| gap.end.planned_moment().unwrap().secs_since(gap.vacate_by.unwrap()) - 3.0;
         gaps.iter().map(secs).collect()
     }
 
@@ -259,7 +259,8 @@ mod tests {
     fn of_two_the_quicker_holds_the_slower_up_for_no_longer_than_it_saves() {
         let leave = one_pipe(&[10.0, 100.0]);
         assert_eq!(left(&[(900, 1), (900, 2)], &leave, &[]), [20.0, 110.0]);
-        let half = TimesToLeave { contention: [Contention::NONE, Contention::new([0.5; 3])], ..leave };
+        let half =
+            TimesToLeave { contention: [SaveContention::NONE, SaveContention::new([0.5; 3])], ..leave };
         assert_eq!(left(&[(900, 1), (900, 2)], &half, &[]), [15.0, 105.0]);
     }
 
@@ -287,7 +288,7 @@ mod tests {
         // 200 s beside 19 others: either they do not feel each other, or each takes 10 s alone.
         let stop = StopTime { alone_secs: [200.0, 10.0], most_secs: f64::INFINITY };
         let leave = TimesToLeave {
-            contention: [Contention::NONE, Contention::new([1.0; 3])],
+            contention: [SaveContention::NONE, SaveContention::new([1.0; 3])],
             contention_secs: 600.0,
             ..TimesToLeave::default()
         };

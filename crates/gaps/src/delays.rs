@@ -160,7 +160,7 @@ mod tests {
         assert!(look(&mut delays, 0, &[ours("n1", None)]).is_empty());
         assert!(look(&mut delays, 5, &[ours("n1", Some(4))]).is_empty());
         // Slurm goes on to show the one that it preempted.
-        let gone = || Job { state: JobState::of(BaseState::Preempted), ..ours("n1", Some(4)) };
+        let gone = || Job { state: JobState::from_base(BaseState::Preempted), ..ours("n1", Some(4)) };
         let main = || main_job(1, BaseState::Running, &["n1", "n2"], 6);
         let delay = MainDelay { job: JobId(1), at: NOW + 6, secs: 2.0, planned: false };
         assert_eq!(look(&mut delays, 10, &[gone(), main()]), [delay]);

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashSet;
 
-use infill_model::{Gap, Gaps, NodeName, Refusal, WindowEnd};
+use infill_model::{Gap, GapRefusal, GapSet, NodeName, WindowEnd};
 
 /// Which nodes are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,8 +15,8 @@ pub struct Kept {
 
 impl Kept {
     /// What gaps that were found say of it.
-    pub fn of(found: &Gaps) -> Kept {
-        let kept = found.refused.iter().filter(|(_, why)| matches!(why, Refusal::Kept { .. }));
+    pub fn of(found: &GapSet) -> Kept {
+        let kept = found.refused.iter().filter(|(_, why)| matches!(why, GapRefusal::Kept { .. }));
         Kept { before: kept.map(|(node, _)| node.clone()).collect() }
     }
 
@@ -24,7 +24,7 @@ impl Kept {
     /// first those that sleep, then those that were left alone before,
     /// then those that nothing is planned on, and of these the ones that were idle for longest. Nothing is
     /// taken from a job.
-    pub(super) fn choose(&self, found: &mut Gaps, asleep: &FxHashSet<NodeName>, off: usize, nodes: usize) {
+    pub(super) fn choose(&self, found: &mut GapSet, asleep: &FxHashSet<NodeName>, off: usize, nodes: usize) {
         let spare = nodes.saturating_sub(off);
         if spare == 0 {
             return;
@@ -41,7 +41,7 @@ impl Kept {
         found.gaps.retain(|gap| {
             let stays = !chosen.contains(&gap.node);
             if !stays {
-                refused.push((gap.node.clone(), Refusal::Kept { nodes }));
+                refused.push((gap.node.clone(), GapRefusal::Kept { nodes }));
             }
             stays
         });

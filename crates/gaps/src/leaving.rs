@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use infill_model::{Contention, JobId, NodeType};
+use infill_model::{JobId, NodeType, SaveContention};
 
 /// Seconds from a worker's exit until Slurm shows its node idle, at the least: COMPLETING, and an epilog that
 /// does nothing. Seen: 1–2 s.
@@ -57,7 +57,7 @@ pub struct TimesToLeave {
     pub cleanups: BTreeMap<NodeType, f64>,
     /// How much jobs that save at once slow each other down: as little, and as much, as what was measured
     /// allows.
-    pub contention: [Contention; 2],
+    pub contention: [SaveContention; 2],
     /// Most seconds that are added because others save, too.
     pub contention_secs: f64,
     /// In what times jobs save and exit, as far as that is known.
@@ -99,7 +99,7 @@ impl TimesToLeave {
     }
 
     fn longest(&self, stop: &StopTime) -> f64 {
-        let shared = if self.contention == [Contention::NONE; 2] { 0.0 } else { self.contention_secs };
+        let shared = if self.contention == [SaveContention::NONE; 2] { 0.0 } else { self.contention_secs };
         (stop.alone() + shared).min(stop.most_secs)
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let times = TimesToLeave { least_secs: 15.0, contention_secs: 600.0, ..TimesToLeave::default() };
         let times = times.with_stops(FxHashMap::from_iter([(JobId(1), stop(60.0)), (JobId(2), stop(300.0))]));
         assert!(!times.is_slow(JobId(2)), "saves do not feel each other");
-        let shared = TimesToLeave { contention: [Contention::new([1.0; 3]); 2], ..times };
+        let shared = TimesToLeave { contention: [SaveContention::new([1.0; 3]); 2], ..times };
         assert!(shared.is_slow(JobId(2)) && !shared.is_slow(JobId(1)));
         assert_eq!(shared.longest_of_the_quickest(), 63.0, "then it is killed");
     }

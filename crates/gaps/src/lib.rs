@@ -30,7 +30,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use infill_model::config::GapsConfig;
 use infill_model::{
-    Backfill, Gap, Gaps, JobId, LEAST_LIMIT_SECS, NodeName, NodeState, Refusal, Snapshot, UnixTime, WindowEnd,
+    BackfillState, Gap, GapRefusal, GapSet, JobId, LEAST_LIMIT_SECS, NodeName, NodeState, Snapshot, UnixTime,
+    WindowEnd,
 };
 
 pub use bins::GapSample;
@@ -79,9 +80,9 @@ pub type Holders = FxHashMap<NodeName, JobId>;
 ///
 /// A held node stays a gap however short its window is: the planner decides when to leave it. `usable_until`
 /// may then lie in the past, which means that the main queue wants the node now.
-pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) -> Gaps {
+pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) -> GapSet {
     let mut finder = Finder::new(occupancy, *context, now);
-    let mut found = Gaps::default();
+    let mut found = GapSet::default();
     let snapshot = occupancy.snapshot();
     for at in (0..snapshot.nodes.len()).filter(|at| occupancy.is_ours(*at)) {
         match finder.judge(at) {
@@ -90,9 +91,9 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
         }
     }
     settle(&mut found.gaps, context.leave, context.saving, now);
-    found.refuse(|gap| worth_starting(gap, context.config, &snapshot.backfill, now).err());
+    found.refuse_gaps(|gap| worth_starting(gap, context.config, &snapshot.backfill, now).err());
     let ours = found.gaps.len() + found.refused.len();
-    context.kept.choose(&mut found, &finder.asleep, finder.off, context.config.keep_idle.of(ours));
+    context.kept.choose(&mut found, &finder.asleep, finder.off, context.config.keep_idle.node_count(ours));
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
     found.refused.sort_by(|a, b| a.0.cmp(&b.0));
     found
@@ -101,7 +102,7 @@ pub fn find(occupancy: &Occupancy<'_>, context: &GapContext<'_>, now: UnixTime) 
 /// Gaps of a snapshot that is `secs` old, for a round without a newer one: what is planned stays planned, and
 /// a node without a planned end is counted on for as long from now on as it was then. So doubt alone makes no
 /// job leave.
-pub fn carried_over(gaps: &mut Gaps, secs: f64) {
+pub fn carried_over(gaps: &mut GapSet, secs: f64) {
     for gap in gaps.gaps.iter_mut().filter(|g| g.vacate_by.is_none()) {
         gap.usable_until = gap.usable_until.plus_secs(secs.max(0.0));
     }
@@ -152,42 +153,42 @@ impl<'a> Finder<'a> {
     }
 
     /// The gap of the node at this place; or why it is none.
-    fn judge(&mut self, at: usize) -> Result<Gap, Refusal> {
+    fn judge(&mut self, at: usize) -> Result<Gap, GapRefusal> {
         self.usable(at).map(|()| self.measure(at))
     }
 
     /// Whether the node is sound and used by nobody but us; if not, why.
-    fn usable(&mut self, at: usize) -> Result<(), Refusal> {
+    fn usable(&mut self, at: usize) -> Result<(), GapRefusal> {
         let node = &self.snapshot.nodes[at];
         match self.occupancy.usage(at).unwrap_or(Use::Unexplained) {
             Use::Main(job) => {
-                return Err(Refusal::Busy { job: job.id, partition: self.shared(&job.partition) });
+                return Err(GapRefusal::Busy { job: job.id, partition: self.shared(&job.partition) });
             }
             Use::Asleep if !self.context.config.wake => {
                 self.off += 1;
-                return Err(Refusal::Asleep);
+                return Err(GapRefusal::Asleep);
             }
             Use::Asleep => {
                 self.asleep.insert(node.name.clone());
             }
-            Use::Unsound if node.state.has(NodeState::CAPPED) => return Err(Refusal::Capped),
+            Use::Unsound if node.state.has_word(NodeState::CAPPED) => return Err(GapRefusal::Capped),
             Use::Unsound => {
-                self.off += usize::from(node.state.has("POWERING_DOWN"));
-                return Err(Refusal::Unsound(node.state.clone()));
+                self.off += usize::from(node.state.has_word("POWERING_DOWN"));
+                return Err(GapRefusal::Unsound(node.state.clone()));
             }
-            Use::Unexplained => return Err(Refusal::Unexplained),
+            Use::Unexplained => return Err(GapRefusal::Unexplained),
             Use::Leaving(job)
                 if !self.context.promised.contains(&node.name) || self.occupancy.is_taken_back(at) =>
             {
-                return Err(Refusal::Leaving(job));
+                return Err(GapRefusal::Leaving(job));
             }
             Use::Ours(job) if !self.context.holders.contains_key(&node.name) => {
-                return Err(Refusal::NotOurs(job));
+                return Err(GapRefusal::NotOurs(job));
             }
             Use::Ours(_) | Use::Leaving(_) | Use::Free => {}
         }
         match self.windows.ongoing(at) {
-            Some(reservation) => Err(Refusal::Reserved(reservation.name.as_str().into())),
+            Some(reservation) => Err(GapRefusal::Reserved(reservation.name.as_str().into())),
             None => Ok(()),
         }
     }
@@ -217,13 +218,18 @@ impl<'a> Finder<'a> {
 }
 
 /// Whether a node that nobody holds is worth starting on; if not, why.
-fn worth_starting(gap: &Gap, config: &GapsConfig, backfill: &Backfill, now: UnixTime) -> Result<(), Refusal> {
+fn worth_starting(
+    gap: &Gap,
+    config: &GapsConfig,
+    backfill: &BackfillState,
+    now: UnixTime,
+) -> Result<(), GapRefusal> {
     if gap.holder.is_some() {
         return Ok(());
     }
     let free_secs = now.secs_since(gap.since);
     if free_secs < config.settle_secs {
-        return Err(Refusal::Young { free_secs, settle_secs: config.settle_secs });
+        return Err(GapRefusal::Young { free_secs, settle_secs: config.settle_secs });
     }
     let window_secs = gap.usable_until.secs_since(now);
     // Where Slurm starts nothing any more, a window is too short however much of it is left.
@@ -240,7 +246,7 @@ fn worth_starting(gap: &Gap, config: &GapsConfig, backfill: &Backfill, now: Unix
         WindowEnd::Known { cause, .. } => Some(cause.clone()),
         WindowEnd::Unknown => None,
     };
-    Err(Refusal::Short { window_secs, cause, worth_secs })
+    Err(GapRefusal::Short { window_secs, cause, worth_secs })
 }
 
 /// The confidence to ask of the survival model: halfway to certainty when backfill's plan was cut short,

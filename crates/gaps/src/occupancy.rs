@@ -134,7 +134,7 @@ impl<'a> Occupancy<'a> {
 /// Whether the node is switched off, and nothing but that is to be said against it. While it is being
 /// switched on or off it is neither asleep nor of use.
 fn sleeps(state: &NodeState) -> bool {
-    state.has("POWERED_DOWN") && {
+    state.has_word("POWERED_DOWN") && {
         let mut awake = state.clone();
         awake.remove("POWERED_DOWN");
         awake.is_idle()

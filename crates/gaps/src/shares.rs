@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Occupancy, Use};
-use infill_model::{Node, NodeName, Resources, Unit};
+use infill_model::{LendingUnit, Node, NodeName, Resources};
 
 /// What the jobs on a node have of it, by their own records.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Idle {
     /// How many units.
     pub units: u32,
     /// What one of them comes with.
-    pub unit: Unit,
+    pub unit: LendingUnit,
 }
 
 impl Idle {
@@ -63,9 +63,9 @@ pub fn beside_main(occupancy: &Occupancy<'_>) -> Beside {
 
 fn idle(node: &Node, held: &Held) -> Option<Idle> {
     let Held::Part(held) = held else { return None };
-    let free = node.has.without(held).filter(|_| node.state.is_sound() && node.used == *held)?;
-    let unit = Unit::of(&node.has)?;
-    let units = unit.count(&free);
+    let free = node.has.checked_sub(held).filter(|_| node.state.is_sound() && node.used == *held)?;
+    let unit = LendingUnit::from_node(&node.has)?;
+    let units = unit.units_in(&free);
     (units > 0).then_some(Idle { units, unit })
 }
 
@@ -97,17 +97,17 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{Allocation, BaseState, Gpus, Job, JobId, NodeState, NodeType, Snapshot};
+    use infill_model::{AllocatedResources, BaseState, GpuCounts, Job, JobId, NodeState, NodeType, Snapshot};
 
     fn gpus(cpus: u32, memory_mib: u64, gpus: u32) -> Resources {
-        Resources { cpus, memory_mib, gpus: Gpus::of([("a100".to_owned(), gpus)]) }
+        Resources { cpus, memory_mib, gpus: GpuCounts::from_counts([("a100".to_owned(), gpus)]) }
     }
 
     /// A node of 16 CPUs, 16,000 MiB and 4 GPUs with one job for each of `held`; its own sums are `used`.
     fn snapshot(held: &[Option<Resources>], used: &Resources, state: &str) -> Snapshot {
         let name = NodeName::new("n1");
         let job = |(n, held): (usize, &Option<Resources>)| {
-            let part = |holds: &Resources| Allocation { node: name.clone(), holds: holds.clone() };
+            let part = |holds: &Resources| AllocatedResources { node: name.clone(), holds: holds.clone() };
             let (nodes, allocations) = (vec![name.clone()], held.iter().map(part).collect());
             let partition = if n == 0 { "main" } else { "infill" };
             Job { nodes, allocations, ..Job::new(JobId(n as u32 + 1), partition, BaseState::Running) }

@@ -86,7 +86,7 @@ fn are_left<'a>(
         Some(Use::Free) => ended,
         // Nodes are read before jobs: it was still there then.
         Some(Use::Unsound) => {
-            ended && occupancy.snapshot().node(node).is_some_and(|n| n.state.has("COMPLETING"))
+            ended && occupancy.snapshot().node(node).is_some_and(|n| n.state.has_word("COMPLETING"))
         }
         _ => false,
     })

@@ -64,11 +64,11 @@ fn far() -> GapsConfig {
     GapsConfig { lookahead_secs: 86_400.0, confidence: 0.5, ..GapsConfig::default() }
 }
 
-fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> Gaps {
+fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> GapSet {
     let holders = holders.iter().map(|(n, id)| (NodeName::new(n), JobId(*id))).collect();
     let occupancy = Occupancy::of(snapshot, "infill");
     let mut tracker = Tracker::default();
-    tracker.observe(&occupancy, &Gaps::default(), NOW + -10);
+    tracker.observe(&occupancy, &GapSet::default(), NOW + -10);
     let survival = Survival::default();
     let context = GapContext {
         config,
@@ -85,7 +85,7 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
 }
 
 /// One line a node.
-fn show(gaps: &Gaps) -> String {
+fn show(gaps: &GapSet) -> String {
     let mut lines: BTreeMap<String, String> = BTreeMap::new();
     for gap in &gaps.gaps {
         let secs = gap.usable_until.secs_since(NOW);
@@ -210,13 +210,13 @@ fn the_nodes_that_are_left_alone_stay_the_same() {
         share: None,
     };
     let gaps = vec![node("n1", -10), node("n2", -100), node("n3", -50), node("n4", -5)];
-    let mut found = Gaps { gaps: gaps.clone(), refused: Vec::new() };
+    let mut found = GapSet { gaps: gaps.clone(), refused: Vec::new() };
     Kept::default().choose(&mut found, &Default::default(), 0, 2);
     let kept = Kept::of(&found);
     let names = |kept: &Kept| kept.before.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     assert_eq!(names(&kept).into_iter().collect::<Vec<_>>(), ["n2", "n3"], "those idle for longest");
     // n1 has been free of the main queue for longer by now, but a job of ours was on it.
-    let mut later = Gaps { gaps, refused: Vec::new() };
+    let mut later = GapSet { gaps, refused: Vec::new() };
     later.gaps[0].since = NOW + -1000;
     kept.choose(&mut later, &Default::default(), 0, 2);
     assert_eq!(Kept::of(&later), kept);
@@ -285,7 +285,7 @@ fn the_tracker_tells_which_gaps_ended() {
         let nodes: Vec<(&str, &str)> = nodes.iter().map(|(n, s)| (n.as_str(), *s)).collect();
         let snapshot = snapshot(&nodes, jobs);
         let occupancy = Occupancy::of(&snapshot, "infill");
-        let ended = tracker.observe(&occupancy, &Gaps::default(), NOW + secs);
+        let ended = tracker.observe(&occupancy, &GapSet::default(), NOW + secs);
         let line = |e: &infill_model::EndedGap| {
             format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
         };
@@ -430,7 +430,7 @@ fn an_old_look_is_counted_on_from_now_except_for_what_is_planned() {
         holder: None,
         share: None,
     };
-    let mut gaps = Gaps { gaps: vec![gap("n1", None), gap("n2", Some(NOW + 150))], refused: Vec::new() };
+    let mut gaps = GapSet { gaps: vec![gap("n1", None), gap("n2", Some(NOW + 150))], refused: Vec::new() };
     carried_over(&mut gaps, 1000.0);
     assert_eq!(gaps.gaps[0].usable_until, NOW + 1150);
     assert_eq!(gaps.gaps[1].usable_until, NOW + 150);

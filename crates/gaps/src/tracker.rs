@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{GapSample, Occupancy, Use, hour_of};
-use infill_model::{EndedGap, Gaps, Node, NodeName, NodeType, UnixTime, WindowEnd};
+use infill_model::{EndedGap, GapSet, Node, NodeName, NodeType, UnixTime, WindowEnd};
 
 /// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one
 /// a short job may have come and gone.
@@ -58,7 +58,7 @@ impl Tracker {
     /// Takes in one round and returns the gaps that ended, sorted by node. A snapshot that cannot be trusted
     /// changes nothing. Call it before [`super::find`] so that new gaps have their start, with the gaps of
     /// the round before (or empty ones), and never again with the same snapshot.
-    pub fn observe(&mut self, occupancy: &Occupancy<'_>, gaps: &Gaps, now: UnixTime) -> Vec<EndedGap> {
+    pub fn observe(&mut self, occupancy: &Occupancy<'_>, gaps: &GapSet, now: UnixTime) -> Vec<EndedGap> {
         if !occupancy.snapshot().is_trusted() {
             return Vec::new();
         }
@@ -134,7 +134,7 @@ impl Tracker {
     }
 
     /// Keeps what was planned on each open gap.
-    fn remember_plans(&mut self, gaps: &Gaps) {
+    fn remember_plans(&mut self, gaps: &GapSet) {
         for gap in &gaps.gaps {
             if let Some(open) = self.open.get_mut(&gap.node) {
                 open.planned.clone_from(&gap.end);

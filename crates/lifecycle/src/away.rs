@@ -5,7 +5,7 @@
 //! is. What takes too long, and a job of which too little would be left, restarts as one that does not stay
 //! alive.
 
-use infill_model::{Job, NodeName, Placement, UnixTime};
+use infill_model::{Job, NodeName, PlannedNode, UnixTime};
 
 use super::effect::{Effect, Outcome};
 use super::limit::start_limit_mins;
@@ -55,7 +55,7 @@ impl Machine {
         left.iter().max_by_key(|n| (alone(n), lease(n))).cloned()
     }
 
-    fn placement(&self, node: &NodeName) -> Option<&Placement> {
+    fn placement(&self, node: &NodeName) -> Option<&PlannedNode> {
         self.target.as_ref()?.plan.nodes.iter().find(|p| p.node == *node)
     }
 
@@ -78,7 +78,7 @@ impl Machine {
         };
         let known = plan.nodes.iter().position(|p| p.node == away.place).map(|at| plan.nodes.remove(at));
         let lease_until = plan.nodes.first().map_or(now.plus_secs(LEASE_SECS), |p| p.lease_until);
-        let place = known.unwrap_or(Placement { node: away.place.clone(), lease_until });
+        let place = known.unwrap_or(PlannedNode { node: away.place.clone(), lease_until });
         plan.nodes.insert(0, place);
         *blocked = false;
     }

@@ -1,6 +1,6 @@
 //! What each worker shall do now, derived from the state.
 
-use infill_model::{Directive, Meeting, Member, NodeName, WingOrder};
+use infill_model::{Directive, GenerationMember, GenerationRendezvous, NodeName, WingOrder};
 
 use super::machine::{Machine, Store};
 use super::phase::{Phase, StopReason};
@@ -56,7 +56,7 @@ impl Machine {
 
     /// The place that a newcomer would have next. Nobody waits for it there: a command that takes it without
     /// being let in comes to nothing.
-    fn warming(&self, members: &[NodeName], node: &NodeName) -> Option<Member> {
+    fn warming(&self, members: &[NodeName], node: &NodeName) -> Option<GenerationMember> {
         let worker = self.workers.get(node)?;
         let warms = matches!(worker.live, Live::Warming { .. } | Live::Ready { .. });
         if !warms || worker.leaving || !self.is_expected(node, worker) {
@@ -66,10 +66,10 @@ impl Machine {
         self.membership(&with_it, node, false)
     }
 
-    fn membership(&self, members: &[NodeName], node: &NodeName, urgent: bool) -> Option<Member> {
+    fn membership(&self, members: &[NodeName], node: &NodeName, urgent: bool) -> Option<GenerationMember> {
         let rank = members.iter().position(|n| n == node)?;
         let (master_addr, master_port) = self.generation.master.clone()?;
-        Some(Member {
+        Some(GenerationMember {
             generation: self.generation.number,
             rank: if rank == 0 { 0 } else { self.nodes_of(rank) },
             world: self.nodes_of(members.len()),
@@ -82,14 +82,14 @@ impl Machine {
         })
     }
 
-    fn meeting(&self, node: &NodeName, urgent: bool) -> Meeting {
+    fn meeting(&self, node: &NodeName, urgent: bool) -> GenerationRendezvous {
         let store = self.generation.store.as_ref();
         let address = |s: &Store| Some((self.workers.get(&s.node)?.address.clone(), s.port?));
         let at = store.and_then(address).map(|(host, port)| match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
         });
-        Meeting {
+        GenerationRendezvous {
             host: at.is_none() && store.is_some_and(|s| s.node == *node),
             secret: self.generation.secret.clone().filter(|_| at.is_some()),
             store: at,

@@ -1,7 +1,7 @@
 //! What a machine wants done, and what a step led to.
 
 use infill_model::words;
-use infill_model::{JobId, LiveChange, NodeName, Stop};
+use infill_model::{GenerationStop, JobId, LiveChange, NodeName};
 
 /// Something to do at Slurm for this job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub struct Outcome {
     /// Nodes on which a start died, with how: strikes for the circuit breaker.
     pub strikes: Vec<(NodeName, String)>,
     /// How commands came to their end that were asked to save and exit.
-    pub stops: Vec<Stop>,
+    pub stops: Vec<GenerationStop>,
     /// That the command has run out of memory with the present execution plan.
     pub overflowed: Option<Overflow>,
     /// A change of size that the command lived through.

@@ -1,6 +1,6 @@
 //! What agents report.
 
-use infill_model::{AgentEvent, Blame, Exit, NodeName, Stop, StopEnd, UnixTime};
+use infill_model::{AgentEvent, CommandExit, FaultSource, GenerationStop, NodeName, StopOutcome, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;
@@ -14,7 +14,7 @@ const WENT_BY_SIGNAL: [i32; 5] = [129, 130, 138, 140, 143];
 
 /// What a worker says of the end of its command.
 struct End {
-    exit: Exit,
+    exit: CommandExit,
     stop_secs: f64,
     port: u16,
 }
@@ -85,7 +85,7 @@ impl Machine {
     fn unfit(
         &mut self,
         node: &NodeName,
-        blame: Blame,
+        blame: FaultSource,
         why: &str,
         settings: &Settings,
         now: UnixTime,
@@ -96,11 +96,11 @@ impl Machine {
         }
         out.notes.push(format!("{node}: nothing can be started there: {why}"));
         match blame {
-            Blame::Job => {
+            FaultSource::Job => {
                 self.obstacles.shortage = Some(format!("nothing can be started on further nodes: {why}"));
                 self.backoff.refused(settings, now);
             }
-            Blame::Node => {
+            FaultSource::Node => {
                 self.obstacles.trials.shun(node, now);
                 out.strikes.push((node.clone(), why.to_owned()));
             }
@@ -154,15 +154,15 @@ impl Machine {
         let secs = end.stop_secs.min(grace_secs);
         let end = match end.exit {
             // Slurm wanted the node, and it had less than its own time.
-            Exit { killed: true, .. } if leaving && secs < grace_secs => StopEnd::Cut,
-            Exit { killed: true, .. } => StopEnd::Killed,
-            Exit { code, .. } if code == 0 || WENT_BY_SIGNAL.contains(&code) => StopEnd::Saved,
-            Exit { code, .. } => {
+            CommandExit { killed: true, .. } if leaving && secs < grace_secs => StopOutcome::Cut,
+            CommandExit { killed: true, .. } => StopOutcome::Killed,
+            CommandExit { code, .. } if code == 0 || WENT_BY_SIGNAL.contains(&code) => StopOutcome::Saved,
+            CommandExit { code, .. } => {
                 out.notes.push(format!("{node}: the command failed with code {code} while it saved"));
-                StopEnd::Failed
+                StopOutcome::Failed
             }
         };
-        out.stops.push(Stop { job: self.job, generation: self.generation.number, secs, end });
+        out.stops.push(GenerationStop { job: self.job, generation: self.generation.number, secs, end });
     }
 
     pub(super) fn leaving(&mut self, node: &NodeName, now: UnixTime, out: &mut Outcome) {

@@ -4,7 +4,7 @@
 //! alone. Its workers on them count as one, of rank 0, and those of its wings come after them. Where GPUs are
 //! lent, its GPUs of its one node are a worker of that many places, and each wing has as many.
 
-use infill_model::{Job, NodeName, Placement, UnixTime};
+use infill_model::{Job, NodeName, PlannedNode, UnixTime};
 
 use super::machine::{Machine, Target};
 
@@ -46,7 +46,7 @@ impl Machine {
     /// Takes in what is a lead's own: its nodes, or its places of one node. Then its wings have as many each.
     pub(super) fn take_own(&mut self, own: Vec<NodeName>) {
         if let Some(place) = own.first().filter(|node| node.is_place()) {
-            self.submitted.block = u32::try_from(place.parts().len()).unwrap_or(u32::MAX);
+            self.submitted.block = u32::try_from(place.single_places().len()).unwrap_or(u32::MAX);
         }
         self.submitted.own = own;
     }
@@ -56,7 +56,7 @@ impl Machine {
         let Some(lead) = self.lead_node().filter(|_| self.is_extension()).cloned() else { return };
         let Some(Target { plan, .. }) = &mut self.target else { return };
         let known = plan.nodes.iter().position(|p| p.node == lead).map(|at| plan.nodes.remove(at));
-        let own = known.unwrap_or(Placement { node: lead, lease_until: now.plus_secs(OWN_SECS) });
+        let own = known.unwrap_or(PlannedNode { node: lead, lease_until: now.plus_secs(OWN_SECS) });
         plan.nodes.insert(0, own);
     }
 }

@@ -1,7 +1,7 @@
 //! Agents that come, and signs that they live.
 
 use infill_api::Dialect;
-use infill_model::{Exit, JobId, NodeName, RunSpec, UnixTime};
+use infill_model::{CommandExit, JobId, NodeName, RunSpec, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;
@@ -13,7 +13,7 @@ use super::worker::{Live, Worker};
 pub const MAX_GENERATION: u64 = 1 << 48;
 
 /// The end of a command of which its agent knows nothing any more.
-const UNTOLD: Exit = Exit { code: 0, asked: true, killed: false };
+const UNTOLD: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
 /// An agent's hello after its identity was proved.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Commands that stay alive over changes: where they are, who comes, and who can be taken along.
 
-use infill_model::{AgentEvent, Exit, NodeName, UnixTime, Way};
+use infill_model::{AgentEvent, CommandExit, NodeName, RescaleMode, UnixTime};
 
 use super::effect::Outcome;
 use super::machine::Machine;
@@ -118,11 +118,11 @@ impl Machine {
     }
 
     /// In which way the job would change its size now.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> RescaleMode {
         match &self.phase {
-            Phase::Running { members } if self.lives_on(members) => Way::Live,
-            Phase::Regrouping { .. } => Way::Live,
-            _ => Way::Restart,
+            Phase::Running { members } if self.lives_on(members) => RescaleMode::Live,
+            Phase::Regrouping { .. } => RescaleMode::Live,
+            _ => RescaleMode::Restart,
         }
     }
 
@@ -154,7 +154,7 @@ impl Machine {
 
     /// Whether a member of a command that stays alive is lost to the others, or will be in a moment.
     pub(super) fn has_fallen(&self, node: &NodeName) -> bool {
-        let ended_badly = |e: Exit| e.asked || e.code != 0;
+        let ended_badly = |e: CommandExit| e.asked || e.code != 0;
         self.workers.get(node).is_none_or(|w| w.leaving || w.stopped.is_some_and(ended_badly))
     }
 
@@ -162,7 +162,7 @@ impl Machine {
     pub(super) fn loss_of(&self, node: &NodeName) -> (String, StopReason) {
         match self.workers.get(node) {
             Some(w) if w.leaving => (format!("Slurm took {node} back"), StopReason::Lost),
-            Some(Worker { stopped: Some(Exit { code, asked: false, .. }), .. }) if *code != 0 => {
+            Some(Worker { stopped: Some(CommandExit { code, asked: false, .. }), .. }) if *code != 0 => {
                 let why = format!("the command failed with code {code} on {node}");
                 (why, StopReason::Failed { code: *code })
             }
@@ -201,7 +201,13 @@ impl Machine {
     }
 
     /// The command of a worker that is no member has ended.
-    pub(super) fn newcomer_ended(&mut self, node: &NodeName, exit: Exit, now: UnixTime, out: &mut Outcome) {
+    pub(super) fn newcomer_ended(
+        &mut self,
+        node: &NodeName,
+        exit: CommandExit,
+        now: UnixTime,
+        out: &mut Outcome,
+    ) {
         let Some(worker) = self.workers.get_mut(node) else { return };
         let had = std::mem::take(&mut worker.live);
         if !exit.asked && !worker.leaving && matches!(had, Live::Warming { .. } | Live::Ready { .. }) {
@@ -242,11 +248,11 @@ impl Machine {
             (0, _) if to.len() <= members.len() => None,
             (0, _) | (_, None) => {
                 let why = format!("grown from {} to {}", members.len(), to.len());
-                let why = plan.as_tried(why, to.len());
+                let why = plan.with_probe_note(why, to.len());
                 Some((to, why))
             }
             (_, Some(first)) => {
-                let why = plan.as_tried(format!("shrunk by {gone} ({first} ...)"), to.len());
+                let why = plan.with_probe_note(format!("shrunk by {gone} ({first} ...)"), to.len());
                 Some((to, why))
             }
         }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use infill_model::{Course, ExecPlan, JobId, JobPlan, NodeName, Placement, RunSpec, Secret, Sizes, UnixTime};
+use infill_model::{
+    AllowedSizes, ExecPlan, JobId, JobPlan, JobProgress, NodeName, PlannedNode, RunSpec, Secret, UnixTime,
+};
 
 use super::backoff::Backoff;
 use super::effect::{Effect, EffectKind, Outcome};
@@ -58,7 +60,7 @@ impl Store {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submitted {
     /// Allowed sizes.
-    pub sizes: Sizes,
+    pub sizes: AllowedSizes,
     /// The account, for the wings.
     pub account: String,
     /// The QOS, for the wings.
@@ -80,7 +82,7 @@ pub struct Submitted {
 
 impl Submitted {
     /// Nothing but these sizes.
-    pub fn of(sizes: Sizes) -> Self {
+    pub fn of(sizes: AllowedSizes) -> Self {
         let none = String::new;
         Submitted {
             sizes,
@@ -117,7 +119,7 @@ pub struct Counts {
     /// The longest that a command which stays alive took to be ready, seconds.
     pub warm_secs: u32,
     /// How far it has come.
-    pub course: Course,
+    pub course: JobProgress,
 }
 
 /// What the planner wants.
@@ -136,7 +138,7 @@ pub struct Target {
 impl Target {
     /// The limit of a lead that is launched now on the plan's first node, minutes; `None` where Slurm would
     /// not start it.
-    pub(super) fn launch_limit_mins(&self, first: &Placement, now: UnixTime) -> Option<u32> {
+    pub(super) fn launch_limit_mins(&self, first: &PlannedNode, now: UnixTime) -> Option<u32> {
         let startable_secs = self.ends_by.map(|by| by.secs_since(now));
         launch_limit_mins(first.lease_until.secs_since(now), startable_secs)
     }
@@ -179,7 +181,7 @@ pub struct Machine {
 
 impl Machine {
     /// A job that waits in the queue.
-    pub fn new(job: JobId, sizes: Sizes, now: UnixTime) -> Self {
+    pub fn new(job: JobId, sizes: AllowedSizes, now: UnixTime) -> Self {
         Machine {
             job,
             phase: Phase::Queued { next: Next::because("first start") },

@@ -1,6 +1,6 @@
 //! Takes in what Slurm shows of the lead.
 
-use infill_model::{BaseState, Hold, Job, LEAST_LIMIT_SECS, NodeName, UnixTime};
+use infill_model::{BaseState, HoldKind, Job, LEAST_LIMIT_SECS, NodeName, UnixTime};
 
 use super::effect::{Effect, EffectKind, Outcome};
 use super::machine::Machine;
@@ -151,8 +151,10 @@ impl Machine {
         };
         self.obstacles.note_hold(lead, ours);
         match (before, self.obstacles.held_by) {
-            (None, Some(Hold::Owner)) => out.notes.push("the lead is held by its owner".to_owned()),
-            (None, Some(Hold::Admin)) => out.notes.push("the lead is held by an administrator".to_owned()),
+            (None, Some(HoldKind::Owner)) => out.notes.push("the lead is held by its owner".to_owned()),
+            (None, Some(HoldKind::Admin)) => {
+                out.notes.push("the lead is held by an administrator".to_owned())
+            }
             (Some(_), None) => out.notes.push("the lead was released".to_owned()),
             _ => {}
         }

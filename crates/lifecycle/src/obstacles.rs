@@ -4,7 +4,7 @@
 //! them. Those holds look like an owner's own (`JobHeldUser`): an administrator's never does. So an owner's
 //! hold is told only by its moment, after infill has released the job.
 
-use infill_model::{BaseState, Hold, Job, UnixTime};
+use infill_model::{BaseState, HoldKind, Job, UnixTime};
 
 use super::settings::BACK_SECS;
 use super::trials::Trials;
@@ -41,7 +41,7 @@ const REQUEUE_LIMITS: [&str; 2] = ["JobHoldMax", "JobHeldMax"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Obstacles {
     /// Who holds it, if it is not infill.
-    pub held_by: Option<Hold>,
+    pub held_by: Option<HoldKind>,
     /// Whether it waits with the hold of a requeue that infill or its agent asked for.
     pub(super) requeued: bool,
     /// When infill last released it, if it waits to start since.
@@ -79,8 +79,8 @@ impl Obstacles {
         self.requeued = lead.held && !failed && if by_owner { described } else { self.requeued };
         let by = match lead.state_reason.as_str() {
             _ if failed || self.has_lost_its_hold(lead) => None,
-            _ if lead.is_held_by_admin() => Some(Hold::Admin),
-            "JobHeldUser" if !ours => Some(Hold::Owner),
+            _ if lead.is_held_by_admin() => Some(HoldKind::Admin),
+            "JobHeldUser" if !ours => Some(HoldKind::Owner),
             _ => None,
         };
         self.held_by = if lead.held { by.or(self.held_by) } else { None };
@@ -120,7 +120,7 @@ impl Obstacles {
     /// Takes in that it runs.
     pub(super) fn note_running(&mut self, lead: &Job) {
         // A hold of a job that runs counts when it comes to wait again.
-        let held_by = lead.is_held_by_admin().then_some(Hold::Admin);
+        let held_by = lead.is_held_by_admin().then_some(HoldKind::Admin);
         let suspended = lead.state.base == BaseState::Suspended;
         *self = Obstacles {
             held_by,

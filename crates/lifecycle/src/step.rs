@@ -279,12 +279,12 @@ impl Machine {
         let (plan, lead) = (&self.target.as_ref()?.plan, self.lead_node()?);
         let exec_plan = self.declared(&plan.exec_plan);
         if *exec_plan != self.generation.exec_plan {
-            return Some(plan.as_tried(format!("execution plan {}", exec_plan.0), plan.nodes.len()));
+            return Some(plan.with_probe_note(format!("execution plan {}", exec_plan.0), plan.nodes.len()));
         }
         match plan.nodes.first() {
             None => return Some("parked".to_owned()),
             Some(first) if first.node != *lead => {
-                return Some(plan.as_tried(format!("{lead} must be left"), plan.nodes.len()));
+                return Some(plan.with_probe_note(format!("{lead} must be left"), plan.nodes.len()));
             }
             // The job stays as it is until it is back.
             Some(_) if self.generation.away.is_some() => return None,
@@ -295,7 +295,7 @@ impl Machine {
         match leaving.first() {
             Some(first) => {
                 let why = format!("shrunk by {} ({first} ...)", leaving.len());
-                Some(plan.as_tried(why, members.len() - leaving.len()))
+                Some(plan.with_probe_note(why, members.len() - leaving.len()))
             }
             None => self.grown(lead, members, settings, now),
         }
@@ -317,6 +317,6 @@ impl Machine {
         let nodes = |members| self.nodes_of(members);
         let plan = &self.target.as_ref()?.plan;
         let why = || format!("grown from {} to {}", nodes(members.len()), nodes(size));
-        (size > members.len()).then(|| plan.as_tried(why(), size))
+        (size > members.len()).then(|| plan.with_probe_note(why(), size))
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a generation: who has stopped, who is given up, and what follows.
 
-use infill_model::{Exit, NodeName, UnixTime};
+use infill_model::{CommandExit, NodeName, UnixTime};
 
 use super::effect::{Outcome, Overflow};
 use super::machine::Machine;
@@ -95,7 +95,7 @@ impl Machine {
     /// The code with which the command ended by itself: that of the first member that failed, or 0 if none
     /// did and nobody was asked to stop.
     fn own_end(&self, members: &[NodeName]) -> Option<i32> {
-        let exits: Vec<Exit> = members.iter().filter_map(|n| self.workers.get(n)?.stopped).collect();
+        let exits: Vec<CommandExit> = members.iter().filter_map(|n| self.workers.get(n)?.stopped).collect();
         let failed = exits.iter().find(|e| !e.asked && e.code != 0).map(|e| e.code);
         failed.or_else(|| exits.iter().all(|e| !e.asked).then_some(0))
     }

@@ -1,7 +1,7 @@
 //! Takes in what the planner wants, and orders the wings that are missing.
 
 use infill_model::{
-    Constraint, JobPlan, LEAST_LIMIT_SECS, NodeName, Placement, PlanNeeds, UnixTime, WindowEnd, WingOrder,
+    Constraint, JobPlan, LEAST_LIMIT_SECS, NodeName, PlanNeeds, PlannedNode, UnixTime, WindowEnd, WingOrder,
 };
 
 use super::effect::Outcome;
@@ -116,7 +116,7 @@ impl Machine {
     }
 
     /// Nodes for which there is no wing yet, that can be taken now, and on which Slurm would start one.
-    fn missing(&self, ground: &Ground<'_>) -> Vec<Placement> {
+    fn missing(&self, ground: &Ground<'_>) -> Vec<PlannedNode> {
         let held = self.occupied();
         let wings = self.target.iter().flat_map(|t| t.plan.nodes.iter().skip(1));
         let starts = |n: &NodeName| (ground.startable_secs)(n).is_none_or(|secs| secs >= LEAST_LIMIT_SECS);
@@ -133,13 +133,13 @@ impl Machine {
     }
 
     /// What a wing asks for that is to have places of a shared node, where its lead asked for nothing.
-    fn gres_of_a_place(&self, block: &[Placement]) -> Option<String> {
+    fn gres_of_a_place(&self, block: &[PlannedNode]) -> Option<String> {
         let place = block.first().filter(|p| p.node.is_place() && self.submitted.cpus.is_none())?;
-        Some(format!("gpu:{}", place.node.parts().len()))
+        Some(format!("gpu:{}", place.node.single_places().len()))
     }
 
     /// What a worker of the plan that the job shall run needs of a shared node. Whole nodes are had whole.
-    fn needs_of_plan(&self, block: &[Placement]) -> PlanNeeds {
+    fn needs_of_plan(&self, block: &[PlannedNode]) -> PlanNeeds {
         let is_place = block.first().is_some_and(|p| p.node.is_place());
         let Some(target) = self.target.as_ref().filter(|_| is_place) else { return PlanNeeds::default() };
         let plan = self.spec.plans.iter().find(|plan| plan.name == target.plan.exec_plan);
@@ -149,7 +149,7 @@ impl Machine {
     fn order(
         &mut self,
         number: u64,
-        block: &[Placement],
+        block: &[PlannedNode],
         ground: &Ground<'_>,
         settings: &Settings,
         now: UnixTime,
@@ -190,8 +190,8 @@ impl Machine {
 
 /// Groups new nodes into wings: one for each known window end, one for each node without. If that were more
 /// than may be ordered, nodes without share: half of what is left is for this job, the rest for others.
-fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
-    let mut known: Vec<(UnixTime, Vec<Placement>)> = Vec::new();
+fn blocks(missing: Vec<PlannedNode>, ground: &Ground<'_>) -> Vec<Vec<PlannedNode>> {
+    let mut known: Vec<(UnixTime, Vec<PlannedNode>)> = Vec::new();
     let mut open = Vec::new();
     // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs, and
     // Slurm shrinks no job by a GPU.
@@ -208,7 +208,7 @@ fn blocks(missing: Vec<Placement>, ground: &Ground<'_>) -> Vec<Vec<Placement>> {
     let enough = known.len() + open.len() <= ground.wings_left;
     let share = if enough { open.len() } else { (ground.wings_left / 2).saturating_sub(known.len()) };
     let together = open.len().div_ceil(share.max(1)).max(1);
-    let mut out: Vec<Vec<Placement>> = open.chunks(together).map(<[Placement]>::to_vec).collect();
+    let mut out: Vec<Vec<PlannedNode>> = open.chunks(together).map(<[PlannedNode]>::to_vec).collect();
     out.extend(known.into_iter().map(|(_, block)| block));
     out.extend(places.into_iter().map(|place| vec![place]));
     out
@@ -222,17 +222,18 @@ mod tests {
     #[test]
     fn parts_of_one_host_get_one_wing_each_also_with_the_same_end() {
         let (at, cause) = (UnixTime(900), WindowCause::PlannedJob(JobId(9)));
-        let window = move |node: &NodeName| match node.is_called("n9") {
+        let window = move |node: &NodeName| match node.matches_name("n9") {
             true => WindowEnd::Unknown,
             false => WindowEnd::Known { at, cause: cause.clone() },
         };
         let ground =
             Ground { window: &window, free: &|_| true, startable_secs: &|_| None, wings_left: usize::MAX };
         let wings = |names: &[&str]| {
-            let place = |name: &&str| Placement { node: NodeName::new(name), lease_until: at };
+            let place = |name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at };
             let wings = blocks(names.iter().map(place).collect(), &ground);
-            let names =
-                |wing: Vec<Placement>| wing.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ");
+            let names = |wing: Vec<PlannedNode>| {
+                wing.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ")
+            };
             wings.into_iter().map(names).collect::<Vec<_>>()
         };
         assert_eq!(wings(&["n1:0", "n1:1", "n9:0", "n9:1"]), ["n1:0", "n1:1", "n9:0", "n9:1"]);

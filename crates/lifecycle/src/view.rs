@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use infill_api::PROTOCOL;
-use infill_model::{Bar, ExecPlan, JobId, MalleableState, NodeName, Sizes, Standing, UnixTime};
+use infill_model::{
+    AllowedSizes, ExecPlan, JobId, MalleableState, NodeName, SchedulingState, StartBlocker, UnixTime,
+};
 
 use super::machine::Machine;
 use super::phase::Phase;
@@ -45,7 +47,7 @@ impl Machine {
     }
 
     /// The sizes that hold: the agent's, if it declared some, else the submission's.
-    pub fn allowed(&self) -> &Sizes {
+    pub fn allowed(&self) -> &AllowedSizes {
         self.spec.sizes.as_ref().unwrap_or(&self.submitted.sizes)
     }
 
@@ -140,28 +142,28 @@ impl Machine {
     }
 
     /// What the planner may do with the job.
-    pub fn standing(&self, now: UnixTime) -> Standing {
+    pub fn standing(&self, now: UnixTime) -> SchedulingState {
         match &self.phase {
-            Phase::Queued { .. } if !self.wings.is_empty() => Standing::Busy,
+            Phase::Queued { .. } if !self.wings.is_empty() => SchedulingState::Busy,
             Phase::Queued { .. } => self.standing_in_queue(now),
-            _ if self.obstacles.suspended || self.generation.away.is_some() => Standing::Busy,
-            Phase::Idle { .. } if self.obstacles.seeks && self.target.is_none() => Standing::Running,
-            Phase::Running { members } if self.is_steady(members, now) => Standing::Running,
-            _ => Standing::Busy,
+            _ if self.obstacles.suspended || self.generation.away.is_some() => SchedulingState::Busy,
+            Phase::Idle { .. } if self.obstacles.seeks && self.target.is_none() => SchedulingState::Running,
+            Phase::Running { members } if self.is_steady(members, now) => SchedulingState::Running,
+            _ => SchedulingState::Busy,
         }
     }
 
-    fn standing_in_queue(&self, now: UnixTime) -> Standing {
+    fn standing_in_queue(&self, now: UnixTime) -> SchedulingState {
         // One node alone would be no start, and more it could not have.
         let wings_barred = self.backoff.order_after.filter(|t| *t > now && self.allowed().min() > 1);
         let barred = self.backoff.start_barred(now).max(wings_barred);
         match (self.obstacles.held_by, barred, &self.obstacles.refusal) {
-            (Some(by), ..) => Standing::Barred(Bar::Held(by)),
+            (Some(by), ..) => SchedulingState::Barred(StartBlocker::Held(by)),
             (None, Some(until), Some(reason)) => {
-                Standing::Barred(Bar::Refused { reason: reason.clone(), until })
+                SchedulingState::Barred(StartBlocker::Refused { reason: reason.clone(), until })
             }
-            (None, Some(until), None) => Standing::BackOff(until),
-            (None, None, _) => Standing::Waiting,
+            (None, Some(until), None) => SchedulingState::BackOff(until),
+            (None, None, _) => SchedulingState::Waiting,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Takes in what Slurm shows of the wings.
 
-use infill_model::{Job, NodeName, UnixTime, WingOrder, order_in};
+use infill_model::{Job, NodeName, UnixTime, WingOrder, order_from_comment};
 
 use super::effect::{Effect, Outcome};
 use super::machine::Machine;
@@ -34,7 +34,7 @@ impl Machine {
     }
 
     fn see_wing(&mut self, job: &Job, settings: &Settings, now: UnixTime, out: &mut Outcome) {
-        let order = order_in(&job.comment);
+        let order = order_from_comment(&job.comment);
         let is_it = |(o, w): &(&u64, &Wing)| Some(**o) == order || w.job == Some(job.id);
         let known = self.wings.iter().find(is_it).map(|(o, _)| *o);
         match known {

@@ -1,7 +1,7 @@
 //! The parts of a malleable job: agents that are here, and wings that were ordered.
 
 use infill_api::Dialect;
-use infill_model::{Exit, JobId, NodeName, UnixTime, WingOrder};
+use infill_model::{CommandExit, JobId, NodeName, UnixTime, WingOrder};
 
 use super::settings::Settings;
 
@@ -21,7 +21,7 @@ pub struct Worker {
     /// When it last told of progress in the present generation.
     pub progress_at: Option<UnixTime>,
     /// How the command of the present generation ended here, once it has.
-    pub stopped: Option<Exit>,
+    pub stopped: Option<CommandExit>,
     /// Whether Slurm wants the node now.
     pub leaving: bool,
     /// How far a command has come here that stays alive over changes.

@@ -80,7 +80,7 @@ pub struct CollectivesError(String);
 
 impl CollectiveRow {
     /// What is wrong with it, if anything.
-    fn wrong(&self) -> Option<String> {
+    fn find_problem(&self) -> Option<String> {
         let CollectiveRow { bytes, ranks, nodes, secs, .. } = *self;
         let rules = [
             ((1..=MAX_BYTES).contains(&bytes), format!("{bytes} bytes; expected 1 to {MAX_BYTES}")),
@@ -103,7 +103,7 @@ impl TypeCollectives {
     ///
     /// # Errors
     /// What is wrong, and in which row, counted from 1.
-    pub fn check(&self) -> Result<(), CollectivesError> {
+    pub fn check_rows(&self) -> Result<(), CollectivesError> {
         let name = &self.node_type;
         let is_name = !name.is_empty()
             && name.chars().count() <= MAX_TYPE_CHARS
@@ -120,7 +120,7 @@ impl TypeCollectives {
         for (i, row) in self.rows.iter().enumerate() {
             let is_new = seen.insert((row.op, row.bytes, row.ranks, row.nodes));
             let twice = || (!is_new).then(|| "the same was measured in an earlier row".to_owned());
-            if let Some(what) = row.wrong().or_else(twice) {
+            if let Some(what) = row.find_problem().or_else(twice) {
                 return Err(CollectivesError(format!("row {} of {name} ({}): {what}", i + 1, row.op)));
             }
         }
@@ -133,8 +133,8 @@ impl SiteCollectives {
     ///
     /// # Errors
     /// Where it is not what a table can be, or there are too many types.
-    pub fn import(&mut self, table: TypeCollectives) -> Result<(), CollectivesError> {
-        table.check()?;
+    pub fn import_table(&mut self, table: TypeCollectives) -> Result<(), CollectivesError> {
+        table.check_rows()?;
         self.types.retain(|known| known.node_type != table.node_type);
         if self.types.len() >= MAX_COLLECTIVE_TYPES {
             let what = format!("there are {MAX_COLLECTIVE_TYPES} types already; expected no more");
@@ -146,9 +146,9 @@ impl SiteCollectives {
     }
 
     /// What was measured on nodes of a type: by its whole name, else by a word that means it.
-    pub fn of(&self, node_type: &NodeType) -> Option<&TypeCollectives> {
+    pub fn for_type(&self, node_type: &NodeType) -> Option<&TypeCollectives> {
         let whole = self.types.iter().find(|known| known.node_type == node_type.as_str());
-        whole.or_else(|| self.types.iter().find(|known| node_type.is_called(&known.node_type)))
+        whole.or_else(|| self.types.iter().find(|known| node_type.matches_name(&known.node_type)))
     }
 }
 
@@ -167,10 +167,10 @@ mod tests {
     #[test]
     fn a_type_is_found_by_its_name_or_by_a_word_of_it() {
         let mut site = SiteCollectives::default();
-        site.import(table("a100", vec![row(1024, 2, 1, 1e-4)])).unwrap();
-        site.import(table("gpu:a100:4/cpu64", vec![row(1024, 4, 1, 2e-4)])).unwrap();
-        site.import(table("a100", vec![row(1024, 2, 1, 3e-4)])).unwrap();
-        let secs = |name: &str| site.of(&NodeType::new(name)).map(|table| table.rows[0].secs);
+        site.import_table(table("a100", vec![row(1024, 2, 1, 1e-4)])).unwrap();
+        site.import_table(table("gpu:a100:4/cpu64", vec![row(1024, 4, 1, 2e-4)])).unwrap();
+        site.import_table(table("a100", vec![row(1024, 2, 1, 3e-4)])).unwrap();
+        let secs = |name: &str| site.for_type(&NodeType::new(name)).map(|table| table.rows[0].secs);
         assert_eq!((secs("gpu:a100:4/cpu64"), secs("gpu:a100:8/cpu64")), (Some(2e-4), Some(3e-4)));
         assert_eq!(secs("gpu:v100:4/cpu64"), None);
         assert_eq!(site.types.len(), 2, "what is imported anew is in place of what was");
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_no_table_can_be_is_refused_with_its_row() {
-        let refused = |rows: Vec<CollectiveRow>| table("a100", rows).check().unwrap_err().to_string();
+        let refused = |rows: Vec<CollectiveRow>| table("a100", rows).check_rows().unwrap_err().to_string();
         let good = row(1024, 4, 2, 1e-4);
         for (bad, says) in [
             (row(0, 4, 2, 1e-4), "0 bytes; expected 1 to"),
@@ -193,10 +193,11 @@ mod tests {
             assert!(said.starts_with("row 2 of a100 (all_reduce): ") && said.contains(says), "{said}");
         }
         assert!(refused(Vec::new()).contains("0 rows"));
-        assert!(table("a b", vec![good]).check().unwrap_err().to_string().contains("without blanks"));
+        assert!(table("a b", vec![good]).check_rows().unwrap_err().to_string().contains("without blanks"));
         let mut full = SiteCollectives::default();
-        (0..MAX_COLLECTIVE_TYPES).for_each(|i| full.import(table(&format!("t{i}"), vec![good])).unwrap());
-        assert!(full.import(table("one-more", vec![good])).is_err());
-        assert!(full.import(table("t3", vec![good])).is_ok(), "it is known already");
+        (0..MAX_COLLECTIVE_TYPES)
+            .for_each(|i| full.import_table(table(&format!("t{i}"), vec![good])).unwrap());
+        assert!(full.import_table(table("one-more", vec![good])).is_err());
+        assert!(full.import_table(table("t3", vec![good])).is_ok(), "it is known already");
     }
 }

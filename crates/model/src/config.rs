@@ -23,14 +23,17 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Curve, KeepIdle, Lend, LiveCosts, Objective, Parts, Prices, RescaleCosts};
+use crate::{
+    KeepIdle, LendingMode, LendingRules, LiveCosts, PlanningObjective, ReportConfig, RescaleCosts,
+    ScalingCurve,
+};
 pub use client::ClientConfig;
 pub use daemon::DaemonConfig;
 pub use error::ConfigError;
 pub use http::HttpConfig;
 pub use notify::NotifyConfig;
 pub use removed::RemovedKey;
-use rule::{Rule, first_broken};
+use rule::{ConfigRule, first_broken};
 pub(crate) use store::StoreConfig;
 pub use web::WebConfig;
 
@@ -55,7 +58,7 @@ pub struct Config {
     /// The gap finder.
     pub gaps: GapsConfig,
     /// What parts of nodes are lent, where it is not whole ones.
-    pub nodes: Parts,
+    pub nodes: LendingRules,
     /// The planner.
     pub planner: PlannerConfig,
     /// The job profiling advisor.
@@ -67,7 +70,7 @@ pub struct Config {
     /// Who is told of what administrators should know.
     pub notify: NotifyConfig,
     /// What reports say of costs.
-    pub report: Prices,
+    pub report: ReportConfig,
 }
 
 /// `[slurm]`
@@ -101,7 +104,7 @@ pub struct GapsConfig {
     /// measured.
     pub leave_secs: f64,
     /// Most seconds by which a job leaves earlier because others save at the same time; 0: each leaves as if
-    /// it saved alone. See [`crate::Contention`].
+    /// it saved alone. See [`crate::SaveContention`].
     pub contention_secs: f64,
     /// Windows shorter than this are not worth starting in, seconds.
     pub min_window_secs: f64,
@@ -117,7 +120,7 @@ pub struct GapsConfig {
     /// Whether nodes that Slurm has switched off are gaps: it switches on those that jobs are started on.
     pub wake: bool,
     /// What is lent: whole nodes, or GPUs with their share of a node.
-    pub lend: Lend,
+    pub lend: LendingMode,
 }
 
 /// `[planner]`
@@ -125,7 +128,7 @@ pub struct GapsConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerConfig {
     /// What it strives for.
-    pub objective: Objective,
+    pub objective: PlanningObjective,
     /// Seconds after which half of what a user has had of the gaps counts, where jobs shall end soon.
     pub usage_half_life_secs: f64,
     /// How far ahead throughput counts, seconds.
@@ -151,7 +154,7 @@ pub struct PlannerConfig {
     pub live_costs: LiveCosts,
     /// Throughput curves (`nodes:samples a second`, as for `infill run --curve`) by profile or job name, for
     /// jobs that declare none themselves.
-    pub curves: BTreeMap<String, Curve>,
+    pub curves: BTreeMap<String, ScalingCurve>,
     /// Shares of users; others have 1. A user's share is divided over the user's jobs.
     pub shares: BTreeMap<String, f64>,
 }
@@ -213,14 +216,14 @@ impl Default for SlurmConfig {
 }
 
 impl SlurmConfig {
-    const RULES: &[Rule<Self>] = &[
-        Rule::some_secs("slurm.timeout_secs", |c| c.timeout_secs),
-        Rule::other(
+    const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::some_secs("slurm.timeout_secs", |c| c.timeout_secs),
+        ConfigRule::custom_check(
             "slurm.partition",
             |c| (c.partition.is_empty() || c.partition.contains(',')).then(|| c.partition.clone()),
             "expected one partition",
         ),
-        Rule::other(
+        ConfigRule::custom_check(
             "slurm.rest",
             |c| {
                 let known = ["unix:/", "http://", "https://"].iter().any(|p| c.rest.starts_with(p));
@@ -242,25 +245,25 @@ impl Default for GapsConfig {
             settle_secs: 0.0,
             keep_idle: KeepIdle::default(),
             wake: false,
-            lend: Lend::Nodes,
+            lend: LendingMode::Nodes,
         }
     }
 }
 
 impl GapsConfig {
-    const RULES: &[Rule<Self>] = &[
-        Rule::any_secs("gaps.leave_secs", |c| c.leave_secs),
-        Rule::any_secs("gaps.contention_secs", |c| c.contention_secs),
-        Rule::any_secs("gaps.settle_secs", |c| c.settle_secs),
-        Rule::any_secs("gaps.lookahead_secs", |c| c.lookahead_secs),
+    const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::any_secs("gaps.leave_secs", |c| c.leave_secs),
+        ConfigRule::any_secs("gaps.contention_secs", |c| c.contention_secs),
+        ConfigRule::any_secs("gaps.settle_secs", |c| c.settle_secs),
+        ConfigRule::any_secs("gaps.lookahead_secs", |c| c.lookahead_secs),
         // Slurm counts time limits in minutes.
-        Rule::within(
+        ConfigRule::within_bounds(
             "gaps.min_window_secs",
             |c| c.min_window_secs,
             60.0..=86_400.0,
             "expected 60 to 86400 seconds",
         ),
-        Rule::within(
+        ConfigRule::within_bounds(
             "gaps.confidence",
             |c| c.confidence,
             0.01..=0.99,
@@ -272,7 +275,7 @@ impl GapsConfig {
 impl Default for PlannerConfig {
     fn default() -> Self {
         PlannerConfig {
-            objective: Objective::default(),
+            objective: PlanningObjective::default(),
             // As Slurm's PriorityDecayHalfLife.
             usage_half_life_secs: 7.0 * 86_400.0,
             horizon_secs: 1800.0,
@@ -295,30 +298,35 @@ impl Default for PlannerConfig {
 
 impl PlannerConfig {
     /// The share of a user.
-    pub fn share(&self, user: &str) -> f64 {
+    pub fn user_share(&self, user: &str) -> f64 {
         self.shares.get(user).copied().unwrap_or(1.0)
     }
 
-    const RULES: &[Rule<Self>] = &[
-        Rule::some_secs("planner.horizon_secs", |c| c.horizon_secs),
-        Rule::some_secs("planner.solve_secs", |c| c.solve_secs),
-        Rule::some_secs("planner.lease_secs", |c| c.lease_secs),
-        Rule::any_secs("planner.min_stay_secs", |c| c.min_stay_secs),
-        Rule::any_secs("planner.costs.up_secs", |c| c.costs.up_secs),
-        Rule::any_secs("planner.costs.down_secs", |c| c.costs.down_secs),
-        Rule::any_secs("planner.costs.start_secs", |c| c.costs.start_secs),
-        Rule::any_secs("planner.live_costs.up_secs", |c| c.live_costs.up_secs),
-        Rule::any_secs("planner.live_costs.down_secs", |c| c.live_costs.down_secs),
-        Rule::share("planner.mip_gap", |c| c.mip_gap),
-        Rule::within("planner.max_steps", |c| f64::from(c.max_steps), 1.0..=24.0, "expected 1 to 24 steps"),
-        Rule::within(
+    const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::some_secs("planner.horizon_secs", |c| c.horizon_secs),
+        ConfigRule::some_secs("planner.solve_secs", |c| c.solve_secs),
+        ConfigRule::some_secs("planner.lease_secs", |c| c.lease_secs),
+        ConfigRule::any_secs("planner.min_stay_secs", |c| c.min_stay_secs),
+        ConfigRule::any_secs("planner.costs.up_secs", |c| c.costs.up_secs),
+        ConfigRule::any_secs("planner.costs.down_secs", |c| c.costs.down_secs),
+        ConfigRule::any_secs("planner.costs.start_secs", |c| c.costs.start_secs),
+        ConfigRule::any_secs("planner.live_costs.up_secs", |c| c.live_costs.up_secs),
+        ConfigRule::any_secs("planner.live_costs.down_secs", |c| c.live_costs.down_secs),
+        ConfigRule::unit_share("planner.mip_gap", |c| c.mip_gap),
+        ConfigRule::within_bounds(
+            "planner.max_steps",
+            |c| f64::from(c.max_steps),
+            1.0..=24.0,
+            "expected 1 to 24 steps",
+        ),
+        ConfigRule::within_bounds(
             "planner.usage_half_life_secs",
             |c| c.usage_half_life_secs,
             60.0..=1e9,
             "expected seconds between 60 and 1000000000",
         ),
-        Rule::share("planner.hysteresis", |c| c.hysteresis),
-        Rule::other(
+        ConfigRule::unit_share("planner.hysteresis", |c| c.hysteresis),
+        ConfigRule::custom_check(
             "planner.shares",
             |c| {
                 let wrong = c.shares.iter().find(|(_, v)| !(1e-6..=1e6).contains(*v));
@@ -344,10 +352,10 @@ impl Default for AdvisorConfig {
 }
 
 impl AdvisorConfig {
-    const RULES: &[Rule<Self>] = &[
-        Rule::some_secs("advisor.horizon_secs", |c| c.horizon_secs),
-        Rule::any_secs("advisor.max_probe_secs", |c| c.max_probe_secs),
-        Rule::any_secs("advisor.max_secs_an_hour", |c| c.max_secs_an_hour),
+    const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::some_secs("advisor.horizon_secs", |c| c.horizon_secs),
+        ConfigRule::any_secs("advisor.max_probe_secs", |c| c.max_probe_secs),
+        ConfigRule::any_secs("advisor.max_secs_an_hour", |c| c.max_secs_an_hour),
     ];
 }
 
@@ -365,11 +373,11 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    const RULES: &[Rule<Self>] = &[
-        Rule::some_secs("agent.wing_start_secs", |c| c.wing_start_secs),
-        Rule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
-        Rule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
-        Rule::other(
+    const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::some_secs("agent.wing_start_secs", |c| c.wing_start_secs),
+        ConfigRule::some_secs("agent.lead_start_secs", |c| c.lead_start_secs),
+        ConfigRule::some_secs("agent.preempt_leave_secs", |c| c.preempt_leave_secs),
+        ConfigRule::custom_check(
             "agent.daemon_user",
             |c| c.daemon_user.is_empty().then(|| c.daemon_user.clone()),
             "expected the name of a user",
@@ -378,7 +386,7 @@ impl AgentConfig {
 }
 
 /// A file's text and path: of `path`, or of [`DEFAULT_PATH`], which may be missing.
-fn read(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
+fn read_file(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
     let (path, optional) = match path {
         Some(p) => (p.to_owned(), false),
         None => (PathBuf::from(DEFAULT_PATH), true),
@@ -393,15 +401,15 @@ fn read(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
 impl Config {
     /// Reads `path`; where there is no path, [`DEFAULT_PATH`] if it exists, else the defaults.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
-        Config::load_and_tell(path).map(|(config, _)| config)
+        Config::load_with_removed(path).map(|(config, _)| config)
     }
 
     /// The same, and the removed keys that the file has.
     ///
     /// # Errors
     /// When the file cannot be read, or is no configuration.
-    pub fn load_and_tell(path: Option<&Path>) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
-        match read(path)? {
+    pub fn load_with_removed(path: Option<&Path>) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
+        match read_file(path)? {
             Some((text, path)) => Config::read_text(&text, &path),
             None => Ok((Config::default(), Vec::new())),
         }
@@ -426,12 +434,12 @@ impl Config {
     /// # Errors
     /// When one cannot be read, others may read it, or it holds no such secret.
     pub fn check_secrets(&self) -> Result<(), ConfigError> {
-        self.store.url()?;
-        self.notify.address().map(drop)
+        self.store.connection_url()?;
+        self.notify.notice_url().map(drop)
     }
 
     /// A port has TLS for all, or for none.
-    fn speaks_otherwise(&self) -> Option<(&'static str, String, &'static str)> {
+    fn find_scheme_conflict(&self) -> Option<(&'static str, String, &'static str)> {
         let plain = self.agent.url.split(',').any(|url| url.trim_start().starts_with("http://"));
         let is_wrong = self.daemon.tls_cert.is_some() && plain;
         is_wrong
@@ -452,7 +460,7 @@ impl Config {
             .or_else(|| first_broken(StoreConfig::RULES, &self.store))
             .or_else(|| first_broken(NotifyConfig::RULES, &self.notify))
             .or_else(|| first_broken(report::RULES, &self.report))
-            .or_else(|| self.speaks_otherwise());
+            .or_else(|| self.find_scheme_conflict());
         match broken {
             None => Ok(()),
             Some((key, value, what)) => Err(ConfigError::Value { path: path.to_owned(), key, value, what }),

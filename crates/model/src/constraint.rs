@@ -35,18 +35,18 @@ pub enum ConstraintError {
 
 /// What one node must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Expr {
+enum FeatureExpr {
     Feature(String),
-    All(Box<Expr>, Box<Expr>),
-    Any(Box<Expr>, Box<Expr>),
+    All(Box<FeatureExpr>, Box<FeatureExpr>),
+    Any(Box<FeatureExpr>, Box<FeatureExpr>),
 }
 
-impl Expr {
+impl FeatureExpr {
     fn admits(&self, features: &[String]) -> bool {
         match self {
-            Expr::Feature(name) => features.contains(name),
-            Expr::All(a, b) => a.admits(features) && b.admits(features),
-            Expr::Any(a, b) => a.admits(features) || b.admits(features),
+            FeatureExpr::Feature(name) => features.contains(name),
+            FeatureExpr::All(a, b) => a.admits(features) && b.admits(features),
+            FeatureExpr::Any(a, b) => a.admits(features) || b.admits(features),
         }
     }
 }
@@ -55,7 +55,7 @@ impl Expr {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
     /// One of these must hold for all nodes of the job; at least one.
-    alternatives: Vec<Expr>,
+    alternatives: Vec<FeatureExpr>,
 }
 
 impl Constraint {
@@ -70,10 +70,10 @@ impl Constraint {
         if text.len() > MAX_CHARS {
             return Err(ConstraintError::TooLong);
         }
-        let mut parser = Parser { text, rest: text, is_mixed: false };
-        let alternatives = parser.list(None, 0).map_err(|e| parser.error(e))?;
+        let mut parser = ConstraintParser { text, rest: text, is_mixed: false };
+        let alternatives = parser.parse_list(None, 0).map_err(|e| parser.to_error(e))?;
         if !parser.rest.is_empty() {
-            return Err(parser.error(Stop::Syntax));
+            return Err(parser.to_error(ParseFailure::Syntax));
         }
         Ok(Some(Constraint { alternatives }))
     }
@@ -90,39 +90,39 @@ impl Constraint {
     }
 
     /// Whether a node with these features meets the alternative of this number.
-    pub fn admits(&self, alternative: usize, features: &[String]) -> bool {
+    pub fn admits_node(&self, alternative: usize, features: &[String]) -> bool {
         self.alternatives.get(alternative).is_some_and(|e| e.admits(features))
     }
 }
 
 /// Why a parser stopped.
 #[derive(Clone, Copy, Debug)]
-enum Stop {
+enum ParseFailure {
     Syntax,
     TooLong,
 }
 
 /// The text, and what of it is still to be read.
-struct Parser<'a> {
+struct ConstraintParser<'a> {
     text: &'a str,
     rest: &'a str,
     /// Somewhere different nodes are asked for.
     is_mixed: bool,
 }
 
-impl<'a> Parser<'a> {
-    fn error(&self, stop: Stop) -> ConstraintError {
+impl<'a> ConstraintParser<'a> {
+    fn to_error(&self, stop: ParseFailure) -> ConstraintError {
         match stop {
             _ if self.is_mixed => ConstraintError::Mixed(self.text.to_owned()),
-            Stop::TooLong => ConstraintError::TooLong,
-            Stop::Syntax => {
+            ParseFailure::TooLong => ConstraintError::TooLong,
+            ParseFailure::Syntax => {
                 let read = self.text.len() - self.rest.len();
                 ConstraintError::Syntax { text: self.text.to_owned(), at: read + 1 }
             }
         }
     }
 
-    fn takes(&mut self, c: char) -> bool {
+    fn consume_char(&mut self, c: char) -> bool {
         match self.rest.strip_prefix(c) {
             Some(rest) => {
                 self.rest = rest;
@@ -133,18 +133,18 @@ impl<'a> Parser<'a> {
     }
 
     /// Terms up to `close`, from left to right as Slurm reads them: neither `&` nor `|` binds tighter.
-    fn list(&mut self, close: Option<char>, depth: usize) -> Result<Vec<Expr>, Stop> {
-        let mut found = self.term(depth)?;
+    fn parse_list(&mut self, close: Option<char>, depth: usize) -> Result<Vec<FeatureExpr>, ParseFailure> {
+        let mut found = self.parse_term(depth)?;
         while !self.rest.is_empty() && close.is_none_or(|c| !self.rest.starts_with(c)) {
-            let and = self.takes('&') || self.takes(',');
-            if !and && !self.takes('|') {
-                return Err(Stop::Syntax);
+            let and = self.consume_char('&') || self.consume_char(',');
+            if !and && !self.consume_char('|') {
+                return Err(ParseFailure::Syntax);
             }
-            let next = self.term(depth)?;
+            let next = self.parse_term(depth)?;
             if found.len() * next.len() > MAX_ALTERNATIVES {
-                return Err(Stop::TooLong);
+                return Err(ParseFailure::TooLong);
             }
-            let join = if and { Expr::All } else { Expr::Any };
+            let join = if and { FeatureExpr::All } else { FeatureExpr::Any };
             let pairs = found.iter().flat_map(|a| next.iter().map(move |b| (a.clone(), b.clone())));
             found = pairs.map(|(a, b)| join(Box::new(a), Box::new(b))).collect();
         }
@@ -152,54 +152,54 @@ impl<'a> Parser<'a> {
     }
 
     /// A feature or a group, and perhaps a count.
-    fn term(&mut self, depth: usize) -> Result<Vec<Expr>, Stop> {
+    fn parse_term(&mut self, depth: usize) -> Result<Vec<FeatureExpr>, ParseFailure> {
         if depth > MAX_DEPTH {
-            return Err(Stop::TooLong);
+            return Err(ParseFailure::TooLong);
         }
-        let found = if self.takes('(') {
-            let inner = self.list(Some(')'), depth + 1)?;
-            if self.takes(')') { inner } else { return Err(Stop::Syntax) }
-        } else if self.takes('[') {
-            self.choices(depth + 1)?
+        let found = if self.consume_char('(') {
+            let inner = self.parse_list(Some(')'), depth + 1)?;
+            if self.consume_char(')') { inner } else { return Err(ParseFailure::Syntax) }
+        } else if self.consume_char('[') {
+            self.parse_choices(depth + 1)?
         } else {
-            vec![Expr::Feature(self.name()?)]
+            vec![FeatureExpr::Feature(self.parse_name()?)]
         };
-        self.count()?;
+        self.parse_count()?;
         Ok(found)
     }
 
     /// What stands between brackets: alternatives, of which all nodes have the same.
-    fn choices(&mut self, depth: usize) -> Result<Vec<Expr>, Stop> {
-        let mut found = self.term(depth)?;
-        while !self.takes(']') {
-            if self.takes('&') || self.takes(',') {
+    fn parse_choices(&mut self, depth: usize) -> Result<Vec<FeatureExpr>, ParseFailure> {
+        let mut found = self.parse_term(depth)?;
+        while !self.consume_char(']') {
+            if self.consume_char('&') || self.consume_char(',') {
                 self.is_mixed = true;
-            } else if !self.takes('|') {
-                return Err(Stop::Syntax);
+            } else if !self.consume_char('|') {
+                return Err(ParseFailure::Syntax);
             }
-            found.extend(self.term(depth)?);
+            found.extend(self.parse_term(depth)?);
             if found.len() > MAX_ALTERNATIVES {
-                return Err(Stop::TooLong);
+                return Err(ParseFailure::TooLong);
             }
         }
         // A place for the error: behind the bracket.
-        if self.is_mixed { Err(Stop::Syntax) } else { Ok(found) }
+        if self.is_mixed { Err(ParseFailure::Syntax) } else { Ok(found) }
     }
 
-    fn name(&mut self) -> Result<String, Stop> {
+    fn parse_name(&mut self) -> Result<String, ParseFailure> {
         let belongs = |c: char| c.is_alphanumeric() || "_-.:=+/@%".contains(c);
         let end = self.rest.find(|c: char| !belongs(c)).unwrap_or(self.rest.len());
         let (name, rest) = self.rest.split_at(end);
         if name.is_empty() {
-            return Err(Stop::Syntax);
+            return Err(ParseFailure::Syntax);
         }
         self.rest = rest;
         Ok(name.to_owned())
     }
 
     /// `*4`: of so many nodes; here of all.
-    fn count(&mut self) -> Result<(), Stop> {
-        if !self.takes('*') {
+    fn parse_count(&mut self) -> Result<(), ParseFailure> {
+        if !self.consume_char('*') {
             return Ok(());
         }
         let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
@@ -208,7 +208,7 @@ impl<'a> Parser<'a> {
             self.rest = rest;
             Ok(())
         } else {
-            Err(Stop::Syntax)
+            Err(ParseFailure::Syntax)
         }
     }
 }
@@ -230,7 +230,7 @@ mod tests {
         };
         let features = |node: &str| node.chars().map(String::from).collect::<Vec<_>>();
         let of = |n: usize| {
-            let met = nodes.iter().filter(|node| constraint.admits(n, &features(node)));
+            let met = nodes.iter().filter(|node| constraint.admits_node(n, &features(node)));
             met.copied().collect::<Vec<_>>().join(" ")
         };
         (0..constraint.alternatives()).map(of).collect::<Vec<_>>().join(" or ")

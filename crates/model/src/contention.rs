@@ -18,16 +18,16 @@ pub const SAVE_CLASSES: [f64; 3] = [0.0, 5.0, 30.0];
 /// sum of all times. Quick saves may wait for other things than slow ones, which move more bytes: each class
 /// of [`SAVE_CLASSES`] has a c of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Contention([f64; SAVE_CLASSES.len()]);
+pub struct SaveContention([f64; SAVE_CLASSES.len()]);
 
-impl Contention {
+impl SaveContention {
     /// Jobs that save do not feel each other.
-    pub const NONE: Contention = Contention([0.0; SAVE_CLASSES.len()]);
+    pub const NONE: SaveContention = SaveContention([0.0; SAVE_CLASSES.len()]);
 
     /// With this c for each class, between 0 and 1; none less than that of a quicker class.
     pub fn new(by_class: [f64; SAVE_CLASSES.len()]) -> Self {
         let mut most = 0.0f64;
-        Contention(by_class.map(|c| {
+        SaveContention(by_class.map(|c| {
             most = most.max(c.clamp(0.0, 1.0));
             most
         }))
@@ -39,18 +39,18 @@ impl Contention {
     }
 
     /// The c of saves that take so many seconds alone.
-    pub fn factor(&self, secs: f64) -> f64 {
-        self.0[class_of(secs)]
+    pub fn slowdown_factor(&self, secs: f64) -> f64 {
+        self.0[save_class(secs)]
     }
 
     /// Seconds by which two jobs hold each other up at most, of which the quicker takes so long alone.
-    pub fn load(&self, secs: f64) -> f64 {
-        self.factor(secs) * secs
+    pub fn max_delay_secs(&self, secs: f64) -> f64 {
+        self.slowdown_factor(secs) * secs
     }
 }
 
 /// The class of saves that take so many seconds alone.
-pub fn class_of(secs: f64) -> usize {
+pub fn save_class(secs: f64) -> usize {
     SAVE_CLASSES.partition_point(|least| *least <= secs).saturating_sub(1)
 }
 
@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn each_class_has_its_own_and_slower_saves_never_feel_others_less() {
-        let learned = Contention::new([0.1, 0.5, 0.2]);
+        let learned = SaveContention::new([0.1, 0.5, 0.2]);
         assert_eq!(
-            [0.0, 4.9, 5.0, 29.0, 30.0, 1e9].map(|t| learned.factor(t)),
+            [0.0, 4.9, 5.0, 29.0, 30.0, 1e9].map(|t| learned.slowdown_factor(t)),
             [0.1, 0.1, 0.5, 0.5, 0.5, 0.5]
         );
-        assert_eq!((learned.load(2.0), learned.load(10.0)), (0.2, 5.0));
-        assert_eq!(Contention::new([-1.0, 7.0, 0.0]), Contention::new([0.0, 1.0, 1.0]));
+        assert_eq!((learned.max_delay_secs(2.0), learned.max_delay_secs(10.0)), (0.2, 5.0));
+        assert_eq!(SaveContention::new([-1.0, 7.0, 0.0]), SaveContention::new([0.0, 1.0, 1.0]));
     }
 }

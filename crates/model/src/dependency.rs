@@ -8,7 +8,7 @@ use super::{BaseState, Job, JobId, Snapshot};
 
 /// The part of a dependency that is not met, by what a snapshot shows of the jobs that it names; `None` when
 /// all may be met.
-pub fn unmet<'a>(job: &'a Job, snapshot: &Snapshot) -> Option<&'a str> {
+pub fn unmet_dependency<'a>(job: &'a Job, snapshot: &Snapshot) -> Option<&'a str> {
     let text = job.asks.dependency.as_str();
     let bad = |part: &&str| !is_met(part.trim(), job, snapshot);
     if text.contains('?') {
@@ -108,7 +108,7 @@ mod tests {
             let mut job = Job::new(JobId(7), "infill", BaseState::Pending);
             (job.user_id, job.name) = (UserId(0), "train".to_owned());
             job.asks.dependency = text.to_owned();
-            assert_eq!(unmet(&job, &snapshot()), expected, "{text}");
+            assert_eq!(unmet_dependency(&job, &snapshot()), expected, "{text}");
         }
     }
 }

@@ -13,7 +13,7 @@ pub fn parse(text: &str) -> Option<u64> {
 }
 
 /// As squeue writes it: `0:07`, `12:30`, `1:02:03`, `2-00:00:00`. What is negative or NaN is `0:00`.
-pub fn show(secs: f64) -> String {
+pub fn format_duration(secs: f64) -> String {
     let s = secs.max(0.0) as u64;
     let (days, h, m, s) = (s / DAY, s / 3600 % 24, s / 60 % 60, s % 60);
     match (days, h) {
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn durations_are_written_as_squeue_does() {
-        let all = [-3.0, f64::NAN, 7.9, 750.0, 3723.0, 172_800.0].map(show);
+        let all = [-3.0, f64::NAN, 7.9, 750.0, 3723.0, 172_800.0].map(format_duration);
         assert_eq!(all, ["0:00", "0:00", "0:07", "12:30", "1:02:03", "2-00:00:00"]);
     }
 

@@ -9,7 +9,7 @@ use crate::words;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Strategy {
+pub struct ParallelStrategy {
     /// GPUs that share each layer: tensor parallelism.
     pub tp: u32,
     /// Stages that the layers are divided into: pipeline parallelism.
@@ -24,9 +24,9 @@ pub struct Strategy {
     pub checkpointing: bool,
 }
 
-impl Strategy {
+impl ParallelStrategy {
     /// GPUs that hold one replica of the model.
-    pub fn gpus_of_replica(&self) -> u32 {
+    pub fn gpus_per_replica(&self) -> u32 {
         self.tp.saturating_mul(self.pp)
     }
 
@@ -36,17 +36,17 @@ impl Strategy {
     }
 
     /// The same on so many GPUs; `None` where these cannot be divided so.
-    pub fn on(self, gpus: u32) -> Option<Parallelism> {
-        let replica = self.gpus_of_replica();
+    pub fn on_gpus(self, gpus: u32) -> Option<Parallelism> {
+        let replica = self.gpus_per_replica();
         let dp = gpus.checked_div(replica).filter(|dp| *dp > 0 && gpus.is_multiple_of(replica))?;
         Some(Parallelism { dp, strategy: self })
     }
 }
 
-impl Default for Strategy {
+impl Default for ParallelStrategy {
     /// Data parallelism alone.
     fn default() -> Self {
-        Strategy { tp: 1, pp: 1, zero: 0, offload: false, accumulate: 1, checkpointing: false }
+        ParallelStrategy { tp: 1, pp: 1, zero: 0, offload: false, accumulate: 1, checkpointing: false }
     }
 }
 
@@ -56,19 +56,19 @@ pub struct Parallelism {
     /// Replicas of the model: data parallelism.
     pub dp: u32,
     /// What each of them does.
-    pub strategy: Strategy,
+    pub strategy: ParallelStrategy,
 }
 
 impl Parallelism {
     /// GPUs that it takes.
     pub fn gpus(&self) -> u32 {
-        self.dp.saturating_mul(self.strategy.gpus_of_replica())
+        self.dp.saturating_mul(self.strategy.gpus_per_replica())
     }
 }
 
 /// One measurement: an execution plan on some GPUs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlanRun {
+pub struct PlanMeasurement {
     /// The plan's name.
     pub plan: ExecPlan,
     /// What it does.
@@ -83,7 +83,7 @@ pub struct PlanRun {
     pub rate: f64,
 }
 
-impl PlanRun {
+impl PlanMeasurement {
     /// GPUs on all nodes.
     pub fn gpus(&self) -> u32 {
         self.gpus_by_node.iter().sum()
@@ -152,7 +152,7 @@ fn known_or_usual<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Precisio
 
 impl ModelFacts {
     /// Of a model of which only its parameters are known, millions.
-    pub fn of_params(params_mi: f64) -> Self {
+    pub fn from_params(params_mi: f64) -> Self {
         let nothing = None::<u32>;
         ModelFacts {
             params_mi,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobId, NodeName, NodeType, PlaceShare, Refusal, UnixTime, WindowEnd};
+use super::{GapRefusal, JobId, NodeName, NodeType, PlaceShare, UnixTime, WindowEnd};
 
 /// One node that the main queue does not use now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,21 +32,21 @@ pub struct Gap {
 
 /// All gaps of one snapshot, sorted by node name, and the nodes that are no gap with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Gaps {
+pub struct GapSet {
     /// Usable nodes.
     pub gaps: Vec<Gap>,
     /// Nodes of the malleable partition that are not usable, with the reason, sorted by node name.
-    pub refused: Vec<(NodeName, Refusal)>,
+    pub refused: Vec<(NodeName, GapRefusal)>,
 }
 
-impl Gaps {
+impl GapSet {
     /// The gap on this node.
     pub fn get(&self, node: &NodeName) -> Option<&Gap> {
         self.gaps.binary_search_by(|g| g.node.cmp(node)).ok().map(|i| &self.gaps[i])
     }
 
     /// Takes out the gaps against which something speaks.
-    pub fn refuse(&mut self, why_not: impl Fn(&Gap) -> Option<Refusal>) {
+    pub fn refuse_gaps(&mut self, why_not: impl Fn(&Gap) -> Option<GapRefusal>) {
         let before = self.refused.len();
         let refused = &mut self.refused;
         self.gaps.retain(|gap| {
@@ -61,7 +61,7 @@ impl Gaps {
     }
 
     /// Why this node is no gap.
-    pub fn refusal(&self, node: &NodeName) -> Option<&Refusal> {
+    pub fn refusal_for(&self, node: &NodeName) -> Option<&GapRefusal> {
         self.refused.binary_search_by(|(n, _)| n.cmp(node)).ok().map(|i| &self.refused[i].1)
     }
 }

@@ -21,7 +21,7 @@ pub struct GenerationRecord {
 
 /// Of the generations of all jobs that have had a number, oldest first, those of the last one: each job's
 /// begin anew.
-pub fn of_the_last_job(mut generations: Vec<GenerationRecord>) -> Vec<GenerationRecord> {
+pub fn generations_of_last_job(mut generations: Vec<GenerationRecord>) -> Vec<GenerationRecord> {
     let begins = |pair: &[GenerationRecord]| pair[1].generation <= pair[0].generation;
     let first = generations.windows(2).rposition(begins).map_or(0, |before| before + 1);
     generations.split_off(first)
@@ -48,7 +48,7 @@ mod tests {
             (vec![1, 1], vec![1]),
             (vec![1, 2, 1, 2, 3, 2], vec![2]),
         ] {
-            let told = of_the_last_job(all.iter().enumerate().map(generation).collect());
+            let told = generations_of_last_job(all.iter().enumerate().map(generation).collect());
             assert_eq!(told.iter().map(|g| g.generation).collect::<Vec<_>>(), last, "{all:?}");
         }
     }

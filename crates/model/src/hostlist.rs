@@ -28,15 +28,18 @@ pub enum HostlistError {
 ///
 /// # Errors
 /// When the text is no host list, or names more than [`MAX_NAMES`] nodes.
-pub fn expand(list: &str) -> Result<Vec<NodeName>, HostlistError> {
-    expand_as(list, |name| NodeName::new(name))
+pub fn expand_hostlist(list: &str) -> Result<Vec<NodeName>, HostlistError> {
+    expand_hostlist_with(list, |name| NodeName::new(name))
 }
 
 /// As [`expand`], with names made by `name`.
 ///
 /// # Errors
 /// As for [`expand`].
-pub fn expand_as(list: &str, mut name: impl FnMut(&str) -> NodeName) -> Result<Vec<NodeName>, HostlistError> {
+pub fn expand_hostlist_with(
+    list: &str,
+    mut name: impl FnMut(&str) -> NodeName,
+) -> Result<Vec<NodeName>, HostlistError> {
     let list = list.trim();
     if list.is_empty() || list == "(null)" || list == "None assigned" {
         return Ok(Vec::new());
@@ -54,13 +57,13 @@ pub fn expand_as(list: &str, mut name: impl FnMut(&str) -> NodeName) -> Result<V
 }
 
 /// Nodes in Slurm's short form, sorted: `n[1-3,7],login1`.
-pub fn compress(nodes: &[NodeName]) -> String {
+pub fn compress_nodes(nodes: &[NodeName]) -> String {
     let mut split: Vec<(&str, &str)> = nodes.iter().map(|n| split_number(n.as_str())).collect();
     split.sort_by_key(|(prefix, digits)| (*prefix, digits.len(), *digits));
     split.dedup();
     let mut parts = Vec::new();
     for group in split.chunk_by(|a, b| a.0 == b.0) {
-        let (prefix, ranges) = (group[0].0, ranges(group));
+        let (prefix, ranges) = (group[0].0, number_ranges(group));
         match (group.len(), prefix) {
             (1, _) => parts.push(format!("{prefix}{}", group[0].1)),
             _ => parts.push(format!("{prefix}[{}]", ranges.join(","))),
@@ -77,7 +80,7 @@ fn split_number(name: &str) -> (&str, &str) {
 }
 
 /// The numbers of one prefix as ranges; numbers written with other widths do not join.
-fn ranges(group: &[(&str, &str)]) -> Vec<String> {
+fn number_ranges(group: &[(&str, &str)]) -> Vec<String> {
     let number = |digits: &str| digits.parse::<u64>().unwrap_or(0);
     group
         .chunk_by(|a, b| a.1.len() == b.1.len() && number(a.1) + 1 == number(b.1))
@@ -88,7 +91,7 @@ fn ranges(group: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-fn syntax(list: &str, what: &'static str) -> HostlistError {
+fn syntax_error(list: &str, what: &'static str) -> HostlistError {
     HostlistError::Syntax { list: shortened(list), what }
 }
 
@@ -100,9 +103,9 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, HostlistError> {
     let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, c) in list.char_indices() {
         match c {
-            '[' if inside => return Err(syntax(list, "nested brackets")),
+            '[' if inside => return Err(syntax_error(list, "nested brackets")),
             '[' => inside = true,
-            ']' if !inside => return Err(syntax(list, "a closing bracket without an opening one")),
+            ']' if !inside => return Err(syntax_error(list, "a closing bracket without an opening one")),
             ']' => inside = false,
             ',' if !inside => {
                 items.push(&list[start..at]);
@@ -112,7 +115,7 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, HostlistError> {
         }
     }
     if inside {
-        return Err(syntax(list, "a bracket is not closed"));
+        return Err(syntax_error(list, "a bracket is not closed"));
     }
     items.push(&list[start..]);
     Ok(items)
@@ -121,12 +124,13 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, HostlistError> {
 /// One item may have several brackets (`rack[1-2]n[1-4]`): every combination is a name.
 fn expand_item(list: &str, item: &str, names: &mut Vec<String>) -> Result<(), HostlistError> {
     if item.is_empty() {
-        return Err(syntax(list, "an empty name"));
+        return Err(syntax_error(list, "an empty name"));
     }
     let mut stems = vec![String::new()];
     let mut rest = item;
     while let Some((before, after)) = rest.split_once('[') {
-        let (inner, tail) = after.split_once(']').ok_or_else(|| syntax(list, "a bracket is not closed"))?;
+        let (inner, tail) =
+            after.split_once(']').ok_or_else(|| syntax_error(list, "a bracket is not closed"))?;
         let numbers = expand_numbers(list, inner)?;
         if stems.len().saturating_mul(numbers.len()).saturating_add(names.len()) > MAX_NAMES {
             return Err(HostlistError::TooMany(shortened(list)));
@@ -148,9 +152,9 @@ fn expand_numbers(list: &str, inner: &str) -> Result<Vec<String>, HostlistError>
     let mut numbers = Vec::new();
     for part in inner.split(',') {
         let (low, high) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(list, low)?, number(list, high)?);
+        let (first, last) = (parse_number(list, low)?, parse_number(list, high)?);
         if first > last {
-            return Err(syntax(list, "a range runs backwards"));
+            return Err(syntax_error(list, "a range runs backwards"));
         }
         if last - first >= (MAX_NAMES - numbers.len().min(MAX_NAMES)) as u64 {
             return Err(HostlistError::TooMany(shortened(list)));
@@ -162,11 +166,11 @@ fn expand_numbers(list: &str, inner: &str) -> Result<Vec<String>, HostlistError>
     Ok(numbers)
 }
 
-fn number(list: &str, digits: &str) -> Result<u64, HostlistError> {
+fn parse_number(list: &str, digits: &str) -> Result<u64, HostlistError> {
     if digits.is_empty() || digits.len() > MAX_DIGITS || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(syntax(list, "no number in brackets"));
+        return Err(syntax_error(list, "no number in brackets"));
     }
-    digits.parse().map_err(|_| syntax(list, "no number in brackets"))
+    digits.parse().map_err(|_| syntax_error(list, "no number in brackets"))
 }
 
 #[cfg(test)]
@@ -177,7 +181,7 @@ mod tests {
     use infill_testkit::effort;
 
     fn names(list: &str) -> String {
-        match expand(list) {
+        match expand_hostlist(list) {
             Ok(names) => names.iter().map(NodeName::as_str).collect::<Vec<_>>().join(" "),
             Err(e) => e.to_string(),
         }
@@ -197,18 +201,18 @@ mod tests {
     #[test]
     fn what_is_no_list_is_refused() {
         for bad in ["n[1-3", "n]1", "n[[1]]", "n[]", "n[3-1]", "n[a-b]", "n1,,n2", "n[1-]", "n[-1]"] {
-            assert!(expand(bad).is_err(), "{bad}");
+            assert!(expand_hostlist(bad).is_err(), "{bad}");
         }
         assert_eq!(names("n[1-100001]"), "host list \"n[1-100001]\" names more than 100000 nodes");
-        assert!(expand("n[0-999][0-999]").is_err());
-        assert!(expand("n[0-999999999999999999]").is_err());
+        assert!(expand_hostlist("n[0-999][0-999]").is_err());
+        assert!(expand_hostlist("n[0-999999999999999999]").is_err());
     }
 
     #[test]
     fn node_names_are_folded() {
         let check = |names: &str, folded: &str| {
             let nodes: Vec<NodeName> = names.split_whitespace().map(NodeName::from).collect();
-            assert_eq!(compress(&nodes), folded, "{names}");
+            assert_eq!(compress_nodes(&nodes), folded, "{names}");
         };
         check("", "");
         check("n7", "n7");
@@ -225,7 +229,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in "[a-c0-9,\\[\\]\\- ]{0,40}|.{0,30}") {
-            if let Ok(names) = expand(&text) {
+            if let Ok(names) = expand_hostlist(&text) {
                 prop_assert!(names.len() <= MAX_NAMES);
                 prop_assert!(names.windows(2).all(|w| w[0] < w[1]));
             }
@@ -233,7 +237,7 @@ mod tests {
 
         #[test]
         fn a_range_has_all_its_numbers(first in 0u64..5000, count in 1u64..300) {
-            let names = expand(&format!("n[{first}-{}]", first + count - 1))?;
+            let names = expand_hostlist(&format!("n[{first}-{}]", first + count - 1))?;
             prop_assert_eq!(names.len() as u64, count);
             for n in first..first + count {
                 let width = first.to_string().len();
@@ -248,7 +252,7 @@ mod tests {
                 numbers.iter().map(|(n, width)| NodeName::new(format!("n{n:0width$}"))).collect();
             names.sort();
             names.dedup();
-            prop_assert_eq!(expand(&compress(&names))?, names);
+            prop_assert_eq!(expand_hostlist(&compress_nodes(&names))?, names);
         }
     }
 }

@@ -69,12 +69,12 @@ impl NodeName {
     }
 
     /// The place of this number on the node: `n1:2`. Slurm's names have no colon.
-    pub fn place(&self, number: usize) -> NodeName {
+    pub fn place_name(&self, number: usize) -> NodeName {
         NodeName::new(format!("{}:{number}", self.0))
     }
 
     /// Several places of the node as one, in ascending order: `n1:0+2`. Of one it is that place.
-    pub fn places(&self, numbers: &[usize]) -> NodeName {
+    pub fn block_name(&self, numbers: &[usize]) -> NodeName {
         let numbers: std::collections::BTreeSet<usize> = numbers.iter().copied().collect();
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         NodeName::new(format!("{}:{}", self.0, numbers.join("+")))
@@ -86,17 +86,17 @@ impl NodeName {
     }
 
     /// Whether it is the same node, or places of the same.
-    pub fn is_with(&self, other: &NodeName) -> bool {
+    pub fn shares_host_with(&self, other: &NodeName) -> bool {
         let host = |name: &NodeName| name.0.find(':').unwrap_or(name.0.len());
         self.0[..host(self)] == other.0[..host(other)]
     }
 
     /// Whether it is meant by this name: its own, or that of the node that it is a place on.
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn matches_name(&self, name: &str) -> bool {
         let is_place = |(host, _): (&str, &str)| host == name;
         *self.0 == *name
             || self.0.split_once(':').is_some_and(is_place)
-            || (self.is_block() && self.parts().iter().any(|part| part.as_str() == name))
+            || (self.is_block() && self.single_places().iter().any(|part| part.as_str() == name))
     }
 
     /// Whether it is a place, or several of one node, rather than a node.
@@ -110,29 +110,29 @@ impl NodeName {
     }
 
     /// The numbers of a place on its node; none of a node.
-    pub fn numbers(&self) -> Vec<usize> {
+    pub fn place_numbers(&self) -> Vec<usize> {
         let numbers = self.0.split_once(':').map_or("", |(_, numbers)| numbers);
         numbers.split('+').filter_map(|number| number.parse().ok()).collect()
     }
 
     /// Each place of several by itself; of all else just that.
-    pub fn parts(&self) -> Vec<NodeName> {
+    pub fn single_places(&self) -> Vec<NodeName> {
         if !self.is_block() {
             return vec![self.clone()];
         }
         let host = self.host();
-        self.numbers().into_iter().map(|number| host.place(number)).collect()
+        self.place_numbers().into_iter().map(|number| host.place_name(number)).collect()
     }
 
     /// Compares as people count: `n9` before `n10`.
     pub fn cmp_natural(&self, other: &NodeName) -> Ordering {
-        runs(&self.0).cmp(runs(&other.0)).then_with(|| self.cmp(other))
+        digit_runs(&self.0).cmp(digit_runs(&other.0)).then_with(|| self.cmp(other))
     }
 }
 
 /// Runs of digits and of other characters; digits as (length without leading zeros, digits), so that longer
 /// is larger.
-fn runs(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
+fn digit_runs(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
     let digits = |s: &str| s.starts_with(|c: char| c.is_ascii_digit());
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -208,7 +208,7 @@ impl NodeType {
     }
 
     /// The type of a node that is so many places of this type: `gpu:a100:1/cpu4*2`.
-    pub fn times(self, count: u32) -> NodeType {
+    pub fn with_place_count(self, count: u32) -> NodeType {
         if count > 1 { NodeType::new(format!("{self}*{count}")) } else { self }
     }
 
@@ -220,7 +220,7 @@ impl NodeType {
 
     /// GPUs of a node of it; 0 where it has none.
     pub fn gpus(&self) -> u32 {
-        let (one, times) = self.one_of();
+        let (one, times) = self.single_place();
         let generic = one.0.split_once('/').map_or("", |(generic, _)| generic);
         let count = |gres: &str| match gres.split(':').collect::<Vec<_>>()[..] {
             ["gpu"] => 1,
@@ -253,12 +253,12 @@ impl NodeType {
     }
 
     /// Whether a word means it: its whole name, or a part of that (`a100` of `gpu:a100:4/cpu64`).
-    pub fn is_called(&self, word: &str) -> bool {
+    pub fn matches_name(&self, word: &str) -> bool {
         *self.0 == *word || self.0.split(['/', ':', '+', '*']).any(|part| part == word)
     }
 
     /// The type of one place, and how many it is.
-    pub fn one_of(&self) -> (NodeType, u32) {
+    pub fn single_place(&self) -> (NodeType, u32) {
         let times = self.0.rsplit_once('*').and_then(|(one, count)| Some((one, count.parse().ok()?)));
         times.map_or_else(|| (self.clone(), 1), |(one, count)| (NodeType::new(one), count))
     }
@@ -294,23 +294,33 @@ mod tests {
 
     #[test]
     fn a_place_is_on_a_node() {
-        let (node, place) = (NodeName::new("n1"), NodeName::new("n1").place(2));
-        assert_eq!((place.as_str(), place.host(), place.numbers()), ("n1:2", node.clone(), vec![2]));
-        assert_eq!((node.host(), node.numbers(), node.parts()), (node.clone(), vec![], vec![node.clone()]));
+        let (node, place) = (NodeName::new("n1"), NodeName::new("n1").place_name(2));
+        assert_eq!((place.as_str(), place.host(), place.place_numbers()), ("n1:2", node.clone(), vec![2]));
+        assert_eq!(
+            (node.host(), node.place_numbers(), node.single_places()),
+            (node.clone(), vec![], vec![node.clone()])
+        );
         assert!(place.is_place() && !node.is_place() && !place.is_block());
-        assert!(place.is_with(&node) && place.is_with(&node.place(7)) && !place.is_with(&"n10:2".into()));
-        assert!(place.is_called("n1:2") && place.is_called("n1") && node.is_called("n1"));
-        assert!(!place.is_called("n1:") && !place.is_called("n12") && !node.is_called("n1:2"));
+        assert!(
+            place.shares_host_with(&node)
+                && place.shares_host_with(&node.place_name(7))
+                && !place.shares_host_with(&"n10:2".into())
+        );
+        assert!(place.matches_name("n1:2") && place.matches_name("n1") && node.matches_name("n1"));
+        assert!(!place.matches_name("n1:") && !place.matches_name("n12") && !node.matches_name("n1:2"));
     }
 
     #[test]
     fn several_places_are_one() {
-        let (node, block) = (NodeName::new("n1"), NodeName::new("n1").places(&[0, 2]));
-        assert_eq!((block.as_str(), block.host(), block.numbers()), ("n1:0+2", node.clone(), vec![0, 2]));
-        assert_eq!(block.parts(), [node.place(0), node.place(2)]);
-        assert!(block.is_place() && block.is_block() && block.is_called("n1"));
-        assert_eq!(node.places(&[1]), node.place(1));
-        assert_eq!(node.places(&[10, 2]).as_str(), "n1:2+10");
+        let (node, block) = (NodeName::new("n1"), NodeName::new("n1").block_name(&[0, 2]));
+        assert_eq!(
+            (block.as_str(), block.host(), block.place_numbers()),
+            ("n1:0+2", node.clone(), vec![0, 2])
+        );
+        assert_eq!(block.single_places(), [node.place_name(0), node.place_name(2)]);
+        assert!(block.is_place() && block.is_block() && block.matches_name("n1"));
+        assert_eq!(node.block_name(&[1]), node.place_name(1));
+        assert_eq!(node.block_name(&[10, 2]).as_str(), "n1:2+10");
     }
 
     #[test]
@@ -343,11 +353,14 @@ mod tests {
     #[test]
     fn types_of_several_places() {
         let one = NodeType::new("gpu:a100:1/cpu4");
-        assert_eq!((one.clone().times(1), one.clone().times(0)), (one.clone(), one.clone()));
-        let two = one.clone().times(2);
-        assert_eq!((two.as_str(), two.one_of()), ("gpu:a100:1/cpu4*2", (one.clone(), 2)));
-        assert_eq!(one.one_of(), (one.clone(), 1));
-        let called = ["a100", "gpu", "cpu4", "gpu:a100:1/cpu4", "a10", ""].map(|word| one.is_called(word));
+        assert_eq!(
+            (one.clone().with_place_count(1), one.clone().with_place_count(0)),
+            (one.clone(), one.clone())
+        );
+        let two = one.clone().with_place_count(2);
+        assert_eq!((two.as_str(), two.single_place()), ("gpu:a100:1/cpu4*2", (one.clone(), 2)));
+        assert_eq!(one.single_place(), (one.clone(), 1));
+        let called = ["a100", "gpu", "cpu4", "gpu:a100:1/cpu4", "a10", ""].map(|word| one.matches_name(word));
         assert_eq!(called, [true, true, true, true, false, false]);
     }
 

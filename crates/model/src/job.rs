@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Allocation, JobId, NodeName, Resources, UnixTime, UserId};
+use super::{AllocatedResources, JobId, NodeName, Resources, UnixTime, UserId};
 
 /// Slurm's base job states. A state that we do not know is kept by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct JobState {
 
 impl JobState {
     /// A state without flags.
-    pub fn of(base: BaseState) -> Self {
+    pub fn from_base(base: BaseState) -> Self {
         JobState { base, flags: BTreeSet::new() }
     }
 
@@ -68,7 +68,7 @@ impl JobState {
 
 /// What a job asks for besides nodes and time, in Slurm's words; empty where it asks for nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Asks {
+pub struct JobRequirements {
     /// Features of its nodes: `--constraint`.
     pub constraint: String,
     /// Nodes that it must not have, as a host list: `--exclude`.
@@ -123,7 +123,7 @@ pub struct Job {
     pub nodes: Vec<NodeName>,
     /// What it has of them, sorted by node. Empty where it has them whole, or Slurm does not say.
     #[serde(default)]
-    pub allocations: Vec<Allocation>,
+    pub allocations: Vec<AllocatedResources>,
     /// What it asks for of each node, at the most. `None`: whole nodes, or nobody can tell.
     #[serde(default)]
     pub wants: Option<Resources>,
@@ -142,11 +142,11 @@ pub struct Job {
     /// Generic resources asked for per node, as for `--gres`; empty if none.
     pub gres: String,
     /// What else it asks for.
-    pub asks: Asks,
+    pub asks: JobRequirements,
 }
 
 /// Whether Slurm's word for why a job waits means that it waits for nodes only.
-pub fn is_for_nodes(reason: &str) -> bool {
+pub fn is_waiting_for_nodes(reason: &str) -> bool {
     ["None", "Priority", "Resources"].contains(&reason)
 }
 
@@ -196,7 +196,7 @@ impl Job {
             name: String::new(),
             partition: partition.to_owned(),
             qos: String::new(),
-            state: JobState::of(state),
+            state: JobState::from_base(state),
             state_reason: String::new(),
             state_description: String::new(),
             submit_time: None,
@@ -214,7 +214,7 @@ impl Job {
             comment: String::new(),
             admin_comment: String::new(),
             gres: String::new(),
-            asks: Asks::default(),
+            asks: JobRequirements::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum KeepIdle {
 
 impl KeepIdle {
     /// How many of `all` nodes these are.
-    pub fn of(self, all: usize) -> usize {
+    pub fn node_count(self, all: usize) -> usize {
         match self {
             KeepIdle::Nodes(nodes) => nodes as usize,
             KeepIdle::Percent(percent) => (all as f64 * percent / 100.0).ceil() as usize,
@@ -101,13 +101,13 @@ mod tests {
             [("0", 0, 0), ("4", 4, 4), (r#""5%""#, 1, 50), (r#""100 %""#, 10, 1000)]
         {
             let keep: KeepIdle = serde_json::from_str(text).unwrap();
-            assert_eq!((keep.of(10), keep.of(1000)), (of_ten, of_a_thousand), "{text}");
+            assert_eq!((keep.node_count(10), keep.node_count(1000)), (of_ten, of_a_thousand), "{text}");
             assert_eq!(
                 serde_json::from_str::<KeepIdle>(&serde_json::to_string(&keep).unwrap()).unwrap(),
                 keep
             );
         }
-        assert_eq!(KeepIdle::Nodes(20).of(10), 10);
+        assert_eq!(KeepIdle::Nodes(20).node_count(10), 10);
         for text in ["-1", "1.5", r#""5""#, r#""101%""#, r#""nan%""#, "true", "99999999999"] {
             assert!(serde_json::from_str::<KeepIdle>(text).is_err(), "{text}");
         }

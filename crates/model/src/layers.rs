@@ -62,7 +62,7 @@ impl LayerProfile {
     ///
     /// # Errors
     /// What is wrong, and in which layer, counted from 1.
-    pub fn check(&self) -> Result<(), LayersError> {
+    pub fn check_layers(&self) -> Result<(), LayersError> {
         let LayerProfile { version, device, batch, element_bytes, layers } = self;
         let is_name = device.chars().count() <= MAX_NAME_CHARS && !device.chars().any(char::is_control);
         let rules = [
@@ -85,18 +85,19 @@ impl LayerProfile {
         if let Some((_, what)) = rules.into_iter().find(|(holds, _)| !holds) {
             return Err(LayersError(what));
         }
-        let odd = |(i, layer): (usize, &ProfiledLayer)| Some(format!("layer {}: {}", i + 1, layer.wrong()?));
+        let odd =
+            |(i, layer): (usize, &ProfiledLayer)| Some(format!("layer {}: {}", i + 1, layer.find_problem()?));
         layers.iter().enumerate().find_map(odd).map_or(Ok(()), |what| Err(LayersError(what)))
     }
 
     /// It if it can be, else nothing: what comes over the wire may hold anything.
     pub(crate) fn is_sound(&self) -> bool {
-        self.check().is_ok()
+        self.check_layers().is_ok()
     }
 }
 
 impl ProfiledLayer {
-    fn wrong(&self) -> Option<String> {
+    fn find_problem(&self) -> Option<String> {
         let ProfiledLayer { forward_secs, backward_secs, parameters, activation_bytes } = *self;
         let secs = [("forward_secs", forward_secs), ("backward_secs", backward_secs)];
         let odd = secs.into_iter().find(|(_, secs)| !(0.0..=MOST_SECS).contains(secs));
@@ -129,11 +130,11 @@ mod tests {
 
     #[test]
     fn what_no_profile_can_be_is_refused() {
-        assert_eq!(sound().check(), Ok(()));
+        assert_eq!(sound().check_layers(), Ok(()));
         let says = |change: fn(&mut LayerProfile)| {
             let mut odd = sound();
             change(&mut odd);
-            odd.check().unwrap_err().to_string()
+            odd.check_layers().unwrap_err().to_string()
         };
         assert_eq!(says(|p| p.version = 2), "version is 2; expected 1");
         assert_eq!(says(|p| p.batch = 0), "batch is 0; expected 1 to 1048576");

@@ -5,154 +5,158 @@
 
 #![warn(clippy::disallowed_types)]
 
-mod assured;
-mod bar;
-pub mod causes;
-mod change;
+mod agent_event;
+mod allowed_sizes;
+mod change_kind;
 #[expect(clippy::disallowed_types, reason = "the one place that reads the clock, for edges")]
 pub mod clock;
-mod closed;
+mod closed_machine;
 mod collectives;
 pub mod config;
 mod constraint;
 mod contention;
-mod control;
-mod course;
+mod cpu_memory;
 mod credential;
-mod declared;
-mod delay;
+mod daemon_mode;
+mod declared_plan;
 pub mod dependency;
-mod doing;
 pub mod duration;
-mod ended;
-mod event;
-mod excluded;
+mod ended_job;
+pub mod error_causes;
+mod excluded_nodes;
 mod exec_plan;
-mod facts;
 mod gap;
+mod gap_refusal;
 mod generation;
+mod generation_stop;
 pub mod hostlist;
-mod hour;
 mod ids;
 mod job;
+mod job_activity;
+mod job_facts;
+mod job_progress;
+mod job_request;
+mod job_run;
 mod keep_idle;
 mod layers;
 mod lead_record;
+mod main_delay;
 pub mod malleable;
+mod malleable_state;
 mod memory_size;
 pub mod moment;
 pub mod munge;
 mod node;
 mod node_reason;
-mod note;
+mod node_strike;
+mod node_time;
+mod node_usage;
 mod objective;
-mod past;
+mod past_job;
 mod plan;
 mod plan_bounds;
-mod portion;
-mod prices;
-mod private;
+mod private_data;
 mod probe;
 pub mod profile;
-mod progress;
+mod progress_report;
+mod rate_guarantee;
 mod rate_source;
 mod reason;
-mod refusal;
-mod report;
-mod request;
+mod report_config;
 mod resources;
 mod round;
-mod run;
+mod round_note;
+mod round_report;
+mod run_spec;
 mod sentence;
-mod sizes;
 mod snapshot;
-mod spec;
-mod spent;
-mod state;
-mod stops;
-mod strike;
+mod start_blocker;
 mod time;
 mod topology;
 pub mod trace;
-mod turn;
+mod turn_state;
 mod window;
 pub mod words;
 mod worker;
 
-pub use assured::{AskedRun, Assured, AssuredReason, AtLeast, EnoughSizes, Prospect, WantedRate};
-pub use bar::{Bar, Hold};
-pub use change::Change;
-pub use closed::{ClosedJob, EstimateRow, SpeedRow};
+pub use agent_event::{AgentEvent, AgentEventKind, FaultSource, WorkerStartup};
+pub(crate) use allowed_sizes::SizesError;
+pub use allowed_sizes::{AllowedSizes, MAX_NODES_A_JOB};
+pub use change_kind::ChangeKind;
+pub use closed_machine::{ClosedJob, EstimateRow, SpeedRow};
 pub use collectives::{
     CollectiveOp, CollectiveRow, CollectivesError, MAX_COLLECTIVE_RANKS, MAX_COLLECTIVE_ROWS,
     SiteCollectives, TypeCollectives,
 };
 pub use constraint::{Constraint, ConstraintError};
-pub use contention::{Contention, SAVE_CLASSES, class_of};
-pub use control::{Control, Lend, MetricsFor, Mode, Readers};
-pub use course::{Course, OwnWord};
+pub use contention::{SAVE_CLASSES, SaveContention, save_class};
+pub use cpu_memory::{CpuMemory, PlaceShare};
 pub use credential::{Credential, Secret, bound_payload, hello_payload};
-pub use declared::{DeclaredPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, PlanNeeds};
-pub use delay::MainDelay;
-pub use doing::Doing;
-pub use ended::{EndedJob, without_numbers};
-pub use event::{AgentEvent, Blame, EventKind, Opening};
-pub use excluded::ExcludedNodes;
-pub use exec_plan::{ModelFacts, Parallelism, PlanRun, Precision, Strategy};
-pub use facts::{Changing, Claims, JobFacts, Pause, Place, Program};
-pub use gap::{EndedGap, Gap, Gaps};
-pub use generation::{GenerationRecord, of_the_last_job};
-pub use hour::{PackedHour, UsedSecs};
+pub use daemon_mode::{ControlState, DaemonMode, LendingMode, MetricsAccess, ReadAccess};
+pub use declared_plan::{DeclaredPlan, MOST_PLAN_CHARS, MOST_PLAN_TYPES, MOST_PLANS, PlanNeeds};
+pub use ended_job::{EndedJob, strip_digits};
+pub use excluded_nodes::ExcludedNodes;
+pub use exec_plan::{ModelFacts, ParallelStrategy, Parallelism, PlanMeasurement, Precision};
+pub use gap::{EndedGap, Gap, GapSet};
+pub use gap_refusal::GapRefusal;
+pub use generation::{GenerationRecord, generations_of_last_job};
+pub use generation_stop::{GenerationStop, StopOutcome};
 pub use ids::{JobId, NodeName, NodeType, UserId};
-pub use job::{Asks, BaseState, Job, JobState, is_for_nodes};
+pub use job::{BaseState, Job, JobRequirements, JobState, is_waiting_for_nodes};
+pub use job_activity::JobActivity;
+pub use job_facts::{ChangePause, JobDeclaration, JobFacts, JobLocation, ProgramIdentity, ResizeState};
+pub use job_progress::{JobProgress, UserEstimate};
+pub use job_request::{
+    CommentOptions, JobRequest, RequestError, WorkerShare, lead_from_wing_name, lead_of_wing,
+    order_from_comment, place_from_comment, wing_comment, wing_name,
+};
+pub use job_run::JobRun;
 pub use keep_idle::KeepIdle;
 pub use layers::{LAYERS_VERSION, LayerProfile, LayersError, MOST_PROFILED_LAYERS, ProfiledLayer};
 pub use lead_record::LeadRecord;
-pub use malleable::{HeldNode, MalleableJob, Standing};
+pub use main_delay::MainDelay;
+pub use malleable::{HeldNode, MalleableJob, SchedulingState};
+pub use malleable_state::MalleableState;
 pub use memory_size::{MOST_MEMORY_MIB, MemorySize, MemorySizeError};
 pub use moment::MomentError;
 pub use node::{Node, NodeState};
-pub use node_reason::{NodeReason, NodeReasonKind, Wanted};
-pub use note::Note;
-pub use objective::Objective;
-pub use past::{Past, Submission};
-pub use plan::{JobPlan, Placement, Plan, Proof, Prover, SolveKind, SolveStatus};
+pub use node_reason::{NodeReason, NodeReasonKind, WantedAt};
+pub use node_strike::NodeStrike;
+pub use node_time::{NodeTimeKey, NodeTimeRow, NodeTimeUsage};
+pub use node_usage::{NodeUsageSecs, PackedHour};
+pub use objective::PlanningObjective;
+pub use past_job::{PastJob, Submission};
+pub use plan::{BoundSource, JobPlan, OptimalityProof, Plan, PlannedNode, SolveStatus, SolveStatusKind};
 pub use plan_bounds::{
     MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_SEQUENCE, MOST_WAYS, MOST_ZERO, OutOfBounds,
 };
-pub use portion::{PlaceShare, Portion};
-pub use prices::Prices;
-pub use private::PrivateData;
+pub use private_data::PrivateData;
 pub use probe::Probe;
 pub use profile::{
-    BatchMode, ChangeCost, Curve, CurvePoint, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, Profile,
-    ProfileFilter, ProfileKey, RescaleCosts, SizePoint, Spread, Way,
+    BatchMode, ChangeCost, CurvePoint, ExecPlan, LiveChange, LiveCosts, MeasuredCosts, Profile,
+    ProfileFilter, ProfileKey, RescaleCosts, RescaleMode, ScalingCurve, SizePoint, Spread,
 };
-pub use progress::{Progress, Startup};
+pub use progress_report::{GenerationStartup, ProgressReport};
+pub use rate_guarantee::{
+    GuaranteeProspect, GuaranteeReason, GuaranteedRate, MinimumRate, RateGuarantee, RequestedRun,
+    SufficientSizes,
+};
 pub use rate_source::RateSource;
-pub use reason::{JobReason, JobReasonKind, Leaving, Shortage, Size};
-pub use refusal::Refusal;
-pub use report::{JobVerdict, NodeVerdict, Report};
-pub use request::{
-    Request, RequestError, Share, Wishes, lead_in, lead_of, order_in, place_in, wing_comment, wing_name,
-};
-pub use resources::{Allocation, Gpus, Parts, Resources, Unit, WithGpu};
+pub use reason::{JobReason, JobReasonKind, LeavingNodes, NodeShortage, RatedSize};
+pub use report_config::ReportConfig;
+pub use resources::{AllocatedResources, GpuCounts, GpuShare, LendingRules, LendingUnit, Resources};
 pub use round::RoundSummary;
-pub use run::Run;
-pub(crate) use sizes::SizesError;
-pub use sizes::{MAX_NODES_A_JOB, Sizes};
-pub use snapshot::{Backfill, Doubt, LAUNCH_SECS, LEAST_LIMIT_SECS, Reservation, Snapshot};
-pub use spec::{AskedSize, MAX_NAME_CHARS, MOST_GPUS_A_NODE, RunSpec, is_rate};
-pub use spent::{Spent, SpentKey, SpentRow};
-pub use state::MalleableState;
-pub use stops::{Stop, StopEnd};
-pub use strike::Strike;
+pub use round_note::RoundNote;
+pub use round_report::{JobVerdict, NodeVerdict, RoundReport};
+pub use run_spec::{MAX_NAME_CHARS, MOST_GPUS_A_NODE, RequestedSize, RunSpec, is_valid_rate};
+pub use snapshot::{BackfillState, LAUNCH_SECS, LEAST_LIMIT_SECS, Reservation, Snapshot, SnapshotDoubt};
+pub use start_blocker::{HoldKind, StartBlocker};
 pub use time::UnixTime;
-pub use topology::{Oddity, SwitchId, SwitchRecord, Topology, TopologyError};
+pub use topology::{SwitchId, SwitchRecord, Topology, TopologyError, TopologyWarning};
 pub use trace::{
-    EndedLog, IdleInterval, IdleLog, JobLog, LoggedJob, Malformed, NamedCurve, Reading, WorkloadJob,
+    EndedLog, IdleInterval, IdleLog, JobLog, LoggedJob, MalformedLine, NamedCurve, ParsedFile, WorkloadJob,
 };
-pub use turn::{InLine, Turn};
+pub use turn_state::{QueuePosition, TurnState};
 pub use window::{WindowCause, WindowEnd};
 pub use words::UnknownWord;
-pub use worker::{Directive, Exit, Meeting, Member, WingOrder};
+pub use worker::{CommandExit, Directive, GenerationMember, GenerationRendezvous, WingOrder};

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Assured, Bar, Change, Curve, ExcludedNodes, ExecPlan, JobId, NodeName, NodeType, PlanNeeds, Probe,
-    RescaleCosts, Sizes, Turn, UnixTime, UserId,
+    AllowedSizes, ChangeKind, ExcludedNodes, ExecPlan, JobId, NodeName, NodeType, PlanNeeds, Probe,
+    RateGuarantee, RescaleCosts, ScalingCurve, StartBlocker, TurnState, UnixTime, UserId,
 };
 
 /// A node that a malleable job holds.
@@ -19,7 +19,7 @@ pub struct HeldNode {
 /// What the planner may do with a job in this round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum SchedulingState {
     /// Holds no node; may be started.
     Waiting,
     /// Runs; may be grown, shrunk, moved or parked.
@@ -29,13 +29,13 @@ pub enum Standing {
     /// May not be started before this moment (back-off after preemption or failure).
     BackOff(UnixTime),
     /// Must not be started at all, for this reason.
-    Barred(Bar),
+    Barred(StartBlocker),
 }
 
-impl Standing {
+impl SchedulingState {
     /// Whether it holds nodes or may be given some now or later without anybody's doing.
     pub fn is_in_play(&self) -> bool {
-        !matches!(self, Standing::Barred(_))
+        !matches!(self, SchedulingState::Barred(_))
     }
 }
 
@@ -47,10 +47,10 @@ pub struct RateCurve {
     /// Node type on which the rates hold; `None` for any type.
     pub node_type: Option<NodeType>,
     /// Throughput by number of nodes.
-    pub curve: Curve,
+    pub curve: ScalingCurve,
     /// The sizes at which the plan can run; `None` for all that the job may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sizes: Option<Sizes>,
+    pub sizes: Option<AllowedSizes>,
     /// What one worker of the plan needs; what is not said is the share of its places.
     #[serde(default, skip_serializing_if = "PlanNeeds::is_empty")]
     pub needs: PlanNeeds,
@@ -58,19 +58,24 @@ pub struct RateCurve {
 
 impl RateCurve {
     /// Rates of a plan of which nobody says what its workers need.
-    pub fn new(exec_plan: ExecPlan, node_type: Option<NodeType>, curve: Curve, sizes: Option<Sizes>) -> Self {
+    pub fn new(
+        exec_plan: ExecPlan,
+        node_type: Option<NodeType>,
+        curve: ScalingCurve,
+        sizes: Option<AllowedSizes>,
+    ) -> Self {
         RateCurve { exec_plan, node_type, curve, sizes, needs: PlanNeeds::default() }
     }
 
     /// Samples a second on `nodes` nodes; 0 where the plan cannot run on so many.
     pub fn rate(&self, nodes: u32) -> f64 {
-        let runs = self.sizes.as_ref().is_none_or(|sizes| sizes.allows(nodes));
+        let runs = self.sizes.as_ref().is_none_or(|sizes| sizes.contains(nodes));
         if runs { self.curve.rate(nodes) } else { 0.0 }
     }
 
     /// Sizes at which the rate may turn: those that are known, and the least and the most that the plan may
     /// have.
-    pub fn turns(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn curve_breakpoints(&self) -> impl Iterator<Item = u32> + '_ {
         let ends = self.sizes.iter().flat_map(|sizes| [sizes.min(), sizes.max()]);
         self.curve.points().iter().map(|p| p.nodes).chain(ends)
     }
@@ -86,7 +91,7 @@ pub struct MalleableJob {
     /// Weight in the objective, positive; the user's share divided over the user's jobs.
     pub weight: f64,
     /// Allowed sizes.
-    pub sizes: Sizes,
+    pub sizes: AllowedSizes,
     /// How many places of one node each of its nodes takes, where places of nodes are shared out: it is then
     /// `n1:0+1` for two. 1 where whole nodes are.
     pub block: u32,
@@ -94,7 +99,7 @@ pub struct MalleableJob {
     pub rates: Vec<RateCurve>,
     /// What it shall make at the least; the sizes that do count more in `rates`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assured: Option<Assured>,
+    pub assured: Option<RateGuarantee>,
     /// The size at which `rates` are raised so that it is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
@@ -108,7 +113,7 @@ pub struct MalleableJob {
     /// what costs little may be taken back.
     pub reluctance: f64,
     /// What may be done with it.
-    pub standing: Standing,
+    pub standing: SchedulingState,
     /// Execution plan of the present generation.
     pub exec_plan: ExecPlan,
     /// The node of its lead, where worker 0 runs; `None` while it holds nothing.
@@ -125,7 +130,7 @@ pub struct MalleableJob {
     pub stay_secs: f64,
     /// Where it stands among those that want nodes; `None` where they come by other rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<Turn>,
+    pub turn: Option<TurnState>,
     /// Samples a second that are counted in `rates` at every size only because it waits.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waiting_bonus: f64,
@@ -139,25 +144,25 @@ fn is_zero(value: &f64) -> bool {
 
 impl MalleableJob {
     /// Whether it has its turn: of the nodes that it holds and that last, it keeps its smallest size.
-    pub fn keeps_least(&self) -> bool {
-        matches!(self.turn, Some(Turn::Keeps { .. }))
+    pub fn keeps_min_size(&self) -> bool {
+        matches!(self.turn, Some(TurnState::Keeps { .. }))
     }
 
     /// Seconds without samples at a change.
-    pub fn change_secs(&self, change: Change) -> f64 {
+    pub fn change_secs(&self, change: ChangeKind) -> f64 {
         match (change, self.swap_secs) {
-            (Change::Replan, Some(secs)) => secs,
-            _ => change.secs(&self.costs),
+            (ChangeKind::Replan, Some(secs)) => secs,
+            _ => change.pause_secs(&self.costs),
         }
     }
 
     /// What it is promised to make at the least, if anything is.
-    pub fn promise(&self) -> Option<&Assured> {
+    pub fn active_guarantee(&self) -> Option<&RateGuarantee> {
         self.assured.as_ref().filter(|assured| assured.is_promised())
     }
 
     /// Samples lost by a change after which it goes on at `rate`.
-    pub fn change_loss(&self, change: Change, rate: f64) -> f64 {
+    pub fn change_loss(&self, change: ChangeKind, rate: f64) -> f64 {
         self.change_secs(change) * rate
     }
 
@@ -167,8 +172,8 @@ impl MalleableJob {
     }
 
     /// What it makes where the planner counts so much, samples a second.
-    pub fn known_rate(&self, counted: f64) -> f64 {
+    pub fn rate_without_bonus(&self, counted: f64) -> f64 {
         let counted = if counted > 0.0 { counted - self.waiting_bonus } else { counted };
-        self.assured.as_ref().map_or(counted, |assured| assured.known(counted))
+        self.assured.as_ref().map_or(counted, |assured| assured.rate_without_bonus(counted))
     }
 }

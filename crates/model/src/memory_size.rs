@@ -21,7 +21,7 @@ pub struct MemorySize {
 
 impl MemorySize {
     /// So many MiB; at least one, at most [`MOST_MEMORY_MIB`].
-    pub fn of_mib(mib: u64) -> Self {
+    pub fn from_mib(mib: u64) -> Self {
         MemorySize { mib: mib.clamp(1, MOST_MEMORY_MIB) }
     }
 
@@ -138,9 +138,9 @@ mod tests {
     fn what_is_written_is_read_again() {
         for (mib, text) in [(64 * 1024, "64G"), (1536, "1536M"), (2 << 20, "2T"), (MOST_MEMORY_MIB, "1024T")]
         {
-            let size = MemorySize::of_mib(mib);
+            let size = MemorySize::from_mib(mib);
             assert_eq!((size.to_string().as_str(), text.parse()), (text, Ok(size)));
         }
-        assert_eq!([0, u64::MAX].map(|mib| MemorySize::of_mib(mib).mib()), [1, MOST_MEMORY_MIB]);
+        assert_eq!([0, u64::MAX].map(|mib| MemorySize::from_mib(mib).mib()), [1, MOST_MEMORY_MIB]);
     }
 }

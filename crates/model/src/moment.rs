@@ -5,11 +5,12 @@ use chrono::{DateTime, NaiveDate, NaiveTime};
 use super::UnixTime;
 
 /// What is understood, for whoever wrote something else.
-pub(crate) const FORMS: &str = "HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since 1970";
+pub(crate) const ACCEPTED_FORMS: &str =
+    "HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since 1970";
 
 /// What a text is that names no moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {FORMS}")]
+#[error("expected {ACCEPTED_FORMS}")]
 pub struct MomentError;
 
 /// Reads a moment. Times of day are today's; a zone is never named: it is the one that lies `utc_offset_secs`
@@ -22,7 +23,7 @@ pub fn parse(text: &str, now: UnixTime, utc_offset_secs: i32) -> Result<UnixTime
     let found = match text.strip_prefix("now") {
         Some(rest) => relative(rest).and_then(|secs| now.0.checked_add(secs)),
         None if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
-        None => on_the_wall(text, now, utc_offset_secs),
+        None => wall_clock_secs(text, now, utc_offset_secs),
     };
     found.map(UnixTime).ok_or(MomentError)
 }
@@ -51,7 +52,7 @@ fn relative(text: &str) -> Option<i64> {
 }
 
 /// A date, a time of day or both, as a clock on the wall shows them.
-fn on_the_wall(text: &str, now: UnixTime, utc_offset_secs: i32) -> Option<i64> {
+fn wall_clock_secs(text: &str, now: UnixTime, utc_offset_secs: i32) -> Option<i64> {
     let offset = i64::from(utc_offset_secs);
     let date = |t: &str| NaiveDate::parse_from_str(t, "%Y-%m-%d").ok();
     let day_and_time = match text.split_once('T') {

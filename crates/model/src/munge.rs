@@ -5,7 +5,7 @@ const MAX_CREDENTIAL: usize = 16 * 1024;
 
 /// Who made a credential, and what it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedCredential {
     /// User id of the process that made it.
     pub uid: u32,
     /// Group id of that process.
@@ -26,7 +26,7 @@ pub fn is_credential(text: &str) -> bool {
 ///
 /// # Errors
 /// What is missing or wrong.
-pub fn parse(text: &str) -> Result<Decoded, &'static str> {
+pub fn parse(text: &str) -> Result<DecodedCredential, &'static str> {
     let (metadata, payload) = text.split_once("\n\n").ok_or("no payload")?;
     let number = |key: &'static str, missing: &'static str| -> Result<u32, &'static str> {
         let mut lines = metadata.lines().filter_map(|l| l.split_once(':')).filter(|(k, _)| *k == key);
@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> Result<Decoded, &'static str> {
         return Err("the payload has another length than it says");
     }
     let (uid, gid) = (number("UID", "no user")?, number("GID", "no group")?);
-    Ok(Decoded { uid, gid, payload: payload.to_owned() })
+    Ok(DecodedCredential { uid, gid, payload: payload.to_owned() })
 }
 
 /// `alice (6101)` or `6101`.

@@ -9,16 +9,16 @@ use super::{NodeName, NodeType, PlaceShare, Resources};
 
 /// Whether a word of a node's state forbids new work on the node, whatever the other words are.
 #[derive(Clone, Copy, PartialEq)]
-enum Says {
+enum NodeUsability {
     Usable,
     Unusable,
 }
-use Says::{Unusable, Usable};
+use NodeUsability::{Unusable, Usable};
 
 /// Slurm's words for states of nodes, sorted.
 ///
 /// PLANNED forbids nothing: it carries no time and may mean tomorrow.
-const WORDS: [(&str, Says); 34] = [
+const WORDS: [(&str, NodeUsability); 34] = [
     ("ALLOCATED", Usable),
     ("BLOCKED", Unusable),
     ("CLOUD", Usable),
@@ -77,7 +77,7 @@ const UNUSABLE: u64 = {
 };
 
 /// The bit of a word that we know.
-fn bit(word: &str) -> Option<u64> {
+fn state_bit(word: &str) -> Option<u64> {
     WORDS.binary_search_by(|(known, _)| (*known).cmp(word)).ok().map(|at| 1 << at)
 }
 
@@ -134,18 +134,18 @@ impl NodeState {
     }
 
     /// Whether Slurm gave this word.
-    pub fn has(&self, word: &str) -> bool {
-        bit(word).map_or_else(|| self.other.contains(word), |bit| self.known & bit != 0)
+    pub fn has_word(&self, word: &str) -> bool {
+        state_bit(word).map_or_else(|| self.other.contains(word), |bit| self.known & bit != 0)
     }
 
     /// Adds a word, in upper case.
     pub fn insert(&mut self, word: &str) {
-        if let Some(bit) = bit(word) {
+        if let Some(bit) = state_bit(word) {
             self.known |= bit;
             return;
         }
         let word = word.to_ascii_uppercase();
-        match bit(&word) {
+        match state_bit(&word) {
             Some(bit) => self.known |= bit,
             None => drop(self.other.insert(word)),
         }
@@ -153,8 +153,8 @@ impl NodeState {
 
     /// Takes a word out; whether it was there.
     pub fn remove(&mut self, word: &str) -> bool {
-        let had = self.has(word);
-        match bit(word) {
+        let had = self.has_word(word);
+        match state_bit(word) {
             Some(bit) => self.known &= !bit,
             None => drop(self.other.remove(word)),
         }
@@ -239,7 +239,12 @@ mod tests {
     fn known_and_unknown_words_are_kept_alike() {
         let mut state = NodeState::from_words(["idle", "SNOOZING", "PLANNED", "drain"]);
         assert_eq!(state.to_string(), "DRAIN+IDLE+PLANNED+SNOOZING");
-        assert!(state.has("SNOOZING") && state.has("IDLE") && !state.has("DOWN") && !state.has("DREAMING"));
+        assert!(
+            state.has_word("SNOOZING")
+                && state.has_word("IDLE")
+                && !state.has_word("DOWN")
+                && !state.has_word("DREAMING")
+        );
         assert!(!state.is_sound());
         let json = r#"{"words":["DRAIN","IDLE","PLANNED","SNOOZING"]}"#;
         assert_eq!(serde_json::to_string(&state).unwrap(), json);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::gap_refusal::GapRefusal;
 use super::ids::JobId;
-use super::refusal::Refusal;
 use super::sentence::sentence;
 use super::time::UnixTime;
 use crate::words;
@@ -31,14 +31,14 @@ pub enum NodeReason {
         /// The job.
         job: JobId,
         /// What is planned on it.
-        wanted: Wanted,
+        wanted: WantedAt,
     },
     /// It is too soon at its end for a step.
     Ends {
         /// Seconds for which it is counted on.
         secs: f64,
         /// What is planned on it.
-        wanted: Wanted,
+        wanted: WantedAt,
     },
     /// There is no malleable job.
     NoJob,
@@ -56,7 +56,7 @@ pub enum NodeReason {
         /// Shortest window that is worth starting in, seconds.
         worth_secs: f64,
         /// What is planned on it.
-        wanted: Wanted,
+        wanted: WantedAt,
     },
     /// Starting and growth are paused.
     Paused,
@@ -67,10 +67,10 @@ pub enum NodeReason {
         /// Length of the window, seconds.
         secs: f64,
         /// What is planned on it.
-        wanted: Wanted,
+        wanted: WantedAt,
     },
     /// It is no gap.
-    Refused(Refusal),
+    Refused(GapRefusal),
     /// In the words of another round.
     Said(String),
 }
@@ -109,7 +109,7 @@ words! {
 
 /// When the main queue wants a node, as far as it is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted(pub Option<UnixTime>);
+pub struct WantedAt(pub Option<UnixTime>);
 
 impl NodeReason {
     /// What kind of reason it is.
@@ -162,7 +162,7 @@ impl fmt::Display for NodeReason {
 
 sentence!(NodeReason);
 
-impl fmt::Display for Wanted {
+impl fmt::Display for WantedAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(at) => write!(f, "the main queue wants it at {at}"),
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn sentences() {
         let (job, until, secs) = (JobId(7), UnixTime(0), 40.0);
-        let (wanted, free) = (Wanted(Some(UnixTime(60))), Wanted(None));
+        let (wanted, free) = (WantedAt(Some(UnixTime(60))), WantedAt(None));
         let all = [
             NodeReason::Kept { job, until },
             NodeReason::Given { job, until },
@@ -191,7 +191,7 @@ mod tests {
             NodeReason::Paused,
             NodeReason::NotPlanned,
             NodeReason::NoGain { secs, wanted: free },
-            NodeReason::Refused(Refusal::Leaving(job)),
+            NodeReason::Refused(GapRefusal::Leaving(job)),
             NodeReason::Said("as it was".to_owned()),
         ];
         let kinds: Vec<NodeReasonKind> = all.iter().map(NodeReason::kind).collect();

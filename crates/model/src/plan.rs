@@ -34,7 +34,7 @@ pub enum SolveStatus {
 
 words! {
     /// How planning ended, as it is counted.
-    pub enum SolveKind {
+    pub enum SolveStatusKind {
         /// [`SolveStatus::Optimal`].
         Optimal = "optimal",
         /// [`SolveStatus::TimeLimit`].
@@ -52,14 +52,14 @@ words! {
 
 impl SolveStatus {
     /// What kind of end it is.
-    pub fn kind(&self) -> SolveKind {
+    pub fn kind(&self) -> SolveStatusKind {
         match self {
-            SolveStatus::Optimal => SolveKind::Optimal,
-            SolveStatus::TimeLimit { .. } => SolveKind::TimeLimit,
-            SolveStatus::Unasked { .. } => SolveKind::Unasked,
-            SolveStatus::Fallback(_) => SolveKind::Fallback,
-            SolveStatus::LastResort(_) => SolveKind::LastResort,
-            SolveStatus::Trivial => SolveKind::Trivial,
+            SolveStatus::Optimal => SolveStatusKind::Optimal,
+            SolveStatus::TimeLimit { .. } => SolveStatusKind::TimeLimit,
+            SolveStatus::Unasked { .. } => SolveStatusKind::Unasked,
+            SolveStatus::Fallback(_) => SolveStatusKind::Fallback,
+            SolveStatus::LastResort(_) => SolveStatusKind::LastResort,
+            SolveStatus::Trivial => SolveStatusKind::Trivial,
         }
     }
 }
@@ -68,19 +68,19 @@ impl SolveStatus {
 /// change. It is that of the counts in each step; a forecast does not say which nodes are kept later, and
 /// `objective`, which is computed from it, may be a little less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Proof {
+pub struct OptimalityProof {
     /// No plan is worth more than this, weighted samples.
     pub bound: f64,
     /// (bound − worth of this plan) / worth of this plan; not negative. 0.001 is a tenth of a per cent.
     pub gap: f64,
     /// What proves it.
-    pub by: Prover,
+    pub by: BoundSource,
 }
 
 /// What proves a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Prover {
+pub enum BoundSource {
     /// Prices for what runs short (Lagrangian relaxation); no solver was needed for it.
     Prices,
     /// A dynamic program over all counts, which is exact where there is one step.
@@ -93,7 +93,7 @@ pub enum Prover {
 
 /// One node of a job's plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Placement {
+pub struct PlannedNode {
     /// The node.
     pub node: NodeName,
     /// End of the lease on it: the time limit to set on its Slurm job never passes this moment
@@ -107,7 +107,7 @@ pub struct JobPlan {
     /// The lead's job id.
     pub job: JobId,
     /// Nodes, the lead's first; empty means that the job is parked or keeps waiting.
-    pub nodes: Vec<Placement>,
+    pub nodes: Vec<PlannedNode>,
     /// Execution plan to run.
     pub exec_plan: ExecPlan,
     /// Rate that the planner expects, samples a second; what the planner counts, until the plan is judged.
@@ -121,7 +121,7 @@ pub struct JobPlan {
 
 impl JobPlan {
     /// Why the job changes to so many nodes: for this, and as a probe if all of the plan is one.
-    pub fn as_tried(&self, why: String, nodes: usize) -> String {
+    pub fn with_probe_note(&self, why: String, nodes: usize) -> String {
         match self.probe.as_ref().filter(|_| nodes == self.nodes.len()) {
             Some(probe) => format!("{why}: {probe}"),
             None => why,
@@ -141,7 +141,7 @@ pub struct Plan {
     /// How good the plan is proved to be; `None` where nothing is worth anything, and in plans of earlier
     /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proof: Option<Proof>,
+    pub proof: Option<OptimalityProof>,
     /// Objective value: weighted samples over the horizon less rescale costs.
     pub objective: f64,
     /// Ends of the steps that were planned over, ascending; the first step starts at `at`.
@@ -150,7 +150,7 @@ pub struct Plan {
 
 impl Plan {
     /// The plan of one job.
-    pub fn job(&self, id: JobId) -> Option<&JobPlan> {
+    pub fn job_plan(&self, id: JobId) -> Option<&JobPlan> {
         self.jobs.binary_search_by(|j| j.job.cmp(&id)).ok().map(|i| &self.jobs[i])
     }
 }

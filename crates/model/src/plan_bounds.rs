@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::{ModelFacts, Strategy};
+use super::{ModelFacts, ParallelStrategy};
 
 /// Most ways in which one dimension of parallelism may divide a model, and most micro-batches of a step.
 pub const MOST_WAYS: u32 = 4096;
@@ -44,7 +44,12 @@ pub struct OutOfBounds {
 }
 
 /// Whether a value of this field is one of these.
-pub(crate) fn within(field: &'static str, value: f64, least: f64, most: f64) -> Result<(), OutOfBounds> {
+pub(crate) fn check_within(
+    field: &'static str,
+    value: f64,
+    least: f64,
+    most: f64,
+) -> Result<(), OutOfBounds> {
     // Not a number is within no bounds.
     let is_within = (least..=most).contains(&value);
     if is_within { Ok(()) } else { Err(OutOfBounds { field, value, least, most }) }
@@ -59,26 +64,26 @@ where
 {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Heard<T> {
+    enum KnownOrOther<T> {
         Known(T),
         Unknown(IgnoredAny),
     }
-    Ok(match Heard::deserialize(deserializer)? {
-        Heard::Known(value) => value,
-        Heard::Unknown(_) => T::default(),
+    Ok(match KnownOrOther::deserialize(deserializer)? {
+        KnownOrOther::Known(value) => value,
+        KnownOrOther::Unknown(_) => T::default(),
     })
 }
 
-impl Strategy {
+impl ParallelStrategy {
     /// Whether it can be: `tp`, `pp` and `accumulate` from 1 to [`MOST_WAYS`], `zero` up to [`MOST_ZERO`].
     ///
     /// # Errors
     /// With the first number that cannot.
-    pub fn check(&self) -> Result<(), OutOfBounds> {
+    pub fn check_bounds(&self) -> Result<(), OutOfBounds> {
         for (field, ways) in [("tp", self.tp), ("pp", self.pp), ("accumulate", self.accumulate)] {
-            within(field, ways.into(), 1.0, MOST_WAYS.into())?;
+            check_within(field, ways.into(), 1.0, MOST_WAYS.into())?;
         }
-        within("zero", self.zero.into(), 0.0, MOST_ZERO.into())
+        check_within("zero", self.zero.into(), 0.0, MOST_ZERO.into())
     }
 }
 
@@ -87,22 +92,23 @@ impl ModelFacts {
     ///
     /// # Errors
     /// With the first number that cannot.
-    pub fn check(&self) -> Result<(), OutOfBounds> {
-        within("params_mi", self.params_mi, LEAST_PARAMS_MI, MOST_PARAMS_MI)?;
-        self.counts().into_iter().try_for_each(|(field, value, most)| count(field, value, most))
+    pub fn check_bounds(&self) -> Result<(), OutOfBounds> {
+        check_within("params_mi", self.params_mi, LEAST_PARAMS_MI, MOST_PARAMS_MI)?;
+        self.bounded_counts().into_iter().try_for_each(|(field, value, most)| check_count(field, value, most))
     }
 
     /// The same without what cannot be; `None` where that holds of its parameters.
-    pub fn bounded(self) -> Option<Self> {
-        let kept =
-            self.counts().map(|(field, value, most)| value.filter(|v| count(field, Some(*v), most).is_ok()));
+    pub fn without_invalid(self) -> Option<Self> {
+        let kept = self
+            .bounded_counts()
+            .map(|(field, value, most)| value.filter(|v| check_count(field, Some(*v), most).is_ok()));
         let [layers, hidden, heads, sequence, global_batch] = kept;
         let facts = ModelFacts { layers, hidden, heads, sequence, global_batch, ..self };
-        facts.check().is_ok().then_some(facts)
+        facts.check_bounds().is_ok().then_some(facts)
     }
 
     /// What it counts, each with its name and its most.
-    fn counts(&self) -> [(&'static str, Option<u32>, u32); 5] {
+    fn bounded_counts(&self) -> [(&'static str, Option<u32>, u32); 5] {
         [
             ("layers", self.layers, MOST_LAYERS),
             ("hidden", self.hidden, MOST_HIDDEN),
@@ -113,8 +119,8 @@ impl ModelFacts {
     }
 }
 
-fn count(field: &'static str, value: Option<u32>, most: u32) -> Result<(), OutOfBounds> {
-    value.map_or(Ok(()), |value| within(field, value.into(), 1.0, most.into()))
+fn check_count(field: &'static str, value: Option<u32>, most: u32) -> Result<(), OutOfBounds> {
+    value.map_or(Ok(()), |value| check_within(field, value.into(), 1.0, most.into()))
 }
 
 #[cfg(test)]
@@ -134,28 +140,28 @@ mod tests {
 
     #[test]
     fn a_strategy_that_cannot_be_says_why() {
-        let one = Strategy::default();
-        let most = Strategy { tp: MOST_WAYS, pp: MOST_WAYS, zero: 3, accumulate: MOST_WAYS, ..one };
-        assert_eq!((one.check(), most.check()), (Ok(()), Ok(())));
+        let one = ParallelStrategy::default();
+        let most = ParallelStrategy { tp: MOST_WAYS, pp: MOST_WAYS, zero: 3, accumulate: MOST_WAYS, ..one };
+        assert_eq!((one.check_bounds(), most.check_bounds()), (Ok(()), Ok(())));
         for (strategy, want) in [
-            (Strategy { tp: 0, ..one }, "tp = 0: expected 1 to 4096"),
-            (Strategy { pp: 4097, ..one }, "pp = 4097: expected 1 to 4096"),
-            (Strategy { accumulate: 0, ..one }, "accumulate = 0: expected 1 to 4096"),
-            (Strategy { zero: 9, ..one }, "zero = 9: expected 0 to 3"),
+            (ParallelStrategy { tp: 0, ..one }, "tp = 0: expected 1 to 4096"),
+            (ParallelStrategy { pp: 4097, ..one }, "pp = 4097: expected 1 to 4096"),
+            (ParallelStrategy { accumulate: 0, ..one }, "accumulate = 0: expected 1 to 4096"),
+            (ParallelStrategy { zero: 9, ..one }, "zero = 9: expected 0 to 3"),
         ] {
-            assert_eq!(strategy.check().unwrap_err().to_string(), want);
+            assert_eq!(strategy.check_bounds().unwrap_err().to_string(), want);
         }
     }
 
     #[test]
     fn a_model_keeps_what_can_be_of_it() {
-        assert_eq!((FACTS.check(), FACTS.bounded()), (Ok(()), Some(FACTS)));
+        assert_eq!((FACTS.check_bounds(), FACTS.without_invalid()), (Ok(()), Some(FACTS)));
         for params_mi in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e10] {
             let facts = ModelFacts { params_mi, ..FACTS };
-            assert!(facts.check().is_err() && facts.bounded().is_none(), "{params_mi}");
+            assert!(facts.check_bounds().is_err() && facts.without_invalid().is_none(), "{params_mi}");
         }
         let odd = ModelFacts { layers: Some(0), sequence: Some(u32::MAX), ..FACTS };
-        assert_eq!(odd.check().unwrap_err().to_string(), "layers = 0: expected 1 to 100000");
-        assert_eq!(odd.bounded(), Some(ModelFacts { layers: None, sequence: None, ..FACTS }));
+        assert_eq!(odd.check_bounds().unwrap_err().to_string(), "layers = 0: expected 1 to 100000");
+        assert_eq!(odd.without_invalid(), Some(ModelFacts { layers: None, sequence: None, ..FACTS }));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NodeType, Stop, UnixTime};
+use super::{GenerationStop, NodeType, UnixTime};
 use crate::words;
 
 /// The name of an execution plan (how the job parallelises); `default` unless the job declares several.
@@ -40,7 +40,7 @@ pub struct CurvePoint {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
-pub struct Curve {
+pub struct ScalingCurve {
     points: Vec<CurvePoint>,
     /// `true` for the default curve of a job of which nothing is known: rate = nodes, at any size.
     linear: bool,
@@ -68,10 +68,10 @@ pub enum CurveError {
     Syntax(String),
 }
 
-impl Curve {
+impl ScalingCurve {
     /// The curve of a job of which nothing is known: one unit a second and node.
     pub fn linear() -> Self {
-        Curve { points: vec![CurvePoint { nodes: 1, rate: 1.0 }], linear: true }
+        ScalingCurve { points: vec![CurvePoint { nodes: 1, rate: 1.0 }], linear: true }
     }
 
     /// A curve through `points`, in any order.
@@ -88,13 +88,13 @@ impl Curve {
         if let Some(w) = points.windows(2).find(|w| w[0].nodes == w[1].nodes) {
             return Err(CurveError::Duplicate(w[0].nodes));
         }
-        Ok(Curve { points, linear: false })
+        Ok(ScalingCurve { points, linear: false })
     }
 
     /// Parses `1:10,2:19,4:35` (nodes:samples a second), or `linear`.
     pub fn parse(text: &str) -> Result<Self, CurveError> {
         if text.trim() == LINEAR {
-            return Ok(Curve::linear());
+            return Ok(ScalingCurve::linear());
         }
         let point = |item: &str| -> Option<CurvePoint> {
             let (n, r) = item.trim().split_once(':')?;
@@ -104,7 +104,7 @@ impl Curve {
             .split(',')
             .map(|item| point(item).ok_or_else(|| CurveError::Syntax(item.trim().to_owned())))
             .collect::<Result<Vec<_>, _>>()?;
-        Curve::new(points)
+        ScalingCurve::new(points)
     }
 
     /// The known points, sorted by size.
@@ -139,20 +139,20 @@ impl Curve {
     }
 }
 
-impl TryFrom<String> for Curve {
+impl TryFrom<String> for ScalingCurve {
     type Error = CurveError;
     fn try_from(text: String) -> Result<Self, CurveError> {
-        Curve::parse(&text)
+        ScalingCurve::parse(&text)
     }
 }
 
-impl From<Curve> for String {
-    fn from(curve: Curve) -> String {
+impl From<ScalingCurve> for String {
+    fn from(curve: ScalingCurve) -> String {
         curve.to_string()
     }
 }
 
-impl fmt::Display for Curve {
+impl fmt::Display for ScalingCurve {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.linear {
             return f.write_str(LINEAR);
@@ -187,7 +187,7 @@ pub struct LiveCosts {
 
 impl RescaleCosts {
     /// What a change from `from` to `to` nodes costs, seconds.
-    pub fn of(&self, from: u32, to: u32) -> f64 {
+    pub fn cost_between(&self, from: u32, to: u32) -> f64 {
         match (from, to) {
             (0, _) => self.start_secs,
             _ if to > from => self.up_secs,
@@ -200,7 +200,7 @@ impl RescaleCosts {
 words! {
     /// How a job changes its size while it runs.
     #[derive(Default)]
-    pub enum Way {
+    pub enum RescaleMode {
         /// Its command saves, stops everywhere, and starts again.
         #[default]
         Restart = "restart",
@@ -241,7 +241,7 @@ pub struct ProfileKey {
 
 impl ProfileKey {
     /// Names this profile, in each batch mode.
-    pub fn filter(&self) -> ProfileFilter {
+    pub fn to_filter(&self) -> ProfileFilter {
         let ProfileKey { user, name, node_type, exec_plan, batch: _ } = self.clone();
         let (user, name) = (Some(user), Some(name));
         ProfileFilter { user, name, node_type: Some(node_type), exec_plan: Some(exec_plan) }
@@ -264,7 +264,7 @@ pub struct ProfileFilter {
 
 impl ProfileFilter {
     /// Whether a profile agrees with every field that is given.
-    pub fn matches(&self, key: &ProfileKey) -> bool {
+    pub fn matches_key(&self, key: &ProfileKey) -> bool {
         self.user.as_ref().is_none_or(|u| *u == key.user)
             && self.name.as_ref().is_none_or(|n| *n == key.name)
             && self.node_type.as_ref().is_none_or(|t| *t == key.node_type)
@@ -390,7 +390,7 @@ pub struct Profile {
     pub costs: MeasuredCosts,
     /// Its last stops, oldest first.
     #[serde(default)]
-    pub stops: Vec<Stop>,
+    pub stops: Vec<GenerationStop>,
     /// Sizes at which the program ran out of memory, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<u32>,
@@ -433,21 +433,21 @@ mod tests {
     #[test]
     fn curves_are_text_and_only_sound_ones_are_taken() {
         for text in ["linear", "1:10,2:19.5,4:35"] {
-            let curve = Curve::parse(text).unwrap();
+            let curve = ScalingCurve::parse(text).unwrap();
             assert_eq!(serde_json::to_string(&curve).unwrap(), format!("{text:?}"));
-            assert_eq!(serde_json::from_str::<Curve>(&format!("{text:?}")).unwrap(), curve);
+            assert_eq!(serde_json::from_str::<ScalingCurve>(&format!("{text:?}")).unwrap(), curve);
         }
         for text in ["", "1", "0:1", "1:-1", "1:0", "1:nan", "1:inf", "1:1,1:2", "1:1,,2:2", "99999999999:1"]
         {
-            assert!(Curve::parse(text).is_err(), "{text}");
+            assert!(ScalingCurve::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn rates_between_below_and_above_the_points() {
-        let curve = Curve::parse("2:10,4:16").unwrap();
+        let curve = ScalingCurve::parse("2:10,4:16").unwrap();
         let rates: Vec<f64> = [0, 1, 2, 3, 4, 9].iter().map(|n| curve.rate(*n)).collect();
         assert_eq!(rates, [0.0, 5.0, 10.0, 13.0, 16.0, 16.0]);
-        assert_eq!(Curve::linear().rate(7), 7.0);
+        assert_eq!(ScalingCurve::linear().rate(7), 7.0);
     }
 }

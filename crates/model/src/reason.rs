@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::bar::Bar;
 use super::duration;
 use super::ids::NodeName;
 use super::probe::Probe;
 use super::sentence::sentence;
+use super::start_blocker::StartBlocker;
 use super::time::UnixTime;
-use super::turn::InLine;
+use super::turn_state::QueuePosition;
 use crate::words;
 
 /// Most nodes that a sentence names; of more only the first, and how many there are.
@@ -34,37 +34,37 @@ pub enum JobReason {
     /// It must not be started.
     Barred {
         /// Why not.
-        bar: Bar,
+        bar: StartBlocker,
         /// The moment of the round.
         at: UnixTime,
     },
     /// It was rescaled a moment ago.
     Stays {
         /// What it keeps.
-        size: Size,
+        size: RatedSize,
         /// Seconds for which it stays.
         secs: f64,
     },
     /// It has all that it may have.
-    AtMaximum(Size),
+    AtMaximum(RatedSize),
     /// Growth is paused.
-    MayNotGrow(Size),
+    MayNotGrow(RatedSize),
     /// No change would gain more than it costs.
-    Settled(Size),
+    Settled(RatedSize),
     /// Nothing was planned in this round.
-    LeftAsItIs(Size),
+    LeftAsItIs(RatedSize),
     /// It gets more nodes.
     Grows {
         /// Nodes before.
         had: usize,
         /// What it gets.
-        gets: Size,
+        gets: RatedSize,
         /// Rate before.
         before: f64,
         /// Seconds without samples.
         secs: f64,
         /// Nodes that it must leave.
-        leaving: Leaving,
+        leaving: LeavingNodes,
     },
     /// It gives up nodes of which others make more.
     GivesUp {
@@ -82,14 +82,14 @@ pub enum JobReason {
         /// Nodes from now on.
         gets: usize,
         /// Nodes that it must leave.
-        leaving: Leaving,
+        leaving: LeavingNodes,
     },
     /// As many nodes, but other ones or another execution plan.
     Swaps {
         /// What it gets.
-        gets: Size,
+        gets: RatedSize,
         /// Nodes that it must leave.
-        leaving: Leaving,
+        leaving: LeavingNodes,
     },
     /// It comes to a size, or stays there, so that this is measured.
     Probes {
@@ -100,25 +100,25 @@ pub enum JobReason {
         /// Seconds without samples.
         secs: f64,
         /// Nodes that it must leave.
-        leaving: Leaving,
+        leaving: LeavingNodes,
         /// What is measured.
         probe: Probe,
     },
     /// It held nothing.
     Starts {
         /// What it gets.
-        gets: Size,
+        gets: RatedSize,
         /// Seconds without samples.
         secs: f64,
     },
     /// Its lead goes to another node.
     StartsAnew {
         /// What it gets.
-        gets: Size,
+        gets: RatedSize,
         /// Seconds without samples.
         secs: f64,
         /// Nodes that it must leave.
-        leaving: Leaving,
+        leaving: LeavingNodes,
     },
     /// It is parked for others, who make more of its nodes.
     Outbid {
@@ -133,16 +133,16 @@ pub enum JobReason {
     /// It must leave, and there is nothing else for it.
     Parked {
         /// Nodes that it must leave.
-        leaving: Leaving,
+        leaving: LeavingNodes,
         /// What it would need.
-        shortage: Shortage,
+        shortage: NodeShortage,
     },
     /// It waits: starting is paused.
     WaitsForResume,
     /// It waits: nothing was planned in this round.
     WaitsForPlan,
     /// It waits: there are too few nodes for its smallest size.
-    WaitsForNodes(Shortage),
+    WaitsForNodes(NodeShortage),
     /// It waits: nobody knows how fast it is on what is free.
     WaitsForRate,
     /// It waits: the round's changes are used up.
@@ -171,7 +171,7 @@ pub enum JobReason {
         window_secs: f64,
     },
     /// It waits: others come before it.
-    WaitsForTurn(InLine),
+    WaitsForTurn(QueuePosition),
     /// In the words of another round.
     Said(String),
 }
@@ -240,7 +240,7 @@ words! {
 
 /// Nodes with the rate on them, samples a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Size {
+pub struct RatedSize {
     /// Number of nodes.
     pub nodes: usize,
     /// The rate.
@@ -249,11 +249,11 @@ pub struct Size {
 
 /// Nodes that a job must leave now; none in most rounds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Leaving(pub Vec<NodeName>);
+pub struct LeavingNodes(pub Vec<NodeName>);
 
 /// What a job would need to start, and what there is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shortage {
+pub struct NodeShortage {
     /// Nodes of its smallest size.
     pub least: u32,
     /// Nodes on which it could start if no other job had them.
@@ -299,7 +299,7 @@ impl JobReason {
     }
 
     /// The words of a job that holds nodes, and does not start: it keeps, gains or loses some.
-    fn of_holder(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_holder(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JobReason::Stays { size, secs } => {
                 write!(f, "{size}: it was rescaled a moment ago and stays for {secs:.0} s more")
@@ -309,26 +309,31 @@ impl JobReason {
             JobReason::Settled(size) => write!(f, "{size}: no change would gain more than it costs"),
             JobReason::LeftAsItIs(size) => write!(f, "{size}: nothing was planned in this round"),
             JobReason::Grows { had, gets, before, secs, leaving } => {
-                write!(f, "grows from {had} to {} because {:.2} samples/s", Count(gets.nodes), gets.rate)?;
+                write!(
+                    f,
+                    "grows from {had} to {} because {:.2} samples/s",
+                    NodeCountText(gets.nodes),
+                    gets.rate
+                )?;
                 write!(f, " instead of {before:.2} are worth {secs:.0} s without samples{leaving}")
             }
             JobReason::GivesUp { had, gets, secs } => {
-                write!(f, "shrinks from {had} to {}: others make more of what it", Count(*gets))?;
+                write!(f, "shrinks from {had} to {}: others make more of what it", NodeCountText(*gets))?;
                 write!(f, " gives up than the {secs:.0} s cost")
             }
             JobReason::Shrinks { had, gets, leaving } => {
-                write!(f, "shrinks from {had} to {}{leaving}", Count(*gets))
+                write!(f, "shrinks from {had} to {}{leaving}", NodeCountText(*gets))
             }
             JobReason::Swaps { gets, leaving } => {
-                write!(f, "keeps its size of {} on other nodes or with", Count(gets.nodes))?;
+                write!(f, "keeps its size of {} on other nodes or with", NodeCountText(gets.nodes))?;
                 write!(f, " another execution plan, {:.2} samples/s{leaving}", gets.rate)
             }
             JobReason::Probes { had, gets, secs, leaving, probe } => {
                 match had.cmp(gets) {
-                    _ if *had == 0 => write!(f, "starts on {}", Count(*gets))?,
-                    Ordering::Less => write!(f, "grows from {had} to {}", Count(*gets))?,
-                    Ordering::Equal => write!(f, "keeps its size of {}", Count(*gets))?,
-                    Ordering::Greater => write!(f, "shrinks from {had} to {}", Count(*gets))?,
+                    _ if *had == 0 => write!(f, "starts on {}", NodeCountText(*gets))?,
+                    Ordering::Less => write!(f, "grows from {had} to {}", NodeCountText(*gets))?,
+                    Ordering::Equal => write!(f, "keeps its size of {}", NodeCountText(*gets))?,
+                    Ordering::Greater => write!(f, "shrinks from {had} to {}", NodeCountText(*gets))?,
                 }
                 write!(f, ": {probe}")?;
                 if *secs > 0.0 {
@@ -336,9 +341,11 @@ impl JobReason {
                 }
                 write!(f, "{leaving}")
             }
-            JobReason::Outbid { had } => write!(f, "is parked: other jobs make more of its {}", Count(*had)),
+            JobReason::Outbid { had } => {
+                write!(f, "is parked: other jobs make more of its {}", NodeCountText(*had))
+            }
             JobReason::TurnEnds { had } => {
-                write!(f, "is parked: its turn has ended, and another job gets its {}", Count(*had))
+                write!(f, "is parked: its turn has ended, and another job gets its {}", NodeCountText(*had))
             }
             JobReason::Parked { leaving, shortage } => write!(f, "is parked{leaving}; {shortage}"),
             _ => Ok(()),
@@ -346,7 +353,7 @@ impl JobReason {
     }
 
     /// The words of a job that holds nothing and gets nothing.
-    fn of_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JobReason::WaitsForResume => f.write_str("waits: starting is paused"),
             JobReason::WaitsForPlan => f.write_str("waits: nothing was planned in this round"),
@@ -356,16 +363,20 @@ impl JobReason {
                 write!(f, "waits for the next round: the {most} changes of this one are used up")
             }
             JobReason::WaitsForWindows { free, all, start_secs } => {
-                write!(f, "waits: {free} of {} are free, but their windows are", Count(*all))?;
+                write!(f, "waits: {free} of {} are free, but their windows are", NodeCountText(*all))?;
                 write!(f, " too short to earn back a start of {start_secs:.0} s")
             }
             JobReason::WaitsForOthers { least, taken, all, window_secs } => {
-                write!(f, "waits: needs at least {}; other jobs make more of", Count(*least as usize))?;
+                write!(
+                    f,
+                    "waits: needs at least {}; other jobs make more of",
+                    NodeCountText(*least as usize)
+                )?;
                 write!(f, " {taken} of the {all} that are free for longer than {window_secs:.0} s")
             }
-            JobReason::WaitsForTurn(InLine { position, of, secs }) => {
+            JobReason::WaitsForTurn(QueuePosition { position, of, secs }) => {
                 write!(f, "waits for its turn: it is number {position} of {of} in line, about")?;
-                write!(f, " {} from now", duration::show(*secs))
+                write!(f, " {} from now", duration::format_duration(*secs))
             }
             _ => Ok(()),
         }
@@ -376,18 +387,23 @@ impl fmt::Display for JobReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JobReason::Busy { nodes } => {
-                write!(f, "is in the middle of a change; keeps {} until that is done", Count(*nodes))
+                write!(f, "is in the middle of a change; keeps {} until that is done", NodeCountText(*nodes))
             }
             JobReason::Drained => f.write_str("is parked: an administrator drains infill"),
             JobReason::BacksOff { secs } => {
                 write!(f, "backs off for {secs:.0} s more after a preemption or failure")
             }
-            JobReason::Barred { bar, at } => f.write_str(&bar.at(*at)),
+            JobReason::Barred { bar, at } => f.write_str(&bar.describe_at(*at)),
             JobReason::Starts { gets, secs } => {
-                write!(f, "starts on {} at {:.2} samples/s after {secs:.0} s", Count(gets.nodes), gets.rate)
+                write!(
+                    f,
+                    "starts on {} at {:.2} samples/s after {secs:.0} s",
+                    NodeCountText(gets.nodes),
+                    gets.rate
+                )
             }
             JobReason::StartsAnew { gets, secs, leaving } => {
-                write!(f, "starts anew on {} with its lead on another node, ", Count(gets.nodes))?;
+                write!(f, "starts anew on {} with its lead on another node, ", NodeCountText(gets.nodes))?;
                 write!(f, "{:.2} samples/s after {secs:.0} s{leaving}", gets.rate)
             }
             JobReason::Said(why) => f.write_str(why),
@@ -398,8 +414,8 @@ impl fmt::Display for JobReason {
             | JobReason::WaitsForBudget { .. }
             | JobReason::WaitsForWindows { .. }
             | JobReason::WaitsForOthers { .. }
-            | JobReason::WaitsForTurn(_) => self.of_waiting(f),
-            _ => self.of_holder(f),
+            | JobReason::WaitsForTurn(_) => self.fmt_waiting(f),
+            _ => self.fmt_holder(f),
         }
     }
 }
@@ -407,14 +423,14 @@ impl fmt::Display for JobReason {
 sentence!(JobReason);
 
 /// `keeps its 3 nodes at 2.50 samples/s`.
-impl fmt::Display for Size {
+impl fmt::Display for RatedSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "keeps its {} at {:.2} samples/s", Count(self.nodes), self.rate)
+        write!(f, "keeps its {} at {:.2} samples/s", NodeCountText(self.nodes), self.rate)
     }
 }
 
 /// As the end of a sentence; empty if there is none to leave.
-impl fmt::Display for Leaving {
+impl fmt::Display for LeavingNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((first, others)) = self.0.split_first() else { return Ok(()) };
         write!(f, "; it must leave {first}")?;
@@ -425,18 +441,18 @@ impl fmt::Display for Leaving {
     }
 }
 
-impl fmt::Display for Shortage {
+impl fmt::Display for NodeShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let are = if self.free == 1 { "is" } else { "are" };
-        write!(f, "needs at least {}; {} {are} free", Count(self.least as usize), self.free)?;
+        write!(f, "needs at least {}; {} {are} free", NodeCountText(self.least as usize), self.free)?;
         write!(f, " for longer than {:.0} s", self.window_secs)
     }
 }
 
 /// `1 node`, `3 nodes`.
-struct Count(usize);
+struct NodeCountText(usize);
 
-impl fmt::Display for Count {
+impl fmt::Display for NodeCountText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
     }

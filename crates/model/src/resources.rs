@@ -15,13 +15,13 @@ pub struct Resources {
     /// Memory, MiB. Nobody holds any where the site does not share it out.
     pub memory_mib: u64,
     /// GPUs.
-    pub gpus: Gpus,
+    pub gpus: GpuCounts,
 }
 
 impl Resources {
     /// Whether it is nothing at all.
     pub fn is_none(&self) -> bool {
-        self.cpus == 0 && self.memory_mib == 0 && self.gpus.count() == 0
+        self.cpus == 0 && self.memory_mib == 0 && self.gpus.total_count() == 0
     }
 
     /// Adds the other's.
@@ -32,11 +32,11 @@ impl Resources {
     }
 
     /// What is left without the other's; `None` if that has more of anything.
-    pub fn without(&self, other: &Resources) -> Option<Resources> {
+    pub fn checked_sub(&self, other: &Resources) -> Option<Resources> {
         Some(Resources {
             cpus: self.cpus.checked_sub(other.cpus)?,
             memory_mib: self.memory_mib.checked_sub(other.memory_mib)?,
-            gpus: self.gpus.without(&other.gpus)?,
+            gpus: self.gpus.checked_sub(&other.gpus)?,
         })
     }
 }
@@ -61,18 +61,18 @@ impl fmt::Display for Resources {
 /// count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(String, u32)>")]
-pub struct Gpus(Vec<(String, u32)>);
+pub struct GpuCounts(Vec<(String, u32)>);
 
-impl Gpus {
+impl GpuCounts {
     /// GPUs of these types; the same type may come more than once.
-    pub fn of(counts: impl IntoIterator<Item = (String, u32)>) -> Gpus {
-        let mut gpus = Gpus::default();
-        counts.into_iter().for_each(|(kind, count)| gpus.put(&kind, count));
+    pub fn from_counts(counts: impl IntoIterator<Item = (String, u32)>) -> GpuCounts {
+        let mut gpus = GpuCounts::default();
+        counts.into_iter().for_each(|(kind, count)| gpus.add_type(&kind, count));
         gpus
     }
 
     /// All of them.
-    pub fn count(&self) -> u32 {
+    pub fn total_count(&self) -> u32 {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
@@ -81,7 +81,7 @@ impl Gpus {
         if let [(kind, _)] = self.0.as_slice() { Some(kind) } else { None }
     }
 
-    fn put(&mut self, kind: &str, count: u32) {
+    fn add_type(&mut self, kind: &str, count: u32) {
         match self.0.binary_search_by(|(known, _)| known.as_str().cmp(kind)) {
             Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(count),
             Err(at) if count > 0 => self.0.insert(at, (kind.to_owned(), count)),
@@ -89,11 +89,11 @@ impl Gpus {
         }
     }
 
-    fn add(&mut self, other: &Gpus) {
-        other.0.iter().for_each(|(kind, count)| self.put(kind, *count));
+    fn add(&mut self, other: &GpuCounts) {
+        other.0.iter().for_each(|(kind, count)| self.add_type(kind, *count));
     }
 
-    fn without(&self, other: &Gpus) -> Option<Gpus> {
+    fn checked_sub(&self, other: &GpuCounts) -> Option<GpuCounts> {
         let mut left = self.clone();
         for (kind, count) in &other.0 {
             let at = left.0.binary_search_by(|(known, _)| known.cmp(kind)).ok()?;
@@ -104,15 +104,15 @@ impl Gpus {
     }
 }
 
-impl From<Vec<(String, u32)>> for Gpus {
-    fn from(counts: Vec<(String, u32)>) -> Gpus {
-        Gpus::of(counts)
+impl From<Vec<(String, u32)>> for GpuCounts {
+    fn from(counts: Vec<(String, u32)>) -> GpuCounts {
+        GpuCounts::from_counts(counts)
     }
 }
 
 /// What a job has of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allocation {
+pub struct AllocatedResources {
     /// The node.
     pub node: NodeName,
     /// What of it.
@@ -122,9 +122,9 @@ pub struct Allocation {
 /// What parts of nodes a site lends, beside the rule that a GPU comes with an equal part of its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Parts {
+pub struct LendingRules {
     /// What a GPU comes with, by its type as Slurm has it; the empty one is for GPUs without a type.
-    pub gpus: BTreeMap<String, WithGpu>,
+    pub gpus: BTreeMap<String, GpuShare>,
     /// Of how many CPUs the parts of a node without GPUs are, each with its share of the memory; 0: such
     /// nodes are not lent.
     pub cpus: u32,
@@ -133,33 +133,33 @@ pub struct Parts {
 /// What a site gives with a GPU; an equal part of its node's, where it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WithGpu {
+pub struct GpuShare {
     /// CPUs, at least 1.
     pub cpus: Option<u32>,
     /// Memory, MiB.
     pub memory_mib: Option<u64>,
 }
 
-impl Parts {
+impl LendingRules {
     /// What each part of a node is that has this; `None` where it cannot be lent in parts: with GPUs of
     /// several types nobody can tell which one a job gets.
-    pub fn unit(&self, node: &Resources) -> Option<Unit> {
-        if node.gpus.count() == 0 {
-            return Unit::of_cpus(node, self.cpus);
+    pub fn unit_of_node(&self, node: &Resources) -> Option<LendingUnit> {
+        if node.gpus.total_count() == 0 {
+            return LendingUnit::from_node_cpus(node, self.cpus);
         }
         let given = self.gpus.get(node.gpus.only_type()?).copied().unwrap_or_default();
-        let even = Unit::of(node)?;
+        let even = LendingUnit::from_node(node)?;
         let cpus = given.cpus.unwrap_or(even.cpus).max(1);
         // Where memory is not shared out nobody holds any.
         let memory = given.memory_mib.filter(|_| node.memory_mib > 0);
-        Some(Unit { cpus, memory_mib: memory.unwrap_or(even.memory_mib), ..even })
+        Some(LendingUnit { cpus, memory_mib: memory.unwrap_or(even.memory_mib), ..even })
     }
 }
 
 /// What one GPU comes with on a node, or some CPUs where there are none: an equal part of its CPUs and
-/// memory, rounded down, or what the site says ([`Parts`]).
+/// memory, rounded down, or what the site says ([`LendingRules`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unit {
+pub struct LendingUnit {
     /// Whether a GPU is part of it.
     pub has_gpu: bool,
     /// CPUs, at least 1.
@@ -168,62 +168,62 @@ pub struct Unit {
     pub memory_mib: u64,
 }
 
-impl Unit {
+impl LendingUnit {
     /// The unit of a node that has this; `None` without CPUs.
-    pub fn of(node: &Resources) -> Option<Unit> {
-        let gpus = node.gpus.count();
+    pub fn from_node(node: &Resources) -> Option<LendingUnit> {
+        let gpus = node.gpus.total_count();
         let parts = if gpus > 0 { gpus } else { node.cpus };
         let memory_mib = node.memory_mib.checked_div(u64::from(parts))?;
         let cpus = node.cpus.checked_div(parts).filter(|_| node.cpus > 0)?.max(1);
-        Some(Unit { has_gpu: gpus > 0, cpus, memory_mib })
+        Some(LendingUnit { has_gpu: gpus > 0, cpus, memory_mib })
     }
 
     /// So many CPUs of a node that has this, with their share of its memory; `None` for none, or if the node
     /// has fewer.
-    fn of_cpus(node: &Resources, cpus: u32) -> Option<Unit> {
+    fn from_node_cpus(node: &Resources, cpus: u32) -> Option<LendingUnit> {
         let parts = node.cpus.checked_div(cpus).filter(|parts| *parts > 0)?;
-        Some(Unit { has_gpu: false, cpus, memory_mib: node.memory_mib / u64::from(parts) })
+        Some(LendingUnit { has_gpu: false, cpus, memory_mib: node.memory_mib / u64::from(parts) })
     }
 
     /// How many parts a node is lent in: its GPUs, or as many times its CPUs as there are.
-    pub fn parts_of(&self, node: &Resources) -> u32 {
-        if self.has_gpu { node.gpus.count() } else { node.cpus / self.cpus.max(1) }
+    pub fn part_count(&self, node: &Resources) -> u32 {
+        if self.has_gpu { node.gpus.total_count() } else { node.cpus / self.cpus.max(1) }
     }
 
     /// What one unit is, with a GPU of this type if it has one.
-    pub fn resources(&self, kind: &str) -> Resources {
-        let gpus = Gpus::of([(kind.to_owned(), u32::from(self.has_gpu))]);
+    pub fn unit_resources(&self, kind: &str) -> Resources {
+        let gpus = GpuCounts::from_counts([(kind.to_owned(), u32::from(self.has_gpu))]);
         Resources { cpus: self.cpus, memory_mib: self.memory_mib, gpus }
     }
 
     /// What so many units are.
-    pub fn times(&self, count: usize, kind: &str) -> Resources {
+    pub fn resources_of_units(&self, count: usize, kind: &str) -> Resources {
         let mut all = Resources::default();
-        (0..count).for_each(|_| all.add(&self.resources(kind)));
+        (0..count).for_each(|_| all.add(&self.unit_resources(kind)));
         all
     }
 
     /// How many such units hold all of this, at least one.
-    pub fn needed(&self, wants: &Resources) -> u32 {
+    pub fn units_needed(&self, wants: &Resources) -> u32 {
         let memory = if self.memory_mib > 0 { wants.memory_mib.div_ceil(self.memory_mib) } else { 0 };
         let memory = u32::try_from(memory).unwrap_or(u32::MAX);
-        let gpus = if self.has_gpu { wants.gpus.count() } else { 0 };
+        let gpus = if self.has_gpu { wants.gpus.total_count() } else { 0 };
         wants.cpus.div_ceil(self.cpus).max(memory).max(gpus).max(1)
     }
 
     /// How many such units have the CPUs and the memory of this, to the nearest whole number: one that has
     /// nearly enough will do, for then the last on a node is left over, and not every second one.
-    pub fn nearest(&self, wants: &Resources) -> u32 {
+    pub fn units_nearest(&self, wants: &Resources) -> u32 {
         let ratio = |wants: f64, has: f64| if has > 0.0 { wants / has } else { 0.0 };
         let memory = ratio(wants.memory_mib as f64, self.memory_mib as f64);
         ratio(wants.cpus.into(), self.cpus.into()).max(memory).round() as u32
     }
 
     /// How many such units what is free makes.
-    pub fn count(&self, free: &Resources) -> u32 {
+    pub fn units_in(&self, free: &Resources) -> u32 {
         let memory = free.memory_mib.checked_div(self.memory_mib);
         let memory = memory.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX));
-        let gpus = if self.has_gpu { free.gpus.count() } else { u32::MAX };
+        let gpus = if self.has_gpu { free.gpus.total_count() } else { u32::MAX };
         (free.cpus / self.cpus).min(memory).min(gpus)
     }
 }
@@ -238,14 +238,14 @@ mod tests {
         let mut number = || words.next().and_then(|w| w.parse::<u32>().ok()).expect("a number");
         let (cpus, memory_mib) = (number(), u64::from(number()));
         let gpu = |word: &str| word.split_once('=').map(|(kind, n)| (kind.to_owned(), n.parse().unwrap()));
-        Resources { cpus, memory_mib, gpus: Gpus::of(words.filter_map(gpu)) }
+        Resources { cpus, memory_mib, gpus: GpuCounts::from_counts(words.filter_map(gpu)) }
     }
 
     #[test]
     fn what_is_left_of_a_node() {
         let check = |has: &str, held: &str, expected: Option<&str>| {
             assert_eq!(
-                resources(has).without(&resources(held)),
+                resources(has).checked_sub(&resources(held)),
                 expected.map(resources),
                 "{has} less {held}"
             );
@@ -262,16 +262,18 @@ mod tests {
     #[test]
     fn added_again_it_is_whole() {
         let (has, held) = (resources("16 16000 a100=4 t4=2"), resources("3 100 a100=4"));
-        let mut sum = has.without(&held).unwrap();
+        let mut sum = has.checked_sub(&held).unwrap();
         assert!(!sum.is_none());
         sum.add(&held);
         assert_eq!(sum, has);
-        assert!(has.without(&has).unwrap().is_none());
+        assert!(has.checked_sub(&has).unwrap().is_none());
     }
 
     #[test]
     fn units_are_equal_parts_of_a_node() {
-        let units = |has: &str, free: &str| Unit::of(&resources(has)).unwrap().count(&resources(free));
+        let units = |has: &str, free: &str| {
+            LendingUnit::from_node(&resources(has)).unwrap().units_in(&resources(free))
+        };
         assert_eq!(units("16 16000 a100=4", "16 16000 a100=4"), 4);
         assert_eq!(units("16 16000 a100=4", "12 16000 a100=4"), 3, "CPUs for three");
         assert_eq!(units("16 16000 a100=4", "16 7999 a100=4"), 1, "memory for one");
@@ -281,19 +283,19 @@ mod tests {
         assert_eq!(units("16 16000", "5 16000"), 5);
         assert_eq!(units("16 0", "5 0"), 5, "memory is not shared out");
         assert_eq!(units("2 0 t4=4", "2 0 t4=4"), 2, "more GPUs than CPUs");
-        assert_eq!(Unit::of(&resources("0 16000")), None);
-        assert_eq!(Unit::of(&resources("0 16000 a100=4")), None);
+        assert_eq!(LendingUnit::from_node(&resources("0 16000")), None);
+        assert_eq!(LendingUnit::from_node(&resources("0 16000 a100=4")), None);
     }
 
     #[test]
     fn a_site_says_what_its_parts_are() {
-        let given = |cpus, memory_mib| WithGpu { cpus, memory_mib };
+        let given = |cpus, memory_mib| GpuShare { cpus, memory_mib };
         let gpus = [("a100", given(Some(2), None)), ("t4", given(None, Some(500)))];
         let gpus = gpus.map(|(kind, with)| (kind.to_owned(), with));
-        let parts = Parts { gpus: BTreeMap::from(gpus), cpus: 6 };
+        let parts = LendingRules { gpus: BTreeMap::from(gpus), cpus: 6 };
         let unit = |has: &str| {
-            let unit = parts.unit(&resources(has))?;
-            Some((unit.cpus, unit.memory_mib, unit.parts_of(&resources(has))))
+            let unit = parts.unit_of_node(&resources(has))?;
+            Some((unit.cpus, unit.memory_mib, unit.part_count(&resources(has))))
         };
         assert_eq!(unit("16 16000 a100=4"), Some((2, 4000, 4)));
         assert_eq!(unit("16 16000 t4=2"), Some((8, 500, 2)));
@@ -302,22 +304,25 @@ mod tests {
         assert_eq!(unit("16 16000 a100=4 t4=2"), None);
         assert_eq!(unit("16 16000"), Some((6, 8000, 2)), "four CPUs are left over");
         assert_eq!(unit("5 16000"), None, "too few for one");
-        assert_eq!(Parts::default().unit(&resources("16 16000")), None);
+        assert_eq!(LendingRules::default().unit_of_node(&resources("16 16000")), None);
     }
 
     #[test]
     fn units_that_hold_a_request() {
-        let needed = |wants: &str| Unit::of(&resources("16 16000 a100=4")).unwrap().needed(&resources(wants));
+        let needed = |wants: &str| {
+            LendingUnit::from_node(&resources("16 16000 a100=4")).unwrap().units_needed(&resources(wants))
+        };
         assert_eq!((needed("0 0"), needed("1 100 a100=1"), needed("4 4000 a100=1")), (1, 1, 1));
         assert_eq!((needed("5 100 a100=1"), needed("1 4001 a100=1"), needed("1 0 a100=3")), (2, 2, 3));
-        let nearest =
-            |wants: &str| Unit::of(&resources("16 16000 a100=4")).unwrap().nearest(&resources(wants));
+        let nearest = |wants: &str| {
+            LendingUnit::from_node(&resources("16 16000 a100=4")).unwrap().units_nearest(&resources(wants))
+        };
         assert_eq!(
             (nearest("0 0"), nearest("5 100 a100=3"), nearest("6 100"), nearest("1 9999")),
             (0, 1, 2, 2)
         );
-        let without = Unit::of(&resources("16 0")).unwrap();
-        assert_eq!(without.needed(&resources("3 500")), 3);
+        let without = LendingUnit::from_node(&resources("16 0")).unwrap();
+        assert_eq!(without.units_needed(&resources("3 500")), 3);
     }
 
     #[test]
@@ -325,14 +330,14 @@ mod tests {
         let said = |text| resources(text).to_string();
         assert_eq!(said("6 12288 a100=2"), "2 a100 GPUs, 6 CPUs, 12.0 GiB");
         assert_eq!(said("1 0 a100=1 t4=3"), "1 a100 GPU, 3 t4 GPUs, 1 CPU");
-        let untyped = Resources { gpus: Gpus::of([(String::new(), 2)]), ..resources("0 0") };
+        let untyped = Resources { gpus: GpuCounts::from_counts([(String::new(), 2)]), ..resources("0 0") };
         assert_eq!(untyped.to_string(), "2 GPUs, 0 CPUs");
     }
 
     #[test]
     fn json_may_come_in_any_order() {
-        let gpus: Gpus = serde_json::from_str(r#"[["t4",1],["a100",2],["t4",1],["x",0]]"#).unwrap();
-        assert_eq!(gpus, Gpus::of([("a100".to_owned(), 2), ("t4".to_owned(), 2)]));
+        let gpus: GpuCounts = serde_json::from_str(r#"[["t4",1],["a100",2],["t4",1],["x",0]]"#).unwrap();
+        assert_eq!(gpus, GpuCounts::from_counts([("a100".to_owned(), 2), ("t4".to_owned(), 2)]));
         assert_eq!(serde_json::to_string(&gpus).unwrap(), r#"[["a100",2],["t4",2]]"#);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Note, Plan, Report, SolveStatus, UnixTime};
+use super::{Plan, RoundNote, RoundReport, SolveStatus, UnixTime};
 
 /// Most notes of a round that its line carries. Each is a sentence; a round has a few.
 const MAX_NOTES: usize = 8;
@@ -27,12 +27,12 @@ pub struct RoundSummary {
     /// Jobs that got another number of nodes than they had.
     pub changes: u32,
     /// What concerns the round as a whole, the first few.
-    pub notes: Vec<Note>,
+    pub notes: Vec<RoundNote>,
 }
 
 impl RoundSummary {
     /// The line of a round with this plan, for these reasons.
-    pub fn new(at: UnixTime, acted: bool, plan: &Plan, report: &Report) -> RoundSummary {
+    pub fn new(at: UnixTime, acted: bool, plan: &Plan, report: &RoundReport) -> RoundSummary {
         let solved = match plan.status {
             SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } => gap,
             _ => None,

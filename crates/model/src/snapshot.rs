@@ -31,7 +31,7 @@ pub struct Reservation {
 
 /// State of the backfill scheduler around the moment of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Backfill {
+pub struct BackfillState {
     /// Start of the last cycle, by Slurm's clock; `None` if backfill has not run since slurmctld started.
     pub last_cycle: Option<UnixTime>,
     /// Whether that may have been under way while Slurm was read.
@@ -47,13 +47,13 @@ pub struct Backfill {
     pub resolution_secs: Option<u32>,
 }
 
-impl Backfill {
+impl BackfillState {
     /// From when on backfill keeps the node for the job that it has planned there: the planned start, rounded
     /// down. `None` where it has planned none, and where nobody knows how it rounds.
     ///
     /// While a main job waits for nodes, only backfill starts malleable jobs, and only those whose limit ends
     /// before this moment.
-    pub fn keeps_from(&self, end: &WindowEnd) -> Option<UnixTime> {
+    pub fn reserves_from(&self, end: &WindowEnd) -> Option<UnixTime> {
         let WindowEnd::Known { at, cause: WindowCause::PlannedJob(_) } = end else { return None };
         let step = i64::from(self.resolution_secs?.max(1));
         Some(*at + -at.0.rem_euclid(step))
@@ -62,14 +62,14 @@ impl Backfill {
     /// Seconds for which a job that is launched now may be there at the most, for backfill to start it before
     /// this end of a window; less than [`LEAST_LIMIT_SECS`]: it starts none. `None` as for `keeps_from`.
     pub fn startable_secs(&self, end: &WindowEnd, now: UnixTime) -> Option<f64> {
-        self.keeps_from(end).map(|from| from.secs_since(now) - LAUNCH_SECS)
+        self.reserves_from(end).map(|from| from.secs_since(now) - LAUNCH_SECS)
     }
 }
 
 /// Why a snapshot must not be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Doubt {
+pub enum SnapshotDoubt {
     /// A backfill cycle was under way: planned starts were wiped.
     BackfillActive,
     /// A backfill cycle ended while we were reading.
@@ -80,13 +80,13 @@ pub enum Doubt {
     Inconsistent(String),
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for SnapshotDoubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Doubt::BackfillActive => f.write_str("backfill was planning"),
-            Doubt::BackfillMoved => f.write_str("backfill planned anew meanwhile"),
-            Doubt::ControllerRestarted => f.write_str("slurmctld restarted meanwhile"),
-            Doubt::Inconsistent(how) => f.write_str(how),
+            SnapshotDoubt::BackfillActive => f.write_str("backfill was planning"),
+            SnapshotDoubt::BackfillMoved => f.write_str("backfill planned anew meanwhile"),
+            SnapshotDoubt::ControllerRestarted => f.write_str("slurmctld restarted meanwhile"),
+            SnapshotDoubt::Inconsistent(how) => f.write_str(how),
         }
     }
 }
@@ -103,9 +103,9 @@ pub struct Snapshot {
     /// Reservations, sorted by name.
     pub reservations: Vec<Reservation>,
     /// Backfill's state.
-    pub backfill: Backfill,
+    pub backfill: BackfillState,
     /// Reasons not to act on this snapshot; empty means it can be trusted.
-    pub doubts: Vec<Doubt>,
+    pub doubts: Vec<SnapshotDoubt>,
     /// Records of which something could not be read, and that are no reason for doubt.
     #[serde(default)]
     pub unread: Option<String>,
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn a_node_is_kept_from_the_planned_start_rounded_down() {
         let planned = |at| WindowEnd::Known { at: UnixTime(at), cause: WindowCause::PlannedJob(JobId(7)) };
-        let of = |resolution_secs| Backfill { resolution_secs, ..Backfill::default() };
-        let from = |resolution, end: &WindowEnd| of(resolution).keeps_from(end).map(|t| t.0);
+        let of = |resolution_secs| BackfillState { resolution_secs, ..BackfillState::default() };
+        let from = |resolution, end: &WindowEnd| of(resolution).reserves_from(end).map(|t| t.0);
         assert_eq!(from(Some(60), &planned(659)), Some(600));
         assert_eq!(from(Some(60), &planned(660)), Some(660));
         assert_eq!((from(Some(1), &planned(659)), from(Some(0), &planned(659))), (Some(659), Some(659)));

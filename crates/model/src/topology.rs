@@ -20,7 +20,7 @@ pub struct SwitchId(u32);
 pub struct Topology {
     switches: Vec<Switch>,
     leaves: FxHashMap<NodeName, SwitchId>,
-    oddities: Vec<Oddity>,
+    oddities: Vec<TopologyWarning>,
 }
 
 /// One switch.
@@ -32,7 +32,7 @@ struct Switch {
 
 /// What is odd about switches that somebody described. Slurm takes them all the same, and so do we.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Oddity {
+pub enum TopologyWarning {
     /// Two have one name: they count as one.
     Twice(String),
     /// A node hangs on two leaves: the first counts.
@@ -43,13 +43,15 @@ pub enum Oddity {
     Unknown(String),
 }
 
-impl fmt::Display for Oddity {
+impl fmt::Display for TopologyWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Oddity::Twice(switch) => write!(f, "switch {switch} is described twice"),
-            Oddity::TwoLeaves(node) => write!(f, "node {node} hangs on two switches"),
-            Oddity::TwoAbove(switch) => write!(f, "switch {switch} hangs below two others"),
-            Oddity::Unknown(switch) => write!(f, "switch {switch} is not described, but another is above it"),
+            TopologyWarning::Twice(switch) => write!(f, "switch {switch} is described twice"),
+            TopologyWarning::TwoLeaves(node) => write!(f, "node {node} hangs on two switches"),
+            TopologyWarning::TwoAbove(switch) => write!(f, "switch {switch} hangs below two others"),
+            TopologyWarning::Unknown(switch) => {
+                write!(f, "switch {switch} is not described, but another is above it")
+            }
         }
     }
 }
@@ -75,49 +77,49 @@ impl Topology {
     ///
     /// # Errors
     /// When they are no forest.
-    pub fn of(records: &[SwitchRecord]) -> Result<Topology, TopologyError> {
+    pub fn from_records(records: &[SwitchRecord]) -> Result<Topology, TopologyError> {
         let switch = |record: &SwitchRecord| Switch { name: record.name.clone(), above: None };
         let mut topology = Topology { switches: records.iter().map(switch).collect(), ..Topology::default() };
         let mut by_name = FxHashMap::default();
         for (record, id) in records.iter().zip((0..).map(SwitchId)) {
             if by_name.contains_key(record.name.as_str()) {
-                topology.odd(Oddity::Twice(record.name.clone()));
+                topology.add_warning(TopologyWarning::Twice(record.name.clone()));
             } else {
                 by_name.insert(record.name.as_str(), id);
             }
         }
         for record in records {
-            topology.hang(by_name[record.name.as_str()], record, &by_name);
+            topology.attach_switch(by_name[record.name.as_str()], record, &by_name);
         }
         topology.check_rings()?;
         Ok(topology)
     }
 
-    fn hang(&mut self, id: SwitchId, record: &SwitchRecord, by_name: &FxHashMap<&str, SwitchId>) {
+    fn attach_switch(&mut self, id: SwitchId, record: &SwitchRecord, by_name: &FxHashMap<&str, SwitchId>) {
         for name in &record.below {
             let Some(below) = by_name.get(name.as_str()) else {
-                self.odd(Oddity::Unknown(name.clone()));
+                self.add_warning(TopologyWarning::Unknown(name.clone()));
                 continue;
             };
             if self.switches[below.0 as usize].above.replace(id).is_some_and(|before| before != id) {
-                self.odd(Oddity::TwoAbove(name.clone()));
+                self.add_warning(TopologyWarning::TwoAbove(name.clone()));
             }
         }
         for node in &record.nodes {
             if *self.leaves.entry(node.clone()).or_insert(id) != id {
-                self.odd(Oddity::TwoLeaves(node.clone()));
+                self.add_warning(TopologyWarning::TwoLeaves(node.clone()));
             }
         }
     }
 
-    fn odd(&mut self, oddity: Oddity) {
+    fn add_warning(&mut self, oddity: TopologyWarning) {
         if self.oddities.len() < MOST_ODDITIES {
             self.oddities.push(oddity);
         }
     }
 
     /// What is odd about its description, the first of it.
-    pub fn oddities(&self) -> &[Oddity] {
+    pub fn oddities(&self) -> &[TopologyWarning] {
         &self.oddities
     }
 
@@ -140,7 +142,7 @@ impl Topology {
     }
 
     /// A switch's name.
-    pub fn name(&self, switch: SwitchId) -> &str {
+    pub fn switch_name(&self, switch: SwitchId) -> &str {
         &self.switches[switch.0 as usize].name
     }
 
@@ -155,20 +157,20 @@ impl Topology {
     }
 
     /// The leaf on which a node, a part of one, or a block hangs.
-    pub fn leaf(&self, node: &NodeName) -> Option<SwitchId> {
+    pub fn leaf_of(&self, node: &NodeName) -> Option<SwitchId> {
         self.leaves.get(node).or_else(|| self.leaves.get(&node.host())).copied()
     }
 
     /// A switch, and those above it, upwards.
-    pub fn path(&self, switch: SwitchId) -> impl Iterator<Item = SwitchId> {
+    pub fn path_to_root(&self, switch: SwitchId) -> impl Iterator<Item = SwitchId> {
         std::iter::successors(Some(switch), |at| self.switches[at.0 as usize].above)
     }
 
     /// Number of leaves on which these nodes hang; each of which none is known counts as one of its own.
-    pub fn spans<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeName>) -> usize {
+    pub fn count_leaves<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeName>) -> usize {
         let (mut leaves, mut alone) = (Vec::new(), 0);
         for node in nodes {
-            match self.leaf(node) {
+            match self.leaf_of(node) {
                 Some(leaf) => leaves.push(leaf),
                 None => alone += 1,
             }
@@ -195,18 +197,23 @@ mod tests {
             record("left", &["n1", "n2"], &[]),
             record("right", &["n3"], &[]),
         ];
-        let topology = Topology::of(&records).unwrap();
-        let leaf = |name: &str| topology.leaf(&NodeName::new(name)).map(|leaf| topology.name(leaf));
+        let topology = Topology::from_records(&records).unwrap();
+        let leaf = |name: &str| topology.leaf_of(&NodeName::new(name)).map(|leaf| topology.switch_name(leaf));
         assert_eq!(
             [leaf("n1"), leaf("n2:0+1"), leaf("n3:1"), leaf("n9")],
             [Some("left"), Some("left"), Some("right"), None]
         );
-        let names: Vec<&str> =
-            topology.path(topology.leaf(&NodeName::new("n3")).unwrap()).map(|s| topology.name(s)).collect();
+        let names: Vec<&str> = topology
+            .path_to_root(topology.leaf_of(&NodeName::new("n3")).unwrap())
+            .map(|s| topology.switch_name(s))
+            .collect();
         assert_eq!(names, ["right", "top"]);
-        let spans = |names: &[&str]| topology.spans(&names.iter().map(NodeName::new).collect::<Vec<_>>());
+        let spans =
+            |names: &[&str]| topology.count_leaves(&names.iter().map(NodeName::new).collect::<Vec<_>>());
         assert_eq!([spans(&["n1", "n2"]), spans(&["n1", "n3"]), spans(&["n1", "n8", "n9"])], [1, 2, 3]);
-        assert!(Topology::default().leaf(&NodeName::new("n1")).is_none() && Topology::default().is_empty());
+        assert!(
+            Topology::default().leaf_of(&NodeName::new("n1")).is_none() && Topology::default().is_empty()
+        );
     }
 
     #[test]
@@ -218,7 +225,7 @@ mod tests {
             record("left", &[], &["a", "nowhere"]),
             record("right", &[], &["a", "b"]),
         ];
-        let topology = Topology::of(&records).unwrap();
+        let topology = Topology::from_records(&records).unwrap();
         let said: Vec<String> = topology.oddities().iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(said.join("\n"), @r"
         switch a is described twice
@@ -227,13 +234,13 @@ mod tests {
         switch a hangs below two others
         ");
         let path = |node: &str| {
-            let leaf = topology.leaf(&NodeName::new(node)).unwrap();
-            topology.path(leaf).map(|s| topology.name(s)).collect::<Vec<_>>()
+            let leaf = topology.leaf_of(&NodeName::new(node)).unwrap();
+            topology.path_to_root(leaf).map(|s| topology.switch_name(s)).collect::<Vec<_>>()
         };
         assert_eq!((path("n1"), path("n2")), (vec!["a", "right"], vec!["b", "right"]));
         let ring = [record("a", &[], &["b"]), record("b", &[], &["c"]), record("c", &[], &["a"])];
-        assert_eq!(Topology::of(&ring).unwrap_err().to_string(), "switch a is above itself");
-        let alone = Topology::of(&[record("a", &[], &["a"])]);
+        assert_eq!(Topology::from_records(&ring).unwrap_err().to_string(), "switch a is above itself");
+        let alone = Topology::from_records(&[record("a", &[], &["a"])]);
         assert!(alone.is_err());
     }
 }

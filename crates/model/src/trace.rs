@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::{Curve, EndedJob, JobId, NodeName};
+use super::{EndedJob, JobId, NodeName, ScalingCurve};
 
 /// A node was idle from `start` up to, not including, `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,14 +98,14 @@ pub struct EndedLog {
 
 /// A line that is not what it should be, and was passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct MalformedLine {
     /// Line of the decompressed file, from 1.
     pub line: usize,
     /// What was found and what was expected.
     pub what: String,
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for MalformedLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.what)
     }
@@ -114,16 +114,16 @@ impl fmt::Display for Malformed {
 /// What a file says, and how much of it was passed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "malformed lines are worth a warning"]
-pub struct Reading<T> {
+pub struct ParsedFile<T> {
     /// What it says.
     pub value: T,
-    /// The first malformed lines, by line, at most [`Reading::MOST_KEPT`].
-    pub malformed: Vec<Malformed>,
+    /// The first malformed lines, by line, at most [`ParsedFile::MOST_KEPT`].
+    pub malformed: Vec<MalformedLine>,
     /// How many lines were malformed.
     pub malformed_count: usize,
 }
 
-impl<T> Reading<T> {
+impl<T> ParsedFile<T> {
     /// Most malformed lines that are kept: enough to see a pattern.
     pub const MOST_KEPT: usize = 20;
 }
@@ -155,5 +155,5 @@ pub struct NamedCurve {
     /// Name by which a workload refers to it.
     pub name: String,
     /// Samples a second by number of nodes.
-    pub curve: Curve,
+    pub curve: ScalingCurve,
 }

@@ -31,7 +31,7 @@ pub enum WindowEnd {
 
 impl WindowEnd {
     /// The planned moment, if there is one.
-    pub fn moment(&self) -> Option<UnixTime> {
+    pub fn planned_moment(&self) -> Option<UnixTime> {
         match self {
             WindowEnd::Known { at, .. } => Some(*at),
             WindowEnd::Unknown => None,

@@ -67,7 +67,7 @@ macro_rules! words {
 
 #[cfg(test)]
 mod tests {
-    use crate::{BatchMode, Blame, Control, EventKind, MalleableState, Mode};
+    use crate::{AgentEventKind, BatchMode, ControlState, DaemonMode, FaultSource, MalleableState};
 
     /// Every value is the same word everywhere, and nothing else is read.
     macro_rules! check {
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn a_value_is_the_same_word_everywhere() {
-        check!(BatchMode, Blame, Control, EventKind, MalleableState, Mode);
-        let error = "parked".parse::<Control>().unwrap_err();
+        check!(BatchMode, FaultSource, ControlState, AgentEventKind, MalleableState, DaemonMode);
+        let error = "parked".parse::<ControlState>().unwrap_err();
         assert_eq!(error.to_string(), r#""parked" is none of normal, paused, draining"#);
     }
 }

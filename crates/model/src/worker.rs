@@ -12,12 +12,12 @@ pub enum Directive {
     /// Stay, run nothing.
     Hold,
     /// Run the command as this member of this generation (start it if that generation does not run here yet).
-    Run(Member),
+    Run(GenerationMember),
     /// Take the command that runs, which stays alive over changes, along into this generation.
-    Regroup(Member),
+    Regroup(GenerationMember),
     /// Start the command as one that may become a member: it warms up and waits. Its place is the one that it
     /// would have if the present generation grew by it.
-    Warm(Member),
+    Warm(GenerationMember),
     /// This generation is without the command that runs, which leaves it at the next step. Stay.
     Part {
         /// The generation in which it has no place.
@@ -49,7 +49,7 @@ pub enum Directive {
 /// One worker's place in a generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Member {
+pub struct GenerationMember {
     /// Number of the generation, growing from 1.
     pub generation: u64,
     /// This worker's node rank; 0 is the lead.
@@ -66,10 +66,10 @@ pub struct Member {
     pub exec_plan: String,
     /// How processes that stay alive over changes meet in this generation; `None`: nobody tells them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meeting: Option<Meeting>,
+    pub meeting: Option<GenerationRendezvous>,
 }
 
-impl Member {
+impl GenerationMember {
     /// The host of each member by rank: where GPUs are lent, one may come more than once.
     pub fn hosts(&self) -> Vec<NodeName> {
         self.nodes.iter().map(NodeName::host).collect()
@@ -79,7 +79,7 @@ impl Member {
 /// How processes that stay alive over changes meet in a generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Meeting {
+pub struct GenerationRendezvous {
     /// Whether this worker is to open the store at which they meet.
     pub host: bool,
     /// Where that is, as `host:port`, once it is known.
@@ -132,7 +132,7 @@ pub struct WingOrder {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Exit {
+pub struct CommandExit {
     /// Exit code; 128 + signal when a signal killed it, as a shell says it.
     pub code: i32,
     /// Whether the agent had asked it to stop (rescale signal, or Slurm's SIGTERM).

@@ -69,7 +69,7 @@ impl FilterArgs {
 
     /// Whether a node passes.
     pub fn node(&self, name: &NodeName) -> bool {
-        self.node.is_empty() || self.node.iter().any(|n| name.is_called(n))
+        self.node.is_empty() || self.node.iter().any(|n| name.matches_name(n))
     }
 
     /// Whether any of these nodes passes.

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use infill_model::trace::Reading;
+use infill_model::trace::ParsedFile;
 
 use crate::exit::{Exit, Failure};
 
 /// What a file says; tells on stderr of the lines that were passed over.
-pub fn told<T, E>(path: &Path, reading: Result<Reading<T>, E>) -> Result<T, Failure>
+pub fn told<T, E>(path: &Path, reading: Result<ParsedFile<T>, E>) -> Result<T, Failure>
 where
     E: std::error::Error + Send + Sync + 'static,
 {

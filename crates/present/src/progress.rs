@@ -81,7 +81,7 @@ impl Line {
         self.bar.set_message(match self.bar.eta() {
             // Nothing is known yet.
             Duration::ZERO => reached,
-            left => format!("{reached}, {} left", duration::show(left.as_secs_f64())),
+            left => format!("{reached}, {} left", duration::format_duration(left.as_secs_f64())),
         });
     }
 }

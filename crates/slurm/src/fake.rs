@@ -177,7 +177,7 @@ fn start(job: &mut Job, node: NodeName, limit_mins: u32, now: UnixTime) {
     job.nodes = vec![node.clone()];
     job.batch_host = Some(node);
     job.held = false;
-    job.state = JobState::of(BaseState::Running);
+    job.state = JobState::from_base(BaseState::Running);
     job.start_time = Some(now);
     limit(job, limit_mins);
 }
@@ -188,7 +188,7 @@ fn limit(job: &mut Job, limit_mins: u32) {
 }
 
 fn release_nodes(job: &mut Job, state: BaseState) {
-    job.state = JobState::of(state);
+    job.state = JobState::from_base(state);
     job.nodes.clear();
     job.batch_host = None;
 }

@@ -1,6 +1,6 @@
 //! Generic resources in Slurm's notation, and the node type that follows from them.
 
-use infill_model::{Gpus, NodeType};
+use infill_model::{GpuCounts, NodeType};
 
 /// The generic resource that GPUs are.
 const GPU: &str = "gpu";
@@ -57,13 +57,13 @@ fn parse(item: &str) -> Gres {
 
 /// The GPUs of a list such as `gpu:a100:4(S:0,1),nvme:1`, or of a node's `gres_used`; `None` where one of
 /// them has no count.
-pub(super) fn gpus(text: &str) -> Option<Gpus> {
+pub(super) fn gpus(text: &str) -> Option<GpuCounts> {
     count(items(text).into_iter().map(parse).filter(|g| g.name == GPU))
 }
 
 /// The GPUs of a job's `gres_detail` of one node; `None` if that cannot be told: parts of GPUs are shared out
 /// under other names.
-pub(super) fn gpus_held(text: &str) -> Option<Gpus> {
+pub(super) fn gpus_held(text: &str) -> Option<GpuCounts> {
     let all: Vec<Gres> = items(text).into_iter().map(parse).collect();
     let is_part = |g: &Gres| PARTS_OF_GPUS.contains(&g.name.as_str());
     if all.iter().any(is_part) { None } else { count(all.into_iter().filter(|g| g.name == GPU)) }
@@ -85,10 +85,10 @@ pub(super) fn gpus_asked(text: &str) -> Option<u64> {
     Some(sum)
 }
 
-fn count(gpus: impl Iterator<Item = Gres>) -> Option<Gpus> {
+fn count(gpus: impl Iterator<Item = Gres>) -> Option<GpuCounts> {
     let counts: Option<Vec<(String, u32)>> =
         gpus.map(|g| Some((g.kind.unwrap_or_default(), g.count.parse().ok()?))).collect();
-    counts.map(Gpus::of)
+    counts.map(GpuCounts::from_counts)
 }
 
 /// The class of interchangeable nodes: `gpu:a100:4/cpu64`, or `cpu2` without generic resources.
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn gpus_are_counted_by_type() {
-        let said = |gpus: Option<Gpus>| gpus.map(|g| serde_json::to_string(&g).unwrap());
+        let said = |gpus: Option<GpuCounts>| gpus.map(|g| serde_json::to_string(&g).unwrap());
         let of = |text| said(gpus(text));
         assert_eq!(of("gpu:a100:4(S:0,1),nvme:1").as_deref(), Some(r#"[["a100",4]]"#));
         assert_eq!(of("gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:4)").as_deref(), Some(r#"[["a100",2],["t4",1]]"#));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::command::{CommandError, Output, Program};
 use infill_model::{
     Secret, UserId,
-    munge::{Decoded, is_credential, parse},
+    munge::{DecodedCredential, is_credential, parse},
 };
 
 /// munged answers in milliseconds or is ailing.
@@ -69,11 +69,11 @@ async fn encode_with(munge: &Path, reader: UserId, payload: &Secret) -> Result<S
 ///
 /// # Errors
 /// Any [`MungeError`]; only `Unavailable` is worth another try.
-pub(crate) async fn decode(credential: &Secret) -> Result<Decoded, MungeError> {
+pub(crate) async fn decode(credential: &Secret) -> Result<DecodedCredential, MungeError> {
     decode_with(Path::new("unmunge"), credential).await
 }
 
-async fn decode_with(unmunge: &Path, credential: &Secret) -> Result<Decoded, MungeError> {
+async fn decode_with(unmunge: &Path, credential: &Secret) -> Result<DecodedCredential, MungeError> {
     let text = credential.0.trim();
     if !is_credential(text) {
         return Err(MungeError::Invalid("it is not a MUNGE credential".to_owned()));
@@ -82,7 +82,7 @@ async fn decode_with(unmunge: &Path, credential: &Secret) -> Result<Decoded, Mun
     judge(&program.run().await?)
 }
 
-fn judge(out: &Output) -> Result<Decoded, MungeError> {
+fn judge(out: &Output) -> Result<DecodedCredential, MungeError> {
     match out.code {
         Some(0) => {
             let bad = |what: &str| MungeError::Invalid(format!("unmunge's answer: {what}"));
@@ -105,14 +105,14 @@ mod tests {
         ENCODE_TIME:     2026-11-20 22:33:58 +0000 (1795214038)\nTTL:             300\n\
         UID:             alice (6101)\nGID:             users (100)\nLENGTH:          2\n\nhi";
 
-    fn judged(code: i32, stdout: &str) -> Result<Decoded, MungeError> {
+    fn judged(code: i32, stdout: &str) -> Result<DecodedCredential, MungeError> {
         judge(&Output { code: Some(code), stdout: stdout.into(), stderr: "why".to_owned() })
     }
 
     #[test]
     fn a_good_credential_says_who() {
         let decoded = judged(0, GOOD).unwrap();
-        assert_eq!(decoded, Decoded { uid: 6101, gid: 100, payload: "hi".to_owned() });
+        assert_eq!(decoded, DecodedCredential { uid: 6101, gid: 100, payload: "hi".to_owned() });
         // Without a passwd entry there is just the number.
         assert_eq!(judged(0, &GOOD.replace("alice (6101)", "6101")).unwrap().uid, 6101);
     }

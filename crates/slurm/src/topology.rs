@@ -47,7 +47,7 @@ pub(crate) async fn read(scontrol: &Path) -> Result<Topology, SlurmError> {
     if records.is_empty() && !out.stderr.is_empty() && !out.stderr.contains(FLAT) {
         return Err(failed(format!("it told of no switch: {}", out.stderr)));
     }
-    Topology::of(&records).map_err(|e| refused(e.to_string()))
+    Topology::from_records(&records).map_err(|e| refused(e.to_string()))
 }
 
 /// Reads a line a switch, such as
@@ -80,7 +80,8 @@ fn record(line: &str, number: usize) -> Result<Option<SwitchRecord>, String> {
     };
     let Some(name) = value("SwitchName").or_else(|| value("BlockName")) else { return Ok(None) };
     let list = |key: &str| {
-        let expand = |list: &str| hostlist::expand(list).map_err(|e| format!("line {number}, {key}: {e}"));
+        let expand =
+            |list: &str| hostlist::expand_hostlist(list).map_err(|e| format!("line {number}, {key}: {e}"));
         value(key).map_or(Ok(Vec::new()), expand)
     };
     let below: Vec<String> = list("Switches")?.iter().map(ToString::to_string).collect();
@@ -110,7 +111,7 @@ mod tests {
     }
 
     fn leaf(topology: &Topology, node: &str) -> Option<String> {
-        topology.leaf(&NodeName::new(node)).map(|leaf| topology.name(leaf).to_owned())
+        topology.leaf_of(&NodeName::new(node)).map(|leaf| topology.switch_name(leaf).to_owned())
     }
 
     #[tokio::test]
@@ -119,7 +120,7 @@ mod tests {
                     SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=s[0-1]\n";
         let read = printed(tree).await.unwrap();
         assert_eq!([leaf(&read, "n2"), leaf(&read, "n3")], [Some("s0".to_owned()), Some("s1".to_owned())]);
-        assert_eq!(read.path(read.leaf(&NodeName::new("n1")).unwrap()).count(), 2);
+        assert_eq!(read.path_to_root(read.leaf_of(&NodeName::new("n1")).unwrap()).count(), 2);
         let blocks = "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n\
                       BlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n\
                       AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n";

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
 use infill_model::{
-    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, LeadRecord, MainDelay,
-    MeasuredCosts, NodeName, NodeType, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, Report,
-    RoundSummary, SizePoint, SolveStatus, Spent, SpentKey, SpentRow, Stop, StopEnd, UnixTime, UsedSecs,
-    UserId, WindowCause, WindowEnd,
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, GenerationStop, JobId, LeadRecord,
+    MainDelay, MeasuredCosts, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage, NodeType, NodeUsageSecs,
+    PackedHour, Plan, Profile, ProfileFilter, ProfileKey, RoundReport, RoundSummary, SizePoint, SolveStatus,
+    StopOutcome, UnixTime, UserId, WindowCause, WindowEnd,
 };
 
 /// Runs the suite on an empty store.
@@ -123,7 +123,8 @@ fn round(at: i64) -> RoundRecord {
         objective: 1234.5,
         steps: vec![UnixTime(at + 60)],
     };
-    let report = Report { at: UnixTime(at), notes: vec!["a note".to_owned().into()], ..Report::default() };
+    let report =
+        RoundReport { at: UnixTime(at), notes: vec!["a note".to_owned().into()], ..RoundReport::default() };
     RoundRecord { at: UnixTime(at), plan, report, acted: at % 2 == 0 }
 }
 
@@ -236,7 +237,7 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
 async fn hours(store: &dyn Store) -> Result<(), String> {
     let hour = |from, packed: &[u8]| PackedHour { from: UnixTime(from), packed: packed.to_vec() };
     let all: Vec<_> = [3600, 7200, 10_800].map(|from| hour(from, &[0, 255, from as u8])).into();
-    let uses = |idle| UsedSecs { idle_secs: idle, down_secs: 0.5, ..UsedSecs::default() };
+    let uses = |idle| NodeUsageSecs { idle_secs: idle, down_secs: 0.5, ..NodeUsageSecs::default() };
     for (secs, hour) in all.iter().enumerate().rev() {
         ok(store.put_hour(hour, &uses(secs as f64)).await)?;
     }
@@ -257,15 +258,15 @@ async fn hours(store: &dyn Store) -> Result<(), String> {
 async fn spent(store: &dyn Store) -> Result<(), String> {
     let row = |from, user: &str, node_type: &str, useful_secs| {
         let (account, user, node_type) = ("ml".to_owned(), user.to_owned(), node_type.to_owned());
-        let key = SpentKey { from: UnixTime(from), account, user, node_type };
-        let spent = Spent {
+        let key = NodeTimeKey { from: UnixTime(from), account, user, node_type };
+        let spent = NodeTimeUsage {
             useful_secs,
             rescale_secs: 1.5,
             preempted_secs: 0.5,
             probing_secs: 0.25,
             gpu_secs: 4.0 * useful_secs,
         };
-        SpentRow { key, spent }
+        NodeTimeRow { key, spent }
     };
     let rows = [
         row(3600, "alice", "a", 10.0),
@@ -276,14 +277,14 @@ async fn spent(store: &dyn Store) -> Result<(), String> {
     ok(store.put_spent(&rows).await)?;
     let between = async |from, to| store.spent(UnixTime(from), UnixTime(to)).await;
     same("an hour", &ok(between(3600, 7200).await)?, &rows[..2].to_vec())?;
-    let both = SpentRow { spent: rows[0].spent.plus(&rows[2].spent), ..rows[0].clone() };
+    let both = NodeTimeRow { spent: rows[0].spent.sum_with(&rows[2].spent), ..rows[0].clone() };
     let all = vec![both, rows[3].clone(), rows[1].clone()];
     same("all hours together", &ok(between(0, i64::MAX).await)?, &all)?;
     same("none", &ok(between(7201, i64::MAX).await)?, &Vec::new())?;
     let by_hour = async |from, to, limit| store.spent_by_hour(UnixTime(from), UnixTime(to), limit).await;
     let hours = vec![
-        (UnixTime(3600), rows[0].spent.plus(&rows[1].spent)),
-        (UnixTime(7200), rows[2].spent.plus(&rows[3].spent)),
+        (UnixTime(3600), rows[0].spent.sum_with(&rows[1].spent)),
+        (UnixTime(7200), rows[2].spent.sum_with(&rows[3].spent)),
     ];
     same("hour by hour", &ok(by_hour(0, i64::MAX, 9).await)?, &hours)?;
     same("the first hour", &ok(by_hour(0, i64::MAX, 1).await)?, &hours[..1].to_vec())?;
@@ -377,7 +378,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
             live_up: change(0.5),
             live_down: change(0.25),
         },
-        stops: vec![Stop { job: JobId(7), generation: 3, secs: 2.5, end: StopEnd::Killed }],
+        stops: vec![GenerationStop { job: JobId(7), generation: 3, secs: 2.5, end: StopOutcome::Killed }],
         unfit: vec![1, 2],
         probes: 2,
         probe_secs: 33.3,

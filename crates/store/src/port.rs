@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use infill_model::{
-    EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Plan, Profile,
-    ProfileFilter, ProfileKey, Report, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
+    EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, NodeTimeRow, NodeTimeUsage,
+    NodeUsageSecs, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, RoundReport, RoundSummary, UnixTime,
 };
 
 /// What went wrong at the store.
@@ -67,7 +67,7 @@ pub struct RoundRecord {
     /// What was decided.
     pub plan: Plan,
     /// Why.
-    pub report: Report,
+    pub report: RoundReport,
     /// Whether it was carried out.
     pub acted: bool,
 }
@@ -187,7 +187,7 @@ pub trait Store: Send + Sync {
     /// The jobs that ended last, oldest first, at most `limit`.
     async fn ended(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
     /// Inserts or replaces what nodes were used for in an hour, and its sums, which are kept for ever.
-    async fn put_hour(&self, hour: &PackedHour, sums: &UsedSecs) -> Result<(), StoreError>;
+    async fn put_hour(&self, hour: &PackedHour, sums: &NodeUsageSecs) -> Result<(), StoreError>;
     /// The hours that began from `from` on and before `to`, the earliest first, at most `limit`.
     async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError>;
     /// The sums of the hours that began from `from` on and before `to`, the earliest first, at most `limit`.
@@ -196,19 +196,19 @@ pub trait Store: Send + Sync {
         from: UnixTime,
         to: UnixTime,
         limit: u32,
-    ) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError>;
+    ) -> Result<Vec<(UnixTime, NodeUsageSecs)>, StoreError>;
     /// Inserts or replaces what became of node-time.
-    async fn put_spent(&self, rows: &[SpentRow]) -> Result<(), StoreError>;
+    async fn put_spent(&self, rows: &[NodeTimeRow]) -> Result<(), StoreError>;
     /// What became of the node-time of the hours that began from `from` on and before `to`, of each account,
     /// user and type of nodes in all; ordered by these.
-    async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<SpentRow>, StoreError>;
+    async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<NodeTimeRow>, StoreError>;
     /// The same by the hour, of everybody together, the earliest first, at most `limit`.
     async fn spent_by_hour(
         &self,
         from: UnixTime,
         to: UnixTime,
         limit: u32,
-    ) -> Result<Vec<(UnixTime, Spent)>, StoreError>;
+    ) -> Result<Vec<(UnixTime, NodeTimeUsage)>, StoreError>;
     /// Adds main jobs that started where ours were; one that is there already stays.
     async fn add_delays(&self, delays: &[MainDelay]) -> Result<(), StoreError>;
     /// Those that started from `from` on and before `to`, the earliest first, at most `limit`.

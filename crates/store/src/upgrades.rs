@@ -3,10 +3,10 @@
 use super::port::{Measurement, RoundRecord, Store};
 use super::schema::{POSTGRES, SQLITE, Version};
 use infill_model::{
-    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, JobVerdict, LeadRecord,
-    MainDelay, MeasuredCosts, NodeName, NodeType, PackedHour, Plan, Profile, ProfileFilter, ProfileKey,
-    Report, SizePoint, SolveStatus, Spent, SpentKey, SpentRow, Spread, Stop, StopEnd, UnixTime, UsedSecs,
-    UserId, WindowCause, WindowEnd,
+    BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, GenerationStop, JobId, JobVerdict,
+    LeadRecord, MainDelay, MeasuredCosts, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage, NodeType,
+    NodeUsageSecs, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, RoundReport, SizePoint, SolveStatus,
+    Spread, StopOutcome, UnixTime, UserId, WindowCause, WindowEnd,
 };
 
 /// The first version of the schema that can hold a row, and the statement that its daemon wrote. `BYTES`
@@ -167,7 +167,7 @@ impl OldStore<'_> {
         assert_eq!(store.spent(from, to).await.unwrap(), self.once("spent", spent), "{made_by}");
         assert_eq!(store.delays(from, to, 9).await.unwrap(), self.once("spent", delay), "{made_by}");
         let uses = store.uses_by_hour(from, to, 9).await.unwrap();
-        let used = || (UnixTime(3600), UsedSecs::of([1.5, 2.5, 3.5, 4.5, 5.5, 6.5]));
+        let used = || (UnixTime(3600), NodeUsageSecs::from_array([1.5, 2.5, 3.5, 4.5, 5.5, 6.5]));
         assert_eq!(uses, self.once("spent", used), "{made_by}");
     }
 
@@ -213,7 +213,7 @@ impl OldStore<'_> {
             over_hosts: Spread::Near,
             at: UnixTime(170),
         };
-        let stop = || Stop { job: JobId(7), generation: 2, secs: 2.5, end: StopEnd::Killed };
+        let stop = || GenerationStop { job: JobId(7), generation: 2, secs: 2.5, end: StopOutcome::Killed };
         Profile {
             points: vec![point],
             costs: MeasuredCosts { up, ..MeasuredCosts::default() },
@@ -265,7 +265,7 @@ fn round() -> RoundRecord {
     let why = "no gap is long enough".to_owned().into();
     let verdict = JobVerdict { job: JobId(7), had: 1, gets: 0, why, assured: None };
     let notes = vec!["all is well".to_owned().into()];
-    let report = Report { at, jobs: vec![verdict], notes, ..Report::default() };
+    let report = RoundReport { at, jobs: vec![verdict], notes, ..RoundReport::default() };
     RoundRecord { at, plan, report, acted: true }
 }
 
@@ -307,16 +307,21 @@ fn hour() -> PackedHour {
     PackedHour { from: UnixTime(3600), packed: vec![0, 255] }
 }
 
-fn spent() -> SpentRow {
-    let key = SpentKey {
+fn spent() -> NodeTimeRow {
+    let key = NodeTimeKey {
         from: UnixTime(3600),
         account: "physics".to_owned(),
         user: "alice".to_owned(),
         node_type: "cpu2".to_owned(),
     };
-    let spent =
-        Spent { useful_secs: 1.5, rescale_secs: 2.5, preempted_secs: 3.5, probing_secs: 4.5, gpu_secs: 5.5 };
-    SpentRow { key, spent }
+    let spent = NodeTimeUsage {
+        useful_secs: 1.5,
+        rescale_secs: 2.5,
+        preempted_secs: 3.5,
+        probing_secs: 4.5,
+        gpu_secs: 5.5,
+    };
+    NodeTimeRow { key, spent }
 }
 
 fn delay() -> MainDelay {

@@ -7,9 +7,9 @@ use infill_api::{
     ProfilesView, RoundView, RoundsView, SCHEMA, Status,
 };
 use infill_model::{
-    BatchMode, ChangeCost, Control, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict, MalleableState,
-    MeasuredCosts, Mode, NodeName, NodeType, NodeVerdict, Placement, Plan, Profile, ProfileKey, Report,
-    RoundSummary, SizePoint, SolveStatus, UnixTime,
+    BatchMode, ChangeCost, ControlState, DaemonMode, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict,
+    MalleableState, MeasuredCosts, NodeName, NodeType, NodeVerdict, Plan, PlannedNode, Profile, ProfileKey,
+    RoundReport, RoundSummary, SizePoint, SolveStatus, UnixTime,
 };
 
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
@@ -110,8 +110,8 @@ pub fn status() -> Status {
         slurm: Some("24.11.5".to_owned()),
         rest: Some("v0.0.42".to_owned()),
         runs_as: None,
-        mode: Mode::Act,
-        control: Control::Normal,
+        mode: DaemonMode::Act,
+        control: ControlState::Normal,
         started_at: NOW + -90_000,
         last_round: Some(NOW + -3),
         problems: vec!["node n5 drained after infill left it".to_owned()],
@@ -130,8 +130,8 @@ pub fn status() -> Status {
 
 /// A round that gives two nodes to job 101 and none to 102.
 pub fn round() -> RoundView {
-    let place = |node: &str| Placement { node: NodeName::from(node), lease_until: NOW + 1785 };
-    let plan = |id, nodes: Vec<Placement>, rate, forecast| JobPlan {
+    let place = |node: &str| PlannedNode { node: NodeName::from(node), lease_until: NOW + 1785 };
+    let plan = |id, nodes: Vec<PlannedNode>, rate, forecast| JobPlan {
         job: JobId(id),
         nodes,
         exec_plan: ExecPlan::default(),
@@ -165,7 +165,7 @@ pub fn round() -> RoundView {
             objective: 1_450_134.0,
             steps: vec![NOW + 240, NOW + 900, NOW + 1785],
         },
-        report: Report {
+        report: RoundReport {
             at: NOW,
             jobs: vec![
                 verdict(101, 2, 2, "growing to 3 costs 18 s and gains 12 s"),

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::error::TraceError;
-use super::field::{count, positive, wrong};
-use super::open::Source;
-use super::table::{Dialect, Row, Table};
+use super::line_reader::TraceSource;
+use super::parse_field::{parse_count, parse_positive, wrong_value};
+use super::table::{Table, TableDialect, TableRow};
 use infill_model::{CollectiveOp, CollectiveRow, MAX_COLLECTIVE_RANKS, MAX_COLLECTIVE_ROWS, MAX_NODES_A_JOB};
 
 /// Reads a table of collectives: columns `op`, `bytes`, `world`, `nodes` and `seconds_median`.
@@ -13,21 +13,21 @@ use infill_model::{CollectiveOp, CollectiveRow, MAX_COLLECTIVE_RANKS, MAX_COLLEC
 /// # Errors
 /// When the file cannot be read, lacks a column, has no row, or any of them is malformed.
 pub fn read_collectives(path: &Path) -> Result<Vec<CollectiveRow>, TraceError> {
-    parse(Source::open(path)?)
+    parse(TraceSource::open(path)?)
 }
 
-fn parse(source: Source) -> Result<Vec<CollectiveRow>, TraceError> {
-    let table = Table::open(source, Dialect::Csv)?;
+fn parse(source: TraceSource) -> Result<Vec<CollectiveRow>, TraceError> {
+    let table = Table::open(source, TableDialect::Csv)?;
     let [op, bytes, world, nodes, secs] =
-        ["op", "bytes", "world", "nodes", "seconds_median"].map(|name| table.require(name));
+        ["op", "bytes", "world", "nodes", "seconds_median"].map(|name| table.require_column(name));
     let (op, bytes, world, nodes, secs) = (op?, bytes?, world?, nodes?, secs?);
-    let read = |row: &Row| -> Result<CollectiveRow, String> {
+    let read = |row: &TableRow| -> Result<CollectiveRow, String> {
         let word = row.get(op);
-        let op = word.parse().map_err(|_| wrong("op", word, CollectiveOp::WORDS))?;
+        let op = word.parse().map_err(|_| wrong_value("op", word, CollectiveOp::WORDS))?;
         let text = row.get(bytes);
         let bytes = text.parse().ok().filter(|bytes| *bytes > 0);
-        let ranks = count("world", row.get(world), MAX_COLLECTIVE_RANKS)?;
-        let nodes = count("nodes", row.get(nodes), MAX_NODES_A_JOB)?;
+        let ranks = parse_count("world", row.get(world), MAX_COLLECTIVE_RANKS)?;
+        let nodes = parse_count("nodes", row.get(nodes), MAX_NODES_A_JOB)?;
         if ranks < 2 || nodes > ranks {
             return Err(format!(
                 "{ranks} ranks on {nodes} nodes; expected two ranks at least, and one on each node"
@@ -35,14 +35,14 @@ fn parse(source: Source) -> Result<Vec<CollectiveRow>, TraceError> {
         }
         Ok(CollectiveRow {
             op,
-            bytes: bytes.ok_or_else(|| wrong("bytes", text, "a positive whole number"))?,
+            bytes: bytes.ok_or_else(|| wrong_value("bytes", text, "a positive whole number"))?,
             ranks,
             nodes,
-            secs: positive("seconds_median", row.get(secs))?,
+            secs: parse_positive("seconds_median", row.get(secs))?,
         })
     };
     let mut found = Vec::new();
-    let tally = table.each(|row| {
+    let tally = table.for_each_row(|row| {
         if found.len() == MAX_COLLECTIVE_ROWS {
             return Err(format!("more than {MAX_COLLECTIVE_ROWS} rows"));
         }
@@ -59,7 +59,8 @@ mod tests {
 
     fn read(rows: &str) -> Result<Vec<CollectiveRow>, String> {
         let text = format!("op,bytes,world,nodes,seconds_median\n{rows}");
-        parse(Source::bytes("table.csv", text.into_bytes(), 1 << 20).unwrap()).map_err(|e| e.to_string())
+        parse(TraceSource::from_bytes("table.csv", text.into_bytes(), 1 << 20).unwrap())
+            .map_err(|e| e.to_string())
     }
 
     #[test]
@@ -84,7 +85,7 @@ mod tests {
             assert!(error.contains(says) && error.contains("line 2"), "{row}: {error}");
         }
         assert!(read("").is_err(), "no row");
-        let other = Source::bytes("t.csv", b"op,bytes\nall_reduce,1\n".to_vec(), 1 << 20).unwrap();
+        let other = TraceSource::from_bytes("t.csv", b"op,bytes\nall_reduce,1\n".to_vec(), 1 << 20).unwrap();
         assert!(parse(other).unwrap_err().to_string().contains("world"));
     }
 }

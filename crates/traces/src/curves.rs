@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::error::TraceError;
-use super::field::{count, positive, wrong};
-use super::open::Source;
-use super::table::{Dialect, Row, Table};
-use super::tally::Tally;
-use infill_model::{Curve, CurvePoint, MAX_NODES_A_JOB, NamedCurve, Reading};
+use super::line_reader::TraceSource;
+use super::line_tally::LineTally;
+use super::parse_field::{parse_count, parse_positive, wrong_value};
+use super::table::{Table, TableDialect, TableRow};
+use infill_model::{CurvePoint, MAX_NODES_A_JOB, NamedCurve, ParsedFile, ScalingCurve};
 
 /// Names of the column with the throughput, the first that is there counts.
 const RATE_COLUMNS: [&str; 4] = ["throughput", "images_per_s", "samples_per_s", "rate"];
@@ -28,21 +28,21 @@ const RATE_COLUMNS: [&str; 4] = ["throughput", "images_per_s", "samples_per_s", 
 /// # Errors
 /// When the file cannot be read, lacks a column, has too many malformed lines, no curve, or two rates for one
 /// size.
-pub fn read_curves(path: &Path) -> Result<Reading<Vec<NamedCurve>>, TraceError> {
-    parse(Source::open(path)?)
+pub fn read_curves(path: &Path) -> Result<ParsedFile<Vec<NamedCurve>>, TraceError> {
+    parse(TraceSource::open(path)?)
 }
 
-pub(super) fn parse(source: Source) -> Result<Reading<Vec<NamedCurve>>, TraceError> {
-    let stem = source.stem();
-    let table = Table::open(source, Dialect::Csv)?;
+pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<Vec<NamedCurve>>, TraceError> {
+    let stem = source.file_stem();
+    let table = Table::open(source, TableDialect::Csv)?;
     let path = table.path();
-    let mut points = Points::default();
-    let tally = match (table.find("nodes"), wide_sizes(table.columns())) {
+    let mut points = CurveBuilder::default();
+    let tally = match (table.find_column("nodes"), wide_sizes(table.columns())) {
         (Some(nodes), _) => read_long(table, nodes, &stem, &mut points),
         (None, Some(sizes)) => read_wide(table, &sizes, &stem, &mut points),
-        (None, None) => Err(table.lacks("nodes and throughput, or numbers of nodes".to_owned())),
+        (None, None) => Err(table.missing_columns("nodes and throughput, or numbers of nodes".to_owned())),
     }?;
-    let curve = |(name, points): (String, Vec<CurvePoint>)| match Curve::new(points) {
+    let curve = |(name, points): (String, Vec<CurvePoint>)| match ScalingCurve::new(points) {
         Ok(curve) => Ok(NamedCurve { name, curve }),
         Err(source) => Err(TraceError::Curve { path: path.clone(), name, source }),
     };
@@ -53,13 +53,13 @@ pub(super) fn parse(source: Source) -> Result<Reading<Vec<NamedCurve>>, TraceErr
 
 /// Points by curve, curves in the order in which they were met.
 #[derive(Default)]
-struct Points {
+struct CurveBuilder {
     places: HashMap<String, usize>,
     curves: Vec<(String, Vec<CurvePoint>)>,
 }
 
-impl Points {
-    fn add(&mut self, name: &str, point: CurvePoint) {
+impl CurveBuilder {
+    fn add_point(&mut self, name: &str, point: CurvePoint) {
         let place = match self.places.get(name) {
             Some(place) => *place,
             None => {
@@ -74,49 +74,61 @@ impl Points {
     }
 }
 
-fn read_long(table: Table, nodes: usize, stem: &str, points: &mut Points) -> Result<Tally, TraceError> {
-    let model = table.find("model");
-    let mut rate = RATE_COLUMNS.iter().find_map(|name| table.find(name));
+fn read_long(
+    table: Table,
+    nodes: usize,
+    stem: &str,
+    points: &mut CurveBuilder,
+) -> Result<LineTally, TraceError> {
+    let model = table.find_column("model");
+    let mut rate = RATE_COLUMNS.iter().find_map(|name| table.find_column(name));
     let others: Vec<usize> =
         (0..table.columns().len()).filter(|c| *c != nodes && Some(*c) != model).collect();
     if others.is_empty() {
-        return Err(table.lacks(format!("a column with the throughput, such as {}", RATE_COLUMNS[0])));
+        return Err(
+            table.missing_columns(format!("a column with the throughput, such as {}", RATE_COLUMNS[0]))
+        );
     }
-    table.each(|row| {
+    table.for_each_row(|row| {
         rate = rate.or_else(|| last_number(row, &others));
         let rate = rate.ok_or("no number beside that of nodes; expected a throughput")?;
         let name = model.map_or(stem, |m| row.get(m));
         if name.is_empty() {
-            return Err(wrong("model", name, "a name"));
+            return Err(wrong_value("model", name, "a name"));
         }
-        let nodes = count("nodes", row.get(nodes), MAX_NODES_A_JOB)?;
-        points.add(name, CurvePoint { nodes, rate: positive("throughput", row.get(rate))? });
+        let nodes = parse_count("nodes", row.get(nodes), MAX_NODES_A_JOB)?;
+        points.add_point(name, CurvePoint { nodes, rate: parse_positive("throughput", row.get(rate))? });
         Ok(())
     })
 }
 
-fn last_number(row: &Row, columns: &[usize]) -> Option<usize> {
+fn last_number(row: &TableRow, columns: &[usize]) -> Option<usize> {
     columns.iter().rev().copied().find(|c| row.get(*c).parse().is_ok_and(f64::is_finite))
 }
 
 /// The numbers of nodes that name all columns but the first, if they do.
 fn wide_sizes(columns: &[String]) -> Option<Vec<u32>> {
     let sizes = columns.get(1..).filter(|sizes| !sizes.is_empty())?;
-    sizes.iter().map(|size| count("nodes", size, MAX_NODES_A_JOB).ok()).collect()
+    sizes.iter().map(|size| parse_count("nodes", size, MAX_NODES_A_JOB).ok()).collect()
 }
 
 /// A field that is empty was not measured.
-fn read_wide(table: Table, sizes: &[u32], stem: &str, points: &mut Points) -> Result<Tally, TraceError> {
-    table.each(|row| {
+fn read_wide(
+    table: Table,
+    sizes: &[u32],
+    stem: &str,
+    points: &mut CurveBuilder,
+) -> Result<LineTally, TraceError> {
+    table.for_each_row(|row| {
         let name = format!("{stem}/{}", row.get(0));
         let measured = (1..).zip(sizes.iter().copied()).filter(|(column, _)| !row.get(*column).is_empty());
         let point = |(column, nodes)| {
-            let rate = positive("throughput", row.get(column))?;
+            let rate = parse_positive("throughput", row.get(column))?;
             Ok(CurvePoint { nodes, rate })
         };
         // The whole row or nothing of it.
         let found = measured.map(point).collect::<Result<Vec<CurvePoint>, String>>()?;
-        found.into_iter().for_each(|point| points.add(&name, point));
+        found.into_iter().for_each(|point| points.add_point(&name, point));
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use infill_model::Malformed;
+use infill_model::MalformedLine;
 use infill_model::profile::CurveError;
 
 /// Malformed lines that a message shows.
@@ -72,7 +72,7 @@ pub enum TraceError {
         /// Lines read, without blank ones.
         lines: usize,
         /// The first of them.
-        first: Vec<Malformed>,
+        first: Vec<MalformedLine>,
     },
     /// It has none of what it should have.
     #[error("{path}: expected at least one {expected}, found none in {lines} lines{}", after_colon(.first))]
@@ -84,7 +84,7 @@ pub enum TraceError {
         /// Lines read, without blank ones.
         lines: usize,
         /// The first malformed lines.
-        first: Vec<Malformed>,
+        first: Vec<MalformedLine>,
     },
     /// The points of a curve make no curve.
     #[error("{path}: curve {name:?} is none")]
@@ -98,12 +98,12 @@ pub enum TraceError {
     },
 }
 
-fn list(malformed: &[Malformed]) -> String {
-    let shown: Vec<String> = malformed.iter().take(SHOWN).map(Malformed::to_string).collect();
+fn list(malformed: &[MalformedLine]) -> String {
+    let shown: Vec<String> = malformed.iter().take(SHOWN).map(MalformedLine::to_string).collect();
     let more = if malformed.len() > SHOWN { "; …" } else { "" };
     shown.join("; ") + more
 }
 
-fn after_colon(malformed: &[Malformed]) -> String {
+fn after_colon(malformed: &[MalformedLine]) -> String {
     if malformed.is_empty() { String::new() } else { format!(": {}", list(malformed)) }
 }

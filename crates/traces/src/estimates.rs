@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use super::closed::{ModelColumns, does_not_fit};
+use super::closed_tables::{ModelColumns, does_not_fit};
 use super::error::TraceError;
-use super::field::{count, positive, wrong};
-use super::open::Source;
-use super::table::{Dialect, Row, Table};
-use infill_model::{EstimateRow, MAX_NODES_A_JOB, NodeType, Parallelism, Strategy};
+use super::line_reader::TraceSource;
+use super::parse_field::{parse_count, parse_positive, wrong_value};
+use super::table::{Table, TableDialect, TableRow};
+use infill_model::{EstimateRow, MAX_NODES_A_JOB, NodeType, ParallelStrategy, Parallelism};
 
 /// Most rows of a table.
 const MAX_ROWS: usize = 20_000;
@@ -24,18 +24,18 @@ const MAX_GPUS: u32 = 4096;
 /// # Errors
 /// When the file cannot be read, lacks a column, has no row, or any of them is malformed.
 pub fn read_estimates(path: &Path) -> Result<Vec<EstimateRow>, TraceError> {
-    parse(Source::open(path)?)
+    parse(TraceSource::open(path)?)
 }
 
-fn parse(source: Source) -> Result<Vec<EstimateRow>, TraceError> {
-    let table = Table::open(source, Dialect::Csv)?;
-    let columns = Columns::of(&table)?;
+fn parse(source: TraceSource) -> Result<Vec<EstimateRow>, TraceError> {
+    let table = Table::open(source, TableDialect::Csv)?;
+    let columns = EstimateColumns::from_table(&table)?;
     let mut found = Vec::new();
-    let tally = table.each(|row| {
+    let tally = table.for_each_row(|row| {
         if found.len() == MAX_ROWS {
             return Err(format!("more than {MAX_ROWS} rows"));
         }
-        found.extend(columns.read(row)?);
+        found.extend(columns.read_row(row)?);
         Ok(())
     })?;
     let some = !found.is_empty();
@@ -43,7 +43,7 @@ fn parse(source: Source) -> Result<Vec<EstimateRow>, TraceError> {
 }
 
 /// Where the columns are.
-struct Columns {
+struct EstimateColumns {
     model: ModelColumns,
     node_type: usize,
     gpus: usize,
@@ -53,51 +53,51 @@ struct Columns {
     secs: usize,
 }
 
-impl Columns {
-    fn of(table: &Table) -> Result<Columns, TraceError> {
-        Ok(Columns {
-            model: ModelColumns::of(table)?,
-            node_type: table.require("gpu_type")?,
-            gpus: table.require("gpus")?,
-            nodes: table.require("nodes")?,
-            split: [table.require("dp")?, table.require("tp")?, table.require("pp")?],
-            compute: table.require("compute_s")?,
-            secs: table.require("iter_time_s")?,
+impl EstimateColumns {
+    fn from_table(table: &Table) -> Result<EstimateColumns, TraceError> {
+        Ok(EstimateColumns {
+            model: ModelColumns::from_table(table)?,
+            node_type: table.require_column("gpu_type")?,
+            gpus: table.require_column("gpus")?,
+            nodes: table.require_column("nodes")?,
+            split: [table.require_column("dp")?, table.require_column("tp")?, table.require_column("pp")?],
+            compute: table.require_column("compute_s")?,
+            secs: table.require_column("iter_time_s")?,
         })
     }
 
     /// A row; `None` for what does not fit.
-    fn read(&self, row: &Row) -> Result<Option<EstimateRow>, String> {
+    fn read_row(&self, row: &TableRow) -> Result<Option<EstimateRow>, String> {
         if does_not_fit(row.get(self.secs)) {
             return Ok(None);
         }
-        let gpus = count("gpus", row.get(self.gpus), MAX_GPUS)?;
-        let nodes = count("nodes", row.get(self.nodes), MAX_NODES_A_JOB)?;
+        let gpus = parse_count("gpus", row.get(self.gpus), MAX_GPUS)?;
+        let nodes = parse_count("nodes", row.get(self.nodes), MAX_NODES_A_JOB)?;
         let [dp, tp, pp] = self.split;
-        let strategy = Strategy {
-            tp: count("tp", row.get(tp), MAX_GPUS)?,
-            pp: count("pp", row.get(pp), MAX_GPUS)?,
-            ..Strategy::default()
+        let strategy = ParallelStrategy {
+            tp: parse_count("tp", row.get(tp), MAX_GPUS)?,
+            pp: parse_count("pp", row.get(pp), MAX_GPUS)?,
+            ..ParallelStrategy::default()
         };
-        let parallelism = Parallelism { dp: count("dp", row.get(dp), MAX_GPUS)?, strategy };
+        let parallelism = Parallelism { dp: parse_count("dp", row.get(dp), MAX_GPUS)?, strategy };
         if gpus % nodes != 0 || parallelism.gpus() != gpus {
-            let (dp, Strategy { tp, pp, .. }) = (parallelism.dp, strategy);
+            let (dp, ParallelStrategy { tp, pp, .. }) = (parallelism.dp, strategy);
             return Err(format!(
                 "{gpus} GPUs on {nodes} nodes, dp × tp × pp is {dp} × {tp} × {pp}; expected as many on each node, \
                  {gpus} in all"
             ));
         }
         let node_type = match row.get(self.node_type) {
-            "" => return Err(wrong("gpu_type", "", "a name")),
+            "" => return Err(wrong_value("gpu_type", "", "a name")),
             name => NodeType::new(name),
         };
         Ok(Some(EstimateRow {
-            model: self.model.read(row)?,
+            model: self.model.read_model(row)?,
             node_type,
             parallelism,
             gpus_by_node: vec![gpus / nodes; nodes as usize],
-            compute_secs: positive("compute_s", row.get(self.compute))?,
-            step_secs: positive("iter_time_s", row.get(self.secs))?,
+            compute_secs: parse_positive("compute_s", row.get(self.compute))?,
+            step_secs: parse_positive("iter_time_s", row.get(self.secs))?,
         }))
     }
 }
@@ -109,7 +109,9 @@ mod tests {
     const HEADER: &str = "model,params,batch,gpu_type,gpus,nodes,pp,dp,tp,compute_s,iter_time_s\n";
 
     fn read(rows: &str) -> Result<Vec<EstimateRow>, String> {
-        let source = Source::bytes("estimates.csv", format!("{HEADER}{rows}").into_bytes(), 1 << 20).unwrap();
+        let source =
+            TraceSource::from_bytes("estimates.csv", format!("{HEADER}{rows}").into_bytes(), 1 << 20)
+                .unwrap();
         parse(source).map_err(|e| e.to_string())
     }
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::error::TraceError;
-use super::field::{positive, secs, wrong};
-use super::open::Source;
-use super::table::{Dialect, Row, Table};
-use infill_model::{OwnWord, Past, Reading, Submission};
+use super::line_reader::TraceSource;
+use super::parse_field::{parse_positive, parse_secs, wrong_value};
+use super::table::{Table, TableDialect, TableRow};
+use infill_model::{ParsedFile, PastJob, Submission, UserEstimate};
 
 /// Most jobs of a log.
 const MAX_JOBS: usize = 1_000_000;
@@ -28,27 +28,27 @@ const KNOWN_AT_THE_END: [&str; 8] =
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has no row, or many are malformed.
-pub fn read_history(path: &Path) -> Result<Reading<Vec<Past>>, TraceError> {
-    parse_history(Source::open(path)?)
+pub fn read_history(path: &Path) -> Result<ParsedFile<Vec<PastJob>>, TraceError> {
+    parse_history(TraceSource::open(path)?)
 }
 
-fn parse_history(source: Source) -> Result<Reading<Vec<Past>>, TraceError> {
-    let table = Table::open(source, Dialect::Csv)?;
-    let columns = Columns::of(&table)?;
+fn parse_history(source: TraceSource) -> Result<ParsedFile<Vec<PastJob>>, TraceError> {
+    let table = Table::open(source, TableDialect::Csv)?;
+    let columns = HistoryColumns::from_table(&table)?;
     let mut jobs = Vec::new();
-    let tally = table.each(|row| {
+    let tally = table.for_each_row(|row| {
         if jobs.len() == MAX_JOBS {
             return Err(format!("more than {MAX_JOBS} jobs"));
         }
-        jobs.push(columns.read(row, jobs.len())?);
+        jobs.push(columns.read_job(row, jobs.len())?);
         Ok(())
     })?;
-    jobs.sort_by(|a: &Past, b: &Past| a.job.at.total_cmp(&b.job.at));
+    jobs.sort_by(|a: &PastJob, b: &PastJob| a.job.at.total_cmp(&b.job.at));
     let some = !jobs.is_empty();
     tally.finish(jobs, some, "job")
 }
 
-struct Columns {
+struct HistoryColumns {
     duration: usize,
     submit: Option<usize>,
     user: Option<usize>,
@@ -61,27 +61,27 @@ struct Columns {
     settings: Vec<usize>,
 }
 
-impl Columns {
-    fn of(table: &Table) -> Result<Columns, TraceError> {
-        let submit = table.find("submit_s");
+impl HistoryColumns {
+    fn from_table(table: &Table) -> Result<HistoryColumns, TraceError> {
+        let submit = table.find_column("submit_s");
         let is_setting = |name: &String| submit.is_none() && !KNOWN_AT_THE_END.contains(&name.as_str());
         let settings =
             table.columns().iter().enumerate().filter(|(_, name)| is_setting(name)).map(|(i, _)| i);
-        Ok(Columns {
-            duration: table.require("duration_s")?,
+        Ok(HistoryColumns {
+            duration: table.require_column("duration_s")?,
             submit,
-            user: table.find("user"),
-            name: table.find("name"),
-            nodes: table.find("nodes").or_else(|| table.find("workers")),
-            gpus: table.find("gpus"),
-            limit: table.find("limit_s"),
-            wait: table.find("wait_s"),
+            user: table.find_column("user"),
+            name: table.find_column("name"),
+            nodes: table.find_column("nodes").or_else(|| table.find_column("workers")),
+            gpus: table.find_column("gpus"),
+            limit: table.find_column("limit_s"),
+            wait: table.find_column("wait_s"),
             settings: settings.take(MAX_MORE).collect(),
         })
     }
 
-    fn read(&self, row: &Row, before: usize) -> Result<Past, String> {
-        let length = positive("duration_s", row.get(self.duration)).or_else(|e| {
+    fn read_job(&self, row: &TableRow, before: usize) -> Result<PastJob, String> {
+        let length = parse_positive("duration_s", row.get(self.duration)).or_else(|e| {
             // Jobs that ended at once.
             if row.get(self.duration).parse() == Ok(0.0) { Ok(0.0) } else { Err(e) }
         })?;
@@ -89,16 +89,16 @@ impl Columns {
         let size = |name: &str, column| match known(column) {
             Some(text) => {
                 let size = text.parse().ok().filter(|n| *n <= MAX_SIZE);
-                size.ok_or_else(|| wrong(name, text, &format!("a whole number up to {MAX_SIZE}")))
+                size.ok_or_else(|| wrong_value(name, text, &format!("a whole number up to {MAX_SIZE}")))
             }
             None => Ok(0),
         };
         let at = match self.submit {
-            Some(column) => secs("submit_s", row.get(column))?,
+            Some(column) => parse_secs("submit_s", row.get(column))?,
             None => before as f64,
         };
-        let wait = known(self.wait).map_or(Ok(0.0), |text| secs("wait_s", text))?;
-        let limit_secs = known(self.limit).map(|text| positive("limit_s", text)).transpose()?;
+        let wait = known(self.wait).map_or(Ok(0.0), |text| parse_secs("wait_s", text))?;
+        let limit_secs = known(self.limit).map(|text| parse_positive("limit_s", text)).transpose()?;
         let number =
             |column: &usize| row.get(*column).parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(-1.0);
         let settings: Vec<&str> = self.settings.iter().map(|column| row.get(*column)).collect();
@@ -117,7 +117,7 @@ impl Columns {
         };
         // Before the next one comes, and after it came itself.
         let ended_at = at + if self.submit.is_some() { wait.max(0.0) + length } else { 0.5 };
-        Ok(Past { job, ended_at, secs: length, word: OwnWord::default() })
+        Ok(PastJob { job, ended_at, secs: length, word: UserEstimate::default() })
     }
 }
 
@@ -125,8 +125,8 @@ impl Columns {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Reading<Vec<Past>>, TraceError> {
-        parse_history(Source::bytes("log.csv", text.as_bytes().to_vec(), 1 << 20)?)
+    fn read(text: &str) -> Result<ParsedFile<Vec<PastJob>>, TraceError> {
+        parse_history(TraceSource::from_bytes("log.csv", text.as_bytes().to_vec(), 1 << 20)?)
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::error::TraceError;
-use super::field::{secs, wrong};
-use super::names::Names;
-use super::open::Source;
-use super::table::{Dialect, Table};
-use infill_model::{IdleInterval, IdleLog, NodeName, Reading};
+use super::line_reader::TraceSource;
+use super::node_name_table::NodeNameTable;
+use super::parse_field::{parse_secs, wrong_value};
+use super::table::{Table, TableDialect};
+use infill_model::{IdleInterval, IdleLog, NodeName, ParsedFile};
 
 /// Reads when nodes were idle: CSV with a header; columns `start_s`, `end_s` (s, perhaps with decimals) and
 /// `node` (a number or a name) in any order, others ignored.
@@ -17,31 +17,32 @@ use infill_model::{IdleInterval, IdleLog, NodeName, Reading};
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has too many malformed lines, or no interval.
-pub fn read_idle(path: &Path) -> Result<Reading<IdleLog>, TraceError> {
-    parse(Source::open(path)?)
+pub fn read_idle(path: &Path) -> Result<ParsedFile<IdleLog>, TraceError> {
+    parse(TraceSource::open(path)?)
 }
 
 /// A node by number, from when, till when.
-type Idle = (u32, i64, i64);
+type NumberedInterval = (u32, i64, i64);
 
-pub(super) fn parse(source: Source) -> Result<Reading<IdleLog>, TraceError> {
-    let table = Table::open(source, Dialect::Csv)?;
-    let (start, end, node) = (table.require("start_s")?, table.require("end_s")?, table.require("node")?);
-    let mut names = Names::default();
-    let mut found: Vec<Idle> = Vec::new();
-    let tally = table.each(|row| {
-        let (from, till) = (secs("start_s", row.get(start))?, secs("end_s", row.get(end))?);
+pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<IdleLog>, TraceError> {
+    let table = Table::open(source, TableDialect::Csv)?;
+    let (start, end, node) =
+        (table.require_column("start_s")?, table.require_column("end_s")?, table.require_column("node")?);
+    let mut names = NodeNameTable::default();
+    let mut found: Vec<NumberedInterval> = Vec::new();
+    let tally = table.for_each_row(|row| {
+        let (from, till) = (parse_secs("start_s", row.get(start))?, parse_secs("end_s", row.get(end))?);
         if till <= from {
-            return Err(wrong("end_s", row.get(end), &format!("more than start_s, which is {from}")));
+            return Err(wrong_value("end_s", row.get(end), &format!("more than start_s, which is {from}")));
         }
         let name = row.get(node);
         if name.is_empty() {
-            return Err(wrong("node", name, "a node"));
+            return Err(wrong_value("node", name, "a node"));
         }
         // The bound on seconds keeps both within i64.
         let (from, till) = (from.ceil() as i64, till.floor() as i64);
         if from < till {
-            found.push((names.number(name), from, till));
+            found.push((names.intern_name(name), from, till));
         }
         Ok(())
     })?;
@@ -50,9 +51,9 @@ pub(super) fn parse(source: Source) -> Result<Reading<IdleLog>, TraceError> {
     tally.finish(log, some, "idle interval")
 }
 
-fn log_of(found: Vec<Idle>, names: Names) -> IdleLog {
-    let (names, ranks) = names.ranked();
-    let mut merged = merge(found);
+fn log_of(found: Vec<NumberedInterval>, names: NodeNameTable) -> IdleLog {
+    let (names, ranks) = names.into_ranked();
+    let mut merged = merge_intervals(found);
     merged.sort_unstable_by_key(|(node, from, till)| (*from, *till, ranks[*node as usize]));
     let name = |node: u32| -> NodeName { names[ranks[node as usize] as usize].clone() };
     let end = merged.iter().map(|(_, _, till)| *till).max().unwrap_or(0);
@@ -63,9 +64,9 @@ fn log_of(found: Vec<Idle>, names: Names) -> IdleLog {
 
 /// Makes one of intervals of a node that overlap. Those that only touch stay apart: the node was taken in
 /// between.
-fn merge(mut found: Vec<Idle>) -> Vec<Idle> {
+fn merge_intervals(mut found: Vec<NumberedInterval>) -> Vec<NumberedInterval> {
     found.sort_unstable();
-    let mut merged: Vec<Idle> = Vec::with_capacity(found.len());
+    let mut merged: Vec<NumberedInterval> = Vec::with_capacity(found.len());
     for (node, from, till) in found {
         match merged.last_mut() {
             Some((last, _, end)) if *last == node && from < *end => *end = till.max(*end),

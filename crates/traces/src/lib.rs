@@ -5,30 +5,30 @@
 //! passed over and told in the [`Reading`](infill_model::Reading); a file with many of them is refused, for
 //! it is hardly what it is taken for.
 
-mod closed;
+mod closed_tables;
 mod collectives;
 mod curves;
 mod ended;
 mod error;
 mod estimates;
-mod field;
 mod history;
 mod idle;
 mod jobs;
-mod names;
-mod open;
+mod line_reader;
+mod line_tally;
+mod node_name_table;
+mod parse_field;
 mod plans;
 mod runs;
 mod sacct;
 mod swf;
 mod table;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod throughputs;
 mod workload;
 
-pub use closed::{read_closed_jobs, read_speeds};
+pub use closed_tables::{read_closed_jobs, read_speeds};
 pub use collectives::read_collectives;
 pub use curves::read_curves;
 pub use ended::{SACCT_FORMAT, read_ended, read_ended_from};
@@ -40,7 +40,7 @@ pub use plans::{read_model_facts, read_plans, read_programs};
 pub use runs::{RUNS_FORMAT, read_runs};
 pub use sacct::read_sacct;
 pub use swf::{SwfLayout, SwfOptions, read_swf};
-pub use throughputs::{Throughputs, read_throughputs};
+pub use throughputs::{MeasuredThroughputs, read_throughputs};
 pub use workload::read_workload;
 
 /// The first line of a file that is not blank, decompressed; empty where there is none.
@@ -48,7 +48,7 @@ pub use workload::read_workload;
 /// # Errors
 /// When it cannot be opened or read.
 pub fn first_line(path: &std::path::Path) -> Result<String, TraceError> {
-    let mut lines = open::Lines::new(open::Source::open(path)?);
+    let mut lines = line_reader::LineReader::new(line_reader::TraceSource::open(path)?);
     while let Some((_, line)) = lines.next_line()? {
         if let Some(line) = line.ok().filter(|l| !l.trim().is_empty()) {
             return Ok(line.into_owned());

@@ -4,11 +4,11 @@ use std::io::Read;
 use std::path::Path;
 
 use super::error::TraceError;
-use super::field::{count, wrong};
-use super::open::Source;
-use super::sacct::{TEXTS, cpus, gpus, time};
-use super::table::{Dialect, Row, Table};
-use infill_model::{JobId, Reading, Run, UnixTime, trace::MAX_NODES_A_MACHINE};
+use super::line_reader::TraceSource;
+use super::parse_field::{parse_count, wrong_value};
+use super::sacct::{TEXTS, parse_cpus, parse_gpus, parse_time};
+use super::table::{Table, TableDialect, TableRow};
+use infill_model::{JobId, JobRun, ParsedFile, UnixTime, trace::MAX_NODES_A_MACHINE};
 
 /// What `sacct --format` is to print.
 pub const RUNS_FORMAT: &str =
@@ -25,12 +25,12 @@ const MOST_JOULES: f64 = 1e15;
 pub fn read_runs(
     name: &Path,
     text: impl Read + Send + 'static,
-    mut show: impl FnMut(Run),
-) -> Result<Reading<()>, TraceError> {
-    let table = Table::open(Source::of(name, text)?, Dialect::Bars)?.with_texts(&TEXTS);
-    let columns = Columns::find(&table)?;
-    let tally = table.each(|row| {
-        columns.read(row)?.into_iter().for_each(&mut show);
+    mut show: impl FnMut(JobRun),
+) -> Result<ParsedFile<()>, TraceError> {
+    let table = Table::open(TraceSource::from_reader(name, text)?, TableDialect::Bars)?.with_texts(&TEXTS);
+    let columns = RunColumns::from_table(&table)?;
+    let tally = table.for_each_row(|row| {
+        columns.read_run(row)?.into_iter().for_each(&mut show);
         Ok(())
     })?;
     // Nothing may have run, and nothing is wrong with that.
@@ -38,7 +38,7 @@ pub fn read_runs(
 }
 
 /// Where the columns are.
-struct Columns {
+struct RunColumns {
     job: usize,
     start: usize,
     end: usize,
@@ -52,47 +52,47 @@ struct Columns {
     joules: Option<usize>,
 }
 
-impl Columns {
-    fn find(table: &Table) -> Result<Columns, TraceError> {
-        Ok(Columns {
-            job: table.require("JobIDRaw")?,
-            start: table.require("Start")?,
-            end: table.require("End")?,
-            partition: table.require("Partition")?,
-            nodes: table.require("NNodes")?,
-            user: table.find("User"),
-            account: table.find("Account"),
-            submit: table.find("Submit"),
-            eligible: table.find("Eligible"),
-            tres: table.find("AllocTRES"),
-            joules: table.find("ConsumedEnergyRaw"),
+impl RunColumns {
+    fn from_table(table: &Table) -> Result<RunColumns, TraceError> {
+        Ok(RunColumns {
+            job: table.require_column("JobIDRaw")?,
+            start: table.require_column("Start")?,
+            end: table.require_column("End")?,
+            partition: table.require_column("Partition")?,
+            nodes: table.require_column("NNodes")?,
+            user: table.find_column("User"),
+            account: table.find_column("Account"),
+            submit: table.find_column("Submit"),
+            eligible: table.find_column("Eligible"),
+            tres: table.find_column("AllocTRES"),
+            joules: table.find_column("ConsumedEnergyRaw"),
         })
     }
 
     /// The run of a row; `None` for steps, and for what has not begun.
-    fn read(&self, row: &Row) -> Result<Option<Run>, String> {
-        let start = time("Start", row.get(self.start))?;
+    fn read_run(&self, row: &TableRow) -> Result<Option<JobRun>, String> {
+        let start = parse_time("Start", row.get(self.start))?;
         let Some(start) = start.filter(|_| !row.get(self.job).contains('.')) else { return Ok(None) };
-        let end = time("End", row.get(self.end))?;
+        let end = parse_time("End", row.get(self.end))?;
         if end.is_some_and(|end| end < start) {
-            return Err(wrong("End", row.get(self.end), "a time after Start"));
+            return Err(wrong_value("End", row.get(self.end), "a time after Start"));
         }
-        let waited_from = match time("Eligible", row.get_if(self.eligible))? {
-            None => time("Submit", row.get_if(self.submit))?,
+        let waited_from = match parse_time("Eligible", row.get_if(self.eligible))? {
+            None => parse_time("Submit", row.get_if(self.submit))?,
             eligible => eligible,
         };
         let joules = row.get_if(self.joules).parse::<f64>().ok().filter(|j| *j > 0.0 && *j < MOST_JOULES);
-        Ok(Some(Run {
-            job: JobId(count("JobIDRaw", row.get(self.job), u32::MAX)?),
+        Ok(Some(JobRun {
+            job: JobId(parse_count("JobIDRaw", row.get(self.job), u32::MAX)?),
             user: row.get_if(self.user).to_owned(),
             account: row.get_if(self.account).to_owned(),
             waited_from: UnixTime(waited_from.unwrap_or(start).min(start)),
             start: UnixTime(start),
             end: end.map(UnixTime),
             partition: row.get(self.partition).to_owned(),
-            nodes: count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?,
-            gpus: self.tres.map_or(Ok(0), |at| gpus(row.get(at)))?,
-            cpus: self.tres.map_or(Ok(0), |at| cpus(row.get(at)))?,
+            nodes: parse_count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?,
+            gpus: self.tres.map_or(Ok(0), |at| parse_gpus(row.get(at)))?,
+            cpus: self.tres.map_or(Ok(0), |at| parse_cpus(row.get(at)))?,
             joules,
         }))
     }

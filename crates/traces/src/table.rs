@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use super::error::TraceError;
-use super::field::shortened;
-use super::open::{Lines, Source};
-use super::tally::Tally;
+use super::line_reader::{LineReader, TraceSource};
+use super::line_tally::LineTally;
+use super::parse_field::truncate_text;
 
 /// How fields are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum TableDialect {
     /// Comma-separated values; a field may be in double quotes. Lines that begin with `#` are comments.
     Csv,
     /// `sacct --parsable`: a bar, and no quotes.
@@ -21,8 +21,8 @@ const MOST_BARS: usize = 16;
 
 /// A table whose header is read.
 pub(super) struct Table {
-    lines: Lines,
-    splitter: Splitter,
+    lines: LineReader,
+    splitter: FieldSplitter,
     line: usize,
     columns: Vec<String>,
     ragged: bool,
@@ -30,12 +30,12 @@ pub(super) struct Table {
 }
 
 /// The fields of one row, in the header's order and number.
-pub(super) struct Row<'a> {
+pub(super) struct TableRow<'a> {
     text: &'a str,
     ends: &'a [usize],
 }
 
-impl Row<'_> {
+impl TableRow<'_> {
     /// A field without blanks at its ends; empty where there is no such column.
     pub(super) fn get(&self, column: usize) -> &str {
         self.field(column).trim()
@@ -69,13 +69,13 @@ impl Row<'_> {
         &self,
         bars: usize,
         texts: &[usize],
-        show: &mut impl FnMut(&Row) -> Result<(), String>,
+        show: &mut impl FnMut(&TableRow) -> Result<(), String>,
     ) -> Result<(), String> {
         let mut first = None;
-        for shares in shares(bars, texts.len()) {
+        for shares in list_shares(bars, texts.len()) {
             let bars: Vec<(usize, usize)> = texts.iter().copied().zip(shares).collect();
             let (text, ends) = self.joined(&bars);
-            match show(&Row { text: &text, ends: &ends }) {
+            match show(&TableRow { text: &text, ends: &ends }) {
                 Ok(()) => return Ok(()),
                 Err(what) => first = first.or(Some(what)),
             }
@@ -85,12 +85,12 @@ impl Row<'_> {
 }
 
 /// All ways to share so many things out, those first in which the first one gets the most.
-fn shares(things: usize, among: usize) -> Vec<Vec<usize>> {
+fn list_shares(things: usize, among: usize) -> Vec<Vec<usize>> {
     if among <= 1 {
         return vec![vec![things]];
     }
     let with_last = |last: usize| {
-        let others = shares(things - last, among - 1).into_iter();
+        let others = list_shares(things - last, among - 1).into_iter();
         others.map(move |others| others.into_iter().chain([last]).collect())
     };
     (0..=things).flat_map(with_last).collect()
@@ -98,9 +98,9 @@ fn shares(things: usize, among: usize) -> Vec<Vec<usize>> {
 
 impl Table {
     /// Reads the header: the first line that is neither blank nor a comment.
-    pub(super) fn open(source: Source, dialect: Dialect) -> Result<Table, TraceError> {
-        let mut lines = Lines::new(source);
-        let mut splitter = Splitter::new(dialect);
+    pub(super) fn open(source: TraceSource, dialect: TableDialect) -> Result<Table, TraceError> {
+        let mut lines = LineReader::new(source);
+        let mut splitter = FieldSplitter::new(dialect);
         let mut columns = Vec::new();
         while let Some((_, line)) = lines.next_line()? {
             let text = line.unwrap_or_else(|what| what.into());
@@ -125,7 +125,7 @@ impl Table {
     /// bars out: a row with more fields than the header is read in the first way in which the rest of it is
     /// what it should be.
     pub(super) fn with_texts(self, names: &[&str]) -> Table {
-        Table { texts: names.iter().filter_map(|name| self.find(name)).collect(), ..self }
+        Table { texts: names.iter().filter_map(|name| self.find_column(name)).collect(), ..self }
     }
 
     /// The names in the header.
@@ -134,18 +134,18 @@ impl Table {
     }
 
     /// The first column of this name, in capitals or not.
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
+    pub(super) fn find_column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.eq_ignore_ascii_case(name))
     }
 
     /// A column that must be.
-    pub(super) fn require(&self, name: &str) -> Result<usize, TraceError> {
-        self.find(name).ok_or_else(|| self.lacks(format!("a column {name}")))
+    pub(super) fn require_column(&self, name: &str) -> Result<usize, TraceError> {
+        self.find_column(name).ok_or_else(|| self.missing_columns(format!("a column {name}")))
     }
 
     /// The error for a header that lacks something.
-    pub(super) fn lacks(&self, expected: String) -> TraceError {
-        let found = shortened(&self.columns.join(" "), 200);
+    pub(super) fn missing_columns(&self, expected: String) -> TraceError {
+        let found = truncate_text(&self.columns.join(" "), 200);
         TraceError::Columns { path: self.path(), line: self.line, found, expected }
     }
 
@@ -156,9 +156,12 @@ impl Table {
 
     /// Shows every row; an error is what is malformed about it. Rows with more or fewer fields than the
     /// header are malformed, unless the table is [`Table::ragged`] or has texts ([`Table::with_texts`]).
-    pub(super) fn each(self, mut show: impl FnMut(&Row) -> Result<(), String>) -> Result<Tally, TraceError> {
+    pub(super) fn for_each_row(
+        self,
+        mut show: impl FnMut(&TableRow) -> Result<(), String>,
+    ) -> Result<LineTally, TraceError> {
         let Table { lines, mut splitter, columns, ragged, texts, .. } = self;
-        lines.each(|_, text| {
+        lines.for_each_line(|_, text| {
             if splitter.is_comment(text) {
                 return Ok(());
             }
@@ -178,28 +181,28 @@ impl Table {
 
 /// Divides lines into fields. Each line stands for itself, so that a quote that is not closed costs one line
 /// only.
-struct Splitter {
+struct FieldSplitter {
     core: csv_core::Reader,
-    dialect: Dialect,
+    dialect: TableDialect,
     fields: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Splitter {
-    fn new(dialect: Dialect) -> Splitter {
+impl FieldSplitter {
+    fn new(dialect: TableDialect) -> FieldSplitter {
         let mut builder = csv_core::ReaderBuilder::new();
         builder.terminator(csv_core::Terminator::Any(b'\n'));
-        if dialect == Dialect::Bars {
+        if dialect == TableDialect::Bars {
             builder.delimiter(b'|').quoting(false);
         }
-        Splitter { core: builder.build(), dialect, fields: Vec::new(), ends: Vec::new() }
+        FieldSplitter { core: builder.build(), dialect, fields: Vec::new(), ends: Vec::new() }
     }
 
     fn is_comment(&self, text: &str) -> bool {
-        self.dialect == Dialect::Csv && text.starts_with('#')
+        self.dialect == TableDialect::Csv && text.starts_with('#')
     }
 
-    fn split(&mut self, text: &str) -> Result<Row<'_>, String> {
+    fn split(&mut self, text: &str) -> Result<TableRow<'_>, String> {
         self.core.reset();
         // Fields are never longer than the line, nor more than its bytes and one; the core stops where no
         // room is left over.
@@ -214,6 +217,6 @@ impl Splitter {
             return Err("a quote that is not closed".to_owned());
         }
         let text = std::str::from_utf8(&self.fields[..length]).map_err(|_| "fields that are not text")?;
-        Ok(Row { text, ends: &self.ends[..count] })
+        Ok(TableRow { text, ends: &self.ends[..count] })
     }
 }

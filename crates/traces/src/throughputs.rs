@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::error::TraceError;
-use super::field::{count, wrong};
-use super::open::Source;
-use super::table::{Dialect, Row, Table};
+use super::line_reader::TraceSource;
+use super::parse_field::{parse_count, wrong_value};
+use super::table::{Table, TableDialect, TableRow};
 use infill_model::{CurvePoint, MAX_NODES_A_JOB};
 
 /// Most measured sizes: weighing what a size would teach takes time by the cube of their number.
@@ -16,7 +16,7 @@ const THROUGHPUT: &str = "throughput";
 
 /// What a file says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Throughputs {
+pub struct MeasuredThroughputs {
     /// The measured sizes, ascending, at least one.
     pub points: Vec<CurvePoint>,
     /// Rows whose size was not measured.
@@ -29,17 +29,20 @@ pub struct Throughputs {
 /// # Errors
 /// When the file cannot be read, lacks a column, or has none of these sizes; and, since one job's table is
 /// short and soon mended, when any line is malformed or names a size a second time.
-pub fn read_throughputs(path: &Path, largest: u32) -> Result<Throughputs, TraceError> {
-    parse(Source::open(path)?, largest)
+pub fn read_throughputs(path: &Path, largest: u32) -> Result<MeasuredThroughputs, TraceError> {
+    parse(TraceSource::open(path)?, largest)
 }
 
-fn parse(source: Source, largest: u32) -> Result<Throughputs, TraceError> {
-    let table = Table::open(source, Dialect::Csv)?.ragged();
-    let columns = Columns { nodes: once(&table, NODES)?, throughput: once(&table, THROUGHPUT)? };
-    let mut found = Throughputs { points: Vec::new(), unmeasured: 0 };
-    let tally = table.each(|row| match columns.read(row)? {
+fn parse(source: TraceSource, largest: u32) -> Result<MeasuredThroughputs, TraceError> {
+    let table = Table::open(source, TableDialect::Csv)?.ragged();
+    let columns = ThroughputColumns {
+        nodes: require_unique_column(&table, NODES)?,
+        throughput: require_unique_column(&table, THROUGHPUT)?,
+    };
+    let mut found = MeasuredThroughputs { points: Vec::new(), unmeasured: 0 };
+    let tally = table.for_each_row(|row| match columns.read_rate(row)? {
         (nodes, _) if nodes > largest => Ok(()),
-        (nodes, Some(rate)) => add(&mut found.points, CurvePoint { nodes, rate }),
+        (nodes, Some(rate)) => add_point(&mut found.points, CurvePoint { nodes, rate }),
         (_, None) => {
             found.unmeasured += 1;
             Ok(())
@@ -51,15 +54,15 @@ fn parse(source: Source, largest: u32) -> Result<Throughputs, TraceError> {
 }
 
 /// A column that must be there, and only once.
-fn once(table: &Table, name: &str) -> Result<usize, TraceError> {
-    let column = table.require(name)?;
+fn require_unique_column(table: &Table, name: &str) -> Result<usize, TraceError> {
+    let column = table.require_column(name)?;
     match table.columns().iter().filter(|c| c.eq_ignore_ascii_case(name)).count() {
         1 => Ok(column),
-        _ => Err(table.lacks(format!("one column {name}"))),
+        _ => Err(table.missing_columns(format!("one column {name}"))),
     }
 }
 
-fn add(points: &mut Vec<CurvePoint>, point: CurvePoint) -> Result<(), String> {
+fn add_point(points: &mut Vec<CurvePoint>, point: CurvePoint) -> Result<(), String> {
     if points.iter().any(|p| p.nodes == point.nodes) {
         return Err(format!("{} nodes a second time; expected each size once", point.nodes));
     }
@@ -71,22 +74,22 @@ fn add(points: &mut Vec<CurvePoint>, point: CurvePoint) -> Result<(), String> {
 }
 
 /// Where the two columns are.
-struct Columns {
+struct ThroughputColumns {
     nodes: usize,
     throughput: usize,
 }
 
-impl Columns {
+impl ThroughputColumns {
     /// A size and its rate, if it was measured.
-    fn read(&self, row: &Row) -> Result<(u32, Option<f64>), String> {
-        let nodes = count(NODES, row.get(self.nodes), MAX_NODES_A_JOB)?;
+    fn read_rate(&self, row: &TableRow) -> Result<(u32, Option<f64>), String> {
+        let nodes = parse_count(NODES, row.get(self.nodes), MAX_NODES_A_JOB)?;
         let throughput = row.get(self.throughput);
         if throughput.is_empty() {
             return Ok((nodes, None));
         }
         let rate = throughput.parse().ok().filter(|r: &f64| r.is_finite() && *r >= 0.0);
         let expected = "samples a second, or 0 or nothing if not measured";
-        let rate = rate.ok_or_else(|| wrong(THROUGHPUT, throughput, expected))?;
+        let rate = rate.ok_or_else(|| wrong_value(THROUGHPUT, throughput, expected))?;
         // A subnormal rate has no usable reciprocal: nobody has measured that.
         Ok((nodes, Some(rate).filter(|r| r.is_normal())))
     }
@@ -96,8 +99,8 @@ impl Columns {
 mod tests {
     use super::*;
 
-    fn read(text: &[u8], largest: u32) -> Result<Throughputs, String> {
-        let source = Source::bytes("a.csv", text.to_vec(), 1 << 20).unwrap();
+    fn read(text: &[u8], largest: u32) -> Result<MeasuredThroughputs, String> {
+        let source = TraceSource::from_bytes("a.csv", text.to_vec(), 1 << 20).unwrap();
         parse(source, largest).map_err(|e| e.to_string())
     }
 

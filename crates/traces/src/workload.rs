@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::error::TraceError;
-use super::field::{count, positive, secs, wrong};
-use super::open::Source;
-use super::table::{Dialect, Row, Table};
-use infill_model::{MAX_NODES_A_JOB, Reading, WorkloadJob};
+use super::line_reader::TraceSource;
+use super::parse_field::{parse_count, parse_positive, parse_secs, wrong_value};
+use super::table::{Table, TableDialect, TableRow};
+use infill_model::{MAX_NODES_A_JOB, ParsedFile, WorkloadJob};
 
 /// Weight of a job where the file gives none.
 const USUAL_WEIGHT: f64 = 1.0;
@@ -19,12 +19,12 @@ const USUAL_WEIGHT: f64 = 1.0;
 ///
 /// # Errors
 /// When the file cannot be read, lacks a column, has too many malformed lines, or no job.
-pub fn read_workload(path: &Path) -> Result<Reading<Vec<WorkloadJob>>, TraceError> {
-    parse(Source::open(path)?)
+pub fn read_workload(path: &Path) -> Result<ParsedFile<Vec<WorkloadJob>>, TraceError> {
+    parse(TraceSource::open(path)?)
 }
 
 /// Where the columns are.
-struct Columns {
+struct WorkloadColumns {
     name: usize,
     submit: usize,
     samples: usize,
@@ -35,23 +35,23 @@ struct Columns {
     user: Option<usize>,
 }
 
-pub(super) fn parse(source: Source) -> Result<Reading<Vec<WorkloadJob>>, TraceError> {
-    let table = Table::open(source, Dialect::Csv)?;
-    let columns = Columns {
-        name: table.require("name")?,
-        submit: table.require("submit_s")?,
-        samples: table.require("samples")?,
-        min: table.require("min_nodes")?,
-        max: table.require("max_nodes")?,
-        curve: table.require("curve")?,
-        weight: table.find("weight"),
-        user: table.find("user"),
+pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<Vec<WorkloadJob>>, TraceError> {
+    let table = Table::open(source, TableDialect::Csv)?;
+    let columns = WorkloadColumns {
+        name: table.require_column("name")?,
+        submit: table.require_column("submit_s")?,
+        samples: table.require_column("samples")?,
+        min: table.require_column("min_nodes")?,
+        max: table.require_column("max_nodes")?,
+        curve: table.require_column("curve")?,
+        weight: table.find_column("weight"),
+        user: table.find_column("user"),
     };
     let (mut jobs, mut names) = (Vec::new(), BTreeSet::new());
-    let tally = table.each(|row| {
-        let job = columns.job(row)?;
+    let tally = table.for_each_row(|row| {
+        let job = columns.read_job(row)?;
         if !names.insert(job.name.clone()) {
-            return Err(wrong("name", &job.name, "a name that no line before has"));
+            return Err(wrong_value("name", &job.name, "a name that no line before has"));
         }
         jobs.push(job);
         Ok(())
@@ -61,21 +61,25 @@ pub(super) fn parse(source: Source) -> Result<Reading<Vec<WorkloadJob>>, TraceEr
     tally.finish(jobs, some, "job")
 }
 
-impl Columns {
-    fn job(&self, row: &Row) -> Result<WorkloadJob, String> {
-        let min_nodes = count("min_nodes", row.get(self.min), MAX_NODES_A_JOB)?;
-        let max_nodes = count("max_nodes", row.get(self.max), MAX_NODES_A_JOB)?;
+impl WorkloadColumns {
+    fn read_job(&self, row: &TableRow) -> Result<WorkloadJob, String> {
+        let min_nodes = parse_count("min_nodes", row.get(self.min), MAX_NODES_A_JOB)?;
+        let max_nodes = parse_count("max_nodes", row.get(self.max), MAX_NODES_A_JOB)?;
         if max_nodes < min_nodes {
-            return Err(wrong("max_nodes", row.get(self.max), &format!("at least min_nodes, {min_nodes}")));
+            return Err(wrong_value(
+                "max_nodes",
+                row.get(self.max),
+                &format!("at least min_nodes, {min_nodes}"),
+            ));
         }
         let weight = match row.get_if(self.weight) {
             "" => USUAL_WEIGHT,
-            text => positive("weight", text)?,
+            text => parse_positive("weight", text)?,
         };
         Ok(WorkloadJob {
             name: filled("name", row.get(self.name))?,
-            submit_secs: secs("submit_s", row.get(self.submit))?.ceil() as i64,
-            samples: positive("samples", row.get(self.samples))?,
+            submit_secs: parse_secs("submit_s", row.get(self.submit))?.ceil() as i64,
+            samples: parse_positive("samples", row.get(self.samples))?,
             min_nodes,
             max_nodes,
             curve: filled("curve", row.get(self.curve))?,
@@ -86,5 +90,5 @@ impl Columns {
 }
 
 fn filled(name: &str, text: &str) -> Result<String, String> {
-    if text.is_empty() { Err(wrong(name, text, "a name")) } else { Ok(text.to_owned()) }
+    if text.is_empty() { Err(wrong_value(name, text, "a name")) } else { Ok(text.to_owned()) }
 }

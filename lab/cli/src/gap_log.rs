@@ -93,7 +93,7 @@ const fn blocks(that: &'static str, an_hour: &'static str) -> [Column<BlockRow>;
 }
 
 fn length(secs: i64) -> String {
-    duration::show(secs as f64)
+    duration::format_duration(secs as f64)
 }
 
 fn below(row: &ShortRow, secs: i64) -> String {
@@ -211,9 +211,9 @@ fn histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
 
 /// `2:00 - 4:00`, `16:00:00 or more`.
 fn bin_name(bin: &infill_gaps::LengthBin) -> String {
-    let from = duration::show(bin.from_secs);
+    let from = duration::format_duration(bin.from_secs);
     match bin.to_secs {
-        Some(to) => format!("{from} - {}", duration::show(to)),
+        Some(to) => format!("{from} - {}", duration::format_duration(to)),
         None => format!("{from} or more"),
     }
 }

@@ -5,7 +5,7 @@ use super::queue::{LogQueue, MainQueue};
 use super::supply::{Supply, Worth};
 use super::*;
 use infill_model::{
-    Curve, JobId, NodeName, RescaleCosts,
+    JobId, NodeName, RescaleCosts, ScalingCurve,
     config::Config,
     trace::{JobLog, LoggedJob, NamedCurve},
 };
@@ -52,7 +52,7 @@ fn setup(save_shared: f64) -> Setup {
     jobs.push(main_job(60, end, end, end + 1, 21..=21));
     jobs.sort_by_key(|job| job.start);
     let log = JobLog { jobs, ..JobLog::default() };
-    let curve = NamedCurve { name: "one".to_owned(), curve: Curve::parse("1:10").unwrap() };
+    let curve = NamedCurve { name: "one".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() };
     Setup {
         queue: MainQueue::Log(LogQueue::new(&log, None)),
         supply: Supply::endless(JOBS, &[curve], (1, 1), Worth::Sample).unwrap(),

@@ -5,7 +5,7 @@ use super::supply::{Supply, Worth};
 use super::tests::{setup, simulate};
 use super::*;
 use infill_model::{
-    Curve, RescaleCosts,
+    RescaleCosts, ScalingCurve,
     trace::{NamedCurve, WorkloadJob},
 };
 
@@ -82,7 +82,7 @@ fn jobs_that_come_later_and_end_count_for_their_own_time() {
         user: user.map(str::to_owned),
     };
     let mut setup = setup(&[(0, 1000, "n1")], 1);
-    let curve = NamedCurve { name: "linear".to_owned(), curve: Curve::parse("1:10").unwrap() };
+    let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() };
     // The first has the node from 100 on, stands still for 18 s, and has made its samples at 200.
     let jobs = [job("a", Some("alice"), 100, 820.0), job("b", Some("bob"), 150, 1e9)];
     setup.supply = Supply::list(&jobs, &[curve], Worth::Sample).unwrap();

@@ -7,7 +7,7 @@ use super::newcomers::Newcomers;
 use super::queue::NodeIx;
 pub(crate) use super::score::Cause;
 use super::score::Loss;
-use infill_model::{Change, Curve, JobId, Pause, RescaleCosts, UnixTime};
+use infill_model::{ChangeKind, ChangePause, JobId, RescaleCosts, ScalingCurve, UnixTime};
 
 /// How the seconds of a change are charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Submitted {
     /// Jobs that run the same program share a profile of this name.
     pub program: String,
     /// Its true throughput, samples a second.
-    pub curve: Arc<Curve>,
+    pub curve: Arc<ScalingCurve>,
     /// Smallest size.
     pub min_nodes: u32,
     /// Largest size.
@@ -63,7 +63,7 @@ pub(super) struct Pausing {
     /// Why it pauses.
     pub cause: Cause,
     /// What changed.
-    change: Change,
+    change: ChangeKind,
     /// Seconds that this takes.
     pub secs: f64,
 }
@@ -122,7 +122,7 @@ struct Warming {
 
 impl SimJob {
     /// A job that waits.
-    pub fn new(id: JobId, program: &str, curve: Arc<Curve>, sizes: (u32, u32), now: i64) -> Self {
+    pub fn new(id: JobId, program: &str, curve: Arc<ScalingCurve>, sizes: (u32, u32), now: i64) -> Self {
         let submitted = Submitted {
             name: program.to_owned(),
             program: program.to_owned(),
@@ -145,7 +145,7 @@ impl SimJob {
             generation: 0,
             rescales: 0,
             changing_secs: 0.0,
-            pausing: Pausing { until: 0.0, cause: Cause::Rescale, change: Change::None, secs: 0.0 },
+            pausing: Pausing { until: 0.0, cause: Cause::Rescale, change: ChangeKind::None, secs: 0.0 },
             books: Books { unsaved: 0.0, saved_at: at, clock: at, accounting: Accounting::Pause },
             newcomers: Newcomers::default(),
             warming: Warming::default(),
@@ -203,7 +203,8 @@ impl SimJob {
             self.pass(at, checkpoints, loss);
             self.newcomers.join(at);
             let Warming { join_secs, cause, .. } = self.warming;
-            self.pausing = Pausing { until: at + join_secs, cause, change: Change::Grow, secs: join_secs };
+            self.pausing =
+                Pausing { until: at + join_secs, cause, change: ChangeKind::Grow, secs: join_secs };
             self.generation += 1;
             self.rescales += 1;
         }
@@ -245,7 +246,7 @@ impl SimJob {
             return self.greet(nodes, cause, costs, now);
         }
         let change = change(&self.nodes, &nodes);
-        let secs = change.secs(costs);
+        let secs = change.pause_secs(costs);
         if self.books.accounting == Accounting::OldRate {
             return self.charge(nodes, secs, cause, now, loss);
         }
@@ -276,7 +277,7 @@ impl SimJob {
         (self.warming.join_secs, self.warming.cause) = (costs.up_secs, cause);
         if some_go {
             let secs = costs.down_secs;
-            self.pausing = Pausing { until: now as f64 + secs, cause, change: Change::Shrink, secs };
+            self.pausing = Pausing { until: now as f64 + secs, cause, change: ChangeKind::Shrink, secs };
             self.generation += 1;
             self.rescales += 1;
         }
@@ -311,8 +312,8 @@ impl SimJob {
         }
         let none_trains = self.newcomers.len() > 0 && left.iter().all(|n| self.newcomers.has(*n));
         let starts = none_trains || (lead_lost && !self.gives_place(&mut left, costs, now));
-        let change = if starts { Change::Start } else { Change::Shrink };
-        let secs = change.secs(costs);
+        let change = if starts { ChangeKind::Start } else { ChangeKind::Shrink };
+        let secs = change.pause_secs(costs);
         if self.books.accounting == Accounting::OldRate {
             return self.charge(left, secs, Cause::Preemption, now, loss);
         }
@@ -337,10 +338,10 @@ impl SimJob {
         self.changing_secs += secs * f64::from(self.size());
         *loss.of(cause) += self.submitted.weight * lost;
         self.done -= lost;
-        self.go_on_with(nodes, (Change::None, 0.0), cause, now);
+        self.go_on_with(nodes, (ChangeKind::None, 0.0), cause, now);
     }
 
-    fn go_on_with(&mut self, nodes: Vec<NodeIx>, (change, secs): (Change, f64), cause: Cause, now: i64) {
+    fn go_on_with(&mut self, nodes: Vec<NodeIx>, (change, secs): (ChangeKind, f64), cause: Cause, now: i64) {
         if self.nodes.is_empty() != nodes.is_empty() {
             self.since = now;
         }
@@ -351,7 +352,7 @@ impl SimJob {
         self.pausing = Pausing { until, cause, change, secs };
         self.nodes = nodes;
         self.newcomers.retain(&self.nodes);
-        if change == Change::Start {
+        if change == ChangeKind::Start {
             self.newcomers.clear();
         }
     }
@@ -363,9 +364,9 @@ impl SimJob {
     }
 
     /// The pause of its last change, as the planner knows it.
-    pub fn pause(&self) -> Option<Pause> {
+    pub fn pause(&self) -> Option<ChangePause> {
         let began = UnixTime((self.pausing.until - self.pausing.secs).round() as i64);
-        (self.pausing.secs > 0.0).then_some(Pause { since: began, change: self.pausing.change })
+        (self.pausing.secs > 0.0).then_some(ChangePause { since: began, change: self.pausing.change })
     }
 
     /// Charges its changes in this way.
@@ -382,6 +383,6 @@ impl SimJob {
 
 /// What kind of change it is: the same for all policies. To give up everything takes no seconds, for there
 /// are no samples to be lost.
-fn change(from: &[NodeIx], to: &[NodeIx]) -> Change {
-    Change::between(from.len() as u32, to.len() as u32, false)
+fn change(from: &[NodeIx], to: &[NodeIx]) -> ChangeKind {
+    ChangeKind::between_sizes(from.len() as u32, to.len() as u32, false)
 }

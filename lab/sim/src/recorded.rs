@@ -46,7 +46,7 @@ mod tests {
     use crate::supply::{Supply, Worth};
     use crate::{Setup, run};
     use infill_model::{
-        Curve, CurvePoint, JobId, NodeName, RescaleCosts,
+        CurvePoint, JobId, NodeName, RescaleCosts, ScalingCurve,
         trace::{IdleInterval, IdleLog, JobLog, LoggedJob, NamedCurve},
     };
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_simulation_finds_as_much_idle_time() {
-        let curve = Curve::new(vec![CurvePoint { nodes: 1, rate: 1.0 }]).unwrap();
+        let curve = ScalingCurve::new(vec![CurvePoint { nodes: 1, rate: 1.0 }]).unwrap();
         let curves = [NamedCurve { name: "x".to_owned(), curve }];
         let setup = Setup {
             queue: job_queue(),

@@ -92,12 +92,12 @@ impl Saving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{Curve, JobId};
+    use infill_model::{JobId, ScalingCurve};
     use std::sync::Arc;
 
     /// Moments at which jobs are done that begin at these moments and take so long alone.
     fn done(shared: f64, saves: &[(f64, f64)]) -> Vec<f64> {
-        let curve = Arc::new(Curve::parse("1:10").unwrap());
+        let curve = Arc::new(ScalingCurve::parse("1:10").unwrap());
         let mut saving = Saving::new(shared, 0.0);
         let mut ends = vec![0.0; saves.len()];
         let mut note = |done: Vec<(Save, f64)>| {

@@ -5,7 +5,7 @@ use super::queue::{IdleQueue, MainQueue, NodeIx};
 use super::supply::{Supply, Worth};
 use super::*;
 use infill_model::{
-    Curve, JobId, NodeName, RescaleCosts,
+    JobId, NodeName, RescaleCosts, ScalingCurve,
     config::Config,
     trace::{IdleInterval, IdleLog, NamedCurve},
 };
@@ -20,7 +20,7 @@ pub fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
     };
     let end = intervals.iter().map(|i| i.1).max().unwrap_or(0);
     let log = IdleLog { intervals: intervals.iter().map(idle).collect(), start: 0, end };
-    let curve = NamedCurve { name: "linear".to_owned(), curve: Curve::parse("1:10,64:640").unwrap() };
+    let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10,64:640").unwrap() };
     Setup {
         queue: MainQueue::Idle(IdleQueue::new(&log, usize::MAX)),
         supply: Supply::endless(jobs, &[curve], (1, 64), Worth::Sample).unwrap(),
@@ -78,7 +78,7 @@ fn a_lead_that_is_lost_comes_back_while_the_others_train() {
     let costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
     let checkpoints = Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 };
     let done = |lost: NodeIx, warm_secs: f64| {
-        let curve = std::sync::Arc::new(Curve::parse("1:10,64:640").unwrap());
+        let curve = std::sync::Arc::new(ScalingCurve::parse("1:10,64:640").unwrap());
         let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0).warmed(warm_secs);
         let mut loss = Default::default();
         job.rescale(vec![0, 1, 2, 3], Cause::Rescale, &costs, 0, &mut loss);
@@ -111,7 +111,7 @@ fn without_time_to_save_the_work_since_the_last_checkpoint_is_lost() {
 #[test]
 fn checkpoints_come_in_their_time_whatever_else_happens() {
     let lost = |events: &[f64]| {
-        let curve = std::sync::Arc::new(Curve::parse("1:10,64:640").unwrap());
+        let curve = std::sync::Arc::new(ScalingCurve::parse("1:10,64:640").unwrap());
         let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0);
         let checkpoints = Checkpoints { save_secs: 10.0, interval_secs: 600.0, grace_secs: 2.0 };
         let mut loss = Default::default();
@@ -133,7 +133,7 @@ fn malletrain_measures_nothing_below_the_smallest_size() {
     let intervals: Vec<(i64, i64, &str)> =
         names.iter().enumerate().map(|(i, name)| (0, if i < 6 { 10 } else { 100 }, *name)).collect();
     let mut setup = setup(&intervals, 1);
-    let curve = NamedCurve { name: "linear".to_owned(), curve: Curve::parse("1:10,64:640").unwrap() };
+    let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10,64:640").unwrap() };
     setup.supply = Supply::endless(1, &[curve], (4, 64), Worth::Sample).unwrap();
     let outcome = simulate(&setup, "malletrain");
     assert_eq!(outcome.jobs.iter().map(|j| j.node_secs).sum::<f64>(), 4.0 * 10.0);

@@ -7,7 +7,7 @@ use super::queue::{IdleQueue, MainQueue};
 use super::supply::{Supply, Worth};
 use super::*;
 use infill_model::{
-    Curve, NodeName, Objective, RescaleCosts,
+    NodeName, PlanningObjective, RescaleCosts, ScalingCurve,
     config::Config,
     trace::{IdleInterval, IdleLog, NamedCurve, WorkloadJob},
 };
@@ -17,8 +17,8 @@ fn setup(jobs: &[WorkloadJob], secs: i64) -> Setup {
     let node = |n: i64| IdleInterval { start: 0, end: secs, node: NodeName::new(format!("n{n}")) };
     let log = IdleLog { intervals: (1..9).map(node).collect(), start: 0, end: secs };
     let curves = [
-        NamedCurve { name: "one".to_owned(), curve: Curve::parse("1:10").unwrap() },
-        NamedCurve { name: "wide".to_owned(), curve: Curve::parse("1:10,2:19,4:36,8:66").unwrap() },
+        NamedCurve { name: "one".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() },
+        NamedCurve { name: "wide".to_owned(), curve: ScalingCurve::parse("1:10,2:19,4:36,8:66").unwrap() },
     ];
     Setup {
         queue: MainQueue::Idle(IdleQueue::new(&log, usize::MAX)),
@@ -49,7 +49,7 @@ fn job(name: &str, user: &str, curve: &str, at: i64, samples: f64) -> WorkloadJo
     }
 }
 
-fn simulate(setup: &Setup, policy: &str, objective: Objective) -> Balance {
+fn simulate(setup: &Setup, policy: &str, objective: PlanningObjective) -> Balance {
     let mut config = Config::default();
     config.planner.objective = objective;
     let policy: PolicyName = policy.parse().unwrap();
@@ -71,7 +71,7 @@ fn many_small_jobs_of_one_user_do_not_starve_the_large_one_of_another() {
     let jobs: Vec<WorkloadJob> = small.chain([job("bob-0", "bob", "wide", 0, 1e9)]).collect();
     let setup = setup(&jobs, 3600);
     for policy in ["infill", "infill-known"] {
-        let balance = simulate(&setup, policy, Objective::Completion);
+        let balance = simulate(&setup, policy, PlanningObjective::Completion);
         let of = by_user(&balance);
         let share = of["bob"] / (of["alice"] + of["bob"]);
         assert!((0.45..=0.55).contains(&share), "{policy}: {of:?}");
@@ -90,6 +90,6 @@ fn short_jobs_end_before_long_ones() {
         let times = short.map(|j| j.ended_at.unwrap_or(10_000.0) - j.submitted_at as f64);
         times.sum::<f64>() / 20.0
     };
-    let (soon, most) = (jct(Objective::Completion), jct(Objective::Throughput));
+    let (soon, most) = (jct(PlanningObjective::Completion), jct(PlanningObjective::Throughput));
     assert!(soon < 0.9 * most, "{soon} {most}");
 }

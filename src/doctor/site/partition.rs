@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DEFAULT_MEMORY, is_unset, lists};
 use crate::doctor::finding::Finding;
-use infill_model::Lend;
+use infill_model::LendingMode;
 
 /// One partition: its `Key=value` words.
 pub type Partition = BTreeMap<String, String>;
@@ -34,7 +34,7 @@ pub fn qos_of(all: &[Partition], partition: &str, configured: &str) -> String {
 }
 
 /// Judges infill's partition among all, on a site that lends this.
-pub fn judge(all: &[Partition], name: &str, qos: &str, lend: Lend) -> Vec<Finding> {
+pub fn judge(all: &[Partition], name: &str, qos: &str, lend: LendingMode) -> Vec<Finding> {
     let mend = "add the partition to slurm.conf (slurm/slurm.conf.infill has the line)";
     let Some(ours) = all.iter().find(|p| get(p, "PartitionName") == name) else {
         return vec![Finding::error("partition", format!("there is no partition {name}"), mend)];
@@ -53,11 +53,11 @@ pub fn judge(all: &[Partition], name: &str, qos: &str, lend: Lend) -> Vec<Findin
         "nothing can start there",
     ));
     match lend {
-        Lend::Nodes => {
+        LendingMode::Nodes => {
             let why = "jobs may share a node, and infill counts whole nodes";
             findings.extend(setting(ours, name, "OverSubscribe", is_exclusive(ours), "EXCLUSIVE", why));
         }
-        Lend::Gpus => findings.extend(shared(ours, name)),
+        LendingMode::Gpus => findings.extend(shared(ours, name)),
     }
     let why = "jobs that nobody meant to be malleable land there";
     findings.extend(setting(ours, name, "Default", get(ours, "Default") != "YES", "NO", why));
@@ -234,7 +234,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
     #[test]
     fn the_partition_of_slurm_conf_infill() {
-        insta::assert_snapshot!(show(&judge(&parse(BOTH), "infill", "infill", Lend::Nodes), false), @r"
+        insta::assert_snapshot!(show(&judge(&parse(BOTH), "infill", "infill", LendingMode::Nodes), false), @r"
         ok     partition partition infill has 4 nodes
 
         errors: 0, warnings: 0
@@ -243,7 +243,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
     #[test]
     fn where_gpus_are_lent() {
-        let judged = |text: &str| show(&judge(&parse(text), "infill", "infill", Lend::Gpus), false);
+        let judged = |text: &str| show(&judge(&parse(text), "infill", "infill", LendingMode::Gpus), false);
         insta::assert_snapshot!(judged(BOTH), @r"
         ok     partition partition infill has 4 nodes
         error  partition OverSubscribe of partition infill is EXCLUSIVE: each job has its nodes for itself, and infill is to lend GPUs (gaps.lend)
@@ -265,7 +265,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
     fn a_limit_on_sockets_is_told_of() {
         let said = |most: &str| {
             let text = BOTH.replace(" OverTime", &format!(" MaxCPUsPerSocket={most} OverTime"));
-            show(&judge(&parse(&text), "infill", "infill", Lend::Gpus), false)
+            show(&judge(&parse(&text), "infill", "infill", LendingMode::Gpus), false)
         };
         assert!(said("3").contains("MaxCPUsPerSocket of partition infill is 3, "));
         assert!(!said("UNLIMITED").contains("MaxCPUsPerSocket"));
@@ -286,7 +286,8 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
     fn an_exclusive_partition_in_the_words_of_slurm_26_05() {
         let text = BOTH.replace("OverSubscribe=EXCLUSIVE", "Exclusive=NODE OverSubscribe=NO");
         assert!(
-            !show(&judge(&parse(&text), "infill", "infill", Lend::Nodes), false).contains("OverSubscribe")
+            !show(&judge(&parse(&text), "infill", "infill", LendingMode::Nodes), false)
+                .contains("OverSubscribe")
         );
     }
 
@@ -299,7 +300,7 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
             .replace("OverSubscribe=EXCLUSIVE", "OverSubscribe=NO")
             .replace("State=UP", "State=DRAIN")
             .replace("TotalNodes=4", "TotalNodes=0");
-        insta::assert_snapshot!(show(&judge(&parse(&bad), "infill", "infill", Lend::Nodes), false), @r"
+        insta::assert_snapshot!(show(&judge(&parse(&bad), "infill", "infill", LendingMode::Nodes), false), @r"
         error  partition partition infill has no nodes
                          → add the partition to slurm.conf (slurm/slurm.conf.infill has the line)
         error  partition State of partition infill is DRAIN: nothing can start there
@@ -339,7 +340,10 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
     #[test]
     fn no_partition() {
-        assert_eq!(judge(&parse("Partition nope not found\n"), "nope", "infill", Lend::Nodes).len(), 1);
+        assert_eq!(
+            judge(&parse("Partition nope not found\n"), "nope", "infill", LendingMode::Nodes).len(),
+            1
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! tried that only infill's plug-in refuses; with `--test-only` it leaves no job behind.
 
 use crate::doctor::finding::Finding;
-use infill_model::Lend;
+use infill_model::LendingMode;
 
 /// How the plug-in refuses sizes of what it does not lend.
 const LENDS_OTHERS: &str = "infill: cannot read";
@@ -17,11 +17,11 @@ const MEND: &str = "set JobSubmitPlugins=lua with infill's job_submit.lua beside
 
 /// The arguments of the sbatch that tells, with a size that no job has. `lends_cpus`: parts of nodes without
 /// GPUs, too.
-pub fn trial(partition: &str, lend: Lend, lends_cpus: bool) -> [&str; 7] {
+pub fn trial(partition: &str, lend: LendingMode, lends_cpus: bool) -> [&str; 7] {
     let bad_size = match lend {
-        Lend::Nodes => "--comment=infill:nodes=0",
-        Lend::Gpus if lends_cpus => "--comment=infill:cpus=0",
-        Lend::Gpus => "--comment=infill:gpus=0",
+        LendingMode::Nodes => "--comment=infill:nodes=0",
+        LendingMode::Gpus if lends_cpus => "--comment=infill:cpus=0",
+        LendingMode::Gpus => "--comment=infill:gpus=0",
     };
     ["--test-only", "--partition", partition, "-N1", bad_size, "--wrap", "true"]
 }

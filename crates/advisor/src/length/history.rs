@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use super::distribution::{Lengths, log_of};
-use infill_model::{Past, Submission};
+use infill_model::{PastJob, Submission};
 
 /// Atoms of a distribution.
 pub(crate) const ATOMS: usize = 16;
@@ -100,7 +100,7 @@ pub(crate) struct Glance {
 
 impl Glance {
     /// By how much the logarithm of what a job took differed from the median that was expected.
-    pub(super) fn missed(&self, past: &Past) -> f64 {
+    pub(super) fn missed(&self, past: &PastJob) -> f64 {
         log_of(past.secs) - self.mixture.quantile(0.5)
     }
 }

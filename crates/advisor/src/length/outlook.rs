@@ -12,7 +12,7 @@ use super::history::{Glance, History};
 use super::pooled::pooled;
 use super::trueness::{Tally, Trueness};
 use super::word::Words;
-use infill_model::{JobId, OwnWord, Past, Submission, UnixTime};
+use infill_model::{JobId, PastJob, Submission, UnixTime, UserEstimate};
 
 /// Ended jobs that a forest is grown from: the last so many.
 const WINDOW: usize = 20_000;
@@ -67,7 +67,7 @@ pub struct Outlook {
 impl Outlook {
     /// Learns from jobs that ended before, the first to end first; also how far it was true what history
     /// alone expected of each when it was submitted, and what each told itself.
-    pub fn remember(&mut self, past: &[Past]) {
+    pub fn remember(&mut self, past: &[PastJob]) {
         let mut by_start: Vec<usize> = (0..past.len()).collect();
         by_start.sort_by(|a, b| past[*a].job.at.total_cmp(&past[*b].job.at));
         let mut to_come = by_start.into_iter().peekable();
@@ -93,7 +93,7 @@ impl Outlook {
     }
 
     /// Takes in how true what a user's job told itself was.
-    fn heard(&mut self, user: &str, secs: f64, word: &OwnWord) {
+    fn heard(&mut self, user: &str, secs: f64, word: &UserEstimate) {
         for (words, said) in [(&mut self.words, word.said_secs), (&mut self.losses, word.flat_secs)] {
             if let Some(said) = said {
                 words.ended(user, said, secs);
@@ -115,7 +115,7 @@ impl Outlook {
 
     /// Work that a job is expected to do in all. What it says itself counts most; where its loss will be flat
     /// counts as much as what jobs like it did.
-    pub fn of(&self, job: JobId, word: &OwnWord) -> Lengths {
+    pub fn of(&self, job: JobId, word: &UserEstimate) -> Lengths {
         let expected = self.expected.get(&job);
         let user = expected.map_or("", |e| &e.submission.user);
         if let Some(said) = word.said_secs.and_then(|secs| self.words.lengths(user, secs)) {
@@ -127,11 +127,11 @@ impl Outlook {
     }
 
     /// Takes in that a job that was met has ended, how long it was, and what it first told of that.
-    pub fn ended(&mut self, job: JobId, at: UnixTime, secs: f64, word: &OwnWord) {
+    pub fn ended(&mut self, job: JobId, at: UnixTime, secs: f64, word: &UserEstimate) {
         let Some(expected) = self.expected.remove(&job) else { return };
         self.heard(&expected.submission.user, secs, word);
         self.trueness.ended(&expected.lengths, secs);
-        let past = Past { job: expected.submission, ended_at: at.0 as f64, secs, word: *word };
+        let past = PastJob { job: expected.submission, ended_at: at.0 as f64, secs, word: *word };
         self.calibration.ended(&expected.raw, log_of(past.secs));
         self.learn(&expected.glance, &past);
     }
@@ -141,7 +141,7 @@ impl Outlook {
         self.expected.retain(|job, _| is_here(*job));
     }
 
-    fn learn(&mut self, glance: &Glance, past: &Past) {
+    fn learn(&mut self, glance: &Glance, past: &PastJob) {
         if self.seen.len() == WINDOW {
             self.seen.pop_front();
         }
@@ -170,13 +170,13 @@ impl Outlook {
 mod tests {
     use super::*;
 
-    fn past(user: &str, secs: f64) -> Past {
+    fn past(user: &str, secs: f64) -> PastJob {
         let job = Submission { user: user.to_owned(), nodes: 4, ..Submission::default() };
-        Past { job, ended_at: 0.0, secs, word: OwnWord::default() }
+        PastJob { job, ended_at: 0.0, secs, word: UserEstimate::default() }
     }
 
-    fn said(secs: f64) -> OwnWord {
-        OwnWord { said_secs: Some(secs), ..OwnWord::default() }
+    fn said(secs: f64) -> UserEstimate {
+        UserEstimate { said_secs: Some(secs), ..UserEstimate::default() }
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         outlook.remember(&vec![past("bob", 50.0); 5]);
         let alice = past("alice", 0.0).job;
         outlook.meet(JobId(1), &alice);
-        let nothing = OwnWord::default();
+        let nothing = UserEstimate::default();
         let median = |o: &Outlook| o.of(JobId(1), &nothing).secs(0.5);
         assert!((median(&outlook) - 1000.0).abs() < 1.0);
         let told = outlook.of(JobId(1), &said(300.0)).secs(0.5);
@@ -219,7 +219,7 @@ mod tests {
         assert!(expected > 2000.0, "{expected}");
         // So it is after a restart.
         let mut next = Outlook::default();
-        next.remember(&vec![Past { word: said(100.0), ..past("alice", 5000.0) }; 5]);
+        next.remember(&vec![PastJob { word: said(100.0), ..past("alice", 5000.0) }; 5]);
         next.meet(JobId(7), &alice);
         assert_eq!(next.of(JobId(7), &said(100.0)), outlook.of(JobId(7), &said(100.0)));
         let other = outlook.words.lengths("bob", 100.0).unwrap();
@@ -230,10 +230,10 @@ mod tests {
     fn a_loss_that_flattens_counts_beside_others_and_by_when_its_owner_had_enough() {
         let mut outlook = Outlook::default();
         outlook.remember(&vec![past("bob", 1000.0); 5]);
-        let flat = |secs: f64| OwnWord { flat_secs: Some(secs), ..OwnWord::default() };
+        let flat = |secs: f64| UserEstimate { flat_secs: Some(secs), ..UserEstimate::default() };
         let alice = past("alice", 0.0).job;
         outlook.meet(JobId(1), &alice);
-        let alone = outlook.of(JobId(1), &OwnWord::default());
+        let alone = outlook.of(JobId(1), &UserEstimate::default());
         let first = outlook.of(JobId(1), &flat(20_000.0));
         assert!(first.secs(0.9) > 10_000.0 && first.secs(0.1) < 2.0 * alone.secs(0.1), "{first:?}");
         // Alice stops at a tenth of that.
@@ -264,7 +264,7 @@ mod tests {
         let mut medians = Vec::new();
         for i in 0..2 {
             outlook.meet(JobId(i as u32 + 1), &of([0, 7][i]).job);
-            medians.push(outlook.of(JobId(i as u32 + 1), &OwnWord::default()).secs(0.5));
+            medians.push(outlook.of(JobId(i as u32 + 1), &UserEstimate::default()).secs(0.5));
         }
         assert!(medians[0] * 3.0 < medians[1], "{medians:?}");
     }

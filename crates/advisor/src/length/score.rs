@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::distribution::Lengths;
 use super::walk::Predicted;
-use infill_model::Past;
+use infill_model::PastJob;
 
 /// How good predictions were. Errors are those of the median; whether one was right within a factor of two is
 /// judged by the length that is the likeliest to be ([`Lengths::likeliest_secs`]).
@@ -40,7 +40,7 @@ pub struct Predictable {
 }
 
 /// Judges predictions of these jobs; `None` where there are none.
-pub fn score(jobs: &[Past], predicted: &[Predicted]) -> Option<Score> {
+pub fn score(jobs: &[PastJob], predicted: &[Predicted]) -> Option<Score> {
     let count = predicted.len();
     if count == 0 {
         return None;
@@ -100,12 +100,16 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{OwnWord, Submission};
+    use infill_model::{Submission, UserEstimate};
 
     #[test]
     fn what_is_said_of_three_jobs() {
-        let past =
-            |secs: f64| Past { job: Submission::default(), ended_at: 0.0, secs, word: OwnWord::default() };
+        let past = |secs: f64| PastJob {
+            job: Submission::default(),
+            ended_at: 0.0,
+            secs,
+            word: UserEstimate::default(),
+        };
         let jobs = [past(100.0), past(200.0), past(1000.0)];
         let of = |secs: &[f64]| Lengths::of(secs.iter().map(|s: &f64| s.ln()).collect()).unwrap();
         let predicted =

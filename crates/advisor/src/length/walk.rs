@@ -6,7 +6,7 @@ use super::distribution::{Lengths, log_of};
 use super::forest::{FEWEST, Forest, ForestError};
 use super::history::{Glance, History};
 use super::pooled::pooled;
-use infill_model::Past;
+use infill_model::PastJob;
 
 /// How a log is walked through.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,7 @@ impl Predicted {
 ///
 /// # Errors
 /// [`ForestError`] where the jobs know differently many numbers.
-pub fn walk(jobs: &[Past], how: &Walk, visit: &mut dyn FnMut(f64)) -> Result<Vec<Predicted>, ForestError> {
+pub fn walk(jobs: &[PastJob], how: &Walk, visit: &mut dyn FnMut(f64)) -> Result<Vec<Predicted>, ForestError> {
     let first = how.only_learned(jobs.len());
     let seen = Seen::of(jobs);
     let mut found = Vec::with_capacity(jobs.len() - first);
@@ -82,7 +82,7 @@ pub fn walk(jobs: &[Past], how: &Walk, visit: &mut dyn FnMut(f64)) -> Result<Vec
 
 /// A log, with what was known of each job when it was submitted.
 struct Seen<'a> {
-    jobs: &'a [Past],
+    jobs: &'a [PastJob],
     /// The places of the jobs in the order of their ends.
     by_end: Vec<usize>,
     /// How many of these had ended when each was submitted.
@@ -91,13 +91,13 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn of(jobs: &'a [Past]) -> Self {
+    fn of(jobs: &'a [PastJob]) -> Self {
         let mut by_end: Vec<usize> = (0..jobs.len()).collect();
         by_end.sort_by(|a, b| jobs[*a].ended_at.total_cmp(&jobs[*b].ended_at));
         let (mut history, mut count) = (History::default(), 0);
         let mut ended = Vec::with_capacity(jobs.len());
-        let look = |past: &Past| {
-            let is_over = |done: &&Past| done.ended_at <= past.job.at;
+        let look = |past: &PastJob| {
+            let is_over = |done: &&PastJob| done.ended_at <= past.job.at;
             while let Some(done) = by_end.get(count).map(|i| &jobs[*i]).filter(is_over) {
                 history.ended(&done.job, done.ended_at, done.secs);
                 count += 1;
@@ -165,16 +165,16 @@ impl<'a> Judge<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{OwnWord, Submission};
+    use infill_model::{Submission, UserEstimate};
 
     /// Jobs of two users, one each minute, that take 100 s, or 1,000 s if their size is 8.
-    fn log(count: usize) -> Vec<Past> {
+    fn log(count: usize) -> Vec<PastJob> {
         let past = |i: usize| {
             let nodes = [1, 8][i % 2];
             let (at, secs) = (60.0 * i as f64, [100.0, 1000.0][i % 2] * (1.0 + 0.01 * (i % 5) as f64));
             let user = ["alice", "bob"][i / 2 % 2].to_owned();
             let job = Submission { at, user, nodes, ..Submission::default() };
-            Past { job, ended_at: at + secs, secs, word: OwnWord::default() }
+            PastJob { job, ended_at: at + secs, secs, word: UserEstimate::default() }
         };
         (0..count).map(past).collect()
     }

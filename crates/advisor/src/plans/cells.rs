@@ -175,7 +175,7 @@ pub fn stages(layers: &[f64], count: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{CollectiveRow, Strategy, UnixTime};
+    use infill_model::{CollectiveRow, ParallelStrategy, UnixTime};
 
     const MIB: u64 = 1 << 20;
 
@@ -204,7 +204,7 @@ mod tests {
         LayerProfile { version: 1, device: "a100".to_owned(), batch: 4, element_bytes: 2, layers }
     }
 
-    fn secs(dp: u32, strategy: Strategy, nodes: u32, gpus_a_node: u32, batch: f64) -> Option<f64> {
+    fn secs(dp: u32, strategy: ParallelStrategy, nodes: u32, gpus_a_node: u32, batch: f64) -> Option<f64> {
         let table = table();
         let plan = Parallelism { dp, strategy };
         step_secs(&profile(), &LinkTimes(Some(&table)), plan, CellPlace { gpus_a_node, nodes }, batch)
@@ -216,28 +216,34 @@ mod tests {
 
     #[test]
     fn one_gpu_takes_the_sum_of_the_layers() {
-        close(secs(1, Strategy::default(), 1, 1, 4.0), 0.1);
+        close(secs(1, ParallelStrategy::default(), 1, 1, 4.0), 0.1);
         // Three times the batch that was profiled are three in a row, half of it takes half as long.
-        close(secs(1, Strategy::default(), 1, 1, 12.0), 0.3);
-        close(secs(1, Strategy::default(), 1, 1, 2.0), 0.05);
+        close(secs(1, ParallelStrategy::default(), 1, 1, 12.0), 0.3);
+        close(secs(1, ParallelStrategy::default(), 1, 1, 2.0), 0.05);
         // The forward pass, a third of the time, is computed again.
-        close(secs(1, Strategy { checkpointing: true, ..Strategy::default() }, 1, 1, 4.0), 0.1 * 4.0 / 3.0);
+        close(
+            secs(1, ParallelStrategy { checkpointing: true, ..ParallelStrategy::default() }, 1, 1, 4.0),
+            0.1 * 4.0 / 3.0,
+        );
     }
 
     #[test]
     fn data_parallel_adds_the_all_reduce_of_the_gradients() {
         // Two replicas of four samples; 4 Mi parameters of 2 bytes: 8 MiB at 0.002 s for 3 MiB.
-        close(secs(2, Strategy::default(), 1, 2, 8.0), 0.1 + 0.002 * 8.0 / 3.0);
-        close(secs(2, Strategy { zero: 3, ..Strategy::default() }, 1, 2, 8.0), 0.1 + 1.5 * 0.002 * 8.0 / 3.0);
+        close(secs(2, ParallelStrategy::default(), 1, 2, 8.0), 0.1 + 0.002 * 8.0 / 3.0);
+        close(
+            secs(2, ParallelStrategy { zero: 3, ..ParallelStrategy::default() }, 1, 2, 8.0),
+            0.1 + 1.5 * 0.002 * 8.0 / 3.0,
+        );
         // Over two nodes: measured with four ranks only, 10 ms a MiB, and 3/4 against 1/2 of each is sent.
-        close(secs(2, Strategy::default(), 2, 1, 8.0), 0.1 + 8.0 * 0.010 * (0.5 / 0.75));
+        close(secs(2, ParallelStrategy::default(), 2, 1, 8.0), 0.1 + 8.0 * 0.010 * (0.5 / 0.75));
     }
 
     #[test]
     fn a_pipeline_takes_its_slowest_stage_for_all_but_one_micro_batch() {
         // 10 + 20 + 30 and 40: 60 ms and a MiB to the next stage and back (2 · 0.5 ms), and 40 ms; three
         // micro-batches.
-        let strategy = Strategy { pp: 2, ..Strategy::default() };
+        let strategy = ParallelStrategy { pp: 2, ..ParallelStrategy::default() };
         close(secs(1, strategy, 1, 2, 12.0), 0.061 * 2.0 + 0.061 + 0.040);
         close(secs(1, strategy, 2, 1, 12.0), 0.068 * 2.0 + 0.068 + 0.040);
     }
@@ -245,14 +251,17 @@ mod tests {
     #[test]
     fn tensor_parallel_divides_layers_and_exchanges_what_they_pass_on() {
         // Four layers of half the time, each with four all-reduces of a MiB: 1 ms each.
-        close(secs(1, Strategy { tp: 2, ..Strategy::default() }, 1, 2, 4.0), 0.05 + 4.0 * 4.0 * 0.001);
+        close(
+            secs(1, ParallelStrategy { tp: 2, ..ParallelStrategy::default() }, 1, 2, 4.0),
+            0.05 + 4.0 * 4.0 * 0.001,
+        );
     }
 
     #[test]
     fn what_is_not_known_is_not_estimated() {
-        let plain = Strategy::default();
-        assert_eq!(secs(1, Strategy { pp: 5, ..plain }, 1, 8, 4.0), None, "more stages than layers");
-        assert_eq!(secs(1, Strategy { offload: true, ..plain }, 1, 1, 4.0), None);
+        let plain = ParallelStrategy::default();
+        assert_eq!(secs(1, ParallelStrategy { pp: 5, ..plain }, 1, 8, 4.0), None, "more stages than layers");
+        assert_eq!(secs(1, ParallelStrategy { offload: true, ..plain }, 1, 1, 4.0), None);
         let plan = Parallelism { dp: 2, strategy: plain };
         let place = CellPlace { gpus_a_node: 2, nodes: 1 };
         assert_eq!(step_secs(&profile(), &LinkTimes(None), plan, place, 8.0), None, "no table");

@@ -1,11 +1,11 @@
 //! Which (plan, placement) to measure next: the one that would teach most of all the others.
 
-use infill_model::PlanRun;
+use infill_model::PlanMeasurement;
 use nalgebra::DMatrix;
 
 /// The first: few GPUs, and a plan that does nothing special.
-pub(super) fn first(runs: &[PlanRun]) -> Option<usize> {
-    let simplest = |run: &PlanRun| {
+pub(super) fn first(runs: &[PlanMeasurement]) -> Option<usize> {
+    let simplest = |run: &PlanMeasurement| {
         let s = run.parallelism.strategy;
         (run.gpus(), s.offload, s.checkpointing, s.zero > 0, s.divides_model(), run.nodes())
     };

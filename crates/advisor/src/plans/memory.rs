@@ -112,7 +112,7 @@ fn state_bytes(precision: Precision, parallelism: Parallelism) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::Strategy;
+    use infill_model::ParallelStrategy;
 
     /// GPT-2 of 774 million parameters.
     fn gpt2() -> ModelFacts {
@@ -120,40 +120,40 @@ mod tests {
             layers: Some(36),
             hidden: Some(1280),
             sequence: Some(1024),
-            ..ModelFacts::of_params(774.03)
+            ..ModelFacts::from_params(774.03)
         }
     }
 
-    fn gib(model: &ModelFacts, dp: u32, strategy: Strategy, global_batch: f64) -> f64 {
+    fn gib(model: &ModelFacts, dp: u32, strategy: ParallelStrategy, global_batch: f64) -> f64 {
         gpu_memory_gib(model, Parallelism { dp, strategy }, global_batch).unwrap()
     }
 
     #[test]
     fn a_measured_peak_is_met() {
-        let plain = Strategy::default();
+        let plain = ParallelStrategy::default();
         let close = |predicted: f64, measured: f64| (predicted / measured - 1.0).abs() < 0.05;
         assert!(close(gib(&gpt2(), 1, plain, 8.0), 44.371));
-        assert!(close(gib(&gpt2(), 1, Strategy { accumulate: 4, ..plain }, 16.0), 30.146));
-        assert!(close(gib(&gpt2(), 1, Strategy { checkpointing: true, ..plain }, 64.0), 57.364));
+        assert!(close(gib(&gpt2(), 1, ParallelStrategy { accumulate: 4, ..plain }, 16.0), 30.146));
+        assert!(close(gib(&gpt2(), 1, ParallelStrategy { checkpointing: true, ..plain }, 64.0), 57.364));
     }
 
     #[test]
     fn what_is_divided_needs_less() {
-        let (model, plain) = (gpt2(), Strategy::default());
-        let at = |dp: u32, strategy: Strategy| gib(&model, dp, strategy, f64::from(dp) * 8.0);
-        let zero = |zero: u32| at(8, Strategy { zero, ..plain });
+        let (model, plain) = (gpt2(), ParallelStrategy::default());
+        let at = |dp: u32, strategy: ParallelStrategy| gib(&model, dp, strategy, f64::from(dp) * 8.0);
+        let zero = |zero: u32| at(8, ParallelStrategy { zero, ..plain });
         assert!((0..3).all(|stage| zero(stage) > zero(stage + 1)));
-        assert!(at(1, Strategy { offload: true, ..plain }) < at(1, plain));
-        let (whole, halves) = (at(1, plain), at(1, Strategy { tp: 2, ..plain }));
+        assert!(at(1, ParallelStrategy { offload: true, ..plain }) < at(1, plain));
+        let (whole, halves) = (at(1, plain), at(1, ParallelStrategy { tp: 2, ..plain }));
         assert!(halves < whole && halves > whole / 2.0, "norms and dropout are not divided");
-        let few = Strategy { pp: 4, accumulate: 8, ..plain };
-        assert!(at(1, few) < at(1, Strategy { accumulate: 8, ..plain }));
+        let few = ParallelStrategy { pp: 4, accumulate: 8, ..plain };
+        assert!(at(1, few) < at(1, ParallelStrategy { accumulate: 8, ..plain }));
     }
 
     #[test]
     fn nothing_is_said_of_what_is_not_known() {
-        let parallelism = Parallelism { dp: 1, strategy: Strategy::default() };
-        assert_eq!(gpu_memory_gib(&ModelFacts::of_params(774.0), parallelism, 8.0), None);
+        let parallelism = Parallelism { dp: 1, strategy: ParallelStrategy::default() };
+        assert_eq!(gpu_memory_gib(&ModelFacts::from_params(774.0), parallelism, 8.0), None);
         assert_eq!(gpu_memory_gib(&ModelFacts { sequence: None, ..gpt2() }, parallelism, 8.0), None);
     }
 }

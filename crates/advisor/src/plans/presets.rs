@@ -1,7 +1,7 @@
 //! Execution plans that people run, for a model of which some facts are known, and the memory that each
 //! needs ([`super::memory`]).
 
-use infill_model::{ModelFacts, Strategy};
+use infill_model::{ModelFacts, ParallelStrategy};
 
 use super::memory::{USABLE, gpu_memory_gib};
 
@@ -58,7 +58,7 @@ pub struct Machine {
 impl Described {
     /// GiB of each GPU that a plan needs on so many GPUs; `None` where these cannot be divided so.
     pub(crate) fn memory_gib(&self, plan: &Preset, gpus: u32) -> Option<f64> {
-        let strategy = Strategy {
+        let strategy = ParallelStrategy {
             tp: plan.tp,
             pp: plan.pp,
             zero: plan.zero,
@@ -66,7 +66,7 @@ impl Described {
             accumulate: plan.accumulate,
             checkpointing: plan.checkpointing,
         };
-        let parallelism = strategy.on(gpus)?;
+        let parallelism = strategy.on_gpus(gpus)?;
         let batches = parallelism.dp.checked_mul(plan.accumulate)?;
         if self.global_batch < batches
             || !self.global_batch.is_multiple_of(batches)
@@ -78,7 +78,7 @@ impl Described {
             layers: Some(self.layers),
             hidden: Some(self.hidden),
             sequence: Some(self.sequence),
-            ..ModelFacts::of_params(self.params / 1e6)
+            ..ModelFacts::from_params(self.params / 1e6)
         };
         gpu_memory_gib(&facts, parallelism, f64::from(self.global_batch))
     }

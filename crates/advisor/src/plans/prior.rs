@@ -3,7 +3,7 @@
 //! Means and deviations are those of the programs, each weighed by how much its measurements tell of a
 //! number, drawn towards a reference.
 
-use infill_model::{ModelFacts, PlanRun};
+use infill_model::{ModelFacts, PlanMeasurement};
 
 use super::choice;
 use super::fit::{Belief, Observed};
@@ -31,7 +31,7 @@ const REFERENCE_DEVIATIONS: f64 = 1.275;
 const LEAST_DEVIATION: f64 = 0.5;
 
 /// A program that was measured: its rows, and what is known of it.
-pub type Measured<'a> = (&'a [PlanRun], Option<ModelFacts>);
+pub type Measured<'a> = (&'a [PlanMeasurement], Option<ModelFacts>);
 
 impl PlanPriors {
     /// Fitted to these programs.
@@ -72,7 +72,7 @@ impl PlanPriors {
 
 fn fit((runs, facts): &Measured<'_>, priors: &PlanPriors, from: Option<&[f64]>) -> Option<Belief> {
     let first = choice::first(runs)?;
-    let step = |run: &PlanRun| (run.global_batch / run.rate).ln();
+    let step = |run: &PlanMeasurement| (run.global_batch / run.rate).ln();
     let rows: Vec<Features> = runs.iter().map(|run| Features::of(&PlacedPlan::from(run))).collect();
     let mut terms = Terms::new(*facts, priors, &[]);
     terms.begin_with(&rows[first], step(&runs[first]));

@@ -8,7 +8,7 @@
 //! them: GPUs of a node share its ways to the network, kernels take time to launch, and rings over nodes with
 //! an odd number of GPUs are slow on some machines.
 
-use infill_model::{ModelFacts, Parallelism, PlanRun};
+use infill_model::{ModelFacts, Parallelism, PlanMeasurement};
 
 use super::numbers::{NUMBERS, Number, PlanPriors, UNKNOWN_SHAPE_SD};
 
@@ -62,8 +62,8 @@ pub struct PlacedPlan {
     pub node_type: usize,
 }
 
-impl From<&PlanRun> for PlacedPlan {
-    fn from(run: &PlanRun) -> PlacedPlan {
+impl From<&PlanMeasurement> for PlacedPlan {
+    fn from(run: &PlanMeasurement) -> PlacedPlan {
         PlacedPlan {
             parallelism: run.parallelism,
             gpus_by_node: run.gpus_by_node.clone(),

@@ -2,19 +2,19 @@
 
 use super::numbers::PlanPriors;
 use super::trial::{PlanTrial, PlanVerdict};
-use infill_model::{ExecPlan, ModelFacts, Parallelism, PlanRun, Strategy};
+use infill_model::{ExecPlan, ModelFacts, ParallelStrategy, Parallelism, PlanMeasurement};
 
 const PARAMS_MI: f64 = 300.0;
 
 /// Plans on 1, 2, 4 and 8 GPUs of one node, and on 2 and 4 nodes of 2 and 4; their times follow other
 /// formulas than the terms do.
-fn table() -> Vec<PlanRun> {
-    let plain = Strategy::default();
+fn table() -> Vec<PlanMeasurement> {
+    let plain = ParallelStrategy::default();
     let plans = [
         ("ddp", plain),
-        ("zero", Strategy { zero: 2, ..plain }),
-        ("recompute", Strategy { checkpointing: true, ..plain }),
-        ("offload", Strategy { zero: 2, offload: true, ..plain }),
+        ("zero", ParallelStrategy { zero: 2, ..plain }),
+        ("recompute", ParallelStrategy { checkpointing: true, ..plain }),
+        ("offload", ParallelStrategy { zero: 2, offload: true, ..plain }),
     ];
     let places: [&[u32]; 8] = [&[1], &[2], &[4], &[8], &[1, 1], &[2, 2], &[4, 4], &[2, 2, 2, 2]];
     let mut runs = Vec::new();
@@ -25,7 +25,7 @@ fn table() -> Vec<PlanRun> {
             let rate = 32.0 / seconds(parallelism, place);
             let plan = ExecPlan(name.to_owned());
             let gpus_by_node = place.to_vec();
-            runs.push(PlanRun {
+            runs.push(PlanMeasurement {
                 plan,
                 parallelism,
                 global_batch: 32.0,
@@ -52,7 +52,7 @@ fn seconds(plan: Parallelism, place: &[u32]) -> f64 {
 }
 
 fn trial(measurements: usize, seed: u64) -> PlanTrial {
-    let facts = Some(ModelFacts::of_params(PARAMS_MI));
+    let facts = Some(ModelFacts::from_params(PARAMS_MI));
     PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements, priors: PlanPriors::usual() }
 }
 
@@ -113,7 +113,7 @@ fn a_table_of_one_row_is_measured_and_that_is_all() {
 
 #[test]
 fn a_job_of_another_magnitude_is_learned_as_well() {
-    let slow = table().into_iter().map(|r| PlanRun { rate: r.rate / 1e4, ..r }).collect();
+    let slow = table().into_iter().map(|r| PlanMeasurement { rate: r.rate / 1e4, ..r }).collect();
     let verdict = PlanTrial { runs: slow, facts: None, ..trial(7, 1) }.run().unwrap();
     assert!(verdict.mape < 0.2, "{}", verdict.mape);
 }

@@ -14,7 +14,7 @@ use super::numbers::PlanPriors;
 use super::terms::PlacedPlan;
 use crate::noise::normal;
 use crate::scaling::Estimate;
-use infill_model::{ExecPlan, ModelFacts, PlanRun};
+use infill_model::{ExecPlan, ModelFacts, PlanMeasurement};
 
 /// Measurements on several nodes, of all: what lies between nodes cannot be told from one.
 const LEAST_ON_SEVERAL_NODES: usize = 2;
@@ -23,7 +23,7 @@ const LEAST_ON_SEVERAL_NODES: usize = 2;
 #[derive(Clone, Debug)]
 pub struct PlanTrial {
     /// What would be measured, by plan and placement: at least one row.
-    pub runs: Vec<PlanRun>,
+    pub runs: Vec<PlanMeasurement>,
     /// What is known of its model.
     pub facts: Option<ModelFacts>,
     /// Standard deviation of the logarithm of a measurement.
@@ -106,7 +106,7 @@ pub struct PlanVerdict {
 }
 
 impl PlanPlace {
-    fn of(run: &PlanRun) -> Self {
+    fn of(run: &PlanMeasurement) -> Self {
         let (plan, gpus_by_node) = (run.plan.clone(), run.gpus_by_node.clone());
         PlanPlace { plan, gpus: run.gpus(), nodes: run.nodes(), gpus_by_node }
     }
@@ -147,7 +147,7 @@ impl PlanTrial {
 
     fn verdict(&self, predicted: &PlanPredictions, seen: &[Seen]) -> PlanVerdict {
         let estimates = self.estimates(predicted);
-        let point = |(i, (run, estimate)): (usize, (&PlanRun, &Estimate))| {
+        let point = |(i, (run, estimate)): (usize, (&PlanMeasurement, &Estimate))| {
             let (low, high) = estimate.interval();
             let measured = seen.iter().any(|(row, _)| *row == i);
             PlanPoint {
@@ -175,7 +175,7 @@ impl PlanTrial {
     }
 
     fn estimates(&self, predicted: &PlanPredictions) -> Vec<Estimate> {
-        let of = |(i, run): (usize, &PlanRun)| Estimate {
+        let of = |(i, run): (usize, &PlanMeasurement)| Estimate {
             rate: run.global_batch / predicted.log_secs[i].exp(),
             error: predicted.error(i),
         };

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use crate::trial::Trial;
 use crate::worth::value_of_probes;
 use crate::{Fitted, Scaling as _, Stakes, best_probe, sizes_of_interest};
-use infill_model::{BatchMode, CurvePoint, RescaleCosts, SizePoint, Sizes, UnixTime, config::AdvisorConfig};
+use infill_model::{
+    AllowedSizes, BatchMode, CurvePoint, RescaleCosts, SizePoint, UnixTime, config::AdvisorConfig,
+};
 use infill_testkit::effort;
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
@@ -82,7 +84,7 @@ fn a_declared_batch_mode_leaves_out_what_cannot_be() {
 
 #[test]
 fn sizes_that_a_job_lists_are_all_of_interest() {
-    let of = |text: &str| sizes_of_interest(&Sizes::parse(text).unwrap(), &[]);
+    let of = |text: &str| sizes_of_interest(&AllowedSizes::parse(text).unwrap(), &[]);
     assert_eq!(of("6,32,40,47,64"), [6, 32, 40, 47, 64]);
     assert_eq!(of("30-48"), [30, 31, 32, 36, 40, 45, 48]);
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::{Library, Room, Subject};
 use infill_model::{
-    BatchMode, CollectiveOp, CollectiveRow, DeclaredPlan, ExecPlan, JobId, LayerProfile, ModelFacts,
-    NodeType, PlanNeeds, Profile, ProfileKey, ProfiledLayer, RateSource, RescaleCosts, SiteCollectives,
-    SizePoint, Sizes, Spread, Strategy, TypeCollectives, UnixTime, config::AdvisorConfig,
+    AllowedSizes, BatchMode, CollectiveOp, CollectiveRow, DeclaredPlan, ExecPlan, JobId, LayerProfile,
+    ModelFacts, NodeType, ParallelStrategy, PlanNeeds, Profile, ProfileKey, ProfiledLayer, RateSource,
+    RescaleCosts, SiteCollectives, SizePoint, Spread, TypeCollectives, UnixTime, config::AdvisorConfig,
 };
 
 const PROFILED: &str = "gpu:h100:4/cpu96";
@@ -33,7 +33,7 @@ fn site() -> SiteCollectives {
     };
     let rows = vec![row(1, 4, 1, 1e-4), row(64, 4, 1, 2e-3), row(1, 8, 2, 4e-4), row(64, 8, 2, 1.2e-2)];
     let mut site = SiteCollectives::default();
-    site.import(TypeCollectives { node_type: "h100".to_owned(), imported_at: NOW, rows }).unwrap();
+    site.import_table(TypeCollectives { node_type: "h100".to_owned(), imported_at: NOW, rows }).unwrap();
     site
 }
 
@@ -60,9 +60,9 @@ fn subject(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> Subject {
     Subject {
         job: JobId(1),
         key: key(&first, PROFILED),
-        sizes: Sizes::parse("1-8").unwrap(),
+        sizes: AllowedSizes::parse("1-8").unwrap(),
         plans,
-        model: Some(ModelFacts { global_batch: Some(BATCH), ..ModelFacts::of_params(120.0) }),
+        model: Some(ModelFacts { global_batch: Some(BATCH), ..ModelFacts::from_params(120.0) }),
         layers: layers.map(Arc::new),
         gpus_per_node: Some(4),
         declared: None,
@@ -72,7 +72,7 @@ fn subject(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> Subject {
     }
 }
 
-fn plan(name: &str, strategy: Strategy) -> DeclaredPlan {
+fn plan(name: &str, strategy: ParallelStrategy) -> DeclaredPlan {
     DeclaredPlan {
         name: ExecPlan(name.to_owned()),
         sizes: None,
@@ -145,8 +145,8 @@ fn an_estimate_is_better_than_nothing_after_the_first_measurement_too() {
 
 #[test]
 fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
-    let plain = Strategy::default();
-    let plans = vec![plan("ddp", plain), plan("tp4", Strategy { tp: 4, ..plain })];
+    let plain = ParallelStrategy::default();
+    let plans = vec![plan("ddp", plain), plan("tp4", ParallelStrategy { tp: 4, ..plain })];
     let subject = subject(Some(layers()), plans);
     let mut library = Library::new(AdvisorConfig::default());
     library.know_collectives(site());

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::Scaling as _;
 use crate::{Library, News, Room, Slowdown, Subject};
 use infill_model::{
-    BatchMode, Curve, ExecPlan, JobId, LiveChange, LiveCosts, NodeName, NodeType, ProfileFilter, ProfileKey,
-    Progress, RescaleCosts, Sizes, Startup, UnixTime, Way, config::AdvisorConfig,
+    AllowedSizes, BatchMode, ExecPlan, GenerationStartup, JobId, LiveChange, LiveCosts, NodeName, NodeType,
+    ProfileFilter, ProfileKey, ProgressReport, RescaleCosts, RescaleMode, ScalingCurve, UnixTime,
+    config::AdvisorConfig,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };
@@ -27,7 +28,7 @@ fn key(user: &str) -> ProfileKey {
 struct Play {
     library: Library,
     clock: i64,
-    truth: Curve,
+    truth: ScalingCurve,
     jobs: BTreeMap<JobId, (u64, u32)>,
 }
 
@@ -37,13 +38,13 @@ impl Play {
         Play {
             library: Library::new(AdvisorConfig::default()),
             clock: 0,
-            truth: Curve::parse(truth).unwrap(),
+            truth: ScalingCurve::parse(truth).unwrap(),
             jobs,
         }
     }
 
     fn subject(&self, job: JobId, running: Option<u32>) -> Subject {
-        let (sizes, declared) = (Sizes::parse("1-8").unwrap(), None);
+        let (sizes, declared) = (AllowedSizes::parse("1-8").unwrap(), None);
         Subject {
             job,
             key: key("alice"),
@@ -63,7 +64,7 @@ impl Play {
         let (generation, nodes) = self.jobs[&job];
         let samples = self.truth.rate(nodes) * factor * secs;
         let node = NodeName::new("n1");
-        let progress = Progress {
+        let progress = ProgressReport {
             generation,
             nodes,
             hosts: nodes,
@@ -160,8 +161,8 @@ fn rescale_costs_are_told_apart_and_split() {
     let mut library = Library::new(AdvisorConfig::default());
     let node = NodeName::new("n1");
     let mut clock = 0;
-    let mut run = |generation, nodes, opening: Startup| {
-        let base = Progress {
+    let mut run = |generation, nodes, opening: GenerationStartup| {
+        let base = ProgressReport {
             generation,
             nodes,
             hosts: nodes,
@@ -172,7 +173,7 @@ fn rescale_costs_are_told_apart_and_split() {
             step: None,
             opening: None,
         };
-        let first = Progress { opening: Some(opening), ..base };
+        let first = ProgressReport { opening: Some(opening), ..base };
         let _ = library.progress(JobId(1), &key("alice"), &first, UnixTime(clock));
         for _ in 0..20 {
             clock += 1;
@@ -181,7 +182,7 @@ fn rescale_costs_are_told_apart_and_split() {
     };
     let opening = |stop_secs: Option<f64>, start_secs| {
         let saved_secs = stop_secs.map(|s| s - 0.5);
-        Startup { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0, counts: true }
+        GenerationStartup { saved_secs, stop_secs, idle_secs: 0.25, start_secs, samples: 20.0, counts: true }
     };
     run(1, 4, opening(None, 6.0));
     run(2, 8, opening(Some(2.0), 4.0));
@@ -191,13 +192,13 @@ fn rescale_costs_are_told_apart_and_split() {
     assert_eq!((costs.start.start_secs, costs.start.exit_secs), (5.25, 0.0));
     assert_eq!((costs.up.checkpoint_secs, costs.up.exit_secs, costs.up.start_secs), (1.5, 0.5, 3.25));
     assert_eq!((costs.down.total_secs(), costs.down.count), (3.75, 1));
-    let believed = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), Way::Restart);
+    let believed = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Restart);
     assert_eq!((believed.up_secs, believed.down_secs, believed.start_secs), (5.25, 3.75, 5.25));
     let change = LiveChange { from: 2, to: 1, secs: 0.125 };
     library.lived_through(&key("alice"), &change, UnixTime(0));
-    let alive = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), Way::Live);
+    let alive = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Live);
     assert_eq!((alive.up_secs, alive.down_secs, alive.start_secs), (0.125, 0.125, 5.25));
-    assert_eq!(library.costs(&key("alice"), &(COSTS, LIVE_COSTS), Way::Restart), believed);
+    assert_eq!(library.costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Restart), believed);
 }
 
 #[test]
@@ -230,7 +231,7 @@ fn similar_programs_help_and_strangers_do_only_if_allowed() {
 fn a_declared_curve_is_brought_to_what_is_measured() {
     let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
     (0..5).for_each(|_| play.second(1.0));
-    let declared = Some(Curve::parse("1:1,2:1.9,4:3.4,8:5").unwrap());
+    let declared = Some(ScalingCurve::parse("1:1,2:1.9,4:3.4,8:5").unwrap());
     let subject = Subject { declared, ..play.subject(JobId(1), None) };
     let known = |play: &Play| play.library.fitted(&subject, &key("").node_type).unwrap().at(4).rate;
     assert!((known(&play) / 3.4 - 1.0).abs() < 0.05);
@@ -261,7 +262,7 @@ fn what_crossing_hosts_costs_is_learned_where_parts_of_nodes_are_lent() {
                 let (nodes, crosses, secs, step, opening) = (2, false, 1.0, None, None);
                 let node = &node;
                 let progress =
-                    Progress { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+                    ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
                 let _ = library.progress(JobId(1), &key, &progress, UnixTime(clock));
             }
         }

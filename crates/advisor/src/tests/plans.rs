@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::{Library, Offer, Room, Subject};
 use infill_model::{
-    BatchMode, Curve, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, NodeName, NodeType, PlanNeeds, ProfileKey,
-    Progress, RateSource, RescaleCosts, Sizes, UnixTime, WindowEnd, config::AdvisorConfig,
-    malleable::RateCurve,
+    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, Gap, GapSet, JobId, NodeName, NodeType, PlanNeeds,
+    ProfileKey, ProgressReport, RateSource, RescaleCosts, ScalingCurve, UnixTime, WindowEnd,
+    config::AdvisorConfig, malleable::RateCurve,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };
@@ -25,7 +25,7 @@ fn key(plan: &str, node_type: &str) -> ProfileKey {
 fn plan(name: &str, sizes: Option<&str>, node_types: &[&str], shards: bool) -> DeclaredPlan {
     DeclaredPlan {
         name: ExecPlan(name.to_owned()),
-        sizes: sizes.map(|text| Sizes::parse(text).unwrap()),
+        sizes: sizes.map(|text| AllowedSizes::parse(text).unwrap()),
         node_types: node_types.iter().map(|t| (*t).to_owned()).collect(),
         shards,
         strategy: None,
@@ -37,7 +37,7 @@ fn plan(name: &str, sizes: Option<&str>, node_types: &[&str], shards: bool) -> D
 struct Play {
     library: Library,
     subject: Subject,
-    truth: BTreeMap<ProfileKey, Curve>,
+    truth: BTreeMap<ProfileKey, ScalingCurve>,
     clock: i64,
     generation: u64,
     tried: Vec<String>,
@@ -48,13 +48,13 @@ impl Play {
     fn new(truth: &[&str], plans: Vec<DeclaredPlan>) -> Play {
         let row = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();
-            (key(words[0], words[1]), Curve::parse(words[2]).unwrap())
+            (key(words[0], words[1]), ScalingCurve::parse(words[2]).unwrap())
         };
-        let rows: Vec<(ProfileKey, Curve)> = truth.iter().map(row).collect();
+        let rows: Vec<(ProfileKey, ScalingCurve)> = truth.iter().map(row).collect();
         let subject = Subject {
             job: JOB,
             key: rows[0].0.clone(),
-            sizes: Sizes::parse("1-4").unwrap(),
+            sizes: AllowedSizes::parse("1-4").unwrap(),
             plans,
             model: None,
             layers: None,
@@ -84,7 +84,7 @@ impl Play {
             Some(curve) => {
                 let samples = curve.rate(nodes);
                 let (generation, hosts, secs) = (self.generation, nodes, 1.0);
-                let progress = Progress {
+                let progress = ProgressReport {
                     generation,
                     nodes,
                     hosts,
@@ -111,7 +111,7 @@ impl Play {
             expected_secs: 1e6,
         };
         let gaps = ["new", "old"].into_iter().flat_map(|t| (1..=4).map(move |n| gap(t, n))).collect();
-        let room = Room::of(&Gaps { gaps, ..Gaps::default() });
+        let room = Room::of(&GapSet { gaps, ..GapSet::default() });
         self.library.round(std::slice::from_ref(&self.subject), room, true, now);
         if let Some(aim) = self.library.aim_of(JOB).cloned()
             && (&aim.key, aim.nodes) != (&self.subject.key, nodes)
@@ -205,7 +205,7 @@ fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
     play.subject.running = Some(2);
     let node = NodeName::new("n1");
     for second in 1..=20 {
-        let progress = Progress {
+        let progress = ProgressReport {
             generation: 1,
             nodes: 2,
             hosts: 2,
@@ -253,7 +253,7 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
     for (generation, plan, samples) in [(1, "a", 20.0), (2, "e", 40.0)] {
         for second in 1..=20 {
             let (nodes, hosts, secs, now) = (2, 2, 1.0, 100 * generation + second);
-            let progress = Progress {
+            let progress = ProgressReport {
                 generation,
                 nodes,
                 hosts,
@@ -284,7 +284,7 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
 fn what_is_offered_says_from_what_it_is_known_and_how_well() {
     let plans = vec![plan("a", None, &[], false), plan("b", None, &[], false), plan("c", None, &[], false)];
     let mut play = Play::new(&["a old 1:10,2:19", "b old 1:5,2:11"], plans);
-    play.subject.declared = Some(Curve::parse("1:10,2:20,4:38").unwrap());
+    play.subject.declared = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
     let node = NodeName::new("n1");
     let of = |play: &Play, node_type: &str, name: &str, nodes: u32| {
         let subject = Subject { key: key("a", node_type), ..play.subject.clone() };
@@ -301,7 +301,8 @@ fn what_is_offered_says_from_what_it_is_known_and_how_well() {
         for second in 1..=20 {
             let (nodes, hosts, secs) = (2, 2, 1.0);
             let (node, step, opening, crosses) = (&node, None, None, false);
-            let progress = Progress { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+            let progress =
+                ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
             let now = UnixTime((100 * generation + second) as i64);
             let _ = play.library.progress(JOB, &key(plan, "old"), &progress, now);
         }
@@ -321,7 +322,7 @@ fn a_program_that_fits_nowhere_is_offered_as_ever() {
     let node = NodeName::new("n1");
     for second in 1..=20 {
         let (generation, nodes, hosts, samples, secs) = (1, 4, 4, 40.0, 1.0);
-        let progress = Progress {
+        let progress = ProgressReport {
             generation,
             nodes,
             hosts,

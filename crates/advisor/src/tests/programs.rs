@@ -2,8 +2,8 @@
 
 use crate::{Lack, Library, Room, Subject};
 use infill_model::{
-    BatchMode, DeclaredPlan, ExecPlan, Gap, Gaps, JobId, ModelFacts, NodeName, NodeType, PlanNeeds,
-    ProfileKey, Progress, RateSource, RescaleCosts, Sizes, Strategy, UnixTime, WindowEnd,
+    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, Gap, GapSet, JobId, ModelFacts, NodeName, NodeType,
+    ParallelStrategy, PlanNeeds, ProfileKey, ProgressReport, RateSource, RescaleCosts, UnixTime, WindowEnd,
     config::AdvisorConfig, malleable::RateCurve,
 };
 
@@ -23,7 +23,7 @@ fn key(user: &str, plan: &str, node_type: &str) -> ProfileKey {
     }
 }
 
-fn plan(name: &str, strategy: Strategy) -> DeclaredPlan {
+fn plan(name: &str, strategy: ParallelStrategy) -> DeclaredPlan {
     let (sizes, node_types) = (None, Vec::new());
     let shards = strategy.zero > 0 || strategy.divides_model();
     let (name, strategy, needs) = (ExecPlan(name.to_owned()), Some(strategy), PlanNeeds::default());
@@ -31,12 +31,12 @@ fn plan(name: &str, strategy: Strategy) -> DeclaredPlan {
 }
 
 fn plans() -> Vec<DeclaredPlan> {
-    let plain = Strategy::default();
+    let plain = ParallelStrategy::default();
     vec![
         plan("ddp", plain),
-        plan("gc", Strategy { checkpointing: true, ..plain }),
-        plan("zero", Strategy { zero: 2, ..plain }),
-        plan("offload", Strategy { zero: 2, offload: true, ..plain }),
+        plan("gc", ParallelStrategy { checkpointing: true, ..plain }),
+        plan("zero", ParallelStrategy { zero: 2, ..plain }),
+        plan("offload", ParallelStrategy { zero: 2, offload: true, ..plain }),
     ]
 }
 
@@ -47,7 +47,7 @@ fn model() -> ModelFacts {
         hidden: Some(1024),
         sequence: Some(1024),
         global_batch: Some(BATCH as u32),
-        ..ModelFacts::of_params(355.0)
+        ..ModelFacts::from_params(355.0)
     }
 }
 
@@ -55,7 +55,7 @@ fn subject(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> Subject {
     Subject {
         job: JobId(1),
         key: key("alice", "ddp", OLD),
-        sizes: Sizes::parse("1-8").unwrap(),
+        sizes: AllowedSizes::parse("1-8").unwrap(),
         plans,
         model,
         layers: None,
@@ -88,7 +88,8 @@ fn see(library: &mut Library, key: &ProfileKey, nodes: u32, from: i64) {
     let (crosses, step, opening) = (false, None, None);
     for second in 1..=20 {
         let node = &node;
-        let progress = Progress { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+        let progress =
+            ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
         let _ = library.progress(JobId(1), key, &progress, UnixTime(from + second));
     }
     let _ = library.interrupted(JobId(1), UnixTime(from + 21));
@@ -107,7 +108,7 @@ fn room() -> Room {
         expected_secs: 1e6,
     };
     let all = [NEW, OLD].into_iter().flat_map(|t| (1..=8).map(move |n| (t, n)));
-    Room::of(&Gaps { gaps: all.map(gap).collect(), ..Gaps::default() })
+    Room::of(&GapSet { gaps: all.map(gap).collect(), ..GapSet::default() })
 }
 
 fn rates(library: &mut Library, subject: &Subject) -> Vec<RateCurve> {
@@ -205,14 +206,16 @@ fn what_does_not_fit_into_memory_is_neither_offered_nor_tried() {
 
 #[test]
 fn what_was_measured_rules_whatever_the_terms_say() {
-    let plain = Strategy::default();
-    let at =
-        |plan: DeclaredPlan, nodes: &str| DeclaredPlan { sizes: Some(Sizes::parse(nodes).unwrap()), ..plan };
+    let plain = ParallelStrategy::default();
+    let at = |plan: DeclaredPlan, nodes: &str| DeclaredPlan {
+        sizes: Some(AllowedSizes::parse(nodes).unwrap()),
+        ..plan
+    };
     let plans = vec![
-        at(plan("tp2-gc", Strategy { tp: 2, checkpointing: true, ..plain }), "4"),
-        at(plan("zero1", Strategy { zero: 1, ..plain }), "3"),
-        at(plan("fsdp", Strategy { zero: 3, ..plain }), "2"),
-        at(plan("ddp-ga4", Strategy { accumulate: 4, ..plain }), "1"),
+        at(plan("tp2-gc", ParallelStrategy { tp: 2, checkpointing: true, ..plain }), "4"),
+        at(plan("zero1", ParallelStrategy { zero: 1, ..plain }), "3"),
+        at(plan("fsdp", ParallelStrategy { zero: 3, ..plain }), "2"),
+        at(plan("ddp-ga4", ParallelStrategy { accumulate: 4, ..plain }), "1"),
     ];
     // A tiny model whose steps take what a sleep takes.
     let model = ModelFacts {
@@ -220,12 +223,12 @@ fn what_was_measured_rules_whatever_the_terms_say() {
         hidden: Some(32),
         sequence: Some(32),
         global_batch: Some(24),
-        ..ModelFacts::of_params(0.05)
+        ..ModelFacts::from_params(0.05)
     };
     let mut library = Library::new(AdvisorConfig::default());
     let subject = Subject {
         gpus_per_node: Some(1),
-        sizes: Sizes::parse("1-4").unwrap(),
+        sizes: AllowedSizes::parse("1-4").unwrap(),
         ..subject(plans, Some(model))
     };
     for (i, (plan, nodes)) in
@@ -238,7 +241,8 @@ fn what_was_measured_rules_whatever_the_terms_say() {
         let (crosses, step, opening) = (false, None, None);
         for second in 1..=8 {
             let node = &node;
-            let progress = Progress { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+            let progress =
+                ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
             let _ = library.progress(JobId(1), &key, &progress, UnixTime(from + second));
         }
         let _ = library.interrupted(JobId(1), UnixTime(from + 9));

@@ -2,7 +2,7 @@
 
 use crate::{Estimate, Library, RateEstimate, Room, Subject};
 use infill_model::{
-    BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts, SizePoint, Sizes, Spread,
+    AllowedSizes, BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts, SizePoint, Spread,
     UnixTime, config::AdvisorConfig,
 };
 
@@ -47,7 +47,7 @@ fn subject(name: &str) -> Subject {
     Subject {
         job: JobId(1),
         key: key("alice", name, OLD),
-        sizes: Sizes::parse("1-8").unwrap(),
+        sizes: AllowedSizes::parse("1-8").unwrap(),
         plans: Vec::new(),
         model: None,
         layers: None,

@@ -42,7 +42,7 @@ fn a_file_says_what_the_daemon_and_the_command_are_told() {
 fn what_divides_a_model_has_sizes_that_it_divides() {
     let plan = |text: &str| Plans::parse(&format!("[[plan]]\nname='x'\n{text}")).unwrap();
     let sizes = |plans: &Plans, ranks, named: Option<&str>| {
-        let named = named.map(|text| Sizes::parse(text).unwrap());
+        let named = named.map(|text| AllowedSizes::parse(text).unwrap());
         plans.declared(ranks, named.as_ref()).unwrap()[0].sizes.as_ref().map(ToString::to_string)
     };
     let four = plan("tp=2\npp=2");
@@ -56,7 +56,7 @@ fn what_divides_a_model_has_sizes_that_it_divides() {
 #[test]
 fn a_plan_that_can_run_at_no_size_is_refused_with_its_line() {
     let plans = Plans::parse("[[plan]]\nname='ddp'\n\n[[plan]]\nname='tp8'\ntp=8").unwrap();
-    let sizes = Sizes::parse("1-4").unwrap();
+    let sizes = AllowedSizes::parse("1-4").unwrap();
     let expected = "plan \"tp8\": tp × pp = 8 processes share a model, and none of the sizes 1-4 has a multiple of \
                     that, with 1 on each; --nproc-per-node says how many a node has, else one for each GPU that it \
                     was given";
@@ -145,13 +145,13 @@ fn the_daemon_is_told_strategies_needs_and_the_model() {
     };
     assert_eq!(plans.model(), Some(model));
     let declared = plans.declared(2, None).unwrap();
-    let usual = Strategy::default();
+    let usual = ParallelStrategy::default();
     let strategies: Vec<_> = declared.iter().map(|p| p.strategy.unwrap()).collect();
     assert_eq!(
         strategies,
         [
-            Strategy { tp: 2, zero: 1, accumulate: 4, checkpointing: true, ..usual },
-            Strategy { pp: 2, zero: 2, offload: true, ..usual },
+            ParallelStrategy { tp: 2, zero: 1, accumulate: 4, checkpointing: true, ..usual },
+            ParallelStrategy { pp: 2, zero: 2, offload: true, ..usual },
         ]
     );
     let needs = PlanNeeds { cpus: Some(8), memory_mib: Some(64 * 1024), gpu_memory_mib: Some(39 * 512) };
@@ -182,7 +182,7 @@ fn plans_that_come_as_json_may_say_as_much_as_a_file() {
         format!(r#"{{"model":{model},"plan":[{{"name":"a","tp":2,"memory":"64G","cpus":4}}]}}"#)
     };
     let plans = Plans::named(&json(r#"{"params_mi":7000}"#)).unwrap();
-    assert_eq!(plans.model(), Some(ModelFacts::of_params(7000.0)));
+    assert_eq!(plans.model(), Some(ModelFacts::from_params(7000.0)));
     assert_eq!(plans.declared(2, None).unwrap()[0].needs.memory_mib, Some(64 * 1024));
     let refused = |model: &str| Plans::named(&json(model)).unwrap_err().to_string();
     assert!(refused(r#"{"params_mi":0}"#).starts_with("model: params_mi = 0: expected"));

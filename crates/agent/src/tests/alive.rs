@@ -8,7 +8,7 @@ use crate::sealing;
 use crate::signals::Told;
 use crate::worker::WorkerConfig;
 use infill_api::Role;
-use infill_model::{AgentEvent, Directive, Exit, Meeting, Member, Secret};
+use infill_model::{AgentEvent, CommandExit, Directive, GenerationMember, GenerationRendezvous, Secret};
 use infill_testkit::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
@@ -55,7 +55,7 @@ E"#;
 /// More than a process has to answer a roll.
 const ROLL_TIME: Duration = Duration::from_millis(2300);
 
-const DONE: Exit = Exit { code: 0, asked: true, killed: false };
+const DONE: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
 fn process(first: &str, here: &str) -> String {
     PROCESS.replace("FIRST", first).replace("HERE", here)
@@ -65,16 +65,19 @@ fn obedient() -> String {
     process("", r#"say("here")"#)
 }
 
-fn meeting(generation: u64, meeting: Meeting) -> Member {
-    Member { meeting: Some(meeting), ..member(generation) }
+fn meeting(generation: u64, meeting: GenerationRendezvous) -> GenerationMember {
+    GenerationMember { meeting: Some(meeting), ..member(generation) }
 }
 
-fn hosted(generation: u64) -> Member {
-    meeting(generation, Meeting { host: true, ..Meeting::default() })
+fn hosted(generation: u64) -> GenerationMember {
+    meeting(generation, GenerationRendezvous { host: true, ..GenerationRendezvous::default() })
 }
 
-fn at(generation: u64) -> Member {
-    meeting(generation, Meeting { store: Some("n1:5001".to_owned()), ..Meeting::default() })
+fn at(generation: u64) -> GenerationMember {
+    meeting(
+        generation,
+        GenerationRendezvous { store: Some("n1:5001".to_owned()), ..GenerationRendezvous::default() },
+    )
 }
 
 /// The first store that was told of: its generation, port, and what members know each other by.
@@ -136,8 +139,8 @@ fn speaking(daemon: &FakeDaemon, version: u64, site: &Path) -> Subject {
 }
 
 fn told_of(generation: u64, secret: Option<Secret>) -> Directive {
-    let meeting = at(generation).meeting.map(|meeting| Meeting { secret, ..meeting });
-    Directive::Run(Member { meeting, ..member(generation) })
+    let meeting = at(generation).meeting.map(|meeting| GenerationRendezvous { secret, ..meeting });
+    Directive::Run(GenerationMember { meeting, ..member(generation) })
 }
 
 #[tokio::test]
@@ -177,13 +180,13 @@ async fn members_are_told_the_secret_that_another_agent_has_made() {
     told(&daemon, joined(3)).await;
 }
 
-fn of(directive: Directive) -> Member {
+fn of(directive: Directive) -> GenerationMember {
     let Directive::Run(member) = directive else { panic!("{directive:?}") };
     member
 }
 
-fn member_that_waits(generation: u64) -> Member {
-    meeting(generation, Meeting::default())
+fn member_that_waits(generation: u64) -> GenerationMember {
+    meeting(generation, GenerationRendezvous::default())
 }
 
 #[tokio::test]
@@ -208,7 +211,7 @@ async fn a_newcomer_that_fails_says_so() {
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let script = "sleep 0.1; exit 3";
     let _subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", script, |_| None);
-    assert_eq!(daemon.stopped(4).await.0, Exit { code: 3, asked: false, killed: false });
+    assert_eq!(daemon.stopped(4).await.0, CommandExit { code: 3, asked: false, killed: false });
 }
 
 #[tokio::test]
@@ -221,7 +224,7 @@ async fn what_died_before_it_heard_of_a_change_is_told_with_its_own_code() {
     let _subject = alive(&daemon, "", &dies.replace("HERE", "pass")).await;
     daemon.stopped(1).await;
     daemon.say(Directive::Regroup(at(2)));
-    assert_eq!(daemon.stopped(2).await.0, Exit { code: 5, asked: false, killed: false });
+    assert_eq!(daemon.stopped(2).await.0, CommandExit { code: 5, asked: false, killed: false });
 }
 
 #[tokio::test]
@@ -254,13 +257,13 @@ async fn a_worker_whose_node_is_taken_lets_the_others_go_on() {
 async fn a_process_that_misses_the_roll_is_killed() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &process("", "pass")).await;
-    let rolls = Meeting { rolls: 1, ..at(1).meeting.unwrap() };
+    let rolls = GenerationRendezvous { rolls: 1, ..at(1).meeting.unwrap() };
     daemon.say(Directive::Run(meeting(1, rolls)));
     subject.says("told roll").await;
     let clock = StoppedClock::stop();
     clock.pass(ROLL_TIME).await;
     drop(clock);
-    assert_eq!(daemon.stopped(1).await.0, Exit { code: 137, asked: false, killed: false });
+    assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 137, asked: false, killed: false });
 }
 
 #[tokio::test]
@@ -268,7 +271,10 @@ async fn a_process_that_answers_the_roll_is_not() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &process("", r#"say("here"); print("answered")"#)).await;
     let store = at(1).meeting.unwrap().store;
-    daemon.say(Directive::Regroup(meeting(2, Meeting { store, urgent: true, ..Meeting::default() })));
+    daemon.say(Directive::Regroup(meeting(
+        2,
+        GenerationRendezvous { store, urgent: true, ..GenerationRendezvous::default() },
+    )));
     subject.says("told roll").await;
     told(&daemon, joined(2)).await;
     subject.says("answered").await;
@@ -285,7 +291,7 @@ async fn a_process_that_answers_the_roll_is_not() {
 async fn two_processes_on_a_node_have_neighbouring_places() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "--nproc-per-node=2", &obedient()).await;
-    daemon.say(Directive::Regroup(Member { rank: 1, world: 3, ..at(2) }));
+    daemon.say(Directive::Regroup(GenerationMember { rank: 1, world: 3, ..at(2) }));
     subject.says("[0] told regroup 2 2 6 n1:5001 False").await;
     subject.says("[1] told regroup 2 3 6 n1:5001 False").await;
     told(&daemon, joined(2)).await;

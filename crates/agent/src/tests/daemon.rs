@@ -17,7 +17,7 @@ use infill_api::{
     AgentReport, Assignment, Capabilities, Capability, Hello, PROTOCOL, Poll, Welcome, headers, routes,
     seal::{Seal, SessionKey, seal_payload},
 };
-use infill_model::{AgentEvent, Directive, EventKind, Exit, Secret, WingOrder};
+use infill_model::{AgentEvent, AgentEventKind, CommandExit, Directive, Secret, WingOrder};
 
 use super::{sealed, until};
 
@@ -45,7 +45,7 @@ struct Book {
     /// A directive of a newer version, in place of the assignment's.
     newer: Option<Value>,
     /// Of an older version: refuses reports with an event of this kind, as a whole.
-    lacks: Option<EventKind>,
+    lacks: Option<AgentEventKind>,
 }
 
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl FakeDaemon {
     }
 
     /// Is of a version that does not know events of this kind.
-    pub fn lack(&self, kind: EventKind) {
+    pub fn lack(&self, kind: AgentEventKind) {
         self.shared.book.lock().unwrap().lacks = Some(kind);
     }
 
@@ -160,12 +160,12 @@ impl FakeDaemon {
     }
 
     /// Waits until the command of this generation is reported as gone.
-    pub async fn stopped(&self, generation: u64) -> (Exit, f64) {
+    pub async fn stopped(&self, generation: u64) -> (CommandExit, f64) {
         until("Stopped", || self.end_of(generation).is_some()).await;
         self.end_of(generation).unwrap()
     }
 
-    fn end_of(&self, wanted: u64) -> Option<(Exit, f64)> {
+    fn end_of(&self, wanted: u64) -> Option<(CommandExit, f64)> {
         self.events().into_iter().find_map(|event| match event {
             AgentEvent::Stopped { generation, exit, stop_secs, .. } if generation == wanted => {
                 Some((exit, stop_secs))

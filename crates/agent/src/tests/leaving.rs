@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::signals::Told;
 use infill_api::Role;
-use infill_model::{AgentEvent, Directive, Exit};
+use infill_model::{AgentEvent, CommandExit, Directive};
 use infill_testkit::clock::StoppedClock;
 
 use super::daemon::{FakeDaemon, LEAVE_SECS};
@@ -26,7 +26,7 @@ async fn a_command_that_saves_in_time_is_not_killed() {
     assert_eq!(subject.code().await, 0);
     let events = daemon.events();
     assert!(events.contains(&AgentEvent::Leaving), "{events:?}");
-    assert_eq!(daemon.stopped(1).await.0, Exit { code: 0, asked: true, killed: false });
+    assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 0, asked: true, killed: false });
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_command_that_does_not_is_killed_in_time() {
     until("the command's end", || !lives(command)).await;
     drop(clock);
     assert_eq!(subject.code().await, 143);
-    assert_eq!(daemon.stopped(1).await.0, Exit { code: 137, asked: true, killed: true });
+    assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 137, asked: true, killed: true });
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use infill_api::Role;
-use infill_model::{Credential, Directive, JobId, Member, NodeName, Secret};
+use infill_model::{Credential, Directive, GenerationMember, JobId, NodeName, Secret};
 use infill_testkit::clock::breathe;
 
 use super::args::CommandArgs;
@@ -63,8 +63,8 @@ fn own_port() -> u16 {
     20_000 + THREAD.with(|thread| thread % 10_000)
 }
 
-fn member(generation: u64) -> Member {
-    Member {
+fn member(generation: u64) -> GenerationMember {
+    GenerationMember {
         generation,
         rank: 0,
         world: 1,

@@ -1,6 +1,6 @@
 //! Generations: start, stop, start again; what commands do and fail to do; a daemon that comes and goes.
 
-use infill_model::{AgentEvent, Directive, Exit, Member};
+use infill_model::{AgentEvent, CommandExit, Directive, GenerationMember};
 
 use super::daemon::FakeDaemon;
 use super::{Subject, member, run, until};
@@ -9,7 +9,7 @@ use super::{Subject, member, run, until};
 const SAVES: &str =
     r#"trap 'echo saved; exit 0' USR1; echo "ready $INFILL_GENERATION"; while :; do sleep 0.02; done"#;
 
-const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
+const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
 fn stop(generation: u64) -> Directive {
     Directive::Stop { generation }
@@ -48,7 +48,7 @@ async fn a_command_that_ignores_its_signal_is_killed_with_all_its_children() {
     let child = text.lines().find_map(|l| l.strip_prefix("child ")).unwrap().to_owned();
     daemon.say(stop(1));
     let (exit, _) = daemon.stopped(1).await;
-    assert_eq!(exit, Exit { code: 137, asked: true, killed: true });
+    assert_eq!(exit, CommandExit { code: 137, asked: true, killed: true });
     let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z "), "the child lives: {stat}");
     daemon.say(Directive::Leave);
@@ -63,7 +63,7 @@ async fn a_wrapper_that_dies_of_the_signal_does_not_take_the_command_with_it() {
     subject.says("ready\n").await;
     daemon.say(stop(1));
     let (exit, secs) = daemon.stopped(1).await;
-    assert_eq!(exit, Exit { code: 128 + libc::SIGUSR1, asked: true, killed: false });
+    assert_eq!(exit, CommandExit { code: 128 + libc::SIGUSR1, asked: true, killed: false });
     assert!(subject.output.text().contains("saved\n"), "{secs}");
 }
 
@@ -72,7 +72,7 @@ async fn exit_codes_and_ends_that_are_told_again() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = Subject::lead(&daemon, "", "exit 3");
     let (exit, _) = daemon.stopped(1).await;
-    assert_eq!(exit, Exit { code: 3, asked: false, killed: false });
+    assert_eq!(exit, CommandExit { code: 3, asked: false, killed: false });
     // The stop order crossed the end.
     let told = daemon.events().len();
     daemon.say(stop(1));
@@ -102,7 +102,8 @@ async fn a_missing_program_is_a_failure_of_the_command() {
 async fn a_rendezvous_port_that_somebody_took_is_no_failure() {
     let somebody = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     let taken = somebody.local_addr().unwrap().port();
-    let daemon = FakeDaemon::start(Directive::Run(Member { master_port: taken, ..member(1) })).await;
+    let daemon =
+        FakeDaemon::start(Directive::Run(GenerationMember { master_port: taken, ..member(1) })).await;
     let subject = Subject::lead(&daemon, "", SAVES);
     assert_eq!(daemon.stopped(1).await.0, ASKED);
     let told = daemon.events();
@@ -122,7 +123,7 @@ async fn local_ranks_fail_together() {
         : >$up; exec sleep 1000"#;
     let subject = Subject::lead(&daemon, "--nproc-per-node=2", script);
     let (exit, _) = daemon.stopped(1).await;
-    assert_eq!(exit, Exit { code: 4, asked: false, killed: false });
+    assert_eq!(exit, CommandExit { code: 4, asked: false, killed: false });
     let text = subject.output.text();
     assert!(text.contains("[0] rank 0 of 2\n") && text.contains("[1] rank 1 of 2\n"), "{text}");
     subject.task.abort();
@@ -159,7 +160,7 @@ async fn what_ended_while_the_daemon_was_away_is_told_later() {
     std::fs::write(subject.dir.path().join("go"), "").unwrap();
     tokio::task::yield_now().await;
     daemon.set_away(false);
-    assert_eq!(daemon.stopped(1).await.0, Exit { code: 0, asked: false, killed: false });
+    assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 0, asked: false, killed: false });
     subject.task.abort();
 }
 

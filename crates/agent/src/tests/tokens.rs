@@ -45,7 +45,7 @@ async fn heard(host: &str, identity: Box<dyn Identity>) -> (String, String) {
         }
     });
     let said = tokio::time::timeout(PATIENCE, link.poll(|_| 0)).await.unwrap().unwrap_err();
-    let said = infill_model::causes::chain(&said);
+    let said = infill_model::error_causes::error_chain(&said);
     // Whoever was told nothing hears at last that nothing came.
     drop(std::net::TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).unwrap());
     (recorded.await.unwrap(), said)
@@ -70,6 +70,6 @@ async fn a_token_goes_to_no_other_machine_in_plain_text() {
 #[tokio::test]
 async fn one_plain_url_of_several_is_enough_to_keep_a_token_back() {
     let link = link("https://127.0.0.1:1,http://ctl:6810".to_owned(), Box::new(ByToken));
-    let said = infill_model::causes::chain(&link.poll(|_| 0).await.unwrap_err());
+    let said = infill_model::error_causes::error_chain(&link.poll(|_| 0).await.unwrap_err());
     assert!(said.contains("is not sent to http://ctl:6810"), "{said}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use infill_api::Role;
-use infill_model::{AgentEvent, Directive, EventKind, NodeName};
+use infill_model::{AgentEvent, AgentEventKind, Directive, NodeName};
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, Trusted, run, until};
@@ -59,7 +59,7 @@ async fn an_agent_whose_first_directive_is_of_a_newer_daemon_waits_for_another()
 #[tokio::test]
 async fn an_older_daemon_that_refuses_a_report_gets_the_events_that_it_knows() {
     let daemon = FakeDaemon::start(Directive::Hold).await;
-    daemon.lack(EventKind::OutOfMemory);
+    daemon.lack(AgentEventKind::OutOfMemory);
     let link = LinkConfig {
         url: daemon.url(),
         ca: None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use infill_model::{Exit, Member};
+use infill_model::{CommandExit, GenerationMember};
 
 use super::super::alone::{self, Alone, Terms};
 use super::super::limit::{self, Due, Limit, SILENCE};
@@ -48,26 +48,26 @@ impl Worker {
         self.start(&self.alone_member(), false);
     }
 
-    fn alone_member(&self) -> Member {
+    fn alone_member(&self) -> GenerationMember {
         let WorkerConfig { node, own, common, .. } = &self.config;
         alone::member(node, own, common.first_plan())
     }
 
     /// The command that trained alone has ended. The daemon never hears of it.
-    pub(super) fn stopped_alone(&mut self, exit: Exit) {
+    pub(super) fn stopped_alone(&mut self, exit: CommandExit) {
         self.opening = Openings { stopped: None, idle_since: Instant::now(), next: None };
         self.absence.failures += u32::from(!exit.asked && exit.code != 0);
         let most = self.config.alone.unwrap_or_default();
         match exit {
-            Exit { asked: true, .. } => {
+            CommandExit { asked: true, .. } => {
                 // The door opens.
                 self.absence.alone = Alone::No;
                 self.leave_if_done();
                 self.act(false);
             }
-            Exit { code: 0, .. } => self.exit = Some(0),
-            Exit { code, .. } if self.absence.failures > most => self.exit = Some(code),
-            Exit { .. } => self.start(&self.alone_member(), false),
+            CommandExit { code: 0, .. } => self.exit = Some(0),
+            CommandExit { code, .. } if self.absence.failures > most => self.exit = Some(code),
+            CommandExit { .. } => self.start(&self.alone_member(), false),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use infill_model::{AgentEvent, Directive, Member, Secret};
+use infill_model::{AgentEvent, Directive, GenerationMember, Secret};
 
 use super::super::control::{FIRST_VERSION, Heard, Said, Tell, VERSION, Voice};
 use super::super::duty::Way;
@@ -296,7 +296,7 @@ impl Worker {
     }
 
     /// Tells the processes of a command that stays alive their place. `again`: what they said is told again.
-    pub(super) fn meet(&mut self, member: &Member, again: bool) {
+    pub(super) fn meet(&mut self, member: &GenerationMember, again: bool) {
         let Some(meeting) = member.meeting.as_ref().filter(|_| self.alive.is_whole(self.ranks())) else {
             return;
         };
@@ -330,7 +330,7 @@ impl Worker {
         }
     }
 
-    fn tell_place(&self, member: &Member, store: &str, secret: Option<&Secret>, urgent: bool) {
+    fn tell_place(&self, member: &GenerationMember, store: &str, secret: Option<&Secret>, urgent: bool) {
         let (ranks, hosts) = (self.ranks(), member.hosts());
         for (local, talk) in &self.alive.talks {
             talk.voice.say(&Tell::Regroup {

@@ -2,7 +2,7 @@
 //! others.
 
 use infill_api::Role;
-use infill_model::{AgentEvent, JobId, Meeting, Secret};
+use infill_model::{AgentEvent, GenerationRendezvous, JobId, Secret};
 
 use super::super::news::News;
 use super::super::sealing::{self, Sealed};
@@ -62,7 +62,7 @@ impl Worker {
     }
 
     /// What members are told to know each other by: perhaps nothing. `None` while that is being found out.
-    pub(super) fn secret_of(&mut self, meeting: &Meeting, epoch: u64) -> Option<Option<Secret>> {
+    pub(super) fn secret_of(&mut self, meeting: &GenerationRendezvous, epoch: u64) -> Option<Option<Secret>> {
         let Some(sealed) = &meeting.secret else { return Some(None) };
         let known = self.alive.secrets.made.iter().chain(&self.alive.secrets.opened);
         if let Some(Sealed { secret, .. }) = known.into_iter().find(|known| known.sealed == *sealed) {

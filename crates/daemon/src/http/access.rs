@@ -3,7 +3,7 @@
 use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
 
-use infill_model::MetricsFor;
+use infill_model::MetricsAccess;
 
 use super::Denial;
 use super::guests::Seat;
@@ -25,17 +25,17 @@ pub(crate) enum Access {
 
 /// Refuses metrics to whom they are not for. A request that came by no port of ours, such as the site's web
 /// server's, is nobody's on this machine: it speaks for all.
-pub(crate) fn may_read_metrics(readers: MetricsFor, request: &Request) -> Result<(), Denial> {
+pub(crate) fn may_read_metrics(readers: MetricsAccess, request: &Request) -> Result<(), Denial> {
     let seat = request.extensions().get::<ConnectInfo<Seat>>();
     let is_here = seat.is_some_and(|ConnectInfo(seat)| seat.is_here());
     match readers {
-        MetricsFor::Open => Ok(()),
-        MetricsFor::Loopback if is_here => Ok(()),
-        MetricsFor::Loopback => {
+        MetricsAccess::Open => Ok(()),
+        MetricsAccess::Loopback if is_here => Ok(()),
+        MetricsAccess::Loopback => {
             let what = "metrics are for programs on this machine alone (http.metrics)";
             Err(Denial::new(StatusCode::FORBIDDEN, what))
         }
-        MetricsFor::Closed => {
+        MetricsAccess::Closed => {
             Err(Denial::new(StatusCode::NOT_FOUND, "there are no metrics here (http.metrics)"))
         }
     }

@@ -17,7 +17,7 @@ use infill_api::{
     Poll, Receipt, Role, Welcome,
 };
 use infill_lifecycle::{Arrival, MAX_GENERATION};
-use infill_model::{Job, JobId, Lend, NodeName, RunSpec, UserId, clock::now, lead_of};
+use infill_model::{Job, JobId, LendingMode, NodeName, RunSpec, UserId, clock::now, lead_of_wing};
 
 use super::extending::own_places;
 use super::orders::Order;
@@ -52,7 +52,7 @@ pub(crate) async fn hello(
         port: hello.port,
         running: hello.running,
         dialect: Dialect::of(&hello),
-        spec: hello.spec.map(RunSpec::bounded),
+        spec: hello.spec.map(RunSpec::clamp_to_bounds),
     };
     match context.admit(lead, arrival, pass, now()) {
         Admission::Taken => {}
@@ -83,7 +83,7 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<(JobI
     let extends = hello.role == Role::Lead && hello.spec.as_ref().is_some_and(|spec| spec.extends);
     let is_malleable = job.partition == context.config.slurm.partition;
     let is_its = job.user_id == proved && is_malleable != extends && job.state.occupies_nodes();
-    if is_its && extends && context.config.gaps.lend != Lend::Nodes {
+    if is_its && extends && context.config.gaps.lend != LendingMode::Nodes {
         let snapshot = context.state().snapshot.clone();
         let own = own_places(&job, snapshot.as_deref()).inspect_err(|unfit| {
             tracing::warn!(job = %hello.job, node = %hello.node, ?unfit, "a main job cannot be extended");
@@ -98,7 +98,7 @@ async fn place(context: &Context, hello: &Hello, proved: UserId) -> Result<(JobI
     };
     let lead = match hello.role {
         Role::Lead => job.id,
-        Role::Wing { lead } if lead_of(&job) == Some(lead) => lead,
+        Role::Wing { lead } if lead_of_wing(&job) == Some(lead) => lead,
         Role::Wing { .. } => return Err(Denial::unproved()),
     };
     if lead != job.id {

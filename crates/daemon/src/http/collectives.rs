@@ -39,7 +39,7 @@ pub(crate) async fn import(
     let _learned = context.saving.learned.lock().await;
     let mut site = context.state().scene.library().collectives().clone();
     let refused = |e: &dyn ToString| Denial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
-    site.import(TypeCollectives { node_type, imported_at: now(), rows }).map_err(|e| refused(&e))?;
+    site.import_table(TypeCollectives { node_type, imported_at: now(), rows }).map_err(|e| refused(&e))?;
     let text = serde_json::to_string(&site).map_err(|e| refused(&e))?;
     context.store.put_setting(COLLECTIVES_SETTING, &text).await?;
     context.state().scene.library_mut().know_collectives(site.clone());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::http::StatusCode;
-use infill_model::{Job, NodeName, Resources, Snapshot, Unit};
+use infill_model::{Job, LendingUnit, NodeName, Resources, Snapshot};
 
 use super::Denial;
 
@@ -36,7 +36,7 @@ pub(super) fn own_places(job: &Job, snapshot: Option<&Snapshot>) -> Result<NodeN
         return Err(never(format!("has several nodes ({host}, {second}{more})")));
     }
     let holds = job.allocations.iter().find(|part| part.node == host).map(|part| &part.holds);
-    if let Some(holds) = holds.filter(|holds| holds.gpus.count() == 0) {
+    if let Some(holds) = holds.filter(|holds| holds.gpus.total_count() == 0) {
         return Err(never(format!("has {holds} of {host}, and no GPU")));
     }
     if job.nodes.iter().any(|node| !node.is_place()) {
@@ -45,19 +45,19 @@ pub(super) fn own_places(job: &Job, snapshot: Option<&Snapshot>) -> Result<NodeN
     }
     let place = job.first_node().filter(|place| place.is_place() && !job.nodes.is_empty());
     let Some(place) = place else { return Err(not_yet("no snapshot shows its GPUs yet")) };
-    let parts = place.parts();
-    if holds.is_some_and(|holds| holds.gpus.count() as usize != parts.len()) {
+    let parts = place.single_places();
+    if holds.is_some_and(|holds| holds.gpus.total_count() as usize != parts.len()) {
         return Err(not_yet(&format!("what Slurm says of the jobs on {host} contradicts itself")));
     }
     let Some(node) = parts.first().and_then(|part| snapshot?.node(part)) else {
         return Err(not_yet("no snapshot shows its node yet"));
     };
     let Resources { cpus, memory_mib, ref gpus } = node.has;
-    if gpus.count() == 0 {
+    if gpus.total_count() == 0 {
         return Err(never(format!("is on {host}, which has no GPUs")));
     }
-    let unit = Unit { has_gpu: true, cpus, memory_mib };
-    match holds.map(|holds| (holds, unit.nearest(holds))) {
+    let unit = LendingUnit { has_gpu: true, cpus, memory_mib };
+    match holds.map(|holds| (holds, unit.units_nearest(holds))) {
         Some((holds, takes)) if takes as usize > parts.len() => {
             let comes = format!("as much as comes with {takes} GPUs (each comes with {})", node.has);
             Err(never(format!("has {holds} of {host}, {comes}")))
@@ -78,10 +78,14 @@ impl From<Unfit> for Denial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{Allocation, BaseState, Gpus, JobId, Node, NodeType};
+    use infill_model::{AllocatedResources, BaseState, GpuCounts, JobId, Node, NodeType};
 
     fn resources(cpus: u32, gpus: u32) -> Resources {
-        Resources { cpus, memory_mib: 1024 * u64::from(cpus), gpus: Gpus::of([("a100".to_owned(), gpus)]) }
+        Resources {
+            cpus,
+            memory_mib: 1024 * u64::from(cpus),
+            gpus: GpuCounts::from_counts([("a100".to_owned(), gpus)]),
+        }
     }
 
     /// Two places of n1 with a GPU and 4 CPUs, and one of n3 with 4 CPUs.
@@ -99,7 +103,7 @@ mod tests {
         let mut job = Job::new(JobId(7), "main", BaseState::Running);
         job.nodes = nodes.split_whitespace().map(NodeName::from).collect();
         job.batch_host = Some(NodeName::new(batch));
-        let part = |(node, cpus, gpus): &(&str, u32, u32)| Allocation {
+        let part = |(node, cpus, gpus): &(&str, u32, u32)| AllocatedResources {
             node: NodeName::new(*node),
             holds: resources(*cpus, *gpus),
         };

@@ -17,7 +17,7 @@ use crate::timeline::{HOUR_SECS, hour_of};
 use crate::timelines;
 use crate::told::FigureAsked;
 use infill_api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA};
-use infill_model::{MainDelay, Spent, UnixTime, clock::now};
+use infill_model::{MainDelay, NodeTimeUsage, UnixTime, clock::now};
 use infill_present::charts::{Area, Marks, OverTime};
 
 use super::turns::{broken, computed, in_turn};
@@ -99,12 +99,13 @@ async fn find(context: &Context, kind: FigureKind, query: &FigureQuery) -> Resul
         FigureKind::Nodes => {
             let recent = context.state().recent_hours();
             let hours = timelines::uses(store, &recent, hour_of(from), to).await?;
-            Found::Hours(hours.into_iter().map(|(begin, used)| (begin, used.parts().to_vec())).collect())
+            Found::Hours(hours.into_iter().map(|(begin, used)| (begin, used.to_array().to_vec())).collect())
         }
         FigureKind::NodeTime => {
             let begin = hour_of(from);
             let most = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
-            let ends = |s: Spent| vec![s.useful_secs, s.probing_secs, s.rescale_secs, s.preempted_secs];
+            let ends =
+                |s: NodeTimeUsage| vec![s.useful_secs, s.probing_secs, s.rescale_secs, s.preempted_secs];
             let hours = store.spent_by_hour(begin, to, most).await?;
             Found::Hours(hours.into_iter().map(|(begin, spent)| (begin, ends(spent))).collect())
         }

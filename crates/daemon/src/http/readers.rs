@@ -16,7 +16,7 @@ use crate::lines::Proved;
 use crate::passes::Person;
 use crate::sight::Viewer;
 use infill_api::headers;
-use infill_model::{Readers, Secret};
+use infill_model::{ReadAccess, Secret};
 use infill_slurm::identity::name_of;
 
 use super::access::Access;
@@ -71,7 +71,7 @@ async fn viewer(
     }
     let Some(value) = sent.get(AUTHORIZATION) else {
         // What is computed for one reader alone is for nobody whom nobody knows.
-        let open = context.config.http.read == Readers::Open && access == Access::Reads;
+        let open = context.config.http.read == ReadAccess::Open && access == Access::Reads;
         let asks = || Denial::new(StatusCode::UNAUTHORIZED, ASKS);
         if !open {
             return Err(asks());

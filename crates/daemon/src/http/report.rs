@@ -13,7 +13,7 @@ use crate::sight::{Class, Sight, Viewer};
 use crate::timeline::hour_of;
 use crate::timelines;
 use infill_api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHEMA, UsesView};
-use infill_model::{Lend, UnixTime, UsedSecs};
+use infill_model::{LendingMode, NodeUsageSecs, UnixTime};
 
 /// `GET /v1/report`.
 pub(crate) async fn report(
@@ -47,7 +47,7 @@ pub(super) async fn found(
     let (partition, prices) = (context.config.slurm.partition.clone(), context.config.report.clone());
     let private = context.doors.private();
     let is_partial = Class::of(&viewer, private) != Class::All;
-    let lends_parts = context.config.gaps.lend != Lend::Nodes;
+    let lends_parts = context.config.gaps.lend != LendingMode::Nodes;
     let view = ReportView {
         schema: SCHEMA,
         from,
@@ -68,9 +68,9 @@ pub(super) async fn found(
 async fn uses(context: &Context, from: UnixTime, to: UnixTime) -> Result<UsesView, Denial> {
     let recent = context.state().recent_hours();
     let hours = timelines::uses(context.store.as_ref(), &recent, from, to).await?;
-    let sum = |view: UsesView, (_, secs): &(UnixTime, UsedSecs)| UsesView {
+    let sum = |view: UsesView, (_, secs): &(UnixTime, NodeUsageSecs)| UsesView {
         hours: view.hours + 1,
-        secs: view.secs.plus(secs),
+        secs: view.secs.sum_with(secs),
     };
     Ok(hours.iter().fold(UsesView::default(), sum))
 }

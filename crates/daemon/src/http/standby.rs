@@ -16,10 +16,10 @@ use crate::context::Context;
 use crate::metrics;
 use crate::metrics::Metrics;
 use infill_api::routes;
-use infill_model::MetricsFor;
+use infill_model::MetricsAccess;
 
 /// The routes of a daemon that stands by: it is well, and another one knows.
-pub(crate) fn standby_router(readers: MetricsFor) -> Router {
+pub(crate) fn standby_router(readers: MetricsAccess) -> Router {
     let metrics = Metrics::default();
     metrics.leading.set(0);
     let text = metrics.text();

@@ -25,8 +25,9 @@ use crate::rounds;
 use crate::state::State;
 use infill_api::routes as paths;
 use infill_model::{
-    BaseState, GenerationRecord, JobId, JobState, NodeName, Note, PrivateData, ProfileFilter, Readers,
-    Reservation, Spent, SpentKey, SpentRow, UnixTime, UserId, clock::now, config::Config,
+    BaseState, GenerationRecord, JobId, JobState, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage,
+    PrivateData, ProfileFilter, ReadAccess, Reservation, RoundNote, UnixTime, UserId, clock::now,
+    config::Config,
 };
 use infill_slurm::{
     Privacy, SlurmApi as _,
@@ -48,7 +49,7 @@ fn cluster(owner: u32, other: u32) -> FakeSlurm {
             job.name = format!("{}-train", if user == OWNER { "secret" } else { "other" });
         }
         let mut busy = pending_job(424_403, 777);
-        busy.state = JobState::of(BaseState::Running);
+        busy.state = JobState::from_base(BaseState::Running);
         busy.nodes = vec![NodeName::new("n3")];
         busy.start_time = Some(world.taken_at);
         world.jobs.push(busy);
@@ -73,7 +74,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn start(read: Readers) -> Daemon {
+    async fn start(read: ReadAccess) -> Daemon {
         Daemon::configured(|config| config.http.read = read).await
     }
 
@@ -162,11 +163,11 @@ async fn remember(context: &Context) {
     let former = generation(1, at + -1000, "former-reason");
     context.store.add_generations(&[former, generation(2, at, "secret-reason")]).await.unwrap();
     let key =
-        SpentKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
-    context.store.put_spent(&[SpentRow { key, spent: Spent::default() }]).await.unwrap();
+        NodeTimeKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
+    context.store.put_spent(&[NodeTimeRow { key, spent: NodeTimeUsage::default() }]).await.unwrap();
     let view = context.state().round.clone().unwrap();
     let mut report = view.report;
-    report.notes.push(Note::Said("job 424999 is in the way".to_owned()));
+    report.notes.push(RoundNote::Said("job 424999 is in the way".to_owned()));
     let round = RoundRecord { at: view.plan.at, plan: view.plan, report, acted: false };
     context.store.add_round(&round).await.unwrap();
 }
@@ -233,7 +234,7 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
 
 #[tokio::test]
 async fn readers_see_what_private_data_leaves_them() {
-    for (read, open) in [(Readers::Proof, false), (Readers::Open, true)] {
+    for (read, open) in [(ReadAccess::Proof, false), (ReadAccess::Open, true)] {
         let mut daemon = Daemon::start(read).await;
         check_readers(&mut daemon, open).await;
         assert_eq!(daemon.tickets.len(), 4, "one proof each");
@@ -242,7 +243,7 @@ async fn readers_see_what_private_data_leaves_them() {
 
 #[tokio::test]
 async fn all_other_routes_name_nobody_to_nobody() {
-    let mut daemon = Daemon::start(Readers::Open).await;
+    let mut daemon = Daemon::start(ReadAccess::Open).await;
     daemon.keep_private(PrivateData::default());
     for route in ROUTES {
         let answer = match route.access {
@@ -301,7 +302,7 @@ fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
 
 #[tokio::test]
 async fn only_owners_and_administrators_change_anything() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.slurm.launch(JobId(424_201), &NodeName::new("n1"), 10).await.unwrap();
     let mut tables = Vec::new();
     for private in settings() {
@@ -347,7 +348,7 @@ async fn only_owners_and_administrators_change_anything() {
 
 #[tokio::test]
 async fn what_is_hidden_is_counted() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::parse("jobs,nodes"));
     let hidden = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap()["hidden"].clone();
     let (_, status) = daemon.get(ReaderKind::Other, paths::STATUS).await;
@@ -363,7 +364,7 @@ async fn what_is_hidden_is_counted() {
 
 #[tokio::test]
 async fn proof_is_believed_once_and_for_reading_only() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let get = async |headers: &[(&str, &str)]| {
         let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS));
@@ -381,7 +382,7 @@ async fn proof_is_believed_once_and_for_reading_only() {
 
 #[tokio::test]
 async fn until_slurm_tells_what_is_private_everything_is() {
-    let mut daemon = Daemon::start(Readers::Open).await;
+    let mut daemon = Daemon::start(ReadAccess::Open).await;
     let (_, before) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(!before.contains(HiddenFact::Job.word()), "{before}");
     daemon.slurm.keep_private(Privacy::default());

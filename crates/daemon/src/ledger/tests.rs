@@ -2,7 +2,7 @@
 
 use super::*;
 use infill_model::{
-    BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, Report, SolveStatus, UnixTime, WindowEnd,
+    BatchMode, ExecPlan, NodeName, NodeType, Plan, ProfileKey, RoundReport, SolveStatus, UnixTime, WindowEnd,
 };
 use infill_testkit::ended_job;
 
@@ -92,7 +92,7 @@ fn numbers(ledger: &mut Ledger, kind: Kind) -> Vec<i64> {
 fn round(at: UnixTime) -> RoundRecord {
     let (jobs, steps) = (Vec::new(), Vec::new());
     let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
-    RoundRecord { at, plan, report: Report::default(), acted: true }
+    RoundRecord { at, plan, report: RoundReport::default(), acted: true }
 }
 
 fn gap(end: UnixTime) -> EndedGap {
@@ -107,9 +107,9 @@ fn gap(end: UnixTime) -> EndedGap {
     }
 }
 
-fn spent(from: UnixTime) -> SpentRow {
+fn spent(from: UnixTime) -> NodeTimeRow {
     let (account, user, node_type) = ("ml".to_owned(), "alice".to_owned(), "cpu".to_owned());
-    SpentRow { key: SpentKey { from, account, user, node_type }, spent: Spent::default() }
+    NodeTimeRow { key: NodeTimeKey { from, account, user, node_type }, spent: NodeTimeUsage::default() }
 }
 
 fn measurement(job: JobId, nodes: u32, secs: f64, at: UnixTime) -> Measurement {

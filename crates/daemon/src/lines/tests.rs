@@ -1,14 +1,14 @@
 //! What agents are told, and when they are woken.
 
 use super::*;
-use infill_model::{JobId, Member, NodeName, WingOrder};
+use infill_model::{GenerationMember, JobId, NodeName, WingOrder};
 
 fn agent() -> Agent {
     (JobId(7), NodeName::from("n1"))
 }
 
 fn run(generation: u64) -> Directive {
-    Directive::Run(Member {
+    Directive::Run(GenerationMember {
         generation,
         rank: 0,
         world: 1,

@@ -6,7 +6,8 @@ use crate::lanes::Queues;
 use crate::planner::{STILL_AT_WORK, TOO_SLOW};
 use infill_lifecycle::{Effect, OrderNumbers as _};
 use infill_model::{
-    BaseState, Doubt, ExecPlan, Job, JobId, JobState, Mode, Placement, SolveStatus, UserId, wing_name,
+    BaseState, DaemonMode, ExecPlan, Job, JobId, JobState, PlannedNode, SnapshotDoubt, SolveStatus, UserId,
+    wing_name,
 };
 use infill_slurm::{
     SlurmApi as _,
@@ -33,7 +34,7 @@ impl Site {
             slurm.submit_held(id, 6101, "infill:nodes=1");
         }
         let mut config = Config::default();
-        config.daemon.mode = Mode::Act;
+        config.daemon.mode = DaemonMode::Act;
         configure(&mut config);
         let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
         let services = Services { slurm: slurm.clone(), store, identity: Arc::new(FakeIdentity::default()) };
@@ -63,7 +64,7 @@ impl Site {
             user_id: UserId(6101),
             name: wing_name(JobId(1)),
             comment: "infill:order=1".to_owned(),
-            state: JobState::of(BaseState::Running),
+            state: JobState::from_base(BaseState::Running),
             nodes: vec![NodeName::new("n2")],
             batch_host: Some(NodeName::new("n2")),
             start_time: Some(now()),
@@ -78,7 +79,7 @@ impl Site {
     /// Gives the first job these nodes.
     async fn plan(&self, nodes: &[&str]) {
         let at = now();
-        let placement = |name: &&str| Placement { node: NodeName::new(name), lease_until: at + 3600 };
+        let placement = |name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at + 3600 };
         let nodes = nodes.iter().map(placement).collect();
         let exec_plan = ExecPlan::default();
         let jobs =
@@ -171,7 +172,8 @@ async fn a_doubtful_snapshot_does_not_count_as_a_look() {
     assert!(site.look().await.is_some());
     site.submit_main();
     assert!(site.context.is_overtaken().await);
-    site.slurm.edit(|world| world.doubts = vec![Doubt::Inconsistent("two and two are five".to_owned())]);
+    site.slurm
+        .edit(|world| world.doubts = vec![SnapshotDoubt::Inconsistent("two and two are five".to_owned())]);
     assert_eq!(one(&site.context, &site.planner).await, None);
     assert!(site.context.state().health.ails(Topic::Snapshot));
     assert!(site.context.is_overtaken().await, "that job came after the last look that can be trusted");

@@ -238,14 +238,14 @@ fn the_reason_of_ones_own_generation_names_no_hidden_job() {
 
 /// Users and seconds of the rows that a report shows where usage is private.
 fn spent_seen_by(viewer: &Viewer, spent: &[(&str, f64)]) -> Vec<(String, f64)> {
-    let row = |(user, secs): &(&str, f64)| SpentRow {
-        key: SpentKey {
+    let row = |(user, secs): &(&str, f64)| NodeTimeRow {
+        key: NodeTimeKey {
             from: UnixTime(3600),
             account: "physics".to_owned(),
             user: (*user).to_owned(),
             node_type: "cpu2".to_owned(),
         },
-        spent: Spent { useful_secs: *secs, ..Spent::default() },
+        spent: NodeTimeUsage { useful_secs: *secs, ..NodeTimeUsage::default() },
     };
     let view = ReportView {
         schema: 1,
@@ -254,7 +254,7 @@ fn spent_seen_by(viewer: &Viewer, spent: &[(&str, f64)]) -> Vec<(String, f64)> {
         partition: "infill".to_owned(),
         is_partial: true,
         lends_parts: false,
-        prices: infill_model::Prices::default(),
+        prices: infill_model::ReportConfig::default(),
         spent: spent.iter().map(row).collect(),
         uses: infill_api::UsesView::default(),
         delays: vec![],

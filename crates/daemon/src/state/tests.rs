@@ -9,7 +9,7 @@ use infill_lifecycle::Effect;
 use rig::{LEAD, Rig, fleet, n};
 
 /// A daemon that has this fleet.
-fn state(mode: Mode, rig: &Rig) -> State {
+fn state(mode: DaemonMode, rig: &Rig) -> State {
     let mut config = Config::default();
     config.daemon.mode = mode;
     let mut state = State::new(Arc::new(config), rig.now);
@@ -25,7 +25,7 @@ fn permits(errands: &Errands) -> Vec<Permit> {
 fn nothing_is_ordered_before_it_is_stored() {
     let mut rig = fleet("launching n1");
     let out = rig.hello(LEAD, LEAD, &n(1), None).unwrap();
-    let mut state = state(Mode::Act, &rig);
+    let mut state = state(DaemonMode::Act, &rig);
     let errands = state.absorb(out, rig.now);
     assert_eq!(permits(&errands), [Permit::Stop]);
     // The store is away: what runs may go on in new generations.
@@ -43,14 +43,14 @@ fn nothing_is_ordered_before_it_is_stored() {
 #[test]
 fn what_changes_no_record_is_told_at_once() {
     let mut rig = fleet("running n1 n2");
-    let mut state = state(Mode::Act, &rig);
+    let mut state = state(DaemonMode::Act, &rig);
     let out = rig.fleet.tick(rig.now);
     assert_eq!(permits(&state.absorb(out, rig.now)), [Permit::Order]);
 }
 
 #[test]
 fn a_daemon_that_observes_stores_and_does_nothing() {
-    for (mode, effects) in [(Mode::Act, 1), (Mode::Observe, 0)] {
+    for (mode, effects) in [(DaemonMode::Act, 1), (DaemonMode::Observe, 0)] {
         let mut rig = fleet("queued");
         let mut state = state(mode, &rig);
         let errands = state.absorb(rig.target(LEAD, &[n(1)]), rig.now);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{HOUR_SECS, Hour, NodeUse};
-use infill_model::{JobId, NodeName, UnixTime, UsedSecs};
+use infill_model::{JobId, NodeName, NodeUsageSecs, UnixTime};
 
 /// What a mixture tells apart: main jobs, malleable ones, idle, wanted, refused, down. What is missing of the
 /// whole is not known.
@@ -217,12 +217,12 @@ fn mixed(asked: &Asked, roster: &Roster<'_>, range: std::ops::Range<usize>) -> R
 }
 
 /// Node-seconds of an hour.
-pub fn sums(hour: &Hour) -> UsedSecs {
+pub fn sums(hour: &Hour) -> NodeUsageSecs {
     let mut sums = [0.0; PARTS];
     for (_, from, to, used) in hour.spans().into_iter().filter(|(.., used)| *used != NodeUse::Unknown) {
         sums[part(used)] += f64::from(to - from);
     }
-    UsedSecs::of(sums)
+    NodeUsageSecs::from_array(sums)
 }
 
 fn part(used: NodeUse) -> usize {
@@ -327,8 +327,8 @@ mod tests {
 
     #[test]
     fn an_hour_is_added_up() {
-        assert_eq!(sums(&hours()[0]).parts(), [3600.0, 1800.0, 1800.0, 0.0, 0.0, 0.0]);
-        assert_eq!(sums(&Hour::default()), UsedSecs::default());
+        assert_eq!(sums(&hours()[0]).to_array(), [3600.0, 1800.0, 1800.0, 0.0, 0.0, 0.0]);
+        assert_eq!(sums(&Hour::default()), NodeUsageSecs::default());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{HOLDS_SECS, HOUR_SECS, hour_of};
-use infill_model::{Doing, Spent, SpentKey, SpentRow, UnixTime};
+use infill_model::{JobActivity, NodeTimeKey, NodeTimeRow, NodeTimeUsage, UnixTime};
 
 /// Most rows of an hour: users times accounts times types of nodes.
 pub(crate) const MOST_ROWS: usize = 20_000;
@@ -22,25 +22,25 @@ pub(crate) struct Holding {
     /// GPUs of all of them.
     pub gpus: u32,
     /// What it does there.
-    pub doing: Doing,
+    pub doing: JobActivity,
 }
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spending {
-    hour: BTreeMap<SpentKey, Spent>,
+    hour: BTreeMap<NodeTimeKey, NodeTimeUsage>,
     seen_at: Option<UnixTime>,
     /// What was held at the last look.
     held: Vec<Holding>,
     /// The last hour that was begun: those before are over, also for a clock that is set back.
     newest: UnixTime,
     /// What was added since somebody asked last, by accounts.
-    added: BTreeMap<String, Spent>,
+    added: BTreeMap<String, NodeTimeUsage>,
 }
 
 impl Spending {
     /// Goes on with the rows of an hour that another daemon has begun.
-    pub fn resume(rows: Vec<SpentRow>) -> Spending {
+    pub fn resume(rows: Vec<NodeTimeRow>) -> Spending {
         let newest = rows.iter().map(|row| row.key.from).max().unwrap_or_default();
         let hour = rows.into_iter().map(|row| (row.key, row.spent)).collect();
         Spending { hour, newest, ..Spending::default() }
@@ -48,7 +48,7 @@ impl Spending {
 
     /// Takes in what is held now: until the next look it stays so, for two minutes at most. Returns the rows
     /// of hours that are over by that.
-    pub fn look(&mut self, now: UnixTime, held: Vec<Holding>) -> Vec<SpentRow> {
+    pub fn look(&mut self, now: UnixTime, held: Vec<Holding>) -> Vec<NodeTimeRow> {
         let Some(seen_at) = self.seen_at.filter(|at| *at <= now) else {
             // A clock that was set back begins anew.
             (self.seen_at, self.held) = (Some(now), held);
@@ -67,13 +67,13 @@ impl Spending {
     }
 
     /// What was added since the last call, by accounts.
-    pub(crate) fn take_added(&mut self) -> BTreeMap<String, Spent> {
+    pub(crate) fn take_added(&mut self) -> BTreeMap<String, NodeTimeUsage> {
         std::mem::take(&mut self.added)
     }
 
     /// The rows of the hours that are under way.
-    pub fn rows(&self) -> Vec<SpentRow> {
-        self.hour.iter().map(|(key, spent)| SpentRow { key: key.clone(), spent: *spent }).collect()
+    pub fn rows(&self) -> Vec<NodeTimeRow> {
+        self.hour.iter().map(|(key, spent)| NodeTimeRow { key: key.clone(), spent: *spent }).collect()
     }
 
     fn add(&mut self, from: UnixTime, secs: f64) {
@@ -83,30 +83,30 @@ impl Spending {
         self.newest = from;
         for Holding { account, user, node_type, nodes, gpus, doing } in &self.held {
             let (account, user, node_type) = (account.clone(), user.clone(), node_type.clone());
-            let key = SpentKey { from, account, user, node_type };
+            let key = NodeTimeKey { from, account, user, node_type };
             if self.hour.len() >= MOST_ROWS && !self.hour.contains_key(&key) {
                 continue;
             }
-            let (held, mut more) = (f64::from(*nodes) * secs, Spent::default());
+            let (held, mut more) = (f64::from(*nodes) * secs, NodeTimeUsage::default());
             match doing {
-                Doing::Steps => more.useful_secs = held,
-                Doing::Probing => more.probing_secs = held,
-                Doing::Changing => more.rescale_secs = held,
-                Doing::Recovering => more.preempted_secs = held,
+                JobActivity::Steps => more.useful_secs = held,
+                JobActivity::Probing => more.probing_secs = held,
+                JobActivity::Changing => more.rescale_secs = held,
+                JobActivity::Recovering => more.preempted_secs = held,
             }
             more.gpu_secs = f64::from(*gpus) * secs;
             if self.added.len() < MOST_ROWS || self.added.contains_key(&key.account) {
                 let added = self.added.entry(key.account.clone()).or_default();
-                *added = added.plus(&more);
+                *added = added.sum_with(&more);
             }
             let spent = self.hour.entry(key).or_default();
-            *spent = spent.plus(&more);
+            *spent = spent.sum_with(&more);
         }
     }
 
     /// Takes the rows of hours before this one out.
-    fn take_over(&mut self, hour: UnixTime) -> Vec<SpentRow> {
-        let under_way: BTreeMap<SpentKey, Spent> = self
+    fn take_over(&mut self, hour: UnixTime) -> Vec<NodeTimeRow> {
+        let under_way: BTreeMap<NodeTimeKey, NodeTimeUsage> = self
             .hour
             .iter()
             .filter(|(key, _)| key.from >= hour)
@@ -114,7 +114,7 @@ impl Spending {
             .collect();
         let all = std::mem::replace(&mut self.hour, under_way);
         let over = all.into_iter().filter(|(key, _)| key.from < hour);
-        over.map(|(key, spent)| SpentRow { key, spent }).collect()
+        over.map(|(key, spent)| NodeTimeRow { key, spent }).collect()
     }
 }
 
@@ -122,7 +122,7 @@ impl Spending {
 mod tests {
     use super::*;
 
-    fn holding(nodes: u32, doing: Doing) -> Holding {
+    fn holding(nodes: u32, doing: JobActivity) -> Holding {
         let text = |text: &str| text.to_owned();
         Holding {
             account: text("ml"),
@@ -134,8 +134,9 @@ mod tests {
         }
     }
 
-    fn of(rows: &[SpentRow]) -> Vec<(i64, [f64; 5])> {
-        let spent = |s: &Spent| [s.useful_secs, s.rescale_secs, s.preempted_secs, s.probing_secs, s.gpu_secs];
+    fn of(rows: &[NodeTimeRow]) -> Vec<(i64, [f64; 5])> {
+        let spent =
+            |s: &NodeTimeUsage| [s.useful_secs, s.rescale_secs, s.preempted_secs, s.probing_secs, s.gpu_secs];
         rows.iter().map(|row| (row.key.from.0, spent(&row.spent))).collect()
     }
 
@@ -143,12 +144,12 @@ mod tests {
     fn node_time_is_added_up_by_what_it_goes_into_and_by_the_hour() {
         let mut spending = Spending::default();
         let looks = [
-            (3500, Doing::Changing),
-            (3510, Doing::Steps),
-            (3590, Doing::Steps),
-            (3620, Doing::Probing),
-            (3630, Doing::Recovering),
-            (3640, Doing::Steps),
+            (3500, JobActivity::Changing),
+            (3510, JobActivity::Steps),
+            (3590, JobActivity::Steps),
+            (3620, JobActivity::Probing),
+            (3630, JobActivity::Recovering),
+            (3640, JobActivity::Steps),
         ];
         let mut over = Vec::new();
         for (at, doing) in looks {
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!((added.len(), added["ml"].held_secs()), (1, 280.0));
         assert!(spending.take_added().is_empty());
         let mut next = Spending::resume(spending.rows());
-        next.look(UnixTime(3650), vec![holding(1, Doing::Steps)]);
+        next.look(UnixTime(3650), vec![holding(1, JobActivity::Steps)]);
         next.look(UnixTime(3660), Vec::new());
         assert_eq!(of(&next.rows()), [(3600, [50.0, 0.0, 20.0, 20.0, 360.0])]);
     }
@@ -168,18 +169,18 @@ mod tests {
     #[test]
     fn what_nobody_looked_at_is_spent_on_nothing() {
         let mut spending = Spending::default();
-        spending.look(UnixTime(3600), vec![holding(1, Doing::Steps)]);
-        assert!(spending.look(UnixTime(5000), vec![holding(1, Doing::Steps)]).is_empty());
+        spending.look(UnixTime(3600), vec![holding(1, JobActivity::Steps)]);
+        assert!(spending.look(UnixTime(5000), vec![holding(1, JobActivity::Steps)]).is_empty());
         assert_eq!(of(&spending.rows()), [(3600, [120.0, 0.0, 0.0, 0.0, 480.0])]);
         // Clocks are set back.
-        assert!(spending.look(UnixTime(4000), vec![holding(1, Doing::Steps)]).is_empty());
+        assert!(spending.look(UnixTime(4000), vec![holding(1, JobActivity::Steps)]).is_empty());
         spending.look(UnixTime(4010), Vec::new());
         assert_eq!(of(&spending.rows())[0].1[0], 130.0);
         // Back into an hour whose rows were handed over: what is stored of it stays.
-        spending.look(UnixTime(7205), vec![holding(1, Doing::Steps)]);
-        spending.look(UnixTime(7215), vec![holding(1, Doing::Steps)]);
-        spending.look(UnixTime(7190), vec![holding(1, Doing::Steps)]);
-        assert!(spending.look(UnixTime(7198), vec![holding(1, Doing::Steps)]).is_empty());
+        spending.look(UnixTime(7205), vec![holding(1, JobActivity::Steps)]);
+        spending.look(UnixTime(7215), vec![holding(1, JobActivity::Steps)]);
+        spending.look(UnixTime(7190), vec![holding(1, JobActivity::Steps)]);
+        assert!(spending.look(UnixTime(7198), vec![holding(1, JobActivity::Steps)]).is_empty());
         assert_eq!(of(&spending.rows()), [(7200, [10.0, 0.0, 0.0, 0.0, 40.0])]);
     }
 }

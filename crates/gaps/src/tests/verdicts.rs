@@ -82,12 +82,12 @@ fn an_ended_gap_knows_what_was_planned_on_it() {
     let main = snapshot(&[("n1", "ALLOCATED")], vec![job("1 main running n1", -100)]);
     let free = snapshot(&[("n1", "IDLE")], vec![job("6 main pending n1", 600)]);
     let mut tracker = Tracker::default();
-    let mut see = |snapshot: &Snapshot, gaps: &Gaps, secs: i64| {
+    let mut see = |snapshot: &Snapshot, gaps: &GapSet, secs: i64| {
         tracker.observe(&Occupancy::of(snapshot, "infill"), gaps, NOW + secs)
     };
     let planned = found(&free, &[], &far());
-    assert!(see(&main, &Gaps::default(), 0).is_empty());
-    assert!(see(&free, &Gaps::default(), 10).is_empty());
+    assert!(see(&main, &GapSet::default(), 0).is_empty());
+    assert!(see(&free, &GapSet::default(), 10).is_empty());
     assert!(see(&free, &planned, 20).is_empty());
     let ended = see(&main, &planned, 30);
     let cause = WindowCause::PlannedJob(JobId(6));

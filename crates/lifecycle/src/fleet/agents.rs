@@ -7,7 +7,7 @@ use super::jobs::Fleet;
 use super::output::{Measured, Output};
 use crate::{Arrival, Outcome, Phase};
 use infill_api::AgentReport;
-use infill_model::{AgentEvent, JobId, NodeName, Opening as Told, Startup, UnixTime, UserId};
+use infill_model::{AgentEvent, GenerationStartup, JobId, NodeName, UnixTime, UserId, WorkerStartup as Told};
 
 /// Most samples that one report may claim: a second of the fastest program that could be.
 const MAX_SAMPLES: f64 = 1e15;
@@ -122,10 +122,10 @@ impl Entry {
 
     /// Adds to the sums that people are shown.
     fn add_up(&mut self, node: &NodeName, told: &Progress<'_>) {
-        self.machine.counts.course.add(told.samples, told.step, told.total);
+        self.machine.counts.course.record_progress(told.samples, told.step, told.total);
         let course = &mut self.machine.counts.course;
         if told.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
-            course.will_be_flat(self.losses.flattens());
+            course.record_plateau(self.losses.flattens());
         }
         let about = &mut self.about;
         about.loss = told.loss.filter(|l| l.is_finite()).or(about.loss);
@@ -138,13 +138,13 @@ impl Entry {
 /// How a generation came about, with the time of its first report. Of a start the agent has seen only what
 /// came after its own; the lead was launched `launched_secs` before the command. Without a launch and a stop
 /// before it, the command had failed and was started again.
-fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: Option<f64>) -> Startup {
+fn begun(told: &Told, samples: f64, start_secs: f64, launched_secs: Option<f64>) -> GenerationStartup {
     let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
     let idle_secs = match (told.stop_secs, launched_secs) {
         (None, Some(launched)) => told.idle_secs.max(launched),
         _ => told.idle_secs,
     };
-    Startup {
+    GenerationStartup {
         saved_secs: told.saved_secs.map(sound),
         stop_secs: told.stop_secs.map(sound),
         idle_secs: sound(idle_secs),

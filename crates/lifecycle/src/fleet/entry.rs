@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use super::loss::LossCurve;
 use crate::{Machine, Obstacles, Phase};
-use infill_model::{Bar, Change, ExcludedNodes, Job, JobId, NodeName, Pause, Program, UnixTime, UserId};
+use infill_model::{
+    ChangeKind, ChangePause, ExcludedNodes, Job, JobId, NodeName, ProgramIdentity, StartBlocker, UnixTime,
+    UserId,
+};
 
 /// Less training than that is not worth being written, node-seconds.
 const LITTLE_SECS: f64 = 600.0;
@@ -39,7 +42,7 @@ pub struct About {
     /// Nodes of the partition that are not what it asks for.
     pub excluded: ExcludedNodes,
     /// What of its own request keeps it from starting.
-    pub bar: Option<Bar>,
+    pub bar: Option<StartBlocker>,
     /// Before when its owner does not want it to begin.
     pub begin: Option<UnixTime>,
 }
@@ -70,7 +73,7 @@ pub(super) struct Entry {
     pub machine: Machine,
     pub about: About,
     /// The pause of its last change; not known after a restart of the daemon.
-    pub pause: Option<Pause>,
+    pub pause: Option<ChangePause>,
     /// When its last generation was stopped, and on how many nodes it had run.
     stopped: Option<(UnixTime, u32)>,
     /// Since when none of its commands runs; not known before a daemon's start.
@@ -156,8 +159,8 @@ impl Entry {
         }
         let launched = self.about.launched_at.map(|at| (at, 0));
         let began = self.stopped.take().into_iter().chain(launched).max_by_key(|(at, _)| *at);
-        let change = |had| Change::between(had, members.len() as u32, false);
-        self.pause = began.map(|(since, had)| Pause { since, change: change(had) });
+        let change = |had| ChangeKind::between_sizes(had, members.len() as u32, false);
+        self.pause = began.map(|(since, had)| ChangePause { since, change: change(had) });
     }
 
     /// Takes note of since when no command of it runs. A start that comes to nothing is no end of waiting.
@@ -216,13 +219,13 @@ impl Entry {
     }
 
     /// What it runs, as far as it has told.
-    pub fn program(&self) -> Program {
+    pub fn program(&self) -> ProgramIdentity {
         let spec = &self.machine.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
         let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
         let (user, job_name) = (self.about.user.clone(), self.about.name.clone());
         let submitted = &self.machine.submitted;
-        Program {
+        ProgramIdentity {
             user,
             job_name,
             told,

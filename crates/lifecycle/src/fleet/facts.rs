@@ -7,8 +7,8 @@ use super::jobs::Fleet;
 use super::output::Gone;
 use crate::{Machine, Phase};
 use infill_model::{
-    AtLeast, Changing, Claims, Doing, ExcludedNodes, HeldNode, JobFacts, JobId, NodeName, Place, Sizes,
-    Standing, UnixTime, UserId,
+    AllowedSizes, ExcludedNodes, HeldNode, JobActivity, JobDeclaration, JobFacts, JobId, JobLocation,
+    MinimumRate, NodeName, ResizeState, SchedulingState, UnixTime, UserId,
 };
 
 impl Fleet {
@@ -24,7 +24,7 @@ impl Fleet {
     }
 
     /// What a job does on its nodes. `is_tried`: whether its size is being tried.
-    pub fn doing(&self, job: JobId, is_tried: bool) -> Doing {
+    pub fn doing(&self, job: JobId, is_tried: bool) -> JobActivity {
         let phase = self.jobs.get(&job).map(|entry| &entry.machine.phase);
         let is_loss = |phase: &Phase| match phase {
             Phase::Stopping { reason, .. } => reason.is_loss(),
@@ -32,10 +32,10 @@ impl Fleet {
             phase => phase.next().lost,
         };
         match phase {
-            Some(Phase::Running { .. }) if is_tried => Doing::Probing,
-            Some(Phase::Running { .. }) => Doing::Steps,
-            Some(phase) if is_loss(phase) => Doing::Recovering,
-            _ => Doing::Changing,
+            Some(Phase::Running { .. }) if is_tried => JobActivity::Probing,
+            Some(Phase::Running { .. }) => JobActivity::Steps,
+            Some(phase) if is_loss(phase) => JobActivity::Recovering,
+            _ => JobActivity::Changing,
         }
     }
 
@@ -53,27 +53,27 @@ impl Entry {
 
     /// The sizes that it may have now: while it must order no wings it cannot grow, and others shall have
     /// what it would get.
-    fn sizes(&self, now: UnixTime) -> Sizes {
-        let allowed = self.machine.allowed().plus(self.machine.more_of_its_own());
+    fn sizes(&self, now: UnixTime) -> AllowedSizes {
+        let allowed = self.machine.allowed().shifted_up(self.machine.more_of_its_own());
         if self.machine.cannot_order(now) {
             let held = self.machine.nodes_of(self.machine.held(now).len());
-            return allowed.capped(held.max(1));
+            return allowed.capped_at(held.max(1));
         }
         allowed
     }
 
     /// Nodes that the job asked not to have, and those on which it has failed of late.
     fn excluded(&self, now: UnixTime) -> ExcludedNodes {
-        self.about.excluded.with(self.machine.obstacles.trials.shunned(now).cloned())
+        self.about.excluded.with_nodes(self.machine.obstacles.trials.shunned(now).cloned())
     }
 
     /// What the owner declares, as far as the agent has told.
-    fn claims(&self) -> Claims {
+    fn claims(&self) -> JobDeclaration {
         let spec = &self.machine.spec;
         let told = self.program().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
         let (profile, curve, plans) = (spec.profile.clone(), spec.curve.clone(), spec.plans.clone());
-        Claims {
+        JobDeclaration {
             profile,
             curve,
             costs: spec.costs,
@@ -88,14 +88,14 @@ impl Entry {
 
     /// What its owner wants it to make at the least. Where that is what was asked for, and no size is said,
     /// it is the smallest that it was submitted with; of a main job it is its own nodes.
-    fn at_least(&self) -> Option<AtLeast> {
+    fn at_least(&self) -> Option<MinimumRate> {
         let (machine, spec) = (&self.machine, &self.machine.spec);
         let submitted = || match machine.is_extension() {
             true => machine.more_of_its_own().saturating_add(1),
             false => machine.submitted.sizes.min(),
         };
-        let asked = spec.as_asked.map(|asked| AtLeast::Asked(asked.nodes.unwrap_or_else(submitted)));
-        spec.at_least.map(AtLeast::Rate).or(asked)
+        let asked = spec.as_asked.map(|asked| MinimumRate::Asked(asked.nodes.unwrap_or_else(submitted)));
+        spec.at_least.map(MinimumRate::Rate).or(asked)
     }
 
     /// What is to be kept of it, if it has just ended and has done anything.
@@ -119,16 +119,17 @@ impl Entry {
     fn facts(&self, now: UnixTime) -> JobFacts {
         let (machine, about) = (&self.machine, &self.about);
         let standing = match (machine.standing(now), &about.bar) {
-            (Standing::Waiting, Some(bar)) => Standing::Barred(bar.clone()),
+            (SchedulingState::Waiting, Some(bar)) => SchedulingState::Barred(bar.clone()),
             (standing, _) => standing,
         };
         let running = match &machine.phase {
-            Phase::Running { members } if standing == Standing::Running => {
+            Phase::Running { members } if standing == SchedulingState::Running => {
                 Some(machine.nodes_of(members.len()))
             }
             _ => None,
         };
-        let waits = standing == Standing::Waiting || (standing == Standing::Running && running.is_none());
+        let waits = standing == SchedulingState::Waiting
+            || (standing == SchedulingState::Running && running.is_none());
         JobFacts {
             job: machine.job,
             user: about.user_id.unwrap_or(UserId(0)),
@@ -140,7 +141,7 @@ impl Entry {
             waits_since: self.waits_since.filter(|_| waits),
             running,
             place: place(machine, now),
-            changing: Changing {
+            changing: ResizeState {
                 exec_plan: machine.exec_plan().clone(),
                 way: machine.way(),
                 pause: self.pause.filter(|_| self.runs()),
@@ -154,11 +155,11 @@ impl Entry {
     }
 }
 
-fn place(machine: &Machine, now: UnixTime) -> Place {
+fn place(machine: &Machine, now: UnixTime) -> JobLocation {
     let held: BTreeMap<NodeName, JobId> = machine.held(now);
     let left = machine.occupied().into_keys().filter(|n| !held.contains_key(n)).collect();
     let taken = machine.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
-    Place {
+    JobLocation {
         block: machine.submitted.block,
         own: machine.submitted.own.clone(),
         lead: machine.held_lead(now).cloned(),

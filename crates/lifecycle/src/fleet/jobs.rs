@@ -12,8 +12,8 @@ use super::starts::LastLook;
 use super::word::{Agent, Word, needs, reads};
 use crate::{CLAIM_SECS, Effect, Ground, Machine, Outcome, Overflow, START_SECS, Settings};
 use infill_model::{
-    Gaps, GenerationRecord, JobId, JobPlan, LeadRecord, Lend, NodeName, Parts, Report, Share, Strike,
-    UnixTime, WindowEnd, config::Config,
+    GapSet, GenerationRecord, JobId, JobPlan, LeadRecord, LendingMode, LendingRules, NodeName, NodeStrike,
+    RoundReport, UnixTime, WindowEnd, WorkerShare, config::Config,
 };
 
 /// A wing that Slurm shows running is waited for so many times longer than one that waits, until it was
@@ -38,7 +38,7 @@ const MAX_ENDED: usize = 200;
 pub struct Fleet {
     pub(super) settings: Settings,
     /// What parts of nodes are lent, if it is not whole ones.
-    pub(super) parts: Option<Parts>,
+    pub(super) parts: Option<LendingRules>,
     /// Most wings of all jobs together.
     max_wings: usize,
     /// Wings that have ended and that slurmctld still keeps.
@@ -75,7 +75,7 @@ impl Fleet {
         };
         Fleet {
             settings,
-            parts: (config.gaps.lend == Lend::Gpus).then(|| config.nodes.clone()),
+            parts: (config.gaps.lend == LendingMode::Gpus).then(|| config.nodes.clone()),
             max_wings: config.slurm.max_wings as usize,
             ended_wings: 0,
             jobs: BTreeMap::new(),
@@ -97,8 +97,8 @@ impl Fleet {
     }
 
     /// How many places of a node each worker of a job has that asks for this.
-    pub(super) fn block(&self, share: Option<Share>) -> u32 {
-        share.zip(self.parts.as_ref()).map_or(1, |(share, parts)| share.places(parts))
+    pub(super) fn block(&self, share: Option<WorkerShare>) -> u32 {
+        share.zip(self.parts.as_ref()).map_or(1, |(share, parts)| share.place_count(parts))
     }
 
     /// Takes up what the last daemon stored of its jobs.
@@ -145,7 +145,8 @@ impl Fleet {
 
     /// Nodes, or places of nodes, on which any part of a malleable job is or will be in a moment.
     pub fn occupied(&self) -> BTreeMap<NodeName, JobId> {
-        let parts = |m: &Machine| m.occupied().into_keys().flat_map(|n| n.parts()).collect::<Vec<_>>();
+        let parts =
+            |m: &Machine| m.occupied().into_keys().flat_map(|n| n.single_places()).collect::<Vec<_>>();
         self.machines().flat_map(|m| parts(m).into_iter().map(|n| (n, m.job))).collect()
     }
 
@@ -171,11 +172,11 @@ impl Fleet {
     }
 
     /// Applies the planner's word to one job, whose nodes' windows these gaps tell.
-    pub fn set_target(&mut self, plan: &JobPlan, gaps: &Gaps, now: UnixTime) -> Output {
+    pub fn set_target(&mut self, plan: &JobPlan, gaps: &GapSet, now: UnixTime) -> Output {
         let others = self.machines().filter(|m| m.job != plan.job).flat_map(|m| m.occupied().into_keys());
-        let others: BTreeSet<NodeName> = others.flat_map(|n| n.parts()).collect();
+        let others: BTreeSet<NodeName> = others.flat_map(|n| n.single_places()).collect();
         let window = |n: &NodeName| gaps.get(n).map_or(WindowEnd::Unknown, |g| g.end.clone());
-        let free = |n: &NodeName| !n.parts().iter().any(|part| others.contains(part));
+        let free = |n: &NodeName| !n.single_places().iter().any(|part| others.contains(part));
         let backfill = self.last_look.backfill.clone();
         let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
         let wings_left = self.wings_left();
@@ -273,7 +274,7 @@ impl Fleet {
         out.arrived = outcome.arrived;
         // Scripts of wings that an older agent wrote may name a program that an upgrade has replaced.
         if let Some(user) = entry.about.user_id.filter(|_| entry.machine.older_lead().is_none()) {
-            let strike = |(node, why)| (node, Strike { job, user, why, at: now });
+            let strike = |(node, why)| (node, NodeStrike { job, user, why, at: now });
             out.strikes = outcome.strikes.into_iter().map(strike).collect();
         }
         out.acquitted.extend(outcome.acquitted.then_some(job));
@@ -321,10 +322,10 @@ impl Fleet {
     }
 
     /// Keeps in mind why each job has what it has.
-    pub fn remember_why(&mut self, report: &Report) {
+    pub fn remember_why(&mut self, report: &RoundReport) {
         for verdict in &report.jobs {
             if let Some(entry) = self.jobs.get_mut(&verdict.job) {
-                entry.about.why = verdict.words();
+                entry.about.why = verdict.full_sentence();
             }
         }
     }

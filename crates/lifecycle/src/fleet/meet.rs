@@ -10,7 +10,8 @@ use super::output::{Batch, Ended, Output};
 use super::starts::{LastLook, start_on};
 use crate::{Effect, Machine, Outcome, Sight, nodes_of_main};
 use infill_model::{
-    BaseState, Doubt, Hold, Job, JobId, Request, Share, Sizes, Snapshot, UnixTime, Wishes, lead_of,
+    AllowedSizes, BaseState, CommentOptions, HoldKind, Job, JobId, JobRequest, Snapshot, SnapshotDoubt,
+    UnixTime, WorkerShare, lead_of_wing,
 };
 
 /// Seconds after which a wing without its lead is cancelled again, if it is still there.
@@ -26,10 +27,10 @@ const LEFT_BADLY: [&str; 2] = ["Kill task failed", "Epilog"];
 impl Fleet {
     /// Why a snapshot cannot be all that there is: Slurm shows no job at all, and some are known. It keeps
     /// jobs for minutes after their end, so rather we may not see them any more.
-    pub fn doubt(&self, snapshot: &Snapshot) -> Option<Doubt> {
+    pub fn doubt(&self, snapshot: &Snapshot) -> Option<SnapshotDoubt> {
         let known = self.jobs.values().filter(|e| !e.has_ended()).count();
         (known > 0 && snapshot.jobs.is_empty()).then(|| {
-            Doubt::Inconsistent(format!(
+            SnapshotDoubt::Inconsistent(format!(
                 "Slurm shows no job at all, and {known} malleable jobs are known: is infill's user still an \
                  Operator (PrivateData)?"
             ))
@@ -43,7 +44,7 @@ impl Fleet {
         self.racing.look(snapshot, &self.settings.partition, read_at);
         self.last_look = LastLook { read_at, backfill: snapshot.backfill.clone() };
         let mut out = Output::default();
-        self.ended_wings = ours.iter().filter(|j| j.state.is_ended() && lead_of(j).is_some()).count();
+        self.ended_wings = ours.iter().filter(|j| j.state.is_ended() && lead_of_wing(j).is_some()).count();
         // Of a job that is new nothing younger is known than this snapshot, which says how it is.
         let unclear = self.meet(&ours, read_at + -1, &mut out);
         for (id, sight) in self.sights(snapshot, &ours, read_at) {
@@ -97,7 +98,7 @@ impl Fleet {
         }
         for job in ours {
             leads.insert(job.id, job);
-            let Some(lead) = lead_of(job).filter(|lead| self.same_owner(*lead, job)) else { continue };
+            let Some(lead) = lead_of_wing(job).filter(|lead| self.same_owner(*lead, job)) else { continue };
             if !job.state.is_ended() {
                 wings.entry(lead).or_default().push(job);
             } else if job.state.base == BaseState::OutOfMemory {
@@ -120,16 +121,16 @@ impl Fleet {
     fn meet(&mut self, ours: &[&Job], now: UnixTime, out: &mut Output) -> Vec<String> {
         let mut unclear = Vec::new();
         for job in ours.iter().filter(|j| !j.state.is_ended()) {
-            match Request::of(job) {
-                Ok(Some(Request::Lead(sizes))) => self.meet_lead(job, sizes, now, out),
-                Ok(Some(Request::Wing(_)) | None) => {}
+            match JobRequest::from_job(job) {
+                Ok(Some(JobRequest::Lead(sizes))) => self.meet_lead(job, sizes, now, out),
+                Ok(Some(JobRequest::Wing(_)) | None) => {}
                 Err(e) => unclear.push(format!("job {}: {e}", job.id)),
             }
         }
         unclear
     }
 
-    fn meet_lead(&mut self, job: &Job, sizes: Sizes, now: UnixTime, out: &mut Output) {
+    fn meet_lead(&mut self, job: &Job, sizes: AllowedSizes, now: UnixTime, out: &mut Output) {
         let submitted_at = job.submit_time.unwrap_or(now);
         // Job ids wrap around: one that has ended and is here again is another job.
         if self.jobs.get(&job.id).is_none_or(|e| e.has_ended() || e.is_another(job)) {
@@ -143,14 +144,14 @@ impl Fleet {
             }
             out.note(Level::INFO, job.id, format!("a malleable job of {} for {sizes} nodes", job.user_name));
             let mut machine = Machine::new(job.id, sizes, now);
-            let wishes = Wishes::of(job);
+            let wishes = CommentOptions::from_job(job);
             machine.submitted.limit_mins = wishes.limit_mins;
             machine.submitted.block = self.block(wishes.share);
             machine.submitted.cpus = match wishes.share {
-                Some(Share::Cpus(cpus)) if self.parts.is_some() => Some(cpus),
+                Some(WorkerShare::Cpus(cpus)) if self.parts.is_some() => Some(cpus),
                 _ => None,
             };
-            machine.obstacles.held_by = wishes.held.then_some(Hold::Owner);
+            machine.obstacles.held_by = wishes.held.then_some(HoldKind::Owner);
             let entry = Entry::new(machine, About::default());
             self.jobs.insert(job.id, entry);
             out.changed.insert(job.id);
@@ -169,9 +170,9 @@ impl Fleet {
     pub fn adopt(&mut self, job: &Job, now: UnixTime) -> Output {
         let mut out = Output::default();
         if self.jobs.get(&job.id).is_none_or(|e| e.has_ended() || e.is_another(job)) {
-            let sizes = match Request::of(job) {
-                Ok(Some(Request::Lead(sizes))) => sizes,
-                _ => Sizes::Range { min: 1, max: 1 },
+            let sizes = match JobRequest::from_job(job) {
+                Ok(Some(JobRequest::Lead(sizes))) => sizes,
+                _ => AllowedSizes::Range { min: 1, max: 1 },
             };
             self.meet_lead(job, sizes, now, &mut out);
         }
@@ -194,7 +195,7 @@ impl Fleet {
         self.orphans.retain(|_, t| now.secs_since(*t) < ORPHAN_RETRY_SECS);
         self.waiting_wings.retain(|id, _| snapshot.job(*id).is_some());
         for wing in ours.iter().filter(|j| !j.state.is_ended()) {
-            let Some(lead) = lead_of(wing) else { continue };
+            let Some(lead) = lead_of_wing(wing) else { continue };
             let living = self.jobs.get(&lead).is_some_and(|e| !e.has_ended());
             if (living && self.same_owner(lead, wing)) || self.orphans.contains_key(&wing.id) {
                 continue;
@@ -225,7 +226,7 @@ impl Fleet {
         let used = self.occupied();
         self.left_at.extend(used.into_keys().map(|node| (node, now)));
         self.left_at.retain(|_, t| now.secs_since(*t) < BLAME_SECS);
-        for node in snapshot.nodes.iter().filter(|n| n.state.has("DRAIN")) {
+        for node in snapshot.nodes.iter().filter(|n| n.state.has_word("DRAIN")) {
             if self.left_at.remove(&node.name).is_none() {
                 continue;
             }

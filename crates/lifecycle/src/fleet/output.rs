@@ -6,8 +6,8 @@ use tracing::Level;
 
 use crate::Effect;
 use infill_model::{
-    EndedJob, GenerationRecord, JobFacts, JobId, LiveChange, NodeName, Program, Progress, Startup, Stop,
-    Strike, UnixTime,
+    EndedJob, GenerationRecord, GenerationStartup, GenerationStop, JobFacts, JobId, LiveChange, NodeName,
+    NodeStrike, ProgramIdentity, ProgressReport, UnixTime,
 };
 
 /// The effects of one job's turn.
@@ -36,7 +36,7 @@ pub struct Measured {
     /// The malleable job.
     pub job: JobId,
     /// What it runs.
-    pub program: Program,
+    pub program: ProgramIdentity,
     /// The node of its lead.
     pub lead: Option<NodeName>,
     /// The worker's node.
@@ -54,13 +54,13 @@ pub struct Measured {
     /// Its step.
     pub step: Option<u64>,
     /// If it is the first of its generation: how that came about.
-    pub opening: Option<Startup>,
+    pub opening: Option<GenerationStartup>,
 }
 
 impl Measured {
     /// The same in the advisor's terms. `crosses`: whether the hosts hang on several leaf switches.
-    pub fn progress(&self, crosses: bool) -> Progress<'_> {
-        Progress {
+    pub fn progress(&self, crosses: bool) -> ProgressReport<'_> {
+        ProgressReport {
             generation: self.generation,
             nodes: self.nodes,
             hosts: self.hosts.len() as u32,
@@ -78,7 +78,7 @@ impl Measured {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lesson<T> {
     /// What the job runs.
-    pub program: Program,
+    pub program: ProgramIdentity,
     /// The node of its lead.
     pub lead: Option<NodeName>,
     /// What has happened.
@@ -122,7 +122,7 @@ impl Gone {
     /// What history keeps of it; `unit`: samples a second that it made on one node.
     pub fn ended_job(&self, unit: f64, now: UnixTime) -> EndedJob {
         let JobFacts { job, submitted_at, program, sizes, course, .. } = &self.facts;
-        let word = course.first_word(unit);
+        let word = course.first_estimate(unit);
         EndedJob {
             job: *job,
             submitted_at: *submitted_at,
@@ -168,7 +168,7 @@ pub struct Output {
     /// Jobs that have ended.
     pub ended: Vec<Ended>,
     /// How commands came to their end that were asked to save and exit.
-    pub stops: Vec<Lesson<Stop>>,
+    pub stops: Vec<Lesson<GenerationStop>>,
     /// On how many nodes commands ran out of memory.
     pub overflowed: Vec<Lesson<u32>>,
     /// Changes of size that commands lived through.
@@ -176,7 +176,7 @@ pub struct Output {
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
     /// Nodes on which something went wrong, with what.
-    pub strikes: Vec<(NodeName, Strike)>,
+    pub strikes: Vec<(NodeName, NodeStrike)>,
     /// Jobs whose strikes say nothing of nodes.
     pub acquitted: Vec<JobId>,
     /// Nodes that are to be left alone at once, with the reason.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use infill_model::{
-    Bar, Constraint, ExcludedNodes, Job, Node, NodeName, NodeType, Resources, Unit, UserId, hostlist,
+    Constraint, ExcludedNodes, Job, LendingUnit, Node, NodeName, NodeType, Resources, StartBlocker, UserId,
+    hostlist,
 };
 
 /// Most work that the wishes of all jobs cost in one look: names that are read, nodes that are looked at, and
@@ -58,7 +59,7 @@ pub(super) struct NodeMatcher<'a> {
     all: Option<ExcludedNodes>,
     none: ExcludedNodes,
     /// What the nodes that are not on a list have for each of their places.
-    units: BTreeMap<usize, (ExcludedNodes, Vec<Unit>)>,
+    units: BTreeMap<usize, (ExcludedNodes, Vec<LendingUnit>)>,
 }
 
 /// Where a job can be.
@@ -67,7 +68,7 @@ pub(super) struct NodeEligibility {
     /// Nodes on which it cannot be.
     pub excluded: ExcludedNodes,
     /// It can be nowhere.
-    pub bar: Option<Bar>,
+    pub bar: Option<StartBlocker>,
 }
 
 /// The places of one wish.
@@ -131,7 +132,7 @@ impl<'a> NodeMatcher<'a> {
         let excluded = self.lists.get(&excluded).cloned().unwrap_or(excluded);
         self.lists.insert(excluded.clone());
         let nowhere = !self.nodes.is_empty() && excluded.len() == self.nodes.len();
-        let bar = nowhere.then(|| Bar::NoNode(answers.asked.text.clone()));
+        let bar = nowhere.then(|| StartBlocker::NoNode(answers.asked.text.clone()));
         let places = NodeEligibility { excluded, bar };
         answers.by_alternative.insert(alternative, places.clone());
         places
@@ -141,24 +142,24 @@ impl<'a> NodeMatcher<'a> {
     fn nowhere(&mut self, why: &str) -> NodeEligibility {
         let nodes = &self.nodes;
         let all = self.all.get_or_insert_with(|| nodes.iter().map(|n| n.name.clone()).collect());
-        NodeEligibility { excluded: all.clone(), bar: Some(Bar::Constraint(why.to_owned())) }
+        NodeEligibility { excluded: all.clone(), bar: Some(StartBlocker::Constraint(why.to_owned())) }
     }
 
     /// The different units of places of nodes that are not on this list.
-    pub fn units(&mut self, excluded: &ExcludedNodes) -> &[Unit] {
+    pub fn units(&mut self, excluded: &ExcludedNodes) -> &[LendingUnit] {
         let nodes = &self.nodes;
         let found = || {
-            let mut units: Vec<Unit> = Vec::new();
+            let mut units: Vec<LendingUnit> = Vec::new();
             for node in nodes.iter().filter(|n| n.name.is_place()) {
                 let Resources { cpus, memory_mib, ref gpus } = node.has;
-                let unit = Unit { has_gpu: gpus.count() > 0, cpus, memory_mib };
-                if !units.contains(&unit) && !excluded.has(&node.name) {
+                let unit = LendingUnit { has_gpu: gpus.total_count() > 0, cpus, memory_mib };
+                if !units.contains(&unit) && !excluded.contains(&node.name) {
                     units.push(unit);
                 }
             }
             (excluded.clone(), units)
         };
-        &self.units.entry(excluded.number()).or_insert_with(found).1
+        &self.units.entry(excluded.list_id()).or_insert_with(found).1
     }
 }
 
@@ -167,10 +168,10 @@ impl Answers {
     /// with the most nodes. `looks` is told how many times all nodes were looked at.
     fn alternative(&mut self, nodes: &[&Node], here: Option<&NodeName>, looks: impl FnOnce(usize)) -> usize {
         let Some(constraint) = &self.asked.constraint else { return 0 };
-        let here = here.and_then(|here| here.parts().into_iter().next());
+        let here = here.and_then(|here| here.single_places().into_iter().next());
         let here =
             here.and_then(|here| nodes.binary_search_by(|n| n.name.cmp(&here)).ok()).map(|at| nodes[at]);
-        let meets = |n: &usize| here.is_some_and(|node| constraint.admits(*n, &node.features));
+        let meets = |n: &usize| here.is_some_and(|node| constraint.admits_node(*n, &node.features));
         let all = 0..constraint.alternatives();
         if let Some(here) = all.clone().find(meets) {
             return here;
@@ -209,7 +210,7 @@ impl Asked {
         let given = options.iter().filter(|(_, value)| !value.is_empty());
         let text = given.map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" ");
         let constraint = Constraint::parse(constraint).map_err(|e| e.to_string())?;
-        let exclude = hostlist::expand(exclude).map_err(|e| format!("--exclude: {e}"))?;
+        let exclude = hostlist::expand_hostlist(exclude).map_err(|e| format!("--exclude: {e}"))?;
         Ok(Asked { constraint, exclude: exclude.into_iter().collect(), gres: gres.to_owned(), block, text })
     }
 
@@ -237,7 +238,7 @@ impl Asked {
 
     /// Whether it wants to be on this node, if that has what it needs.
     fn admits(&self, alternative: usize, node: &Node) -> bool {
-        self.constraint.as_ref().is_none_or(|c| c.admits(alternative, &node.features))
+        self.constraint.as_ref().is_none_or(|c| c.admits_node(alternative, &node.features))
             && (self.exclude.is_empty() || !self.exclude.contains(&node.name.host()))
     }
 }
@@ -311,8 +312,8 @@ mod tests {
         let nodes = nodes(&NODES);
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
         let places = matcher.places(lead, 1, here.map(NodeName::from).as_ref(), &mut MatchBudget::default());
-        let left = nodes.iter().filter(|n| !places.excluded.has(&n.name)).map(|n| n.name.as_str());
-        places.bar.map_or_else(|| left.collect::<Vec<_>>().join(" "), |bar| bar.at(UnixTime(0)))
+        let left = nodes.iter().filter(|n| !places.excluded.contains(&n.name)).map(|n| n.name.as_str());
+        places.bar.map_or_else(|| left.collect::<Vec<_>>().join(" "), |bar| bar.describe_at(UnixTime(0)))
     }
 
     #[test]
@@ -368,7 +369,7 @@ mod tests {
         assert_eq!(budget.left, MOST_WORK - nodes.len(), "the nodes are looked at once");
         let same = matcher.places(&other, 1, None, &mut budget);
         assert_eq!(same.excluded.len(), 3);
-        let numbers: BTreeSet<usize> = found.iter().chain([&same]).map(|p| p.excluded.number()).collect();
+        let numbers: BTreeSet<usize> = found.iter().chain([&same]).map(|p| p.excluded.list_id()).collect();
         assert_eq!(numbers.len(), 1);
     }
 
@@ -391,7 +392,7 @@ mod tests {
         let first = theirs.iter().take_while(|places| places.bar.is_none()).count();
         assert!((5..20).contains(&first), "{first} of 1000");
         for places in &theirs[first..] {
-            assert_eq!(places.bar, Some(Bar::Constraint(TOO_MANY.to_owned())));
+            assert_eq!(places.bar, Some(StartBlocker::Constraint(TOO_MANY.to_owned())));
             assert_eq!(places.excluded.len(), nodes.len());
         }
         assert_eq!(

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use infill_model::{Job, JobId, NodeName, Snapshot, UnixTime, is_for_nodes};
+use infill_model::{Job, JobId, NodeName, Snapshot, UnixTime, is_waiting_for_nodes};
 
 /// Seconds for which a node that was taken back may wait for the job that it was taken for.
 const RACE_SECS: f64 = 30.0;
@@ -71,7 +71,7 @@ impl Racing {
         let since = idle.iter().map(|(_, at)| *at).min()?.plus_secs(-ROUNDING_SECS);
         let waits = |job: &&Job| {
             job.waits_in_main_queue(malleable)
-                && is_for_nodes(&job.state_reason)
+                && is_waiting_for_nodes(&job.state_reason)
                 && job.submit_time.is_some_and(|at| at <= since.plus_secs(2.0 * ROUNDING_SECS))
         };
         snapshot.jobs.iter().find(waits)?;

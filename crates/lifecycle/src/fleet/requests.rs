@@ -5,7 +5,7 @@ use super::entry::Entry;
 use super::jobs::Fleet;
 use super::places::{MatchBudget, NodeMatcher};
 use crate::Phase;
-use infill_model::{Bar, Job, Node, Snapshot, UnixTime, Wishes, dependency};
+use infill_model::{CommentOptions, Job, Node, Snapshot, StartBlocker, UnixTime, dependency};
 
 /// Slurm lets a job that it requeues begin after two minutes. A moment that is further off was chosen by a
 /// person.
@@ -34,10 +34,12 @@ impl Fleet {
             };
             entry.read_request(lead, nodes, snapshot, &mut budget);
             if lends_parts && nodes.is_empty() && entry.about.bar.is_none() {
-                entry.about.bar = Some(Bar::NoNode(what.to_owned()));
+                entry.about.bar = Some(StartBlocker::NoNode(what.to_owned()));
             }
-            let block =
-                Wishes::of(lead).share.zip(parts.as_ref()).map_or(1, |(share, parts)| share.places(parts));
+            let block = CommentOptions::from_job(lead)
+                .share
+                .zip(parts.as_ref())
+                .map_or(1, |(share, parts)| share.place_count(parts));
             entry.widen(lead, block, nodes);
         }
     }
@@ -50,7 +52,7 @@ impl Entry {
         let waits = matches!(self.machine.phase, Phase::Queued { .. }) && self.machine.wings.is_empty();
         let Some(wants) = lead.wants.as_ref().filter(|_| waits && lead.state.is_pending()) else { return };
         let units = nodes.units(&self.about.excluded).iter();
-        let most = units.map(|unit| unit.nearest(wants)).max().unwrap_or(1);
+        let most = units.map(|unit| unit.units_nearest(wants)).max().unwrap_or(1);
         self.machine.submitted.block = most.max(block);
     }
 
@@ -66,10 +68,13 @@ impl Entry {
         self.about.begin = begin(lead, self.about.begin, snapshot.taken_at);
         let reservation = Some(&lead.asks.reservation).filter(|r| !r.is_empty());
         self.about.bar = reservation
-            .map(|name| Bar::Reservation(name.clone()))
+            .map(|name| StartBlocker::Reservation(name.clone()))
             .or(places.bar)
-            .or_else(|| dependency::unmet(lead, snapshot).map(|what| Bar::Dependency(what.to_owned())))
-            .or(self.about.begin.map(Bar::Begin));
+            .or_else(|| {
+                dependency::unmet_dependency(lead, snapshot)
+                    .map(|what| StartBlocker::Dependency(what.to_owned()))
+            })
+            .or(self.about.begin.map(StartBlocker::Begin));
         self.about.excluded = places.excluded;
     }
 }

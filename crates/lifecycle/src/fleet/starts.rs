@@ -1,7 +1,7 @@
 //! What a snapshot shows of the node that a lead was released to and waits for: whether Slurm will start it.
 
 use crate::Start;
-use infill_model::{Backfill, NodeName, Snapshot, UnixTime, WindowCause, WindowEnd};
+use infill_model::{BackfillState, NodeName, Snapshot, UnixTime, WindowCause, WindowEnd};
 
 /// What is known of the last snapshot that was trusted.
 #[derive(Clone, Debug, Default)]
@@ -9,12 +9,12 @@ pub(super) struct LastLook {
     /// When it was read, by our own clock.
     pub read_at: UnixTime,
     /// Backfill's state then.
-    pub backfill: Backfill,
+    pub backfill: BackfillState,
 }
 
 /// What decides about the start of a lead on this node. The snapshot was read from `read_at` on.
 pub(super) fn start_on(node: &NodeName, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) -> Start {
-    let parts = node.parts();
+    let parts = node.single_places();
     let is_idle = parts.iter().all(|part| snapshot.node(part).is_some_and(|n| n.state.is_idle()));
     let kept_from = kept_from(&parts, snapshot, malleable);
     Start { is_idle, kept_from, looked_at: looked_at(snapshot, read_at) }
@@ -27,7 +27,7 @@ fn kept_from(nodes: &[NodeName], snapshot: &Snapshot, malleable: &str) -> Option
     let on_these = waits.filter(|job| job.scheduled_nodes.iter().any(|n| nodes.contains(n)));
     let kept = on_these.filter_map(|job| {
         let at = job.start_time.filter(|at| *at > snapshot.taken_at)?;
-        snapshot.backfill.keeps_from(&WindowEnd::Known { at, cause: WindowCause::PlannedJob(job.id) })
+        snapshot.backfill.reserves_from(&WindowEnd::Known { at, cause: WindowCause::PlannedJob(job.id) })
     });
     kept.min()
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Generation, Machine, NodesWanted, Store, Submitted};
 use crate::obstacles::Obstacles;
 use crate::phase::{Away, Next, Phase, Regroup, StopReason};
-use infill_model::{ExecPlan, Hold, JobId, NodeName, Secret, Sizes, UnixTime};
+use infill_model::{AllowedSizes, ExecPlan, HoldKind, JobId, NodeName, Secret, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
@@ -79,7 +79,7 @@ impl From<StoreRecord> for Store {
 record! {
     /// What was submitted.
     SubmittedRecord of Submitted {
-        sizes: Sizes,
+        sizes: AllowedSizes,
         account: String,
         qos: String,
         gres: String,
@@ -104,7 +104,7 @@ fn one() -> u32 {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ObstaclesRecord {
-    held_by: Option<Hold>,
+    held_by: Option<HoldKind>,
     requeued: bool,
     released_at: Option<UnixTime>,
     refusal: Option<String>,

@@ -9,8 +9,8 @@ use crate::machine::Counts;
 use crate::worker::{Live, Wing, Worker};
 use infill_api::{Capabilities, Dialect, FIRST_PROTOCOL};
 use infill_model::{
-    AskedSize, BatchMode, Course, Curve, DeclaredPlan, Exit, JobId, LayerProfile, ModelFacts, NodeName,
-    RescaleCosts, RunSpec, Sizes, UnixTime, WingOrder,
+    AllowedSizes, BatchMode, CommandExit, DeclaredPlan, JobId, JobProgress, LayerProfile, ModelFacts,
+    NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, UnixTime, WingOrder,
 };
 
 /// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
@@ -40,7 +40,7 @@ pub(super) use record;
 
 record! {
     /// How a command ended.
-    ExitRecord of Exit { code: i32, asked: bool, killed: bool, }
+    ExitRecord of CommandExit { code: i32, asked: bool, killed: bool, }
 }
 
 record! {
@@ -66,11 +66,11 @@ record! {
     /// What the agent declared.
     #[serde(default)]
     SpecRecord of RunSpec {
-        sizes: Option<Sizes>,
-        curve: Option<Curve>,
+        sizes: Option<AllowedSizes>,
+        curve: Option<ScalingCurve>,
         costs: Option<RescaleCosts>,
         at_least: Option<f64>,
-        as_asked: Option<AskedSize>,
+        as_asked: Option<RequestedSize>,
         max_restarts: u32,
         grace_secs: u32,
         profile: Option<String>,
@@ -100,7 +100,7 @@ record! {
         #[serde(default)]
         warm_secs: u32,
         #[serde(default)]
-        course: Course,
+        course: JobProgress,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::backoff::Backoff;
 use crate::machine::{Counts, Generation, Machine, Submitted};
 use crate::obstacles::Obstacles;
 use crate::phase::{Next, Phase, StopReason};
-use infill_model::{ExecPlan, JobId, NodeName, Sizes, UnixTime};
+use infill_model::{AllowedSizes, ExecPlan, JobId, NodeName, UnixTime};
 
 use super::parts::{SpecRecord, WingRecord, WorkerRecord};
 
@@ -21,7 +21,7 @@ pub(crate) struct Unversioned {
     generation: u64,
     exec_plan: ExecPlan,
     master: Option<(String, u16)>,
-    sizes: Sizes,
+    sizes: AllowedSizes,
     spec: SpecRecord,
     account: String,
     #[serde(default)]

@@ -3,11 +3,11 @@
 use crate::effect::Effect;
 use crate::phase::{Phase, Stage};
 use crate::settings::{AWAY_SECS, LEAVES_SECS};
-use infill_model::{AgentEvent, Directive, Exit, MalleableState, NodeName, Standing};
+use infill_model::{AgentEvent, CommandExit, Directive, MalleableState, NodeName, SchedulingState};
 
 use super::rig::{LEAD, Rig, alive, n, settings};
 
-const DONE: Exit = Exit { code: 0, asked: false, killed: false };
+const DONE: CommandExit = CommandExit { code: 0, asked: false, killed: false };
 
 fn last(r: &Rig) -> Vec<&str> {
     r.started.last().unwrap().iter().map(String::as_str).collect()
@@ -37,7 +37,7 @@ fn taken() -> Rig {
 fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
     let mut r = taken();
     assert_eq!((r.m.state(), last(&r)), (MalleableState::Running, vec!["n2", "n3"]), "{:?}", r.notes);
-    assert_eq!((stage(&r), r.m.standing(r.now)), (Some(Stage::Leaving), Standing::Busy));
+    assert_eq!((stage(&r), r.m.standing(r.now)), (Some(Stage::Leaving), SchedulingState::Busy));
     assert_eq!(r.m.held_lead(r.now), Some(&n(4)), "where it comes back to is its own");
     assert!(!r.effects.iter().any(|e| matches!(e, Effect::Launch { node, .. } if *node == n(4))));
     requeued(&mut r);
@@ -133,7 +133,7 @@ fn a_job_of_which_too_little_is_left_restarts() {
 #[test]
 fn a_command_that_fails_on_the_leads_node_is_a_failure() {
     let mut r = alive("1-8", &[1, 2, 3, 4]);
-    r.stopped(&n(1), 1, Exit { code: 3, asked: false, killed: false });
+    r.stopped(&n(1), 1, CommandExit { code: 3, asked: false, killed: false });
     assert!(matches!(r.m.phase, Phase::Stopping { .. }) && stage(&r).is_none(), "{:?}", r.m.phase);
 }
 
@@ -152,7 +152,7 @@ fn one_that_does_not_come_back_is_waited_for_so_long() {
     r.observe();
     assert!(matches!(r.m.phase, Phase::Stopping { .. }), "the others stop as they would: {:?}", r.m.phase);
     for i in [2, 3] {
-        r.stopped(&n(i), r.m.generation.number, Exit { code: 0, asked: true, killed: false });
+        r.stopped(&n(i), r.m.generation.number, CommandExit { code: 0, asked: true, killed: false });
     }
     r.observe();
     assert_eq!((r.m.state(), stage(&r)), (MalleableState::Queued, None), "{:?}", r.notes);

@@ -5,7 +5,7 @@ use crate::hello::{Arrival, MAX_GENERATION};
 use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::sight::Sight;
-use infill_model::{Exit, JobId, MalleableState, Standing};
+use infill_model::{CommandExit, JobId, MalleableState, SchedulingState};
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
 
@@ -14,12 +14,12 @@ fn a_daemon_restarted_while_a_lead_is_requeued_does_not_plan_to_keep_its_node() 
     let mut r = running("1-8", &[1, 2]);
     r.target(&[]);
     for node in [n(1), n(2)] {
-        r.stopped(&node, 1, Exit { code: 0, asked: true, killed: false });
+        r.stopped(&node, 1, CommandExit { code: 0, asked: true, killed: false });
     }
     assert_eq!(r.m.state(), MalleableState::Parking);
     r.m.resume(r.now);
     assert_eq!((r.m.held(r.now).len(), r.m.held_lead(r.now)), (0, None));
-    assert_eq!(r.m.standing(r.now), Standing::Busy);
+    assert_eq!(r.m.standing(r.now), SchedulingState::Busy);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_lead_that_somebody_released_is_taken_up_and_one_that_waits_unheld_is_held()
     r.slurm.insert(LEAD, vec![n(4)]);
     r.observe();
     assert_eq!((r.m.state(), r.m.lead_node()), (MalleableState::Launching, Some(&n(4))));
-    assert_eq!(r.m.standing(r.now), Standing::Busy);
+    assert_eq!(r.m.standing(r.now), SchedulingState::Busy);
 }
 
 #[test]

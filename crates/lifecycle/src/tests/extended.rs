@@ -3,7 +3,7 @@
 use crate::effect::Effect;
 use crate::phase::Phase;
 use crate::sight::Sight;
-use infill_model::{Directive, ExecPlan, JobId, NodeName, Placement, Standing};
+use infill_model::{Directive, ExecPlan, JobId, NodeName, PlannedNode, SchedulingState};
 
 use super::rig::{LEAD, Rig, job, n, rig, settings};
 
@@ -67,7 +67,7 @@ fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
     r.target(&[]);
     r.run();
     assert_eq!((r.m.submitted.own.clone(), r.nodes_running()), (vec![n(5)], vec!["n5".to_owned()]));
-    assert_eq!(r.m.standing(r.now), Standing::Running);
+    assert_eq!(r.m.standing(r.now), SchedulingState::Running);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
     r.m.workers.insert(NodeName::new("n1:0+2"), own);
     r.m.phase = Phase::Running { members: places("n1:0+2") };
     r.m.submitted.gres = lead.gres;
-    let wing = Placement { node: NodeName::new("n2:0+1"), lease_until: r.now + 600 };
+    let wing = PlannedNode { node: NodeName::new("n2:0+1"), lease_until: r.now + 600 };
     r.target_of(ExecPlan::default(), vec![wing]);
     let planned = r.m.target.as_ref().unwrap().plan.nodes.iter().map(|p| p.node.clone());
     assert_eq!(planned.collect::<Vec<_>>(), places("n1:0+2 n2:0+1"));

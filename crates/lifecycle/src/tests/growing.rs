@@ -1,7 +1,7 @@
 //! Members that are lost while others join, and what wings ask for that are to join.
 
 use crate::phase::Phase;
-use infill_model::{AgentEvent, DeclaredPlan, ExecPlan, NodeName, Placement, PlanNeeds};
+use infill_model::{AgentEvent, DeclaredPlan, ExecPlan, NodeName, PlanNeeds, PlannedNode};
 
 use super::live::{last, went_on};
 use super::rig::{Rig, alive, n, running};
@@ -82,7 +82,7 @@ fn a_wing_asks_for_what_a_worker_of_its_plan_needs() {
         let mut r = running("1-8", &[1]);
         r.m.spec.plans = vec![plan("ddp", PlanNeeds::default()), plan("offload", much)];
         r.m.submitted.cpus = cpus;
-        let place = |node| Placement { node, lease_until: r.now + 600 };
+        let place = |node| PlannedNode { node, lease_until: r.now + 600 };
         let nodes = vec![place(n(1)), place(NodeName::from(node))];
         r.target_of(ExecPlan(exec_plan.to_owned()), nodes);
         let order = &r.m.wings.values().next().expect("a wing").order;

@@ -3,7 +3,7 @@
 use crate::effect::Effect;
 use crate::phase::Phase;
 use crate::sight::Sight;
-use infill_model::{Bar, BaseState, Hold, Job, Standing};
+use infill_model::{BaseState, HoldKind, Job, SchedulingState, StartBlocker};
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
 
@@ -37,10 +37,13 @@ fn launches(r: &Rig) -> usize {
 fn a_hold_by_an_administrator_counts_whenever_it_comes() {
     let mut r = rig("1-4");
     waits(&mut r, true, "JobHeldUser", "");
-    assert_eq!(r.m.standing(r.now), Standing::Waiting, "the plug-in's hold is infill's");
+    assert_eq!(r.m.standing(r.now), SchedulingState::Waiting, "the plug-in's hold is infill's");
     waits(&mut r, true, "JobHeldAdmin", "");
     r.target(&[1]);
-    assert_eq!((launches(&r), r.m.standing(r.now)), (0, Standing::Barred(Bar::Held(Hold::Admin))));
+    assert_eq!(
+        (launches(&r), r.m.standing(r.now)),
+        (0, SchedulingState::Barred(StartBlocker::Held(HoldKind::Admin)))
+    );
     // Released: infill holds it again, and starts it.
     waits(&mut r, false, "Priority", "");
     assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "{:?}", r.effects);
@@ -51,16 +54,16 @@ fn a_hold_by_an_administrator_counts_whenever_it_comes() {
 
 #[test]
 fn a_hold_after_infills_release_is_a_persons() {
-    for (reason, by) in [("JobHeldUser", Hold::Owner), ("JobHeldAdmin", Hold::Admin)] {
+    for (reason, by) in [("JobHeldUser", HoldKind::Owner), ("JobHeldAdmin", HoldKind::Admin)] {
         let mut r = released();
         waits(&mut r, true, reason, "");
-        assert_eq!(r.m.standing(r.now), Standing::Barred(Bar::Held(by)));
+        assert_eq!(r.m.standing(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
         r.now = r.now + 1000;
         r.target(&[1]);
         assert_eq!(launches(&r), 1, "launching undid a hold");
         // A daemon that is restarted meanwhile knows it, too.
         let read = crate::Machine::from_record(r.m.record()).unwrap();
-        assert_eq!(read.standing(r.now), Standing::Barred(Bar::Held(by)));
+        assert_eq!(read.standing(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
     }
 }
 
@@ -76,7 +79,7 @@ fn before_infill_has_released_it_the_lead_is_still_held_by_infill() {
     assert_eq!((r.m.obstacles.held_by, r.m.state().word()), (None, "queued"));
     let mut r = running("1-4", &[1]);
     waits(&mut r, true, "JobHeldUser", "");
-    assert_eq!(r.m.obstacles.held_by, Some(Hold::Owner));
+    assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Owner));
 }
 
 #[test]
@@ -97,7 +100,8 @@ fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_
         let mut pauses = Vec::new();
         for _ in 0..3 {
             waits(&mut r, held, reason, "");
-            let Standing::Barred(Bar::Refused { reason: why, until }) = r.m.standing(r.now) else {
+            let SchedulingState::Barred(StartBlocker::Refused { reason: why, until }) = r.m.standing(r.now)
+            else {
                 panic!("{reason}: {:?}", r.m.standing(r.now))
             };
             assert_eq!((why.as_str(), r.m.held(r.now).len()), (reason, 0));
@@ -129,7 +133,7 @@ fn a_suspended_lead_keeps_what_it_has_and_goes_on() {
     r.now = r.now + 4000;
     r.target(&[3]);
     assert_eq!(r.effects.len(), effects, "{:?}", &r.effects[effects..]);
-    assert_eq!((r.m.standing(r.now), r.m.held(r.now).len()), (Standing::Busy, 1));
+    assert_eq!((r.m.standing(r.now), r.m.held(r.now).len()), (SchedulingState::Busy, 1));
     r.target(&[1]);
     lead.state.base = BaseState::Running;
     see(&mut r, &lead);
@@ -180,7 +184,7 @@ fn infills_own_hold_is_no_administrators_where_slurm_forgets_whose_it_is() {
         waits(&mut r, true, "JobHeldUser", "");
         assert_eq!(r.m.obstacles.held_by, None);
         waits(&mut r, true, "JobHeldAdmin", "");
-        assert_eq!(r.m.obstacles.held_by, Some(Hold::Admin), "that is one");
+        assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Admin), "that is one");
     }
 }
 
@@ -190,7 +194,7 @@ fn an_administrators_hold_of_a_requeued_lead_counts() {
         let mut r = requeued();
         (0..shown).for_each(|_| waits(&mut r, true, "JobHeldUser", REQUEUED));
         waits(&mut r, true, "JobHeldAdmin", REQUEUED);
-        assert_eq!((r.m.obstacles.held_by, r.effects.len()), (Some(Hold::Admin), 0));
+        assert_eq!((r.m.obstacles.held_by, r.effects.len()), (Some(HoldKind::Admin), 0));
     }
     // Nor is one of a lead that infill has released since taken for what the requeue left.
     let mut r = requeued();
@@ -199,7 +203,7 @@ fn an_administrators_hold_of_a_requeued_lead_counts() {
     r.target(&[1]);
     r.with(|m, now, _| m.released(now));
     waits(&mut r, true, "JobHeldAdmin", "");
-    assert_eq!(r.m.obstacles.held_by, Some(Hold::Admin));
+    assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Admin));
 }
 
 #[test]
@@ -220,7 +224,7 @@ fn a_lead_that_slurm_holds_for_its_requeues_is_no_persons_and_starts_again() {
             assert!(refused.starts_with(reason) && refused.contains(more), "{refused}");
             let bar = r.m.standing(r.now);
             assert!(
-                matches!(&bar, Standing::Barred(Bar::Refused { reason: r, .. }) if *r == refused),
+                matches!(&bar, SchedulingState::Barred(StartBlocker::Refused { reason: r, .. }) if *r == refused),
                 "{bar:?}"
             );
             let told = r.notes.iter().filter(|note| note.contains(reason)).count();

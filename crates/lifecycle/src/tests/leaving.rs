@@ -3,16 +3,16 @@
 use super::rig::{LEAD, Rig, job, n, running, settings};
 use crate::effect::{Effect, Outcome};
 use crate::sight::Sight;
-use infill_model::{AgentEvent, Exit, JobId, StopEnd};
+use infill_model::{AgentEvent, CommandExit, JobId, StopOutcome};
 
 /// What a stop after so many seconds teaches, with 10 s of grace.
-fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64, StopEnd)> {
+fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64, StopOutcome)> {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.grace_secs = 10;
     if leaving {
         r.event(&n(2), AgentEvent::Leaving);
     }
-    let exit = Exit { code, asked: true, killed };
+    let exit = CommandExit { code, asked: true, killed };
     let stopped = AgentEvent::Stopped { generation: 1, exit, stop_secs, port: 4000 };
     let mut out = Outcome::default();
     r.m.event(&n(2), &stopped, &settings(), r.now, &mut out);
@@ -24,21 +24,21 @@ fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64
 
 #[test]
 fn every_stop_that_was_asked_for_teaches_something() {
-    assert_eq!(lesson(0, false, 4.0, false), Some((4.0, StopEnd::Saved)));
+    assert_eq!(lesson(0, false, 4.0, false), Some((4.0, StopOutcome::Saved)));
     assert_eq!(
         lesson(0, false, 0.5, true),
-        Some((0.5, StopEnd::Saved)),
+        Some((0.5, StopOutcome::Saved)),
         "in time, though Slurm took the node"
     );
-    assert_eq!(lesson(138, false, 0.1, false), Some((0.1, StopEnd::Saved)), "it went by the signal");
-    assert_eq!(lesson(1, false, 3.0, false), Some((3.0, StopEnd::Failed)));
-    assert_eq!(lesson(137, true, 10.2, false), Some((10.0, StopEnd::Killed)));
+    assert_eq!(lesson(138, false, 0.1, false), Some((0.1, StopOutcome::Saved)), "it went by the signal");
+    assert_eq!(lesson(1, false, 3.0, false), Some((3.0, StopOutcome::Failed)));
+    assert_eq!(lesson(137, true, 10.2, false), Some((10.0, StopOutcome::Killed)));
     assert_eq!(
         lesson(137, true, 2.0, true),
-        Some((2.0, StopEnd::Cut)),
+        Some((2.0, StopOutcome::Cut)),
         "Slurm left it less than its own time"
     );
-    assert_eq!(lesson(137, true, 10.2, true), Some((10.0, StopEnd::Killed)));
+    assert_eq!(lesson(137, true, 10.2, true), Some((10.0, StopOutcome::Killed)));
     assert_eq!(lesson(0, false, 0.0, false), None, "it had ended before it was asked");
 }
 

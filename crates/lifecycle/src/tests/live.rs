@@ -3,16 +3,16 @@
 use crate::phase::Phase;
 use crate::settings::{MOST_TRIES, WARM_SECS};
 use crate::worker::Live;
-use infill_model::{AgentEvent, Directive, Exit, LiveChange, MalleableState, Way};
+use infill_model::{AgentEvent, CommandExit, Directive, LiveChange, MalleableState, RescaleMode};
 
 use super::rig::{Rig, alive, n, progress, running};
 
-const DONE: Exit = Exit { code: 0, asked: false, killed: false };
-const KILLED: Exit = Exit { code: 137, asked: false, killed: false };
+const DONE: CommandExit = CommandExit { code: 0, asked: false, killed: false };
+const KILLED: CommandExit = CommandExit { code: 137, asked: false, killed: false };
 
 /// The end of a command that its agent has killed because the others go on without it.
 fn let_go(generation: u64) -> AgentEvent {
-    let exit = Exit { code: 137, asked: true, killed: false };
+    let exit = CommandExit { code: 137, asked: true, killed: false };
     AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: 4000 }
 }
 
@@ -51,7 +51,7 @@ fn grows_while_its_members_train_and_nobody_is_stopped() {
     r.run();
     went_on(&r, &["n1", "n2", "n3", "n4"]);
     assert_eq!((r.m.generation.number, r.m.counts.rescales), (2, 1));
-    assert_eq!((r.lived, r.m.way()), (vec![LiveChange { from: 2, to: 4, secs: 0.1 }], Way::Live));
+    assert_eq!((r.lived, r.m.way()), (vec![LiveChange { from: 2, to: 4, secs: 0.1 }], RescaleMode::Live));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_program_that_fails_everywhere_fails_as_itself() {
     let mut r = alive("1-8", &[1, 2]);
     r.m.spec.max_restarts = 0;
     r.event(&n(1), progress(1));
-    let failed = Exit { code: 3, asked: false, killed: false };
+    let failed = CommandExit { code: 3, asked: false, killed: false };
     r.stopped(&n(2), 1, failed);
     r.stopped(&n(1), 2, failed);
     r.run();
@@ -442,7 +442,7 @@ fn anything(r: &mut Rig, dice: &mut Dice) {
             }
         }
         8 if known.is_some_and(|g| g.is_some()) => {
-            let exit = [KILLED, KILLED, Exit { code: 3, ..KILLED }][dice.below(3) as usize];
+            let exit = [KILLED, KILLED, CommandExit { code: 3, ..KILLED }][dice.below(3) as usize];
             r.stopped(&node, generation, exit);
         }
         // The agent of a wing whose node is taken, or dies: the first with a word, the other without.

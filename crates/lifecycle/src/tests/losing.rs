@@ -3,7 +3,7 @@
 use crate::effect::Effect;
 use crate::phase::Phase;
 use crate::settings::RETRY_SECS;
-use infill_model::{AgentEvent, Blame, Directive, Exit, JobId, MalleableState};
+use infill_model::{AgentEvent, CommandExit, Directive, FaultSource, JobId, MalleableState};
 
 use crate::sight::Sight;
 
@@ -15,8 +15,8 @@ fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
     r.event(&n(2), AgentEvent::Leaving);
     assert_eq!(r.m.directive(&n(1)), Directive::Stop { generation: 1 });
     // Rank 2 noticed over the wire before its agent was told: that is no end of the job.
-    r.stopped(&n(3), 1, Exit { code: 0, asked: false, killed: false });
-    r.stopped(&n(2), 1, Exit { code: 0, asked: true, killed: false });
+    r.stopped(&n(3), 1, CommandExit { code: 0, asked: false, killed: false });
+    r.stopped(&n(2), 1, CommandExit { code: 0, asked: true, killed: false });
     r.slurm.retain(|_, nodes| !nodes.contains(&n(2)));
     r.agents.remove(&n(2));
     r.run();
@@ -30,7 +30,7 @@ fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
     r.event(&n(1), AgentEvent::Leaving);
     // A round that was under way does not know it yet.
     r.target(&[1, 2]);
-    r.stopped(&n(1), 1, Exit { code: 0, asked: true, killed: false });
+    r.stopped(&n(1), 1, CommandExit { code: 0, asked: true, killed: false });
     r.run();
     assert_eq!(r.started.len(), 1, "nothing starts on a lead that leaves");
     r.slurm.remove(&LEAD);
@@ -101,8 +101,8 @@ fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.max_restarts = 1;
     r.event(&n(1), progress(1));
-    let failed = Exit { code: 3, asked: false, killed: false };
-    let echo = Exit { code: 1, asked: false, killed: false };
+    let failed = CommandExit { code: 3, asked: false, killed: false };
+    let echo = CommandExit { code: 1, asked: false, killed: false };
     r.stopped(&n(2), 1, failed);
     r.stopped(&n(1), 1, echo);
     r.run();
@@ -124,7 +124,7 @@ fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
 #[test]
 fn the_job_is_done_when_the_command_has_ended_everywhere() {
     let mut r = running("1-8", &[1, 2]);
-    let done = Exit { code: 0, asked: false, killed: false };
+    let done = CommandExit { code: 0, asked: false, killed: false };
     r.stopped(&n(2), 1, done);
     assert!(matches!(r.m.phase, Phase::Running { .. }));
     r.stopped(&n(1), 1, done);
@@ -142,7 +142,7 @@ fn a_dead_node_is_a_loss_and_no_failure() {
     r.slurm.retain(|_, nodes| !nodes.contains(&n(3)));
     r.agents.remove(&n(3));
     for i in [1, 2] {
-        r.stopped(&n(i), 1, Exit { code: 1, asked: false, killed: false });
+        r.stopped(&n(i), 1, CommandExit { code: 1, asked: false, killed: false });
     }
     assert!(matches!(r.m.phase, Phase::Stopping { .. }));
     r.observe();
@@ -173,7 +173,7 @@ fn a_worker_that_never_stops_is_given_up_after_its_grace_time() {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.grace_secs = 10;
     r.target(&[1]);
-    r.stopped(&n(1), 1, Exit { code: 0, asked: true, killed: false });
+    r.stopped(&n(1), 1, CommandExit { code: 0, asked: true, killed: false });
     r.now = r.now + 14;
     r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
     r.with(|_, _, _| {});
@@ -246,7 +246,7 @@ fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
 
 #[test]
 fn a_wing_that_can_start_nothing_is_the_jobs_fault_or_the_nodes() {
-    for (blame, strikes) in [(Blame::Job, 0), (Blame::Node, 1)] {
+    for (blame, strikes) in [(FaultSource::Job, 0), (FaultSource::Node, 1)] {
         let mut r = running("1-8", &[1, 2]);
         let mut struck = 0;
         let unfit = AgentEvent::Unfit { blame, why: "no such directory".to_owned() };
@@ -256,8 +256,8 @@ fn a_wing_that_can_start_nothing_is_the_jobs_fault_or_the_nodes() {
         });
         assert_eq!((struck, r.m.workers.contains_key(&n(2))), (strikes, false), "{blame}");
         let why = "nothing can be started on further nodes: no such directory";
-        assert_eq!(r.m.shortage(r.now).is_some_and(|s| s.starts_with(why)), blame == Blame::Job);
-        assert_eq!(r.m.backoff.orders_barred(r.now), blame == Blame::Job);
+        assert_eq!(r.m.shortage(r.now).is_some_and(|s| s.starts_with(why)), blame == FaultSource::Job);
+        assert_eq!(r.m.backoff.orders_barred(r.now), blame == FaultSource::Job);
     }
 }
 

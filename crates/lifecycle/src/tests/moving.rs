@@ -2,7 +2,7 @@
 
 use crate::effect::Effect;
 use crate::phase::Phase;
-use infill_model::{Directive, MalleableState, Standing, UnixTime};
+use infill_model::{Directive, MalleableState, SchedulingState, UnixTime};
 
 use super::rig::{LEAD, Rig, n, rig, running};
 
@@ -193,7 +193,7 @@ fn parks_when_it_gets_nothing_and_starts_again_later() {
     r.run();
     assert_eq!((r.m.state(), r.m.held(r.now).len()), (MalleableState::Queued, 0));
     assert!(r.agents.is_empty() && r.slurm.is_empty() && r.held);
-    assert_eq!(r.m.standing(r.now), Standing::Waiting);
+    assert_eq!(r.m.standing(r.now), SchedulingState::Waiting);
     r.target(&[5]);
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n5"]);

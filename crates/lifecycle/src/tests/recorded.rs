@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::machine::Machine;
 use crate::phase::Phase;
 use infill_model::{
-    AskedSize, DeclaredPlan, ExecPlan, LayerProfile, ModelFacts, PlanNeeds, ProfiledLayer, RunSpec, Strategy,
-    UnixTime,
+    DeclaredPlan, ExecPlan, LayerProfile, ModelFacts, ParallelStrategy, PlanNeeds, ProfiledLayer,
+    RequestedSize, RunSpec, UnixTime,
 };
 
 use super::rig::running;
@@ -48,15 +48,15 @@ fn described() -> Machine {
         sizes: None,
         node_types: Vec::new(),
         shards: true,
-        strategy: Some(Strategy { tp: 2, ..Strategy::default() }),
+        strategy: Some(ParallelStrategy { tp: 2, ..ParallelStrategy::default() }),
         needs: PlanNeeds { memory_mib: Some(65_536), ..PlanNeeds::default() },
     };
     machine.spec = RunSpec {
         plans: vec![plan],
-        model: Some(ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) }),
+        model: Some(ModelFacts { layers: Some(48), ..ModelFacts::from_params(1500.0) }),
         layers: Some(Arc::new(profiled())),
         gpus_per_node: Some(8),
-        as_asked: Some(AskedSize { nodes: Some(4) }),
+        as_asked: Some(RequestedSize { nodes: Some(4) }),
         ..machine.spec
     };
     machine

@@ -12,13 +12,14 @@ use crate::target::{Ground, OrderNumbers};
 use crate::worker::Live;
 use infill_api::Dialect;
 use infill_model::{
-    AgentEvent, Backfill, BaseState, Directive, ExecPlan, Exit, Job, JobId, JobPlan, JobState, LiveChange,
-    Member, NodeName, Placement, Probe, Sizes, UnixTime, UserId, WindowCause, WindowEnd, wing_name,
+    AgentEvent, AllowedSizes, BackfillState, BaseState, CommandExit, Directive, ExecPlan, GenerationMember,
+    Job, JobId, JobPlan, JobState, LiveChange, NodeName, PlannedNode, Probe, UnixTime, UserId, WindowCause,
+    WindowEnd, wing_name,
 };
 
 pub const LEAD: JobId = JobId(7);
 
-const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
+const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
 pub struct Numbers(u64);
 
@@ -83,7 +84,7 @@ pub fn n(i: u32) -> NodeName {
 pub fn rig(sizes: &str) -> Rig {
     let now = UnixTime(1000);
     Rig {
-        m: Machine::new(LEAD, Sizes::parse(sizes).unwrap(), now),
+        m: Machine::new(LEAD, AllowedSizes::parse(sizes).unwrap(), now),
         now,
         numbers: Numbers(0),
         agents: BTreeMap::new(),
@@ -189,12 +190,12 @@ impl Rig {
 
     /// What the planner wants, lead first: each node with the seconds of its lease.
     pub fn target_for(&mut self, leases: &[(u32, i64)]) {
-        let placement = |(i, secs): &(u32, i64)| Placement { node: n(*i), lease_until: self.now + *secs };
+        let placement = |(i, secs): &(u32, i64)| PlannedNode { node: n(*i), lease_until: self.now + *secs };
         self.target_of(ExecPlan::default(), leases.iter().map(placement).collect());
     }
 
     /// What the planner wants, lead first: which execution plan, and where.
-    pub fn target_of(&mut self, exec_plan: ExecPlan, nodes: Vec<Placement>) {
+    pub fn target_of(&mut self, exec_plan: ExecPlan, nodes: Vec<PlannedNode>) {
         let probe = self.probe.clone();
         let plan = JobPlan { job: LEAD, nodes, exec_plan, rate: 1.0, probe, forecast: vec![] };
         let windows = self.windows.clone();
@@ -207,7 +208,7 @@ impl Rig {
         let (mut numbers, wings_left) = (Numbers(self.numbers.0), self.wings_left);
         let resolution_secs = self.resolution_secs;
         self.with(|m, now, out| {
-            let backfill = Backfill { resolution_secs, ..Backfill::default() };
+            let backfill = BackfillState { resolution_secs, ..BackfillState::default() };
             let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
             let ground =
                 Ground { window: &window, free: &|_| true, startable_secs: &startable_secs, wings_left };
@@ -228,7 +229,7 @@ impl Rig {
         self.with(|_, _, _| {});
     }
 
-    pub fn stopped(&mut self, node: &NodeName, generation: u64, exit: Exit) {
+    pub fn stopped(&mut self, node: &NodeName, generation: u64, exit: CommandExit) {
         self.agents.insert(node.clone(), None);
         let event = AgentEvent::Stopped { generation, exit, stop_secs: 0.1, port: 4000 };
         self.event(node, event);
@@ -294,7 +295,7 @@ impl Rig {
             Directive::Regroup(member) if running.is_some() || self.warm.contains(node) => {
                 self.meet(node, &member);
             }
-            Directive::Regroup(Member { generation, .. }) => self.stopped(node, generation, ASKED),
+            Directive::Regroup(GenerationMember { generation, .. }) => self.stopped(node, generation, ASKED),
             Directive::Warm(member) if !self.hang.contains(node) && self.warm.insert(node.clone()) => {
                 self.event(node, AgentEvent::Ready { generation: member.generation });
             }
@@ -322,7 +323,7 @@ impl Rig {
     }
 
     /// What the processes of a command that stays alive do with their place.
-    fn meet(&mut self, node: &NodeName, member: &Member) {
+    fn meet(&mut self, node: &NodeName, member: &GenerationMember) {
         let meeting = member.meeting.clone().unwrap_or_default();
         if !self.live || self.hang.contains(node) {
             return;
@@ -355,7 +356,7 @@ impl Rig {
         lead.held = self.held;
         lead.asks.pinned = self.pinned.as_ref().map(NodeName::to_string).unwrap_or_default();
         if matches!(self.m.phase, Phase::Ending { .. }) && lead_nodes.is_empty() {
-            lead.state = JobState::of(BaseState::Completed);
+            lead.state = JobState::from_base(BaseState::Completed);
         }
         lead.preempt_time = self.preempted.get(&LEAD).copied();
         lead.time_limit_mins = self.limits.get(&LEAD).copied().or(lead.time_limit_mins);

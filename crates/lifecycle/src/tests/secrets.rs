@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use infill_api::Dialect;
-use infill_model::{AgentEvent, Directive, Meeting, Secret};
+use infill_model::{AgentEvent, Directive, GenerationRendezvous, Secret};
 
 use super::rig::{Rig, n, running};
 
@@ -57,7 +57,7 @@ fn a_secret_is_in_no_record_and_its_host_is_asked_for_it_again() {
     assert!(!record.to_string().contains("ab01"), "{record}");
     r.m = Machine::from_record(record).unwrap();
     let Directive::Run(place) = r.m.directive(&n(1)) else { panic!("{:?}", r.m.phase) };
-    assert_eq!(place.meeting, Some(Meeting { host: true, ..Meeting::default() }));
+    assert_eq!(place.meeting, Some(GenerationRendezvous { host: true, ..GenerationRendezvous::default() }));
     open(&mut r);
     assert_eq!(secrets(&r, &[1, 2]), vec![Some("ab01".to_owned()); 2]);
 }

@@ -3,7 +3,7 @@
 use super::rig::{LEAD, Rig, job, n, rig, settings};
 use crate::effect::Effect;
 use crate::sight::{Sight, Start};
-use infill_model::{Job, MalleableState, Standing, UnixTime};
+use infill_model::{Job, MalleableState, SchedulingState, UnixTime};
 
 /// The limit with which a lead is launched on a node on which backfill has planned a job for `at`.
 fn launched_with(resolution_secs: Option<u32>, at: i64) -> Option<u32> {
@@ -80,7 +80,7 @@ fn a_lead_that_backfill_cannot_start_any_more_is_called_back_at_once() {
     // The planned start has come nearer.
     assert_eq!(look(&mut r, 1, kept_from(1062)), MalleableState::Queued);
     assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "{:?}", r.effects);
-    assert_eq!(r.m.standing(r.now), Standing::Waiting, "it may start elsewhere");
+    assert_eq!(r.m.standing(r.now), SchedulingState::Waiting, "it may start elsewhere");
     assert!(r.m.target.is_none());
     // A second later another plan may launch it.
     r.now = r.now + 1;
@@ -108,7 +108,7 @@ fn a_lead_that_backfill_has_passed_over_is_called_back_within_five_seconds() {
     ] {
         let mut r = released();
         assert_eq!(look(&mut r, secs, shown), state, "after {secs} s: {shown:?}");
-        let waits = matches!(r.m.standing(r.now), Standing::BackOff(_));
+        let waits = matches!(r.m.standing(r.now), SchedulingState::BackOff(_));
         assert_eq!(waits, state == MalleableState::Queued, "others may have the node meanwhile");
     }
 }

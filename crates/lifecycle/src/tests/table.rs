@@ -5,16 +5,18 @@ use std::fmt::Write as _;
 use crate::effect::Effect;
 use crate::hello::Arrival;
 use crate::sight::Sight;
-use infill_model::{AgentEvent, BaseState, Blame, Exit, JobId, JobState, MalleableState, NodeName};
+use infill_model::{
+    AgentEvent, BaseState, CommandExit, FaultSource, JobId, JobState, MalleableState, NodeName,
+};
 
 use super::rig::{LEAD, Rig, alive, job, n, progress, rig, running, settings};
 
 /// The wing on n2 of every job here.
 const WING: JobId = JobId(101);
 
-const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
-const DONE: Exit = Exit { code: 0, asked: false, killed: false };
-const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
+const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
+const DONE: CommandExit = CommandExit { code: 0, asked: false, killed: false };
+const FAILED: CommandExit = CommandExit { code: 3, asked: false, killed: false };
 
 /// Makes a job in some phase.
 pub type Make = fn() -> Rig;
@@ -64,7 +66,7 @@ const INPUTS: [(&str, Input); 36] = [
     }),
     ("wing submitted", |r| event(r, 1, AgentEvent::WingSubmitted { order: 1, job: WING })),
     ("wing refused", |r| event(r, 1, AgentEvent::WingRefused { order: 1, error: "limit".into() })),
-    ("wing is unfit", |r| event(r, 2, AgentEvent::Unfit { blame: Blame::Job, why: "no dir".into() })),
+    ("wing is unfit", |r| event(r, 2, AgentEvent::Unfit { blame: FaultSource::Job, why: "no dir".into() })),
     ("Slurm: lead waits", |r| lead(r, BaseState::Pending, &[])),
     ("Slurm: lead runs", |r| lead(r, BaseState::Running, &[n(1)])),
     ("Slurm: lead has failed", |r| lead(r, BaseState::Failed, &[])),
@@ -141,7 +143,7 @@ fn starting() -> Rig {
 }
 
 /// A job that ran on n1 and n2, got another target, and of which these workers have stopped.
-fn after(target: &[u32], ends: &[(u32, Exit)]) -> Rig {
+fn after(target: &[u32], ends: &[(u32, CommandExit)]) -> Rig {
     let mut r = running("1-8", &[1, 2]);
     r.target(target);
     for (node, exit) in ends {
@@ -200,7 +202,7 @@ fn event(r: &mut Rig, node: u32, event: AgentEvent) {
     r.event(&n(node), event);
 }
 
-fn end(r: &mut Rig, node: u32, exit: Exit) {
+fn end(r: &mut Rig, node: u32, exit: CommandExit) {
     let generation = r.m.generation.number;
     event(r, node, AgentEvent::Stopped { generation, exit, stop_secs: 0.1, port: 4000 });
 }
@@ -216,7 +218,7 @@ fn failed(r: &mut Rig, effect: &Effect, passing: bool) {
 /// Slurm shows the lead so, and the wings as they are.
 fn lead(r: &mut Rig, state: BaseState, nodes: &[NodeName]) {
     let mut lead = job(LEAD, nodes, 0);
-    lead.state = JobState::of(state);
+    lead.state = JobState::from_base(state);
     observe(r, Some(&lead), true);
 }
 

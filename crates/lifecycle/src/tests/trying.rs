@@ -1,12 +1,12 @@
 //! Nodes on which nothing works, and jobs that work nowhere.
 
 use crate::phase::Phase;
-use infill_model::{AgentEvent, Exit, JobId, MalleableState, Standing};
+use infill_model::{AgentEvent, CommandExit, JobId, MalleableState, SchedulingState};
 
 use super::rig::{LEAD, Rig, alive, n, progress, rig, running};
 
-const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
-const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
+const FAILED: CommandExit = CommandExit { code: 3, asked: false, killed: false };
+const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
 /// The command fails on one node; the others are asked to stop.
 fn fails_on(r: &mut Rig, node: u32) {
@@ -116,13 +116,13 @@ fn a_lead_that_cannot_be_sent_off_is_tried_elsewhere() {
 
 #[test]
 fn a_job_that_must_not_order_wings_is_not_started_for_them() {
-    use infill_model::Standing;
+    use infill_model::SchedulingState;
     let mut r = rig("2-8");
     r.m.backoff.order_after = Some(r.now + 30);
-    assert_eq!(r.m.standing(r.now), Standing::BackOff(r.now + 30));
+    assert_eq!(r.m.standing(r.now), SchedulingState::BackOff(r.now + 30));
     let mut single = rig("1-8");
     single.m.backoff.order_after = Some(single.now + 30);
-    assert_eq!(single.m.standing(single.now), Standing::Waiting);
+    assert_eq!(single.m.standing(single.now), SchedulingState::Waiting);
 }
 
 /// A lead that only claimed its own node in the end is not given up before a plan has said whether there are
@@ -134,9 +134,9 @@ fn a_lead_that_came_late_waits_for_a_plan_that_gives_it_enough() {
     r.target(&[1]);
     r.run();
     assert!(matches!(r.m.phase, Phase::Idle { .. }), "{:?}", r.m.phase);
-    assert_eq!((r.m.standing(r.now), &r.m.target), (Standing::Running, &None));
+    assert_eq!((r.m.standing(r.now), &r.m.target), (SchedulingState::Running, &None));
     r.target(&[1, 3]);
-    assert_eq!(r.m.standing(r.now), Standing::Busy, "its wings are on their way");
+    assert_eq!(r.m.standing(r.now), SchedulingState::Busy, "its wings are on their way");
     r.run();
     r.pass(30);
     r.run();
@@ -167,7 +167,7 @@ fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
     r.m.spec.max_restarts = 0;
     overflows(&mut r, 1);
     r.stopped(&n(2), 1, ASKED);
-    assert_eq!(r.m.standing(r.now), Standing::Running, "any plan will do");
+    assert_eq!(r.m.standing(r.now), SchedulingState::Running, "any plan will do");
     assert!(matches!(r.m.phase, Phase::Idle { .. }), "{:?}", r.m.phase);
     assert_eq!((r.m.counts.restarts, r.overflowed), (0, Some(2)));
     assert!(r.strikes.is_empty());

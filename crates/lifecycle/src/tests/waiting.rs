@@ -108,7 +108,7 @@ fn a_lead_that_was_requeued_on_its_way_is_launched_again_at_once() {
         let mut r = rig("1-8");
         r.target(&[1]);
         let mut lead = job(LEAD, &[], 0);
-        lead.state = JobState::of(BaseState::Pending);
+        lead.state = JobState::from_base(BaseState::Pending);
         (lead.held, lead.state_reason) = (held, reason.to_owned());
         r.now = r.now + 11;
         let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{AgentConfig, ConfigError, SlurmConfig, read};
+use super::{AgentConfig, ConfigError, SlurmConfig, read_file};
 
 /// The part of the file that concerns those who speak to the daemon. The rest is the daemon's, which may be
 /// of another version: what is unknown or wrong there does not concern a job.
@@ -22,14 +22,14 @@ pub struct ClientConfig {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct File {
-    agent: Agent,
-    slurm: Slurm,
+struct ClientFile {
+    agent: AgentSection,
+    slurm: SlurmSection,
 }
 
 #[derive(Deserialize)]
 #[serde(default)]
-struct Agent {
+struct AgentSection {
     url: String,
     daemon_user: String,
     ca: Option<PathBuf>,
@@ -37,20 +37,20 @@ struct Agent {
 
 #[derive(Deserialize)]
 #[serde(default)]
-struct Slurm {
+struct SlurmSection {
     partition: String,
 }
 
-impl Default for Agent {
+impl Default for AgentSection {
     fn default() -> Self {
         let AgentConfig { url, daemon_user, ca, .. } = AgentConfig::default();
-        Agent { url, daemon_user, ca }
+        AgentSection { url, daemon_user, ca }
     }
 }
 
-impl Default for Slurm {
+impl Default for SlurmSection {
     fn default() -> Self {
-        Slurm { partition: SlurmConfig::default().partition }
+        SlurmSection { partition: SlurmConfig::default().partition }
     }
 }
 
@@ -60,7 +60,7 @@ impl ClientConfig {
     /// # Errors
     /// When the file cannot be read, is not TOML, or one of these keys is not text.
     pub fn load(path: Option<&Path>) -> Result<ClientConfig, ConfigError> {
-        match read(path)? {
+        match read_file(path)? {
             Some((text, path)) => ClientConfig::parse(&text, &path),
             None => ClientConfig::parse("", Path::new("")),
         }
@@ -71,9 +71,10 @@ impl ClientConfig {
     /// # Errors
     /// As [`ClientConfig::load`].
     pub(super) fn parse(text: &str, path: &Path) -> Result<ClientConfig, ConfigError> {
-        let file: File = toml::from_str(text)
+        let file: ClientFile = toml::from_str(text)
             .map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
-        let File { agent: Agent { url, daemon_user, ca }, slurm: Slurm { partition } } = file;
+        let ClientFile { agent: AgentSection { url, daemon_user, ca }, slurm: SlurmSection { partition } } =
+            file;
         Ok(ClientConfig { url, daemon_user, partition, ca })
     }
 }

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::Rule;
-use crate::Mode;
+use super::rule::ConfigRule;
+use crate::DaemonMode;
 
 /// `[daemon]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DaemonConfig {
     /// Observe or act.
-    pub mode: Mode,
+    pub mode: DaemonMode,
     /// Address and port of the HTTP API.
     pub listen: String,
     /// Names and addresses by which this daemon is reached, besides its host's own, as `HOST` or `HOST:PORT`.
@@ -41,7 +41,7 @@ pub struct DaemonConfig {
 impl Default for DaemonConfig {
     fn default() -> Self {
         DaemonConfig {
-            mode: Mode::Observe,
+            mode: DaemonMode::Observe,
             listen: "127.0.0.1:6810".to_owned(),
             names: Vec::new(),
             tls_cert: None,
@@ -58,30 +58,30 @@ impl Default for DaemonConfig {
 }
 
 impl DaemonConfig {
-    pub(super) const RULES: &[Rule<Self>] = &[
-        Rule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
-        Rule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
-        Rule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
-        Rule::other(
+    pub(super) const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::some_secs("daemon.poll_interval_secs", |c| c.poll_interval_secs),
+        ConfigRule::some_secs("daemon.backoff_secs", |c| c.backoff_secs),
+        ConfigRule::any_secs("daemon.backoff_max_secs", |c| c.backoff_max_secs),
+        ConfigRule::custom_check(
             "daemon.listen",
             |c| c.listen.parse::<SocketAddr>().is_err().then(|| c.listen.clone()),
             "expected ADDRESS:PORT",
         ),
-        Rule::other(
+        ConfigRule::custom_check(
             "daemon.names",
             |c| c.names.iter().find(|name| name.is_empty() || name.contains(['/', ' '])).cloned(),
             "expected HOST or HOST:PORT, and no URL",
         ),
-        Rule::other(
+        ConfigRule::custom_check(
             "daemon.tls_key",
-            |c| (c.tls_key.is_some() != c.tls_cert.is_some()).then(|| shown(c.tls_key.as_deref())),
+            |c| (c.tls_key.is_some() != c.tls_cert.is_some()).then(|| path_as_written(c.tls_key.as_deref())),
             "expected a file, together with daemon.tls_cert, or neither",
         ),
-        Rule::other(
+        ConfigRule::custom_check(
             "daemon.tls_cert",
             |c| {
                 let files = [&c.tls_cert, &c.tls_key].into_iter().flatten();
-                files.into_iter().find(|path| !path.is_absolute()).map(|path| shown(Some(path)))
+                files.into_iter().find(|path| !path.is_absolute()).map(|path| path_as_written(Some(path)))
             },
             "expected whole paths of both files",
         ),
@@ -89,6 +89,6 @@ impl DaemonConfig {
 }
 
 /// As the file has it.
-fn shown(path: Option<&Path>) -> String {
+fn path_as_written(path: Option<&Path>) -> String {
     path.map_or_else(|| "\"\"".to_owned(), |path| format!("{:?}", path.display().to_string()))
 }

@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::Rule;
-use crate::{MetricsFor, Readers};
+use super::rule::ConfigRule;
+use crate::{MetricsAccess, ReadAccess};
 
 /// `[http]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
     /// Whether readers must prove who they are.
-    pub read: Readers,
+    pub read: ReadAccess,
     /// Names under which browsers may ask for the page, besides `localhost` and those in `agent.url` and
     /// `daemon.listen`.
     pub hosts: Vec<String>,
     /// Who may read `/metrics`.
-    pub metrics: MetricsFor,
+    pub metrics: MetricsAccess,
     /// Whether metrics tell accounts, where nothing that tells of users is private.
     pub account_metrics: bool,
     /// Most connections at a time.
@@ -27,9 +27,9 @@ pub struct HttpConfig {
 impl Default for HttpConfig {
     fn default() -> Self {
         HttpConfig {
-            read: Readers::Proof,
+            read: ReadAccess::Proof,
             hosts: Vec::new(),
-            metrics: MetricsFor::Open,
+            metrics: MetricsAccess::Open,
             account_metrics: false,
             max_connections: 16_384,
             max_connections_a_host: 1024,
@@ -38,14 +38,14 @@ impl Default for HttpConfig {
 }
 
 impl HttpConfig {
-    pub(super) const RULES: &[Rule<Self>] = &[
-        Rule::within(
+    pub(super) const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::within_bounds(
             "http.max_connections",
             |c| f64::from(c.max_connections),
             64.0..=1_000_000.0,
             "expected 64 to 1000000 connections",
         ),
-        Rule::within(
+        ConfigRule::within_bounds(
             "http.max_connections_a_host",
             |c| f64::from(c.max_connections_a_host),
             16.0..=1_000_000.0,

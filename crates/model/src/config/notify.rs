@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::rule::Rule;
-use super::secrets::{not_absolute, secret};
+use super::rule::ConfigRule;
+use super::secrets::{not_absolute, read_secret};
 
 /// `[notify]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,8 +26,8 @@ fn is_address(text: &str) -> bool {
 }
 
 impl NotifyConfig {
-    pub(super) const RULES: &[Rule<Self>] = &[
-        Rule::other(
+    pub(super) const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::custom_check(
             "notify.command",
             |c| {
                 let program = c.command.first()?;
@@ -35,13 +35,13 @@ impl NotifyConfig {
             },
             "expected a program by its whole path, and its arguments",
         ),
-        Rule::other(
+        ConfigRule::custom_check(
             "notify.url",
             |c| (!c.url.is_empty() && !is_address(&c.url)).then(|| format!("{:?}", c.url)),
             "expected http://… or https://…",
         ),
-        Rule::other("notify.url_file", |c| not_absolute(&c.url_file), "expected a whole path"),
-        Rule::other(
+        ConfigRule::custom_check("notify.url_file", |c| not_absolute(&c.url_file), "expected a whole path"),
+        ConfigRule::custom_check(
             "notify.url_file",
             |c| {
                 let both = !c.url.is_empty() && !c.url_file.as_os_str().is_empty();
@@ -57,19 +57,19 @@ impl NotifyConfig {
     ///
     /// # Errors
     /// When that file cannot be read, others may read it, or it holds no address.
-    pub fn address(&self) -> Result<String, ConfigError> {
+    pub fn notice_url(&self) -> Result<String, ConfigError> {
         if self.url_file.as_os_str().is_empty() {
             return Ok(self.url.clone());
         }
         let key = "notify.url_file";
-        let url = secret(key, &self.url_file)?;
+        let url = read_secret(key, &self.url_file)?;
         let what = "expected http://… or https://…";
         let wrong = || ConfigError::Secret { key, path: self.url_file.clone(), what };
         if is_address(&url) { Ok(url) } else { Err(wrong()) }
     }
 
     /// Whether anybody is told of anything.
-    pub fn tells_nobody(&self) -> bool {
+    pub fn is_disabled(&self) -> bool {
         self.command.is_empty() && self.url.is_empty() && self.url_file.as_os_str().is_empty()
     }
 }

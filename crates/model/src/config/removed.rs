@@ -59,9 +59,9 @@ pub(super) fn read_without<T: DeserializeOwned>(text: &str, found: &[RemovedKey]
     file.try_into().ok()
 }
 
-type Entry<'t> = (&'t Spanned<std::borrow::Cow<'t, str>>, &'t Spanned<DeValue<'t>>);
+type TomlEntry<'t> = (&'t Spanned<std::borrow::Cow<'t, str>>, &'t Spanned<DeValue<'t>>);
 
-fn lookup<'t>(file: &'t DeTable<'t>, removed: &RemovedKey) -> Option<Entry<'t>> {
+fn lookup<'t>(file: &'t DeTable<'t>, removed: &RemovedKey) -> Option<TomlEntry<'t>> {
     let (_, section) = file.iter().find(|(name, _)| name.get_ref() == removed.section)?;
     section.get_ref().as_table()?.iter().find(|(name, _)| name.get_ref() == removed.key)
 }
@@ -82,7 +82,7 @@ mod tests {
             "daemon = { early_death_secs = 60.0, mode = \"act\" }\n",
         ] {
             let (config, removed) = Config::read_text(text, Path::new("x.toml")).unwrap();
-            assert_eq!(config.daemon.mode, crate::Mode::Act);
+            assert_eq!(config.daemon.mode, crate::DaemonMode::Act);
             told.extend(removed.iter().map(ToString::to_string));
         }
         told.dedup();

@@ -1,14 +1,19 @@
 //! `[report]`: what node-time costs.
 
-use super::rule::Rule;
-use crate::Prices;
+use super::rule::ConfigRule;
+use crate::ReportConfig;
 
-pub(super) const RULES: &[Rule<Prices>] = &[
-    Rule::within(
+pub(super) const RULES: &[ConfigRule<ReportConfig>] = &[
+    ConfigRule::within_bounds(
         "report.node_hour_cost",
         |c| c.node_hour_cost,
         0.0..=1e9,
         "expected a price of 0 to 1000000000",
     ),
-    Rule::within("report.node_watts", |c| c.node_watts, 0.0..=1e6, "expected 0 to 1000000 watts"),
+    ConfigRule::within_bounds(
+        "report.node_watts",
+        |c| c.node_watts,
+        0.0..=1e6,
+        "expected 0 to 1000000 watts",
+    ),
 ];

@@ -11,10 +11,10 @@ use super::ConfigError;
 const MOST_BYTES: u64 = 4096;
 
 /// Rights of those who are neither the file's owner nor in its group.
-const OTHERS: u32 = 0o007;
+const OTHER_USERS_MODE: u32 = 0o007;
 
 /// The one line of a file that nobody else can read.
-pub(super) fn secret(key: &'static str, path: &Path) -> Result<String, ConfigError> {
+pub(super) fn read_secret(key: &'static str, path: &Path) -> Result<String, ConfigError> {
     let failed = |source| ConfigError::SecretUnreadable { key, path: path.to_owned(), source };
     let wrong = |what| ConfigError::Secret { key, path: path.to_owned(), what };
     // Whatever waits for a writer is no file.
@@ -22,7 +22,7 @@ pub(super) fn secret(key: &'static str, path: &Path) -> Result<String, ConfigErr
         return Err(wrong("expected a file"));
     }
     let file = std::fs::OpenOptions::new().read(true).open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.permissions().mode() & OTHERS != 0 {
+    if file.metadata().map_err(failed)?.permissions().mode() & OTHER_USERS_MODE != 0 {
         return Err(wrong(
             "others may read or write it: expected mode 0600, or 0640 with the daemon's group",
         ));
@@ -86,7 +86,8 @@ mod tests {
         let password_file = written(dir.path(), "password", "p@ss/w? &\u{e4}\n", 0o640);
         let url = |database_url: &str| {
             let database_url = database_url.to_owned();
-            StoreConfig { database_url, password_file: password_file.clone(), ..StoreConfig::default() }.url()
+            StoreConfig { database_url, password_file: password_file.clone(), ..StoreConfig::default() }
+                .connection_url()
         };
         let encoded = "p%40ss%2Fw%3F%20%26%C3%A4";
         assert_eq!(
@@ -96,7 +97,7 @@ mod tests {
         let socket = "postgres:///infill?host=/run/postgresql";
         assert_eq!(url(socket).unwrap(), format!("{socket}&password={encoded}"));
         let plain = StoreConfig { database_url: socket.to_owned(), ..StoreConfig::default() };
-        assert_eq!(plain.url().unwrap(), socket, "without a file it stays as it is");
+        assert_eq!(plain.connection_url().unwrap(), socket, "without a file it stays as it is");
     }
 
     #[test]
@@ -104,7 +105,7 @@ mod tests {
         let dir = Folder::new("refused");
         let refused = |path: PathBuf| {
             let config = StoreConfig { password_file: path, ..StoreConfig::default() };
-            let text = crate::causes::chain(&config.url().unwrap_err());
+            let text = crate::error_causes::error_chain(&config.connection_url().unwrap_err());
             assert!(!text.contains("hunter2"), "{text}");
             text.replace(&dir.path().display().to_string(), "DIR")
         };
@@ -133,7 +134,7 @@ mod tests {
         let dir = Folder::new("address");
         let address = |text: &str, mode| {
             let url_file = written(dir.path(), "url", text, mode);
-            NotifyConfig { url_file, ..NotifyConfig::default() }.address()
+            NotifyConfig { url_file, ..NotifyConfig::default() }.notice_url()
         };
         assert_eq!(
             address("https://hooks.example/T0/hunter2\n", 0o400).unwrap(),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::rule::Rule;
-use super::secrets::{not_absolute, secret};
+use super::rule::ConfigRule;
+use super::secrets::{not_absolute, read_secret};
 
 /// How many days something may be kept.
 const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
@@ -52,9 +52,13 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    pub(super) const RULES: &[Rule<Self>] = &[
-        Rule::other("store.password_file", |c| not_absolute(&c.password_file), "expected a whole path"),
-        Rule::other(
+    pub(super) const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::custom_check(
+            "store.password_file",
+            |c| not_absolute(&c.password_file),
+            "expected a whole path",
+        ),
+        ConfigRule::custom_check(
             "store.password_file",
             |c| {
                 let has_one = !c.password_file.as_os_str().is_empty();
@@ -63,16 +67,31 @@ impl StoreConfig {
             },
             "only PostgreSQL has a password: expected store.database_url = \"postgres://…\"",
         ),
-        Rule::within("store.keep_history_days", |c| f64::from(c.keep_history_days), DAYS, DAYS_EXPECTED),
-        Rule::within("store.keep_node_days", |c| f64::from(c.keep_node_days), DAYS, DAYS_EXPECTED),
-        Rule::within("store.keep_usage_days", |c| f64::from(c.keep_usage_days), DAYS, DAYS_EXPECTED),
-        Rule::within(
+        ConfigRule::within_bounds(
+            "store.keep_history_days",
+            |c| f64::from(c.keep_history_days),
+            DAYS,
+            DAYS_EXPECTED,
+        ),
+        ConfigRule::within_bounds(
+            "store.keep_node_days",
+            |c| f64::from(c.keep_node_days),
+            DAYS,
+            DAYS_EXPECTED,
+        ),
+        ConfigRule::within_bounds(
+            "store.keep_usage_days",
+            |c| f64::from(c.keep_usage_days),
+            DAYS,
+            DAYS_EXPECTED,
+        ),
+        ConfigRule::within_bounds(
             "store.max_profiles_a_user",
             |c| f64::from(c.max_profiles_a_user),
             1.0..=1e6,
             "expected 1 to 1000000 profiles",
         ),
-        Rule::within(
+        ConfigRule::within_bounds(
             "store.max_profile_mib_a_user",
             |c| f64::from(c.max_profile_mib_a_user),
             1.0..=1e5,
@@ -86,11 +105,11 @@ impl StoreConfig {
     ///
     /// # Errors
     /// When that file cannot be read, or others may read it.
-    pub fn url(&self) -> Result<String, ConfigError> {
+    pub fn connection_url(&self) -> Result<String, ConfigError> {
         if self.password_file.as_os_str().is_empty() {
             return Ok(self.database_url.clone());
         }
-        let password = secret("store.password_file", &self.password_file)?;
+        let password = read_secret("store.password_file", &self.password_file)?;
         let mut url = self.database_url.clone();
         url.push_str(if url.contains('?') { "&password=" } else { "?password=" });
         for byte in password.bytes() {

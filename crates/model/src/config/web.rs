@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::Rule;
+use super::rule::ConfigRule;
 
 /// `[web]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +27,8 @@ impl Default for WebConfig {
 }
 
 impl WebConfig {
-    pub(super) const RULES: &[Rule<Self>] = &[
-        Rule::other(
+    pub(super) const RULES: &[ConfigRule<Self>] = &[
+        ConfigRule::custom_check(
             "web.socket",
             |c| {
                 let is_sound = c.socket.as_os_str().is_empty() || c.socket.is_absolute();
@@ -36,7 +36,7 @@ impl WebConfig {
             },
             "expected a whole path",
         ),
-        Rule::other(
+        ConfigRule::custom_check(
             "web.user_header",
             |c| c.user_header.parse::<http::HeaderName>().is_err().then(|| format!("{:?}", c.user_header)),
             "expected the name of a header",

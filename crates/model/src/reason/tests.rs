@@ -2,19 +2,19 @@
 
 use super::*;
 
-fn leaving(names: &str) -> Leaving {
-    Leaving(names.split_whitespace().map(NodeName::new).collect())
+fn leaving(names: &str) -> LeavingNodes {
+    LeavingNodes(names.split_whitespace().map(NodeName::new).collect())
 }
 
 #[test]
 fn sentences() {
-    let size = |nodes| Size { nodes, rate: 2.5 };
-    let shortage = Shortage { least: 2, free: 1, window_secs: 60.0 };
+    let size = |nodes| RatedSize { nodes, rate: 2.5 };
+    let shortage = NodeShortage { least: 2, free: 1, window_secs: 60.0 };
     let all = [
         JobReason::Busy { nodes: 1 },
         JobReason::Drained,
         JobReason::BacksOff { secs: 12.4 },
-        JobReason::Barred { bar: Bar::Begin(UnixTime(160)), at: UnixTime(100) },
+        JobReason::Barred { bar: StartBlocker::Begin(UnixTime(160)), at: UnixTime(100) },
         JobReason::Stays { size: size(1), secs: 5.0 },
         JobReason::AtMaximum(size(2)),
         JobReason::MayNotGrow(size(2)),
@@ -32,12 +32,12 @@ fn sentences() {
         JobReason::Parked { leaving: leaving("a"), shortage },
         JobReason::WaitsForResume,
         JobReason::WaitsForPlan,
-        JobReason::WaitsForNodes(Shortage { free: 0, ..shortage }),
+        JobReason::WaitsForNodes(NodeShortage { free: 0, ..shortage }),
         JobReason::WaitsForRate,
         JobReason::WaitsForBudget { most: 20 },
         JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
         JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
-        JobReason::WaitsForTurn(InLine { position: 3, of: 12, secs: 750.0 }),
+        JobReason::WaitsForTurn(QueuePosition { position: 3, of: 12, secs: 750.0 }),
         JobReason::Said("as it was".to_owned()),
     ];
     let kinds: Vec<JobReasonKind> = all.iter().map(JobReason::kind).collect();

@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::curves;
 use infill_advisor::Subject;
 use infill_model::{
-    AskedRun, Assured, AtLeast, Curve, CurvePoint, EnoughSizes, ExcludedNodes, ExecPlan, Gaps, JobFacts,
-    JobId, MalleableJob, NodeName, NodeType, Prospect, Sizes, Standing, Turn, UnixTime, malleable::RateCurve,
+    AllowedSizes, CurvePoint, ExcludedNodes, ExecPlan, GapSet, GuaranteeProspect, JobFacts, JobId,
+    MalleableJob, MinimumRate, NodeName, NodeType, RateGuarantee, RequestedRun, ScalingCurve,
+    SchedulingState, SufficientSizes, TurnState, UnixTime, malleable::RateCurve,
 };
 
 /// How many times more than its smallest size each node that a rate takes counts. Others make little more of
@@ -35,7 +36,7 @@ pub(super) struct Promises {
 impl Promises {
     /// Takes in what is promised now.
     pub fn note(&mut self, jobs: &[MalleableJob], now: UnixTime) {
-        let promised = jobs.iter().filter(|job| job.promise().is_some());
+        let promised = jobs.iter().filter(|job| job.active_guarantee().is_some());
         let since = |job: &MalleableJob| self.made.get(&job.id).copied().unwrap_or(now);
         self.made = promised.map(|job| (job.id, since(job))).collect();
     }
@@ -53,7 +54,7 @@ impl Promises {
 
 /// Nodes, or places of such, that there are, who has them, and which are promised.
 pub(super) struct There<'a> {
-    gaps: &'a Gaps,
+    gaps: &'a GapSet,
     /// What each job that runs keeps in any case.
     kept: Vec<(JobId, &'a NodeType, u32)>,
     /// What is promised, and to whom.
@@ -62,13 +63,13 @@ pub(super) struct There<'a> {
 
 impl<'a> There<'a> {
     /// What these gaps are to these jobs.
-    pub(super) fn of<'j>(gaps: &'a Gaps, jobs: impl Iterator<Item = &'j JobFacts>) -> Self {
+    pub(super) fn of<'j>(gaps: &'a GapSet, jobs: impl Iterator<Item = &'j JobFacts>) -> Self {
         let types: BTreeMap<&NodeName, &NodeType> =
             gaps.gaps.iter().map(|gap| (&gap.node, &gap.node_type)).collect();
         // What a job keeps in any case: its least, if it has so much.
         let kept = |job: &JobFacts| {
             let place = &job.place;
-            let node_type = *types.get(place.held.first()?.node.parts().first()?)?;
+            let node_type = *types.get(place.held.first()?.node.single_places().first()?)?;
             let nodes = job.sizes.min().min(place.held.len() as u32);
             Some((job.job, node_type, nodes.saturating_mul(place.block.max(1))))
         };
@@ -78,7 +79,7 @@ impl<'a> There<'a> {
     /// Each type with the number of places of it that a job may have, whoever has them now.
     fn all_for(&self, facts: &JobFacts) -> BTreeMap<&'a NodeType, u32> {
         let mut all = BTreeMap::new();
-        for gap in self.gaps.gaps.iter().filter(|gap| !facts.excluded.has(&gap.node)) {
+        for gap in self.gaps.gaps.iter().filter(|gap| !facts.excluded.contains(&gap.node)) {
             *all.entry(&gap.node_type).or_default() += 1;
         }
         all
@@ -98,17 +99,17 @@ impl<'a> There<'a> {
     }
 
     /// What becomes of a wish that is the next in line.
-    fn promise(&mut self, facts: &JobFacts, wish: &Wish, stands: bool) -> Prospect {
-        let (block, own) = (facts.place.block.max(1), facts.place.more_of_its_own());
-        let mut nearest: Option<(u32, Prospect)> = None;
+    fn promise(&mut self, facts: &JobFacts, wish: &Wish, stands: bool) -> GuaranteeProspect {
+        let (block, own) = (facts.place.block.max(1), facts.place.extra_own_nodes());
+        let mut nearest: Option<(u32, GuaranteeProspect)> = None;
         let mut fitting: Option<(bool, u32, &NodeType)> = None;
         let lead_type = || {
-            let lead = facts.place.lead.as_ref()?.parts();
+            let lead = facts.place.lead.as_ref()?.single_places();
             self.gaps.gaps.iter().find(|gap| lead.first() == Some(&gap.node)).map(|gap| &gap.node_type)
         };
         let lead_type = lead_type();
         for (node_type, all) in self.all_for(facts) {
-            let Some(needs) = wish.assured.least_on(node_type) else { continue };
+            let Some(needs) = wish.assured.min_nodes_on(node_type) else { continue };
             let nodes = |places: u32| (places / block).saturating_add(own);
             let promised = self.promised_to_others(facts.job, node_type);
             let kept = if stands { 0 } else { self.kept_by_others(facts.job, node_type) };
@@ -122,32 +123,32 @@ impl<'a> There<'a> {
             }
             let short = needs - there;
             let prospect = match nodes(all.saturating_sub(kept)) >= needs {
-                true => Prospect::Promised { needs, there },
-                false => Prospect::TooFew { needs, there },
+                true => GuaranteeProspect::Promised { needs, there },
+                false => GuaranteeProspect::TooFew { needs, there },
             };
             if nearest.as_ref().is_none_or(|(least, _)| short < *least) {
                 nearest = Some((short, prospect));
             }
         }
         let Some((_, needs, node_type)) = fitting else {
-            let nowhere = || match wish.assured.enough.iter().filter_map(EnoughSizes::least).min() {
-                Some(needs) => Prospect::TooFew { needs, there: 0 },
-                None => Prospect::TooSlow { most: wish.most() },
+            let nowhere = || match wish.assured.enough.iter().filter_map(SufficientSizes::min_nodes).min() {
+                Some(needs) => GuaranteeProspect::TooFew { needs, there: 0 },
+                None => GuaranteeProspect::TooSlow { most: wish.most() },
             };
             return nearest.map_or_else(nowhere, |(_, prospect)| prospect);
         };
         if !wish.may_start {
-            return Prospect::Waits { needs };
+            return GuaranteeProspect::Waits { needs };
         }
         let places = needs.saturating_sub(own).max(1).saturating_mul(block);
         self.promised.push((facts.job, node_type, places));
-        Prospect::Open { needs }
+        GuaranteeProspect::Open { needs }
     }
 }
 
 /// What the owner of a job wants of it at the least, before waiting and probing raise its rates.
 pub(super) struct Wish {
-    assured: Assured,
+    assured: RateGuarantee,
     /// Its rates as they are known.
     known: Vec<RateCurve>,
     /// Its sizes.
@@ -164,8 +165,8 @@ impl Wish {
     pub(super) fn of(
         (subject, facts): (&Subject, &JobFacts),
         known: Vec<RateCurve>,
-        gaps: &Gaps,
-        turn: Option<Turn>,
+        gaps: &GapSet,
+        turn: Option<TurnState>,
         more: f64,
     ) -> Option<Wish> {
         let at_least = facts.claims.at_least?;
@@ -176,26 +177,27 @@ impl Wish {
             plans.or(known.first().map(|rate| &rate.exec_plan)).cloned().unwrap_or_default()
         };
         let asked = match at_least {
-            AtLeast::Rate(_) => None,
-            AtLeast::Asked(nodes) => Some(AskedRun { nodes, exec_plan: first() }),
+            MinimumRate::Rate(_) => None,
+            MinimumRate::Asked(nodes) => Some(RequestedRun { nodes, exec_plan: first() }),
         };
         let rate = match (at_least, &asked) {
-            (AtLeast::Rate(rate), _) => Some(rate),
-            (AtLeast::Asked(_), Some(run)) if is_known => rate_of(run, &known, gaps, &facts.excluded),
+            (MinimumRate::Rate(rate), _) => Some(rate),
+            (MinimumRate::Asked(_), Some(run)) if is_known => rate_of(run, &known, gaps, &facts.excluded),
             _ => None,
         };
         let prospect = match rate {
-            None if is_known => Prospect::NoSuchRun,
-            _ => Prospect::Unmeasured,
+            None if is_known => GuaranteeProspect::NoSuchRun,
+            _ => GuaranteeProspect::Unmeasured,
         };
         let allowed = subject.sizes.up_to(u32::MAX);
         let mut assured =
-            Assured { rate: rate.unwrap_or(0.0), asked, prospect, bonus: 0.0, enough: Vec::new() };
+            RateGuarantee { rate: rate.unwrap_or(0.0), asked, prospect, bonus: 0.0, enough: Vec::new() };
         if let Some(least) = rate.filter(|_| is_known) {
             assured.enough = known.iter().map(|rate| enough(rate, &allowed, least)).collect();
         }
-        let in_line = turn.is_some_and(|turn| turn.in_line().is_some());
-        let may_start = facts.standing.is_in_play() && !(in_line && facts.standing == Standing::Waiting);
+        let in_line = turn.is_some_and(|turn| turn.queue_position().is_some());
+        let may_start =
+            facts.standing.is_in_play() && !(in_line && facts.standing == SchedulingState::Waiting);
         Some(Wish { assured, known, allowed, may_start, more })
     }
 
@@ -212,10 +214,10 @@ impl Wish {
 
     /// Makes the sizes that it is about count more, if they are promised; `rates` are those that it was made
     /// for, raised or not.
-    pub(super) fn grant(self, rates: &mut [RateCurve], sizes: &Sizes) -> Assured {
+    pub(super) fn grant(self, rates: &mut [RateCurve], sizes: &AllowedSizes) -> RateGuarantee {
         if self.assured.is_promised() {
             for ((rate, known), enough) in rates.iter_mut().zip(&self.known).zip(&self.assured.enough) {
-                if enough.least().is_some() {
+                if enough.min_nodes().is_some() {
                     rate.curve = stepped(&rate.curve, &known.curve, sizes, &self.assured);
                 }
             }
@@ -237,7 +239,7 @@ pub(super) fn promise(
         let Some(wish) = wishes[at].as_mut().filter(|wish| !wish.assured.enough.is_empty()) else { continue };
         let prospect = there.promise(facts[at], wish, made.stands(facts[at].job));
         wish.assured.prospect = prospect;
-        if let Prospect::Open { needs } = prospect {
+        if let GuaranteeProspect::Open { needs } = prospect {
             let sizes = (wish.allowed.first().copied().unwrap_or(1)).max(1);
             let unit = wish.known.iter().map(|rate| rate.curve.rate(sizes) / f64::from(sizes));
             let margin = (MARGIN * f64::from(needs)).min(MOST);
@@ -247,17 +249,22 @@ pub(super) fn promise(
 }
 
 /// The sizes at which a plan makes so much.
-fn enough(rate: &RateCurve, allowed: &[u32], least: f64) -> EnoughSizes {
-    let wanted =
-        Assured { rate: least, asked: None, prospect: Prospect::Unmeasured, bonus: 0.0, enough: Vec::new() };
+fn enough(rate: &RateCurve, allowed: &[u32], least: f64) -> SufficientSizes {
+    let wanted = RateGuarantee {
+        rate: least,
+        asked: None,
+        prospect: GuaranteeProspect::Unmeasured,
+        bonus: 0.0,
+        enough: Vec::new(),
+    };
     let run = (rate.exec_plan.clone(), rate.node_type.clone());
-    EnoughSizes::of(run, allowed, |nodes| wanted.is_met_by(rate.rate(nodes)))
+    SufficientSizes::from_allowed(run, allowed, |nodes| wanted.is_met_by(rate.rate(nodes)))
 }
 
 /// What a run makes on the slowest type of nodes that the job may have; `None` where it runs on none of
 /// them. On that it could have been put, and no type that it moves to makes it promised less.
-fn rate_of(run: &AskedRun, known: &[RateCurve], gaps: &Gaps, excluded: &ExcludedNodes) -> Option<f64> {
-    let may_have = gaps.gaps.iter().filter(|gap| !excluded.has(&gap.node));
+fn rate_of(run: &RequestedRun, known: &[RateCurve], gaps: &GapSet, excluded: &ExcludedNodes) -> Option<f64> {
+    let may_have = gaps.gaps.iter().filter(|gap| !excluded.contains(&gap.node));
     let types: BTreeSet<&NodeType> = may_have.map(|gap| &gap.node_type).collect();
     let on = |node_type: &NodeType| on_type(known, &run.exec_plan, node_type).map(|r| r.rate(run.nodes));
     types.into_iter().filter_map(on).filter(|rate| *rate > 0.0).reduce(f64::min)
@@ -271,7 +278,12 @@ fn on_type<'r>(known: &'r [RateCurve], exec_plan: &ExecPlan, node_type: &NodeTyp
 }
 
 /// The curve with the bonus at every size of which it is known to make what is assured.
-fn stepped(curve: &Curve, known: &Curve, sizes: &Sizes, assured: &Assured) -> Curve {
+fn stepped(
+    curve: &ScalingCurve,
+    known: &ScalingCurve,
+    sizes: &AllowedSizes,
+    assured: &RateGuarantee,
+) -> ScalingCurve {
     let meets = |n: u32| assured.is_met_by(known.rate(n));
     let all = sizes.up_to(u32::MAX);
     let turns = all.windows(2).filter(|pair| meets(pair[0]) != meets(pair[1])).flatten().copied();
@@ -279,7 +291,7 @@ fn stepped(curve: &Curve, known: &Curve, sizes: &Sizes, assured: &Assured) -> Cu
     let nodes: BTreeSet<u32> = turns.chain(inner).chain([sizes.min(), sizes.max()]).collect();
     let bonus = |n: u32| if meets(n) { assured.bonus } else { 0.0 };
     let points = nodes.into_iter().map(|nodes| CurvePoint { nodes, rate: curve.rate(nodes) + bonus(nodes) });
-    Curve::new(points.collect()).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(points.collect()).unwrap_or_else(|_| curve.clone())
 }
 
 #[cfg(test)]
@@ -289,16 +301,19 @@ mod tests {
 
     #[test]
     fn sizes_that_make_so_many_count_more_by_the_same() {
-        let sizes = Sizes::parse("1-16").unwrap();
-        let prospect = Prospect::Open { needs: 5 };
-        let assured = Assured { rate: 33.0, asked: None, prospect, bonus: 150.0, enough: Vec::new() };
+        let sizes = AllowedSizes::parse("1-16").unwrap();
+        let prospect = GuaranteeProspect::Open { needs: 5 };
+        let assured = RateGuarantee { rate: 33.0, asked: None, prospect, bonus: 150.0, enough: Vec::new() };
         for (text, raised) in [("1:10,2:19,4:32,8:60,16:20", 5..=13), ("1:33,16:40", 1..=16)] {
-            let curve = Curve::parse(text).unwrap();
+            let curve = ScalingCurve::parse(text).unwrap();
             let stepped = stepped(&curve, &curve, &sizes, &assured);
             for n in 1..=16 {
                 let more = if raised.contains(&n) { 150.0 } else { 0.0 };
                 assert!((stepped.rate(n) - curve.rate(n) - more).abs() < 1e-9, "{text} at {n}");
-                assert!((assured.known(stepped.rate(n)) - curve.rate(n)).abs() < 1e-9, "{text} at {n}");
+                assert!(
+                    (assured.rate_without_bonus(stepped.rate(n)) - curve.rate(n)).abs() < 1e-9,
+                    "{text} at {n}"
+                );
             }
         }
     }
@@ -316,11 +331,14 @@ mod tests {
             holder: None,
             share: None,
         };
-        let gaps =
-            Gaps { gaps: vec![gap("n1", "fast"), gap("n2", "slow"), gap("n3", "old")], refused: Vec::new() };
+        let gaps = GapSet {
+            gaps: vec![gap("n1", "fast"), gap("n2", "slow"), gap("n3", "old")],
+            refused: Vec::new(),
+        };
         let rate = |plan: &str, node_type: Option<&str>, curve: &str, sizes: Option<&str>| {
-            let (plan, sizes) = (ExecPlan(plan.to_owned()), sizes.map(|sizes| Sizes::parse(sizes).unwrap()));
-            RateCurve::new(plan, node_type.map(NodeType::new), Curve::parse(curve).unwrap(), sizes)
+            let (plan, sizes) =
+                (ExecPlan(plan.to_owned()), sizes.map(|sizes| AllowedSizes::parse(sizes).unwrap()));
+            RateCurve::new(plan, node_type.map(NodeType::new), ScalingCurve::parse(curve).unwrap(), sizes)
         };
         let known = [
             rate("dp", None, "1:10,4:40", None),
@@ -330,7 +348,7 @@ mod tests {
             rate("tp", Some("fast"), "1:50,4:90", None),
         ];
         let makes = |plan: &str, nodes: u32, excluded: &[&str]| {
-            let run = AskedRun { nodes, exec_plan: ExecPlan(plan.to_owned()) };
+            let run = RequestedRun { nodes, exec_plan: ExecPlan(plan.to_owned()) };
             let excluded = excluded.iter().map(|node| NodeName::from(*node)).collect();
             rate_of(&run, &known, &gaps, &excluded)
         };

@@ -4,11 +4,11 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::breaker::Breaker;
-use infill_model::{ExcludedNodes, Gaps, JobFacts, JobId, MalleableJob, NodeName, UnixTime, UserId};
+use infill_model::{ExcludedNodes, GapSet, JobFacts, JobId, MalleableJob, NodeName, UnixTime, UserId};
 
 /// What keeps jobs from nodes in a round.
 pub(super) struct Avoiding<'a> {
-    gaps: &'a Gaps,
+    gaps: &'a GapSet,
     breaker: &'a Breaker,
     now: UnixTime,
     /// Nodes, or places of such, of main jobs that are extended, with the job.
@@ -32,7 +32,7 @@ struct Kind {
 
 impl<'a> Avoiding<'a> {
     /// Of a round with these gaps.
-    pub fn new(gaps: &'a Gaps, facts: &[JobFacts], breaker: &'a Breaker, now: UnixTime) -> Self {
+    pub fn new(gaps: &'a GapSet, facts: &[JobFacts], breaker: &'a Breaker, now: UnixTime) -> Self {
         let own_of =
             |j: &JobFacts| j.place.own_places().into_iter().map(|node| (j.job, node)).collect::<Vec<_>>();
         let own: Vec<_> = facts.iter().flat_map(own_of).collect();
@@ -47,7 +47,7 @@ impl<'a> Avoiding<'a> {
         let blocked = self.blocked.entry(job.user);
         let blocked = blocked.or_insert_with(|| breaker.blocked_to(job.user, now).cloned().collect());
         let kind = Kind {
-            asked: job.excluded.number(),
+            asked: job.excluded.list_id(),
             user: (!blocked.is_empty()).then_some(job.user),
             owner: self.owners.get(&job.id).copied(),
         };
@@ -55,12 +55,12 @@ impl<'a> Avoiding<'a> {
             return known.clone();
         }
         let blocked = blocked.clone();
-        let wished = job.excluded.with(blocked);
+        let wished = job.excluded.with_nodes(blocked);
         // Of places there are no places.
         let nodes = wished.iter().filter(|node| !node.is_place());
         let places: Vec<NodeName> = nodes.flat_map(|node| places_on(node, self.gaps)).collect();
         let others = self.own.iter().filter(|(owner, _)| *owner != job.id).map(|(_, node)| node.clone());
-        let all = wished.with(places.into_iter().chain(others));
+        let all = wished.with_nodes(places.into_iter().chain(others));
         // With the list that is its number, which no other has as long as it is there.
         self.known.insert(kind, (job.excluded.clone(), all.clone()));
         all
@@ -68,7 +68,7 @@ impl<'a> Avoiding<'a> {
 }
 
 /// The gaps that are places on this node.
-fn places_on(node: &NodeName, gaps: &Gaps) -> impl Iterator<Item = NodeName> {
+fn places_on(node: &NodeName, gaps: &GapSet) -> impl Iterator<Item = NodeName> {
     let prefix = format!("{node}:");
     let from = gaps.gaps.partition_point(|g| g.node.as_str() < prefix.as_str());
     let names = gaps.gaps.iter().skip(from).map(|g| g.node.clone());

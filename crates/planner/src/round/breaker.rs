@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use infill_model::config::DaemonConfig;
-use infill_model::{JobId, NodeName, Strike, UnixTime, UserId};
+use infill_model::{JobId, NodeName, NodeStrike, UnixTime, UserId};
 
 /// A strike is forgotten after so many seconds.
 const FORGIVE_SECS: f64 = 3600.0;
@@ -29,7 +29,7 @@ const USERS: usize = 2;
 #[derive(Clone, Debug, Default)]
 struct Record {
     /// The last of each job, oldest first.
-    strikes: Vec<Strike>,
+    strikes: Vec<NodeStrike>,
     blocked: Option<Blocked>,
     /// To one user each.
     blocked_to: BTreeMap<UserId, Blocked>,
@@ -64,7 +64,7 @@ impl Breaker {
     }
 
     /// Notes that something went wrong on the node; says whether that closes it to everybody.
-    pub fn strike(&mut self, node: &NodeName, strike: Strike) -> bool {
+    pub fn strike(&mut self, node: &NodeName, strike: NodeStrike) -> bool {
         let now = strike.at;
         self.forget(now);
         let (user, why) = (strike.user, strike.why.clone());
@@ -125,10 +125,10 @@ impl Breaker {
     }
 
     /// What has gone wrong on nodes of late, by name, oldest first.
-    pub fn strikes(&self, now: UnixTime) -> impl Iterator<Item = (&NodeName, Vec<&Strike>)> {
-        let recent = move |s: &&Strike| now.secs_since(s.at) <= FORGIVE_SECS;
+    pub fn strikes(&self, now: UnixTime) -> impl Iterator<Item = (&NodeName, Vec<&NodeStrike>)> {
+        let recent = move |s: &&NodeStrike| now.secs_since(s.at) <= FORGIVE_SECS;
         let found = self.nodes.iter().map(move |(node, r)| (node, r.strikes.iter().filter(recent).collect()));
-        found.filter(|(_, strikes): &(_, Vec<&Strike>)| !strikes.is_empty())
+        found.filter(|(_, strikes): &(_, Vec<&NodeStrike>)| !strikes.is_empty())
     }
 
     /// Number of nodes that are left alone by everybody now.
@@ -161,7 +161,7 @@ mod tests {
 
     fn hit(b: &mut Breaker, job: u32, user: u32, at: i64) -> bool {
         let strike =
-            Strike { job: JobId(job), user: UserId(user), why: format!("died {job}"), at: UnixTime(at) };
+            NodeStrike { job: JobId(job), user: UserId(user), why: format!("died {job}"), at: UnixTime(at) };
         b.strike(&NodeName::from(N), strike)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use infill_model::config::PlannerConfig;
-use infill_model::{Curve, CurvePoint, RescaleCosts, Sizes};
+use infill_model::{AllowedSizes, CurvePoint, RescaleCosts, ScalingCurve};
 
 /// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an
 /// exponent of 1 two such jobs would be worth the same however they share the nodes, and the first would keep
@@ -32,7 +32,7 @@ const MOST_TURN_BONUS: f64 = 1e6;
 
 /// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a
 /// number; `None` where its numbers are no rates at all.
-pub(crate) fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
+pub(crate) fn believed(curve: &ScalingCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     if curve.is_default() {
         return Some(curve.clone());
     }
@@ -41,24 +41,24 @@ pub(crate) fn believed(curve: &Curve, sizes: &Sizes) -> Option<Curve> {
 
 /// The curve with no size more than `most` times what is proportional to the smallest: a program may report
 /// what it will.
-pub(super) fn capped(curve: &Curve, sizes: &Sizes, most: f64) -> Curve {
+pub(super) fn capped(curve: &ScalingCurve, sizes: &AllowedSizes, most: f64) -> ScalingCurve {
     let unit = unit_rate(curve, sizes);
     let cap = |p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p };
-    Curve::new(curve.points().iter().map(cap).collect()).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(curve.points().iter().map(cap).collect()).unwrap_or_else(|_| curve.clone())
 }
 
 /// Samples a second and node at the smallest size.
-pub(super) fn unit_rate(curve: &Curve, sizes: &Sizes) -> f64 {
+pub(super) fn unit_rate(curve: &ScalingCurve, sizes: &AllowedSizes) -> f64 {
     let least = sizes.min().max(1);
     curve.rate(least) / f64::from(least)
 }
 
 /// The curve of a job of which nothing is known: nodes to the power [`PRIOR_EXPONENT`].
-pub(super) fn prior(sizes: &Sizes) -> Curve {
+pub(super) fn prior(sizes: &AllowedSizes) -> ScalingCurve {
     let doubled = std::iter::successors(Some(sizes.min()), |n| n.checked_mul(2).filter(|n| *n < sizes.max()));
     let sizes: BTreeSet<u32> = doubled.chain([sizes.max()]).collect();
     let point = |nodes: u32| CurvePoint { nodes, rate: f64::from(nodes).powf(PRIOR_EXPONENT) };
-    Curve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| Curve::linear())
+    ScalingCurve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| ScalingCurve::linear())
 }
 
 /// How many times more the smallest size of a job counts whose turn it is, if a node-second of somebody
@@ -68,16 +68,16 @@ pub(super) fn turn_bonus(outweighs: f64) -> f64 {
 }
 
 /// The curve with so many samples a second more at every size.
-pub(super) fn with_bonus(curve: &Curve, sizes: &Sizes, bonus: f64) -> Curve {
+pub(super) fn with_bonus(curve: &ScalingCurve, sizes: &AllowedSizes, bonus: f64) -> ScalingCurve {
     let (min, max) = (sizes.min(), sizes.max());
     let inner = curve.points().iter().map(|p| p.nodes).filter(|n| (min..max).contains(n));
     let nodes: BTreeSet<u32> = inner.chain([min, max]).collect();
     let raised = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) + bonus };
-    Curve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
 }
 
 /// The highest rate at any size that the curve names.
-pub(super) fn fastest(curve: &Curve) -> f64 {
+pub(super) fn fastest(curve: &ScalingCurve) -> f64 {
     curve.points().iter().map(|p| p.rate).fold(0.0, f64::max)
 }
 
@@ -85,17 +85,17 @@ pub(super) fn fastest(curve: &Curve) -> f64 {
 /// it seems a little faster than the `fastest` elsewhere, by what the change costs. The advisor has weighed
 /// what is lost meanwhile.
 pub(super) fn with_probe(
-    curve: &Curve,
+    curve: &ScalingCurve,
     nodes: u32,
     fastest: f64,
     costs: &RescaleCosts,
     config: &PlannerConfig,
-) -> Curve {
+) -> ScalingCurve {
     let changes = costs.up_secs.max(costs.down_secs) / config.horizon_secs;
     let wanted = fastest * (1.0 + PROBE_MARGIN + config.hysteresis + 2.0 * changes);
     let others = curve.points().iter().filter(|p| p.nodes != nodes).copied();
     let points = others.chain([CurvePoint { nodes, rate: wanted }]).collect();
-    Curve::new(points).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(points).unwrap_or_else(|_| curve.clone())
 }
 
 #[cfg(test)]
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn a_waiting_job_counts_more_at_every_size_by_the_same() {
-        let sizes = Sizes::parse("2-8").unwrap();
-        for curve in [Curve::linear(), Curve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
+        let sizes = AllowedSizes::parse("2-8").unwrap();
+        for curve in [ScalingCurve::linear(), ScalingCurve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
             let raised = with_bonus(&curve, &sizes, 0.5 * curve.rate(2));
             for n in 2..=8 {
                 let want = curve.rate(n) + 0.5 * curve.rate(2);
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn a_claim_is_believed_within_bounds() {
-        let sizes = Sizes::parse("1-8").unwrap();
-        let claim = |text: &str| believed(&Curve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
+        let sizes = AllowedSizes::parse("1-8").unwrap();
+        let claim = |text: &str| believed(&ScalingCurve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
         assert_eq!(claim("1:10,2:25").as_deref(), Some("1:10,2:25"));
         assert_eq!(claim("1:1,2:1000000").as_deref(), Some("1:1,2:4"));
         assert_eq!(claim("1:1e-300,2:1e300"), None);
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn the_prior_is_concave_at_the_sizes_that_there_are() {
-        assert_eq!(prior(&Sizes::parse("3").unwrap()).points().len(), 1);
-        let curve = prior(&Sizes::parse("1-8").unwrap());
+        assert_eq!(prior(&AllowedSizes::parse("3").unwrap()).points().len(), 1);
+        let curve = prior(&AllowedSizes::parse("1-8").unwrap());
         assert!((curve.rate(8) - 6.498).abs() < 1e-3);
         assert!(curve.rate(8) - curve.rate(4) < curve.rate(4));
     }

@@ -9,9 +9,9 @@ use super::turns::{Ahead, Turns};
 use super::{ending, extension, risk, unit};
 use infill_advisor::{Aim, Library, Room, Subject};
 use infill_model::{
-    Curve, DeclaredPlan, ExecPlan, Gaps, JobFacts, MalleableJob, NodeType, Objective, PlanNeeds, Probe,
-    ProfileKey, RescaleCosts, Sizes, Standing, Topology, Turn, UnixTime, config::PlannerConfig,
-    malleable::RateCurve,
+    AllowedSizes, DeclaredPlan, ExecPlan, GapSet, JobFacts, MalleableJob, NodeType, PlanNeeds,
+    PlanningObjective, Probe, ProfileKey, RescaleCosts, ScalingCurve, SchedulingState, Topology, TurnState,
+    UnixTime, config::PlannerConfig, malleable::RateCurve,
 };
 
 /// A malleable job before it is known what it may ask for.
@@ -76,7 +76,7 @@ impl Candidate<'_> {
     /// be on no other.
     fn own_type(&self) -> Option<NodeType> {
         let own = self.facts.place.own.first().filter(|node| node.is_place());
-        own.map(|_| self.subject.key.node_type.one_of().0)
+        own.map(|_| self.subject.key.node_type.single_place().0)
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn jobs(
     candidates: Vec<Candidate<'_>>,
     library: &Library,
     turns: &Turns,
-    (gaps, topology): (&Gaps, &Topology),
+    (gaps, topology): (&GapSet, &Topology),
     config: &PlannerConfig,
     now: UnixTime,
 ) -> Vec<MalleableJob> {
@@ -122,12 +122,12 @@ pub(super) fn jobs(
         let Rated { candidate, rates, known_unit: unit, .. } = rated;
         let rates = narrowed(rates, &candidate, &crossed, library);
         let may_be_on =
-            |aim: &Aim| candidate.own_type().is_none_or(|own| own == aim.key.node_type.one_of().0);
+            |aim: &Aim| candidate.own_type().is_none_or(|own| own == aim.key.node_type.single_place().0);
         let is_allowed = |aim: &Aim| may_be_on(aim) && permits(wish.as_ref(), aim);
         let may_try = |aim: &&Aim| is_in_reach(aim, &candidate, &room) && is_allowed(aim);
         let probe = library.aim_of(candidate.subject.job).filter(may_try);
         let turn = turns.rotation.of(candidate.facts.job);
-        let pushes = turn == Some(Turn::Next) && turns.rotation.pushes();
+        let pushes = turn == Some(TurnState::Next) && turns.rotation.pushes();
         let bonus = waiting_bonus(candidate.facts, pushes, outweighs);
         let least = candidate.subject.sizes.min();
         let bonus = bonus.map(|times| times * rates.iter().map(|r| r.curve.rate(least)).fold(0.0, f64::max));
@@ -141,7 +141,7 @@ pub(super) fn jobs(
         job.probe = probe.and_then(|aim| probe_for(aim, &candidate));
         ending::add(&mut job, &ahead, candidate.facts.running, unit, config.horizon_secs);
         risk::add(&mut job, candidate.facts, library.stops(&candidate.subject.key), now);
-        extension::as_one(job, candidate.facts.place.more_of_its_own())
+        extension::as_one(job, candidate.facts.place.extra_own_nodes())
     };
     rated.into_iter().zip(ahead).zip(weights).zip(wishes).map(job).collect()
 }
@@ -156,7 +156,7 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
         let counts = f64::from(u8::from(rated.candidate.facts.standing.is_in_play()));
         *jobs_of.entry(&rated.candidate.subject.key.user).or_default() += counts;
     }
-    let share = |user: &str| config.share(user);
+    let share = |user: &str| config.user_share(user);
     let of_one = |rated: &Rated<'_>, jobs: f64| {
         let share = share(&rated.candidate.subject.key.user) / jobs * f64::from(rated.candidate.block());
         if rated.unit > 0.0 { share / rated.unit } else { share }
@@ -164,11 +164,11 @@ fn weights(rated: &[Rated<'_>], ahead: &[Ahead], turns: &Turns, config: &Planner
     let jobs = |r: &Rated<'_>| jobs_of.get(user_of(r)).map_or(1.0, |jobs| jobs.max(1.0));
     let tilt = |r: &Rated<'_>| turns.rotation.factor(r.candidate.facts.job);
     let soon = match config.objective {
-        Objective::Completion => {
+        PlanningObjective::Completion => {
             let left = |(r, ahead)| (user_of(r), left_at_best(r, ahead));
             ending::urgency_factors(&rated.iter().zip(ahead).map(left).collect::<Vec<_>>())
         }
-        Objective::Throughput => vec![1.0; rated.len()],
+        PlanningObjective::Throughput => vec![1.0; rated.len()],
     };
     rated.iter().zip(soon).map(|(r, soon)| of_one(r, jobs(r)) * tilt(r) * soon).collect()
 }
@@ -189,13 +189,13 @@ fn left_at_best(rated: &Rated<'_>, ahead: &Ahead) -> Option<f64> {
 fn is_in_reach(aim: &Aim, candidate: &Candidate<'_>, room: &Room) -> bool {
     let stays = aim.key.node_type == candidate.subject.key.node_type;
     let place = &candidate.facts.place;
-    let held = if stays { place.held.len() as u32 + place.more_of_its_own() } else { 0 };
+    let held = if stays { place.held.len() as u32 + place.extra_own_nodes() } else { 0 };
     aim.nodes <= held + room.free(&aim.key.node_type)
 }
 
 /// Whether a job may try a size: not one at which it is taken to make less than it is promised.
 fn permits(wish: Option<&Wish>, aim: &Aim) -> bool {
-    let node_type = aim.key.node_type.one_of().0;
+    let node_type = aim.key.node_type.single_place().0;
     wish.is_none_or(|wish| wish.permits(&node_type, &aim.key.exec_plan, aim.nodes))
 }
 
@@ -212,10 +212,10 @@ fn beyond(costs: &RescaleCosts, secs: f64) -> RescaleCosts {
 /// What is known of the job's rates, within reason; a prior where nothing is. `block`: how many places each
 /// of its nodes takes; what is known of others says nothing of these. `types`: all that there are now.
 fn rates(subject: &Subject, block: u32, library: &Library, types: &[NodeType]) -> Vec<RateCurve> {
-    let of_blocks: Vec<NodeType> = types.iter().map(|t| t.clone().times(block)).collect();
+    let of_blocks: Vec<NodeType> = types.iter().map(|t| t.clone().with_place_count(block)).collect();
     let mut rates = library.rates(subject, &of_blocks);
     rates.retain_mut(|rate| {
-        let Some((one, width)) = rate.node_type.as_ref().map(NodeType::one_of) else { return true };
+        let Some((one, width)) = rate.node_type.as_ref().map(NodeType::single_place) else { return true };
         rate.node_type = Some(one);
         width == block
     });
@@ -224,7 +224,7 @@ fn rates(subject: &Subject, block: u32, library: &Library, types: &[NodeType]) -
     }
     if rates.is_empty() {
         let fitting = |plan: Option<&DeclaredPlan>, node_type: &NodeType| {
-            library.fitting(subject, plan, &node_type.clone().times(block))
+            library.fitting(subject, plan, &node_type.clone().with_place_count(block))
         };
         rates = priors(subject, types, &fitting);
     }
@@ -242,7 +242,8 @@ fn narrowed(
     let (job, lead) = (candidate.subject.job, candidate.facts.place.lead.as_ref());
     let asking = Asking { job, lead, sizes: &candidate.subject.sizes, block };
     for rate in &mut rates {
-        let node_type = rate.node_type.as_ref().map_or(key.node_type.clone(), |t| t.clone().times(block));
+        let node_type =
+            rate.node_type.as_ref().map_or(key.node_type.clone(), |t| t.clone().with_place_count(block));
         let key = ProfileKey { node_type, exec_plan: rate.exec_plan.clone(), ..key.clone() };
         let node_type = rate.node_type.as_ref();
         rate.curve = crossed.narrowed(&rate.curve, &asking, node_type, library.slowdown(&key));
@@ -256,10 +257,10 @@ fn narrowed(
 fn priors(
     subject: &Subject,
     types: &[NodeType],
-    fitting: &impl Fn(Option<&DeclaredPlan>, &NodeType) -> Option<Sizes>,
+    fitting: &impl Fn(Option<&DeclaredPlan>, &NodeType) -> Option<AllowedSizes>,
 ) -> Vec<RateCurve> {
     let curve = curves::prior(&subject.sizes);
-    let one = |exec_plan: ExecPlan, node_type: Option<NodeType>, sizes: Option<Sizes>| RateCurve {
+    let one = |exec_plan: ExecPlan, node_type: Option<NodeType>, sizes: Option<AllowedSizes>| RateCurve {
         exec_plan,
         node_type,
         curve: curve.clone(),
@@ -272,7 +273,7 @@ fn priors(
         let own = plan.and_then(|plan| plan.sizes.clone());
         let suiting = types.iter().filter(|t| plan.is_none_or(|plan| plan.runs_on(t)));
         let sized = suiting.map(|t| (t, fitting(plan, t).filter(|_| fits).or_else(|| own.clone())));
-        let sized: Vec<(&NodeType, Option<Sizes>)> = sized.collect();
+        let sized: Vec<(&NodeType, Option<AllowedSizes>)> = sized.collect();
         let is_for_all = plan.is_none_or(|plan| plan.node_types.is_empty());
         if is_for_all && sized.iter().all(|(_, sizes)| *sizes == sized[0].1) {
             let sizes = sized.into_iter().next().map_or(own, |(_, sizes)| sizes);
@@ -296,7 +297,7 @@ fn priors(
 }
 
 /// The types of all gaps.
-pub(super) fn types(gaps: &Gaps) -> Vec<NodeType> {
+pub(super) fn types(gaps: &GapSet) -> Vec<NodeType> {
     let types: BTreeSet<&NodeType> = gaps.gaps.iter().map(|gap| &gap.node_type).collect();
     types.into_iter().cloned().collect()
 }
@@ -324,7 +325,7 @@ fn on_its_kind(
     let mut all: Vec<RateCurve> = known.chain(others).collect();
     if all.is_empty() {
         // Nothing is lent now that is for it.
-        let curve = Curve::linear();
+        let curve = ScalingCurve::linear();
         let node_type = Some(NodeType::new(""));
         all.push(RateCurve::new(ExecPlan::default(), node_type, curve, None));
     }
@@ -339,11 +340,11 @@ fn waiting_bonus(facts: &JobFacts, pushes: bool, outweighs: f64) -> Option<f64> 
 }
 
 /// Whether a job with this standing may start.
-pub(super) fn may_start(standing: &Standing, now: UnixTime) -> bool {
+pub(super) fn may_start(standing: &SchedulingState, now: UnixTime) -> bool {
     match standing {
-        Standing::Waiting | Standing::Running => true,
-        Standing::BackOff(until) => *until <= now,
-        Standing::Busy | Standing::Barred(_) => false,
+        SchedulingState::Waiting | SchedulingState::Running => true,
+        SchedulingState::BackOff(until) => *until <= now,
+        SchedulingState::Busy | SchedulingState::Barred(_) => false,
     }
 }
 
@@ -385,7 +386,7 @@ fn raised(
 /// run, is raised at all sizes.
 fn probe_for(aim: &Aim, candidate: &Candidate<'_>) -> Option<Probe> {
     let of_one = is_of_one_way(aim, &candidate.subject);
-    let with = of_one.then(|| (aim.key.exec_plan.clone(), aim.key.node_type.one_of().0));
+    let with = of_one.then(|| (aim.key.exec_plan.clone(), aim.key.node_type.single_place().0));
     let is_raised = of_one || candidate.facts.waits_since.is_none();
     is_raised.then_some(Probe { nodes: aim.nodes, with })
 }
@@ -397,7 +398,8 @@ fn is_of_one_way(aim: &Aim, subject: &Subject) -> bool {
 
 /// Whether a probe is to measure this curve.
 fn is_of(aim: &Aim, rate: &RateCurve) -> bool {
-    rate.exec_plan == aim.key.exec_plan && rate.node_type.as_ref() == Some(&aim.key.node_type.one_of().0)
+    rate.exec_plan == aim.key.exec_plan
+        && rate.node_type.as_ref() == Some(&aim.key.node_type.single_place().0)
 }
 
 /// How much of the configured hysteresis holds for a job: it is meant for changes that cost what is
@@ -419,7 +421,7 @@ fn malleable(
     now: UnixTime,
 ) -> MalleableJob {
     let Candidate { subject, facts } = candidate;
-    let pause_secs = facts.changing.pause.map_or(0.0, |pause| pause.left_secs(&subject.costs, now));
+    let pause_secs = facts.changing.pause.map_or(0.0, |pause| pause.remaining_secs(&subject.costs, now));
     MalleableJob {
         id: facts.job,
         user: facts.user,

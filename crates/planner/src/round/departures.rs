@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use infill_gaps::Holders;
-use infill_model::{JobFacts, JobId, NodeName, Refusal};
+use infill_model::{GapRefusal, JobFacts, JobId, NodeName};
 
 /// Nodes that jobs are about to be gone from.
 pub(super) struct Departures {
@@ -18,10 +18,10 @@ impl Departures {
     pub(super) fn of(jobs: &[JobFacts], holders: &Holders) -> Self {
         let parts = |j: &JobFacts| {
             let job = j.job;
-            j.place.left.iter().flat_map(NodeName::parts).map(move |n| (n, job)).collect::<Vec<_>>()
+            j.place.left.iter().flat_map(NodeName::single_places).map(move |n| (n, job)).collect::<Vec<_>>()
         };
         Departures {
-            taken: jobs.iter().flat_map(|j| &j.place.taken).flat_map(NodeName::parts).collect(),
+            taken: jobs.iter().flat_map(|j| &j.place.taken).flat_map(NodeName::single_places).collect(),
             left: jobs.iter().flat_map(parts).filter(|(n, _)| !holders.contains_key(n)).collect(),
         }
     }
@@ -31,7 +31,7 @@ impl Departures {
     }
 
     /// Why this node cannot be planned with, if so.
-    pub(super) fn from(&self, node: &NodeName) -> Option<Refusal> {
+    pub(super) fn from(&self, node: &NodeName) -> Option<GapRefusal> {
         if self.taken.contains(node) {
             return Some("Slurm is taking it back".to_owned().into());
         }
@@ -43,7 +43,7 @@ impl Departures {
 pub(super) fn holders(jobs: &[JobFacts]) -> Holders {
     let parts = |j: &JobFacts| {
         let job = j.job;
-        j.place.held.iter().flat_map(|h| h.node.parts()).map(move |n| (n, job)).collect::<Vec<_>>()
+        j.place.held.iter().flat_map(|h| h.node.single_places()).map(move |n| (n, job)).collect::<Vec<_>>()
     };
     jobs.iter().flat_map(parts).collect()
 }

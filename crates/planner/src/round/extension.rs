@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use infill_model::{
-    Curve, CurvePoint, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, PlaceShare, Probe,
-    Sizes, Snapshot, UnixTime, WindowEnd, malleable::RateCurve,
+    AllowedSizes, CurvePoint, Gap, GapSet, JobFacts, JobId, MalleableJob, NodeName, NodeType, PlaceShare,
+    Probe, ScalingCurve, Snapshot, UnixTime, WindowEnd, malleable::RateCurve,
 };
 
 /// For how long a main job's own nodes are counted on, seconds: for longer than any horizon.
@@ -31,12 +31,12 @@ pub(super) fn shares(snapshot: &Snapshot, jobs: &[JobFacts]) -> BTreeMap<NodeNam
 /// The gaps, and one for each job's own nodes, or one for each of its own places. `type_at`: the type of a
 /// node that a lead is on. `shares`: what is known of places.
 pub(super) fn with_own<'a>(
-    mut gaps: Arc<Gaps>,
+    mut gaps: Arc<GapSet>,
     jobs: &[JobFacts],
     type_at: impl Fn(&NodeName) -> Option<&'a NodeType>,
     shares: &BTreeMap<NodeName, PlaceShare>,
     now: UnixTime,
-) -> Arc<Gaps> {
+) -> Arc<GapSet> {
     let own = jobs.iter().filter_map(|j| Some((j.job, j.since, j.place.own.first()?)));
     let gap = |(job, since, node): (JobId, UnixTime, &NodeName)| {
         let node_type = type_at(node)?;
@@ -51,7 +51,7 @@ pub(super) fn with_own<'a>(
             expected_secs: OWN_SECS,
             holder: Some(job),
         };
-        Some(node.parts().into_iter().map(of_part))
+        Some(node.single_places().into_iter().map(of_part))
     };
     let known: Vec<Gap> = own.filter_map(gap).flatten().collect();
     if !known.is_empty() {
@@ -68,10 +68,10 @@ pub(super) fn with_own<'a>(
 /// The job with its own nodes as one: sizes and rates of so many fewer. Its weight stays: what a further node
 /// is worth is what it adds to them.
 pub(super) fn as_one(job: MalleableJob, fewer: u32) -> MalleableJob {
-    let Some(sizes) = job.sizes.less(fewer).filter(|_| fewer > 0) else { return job };
+    let Some(sizes) = job.sizes.shifted_down(fewer).filter(|_| fewer > 0) else { return job };
     let shifted = |rate: &RateCurve| {
         let of_plan = match &rate.sizes {
-            Some(all) => Some(all.less(fewer)?),
+            Some(all) => Some(all.shifted_down(fewer)?),
             None => None,
         };
         let curve = curve_less(&rate.curve, fewer, &sizes)?;
@@ -84,7 +84,8 @@ pub(super) fn as_one(job: MalleableJob, fewer: u32) -> MalleableJob {
     let probe = job.probe.as_ref().and_then(|probe| probe_less(probe, fewer));
     let mut assured = job.assured.clone();
     if let Some(assured) = &mut assured {
-        assured.enough = std::mem::take(&mut assured.enough).into_iter().map(|e| e.less(fewer)).collect();
+        assured.enough =
+            std::mem::take(&mut assured.enough).into_iter().map(|e| e.shifted_down(fewer)).collect();
     }
     MalleableJob { rates, sizes, probe, assured, ..job }
 }
@@ -96,14 +97,14 @@ fn probe_less(probe: &Probe, fewer: u32) -> Option<Probe> {
 }
 
 /// The curve over so many fewer nodes: at all sizes where those are few, else at those that are known.
-fn curve_less(curve: &Curve, fewer: u32, sizes: &Sizes) -> Option<Curve> {
+fn curve_less(curve: &ScalingCurve, fewer: u32, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     let mut nodes = sizes.up_to(sizes.max().min(sizes.min().saturating_add(MOST_POINTS as u32)));
     nodes.extend(curve.points().iter().filter_map(|p| p.nodes.checked_sub(fewer)).filter(|n| *n > 0));
     nodes.push(sizes.max());
     nodes.sort_unstable();
     nodes.dedup();
     let point = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes.saturating_add(fewer)) };
-    Curve::new(nodes.into_iter().map(point).collect()).ok()
+    ScalingCurve::new(nodes.into_iter().map(point).collect()).ok()
 }
 
 #[cfg(test)]
@@ -112,23 +113,23 @@ mod tests {
 
     #[test]
     fn the_nodes_of_a_main_job_are_one() {
-        let curve = Curve::parse("1:10,2:18,4:32,8:50").unwrap();
-        let less = curve_less(&curve, 3, &Sizes::parse("1-5").unwrap()).unwrap();
+        let curve = ScalingCurve::parse("1:10,2:18,4:32,8:50").unwrap();
+        let less = curve_less(&curve, 3, &AllowedSizes::parse("1-5").unwrap()).unwrap();
         for extra in 0..5 {
             assert!((less.rate(1 + extra) - curve.rate(4 + extra)).abs() < 1e-9, "{extra}");
         }
         for (sizes, less) in
             [("4-12", Some("1-9")), ("2-3", None), ("4,6,8", Some("1,3,5")), ("1-9", Some("1-6"))]
         {
-            let left = Sizes::parse(sizes).unwrap().less(3).map(|s| s.to_string());
+            let left = AllowedSizes::parse(sizes).unwrap().shifted_down(3).map(|s| s.to_string());
             assert_eq!(left.as_deref(), less, "{sizes}");
         }
         let probe = |nodes| Probe { nodes, with: None };
         assert_eq!(probe_less(&probe(5), 3), Some(probe(2)));
         assert_eq!((probe_less(&probe(3), 3), probe_less(&probe(2), 3)), (None, None));
-        assert_eq!(Sizes::parse("1,3,5").unwrap().plus(3).to_string(), "4,6,8");
+        assert_eq!(AllowedSizes::parse("1,3,5").unwrap().shifted_up(3).to_string(), "4,6,8");
         for (extend, all) in [("1-16", "1-17"), ("4", "1,5"), ("2-4", "1,3,4,5"), ("1,2,4", "1,2,3,5")] {
-            assert_eq!(Sizes::parse(extend).unwrap().beside_one().to_string(), all, "{extend}");
+            assert_eq!(AllowedSizes::parse(extend).unwrap().added_to_one().to_string(), all, "{extend}");
         }
     }
 }

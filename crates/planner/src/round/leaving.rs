@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use infill_advisor::{Library, SharedSaves, stops};
 use infill_gaps::StopTime;
-use infill_model::{JobFacts, ProfileKey, Stop, StopEnd, UnixTime};
+use infill_model::{GenerationStop, JobFacts, ProfileKey, StopOutcome, UnixTime};
 
 /// How many stops the site's time is taken from.
 const STOPS_REMEMBERED: usize = 50;
@@ -16,14 +16,14 @@ const STOPS_NEEDED: usize = 5;
 /// The last stops of all jobs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SiteStops {
-    last: VecDeque<Stop>,
+    last: VecDeque<GenerationStop>,
     /// Which of them overlapped, and what that says.
     pub shared: SharedSaves,
 }
 
 impl SiteStops {
     /// Takes one in, and of which program it was, if that is known for good.
-    pub fn note(&mut self, program: Option<&ProfileKey>, stop: &Stop, now: UnixTime) {
+    pub fn note(&mut self, program: Option<&ProfileKey>, stop: &GenerationStop, now: UnixTime) {
         self.last.push_back(*stop);
         if self.last.len() > STOPS_REMEMBERED {
             self.last.pop_front();
@@ -60,7 +60,7 @@ impl SiteStops {
         facts: &JobFacts,
         key: &ProfileKey,
         library: &Library,
-        alone: &impl Fn(&Stop) -> Stop,
+        alone: &impl Fn(&GenerationStop) -> GenerationStop,
     ) -> Option<f64> {
         let own = library.stops(key).iter().map(alone);
         let alike = library.stops_of(&key.user, Some(&key.name)).map(alone);
@@ -74,7 +74,7 @@ impl SiteStops {
     }
 }
 
-fn several(known: impl Iterator<Item = Stop> + Clone) -> Option<f64> {
-    let whole = known.clone().filter(|s| s.end != StopEnd::Cut).take(STOPS_NEEDED);
+fn several(known: impl Iterator<Item = GenerationStop> + Clone) -> Option<f64> {
+    let whole = known.clone().filter(|s| s.end != StopOutcome::Cut).take(STOPS_NEEDED);
     if whole.count() < STOPS_NEEDED { None } else { stops::believed(known) }
 }

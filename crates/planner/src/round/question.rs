@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::plan::{Problem, Violation, check, explain, fallback, last_resort, plan, probes, solver};
 use infill_model::{
-    Gaps, InLine, JobId, JobReason, JobVerdict, MalleableJob, Note, Plan, Report, Topology, UnixTime,
-    config::Config,
+    GapSet, JobId, JobReason, JobVerdict, MalleableJob, Plan, QueuePosition, RoundNote, RoundReport,
+    Topology, UnixTime, config::Config,
 };
 
 /// What may be done in a round.
@@ -29,11 +29,11 @@ impl Terms {
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Gaps.
-    pub gaps: Arc<Gaps>,
+    pub gaps: Arc<GapSet>,
     /// Malleable jobs.
     pub jobs: Vec<MalleableJob>,
     /// Jobs that wait behind so many others that they are no part of this round.
-    pub in_line: Vec<(JobId, InLine)>,
+    pub in_line: Vec<(JobId, QueuePosition)>,
     /// How nodes hang together.
     pub topology: Arc<Topology>,
     /// Moment of the round.
@@ -66,15 +66,15 @@ impl Question {
     }
 
     /// Says why a plan of this question is as it is.
-    pub fn explain(&self, config: &Config, plan: &Plan) -> Report {
+    pub fn explain(&self, config: &Config, plan: &Plan) -> RoundReport {
         let mut report = explain(&self.problem(config), plan);
-        let waits = |(job, place): &(JobId, InLine)| {
+        let waits = |(job, place): &(JobId, QueuePosition)| {
             let why = JobReason::WaitsForTurn(*place);
             JobVerdict { job: *job, had: 0, gets: 0, why, assured: None }
         };
         report.jobs.extend(self.in_line.iter().map(waits));
         report.jobs.sort_by_key(|verdict| verdict.job);
-        report.notes.splice(0..0, self.notes.iter().cloned().map(Note::Said));
+        report.notes.splice(0..0, self.notes.iter().cloned().map(RoundNote::Said));
         report
     }
 }
@@ -117,7 +117,8 @@ fn known(mut plan: Plan, question: &Question, problem: &Problem<'_>) -> Plan {
     let mut probes = probes(problem, &plan);
     let by_id: BTreeMap<JobId, &MalleableJob> = question.jobs.iter().map(|job| (job.id, job)).collect();
     for planned in &mut plan.jobs {
-        planned.rate = by_id.get(&planned.job).map_or(planned.rate, |job| job.known_rate(planned.rate));
+        planned.rate =
+            by_id.get(&planned.job).map_or(planned.rate, |job| job.rate_without_bonus(planned.rate));
         planned.probe = probes.remove(&planned.job);
     }
     plan

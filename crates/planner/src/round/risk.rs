@@ -2,7 +2,7 @@
 //! change may lose is part of what the change costs.
 
 use infill_advisor::stops;
-use infill_model::{JobFacts, MalleableJob, Stop, UnixTime};
+use infill_model::{GenerationStop, JobFacts, MalleableJob, UnixTime};
 
 /// Seconds for which a job stays as it is after its first lost checkpoint; doubled, and as many again, with
 /// each further one, as that is how much surer it is that the next is lost too.
@@ -15,7 +15,7 @@ const MOST_STAY_SECS: f64 = 1800.0;
 const MOST_LOST_SECS: f64 = 3600.0;
 
 /// Adds to the costs of a job what its rescales have lost so far, by the last stops of its program.
-pub(super) fn add(job: &mut MalleableJob, facts: &JobFacts, last: &[Stop], now: UnixTime) {
+pub(super) fn add(job: &mut MalleableJob, facts: &JobFacts, last: &[GenerationStop], now: UnixTime) {
     job.stay_secs = stay_secs(last);
     if job.stay_secs > 0.0 && facts.running.is_some() {
         // A loss starts no stay otherwise. But this job would lose the next checkpoint as well.
@@ -31,7 +31,7 @@ pub(super) fn add(job: &mut MalleableJob, facts: &JobFacts, last: &[Stop], now: 
     job.swap_secs.iter_mut().for_each(|secs| *secs += lost_secs);
 }
 
-fn stay_secs(last: &[Stop]) -> f64 {
+fn stay_secs(last: &[GenerationStop]) -> f64 {
     let lost = stops::lost(last);
     (STAY_SECS * (lost.exp2() - 1.0)).min(MOST_STAY_SECS)
 }
@@ -39,17 +39,21 @@ fn stay_secs(last: &[Stop]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{JobId, StopEnd};
+    use infill_model::{JobId, StopOutcome};
 
-    fn after(ends: &[StopEnd]) -> f64 {
-        let stop =
-            |(generation, end): (u64, &StopEnd)| Stop { job: JobId(1), generation, secs: 5.0, end: *end };
+    fn after(ends: &[StopOutcome]) -> f64 {
+        let stop = |(generation, end): (u64, &StopOutcome)| GenerationStop {
+            job: JobId(1),
+            generation,
+            secs: 5.0,
+            end: *end,
+        };
         stay_secs(&(1..).zip(ends).map(stop).collect::<Vec<_>>())
     }
 
     #[test]
     fn the_stay_grows_with_lost_checkpoints_and_shrinks_with_good_ones() {
-        use StopEnd::{Cut, Failed, Killed, Saved};
+        use StopOutcome::{Cut, Failed, Killed, Saved};
         assert_eq!(after(&[Saved, Saved, Cut]), 0.0);
         assert_eq!(after(&[Killed]), 60.0);
         assert_eq!(after(&[Killed, Failed]), 180.0);

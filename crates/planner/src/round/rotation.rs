@@ -21,7 +21,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use infill_model::{InLine, JobFacts, JobId, RescaleCosts, Turn, UnixTime};
+use infill_model::{JobFacts, JobId, QueuePosition, RescaleCosts, TurnState, UnixTime};
 
 /// Largest share of the node time that exchanges may cost.
 const MOST_LOSS: f64 = 0.01;
@@ -152,7 +152,7 @@ pub(super) struct UserShares<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rotation {
     accounts: BTreeMap<JobId, Account>,
-    turns: BTreeMap<JobId, Turn>,
+    turns: BTreeMap<JobId, TurnState>,
     /// Whether others would like what those are to get whose turn it is, or hold it.
     pushes: bool,
     factors: BTreeMap<JobId, f64>,
@@ -183,7 +183,7 @@ impl Rotation {
             } else if account.since.is_none() {
                 let since = job.since.max(before).min(now);
                 (account.since, account.turns) = (Some(since), account.turns.saturating_add(1));
-                account.fills = self.turns.get(&job.job).is_some_and(|turn| turn.in_line().is_some());
+                account.fills = self.turns.get(&job.job).is_some_and(|turn| turn.queue_position().is_some());
             }
         }
     }
@@ -211,16 +211,16 @@ impl Rotation {
         self.most_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
         for (job, turn) in &self.turns {
             // What it fills is its own by now: its turn begins.
-            if let (Turn::Keeps { .. }, Some(account)) = (turn, self.accounts.get_mut(job))
+            if let (TurnState::Keeps { .. }, Some(account)) = (turn, self.accounts.get_mut(job))
                 && account.fills
             {
                 (account.fills, account.since) = (false, Some(now));
             }
         }
         let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block()).sum();
-        let is_next = |claim: &&Claim<'_>| self.of(claim.facts.job) == Some(Turn::Next);
+        let is_next = |claim: &&Claim<'_>| self.of(claim.facts.job) == Some(TurnState::Next);
         let needed: u32 = claims.iter().filter(is_next).map(Claim::needs).fold(0, u32::saturating_add);
-        let are_more = self.turns.values().any(|turn| turn.in_line().is_some());
+        let are_more = self.turns.values().any(|turn| turn.queue_position().is_some());
         self.pushes = needed > 0 && (are_more || needed > places.saturating_sub(held));
     }
 
@@ -263,7 +263,7 @@ impl Rotation {
     }
 
     /// Where a job stands, by the last look.
-    pub fn of(&self, job: JobId) -> Option<Turn> {
+    pub fn of(&self, job: JobId) -> Option<TurnState> {
         self.turns.get(&job).copied()
     }
 
@@ -274,8 +274,8 @@ impl Rotation {
     }
 
     /// A job's place in the line, if so many others come before it that it is no part of a round.
-    pub fn behind(&self, job: JobId) -> Option<InLine> {
-        self.of(job).and_then(Turn::in_line).filter(|place| place.position > self.most_waiting)
+    pub fn behind(&self, job: JobId) -> Option<QueuePosition> {
+        self.of(job).and_then(TurnState::queue_position).filter(|place| place.position > self.most_waiting)
     }
 
     /// How many times as much a job counts because it has had less than others of its user, or more.
@@ -286,11 +286,11 @@ impl Rotation {
     /// When turns are to be settled again: when the next one ends for which somebody waits, and when those
     /// whose turn it is have begun.
     pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
-        let waits = self.turns.values().any(|turn| turn.in_line().is_some());
-        let at = |turn: &Turn| match turn {
-            Turn::Keeps { until } => Some(*until).filter(|at| *at > now && waits),
-            Turn::Next => Some(now + BEGINS_SECS),
-            Turn::Over | Turn::Waits(_) => None,
+        let waits = self.turns.values().any(|turn| turn.queue_position().is_some());
+        let at = |turn: &TurnState| match turn {
+            TurnState::Keeps { until } => Some(*until).filter(|at| *at > now && waits),
+            TurnState::Next => Some(now + BEGINS_SECS),
+            TurnState::Over | TurnState::Waits(_) => None,
         };
         self.turns.values().filter_map(at).min()
     }
@@ -306,7 +306,7 @@ struct TurnAllocation<'a> {
     /// Whether somebody waits for a first turn.
     first_waits: bool,
     now: UnixTime,
-    turns: BTreeMap<JobId, Turn>,
+    turns: BTreeMap<JobId, TurnState>,
 }
 
 /// A user's jobs in an allocation.
@@ -357,7 +357,7 @@ impl<'a> TurnAllocation<'a> {
                 Some(until) => {
                     user_queue.has = user_queue.has.saturating_add(claim.needs());
                     allocation.left = allocation.left.saturating_sub(claim.needs());
-                    allocation.turns.insert(claim.facts.job, Turn::Keeps { until });
+                    allocation.turns.insert(claim.facts.job, TurnState::Keeps { until });
                 }
                 None => user_queue.queue.push(at),
             }
@@ -371,14 +371,14 @@ impl<'a> TurnAllocation<'a> {
     }
 
     /// Hands out turns, then places in the queue.
-    fn settled(mut self) -> BTreeMap<JobId, Turn> {
+    fn settled(mut self) -> BTreeMap<JobId, TurnState> {
         let mut after = Vec::new();
         while let Some(at) = self.take_next() {
             let claim = &self.claims[at];
             let job = claim.facts.job;
             if claim.needs() > self.left {
                 if claim.holds() {
-                    self.turns.insert(job, Turn::Over);
+                    self.turns.insert(job, TurnState::Over);
                 } else {
                     // Who needs many nodes waits until enough turns have ended, and others behind it.
                     self.left = 0;
@@ -387,7 +387,7 @@ impl<'a> TurnAllocation<'a> {
                 continue;
             }
             self.left -= claim.needs();
-            let turn = if claim.holds() { Turn::Keeps { until: self.now } } else { Turn::Next };
+            let turn = if claim.holds() { TurnState::Keeps { until: self.now } } else { TurnState::Next };
             self.turns.insert(job, turn);
         }
         self.line_up(&after);
@@ -426,9 +426,9 @@ impl<'a> TurnAllocation<'a> {
         let mut ends: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for claim in self.claims {
             let secs = match self.turns.get(&claim.facts.job) {
-                Some(Turn::Keeps { until }) => until.secs_since(self.now).max(0.0),
-                Some(Turn::Next) => claim.turn_secs(self.first_waits),
-                Some(Turn::Over | Turn::Waits(_)) | None => continue,
+                Some(TurnState::Keeps { until }) => until.secs_since(self.now).max(0.0),
+                Some(TurnState::Next) => claim.turn_secs(self.first_waits),
+                Some(TurnState::Over | TurnState::Waits(_)) | None => continue,
             };
             ends.entry(claim.user()).or_default().push(secs);
         }
@@ -444,7 +444,7 @@ impl<'a> TurnAllocation<'a> {
             let turn_secs = claim.turn_secs(self.first_waits);
             let secs = first.unwrap_or(turn_secs) + rounds * turn_secs;
             *ahead += 1;
-            let turn = Turn::Waits(InLine { position: place as u32 + 1, of, secs });
+            let turn = TurnState::Waits(QueuePosition { position: place as u32 + 1, of, secs });
             self.turns.insert(claim.facts.job, turn);
         }
     }

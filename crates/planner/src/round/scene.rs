@@ -24,8 +24,9 @@ use infill_advisor::{Library, News, Room, Subject};
 use infill_gaps as gaps;
 use infill_gaps::{Beside, GapContext, Kept, Lookahead, Occupancy, TimesToLeave, Tracker};
 use infill_model::{
-    Curve, EndedGap, Gap, Gaps, JobFacts, JobId, NodeName, NodeType, PlaceShare, Profile, ProfileKey,
-    Program, Progress, Refusal, RescaleCosts, Snapshot, Stop, Topology, UnixTime, Way, config::Config,
+    EndedGap, Gap, GapRefusal, GapSet, GenerationStop, JobFacts, JobId, NodeName, NodeType, PlaceShare,
+    Profile, ProfileKey, ProgramIdentity, ProgressReport, RescaleCosts, RescaleMode, ScalingCurve, Snapshot,
+    Topology, UnixTime, config::Config,
 };
 
 mod settling;
@@ -60,7 +61,7 @@ pub struct Scene {
     /// What leaving took each job at the last look.
     leave: TimesToLeave,
     /// The gaps of the last trusted snapshot, and when they were found.
-    gaps: Arc<Gaps>,
+    gaps: Arc<GapSet>,
     gaps_at: UnixTime,
     margin: Margin,
     nodes: Nodes,
@@ -130,7 +131,7 @@ impl Scene {
     /// Whether nodes hang on several leaf switches.
     pub fn crosses(&self, nodes: &[NodeName]) -> bool {
         let topology = &self.nodes.topology;
-        !topology.is_empty() && topology.spans(nodes) > 1
+        !topology.is_empty() && topology.count_leaves(nodes) > 1
     }
 
     /// Takes in a trusted snapshot and the jobs as they are now. Returns the gaps that have ended since the
@@ -188,13 +189,19 @@ impl Scene {
     }
 
     /// Takes in how a job runs, and under which signature that is known.
-    pub fn progress(&mut self, job: JobId, key: &ProfileKey, progress: &Progress<'_>, now: UnixTime) -> News {
+    pub fn progress(
+        &mut self,
+        job: JobId,
+        key: &ProfileKey,
+        progress: &ProgressReport<'_>,
+        now: UnixTime,
+    ) -> News {
         self.library.progress(job, key, progress, now)
     }
 
     /// Takes in how a worker has stopped. `counts`: whether its signature is known for good, so that it is
     /// learned for that.
-    pub fn stopped(&mut self, key: &ProfileKey, stop: &Stop, counts: bool, now: UnixTime) {
+    pub fn stopped(&mut self, key: &ProfileKey, stop: &GenerationStop, counts: bool, now: UnixTime) {
         self.stops.note(counts.then_some(key), stop, now);
         if counts {
             self.library.stopped(key, stop, now);
@@ -219,7 +226,7 @@ impl Scene {
     }
 
     /// The gaps of the last look.
-    pub fn gaps(&self) -> &Gaps {
+    pub fn gaps(&self) -> &GapSet {
         &self.gaps
     }
 
@@ -260,12 +267,12 @@ impl Scene {
 
     /// The signature of what a job runs, whose lead is on this node. While it has told nothing, that of the
     /// last job of its name.
-    pub fn key(&self, program: &Program, lead_now: Option<&NodeName>) -> ProfileKey {
+    pub fn key(&self, program: &ProgramIdentity, lead_now: Option<&NodeName>) -> ProfileKey {
         let last = || self.library.last_of(&program.user, &program.job_name);
         let guessed = || last().map(|k| (k.name.clone(), k.batch));
         let (name, batch) = program.told.clone().or_else(guessed).unwrap_or_default();
         let one = self.type_of(lead_now, program.on_cpus).cloned().unwrap_or_else(|| NodeType::new(""));
-        let node_type = one.times(program.block);
+        let node_type = one.with_place_count(program.block);
         let (user, exec_plan) = (program.user.clone(), program.exec_plan.clone());
         ProfileKey { user, name, node_type, exec_plan, batch }
     }
@@ -306,7 +313,7 @@ impl Scene {
         self.costs_of(facts, key, self.way(facts, key))
     }
 
-    fn costs_of(&self, facts: &JobFacts, key: &ProfileKey, way: Way) -> RescaleCosts {
+    fn costs_of(&self, facts: &JobFacts, key: &ProfileKey, way: RescaleMode) -> RescaleCosts {
         let planner = &self.config.planner;
         let otherwise = (facts.claims.costs.unwrap_or(planner.costs), planner.live_costs);
         self.library.costs(key, &otherwise, way)
@@ -314,15 +321,15 @@ impl Scene {
 
     /// What another execution plan costs a job that has several and stays alive with the one: a restart.
     fn swap_secs(&self, facts: &JobFacts, key: &ProfileKey) -> Option<f64> {
-        let is_dear = facts.claims.plans.len() > 1 && self.way(facts, key) == Way::Live;
-        is_dear.then(|| self.costs_of(facts, key, Way::Restart).up_secs)
+        let is_dear = facts.claims.plans.len() > 1 && self.way(facts, key) == RescaleMode::Live;
+        is_dear.then(|| self.costs_of(facts, key, RescaleMode::Restart).up_secs)
     }
 
     /// How the job changes its size. While it waits, as the last of its profile did.
-    fn way(&self, facts: &JobFacts, key: &ProfileKey) -> Way {
+    fn way(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleMode {
         let lived = |p: &Profile| p.costs.live_up.count > 0 || p.costs.live_down.count > 0;
         match facts.place.lead_now {
-            None if self.library.profile(key).is_some_and(lived) => Way::Live,
+            None if self.library.profile(key).is_some_and(lived) => RescaleMode::Live,
             _ => facts.changing.way,
         }
     }
@@ -332,8 +339,8 @@ impl Scene {
         let key = self.key(&facts.program, facts.place.lead_now.as_ref());
         let RescaleCosts { up_secs, down_secs, start_secs } = self.costs(facts, &key);
         let how = match self.way(facts, &key) {
-            Way::Live => "stays alive",
-            Way::Restart => "restarts",
+            RescaleMode::Live => "stays alive",
+            RescaleMode::Restart => "restarts",
         };
         let swap = self.swap_secs(facts, &key).map(|secs| format!(", {secs:.0} s for another plan"));
         let swap = swap.unwrap_or_default();
@@ -342,8 +349,8 @@ impl Scene {
 
     /// What the owner declares, else what the configuration says of the profile or name, within what can be
     /// believed.
-    fn declared(&self, facts: &JobFacts) -> Option<Curve> {
-        let Program { told, job_name, .. } = &facts.program;
+    fn declared(&self, facts: &JobFacts) -> Option<ScalingCurve> {
+        let ProgramIdentity { told, job_name, .. } = &facts.program;
         let names = told.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
         let configured = || names.into_iter().find_map(|n| self.config.planner.curves.get(n));
         facts.claims.curve.as_ref().or_else(configured).and_then(|c| believed(c, &facts.sizes))
@@ -356,13 +363,13 @@ impl Scene {
 
     /// The type of a node that a lead was on at the last look, or that was a gap then.
     pub fn type_at(&self, node: &NodeName) -> Option<&NodeType> {
-        let gap = || self.gaps.get(node.parts().first()?).map(|g| &g.node_type);
+        let gap = || self.gaps.get(node.single_places().first()?).map(|g| &g.node_type);
         self.nodes.of_leads.get(node).or_else(gap)
     }
 
     fn note_types(&mut self, snapshot: &Snapshot, jobs: &[JobFacts]) {
         let leads = jobs.iter().filter_map(|j| j.place.lead_now.as_ref());
-        let node_type = |n: &NodeName| Some(snapshot.node(n.parts().first()?)?.node_type.clone());
+        let node_type = |n: &NodeName| Some(snapshot.node(n.single_places().first()?)?.node_type.clone());
         let known = leads.filter_map(|n| Some((n.clone(), node_type(n)?)));
         let of_leads = known.collect();
         let usual = self.most_gaps(false).or(self.nodes.usual.take());
@@ -380,13 +387,13 @@ impl Scene {
         counts.into_iter().max_by_key(|(_, n)| *n).map(|(t, _)| t.clone())
     }
 
-    fn find(&self, occupancy: &Occupancy<'_>, jobs: &[JobFacts], now: UnixTime) -> Gaps {
+    fn find(&self, occupancy: &Occupancy<'_>, jobs: &[JobFacts], now: UnixTime) -> GapSet {
         let key = |j: &JobFacts| self.key(&j.program, j.place.lead_now.as_ref());
         let costs = jobs.iter().filter(|j| !j.ending).map(|j| self.costs(j, &key(j)));
         let context = GapContext {
             config: &self.config.gaps,
             holders: &holders(jobs),
-            promised: &jobs.iter().flat_map(JobFacts::promised).collect(),
+            promised: &jobs.iter().flat_map(JobFacts::promised_nodes).collect(),
             tracker: &self.tracker,
             kept: &self.kept,
             survival: self.experience.survival(),
@@ -398,11 +405,11 @@ impl Scene {
     }
 
     /// Takes out the free nodes that the circuit breaker keeps us from.
-    fn without_blocked(&self, mut gaps: Gaps, now: UnixTime) -> Gaps {
+    fn without_blocked(&self, mut gaps: GapSet, now: UnixTime) -> GapSet {
         let breaker = &self.breaker;
-        gaps.refuse(|gap| {
+        gaps.refuse_gaps(|gap| {
             let why = breaker.blocked(&gap.node, now).filter(|_| gap.holder.is_none());
-            why.map(Refusal::from)
+            why.map(GapRefusal::from)
         });
         gaps
     }
@@ -419,7 +426,7 @@ impl Scene {
 
     /// The gaps as of now: what has happened since the snapshot is taken in, nodes that were given up,
     /// promised, or taken back by Slurm.
-    fn gaps_now(&self, jobs: &[JobFacts], now: UnixTime) -> Arc<Gaps> {
+    fn gaps_now(&self, jobs: &[JobFacts], now: UnixTime) -> Arc<GapSet> {
         let holders = holders(jobs);
         let mut gaps = self.gaps.clone();
         let age_secs = now.secs_since(self.gaps_at);
@@ -428,7 +435,7 @@ impl Scene {
         }
         let departures = Departures::of(jobs, &holders);
         if !departures.is_empty() {
-            Arc::make_mut(&mut gaps).refuse(|gap| departures.from(&gap.node));
+            Arc::make_mut(&mut gaps).refuse_gaps(|gap| departures.from(&gap.node));
         }
         if gaps.gaps.iter().any(|g| g.holder.as_ref() != holders.get(&g.node)) {
             let gaps = &mut Arc::make_mut(&mut gaps).gaps;

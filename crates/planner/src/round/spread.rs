@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use infill_advisor::Slowdown;
-use infill_model::{Curve, CurvePoint, Gap, Gaps, JobId, NodeName, NodeType, Sizes, SwitchId, Topology};
+use infill_model::{
+    AllowedSizes, CurvePoint, Gap, GapSet, JobId, NodeName, NodeType, ScalingCurve, SwitchId, Topology,
+};
 
 /// What nodes may hang on together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +35,7 @@ pub(super) struct Rooms<'a> {
 /// Hosts and leaf switches. Only programs that are known to be slower across them need them.
 #[derive(Debug)]
 pub(super) struct Crossed<'a> {
-    gaps: &'a Gaps,
+    gaps: &'a GapSet,
     topology: &'a Topology,
     hosts: OnceCell<Option<Rooms<'a>>>,
     leaves: OnceCell<Option<Rooms<'a>>>,
@@ -41,18 +43,18 @@ pub(super) struct Crossed<'a> {
 
 impl<'a> Crossed<'a> {
     /// Of these gaps.
-    pub(super) fn new(gaps: &'a Gaps, topology: &'a Topology) -> Crossed<'a> {
+    pub(super) fn new(gaps: &'a GapSet, topology: &'a Topology) -> Crossed<'a> {
         Crossed { gaps, topology, hosts: OnceCell::new(), leaves: OnceCell::new() }
     }
 
     /// What a curve comes to for a job that is slower across them.
     pub(super) fn narrowed(
         &self,
-        curve: &Curve,
+        curve: &ScalingCurve,
         job: &Asking<'_>,
         node_type: Option<&NodeType>,
         slowdown: Slowdown,
-    ) -> Curve {
+    ) -> ScalingCurve {
         let mut curve = curve.clone();
         if slowdown.hosts > 1.0
             && let Some(hosts) = self.hosts.get_or_init(|| Rooms::on_hosts(self.gaps))
@@ -76,23 +78,23 @@ pub(super) struct Asking<'a> {
     /// The node of its lead, if it has one: it keeps that.
     pub lead: Option<&'a NodeName>,
     /// Its sizes.
-    pub sizes: &'a Sizes,
+    pub sizes: &'a AllowedSizes,
     /// How many places each of its nodes takes.
     pub block: u32,
 }
 
 impl<'a> Rooms<'a> {
     /// Of these gaps on leaf switches; `None` where nothing is known of any.
-    fn on_leaves(gaps: &'a Gaps, topology: &'a Topology) -> Option<Rooms<'a>> {
+    fn on_leaves(gaps: &'a GapSet, topology: &'a Topology) -> Option<Rooms<'a>> {
         (!topology.is_empty()).then(|| Rooms::of(gaps, Some(topology)))
     }
 
     /// Of these gaps on hosts; `None` where all nodes are whole.
-    fn on_hosts(gaps: &'a Gaps) -> Option<Rooms<'a>> {
+    fn on_hosts(gaps: &'a GapSet) -> Option<Rooms<'a>> {
         gaps.gaps.iter().any(|gap| gap.node.is_place()).then(|| Rooms::of(gaps, None))
     }
 
-    fn of(gaps: &'a Gaps, topology: Option<&'a Topology>) -> Rooms<'a> {
+    fn of(gaps: &'a GapSet, topology: Option<&'a Topology>) -> Rooms<'a> {
         let (free, most, held) = (FxHashMap::default(), BTreeMap::new(), BTreeMap::new());
         let mut rooms = Rooms { topology, free, most, held };
         gaps.gaps.iter().for_each(|gap| rooms.add(gap));
@@ -101,7 +103,7 @@ impl<'a> Rooms<'a> {
 
     fn group(&self, node: &NodeName) -> Option<Group> {
         match self.topology {
-            Some(topology) => topology.leaf(node).map(Group::Leaf),
+            Some(topology) => topology.leaf_of(node).map(Group::Leaf),
             None => node.is_place().then(|| Group::Host(node.host())),
         }
     }
@@ -145,11 +147,11 @@ impl<'a> Rooms<'a> {
     /// What a curve comes to for a job whose steps take so many times as long in several groups.
     fn narrowed(
         &self,
-        curve: &Curve,
+        curve: &ScalingCurve,
         job: &Asking<'_>,
         node_type: Option<&NodeType>,
         slowdown: f64,
-    ) -> Curve {
+    ) -> ScalingCurve {
         // A block is of one node.
         let room = (self.room(job, node_type) / job.block.max(1)).max(1);
         if curve.is_default() || slowdown <= 1.0 || room >= job.sizes.max() {
@@ -162,7 +164,7 @@ impl<'a> Rooms<'a> {
         turns.dedup();
         let slower = |nodes: u32| if nodes > room { slowdown } else { 1.0 };
         let point = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) / slower(nodes) };
-        Curve::new(turns.into_iter().map(point).collect()).unwrap_or_else(|_| curve.clone())
+        ScalingCurve::new(turns.into_iter().map(point).collect()).unwrap_or_else(|_| curve.clone())
     }
 }
 
@@ -193,7 +195,7 @@ mod tests {
             below: Vec::new(),
         };
         let records = [record("left", &["n1", "n2", "n3", "n7"]), record("right", &["n4", "n5", "n8"])];
-        let topology = Topology::of(&records).unwrap();
+        let topology = Topology::from_records(&records).unwrap();
         let held = [
             ("n1", Some(1)),
             ("n2", None),
@@ -205,10 +207,10 @@ mod tests {
             ("n8", Some(9)),
         ];
         let gaps = held.iter().map(|(node, holder)| gap(node, *holder)).collect();
-        let gaps = Gaps { gaps, refused: Vec::new() };
+        let gaps = GapSet { gaps, refused: Vec::new() };
         assert!(Rooms::on_leaves(&gaps, &Topology::default()).is_none() && Rooms::on_hosts(&gaps).is_none());
         let leaves = Rooms::on_leaves(&gaps, &topology).unwrap();
-        let (a, sizes) = (NodeType::new("a"), Sizes::parse("1-4").unwrap());
+        let (a, sizes) = (NodeType::new("a"), AllowedSizes::parse("1-4").unwrap());
         let lead = |node: &str| (!node.is_empty()).then(|| NodeName::new(node));
         let room = |job: u32, node: &str| {
             let lead = lead(node);
@@ -221,14 +223,14 @@ mod tests {
         assert_eq!(room(9, "n7"), 1, "it has a node on each side already");
         let asking = Asking { job: JobId(1), lead: None, sizes: &sizes, block: 4 };
         assert_eq!(leaves.room(&asking, Some(&NodeType::new("b"))), 0);
-        let curve = Curve::parse("1:10,2:19,4:36").unwrap();
+        let curve = ScalingCurve::parse("1:10,2:19,4:36").unwrap();
         let of = |job: &Asking<'_>, slowdown| leaves.narrowed(&curve, job, Some(&a), slowdown).to_string();
         let n1 = NodeName::new("n1");
         let whole = Asking { lead: Some(&n1), block: 1, ..asking };
         assert_eq!(of(&whole, 1.0), curve.to_string());
         assert_eq!(of(&whole, 2.0), "1:10,2:19,3:13.75,4:18", "two nodes make more than four");
         assert_eq!(of(&asking, 2.0), "1:10,2:9.5,4:18", "a block is on one node");
-        let few = Sizes::parse("1-2").unwrap();
+        let few = AllowedSizes::parse("1-2").unwrap();
         assert_eq!(of(&Asking { sizes: &few, ..whole }, 2.0), curve.to_string());
     }
 
@@ -246,9 +248,9 @@ mod tests {
             ("n4:1", None),
         ];
         let gaps = held.iter().map(|(node, holder)| gap(node, *holder)).collect();
-        let gaps = Gaps { gaps, refused: Vec::new() };
-        let (a, sizes, none) = (NodeType::new("a"), Sizes::parse("1-4").unwrap(), Topology::default());
-        let curve = Curve::parse("1:10,2:19,3:28,4:36").unwrap();
+        let gaps = GapSet { gaps, refused: Vec::new() };
+        let (a, sizes, none) = (NodeType::new("a"), AllowedSizes::parse("1-4").unwrap(), Topology::default());
+        let curve = ScalingCurve::parse("1:10,2:19,3:28,4:36").unwrap();
         let slowdown = Slowdown { hosts: 2.0, ..Slowdown::NONE };
         let of = |job: u32, lead: &str, block: u32| {
             let lead = (!lead.is_empty()).then(|| NodeName::new(lead));

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::*;
 use infill_model::{
-    Change, Changing, Claims, Course, ExcludedNodes, ExecPlan, HeldNode, JobFacts, JobId, JobReasonKind,
-    LiveChange, NodeName, Objective, OwnWord, Pause, Place, Probe, Program, Progress, RescaleCosts, Sizes,
-    Snapshot, Standing, Stop, StopEnd, Turn, UnixTime, UserId, Way, WindowCause, WindowEnd, config::Config,
+    AllowedSizes, ChangeKind, ChangePause, ExcludedNodes, ExecPlan, GenerationStop, HeldNode, JobDeclaration,
+    JobFacts, JobId, JobLocation, JobProgress, JobReasonKind, LiveChange, NodeName, PlanningObjective, Probe,
+    ProgramIdentity, ProgressReport, RescaleCosts, RescaleMode, ResizeState, SchedulingState, Snapshot,
+    StopOutcome, TurnState, UnixTime, UserEstimate, UserId, WindowCause, WindowEnd, config::Config,
 };
 use infill_slurm::fake::{FakeSlurm, pending_job};
 mod claims;
@@ -45,7 +46,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
     JobFacts {
         job: JobId(id),
         user: UserId(1),
-        program: Program {
+        program: ProgramIdentity {
             user: "alice".to_owned(),
             job_name: "bert".to_owned(),
             told: None,
@@ -53,15 +54,15 @@ fn job(id: u32, nodes: &str) -> JobFacts {
             on_cpus: false,
             exec_plan: ExecPlan::default(),
         },
-        sizes: Sizes::Range { min: 1, max: 4 },
-        claims: Claims::default(),
-        standing: if nodes.is_empty() { Standing::Waiting } else { Standing::Running },
+        sizes: AllowedSizes::Range { min: 1, max: 4 },
+        claims: JobDeclaration::default(),
+        standing: if nodes.is_empty() { SchedulingState::Waiting } else { SchedulingState::Running },
         since: NOW,
         waits_since: nodes.is_empty().then_some(NOW),
         running: None,
-        place: Place { held, lead_now: lead.clone(), lead, ..Place::default() },
-        changing: Changing::default(),
-        course: Course::default(),
+        place: JobLocation { held, lead_now: lead.clone(), lead, ..JobLocation::default() },
+        changing: ResizeState::default(),
+        course: JobProgress::default(),
         submitted_at: NOW,
         excluded: ExcludedNodes::default(),
         ending: false,
@@ -72,7 +73,7 @@ fn look(scene: &mut Scene, jobs: &[JobFacts]) {
     let mut snapshot = snapshot();
     for held in jobs.iter().flat_map(|j| &j.place.held) {
         let mut ours = pending_job(held.slurm_job.0, 1);
-        ours.state = infill_model::JobState::of(infill_model::BaseState::Running);
+        ours.state = infill_model::JobState::from_base(infill_model::BaseState::Running);
         (ours.partition, ours.nodes) = ("infill".to_owned(), vec![held.node.clone()]);
         snapshot.jobs.push(ours);
     }
@@ -129,7 +130,7 @@ fn what_a_job_leaves_that_has_ended_is_nobody_s_yet() {
 /// A part of a malleable job that has ended and cleans up on this node.
 fn cleans_up(id: u32, node: &str) -> infill_model::Job {
     let mut ours = pending_job(id, 1);
-    ours.state = infill_model::JobState::of(infill_model::BaseState::Completed);
+    ours.state = infill_model::JobState::from_base(infill_model::BaseState::Completed);
     ours.state.flags.insert("COMPLETING".to_owned());
     (ours.partition, ours.nodes) = ("infill".to_owned(), vec![NodeName::from(node)]);
     ours
@@ -138,7 +139,7 @@ fn cleans_up(id: u32, node: &str) -> infill_model::Job {
 #[test]
 fn a_node_stays_promised_while_another_part_of_ours_cleans_up_there() {
     let mut scene = scene();
-    let coming = [JobFacts { standing: Standing::Busy, ..job(2, "n2 n3") }];
+    let coming = [JobFacts { standing: SchedulingState::Busy, ..job(2, "n2 n3") }];
     let mut snapshot = snapshot();
     snapshot.jobs.extend([cleans_up(71, "n1"), cleans_up(72, "n3")]);
     let mut taken = snapshot.clone();
@@ -146,7 +147,7 @@ fn a_node_stays_promised_while_another_part_of_ours_cleans_up_there() {
     let question = scene.question(&coming, Terms::FREE, NOW);
     assert_eq!(gaps(&question), "n2: 2\nn3: 2\nn4: free\nn1: job 71 of ours is still cleaning up on it");
     let plan = question.solve(&Config::default());
-    assert_eq!(plan.job(JobId(2)).map(|j| j.nodes.len()), Some(2), "its second node is still its own");
+    assert_eq!(plan.job_plan(JobId(2)).map(|j| j.nodes.len()), Some(2), "its second node is still its own");
     taken.jobs.iter_mut().filter(|j| j.id == JobId(72)).for_each(|j| {
         (j.start_time, j.preempt_time) = (Some(NOW + -60), Some(NOW + -1));
     });
@@ -199,7 +200,7 @@ fn of_profile(id: u32, profile: &str, grace_secs: f64) -> JobFacts {
 fn stops(scene: &mut Scene, job: &JobFacts, secs: f64, count: u64) {
     let key = scene.key(&job.program, job.place.lead_now.as_ref());
     for generation in 1..=count {
-        let stop = Stop { job: job.job, generation, secs, end: StopEnd::Saved };
+        let stop = GenerationStop { job: job.job, generation, secs, end: StopOutcome::Saved };
         scene.stopped(&key, &stop, true, NOW);
     }
 }
@@ -215,7 +216,7 @@ fn each_job_leaves_in_the_time_that_its_executable_takes() {
     stops(&mut scene, &slow, 20.0, 1);
     assert_eq!(leaves_n4(&mut scene, &slow), 48.0, "twice the only stop, the clean-up's 3 and a round");
     assert_eq!(leaves_n4(&mut scene, &of_profile(3, "slow", 30.0)), 38.0, "then it is killed");
-    let waiting = JobFacts { claims: Claims::default(), ..job(4, "n4") };
+    let waiting = JobFacts { claims: JobDeclaration::default(), ..job(4, "n4") };
     assert_eq!(leaves_n4(&mut scene, &waiting), 32.0, "a sixth more than the longest of its owner's stops");
 }
 
@@ -238,7 +239,7 @@ fn four_jobs(scene: &mut Scene) -> Vec<JobFacts> {
     let jobs: Vec<JobFacts> = (1..=4).map(on).collect();
     look(scene, &jobs);
     for (generation, at) in (1..=10).map(|n| (n, NOW + -10_000 + n as i64 * 100)) {
-        let stop = Stop { job: JobId(1), generation, secs: 20.0, end: StopEnd::Saved };
+        let stop = GenerationStop { job: JobId(1), generation, secs: 20.0, end: StopOutcome::Saved };
         let key = scene.key(&jobs[0].program, Some(&NodeName::from("n1")));
         scene.stopped(&key, &stop, true, at);
     }
@@ -260,7 +261,8 @@ fn jobs_that_leave_together_leave_earlier_until_their_saves_are_known_not_to_slo
     assert_eq!(leaves_with_others(&mut other, &same, NOW).0, [30.0; 4]);
     // Some crowds later.
     for (crowd, job) in (1..8).flat_map(|crowd| jobs.iter().map(move |job| (crowd, job))) {
-        let stop = Stop { job: job.job, generation: 20 + crowd, secs: 20.0, end: StopEnd::Saved };
+        let stop =
+            GenerationStop { job: job.job, generation: 20 + crowd, secs: 20.0, end: StopOutcome::Saved };
         let key = scene.key(&job.program, job.place.lead_now.as_ref());
         scene.stopped(&key, &stop, true, NOW + (crowd as i64 - 9) * 100);
     }
@@ -273,7 +275,9 @@ fn jobs_that_leave_together_leave_earlier_until_their_saves_are_known_not_to_slo
 fn nobody_starts_where_all_who_may_start_there_would_leave_late() {
     let mut scene = scene();
     let mut jobs = four_jobs(&mut scene);
-    jobs.iter_mut().skip(1).for_each(|j| (j.place, j.standing) = (Place::default(), Standing::Waiting));
+    jobs.iter_mut()
+        .skip(1)
+        .for_each(|j| (j.place, j.standing) = (JobLocation::default(), SchedulingState::Waiting));
     let (secs, _) = leaves_with_others(&mut scene, &jobs, NOW);
     assert_eq!(secs, [30.0, 96.0, 96.0, 96.0], "n1 is held by one that leaves alone");
     // Others may take its node over only while all of them could leave it in time.
@@ -291,7 +295,7 @@ fn who_has_left_and_saves_still_holds_up_who_leaves_next() {
     let mut jobs = four_jobs(&mut scene);
     jobs.truncate(2);
     assert_eq!(leaves_with_others(&mut scene, &jobs, NOW).0[1], 52.0);
-    jobs[0].place = Place { left: vec![NodeName::from("n1")], ..Place::default() };
+    jobs[0].place = JobLocation { left: vec![NodeName::from("n1")], ..JobLocation::default() };
     assert_eq!(leaves_with_others(&mut scene, &jobs, NOW).0[1], 30.0, "it will be done long before");
     // By then nothing starts on the other nodes any more.
     assert_eq!(leaves_with_others(&mut scene, &jobs, NOW + 555).0, [52.0]);
@@ -310,7 +314,7 @@ fn a_job_that_loses_its_checkpoints_is_left_alone() {
     assert_eq!(asked(&scene), (0.0, 18.0, 18.0));
     let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
     for generation in 1..=2 {
-        let stop = Stop { job: facts.job, generation, secs: 5.0, end: StopEnd::Killed };
+        let stop = GenerationStop { job: facts.job, generation, secs: 5.0, end: StopOutcome::Killed };
         scene.stopped(&key, &stop, true, NOW);
     }
     // Three times in four it loses the 100 s since its last change.
@@ -321,8 +325,11 @@ fn a_job_that_loses_its_checkpoints_is_left_alone() {
 fn a_job_that_leaves_slowly_does_not_start_in_a_window_too_short_for_it() {
     let mut scene = scene();
     let mut slow = of_profile(2, "slow", 540.0);
-    (slow.place, slow.standing) = (Place::default(), Standing::Waiting);
-    let quick = JobFacts { claims: Claims { grace_secs: Some(10.0), ..Claims::default() }, ..job(1, "n1") };
+    (slow.place, slow.standing) = (JobLocation::default(), SchedulingState::Waiting);
+    let quick = JobFacts {
+        claims: JobDeclaration { grace_secs: Some(10.0), ..JobDeclaration::default() },
+        ..job(1, "n1")
+    };
     look(&mut scene, &[quick.clone(), slow.clone()]);
     let question = scene.question(&[quick, slow], Terms::FREE, NOW);
     let excluded: Vec<_> = question.jobs.iter().map(|j| j.excluded.to_vec()).collect();
@@ -348,7 +355,7 @@ fn a_node_with_strikes_is_no_gap_unless_a_job_is_on_it() {
 fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
     let mut scene = scene();
     let mut paused = job(1, "n1");
-    paused.changing.pause = Some(Pause { since: NOW + -10, change: Change::Grow });
+    paused.changing.pause = Some(ChangePause { since: NOW + -10, change: ChangeKind::Grow });
     look(&mut scene, std::slice::from_ref(&paused));
     let costs = |job: &JobFacts| scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;
     // 18 s to grow, 12 s to shrink, as configured; 8 s of the last change are left.
@@ -360,7 +367,10 @@ fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
 #[test]
 fn a_job_that_stays_alive_pays_for_changes_what_these_cost_alive() {
     let mut scene = scene();
-    let alive = JobFacts { changing: Changing { way: Way::Live, ..Changing::default() }, ..job(1, "n1") };
+    let alive = JobFacts {
+        changing: ResizeState { way: RescaleMode::Live, ..ResizeState::default() },
+        ..job(1, "n1")
+    };
     look(&mut scene, std::slice::from_ref(&alive));
     let costs = |scene: &Scene, job: &JobFacts| {
         let costs = scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;
@@ -383,11 +393,11 @@ fn a_job_that_waits_has_the_signature_of_the_last_of_its_name_on_the_usual_node(
     let usual = scene.key(&waiting, None);
     assert_eq!(usual.node_type, scene.key(&waiting, Some(&NodeName::from("n1"))).node_type);
     assert_eq!((usual.user.as_str(), usual.name.as_str()), ("alice", ""));
-    let told = Program { told: Some(("bert-large".to_owned(), Default::default())), ..waiting };
+    let told = ProgramIdentity { told: Some(("bert-large".to_owned(), Default::default())), ..waiting };
     assert_eq!(scene.key(&told, None).name, "bert-large");
 }
 
-fn striving_for(objective: Objective) -> Scene {
+fn striving_for(objective: PlanningObjective) -> Scene {
     let mut config = Config::default();
     config.slurm.partition = "infill".to_owned();
     config.planner.objective = objective;
@@ -398,19 +408,19 @@ fn striving_for(objective: Objective) -> Scene {
 fn told(id: u32, user: &str, samples: f64, total: f64) -> JobFacts {
     let mut job = job(id, "");
     job.program.user = user.to_owned();
-    job.claims.curve = infill_model::Curve::parse("1:1,2:1.9,4:3.5").ok();
-    job.course.add(samples, None, Some(total));
+    job.claims.curve = infill_model::ScalingCurve::parse("1:1,2:1.9,4:3.5").ok();
+    job.course.record_progress(samples, None, Some(total));
     job
 }
 
 #[test]
 fn where_jobs_shall_end_soon_those_that_will_come_first() {
     let jobs = [told(1, "alice", 0.0, 90_000.0), told(2, "alice", 0.0, 900.0)];
-    for (objective, first) in [(Objective::Throughput, 1), (Objective::Completion, 2)] {
+    for (objective, first) in [(PlanningObjective::Throughput, 1), (PlanningObjective::Completion, 2)] {
         let mut scene = striving_for(objective);
         let snapshot = FakeSlurm::new(1, "infill").edit(|world| world.clone());
         let _ = scene.look(&snapshot, &jobs, Advice::Unasked, NOW);
-        let next = [1, 2].map(|id| scene.turns().turn(JobId(id)) == Some(Turn::Next));
+        let next = [1, 2].map(|id| scene.turns().turn(JobId(id)) == Some(TurnState::Next));
         assert_eq!(next, [first == 1, first == 2], "{objective}");
     }
 }
@@ -418,7 +428,7 @@ fn where_jobs_shall_end_soon_those_that_will_come_first() {
 /// It says that it is short, and is not.
 #[test]
 fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
-    let mut scene = striving_for(Objective::Completion);
+    let mut scene = striving_for(PlanningObjective::Completion);
     let left = |scene: &Scene, job: &JobFacts| scene.ahead(job).0.known_left_secs();
     let short = told(2, "mallory", 100.0, 110.0);
     look(&mut scene, std::slice::from_ref(&short));
@@ -431,7 +441,7 @@ fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
     for id in 2..6 {
         let outlook = &mut scene.turns_mut().outlook;
         outlook.meet(JobId(id), &told(id, "mallory", 0.0, 110.0).submission());
-        let word = OwnWord { said_secs: Some(110.0), ..OwnWord::default() };
+        let word = UserEstimate { said_secs: Some(110.0), ..UserEstimate::default() };
         outlook.ended(JobId(id), NOW, 5000.0, &word);
     }
     let again = told(9, "mallory", 0.0, 110.0);
@@ -442,10 +452,10 @@ fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
 
 #[test]
 fn a_job_that_is_about_to_end_is_not_rescaled_for_what_it_could_gain_later() {
-    let scene = striving_for(Objective::Throughput);
+    let scene = striving_for(PlanningObjective::Throughput);
     let costs = |samples: f64| {
         let mut job = told(1, "alice", samples, 10_000.0);
-        (job.running, job.standing) = (Some(1), Standing::Running);
+        (job.running, job.standing) = (Some(1), SchedulingState::Running);
         job.place = self::job(1, "n1").place;
         scene.question(&[job], Terms::FREE, NOW).jobs[0].costs
     };
@@ -457,13 +467,13 @@ fn a_job_that_is_about_to_end_is_not_rescaled_for_what_it_could_gain_later() {
 fn a_size_that_the_advisor_wants_measured_is_called_a_probe_up_to_the_report() {
     let mut scene = scene();
     let mut facts = JobFacts { running: Some(8), ..job(1, "n1 n2 n3 n4 n5 n6 n7 n8") };
-    facts.sizes = Sizes::Range { min: 1, max: 8 };
+    facts.sizes = AllowedSizes::Range { min: 1, max: 8 };
     facts.claims.costs = Some(RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 });
     let snapshot = FakeSlurm::new(8, "infill").edit(|world| world.clone());
     let _ = scene.look(&snapshot, std::slice::from_ref(&facts), Advice::Watch, NOW);
     let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
     let node = NodeName::from("n1");
-    let progress = Progress {
+    let progress = ProgressReport {
         generation: 1,
         nodes: 8,
         hosts: 8,

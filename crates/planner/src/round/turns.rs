@@ -6,7 +6,7 @@ use super::assured::Promises;
 use super::rotation::Rotation;
 use super::usage::Usage;
 use infill_advisor::length::{Lengths, Outlook};
-use infill_model::{JobFacts, JobId, OwnWord, Turn, UnixTime, duration};
+use infill_model::{JobFacts, JobId, TurnState, UnixTime, UserEstimate, duration};
 
 /// Ended jobs from which a daemon learns at its start: the last so many.
 pub const ENDED_TO_LEARN_FROM: u32 = 100_000;
@@ -37,7 +37,7 @@ impl Turns {
     /// The work that a job has ahead, which makes `unit` samples a second on one node, and to which a start
     /// costs so much.
     pub fn ahead(&self, job: &JobFacts, unit: f64, stop_secs: f64) -> Ahead {
-        let word = job.course.own_word(unit);
+        let word = job.course.current_estimate(unit);
         let lengths = self.outlook.of(job.job, &word);
         Ahead { lengths, done_secs: job.course.work_secs(unit), stop_secs, word }
     }
@@ -45,7 +45,7 @@ impl Turns {
 
 impl Turns {
     /// Where a job stands among those that want nodes, by the last look.
-    pub fn turn(&self, job: JobId) -> Option<Turn> {
+    pub fn turn(&self, job: JobId) -> Option<TurnState> {
         self.rotation.of(job)
     }
 
@@ -57,12 +57,15 @@ impl Turns {
     /// Why a job's turn comes when it does, in words.
     pub fn in_words(&self, job: &JobFacts, ahead: &Ahead) -> String {
         let whose = match (&ahead.word, ahead.lengths.is_narrow()) {
-            (OwnWord { said_secs: Some(_), .. }, _) => "by its own word, and how true such words were",
-            (OwnWord { flat_secs: Some(_), .. }, _) => "by its loss, which flattens, and by jobs like it",
+            (UserEstimate { said_secs: Some(_), .. }, _) => "by its own word, and how true such words were",
+            (UserEstimate { flat_secs: Some(_), .. }, _) => {
+                "by its loss, which flattens, and by jobs like it"
+            }
             (_, true) => "as jobs like it did",
             (_, false) => "if anything, for jobs like it differ",
         };
-        let (all, done) = (duration::show(ahead.lengths.secs(0.5)), duration::show(ahead.done_secs));
+        let (all, done) =
+            (duration::format_duration(ahead.lengths.secs(0.5)), duration::format_duration(ahead.done_secs));
         format!(
             "{all} of one node's work in all, {whose}; {done} done; its owner has had {:.1} node-hours lately",
             self.usage.of(&job.program.user) / 3600.0
@@ -80,7 +83,7 @@ pub struct Ahead {
     /// What it costs it to be stopped and started, seconds.
     pub stop_secs: f64,
     /// What it tells of that itself.
-    pub word: OwnWord,
+    pub word: UserEstimate,
 }
 
 impl Ahead {
@@ -114,7 +117,7 @@ mod tests {
             lengths: Lengths::of(vec![secs.ln(); 4]).unwrap(),
             done_secs,
             stop_secs,
-            word: OwnWord::default(),
+            word: UserEstimate::default(),
         }
     }
 

@@ -4,12 +4,16 @@
 use std::collections::BTreeMap;
 
 use super::curves;
-use infill_model::{Gaps, NodeType, Sizes, malleable::RateCurve};
+use infill_model::{AllowedSizes, GapSet, NodeType, malleable::RateCurve};
 
 /// Samples a second and node at its smallest size, of several plans with the fastest: on the mean of the
 /// nodes that there are now and on which it can run. It is the same wherever the job is: else whoever is on
 /// slow nodes would count for more, and two jobs would change places for ever.
-pub(super) fn on_average(rates: &[RateCurve], sizes: &Sizes, supply: &BTreeMap<&NodeType, u32>) -> f64 {
+pub(super) fn on_average(
+    rates: &[RateCurve],
+    sizes: &AllowedSizes,
+    supply: &BTreeMap<&NodeType, u32>,
+) -> f64 {
     let of = |node_type: Option<&NodeType>| {
         let suiting = rates.iter().filter(|rate| rate.node_type.as_ref() == node_type);
         suiting.map(|rate| curves::unit_rate(&rate.curve, sizes)).reduce(f64::max)
@@ -22,12 +26,12 @@ pub(super) fn on_average(rates: &[RateCurve], sizes: &Sizes, supply: &BTreeMap<&
 }
 
 /// The same on the fastest type: whatever nodes there are, lengths of jobs are told by it.
-pub(super) fn on_fastest(rates: &[RateCurve], sizes: &Sizes) -> f64 {
+pub(super) fn on_fastest(rates: &[RateCurve], sizes: &AllowedSizes) -> f64 {
     rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
 }
 
 /// How many nodes, or places of such, there are of each type.
-pub(super) fn supply(gaps: &Gaps) -> BTreeMap<&NodeType, u32> {
+pub(super) fn supply(gaps: &GapSet) -> BTreeMap<&NodeType, u32> {
     let mut counts = BTreeMap::new();
     gaps.gaps.iter().for_each(|gap| *counts.entry(&gap.node_type).or_insert(0) += 1);
     counts
@@ -40,7 +44,7 @@ mod tests {
 
     #[test]
     fn neither_the_type_that_a_job_is_on_nor_its_plan_changes_what_its_samples_count() {
-        let sizes = Sizes::Range { min: 1, max: 4 };
+        let sizes = AllowedSizes::Range { min: 1, max: 4 };
         let [fast, slow, other] = ["fast", "slow", "other"].map(NodeType::new);
         let supply = BTreeMap::from([(&fast, 1), (&slow, 3)]);
         let units = ["fast=8 slow=2 any=2", "slow=2 fast=8", "any=2 slow=2 fast=8 fast=7"];

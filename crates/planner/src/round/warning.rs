@@ -3,7 +3,7 @@
 use std::fmt;
 
 use infill_advisor::stops;
-use infill_model::{Stop, StopEnd};
+use infill_model::{GenerationStop, StopOutcome};
 
 /// From so many lost checkpoints, less those that were forgiven, the owner is told.
 const TELLING: f64 = 0.5;
@@ -31,15 +31,15 @@ pub enum Warning {
 
 impl Warning {
     /// Judges the last stops of a program, which has so many seconds when Slurm takes a node back.
-    pub(super) fn of(last: &[Stop], has_secs: f64) -> Option<Warning> {
+    pub(super) fn of(last: &[GenerationStop], has_secs: f64) -> Option<Warning> {
         if stops::lost(last) >= TELLING {
-            let lost = last.iter().filter(|s| s.end.is_lost());
-            let killed = last.iter().filter(|s| s.end.is_lost() && s.end.is_bound());
+            let lost = last.iter().filter(|s| s.end.lost_checkpoint());
+            let killed = last.iter().filter(|s| s.end.lost_checkpoint() && s.end.is_lower_bound());
             let grace_secs = killed.map(|s| s.secs).max_by(f64::total_cmp);
             return Some(Warning::Lost { lost: lost.count(), of: last.len(), grace_secs });
         }
         let secs = last.iter().map(|s| s.secs).max_by(f64::total_cmp)?;
-        let cut = last.iter().any(|s| s.end == StopEnd::Cut);
+        let cut = last.iter().any(|s| s.end == StopOutcome::Cut);
         (cut || secs > has_secs).then_some(Warning::Slow { secs, has_secs })
     }
 }
@@ -73,20 +73,20 @@ mod tests {
     use super::*;
     use infill_model::JobId;
 
-    fn said(stops: &[(f64, StopEnd)]) -> String {
-        let stop = |(generation, (secs, end)): (u64, &(f64, StopEnd))| Stop {
+    fn said(stops: &[(f64, StopOutcome)]) -> String {
+        let stop = |(generation, (secs, end)): (u64, &(f64, StopOutcome))| GenerationStop {
             job: JobId(1),
             generation,
             secs: *secs,
             end: *end,
         };
-        let last: Vec<Stop> = (1..).zip(stops).map(stop).collect();
+        let last: Vec<GenerationStop> = (1..).zip(stops).map(stop).collect();
         Warning::of(&last, 2.0).map_or("nothing".to_owned(), |w| w.to_string())
     }
 
     #[test]
     fn the_owner_is_told_what_is_lost_and_what_would_be() {
-        use StopEnd::{Cut, Failed, Killed, Saved};
+        use StopOutcome::{Cut, Failed, Killed, Saved};
         let all = [
             said(&[]),
             said(&[(1.9, Saved)]),

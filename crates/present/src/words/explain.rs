@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::{When, ends_in_words, filled, forecast, idle_share, kind, percent};
 use crate::charts::number;
 use infill_api::{JobView, NodeView, PlanView, RoundView, SCHEMA, Status};
-use infill_model::{GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, hostlist, of_the_last_job};
+use infill_model::{
+    GenerationRecord, JobId, NodeVerdict, RateSource, UnixTime, generations_of_last_job, hostlist,
+};
 
 /// Generations that are listed; older ones are in the JSON.
 const SHOWN_GENERATIONS: usize = 10;
@@ -83,7 +85,7 @@ pub fn of_moment(
     mut generations: Vec<GenerationRecord>,
 ) -> Option<Explanation> {
     generations.retain(|g| g.started_at <= at);
-    let generations = of_the_last_job(generations);
+    let generations = generations_of_last_job(generations);
     let told = match subject.parse().ok().map(JobId) {
         Some(id) => of_job(id, status, Some(round), generations)?,
         None => {
@@ -125,7 +127,7 @@ fn job_lines(job: &JobView) -> Vec<String> {
     let nodes = match job.nodes.as_slice() {
         [] => "no node".to_owned(),
         [lead] => format!("1 node: {lead}"),
-        nodes => format!("{} nodes: {} (lead on {})", nodes.len(), hostlist::compress(nodes), nodes[0]),
+        nodes => format!("{} nodes: {} (lead on {})", nodes.len(), hostlist::compress_nodes(nodes), nodes[0]),
     };
     let mut lines = vec![
         format!("job {} ({}) of {}: {}", job.job, job.name, filled(&job.user), job.state),
@@ -224,8 +226,8 @@ fn round_lines(round: &RoundView, which: &str, when: When) -> Vec<String> {
     let mut lines = vec![format!("{which} {} ({} ago, {acted}):", when.clock(at), when.ago(at))];
     for verdict in &round.report.jobs {
         let change = format!("job {}: had {}, gets {}", verdict.job, verdict.had, verdict.gets);
-        lines.push(format!("  {change}: {}", verdict.words()));
-        let planned = round.plan.job(verdict.job).filter(|p| !p.forecast.is_empty());
+        lines.push(format!("  {change}: {}", verdict.full_sentence()));
+        let planned = round.plan.job_plan(verdict.job).filter(|p| !p.forecast.is_empty());
         lines.extend(planned.map(|p| format!("  forecast: {}", forecast(p, when))));
     }
     lines.extend(round.report.nodes.iter().map(|n| format!("  node {}: {}", n.node, n.why)));
@@ -242,7 +244,7 @@ fn generation_lines(generations: &[GenerationRecord], when: When) -> Vec<String>
     }
     let mut lines = vec![String::new(), "generations, newest first:".to_owned()];
     for g in generations.iter().rev().take(SHOWN_GENERATIONS) {
-        let (at, nodes) = (when.clock(g.started_at), hostlist::compress(&g.nodes));
+        let (at, nodes) = (when.clock(g.started_at), hostlist::compress_nodes(&g.nodes));
         lines.push(format!("  {:>3}  {at}  {} on {nodes}: {}", g.generation, g.nodes.len(), g.why));
     }
     let hidden = generations.len().saturating_sub(SHOWN_GENERATIONS);

@@ -7,7 +7,7 @@ mod when;
 pub use when::When;
 
 use infill_api::{EndView, IdleShare, NodeKind};
-use infill_model::{Gpus, JobPlan, Resources, duration};
+use infill_model::{GpuCounts, JobPlan, Resources, duration};
 
 /// The word for a kind of node.
 pub fn kind(kind: NodeKind) -> &'static str {
@@ -22,13 +22,14 @@ pub fn kind(kind: NodeKind) -> &'static str {
 /// `2 GPUs, 8 CPUs, 7.8 GiB`.
 pub fn idle_share(idle: IdleShare) -> String {
     let IdleShare { gpus, cpus, memory_mib } = idle;
-    let of_any_type = Gpus::of([(String::new(), gpus)]);
+    let of_any_type = GpuCounts::from_counts([(String::new(), gpus)]);
     Resources { cpus, memory_mib, gpus: of_any_type }.to_string()
 }
 
 /// When a job ends, `40:00 at its present rate, most likely 25:00 to 1:23:20: known well`.
 pub(crate) fn ends_in_words(ends: &EndView) -> String {
-    let [low, median, high] = [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::show);
+    let [low, median, high] =
+        [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::format_duration);
     let known = if ends.predictable { "known well" } else { "not known well" };
     format!("{median} at its present rate, most likely {low} to {high}: {known}")
 }

@@ -42,12 +42,12 @@ impl When {
 
     /// Time from now to `t`; `0:00` when it has passed.
     pub fn until(&self, t: UnixTime) -> String {
-        duration::show(t.secs_since(self.now))
+        duration::format_duration(t.secs_since(self.now))
     }
 
     /// Time from `t` to now.
     pub fn ago(&self, t: UnixTime) -> String {
-        duration::show(self.now.secs_since(t))
+        duration::format_duration(self.now.secs_since(t))
     }
 }
 

@@ -47,7 +47,7 @@ struct Amount {
 impl Amount {
     fn of(r: &Resources) -> Amount {
         let memory_mib = i64::try_from(r.memory_mib).unwrap_or(i64::MAX / 4);
-        Amount { cpus: r.cpus.into(), memory_mib, gpus: r.gpus.count().into() }
+        Amount { cpus: r.cpus.into(), memory_mib, gpus: r.gpus.total_count().into() }
     }
 
     fn less(self, other: Amount) -> Amount {

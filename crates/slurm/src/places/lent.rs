@@ -2,7 +2,7 @@
 
 use crate::gres;
 use infill_model::{
-    Gpus, Job, JobId, Node, NodeState, NodeType, PlaceShare, Portion, Resources, Unit, UnixTime,
+    CpuMemory, GpuCounts, Job, JobId, LendingUnit, Node, NodeState, NodeType, PlaceShare, Resources, UnixTime,
 };
 
 /// A place: the node's place among those that are lent, and the number of the part.
@@ -32,7 +32,7 @@ pub(super) struct Lent {
     /// The node.
     pub node: Node,
     /// What one place of it comes with.
-    pub unit: Unit,
+    pub unit: LendingUnit,
     /// The type of such a place.
     node_type: NodeType,
     /// The job on each place.
@@ -46,15 +46,15 @@ pub(super) struct Lent {
     /// partition may have.
     capped: Vec<usize>,
     /// What no job has of the node, so far as ours may have it; nothing where that is not sure.
-    free: Portion,
+    free: CpuMemory,
     /// Whether the records of the node and its jobs contradict each other.
     doubtful: bool,
 }
 
 impl Lent {
     /// A node with this `unit`, and the jobs that were on its places.
-    pub fn new(node: Node, unit: Unit, mut on: Vec<Option<JobId>>) -> Lent {
-        on.resize(unit.parts_of(&node.has) as usize, None);
+    pub fn new(node: Node, unit: LendingUnit, mut on: Vec<Option<JobId>>) -> Lent {
+        on.resize(unit.part_count(&node.has) as usize, None);
         let gres = match node.has.gpus.only_type() {
             Some(kind) if !kind.is_empty() => format!("gpu:{kind}:1"),
             Some(_) => "gpu:1".to_owned(),
@@ -62,7 +62,7 @@ impl Lent {
         };
         let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
         let (holders, starved, capped) = (Vec::new(), Vec::new(), Vec::new());
-        let free = Portion::default();
+        let free = CpuMemory::default();
         Lent { node, unit, node_type, on, holders, starved, capped, free, doubtful: false }
     }
 
@@ -118,19 +118,19 @@ impl Lent {
     fn said(&self, holder: &Holder) -> Option<usize> {
         let holds = holder.holds.as_ref()?;
         let count = match self.unit.has_gpu {
-            true => holds.gpus.count(),
+            true => holds.gpus.total_count(),
             // Main jobs may share one: all that they leave together counts ([`Lent::settle`]).
             false if !holder.ours => 0,
             // Slurm gives whole cores, so that it may have a CPU more than it asked for.
-            false if !holder.asked.is_empty() => self.unit.needed(holds).min(holder.asked.len() as u32),
-            false => self.unit.needed(holds),
+            false if !holder.asked.is_empty() => self.unit.units_needed(holds).min(holder.asked.len() as u32),
+            false => self.unit.units_needed(holds),
         };
         Some(count as usize)
     }
 
     /// How many places have the CPUs and the memory that a job has.
     fn nearest(&self, holder: &Holder) -> usize {
-        holder.holds.as_ref().map_or(0, |holds| self.unit.nearest(holds) as usize)
+        holder.holds.as_ref().map_or(0, |holds| self.unit.units_nearest(holds) as usize)
     }
 
     /// Gives a job so many places as it has GPUs, or CPUs where there are none; it may have some already.
@@ -162,9 +162,10 @@ impl Lent {
         gets.into_iter().for_each(|gpu| self.on[gpu] = Some(holder.job));
         let kind = self.node.has.gpus.only_type().unwrap_or_default();
         match &mut holder.holds {
-            None if holder.ours => holder.holds = Some(self.unit.times(count, kind)),
+            None if holder.ours => holder.holds = Some(self.unit.resources_of_units(count, kind)),
             Some(holds) if said < Some(count) && self.unit.has_gpu && !holder.runs => {
-                holds.gpus = Gpus::of([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
+                holds.gpus =
+                    GpuCounts::from_counts([(kind.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))]);
             }
             _ => {}
         }
@@ -180,19 +181,19 @@ impl Lent {
                 cpus_of_ours = cpus_of_ours.saturating_add(holds.cpus);
             }
         }
-        let left = self.node.has.without(&held);
+        let left = self.node.has.checked_sub(&held);
         let is_whole = self.holders.iter().any(|h| h.holds.is_none());
         self.doubtful |= (left.is_none() || self.node.used != held) && !is_whole;
         let may_have = max_cpus.map_or(u32::MAX, |most| most.saturating_sub(cpus_of_ours));
         let usable = |most: u32| {
             let left = left.clone().map(|left| Resources { cpus: left.cpus.min(most), ..left });
-            left.map_or(0, |left| self.unit.count(&left)) as usize
+            left.map_or(0, |left| self.unit.units_in(&left)) as usize
         };
         self.free = match &left {
             Some(left) if !self.doubtful => {
-                Portion { cpus: left.cpus.min(may_have), memory_mib: left.memory_mib }
+                CpuMemory { cpus: left.cpus.min(may_have), memory_mib: left.memory_mib }
             }
-            _ => Portion::default(),
+            _ => CpuMemory::default(),
         };
         let (usable, allowed) = (usable(u32::MAX), usable(may_have));
         let free: Vec<usize> = (0..self.on.len()).filter(|gpu| self.on[*gpu].is_none()).collect();
@@ -227,11 +228,11 @@ impl Lent {
     /// A place as a node.
     pub fn place(&self, gpu: usize, jobs: &[Job]) -> Node {
         let node = &self.node;
-        let has = self.unit.resources(node.has.gpus.only_type().unwrap_or_default());
+        let has = self.unit.unit_resources(node.has.gpus.only_type().unwrap_or_default());
         let job = |id: JobId| jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|at| &jobs[at]);
         let user = self.user(gpu).and_then(job);
         Node {
-            name: node.name.place(gpu),
+            name: node.name.place_name(gpu),
             state: self.state(gpu, user),
             node_type: self.node_type.clone(),
             used: if user.is_some() { has.clone() } else { Resources::default() },
@@ -243,20 +244,20 @@ impl Lent {
 
     /// What a place has of its node's CPUs and memory.
     fn share(&self, gpu: usize) -> PlaceShare {
-        let own = Portion { cpus: self.unit.cpus, memory_mib: self.unit.memory_mib };
-        let held = self.on[gpu].map_or(Portion::default(), |job| self.held(gpu, job));
+        let own = CpuMemory { cpus: self.unit.cpus, memory_mib: self.unit.memory_mib };
+        let held = self.on[gpu].map_or(CpuMemory::default(), |job| self.held(gpu, job));
         PlaceShare { own, held, free: self.free }
     }
 
     /// The part of what a job of ours, or a main job that wings extend, has of the node that counts as this
     /// place's: an equal one, and at the first of its places what is left over.
-    fn held(&self, gpu: usize, job: JobId) -> Portion {
+    fn held(&self, gpu: usize, job: JobId) -> CpuMemory {
         let ours = self.holders.iter().find(|h| h.job == job && (h.ours || !h.asked.is_empty()));
-        let Some(holds) = ours.and_then(|h| h.holds.as_ref()) else { return Portion::default() };
+        let Some(holds) = ours.and_then(|h| h.holds.as_ref()) else { return CpuMemory::default() };
         let mine: Vec<usize> = (0..self.on.len()).filter(|at| self.on[*at] == Some(job)).collect();
         let count = u32::try_from(mine.len()).unwrap_or(u32::MAX).max(1);
         let is_first = u32::from(mine.first() == Some(&gpu));
-        Portion {
+        CpuMemory {
             cpus: holds.cpus / count + is_first * (holds.cpus % count),
             memory_mib: holds.memory_mib / u64::from(count)
                 + u64::from(is_first) * (holds.memory_mib % u64::from(count)),

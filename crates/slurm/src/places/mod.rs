@@ -19,7 +19,7 @@ use async_trait::async_trait;
 
 pub use self::seats::Seats;
 use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
-use infill_model::{Job, JobId, NodeName, Parts, Snapshot, Topology};
+use infill_model::{Job, JobId, LendingRules, NodeName, Snapshot, Topology};
 
 /// Slurm with places for nodes.
 pub struct PlacesSlurm {
@@ -33,7 +33,7 @@ impl PlacesSlurm {
     pub fn new(
         slurm: Arc<dyn SlurmApi>,
         partition: &str,
-        parts: Parts,
+        parts: LendingRules,
         known: BTreeMap<JobId, NodeName>,
     ) -> Self {
         PlacesSlurm { slurm, seats: Arc::new(Mutex::new(Seats::new(partition, parts, known))) }

@@ -8,7 +8,8 @@ use super::claims;
 use super::lent::{Holder, Lent, Place};
 use crate::Partition;
 use infill_model::{
-    Allocation, Doubt, Job, JobId, Node, NodeName, Parts, Reservation, Snapshot, lead_of, place_in,
+    AllocatedResources, Job, JobId, LendingRules, Node, NodeName, Reservation, Snapshot, SnapshotDoubt,
+    lead_of_wing, place_from_comment,
 };
 
 /// Most leads whose places are remembered.
@@ -19,7 +20,7 @@ const MOST_SENT: usize = 20_000;
 pub struct Seats {
     partition: String,
     /// What nodes are lent in.
-    parts: Parts,
+    parts: LendingRules,
     /// Most CPUs of one node that the partition's jobs may have together.
     max_cpus: Option<u32>,
     /// The jobs on the places of each node, as they were last seen.
@@ -31,7 +32,7 @@ pub struct Seats {
 impl Seats {
     /// The places of the nodes of this partition, which are such parts of them. `known`: which lead is on
     /// which place, as far as anybody remembers.
-    pub fn new(partition: &str, parts: Parts, known: BTreeMap<JobId, NodeName>) -> Seats {
+    pub fn new(partition: &str, parts: LendingRules, known: BTreeMap<JobId, NodeName>) -> Seats {
         let partition = partition.to_owned();
         Seats { partition, parts, max_cpus: None, taken: BTreeMap::new(), sent: known }
     }
@@ -54,7 +55,7 @@ impl Seats {
     /// The snapshot with places for nodes. Nodes of our partition that cannot be lent in parts leave it.
     pub fn places(&mut self, snapshot: Snapshot) -> Snapshot {
         // An answer that says nothing of jobs, or contradicts itself, says nothing of places either.
-        let odd = |d: &Doubt| matches!(d, Doubt::Inconsistent(_));
+        let odd = |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::Inconsistent(_));
         let is_sound = !snapshot.jobs.is_empty() && !snapshot.doubts.iter().any(odd);
         let Snapshot { nodes, jobs, reservations, .. } = snapshot;
         let is_ours = |n: &Node| n.partitions.contains(&self.partition);
@@ -62,7 +63,7 @@ impl Seats {
         let mut lent = Vec::new();
         for mut node in ours {
             let on = self.taken.get(&node.name).cloned().unwrap_or_default();
-            match self.parts.unit(&node.has) {
+            match self.parts.unit_of_node(&node.has) {
                 Some(unit) => lent.push(Lent::new(node, unit, on)),
                 None => {
                     node.partitions.retain(|p| *p != self.partition);
@@ -100,10 +101,10 @@ impl Seats {
         let host = |node: &NodeName| {
             let asked = if is_ours { self.asked(&job, node) } else { Vec::new() };
             match self.taken.get(node) {
-                _ if !asked.is_empty() => Some(asked.into_iter().map(|gpu| node.place(gpu)).collect()),
-                Some(taken) => {
-                    Some(taken.iter().enumerate().filter(is_on).map(|(gpu, _)| node.place(gpu)).collect())
-                }
+                _ if !asked.is_empty() => Some(asked.into_iter().map(|gpu| node.place_name(gpu)).collect()),
+                Some(taken) => Some(
+                    taken.iter().enumerate().filter(is_on).map(|(gpu, _)| node.place_name(gpu)).collect(),
+                ),
                 None if self.taken.is_empty() => None,
                 None => Some(vec![node.clone()]),
             }
@@ -125,13 +126,13 @@ impl Seats {
         let host = job.batch_host.as_ref()?;
         let there = || job.nodes.iter().filter(|n| n.host() == *host);
         let numbers: Vec<usize> = match job.partition == self.partition {
-            true => there().flat_map(NodeName::numbers).collect(),
+            true => there().flat_map(NodeName::place_numbers).collect(),
             false => {
                 (0..).zip(seats(host)).filter(|(_, on)| **on == Some(job.id)).map(|(at, _)| at).collect()
             }
         };
         match there().next() {
-            Some(_) if !numbers.is_empty() => Some(host.places(&numbers)),
+            Some(_) if !numbers.is_empty() => Some(host.block_name(&numbers)),
             first => Some(first.unwrap_or(host).clone()),
         }
     }
@@ -139,11 +140,11 @@ impl Seats {
     /// The places of this node on which a job is meant to be. Of a lead the daemon knows it, of one of the
     /// main queue, too, once its agent is there; of a wing its comment tells.
     fn asked(&self, job: &Job, node: &NodeName) -> Vec<usize> {
-        let named = match lead_of(job) {
-            Some(_) if job.partition == self.partition => place_in(&job.comment),
+        let named = match lead_of_wing(job) {
+            Some(_) if job.partition == self.partition => place_from_comment(&job.comment),
             _ => self.sent.get(&job.id).cloned(),
         };
-        named.filter(|place| place.host() == *node).map(|place| place.numbers()).unwrap_or_default()
+        named.filter(|place| place.host() == *node).map(|place| place.place_numbers()).unwrap_or_default()
     }
 
     /// Gives every job that occupies nodes its places: those it had, those it was meant to have, then the
@@ -152,7 +153,7 @@ impl Seats {
         for job in jobs.iter().filter(|j| j.state.occupies_nodes()) {
             for node in &job.nodes {
                 let Some(lent) = index.get(node).and_then(|at| lent.get_mut(*at)) else { continue };
-                let part = job.allocations.binary_search_by(|a: &Allocation| a.node.cmp(node)).ok();
+                let part = job.allocations.binary_search_by(|a: &AllocatedResources| a.node.cmp(node)).ok();
                 lent.holders.push(Holder {
                     job: job.id,
                     ours: job.partition == self.partition,
@@ -180,17 +181,17 @@ impl Seats {
             Some(at) if job.state.occupies_nodes() => {
                 let lent = &lent[*at];
                 let mine = (0..lent.on.len()).filter(|gpu| lent.user(*gpu) == Some(job.id));
-                mine.map(|gpu| lent.node.name.place(gpu)).collect()
+                mine.map(|gpu| lent.node.name.place_name(gpu)).collect()
             }
             // Where it was.
-            Some(_) => self.asked(&job, node).into_iter().map(|gpu| node.place(gpu)).collect(),
+            Some(_) => self.asked(&job, node).into_iter().map(|gpu| node.place_name(gpu)).collect(),
         };
         let mut nodes: Vec<NodeName> = job.nodes.iter().flat_map(on).collect();
         nodes.sort();
         let elsewhere = job.scheduled_nodes.iter().filter(|n| !index.contains_key(*n)).cloned();
         let mut planned: Vec<NodeName> = elsewhere.collect();
         let claimed = claimed.get(&job.id).into_iter().flatten();
-        planned.extend(claimed.map(|(at, gpu)| lent[*at].node.name.place(*gpu)));
+        planned.extend(claimed.map(|(at, gpu)| lent[*at].node.name.place_name(*gpu)));
         planned.sort();
         (job.nodes, job.scheduled_nodes, job.allocations) = (nodes, planned, Vec::new());
         let seats = |host: &NodeName| index.get(host).map_or(&[][..], |at| lent[*at].on.as_slice());
@@ -202,7 +203,7 @@ impl Seats {
 fn covered(mut reservation: Reservation, lent: &[Lent], index: &FxHashMap<NodeName, usize>) -> Reservation {
     let places = |node: &NodeName| match index.get(node) {
         None => vec![node.clone()],
-        Some(at) => (0..lent[*at].on.len()).map(|gpu| node.place(gpu)).collect(),
+        Some(at) => (0..lent[*at].on.len()).map(|gpu| node.place_name(gpu)).collect(),
     };
     reservation.nodes = reservation.nodes.iter().flat_map(places).collect();
     reservation

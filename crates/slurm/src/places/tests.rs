@@ -3,8 +3,8 @@
 use super::seats::Seats;
 use crate::Partition;
 use infill_model::{
-    Allocation, BaseState, Gpus, Job, JobId, Node, NodeName, NodeState, NodeType, Parts, Reservation,
-    Resources, Snapshot, UnixTime,
+    AllocatedResources, BaseState, GpuCounts, Job, JobId, LendingRules, Node, NodeName, NodeState, NodeType,
+    Reservation, Resources, Snapshot, UnixTime,
 };
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ mod own;
 mod shares;
 
 fn resources(cpus: u32, memory_mib: u64, gpus: u32) -> Resources {
-    Resources { cpus, memory_mib, gpus: Gpus::of([("a100".to_owned(), gpus)]) }
+    Resources { cpus, memory_mib, gpus: GpuCounts::from_counts([("a100".to_owned(), gpus)]) }
 }
 
 /// A cluster of nodes with 16 CPUs, 16,000 MiB and 4 GPUs.
@@ -64,10 +64,10 @@ impl Cluster {
         self.insert(job)
     }
 
-    fn give(&mut self, node: &str, _: JobId, to: &mut Vec<Allocation>, holds: Resources) {
+    fn give(&mut self, node: &str, _: JobId, to: &mut Vec<AllocatedResources>, holds: Resources) {
         let node = self.snapshot.nodes.iter_mut().find(|n| n.name.as_str() == node).expect("a node");
         node.used.add(&holds);
-        to.push(Allocation { node: node.name.clone(), holds });
+        to.push(AllocatedResources { node: node.name.clone(), holds });
     }
 
     /// A job that waits, with its planned start: `ID START NODE,NODE GPUS`.
@@ -94,7 +94,7 @@ impl Cluster {
         let gone = self.snapshot.jobs.iter().position(|j| j.id.0 == id).expect("a job");
         for allocation in self.snapshot.jobs.remove(gone).allocations {
             let node = self.snapshot.nodes.iter_mut().find(|n| n.name == allocation.node).expect("its node");
-            node.used = node.used.without(&allocation.holds).expect("it had it");
+            node.used = node.used.checked_sub(&allocation.holds).expect("it had it");
         }
         self
     }
@@ -119,7 +119,7 @@ impl Cluster {
 }
 
 fn seats() -> Seats {
-    Seats::new("infill", Parts::default(), BTreeMap::new())
+    Seats::new("infill", LendingRules::default(), BTreeMap::new())
 }
 
 #[test]
@@ -253,8 +253,9 @@ fn a_planned_start_claims_what_it_will_find_missing() {
 #[test]
 fn nodes_that_cannot_be_lent_leave_the_partition() {
     let mut cluster = Cluster::of(&["n1", "n2", "n3"]);
-    cluster.snapshot.nodes[0].has = Resources { gpus: Gpus::default(), ..resources(16, 16_000, 0) };
-    cluster.snapshot.nodes[1].has.gpus = Gpus::of([("a100".to_owned(), 2), ("t4".to_owned(), 2)]);
+    cluster.snapshot.nodes[0].has = Resources { gpus: GpuCounts::default(), ..resources(16, 16_000, 0) };
+    cluster.snapshot.nodes[1].has.gpus =
+        GpuCounts::from_counts([("a100".to_owned(), 2), ("t4".to_owned(), 2)]);
     let shown = seats().places(cluster.runs("1 main n1=0").snapshot.clone());
     let names: Vec<&str> = shown.nodes.iter().map(|n| n.name.as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3:0", "n3:1", "n3:2", "n3:3"]);
@@ -370,7 +371,7 @@ fn a_job_that_cleans_up_keeps_its_places_though_its_record_has_no_gpus() {
     assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 6 on n1:3");
     for id in [1, 6] {
         cluster.job(id).state.flags.insert("COMPLETING".to_owned());
-        cluster.job(id).allocations[0].holds.gpus = Gpus::default();
+        cluster.job(id).allocations[0].holds.gpus = GpuCounts::default();
     }
     assert_eq!(cluster.seen(&mut seats), "1 on n1:0,n1:1; 6 on n1:3");
     assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2", "and the node's sums agree");
@@ -391,7 +392,7 @@ fn nobody_is_pushed_off_a_place_by_words() {
 fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
     let mut cluster = Cluster::of(&["n1"]);
     let mut seats =
-        Seats::new("infill", Parts::default(), BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]));
+        Seats::new("infill", LendingRules::default(), BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]));
     let other = cluster.runs("7 infill n1=1").runs("8 infill n1=1").job(8).clone();
     let lead = cluster.job(7).clone();
     assert_eq!(seats.seated(lead.clone()).unwrap().nodes, [NodeName::new("n1:2")]);
@@ -407,7 +408,7 @@ fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
 fn cpus(names: &[&str]) -> (Cluster, Seats) {
     let mut cluster = Cluster::of(names);
     cluster.snapshot.nodes.iter_mut().for_each(|node| node.has = resources(16, 16_000, 0));
-    let parts = Parts { cpus: 4, ..Parts::default() };
+    let parts = LendingRules { cpus: 4, ..LendingRules::default() };
     (cluster, Seats::new("infill", parts, BTreeMap::new()))
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::RestSlurm;
 use crate::{SlurmApi, SlurmError};
-use infill_model::{Doubt, JobId, NodeName, config::SlurmConfig};
+use infill_model::{JobId, NodeName, SnapshotDoubt, config::SlurmConfig};
 
 type Answer = (StatusCode, String);
 type Script = Box<dyn FnMut(&str, &str) -> Answer + Send>;
@@ -220,7 +220,7 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
     })
     .await;
     let snapshot = always.slurm.snapshot().await.unwrap();
-    assert_eq!(snapshot.doubts, [Doubt::BackfillActive]);
+    assert_eq!(snapshot.doubts, [SnapshotDoubt::BackfillActive]);
     assert_eq!(always.heard().iter().filter(|h| h.contains("/jobs/")).count(), 1);
 }
 

@@ -7,7 +7,8 @@ use super::record::{Field, Flaws, Record, Shared, natural};
 use super::{shares, wire};
 use crate::gres;
 use infill_model::{
-    Asks, BaseState, Job, JobId, JobState, Node, NodeName, NodeState, Reservation, UnixTime, UserId, hostlist,
+    BaseState, Job, JobId, JobRequirements, JobState, Node, NodeName, NodeState, Reservation, UnixTime,
+    UserId, hostlist,
 };
 
 impl Record for Node {
@@ -113,7 +114,7 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Job {
     let node_count = flaws.or_default(node_count);
     let state = words(&w.job_state, "job_state").and_then(job_state).unwrap_or_else(|field| {
         flaws.0.push(field);
-        JobState::of(BaseState::Unknown(String::new()))
+        JobState::from_base(BaseState::Unknown(String::new()))
     });
     let mut string = |t: &Text<'_>, field| flaws.or_default(text(t, field)).to_owned();
     let (user_name, account) = (string(&w.user_name, "user_name"), string(&w.account, "account"));
@@ -156,9 +157,9 @@ fn job(w: &wire::Job<'_>, shared: &mut Shared, flaws: &mut Flaws) -> Job {
     }
 }
 
-fn asks(w: &wire::Job<'_>, flaws: &mut Flaws) -> Asks {
+fn asks(w: &wire::Job<'_>, flaws: &mut Flaws) -> JobRequirements {
     let mut string = |t: &Text<'_>, field| flaws.or_default(text(t, field)).to_owned();
-    Asks {
+    JobRequirements {
         constraint: string(&w.features, "features"),
         exclude: string(&w.excluded_nodes, "excluded_nodes"),
         pinned: string(&w.required_nodes, "required_nodes"),
@@ -270,5 +271,5 @@ fn owned(words: &[Cow<'_, str>]) -> Vec<String> {
 }
 
 fn host_list(shared: &mut Shared, t: &Text<'_>, field: &'static str) -> Field<Vec<NodeName>> {
-    hostlist::expand_as(text(t, field)?, |name| shared.name(name)).map_err(|_| field)
+    hostlist::expand_hostlist_with(text(t, field)?, |name| shared.name(name)).map_err(|_| field)
 }

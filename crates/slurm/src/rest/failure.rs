@@ -5,7 +5,7 @@ use reqwest::StatusCode;
 use super::field::{Number, Object, Text};
 use super::wire::{Envelope, WireError};
 use crate::SlurmError;
-use infill_model::causes;
+use infill_model::error_causes;
 
 /// Longest text of a failure that is passed on.
 const MAX_TEXT: usize = 500;
@@ -83,7 +83,7 @@ pub(super) fn transport(e: &reqwest::Error) -> Failure {
         e if e.is_builder() => Kind::Permanent,
         _ => Kind::Transient,
     };
-    Failure::new(kind, causes::chain(e))
+    Failure::new(kind, error_causes::error_chain(e))
 }
 
 /// Slurm's own errors first, whatever the status says: HTTP 200 can carry errors, and 500 a plain refusal.

@@ -9,7 +9,7 @@ use super::super::install_crypto;
 use super::body::{Take, Whole};
 use super::failure::{Failure, Kind, transport};
 use super::token::Tokens;
-use infill_model::causes;
+use infill_model::error_causes;
 
 /// Tries of one read, the first included. The next round reads again anyway.
 const READ_TRIES: u32 = 3;
@@ -53,7 +53,7 @@ impl Http {
             Some(path) => (builder.unix_socket(PathBuf::from(path)), "http://localhost".to_owned()),
             None => (builder, rest.trim_end_matches('/').to_owned()),
         };
-        let client = builder.build().map_err(|e| causes::chain(&e))?;
+        let client = builder.build().map_err(|e| error_causes::error_chain(&e))?;
         Ok(Http { client, base, tokens })
     }
 

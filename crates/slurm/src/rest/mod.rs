@@ -45,7 +45,9 @@ use self::record::{Record, Shared};
 use self::session::Session;
 use self::token::Tokens;
 use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, configuration, privacy, topology};
-use infill_model::{Backfill, Doubt, Job, JobId, NodeName, Snapshot, Topology, config::SlurmConfig};
+use infill_model::{
+    BackfillState, Job, JobId, NodeName, Snapshot, SnapshotDoubt, Topology, config::SlurmConfig,
+};
 
 /// Readings in one call of `snapshot`, the first included, while backfill is in the way.
 const READINGS: u32 = 3;
@@ -144,11 +146,11 @@ impl RestSlurm {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn backfill(&self, pulse: &Pulse) -> Backfill {
+    fn backfill(&self, pulse: &Pulse) -> BackfillState {
         // A panic while the lock was held cannot have left the counters half written.
         let mut exits = self.exits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let resolution_secs = Some(self.resolution_secs.load(Ordering::Relaxed)).filter(|secs| *secs > 0);
-        Backfill { resolution_secs, ..exits.backfill(pulse) }
+        BackfillState { resolution_secs, ..exits.backfill(pulse) }
     }
 
     async fn read_job(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
@@ -288,7 +290,7 @@ impl SlurmApi for RestSlurm {
 
 fn warn_of_inconsistency(snapshot: &Snapshot) {
     for doubt in &snapshot.doubts {
-        if let Doubt::Inconsistent(what) = doubt {
+        if let SnapshotDoubt::Inconsistent(what) = doubt {
             tracing::warn!(what, "Slurm's answers cannot be trusted");
         }
     }

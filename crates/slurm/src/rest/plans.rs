@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use infill_model::{Doubt, JobId, NodeName, Snapshot, UnixTime};
+use infill_model::{JobId, NodeName, Snapshot, SnapshotDoubt, UnixTime};
 
 /// Plans that were whole longer ago say nothing of this cycle, seconds: `bf_max_time` is a few minutes where
 /// it is long.
@@ -46,7 +46,8 @@ impl Plans {
     }
 
     fn can_help(&self, snapshot: &Snapshot) -> bool {
-        let at_work = |d: &Doubt| matches!(d, Doubt::BackfillActive | Doubt::BackfillMoved);
+        let at_work =
+            |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved);
         let age_secs = self.whole_at.map(|at| snapshot.taken_at.secs_since(at));
         snapshot.doubts.iter().all(at_work)
             && age_secs.is_some_and(|secs| (0.0..=MEMORY_SECS).contains(&secs))
@@ -59,7 +60,7 @@ mod tests {
     use infill_model::{BaseState, Job};
 
     /// A snapshot with these pending jobs: each with the second of its planned start, on a node of its own.
-    fn snapshot(at: i64, jobs: &[(u32, Option<i64>)], doubts: &[Doubt]) -> Snapshot {
+    fn snapshot(at: i64, jobs: &[(u32, Option<i64>)], doubts: &[SnapshotDoubt]) -> Snapshot {
         let job = |(id, start): &(u32, Option<i64>)| {
             let mut job = Job::new(JobId(*id), "main", BaseState::Pending);
             job.start_time = start.map(UnixTime);
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn what_a_cycle_has_wiped_holds_until_it_is_planned_anew() {
         let mut plans = Plans::default();
-        let active = [Doubt::BackfillActive];
+        let active = [SnapshotDoubt::BackfillActive];
         assert_eq!(
             settled(&mut plans, snapshot(99, &[(1, None)], &active)),
             (vec![None], false),
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(settled(&mut plans, whole), (vec![Some(500), Some(600), None], true));
         let wiped = snapshot(130, &[(1, None), (2, None), (3, None), (4, None)], &active);
         assert_eq!(settled(&mut plans, wiped), (vec![Some(500), Some(600), None, None], true));
-        let half = snapshot(150, &[(1, Some(450)), (2, None), (3, None)], &[Doubt::BackfillMoved]);
+        let half = snapshot(150, &[(1, Some(450)), (2, None), (3, None)], &[SnapshotDoubt::BackfillMoved]);
         assert_eq!(settled(&mut plans, half), (vec![Some(450), Some(600), None], true));
         let wiped = snapshot(170, &[(1, None), (2, None)], &active);
         assert_eq!(settled(&mut plans, wiped), (vec![Some(450), Some(600)], true), "the newest is kept");
@@ -105,15 +106,15 @@ mod tests {
     fn old_plans_and_other_doubts_are_no_help() {
         let mut plans = Plans::default();
         settled(&mut plans, snapshot(100, &[(1, Some(500))], &[]));
-        for doubt in [Doubt::ControllerRestarted, Doubt::Inconsistent("odd".to_owned())] {
-            let doubts = [Doubt::BackfillActive, doubt];
+        for doubt in [SnapshotDoubt::ControllerRestarted, SnapshotDoubt::Inconsistent("odd".to_owned())] {
+            let doubts = [SnapshotDoubt::BackfillActive, doubt];
             assert_eq!(settled(&mut plans, snapshot(110, &[(1, None)], &doubts)), (vec![None], false));
         }
         for at in [50, 701] {
-            let wiped = snapshot(at, &[(1, None)], &[Doubt::BackfillActive]);
+            let wiped = snapshot(at, &[(1, None)], &[SnapshotDoubt::BackfillActive]);
             assert_eq!(settled(&mut plans, wiped), (vec![None], false), "{at}");
         }
-        let wiped = snapshot(700, &[(1, None)], &[Doubt::BackfillActive]);
+        let wiped = snapshot(700, &[(1, None)], &[SnapshotDoubt::BackfillActive]);
         assert_eq!(settled(&mut plans, wiped), (vec![Some(500)], true));
     }
 }

@@ -7,7 +7,7 @@ use super::field::{Number, Object};
 use super::listing::Listed;
 use super::ours::{Ours, Settled};
 use super::wire;
-use infill_model::{Backfill, Doubt, Job, Node, Reservation, Snapshot, UnixTime};
+use infill_model::{BackfillState, Job, Node, Reservation, Snapshot, SnapshotDoubt, UnixTime};
 
 /// The way a backfill cycle ends when it has looked at the whole queue.
 const WHOLE_QUEUE: &str = "end_job_queue";
@@ -58,18 +58,18 @@ impl Pulse {
 /// Remembers how backfill's exit counters stood, since they tell how cycles ended only by growing.
 #[derive(Debug, Default)]
 pub(super) struct ExitWatch {
-    seen: Option<(Pulse, Backfill)>,
+    seen: Option<(Pulse, BackfillState)>,
 }
 
 impl ExitWatch {
     /// Backfill's state. Where several cycles have ended since the last look, all must have been complete; at
     /// the first look, all since the statistics were reset.
-    pub(super) fn backfill(&mut self, pulse: &Pulse) -> Backfill {
+    pub(super) fn backfill(&mut self, pulse: &Pulse) -> BackfillState {
         let backfill = match &self.seen {
             Some((old, backfill))
                 if old.exits == pulse.exits && old.counting_since == pulse.counting_since =>
             {
-                Backfill { last_cycle: pulse.last_cycle, ..backfill.clone() }
+                BackfillState { last_cycle: pulse.last_cycle, ..backfill.clone() }
             }
             Some((old, _)) if old.counting_since == pulse.counting_since => judge(pulse, &old.exits),
             _ => judge(pulse, &BTreeMap::new()),
@@ -79,7 +79,7 @@ impl ExitWatch {
     }
 }
 
-fn judge(pulse: &Pulse, before: &BTreeMap<String, i64>) -> Backfill {
+fn judge(pulse: &Pulse, before: &BTreeMap<String, i64>) -> BackfillState {
     let grown: Vec<&str> = pulse
         .exits
         .iter()
@@ -87,7 +87,7 @@ fn judge(pulse: &Pulse, before: &BTreeMap<String, i64>) -> Backfill {
         .map(|(name, _)| name.as_str())
         .collect();
     let (last_cycle, complete) = (pulse.last_cycle, grown == [WHOLE_QUEUE]);
-    Backfill { last_cycle, complete, exit: grown.join("+"), ..Backfill::default() }
+    BackfillState { last_cycle, complete, exit: grown.join("+"), ..BackfillState::default() }
 }
 
 /// The four answers of one reading, in the order in which they were asked for.
@@ -101,16 +101,17 @@ pub(super) struct Reading {
 
 impl Reading {
     /// What the answers say together. `ours` knows the jobs of the malleable partition from earlier readings.
-    pub(super) fn snapshot(self, backfill: Backfill, ours: &mut Ours) -> Snapshot {
+    pub(super) fn snapshot(self, backfill: BackfillState, ours: &mut Ours) -> Snapshot {
         let mut doubts = self.backfill_doubts();
-        let at_work = |d: &Doubt| matches!(d, Doubt::BackfillActive | Doubt::BackfillMoved);
-        let backfill = Backfill { active: doubts.iter().any(at_work), ..backfill };
+        let at_work =
+            |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved);
+        let backfill = BackfillState { active: doubts.iter().any(at_work), ..backfill };
         let taken_at = self.before.now.unwrap_or_default();
         let Settled { jobs, doubtful: mut unclear, mut passed } = ours.settle(self.jobs);
         let nodes = nodes(self.nodes, &mut passed);
         let reservations = reservations(self.reservations, taken_at, &mut unclear, &mut passed);
-        doubts.extend(in_short(&unclear).map(Doubt::Inconsistent));
-        let doubt = |text: String| Doubt::Inconsistent(text);
+        doubts.extend(in_short(&unclear).map(SnapshotDoubt::Inconsistent));
+        let doubt = |text: String| SnapshotDoubt::Inconsistent(text);
         if nodes.is_empty() {
             doubts.push(doubt("Slurm shows no node at all: may this user see them?".to_owned()));
         }
@@ -127,30 +128,32 @@ impl Reading {
     }
 
     /// Whether backfill was at rest and stayed so, and slurmctld lived on.
-    fn backfill_doubts(&self) -> Vec<Doubt> {
+    fn backfill_doubts(&self) -> Vec<SnapshotDoubt> {
         let (before, after) = (&self.before, &self.after);
         let mut doubts = Vec::new();
         if before.counting_since != after.counting_since {
-            doubts.push(Doubt::ControllerRestarted);
+            doubts.push(SnapshotDoubt::ControllerRestarted);
         }
         if before.active.is_none() || after.active.is_none() {
-            doubts.push(Doubt::Inconsistent("Slurm does not tell whether backfill is active".to_owned()));
+            doubts.push(SnapshotDoubt::Inconsistent(
+                "Slurm does not tell whether backfill is active".to_owned(),
+            ));
         }
         if before.active == Some(true) || after.active == Some(true) {
-            doubts.push(Doubt::BackfillActive);
+            doubts.push(SnapshotDoubt::BackfillActive);
         }
         let in_jobs = convert::time(self.jobs.last_backfill, "last_backfill").unwrap_or(None);
         let moved = (before.last_cycle, before.cycles) != (after.last_cycle, after.cycles);
         if moved || in_jobs != before.last_cycle {
-            doubts.push(Doubt::BackfillMoved);
+            doubts.push(SnapshotDoubt::BackfillMoved);
         }
         doubts
     }
 }
 
 /// Whether another look may well dispel all these doubts.
-pub(super) fn may_pass(doubts: &[Doubt]) -> bool {
-    !doubts.is_empty() && !doubts.iter().any(|d| matches!(d, Doubt::Inconsistent(_)))
+pub(super) fn may_pass(doubts: &[SnapshotDoubt]) -> bool {
+    !doubts.is_empty() && !doubts.iter().any(|d| matches!(d, SnapshotDoubt::Inconsistent(_)))
 }
 
 /// All nodes that have a name. One of which something cannot be read is no gap, whatever it is: no reason to

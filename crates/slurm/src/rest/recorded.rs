@@ -12,7 +12,7 @@ use super::ours::{Ours, Settled};
 use super::reading::{ExitWatch, Pulse, Reading};
 use super::record::{Record, Shared};
 use super::wire;
-use infill_model::{BaseState, Doubt, Job, NodeName, Snapshot, UnixTime};
+use infill_model::{BaseState, Job, NodeName, Snapshot, SnapshotDoubt, UnixTime};
 use infill_testkit::effort;
 
 const RECORDED: [(&str, &str); 6] = [
@@ -325,18 +325,19 @@ fn a_cycle_during_the_reading_is_noticed() {
             after,
         };
         let snapshot = reading.snapshot(Default::default(), &mut Ours::default());
-        let of_backfill = |d: &Doubt| matches!(d, Doubt::BackfillActive | Doubt::BackfillMoved);
+        let of_backfill =
+            |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved);
         assert_eq!(snapshot.backfill.active, snapshot.doubts.iter().any(of_backfill));
         snapshot.doubts
     };
     let at = |cycle, active| pulse(cycle, active, Value::Null);
     assert_eq!(doubts(at(1, false), at(1, false), 901), []);
-    assert_eq!(doubts(at(1, false), at(1, true), 901), [Doubt::BackfillActive]);
-    assert_eq!(doubts(at(1, false), at(2, false), 901), [Doubt::BackfillMoved]);
-    assert_eq!(doubts(at(1, false), at(1, false), 902), [Doubt::BackfillMoved]);
+    assert_eq!(doubts(at(1, false), at(1, true), 901), [SnapshotDoubt::BackfillActive]);
+    assert_eq!(doubts(at(1, false), at(2, false), 901), [SnapshotDoubt::BackfillMoved]);
+    assert_eq!(doubts(at(1, false), at(1, false), 902), [SnapshotDoubt::BackfillMoved]);
     let mut restarted = at(1, false);
     restarted.counting_since = Some(UnixTime(501));
-    assert_eq!(doubts(at(1, false), restarted, 901), [Doubt::ControllerRestarted]);
+    assert_eq!(doubts(at(1, false), restarted, 901), [SnapshotDoubt::ControllerRestarted]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::field::{List, Number, Object, Text, Words};
 use super::record::{self, Flaws, Record, Shared};
 use super::wire;
 use crate::{Partition, gres};
-use infill_model::{Allocation, Gpus, NodeName, Resources};
+use infill_model::{AllocatedResources, GpuCounts, NodeName, Resources};
 
 /// A word of a job's `shared` that leaves its nodes open to other jobs; all others keep them to the job, its
 /// user or some group.
@@ -65,11 +65,11 @@ pub(super) fn used(w: &wire::Node<'_>) -> Resources {
 }
 
 /// What a job has of its nodes, sorted by node; empty where it has them whole, or does not say what.
-pub(super) fn allocations(w: &wire::Job<'_>, shared: &mut Shared) -> Vec<Allocation> {
+pub(super) fn allocations(w: &wire::Job<'_>, shared: &mut Shared) -> Vec<AllocatedResources> {
     parts(w, shared).unwrap_or_default()
 }
 
-fn parts(w: &wire::Job<'_>, shared: &mut Shared) -> Option<Vec<Allocation>> {
+fn parts(w: &wire::Job<'_>, shared: &mut Shared) -> Option<Vec<AllocatedResources>> {
     if !is_open(&w.shared) {
         return None;
     }
@@ -91,9 +91,9 @@ fn parts(w: &wire::Job<'_>, shared: &mut Shared) -> Option<Vec<Allocation>> {
     };
     let part = |(at, listed): (usize, &Object<wire::NodeAllocation<'_>>)| {
         let Object::Value(listed) = listed else { return None };
-        Some(Allocation { node: name(listed, shared)?, holds: holds(listed, details.get(at))? })
+        Some(AllocatedResources { node: name(listed, shared)?, holds: holds(listed, details.get(at))? })
     };
-    let mut parts: Vec<Allocation> = listed.iter().enumerate().map(part).collect::<Option<_>>()?;
+    let mut parts: Vec<AllocatedResources> = listed.iter().enumerate().map(part).collect::<Option<_>>()?;
     parts.sort_by(|a, b| a.node.cmp(&b.node));
     Some(parts)
 }
@@ -148,7 +148,7 @@ pub(super) fn wants(w: &wire::Job<'_>, nodes: u32) -> Option<Resources> {
             (0, None, None) => 0,
             (mib_a_gpu, _, _) => mib_a_gpu.saturating_mul(gpus),
         };
-    let gpus = Gpus::of([(String::new(), u32::try_from(gpus).ok()?)]);
+    let gpus = GpuCounts::from_counts([(String::new(), u32::try_from(gpus).ok()?)]);
     Some(Resources { cpus: u32::try_from(cpus).ok()?, memory_mib, gpus })
 }
 
@@ -179,8 +179,8 @@ fn is_empty(text: &Text<'_>) -> bool {
     }
 }
 
-fn gpus(text: &Text<'_>) -> Gpus {
-    if let Text::Value(text) = text { gres::gpus(text).unwrap_or_default() } else { Gpus::default() }
+fn gpus(text: &Text<'_>) -> GpuCounts {
+    if let Text::Value(text) = text { gres::gpus(text).unwrap_or_default() } else { GpuCounts::default() }
 }
 
 fn cpus(n: Option<u64>) -> u32 {

@@ -2,7 +2,7 @@
 
 use super::{key, ok, profile, prune_before, same};
 use crate::port::{KeptSince, NoRoom, ProfileRoom, Store};
-use infill_model::{Profile, ProfileFilter, Spent, SpentKey, SpentRow, UnixTime};
+use infill_model::{NodeTimeKey, NodeTimeRow, NodeTimeUsage, Profile, ProfileFilter, UnixTime};
 
 /// Later than all that the tests before have left.
 const LATE: i64 = 400_000_000;
@@ -55,10 +55,10 @@ pub(super) async fn brought(store: &dyn Store) -> Result<(), String> {
     same("all is gone", &names(store, "ann").await?, &vec![])
 }
 
-fn spent(from: i64, account: &str, user: &str, useful_secs: f64) -> SpentRow {
+fn spent(from: i64, account: &str, user: &str, useful_secs: f64) -> NodeTimeRow {
     let [account, user, node_type] = [account, user, "cpu"].map(str::to_owned);
-    let spent = Spent { useful_secs, gpu_secs: 2.0 * useful_secs, ..Spent::default() };
-    SpentRow { key: SpentKey { from: UnixTime(from), account, user, node_type }, spent }
+    let spent = NodeTimeUsage { useful_secs, gpu_secs: 2.0 * useful_secs, ..NodeTimeUsage::default() };
+    NodeTimeRow { key: NodeTimeKey { from: UnixTime(from), account, user, node_type }, spent }
 }
 
 /// Users' names go from old hours; what the hours add up to stays.

@@ -9,8 +9,8 @@ use crate::port::{
     KeptSince, LeadStanding, Measurement, NoRoom, ProfileRoom, RoundRecord, RoundsAsked, Store, StoreError,
 };
 use infill_model::{
-    EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, PackedHour, Profile, ProfileFilter,
-    ProfileKey, RoundSummary, Spent, SpentRow, UnixTime, UsedSecs,
+    EndedGap, EndedJob, GenerationRecord, JobId, LeadRecord, MainDelay, NodeTimeRow, NodeTimeUsage,
+    NodeUsageSecs, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime,
 };
 
 /// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
@@ -138,7 +138,7 @@ impl Store for Adapter {
         Ok(jobs)
     }
 
-    async fn put_hour(&self, hour: &PackedHour, sums: &UsedSecs) -> Result<(), StoreError> {
+    async fn put_hour(&self, hour: &PackedHour, sums: &NodeUsageSecs) -> Result<(), StoreError> {
         written!(self, "writing what nodes were used for", |tx| write::hour(&mut tx, hour, sums))
     }
 
@@ -154,18 +154,18 @@ impl Store for Adapter {
         from: UnixTime,
         to: UnixTime,
         limit: u32,
-    ) -> Result<Vec<(UnixTime, UsedSecs)>, StoreError> {
+    ) -> Result<Vec<(UnixTime, NodeUsageSecs)>, StoreError> {
         let query = sqlx::query(
             "SELECT * FROM node_uses WHERE began_at >= $1 AND began_at < $2 ORDER BY began_at LIMIT $3",
         );
         self.read("node_uses", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::uses).await
     }
 
-    async fn put_spent(&self, rows: &[SpentRow]) -> Result<(), StoreError> {
+    async fn put_spent(&self, rows: &[NodeTimeRow]) -> Result<(), StoreError> {
         written!(self, "writing what became of node-time", |tx| write::spent(&mut tx, rows))
     }
 
-    async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<SpentRow>, StoreError> {
+    async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<NodeTimeRow>, StoreError> {
         let query = sqlx::query(spent_by!(
             "account, owner, node_type, MIN(began_at) AS began_at",
             "account, owner, node_type"
@@ -178,7 +178,7 @@ impl Store for Adapter {
         from: UnixTime,
         to: UnixTime,
         limit: u32,
-    ) -> Result<Vec<(UnixTime, Spent)>, StoreError> {
+    ) -> Result<Vec<(UnixTime, NodeTimeUsage)>, StoreError> {
         let query = sqlx::query(spent_by!("began_at", "began_at"));
         self.read("node_time", query.bind(from.0).bind(to.0).bind(i64::from(limit)), rows::spent_in_hour)
             .await

@@ -7,8 +7,8 @@ use sqlx::Row as _;
 use super::{Db, Row};
 use crate::port::{Measurement, RoundRecord};
 use infill_model::{
-    EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, LeadRecord, MainDelay, NodeName, NodeType,
-    PackedHour, Profile, ProfileKey, Spent, SpentKey, SpentRow, UnixTime, UsedSecs, UserId,
+    EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, LeadRecord, MainDelay, NodeName, NodeTimeKey,
+    NodeTimeRow, NodeTimeUsage, NodeType, NodeUsageSecs, PackedHour, Profile, ProfileKey, UnixTime, UserId,
 };
 
 /// Why a row cannot be read, in words.
@@ -93,8 +93,8 @@ pub(super) fn hour(row: &Row) -> Result<PackedHour, Bad> {
     Ok(PackedHour { from: time(row, "began_at")?, packed: column(row, "packed")? })
 }
 
-pub(super) fn uses(row: &Row) -> Result<(UnixTime, UsedSecs), Bad> {
-    let used = UsedSecs {
+pub(super) fn uses(row: &Row) -> Result<(UnixTime, NodeUsageSecs), Bad> {
+    let used = NodeUsageSecs {
         main_secs: column(row, "main_secs")?,
         malleable_secs: column(row, "malleable_secs")?,
         idle_secs: column(row, "idle_secs")?,
@@ -105,22 +105,22 @@ pub(super) fn uses(row: &Row) -> Result<(UnixTime, UsedSecs), Bad> {
     Ok((time(row, "began_at")?, used))
 }
 
-pub(super) fn spent_row(row: &Row) -> Result<SpentRow, Bad> {
-    let key = SpentKey {
+pub(super) fn spent_row(row: &Row) -> Result<NodeTimeRow, Bad> {
+    let key = NodeTimeKey {
         from: time(row, "began_at")?,
         account: column(row, "account")?,
         user: column(row, "owner")?,
         node_type: column(row, "node_type")?,
     };
-    Ok(SpentRow { key, spent: spent(row)? })
+    Ok(NodeTimeRow { key, spent: spent(row)? })
 }
 
-pub(super) fn spent_in_hour(row: &Row) -> Result<(UnixTime, Spent), Bad> {
+pub(super) fn spent_in_hour(row: &Row) -> Result<(UnixTime, NodeTimeUsage), Bad> {
     Ok((time(row, "began_at")?, spent(row)?))
 }
 
-fn spent(row: &Row) -> Result<Spent, Bad> {
-    Ok(Spent {
+fn spent(row: &Row) -> Result<NodeTimeUsage, Bad> {
+    Ok(NodeTimeUsage {
         useful_secs: column(row, "useful_secs")?,
         rescale_secs: column(row, "rescale_secs")?,
         preempted_secs: column(row, "preempted_secs")?,

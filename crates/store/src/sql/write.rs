@@ -8,8 +8,8 @@ use super::rows::{signed, to_json};
 use super::{Connection, filter, text};
 use crate::port::{KeptSince, Measurement, RoundRecord};
 use infill_model::{
-    EndedGap, EndedJob, GenerationRecord, LeadRecord, MainDelay, PackedHour, Profile, ProfileFilter,
-    ProfileKey, SpentRow, UnixTime, UsedSecs,
+    EndedGap, EndedJob, GenerationRecord, LeadRecord, MainDelay, NodeTimeRow, NodeUsageSecs, PackedHour,
+    Profile, ProfileFilter, ProfileKey, UnixTime,
 };
 
 /// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
@@ -154,7 +154,7 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
     Ok(new)
 }
 
-pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour, sums: &UsedSecs) -> Done<()> {
+pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour, sums: &NodeUsageSecs) -> Done<()> {
     sqlx::query(
         "INSERT INTO node_hours (began_at, packed) VALUES ($1, $2)
          ON CONFLICT (began_at) DO UPDATE SET packed = excluded.packed",
@@ -174,11 +174,11 @@ pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour, sums: &UsedSecs
              refused_secs = excluded.refused_secs,
              down_secs = excluded.down_secs",
     );
-    let sums = sums.parts();
+    let sums = sums.to_array();
     sums.into_iter().fold(query.bind(hour.from.0), |query, secs| query.bind(secs)).execute(tx).await.map(drop)
 }
 
-pub(super) async fn spent(tx: &mut Connection, rows: &[SpentRow]) -> Done<()> {
+pub(super) async fn spent(tx: &mut Connection, rows: &[NodeTimeRow]) -> Done<()> {
     // SQLite keeps no NaN, and nobody could use one.
     let sound: Vec<_> = rows
         .iter()
@@ -189,7 +189,7 @@ pub(super) async fn spent(tx: &mut Connection, rows: &[SpentRow]) -> Done<()> {
             "INSERT INTO node_time (began_at, account, owner, node_type, useful_secs, rescale_secs, preempted_secs, \
                  probing_secs, gpu_secs) ",
         );
-        query.push_values(rows, |mut values, SpentRow { key, spent }| {
+        query.push_values(rows, |mut values, NodeTimeRow { key, spent }| {
             values
                 .push_bind(key.from.0)
                 .push_bind(text(&key.account))

@@ -14,7 +14,7 @@ use super::{Adapter, open};
 use crate::{Measurement, RoundRecord, RoundsAsked, Store, StoreError, conformance, schema, upgrades};
 use infill_model::{
     BatchMode, EndedJob, ExecPlan, JobId, LeadRecord, NodeType, Plan, Profile, ProfileFilter, ProfileKey,
-    Report, SolveStatus, UnixTime,
+    RoundReport, SolveStatus, UnixTime,
 };
 use infill_testkit::ended_job;
 
@@ -85,7 +85,10 @@ async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
         let at = UnixTime(at);
         let status = SolveStatus::Trivial;
         let plan = Plan { at, jobs: Vec::new(), status, proof: None, objective: 0.0, steps: Vec::new() };
-        store.add_round(&RoundRecord { at, plan, report: Report::default(), acted: true }).await.unwrap();
+        store
+            .add_round(&RoundRecord { at, plan, report: RoundReport::default(), acted: true })
+            .await
+            .unwrap();
     };
     let kept = async || {
         let rounds = store.rounds(&RoundsAsked { until: None, limit: 9 }).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::field::{secs, wrong};
+use crate::parse_field::{parse_secs, wrong_value};
 use infill_model::{JobId, LoggedJob, trace::MAX_NODES_A_MACHINE};
 
 /// Columns of the standard.
@@ -13,7 +13,7 @@ const SIX_COLUMNS: usize = 6;
 
 /// A line with what matters of it, before it is known which layout the log has. -1 is unknown.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct SwfEntry {
     /// Line of the file, from 1.
     pub(super) line: usize,
     columns: usize,
@@ -31,9 +31,9 @@ pub(super) struct Entry {
     partition: String,
 }
 
-impl Entry {
+impl SwfEntry {
     /// Takes a line apart.
-    pub(super) fn parse(line: usize, text: &str) -> Result<Entry, String> {
+    pub(super) fn parse(line: usize, text: &str) -> Result<SwfEntry, String> {
         let fields: Vec<&str> = text.split_ascii_whitespace().take(STANDARD_COLUMNS).collect();
         if fields.len() < SIX_COLUMNS {
             let found = fields.len();
@@ -41,10 +41,10 @@ impl Entry {
         }
         let get = |column: usize| fields.get(column - 1).copied().unwrap_or("-1");
         let name = |column: usize| Some(get(column)).filter(|n| *n != "-1").unwrap_or_default().to_owned();
-        let number = |column, what| secs(what, get(column));
+        let number = |column, what| parse_secs(what, get(column));
         // Some archives have a queue for what Slurm calls a partition, and no partition.
         let partition = if get(16) == "-1" { name(15) } else { name(16) };
-        Ok(Entry {
+        Ok(SwfEntry {
             line,
             columns: fields.len(),
             job: get(1).to_owned(),
@@ -73,7 +73,7 @@ impl Entry {
             return Ok(None);
         }
         if self.submit < 0.0 {
-            return Err(wrong("submit time", &self.submit.to_string(), "seconds from the log's start"));
+            return Err(wrong_value("submit time", &self.submit.to_string(), "seconds from the log's start"));
         }
         let limit = if six { self.sixth } else { self.requested_secs };
         let start = self.submit + self.wait;
@@ -108,7 +108,7 @@ impl Entry {
         }
         let expected = format!("those of 1 to {MAX_NODES_A_MACHINE} nodes");
         let found = if procs > 0.0 { procs } else { self.allocated };
-        Err(wrong("number of processors", &found.to_string(), &expected))
+        Err(wrong_value("number of processors", &found.to_string(), &expected))
     }
 }
 
@@ -123,9 +123,9 @@ fn state(status: f64) -> &'static str {
 }
 
 /// Whether a log has six columns that matter (see [`super::SwfLayout::Auto`]).
-pub(super) fn look_like_six(entries: &[Entry]) -> bool {
+pub(super) fn look_like_six(entries: &[SwfEntry]) -> bool {
     let ran = || entries.iter().filter(|e| e.run > 0.0);
-    let asks = |e: &Entry| e.requested_procs > 0.0 || e.requested_secs > 0.0;
+    let asks = |e: &SwfEntry| e.requested_procs > 0.0 || e.requested_secs > 0.0;
     let outlasts = ran().filter(|e| e.sixth > e.run).count();
     outlasts > 0 && 2 * outlasts >= ran().count() && !entries.iter().any(asks)
 }

@@ -6,7 +6,7 @@ use infill_model::trace::MAX_NODES_A_MACHINE;
 
 /// What the header says. A key that comes again does not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct SwfHeader {
     max_nodes: Option<u32>,
     max_procs: Option<u32>,
     /// Unix time of second 0.
@@ -15,18 +15,18 @@ pub(super) struct Header {
     zone_secs: Option<String>,
 }
 
-impl Header {
+impl SwfHeader {
     /// Takes in a comment, without its semicolon.
-    pub(super) fn add(&mut self, comment: &str) {
+    pub(super) fn add_comment(&mut self, comment: &str) {
         let Some((key, value)) = comment.split_once(':') else { return };
         let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
         match key.as_str() {
-            "maxnodes" => self.max_nodes = self.max_nodes.or(size(value)),
-            "maxprocs" => self.max_procs = self.max_procs.or(size(value)),
+            "maxnodes" => self.max_nodes = self.max_nodes.or(leading_size(value)),
+            "maxprocs" => self.max_procs = self.max_procs.or(leading_size(value)),
             // -1 and 0 stand for unknown.
-            "unixstarttime" => self.epoch = self.epoch.or(first(value).filter(|t| *t > 0)),
-            "timezonestring" => keep(&mut self.zone_name, value),
-            "timezone" => keep(&mut self.zone_secs, value),
+            "unixstarttime" => self.epoch = self.epoch.or(leading_number(value).filter(|t| *t > 0)),
+            "timezonestring" => set_once(&mut self.zone_name, value),
+            "timezone" => set_once(&mut self.zone_secs, value),
             _ => {}
         }
     }
@@ -51,17 +51,17 @@ impl Header {
     }
 }
 
-fn keep(slot: &mut Option<String>, value: &str) {
+fn set_once(slot: &mut Option<String>, value: &str) {
     if slot.is_none() && !value.is_empty() {
         *slot = Some(value.to_owned());
     }
 }
 
 /// The number at the start: `1024 (one cabinet)` is common.
-fn first<T: std::str::FromStr>(value: &str) -> Option<T> {
+fn leading_number<T: std::str::FromStr>(value: &str) -> Option<T> {
     value.split_whitespace().next()?.parse().ok()
 }
 
-fn size(value: &str) -> Option<u32> {
-    first(value).filter(|n| (1..=MAX_NODES_A_MACHINE).contains(n))
+fn leading_size(value: &str) -> Option<u32> {
+    leading_number(value).filter(|n| (1..=MAX_NODES_A_MACHINE).contains(n))
 }

@@ -12,14 +12,14 @@ mod header;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use entry::Entry;
-use header::Header;
+use entry::SwfEntry;
+use header::SwfHeader;
 
 use super::error::TraceError;
 use super::jobs::number_and_sort;
-use super::open::{Lines, Source};
-use super::tally::Tally;
-use infill_model::{JobLog, LoggedJob, Reading};
+use super::line_reader::{LineReader, TraceSource};
+use super::line_tally::LineTally;
+use infill_model::{JobLog, LoggedJob, ParsedFile};
 
 /// Which columns mean what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,16 +55,16 @@ pub struct SwfOptions {
 ///
 /// # Errors
 /// When the file cannot be read, has too many malformed lines, or no job that ran.
-pub fn read_swf(path: &Path, options: SwfOptions) -> Result<Reading<JobLog>, TraceError> {
-    parse(Source::open(path)?, options)
+pub fn read_swf(path: &Path, options: SwfOptions) -> Result<ParsedFile<JobLog>, TraceError> {
+    parse(TraceSource::open(path)?, options)
 }
 
-pub(super) fn parse(source: Source, options: SwfOptions) -> Result<Reading<JobLog>, TraceError> {
-    let (mut header, mut entries) = (Header::default(), Vec::new());
-    let mut tally = Lines::new(source).each(|line, text| {
+pub(super) fn parse(source: TraceSource, options: SwfOptions) -> Result<ParsedFile<JobLog>, TraceError> {
+    let (mut header, mut entries) = (SwfHeader::default(), Vec::new());
+    let mut tally = LineReader::new(source).for_each_line(|line, text| {
         match text.trim_start().strip_prefix(';') {
-            Some(comment) => header.add(comment),
-            None => entries.push(Entry::parse(line, text)?),
+            Some(comment) => header.add_comment(comment),
+            None => entries.push(SwfEntry::parse(line, text)?),
         }
         Ok(())
     })?;
@@ -89,10 +89,10 @@ pub(super) fn parse(source: Source, options: SwfOptions) -> Result<Reading<JobLo
 
 /// The jobs that ran, in the order of their lines, and how many lines were left out.
 fn jobs(
-    entries: Vec<Entry>,
+    entries: Vec<SwfEntry>,
     six: bool,
     per_node: NonZeroU32,
-    tally: &mut Tally,
+    tally: &mut LineTally,
 ) -> Result<(Vec<LoggedJob>, usize), TraceError> {
     let (mut jobs, mut left_out) = (Vec::with_capacity(entries.len()), 0);
     for entry in entries {
@@ -100,7 +100,7 @@ fn jobs(
         match entry.job(six, per_node) {
             Ok(Some(job)) => jobs.push(job),
             Ok(None) => left_out += 1,
-            Err(what) => tally.malformed(line, what)?,
+            Err(what) => tally.record_malformed(line, what)?,
         }
     }
     Ok((jobs, left_out))

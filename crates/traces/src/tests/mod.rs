@@ -7,12 +7,12 @@ mod packed;
 mod real;
 
 use super::error::TraceError;
-use super::open::Source;
-use infill_model::Reading;
+use super::line_reader::TraceSource;
+use infill_model::ParsedFile;
 
 /// A file of these bytes, bounded far above them.
-fn source(name: &str, bytes: impl AsRef<[u8]>) -> Source {
-    Source::bytes(name, bytes.as_ref().to_vec(), 1 << 30).expect("bytes open")
+fn source(name: &str, bytes: impl AsRef<[u8]>) -> TraceSource {
+    TraceSource::from_bytes(name, bytes.as_ref().to_vec(), 1 << 30).expect("bytes open")
 }
 
 /// The message of an error with those of its sources.
@@ -21,7 +21,7 @@ fn message(error: &dyn std::error::Error) -> String {
 }
 
 /// What a reading says, or why there is none.
-fn said<T>(reading: Result<Reading<T>, TraceError>, show: impl Fn(&T) -> String) -> String {
+fn said<T>(reading: Result<ParsedFile<T>, TraceError>, show: impl Fn(&T) -> String) -> String {
     match reading {
         Ok(reading) => {
             let malformed = reading.malformed.iter().map(|m| format!("\n! {m}"));

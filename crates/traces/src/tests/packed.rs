@@ -7,7 +7,7 @@ use niffler::Level;
 use niffler::compression::Format;
 
 use super::{message, source};
-use crate::open::Source;
+use crate::line_reader::TraceSource;
 use crate::{idle, read_idle};
 
 const TEXT: &str = "start_s,end_s,node\n0,10,a\n5,20,b\n";
@@ -74,7 +74,8 @@ fn cut_and_damaged_files_are_errors() {
 fn the_size_is_bounded_when_unpacked() {
     for (format, end) in FORMATS {
         let bytes = packed(&format!("{TEXT}{}", "\n".repeat(300_000)), format);
-        let parsed = |most| idle::parse(Source::bytes("idle", bytes.clone(), most).expect("it opens"));
+        let parsed =
+            |most| idle::parse(TraceSource::from_bytes("idle", bytes.clone(), most).expect("it opens"));
         assert!(parsed(400_000).is_ok(), "{end}");
         let e = parsed(200_000).expect_err("too long");
         assert!(message(&e).ends_with("longer than 4294967296 bytes when decompressed"), "{end}: {e}");

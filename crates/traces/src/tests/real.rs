@@ -1,11 +1,11 @@
 //! Real logs and curves, where they are at hand (`INFILL_DATA`, else `../shared/data`).
 
 use crate::{SwfOptions, TraceError, read_curves, read_idle, read_swf};
-use infill_model::{JobLog, Reading};
+use infill_model::{JobLog, ParsedFile};
 use infill_testkit::data;
 
 /// What a file says, which has no malformed line.
-fn whole<T>(name: &str, reading: Result<Reading<T>, TraceError>) -> T {
+fn whole<T>(name: &str, reading: Result<ParsedFile<T>, TraceError>) -> T {
     let reading = reading.unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(reading.malformed_count, 0, "{name}: {:?}", reading.malformed);
     reading.value

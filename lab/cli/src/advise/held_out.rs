@@ -9,7 +9,7 @@ use super::AdviseArgs;
 use infill_advisor::plans::trial::{PlanTrial, PlanVerdict};
 use infill_advisor::plans::{PlanPriors, prior::Measured};
 use infill_api::SCHEMA;
-use infill_model::{ModelFacts, PlanRun};
+use infill_model::{ModelFacts, PlanMeasurement};
 use infill_present::{
     exit::{CommandResult, Exit, Failure},
     filter, output,
@@ -24,7 +24,7 @@ const SEEDS: u64 = 20;
 /// A program that was measured, and what is known of its model.
 pub(super) struct Program {
     name: String,
-    runs: Vec<PlanRun>,
+    runs: Vec<PlanMeasurement>,
     facts: Option<ModelFacts>,
 }
 

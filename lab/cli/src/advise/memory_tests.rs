@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use infill_advisor::plans::memory::{USABLE, gpu_memory_gib};
-use infill_model::{ModelFacts, Parallelism, Precision, Strategy};
+use infill_model::{ModelFacts, ParallelStrategy, Parallelism, Precision};
 use infill_testkit::data_files;
 
 type Row = BTreeMap<String, String>;
@@ -23,8 +23,8 @@ fn number<T: std::str::FromStr + Default>(row: &Row, column: &str) -> T {
     row.get(column).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn strategy(row: &Row) -> Strategy {
-    Strategy {
+fn strategy(row: &Row) -> ParallelStrategy {
+    ParallelStrategy {
         tp: number::<u32>(row, "tp").max(1),
         pp: number::<u32>(row, "pp").max(1),
         zero: number(row, "zero"),
@@ -54,7 +54,7 @@ fn gpt2(name: &str) -> ModelFacts {
         layers: Some(layers),
         hidden: Some(hidden),
         sequence: Some(1024),
-        ..ModelFacts::of_params(params_mi)
+        ..ModelFacts::from_params(params_mi)
     }
 }
 
@@ -90,7 +90,11 @@ fn what_did_not_fit_is_not_predicted_to_fit() {
         let numbered =
             |letters: &str| words.iter().find_map(|word| word.strip_prefix(letters)?.parse::<u32>().ok());
         let (batch, accumulate) = (numbered("b").unwrap(), numbered("ga").unwrap_or(1));
-        let strategy = Strategy { accumulate, checkpointing: words.contains(&"gc"), ..Strategy::default() };
+        let strategy = ParallelStrategy {
+            accumulate,
+            checkpointing: words.contains(&"gc"),
+            ..ParallelStrategy::default()
+        };
         let facts = ModelFacts { precision: precision(words[0]), ..gpt2(&row["model"]) };
         let global_batch = f64::from(batch * accumulate);
         let gib = gpu_memory_gib(&facts, Parallelism { dp: 1, strategy }, global_batch).unwrap();
@@ -101,11 +105,11 @@ fn what_did_not_fit_is_not_predicted_to_fit() {
             layers: Some(number(&row, "layers")),
             hidden: Some(number(&row, "hidden")),
             sequence: Some(2048),
-            ..ModelFacts::of_params(1e3 * number::<f64>(&row, "size_b"))
+            ..ModelFacts::from_params(1e3 * number::<f64>(&row, "size_b"))
         };
         let (batch, dp): (u32, u32) = (number(&row, "global_batch"), number(&row, "dp"));
         let accumulate = batch / (dp * number::<u32>(&row, "mbs"));
-        let strategy = Strategy { accumulate, ..strategy(&row) };
+        let strategy = ParallelStrategy { accumulate, ..strategy(&row) };
         let gib = gpu_memory_gib(&facts, Parallelism { dp, strategy }, f64::from(batch)).unwrap();
         let has = if row["section"].starts_with("32GB") { 32.0 } else { 16.0 };
         assert!(gib > has * USABLE, "{row:?}: {gib}");

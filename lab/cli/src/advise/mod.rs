@@ -28,7 +28,7 @@ use infill_present::{
     words::percent,
 };
 use infill_traces as traces;
-use infill_traces::Throughputs;
+use infill_traces::MeasuredThroughputs;
 
 /// Noise beyond that is no noise of a training job.
 const MAX_NOISE: f64 = 1.0;
@@ -126,7 +126,7 @@ fn of_curve(args: &AdviseArgs, curve: &Path, config: Option<&Path>) -> CommandRe
     Ok(Exit::Ok.code())
 }
 
-fn verdict(args: &AdviseArgs, config: &Config, table: &Throughputs) -> Result<Verdict, Failure> {
+fn verdict(args: &AdviseArgs, config: &Config, table: &MeasuredThroughputs) -> Result<Verdict, Failure> {
     let trial = Trial {
         table: table.points.clone(),
         noise: args.noise,
@@ -138,7 +138,7 @@ fn verdict(args: &AdviseArgs, config: &Config, table: &Throughputs) -> Result<Ve
     trial.run().ok_or_else(nothing)
 }
 
-fn show(verdict: &Verdict, table: &Throughputs) -> Result<String, Failure> {
+fn show(verdict: &Verdict, table: &MeasuredThroughputs) -> Result<String, Failure> {
     let start = [Try { what: "start", probe: verdict.start }];
     let probes = verdict.probes.iter().map(|p| Try { what: "probe", probe: *p });
     let tries: Vec<Try> = start.into_iter().chain(probes).collect();

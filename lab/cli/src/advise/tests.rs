@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::*;
 
-fn table() -> Throughputs {
+fn table() -> MeasuredThroughputs {
     let rates = [(1, 100.0), (2, 190.0), (4, 350.0), (8, 600.0), (16, 900.0), (32, 1100.0)];
     let points = rates.map(|(nodes, rate)| infill_model::CurvePoint { nodes, rate });
-    Throughputs { points: points.to_vec(), unmeasured: 2 }
+    MeasuredThroughputs { points: points.to_vec(), unmeasured: 2 }
 }
 
 fn args(seed: u64) -> AdviseArgs {

@@ -118,7 +118,7 @@ impl Row {
 }
 
 fn time(secs: f64) -> String {
-    duration::show(secs.round())
+    duration::format_duration(secs.round())
 }
 
 /// Simulates.

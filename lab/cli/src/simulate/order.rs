@@ -12,7 +12,7 @@ use super::show;
 use super::threads;
 use infill_advisor::length::{Lengths, Predicted, Walk, walk};
 use infill_api::SCHEMA;
-use infill_model::{Past, Submission, duration};
+use infill_model::{PastJob, Submission, duration};
 use infill_present::{
     exit::{CommandResult, Exit, Failure},
     filter,
@@ -88,7 +88,7 @@ impl Row {
 }
 
 fn time(secs: f64) -> String {
-    duration::show(secs.round())
+    duration::format_duration(secs.round())
 }
 
 /// Simulates.
@@ -143,7 +143,7 @@ fn jobs(args: &SimulateArgs, units: u32) -> Result<Vec<Rigid>, Failure> {
     let mut too_large = 0;
     let mut jobs = Vec::new();
     for Predicted { index, raw, .. } in predicted {
-        let Past { job, secs, .. } = &log[index];
+        let PastJob { job, secs, .. } = &log[index];
         let size = size(job);
         if size == 0 {
             continue;
@@ -169,7 +169,7 @@ fn jobs(args: &SimulateArgs, units: u32) -> Result<Vec<Rigid>, Failure> {
 }
 
 /// The lengths of these jobs, as one distribution.
-fn of_the_site(past: &[Past]) -> Option<Lengths> {
+fn of_the_site(past: &[PastJob]) -> Option<Lengths> {
     Lengths::of_weighted(past.iter().map(|p| (p.secs.max(1.0).ln(), 1.0)).collect(), SITE_ATOMS)
 }
 

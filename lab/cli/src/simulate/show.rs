@@ -100,7 +100,7 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         letter: 'd',
         header: "DELAY",
         help: "time that the longest of these waited",
-        cell: |r| duration::show(r.preempted.longest_secs.ceil()),
+        cell: |r| duration::format_duration(r.preempted.longest_secs.ceil()),
     },
     Column { letter: 'c', header: "CHANGES", help: "rescales of all jobs", cell: |r| r.rescales.to_string() },
     Column {
@@ -113,7 +113,7 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         letter: 'J',
         header: "JCT",
         help: "mean time from a job's submission to its end, or to that of the simulation",
-        cell: |r| r.jct_mean_s.map_or_else(|| "-".to_owned(), duration::show),
+        cell: |r| r.jct_mean_s.map_or_else(|| "-".to_owned(), duration::format_duration),
     },
     Column {
         letter: 'j',
@@ -131,7 +131,9 @@ const COLUMNS: &[Column<PolicyRow>] = &[
         letter: 'W',
         header: "MAXWAIT",
         help: "longest wait for a first node, to the end for a job that never had one",
-        cell: |r| r.fairness.longest_first_wait_secs.map_or_else(|| "-".to_owned(), duration::show),
+        cell: |r| {
+            r.fairness.longest_first_wait_secs.map_or_else(|| "-".to_owned(), duration::format_duration)
+        },
     },
     Column { letter: 'n', header: "ROUNDS", help: "rounds", cell: |r| r.rounds.to_string() },
     Column {

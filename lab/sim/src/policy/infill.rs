@@ -8,9 +8,10 @@ use crate::job::{Cause, SimJob};
 use crate::queue::{Foresight, NodeIx};
 use infill_gaps::CLEANUP_SECS;
 use infill_model::{
-    BatchMode, Changing, Claims, Course, ExcludedNodes, ExecPlan, HeldNode, JobFacts, NodeName, Objective,
-    OwnWord, Place, Plan, ProfileKey, Program, Progress, Sizes, SolveStatus, Standing, Stop, StopEnd,
-    UnixTime, UserId, Way, config::Config,
+    AllowedSizes, BatchMode, ExcludedNodes, ExecPlan, GenerationStop, HeldNode, JobDeclaration, JobFacts,
+    JobLocation, JobProgress, NodeName, Plan, PlanningObjective, ProfileKey, ProgramIdentity, ProgressReport,
+    RescaleMode, ResizeState, SchedulingState, SolveStatus, StopOutcome, UnixTime, UserEstimate, UserId,
+    config::Config,
 };
 use infill_planner::round::{Advice, Question, Scene, Terms, judge};
 
@@ -172,7 +173,7 @@ impl Policy for Infill {
 
     fn progress(&mut self, job: &SimJob, samples: f64, secs: f64, now: i64) -> bool {
         let node = NodeName::new("lead");
-        let progress = Progress {
+        let progress = ProgressReport {
             generation: job.generation,
             nodes: job.members(),
             hosts: job.members(),
@@ -194,7 +195,7 @@ impl Policy for Infill {
             job.id,
             UnixTime(now),
             job.done / unit(job),
-            &OwnWord::default(),
+            &UserEstimate::default(),
         );
     }
 
@@ -205,7 +206,7 @@ impl Policy for Infill {
     fn left(&mut self, job: &SimJob, secs: f64, now: i64) {
         if self.name != PolicyName::InfillOracle {
             let (generation, secs) = (job.generation, (secs - CLEANUP_SECS).max(0.0));
-            let stop = Stop { job: job.id, generation, secs, end: StopEnd::Saved };
+            let stop = GenerationStop { job: job.id, generation, secs, end: StopOutcome::Saved };
             self.scene.stopped(&self.key(job), &stop, true, UnixTime(now));
         }
     }
@@ -215,7 +216,7 @@ impl Policy for Infill {
         let mut mirror = self.mirror.take().unwrap_or_else(|| Mirror::new(view.cluster.names()));
         let told = Told {
             curve: self.knows_curves(),
-            total: self.knows_curves() && self.config.planner.objective == Objective::Completion,
+            total: self.knows_curves() && self.config.planner.objective == PlanningObjective::Completion,
         };
         let jobs: Vec<JobFacts> = view.jobs.values().map(|job| facts(job, told, view)).collect();
         let _ = self.scene.look(mirror.look(view, foresight), &jobs, advice, now);
@@ -234,9 +235,9 @@ fn stopped_at(job: &SimJob) -> i64 {
 }
 
 /// What a job runs.
-fn program(job: &SimJob) -> Program {
+fn program(job: &SimJob) -> ProgramIdentity {
     let told = Some((job.submitted.program.clone(), BatchMode::Auto));
-    Program {
+    ProgramIdentity {
         user: job.submitted.user.clone().unwrap_or_else(|| USER.to_owned()),
         job_name: job.submitted.name.clone(),
         told,
@@ -252,9 +253,9 @@ fn unit(job: &SimJob) -> f64 {
 }
 
 /// How far the job has come. `told`: whether it says how far it will go.
-fn course(job: &SimJob, told: bool) -> Course {
+fn course(job: &SimJob, told: bool) -> JobProgress {
     let total = Some(job.submitted.budget).filter(|budget| told && budget.is_finite());
-    Course { samples: job.done, total, ..Course::default() }
+    JobProgress { samples: job.done, total, ..JobProgress::default() }
 }
 
 /// What the owners of jobs declare.
@@ -269,22 +270,22 @@ struct Told {
 /// What a daemon would know of the job.
 fn facts(job: &SimJob, told: Told, view: &View<'_>) -> JobFacts {
     let standing = match job.size() {
-        0 => Standing::Waiting,
+        0 => SchedulingState::Waiting,
         // Its commands are stopping; the next round finds them started, if not ready yet.
-        _ if job.pauses(view.now) && view.now < stopped_at(job) => Standing::Busy,
-        _ => Standing::Running,
+        _ if job.pauses(view.now) && view.now < stopped_at(job) => SchedulingState::Busy,
+        _ => SchedulingState::Running,
     };
     JobFacts {
         job: job.id,
         user: UserId(0),
         program: program(job),
-        sizes: Sizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
+        sizes: AllowedSizes::Range { min: job.submitted.min_nodes, max: job.submitted.max_nodes },
         // The first rescale tells the costs.
-        claims: Claims {
+        claims: JobDeclaration {
             profile: Some(job.submitted.program.clone()),
             curve: told.curve.then(|| (*job.submitted.curve).clone()),
             costs: Some(*view.costs),
-            ..Claims::default()
+            ..JobDeclaration::default()
         },
         standing,
         since: UnixTime(job.since),
@@ -292,9 +293,9 @@ fn facts(job: &SimJob, told: Told, view: &View<'_>) -> JobFacts {
         running: job.runs(view.now).then(|| job.members()),
         place: place(job, view),
         // What it costs is told with the job.
-        changing: Changing {
+        changing: ResizeState {
             exec_plan: ExecPlan::default(),
-            way: Way::Restart,
+            way: RescaleMode::Restart,
             pause: job.pause(),
             last_at: job.changed_at(),
         },
@@ -305,12 +306,12 @@ fn facts(job: &SimJob, told: Told, view: &View<'_>) -> JobFacts {
     }
 }
 
-fn place(job: &SimJob, view: &View<'_>) -> Place {
+fn place(job: &SimJob, view: &View<'_>) -> JobLocation {
     let names = view.cluster.names();
     let nodes: Vec<&NodeName> = job.nodes.iter().filter_map(|n| names.get(*n as usize)).collect();
     let lead = nodes.first().map(|n| (*n).clone());
     let mut held: Vec<HeldNode> =
         nodes.into_iter().map(|n| HeldNode { node: n.clone(), slurm_job: job.id }).collect();
     held.sort_by(|a, b| a.node.cmp(&b.node));
-    Place { held, lead_now: lead.clone(), lead, ..Place::default() }
+    JobLocation { held, lead_now: lead.clone(), lead, ..JobLocation::default() }
 }

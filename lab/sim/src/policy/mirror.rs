@@ -6,7 +6,7 @@ use super::View;
 use crate::cluster::Usage;
 use crate::queue::{Foresight, NodeIx, PlannedJob};
 use infill_model::{
-    Backfill, BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
+    BackfillState, BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
 };
 
 /// The malleable partition of simulated machines.
@@ -44,7 +44,8 @@ impl Mirror {
         }
         let nodes = sorted.iter().map(|(name, _)| node(name)).collect();
         let jobs = sorted.iter().zip(1..).map(|((name, _), id)| user(name, JobId(id))).collect();
-        let backfill = Backfill { complete: true, exit: "end_job_queue".to_owned(), ..Backfill::default() };
+        let backfill =
+            BackfillState { complete: true, exit: "end_job_queue".to_owned(), ..BackfillState::default() };
         let snapshot = Snapshot { nodes, jobs, backfill, ..Snapshot::default() };
         Mirror {
             snapshot,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::job::{SimJob, Submitted};
 use infill_model::{
-    Curve, JobId,
+    JobId, ScalingCurve,
     trace::{NamedCurve, WorkloadJob},
 };
 pub use search::{Halving, Nas};
@@ -33,7 +33,7 @@ pub struct Order {
     /// Jobs that run the same program share a profile of this name.
     pub program: String,
     /// True throughput.
-    pub curve: Arc<Curve>,
+    pub curve: Arc<ScalingCurve>,
     /// Smallest and largest size.
     pub sizes: (u32, u32),
     /// Samples to be made; infinite for a job that never ends.

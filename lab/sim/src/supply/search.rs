@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Order;
 use crate::chance::Dice;
-use infill_model::{Curve, CurvePoint, trace::NamedCurve};
+use infill_model::{CurvePoint, ScalingCurve, trace::NamedCurve};
 
 /// Node-seconds of a trial on its first rung: ten minutes on two nodes.
 const FIRST_RUNG_NODE_SECS: f64 = 1200.0;
@@ -151,11 +151,11 @@ impl Nas {
 }
 
 /// A curve with another speed, and the efficiency of the old to this power.
-fn derived(curve: &Curve, exponent: f64, speed: f64) -> Curve {
+fn derived(curve: &ScalingCurve, exponent: f64, speed: f64) -> ScalingCurve {
     let one = curve.rate(1);
     let point = |p: &CurvePoint| {
         let efficiency = (p.rate / (one * f64::from(p.nodes))).powf(exponent);
         CurvePoint { nodes: p.nodes, rate: speed * one * f64::from(p.nodes) * efficiency }
     };
-    Curve::new(curve.points().iter().map(point).collect()).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(curve.points().iter().map(point).collect()).unwrap_or_else(|_| curve.clone())
 }

@@ -2,7 +2,8 @@
 //! know it ignores, everything else it must find.
 
 use infill_model::{
-    AgentEvent, Credential, Directive, JobId, ModelFacts, NodeName, RunSpec, Secret, Strategy, WingOrder,
+    AgentEvent, Credential, Directive, JobId, ModelFacts, NodeName, ParallelStrategy, RunSpec, Secret,
+    WingOrder,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -107,7 +108,7 @@ mod then {
     pub struct Plan {
         pub name: String,
         #[serde(default)]
-        pub sizes: Option<infill_model::Sizes>,
+        pub sizes: Option<infill_model::AllowedSizes>,
         #[serde(default)]
         pub node_types: Vec<String>,
         #[serde(default)]
@@ -159,9 +160,9 @@ fn what_is_said_now_is_understood_by_the_rules_of_then() {
 fn what_is_said_now_of_plans_and_models_leaves_what_was_said_then_as_it_was() {
     let mut hello: Hello = recorded("hello").remove(0);
     let spec = hello.spec.as_mut().unwrap();
-    spec.model = Some(ModelFacts::of_params(1500.0));
+    spec.model = Some(ModelFacts::from_params(1500.0));
     spec.gpus_per_node = Some(8);
-    spec.plans[0].strategy = Some(Strategy { tp: 2, ..Strategy::default() });
+    spec.plans[0].strategy = Some(ParallelStrategy { tp: 2, ..ParallelStrategy::default() });
     spec.plans[0].needs.cpus = Some(4);
     let said: Value = serde_json::from_str(&text(&hello)).unwrap();
     assert_eq!(

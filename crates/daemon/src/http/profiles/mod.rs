@@ -22,7 +22,7 @@ use infill_api::{
     Counted, CurveRow, FigureView, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY,
     MAX_IMPORTED, MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView, SCHEMA,
 };
-use infill_model::{MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, Sizes, UserId, clock::now};
+use infill_model::{AllowedSizes, MAX_NODES_A_JOB, Profile, ProfileFilter, ProfileKey, UserId, clock::now};
 use infill_present::charts::{Picture, Standing, curves};
 use infill_store::{Measurement, NoRoom, ProfileRoom};
 
@@ -73,7 +73,9 @@ pub(crate) async fn figure(
     let Query(ProfileFigureQuery { key, at, rate }) = query?;
     let seen = Sight::new(&viewer, context.doors.private(), &|_| None).profile(&key);
     let found = match seen {
-        true => context.store.profiles(&key.filter(), MAX_PROFILES).await?.into_iter().find(|p| p.key == key),
+        true => {
+            context.store.profiles(&key.to_filter(), MAX_PROFILES).await?.into_iter().find(|p| p.key == key)
+        }
         // As of one that is not there.
         false => None,
     };
@@ -204,7 +206,7 @@ fn view(profile: Profile) -> ProfileView {
         let (low, high) = estimate.interval();
         CurveRow { nodes, rate: estimate.rate, low, high }
     };
-    let sizes = sizes_of_interest(&Sizes::Range { min: 1, max }, fitted.points());
+    let sizes = sizes_of_interest(&AllowedSizes::Range { min: 1, max }, fitted.points());
     let curve = sizes.into_iter().map(row).collect();
     ProfileView { profile, batch_seen, curve, model: fitted.formula() }
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use infill_api::{PROTOCOL, Receipt, Welcome};
 use infill_model::{
-    AgentEvent, BatchMode, Claims, Gpus, Lend, ModelFacts, Node, NodeType, Resources, RunSpec, Snapshot,
-    Strategy,
+    AgentEvent, BatchMode, GpuCounts, JobDeclaration, LendingMode, ModelFacts, Node, NodeType,
+    ParallelStrategy, Resources, RunSpec, Snapshot,
 };
 
 /// The owner's malleable job.
@@ -16,7 +16,7 @@ const MALLEABLE: u32 = 424_201;
 const MAIN: u32 = 424_403;
 
 /// A daemon of a site that lends this, and the owner's jobs: the malleable one runs on n1.
-async fn site(lend: Lend) -> Daemon {
+async fn site(lend: LendingMode) -> Daemon {
     let daemon = Daemon::configured(|config| config.gaps.lend = lend).await;
     daemon.slurm.launch(JobId(MALLEABLE), &NodeName::new("n1"), 10).await.unwrap();
     let owner = uid_of(OWNER).await.unwrap();
@@ -52,12 +52,12 @@ async fn hello_with(
 #[tokio::test]
 async fn main_jobs_alone_are_extended() {
     for (lend, job, node, extends, expected) in [
-        (Lend::Nodes, MALLEABLE, "n1", false, 200),
-        (Lend::Nodes, MALLEABLE, "n1", true, 401),
-        (Lend::Nodes, MAIN, "n3", false, 401),
-        (Lend::Nodes, MAIN, "n3", true, 200),
-        (Lend::Gpus, MALLEABLE, "n1", false, 200),
-        (Lend::Gpus, MAIN, "n3", true, 422),
+        (LendingMode::Nodes, MALLEABLE, "n1", false, 200),
+        (LendingMode::Nodes, MALLEABLE, "n1", true, 401),
+        (LendingMode::Nodes, MAIN, "n3", false, 401),
+        (LendingMode::Nodes, MAIN, "n3", true, 200),
+        (LendingMode::Gpus, MALLEABLE, "n1", false, 200),
+        (LendingMode::Gpus, MAIN, "n3", true, 422),
     ] {
         let daemon = site(lend).await;
         let answer = hello(&daemon, job, node, extends).await;
@@ -71,8 +71,8 @@ async fn main_jobs_alone_are_extended() {
 #[tokio::test]
 async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
     let place = |number: usize| Node {
-        has: Resources { cpus: 4, memory_mib: 4000, gpus: Gpus::of([("a100".to_owned(), 1)]) },
-        ..Node::new(NodeName::new("n3").place(number), NodeType::new("gpu:a100:1/cpu4"))
+        has: Resources { cpus: 4, memory_mib: 4000, gpus: GpuCounts::from_counts([("a100".to_owned(), 1)]) },
+        ..Node::new(NodeName::new("n3").place_name(number), NodeType::new("gpu:a100:1/cpu4"))
     };
     for (nodes, batch, expected, said) in [
         ("n3:1 n3:2", "n3:1+2", 200, json!("n3:1+2")),
@@ -81,7 +81,7 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
         ("n3", "n3", 422, json!("of which no GPUs are lent")),
         ("", "n3", 503, json!("no snapshot shows its node yet; try again")),
     ] {
-        let daemon = site(Lend::Gpus).await;
+        let daemon = site(LendingMode::Gpus).await;
         daemon.slurm.edit(|world| {
             let main = world.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
             main.nodes = nodes.split_whitespace().map(NodeName::from).collect();
@@ -109,7 +109,7 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
 #[tokio::test]
 async fn an_agent_is_given_its_place_where_it_shares_its_node() {
     for (node, place) in [("n1", Value::Null), ("n1:2", json!("n1:2"))] {
-        let daemon = site(Lend::Nodes).await;
+        let daemon = site(LendingMode::Nodes).await;
         daemon.slurm.edit(|world| {
             let job = world.jobs.iter_mut().find(|j| j.id == JobId(MALLEABLE)).unwrap();
             job.nodes = vec![NodeName::new(node)];
@@ -121,7 +121,7 @@ async fn an_agent_is_given_its_place_where_it_shares_its_node() {
 
 #[tokio::test]
 async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time() {
-    let daemon = site(Lend::Nodes).await;
+    let daemon = site(LendingMode::Nodes).await;
     let welcome: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
     let report = async |secret: &str, count: usize| {
         let events = vec![AgentEvent::Started { generation: 0 }; count];
@@ -137,7 +137,7 @@ async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time()
 
 #[tokio::test]
 async fn an_agent_that_reports_in_a_loop_is_sent_away_and_others_are_heard() {
-    let daemon = site(Lend::Nodes).await;
+    let daemon = site(LendingMode::Nodes).await;
     let looping: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
     let other: Welcome = hello(&daemon, MAIN, "n3", true).await.json().await.unwrap();
     let report = async |job: u32, node: &str, secret: &str| {
@@ -166,7 +166,7 @@ async fn an_agent_that_reports_in_a_loop_is_sent_away_and_others_are_heard() {
 
 #[tokio::test]
 async fn what_an_agent_says_of_its_plans_and_model_is_known_of_the_job_as_far_as_it_can_be() {
-    let daemon = site(Lend::Nodes).await;
+    let daemon = site(LendingMode::Nodes).await;
     let plan = |name: &str, tp: u32| json!({ "name": name, "strategy": { "tp": tp, "pp": 2 }, "needs": { "cpus": tp } });
     let answer = hello_with(&daemon, MALLEABLE, "n1", false, |body| {
         body["spec"]["plans"] = json!([plan("sound", 4), plan("odd", 0), { "name": "old" }]);
@@ -175,18 +175,18 @@ async fn what_an_agent_says_of_its_plans_and_model_is_known_of_the_job_as_far_as
     });
     assert_eq!(answer.await.status(), 200);
     let facts = daemon.context.state().fleet.facts_of(JobId(MALLEABLE), now()).unwrap();
-    let Claims { plans, model, gpus_per_node, .. } = facts.claims;
-    let model_kept = ModelFacts { layers: Some(48), ..ModelFacts::of_params(1500.0) };
+    let JobDeclaration { plans, model, gpus_per_node, .. } = facts.claims;
+    let model_kept = ModelFacts { layers: Some(48), ..ModelFacts::from_params(1500.0) };
     assert_eq!((model, gpus_per_node), (Some(model_kept), Some(8)));
     let told: Vec<_> = plans.iter().map(|p| (p.name.0.as_str(), p.strategy, p.needs.cpus)).collect();
-    let sound = Strategy { tp: 4, pp: 2, ..Strategy::default() };
+    let sound = ParallelStrategy { tp: 4, pp: 2, ..ParallelStrategy::default() };
     assert_eq!(told, [("sound", Some(sound), Some(4)), ("odd", None, None), ("old", None, None)]);
 }
 
 /// What a newer agent may say that this daemon does not know.
 #[tokio::test]
 async fn a_hello_with_an_unknown_word_is_taken_or_told_which_words_are_known() {
-    let daemon = site(Lend::Nodes).await;
+    let daemon = site(LendingMode::Nodes).await;
     let answer = async |change: fn(&mut Value)| {
         let answer = hello_with(&daemon, MALLEABLE, "n1", false, change).await;
         (answer.status().as_u16(), answer.text().await.unwrap())
@@ -205,7 +205,7 @@ async fn a_hello_with_an_unknown_word_is_taken_or_told_which_words_are_known() {
 
 #[tokio::test]
 async fn events_of_a_newer_agent_are_dropped_singly_and_named() {
-    let daemon = site(Lend::Nodes).await;
+    let daemon = site(LendingMode::Nodes).await;
     let welcome: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
     let report = async |events: Value| {
         let body = json!({ "job": MALLEABLE, "node": "n1", "events": events });
@@ -229,7 +229,7 @@ async fn events_of_a_newer_agent_are_dropped_singly_and_named() {
 
 #[tokio::test]
 async fn an_agent_that_names_no_protocol_is_told_of_to_its_owner() {
-    let daemon = site(Lend::Nodes).await;
+    let daemon = site(LendingMode::Nodes).await;
     assert_eq!(hello(&daemon, MALLEABLE, "n1", false).await.status().as_u16(), 200);
     let shortage = || daemon.context.state().fleet.machine(JobId(MALLEABLE)).unwrap().shortage(now());
     assert!(shortage().is_some_and(|why| why.contains("older version of infill than the daemon")));

@@ -13,7 +13,7 @@ use super::sealed::hello_body;
 use crate::http::{BODY_PATIENCE, Body, Room, serve_in};
 use crate::tls::Tls;
 use infill_api::{headers, routes};
-use infill_model::{Readers, config::DaemonConfig};
+use infill_model::{ReadAccess, config::DaemonConfig};
 use infill_testkit::certificates::{Authority, HERE};
 
 /// A connection from this address of this machine.
@@ -158,7 +158,7 @@ async fn handshakes_that_do_not_come_make_room() {
 /// before it.
 #[tokio::test]
 async fn a_hello_whose_credential_is_looked_at_keeps_its_connection() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     let hellos = &daemon.context.doors.gates.hellos;
     hellos.forget_permits(hellos.available_permits());
     let address = served(crate::http::router(daemon.context.clone()), 3, None).await;

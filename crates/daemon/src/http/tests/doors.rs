@@ -14,7 +14,7 @@ use crate::http::{Room, proxy, serve, standby_router};
 use crate::names::Names;
 use crate::passes::{Person, SESSIONS_SETTING};
 use infill_api::Session;
-use infill_model::{MetricsFor, Secret, config::WebConfig};
+use infill_model::{MetricsAccess, Secret, config::WebConfig};
 
 /// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
 /// would give it away.
@@ -22,7 +22,7 @@ const REBOUND: &str = "evil.example";
 
 #[tokio::test]
 async fn who_proves_nothing_and_comes_by_a_foreign_name_reads_nothing() {
-    let daemon = Daemon::start(Readers::Open).await;
+    let daemon = Daemon::start(ReadAccess::Open).await;
     let get = async |host: &str| {
         let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS)).header("host", host);
         request.send().await.unwrap().status().as_u16()
@@ -35,7 +35,7 @@ async fn who_proves_nothing_and_comes_by_a_foreign_name_reads_nothing() {
 
 #[tokio::test]
 async fn nobody_opens_a_session_by_a_foreign_name() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     let person = Person { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
     daemon.context.doors.links.admit(&Secret("a link's".to_owned()), person, Instant::now());
     let open = async |host: &str| {
@@ -48,7 +48,7 @@ async fn nobody_opens_a_session_by_a_foreign_name() {
 
 #[tokio::test]
 async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     let person = Person { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
     daemon.context.doors.links.admit(&Secret("a link's".to_owned()), person.clone(), Instant::now());
     // It does not wait for what is being stored of jobs, nor the other way round.
@@ -95,7 +95,7 @@ struct Socket {
 impl Socket {
     async fn open() -> Socket {
         let dir = TempDir::new().unwrap();
-        let daemon = Daemon::start(Readers::Proof).await;
+        let daemon = Daemon::start(ReadAccess::Proof).await;
         daemon.keep_private(PrivateData::parse("jobs"));
         let config = WebConfig { socket: dir.path().join("web.sock"), ..WebConfig::default() };
         let listener = proxy::listen(&config).await.unwrap();
@@ -152,9 +152,11 @@ async fn other_pages_get_nothing_by_the_web_servers_word() {
 #[tokio::test]
 async fn metrics_are_for_those_whom_the_configuration_names() {
     let room = Room { connections: 20, a_host: 20 };
-    for (readers, here, by_web_server) in
-        [(MetricsFor::Open, 200, 200), (MetricsFor::Loopback, 200, 403), (MetricsFor::Closed, 404, 404)]
-    {
+    for (readers, here, by_web_server) in [
+        (MetricsAccess::Open, 200, 200),
+        (MetricsAccess::Loopback, 200, 403),
+        (MetricsAccess::Closed, 404, 404),
+    ] {
         // This one's connections are nobody's that is known, as the web server's.
         let daemon = Daemon::configured(|config| config.http.metrics = readers).await;
         let get = async |port: u16| {

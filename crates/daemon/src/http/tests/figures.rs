@@ -6,21 +6,24 @@ use super::*;
 use crate::http::report;
 use crate::sight::Viewer;
 use infill_api::{FigureView, LONGEST_FIGURE_SECS};
-use infill_model::{Lend, MainDelay, PackedHour, UsedSecs};
+use infill_model::{LendingMode, MainDelay, NodeUsageSecs, PackedHour};
 
 /// The hour of the cluster's clock: 1970-01-12 13:00 UTC.
 const HOUR: i64 = 997_200;
 
 /// A row of the store: what went into steps, into steps at sizes that are tried, into starts and changes, and
 /// into the same for main jobs.
-fn spent_in(hour: i64, [useful_secs, probing_secs, rescale_secs, preempted_secs]: [f64; 4]) -> SpentRow {
-    let key = SpentKey {
+fn spent_in(hour: i64, [useful_secs, probing_secs, rescale_secs, preempted_secs]: [f64; 4]) -> NodeTimeRow {
+    let key = NodeTimeKey {
         from: UnixTime(hour),
         account: String::new(),
         user: OWNER.to_owned(),
         node_type: "cpu2".to_owned(),
     };
-    SpentRow { key, spent: Spent { useful_secs, rescale_secs, preempted_secs, probing_secs, gpu_secs: 0.0 } }
+    NodeTimeRow {
+        key,
+        spent: NodeTimeUsage { useful_secs, rescale_secs, preempted_secs, probing_secs, gpu_secs: 0.0 },
+    }
 }
 
 async fn figure(daemon: &mut Daemon, who: ReaderKind, asked: &str) -> FigureView {
@@ -36,7 +39,7 @@ fn has_mark(view: &FigureView, mark: &str) -> bool {
 
 #[tokio::test]
 async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let first = spent_in(HOUR, [7200.0, 1800.0, 936.0, 444.44]);
     let second = spent_in(HOUR + 3600, [4453.2, 0.0, 0.0, 0.0]);
     daemon.context.store.put_spent(&[first, second]).await.unwrap();
@@ -61,7 +64,7 @@ async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
 
 #[tokio::test]
 async fn a_figure_of_more_than_two_weeks_has_the_means_of_several_hours() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let rows = [(0, 7200.0), (1, 4453.2), (3, 7200.0)]
         .map(|(hour, secs)| spent_in(HOUR + hour * 3600, [secs, 0.0, 0.0, 0.0]));
     daemon.context.store.put_spent(&rows).await.unwrap();
@@ -78,9 +81,9 @@ async fn a_figure_of_more_than_two_weeks_has_the_means_of_several_hours() {
 
 #[tokio::test]
 async fn the_longest_figure_reaches_its_last_hour() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let begin = HOUR + 7200;
-    let rows: Vec<SpentRow> =
+    let rows: Vec<NodeTimeRow> =
         (0..=9600).map(|hour| spent_in(begin + hour * 3600, [29.0 * 3600.0, 0.0, 0.0, 0.0])).collect();
     daemon.context.store.put_spent(&rows).await.unwrap();
     let from = begin + 1;
@@ -93,7 +96,7 @@ async fn the_longest_figure_reaches_its_last_hour() {
 
 #[tokio::test]
 async fn of_the_hour_that_goes_on_only_what_is_over_counts() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let begin = crate::timeline::hour_of(now()).0;
     daemon.context.store.put_spent(&[spent_in(begin, [3_600_000.0, 0.0, 0.0, 0.0])]).await.unwrap();
     let mean_now = || 3_600_000.0 / (now().0 - begin).clamp(1, 3600) as f64;
@@ -108,14 +111,14 @@ async fn of_the_hour_that_goes_on_only_what_is_over_counts() {
 
 #[tokio::test]
 async fn a_figure_of_nodes_has_what_they_were_used_for() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let begin = HOUR + 7200;
     for (hour, parts) in [
         (0, [3600.0, 7200.0, 10_800.0, 14_400.0, 18_000.0, 21_600.0]),
         (1, [4453.2, 0.0, 444.44, 0.0, 0.0, 0.0]),
     ] {
         let hour = PackedHour { from: UnixTime(begin + hour * 3600), packed: Vec::new() };
-        daemon.context.store.put_hour(&hour, &UsedSecs::of(parts)).await.unwrap();
+        daemon.context.store.put_hour(&hour, &NodeUsageSecs::from_array(parts)).await.unwrap();
     }
     let asked = format!("nodes?from={begin}&to={}", begin + 7200);
     let view = figure(&mut daemon, ReaderKind::Admin, &asked).await;
@@ -135,7 +138,7 @@ fn delays() -> [MainDelay; 2] {
 
 #[tokio::test]
 async fn the_very_second_of_a_main_jobs_start_is_for_those_who_may_see_jobs() {
-    let mut daemon = Daemon::start(Readers::Open).await;
+    let mut daemon = Daemon::start(ReadAccess::Open).await;
     daemon.context.store.add_delays(&delays()).await.unwrap();
     let exact = json!([[1_000_123, 41.26, "a planned start"], [1_003_456, 3.0, "a preemption"]]);
     // Nothing is before what is asked for.
@@ -161,7 +164,7 @@ async fn the_very_second_of_a_main_jobs_start_is_for_those_who_may_see_jobs() {
 
 #[tokio::test]
 async fn a_figure_of_no_time_or_too_much_is_refused() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     for (asked, expected) in [
         (format!("from={HOUR}&to={HOUR}"), 400),
         (format!("from={HOUR}&to={}", HOUR + 1), 200),
@@ -186,7 +189,7 @@ async fn report_seen_by(daemon: &mut Daemon, who: ReaderKind) -> Value {
 
 #[tokio::test]
 async fn a_report_says_whether_it_is_partial_and_of_parts() {
-    for (lend, lends_parts) in [(Lend::Nodes, false), (Lend::Gpus, true)] {
+    for (lend, lends_parts) in [(LendingMode::Nodes, false), (LendingMode::Gpus, true)] {
         let mut daemon = Daemon::configured(|config| config.gaps.lend = lend).await;
         for (private, who, is_partial) in [
             ("none", ReaderKind::Other, false),
@@ -204,7 +207,7 @@ async fn a_report_says_whether_it_is_partial_and_of_parts() {
 
 #[tokio::test]
 async fn a_report_says_whether_there_were_more_delays_than_it_has() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.context.store.add_delays(&delays()).await.unwrap();
     let all = [(41.256, true), (3.0, false)];
     for (most, expected, is_cut) in [(1, &all[..1], true), (2, &all[..], false), (3, &all[..], false)] {

@@ -8,7 +8,7 @@ use super::*;
 
 /// Both jobs get a node: the owner's the first, the other's the second.
 async fn start_with_jobs() -> Daemon {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     for (job, node) in [(424_201, "n1"), (424_302, "n2")] {
         daemon.slurm.launch(JobId(job), &NodeName::new(node), 10).await.unwrap();
     }
@@ -105,7 +105,7 @@ async fn a_map_is_packed_for_those_who_can_unpack_it() {
 
 #[tokio::test]
 async fn a_map_of_no_time_or_of_too_much_is_refused() {
-    let mut daemon = Daemon::start(Readers::Proof).await;
+    let mut daemon = Daemon::start(ReadAccess::Proof).await;
     // 48 hours from a moment on are as much as there is at once.
     for (asked, expected) in [
         ("to=1000000", 400),

@@ -25,7 +25,7 @@ async fn a_daemon_is_well_for_ten_polls_after_a_round() {
 
 #[tokio::test]
 async fn a_daemon_that_lost_the_lead_answers_open_routes_only() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.context.state().round = None;
     daemon.context.leadership.lose();
     for route in ROUTES {
@@ -41,7 +41,7 @@ async fn a_daemon_that_lost_the_lead_answers_open_routes_only() {
 
 #[tokio::test]
 async fn plans_rest_for_several_times_as_long_as_one_took() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     let viewer = Viewer { all: true, ..Viewer::default() };
     // One pause of a busy machine says nothing: the best of several plans counts.
     let mut times = Vec::new();
@@ -73,7 +73,7 @@ async fn remember_a_job_that_is_gone(daemon: &Daemon) {
 
 #[tokio::test]
 async fn generations_of_a_job_that_is_gone_stay_its_owners() {
-    let mut daemon = Daemon::start(Readers::Open).await;
+    let mut daemon = Daemon::start(ReadAccess::Open).await;
     remember_a_job_that_is_gone(&daemon).await;
     for (private, who, is_seen) in [
         ("none", ReaderKind::Nobody, true),
@@ -92,7 +92,7 @@ async fn generations_of_a_job_that_is_gone_stay_its_owners() {
 
 #[tokio::test]
 async fn a_job_that_only_the_last_round_knows_is_explained_to_those_who_may_see_it() {
-    let mut daemon = Daemon::start(Readers::Open).await;
+    let mut daemon = Daemon::start(ReadAccess::Open).await;
     let owner = uid_of(OWNER).await.unwrap();
     {
         let mut state = daemon.context.state();

@@ -106,10 +106,10 @@ impl HiddenFact {
 
     fn is_private(self, path: &str, private: PrivateData) -> bool {
         if path == paths::REPORT {
-            return private.spending();
+            return private.hides_spending();
         }
         if [paths::PROFILES, paths::PROFILE_HISTORY, paths::PROFILE_FIGURE].contains(&path) {
-            return private.profiles();
+            return private.hides_profiles();
         }
         match self {
             HiddenFact::Job
@@ -123,7 +123,7 @@ impl HiddenFact {
             // Only nodes name them.
             HiddenFact::MainJob => private.jobs || private.nodes,
             HiddenFact::Reservation => private.reservations || private.nodes,
-            HiddenFact::Profile | HiddenFact::Subject => private.profiles(),
+            HiddenFact::Profile | HiddenFact::Subject => private.hides_profiles(),
         }
     }
 

@@ -68,7 +68,7 @@ async fn is_kept(daemon: &Daemon, secret: &str) -> bool {
 
 #[tokio::test]
 async fn who_logs_out_reads_no_more_and_nobody_else_is_logged_out() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     let (mine, _) = opened(&daemon, "owner's").await;
     let (second, link) = opened(&daemon, "owner's").await;
     assert!(is_kept(&daemon, &mine).await);
@@ -86,7 +86,7 @@ async fn who_logs_out_reads_no_more_and_nobody_else_is_logged_out() {
 
 #[tokio::test]
 async fn users_end_their_own_sessions_and_operators_those_of_others() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let revoke = async |credential: serde_json::Value, user: Option<&str>| {
         let body = serde_json::json!({ "credential": credential, "nonce": "n", "user": user });
@@ -115,7 +115,7 @@ async fn users_end_their_own_sessions_and_operators_those_of_others() {
 
 #[tokio::test]
 async fn an_operator_ends_the_sessions_of_an_account_that_is_gone() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let person = Person { uid: UserId(987_654), name: Some("gone-for-good".to_owned()) };
     daemon.context.doors.sessions.admit(&Secret("gone".to_owned()), person, Instant::now());
@@ -128,7 +128,7 @@ async fn an_operator_ends_the_sessions_of_an_account_that_is_gone() {
 
 #[tokio::test]
 async fn sessions_end_with_the_account() {
-    let daemon = Daemon::start(Readers::Proof).await;
+    let daemon = Daemon::start(ReadAccess::Proof).await;
     let (owners, _) = opened(&daemon, "owner's").await;
     let (others, _) = opened(&daemon, "other's").await;
     let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];

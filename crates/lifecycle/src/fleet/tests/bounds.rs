@@ -2,7 +2,8 @@
 
 use crate::fleet::Fleet;
 use infill_model::{
-    Bar, BaseState, Gpus, Job, JobId, JobState, Lend, Node, NodeType, Resources, Standing, config::Config,
+    BaseState, GpuCounts, Job, JobId, JobState, LendingMode, Node, NodeType, Resources, SchedulingState,
+    StartBlocker, config::Config,
 };
 
 use super::rig::{LEAD, Rig, Shown, empty, fleet, job, n};
@@ -14,7 +15,7 @@ fn ordered(ended: u32) -> usize {
     snapshot.jobs.extend((0..ended).map(|i| {
         let shown = Shown { lead: LEAD, order: 9, nodes: vec![n(5)] };
         let wing = job(JobId(20_000 + i), &shown);
-        Job { state: JobState::of(BaseState::Completed), ..wing }
+        Job { state: JobState::from_base(BaseState::Completed), ..wing }
     }));
     drop(rig.look_at(snapshot));
     drop(rig.target(LEAD, &[n(1), n(2), n(3)]));
@@ -37,18 +38,18 @@ fn a_job_that_names_a_reservation_is_not_started() {
     lead.asks.reservation = "maintenance".to_owned();
     drop(rig.look_at(snapshot));
     let standing = |id: JobId| rig.fleet.facts_of(id, rig.now).unwrap().standing;
-    assert_eq!(standing(LEAD), Standing::Barred(Bar::Reservation("maintenance".to_owned())));
-    assert_eq!(standing(JobId(LEAD.0 + 1)), Standing::Waiting);
+    assert_eq!(standing(LEAD), SchedulingState::Barred(StartBlocker::Reservation("maintenance".to_owned())));
+    assert_eq!(standing(JobId(LEAD.0 + 1)), SchedulingState::Waiting);
 }
 
 #[test]
 fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
     let mut config = Config::default();
-    config.gaps.lend = Lend::Gpus;
+    config.gaps.lend = LendingMode::Gpus;
     let place = |gpu: usize| Node {
         partitions: vec![config.slurm.partition.clone()],
-        has: Resources { cpus: 4, memory_mib: 4000, gpus: Gpus::of([("a100".to_owned(), 1)]) },
-        ..Node::new(n(1).place(gpu), NodeType::new("gpu:a100:1/cpu4"))
+        has: Resources { cpus: 4, memory_mib: 4000, gpus: GpuCounts::from_counts([("a100".to_owned(), 1)]) },
+        ..Node::new(n(1).place_name(gpu), NodeType::new("gpu:a100:1/cpu4"))
     };
     let block = |cpus: u32, memory_mib: u64, each: &str| {
         let mut rig: Rig = empty();
@@ -58,7 +59,7 @@ fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
         snapshot.nodes = (0..4).map(place).collect();
         let lead = &mut snapshot.jobs[0];
         lead.comment = format!("infill:gpus=4-8{each}");
-        lead.wants = Some(Resources { cpus, memory_mib, gpus: Gpus::default() });
+        lead.wants = Some(Resources { cpus, memory_mib, gpus: GpuCounts::default() });
         drop(rig.look_at(snapshot));
         rig.fleet.machine(LEAD).unwrap().submitted.block
     };
@@ -69,20 +70,24 @@ fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
 #[test]
 fn a_job_for_which_nothing_is_lent_is_told_so() {
     let mut config = Config::default();
-    config.gaps.lend = Lend::Gpus;
+    config.gaps.lend = LendingMode::Gpus;
     let bar = |comment: &str, gpus: u32| {
         let mut rig: Rig = empty();
         rig.fleet = Fleet::new(&config);
         rig.submit(LEAD);
         let mut snapshot = rig.snapshot();
-        let has = Resources { cpus: 4, memory_mib: 4000, gpus: Gpus::of([("a100".to_owned(), gpus)]) };
+        let has = Resources {
+            cpus: 4,
+            memory_mib: 4000,
+            gpus: GpuCounts::from_counts([("a100".to_owned(), gpus)]),
+        };
         let node_type = NodeType::new(if gpus > 0 { "gpu:a100:1/cpu4" } else { "cpu4" });
         let partitions = vec![config.slurm.partition.clone()];
-        snapshot.nodes = vec![Node { partitions, has, ..Node::new(n(1).place(0), node_type) }];
+        snapshot.nodes = vec![Node { partitions, has, ..Node::new(n(1).place_name(0), node_type) }];
         snapshot.jobs[0].comment = comment.to_owned();
         drop(rig.look_at(snapshot));
         match rig.fleet.facts_of(LEAD, rig.now).unwrap().standing {
-            Standing::Barred(bar) => bar.at(rig.now),
+            SchedulingState::Barred(bar) => bar.describe_at(rig.now),
             standing => format!("{standing:?}"),
         }
     };

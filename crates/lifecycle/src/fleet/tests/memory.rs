@@ -9,7 +9,7 @@ use super::rig::{ASKED, FAILED, LEAD, Rig, fleet, n};
 /// Slurm has ended this job so.
 fn ended(snapshot: &mut Snapshot, job: JobId, how: BaseState) {
     let job = snapshot.jobs.iter_mut().find(|j| j.id == job).unwrap();
-    job.state = JobState::of(how);
+    job.state = JobState::from_base(how);
 }
 
 /// The Slurm job of the wing on this node ends so.

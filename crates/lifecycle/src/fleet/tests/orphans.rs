@@ -37,7 +37,7 @@ fn wings_of_a_main_job_wait_for_its_agent_where_the_store_does_not_know_it() {
 #[test]
 fn wings_whose_lead_cannot_come_are_cancelled_at_once() {
     assert_eq!(is_cancelled(&[], &[0]), [true], "it is gone");
-    let waits = Job { state: infill_model::JobState::of(BaseState::Pending), ..main_job() };
+    let waits = Job { state: infill_model::JobState::from_base(BaseState::Pending), ..main_job() };
     assert_eq!(is_cancelled(&[waits], &[0]), [true], "it does not run");
     let others = Job { user_id: UserId(2002), ..main_job() };
     assert_eq!(is_cancelled(&[others], &[0]), [true], "it is another user's");

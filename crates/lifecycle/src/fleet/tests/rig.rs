@@ -8,9 +8,9 @@ use infill_lifecycle::{
     fleet::{Fleet, Output},
 };
 use infill_model::{
-    AgentEvent, BaseState, Directive, EventKind, ExecPlan, Exit, Gaps, Job, JobId, JobPlan, Member, Node,
-    NodeName, NodeState, NodeType, Placement, Snapshot, UnixTime, UserId, config::Config, wing_comment,
-    wing_name,
+    AgentEvent, AgentEventKind, BaseState, CommandExit, Directive, ExecPlan, GapSet, GenerationMember, Job,
+    JobId, JobPlan, Node, NodeName, NodeState, NodeType, PlannedNode, Snapshot, UnixTime, UserId,
+    config::Config, wing_comment, wing_name,
 };
 
 /// The first lead of every fleet here.
@@ -19,9 +19,9 @@ pub const LEAD: JobId = JobId(7);
 /// The first wing that it submits.
 pub const WING: JobId = JobId(10_001);
 
-pub const ASKED: Exit = Exit { code: 0, asked: true, killed: false };
-pub const DONE: Exit = Exit { code: 0, asked: false, killed: false };
-pub const FAILED: Exit = Exit { code: 3, asked: false, killed: false };
+pub const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
+pub const DONE: CommandExit = CommandExit { code: 0, asked: false, killed: false };
+pub const FAILED: CommandExit = CommandExit { code: 3, asked: false, killed: false };
 
 /// The owner of every job.
 const OWNER: UserId = UserId(1001);
@@ -45,7 +45,7 @@ pub struct Rig {
     /// Whether commands stay alive over changes.
     pub live: bool,
     /// What agents have reported so far.
-    pub heard: BTreeSet<EventKind>,
+    pub heard: BTreeSet<AgentEventKind>,
     /// What was carried out or failed so far.
     pub tried: BTreeSet<EffectKind>,
 }
@@ -86,7 +86,7 @@ impl Rig {
 
     /// Brings a job that waits into a phase.
     fn bring(&mut self, lead: JobId, phase: &str, nodes: &[NodeName]) {
-        let exits: &[Exit] = match phase {
+        let exits: &[CommandExit] = match phase {
             "queued" => return,
             "launching" => return drop(self.target(lead, nodes)),
             "starting" => return self.start(lead, nodes),
@@ -167,14 +167,14 @@ impl Rig {
     /// The planner wants these nodes for a job, the lead's first.
     pub fn target(&mut self, job: JobId, nodes: &[NodeName]) -> Output {
         let plan = self.plan(job, nodes);
-        let out = self.fleet.set_target(&plan, &Gaps::default(), self.now);
+        let out = self.fleet.set_target(&plan, &GapSet::default(), self.now);
         self.settle(out)
     }
 
     /// A plan with these nodes for a job, the lead's first, for ten minutes.
     pub fn plan(&self, job: JobId, nodes: &[NodeName]) -> JobPlan {
         let lease_until = self.now + 600;
-        let nodes = nodes.iter().map(|node| Placement { node: node.clone(), lease_until }).collect();
+        let nodes = nodes.iter().map(|node| PlannedNode { node: node.clone(), lease_until }).collect();
         JobPlan { job, nodes, exec_plan: ExecPlan::default(), rate: 1.0, probe: None, forecast: vec![] }
     }
 
@@ -210,7 +210,7 @@ impl Rig {
     }
 
     /// The command of the present generation has ended on a node.
-    pub fn stopped(&mut self, lead: JobId, node: &NodeName, exit: Exit) -> Option<Output> {
+    pub fn stopped(&mut self, lead: JobId, node: &NodeName, exit: CommandExit) -> Option<Output> {
         let machine = self.fleet.machine(lead)?;
         let generation = machine.generation.number;
         let job = machine.workers.get(node).map_or(lead, |w| w.slurm_job);
@@ -285,7 +285,7 @@ impl Rig {
                 Directive::Run(member) | Directive::Regroup(member) if self.live => {
                     self.meet(word.agent, &member);
                 }
-                Directive::Warm(Member { generation, .. }) if self.live => {
+                Directive::Warm(GenerationMember { generation, .. }) if self.live => {
                     drop(self.report(word.agent.0, &word.agent.1, AgentEvent::Ready { generation }));
                 }
                 Directive::Run(member) => drop(self.agents.insert(word.agent, Some(member.generation))),
@@ -300,7 +300,7 @@ impl Rig {
 
 impl Rig {
     /// What a command that stays alive does with its place.
-    fn meet(&mut self, agent: (JobId, NodeName), member: &Member) {
+    fn meet(&mut self, agent: (JobId, NodeName), member: &GenerationMember) {
         let (generation, meeting) = (member.generation, member.meeting.clone().unwrap_or_default());
         self.agents.insert(agent.clone(), Some(generation));
         let mut say = |event| drop(self.report(agent.0, &agent.1, event));

@@ -1,7 +1,7 @@
 //! Leads that were released and wait, and what a snapshot shows of their nodes and of backfill.
 
 use infill_model::{
-    BaseState, Gap, Gaps, Job, JobId, MalleableState, Node, NodeName, NodeState, NodeType, Snapshot,
+    BaseState, Gap, GapSet, Job, JobId, MalleableState, Node, NodeName, NodeState, NodeType, Snapshot,
     UnixTime, WindowCause, WindowEnd,
 };
 
@@ -106,7 +106,7 @@ fn a_lead_is_launched_with_what_the_last_look_showed_of_backfill() {
             holder: None,
             share: None,
         };
-        let gaps = Gaps { gaps: vec![gap], refused: Vec::new() };
+        let gaps = GapSet { gaps: vec![gap], refused: Vec::new() };
         let out = fleet.set_target(&rig.plan(LEAD, &[n(1)]), &gaps, rig.now);
         out.batches.iter().flat_map(|b| &b.effects).find_map(|effect| match effect {
             Effect::Launch { limit_mins, .. } => Some(*limit_mins),

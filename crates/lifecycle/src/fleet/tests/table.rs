@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use crate::fleet::Output;
 use crate::{Effect, EffectKind};
 use infill_model::{
-    AgentEvent, BaseState, Blame, EventKind, JobId, JobState, MalleableState, NodeName, Snapshot, UserId,
+    AgentEvent, AgentEventKind, BaseState, FaultSource, JobId, JobState, MalleableState, NodeName, Snapshot,
+    UserId,
 };
 
 use super::rig::{ASKED, DONE, FAILED, LEAD, Rig, Shown, WING, drained, fleet, job, n, progress};
@@ -61,10 +62,10 @@ const INPUTS: [(&str, Input); 55] = [
         of_now(r, WING, 2, |generation| AgentEvent::Hopeless { generation, why: "no way".into() })
     }),
     ("wing: unfit node", |r| {
-        r.report(WING, &n(2), AgentEvent::Unfit { blame: Blame::Node, why: "no dir".into() })
+        r.report(WING, &n(2), AgentEvent::Unfit { blame: FaultSource::Node, why: "no dir".into() })
     }),
     ("wing: unfit job", |r| {
-        r.report(WING, &n(2), AgentEvent::Unfit { blame: Blame::Job, why: "no dir".into() })
+        r.report(WING, &n(2), AgentEvent::Unfit { blame: FaultSource::Job, why: "no dir".into() })
     }),
     ("wing submitted", |r| r.report(LEAD, &n(1), AgentEvent::WingSubmitted { order: 1, job: WING })),
     ("wing refused", |r| r.report(LEAD, &n(1), AgentEvent::WingRefused { order: 1, error: "no".into() })),
@@ -190,7 +191,7 @@ fn look(r: &mut Rig, change: impl FnOnce(&mut Snapshot)) -> Option<Output> {
 fn place(snapshot: &mut Snapshot, state: BaseState, nodes: &[NodeName]) {
     snapshot.jobs.retain(|j| j.id != LEAD);
     let mut lead = job(LEAD, &Shown { lead: LEAD, order: 0, nodes: nodes.to_vec() });
-    lead.state = JobState::of(state);
+    lead.state = JobState::from_base(state);
     snapshot.jobs.insert(0, lead);
 }
 
@@ -258,7 +259,7 @@ fn cell(phase: &str, (name, input): (&str, Input), reached: &mut Reached) -> Str
 }
 
 /// The kinds of events and of effects that the table has.
-type Reached = (BTreeSet<EventKind>, BTreeSet<EffectKind>);
+type Reached = (BTreeSet<AgentEventKind>, BTreeSet<EffectKind>);
 
 #[test]
 fn each_phase_is_what_it_is_called() {
@@ -282,7 +283,7 @@ fn every_input_in_every_phase() {
         write!(table, "{:<22}", input.0).unwrap();
         row(&mut table, PHASES.map(|phase| cell(phase, input, &mut reached)));
     }
-    assert!(reached.0.iter().eq(EventKind::ALL) && reached.1.iter().eq(EffectKind::ALL), "{reached:?}");
+    assert!(reached.0.iter().eq(AgentEventKind::ALL) && reached.1.iter().eq(EffectKind::ALL), "{reached:?}");
     insta::assert_snapshot!(table, @r"
                            queued   launchin starting running  alive    regroupi leadless shrinkin failing  parking  ending   ended
     lead: hello            Swt      Sawt     .        Cwit     Cwit     Cwt      Cwit     .        .        .        .        -

@@ -1,6 +1,6 @@
 //! What comes twice, and what contradicts what was said before.
 
-use infill_model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, Opening, Standing};
+use infill_model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, SchedulingState, WorkerStartup};
 
 use super::rig::{DONE, LEAD, Rig, WING, fleet, n};
 
@@ -86,7 +86,7 @@ fn a_pause_lasts_from_the_stop_until_the_first_samples() {
     let pause = |rig: &Rig| rig.fleet.facts_of(LEAD, rig.now).unwrap().changing.pause;
     let mut rig = fleet("running n1 n2");
     assert!(pause(&rig).is_some(), "it was launched a moment ago");
-    let opening = Some(Opening::default());
+    let opening = Some(WorkerStartup::default());
     let (step, loss) = (None, None);
     let first =
         AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, total: None, opening };
@@ -136,7 +136,7 @@ fn a_job_that_is_called_back_has_waited_all_the_while() {
     drop(r.target(LEAD, &[]));
     drop(r.look());
     drop(r.look());
-    assert_eq!(r.fleet.facts_of(LEAD, r.now).unwrap().standing, Standing::Waiting);
+    assert_eq!(r.fleet.facts_of(LEAD, r.now).unwrap().standing, SchedulingState::Waiting);
     assert_eq!(waits_since(&r), began);
     for _ in 0..2 {
         drop(r.target(LEAD, &[n(1)]));

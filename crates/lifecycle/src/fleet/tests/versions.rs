@@ -1,7 +1,7 @@
 //! Agents that are older than the daemon.
 
 use infill_api::{Capability, Dialect};
-use infill_model::{AgentEvent, AskedSize, AtLeast, Blame, Directive, RunSpec};
+use infill_model::{AgentEvent, Directive, FaultSource, MinimumRate, RequestedSize, RunSpec};
 
 use super::rig::{LEAD, WING, fleet, n};
 use crate::Arrival;
@@ -13,7 +13,7 @@ fn strikes(dialect: Dialect) -> usize {
     let (node, address, running) = (n(1), "n1".to_owned(), Some(1));
     let arrival = Arrival { node, slurm_job: LEAD, address, port: 4000, running, spec: None, dialect };
     drop(rig.fleet.arrive(LEAD, arrival, rig.now).unwrap());
-    let unfit = AgentEvent::Unfit { blame: Blame::Node, why: "no such program".to_owned() };
+    let unfit = AgentEvent::Unfit { blame: FaultSource::Node, why: "no such program".to_owned() };
     rig.report(WING, &n(2), unfit).unwrap().strikes.len()
 }
 
@@ -32,10 +32,10 @@ fn a_lead_asks_for_the_rate_of_the_size_that_it_says_or_was_submitted_with() {
         drop(rig.fleet.arrive(LEAD, arrival, rig.now).unwrap());
         rig.fleet.facts_of(LEAD, rig.now).unwrap().claims.at_least
     };
-    let asks = |nodes| RunSpec { as_asked: Some(AskedSize { nodes }), ..RunSpec::default() };
-    assert_eq!(wants(asks(Some(4))), Some(AtLeast::Asked(4)));
-    assert_eq!(wants(asks(None)), Some(AtLeast::Asked(1)), "the smallest of 1-8");
-    assert_eq!(wants(RunSpec { at_least: Some(9.0), ..asks(None) }), Some(AtLeast::Rate(9.0)));
+    let asks = |nodes| RunSpec { as_asked: Some(RequestedSize { nodes }), ..RunSpec::default() };
+    assert_eq!(wants(asks(Some(4))), Some(MinimumRate::Asked(4)));
+    assert_eq!(wants(asks(None)), Some(MinimumRate::Asked(1)), "the smallest of 1-8");
+    assert_eq!(wants(RunSpec { at_least: Some(9.0), ..asks(None) }), Some(MinimumRate::Rate(9.0)));
     assert_eq!(wants(RunSpec::default()), None);
 }
 

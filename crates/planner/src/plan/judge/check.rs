@@ -9,7 +9,9 @@ use super::rules::Violation;
 use super::worth::{self, Worth};
 use super::{hosts, promises};
 use crate::plan::space::{MOST_TIES, problem::Problem, steps::Steps};
-use infill_model::{Gap, JobId, JobPlan, MalleableJob, NodeName, Plan, Proof, malleable::RateCurve};
+use infill_model::{
+    Gap, JobId, JobPlan, MalleableJob, NodeName, OptimalityProof, Plan, malleable::RateCurve,
+};
 
 /// Relative difference at which an objective or a rate counts as wrong: sums in another order differ by less.
 const TOLERANCE: f64 = 1e-6;
@@ -27,7 +29,8 @@ const _: () = assert!(MOST_TIES <= TIES, "the judge must bear with the ties of p
 pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
     let steps = Steps::of(problem);
     let ours: BTreeSet<JobId> = problem.jobs.iter().map(|j| j.id).collect();
-    let planned = problem.jobs.iter().filter_map(|j| Some(Facts::of(problem, &steps, j, plan.job(j.id)?)));
+    let planned =
+        problem.jobs.iter().filter_map(|j| Some(Facts::of(problem, &steps, j, plan.job_plan(j.id)?)));
     let facts: Vec<Facts<'_>> = planned.collect();
     let mut found = Vec::new();
     whole(problem, &steps, plan, &ours, &mut found);
@@ -37,7 +40,7 @@ pub fn check(problem: &Problem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
     hosts::check(problem, &steps, &facts, &mut found);
     given_once(plan, &mut found);
     promises::check(problem, &steps, plan, &facts, &mut found);
-    for job in problem.jobs.iter().filter(|j| plan.job(j.id).is_none()) {
+    for job in problem.jobs.iter().filter(|j| plan.job_plan(j.id).is_none()) {
         found.push(Violation::Missing { job: job.id });
     }
     for facts in &facts {
@@ -130,7 +133,7 @@ fn close(said: f64, is: f64) -> bool {
 /// The most weighted samples a second that any of the jobs makes on any number of nodes.
 fn most_valuable(facts: &[Facts<'_>]) -> f64 {
     let sizes = |job: &MalleableJob| {
-        let turns = job.rates.iter().flat_map(RateCurve::turns);
+        let turns = job.rates.iter().flat_map(RateCurve::curve_breakpoints);
         turns.chain([job.sizes.max()]).collect::<Vec<u32>>()
     };
     let value = |f: &Facts<'_>| {
@@ -144,7 +147,7 @@ fn most_valuable(facts: &[Facts<'_>]) -> f64 {
 /// nodes are kept later (see [`Proof`]). So the plan may be worth less than its proof takes it for, but no
 /// more than its counts can be worth at the very most; and where it is worth just that, nothing is left open,
 /// and a bound below it is none.
-fn proved(proof: &Proof, worth: &Worth, room: f64, found: &mut Vec<Violation>) {
+fn proved(proof: &OptimalityProof, worth: &Worth, room: f64, found: &mut Vec<Violation>) {
     let (is, room) = (worth.score(), room + TOLERANCE * worth.most.abs());
     let is_open = worth.is_open || worth.most > is + room;
     if !proof.bound.is_finite() || (!is_open && proof.bound < is - room - BOUND_TOLERANCE * is.abs()) {
@@ -160,7 +163,7 @@ fn proved(proof: &Proof, worth: &Worth, room: f64, found: &mut Vec<Violation>) {
 fn given_once(plan: &Plan, found: &mut Vec<Violation>) {
     let mut users: BTreeMap<NodeName, JobId> = BTreeMap::new();
     for (job, place) in plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p))) {
-        for part in place.node.parts() {
+        for part in place.node.single_places() {
             if let Some(other) = users.insert(part, job) {
                 found.push(Violation::HeldTwice { job, node: place.node.clone(), other });
             }
@@ -203,7 +206,7 @@ fn standing(problem: &Problem<'_>, facts: &Facts<'_>, found: &mut Vec<Violation>
     if facts.stops && free && problem.stays_secs(facts.job).is_some() {
         found.push(Violation::ChangedTooSoon { job });
     }
-    if facts.job.keeps_least() && free && !gets && !problem.drain {
+    if facts.job.keeps_min_size() && free && !gets && !problem.drain {
         found.push(Violation::ParkedInTurn { job });
     }
 }
@@ -213,11 +216,11 @@ fn size(steps: &Steps, facts: &Facts<'_>, found: &mut Vec<Violation>) {
     let MalleableJob { id: job, sizes, .. } = facts.job;
     let JobPlan { forecast, rate: said, .. } = facts.planned;
     let (job, nodes) = (*job, facts.planned.nodes.len());
-    if nodes > 0 && !sizes.allows(nodes as u32) {
+    if nodes > 0 && !sizes.contains(nodes as u32) {
         found.push(Violation::NotAllowedSize { job, nodes, sizes: sizes.clone() });
     }
     let refused =
-        forecast.iter().map(|(_, later)| *later).filter(|later| *later > 0 && !sizes.allows(*later));
+        forecast.iter().map(|(_, later)| *later).filter(|later| *later > 0 && !sizes.contains(*later));
     found.extend(refused.map(|nodes| Violation::NotAllowedLater { job, nodes, sizes: sizes.clone() }));
     let is = facts.rate();
     if !close(*said, is) {
@@ -257,7 +260,7 @@ fn nodes(
         if !held && gap.usable_until.secs_since(problem.now) < problem.min_window_secs {
             found.push(Violation::ShortWindow { job, node: node() });
         }
-        if !held && any(&|gap| facts.job.excluded.has(&gap.node)) {
+        if !held && any(&|gap| facts.job.excluded.contains(&gap.node)) {
             found.push(Violation::ExcludedNode { job, node: node() });
         }
         if any(&|gap| gap.holder.is_some_and(|h| !ours.contains(&h))) {

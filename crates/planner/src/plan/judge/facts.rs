@@ -2,7 +2,7 @@
 //! those who plan.
 
 use crate::plan::space::{problem::Problem, steps::Steps};
-use infill_model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement};
+use infill_model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, PlannedNode};
 
 /// What is true of one job and its plan.
 pub(crate) struct Facts<'a> {
@@ -27,7 +27,7 @@ pub(crate) struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// Reads them.
     pub fn of(problem: &Problem<'a>, steps: &Steps, job: &'a MalleableJob, planned: &'a JobPlan) -> Self {
-        let gap = |place: &'a Placement| {
+        let gap = |place: &'a PlannedNode| {
             let gap = Patch::of(problem, &place.node).map(|p| p.first_to_end);
             (gap, holds(problem, job, &place.node))
         };
@@ -79,7 +79,9 @@ impl<'a> Patch<'a> {
     /// The gaps of a node; `None` unless each of its places is one.
     pub fn of(problem: &Problem<'a>, node: &NodeName) -> Option<Self> {
         let gaps = match node.is_block() {
-            true => node.parts().iter().map(|part| problem.gap(part)).collect::<Option<Vec<&Gap>>>()?,
+            true => {
+                node.single_places().iter().map(|part| problem.gap(part)).collect::<Option<Vec<&Gap>>>()?
+            }
             false => vec![problem.gap(node)?],
         };
         let first_to_end = *gaps.iter().min_by_key(|gap| gap.usable_until)?;
@@ -149,7 +151,7 @@ fn can_stay(steps: &Steps, job: &MalleableJob, held: &[Option<&Gap>]) -> bool {
     let node_type = &first.node_type;
     job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref())
         && held.iter().all(|g| g.is_some_and(|g| g.usable_until >= *end && g.node_type == *node_type))
-        && job.sizes.allows(held.len() as u32)
+        && job.sizes.contains(held.len() as u32)
         && rate(job, node_type, &job.exec_plan, held.len()) > 0.0
 }
 

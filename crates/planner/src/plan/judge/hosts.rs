@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use super::facts::{Facts, Patch};
 use super::rules::Violation;
 use crate::plan::space::{problem::Problem, steps::Steps};
-use infill_model::{ExecPlan, Gap, MalleableJob, NodeName, NodeType, PlanNeeds, Portion};
+use infill_model::{CpuMemory, ExecPlan, Gap, MalleableJob, NodeName, NodeType, PlanNeeds};
 
 /// One worker of the plan.
 struct Worker<'a> {
     job: &'a MalleableJob,
     node: &'a NodeName,
-    takes: Portion,
+    takes: CpuMemory,
     /// What its places come with, or it has.
-    backed: Portion,
+    backed: CpuMemory,
     /// Whether it is new, or takes more than before.
     asks: bool,
     is_busy: bool,
@@ -46,7 +46,7 @@ pub(super) fn check(problem: &Problem<'_>, steps: &Steps, facts: &[Facts<'_>], f
     for (host, on_host) in &workers {
         let there = there(problem, steps, gaps.get(host).map_or(&[], Vec::as_slice), on_host);
         let planned = on_host.iter().filter(|w| !w.is_busy);
-        let takes = Portion::sum(planned.clone().map(|w| w.takes));
+        let takes = CpuMemory::sum_all(planned.clone().map(|w| w.takes));
         if let Some(w) = planned.clone().find(|w| w.asks).filter(|_| !takes.is_within(there)) {
             found.push(Violation::TooLittleOfHost { job: w.job.id, node: w.node.clone(), takes, there });
         }
@@ -62,18 +62,18 @@ fn worker<'a>(
 ) -> Option<Worker<'a>> {
     let patch = Patch::of(problem, node)?;
     let shares: Vec<_> = patch.gaps.iter().map(|gap| gap.share).collect::<Option<_>>()?;
-    let own = Portion::sum(shares.iter().map(|share| share.own));
-    let held = Portion::sum(shares.iter().map(|share| share.held));
+    let own = CpuMemory::sum_all(shares.iter().map(|share| share.own));
+    let held = CpuMemory::sum_all(shares.iter().map(|share| share.held));
     let takes = |plan: &ExecPlan| {
         let needs = needs(facts.job, &patch.first_to_end.node_type, plan);
-        let has = if is_held && !held.is_none() { held } else { Portion::default() };
+        let has = if is_held && !held.is_none() { held } else { CpuMemory::default() };
         let otherwise = if has.is_none() { own } else { has };
         let memory = needs.memory_mib.filter(|_| own.memory_mib > 0).unwrap_or(otherwise.memory_mib);
-        let needed = Portion { cpus: needs.cpus.unwrap_or(otherwise.cpus), memory_mib: memory };
-        needed.most(has)
+        let needed = CpuMemory { cpus: needs.cpus.unwrap_or(otherwise.cpus), memory_mib: memory };
+        needed.max_each(has)
     };
-    let backed = if is_held { own.most(held) } else { own };
-    let (planned, before) = (takes(&facts.planned.exec_plan), takes(&facts.job.exec_plan).most(backed));
+    let backed = if is_held { own.max_each(held) } else { own };
+    let (planned, before) = (takes(&facts.planned.exec_plan), takes(&facts.job.exec_plan).max_each(backed));
     let asks = !facts.is_busy && (!is_held || !planned.is_within(before));
     Some(Worker { job: facts.job, node, takes: planned, backed, asks, is_busy: facts.is_busy })
 }
@@ -90,16 +90,18 @@ fn needs(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan) -> Plan
 /// What a host has for the workers that may change: all that no job has, and what malleable jobs have there;
 /// less the shares of places that are others' or end before the first step does, and less what those have
 /// beyond these whom the plan does not move.
-fn there(problem: &Problem<'_>, steps: &Steps, gaps: &[&Gap], on_host: &[Worker<'_>]) -> Portion {
+fn there(problem: &Problem<'_>, steps: &Steps, gaps: &[&Gap], on_host: &[Worker<'_>]) -> CpuMemory {
     let shares = || gaps.iter().filter_map(|gap| Some((*gap, gap.share?)));
-    let free = shares().next().map_or(Portion::default(), |(_, share)| share.free);
-    let all = Portion::sum(shares().map(|(_, share)| share.held)).and(free);
+    let free = shares().next().map_or(CpuMemory::default(), |(_, share)| share.free);
+    let all = CpuMemory::sum_all(shares().map(|(_, share)| share.held)).sum_with(free);
     let is_busy = |job| problem.jobs.iter().any(|j| j.id == job && problem.is_busy(j));
     let is_planned = |job| problem.jobs.iter().any(|j| j.id == job && !problem.is_busy(j));
     let is_others = |gap: &Gap| gap.holder.is_some_and(|job| !is_planned(job));
     let lasts = |gap: &Gap| steps.ends().first().is_some_and(|end| gap.usable_until >= *end);
     let lost = shares().filter(|(gap, _)| is_others(gap) || !lasts(gap)).map(|(_, share)| share.own);
-    let foreign = shares().filter(|(gap, _)| is_others(gap)).map(|(_, share)| share.held.less(share.own));
-    let busy = on_host.iter().filter(|w| w.is_busy && is_busy(w.job.id)).map(|w| w.takes.less(w.backed));
-    all.less(Portion::sum(lost.chain(foreign).chain(busy)))
+    let foreign =
+        shares().filter(|(gap, _)| is_others(gap)).map(|(_, share)| share.held.saturating_sub(share.own));
+    let busy =
+        on_host.iter().filter(|w| w.is_busy && is_busy(w.job.id)).map(|w| w.takes.saturating_sub(w.backed));
+    all.saturating_sub(CpuMemory::sum_all(lost.chain(foreign).chain(busy)))
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use super::facts::{Facts, Patch, best_rate};
 use super::rules::Violation;
 use crate::plan::space::{problem::Problem, steps::Steps};
-use infill_model::{Assured, Gap, JobId, MalleableJob, NodeName, NodeType, Plan, SolveStatus};
+use infill_model::{Gap, JobId, MalleableJob, NodeName, NodeType, Plan, RateGuarantee, SolveStatus};
 
 /// Adds each promise that is broken, and each job that grows beside one.
 pub(super) fn check(
@@ -24,7 +24,7 @@ pub(super) fn check(
     facts: &[Facts<'_>],
     found: &mut Vec<Violation>,
 ) {
-    let any = facts.iter().any(|f| f.job.promise().is_some());
+    let any = facts.iter().any(|f| f.job.active_guarantee().is_some());
     if !any || problem.drain || steps.is_empty() {
         return;
     }
@@ -79,15 +79,15 @@ impl<'a> Holding<'a> {
         Holding { facts, lead, others, is_locked }
     }
 
-    fn promise(&self) -> Option<&'a Assured> {
-        self.facts.job.promise()
+    fn promise(&self) -> Option<&'a RateGuarantee> {
+        self.facts.job.active_guarantee()
     }
 
     /// Whether it is promised anything and runs, or may start.
     fn is_in_force(&self) -> bool {
         let job = self.facts.job;
-        let in_line = job.held.is_empty() && job.turn.is_some_and(|turn| turn.in_line().is_some());
-        job.promise().is_some() && !self.facts.is_busy && !self.facts.is_barred && !in_line
+        let in_line = job.held.is_empty() && job.turn.is_some_and(|turn| turn.queue_position().is_some());
+        job.active_guarantee().is_some() && !self.facts.is_busy && !self.facts.is_barred && !in_line
     }
 
     /// Nodes that it can keep through the first step.
@@ -110,7 +110,7 @@ impl<'a> Holding<'a> {
         if self.facts.can_stay {
             return promise.is_enough(&lead.node_type, &job.exec_plan, job.held.len() as u32);
         }
-        !counts_hosts && promise.least_on(&lead.node_type).is_some_and(|nodes| nodes <= self.lasting())
+        !counts_hosts && promise.min_nodes_on(&lead.node_type).is_some_and(|nodes| nodes <= self.lasting())
     }
 }
 
@@ -151,7 +151,7 @@ impl<'a> Round<'a> {
     fn is_usable(&self, job: &MalleableJob, gap: &Gap) -> bool {
         let lasts = self.steps.ends().first().is_some_and(|end| gap.usable_until >= *end);
         let is_long = gap.usable_until.secs_since(self.problem.now) >= self.problem.min_window_secs;
-        lasts && is_long && !job.excluded.has(&gap.node)
+        lasts && is_long && !job.excluded.contains(&gap.node)
     }
 
     /// How many nodes of a type a job could make of free places.
@@ -187,7 +187,7 @@ impl<'a> Round<'a> {
         }
         let changes = self.problem.config.max_changes - own_change;
         self.types.iter().copied().any(|node_type| {
-            let Some(needs) = promise.least_on(node_type) else { return false };
+            let Some(needs) = promise.min_nodes_on(node_type) else { return false };
             let stays = short.lead.is_some_and(|lead| lead.node_type == *node_type);
             let fresh = needs.saturating_sub(if stays { short.lasting() } else { 0 });
             let pays = stays || job.costs.start_secs < self.steps.total_secs();
@@ -221,7 +221,7 @@ impl<'a> Round<'a> {
             let others = self.holdings.iter().filter(|other| other.facts.job.id != job.id);
             let spare = |other: &Holding<'_>| self.spare(other, job, node_type);
             let there = own + self.free(job, node_type) + others.map(spare).sum::<u32>();
-            promise.least_on(node_type).is_some_and(|needs| needs <= there)
+            promise.min_nodes_on(node_type).is_some_and(|needs| needs <= there)
         })
     }
 
@@ -230,8 +230,9 @@ impl<'a> Round<'a> {
         let (facts, promise) = (other.facts, waits.promise()?);
         let is_other = facts.job.id != waits.facts.job.id && !facts.is_busy;
         let is_more = |gap: &Gap| facts.gaps.len() as u32 > self.least_on(facts.job, &gap.node_type);
-        let waits_for =
-            |gap: &Gap| promise.least_on(&gap.node_type).is_some() && self.is_usable(waits.facts.job, gap);
+        let waits_for = |gap: &Gap| {
+            promise.min_nodes_on(&gap.node_type).is_some() && self.is_usable(waits.facts.job, gap)
+        };
         let mut fresh =
             facts.gaps.iter().zip(&facts.planned.nodes).filter(|((_, held), _)| is_other && !held);
         let (_, placement) =
@@ -246,6 +247,6 @@ impl<'a> Round<'a> {
 fn least_on(job: &MalleableJob, node_type: &NodeType) -> u32 {
     let runs = |nodes: &u32| best_rate(job, node_type, *nodes as usize) > 0.0;
     let least = job.sizes.up_to(u32::MAX).into_iter().find(runs).unwrap_or(job.sizes.min());
-    let promised = job.promise().and_then(|promise| promise.least_on(node_type));
+    let promised = job.active_guarantee().and_then(|promise| promise.min_nodes_on(node_type));
     least.max(promised.unwrap_or(0))
 }

@@ -8,26 +8,33 @@ use rustc_hash::FxHashMap;
 
 use crate::plan::space::{cost, problem::Problem, slots::excludes, steps::Steps};
 use infill_model::{
-    AssuredReason, Change, ExecPlan, Gap, HeldNode, JobId, JobPlan, JobReason, JobVerdict, Leaving,
-    MalleableJob, NodeName, NodeReason, NodeType, NodeVerdict, Note, Placement, Plan, Probe, Report,
-    Shortage, Size, SolveStatus, Standing, Turn, UnixTime, Wanted, WindowEnd,
+    ChangeKind, ExecPlan, Gap, GuaranteeReason, HeldNode, JobId, JobPlan, JobReason, JobVerdict,
+    LeavingNodes, MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan, PlannedNode,
+    Probe, RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime, WantedAt,
+    WindowEnd,
 };
 
 /// Explains a plan of this problem.
-pub(crate) fn explain(problem: &Problem<'_>, plan: &Plan) -> Report {
+pub(crate) fn explain(problem: &Problem<'_>, plan: &Plan) -> RoundReport {
     let steps = Steps::of(problem);
     let round = Round::new(problem, &steps, plan);
     let mut jobs: Vec<&MalleableJob> = problem.jobs.iter().collect();
     jobs.sort_by_key(|j| j.id);
     let verdict = |job: &MalleableJob| {
-        let planned = plan.job(job.id)?;
+        let planned = plan.job_plan(job.id)?;
         let why = job_reason(&round, job, planned);
         let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
         let assured = assured(problem, job, planned, &why);
         Some(JobVerdict { job: job.id, had, gets, why, assured })
     };
     let jobs = jobs.into_iter().filter_map(verdict).collect();
-    Report { at: problem.now, jobs, nodes: nodes(&round), notes: notes(&round), ..Report::default() }
+    RoundReport {
+        at: problem.now,
+        jobs,
+        nodes: nodes(&round),
+        notes: notes(&round),
+        ..RoundReport::default()
+    }
 }
 
 /// What is asked about again and again.
@@ -52,9 +59,9 @@ struct Round<'a> {
 impl<'a> Round<'a> {
     fn new(problem: &'a Problem<'a>, steps: &'a Steps, plan: &'a Plan) -> Self {
         let placements = plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p)));
-        let parts = |(job, p): (JobId, &Placement)| {
+        let parts = |(job, p): (JobId, &PlannedNode)| {
             let user = (job, p.lease_until);
-            p.node.parts().into_iter().map(move |part| (part, user))
+            p.node.single_places().into_iter().map(move |part| (part, user))
         };
         let users: HashMap<_, _> = placements.flat_map(parts).collect();
         let long = |g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0);
@@ -72,7 +79,7 @@ impl<'a> Round<'a> {
 
     /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
     fn startable(&self, job: &MalleableJob) -> (usize, usize) {
-        let kind = (job.excluded.number(), job.block.max(1));
+        let kind = (job.excluded.list_id(), job.block.max(1));
         *self.counted.borrow_mut().entry(kind).or_insert_with(|| match job.block > 1 {
             true => self.startable_blocks(job),
             false => self.startable_places(job),
@@ -82,7 +89,7 @@ impl<'a> Round<'a> {
     /// The same where its nodes are blocks of places of one node each.
     fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
         let block = job.block as usize;
-        let alike = |a: &&Gap, b: &&Gap| a.node.is_with(&b.node) && a.node_type == b.node_type;
+        let alike = |a: &&Gap, b: &&Gap| a.node.shares_host_with(&b.node) && a.node_type == b.node_type;
         let count = |host: &[&Gap], free: bool| {
             let is_taken = |g: &Gap| free && self.users.contains_key(&g.node);
             let fits = |g: &&&Gap| !excludes(job, &g.node) && !is_taken(g);
@@ -117,7 +124,7 @@ impl<'a> Round<'a> {
             types.into()
         };
         let types: Rc<[&NodeType]> =
-            self.types.borrow_mut().entry(job.excluded.number()).or_insert_with(types).clone();
+            self.types.borrow_mut().entry(job.excluded.list_id()).or_insert_with(types).clone();
         types.iter().any(|t| cost::best_rate(job, t, job.sizes.min()).is_some())
     }
 }
@@ -133,12 +140,12 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
     if let Some(until) = problem.backs_off_until(job) {
         return JobReason::BacksOff { secs: until.secs_since(problem.now) };
     }
-    if let Standing::Barred(bar) = &job.standing {
+    if let SchedulingState::Barred(bar) = &job.standing {
         return JobReason::Barred { bar: bar.clone(), at: problem.now };
     }
     let change = cost::first_change(job, planned);
     let secs = job.change_secs(change);
-    let (had, gets) = (job.held.len(), Size { nodes: planned.nodes.len(), rate: planned.rate });
+    let (had, gets) = (job.held.len(), RatedSize { nodes: planned.nodes.len(), rate: planned.rate });
     let can_stay = || cost::can_stay(problem, round.steps, job);
     let leaving = || leaving(problem, round.steps, job);
     if let Some(probe) = probe(problem, round.steps, job, planned) {
@@ -147,23 +154,23 @@ fn job_reason(round: &Round<'_>, job: &MalleableJob, planned: &JobPlan) -> JobRe
     }
     // Another plan is said of by its size.
     let change = match change {
-        Change::Replan => Change::between(had as u32, gets.nodes as u32, false),
+        ChangeKind::Replan => ChangeKind::between_sizes(had as u32, gets.nodes as u32, false),
         change => change,
     };
     match change {
-        Change::None if gets.nodes == 0 => waits(round, job),
-        Change::None => keeps(round, job, gets),
-        Change::Grow => {
+        ChangeKind::None if gets.nodes == 0 => waits(round, job),
+        ChangeKind::None => keeps(round, job, gets),
+        ChangeKind::Grow => {
             JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving: leaving() }
         }
-        Change::Shrink if can_stay() => JobReason::GivesUp { had, gets: gets.nodes, secs },
-        Change::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving: leaving() },
-        Change::Swap | Change::Replan => JobReason::Swaps { gets, leaving: leaving() },
-        Change::Start if had == 0 => JobReason::Starts { gets, secs },
-        Change::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
-        Change::Park if can_stay() && job.turn == Some(Turn::Over) => JobReason::TurnEnds { had },
-        Change::Park if can_stay() => JobReason::Outbid { had },
-        Change::Park => JobReason::Parked { leaving: leaving(), shortage: shortage(round, job) },
+        ChangeKind::Shrink if can_stay() => JobReason::GivesUp { had, gets: gets.nodes, secs },
+        ChangeKind::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving: leaving() },
+        ChangeKind::Swap | ChangeKind::Replan => JobReason::Swaps { gets, leaving: leaving() },
+        ChangeKind::Start if had == 0 => JobReason::Starts { gets, secs },
+        ChangeKind::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
+        ChangeKind::Park if can_stay() && job.turn == Some(TurnState::Over) => JobReason::TurnEnds { had },
+        ChangeKind::Park if can_stay() => JobReason::Outbid { had },
+        ChangeKind::Park => JobReason::Parked { leaving: leaving(), shortage: shortage(round, job) },
     }
 }
 
@@ -174,7 +181,8 @@ pub(crate) fn probes(problem: &Problem<'_>, plan: &Plan) -> BTreeMap<JobId, Prob
         return BTreeMap::new();
     }
     let steps = Steps::of(problem);
-    let of = |job: &&MalleableJob| Some((job.id, probe(problem, &steps, job, plan.job(job.id)?)?.clone()));
+    let of =
+        |job: &&MalleableJob| Some((job.id, probe(problem, &steps, job, plan.job_plan(job.id)?)?.clone()));
     tried.iter().filter_map(of).collect()
 }
 
@@ -190,7 +198,7 @@ fn probe<'a>(
     let is_with = |(plan, node_type): &(ExecPlan, NodeType)| {
         planned.exec_plan == *plan && first.is_some_and(|gap| gap.node_type == *node_type)
     };
-    let must = cost::first_change(job, planned) == Change::Shrink && !cost::can_stay(problem, steps, job);
+    let must = cost::first_change(job, planned) == ChangeKind::Shrink && !cost::can_stay(problem, steps, job);
     (!must && probe.with.as_ref().is_none_or(is_with)).then_some(probe)
 }
 
@@ -200,24 +208,24 @@ fn assured(
     job: &MalleableJob,
     planned: &JobPlan,
     why: &JobReason,
-) -> Option<AssuredReason> {
+) -> Option<GuaranteeReason> {
     use JobReason::{BacksOff, Barred, Busy, Drained};
     let assured = job.assured.as_ref()?;
     let decided = !matches!(why, Busy { .. } | Drained | BacksOff { .. } | Barred { .. });
     let gap = planned.nodes.first().and_then(|placement| problem.gap(&placement.node));
     let nodes = planned.nodes.len() as u32;
     let is_met = gap.is_some_and(|gap| assured.is_enough(&gap.node_type, &planned.exec_plan, nodes));
-    decided.then(|| assured.outcome(is_met))
+    decided.then(|| assured.outcome_reason(is_met))
 }
 
 fn present_rate(problem: &Problem<'_>, job: &MalleableJob) -> f64 {
     let gap = job.held.first().and_then(|h| problem.gap(&h.node));
     let nodes = job.held.len() as u32;
     let counted = gap.and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, nodes));
-    counted.map_or(0.0, |rate| job.known_rate(rate))
+    counted.map_or(0.0, |rate| job.rate_without_bonus(rate))
 }
 
-fn keeps(round: &Round<'_>, job: &MalleableJob, size: Size) -> JobReason {
+fn keeps(round: &Round<'_>, job: &MalleableJob, size: RatedSize) -> JobReason {
     let problem = round.problem;
     match problem.stays_secs(job) {
         Some(secs) => JobReason::Stays { size, secs },
@@ -229,16 +237,16 @@ fn keeps(round: &Round<'_>, job: &MalleableJob, size: Size) -> JobReason {
 }
 
 /// Which held nodes must be left.
-fn leaving(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> Leaving {
+fn leaving(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> LeavingNodes {
     let ends = |node: &&HeldNode| {
         problem.held_gap(job, &node.node).is_none_or(|g| steps.through(g.usable_until) == 0)
     };
-    Leaving(job.held.iter().filter(ends).map(|h| h.node.clone()).collect())
+    LeavingNodes(job.held.iter().filter(ends).map(|h| h.node.clone()).collect())
 }
 
-fn shortage(round: &Round<'_>, job: &MalleableJob) -> Shortage {
+fn shortage(round: &Round<'_>, job: &MalleableJob) -> NodeShortage {
     let (free, _) = round.startable(job);
-    Shortage { least: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
+    NodeShortage { least: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
 }
 
 /// Why a job that holds nothing gets nothing.
@@ -259,7 +267,7 @@ fn waits(round: &Round<'_>, job: &MalleableJob) -> JobReason {
         return JobReason::WaitsForRate;
     }
     let is_short = ((all - taken) as u32) < least;
-    if let Some(place) = job.turn.and_then(Turn::in_line).filter(|_| is_short) {
+    if let Some(place) = job.turn.and_then(TurnState::queue_position).filter(|_| is_short) {
         return JobReason::WaitsForTurn(place);
     }
     if is_short {
@@ -275,7 +283,7 @@ fn waits(round: &Round<'_>, job: &MalleableJob) -> JobReason {
 fn changes_left(problem: &Problem<'_>, steps: &Steps, plan: &Plan) -> usize {
     let voluntary = |job: &&MalleableJob| {
         let free = job.held.is_empty() || cost::can_stay(problem, steps, job);
-        let changed = plan.job(job.id).is_some_and(|p| cost::first_change(job, p) != Change::None);
+        let changed = plan.job_plan(job.id).is_some_and(|p| cost::first_change(job, p) != ChangeKind::None);
         free && changed && !problem.is_busy(job)
     };
     (problem.config.max_changes as usize).saturating_sub(problem.jobs.iter().filter(voluntary).count())
@@ -305,7 +313,7 @@ fn nodes(round: &Round<'_>) -> Vec<NodeVerdict> {
 fn idle_reason(round: &Round<'_>, gap: &Gap) -> NodeReason {
     let (problem, steps) = (round.problem, round.steps);
     let secs = gap.usable_until.secs_since(problem.now).max(0.0);
-    let wanted = Wanted(match &gap.end {
+    let wanted = WantedAt(match &gap.end {
         WindowEnd::Known { at, .. } => Some(*at),
         WindowEnd::Unknown => None,
     });
@@ -327,21 +335,21 @@ fn idle_reason(round: &Round<'_>, gap: &Gap) -> NodeReason {
     }
 }
 
-fn notes(round: &Round<'_>) -> Vec<Note> {
+fn notes(round: &Round<'_>) -> Vec<RoundNote> {
     let problem = round.problem;
     let of_status = match &round.plan.status {
         SolveStatus::Optimal | SolveStatus::Trivial => None,
-        SolveStatus::TimeLimit { gap } => Some(Note::OutOfTime { gap: *gap }),
-        SolveStatus::Unasked { gap } => Some(Note::Unasked { gap: *gap }),
-        SolveStatus::Fallback(why) => Some(Note::NoSolver(why.clone())),
-        SolveStatus::LastResort(why) => Some(Note::NotPlanned(why.clone())),
+        SolveStatus::TimeLimit { gap } => Some(RoundNote::OutOfTime { gap: *gap }),
+        SolveStatus::Unasked { gap } => Some(RoundNote::Unasked { gap: *gap }),
+        SolveStatus::Fallback(why) => Some(RoundNote::NoSolver(why.clone())),
+        SolveStatus::LastResort(why) => Some(RoundNote::NotPlanned(why.clone())),
     };
     let of_mode = match (problem.drain, problem.may_grow) {
-        (true, _) => Some(Note::Draining),
-        (false, false) => Some(Note::Paused),
+        (true, _) => Some(RoundNote::Draining),
+        (false, false) => Some(RoundNote::Paused),
         (false, true) => None,
     };
     let used = !problem.drain && round.changes_left == 0;
-    let of_budget = used.then_some(Note::BudgetUsed { most: problem.config.max_changes });
+    let of_budget = used.then_some(RoundNote::BudgetUsed { most: problem.config.max_changes });
     [of_status, of_mode, of_budget].into_iter().flatten().collect()
 }

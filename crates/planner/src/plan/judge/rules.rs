@@ -3,7 +3,7 @@
 use std::fmt;
 
 use infill_model::words;
-use infill_model::{JobId, NodeName, Portion, Sizes, UnixTime};
+use infill_model::{AllowedSizes, CpuMemory, JobId, NodeName, UnixTime};
 
 words! {
     /// A rule.
@@ -183,7 +183,7 @@ pub enum Violation {
         /// Nodes that it gets.
         nodes: usize,
         /// What it allows.
-        sizes: Sizes,
+        sizes: AllowedSizes,
     },
     /// [`Rule::ForecastSize`].
     NotAllowedLater {
@@ -192,7 +192,7 @@ pub enum Violation {
         /// Nodes that it is foreseen on.
         nodes: u32,
         /// What it allows.
-        sizes: Sizes,
+        sizes: AllowedSizes,
     },
     /// [`Rule::Rate`].
     WrongRate {
@@ -282,9 +282,9 @@ pub enum Violation {
         /// Its node there.
         node: NodeName,
         /// What workers take of the host.
-        takes: Portion,
+        takes: CpuMemory,
         /// What it has for them.
-        there: Portion,
+        there: CpuMemory,
     },
     /// [`Rule::LeadFirst`].
     LeadNotFirst {

@@ -6,7 +6,7 @@ use super::rules::Rule;
 use super::{facts::Facts, worth};
 use crate::plan::tests::random_worlds;
 use crate::plan::tests::worlds::*;
-use infill_model::Turn;
+use infill_model::TurnState;
 use infill_testkit::effort;
 
 mod hosts;
@@ -136,12 +136,12 @@ fn planted_on_hosts() -> Vec<Plant> {
             |w| {
                 count(w, "n1=8/2000", 0, (Some(6), None));
                 let share = w.gaps.gaps[0].share.as_mut().unwrap();
-                share.held = Portion::default();
-                w.gaps.gaps[1].share.as_mut().unwrap().held = Portion::default();
+                share.held = CpuMemory::default();
+                w.gaps.gaps[1].share.as_mut().unwrap().held = CpuMemory::default();
                 w.gaps.gaps.iter_mut().for_each(|gap| gap.share.as_mut().unwrap().free.cpus = 8);
                 (w.gaps.gaps[1].holder, w.jobs[1].held) = (None, Vec::new());
                 w.jobs[1].lead_node = None;
-                w.jobs[1].standing = Standing::Waiting;
+                w.jobs[1].standing = SchedulingState::Waiting;
             },
             |_| (),
         ),
@@ -149,7 +149,7 @@ fn planted_on_hosts() -> Vec<Plant> {
 }
 
 fn keeps_least(world: &mut World) {
-    world.jobs[0].turn = Some(Turn::Keeps { until: NOW + 60 });
+    world.jobs[0].turn = Some(TurnState::Keeps { until: NOW + 60 });
 }
 
 /// Wrong plans, each of which breaks this rule only.
@@ -192,7 +192,9 @@ fn planted(rule: Rule) -> Vec<Plant> {
             }),
         ],
         Rule::Drain => vec![plant(RUNS, |w| w.drain = true, |_| ())],
-        Rule::BackOff => vec![plant(WAITS, |w| w.jobs[0].standing = Standing::BackOff(NOW + 40), |_| ())],
+        Rule::BackOff => {
+            vec![plant(WAITS, |w| w.jobs[0].standing = SchedulingState::BackOff(NOW + 40), |_| ())]
+        }
         // A node is a new one unless both the job and the gap say that the job holds it.
         Rule::Pause => vec![
             plant(WAITS, |w| w.may_grow = false, |_| ()),
@@ -216,11 +218,11 @@ fn planted(rule: Rule) -> Vec<Plant> {
         ],
         // More than the largest size, and one between two sizes.
         Rule::Size => vec![
-            plant(WAITS, |w| w.jobs[0].sizes = Sizes::parse("1").unwrap(), |_| ()),
-            plant(WAITS, |w| w.jobs[0].sizes = Sizes::parse("1,4").unwrap(), |_| ()),
+            plant(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1").unwrap(), |_| ()),
+            plant(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1,4").unwrap(), |_| ()),
         ],
         Rule::ForecastSize => {
-            vec![plant(TWO_STEPS, |w| w.jobs[0].sizes = Sizes::parse("2").unwrap(), |_| ())]
+            vec![plant(TWO_STEPS, |w| w.jobs[0].sizes = AllowedSizes::parse("2").unwrap(), |_| ())]
         }
         Rule::Rate => vec![lie(WAITS, |p| p.jobs[0].rate *= 1.01)],
         Rule::KnownRate => vec![plant(

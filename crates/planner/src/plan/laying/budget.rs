@@ -11,7 +11,7 @@ use crate::plan::space::{
     spec::Spec,
     worker::granted,
 };
-use infill_model::Portion;
+use infill_model::CpuMemory;
 
 /// The account of all hosts.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Budget<'a> {
 /// What is taken of one host.
 #[derive(Clone, Debug, Default)]
 struct Host {
-    taken: Portion,
+    taken: CpuMemory,
     /// Whether a worker takes more than its own.
     is_tight: bool,
 }
@@ -31,7 +31,7 @@ struct Host {
 impl<'a> Budget<'a> {
     /// Nothing is taken yet.
     pub fn new(shares: &'a Shares) -> Budget<'a> {
-        let host = |tight| Host { taken: Portion::default(), is_tight: tight };
+        let host = |tight| Host { taken: CpuMemory::default(), is_tight: tight };
         Budget { shares, hosts: shares.hosts.iter().map(|h| host(h.is_tight)).collect() }
     }
 
@@ -46,25 +46,25 @@ impl<'a> Budget<'a> {
         if !taken.is_tight && !more.is_more() {
             return room.len();
         }
-        let all = taken.taken.and(more.takes);
+        let all = taken.taken.sum_with(more.takes);
         room.iter().take_while(|room| all.is_within(**room)).count()
     }
 
     /// Takes it.
     pub fn take(&mut self, host: usize, more: Taking) {
         let taken = &mut self.hosts[host];
-        taken.taken = taken.taken.and(more.takes);
+        taken.taken = taken.taken.sum_with(more.takes);
         taken.is_tight |= more.is_more();
     }
 
     /// What a host has left in the first step.
-    pub fn left(&self, host: usize) -> Portion {
+    pub fn left(&self, host: usize) -> CpuMemory {
         let room = self.shares.hosts[host].room.first().copied().unwrap_or_default();
-        room.less(self.hosts[host].taken)
+        room.saturating_sub(self.hosts[host].taken)
     }
 
     /// How many places a worker amounts to on places that come with `own`.
-    pub fn bulk(takes: Portion, own: Portion) -> u32 {
+    pub fn bulk(takes: CpuMemory, own: CpuMemory) -> u32 {
         let of = |takes: u64, own: u64| if own > 0 { takes.div_ceil(own) } else { 0 };
         let most = of(takes.cpus.into(), own.cpus.into()).max(of(takes.memory_mib, own.memory_mib));
         u32::try_from(most).unwrap_or(u32::MAX)
@@ -117,7 +117,7 @@ impl<'a> Budget<'a> {
         let before = self.hosts.clone();
         for kept in workers {
             let host = &mut self.hosts[kept.host];
-            host.taken = host.taken.less(kept.granted);
+            host.taken = host.taken.saturating_sub(kept.granted);
             let more = Taking { takes: kept.takes, backed: kept.backed };
             if !kept.takes.is_within(kept.granted) && self.fits(kept.host, more) == 0 {
                 self.hosts = before;
@@ -133,9 +133,9 @@ impl<'a> Budget<'a> {
 struct Kept {
     host: usize,
     /// What it takes with the plan of its option.
-    takes: Portion,
+    takes: CpuMemory,
     /// What it may take at any time.
-    granted: Portion,
+    granted: CpuMemory,
     /// What nobody else counts on.
-    backed: Portion,
+    backed: CpuMemory,
 }

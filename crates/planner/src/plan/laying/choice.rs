@@ -12,7 +12,7 @@ use crate::plan::{
     search::{known::Known, starts},
     space::decision::{JobSpace, Schedule, Space},
 };
-use infill_model::{JobId, Plan, Proof};
+use infill_model::{JobId, OptimalityProof, Plan};
 
 /// What laying a schedule on nodes may lose of its score before another one is tried: more than the tie
 /// bonuses, which no plan has.
@@ -66,7 +66,7 @@ pub(crate) fn best(
         bound = bound.max(best.value.score());
     }
     let gap = ((bound - score) / score.abs()).max(0.0);
-    best.plan.proof = gap.is_finite().then_some(Proof { bound, gap, by: known.by });
+    best.plan.proof = gap.is_finite().then_some(OptimalityProof { bound, gap, by: known.by });
     best.plan
 }
 
@@ -79,7 +79,7 @@ fn keeps(space: &Space<'_>, laid: &Laid) -> bool {
 fn keeps_promises(space: &Space<'_>, laid: &Laid) -> bool {
     space.promises.kept.iter().all(|job| {
         let job = space.jobs[*job].job;
-        let planned = laid.plan.job(job.id).zip(job.promise());
+        let planned = laid.plan.job_plan(job.id).zip(job.active_guarantee());
         planned.is_some_and(|(planned, promise)| {
             let gap = planned.nodes.first().and_then(|placement| space.problem.gap(&placement.node));
             let nodes = planned.nodes.len() as u32;
@@ -92,8 +92,8 @@ fn keeps_promises(space: &Space<'_>, laid: &Laid) -> bool {
 fn keeps_turns(space: &Space<'_>, laid: &Laid) -> bool {
     let problem = space.problem;
     let must_keep = |job: &JobSpace<'_>| {
-        job.can_stay && job.job.keeps_least() && !problem.drain && !problem.is_barred(job.job)
+        job.can_stay && job.job.keeps_min_size() && !problem.drain && !problem.is_barred(job.job)
     };
-    let is_parked = |job: JobId| laid.plan.job(job).is_none_or(|planned| planned.nodes.is_empty());
+    let is_parked = |job: JobId| laid.plan.job_plan(job).is_none_or(|planned| planned.nodes.is_empty());
     space.jobs.iter().filter(|job| must_keep(job)).all(|job| !is_parked(job.job.id))
 }

@@ -5,7 +5,7 @@
 //! may go to another type: the best one that has so many nodes in that step.
 
 use crate::plan::space::{cost, problem::Problem, steps::Steps};
-use infill_model::{Change, ExecPlan, JobPlan, MalleableJob, NodeType};
+use infill_model::{ChangeKind, ExecPlan, JobPlan, MalleableJob, NodeType};
 
 /// A plan's value, in weighted samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,7 +44,7 @@ pub(crate) fn evaluate(problem: &Problem<'_>, steps: &Steps, plan: &infill_model
     let counts = counts(problem, steps);
     let mut total = Value::default();
     for job in problem.jobs {
-        if let Some(planned) = plan.job(job.id) {
+        if let Some(planned) = plan.job_plan(job.id) {
             let gaps: Vec<_> = planned.nodes.iter().map(|p| problem.gap(&p.node)).collect();
             let present = Present {
                 can_stay: cost::can_stay(problem, steps, job),
@@ -109,8 +109,8 @@ pub(crate) fn evaluate_job(
         node_type: present.node_type,
         supply,
     };
-    let first = if busy { Change::None } else { cost::first_change(job, planned) };
-    let voluntary = first != Change::None && present.can_stay && !problem.drain;
+    let first = if busy { ChangeKind::None } else { cost::first_change(job, planned) };
+    let voluntary = first != ChangeKind::None && present.can_stay && !problem.drain;
     let mut samples = walk.rate * steps.secs(0);
     let mut rescale = job.change_loss(first, walk.rate);
     let mut reluctant = u32::from(voluntary);
@@ -146,27 +146,27 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// Moves on to `step` with `nodes` nodes; says what change that is.
-    fn advance(&mut self, step: usize, nodes: u32) -> Change {
+    fn advance(&mut self, step: usize, nodes: u32) -> ChangeKind {
         let had = self.named.len() as u32 + self.others;
         if had == nodes && self.named.iter().all(|lasts| *lasts > step) {
-            return Change::None;
+            return ChangeKind::None;
         }
         let lead_lasts = !self.lead_named || self.named.first().is_none_or(|lasts| *lasts > step);
         let change = match (had, nodes) {
-            (_, 0) => Change::Park,
-            _ if had > 0 && !lead_lasts => Change::Start,
-            _ => Change::between(had, nodes, false),
+            (_, 0) => ChangeKind::Park,
+            _ if had > 0 && !lead_lasts => ChangeKind::Start,
+            _ => ChangeKind::between_sizes(had, nodes, false),
         };
-        if matches!(change, Change::Start | Change::Park) {
+        if matches!(change, ChangeKind::Start | ChangeKind::Park) {
             self.named.clear();
             self.lead_named = false;
         }
         self.keep_lasting(step, nodes);
         self.others = nodes - self.named.len() as u32;
-        if change == Change::Start {
+        if change == ChangeKind::Start {
             self.node_type = self.best_type(step, nodes);
         }
-        let starts = change == Change::Start;
+        let starts = change == ChangeKind::Start;
         let run = self.node_type.filter(|_| nodes > 0).and_then(|t| match starts {
             true => cost::best_rate(self.job, t, nodes),
             false => cost::later_rate(self.job, t, &self.exec_plan, nodes),
@@ -177,7 +177,7 @@ impl<'a> Walk<'a> {
         };
         let before = std::mem::replace(&mut self.exec_plan, exec_plan);
         self.rate = rate;
-        if self.job.keeps_plan() && !starts && before != self.exec_plan { Change::Replan } else { change }
+        if self.job.keeps_plan() && !starts && before != self.exec_plan { ChangeKind::Replan } else { change }
     }
 
     /// Drops named nodes that end before `step` does, and beyond `most` those that end first; the lead's

@@ -16,7 +16,7 @@ use crate::plan::space::{
     worker::{granted, needs_of},
 };
 use infill_model::{
-    ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Placement, Plan, SolveStatus, SwitchId,
+    ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, Plan, PlannedNode, SolveStatus, SwitchId,
     Topology,
 };
 
@@ -257,26 +257,26 @@ pub(super) fn by_leaf(
     lead: Option<&NodeName>,
     node: Option<&NodeName>,
 ) -> (bool, Option<SwitchId>, bool) {
-    let leaf = |node: Option<&NodeName>| problem.topology?.leaf(node?);
-    let is_with_lead = node.zip(lead).is_some_and(|(node, lead)| node.is_with(lead));
+    let leaf = |node: Option<&NodeName>| problem.topology?.leaf_of(node?);
+    let is_with_lead = node.zip(lead).is_some_and(|(node, lead)| node.shares_host_with(lead));
     (leaf(node) != leaf(lead), leaf(node), !is_with_lead)
 }
 
-fn placement_on(space: &Space<'_>, node: &Node) -> Placement {
+fn placement_on(space: &Space<'_>, node: &Node) -> PlannedNode {
     let gaps = node.iter().map(|slot| space.slots[*slot].gap);
     placed(space.problem, name_of(space, node), gaps)
 }
 
 /// A node by its name, as [`placed`].
-pub(super) fn placement(problem: &Problem<'_>, node: NodeName) -> Placement {
+pub(super) fn placement(problem: &Problem<'_>, node: NodeName) -> PlannedNode {
     let gaps = problem.gaps_of(&node).unwrap_or_default();
     placed(problem, node, gaps.into_iter())
 }
 
 /// A node until the first of its places must be left, or until the next renewal.
-fn placed<'g>(problem: &Problem<'_>, node: NodeName, gaps: impl Iterator<Item = &'g Gap>) -> Placement {
+fn placed<'g>(problem: &Problem<'_>, node: NodeName, gaps: impl Iterator<Item = &'g Gap>) -> PlannedNode {
     let renewed = problem.now.plus_secs(problem.config.lease_secs);
-    Placement { node, lease_until: gaps.filter_map(|gap| gap.vacate_by).min().unwrap_or(renewed) }
+    PlannedNode { node, lease_until: gaps.filter_map(|gap| gap.vacate_by).min().unwrap_or(renewed) }
 }
 
 /// The name of one slot's node, or of several slots of one node.
@@ -285,9 +285,9 @@ fn name_of(space: &Space<'_>, node: &Node) -> NodeName {
     match names.as_slice() {
         [name] => (*name).clone(),
         names => {
-            let mut numbers: Vec<usize> = names.iter().flat_map(|name| name.numbers()).collect();
+            let mut numbers: Vec<usize> = names.iter().flat_map(|name| name.place_numbers()).collect();
             numbers.sort_unstable();
-            names.first().map_or_else(|| NodeName::new(""), |name| name.host().places(&numbers))
+            names.first().map_or_else(|| NodeName::new(""), |name| name.host().block_name(&numbers))
         }
     }
 }

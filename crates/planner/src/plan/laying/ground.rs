@@ -9,7 +9,7 @@ use super::budget::Budget;
 use super::seeker::{Node, Seeker};
 use super::taking::Taking;
 use crate::plan::space::{decision::Space, resource::Level};
-use infill_model::{JobId, Portion};
+use infill_model::{CpuMemory, JobId};
 
 /// The free slots on one node: those that last through the fewest steps first, of these the most stable.
 #[derive(Clone, Debug, Default)]
@@ -170,12 +170,12 @@ fn harm(
     let one = node.first().and_then(|slot| space.slots[*slot].gap.share).map(|share| share.own);
     let (Some(taking), Some(own)) = (taking, one) else { return (broken(levels, size, free, size), free) };
     let makes = |left: u64, own: u64| left.checked_div(own).unwrap_or(u64::MAX);
-    let shares = |left: Portion| {
+    let shares = |left: CpuMemory| {
         let least = makes(left.cpus.into(), own.cpus.into()).min(makes(left.memory_mib, own.memory_mib));
         usize::try_from(least).unwrap_or(usize::MAX)
     };
     let left = budget.left(host);
-    let (now, then) = (shares(left).min(free), shares(left.less(taking.takes)).min(free - size));
+    let (now, then) = (shares(left).min(free), shares(left.saturating_sub(taking.takes)).min(free - size));
     // Places without their share are lost to all but those who need less.
     let lost = (now - then.min(now)).saturating_sub(size);
     (lost + broken(levels, size, now, now - then.min(now)), now)

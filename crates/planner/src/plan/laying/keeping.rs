@@ -75,7 +75,7 @@ fn kept_plan<'a>(problem: &Problem<'a>, steps: &Steps, job: &MalleableJob) -> (J
 fn lasting<'a, 'j>(problem: &Problem<'a>, steps: &Steps, job: &'j MalleableJob) -> Option<Vec<Kept<'a, 'j>>> {
     let lead = job.lead_node.as_ref()?;
     let node_type = &problem.held_gap(job, lead)?.node_type;
-    let is_whole = |node: &NodeName| node.parts().len() == job.block.max(1) as usize;
+    let is_whole = |node: &NodeName| node.single_places().len() == job.block.max(1) as usize;
     let keeps = |name: &'j NodeName| {
         let gap = problem.held_gap(job, name)?;
         let may = is_whole(name) && gap.node_type == *node_type && steps.through(gap.usable_until) > 0;
@@ -98,7 +98,7 @@ fn fitting<'a, 'j>(
     let count = nodes.len() as u32;
     let present = || {
         let rate = cost::rate_of(job, node_type, &job.exec_plan, count)?;
-        let stays = nodes.len() == job.held.len() && job.sizes.allows(count);
+        let stays = nodes.len() == job.held.len() && job.sizes.contains(count);
         stays.then(|| (count, (job.exec_plan.clone(), rate)))
     };
     let largest = || {
@@ -111,7 +111,7 @@ fn fitting<'a, 'j>(
     };
     // What keeps a promise goes before what is larger.
     let promised = || {
-        let promise = job.promise()?;
+        let promise = job.active_guarantee()?;
         let mut sizes = job.sizes.up_to(count).into_iter().rev();
         sizes.find_map(|size| {
             let may_run = |plan: &ExecPlan| {

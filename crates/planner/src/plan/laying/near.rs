@@ -54,15 +54,16 @@ struct Index<'t> {
 impl Index<'_> {
     /// The switches above a leaf and itself, the topmost first.
     fn path(&self, leaf: Option<SwitchId>) -> Vec<SwitchId> {
-        let upwards =
-            leaf.into_iter().flat_map(|leaf| self.topology.into_iter().flat_map(move |t| t.path(leaf)));
+        let upwards = leaf
+            .into_iter()
+            .flat_map(|leaf| self.topology.into_iter().flat_map(move |t| t.path_to_root(leaf)));
         let mut path: Vec<SwitchId> = upwards.collect();
         path.reverse();
         path
     }
 
     fn leaf(&self, node: &NodeName) -> Option<SwitchId> {
-        self.topology?.leaf(node)
+        self.topology?.leaf_of(node)
     }
 
     /// The leaf of a node's switch and type.
@@ -319,7 +320,7 @@ impl<'t> Near<'t> {
 
     /// How many free slots of each class the job must avoid, by leaf and by pool.
     fn avoided(&self, space: &Space<'_>, seeker: Seeker<'_>) -> (Avoided, Avoided) {
-        let parts = seeker.job.lead_node.iter().flat_map(NodeName::parts);
+        let parts = seeker.job.lead_node.iter().flat_map(NodeName::single_places);
         let nodes = seeker.job.excluded.iter().cloned().chain(parts);
         let avoids = |number: &usize| !seeker.may_sit(&space.slots[*number]);
         let slots: BTreeSet<usize> = nodes.filter_map(|node| space.slot(&node)).filter(avoids).collect();

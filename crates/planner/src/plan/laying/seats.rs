@@ -23,7 +23,7 @@ use crate::plan::space::{
     spec::Spec,
     worker::needs_of,
 };
-use infill_model::{Change, MalleableJob};
+use infill_model::{ChangeKind, MalleableJob};
 
 /// What a plan is laid by, besides counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +200,8 @@ impl Pools {
 /// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
 fn seats_of(space: &Space<'_>, number: usize, job: &MalleableJob, specs: &[&Spec]) -> Vec<Seat> {
     let Some(first) = specs.first() else { return Vec::new() };
-    let change = job.change_loss(Change::Shrink, first.rate);
-    let loss = change.max(job.change_loss(Change::Start, first.rate)) * job.weight;
+    let change = job.change_loss(ChangeKind::Shrink, first.rate);
+    let loss = change.max(job.change_loss(ChangeKind::Start, first.rate)) * job.weight;
     let mut needed: Vec<u32> = Vec::new();
     for spec in specs {
         if !first.continues_as(spec) {
@@ -221,5 +221,5 @@ fn seats_of(space: &Space<'_>, number: usize, job: &MalleableJob, specs: &[&Spec
 fn bulk(space: &Space<'_>, shares: &Shares, job: &MalleableJob, spec: &Spec) -> u32 {
     let own = shares.least[spec.node_type];
     let needs = needs_of(job, &space.types[spec.node_type], &spec.exec_plan);
-    Budget::bulk(needs.of_host(own.times(job.block.max(1))), own)
+    Budget::bulk(needs.host_portion(own.scaled_by(job.block.max(1))), own)
 }

@@ -40,7 +40,8 @@ impl Seeker<'_> {
         let node = &slot.gap.node;
         // A job that starts anew elsewhere leaves its old lead's node: with that node it would be no new
         // start.
-        let is_lead = |lead: &NodeName| lead == node || (lead.is_block() && lead.parts().contains(node));
+        let is_lead =
+            |lead: &NodeName| lead == node || (lead.is_block() && lead.single_places().contains(node));
         let old_lead = self.spec.family == Family::Fresh && self.job.lead_node.as_ref().is_some_and(is_lead);
         // A block that it gives up is still there when the new one begins.
         let own = self.job.block > 1 && slot.gap.holder == Some(self.job.id);

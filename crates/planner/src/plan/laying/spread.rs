@@ -21,7 +21,7 @@ pub(super) fn spread_of<'n>(
     problem: &Problem<'_>,
     nodes: impl Iterator<Item = &'n NodeName> + Clone,
 ) -> Spread {
-    let crossings = match problem.topology.map_or(1, |topology| topology.spans(nodes.clone())) {
+    let crossings = match problem.topology.map_or(1, |topology| topology.count_leaves(nodes.clone())) {
         1 => 0,
         leaves => leaves,
     };

@@ -5,15 +5,15 @@ use crate::plan::space::{
     spec::Spec,
     worker::{Worker, needs_of},
 };
-use infill_model::{MalleableJob, Portion};
+use infill_model::{CpuMemory, MalleableJob};
 
 /// What a worker is to take, and what its places come with or it has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taking {
     /// What it takes.
-    pub takes: Portion,
+    pub takes: CpuMemory,
     /// What nobody else counts on.
-    pub backed: Portion,
+    pub backed: CpuMemory,
 }
 
 impl Taking {

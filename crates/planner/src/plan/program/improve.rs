@@ -12,7 +12,7 @@ use crate::plan::{
     },
     space::decision::{Schedule, Space},
 };
-use infill_model::{Prover, SolveStatus};
+use infill_model::{BoundSource, SolveStatus};
 
 /// Relative violation of a row that we forgive a solver: its own default tolerance.
 const FEASIBILITY_TOLERANCE: f64 = 1e-5;
@@ -91,9 +91,9 @@ fn bound_of(solution: &Solution, gain: f64, mip_gap: f64) -> Option<f64> {
 }
 
 /// The lower of two bounds. What the program leaves out scores no more than what is in hand.
-fn lower(in_hand: &in_hand::InHand, solved: Option<f64>) -> (f64, Prover) {
+fn lower(in_hand: &in_hand::InHand, solved: Option<f64>) -> (f64, BoundSource) {
     match solved.map(|bound| bound.max(in_hand.score)) {
-        Some(bound) if bound < in_hand.bound => (bound, Prover::Solver),
+        Some(bound) if bound < in_hand.bound => (bound, BoundSource::Solver),
         _ => (in_hand.bound, in_hand.by),
     }
 }

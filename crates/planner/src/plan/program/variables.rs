@@ -9,7 +9,7 @@ use crate::plan::{
     search::prices::Useful,
     space::decision::{Schedule, Space},
 };
-use infill_model::Change;
+use infill_model::ChangeKind;
 
 /// A kind of change to an option that costs the same from all options in `from`.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +68,7 @@ fn add_kinds(space: &Space<'_>, milp: &mut Milp, job: usize, before: &[bool], to
     let mut kinds: Vec<Kind> = Vec::new();
     for from in (0..options.len()).filter(|from| before.get(*from) == Some(&true)) {
         let change = options[from].change_to(&options[to], from == to);
-        if change == Change::None {
+        if change == ChangeKind::None {
             continue;
         }
         let cost = space.jobs[job].change_cost(from, to);

@@ -5,7 +5,7 @@
 //! there is no solver. With one step it is exact wherever the knapsack is; with more, the bound that
 //! comes with the prices says how good it is.
 
-use infill_model::Prover;
+use infill_model::BoundSource;
 
 use super::alike::SAME_SCORE;
 use super::branch;
@@ -65,7 +65,7 @@ pub(crate) struct InHand {
     /// No schedule scores more than this.
     pub bound: f64,
     /// What proves it.
-    pub by: Prover,
+    pub by: BoundSource,
 }
 
 impl InHand {
@@ -99,7 +99,7 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
         best.score()
     });
     let bound = priced.bound;
-    let (schedule, others, by) = (Vec::new(), Vec::new(), Prover::Prices);
+    let (schedule, others, by) = (Vec::new(), Vec::new(), BoundSource::Prices);
     let mut in_hand = InHand { score: best.score(), schedule, others, priced, bound, by };
     if !in_hand.is_within(space.problem.config.mip_gap) {
         best.exchange(&in_hand.priced);
@@ -108,7 +108,7 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
         if let Some(answer) = (!several_steps).then(|| first_step::choose(space)).flatten() {
             best.offer(lay_chosen(space, &answer.choice));
             if let Some(optimum) = answer.optimum.filter(|optimum| *optimum < in_hand.bound) {
-                (in_hand.bound, in_hand.by) = (optimum, Prover::Knapsack);
+                (in_hand.bound, in_hand.by) = (optimum, BoundSource::Knapsack);
             }
         }
     }
@@ -116,7 +116,7 @@ pub(crate) fn solve(space: &Space<'_>) -> InHand {
     if several_steps && !in_hand.is_within(space.problem.config.mip_gap) {
         let bound = branch::search(space, &in_hand.priced, in_hand.score, |schedule| best.offer(schedule));
         if bound < in_hand.bound {
-            (in_hand.bound, in_hand.by) = (bound, Prover::Branches);
+            (in_hand.bound, in_hand.by) = (bound, BoundSource::Branches);
         }
     }
     let mut schedules = best.schedules.into_iter().map(|(_, schedule)| schedule);

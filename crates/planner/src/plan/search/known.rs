@@ -1,6 +1,6 @@
 //! What is known of the best schedule, whoever proved it.
 
-use infill_model::{Prover, SolveStatus};
+use infill_model::{BoundSource, SolveStatus};
 
 /// What is known of all schedules.
 #[derive(Clone, Debug)]
@@ -10,5 +10,5 @@ pub(crate) struct Known {
     /// None scores more than this.
     pub bound: f64,
     /// What proves that.
-    pub by: Prover,
+    pub by: BoundSource,
 }

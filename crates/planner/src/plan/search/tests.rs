@@ -18,7 +18,7 @@ use crate::plan::{
     },
 };
 use infill_model::malleable::RateCurve;
-use infill_model::{Curve, CurvePoint, ExecPlan, MalleableJob, NodeType, Prover};
+use infill_model::{BoundSource, CurvePoint, ExecPlan, MalleableJob, NodeType, ScalingCurve};
 use infill_testkit::effort;
 
 /// The best score of a path through each option of each step, by trying all changes.
@@ -204,7 +204,7 @@ fn branches_find_the_best_schedule_and_prove_it() {
             in_hand.bound
         );
         tried += 1;
-        if in_hand.by == Prover::Branches {
+        if in_hand.by == BoundSource::Branches {
             branched += 1;
             proved += u64::from(in_hand.bound - in_hand.score <= 1e-6 * optimum.abs().max(1.0));
         }
@@ -274,7 +274,7 @@ fn of_three_types(seed: u64, jobs: u32) -> World {
         for of_type in 0..3 {
             let factor = 0.5 + random.below(100) as f64 / 100.0;
             let point = |p: &CurvePoint| CurvePoint { rate: p.rate * factor, ..*p };
-            let curve = Curve::new(curve.points().iter().map(point).collect()).unwrap();
+            let curve = ScalingCurve::new(curve.points().iter().map(point).collect()).unwrap();
             let node_type = Some(NodeType::new(format!("t{of_type}")));
             job.rates.push(RateCurve::new(ExecPlan::default(), node_type, curve, None));
         }

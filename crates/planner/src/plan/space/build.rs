@@ -104,7 +104,7 @@ impl<'a> Space<'a> {
         let held = job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(is_whole);
         let mut order: Vec<Kept> = held.map(|slots| Kept { lasts: lasts(&slots), slots }).collect();
         order.dedup();
-        let leaf = |slots: &[usize]| self.problem.topology?.leaf(&self.slots[*slots.first()?].gap.node);
+        let leaf = |slots: &[usize]| self.problem.topology?.leaf_of(&self.slots[*slots.first()?].gap.node);
         let near = leaf(&lead);
         order.sort_by(|a, b| {
             let is_far = |kept: &Kept| leaf(&kept.slots) != near;
@@ -125,7 +125,7 @@ impl<'a> Space<'a> {
         let mut by_host = order.clone();
         by_host.sort_by_cached_key(|kept| {
             let (parts, at) = hosts.get(&host(kept)).copied().unwrap_or_default();
-            let of_host = (!node(kept).is_with(first), Reverse(parts), at);
+            let of_host = (!node(kept).shares_host_with(first), Reverse(parts), at);
             (kept.slots != lead, Reverse(kept.lasts), is_far(kept), of_host)
         });
         by_host

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::spec::Spec;
-use infill_model::{Change, MalleableJob};
+use infill_model::{ChangeKind, MalleableJob};
 
 /// The changes between the options of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,15 +30,15 @@ impl Changes {
     /// The changes between `options`, of which the first is to hold nothing. A change that takes nodes costs
     /// `reluctance` besides.
     pub fn of(job: &MalleableJob, options: &[Spec], reluctance: f64) -> Self {
-        let cost = |change: Change| {
+        let cost = |change: ChangeKind| {
             let reluctance = if change.takes_nodes() { reluctance } else { 0.0 };
             let loss = |spec: &Spec| job.change_loss(change, spec.rate) * job.weight + reluctance;
             options.iter().map(|spec| if spec.nodes == 0 { 0.0 } else { loss(spec) }).collect()
         };
         let mut found = Changes {
-            up: cost(Change::Grow),
-            down: cost(Change::Shrink),
-            start: cost(Change::Start),
+            up: cost(ChangeKind::Grow),
+            down: cost(ChangeKind::Shrink),
+            start: cost(ChangeKind::Start),
             first_of_size: (0..options.len()).collect(),
             class: vec![usize::MAX; options.len()],
             ..Changes::default()

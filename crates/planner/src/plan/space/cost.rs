@@ -21,7 +21,7 @@
 
 use super::problem::Problem;
 use super::steps::Steps;
-use infill_model::{Change, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
+use infill_model::{ChangeKind, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
 
 /// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
 pub(crate) fn rate_of(
@@ -104,27 +104,27 @@ pub(crate) fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob)
     let lead_is_held = job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref());
     problem.held_gaps(job).all(lasts)
         && lead_is_held
-        && job.sizes.allows(nodes)
+        && job.sizes.contains(nodes)
         && rate_of(job, &first.node_type, &job.exec_plan, nodes).is_some()
 }
 
 /// What carrying out `planned` does to the job now.
-pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> Change {
+pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> ChangeKind {
     let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
     let lead = planned.nodes.first().map(|p| &p.node);
     if gets > 0 && had > 0 && lead != job.lead_node.as_ref() {
-        return Change::Start;
+        return ChangeKind::Start;
     }
     if gets == 0 && had == 0 {
-        return Change::None;
+        return ChangeKind::None;
     }
     if gets > 0 && had > 0 && job.keeps_plan() && planned.exec_plan != job.exec_plan {
-        return Change::Replan;
+        return ChangeKind::Replan;
     }
     let same_nodes = || {
         let mut nodes: Vec<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();
         nodes.sort_unstable();
         nodes.into_iter().eq(job.held.iter().map(|h| &h.node))
     };
-    Change::between(had, gets, had == gets && planned.exec_plan == job.exec_plan && same_nodes())
+    ChangeKind::between_sizes(had, gets, had == gets && planned.exec_plan == job.exec_plan && same_nodes())
 }

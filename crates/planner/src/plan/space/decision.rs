@@ -123,7 +123,7 @@ impl<'a> Space<'a> {
 
     /// The slots of a node, several where it is a block; `None` unless all are there.
     pub(crate) fn slots_of(&self, node: &NodeName) -> Option<Vec<usize>> {
-        node.parts().iter().map(|part| self.slot(part)).collect()
+        node.single_places().iter().map(|part| self.slot(part)).collect()
     }
 
     /// A worker on these slots; `None` where CPUs and memory are not counted.
@@ -172,7 +172,7 @@ impl<'a> Space<'a> {
             }
             Rc::new(count)
         };
-        self.counted.avoided.borrow_mut().entry(list.number()).or_insert_with(count).clone()
+        self.counted.avoided.borrow_mut().entry(list.list_id()).or_insert_with(count).clone()
     }
 
     /// As [`Space::available`], for a job whose nodes are blocks.
@@ -188,13 +188,13 @@ impl<'a> Space<'a> {
         if !job.held.is_empty() {
             return count();
         }
-        let kind = (job.excluded.number(), job.block, node_type);
+        let kind = (job.excluded.list_id(), job.block, node_type);
         self.counted.blocks.borrow_mut().entry(kind).or_insert_with(count).clone()
     }
 
     /// Slots of the nodes that a job holds by its own account, each once.
     pub fn held(&self, job: &MalleableJob) -> Vec<usize> {
-        let parts = job.held.iter().flat_map(|h| h.node.parts());
+        let parts = job.held.iter().flat_map(|h| h.node.single_places());
         let mut held: Vec<usize> = parts.filter_map(|part| self.slot(&part)).collect();
         held.dedup();
         held

@@ -11,7 +11,7 @@ use super::shares::Part;
 use super::slots::{Slot, excludes};
 use super::spec::Spec;
 use super::worker::needs_of;
-use infill_model::{ExcludedNodes, Portion};
+use infill_model::{CpuMemory, ExcludedNodes};
 
 /// Most sets of nodes to avoid that have limits of their own: each costs as much in every step of every
 /// search. Of the others laying finds out.
@@ -133,8 +133,8 @@ fn avoided_sets(space: &Space<'_>) -> Vec<Rc<Avoided>> {
     let mut of_number: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     for (i, job) in space.jobs.iter().enumerate().filter(|(_, j)| !j.job.excluded.is_empty()) {
         let list = &job.job.excluded;
-        same.entry(list.number()).or_insert(list);
-        of_number.entry(list.number()).or_default().push(i);
+        same.entry(list.list_id()).or_insert(list);
+        of_number.entry(list.list_id()).or_default().push(i);
     }
     for (number, jobs) in of_number {
         jobs_of.entry(same[&number]).or_default().extend(jobs);
@@ -146,7 +146,7 @@ fn avoided_sets(space: &Space<'_>) -> Vec<Rc<Avoided>> {
     let with_larger = |(set, jobs): &(&ExcludedNodes, Vec<usize>)| {
         let mut all = jobs.clone();
         let others = sets.iter().take(MOST_COMPARED).filter(|(other, _)| other.len() > set.len());
-        let larger = others.filter(|(other, _)| set.iter().all(|node| other.has(node)));
+        let larger = others.filter(|(other, _)| set.iter().all(|node| other.contains(node)));
         all.extend(larger.flat_map(|(_, jobs)| jobs));
         all.sort_unstable();
         ((*set).clone(), all)
@@ -197,12 +197,12 @@ fn amount(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, of: Resource) -> f
 /// How many units of CPUs or memory of hosts an option takes, each of its workers by itself.
 pub(crate) fn of_hosts(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec, (part, unit): (Part, u64)) -> u64 {
     let Some(shares) = &space.shares else { return 0 };
-    let units = |portion: Portion| part.of(portion) / unit.max(1);
+    let units = |portion: CpuMemory| part.of(portion) / unit.max(1);
     let needs = needs_of(job.job, &space.types[spec.node_type], &spec.exec_plan);
     let kept = job.kept_order.iter().take(spec.kept as usize);
     let kept = kept.filter_map(|kept| space.worker(&kept.slots)).map(|w| units(w.keeps(needs)));
-    let own = shares.least[spec.node_type].times(job.job.block.max(1));
-    let fresh = units(needs.of_host(own)).saturating_mul((spec.nodes - spec.kept).into());
+    let own = shares.least[spec.node_type].scaled_by(job.job.block.max(1));
+    let fresh = units(needs.host_portion(own)).saturating_mul((spec.nodes - spec.kept).into());
     kept.fold(fresh, u64::saturating_add)
 }
 

@@ -11,7 +11,7 @@ use super::shares::Part;
 use super::spec::{Family, Spec};
 use super::worker::{granted, needs_of};
 use super::{cost, limits};
-use infill_model::{Change, ExecPlan, MalleableJob, malleable::RateCurve};
+use infill_model::{ChangeKind, ExecPlan, MalleableJob, malleable::RateCurve};
 
 /// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
 /// 31 is the same to a planner whose rates are known to a few per cent.
@@ -31,12 +31,12 @@ pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
     for spec in &mut found {
         spec.raises = raises(space, job, spec);
     }
-    let keeps = job.job.keeps_least() && !barred && found.iter().any(|spec| spec.keeps_some());
+    let keeps = job.job.keeps_min_size() && !barred && found.iter().any(|spec| spec.keeps_some());
     let locked = job.can_stay && problem.stays_secs(job.job).is_some() && !barred;
     for spec in &mut found {
         let change = first_change(job, spec);
-        let own_choice = change != Change::None && (job.can_stay || job.job.held.is_empty()) && !barred;
-        spec.keeps = change == Change::None;
+        let own_choice = change != ChangeKind::None && (job.can_stay || job.job.held.is_empty()) && !barred;
+        spec.keeps = change == ChangeKind::None;
         spec.voluntary = own_choice;
         let reluctance = if spec.voluntary { job.reluctance } else { 0.0 };
         spec.first_cost = job.job.change_loss(change, spec.rate) * job.job.weight + reluctance;
@@ -47,18 +47,18 @@ pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
 }
 
 /// The change from the present to an option.
-fn first_change(job: &JobSpace<'_>, spec: &Spec) -> Change {
+fn first_change(job: &JobSpace<'_>, spec: &Spec) -> ChangeKind {
     let had = job.job.held.len() as u32;
     match spec.family {
-        Family::Nothing if had == 0 => Change::None,
-        Family::Nothing => Change::Park,
-        Family::Fresh => Change::Start,
+        Family::Nothing if had == 0 => ChangeKind::None,
+        Family::Nothing => ChangeKind::Park,
+        Family::Fresh => ChangeKind::Start,
         Family::Stay => {
             if had > 0 && spec.nodes > 0 && spec.replans {
-                return Change::Replan;
+                return ChangeKind::Replan;
             }
             let same = spec.kept == had && spec.exec_plan == job.job.exec_plan;
-            Change::between(had, spec.nodes, same)
+            ChangeKind::between_sizes(had, spec.nodes, same)
         }
     }
 }
@@ -159,13 +159,13 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
 fn plans(space: &Space<'_>, job: &MalleableJob, node_type: usize, nodes: u32) -> Vec<(ExecPlan, f64)> {
     let name = &space.types[node_type];
     let best = cost::best_rate(job, name, nodes);
-    let is_enough = |plan: &ExecPlan| job.promise().is_some_and(|p| p.is_enough(name, plan, nodes));
+    let is_enough = |plan: &ExecPlan| job.active_guarantee().is_some_and(|p| p.is_enough(name, plan, nodes));
     let promised = cost::best_rate_of(job, name, nodes, is_enough).filter(|p| Some(p) != best.as_ref());
     let (Some(shares), Some(best)) = (&space.shares, &best) else {
         return best.into_iter().chain(promised).collect();
     };
-    let own = shares.least[node_type].times(job.block.max(1));
-    let needs = |plan: &ExecPlan| needs_of(job, name, plan).of_host(own);
+    let own = shares.least[node_type].scaled_by(job.block.max(1));
+    let needs = |plan: &ExecPlan| needs_of(job, name, plan).host_portion(own);
     let mut others: Vec<(ExecPlan, f64)> = Vec::new();
     for plan in job.rates.iter().map(|rate| &rate.exec_plan) {
         let is_new = *plan != best.0 && others.iter().all(|(known, _)| known != plan);
@@ -207,8 +207,9 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let allowed = job.job.sizes.up_to(supply.first().copied().unwrap_or(0));
     let mut special = vec![had, job.job.sizes.min(), job.job.sizes.max()];
     special.extend(&supply);
-    special.extend(job.job.promise().and_then(|promise| promise.least_on(&space.types[node_type])));
-    special.extend(job.job.rates.iter().flat_map(RateCurve::turns));
+    special
+        .extend(job.job.active_guarantee().and_then(|promise| promise.min_nodes_on(&space.types[node_type])));
+    special.extend(job.job.rates.iter().flat_map(RateCurve::curve_breakpoints));
     special.extend((1..64).map(|i| (f64::from(ALL_SIZES_UP_TO) * 1.125f64.powi(i)) as u32));
     special.sort_unstable();
     let wanted = |n: &u32| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok();
@@ -219,7 +220,7 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
 /// starts that cost more than they can earn in all the time there is.
 fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
     let secs = space.steps.total_secs();
-    let promise = job.job.promise();
+    let promise = job.job.active_guarantee();
     let is_enough =
         |s: &Spec| promise.is_some_and(|p| p.is_enough(&space.types[s.node_type], &s.exec_plan, s.nodes));
     let earns = |s: &Spec| s.family != Family::Fresh || job.job.costs.start_secs < secs;

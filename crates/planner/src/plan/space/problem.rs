@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use infill_model::config::PlannerConfig;
-use infill_model::{Gap, Gaps, MalleableJob, NodeName, Standing, Topology, UnixTime};
+use infill_model::{Gap, GapSet, MalleableJob, NodeName, SchedulingState, Topology, UnixTime};
 
 /// Everything that the planner looks at. The same problem always has the same plan.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub struct Problem<'a> {
     /// The moment of the round.
     pub now: UnixTime,
     /// Nodes that may be used, and until when.
-    pub gaps: &'a Gaps,
+    pub gaps: &'a GapSet,
     /// Malleable jobs, in any order, each id once.
     pub jobs: &'a [MalleableJob],
     /// Settings.
@@ -32,7 +32,7 @@ impl<'a> Problem<'a> {
     /// A problem in which jobs may start and grow, and nothing is drained.
     pub fn new(
         now: UnixTime,
-        gaps: &'a Gaps,
+        gaps: &'a GapSet,
         jobs: &'a [MalleableJob],
         config: &'a PlannerConfig,
         min_window_secs: f64,
@@ -52,7 +52,7 @@ impl<'a> Problem<'a> {
 
     /// The gap of each place of these; `None` unless all are gaps.
     pub(crate) fn gaps_of(&self, node: &NodeName) -> Option<Vec<&'a Gap>> {
-        node.parts().iter().map(|part| self.gaps.gaps.get(self.place(part)?)).collect()
+        node.single_places().iter().map(|part| self.gaps.gaps.get(self.place(part)?)).collect()
     }
 
     fn first_to_end(&self, gaps: &[&'a Gap]) -> Option<&'a Gap> {
@@ -87,18 +87,18 @@ impl<'a> Problem<'a> {
 
     /// Whether the job is in the middle of a change and must be left as it is.
     pub fn is_busy(&self, job: &MalleableJob) -> bool {
-        job.standing == Standing::Busy
+        job.standing == SchedulingState::Busy
     }
 
     /// Whether the job may not be started now.
     pub(crate) fn is_barred(&self, job: &MalleableJob) -> bool {
-        matches!(job.standing, Standing::Barred(_)) || self.backs_off_until(job).is_some()
+        matches!(job.standing, SchedulingState::Barred(_)) || self.backs_off_until(job).is_some()
     }
 
     /// Until when the job may not be started, if that moment has not come.
     pub(crate) fn backs_off_until(&self, job: &MalleableJob) -> Option<UnixTime> {
         match job.standing {
-            Standing::BackOff(until) if until > self.now => Some(until),
+            SchedulingState::BackOff(until) if until > self.now => Some(until),
             _ => None,
         }
     }

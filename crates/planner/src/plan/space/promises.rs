@@ -53,8 +53,8 @@ fn park_nobody(space: &mut Space<'_>, brought: usize) {
 /// Jobs that are promised something and may run, in the order of submission.
 fn in_line(space: &Space<'_>) -> Vec<usize> {
     let may_run = |job: &MalleableJob| {
-        let waits = job.held.is_empty() && job.turn.is_some_and(|turn| turn.in_line().is_some());
-        job.promise().is_some() && !space.problem.is_barred(job) && !waits
+        let waits = job.held.is_empty() && job.turn.is_some_and(|turn| turn.queue_position().is_some());
+        job.active_guarantee().is_some() && !space.problem.is_barred(job) && !waits
     };
     let mut found: Vec<usize> = (0..space.jobs.len()).filter(|at| may_run(space.jobs[*at].job)).collect();
     let rank = |at: &usize| -> (UnixTime, JobId) {
@@ -67,7 +67,7 @@ fn in_line(space: &Space<'_>) -> Vec<usize> {
 
 /// Whether an option makes what its job is promised.
 fn is_enough(space: &Space<'_>, job: usize, spec: &Spec) -> bool {
-    let promise = space.jobs[job].job.promise();
+    let promise = space.jobs[job].job.active_guarantee();
     promise.is_some_and(|p| p.is_enough(&space.types[spec.node_type], &spec.exec_plan, spec.nodes))
 }
 
@@ -91,7 +91,7 @@ fn forbid_less(space: &mut Space<'_>, job: usize) {
 fn least_on(job: &MalleableJob, node_type: &NodeType) -> u32 {
     let runs = |nodes: &u32| cost::best_rate(job, node_type, *nodes).is_some();
     let least = job.sizes.up_to(u32::MAX).into_iter().find(runs).unwrap_or(job.sizes.min());
-    let promised = job.promise().and_then(|promise| promise.least_on(node_type));
+    let promised = job.active_guarantee().and_then(|promise| promise.min_nodes_on(node_type));
     least.max(promised.unwrap_or(0))
 }
 
@@ -158,9 +158,9 @@ fn donor(space: &Space<'_>, job: usize, base: &Schedule) -> Option<Donor> {
 
 /// The first options, where they differ from what is kept, with which a job comes to its promise.
 fn bring(space: &Space<'_>, job: usize, ground: &Ground) -> Option<Vec<(usize, usize)>> {
-    let promise = space.jobs[job].job.promise()?;
+    let promise = space.jobs[job].job.active_guarantee()?;
     let suits = |spec: &Spec| {
-        let least = promise.least_on(&space.types[spec.node_type]);
+        let least = promise.min_nodes_on(&space.types[spec.node_type]);
         spec.now && is_enough(space, job, spec) && Some(spec.nodes) == least
     };
     let options = space.jobs[job].options.iter().enumerate();
@@ -222,7 +222,7 @@ fn has_seats(space: &Space<'_>, schedule: &Schedule, job: usize) -> bool {
     };
     let block = taker.block.max(1);
     let lead = taker.lead_node.as_ref().filter(|_| spec.family == Family::Fresh);
-    let is_lead = |slot: usize| lead.is_some_and(|l| l.parts().contains(&space.slots[slot].gap.node));
+    let is_lead = |slot: usize| lead.is_some_and(|l| l.single_places().contains(&space.slots[slot].gap.node));
     let mut free_on: FxHashMap<_, u32> = FxHashMap::default();
     for (at, slot) in space.slots.iter().enumerate() {
         let is_free = slot.node_type == spec.node_type && slot.startable && !is_kept[at];
@@ -243,8 +243,8 @@ fn reserve(space: &mut Space<'_>, waiting: &[usize]) {
     let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); space.types.len()];
     for waits in waiting {
         let job = space.jobs[*waits].job;
-        let Some(promise) = job.promise() else { continue };
-        let least = |t: &NodeType| promise.least_on(t);
+        let Some(promise) = job.active_guarantee() else { continue };
+        let least = |t: &NodeType| promise.min_nodes_on(t);
         if space.types.iter().any(|t| least(t).is_some_and(|nodes| nodes <= there(space, job, t))) {
             let of_use = wanted.iter_mut().zip(&space.types).filter(|(_, t)| least(t).is_some());
             of_use.for_each(|(wanted, _)| wanted.push(*waits));

@@ -18,7 +18,7 @@ use super::problem::Problem;
 use super::slots::Slot;
 use super::steps::Steps;
 use super::worker::{Worker, granted};
-use infill_model::{Gap, JobId, MalleableJob, NodeName, NodeType, PlanNeeds, Portion};
+use infill_model::{CpuMemory, Gap, JobId, MalleableJob, NodeName, NodeType, PlanNeeds};
 
 /// Most needs of a type of nodes that have a row of their own, of CPUs and of memory each.
 const MOST_NEEDS: usize = 4;
@@ -34,7 +34,7 @@ pub(crate) enum Part {
 
 impl Part {
     /// How much of it this is.
-    pub fn of(self, portion: Portion) -> u64 {
+    pub fn of(self, portion: CpuMemory) -> u64 {
         match self {
             Part::Cpus => portion.cpus.into(),
             Part::Memory => portion.memory_mib,
@@ -48,9 +48,9 @@ pub(crate) struct HostRoom {
     /// Index of its type.
     pub node_type: usize,
     /// What all workers on it may take together in each step, if one of them takes more than its own.
-    pub room: Vec<Portion>,
+    pub room: Vec<CpuMemory>,
     /// The same in the rows of counts: no less than what jobs hold there now.
-    pub counted: Vec<Portion>,
+    pub counted: Vec<CpuMemory>,
     /// Whether a job in the middle of a change takes more there than its own.
     pub is_tight: bool,
 }
@@ -63,13 +63,13 @@ pub(crate) struct Shares {
     /// All hosts. One whose CPUs and memory are not counted has room for all.
     pub hosts: Vec<HostRoom>,
     /// For each type the least that a place comes with; nothing where that is not counted.
-    pub least: Vec<Portion>,
+    pub least: Vec<CpuMemory>,
     /// The rows: type, resource, and the amount that counts as one.
     pub rows: Vec<(usize, Part, u64)>,
 }
 
 /// Has room for all.
-const ANY: Portion = Portion { cpus: u32::MAX, memory_mib: u64::MAX };
+const ANY: CpuMemory = CpuMemory { cpus: u32::MAX, memory_mib: u64::MAX };
 
 impl Shares {
     /// Those of a problem; `None` where no plan of any job needs more than its places come with.
@@ -123,7 +123,7 @@ impl Shares {
 struct Held {
     worker: Worker,
     /// What it takes, or may take at any time.
-    granted: Portion,
+    granted: CpuMemory,
     /// Number of steps that all of its places last through.
     lasts: usize,
     /// Whether its job is in the middle of a change.
@@ -141,12 +141,12 @@ impl Held {
 }
 
 /// The least that a place of each type comes with.
-fn least(types: &[NodeType], slots: &[Slot<'_>]) -> Vec<Portion> {
-    let mut least: Vec<Option<Portion>> = vec![None; types.len()];
+fn least(types: &[NodeType], slots: &[Slot<'_>]) -> Vec<CpuMemory> {
+    let mut least: Vec<Option<CpuMemory>> = vec![None; types.len()];
     for slot in slots {
-        let own = slot.gap.share.map_or(Portion::default(), |share| share.own);
+        let own = slot.gap.share.map_or(CpuMemory::default(), |share| share.own);
         let known = &mut least[slot.node_type];
-        *known = Some(known.map_or(own, |known| known.least(own)));
+        *known = Some(known.map_or(own, |known| known.min_each(own)));
     }
     least.into_iter().map(Option::unwrap_or_default).collect()
 }
@@ -156,7 +156,7 @@ fn rows(
     problem: &Problem<'_>,
     types: &[NodeType],
     slots: &[Slot<'_>],
-    least: &[Portion],
+    least: &[CpuMemory],
 ) -> Vec<(usize, Part, u64)> {
     let mut rows = Vec::new();
     for (number, node_type) in types.iter().enumerate() {
@@ -165,15 +165,15 @@ fn rows(
             continue;
         }
         let takes = |job: &MalleableJob, needs: PlanNeeds| {
-            let own = own.times(job.block.max(1));
-            (needs.of_host(own), own)
+            let own = own.scaled_by(job.block.max(1));
+            (needs.host_portion(own), own)
         };
         let on_type = |job: &'_ MalleableJob| {
             let fits = |t: &Option<NodeType>| t.as_ref().is_none_or(|t| t == node_type);
             let rates = job.rates.iter().filter(|rate| fits(&rate.node_type));
             rates.map(|rate| takes(job, rate.needs)).collect::<Vec<_>>()
         };
-        let all: Vec<(Portion, Portion)> = problem.jobs.iter().flat_map(on_type).collect();
+        let all: Vec<(CpuMemory, CpuMemory)> = problem.jobs.iter().flat_map(on_type).collect();
         let of_type = slots.iter().filter(|slot| slot.node_type == number).count() as u64;
         for part in [Part::Cpus, Part::Memory] {
             let over = all.iter().filter(|(needs, own)| part.of(*needs) > part.of(*own));
@@ -201,36 +201,36 @@ fn room(steps: &Steps, slots: &[&Slot<'_>], gaps: &[&Gap], held: &[Held]) -> Hos
         let any = vec![ANY; steps.len()];
         return HostRoom { node_type, room: any.clone(), counted: any, is_tight: false };
     };
-    let total = Portion::sum(all.iter().map(|share| share.held)).and(all[0].free);
+    let total = CpuMemory::sum_all(all.iter().map(|share| share.held)).sum_with(all[0].free);
     let planned: Vec<JobId> = slots.iter().filter_map(|slot| slot.gap.holder).collect();
     let foreign = gaps.iter().filter(|gap| gap.holder.is_some_and(|h| !planned.contains(&h)));
     // What those take beyond their own whom nobody moves now.
-    let of_foreign = foreign.filter_map(|gap| gap.share).map(|share| share.held.less(share.own));
+    let of_foreign = foreign.filter_map(|gap| gap.share).map(|share| share.held.saturating_sub(share.own));
     let busy = held.iter().filter(|held| held.is_busy);
-    let of_busy = busy.clone().map(|held| held.granted.less(held.worker.backed()));
-    let beyond = Portion::sum(of_foreign.chain(of_busy));
-    let spoken = Portion::sum(all.iter().map(|share| share.own)).and(beyond);
+    let of_busy = busy.clone().map(|held| held.granted.saturating_sub(held.worker.backed()));
+    let beyond = CpuMemory::sum_all(of_foreign.chain(of_busy));
+    let spoken = CpuMemory::sum_all(all.iter().map(|share| share.own)).sum_with(beyond);
     // From the first planned start on nobody knows what is left besides the places that stay.
     let is_claimed = |step: usize| {
         gaps.iter().any(|gap| gap.vacate_by.is_some() && steps.through(gap.usable_until) <= step)
     };
     let own = |step: usize| {
         let last = slots.iter().filter(|slot| slot.lasts > step).filter_map(|slot| slot.gap.share);
-        Portion::sum(last.map(|share| share.own))
+        CpuMemory::sum_all(last.map(|share| share.own))
     };
     let room = |step: usize| {
-        let left = own(step).and(total).less(spoken);
-        if is_claimed(step) { left.least(own(step)) } else { left }
+        let left = own(step).sum_with(total).saturating_sub(spoken);
+        if is_claimed(step) { left.min_each(own(step)) } else { left }
     };
     let there = |step: usize| {
         let stay = held.iter().filter(|held| !held.is_busy && held.lasts > step);
-        Portion::sum(stay.map(|held| held.granted))
+        CpuMemory::sum_all(stay.map(|held| held.granted))
     };
     let all_steps = || 0..steps.len();
     HostRoom {
         node_type,
         room: all_steps().map(room).collect(),
-        counted: all_steps().map(|step| room(step).most(there(step))).collect(),
+        counted: all_steps().map(|step| room(step).max_each(there(step))).collect(),
         is_tight: busy.clone().any(|held| !held.granted.is_within(held.worker.backed())),
     }
 }

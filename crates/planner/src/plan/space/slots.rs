@@ -78,5 +78,5 @@ pub(crate) fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
 
 /// Whether the job must avoid the node.
 pub(crate) fn excludes(job: &MalleableJob, node: &NodeName) -> bool {
-    job.excluded.has(node)
+    job.excluded.contains(node)
 }

@@ -1,6 +1,6 @@
 //! One option of a job.
 
-use infill_model::Change;
+use infill_model::ChangeKind;
 use infill_model::ExecPlan;
 
 /// What a job does with the nodes it holds.
@@ -58,13 +58,13 @@ impl Spec {
     }
 
     /// What going over to `next` in a later step is; `same` says that it is the same option.
-    pub(crate) fn change_to(&self, next: &Spec, same: bool) -> Change {
+    pub(crate) fn change_to(&self, next: &Spec, same: bool) -> ChangeKind {
         match (self.nodes, next.nodes) {
-            (0, 0) => Change::None,
-            _ if same => Change::None,
-            _ if self.continues_as(next) => Change::between(self.nodes, next.nodes, false),
-            (_, 0) => Change::Park,
-            _ => Change::Start,
+            (0, 0) => ChangeKind::None,
+            _ if same => ChangeKind::None,
+            _ if self.continues_as(next) => ChangeKind::between_sizes(self.nodes, next.nodes, false),
+            (_, 0) => ChangeKind::Park,
+            _ => ChangeKind::Start,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::decision::Space;
 use crate::plan::tests::random_worlds;
-use infill_model::Change;
+use infill_model::ChangeKind;
 use infill_testkit::effort;
 
 /// All paths of a job whose options are allowed.
@@ -32,7 +32,7 @@ fn a_change_costs_what_its_kind_costs() {
                     let reluctance = if change.takes_nodes() { job.reluctance } else { 0.0 };
                     let expect = job.job.change_loss(change, b.rate) * job.job.weight + reluctance;
                     assert_eq!(job.change_cost(from, to), expect, "seed {seed}: {a:?} to {b:?}");
-                    seen += u64::from(change == Change::Shrink);
+                    seen += u64::from(change == ChangeKind::Shrink);
                 }
             }
         }

@@ -5,15 +5,15 @@
 //! plan needs where that is more.
 
 use super::problem::Problem;
-use infill_model::{ExecPlan, Gap, MalleableJob, NodeName, NodeType, PlanNeeds, Portion};
+use infill_model::{CpuMemory, ExecPlan, Gap, MalleableJob, NodeName, NodeType, PlanNeeds};
 
 /// The places of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Worker {
     /// What they come with.
-    pub own: Portion,
+    pub own: CpuMemory,
     /// What the job on them has; nothing before Slurm has started it.
-    pub held: Portion,
+    pub held: CpuMemory,
 }
 
 impl Worker {
@@ -21,7 +21,7 @@ impl Worker {
     pub fn at<'g>(gaps: impl IntoIterator<Item = &'g Gap>) -> Option<Worker> {
         let shares: Vec<_> = gaps.into_iter().map(|gap| gap.share).collect::<Option<_>>()?;
         let (own, held) = (shares.iter().map(|s| s.own), shares.iter().map(|s| s.held));
-        Some(Worker { own: Portion::sum(own), held: Portion::sum(held) })
+        Some(Worker { own: CpuMemory::sum_all(own), held: CpuMemory::sum_all(held) })
     }
 
     /// The worker that a job has on this node; `None` where nothing is counted, or a place is no gap.
@@ -30,23 +30,23 @@ impl Worker {
     }
 
     /// What a new worker takes of whose plan this is known.
-    pub fn takes(&self, needs: PlanNeeds) -> Portion {
-        needs.of_host(self.own)
+    pub fn takes(&self, needs: PlanNeeds) -> CpuMemory {
+        needs.host_portion(self.own)
     }
 
     /// What a worker takes that stays, with a plan of which this is known.
-    pub fn keeps(&self, needs: PlanNeeds) -> Portion {
+    pub fn keeps(&self, needs: PlanNeeds) -> CpuMemory {
         if self.held.is_none() {
             return self.takes(needs);
         }
         let memory_mib = needs.memory_mib.filter(|_| self.own.memory_mib > 0);
-        let needed = Portion { cpus: needs.cpus.unwrap_or(0), memory_mib: memory_mib.unwrap_or(0) };
-        self.held.most(needed)
+        let needed = CpuMemory { cpus: needs.cpus.unwrap_or(0), memory_mib: memory_mib.unwrap_or(0) };
+        self.held.max_each(needed)
     }
 
     /// What it comes with or has: nobody else counts on that.
-    pub fn backed(&self) -> Portion {
-        self.own.most(self.held)
+    pub fn backed(&self) -> CpuMemory {
+        self.own.max_each(self.held)
     }
 }
 
@@ -60,6 +60,6 @@ pub(crate) fn needs_of(job: &MalleableJob, node_type: &NodeType, exec_plan: &Exe
 
 /// What a worker that stays may take without asking: what it takes with the job's present plan, or its
 /// places come with.
-pub(crate) fn granted(job: &MalleableJob, node_type: &NodeType, worker: &Worker) -> Portion {
-    worker.keeps(needs_of(job, node_type, &job.exec_plan)).most(worker.backed())
+pub(crate) fn granted(job: &MalleableJob, node_type: &NodeType, worker: &Worker) -> CpuMemory {
+    worker.keeps(needs_of(job, node_type, &job.exec_plan)).max_each(worker.backed())
 }

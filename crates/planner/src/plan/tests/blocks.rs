@@ -20,7 +20,7 @@ fn places(nodes: &[Vec<i64>]) -> World {
     for (number, places) in nodes.iter().enumerate() {
         let host = NodeName::new(format!("n{number:03}"));
         for (at, secs) in places.iter().enumerate() {
-            world.gaps.gaps.push(Gap { node: host.place(at), ..gap(&format!("x:{secs}")) });
+            world.gaps.gaps.push(Gap { node: host.place_name(at), ..gap(&format!("x:{secs}")) });
         }
     }
     world.gaps.gaps.sort_by(|a, b| a.node.cmp(&b.node));
@@ -108,7 +108,7 @@ fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
         if let Some(schedule) = schedule {
             let plan = extract::plan(&space, &schedule, SolveStatus::Trivial);
             for job in &world.jobs {
-                let nodes = plan.job(job.id).map_or(0, |p| p.nodes.len() as u32);
+                let nodes = plan.job_plan(job.id).map_or(0, |p| p.nodes.len() as u32);
                 assert_eq!(nodes, job.sizes.max(), "seed {seed}: job {} lacks nodes", job.id);
             }
             passes(&world, &plan);
@@ -140,13 +140,13 @@ pub(super) fn world(seed: u64) -> World {
             let there = free.entry(host).or_default();
             if there.len() >= block as usize && r.chance(70) {
                 let numbers: Vec<usize> = there.drain(..block as usize).collect();
-                let node = NodeName::new(format!("n{host:03}")).places(&numbers);
+                let node = NodeName::new(format!("n{host:03}")).block_name(&numbers);
                 job.held.push(HeldNode { node, slurm_job: JobId(id) });
             }
         }
         if let Some(first) = job.held.first() {
             job.lead_node = Some(first.node.clone());
-            job.standing = if r.chance(15) { Standing::Busy } else { Standing::Running };
+            job.standing = if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
         }
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
         if r.chance(20) {

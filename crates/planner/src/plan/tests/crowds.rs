@@ -15,7 +15,7 @@ use crate::plan::{
         resource::Resource,
     },
 };
-use infill_model::Prover;
+use infill_model::BoundSource;
 
 /// So many jobs that are alike, and eight nodes that end at different times.
 fn crowd(jobs: u32) -> World {
@@ -53,7 +53,7 @@ fn ask(world: World) -> Result<Option<(Schedule, Known)>, String> {
         .filter_map(|job| Some(path::best(&space, job, &space.jobs[job].gains)?.1))
         .sum();
     let priced = Priced { prices: vec![0.0; space.limits.len()], bound };
-    let in_hand = InHand { schedule, score, others: Vec::new(), priced, bound, by: Prover::Prices };
+    let in_hand = InHand { schedule, score, others: Vec::new(), priced, bound, by: BoundSource::Prices };
     let gives_up = Broken(|_, _| Err(SolverError::Failed("asked".to_owned())));
     improve::ask(&space, &gives_up, &in_hand)
 }

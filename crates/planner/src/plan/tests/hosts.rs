@@ -15,7 +15,7 @@ use infill_testkit::effort;
 
 /// The places that a job gets, in the order of its ranks.
 fn places(plan: &Plan, job: u32) -> String {
-    let nodes = plan.job(JobId(job)).map_or(&[][..], |job| &job.nodes);
+    let nodes = plan.job_plan(JobId(job)).map_or(&[][..], |job| &job.nodes);
     nodes.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ")
 }
 
@@ -101,7 +101,8 @@ fn hosts_come_under_leaf_switches_also_for_blocks() {
         nodes: nodes.iter().map(NodeName::new).collect(),
         below: Vec::new(),
     };
-    let topology = Topology::of(&[record("left", &["n1", "n3"]), record("right", &["n2", "n4"])]).unwrap();
+    let topology =
+        Topology::from_records(&[record("left", &["n1", "n3"]), record("right", &["n2", "n4"])]).unwrap();
     // Single places: the right leaf takes all six, on two hosts; n3, with four, hangs on the other.
     let free = "n1#0:900 n2#0:900 n2#1:900 n2#2:900 n3#0:900 n3#1:900 n3#2:900 n3#3:900 n4#0:900 n4#1:900 \
                 n4#2:900";

@@ -14,27 +14,27 @@ const TRUTHS: [&str; 5] = [
 ];
 
 /// Samples a second of all jobs under a plan, by these curves.
-fn made(plan: &Plan, curves: &[Curve]) -> f64 {
-    let rate = |(i, curve): (usize, &Curve)| {
-        plan.job(JobId(i as u32 + 1)).map_or(0.0, |p| curve.rate(p.nodes.len() as u32))
+fn made(plan: &Plan, curves: &[ScalingCurve]) -> f64 {
+    let rate = |(i, curve): (usize, &ScalingCurve)| {
+        plan.job_plan(JobId(i as u32 + 1)).map_or(0.0, |p| curve.rate(p.nodes.len() as u32))
     };
     curves.iter().enumerate().map(rate).sum()
 }
 
 #[test]
 fn a_plan_by_learned_curves_is_nearly_as_good_as_one_by_the_true_ones() {
-    let truths = TRUTHS.map(|t| Curve::parse(t).unwrap());
+    let truths = TRUTHS.map(|t| ScalingCurve::parse(t).unwrap());
     let learned = truths.each_ref().map(|truth| {
         let table = truth.points().to_vec();
         let costs = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };
         let settings = AdvisorConfig::default();
         let verdict = Trial { table, noise: 0.05, seed: 1, costs, settings }.run().unwrap();
         let points = verdict.curve.iter().map(|r| CurvePoint { nodes: r.nodes, rate: r.predicted });
-        Curve::new(points.collect()).unwrap()
+        ScalingCurve::new(points.collect()).unwrap()
     });
     for nodes in [3, 5, 8, 13, 21, 34] {
         let gaps: Vec<String> = (1..=nodes).map(|n| format!("n{n}:1800")).collect();
-        let plan_by = |curves: &[Curve]| {
+        let plan_by = |curves: &[ScalingCurve]| {
             let jobs: Vec<String> =
                 curves.iter().enumerate().map(|(i, c)| format!("{} 1-8 {c}", i + 1)).collect();
             let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();

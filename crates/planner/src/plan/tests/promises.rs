@@ -96,7 +96,7 @@ fn have_promises(world: &mut World, seed: u64) {
 /// The rate that a plan gives a job, by the job's own curves.
 fn rate(world: &World, plan: &Plan, job: &MalleableJob) -> f64 {
     let problem = world.problem();
-    let planned = plan.job(job.id).expect("a plan");
+    let planned = plan.job_plan(job.id).expect("a plan");
     let gap = planned.nodes.first().and_then(|placement| problem.gap(&placement.node));
     let nodes = planned.nodes.len() as u32;
     gap.and_then(|gap| cost::rate_of(job, &gap.node_type, &planned.exec_plan, nodes)).unwrap_or(0.0)
@@ -109,7 +109,7 @@ fn are_kept(world: &World, plan: &Plan, seed: u64) -> (u64, u64) {
     let steps = Steps::of(&problem);
     let (mut kept, mut brought) = (0, 0);
     for job in world.jobs.iter().filter(|_| !world.drain) {
-        let Some(least) = job.promise().map(|promise| promise.rate * (1.0 - 1e-9)) else { continue };
+        let Some(least) = job.active_guarantee().map(|promise| promise.rate * (1.0 - 1e-9)) else { continue };
         let gap = job.lead_node.as_ref().and_then(|node| problem.gap(node));
         let nodes = job.held.len() as u32;
         let has = gap.and_then(|gap| cost::rate_of(job, &gap.node_type, &job.exec_plan, nodes));
@@ -195,7 +195,9 @@ fn in_an_unchanging_world_all_promises_that_fit_are_come_to() {
         }
         let plan = fallback(&world.problem(), "test");
         for job in &world.jobs {
-            let Some(least) = job.promise().map(|promise| promise.rate * (1.0 - 1e-9)) else { continue };
+            let Some(least) = job.active_guarantee().map(|promise| promise.rate * (1.0 - 1e-9)) else {
+                continue;
+            };
             assert!(rate(&world, &plan, job) >= least, "seed {seed}: {}: {}", job.id, show(&plan));
             come += 1;
         }

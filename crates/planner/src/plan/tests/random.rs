@@ -3,7 +3,7 @@
 use super::random_worlds::world;
 use super::worlds::*;
 use crate::plan::space::cost;
-use infill_model::{ExcludedNodes, Note};
+use infill_model::{ExcludedNodes, RoundNote};
 use infill_testkit::effort;
 
 #[test]
@@ -29,10 +29,11 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
     let steps = Steps::of(&problem);
     let (mut kept, mut lost) = (0, 0);
     for job in &world.jobs {
-        let nodes = &plan.job(job.id).unwrap().nodes;
+        let nodes = &plan.job_plan(job.id).unwrap().nodes;
         let has = |node: &NodeName| job.held.iter().any(|h| h.node == *node);
         assert!(nodes.iter().all(|p| has(&p.node)), "seed {seed}: {} gets something", job.id);
-        let may_stay = !world.drain && matches!(job.standing, Standing::Running | Standing::Waiting);
+        let may_stay =
+            !world.drain && matches!(job.standing, SchedulingState::Running | SchedulingState::Waiting);
         if may_stay && cost::can_stay(&problem, &steps, job) {
             assert_eq!(nodes.len(), job.held.len(), "seed {seed}: {} loses something", job.id);
         }
@@ -41,7 +42,11 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
     }
     let report = explain(&problem, &plan);
     assert_eq!(report.jobs.len(), world.jobs.len(), "seed {seed}");
-    assert!(report.notes.contains(&Note::NotPlanned("test".to_owned())), "seed {seed}: {:?}", report.notes);
+    assert!(
+        report.notes.contains(&RoundNote::NotPlanned("test".to_owned())),
+        "seed {seed}: {:?}",
+        report.notes
+    );
     (kept, lost)
 }
 
@@ -112,7 +117,7 @@ fn an_unchanged_world_is_left_alone() {
             job.costs = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
         }
         // What a busy job without its lead's node gives up is free in the next round only.
-        world.jobs.retain(|j| j.standing != Standing::Busy);
+        world.jobs.retain(|j| j.standing != SchedulingState::Busy);
         world.set_holders();
         world.config.max_changes = 20;
         // Where jobs must avoid nodes, counts are not exact: a round may leave a node idle that the next one

@@ -2,8 +2,8 @@
 
 use super::worlds::{NOW, World, gap, job};
 use infill_model::{
-    Curve, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, PlanNeeds, Sizes, Standing, Turn,
-    malleable::RateCurve,
+    AllowedSizes, ExecPlan, HeldNode, JobId, MalleableJob, NodeName, NodeType, PlanNeeds, ScalingCurve,
+    SchedulingState, TurnState, malleable::RateCurve,
 };
 
 /// A small generator, so that a seed means the same world for ever (SplitMix64).
@@ -62,7 +62,7 @@ pub fn world(seed: u64, jobs: u64, nodes: u64) -> World {
 pub fn have_turns(world: &mut World, seed: u64) {
     let mut random = Random(!seed);
     for job in world.jobs.iter_mut().filter(|job| !job.held.is_empty()) {
-        job.turn = random.chance(30).then(|| Turn::Keeps { until: NOW + 60 });
+        job.turn = random.chance(30).then(|| TurnState::Keeps { until: NOW + 60 });
     }
 }
 
@@ -78,9 +78,9 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
         job.rates.push(RateCurve {
             exec_plan,
             node_type,
-            curve: Curve::parse("1:7,4:30").unwrap(),
+            curve: ScalingCurve::parse("1:7,4:30").unwrap(),
             // By the job, not by chance: a seed means the same world for ever.
-            sizes: [None, Some("1,4"), Some("2-3")][id as usize % 3].map(|s| Sizes::parse(s).unwrap()),
+            sizes: [None, Some("1,4"), Some("2-3")][id as usize % 3].map(|s| AllowedSizes::parse(s).unwrap()),
             needs: PlanNeeds::default(),
         });
     }
@@ -103,13 +103,13 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
     }
     if let Some(first) = job.held.first() {
         job.lead_node = Some(first.node.clone());
-        job.standing = if r.chance(15) { Standing::Busy } else { Standing::Running };
+        job.standing = if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
         job.last_change = r.chance(40).then(|| NOW + -(r.below(120) as i64));
     } else if r.chance(10) {
-        job.standing = Standing::BackOff(NOW + 30);
+        job.standing = SchedulingState::BackOff(NOW + 30);
     }
     job.held.sort_by(|a, b| a.node.cmp(&b.node));
-    job.lead_away = job.standing == Standing::Busy && r.chance(50);
+    job.lead_away = job.standing == SchedulingState::Busy && r.chance(50);
     if r.chance(15) {
         job.excluded = (0..3).map(|_| NodeName::new(format!("n{:02}", r.below(12)))).collect();
     }

@@ -1,7 +1,7 @@
 //! Single rounds whose right answer is plain, as data.
 
 use super::worlds::*;
-use infill_model::{Note, Prover};
+use infill_model::{BoundSource, RoundNote};
 
 /// With solver and without, the plan gives these nodes, and the checker passes it.
 #[track_caller]
@@ -226,7 +226,7 @@ fn a_failing_solver_still_gives_a_checked_plan() {
         let report = explain(&world.problem(), &plan);
         passes(&world, &plan);
         assert!(matches!(plan.status, SolveStatus::Fallback(_)), "{:?}", plan.status);
-        assert!(report.notes.iter().any(|n| matches!(n, Note::NoSolver(_))), "{:?}", report.notes);
+        assert!(report.notes.iter().any(|n| matches!(n, RoundNote::NoSolver(_))), "{:?}", report.notes);
         assert_eq!(show(&plan), show(&best));
     }
     let late =
@@ -279,7 +279,10 @@ fn a_proof_says_what_was_proved_and_by_what() {
     assert!(proof.gap <= 1e-6, "{proof:?}");
     let without = fallback(&world.problem(), "test");
     let other = without.proof.unwrap();
-    assert!(other.bound >= proof.bound - 1e-6 * proof.bound && other.by == Prover::Branches, "{other:?}");
+    assert!(
+        other.bound >= proof.bound - 1e-6 * proof.bound && other.by == BoundSource::Branches,
+        "{other:?}"
+    );
     assert!(other.gap <= 1e-6, "{other:?}");
     // With no time for it, the solver is not asked.
     world.config.solve_secs = 0.0;

@@ -216,7 +216,7 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
         let plan = extract::plan(&space, &schedule, SolveStatus::Trivial);
         passes(&world, &plan);
         let has_all =
-            |job: &MalleableJob| plan.job(job.id).map(|p| p.nodes.len() as u32) == Some(job.sizes.max());
+            |job: &MalleableJob| plan.job_plan(job.id).map(|p| p.nodes.len() as u32) == Some(job.sizes.max());
         let is_whole = world.jobs.iter().all(has_all);
         assert!(can_be || !is_whole, "seed {seed}: {}", show(&plan));
         loose += u64::from(!can_be);
@@ -240,7 +240,7 @@ pub(super) fn moving(seed: u64) -> World {
             let secs = [3, 70, 300, 900, 900, 1800][r.below(6) as usize];
             let unknown = if r.chance(40) { "?" } else { "" };
             gaps.push(format!("n{host}#{place}:{secs}{unknown}"));
-            free.push(NodeName::new(format!("n{host}")).place(place as usize));
+            free.push(NodeName::new(format!("n{host}")).place_name(place as usize));
         }
         counted.push(format!("n{host}={}/{}", 4 * places + r.below(9), 10 * places + r.below(21)));
     }
@@ -261,7 +261,7 @@ pub(super) fn moving(seed: u64) -> World {
         }
         if let Some(first) = job.held.first() {
             job.lead_node = Some(first.node.clone());
-            job.standing = if r.chance(15) { Standing::Busy } else { Standing::Running };
+            job.standing = if r.chance(15) { SchedulingState::Busy } else { SchedulingState::Running };
         }
         job.held.sort_by(|a, b| a.node.cmp(&b.node));
         world.jobs.push(job);
@@ -276,7 +276,7 @@ pub(super) fn moving(seed: u64) -> World {
     for gap in &mut world.gaps.gaps {
         let share = gap.share.as_mut().unwrap();
         match r.below(10) {
-            0 => share.held = Portion::default(),
+            0 => share.held = CpuMemory::default(),
             1 => share.held.cpus += r.below(6) as u32,
             2 => share.held.cpus = 1,
             _ => {}

@@ -38,7 +38,7 @@ fn topology(leaves: &BTreeMap<String, Vec<String>>) -> Topology {
         .for_each(|name| pods.entry(above(name).unwrap_or_default()).or_default().push(name.clone()));
     let pod = |(name, below)| SwitchRecord { name, nodes: Vec::new(), below };
     let records: Vec<SwitchRecord> = leaves.iter().map(leaf).chain(pods.into_iter().map(pod)).collect();
-    Topology::of(&records).expect("a forest")
+    Topology::from_records(&records).expect("a forest")
 }
 
 /// Bytes that cross leaves for a byte of gradients: a ring of `n` nodes on `leaves` of them goes from leaf to
@@ -74,7 +74,7 @@ fn least(free: &[usize], sizes: &[usize], known: &mut BTreeMap<(usize, Vec<usize
 }
 
 fn crossing_of(plan: &Plan, topology: &Topology) -> f64 {
-    let of = |nodes: Vec<&NodeName>| crossing(nodes.len().max(1), topology.spans(nodes));
+    let of = |nodes: Vec<&NodeName>| crossing(nodes.len().max(1), topology.count_leaves(nodes));
     plan.jobs.iter().map(|job| of(job.nodes.iter().map(|p| &p.node).collect())).sum()
 }
 
@@ -122,10 +122,10 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
         for (job, size) in plan.jobs.iter().zip(&sizes) {
             assert_eq!(job.nodes.len(), *size, "seed {seed}");
             let nodes: Vec<NodeName> = in_order.by_ref().take(*size).collect();
-            by_name += crossing(*size, topology.spans(&nodes));
+            by_name += crossing(*size, topology.count_leaves(&nodes));
         }
         let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-        free.iter().for_each(|host| *counts.entry(topology.leaf(&NodeName::new(host))).or_default() += 1);
+        free.iter().for_each(|host| *counts.entry(topology.leaf_of(&NodeName::new(host))).or_default() += 1);
         let counts: Vec<usize> = counts.into_values().collect();
         optimum += least(&counts, &sizes, &mut BTreeMap::new());
         ours += crossing_of(&plan, &topology);
@@ -160,9 +160,13 @@ fn switches_cost_nothing_else() {
         let worth = |plan: &Plan| evaluate(&problem, &Steps::of(&problem), plan).score();
         let (with, least) = (worth(&plan), worth(&without));
         assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
-        near += plan.jobs.iter().map(|j| topology.spans(j.nodes.iter().map(|p| &p.node))).sum::<usize>();
-        anywhere +=
-            without.jobs.iter().map(|j| topology.spans(j.nodes.iter().map(|p| &p.node))).sum::<usize>();
+        near +=
+            plan.jobs.iter().map(|j| topology.count_leaves(j.nodes.iter().map(|p| &p.node))).sum::<usize>();
+        anywhere += without
+            .jobs
+            .iter()
+            .map(|j| topology.count_leaves(j.nodes.iter().map(|p| &p.node)))
+            .sum::<usize>();
     }
     let saves = near * 100 < anywhere * 95;
     assert!(saves || !effort::has_totals(), "jobs span {near} leaves, and {anywhere} without regard to them");
@@ -182,6 +186,6 @@ fn a_job_on_many_switches_is_on_no_more_than_must() {
         let plan = fallback(&with(&world, &topology), "test");
         passes(&world, &plan);
         let nodes: Vec<&NodeName> = plan.jobs[0].nodes.iter().map(|p| &p.node).collect();
-        assert_eq!((nodes.len(), topology.spans(nodes)), (wanted, fewest));
+        assert_eq!((nodes.len(), topology.count_leaves(nodes)), (wanted, fewest));
     }
 }

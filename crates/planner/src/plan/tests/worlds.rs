@@ -9,9 +9,10 @@ pub(crate) use crate::plan::{
 };
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
-    Assured, Curve, EnoughSizes, ExcludedNodes, ExecPlan, Gap, Gaps, HeldNode, JobId, MalleableJob, NodeName,
-    NodeType, PlaceShare, Plan, PlanNeeds, Portion, Probe, Prospect, Report, RescaleCosts, Sizes,
-    SolveStatus, Standing, UnixTime, UserId, WindowCause, WindowEnd, config::PlannerConfig,
+    AllowedSizes, CpuMemory, ExcludedNodes, ExecPlan, Gap, GapSet, GuaranteeProspect, HeldNode, JobId,
+    MalleableJob, NodeName, NodeType, PlaceShare, Plan, PlanNeeds, Probe, RateGuarantee, RescaleCosts,
+    RoundReport, ScalingCurve, SchedulingState, SolveStatus, SufficientSizes, UnixTime, UserId, WindowCause,
+    WindowEnd, config::PlannerConfig,
 };
 
 /// The moment of all test rounds.
@@ -20,7 +21,7 @@ pub const NOW: UnixTime = UnixTime(1_000_000);
 /// A world that owns what a [`Problem`] borrows.
 #[derive(Clone, Debug)]
 pub struct World {
-    pub gaps: Gaps,
+    pub gaps: GapSet,
     pub jobs: Vec<MalleableJob>,
     pub config: PlannerConfig,
     pub min_window_secs: f64,
@@ -33,7 +34,7 @@ impl World {
     /// place of a node; `jobs`: see [`job`].
     pub fn new(gaps: &str, jobs: &[&str]) -> World {
         let mut world = World {
-            gaps: Gaps { gaps: gaps.split_whitespace().map(gap).collect(), refused: Vec::new() },
+            gaps: GapSet { gaps: gaps.split_whitespace().map(gap).collect(), refused: Vec::new() },
             jobs: jobs.iter().map(|text| job(text)).collect(),
             config: PlannerConfig { solve_secs: 10.0, mip_gap: 0.0, ..PlannerConfig::default() },
             min_window_secs: 60.0,
@@ -47,7 +48,7 @@ impl World {
 
     pub fn set_holders(&mut self) {
         for gap in &mut self.gaps.gaps {
-            let holds = |j: &&MalleableJob| j.held.iter().any(|h| h.node.parts().contains(&gap.node));
+            let holds = |j: &&MalleableJob| j.held.iter().any(|h| h.node.single_places().contains(&gap.node));
             gap.holder = self.jobs.iter().find(holds).map(|j| j.id);
         }
     }
@@ -55,15 +56,15 @@ impl World {
     /// Counts CPUs and memory of these hosts: `host=CPUS/MIB` is what malleable jobs may have of it, and each
     /// of its places comes with `own`. Who is on a place has as much.
     pub fn count(&mut self, own: (u32, u64), hosts: &str) {
-        let portion = |(cpus, memory_mib)| Portion { cpus, memory_mib };
+        let portion = |(cpus, memory_mib)| CpuMemory { cpus, memory_mib };
         for (host, has) in hosts.split_whitespace().filter_map(|word| word.split_once('=')) {
             let (cpus, mib) = has.split_once('/').unwrap();
             let all = portion((cpus.parse().unwrap(), mib.parse().unwrap()));
             let on_host = || self.gaps.gaps.iter().filter(|gap| gap.node.host() == NodeName::from(host));
             let held = on_host().filter(|gap| gap.holder.is_some()).count() as u32;
-            let free = all.less(portion(own).times(held));
+            let free = all.saturating_sub(portion(own).scaled_by(held));
             for gap in self.gaps.gaps.iter_mut().filter(|gap| gap.node.host() == NodeName::from(host)) {
-                let held = if gap.holder.is_some() { portion(own) } else { Portion::default() };
+                let held = if gap.holder.is_some() { portion(own) } else { CpuMemory::default() };
                 gap.share = Some(PlaceShare { own: portion(own), held, free });
             }
         }
@@ -79,14 +80,15 @@ impl World {
     pub fn after(&self, plan: &Plan) -> World {
         let mut next = self.clone();
         for job in &mut next.jobs {
-            let Some(planned) = plan.job(job.id) else { continue };
+            let Some(planned) = plan.job_plan(job.id) else { continue };
             let slurm_job = job.id;
             job.held = planned.nodes.iter().map(|p| HeldNode { node: p.node.clone(), slurm_job }).collect();
             job.held.sort_by(|a, b| a.node.cmp(&b.node));
             job.lead_node = planned.nodes.first().map(|p| p.node.clone());
             job.exec_plan = planned.exec_plan.clone();
-            if matches!(job.standing, Standing::Waiting | Standing::Running) {
-                job.standing = if job.held.is_empty() { Standing::Waiting } else { Standing::Running };
+            if matches!(job.standing, SchedulingState::Waiting | SchedulingState::Running) {
+                job.standing =
+                    if job.held.is_empty() { SchedulingState::Waiting } else { SchedulingState::Running };
             }
         }
         next.set_holders();
@@ -118,12 +120,12 @@ pub fn promise(job: &mut MalleableJob, least: f64) {
     let allowed = job.sizes.up_to(u32::MAX);
     let of = |rate: &RateCurve| {
         let run = (rate.exec_plan.clone(), rate.node_type.clone());
-        EnoughSizes::of(run, &allowed, |nodes| rate.rate(nodes) >= least * (1.0 - 1e-9))
+        SufficientSizes::from_allowed(run, &allowed, |nodes| rate.rate(nodes) >= least * (1.0 - 1e-9))
     };
-    let enough: Vec<EnoughSizes> = job.rates.iter().map(of).collect();
-    let needs = enough.iter().filter_map(EnoughSizes::least).min().unwrap_or(0);
-    let prospect = Prospect::Open { needs };
-    job.assured = Some(Assured { rate: least, asked: None, prospect, bonus: 0.0, enough });
+    let enough: Vec<SufficientSizes> = job.rates.iter().map(of).collect();
+    let needs = enough.iter().filter_map(SufficientSizes::min_nodes).min().unwrap_or(0);
+    let prospect = GuaranteeProspect::Open { needs };
+    job.assured = Some(RateGuarantee { rate: least, asked: None, prospect, bonus: 0.0, enough });
 }
 
 /// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
@@ -133,8 +135,10 @@ pub fn promise(job: &mut MalleableJob, least: f64) {
 pub fn job(text: &str) -> MalleableJob {
     let mut words = text.split_whitespace();
     let id = JobId(words.next().unwrap().parse().unwrap());
-    let sizes = Sizes::parse(words.next().unwrap()).unwrap();
-    let curve = |text: &str| if text == "linear" { Curve::linear() } else { Curve::parse(text).unwrap() };
+    let sizes = AllowedSizes::parse(words.next().unwrap()).unwrap();
+    let curve = |text: &str| {
+        if text == "linear" { ScalingCurve::linear() } else { ScalingCurve::parse(text).unwrap() }
+    };
     let rate = |plan: &str, node_type, text: &str| {
         RateCurve::new(ExecPlan(plan.to_owned()), node_type, curve(text), None)
     };
@@ -148,7 +152,7 @@ pub fn job(text: &str) -> MalleableJob {
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
         swap_secs: None,
         reluctance: 1.0,
-        standing: Standing::Waiting,
+        standing: SchedulingState::Waiting,
         exec_plan: ExecPlan::default(),
         lead_node: None,
         lead_away: false,
@@ -171,15 +175,15 @@ pub fn job(text: &str) -> MalleableJob {
                 job.lead_node = names().first().cloned();
                 job.held = names().into_iter().map(|node| HeldNode { node, slurm_job: id }).collect();
                 job.held.sort_by(|a, b| a.node.cmp(&b.node));
-                job.standing = Standing::Running;
+                job.standing = SchedulingState::Running;
             }
             ("block", _) => job.block = number() as u32,
             ("w", _) => job.weight = number(),
             ("age", _) => job.submitted_at = NOW.plus_secs(-number()),
             ("changed", _) => job.last_change = Some(NOW.plus_secs(-number())),
-            ("busy", _) => job.standing = Standing::Busy,
-            ("away", _) => (job.standing, job.lead_away) = (Standing::Busy, true),
-            ("backoff", _) => job.standing = Standing::BackOff(NOW.plus_secs(number())),
+            ("busy", _) => job.standing = SchedulingState::Busy,
+            ("away", _) => (job.standing, job.lead_away) = (SchedulingState::Busy, true),
+            ("backoff", _) => job.standing = SchedulingState::BackOff(NOW.plus_secs(number())),
             ("up", _) => job.costs.up_secs = number(),
             ("down", _) => job.costs.down_secs = number(),
             ("start", _) => job.costs.start_secs = number(),
@@ -205,7 +209,7 @@ pub fn job(text: &str) -> MalleableJob {
 /// What the plan gives to each job: `1: n1* n2 | 2: -`, the lead's node with a star.
 pub fn show(plan: &Plan) -> String {
     let job = |j: &infill_model::JobPlan| {
-        let name = |(i, p): (usize, &infill_model::Placement)| {
+        let name = |(i, p): (usize, &infill_model::PlannedNode)| {
             format!("{}{}", p.node, if i == 0 { "*" } else { "" })
         };
         let names: Vec<String> = j.nodes.iter().enumerate().map(name).collect();
@@ -227,7 +231,7 @@ pub fn solver() -> Box<dyn Solver> {
 }
 
 /// Plans with the solver; checks the plan.
-pub fn solve(world: &World) -> (Plan, Report) {
+pub fn solve(world: &World) -> (Plan, RoundReport) {
     let plan = crate::plan::plan(&world.problem(), solver().as_ref());
     passes(world, &plan);
     let report = explain(&world.problem(), &plan);

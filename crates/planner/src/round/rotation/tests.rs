@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use infill_model::{
-    Changing, Claims, Course, ExcludedNodes, HeldNode, NodeName, Place, Program, Sizes, Standing, UserId,
+    AllowedSizes, ExcludedNodes, HeldNode, JobDeclaration, JobLocation, JobProgress, NodeName,
+    ProgramIdentity, ResizeState, SchedulingState, UserId,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
@@ -16,16 +17,16 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
     JobFacts {
         job: JobId(id),
         user: UserId(1),
-        program: Program { user: user.to_owned(), ..Program::default() },
-        sizes: Sizes::parse(sizes).unwrap(),
-        claims: Claims::default(),
-        standing: Standing::Waiting,
+        program: ProgramIdentity { user: user.to_owned(), ..ProgramIdentity::default() },
+        sizes: AllowedSizes::parse(sizes).unwrap(),
+        claims: JobDeclaration::default(),
+        standing: SchedulingState::Waiting,
         since: UnixTime(0),
         waits_since: Some(UnixTime(0)),
         running: None,
-        place: Place::default(),
-        changing: Changing::default(),
-        course: Course::default(),
+        place: JobLocation::default(),
+        changing: ResizeState::default(),
+        course: JobProgress::default(),
         submitted_at: UnixTime(i64::from(id)),
         excluded: ExcludedNodes::default(),
         ending: false,
@@ -77,10 +78,10 @@ impl World {
         while self.now < end {
             self.settle();
             let turn = |job: &JobFacts, rotation: &Rotation| rotation.of(job.job);
-            let next = self.jobs.iter().filter(|j| turn(j, &self.rotation) == Some(Turn::Next));
+            let next = self.jobs.iter().filter(|j| turn(j, &self.rotation) == Some(TurnState::Next));
             let mut wanted: u32 = next.map(|job| job.sizes.min()).sum();
             for job in &mut self.jobs {
-                if wanted > 0 && turn(job, &self.rotation) == Some(Turn::Over) {
+                if wanted > 0 && turn(job, &self.rotation) == Some(TurnState::Over) {
                     wanted = wanted.saturating_sub(job.sizes.min());
                     (job.place.held, job.running) = (Vec::new(), None);
                     self.exchanges += 1;
@@ -88,7 +89,7 @@ impl World {
             }
             for at in 0..self.jobs.len() {
                 let needs = self.jobs[at].sizes.min();
-                let is_next = turn(&self.jobs[at], &self.rotation) == Some(Turn::Next);
+                let is_next = turn(&self.jobs[at], &self.rotation) == Some(TurnState::Next);
                 if is_next && needs <= self.free() {
                     let job = &mut self.jobs[at];
                     let held = |n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job };
@@ -174,7 +175,7 @@ fn those_that_wait_are_told_when_their_turn_comes() {
         .jobs
         .iter()
         .filter_map(|job| match world.rotation.of(job.job) {
-            Some(Turn::Waits(InLine { position, of, secs })) => Some((position, of, secs)),
+            Some(TurnState::Waits(QueuePosition { position, of, secs })) => Some((position, of, secs)),
             _ => None,
         })
         .collect();

@@ -9,7 +9,7 @@ use super::Scene;
 use infill_advisor::SharedSaves;
 use infill_gaps::{Crowds, StopTime, TimesToLeave};
 use infill_model::{
-    Contention, ExcludedNodes, Gap, Gaps, JobFacts, JobId, MalleableJob, NodeName, NodeType, UnixTime,
+    ExcludedNodes, Gap, GapSet, JobFacts, JobId, MalleableJob, NodeName, NodeType, SaveContention, UnixTime,
 };
 
 impl Scene {
@@ -23,7 +23,7 @@ impl Scene {
             cleanups: self.node_times.cleanups(),
             contention: match self.minds_others() {
                 true => self.stops.shared.contention(),
-                false => [Contention::NONE; 2],
+                false => [SaveContention::NONE; 2],
             },
             contention_secs: self.config.gaps.contention_secs,
             unknown: jobs.iter().filter(|j| !j.ending && !stops.contains_key(&j.job)).count(),
@@ -83,10 +83,10 @@ impl Scene {
     /// Seconds by which the job leaves some node earlier because others save at the same time, by the last
     /// look.
     fn shared_secs(&self, facts: &JobFacts) -> f64 {
-        let held = facts.place.held.iter().flat_map(|held| held.node.parts());
+        let held = facts.place.held.iter().flat_map(|held| held.node.single_places());
         let earlier = |node: NodeName| {
             let gap = self.gaps.get(&node).filter(|gap| gap.holder == Some(facts.job))?;
-            let secs = gap.end.moment()?.secs_since(gap.vacate_by?);
+            let secs = gap.end.planned_moment()?.secs_since(gap.vacate_by?);
             Some(secs - self.leave.secs(Some(facts.job), &gap.node_type))
         };
         held.filter_map(earlier).fold(0.0, f64::max)
@@ -94,12 +94,18 @@ impl Scene {
 
     /// Keeps jobs from nodes whose windows are too short for them: such as leave slowly from all that are not
     /// their own, and the others from those of other jobs, where so many may leave at once.
-    pub(super) fn exclude_short(&self, jobs: &mut [MalleableJob], gaps: &Gaps, saving: usize, now: UnixTime) {
+    pub(super) fn exclude_short(
+        &self,
+        jobs: &mut [MalleableJob],
+        gaps: &GapSet,
+        saving: usize,
+        now: UnixTime,
+    ) {
         let leave = &self.leave;
         let least_secs = self.config.gaps.min_window_secs;
         let crowds = Crowds::of(&gaps.gaps, leave, saving);
         let known: Vec<(&Gap, UnixTime)> =
-            gaps.gaps.iter().filter_map(|gap| Some((gap, gap.end.moment()?))).collect();
+            gaps.gaps.iter().filter_map(|gap| Some((gap, gap.end.planned_moment()?))).collect();
         let ends_soon = |(gap, at): &&(&Gap, UnixTime)| {
             gap.holder.is_some() && at.secs_since(now) < leave.longest_of_the_quickest() + least_secs
         };
@@ -120,8 +126,8 @@ impl Scene {
             if !short.is_empty() {
                 // Jobs that are kept from the same nodes share one list. With the list before is its number,
                 // which no other has as long as it is there.
-                let kind = (job.excluded.number(), short);
-                let with = |kind: &(usize, Vec<NodeName>)| job.excluded.with(kind.1.iter().cloned());
+                let kind = (job.excluded.list_id(), short);
+                let with = |kind: &(usize, Vec<NodeName>)| job.excluded.with_nodes(kind.1.iter().cloned());
                 job.excluded = match lists.get(&kind) {
                     Some((_, list)) => ExcludedNodes::clone(list),
                     None => {

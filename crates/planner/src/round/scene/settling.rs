@@ -7,7 +7,7 @@ use crate::round::demand;
 use crate::round::question::Terms;
 use crate::round::rotation::{Claim, UserShares};
 use crate::round::turns::Turns;
-use infill_model::{Gap, Gaps, JobFacts, NodeType, Objective, UnixTime};
+use infill_model::{Gap, GapSet, JobFacts, NodeType, PlanningObjective, UnixTime};
 
 impl Scene {
     /// Settles whose turn it is to hold nodes.
@@ -16,7 +16,7 @@ impl Scene {
         let places = self.gaps.gaps.len() as u32;
         let Turns { usage, rotation, .. } = &mut self.turns;
         let planner = &self.config.planner;
-        let share = |user: &str| planner.share(user);
+        let share = |user: &str| planner.user_share(user);
         let user_shares = UserShares { share: &share, used_secs: &|user| usage.of(user) };
         rotation.settle(&claims, places, &user_shares, now);
     }
@@ -33,7 +33,7 @@ impl Scene {
     fn claims<'j>(&self, jobs: &'j [JobFacts], now: UnixTime) -> Vec<Claim<'j>> {
         let mut suiting = Suiting { gaps: &self.gaps, known: FxHashMap::default() };
         let mut claims = Vec::with_capacity(jobs.len());
-        let ends_soon = self.config.planner.objective == Objective::Completion;
+        let ends_soon = self.config.planner.objective == PlanningObjective::Completion;
         let types = ends_soon.then(|| demand::types(&self.gaps));
         for facts in jobs.iter().filter(|facts| !facts.ending && facts.place.own.is_empty()) {
             let key = self.key(&facts.program, facts.place.lead_now.as_ref());
@@ -50,7 +50,7 @@ impl Scene {
 
 /// How many gaps suit each job. Jobs that ask for the same share one answer.
 struct Suiting<'g> {
-    gaps: &'g Gaps,
+    gaps: &'g GapSet,
     /// By what they ask for: the number of the list of nodes that they avoid, and whether they run on CPUs.
     known: FxHashMap<(usize, bool), u32>,
 }
@@ -61,8 +61,8 @@ impl Suiting<'_> {
         let (gaps, excluded, on_cpus) = (self.gaps, &facts.excluded, facts.program.on_cpus);
         // Parts of nodes with GPUs and of others are for those who ask for them.
         let is_of_kind = |gap: &Gap| !gap.node.is_place() || gap.node_type.has_gpus() != on_cpus;
-        let suits = |gap: &&Gap| is_of_kind(gap) && !excluded.has(&gap.node);
+        let suits = |gap: &&Gap| is_of_kind(gap) && !excluded.contains(&gap.node);
         let count = || gaps.gaps.iter().filter(suits).count() as u32;
-        *self.known.entry((excluded.number(), on_cpus)).or_insert_with(count)
+        *self.known.entry((excluded.list_id(), on_cpus)).or_insert_with(count)
     }
 }

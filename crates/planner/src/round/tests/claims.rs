@@ -1,7 +1,9 @@
 //! What owners say of their jobs reaches those who reckon with it.
 
 use super::*;
-use infill_model::{DeclaredPlan, ModelFacts, Node, NodeType, PlaceShare, PlanNeeds, Portion, Strategy};
+use infill_model::{
+    CpuMemory, DeclaredPlan, ModelFacts, Node, NodeType, ParallelStrategy, PlaceShare, PlanNeeds,
+};
 
 #[test]
 fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
@@ -10,11 +12,16 @@ fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
         sizes: None,
         node_types: Vec::new(),
         shards: true,
-        strategy: Some(Strategy { tp: 2, ..Strategy::default() }),
+        strategy: Some(ParallelStrategy { tp: 2, ..ParallelStrategy::default() }),
         needs: PlanNeeds { cpus: Some(8), ..PlanNeeds::default() },
     };
-    let model = Some(ModelFacts::of_params(1500.0));
-    let claims = Claims { plans: vec![plan.clone()], model, gpus_per_node: Some(4), ..Claims::default() };
+    let model = Some(ModelFacts::from_params(1500.0));
+    let claims = JobDeclaration {
+        plans: vec![plan.clone()],
+        model,
+        gpus_per_node: Some(4),
+        ..JobDeclaration::default()
+    };
     let subject = scene().subject(&JobFacts { claims, ..job(1, "n1") });
     assert_eq!((subject.plans, subject.model, subject.gpus_per_node), (vec![plan], model, Some(4)));
 }
@@ -29,15 +36,18 @@ fn the_planner_is_told_what_plans_need_and_what_places_come_with() {
         strategy: None,
         needs: PlanNeeds { cpus, ..PlanNeeds::default() },
     };
-    let portion = |cpus| Portion { cpus, memory_mib: 0 };
+    let portion = |cpus| CpuMemory { cpus, memory_mib: 0 };
     let share = PlaceShare { own: portion(4), held: portion(0), free: portion(9) };
     let place = |at: usize| Node {
         partitions: vec!["infill".to_owned()],
         share: Some(share),
-        ..Node::new(NodeName::from("n1").place(at), NodeType::new("gpu:a100:1/cpu4"))
+        ..Node::new(NodeName::from("n1").place_name(at), NodeType::new("gpu:a100:1/cpu4"))
     };
     let snapshot = Snapshot { nodes: (0..2).map(place).collect(), ..snapshot() };
-    let claims = Claims { plans: vec![plan("ddp", None), plan("offload", Some(8))], ..Claims::default() };
+    let claims = JobDeclaration {
+        plans: vec![plan("ddp", None), plan("offload", Some(8))],
+        ..JobDeclaration::default()
+    };
     let facts = [JobFacts { claims, ..job(7, "") }];
     let mut scene = scene();
     let _ = scene.look(&snapshot, &facts, Advice::Unasked, NOW);

@@ -1,7 +1,7 @@
 //! Jobs of the main queue that wings extend, where GPUs are lent.
 
 use super::*;
-use infill_model::{Node, NodeType, PlaceShare, Plan, Portion, Resources};
+use infill_model::{CpuMemory, Node, NodeType, PlaceShare, Plan, Resources};
 
 const A100: &str = "gpu:a100:1/cpu4";
 const T4: &str = "gpu:t4:1/cpu4";
@@ -13,10 +13,10 @@ fn places(text: &str) -> Vec<NodeName> {
 /// Three nodes of four GPUs: n1 and n2 have A100, n3 T4. Job 7 of the main queue has these of n1, which Slurm
 /// gave ten CPUs for them, and another main job `n2:3`.
 fn shown(own: &NodeName) -> Snapshot {
-    let portion = |cpus| Portion { cpus, memory_mib: 0 };
-    let parts = own.parts();
+    let portion = |cpus| CpuMemory { cpus, memory_mib: 0 };
+    let parts = own.single_places();
     let place = |(node, number): (&str, usize)| {
-        let name = NodeName::from(node).place(number);
+        let name = NodeName::from(node).place_name(number);
         let (is_own, is_main) = (parts.contains(&name), node == "n2" && number == 3);
         let held = portion(if is_own { 5 } else { 0 });
         let mut node = Node {
@@ -38,7 +38,7 @@ fn shown(own: &NodeName) -> Snapshot {
     let all = ["n1", "n2", "n3"].into_iter().flat_map(|node| (0..4).map(move |number| (node, number)));
     let main = |id: u32, nodes: Vec<NodeName>| {
         let mut job = pending_job(id, 1);
-        job.state = infill_model::JobState::of(infill_model::BaseState::Running);
+        job.state = infill_model::JobState::from_base(infill_model::BaseState::Running);
         (job.end_time, job.nodes) = (Some(NOW + 86_400), nodes);
         job
     };
@@ -53,7 +53,7 @@ fn shown(own: &NodeName) -> Snapshot {
 fn facts(own: &NodeName, held: &str) -> JobFacts {
     let mut facts = job(7, held);
     facts.place.own = vec![own.clone()];
-    facts.place.block = own.parts().len() as u32;
+    facts.place.block = own.single_places().len() as u32;
     facts.program.block = facts.place.block;
     facts.running = Some(facts.place.held.len() as u32);
     facts
@@ -80,14 +80,15 @@ fn nodes_of(plan: &Plan, job: u32) -> Vec<String> {
 fn gpus_of_a_main_job_are_one_worker_that_nobody_else_can_have() {
     let own = NodeName::from("n1:0+2");
     let mut scene = scene();
-    let jobs = [facts(&own, "n1:0+2"), JobFacts { sizes: Sizes::Range { min: 1, max: 12 }, ..job(8, "") }];
+    let jobs =
+        [facts(&own, "n1:0+2"), JobFacts { sizes: AllowedSizes::Range { min: 1, max: 12 }, ..job(8, "") }];
     let (question, plan) = solved(&mut scene, &own, &jobs);
-    for place in own.parts() {
+    for place in own.single_places() {
         let gap = question.gaps.get(&place).unwrap();
         assert_eq!((gap.holder, gap.node_type.as_str()), (Some(JobId(7)), A100));
         let share = gap.share.unwrap();
         assert_eq!((share.own.cpus, share.held.cpus, share.free.cpus), (4, 5, 6), "what Slurm gave it");
-        assert!(question.jobs[1].excluded.has(&place) && !question.jobs[0].excluded.has(&place));
+        assert!(question.jobs[1].excluded.contains(&place) && !question.jobs[0].excluded.contains(&place));
     }
     assert!(question.gaps.get(&NodeName::from("n2:3")).is_none(), "another main job's");
     assert_eq!(question.gaps.gaps.len(), 11, "each is counted once");
@@ -95,11 +96,11 @@ fn gpus_of_a_main_job_are_one_worker_that_nobody_else_can_have() {
     assert!(question.jobs[0].rates.iter().all(|rate| rate.node_type == Some(NodeType::new(A100))));
     let (first, second) = (nodes_of(&plan, 7), nodes_of(&plan, 8));
     assert!(first.contains(&"n1:0+2".to_owned()), "{first:?}");
-    assert!(first.iter().all(|node| NodeName::new(node.clone()).parts().len() == 2), "{first:?}");
+    assert!(first.iter().all(|node| NodeName::new(node.clone()).single_places().len() == 2), "{first:?}");
     assert!(first.iter().all(|node| !node.starts_with("n3")), "of its own type: {first:?}");
     assert!(!second.is_empty());
     let mut all: Vec<NodeName> =
-        first.iter().chain(&second).flat_map(|n| NodeName::new(n.clone()).parts()).collect();
+        first.iter().chain(&second).flat_map(|n| NodeName::new(n.clone()).single_places()).collect();
     let count = all.len();
     all.sort();
     all.dedup();
@@ -123,7 +124,7 @@ fn alone_a_main_job_gets_all_wings_of_its_type_that_there_are_and_keeps_its_own(
         };
         lead(&mut jobs[0]);
         let question = scene.question(&jobs, Terms { drain: true, ..Terms::FREE }, NOW);
-        assert_eq!(question.gaps.get(&own.parts()[0]).and_then(|gap| gap.holder), Some(JobId(7)));
-        assert!(question.gaps.get(&own.parts()[0]).unwrap().usable_until > NOW + 80_000);
+        assert_eq!(question.gaps.get(&own.single_places()[0]).and_then(|gap| gap.holder), Some(JobId(7)));
+        assert!(question.gaps.get(&own.single_places()[0]).unwrap().usable_until > NOW + 80_000);
     }
 }

@@ -22,7 +22,7 @@ fn with_plans(nodes: &str) -> JobFacts {
 }
 
 /// Plans of the job with their types and sizes.
-fn offered(scene: &mut Scene, facts: &JobFacts) -> Vec<(String, Option<NodeType>, Option<Sizes>)> {
+fn offered(scene: &mut Scene, facts: &JobFacts) -> Vec<(String, Option<NodeType>, Option<AllowedSizes>)> {
     let question = scene.question(std::slice::from_ref(facts), Terms::FREE, NOW);
     let rates = question.jobs[0].rates.iter();
     rates.map(|r| (r.exec_plan.0.clone(), r.node_type.clone(), r.sizes.clone())).collect()
@@ -56,7 +56,7 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_dearly() {
         (job.costs.up_secs, job.costs.down_secs, job.costs.start_secs, job.swap_secs)
     };
     assert_eq!(priced(&mut scene, &facts), (18.0, 12.0, 18.0, None), "a restart either way");
-    facts.changing.way = Way::Live;
+    facts.changing.way = RescaleMode::Live;
     assert_eq!(priced(&mut scene, &facts), (3.0, 2.0, 18.0, Some(18.0)));
     let said = scene.changing_in_words(&facts);
     assert_eq!(said, "stays alive: 3.0 s to grow, 2.0 s to shrink, 18 s to start, 18 s for another plan");
@@ -76,11 +76,14 @@ fn a_plan_that_shards_the_model_is_offered_more_nodes_at_once() {
     look(&mut scene, std::slice::from_ref(&facts));
     let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
     scene.library_mut().overflowed(&key, 2, NOW);
-    assert_eq!(offered(&mut scene, &facts), [("offload".to_owned(), None, Some(Sizes::Set(vec![4])))]);
+    assert_eq!(offered(&mut scene, &facts), [("offload".to_owned(), None, Some(AllowedSizes::Set(vec![4])))]);
     // So is a program with one plan.
     facts.claims.plans.clear();
     facts.program.exec_plan = ExecPlan::default();
     let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
     scene.library_mut().overflowed(&key, 2, NOW);
-    assert_eq!(offered(&mut scene, &facts), [("default".to_owned(), None, Some(Sizes::Set(vec![3, 4])))]);
+    assert_eq!(
+        offered(&mut scene, &facts),
+        [("default".to_owned(), None, Some(AllowedSizes::Set(vec![3, 4])))]
+    );
 }

@@ -1,13 +1,13 @@
 //! What is promised, by what there is: four nodes.
 
 use super::*;
-use infill_model::{AskedRun, Assured, AtLeast, Bar, Curve, Prospect};
+use infill_model::{GuaranteeProspect, MinimumRate, RateGuarantee, RequestedRun, ScalingCurve, StartBlocker};
 
 /// A job that runs on these nodes, wants what it makes on so many, and came so many seconds ago.
 fn asks(id: u32, nodes: &str, asked: u32, secs: i64) -> JobFacts {
     let mut job = job(id, nodes);
-    job.claims.curve = Curve::parse("1:10,2:18,3:25,4:32").ok();
-    job.claims.at_least = Some(AtLeast::Asked(asked));
+    job.claims.curve = ScalingCurve::parse("1:10,2:18,3:25,4:32").ok();
+    job.claims.at_least = Some(MinimumRate::Asked(asked));
     job.submitted_at = NOW + -secs;
     job
 }
@@ -18,13 +18,13 @@ fn unknown(mut job: JobFacts) -> JobFacts {
     job
 }
 
-fn assured(scene: &Scene, jobs: &[JobFacts], id: u32) -> Assured {
+fn assured(scene: &Scene, jobs: &[JobFacts], id: u32) -> RateGuarantee {
     let question = scene.question(jobs, Terms::FREE, NOW);
     let job = question.jobs.into_iter().find(|job| job.id == JobId(id)).expect("a job of the round");
     job.assured.expect("a wish")
 }
 
-fn prospects(scene: &Scene, jobs: &[JobFacts]) -> Vec<Prospect> {
+fn prospects(scene: &Scene, jobs: &[JobFacts]) -> Vec<GuaranteeProspect> {
     jobs.iter().map(|facts| assured(scene, jobs, facts.job.0).prospect).collect()
 }
 
@@ -34,15 +34,15 @@ fn what_was_asked_for_is_the_rate_of_the_first_plan_at_that_size() {
     let jobs = [asks(1, "n1 n2", 2, 0)];
     look(&mut scene, &jobs);
     let found = assured(&scene, &jobs, 1);
-    let run = AskedRun { nodes: 2, exec_plan: ExecPlan::default() };
+    let run = RequestedRun { nodes: 2, exec_plan: ExecPlan::default() };
     assert!((found.rate - 18.0).abs() < 0.02, "{}", found.rate);
-    assert_eq!((found.asked, found.prospect), (Some(run), Prospect::Open { needs: 2 }));
+    assert_eq!((found.asked, found.prospect), (Some(run), GuaranteeProspect::Open { needs: 2 }));
     assert!(found.bonus > 0.0 && found.enough[0].ranges == [(2, 4)], "{:?}", found.enough);
 
     let jobs = [unknown(asks(1, "n1 n2", 2, 0))];
     let found = assured(&scene, &jobs, 1);
-    assert_eq!((found.rate, found.prospect, found.enough.len()), (0.0, Prospect::Unmeasured, 0));
-    let said = found.outcome(false).to_string();
+    assert_eq!((found.rate, found.prospect, found.enough.len()), (0.0, GuaranteeProspect::Unmeasured, 0));
+    let said = found.outcome_reason(false).to_string();
     assert!(said.starts_with("nothing is assured yet: it wants the rate of the 2 nodes asked for"), "{said}");
 }
 
@@ -51,7 +51,8 @@ fn promises_are_made_in_the_order_of_submission_while_there_is_room() {
     let mut scene = scene();
     let mut jobs = vec![asks(1, "n1", 3, 10), asks(2, "n2", 2, 20), asks(3, "n3", 1, 5)];
     look(&mut scene, &jobs);
-    let (open, left) = (|needs| Prospect::Open { needs }, Prospect::Promised { needs: 3, there: 1 });
+    let (open, left) =
+        (|needs| GuaranteeProspect::Open { needs }, GuaranteeProspect::Promised { needs: 3, there: 1 });
     // The third is promised what the second one leaves, less the least of the first.
     assert_eq!(prospects(&scene, &jobs), [left, open(2), open(1)]);
     jobs.remove(1);
@@ -61,7 +62,7 @@ fn promises_are_made_in_the_order_of_submission_while_there_is_room() {
     let beside = [asks(1, "n1", 4, 10), job(2, "n2")];
     look(&mut scene, &beside[1..]);
     let found = assured(&scene, &beside, 1).prospect;
-    assert_eq!(found, Prospect::TooFew { needs: 4, there: 3 }, "the other one keeps its least");
+    assert_eq!(found, GuaranteeProspect::TooFew { needs: 4, there: 3 }, "the other one keeps its least");
 }
 
 #[test]
@@ -70,7 +71,8 @@ fn a_promise_stands_whoever_is_known_or_comes_later() {
     let (first, second) = (asks(1, "n1", 3, 20), asks(2, "n2 n3", 2, 10));
     look(&mut scene, &[unknown(first.clone()), second.clone()]);
     let jobs = [first.clone(), second.clone()];
-    let (left, open) = (Prospect::Promised { needs: 3, there: 2 }, Prospect::Open { needs: 2 });
+    let (left, open) =
+        (GuaranteeProspect::Promised { needs: 3, there: 2 }, GuaranteeProspect::Open { needs: 2 });
     assert_eq!(prospects(&scene, &jobs), [left, open]);
     // All nodes are others' least: that is no reason to take it back.
     let crowd = [second.clone(), job(3, "n1"), job(4, "n4"), asks(5, "", 2, 30)];
@@ -81,7 +83,7 @@ fn a_promise_stands_whoever_is_known_or_comes_later() {
     look(&mut anew, &jobs);
     assert_eq!(
         prospects(&anew, &jobs),
-        [Prospect::Open { needs: 3 }, Prospect::Promised { needs: 2, there: 1 }]
+        [GuaranteeProspect::Open { needs: 3 }, GuaranteeProspect::Promised { needs: 2, there: 1 }]
     );
 }
 
@@ -89,17 +91,24 @@ fn a_promise_stands_whoever_is_known_or_comes_later() {
 fn who_may_not_start_is_promised_nothing_yet_and_takes_nothing() {
     let mut scene = scene();
     let mut barred = asks(1, "", 4, 20);
-    barred.standing = Standing::Barred(Bar::Reservation("maintenance".to_owned()));
+    barred.standing = SchedulingState::Barred(StartBlocker::Reservation("maintenance".to_owned()));
     let jobs = [barred, asks(2, "n1 n2", 2, 10)];
     look(&mut scene, &jobs);
-    assert_eq!(assured(&scene, &jobs, 2).prospect, Prospect::Open { needs: 2 });
-    assert_eq!(assured(&scene, &jobs[..1], 1).prospect, Prospect::Waits { needs: 4 });
+    assert_eq!(assured(&scene, &jobs, 2).prospect, GuaranteeProspect::Open { needs: 2 });
+    assert_eq!(assured(&scene, &jobs[..1], 1).prospect, GuaranteeProspect::Waits { needs: 4 });
     let too_fast = [JobFacts {
-        claims: Claims { at_least: Some(AtLeast::Rate(33.0)), ..jobs[1].claims.clone() },
+        claims: JobDeclaration { at_least: Some(MinimumRate::Rate(33.0)), ..jobs[1].claims.clone() },
         ..jobs[1].clone()
     }];
     let too_slow = assured(&scene, &too_fast, 2).prospect;
-    assert!(matches!(too_slow, Prospect::TooSlow { most } if (most - 32.0).abs() < 0.1), "{too_slow:?}");
+    assert!(
+        matches!(too_slow, GuaranteeProspect::TooSlow { most } if (most - 32.0).abs() < 0.1),
+        "{too_slow:?}"
+    );
     let too_large = [asks(2, "n1 n2", 9, 0)];
-    assert_eq!(assured(&scene, &too_large, 2).prospect, Prospect::Open { needs: 4 }, "its curve ends there");
+    assert_eq!(
+        assured(&scene, &too_large, 2).prospect,
+        GuaranteeProspect::Open { needs: 4 },
+        "its curve ends there"
+    );
 }

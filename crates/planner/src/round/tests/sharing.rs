@@ -1,7 +1,7 @@
 //! What jobs share that ask for the same.
 
 use super::*;
-use infill_model::Strike;
+use infill_model::NodeStrike;
 
 #[test]
 fn jobs_that_are_kept_from_the_same_nodes_share_one_list() {
@@ -13,12 +13,13 @@ fn jobs_that_are_kept_from_the_same_nodes_share_one_list() {
     let lists = |scene: &Scene| {
         let question = scene.question(&jobs, Terms::FREE, NOW);
         let lists: Vec<ExcludedNodes> = question.jobs.iter().map(|job| job.excluded.clone()).collect();
-        assert!(lists.iter().all(|list| list.number() == lists[0].number()));
+        assert!(lists.iter().all(|list| list.list_id() == lists[0].list_id()));
         lists[0].clone()
     };
-    assert_eq!(lists(&scene).number(), asked.number(), "nothing comes to what they ask for");
+    assert_eq!(lists(&scene).list_id(), asked.list_id(), "nothing comes to what they ask for");
     for job in 1..=4 {
-        let strike = Strike { job: JobId(job), user: UserId(1), at: NOW, why: "it fails there".to_owned() };
+        let strike =
+            NodeStrike { job: JobId(job), user: UserId(1), at: NOW, why: "it fails there".to_owned() };
         scene.breaker_mut().strike(&NodeName::from("n4"), strike);
     }
     assert_eq!(lists(&scene)[..], ["n1", "n2", "n4"].map(NodeName::from));

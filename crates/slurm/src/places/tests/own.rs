@@ -22,7 +22,7 @@ fn a_main_job_that_wings_extend_keeps_its_places_under_one_name() {
     assert_eq!(cluster.seen(&mut seats), "5 on n1:1,n1:2; 9 on n1:0");
     // What it has of the node's CPUs is known, and so it is after a restart.
     let known = BTreeMap::from([(JobId(5), NodeName::new("n1:1+2"))]);
-    let mut restarted = Seats::new("infill", Parts::default(), known);
+    let mut restarted = Seats::new("infill", LendingRules::default(), known);
     cluster.ends(9).holds("2 main n1 5");
     let shown = restarted.places(cluster.snapshot.clone());
     let held = |name: &str| {

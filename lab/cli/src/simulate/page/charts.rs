@@ -114,7 +114,7 @@ fn gap_words(found: &GapStatistics) -> String {
     let (Some(gaps), Some(time)) = (found.length_by_gaps, found.length_by_node_time) else {
         return "The log has no gap.".to_owned();
     };
-    let length = |secs: i64| duration::show(secs as f64);
+    let length = |secs: i64| duration::format_duration(secs as f64);
     format!(
         "{} gaps ({} cut off by an end of the log). Half of them last at most {}, nine tenths at most {}; half of the \
          idle time lies in gaps of more than {}. Nodes become idle {} times an hour, {} at once in half of the cases \

@@ -14,9 +14,10 @@ use crate::closed::{
     speeds::Choice,
 };
 use infill_model::{
-    BatchMode, Change, Changing, Claims, Course, ExcludedNodes, ExecPlan, HeldNode, JobFacts, NodeName,
-    NodeType, OwnWord, Pause, Place, Plan, Program, Progress, RescaleCosts, Sizes, Standing, Stop, StopEnd,
-    UnixTime, UserId, Way, config::Config,
+    AllowedSizes, BatchMode, ChangeKind, ChangePause, ExcludedNodes, ExecPlan, GenerationStop, HeldNode,
+    JobDeclaration, JobFacts, JobLocation, JobProgress, NodeName, NodeType, Plan, ProgramIdentity,
+    ProgressReport, RescaleCosts, RescaleMode, ResizeState, SchedulingState, StopOutcome, UnixTime,
+    UserEstimate, UserId, config::Config,
 };
 use infill_planner::round::{Advice, Question, Scene, Terms, judge};
 
@@ -106,7 +107,7 @@ impl Infill {
         Some(JobFacts {
             job: job_id(job.id),
             user: UserId(0),
-            program: Program {
+            program: ProgramIdentity {
                 user: USER.to_owned(),
                 job_name: job.submitted.name.clone(),
                 told: Some((name.clone(), BatchMode::Global)),
@@ -114,26 +115,31 @@ impl Infill {
                 block: 1,
                 on_cpus: false,
             },
-            sizes: Sizes::Set(program.sizes.clone()),
-            claims: Claims {
+            sizes: AllowedSizes::Set(program.sizes.clone()),
+            claims: JobDeclaration {
                 profile: Some(name.clone()),
                 costs: Some(costs(view.restart_secs)),
                 plans: program.plans.clone(),
                 model: program.facts,
                 gpus_per_node: Some(1),
-                ..Claims::default()
+                ..JobDeclaration::default()
             },
-            standing: if run.is_some() { Standing::Running } else { Standing::Waiting },
+            standing: if run.is_some() { SchedulingState::Running } else { SchedulingState::Waiting },
             since: started_at.unwrap_or(submitted_at),
             waits_since: run.is_none().then_some(submitted_at),
             running: run.filter(|run| run.ready <= view.now).map(|run| run.choice.gpus),
             place: place(job, held),
-            changing: Changing { exec_plan, way: Way::Restart, pause: pause(view, job), last_at: started_at },
-            course: Course {
+            changing: ResizeState {
+                exec_plan,
+                way: RescaleMode::Restart,
+                pause: pause(view, job),
+                last_at: started_at,
+            },
+            course: JobProgress {
                 samples: job.done * program.batch,
                 total,
                 first_said: total,
-                ..Course::default()
+                ..JobProgress::default()
             },
             submitted_at,
             excluded: ExcludedNodes::default(),
@@ -160,7 +166,7 @@ impl Infill {
     /// What a plan means for each job. Where GPUs sit is the machine's to say.
     fn wishes(&self, view: &View<'_>, plan: &Plan) -> Vec<Wish> {
         let wish = |job: &Job| {
-            let planned = plan.job(job_id(job.id))?;
+            let planned = plan.job_plan(job_id(job.id))?;
             let Some(first) = planned.nodes.first() else { return Some(Wish::to(job.id, None)) };
             let (pool, gpus) = (pool_of(view.machine, &first.node)?, planned.nodes.len() as u32);
             let program = self.program(job)?;
@@ -211,7 +217,12 @@ impl Infill {
             let Some(node_type) = place_type(view.machine, run.seat.pool) else { continue };
             let Some(key) = self.program(job).map(|p| p.key(&run.choice.plan, node_type)) else { continue };
             let (id, generation) = (job_id(job.id), u64::from(job.starts));
-            let stop = Stop { job: id, generation, secs: SAVING * view.restart_secs, end: StopEnd::Saved };
+            let stop = GenerationStop {
+                job: id,
+                generation,
+                secs: SAVING * view.restart_secs,
+                end: StopOutcome::Saved,
+            };
             self.scene.stopped(&key, &stop, true, now);
         }
     }
@@ -239,12 +250,12 @@ impl Policy for Infill {
         let Some((run, program)) = job.run.as_ref().zip(self.program(job)) else { return };
         let Some(node_type) = place_type(machine, run.seat.pool) else { return };
         let (key, samples) = (program.key(&run.choice.plan, node_type), steps * program.batch);
-        let progress = Progress {
+        let progress = ProgressReport {
             generation: u64::from(job.starts),
             nodes: run.choice.gpus,
             hosts: run.seat.nodes.len() as u32,
             crosses: false,
-            node: &NodeName::new("lead").place(0),
+            node: &NodeName::new("lead").place_name(0),
             samples,
             secs,
             step: None,
@@ -269,7 +280,7 @@ impl Policy for Infill {
         };
         // As many seconds as on one GPU.
         let secs = samples / unit;
-        let word = OwnWord { said_secs: self.knows_lengths.then_some(secs), flat_secs: None };
+        let word = UserEstimate { said_secs: self.knows_lengths.then_some(secs), flat_secs: None };
         self.scene.turns_mut().outlook.ended(id, moment(now), secs, &word);
     }
 
@@ -303,20 +314,20 @@ fn costs(secs: f64) -> RescaleCosts {
     RescaleCosts { up_secs: secs, down_secs: secs, start_secs: secs }
 }
 
-fn place(job: &Job, held: &[NodeName]) -> Place {
+fn place(job: &Job, held: &[NodeName]) -> JobLocation {
     let id = job_id(job.id);
-    Place {
+    JobLocation {
         block: 1,
         held: held.iter().map(|node| HeldNode { node: node.clone(), slurm_job: id }).collect(),
         lead: held.first().cloned(),
         lead_now: held.first().cloned(),
-        ..Place::default()
+        ..JobLocation::default()
     }
 }
 
 /// The pause that a job is in.
-fn pause(view: &View<'_>, job: &Job) -> Option<Pause> {
+fn pause(view: &View<'_>, job: &Job) -> Option<ChangePause> {
     let run = job.run.as_ref().filter(|run| run.ready > view.now)?;
-    let change = if job.starts > 1 { Change::Grow } else { Change::Start };
-    Some(Pause { since: moment(run.ready - view.restart_secs), change })
+    let change = if job.starts > 1 { ChangeKind::Grow } else { ChangeKind::Start };
+    Some(ChangePause { since: moment(run.ready - view.restart_secs), change })
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::View;
 use crate::closed::machine::Machine;
 use infill_model::{
-    Backfill, BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
+    BackfillState, BaseState, Job, JobId, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime,
 };
 
 /// The partition of the jobs.
@@ -59,7 +59,7 @@ impl Mirror {
                 let name = host_name(&pool.node_type, host);
                 let of_node = users.get(&(number, host)).map_or(&[][..], Vec::as_slice);
                 for gpu in 0..pool.per_node as usize {
-                    mirror.add(name.place(gpu), &node_type, of_node.get(gpu).copied());
+                    mirror.add(name.place_name(gpu), &node_type, of_node.get(gpu).copied());
                 }
             }
         }
@@ -94,6 +94,6 @@ impl Mirror {
         snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
         snapshot.jobs = self.held.iter().map(job).collect();
         snapshot.backfill =
-            Backfill { complete: true, exit: "end_job_queue".to_owned(), ..Backfill::default() };
+            BackfillState { complete: true, exit: "end_job_queue".to_owned(), ..BackfillState::default() };
     }
 }

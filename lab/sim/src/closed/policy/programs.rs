@@ -9,8 +9,8 @@ use crate::closed::setup::Setup;
 use crate::closed::speeds::{Choice, ModelSpeeds};
 use infill_advisor::RateEstimate;
 use infill_model::{
-    BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, PlanNeeds, Profile, ProfileKey, SizePoint,
-    Sizes, Spread,
+    AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, PlanNeeds, Profile, ProfileKey,
+    SizePoint, Spread,
 };
 
 /// The owner of all jobs: nobody knows who submitted them.
@@ -90,10 +90,10 @@ impl TrainingProgram {
     }
 
     /// Of these sizes those at which it is known to run with a plan of this name on a type.
-    pub fn sizes_on(&self, name: &ExecPlan, node_type: &NodeType, among: &Sizes) -> Sizes {
+    pub fn sizes_on(&self, name: &ExecPlan, node_type: &NodeType, among: &AllowedSizes) -> AllowedSizes {
         let known = self.by_type.get(&(name.clone(), node_type.clone()));
         let known = known.into_iter().flatten().copied();
-        Sizes::Set(known.filter(|gpus| among.allows(*gpus)).collect())
+        AllowedSizes::Set(known.filter(|gpus| among.contains(*gpus)).collect())
     }
 
     /// Its speeds on the closest placements, as profiles.
@@ -150,7 +150,7 @@ fn declared(setup: &Setup, model: &str, name: &ExecPlan, choices: &[&Choice]) ->
     let strategy = row.and_then(|row| row.parallelism).map(|parallelism| parallelism.strategy);
     DeclaredPlan {
         name: name.clone(),
-        sizes: Some(Sizes::Set(sizes(own()))),
+        sizes: Some(AllowedSizes::Set(sizes(own()))),
         node_types: types.filter(|_| !is_everywhere).map(|(_, p)| p.node_type.to_string()).collect(),
         shards: strategy.is_some_and(|s| s.divides_model() || s.zero > 0),
         strategy,

@@ -1,7 +1,7 @@
 //! What is said against the proof of a plan.
 
 use super::*;
-use infill_model::{Proof, Prover};
+use infill_model::{BoundSource, OptimalityProof};
 
 /// The rules that a right plan of this world breaks with another bound: so many times its own.
 fn broken_by_bound(world: &World, factor: f64) -> Vec<Rule> {
@@ -45,8 +45,8 @@ fn a_plan_worth_nothing_with_a_bound_far_above_is_refused() {
     let world = World::new("n1:1800", &["1 2 linear"]);
     let mut plan = fallback(&world.problem(), "test");
     assert_eq!((show(&plan), plan.objective), ("1: -".to_owned(), 0.0));
-    plan.proof = Some(Proof { bound: 0.0, gap: 0.0, by: Prover::Branches });
+    plan.proof = Some(OptimalityProof { bound: 0.0, gap: 0.0, by: BoundSource::Branches });
     passes(&world, &plan);
-    plan.proof = Some(Proof { bound: 100.0, gap: 0.0, by: Prover::Branches });
+    plan.proof = Some(OptimalityProof { bound: 100.0, gap: 0.0, by: BoundSource::Branches });
     assert_eq!(broken(&world, &plan), [Rule::Gap]);
 }

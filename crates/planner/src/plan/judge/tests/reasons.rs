@@ -1,7 +1,7 @@
 //! Why jobs wait and nodes are idle, in single rounds.
 
 use super::*;
-use infill_model::{JobReason, Leaving, NodeReason, Probe, Shortage, Wanted};
+use infill_model::{JobReason, LeavingNodes, NodeReason, NodeShortage, Probe, WantedAt};
 
 /// Why the last job of a world gets nothing.
 #[track_caller]
@@ -15,7 +15,7 @@ fn why_last_waits(world: &World) -> JobReason {
 }
 
 fn lacks_nodes(least: u32, free: usize) -> JobReason {
-    JobReason::WaitsForNodes(Shortage { least, free, window_secs: 60.0 })
+    JobReason::WaitsForNodes(NodeShortage { least, free, window_secs: 60.0 })
 }
 
 fn waits_for_others(least: u32, taken: usize, all: usize) -> JobReason {
@@ -84,7 +84,7 @@ fn why(gaps: &str, job: &str) -> JobReason {
 
 /// A probe of so many nodes.
 fn probes(had: usize, gets: u32, secs: f64) -> JobReason {
-    let (leaving, probe) = (Leaving::default(), Probe { nodes: gets, with: None });
+    let (leaving, probe) = (LeavingNodes::default(), Probe { nodes: gets, with: None });
     JobReason::Probes { had, gets: gets as usize, secs, leaving, probe }
 }
 
@@ -99,7 +99,7 @@ fn a_change_that_is_made_to_measure_a_size_is_a_probe() {
     assert_eq!(why(gaps, "1 1-4 1:10,4:400 held=n1 probe=4"), probes(1, 4, 18.0));
     assert_eq!(why(gaps, "1 1-4 1:100,2:90,4:80 held=n1 probe=1"), probes(1, 1, 0.0));
     // It has to shrink anyway.
-    let leaving = Leaving(vec![NodeName::new("n2")]);
+    let leaving = LeavingNodes(vec![NodeName::new("n2")]);
     let shrinks = JobReason::Shrinks { had: 2, gets: 1, leaving };
     assert_eq!(why("n1:1800 n2:0", "1 1-4 1:100,2:90,4:80 held=n1,n2 probe=1"), shrinks);
 }
@@ -131,7 +131,7 @@ fn a_window_of_just_the_least_length_is_long_enough() {
         let report = explain(&world.problem(), &fallback(&world.problem(), "test"));
         (report.jobs[0].why.clone(), report.nodes[0].why.clone())
     };
-    let wanted = |secs: i64| Wanted(Some(NOW + secs + 15));
+    let wanted = |secs: i64| WantedAt(Some(NOW + secs + 15));
     let no_gain = NodeReason::NoGain { secs: 60.0, wanted: wanted(60) };
     assert_eq!(idle("n1:60"), (lacks_nodes(2, 1), no_gain));
     let short = NodeReason::Short { secs: 59.0, worth_secs: 60.0, wanted: wanted(59) };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plan::judge::worth::Worth;
-use infill_model::Placement;
+use infill_model::PlannedNode;
 
 /// Three steps, of 600 s each.
 const STEPS: &str = "n1:1800 n2:1200 n3:600";
@@ -15,7 +15,7 @@ fn worth(world: &World, nodes: &[&str], later: &[u32]) -> Worth {
     let mut plan = fallback(&problem, "test");
     let planned = &mut plan.jobs[0];
     let lease_until = NOW + 1800;
-    let placement = |node: &&str| Placement { node: NodeName::from(*node), lease_until };
+    let placement = |node: &&str| PlannedNode { node: NodeName::from(*node), lease_until };
     planned.nodes = nodes.iter().map(placement).collect();
     planned.forecast = steps.ends().iter().skip(1).copied().zip(later.iter().copied()).collect();
     assert_eq!(planned.forecast.len(), later.len(), "a number for each later step");
