@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use infill_advisor::trial::{Trial, Verdict};
-use infill_advisor::{Fitted, Stakes, best_probe};
+use infill_advisor::curve_trial::{CurveTrial, CurveTrialResult};
+use infill_advisor::{FittedCurve, ProbeContext, best_probe};
 use infill_model::{
     BatchMode, CurvePoint, RescaleCosts, ScalingCurve, SizePoint, UnixTime, config::AdvisorConfig,
 };
@@ -124,7 +124,7 @@ fn accuracy(tables: &BTreeMap<(String, String), Table>) {
     for group in groups {
         let mut part = Columns::default();
         for table in tables.iter().filter(|((g, _), _)| g == group).map(|(_, table)| table) {
-            let runs: Vec<Verdict> = (0..SEEDS).map(|seed| trial(table, seed)).collect();
+            let runs: Vec<CurveTrialResult> = (0..SEEDS).map(|seed| trial(table, seed)).collect();
             part.add(table, &runs);
             whole.add(table, &runs);
         }
@@ -134,8 +134,9 @@ fn accuracy(tables: &BTreeMap<(String, String), Table>) {
     println!();
 }
 
-fn trial(table: &Table, seed: u64) -> Verdict {
-    let trial = Trial { table: points(table), noise: NOISE, seed, costs: COSTS, settings: settings(table) };
+fn trial(table: &Table, seed: u64) -> CurveTrialResult {
+    let trial =
+        CurveTrial { table: points(table), noise: NOISE, seed, costs: COSTS, settings: settings(table) };
     trial.run().expect("a table with rates")
 }
 
@@ -158,7 +159,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn add(&mut self, table: &Table, runs: &[Verdict]) {
+    fn add(&mut self, table: &Table, runs: &[CurveTrialResult]) {
         self.infill.push(runs.iter().map(|v| v.mape).sum::<f64>() / runs.len() as f64);
         let probes = runs.iter().map(|v| v.probes.len()).max().unwrap_or(0);
         assert!(probes <= settings(table).max_probes as usize, "more probes than there may be");
@@ -220,11 +221,11 @@ fn times() {
     };
     let measured: Vec<SizePoint> = [1, 8, 24, 64].iter().map(point).collect();
     let all: Vec<SizePoint> = sizes.iter().map(point).collect();
-    let fit = |points: &[SizePoint]| median_secs(1000, || Fitted::new(points, BatchMode::Auto, 64));
+    let fit = |points: &[SizePoint]| median_secs(1000, || FittedCurve::new(points, BatchMode::Auto, 64));
     println!("a fit of 4 sizes:  {:8.1} µs (median of 1,000)", 1e6 * fit(&measured));
     println!("a fit of 12 sizes: {:8.1} µs", 1e6 * fit(&all));
-    let fitted = Fitted::new(&measured, BatchMode::Auto, 64).expect("a curve");
-    let stakes = Stakes {
+    let fitted = FittedCurve::new(&measured, BatchMode::Auto, 64).expect("a curve");
+    let stakes = ProbeContext {
         sizes: sizes.to_vec(),
         triable: sizes.to_vec(),
         supplies: [8, 16, 32, 48, 64].iter().map(|n| (*n, 0.2)).collect(),

@@ -18,7 +18,7 @@ use infill_model::{
     Node, NodeName, NodeState, NodeType, ProgramIdentity, ResizeState, SchedulingState, Snapshot, UnixTime,
     UserId,
 };
-use infill_planner::round::{Advice, Scene, Terms, judge};
+use infill_planner::round::{AdvisorMode, RoundConstraints, RoundState, check_solved_plan};
 use infill_slurm::fake::pending_job;
 use peak_alloc::PeakAlloc;
 
@@ -95,22 +95,22 @@ fn measure(jobs: u32, nodes: usize, wanted: bool) {
     let snapshot = snapshot(jobs, nodes, wanted);
     let half: ExcludedNodes = snapshot.nodes.iter().step_by(2).map(|node| node.name.clone()).collect();
     let facts: Vec<JobFacts> = (0..jobs).map(|n| facts(n, &half)).collect();
-    let mut scene = Scene::new(config.clone(), UnixTime(NOW));
+    let mut scene = RoundState::new(config.clone(), UnixTime(NOW));
     let mut took: Vec<Vec<Duration>> = Vec::new();
     let mut about = String::new();
     for round in 0..ROUNDS {
         let now = UnixTime(NOW + 30 * round);
         let (mut clock, mut stages) = (Instant::now(), Vec::new());
         let mut lap = || stages.push(std::mem::replace(&mut clock, Instant::now()).elapsed());
-        scene.look(&snapshot, &facts, Advice::Probe, now);
+        scene.ingest_snapshot(&snapshot, &facts, AdvisorMode::Probe, now);
         lap();
-        let question = scene.question(&facts, Terms::FREE, now);
+        let question = scene.round_input(&facts, RoundConstraints::FREE, now);
         lap();
-        let plan = question.solve(&config);
+        let plan = question.solve_plan(&config);
         lap();
-        let judged = judge(&question, &config, Ok(plan)).expect("a plan that passes");
+        let judged = check_solved_plan(&question, &config, Ok(plan)).expect("a plan that passes");
         lap();
-        let report = question.explain(&config, &judged.plan);
+        let report = question.explain_plan(&config, &judged.plan);
         lap();
         assert!(judged.refused.is_empty(), "{:?}", judged.refused);
         let start = judged.plan.jobs.iter().filter(|job| !job.nodes.is_empty()).count();

@@ -9,7 +9,7 @@ mod common;
 
 use std::time::Instant;
 
-use infill_advisor::length::Outlook;
+use infill_advisor::length::LengthPredictor;
 use infill_model::{JobId, PastJob, Submission, UserEstimate};
 
 const JOBS: usize = 100_000;
@@ -48,12 +48,12 @@ fn tell(what: &str, value: f64, unit: &str, goal: f64) {
     println!("{what:<44} {value:9.2} {unit}  ({verdict} its goal of {goal} {unit})");
 }
 
-fn median_us(outlook: &mut Outlook, from: usize) -> f64 {
+fn median_us(outlook: &mut LengthPredictor, from: usize) -> f64 {
     let mut times: Vec<f64> = (0..ASKED)
         .map(|n| {
             let job = past(from + n as usize).job;
             let began = Instant::now();
-            outlook.meet(JobId(n + 1), &job);
+            outlook.add_job(JobId(n + 1), &job);
             began.elapsed().as_secs_f64() * 1e6
         })
         .collect();
@@ -63,34 +63,35 @@ fn median_us(outlook: &mut Outlook, from: usize) -> f64 {
 
 fn main() {
     let history: Vec<PastJob> = (0..JOBS).map(past).collect();
-    let mut outlook = Outlook::default();
+    let mut outlook = LengthPredictor::default();
     let began = Instant::now();
-    outlook.remember(&history);
+    outlook.learn_history(&history);
     let learned_us = began.elapsed().as_secs_f64() * 1e6 / JOBS as f64;
     let alone_us = median_us(&mut outlook, JOBS);
     outlook.retain(|_| false);
     let memory = || common::most_resident_kib().map_or(0.0, |kib| kib as f64 / 1024.0);
     let before = memory();
     let began = Instant::now();
-    let forest = outlook.ground().grow(1).expect("a forest").expect("jobs enough");
+    let forest = outlook.forest_training().grow_forest(1).expect("a forest").expect("jobs enough");
     let grown_secs = began.elapsed().as_secs_f64();
     let grown_mib = memory() - before;
-    outlook.plant(forest);
+    outlook.set_forest(forest);
     let with_forest_us = median_us(&mut outlook, JOBS);
-    let said: Vec<f64> =
-        (1..=ASKED).map(|n| outlook.of(JobId(n), &UserEstimate::default()).secs(0.5)).collect();
+    let said: Vec<f64> = (1..=ASKED)
+        .map(|n| outlook.predict_lengths(JobId(n), &UserEstimate::default()).quantile_secs(0.5))
+        .collect();
     tell("to take in a job that has ended", learned_us, "us", 50.0);
     tell("to say what is expected, without a forest", alone_us, "us", 100.0);
     tell("to say what is expected, with a forest", with_forest_us, "us", 100.0);
     tell("to grow the forest anew", grown_secs, "s", 60.0);
     tell("memory that this takes at most", grown_mib, "MiB", 500.0);
-    let mut again = Outlook::default();
-    again.remember(&history);
-    again.plant(again.ground().grow(1).expect("a forest").expect("jobs enough"));
-    (1..=ASKED).for_each(|n| again.meet(JobId(n), &past(JOBS + n as usize - 1).job));
-    let same = (1..=ASKED)
-        .zip(&said)
-        .all(|(n, said)| again.of(JobId(n), &UserEstimate::default()).secs(0.5) == *said);
+    let mut again = LengthPredictor::default();
+    again.learn_history(&history);
+    again.set_forest(again.forest_training().grow_forest(1).expect("a forest").expect("jobs enough"));
+    (1..=ASKED).for_each(|n| again.add_job(JobId(n), &past(JOBS + n as usize - 1).job));
+    let same = (1..=ASKED).zip(&said).all(|(n, said)| {
+        again.predict_lengths(JobId(n), &UserEstimate::default()).quantile_secs(0.5) == *said
+    });
     println!("the same history and seed give the same answer: {same}");
     let right = |(n, said): (usize, &f64)| (past(JOBS + n).secs / said).ln().abs() < std::f64::consts::LN_2;
     let within = said.iter().enumerate().filter(|(n, said)| right((*n, said))).count();

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use infill_agent::http_client::http_client;
 use infill_api::{
-    BodyProof, Capabilities, Capability, FIRST_PROTOCOL, Hello, PROTOCOL, Poll, Role, Welcome, headers,
-    routes,
-    seal::{OpenSession, Seal, digest, read_seal},
+    AgentHello, AgentPoll, AgentRole, AgentWelcome, BodyProof, Capability, CapabilitySet, FIRST_PROTOCOL,
+    PROTOCOL, headers, routes,
+    seal::{OpenSession, SessionSeal, parse_seal_payload, request_digest},
 };
 use infill_daemon::{
-    context::{Context, Services},
-    http::{self, Room},
-    state::State,
+    context::{DaemonContext, DaemonServices},
+    http::{self, ConnectionLimits},
+    state::DaemonState,
 };
 use infill_model::{
     Credential, JobId, NodeName, Secret, UnixTime, UserId, bound_payload, clock::now, config::Config,
@@ -61,21 +61,26 @@ impl<'a> Agent<'a> {
         let sealed = job == SEALED;
         let credential = Credential::Munge(Secret(OWNER.to_string()));
         let in_body = BodyProof { credential: Some(credential), nonce: Some(NONCE.to_owned()) };
-        let hello = Hello {
+        let hello = AgentHello {
             proof: if sealed { BodyProof::default() } else { in_body },
             job: JobId(job),
-            role: Role::Lead,
+            role: AgentRole::Lead,
             node: NodeName::new(format!("n{job}")),
             port: 29_500,
             running: None,
             spec: None,
             version: "bench".to_owned(),
             protocol: if sealed { PROTOCOL } else { FIRST_PROTOCOL },
-            capabilities: Capabilities::from_iter(sealed.then_some(Capability::SealedSession)),
+            capabilities: CapabilitySet::from_iter(sealed.then_some(Capability::SealedSession)),
         };
         let body = serde_json::to_vec(&hello)?;
-        let payload =
-            bound_payload("hello", Some(JobId(job)), NONCE, TO, Some(&digest(routes::AGENT_HELLO, &body)));
+        let payload = bound_payload(
+            "hello",
+            Some(JobId(job)),
+            NONCE,
+            TO,
+            Some(&request_digest(routes::AGENT_HELLO, &body)),
+        );
         let mut request = http.post(format!("{url}{}", routes::AGENT_HELLO));
         if sealed {
             request = request.header("authorization", format!("Munge {OWNER}|{payload}"));
@@ -83,13 +88,16 @@ impl<'a> Agent<'a> {
         }
         let answer = request.header("content-type", "application/json").body(body).send().await?;
         let answer = answer.error_for_status()?;
-        let seal =
-            answer.headers().get(headers::SEAL).and_then(|value| Seal::from_header(value.to_str().ok()?));
-        let welcome: Welcome = answer.json().await?;
+        let seal = answer
+            .headers()
+            .get(headers::SEAL)
+            .and_then(|value| SessionSeal::from_header(value.to_str().ok()?));
+        let welcome: AgentWelcome = answer.json().await?;
         let by = match seal {
-            Some(Seal::Munge(Secret(text))) => {
+            Some(SessionSeal::Munge(Secret(text))) => {
                 let payload = text.split_once('|').map(|(_, payload)| Secret(payload.to_owned()));
-                let opened = payload.and_then(|payload| read_seal(&payload, Some(JobId(job)), NONCE));
+                let opened =
+                    payload.and_then(|payload| parse_seal_payload(&payload, Some(JobId(job)), NONCE));
                 Pass::Session(opened.ok_or_else(|| anyhow::anyhow!("the session cannot be read"))?)
             }
             _ => Pass::Bearer(welcome.secret.ok_or_else(|| anyhow::anyhow!("no secret"))?),
@@ -100,7 +108,7 @@ impl<'a> Agent<'a> {
     /// One poll: the daemon has an assignment that the agent has not seen.
     async fn poll(&self, counter: u64) -> anyhow::Result<()> {
         let node = NodeName::new(format!("n{}", self.job));
-        let body = serde_json::to_vec(&Poll { job: JobId(self.job), node, seen: 0, wait_secs: 0 })?;
+        let body = serde_json::to_vec(&AgentPoll { job: JobId(self.job), node, seen: 0, wait_secs: 0 })?;
         let request = self.http.post(format!("{}{}", self.url, routes::AGENT_POLL));
         let request = request.header("content-type", "application/json");
         let request = match &self.by {
@@ -108,7 +116,7 @@ impl<'a> Agent<'a> {
             Pass::Session(OpenSession { session, key }) => request
                 .header(headers::SESSION, session)
                 .header(headers::COUNTER, counter)
-                .header(headers::MAC, key.of_request(routes::AGENT_POLL, counter, &body)),
+                .header(headers::MAC, key.sign_request(routes::AGENT_POLL, counter, &body)),
         };
         let answer = request.body(body).send().await?.error_for_status()?;
         let mac = answer.headers().get(headers::MAC).cloned();
@@ -116,7 +124,7 @@ impl<'a> Agent<'a> {
         if let Pass::Session(OpenSession { key, .. }) = &self.by {
             let mac = mac.as_ref().and_then(|mac| mac.to_str().ok()).unwrap_or_default();
             anyhow::ensure!(
-                key.is_answer(mac, routes::AGENT_POLL, counter, 200, &body),
+                key.verify_answer(mac, routes::AGENT_POLL, counter, 200, &body),
                 "an answer without proof"
             );
         }
@@ -137,22 +145,22 @@ async fn daemon() -> anyhow::Result<String> {
     let slurm = FakeSlurm::new(2, "infill");
     for job in [SEALED, BEARER] {
         slurm.submit_held(job, OWNER, "infill:nodes=1");
-        slurm.launch(JobId(job), &NodeName::new(format!("n{job}")), 600).await?;
+        slurm.launch_job(JobId(job), &NodeName::new(format!("n{job}")), 600).await?;
     }
     let users = BTreeMap::from([(OWNER.to_string(), UserId(OWNER))]);
-    let services = Services {
+    let services = DaemonServices {
         slurm: Arc::new(slurm),
-        store: store::open("sqlite::memory:", || ()).await?,
+        store: store::open_store("sqlite::memory:", || ()).await?,
         identity: Arc::new(FakeIdentity { users }),
     };
     let at: UnixTime = now();
-    let state = State::new(Arc::new(Config::default()), at);
-    let (context, _queues) = Context::new(services, state, LeadStanding::Alone, at);
+    let state = DaemonState::new(Arc::new(Config::default()), at);
+    let (context, _queues) = DaemonContext::new(services, state, LeadStanding::Alone, at);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
-    let router = http::router(Arc::new(context));
-    let room = Room { connections: 64, a_host: 64 };
-    tokio::spawn(async move { http::serve(listener, router, room, std::future::pending()).await });
+    let router = http::build_router(Arc::new(context));
+    let room = ConnectionLimits { connections: 64, a_host: 64 };
+    tokio::spawn(async move { http::serve_plain(listener, router, room, std::future::pending()).await });
     Ok(url)
 }
 

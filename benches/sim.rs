@@ -14,11 +14,11 @@ use std::time::Instant;
 use infill_model::RescaleCosts;
 use infill_model::config::Config;
 use infill_sim::{
-    PolicyName, Setup,
-    job::{Accounting, Checkpoints},
+    PolicyName, SimulationSetup,
+    job::{ChangeAccounting, CheckpointCosts},
     queue::{IdleQueue, LogQueue, MainQueue},
-    run,
-    supply::{Supply, Worth},
+    run_simulation,
+    supply::{JobSupply, SampleWorth},
 };
 use infill_traces as traces;
 use infill_traces::{SwfLayout, SwfOptions};
@@ -80,13 +80,13 @@ fn measure(case: &Case, root: &Path, quick: bool) {
     let read_secs = clock.elapsed().as_secs_f64();
     let timed = |policy: PolicyName| {
         let clock = Instant::now();
-        let outcome = run(&setup, policy.build(&Config::default()), &mut |_| {});
+        let outcome = run_simulation(&setup, policy.build_policy(&Config::default()), &mut |_| {});
         (outcome, clock.elapsed().as_secs_f64())
     };
     let (bound, bound_secs) = timed(PolicyName::Bound);
     let (infill, infill_secs) = timed(PolicyName::InfillKnown);
     assert_eq!(infill.refused_plans, 0, "the checker passes all plans");
-    let (start, end) = setup.queue.span();
+    let (start, end) = setup.queue.time_span();
     let days = setup.most_secs.map_or(end - start, |most| most.min(end - start)) / DAY_SECS;
     println!(
         "{:<12} {days:>6} {read_secs:>7.2} {bound_secs:>8.1} {infill_secs:>8.1} {:>10} {:>9.3} {:>10} {:>12.4}",
@@ -98,17 +98,17 @@ fn measure(case: &Case, root: &Path, quick: bool) {
     );
 }
 
-fn setup(case: &Case, root: &Path, quick: bool) -> Setup {
+fn setup(case: &Case, root: &Path, quick: bool) -> SimulationSetup {
     let curves = traces::read_curves(&root.join("scaling/summit.csv")).expect("curves").value;
-    let supply = Supply::endless(10, &curves, (1, 64), Worth::Sample).expect("jobs");
+    let supply = JobSupply::endless_jobs(10, &curves, (1, 64), SampleWorth::Sample).expect("jobs");
     let days = if quick { QUICK_DAYS } else { case.days };
-    Setup {
+    SimulationSetup {
         queue: queue(case, root),
         supply,
         costs: RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 },
-        accounting: Accounting::Pause,
+        accounting: ChangeAccounting::Pause,
         warm_secs: 0.0,
-        checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
+        checkpoints: CheckpointCosts { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
         leave_secs: 5.0,
         save_shared: 0.0,
         noise: 0.02,

@@ -13,7 +13,7 @@ use infill_model::{
     SizePoint, UnixTime,
 };
 use infill_store as store;
-use infill_store::{KeptSince, Measurement, Store, StoreError};
+use infill_store::{Measurement, RetentionLimits, Store, StoreError};
 
 const PROFILES: u32 = 2_000;
 const MEASUREMENTS: u32 = 1_000_000;
@@ -111,17 +111,19 @@ async fn measure(store: &dyn Store) -> Result<(), StoreError> {
         millis(started.elapsed() / (MEASUREMENTS / BATCH))
     });
     let all = ProfileFilter::default();
-    ask("the 100 profiles that changed last", async || Ok(store.profiles(&all, 100).await?.len())).await?;
-    ask("all profiles", async || Ok(store.profiles(&all, PROFILES).await?.len())).await?;
+    ask("the 100 profiles that changed last", async || Ok(store.find_profiles(&all, 100).await?.len()))
+        .await?;
+    ask("all profiles", async || Ok(store.find_profiles(&all, PROFILES).await?.len())).await?;
     let ProfileKey { user, name, .. } = key(1234);
     let job = ProfileFilter { user: Some(user), name: Some(name), ..ProfileFilter::default() };
-    ask("the profiles of a job", async || Ok(store.profiles(&job, 100).await?.len())).await?;
-    ask("its newest 100 measurements", async || Ok(store.measurements(&key(1234), 100).await?.len())).await?;
+    ask("the profiles of a job", async || Ok(store.find_profiles(&job, 100).await?.len())).await?;
+    ask("its newest 100 measurements", async || Ok(store.recent_measurements(&key(1234), 100).await?.len()))
+        .await?;
     let started = Instant::now();
     let (rounds, never) = (UnixTime(1_700_000_000 + 5_000), UnixTime(0));
     let [profiles, ended, hours, users] = [never; 4];
-    let kept = KeptSince { rounds, profiles, ended, hours, users, profiles_a_user: u32::MAX };
-    let rows = store.prune(&kept).await?;
+    let kept = RetentionLimits { rounds, profiles, ended, hours, users, profiles_a_user: u32::MAX };
+    let rows = store.prune_history(&kept).await?;
     println!("  {rows} old rows deleted in {}", millis(started.elapsed()));
     Ok(())
 }
@@ -134,7 +136,7 @@ async fn sqlite() -> anyhow::Result<()> {
     println!("SQLite");
     let dir = tempfile::TempDir::new()?;
     let file = dir.path().join("infill.db");
-    let store = store::open(&format!("sqlite:{}", file.display()), || ()).await?;
+    let store = store::open_store(&format!("sqlite:{}", file.display()), || ()).await?;
     measure(store.as_ref()).await?;
     let log = std::fs::metadata(dir.path().join("infill.db-wal"))?.len();
     println!("  {}, and {} of log", megabytes(std::fs::metadata(&file)?.len()), megabytes(log));
@@ -147,7 +149,7 @@ async fn postgresql() -> anyhow::Result<()> {
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let place = dir.path().join("pg");
     let server = postgres::Postgres::start(&place);
-    let store = store::open(&server.url(&place.display().to_string()), || ()).await?;
+    let store = store::open_store(&server.url(&place.display().to_string()), || ()).await?;
     measure(store.as_ref()).await?;
     let bytes = server.ask("SELECT pg_database_size(current_database())").parse()?;
     println!("  {}", megabytes(bytes));

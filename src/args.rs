@@ -15,7 +15,7 @@ use infill_present::exit;
 /// Fills the idle nodes of a Slurm cluster with malleable deep-learning jobs, without delaying the main
 /// queue.
 #[derive(Debug, Parser)]
-#[command(name = "infill", version, after_help = exit::HELP, max_term_width = 100)]
+#[command(name = "infill", version, after_help = exit::EXIT_CODE_HELP, max_term_width = 100)]
 pub struct Cli {
     /// Configuration file [default: /etc/infill/infill.toml]
     #[arg(long, global = true, env = "INFILL_CONFIG", value_name = "FILE", hide_env_values = true)]
@@ -28,12 +28,12 @@ pub struct Cli {
     pub verbose: u8,
     /// What to do
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the daemon
     Serve,
     /// In a batch script: run a training command as a malleable job
@@ -99,11 +99,11 @@ pub enum Command {
     Man(generate::ManArgs),
 }
 
-impl Command {
+impl CliCommand {
     /// Level at which it logs without `-v` and `INFILL_LOG`: what runs for long tells what it does.
     pub fn log_level(&self) -> &'static str {
         match self {
-            Command::Serve | Command::Run(_) | Command::Worker(_) => "info",
+            CliCommand::Serve | CliCommand::Run(_) | CliCommand::Worker(_) => "info",
             _ => "warn",
         }
     }
@@ -216,8 +216,10 @@ mod tests {
     fn an_agent_gets_the_url_wherever_it_stands() {
         for line in ["infill --url http://x:1 run -- c", "infill run --url http://x:1 -- c"] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-            let Command::Run(mut args) = cli.command else { panic!("{line}") };
-            crate::session::Session { config: None, url: cli.url }.tell(&mut args.common).unwrap();
+            let CliCommand::Run(mut args) = cli.command else { panic!("{line}") };
+            crate::session::CliSession { config: None, url: cli.url }
+                .configure_agent(&mut args.common)
+                .unwrap();
             assert_eq!(args.common.url.as_deref(), Some("http://x:1"), "{line}");
         }
     }

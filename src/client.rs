@@ -9,28 +9,28 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
-use super::pass::{NoProof, Pass, Passes};
+use super::proofs::{MissingProof, ProofProvider, RequestProof};
 use infill_agent::{
     http_client::{CaError, http_client},
-    identity::{IdentityError, Slurm},
-    session::{self, AnswerError, Answered, Session, Unproved, doubt},
+    identity::{IdentityError, SlurmIdentity},
+    session::{self, AnswerError, DaemonAnswer, DaemonSession, UnprovedAnswer, describe_doubt},
 };
 use infill_api::{
     ErrorBody,
-    addresses::{Addresses, host_and_port},
+    addresses::{DaemonAddresses, host_and_port},
     daemon_urls, routes,
-    seal::digest,
+    seal::request_digest,
 };
 use infill_model::error_causes::{error_chain, innermost_cause};
-use infill_present::exit::{Exit, Failure};
+use infill_present::exit::{CommandFailure, ProgramExit};
 
 /// Time to reach the daemon: it is on the same network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest answer, bytes. That of a day of a large cluster has some megabytes.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
 /// What a daemon says of its health that stands by, and why it takes no orders.
-const STANDS_BY: &[u8] = b"standby\n";
-const STANDBY: &[u8] = br#"{"error":"this daemon is on standby: another one leads"}"#;
+const STANDBY_HEALTH: &[u8] = b"standby\n";
+const STANDBY_REFUSAL: &[u8] = br#"{"error":"this daemon is on standby: another one leads"}"#;
 /// Time for a whole answer; `GET /v1/plan` reads Slurm and solves before it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -58,7 +58,7 @@ pub enum ClientError {
     Unproved(String),
     /// There is nothing to prove it with.
     #[error(transparent)]
-    NoProof(#[from] NoProof),
+    NoProof(#[from] MissingProof),
     /// Neither is there for an order.
     #[error("cannot prove to the daemon who gives the order (is munged running here?): {}", error_chain(.0))]
     NoOrder(#[from] IdentityError),
@@ -119,39 +119,41 @@ pub enum ClientError {
 
 impl ClientError {
     /// The exit code that it ends in.
-    pub fn exit(&self) -> Exit {
+    pub fn exit_code(&self) -> ProgramExit {
         match self {
-            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Unreachable { .. } => ProgramExit::Unreachable,
             ClientError::Denied(_)
             | ClientError::Unproved(_)
             | ClientError::NoProof(_)
             | ClientError::NoOrder(_)
-            | ClientError::Impostor { .. } => Exit::Denied,
-            ClientError::NotFound(_) => Exit::NotFound,
-            ClientError::Status { .. } | ClientError::Garbled { .. } | ClientError::Order(_) => Exit::Failed,
-            ClientError::Url { .. } => Exit::Usage,
-            ClientError::Ca(_) => Exit::Config,
+            | ClientError::Impostor { .. } => ProgramExit::Denied,
+            ClientError::NotFound(_) => ProgramExit::NotFound,
+            ClientError::Status { .. } | ClientError::Garbled { .. } | ClientError::Order(_) => {
+                ProgramExit::Failed
+            }
+            ClientError::Url { .. } => ProgramExit::Usage,
+            ClientError::Ca(_) => ProgramExit::Config,
         }
     }
 }
 
-impl From<ClientError> for Failure {
+impl From<ClientError> for CommandFailure {
     fn from(error: ClientError) -> Self {
-        error.exit().because(error)
+        error.exit_code().caused_by(error)
     }
 }
 
 /// A daemon, or several of which one leads.
-pub struct Client {
-    daemons: Addresses,
+pub struct DaemonClient {
+    daemons: DaemonAddresses,
     http: reqwest::Client,
-    passes: Mutex<Passes>,
+    passes: Mutex<ProofProvider>,
 }
 
-impl Client {
+impl DaemonClient {
     /// Speaks to the daemon at `url`; of several, separated by commas, to the first that answers for all.
     /// `by` proves who we are, and knows the daemon; `ca` is `agent.ca`.
-    pub fn new(url: &str, by: Slurm, ca: Option<&Path>) -> Result<Client, ClientError> {
+    pub fn new(url: &str, by: SlurmIdentity, ca: Option<&Path>) -> Result<DaemonClient, ClientError> {
         let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
         let urls = daemon_urls(url);
         for url in &urls {
@@ -160,22 +162,22 @@ impl Client {
                 return Err(bad("expected http:// or https://".to_owned()));
             }
         }
-        let daemons = Addresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
+        let daemons = DaemonAddresses::new(urls).ok_or_else(|| bad("it is empty".to_owned()))?;
         let http = http_client(CONNECT_TIMEOUT, ca)?
             .timeout(ANSWER_TIMEOUT)
             .user_agent(concat!("infill/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| bad(innermost_cause(&e)))?;
-        Ok(Client { daemons, http, passes: Mutex::new(Passes::new(by)) })
+        Ok(DaemonClient { daemons, http, passes: Mutex::new(ProofProvider::new(by)) })
     }
 
     /// The URL of the daemon that answered last.
-    pub fn answering(&self) -> &str {
-        self.daemons.url()
+    pub fn answering_url(&self) -> &str {
+        self.daemons.preferred_url()
     }
 
     /// The daemons' URLs.
-    pub fn url(&self) -> String {
+    pub fn joined_urls(&self) -> String {
         self.daemons.urls().join(",")
     }
 
@@ -191,59 +193,66 @@ impl Client {
         query: &impl Serialize,
     ) -> Result<T, ClientError> {
         let passes = &mut *self.passes.lock().await;
-        let body = self.of_some_daemon(async |url| self.read(passes, url, path, query).await).await?;
-        self.document(path, &body)
+        let body = self.ask_any_daemon(async |url| self.read_from(passes, url, path, query).await).await?;
+        self.parse_document(path, &body)
     }
 
     /// What one daemon answers to a reader. What proves itself is believed; without MUNGE that may be
     /// nothing, where reading is open to everybody.
-    async fn read(
+    async fn read_from(
         &self,
-        passes: &mut Passes,
+        passes: &mut ProofProvider,
         url: &str,
         path: &str,
         query: &impl Serialize,
     ) -> Result<Vec<u8>, ClientError> {
-        let mut pass = passes.first(url).await;
+        let mut pass = passes.first_proof(url).await;
         loop {
             let request = self.http.get(format!("{url}{path}")).query(query);
-            let route = route(url, &request)?;
+            let route = request_route(url, &request)?;
             let answer = match &pass {
-                Pass::Nothing => said(path, self.answer(url, request).await?),
-                Pass::Session(session) => {
-                    let (request, counter) = session.prove(request, &route, b"");
-                    let answer = self.answer(url, request).await?;
-                    believed(url, path, answer, |answer| session.check(answer, &route, counter))
+                RequestProof::Nothing => answer_body(path, self.fetch_answer(url, request).await?),
+                RequestProof::Session(session) => {
+                    let (request, counter) = session.sign_request(request, &route, b"");
+                    let answer = self.fetch_answer(url, request).await?;
+                    proved_answer(url, path, answer, |answer| session.verify_answer(answer, &route, counter))
                 }
-                Pass::Proof(proof) => {
+                RequestProof::Proof(proof) => {
                     let to = host_and_port(url).unwrap_or_default();
-                    let answer = self.answer(url, session::show(request, proof, &to)).await?;
-                    let opened = Session::opened(passes.identity(), proof, None, (&route, &answer)).await;
-                    let opened = opened.map(|session| passes.keep(url, session));
-                    believed(url, path, answer, |_| opened)
+                    let answer = self.fetch_answer(url, session::attach_proof(request, proof, &to)).await?;
+                    let opened =
+                        DaemonSession::from_answer(passes.slurm_identity(), proof, None, (&route, &answer))
+                            .await;
+                    let opened = opened.map(|session| passes.keep_session(url, session));
+                    proved_answer(url, path, answer, |_| opened)
                 }
             };
             // A session that has lapsed is replaced, and then who asks is believed or not.
             let Err(ClientError::Unproved(_)) = &answer else { return answer };
-            let Some(next) = passes.after(&pass, url).await? else { return answer };
+            let Some(next) = passes.next_proof(&pass, url).await? else { return answer };
             pass = next;
         }
     }
 
     /// Gives an order; the answer's body is of no interest.
-    pub async fn order(&self, purpose: &str, path: &str, order: &impl Serialize) -> Result<(), ClientError> {
+    pub async fn send_order(
+        &self,
+        purpose: &str,
+        path: &str,
+        order: &impl Serialize,
+    ) -> Result<(), ClientError> {
         self.answer_to_order(purpose, path, order).await.map(drop)
     }
 
     /// Gives an order; returns the answer.
-    pub async fn ask<T: DeserializeOwned>(
+    pub async fn send_order_for_answer<T: DeserializeOwned>(
         &self,
         purpose: &str,
         path: &str,
         order: &impl Serialize,
     ) -> Result<T, ClientError> {
         let body = self.answer_to_order(purpose, path, order).await?;
-        self.document(path, &body)
+        self.parse_document(path, &body)
     }
 
     async fn answer_to_order(
@@ -254,48 +263,53 @@ impl Client {
     ) -> Result<Vec<u8>, ClientError> {
         let passes = &*self.passes.lock().await;
         let body = serde_json::to_vec(order).map_err(|e| ClientError::Order(e.to_string()))?;
-        self.of_some_daemon(async |url| {
+        self.ask_any_daemon(async |url| {
             self.prove_daemon(passes, url).await?;
             let request = self.http.post(format!("{url}{path}"));
             let request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
-            let route = route(url, &request)?;
-            let proof = passes.order(purpose, url, &digest(&route, &body)).await?;
+            let route = request_route(url, &request)?;
+            let proof = passes.order_proof(purpose, url, &request_digest(&route, &body)).await?;
             let to = host_and_port(url).unwrap_or_default();
-            let answer = self.answer(url, session::show(request, &proof, &to)).await?;
-            let opened = Session::opened(passes.identity(), &proof, None, (&route, &answer)).await;
-            believed(url, path, answer, |_| opened.map(drop))
+            let answer = self.fetch_answer(url, session::attach_proof(request, &proof, &to)).await?;
+            let opened =
+                DaemonSession::from_answer(passes.slurm_identity(), &proof, None, (&route, &answer)).await;
+            proved_answer(url, path, answer, |_| opened.map(drop))
         })
         .await
     }
 
     /// Asks a daemon to prove itself, for nobody else shall learn of an order, who could deliver it later.
     /// Without MUNGE none can.
-    async fn prove_daemon(&self, passes: &Passes, url: &str) -> Result<(), ClientError> {
-        let proof = match passes.asking(url).await {
+    async fn prove_daemon(&self, passes: &ProofProvider, url: &str) -> Result<(), ClientError> {
+        let proof = match passes.health_proof(url).await {
             Ok(proof) => proof,
-            Err(e) if passes.identity().does_without_munge(&e).await => return Ok(()),
+            Err(e) if passes.slurm_identity().does_without_munge(&e).await => return Ok(()),
             Err(e) => return Err(e.into()),
         };
         let to = host_and_port(url).unwrap_or_default();
         let request = self.http.get(format!("{url}{}", routes::HEALTHZ));
-        let answer = self.answer(url, session::show(request, &proof, &to)).await?;
+        let answer = self.fetch_answer(url, session::attach_proof(request, &proof, &to)).await?;
         // One that stands by has no session to give; it leads nobody astray, for the next one is asked.
-        if answer.status.is_success() && answer.body == STANDS_BY {
-            return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY));
+        if answer.status.is_success() && answer.body == STANDBY_HEALTH {
+            return Err(refusal_error(StatusCode::SERVICE_UNAVAILABLE, routes::HEALTHZ, STANDBY_REFUSAL));
         }
-        match Session::opened(passes.identity(), &proof, None, (routes::HEALTHZ, &answer)).await {
+        match DaemonSession::from_answer(passes.slurm_identity(), &proof, None, (routes::HEALTHZ, &answer))
+            .await
+        {
             // It has proved itself, and would not take the order.
             Ok(_) if matches!(answer.status.as_u16(), 401 | 421) => {
-                Err(refusal(answer.status, routes::HEALTHZ, &answer.body))
+                Err(refusal_error(answer.status, routes::HEALTHZ, &answer.body))
             }
             Ok(_) => Ok(()),
-            Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
+            Err(why) => {
+                Err(ClientError::Impostor { url: url.to_owned(), why: describe_doubt(&why, &answer) })
+            }
         }
     }
 
-    fn document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
+    fn parse_document<T: DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, ClientError> {
         serde_json::from_slice(body).map_err(|e| ClientError::Garbled {
-            url: self.url(),
+            url: self.joined_urls(),
             path: path.to_owned(),
             what: e.to_string(),
         })
@@ -303,12 +317,12 @@ impl Client {
 
     /// Asks one daemon after the other until one neither is away nor stands by. If all do, what the first
     /// says counts that says anything.
-    async fn of_some_daemon(
+    async fn ask_any_daemon(
         &self,
         mut ask: impl AsyncFnMut(&str) -> Result<Vec<u8>, ClientError>,
     ) -> Result<Vec<u8>, ClientError> {
         let mut failure: Option<ClientError> = None;
-        for (number, url) in self.daemons.in_turn() {
+        for (number, url) in self.daemons.in_preferred_order() {
             match ask(url).await {
                 Err(
                     e @ (ClientError::Unreachable { .. } | ClientError::Status { status: 421 | 503, .. }),
@@ -317,23 +331,24 @@ impl Client {
                     failure = if silent { Some(e) } else { failure };
                 }
                 answer => {
-                    self.daemons.answered(number);
+                    self.daemons.record_answer(number);
                     return answer;
                 }
             }
         }
-        let none = || ClientError::Url { url: self.url(), what: "it names no daemon".to_owned() };
+        let none = || ClientError::Url { url: self.joined_urls(), what: "it names no daemon".to_owned() };
         Err(failure.unwrap_or_else(none))
     }
 
-    async fn answer(&self, url: &str, request: RequestBuilder) -> Result<Answered, ClientError> {
-        let unreachable = |e: AnswerError| ClientError::Unreachable { url: url.to_owned(), why: why(&e) };
-        Answered::to(request, MAX_ANSWER).await.map_err(unreachable)
+    async fn fetch_answer(&self, url: &str, request: RequestBuilder) -> Result<DaemonAnswer, ClientError> {
+        let unreachable =
+            |e: AnswerError| ClientError::Unreachable { url: url.to_owned(), why: answer_error_text(&e) };
+        DaemonAnswer::fetch_answer(request, MAX_ANSWER).await.map_err(unreachable)
     }
 }
 
 /// Path and query of a request as the daemon sees them: a proxy takes its own path off the front.
-fn route(url: &str, request: &RequestBuilder) -> Result<String, ClientError> {
+fn request_route(url: &str, request: &RequestBuilder) -> Result<String, ClientError> {
     let bad = |what: String| ClientError::Url { url: url.to_owned(), what };
     let request = request.try_clone().ok_or_else(|| bad("it cannot be asked twice".to_owned()))?;
     let request = request.build().map_err(|e| bad(innermost_cause(&e)))?;
@@ -346,28 +361,32 @@ fn route(url: &str, request: &RequestBuilder) -> Result<String, ClientError> {
 }
 
 /// What an answer says.
-fn said(path: &str, answer: Answered) -> Result<Vec<u8>, ClientError> {
-    if answer.status.is_success() { Ok(answer.body) } else { Err(refusal(answer.status, path, &answer.body)) }
+fn answer_body(path: &str, answer: DaemonAnswer) -> Result<Vec<u8>, ClientError> {
+    if answer.status.is_success() {
+        Ok(answer.body)
+    } else {
+        Err(refusal_error(answer.status, path, &answer.body))
+    }
 }
 
 /// What an answer says that should be proved. Who does not prove itself may still say that we should ask
 /// again, or somebody else.
-fn believed(
+fn proved_answer(
     url: &str,
     path: &str,
-    answer: Answered,
-    check: impl FnOnce(&Answered) -> Result<(), Unproved>,
+    answer: DaemonAnswer,
+    check: impl FnOnce(&DaemonAnswer) -> Result<(), UnprovedAnswer>,
 ) -> Result<Vec<u8>, ClientError> {
     match check(&answer) {
-        Ok(()) => said(path, answer),
-        Err(_) if matches!(answer.status.as_u16(), 401 | 503) => Err(refusal(answer.status, path, b"")),
-        Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: doubt(&why, &answer) }),
+        Ok(()) => answer_body(path, answer),
+        Err(_) if matches!(answer.status.as_u16(), 401 | 503) => Err(refusal_error(answer.status, path, b"")),
+        Err(why) => Err(ClientError::Impostor { url: url.to_owned(), why: describe_doubt(&why, &answer) }),
     }
 }
 
-fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
+fn refusal_error(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     let what = match serde_json::from_slice::<ErrorBody>(body) {
-        Ok(body) => session::printable(&body.error),
+        Ok(body) => session::printable_text(&body.error),
         Err(_) => status.canonical_reason().unwrap_or("no reason given").to_owned(),
     };
     match status {
@@ -378,7 +397,7 @@ fn refusal(status: StatusCode, path: &str, body: &[u8]) -> ClientError {
     }
 }
 
-fn why(error: &AnswerError) -> String {
+fn answer_error_text(error: &AnswerError) -> String {
     match error {
         AnswerError::Http(error) if error.is_timeout() => "no answer in time".to_owned(),
         error => innermost_cause(error),

@@ -8,29 +8,29 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 
-use crate::session::Session;
+use crate::session::CliSession;
 use infill_api::{BodyProof, CollectivesView, ImportCollectivesRequest, routes};
 use infill_model::{CollectiveRow, TypeCollectives, UnixTime};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter,
-    output::{self, When},
-    table::Column,
+    output::{self, DisplayClock},
+    table::TableColumn,
 };
 use infill_traces as traces;
 
 /// What measures, of the package in `contrib/python`.
-const MODULE: &str = "infill.collectives";
+const PYTHON_MODULE: &str = "infill.collectives";
 
 /// Flags of `infill collectives`.
 #[derive(Clone, Debug, Args)]
 pub struct CollectivesArgs {
     #[command(subcommand)]
-    command: Task,
+    command: CollectivesTask,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Task {
+enum CollectivesTask {
     /// Measure all-reduce, all-gather, reduce-scatter and point-to-point on the nodes of this job
     #[command(
         after_help = "Run it on all ranks of a job, with PyTorch and infill's Python package (contrib/python):\n\n  \
@@ -40,13 +40,13 @@ enum Task {
     )]
     Measure(MeasureArgs),
     /// Take in a table that was measured, in place of what was known of these nodes; for administrators
-    Import(ImportArgs),
+    Import(ImportTableArgs),
     /// Show the site's table
-    Show(ShowArgs),
+    Show(ShowTableArgs),
 }
 
 #[derive(Clone, Debug, Args)]
-struct ImportArgs {
+struct ImportTableArgs {
     /// CSV as `infill collectives measure` writes it: op, bytes, world, nodes, seconds_median
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -60,7 +60,7 @@ struct ImportArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-struct ShowArgs {
+struct ShowTableArgs {
     /// Only what was measured on this type of nodes, as it was named
     #[arg(long, value_name = "TYPE")]
     node_type: Option<String>,
@@ -70,27 +70,27 @@ struct ShowArgs {
 }
 
 /// A row of the site's table.
-struct Shown {
+struct CollectiveTableRow {
     node_type: String,
     imported_at: UnixTime,
     row: CollectiveRow,
-    when: When,
+    when: DisplayClock,
 }
 
 const DEFAULT: &str = "%t %o %.b %.r %.n %.k %.s %i";
 
-const COLUMNS: &[Column<Shown>] = &[
-    Column { letter: 't', header: "TYPE", help: "", cell: |s| s.node_type.clone() },
-    Column { letter: 'o', header: "OPERATION", help: "", cell: |s| s.row.op.to_string() },
-    Column { letter: 'b', header: "BYTES", help: "", cell: |s| s.row.bytes.to_string() },
-    Column { letter: 'r', header: "RANKS", help: "", cell: |s| s.row.ranks.to_string() },
-    Column { letter: 'n', header: "NODES", help: "", cell: |s| s.row.nodes.to_string() },
-    Column { letter: 'k', header: "RANKS/NODE", help: "", cell: ranks_a_node },
-    Column { letter: 's', header: "MSECS", help: "", cell: |s| format!("{:.3}", 1e3 * s.row.secs) },
-    Column { letter: 'i', header: "IMPORTED", help: "", cell: |s| s.when.moment(s.imported_at) },
+const COLUMNS: &[TableColumn<CollectiveTableRow>] = &[
+    TableColumn { letter: 't', header: "TYPE", help: "", cell: |s| s.node_type.clone() },
+    TableColumn { letter: 'o', header: "OPERATION", help: "", cell: |s| s.row.op.to_string() },
+    TableColumn { letter: 'b', header: "BYTES", help: "", cell: |s| s.row.bytes.to_string() },
+    TableColumn { letter: 'r', header: "RANKS", help: "", cell: |s| s.row.ranks.to_string() },
+    TableColumn { letter: 'n', header: "NODES", help: "", cell: |s| s.row.nodes.to_string() },
+    TableColumn { letter: 'k', header: "RANKS/NODE", help: "", cell: ranks_a_node },
+    TableColumn { letter: 's', header: "MSECS", help: "", cell: |s| format!("{:.3}", 1e3 * s.row.secs) },
+    TableColumn { letter: 'i', header: "IMPORTED", help: "", cell: |s| s.when.format_moment(s.imported_at) },
 ];
 
-fn ranks_a_node(shown: &Shown) -> String {
+fn ranks_a_node(shown: &CollectiveTableRow) -> String {
     let share = f64::from(shown.row.ranks) / f64::from(shown.row.nodes.max(1));
     ((100.0 * share).round() / 100.0).to_string()
 }
@@ -109,67 +109,72 @@ struct MeasureArgs {
 }
 
 /// Runs `infill collectives`.
-pub async fn run(args: CollectivesArgs, session: &Session) -> CommandResult {
+pub async fn run(args: CollectivesArgs, session: &CliSession) -> CommandResult {
     match args.command {
-        Task::Measure(args) => measure(&args),
-        Task::Import(args) => import(args, session).await,
-        Task::Show(args) => show(&args, session).await,
+        CollectivesTask::Measure(args) => exec_measurement(&args),
+        CollectivesTask::Import(args) => import_table(args, session).await,
+        CollectivesTask::Show(args) => show_table(&args, session).await,
     }
 }
 
-async fn import(args: ImportArgs, session: &Session) -> CommandResult {
-    let rows = traces::read_collectives(&args.file).map_err(|e| Exit::Input.because(e))?;
+async fn import_table(args: ImportTableArgs, session: &CliSession) -> CommandResult {
+    let rows = traces::read_collectives(&args.file).map_err(|e| ProgramExit::Input.caused_by(e))?;
     let (node_type, count) = (args.node_type, rows.len());
     // What is wrong is told before anybody is asked.
     let table = TypeCollectives { node_type, imported_at: UnixTime::default(), rows };
-    table.check_rows().map_err(|e| Exit::Input.because(e))?;
+    table.check_rows().map_err(|e| ProgramExit::Input.caused_by(e))?;
     let TypeCollectives { node_type, rows, .. } = table;
-    let said = format!("{} of {node_type} taken in", output::counted(count as u64, "row"));
+    let said = format!("{} of {node_type} taken in", output::counted_noun(count as u64, "row"));
     let request = ImportCollectivesRequest { proof: BodyProof::default(), node_type, rows };
-    let client = session.client()?;
-    let view: CollectivesView = client.ask("collectives", routes::IMPORT_COLLECTIVES, &request).await?;
+    let client = session.daemon_client()?;
+    let view: CollectivesView =
+        client.send_order_for_answer("collectives", routes::IMPORT_COLLECTIVES, &request).await?;
     if args.json {
         output::print_json(&view)?;
     } else {
-        output::print(&said)?;
+        output::print_text(&said)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-async fn show(args: &ShowArgs, session: &Session) -> CommandResult {
-    let mut view: CollectivesView = session.client()?.get(routes::COLLECTIVES).await?;
+async fn show_table(args: &ShowTableArgs, session: &CliSession) -> CommandResult {
+    let mut view: CollectivesView = session.daemon_client()?.get(routes::COLLECTIVES).await?;
     view.types.retain(|table| args.node_type.as_ref().is_none_or(|name| *name == table.node_type));
     if args.json {
         output::print_json(&view)?;
     } else {
-        output::print(&shown(&view, When::now())?)?;
+        output::print_text(&table_text(&view, DisplayClock::now())?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn shown(view: &CollectivesView, when: When) -> Result<String, Failure> {
+fn table_text(view: &CollectivesView, when: DisplayClock) -> Result<String, CommandFailure> {
     let of_type = |table: &TypeCollectives| {
         let (node_type, imported_at) = (table.node_type.clone(), table.imported_at);
-        let shown =
-            move |row: &CollectiveRow| Shown { node_type: node_type.clone(), imported_at, row: *row, when };
-        table.rows.iter().map(shown).collect::<Vec<Shown>>()
+        let shown = move |row: &CollectiveRow| CollectiveTableRow {
+            node_type: node_type.clone(),
+            imported_at,
+            row: *row,
+            when,
+        };
+        table.rows.iter().map(shown).collect::<Vec<CollectiveTableRow>>()
     };
-    let rows: Vec<Shown> = view.types.iter().flat_map(of_type).collect();
-    filter::whole(DEFAULT, COLUMNS, &rows)
+    let rows: Vec<CollectiveTableRow> = view.types.iter().flat_map(of_type).collect();
+    filter::render_full_table(DEFAULT, COLUMNS, &rows)
 }
 
 /// Becomes Python.
-fn measure(args: &MeasureArgs) -> CommandResult {
-    let error = command(args).exec();
+fn exec_measurement(args: &MeasureArgs) -> CommandResult {
+    let error = python_command(args).exec();
     let program = args.python.display();
     Err(anyhow::Error::new(error)
         .context(format!("cannot run {program}: expected a Python (--python)"))
         .into())
 }
 
-fn command(args: &MeasureArgs) -> Command {
+fn python_command(args: &MeasureArgs) -> Command {
     let mut command = Command::new(&args.python);
-    command.args(["-m", MODULE]);
+    command.args(["-m", PYTHON_MODULE]);
     command.args(args.bytes.iter().map(|bytes| format!("--bytes={bytes}")));
     if let Some(out) = &args.out {
         command.arg("--out").arg(out);
@@ -199,22 +204,22 @@ mod tests {
             CollectiveRow { op: CollectiveOp::AllReduce, bytes: 1 << 20, ranks: 8, nodes: 2, secs: 0.000_25 };
         let table = TypeCollectives { node_type: "a100".to_owned(), imported_at: NOW, rows: vec![row] };
         let view = CollectivesView { schema: SCHEMA, types: vec![table] };
-        let text = shown(&view, samples::when()).unwrap();
+        let text = table_text(&view, samples::sample_moment()).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         let header = ["TYPE", "OPERATION", "BYTES", "RANKS", "NODES", "RANKS/NODE", "MSECS", "IMPORTED"];
         assert_eq!(lines[0], header, "{text}");
         assert_eq!(lines[1][..7], ["a100", "all_reduce", "1048576", "8", "2", "4", "0.250"], "{text}");
         let nothing = CollectivesView { schema: SCHEMA, types: Vec::new() };
-        assert!(shown(&nothing, samples::when()).unwrap().starts_with("TYPE"));
+        assert!(table_text(&nothing, samples::sample_moment()).unwrap().starts_with("TYPE"));
     }
 
     #[test]
     fn what_python_is_asked() {
         let asked = |line: &str| {
-            let Task::Measure(args) = Flags::parse_from(line.split(' ')).args.command else {
+            let CollectivesTask::Measure(args) = Flags::parse_from(line.split(' ')).args.command else {
                 panic!("measure was asked for")
             };
-            format!("{:?}", command(&args)).replace('"', "")
+            format!("{:?}", python_command(&args)).replace('"', "")
         };
         assert_eq!(asked("infill measure"), "python3 -m infill.collectives");
         assert_eq!(

@@ -14,25 +14,25 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_OUTPUT_BYTES: u64 = 256 << 20;
 
 /// Runs a command and returns what it printed; the error says what happened, in words.
-pub async fn run(program: &str, args: &[&str], input: &str) -> Result<String, String> {
-    let child = command(program, args);
-    said(program, args, output_within(TIMEOUT, program, child, input).await?)
+pub async fn run_command(program: &str, args: &[&str], input: &str) -> Result<String, String> {
+    let child = slurm_command(program, args);
+    output_text(program, args, output_within(TIMEOUT, program, child, input).await?)
 }
 
 /// The same with as long a time limit, and with times in UTC.
 pub async fn run_in_utc(limit: Duration, program: &str, args: &[&str]) -> Result<String, String> {
-    let mut child = command(program, args);
+    let mut child = slurm_command(program, args);
     child.env("TZ", "UTC");
-    said(program, args, output_within(limit, program, child, "").await?)
+    output_text(program, args, output_within(limit, program, child, "").await?)
 }
 
 /// Whether a program of that name is installed.
-pub fn is_there(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-fn command(program: &str, args: &[&str]) -> Command {
+fn slurm_command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command
         .args(args)
@@ -52,7 +52,7 @@ async fn output_within(
     command: Command,
     input: &str,
 ) -> Result<Output, String> {
-    match tokio::time::timeout(limit, output(command, input)).await {
+    match tokio::time::timeout(limit, collect_output(command, input)).await {
         Ok(Ok(out)) if out.stdout.len() as u64 > MAX_OUTPUT_BYTES => {
             Err(format!("{program} printed more than {MAX_OUTPUT_BYTES} bytes"))
         }
@@ -62,7 +62,7 @@ async fn output_within(
     }
 }
 
-async fn output(mut command: Command, input: &str) -> io::Result<Output> {
+async fn collect_output(mut command: Command, input: &str) -> io::Result<Output> {
     let mut child = command.spawn()?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
@@ -71,12 +71,12 @@ async fn output(mut command: Command, input: &str) -> io::Result<Output> {
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
-    let ((), stdout, stderr) = tokio::join!(write, bounded(stdout), bounded(stderr));
+    let ((), stdout, stderr) = tokio::join!(write, read_bounded(stdout), read_bounded(stderr));
     Ok(Output { stdout: stdout?, stderr: stderr?, status: child.wait().await? })
 }
 
 /// One byte more than may be, at most: whoever prints that is cut off.
-async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
         pipe.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut bytes).await?;
@@ -84,7 +84,7 @@ async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn said(program: &str, args: &[&str], out: Output) -> Result<String, String> {
+fn output_text(program: &str, args: &[&str], out: Output) -> Result<String, String> {
     let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     if out.status.success() {
         return Ok(stdout.into_owned());
@@ -99,12 +99,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_it_printed_or_why_not() {
-        assert_eq!(run("cat", &[], "hello").await.unwrap(), "hello");
+        assert_eq!(run_command("cat", &[], "hello").await.unwrap(), "hello");
         assert_eq!(
-            run("sh", &["-c", "echo no >&2; exit 3"], "").await.unwrap_err(),
+            run_command("sh", &["-c", "echo no >&2; exit 3"], "").await.unwrap_err(),
             "sh -c echo no >&2; exit 3: no"
         );
-        let missing = run("infill-no-such-command", &[], "").await.unwrap_err();
+        let missing = run_command("infill-no-such-command", &[], "").await.unwrap_err();
         assert!(missing.starts_with("cannot run infill-no-such-command: "), "{missing}");
     }
 

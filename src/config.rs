@@ -6,15 +6,15 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::command;
-use super::doctor::overheard;
-use super::session::Session;
+use super::doctor::check_token_secrecy;
+use super::session::CliSession;
 use infill_api::SCHEMA;
 use infill_model::{
     config::{Config, DEFAULT_FILE, DEFAULT_PATH},
     error_causes,
 };
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     output,
 };
 
@@ -38,33 +38,33 @@ pub enum ConfigCommand {
 
 /// `infill config show --json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct ConfigDocument<'a> {
     schema: u32,
     config: &'a Config,
 }
 
 /// Runs `infill config`.
-pub fn run(command: ConfigCommand, session: &Session) -> CommandResult {
+pub fn run(command: ConfigCommand, session: &CliSession) -> CommandResult {
     match command {
-        ConfigCommand::Check { file } => check(file.or_else(|| session.config.clone()).as_deref())?,
-        ConfigCommand::Show { json } => show(&redacted(session.config()?), json)?,
-        ConfigCommand::Default => output::print(DEFAULT_FILE)?,
+        ConfigCommand::Check { file } => check_file(file.or_else(|| session.config.clone()).as_deref())?,
+        ConfigCommand::Show { json } => show_config(&redact_config(session.load_config()?), json)?,
+        ConfigCommand::Default => output::print_text(DEFAULT_FILE)?,
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
+fn check_file(file: Option<&Path>) -> Result<(), infill_present::exit::CommandFailure> {
     let (config, removed) = Config::load_with_removed(file)?;
     for key in removed {
-        output::print(&format!("warning: {key}"))?;
+        output::print_text(&format!("warning: {key}"))?;
     }
     let urls = infill_api::daemon_urls(&config.agent.url);
-    if let Some(finding) = overheard(command::is_there("munge"), &urls) {
-        output::print(&format!("warning: {}; {}", finding.what, finding.mend.unwrap_or_default()))?;
+    if let Some(finding) = check_token_secrecy(command::is_installed("munge"), &urls) {
+        output::print_text(&format!("warning: {}; {}", finding.what, finding.mend.unwrap_or_default()))?;
     }
     match config.check_secrets() {
         Err(e) if e.is_others_secret() => {
-            output::print(&format!("not checked: {}", error_causes::error_chain(&e)))?
+            output::print_text(&format!("not checked: {}", error_causes::error_chain(&e)))?
         }
         checked => checked?,
     }
@@ -73,18 +73,18 @@ fn check(file: Option<&Path>) -> Result<(), infill_present::exit::Failure> {
         None if Path::new(DEFAULT_PATH).exists() => format!("{DEFAULT_PATH}: ok"),
         None => format!("{DEFAULT_PATH} does not exist: the defaults are in effect"),
     };
-    Ok(output::print(&text)?)
+    Ok(output::print_text(&text)?)
 }
 
-fn show(config: &Config, json: bool) -> anyhow::Result<()> {
+fn show_config(config: &Config, json: bool) -> anyhow::Result<()> {
     if json {
-        return output::print_json(&Document { schema: SCHEMA, config });
+        return output::print_json(&ConfigDocument { schema: SCHEMA, config });
     }
-    Ok(output::print(&toml::to_string(config)?)?)
+    Ok(output::print_text(&toml::to_string(config)?)?)
 }
 
 /// The configuration without the passwords that a URL may carry.
-fn redacted(mut config: Config) -> Config {
+fn redact_config(mut config: Config) -> Config {
     // What a notice is posted to is often all that it takes to post.
     config.notify.url = without_path(&config.notify.url);
     for url in [&mut config.store.database_url, &mut config.slurm.rest, &mut config.agent.url] {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read_again() {
-        let text = toml::to_string(&redacted(Config::default())).unwrap();
+        let text = toml::to_string(&redact_config(Config::default())).unwrap();
         assert_eq!(Config::parse(&text, Path::new("x.toml")).unwrap(), Config::default());
     }
 }

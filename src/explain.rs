@@ -2,15 +2,15 @@
 
 use clap::Args;
 
-use super::client::{Client, ClientError};
-use super::session::Session;
-use infill_api::{Generations, RoundView, Status, routes};
+use super::client::{ClientError, DaemonClient};
+use super::session::CliSession;
+use infill_api::{DaemonStatus, GenerationsView, RoundView, routes};
 use infill_model::{GenerationRecord, JobId, UnixTime, generations_of_last_job};
 use infill_present::{
-    exit::{CommandResult, Exit},
-    output::{self, When},
+    exit::{CommandResult, ProgramExit},
+    output::{self, DisplayClock},
+    phrases::explain,
     values,
-    words::explain,
 };
 
 /// Flags of `infill explain`.
@@ -21,7 +21,7 @@ pub struct ExplainArgs {
     subject: String,
     /// As of this moment, from the round that was the last one then: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]],
     /// now-10minutes, or seconds since 1970
-    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     at: Option<UnixTime>,
     /// As JSON
     #[arg(long)]
@@ -29,45 +29,49 @@ pub struct ExplainArgs {
 }
 
 /// Runs `infill explain`.
-pub async fn run(args: ExplainArgs, session: &Session) -> CommandResult {
-    let client = session.client()?;
-    let status: Status = client.get(routes::STATUS).await?;
+pub async fn run(args: ExplainArgs, session: &CliSession) -> CommandResult {
+    let client = session.daemon_client()?;
+    let status: DaemonStatus = client.get(routes::STATUS).await?;
     let job = args.subject.parse().ok().map(JobId);
     let generations = match job {
-        Some(id) => generations(&client, explain::lead_of(id, &status)).await?,
+        Some(id) => fetch_generations(&client, explain::resolve_lead(id, &status)).await?,
         None => vec![],
     };
     let explanation = match args.at {
         None => {
-            let round: Option<RoundView> = found(client.get(routes::ROUND).await)?;
+            let round: Option<RoundView> = none_if_not_found(client.get(routes::ROUND).await)?;
             match job {
-                Some(id) => explain::of_job(id, &status, round, generations_of_last_job(generations)),
-                None => explain::of_node(&args.subject, status, round),
+                Some(id) => explain::explain_job(id, &status, round, generations_of_last_job(generations)),
+                None => explain::explain_node(&args.subject, status, round),
             }
         }
         Some(at) => {
-            let round: RoundView = client.get(&routes::round_at(at)).await?;
-            explain::of_moment(at, &args.subject, &status, round, generations)
+            let round: RoundView = client.get(&routes::round_path(at)).await?;
+            explain::explain_moment(at, &args.subject, &status, round, generations)
         }
     };
     let Some(explanation) = explanation else {
-        return Err(Exit::NotFound.because(anyhow::anyhow!("infill knows no job or node {}", args.subject)));
+        return Err(
+            ProgramExit::NotFound.caused_by(anyhow::anyhow!("infill knows no job or node {}", args.subject))
+        );
     };
     if args.json {
         output::print_json(&explanation)?;
     } else {
-        output::print(&explain::lines(&explanation, &args.subject, When::now()).join("\n"))?;
+        output::print_text(
+            &explain::explanation_lines(&explanation, &args.subject, DisplayClock::now()).join("\n"),
+        )?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-async fn generations(client: &Client, id: JobId) -> Result<Vec<GenerationRecord>, ClientError> {
-    let answer: Option<Generations> = found(client.get(&routes::generations(id)).await)?;
+async fn fetch_generations(client: &DaemonClient, id: JobId) -> Result<Vec<GenerationRecord>, ClientError> {
+    let answer: Option<GenerationsView> = none_if_not_found(client.get(&routes::generations_path(id)).await)?;
     Ok(answer.map(|a| a.generations).unwrap_or_default())
 }
 
 /// What is not there yet is no failure here.
-fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+fn none_if_not_found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match answer {
         Ok(document) => Ok(Some(document)),
         Err(ClientError::NotFound(_)) => Ok(None),

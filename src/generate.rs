@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use super::settings_page;
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     output,
 };
 
@@ -27,29 +27,29 @@ pub struct ManArgs {
 }
 
 /// Runs `infill completions`.
-pub fn completions(args: &CompletionsArgs, grammar: &mut Command) -> CommandResult {
+pub fn run_completions(args: &CompletionsArgs, grammar: &mut Command) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, grammar, "infill", &mut text);
-    output::print(&String::from_utf8_lossy(&text))?;
-    Ok(Exit::Ok.code())
+    output::print_text(&String::from_utf8_lossy(&text))?;
+    Ok(ProgramExit::Ok.code())
 }
 
 /// Runs `infill man`.
-pub fn man(args: &ManArgs, grammar: Command) -> CommandResult {
+pub fn run_man(args: &ManArgs, grammar: Command) -> CommandResult {
     match &args.dir {
         Some(dir) => {
             std::fs::create_dir_all(dir)
                 .and_then(|()| clap_mangen::generate_to(grammar, dir))
-                .and_then(|()| std::fs::write(dir.join("infill.toml.5"), settings_page::page()))
+                .and_then(|()| std::fs::write(dir.join("infill.toml.5"), settings_page::settings_page()))
                 .with_context(|| format!("cannot write man pages into {}", dir.display()))?;
         }
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(grammar).render(&mut page)?;
-            output::print(&String::from_utf8_lossy(&page))?;
+            output::print_text(&String::from_utf8_lossy(&page))?;
         }
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     fn every_subcommand_has_a_page() {
         let dir = tempfile::tempdir().unwrap();
         let pages = dir.path().join("man1");
-        assert_eq!(man(&ManArgs { dir: Some(pages.clone()) }, Cli::command()).unwrap(), 0);
+        assert_eq!(run_man(&ManArgs { dir: Some(pages.clone()) }, Cli::command()).unwrap(), 0);
         for name in ["infill", "infill-run", "infill-status", "infill-doctor", "infill-config-check"] {
             assert!(pages.join(format!("{name}.1")).exists(), "{name}");
         }

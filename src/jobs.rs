@@ -4,16 +4,16 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::session::Session;
-use infill_api::{EndView, JobView, Status, routes};
+use super::session::CliSession;
+use infill_api::{DaemonStatus, EndView, JobView, routes};
 use infill_model::{MalleableState, duration, hostlist};
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     filter::{self, FilterArgs, TableArgs},
-    hidden::hidden,
+    hidden::describe_hidden,
     output,
-    table::{Column, FieldHelp},
-    words::{filled, percent},
+    phrases::{percent, text_or_dash},
+    table::{FieldHelp, TableColumn},
 };
 
 /// Flags of `infill jobs`.
@@ -30,61 +30,71 @@ const DEFAULT: &str = "%i %j %u %t %D %s %S %R %e %N %r";
 
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
-const COLUMNS: &[Column<JobView>] = &[
-    Column { letter: 'i', header: "JOBID", help: "the lead's job id", cell: |j| j.job.to_string() },
-    Column { letter: 'j', header: "NAME", help: "job name", cell: |j| j.name.clone() },
-    Column { letter: 'u', header: "USER", help: "owner", cell: |j| filled(&j.user) },
-    Column { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
-    Column { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
-    Column { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
-    Column { letter: 'N', header: "NODELIST", help: "nodes held", cell: nodes },
-    Column { letter: 'g', header: "GEN", help: "present generation", cell: |j| j.generation.to_string() },
-    Column { letter: 'c', header: "CHANGES", help: "rescales so far", cell: |j| j.rescales.to_string() },
-    Column {
+const COLUMNS: &[TableColumn<JobView>] = &[
+    TableColumn { letter: 'i', header: "JOBID", help: "the lead's job id", cell: |j| j.job.to_string() },
+    TableColumn { letter: 'j', header: "NAME", help: "job name", cell: |j| j.name.clone() },
+    TableColumn { letter: 'u', header: "USER", help: "owner", cell: |j| text_or_dash(&j.user) },
+    TableColumn { letter: 't', header: "STATE", help: MalleableState::WORDS, cell: |j| j.state.to_string() },
+    TableColumn { letter: 'D', header: "NODES", help: "nodes held", cell: |j| j.nodes.len().to_string() },
+    TableColumn { letter: 's', header: "SIZES", help: "sizes that it may have", cell: |j| j.sizes.clone() },
+    TableColumn { letter: 'N', header: "NODELIST", help: "nodes held", cell: node_list_text },
+    TableColumn {
+        letter: 'g',
+        header: "GEN",
+        help: "present generation",
+        cell: |j| j.generation.to_string(),
+    },
+    TableColumn { letter: 'c', header: "CHANGES", help: "rescales so far", cell: |j| j.rescales.to_string() },
+    TableColumn {
         letter: 'f',
         header: "RESTARTS",
         help: "restarts after failures so far",
         cell: |j| j.restarts.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'k',
         header: "KILLS",
         help: "rescales at which it had to be killed",
         cell: |j| j.kills.to_string(),
     },
-    Column { letter: 'S', header: "STEP", help: "last step reported", cell: |j| or_dash(j.step) },
-    Column { letter: 'L', header: "LOSS", help: "last loss reported", cell: |j| or_dash(j.loss) },
-    Column {
+    TableColumn { letter: 'S', header: "STEP", help: "last step reported", cell: |j| or_dash(j.step) },
+    TableColumn { letter: 'L', header: "LOSS", help: "last loss reported", cell: |j| or_dash(j.loss) },
+    TableColumn {
         letter: 'm',
         header: "SAMPLES",
         help: "samples reported in all",
-        cell: |j| output::number(j.samples),
+        cell: |j| output::format_number(j.samples),
     },
-    Column {
+    TableColumn {
         letter: 'R',
         header: "RATE",
         help: "samples a second now",
-        cell: |j| or_dash(j.rate.map(output::number)),
+        cell: |j| or_dash(j.rate.map(output::format_number)),
     },
-    Column {
+    TableColumn {
         letter: 'e',
         header: "EFFIC",
         help: "rate now, as a share of proportional scaling from its smallest size",
-        cell: |j| or_dash(j.efficiency.map(percent::whole)),
+        cell: |j| or_dash(j.efficiency.map(percent::whole_percent)),
     },
-    Column {
+    TableColumn {
         letter: 'E',
         header: "ENDS_IN",
         help: "in what time it will have ended at its present rate, and between what times most likely",
-        cell: |j| or_dash(j.ends.as_ref().map(ends)),
+        cell: |j| or_dash(j.ends.as_ref().map(end_text)),
     },
-    Column { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wings },
-    Column { letter: 'r', header: "REASON", help: "why it has what it has", cell: |j| filled(&j.why) },
-    Column {
+    TableColumn { letter: 'w', header: "WINGS", help: "the wings' job ids", cell: wing_text },
+    TableColumn {
+        letter: 'r',
+        header: "REASON",
+        help: "why it has what it has",
+        cell: |j| text_or_dash(&j.why),
+    },
+    TableColumn {
         letter: 'A',
         header: "ADVICE",
         help: "what is known of how it scales, and what will be tried",
-        cell: |j| filled(&j.advice),
+        cell: |j| text_or_dash(&j.advice),
     },
 ];
 
@@ -93,49 +103,51 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// `40:00(25:00-1:23:20)`; `~` before what is not known well.
-fn ends(ends: &EndView) -> String {
+fn end_text(ends: &EndView) -> String {
     let [low, median, high] =
         [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::format_duration);
     let about = if ends.predictable { "" } else { "~" };
     format!("{about}{median}({low}-{high})")
 }
 
-fn nodes(job: &JobView) -> String {
-    filled(&hostlist::compress_nodes(&job.nodes))
+fn node_list_text(job: &JobView) -> String {
+    text_or_dash(&hostlist::compress_nodes(&job.nodes))
 }
 
-fn wings(job: &JobView) -> String {
+fn wing_text(job: &JobView) -> String {
     let ids: Vec<String> = job.wings.iter().map(ToString::to_string).collect();
     if ids.is_empty() { "-".to_owned() } else { ids.join(",") }
 }
 
 /// Runs `infill jobs`.
-pub async fn run(args: JobsArgs, session: &Session) -> CommandResult {
-    let mut status: Status = session.client()?.get(routes::STATUS).await?;
-    let filter = args.filter.resolve()?;
+pub async fn run(args: JobsArgs, session: &CliSession) -> CommandResult {
+    let mut status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
+    let filter = args.filter.resolve_me()?;
     let known = |id: &u32| status.jobs.iter().any(|j| j.job.0 == *id);
     if let Some(id) = filter.job.iter().find(|id| !known(id)) {
-        return Err(Exit::NotFound.because(anyhow::anyhow!("no malleable job {id}")));
+        return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no malleable job {id}")));
     }
-    status.jobs = select(status.jobs, &filter);
+    status.jobs = select_jobs(status.jobs, &filter);
     if args.table.json {
         output::print_json(&status)?;
     } else {
-        output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &status.jobs)?)?;
-        output::note(hidden(&status.hidden));
+        output::print_text(&filter::render_table(&args.table, DEFAULT, COLUMNS, &status.jobs)?)?;
+        output::print_note(describe_hidden(&status.hidden));
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn select(jobs: Vec<JobView>, filter: &FilterArgs) -> Vec<JobView> {
+fn select_jobs(jobs: Vec<JobView>, filter: &FilterArgs) -> Vec<JobView> {
     jobs.into_iter()
-        .filter(|j| filter.job(j.job) && filter.user(&j.user) && filter.any_node(&j.nodes))
+        .filter(|j| {
+            filter.admits_job(j.job) && filter.admits_user(&j.user) && filter.admits_any_node(&j.nodes)
+        })
         .collect()
 }
 
 /// The jobs in the default format, for `infill status`.
-pub fn table(jobs: &[JobView]) -> Result<String, infill_present::exit::Failure> {
-    filter::render(&TableArgs::default(), DEFAULT, COLUMNS, jobs)
+pub fn job_table(jobs: &[JobView]) -> Result<String, infill_present::exit::CommandFailure> {
+    filter::render_table(&TableArgs::default(), DEFAULT, COLUMNS, jobs)
 }
 
 #[cfg(test)]
@@ -145,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_default_table() {
-        insta::assert_snapshot!(table(&samples::status().jobs).unwrap(), @r"
+        insta::assert_snapshot!(job_table(&samples::sample_status().jobs).unwrap(), @r"
         JOBID NAME      USER  STATE   NODES SIZES STEP RATE EFFIC NODELIST REASON
         101   train-101 alice running 2     1-8   4200 812  87%   n[1-2]   2 of 3 gaps: the third closes in 4:00
         102   train-102 bob   queued  0     1-8   -    -    -     -        no gap lasts a minute
@@ -155,7 +167,7 @@ mod tests {
     #[test]
     fn filters_are_joined_by_and() {
         let ids = |filter: FilterArgs| -> Vec<u32> {
-            select(samples::status().jobs, &filter).iter().map(|j| j.job.0).collect()
+            select_jobs(samples::sample_status().jobs, &filter).iter().map(|j| j.job.0).collect()
         };
         let users = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
         assert_eq!(ids(FilterArgs::default()), [101, 102]);

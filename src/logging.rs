@@ -10,8 +10,8 @@ use tracing_subscriber::fmt::{FmtContext, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Starts logging. `INFILL_LOG` wins over `-v`; `base` is the level without either.
-pub fn start(verbose: u8, base: &str) {
-    let wanted = std::env::var("INFILL_LOG").unwrap_or_else(|_| directives(verbose, base));
+pub fn start_logging(verbose: u8, base: &str) {
+    let wanted = std::env::var("INFILL_LOG").unwrap_or_else(|_| filter_directives(verbose, base));
     let filter = EnvFilter::try_new(&wanted).unwrap_or_else(|error| {
         eprintln!("infill: INFILL_LOG={wanted:?} is not understood ({error}); logging at `{base}`");
         EnvFilter::new(base)
@@ -22,13 +22,13 @@ pub fn start(verbose: u8, base: &str) {
     let _ = if json {
         builder.json().try_init()
     } else if std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal() {
-        builder.with_ansi(false).event_format(Journal).try_init()
+        builder.with_ansi(false).event_format(JournalFormat).try_init()
     } else {
-        builder.with_ansi(infill_present::output::colours(&std::io::stderr())).try_init()
+        builder.with_ansi(infill_present::output::wants_colours(&std::io::stderr())).try_init()
     };
 }
 
-fn directives(verbose: u8, base: &str) -> String {
+fn filter_directives(verbose: u8, base: &str) -> String {
     match verbose {
         0 => base.to_owned(),
         1 => "info,infill=debug".to_owned(),
@@ -37,9 +37,9 @@ fn directives(verbose: u8, base: &str) -> String {
 }
 
 /// One line an event, with the `<priority>` that journald reads and without the time that it adds itself.
-struct Journal;
+struct JournalFormat;
 
-impl<S, N> FormatEvent<S, N> for Journal
+impl<S, N> FormatEvent<S, N> for JournalFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -51,7 +51,7 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        write!(writer, "<{}>{}: ", priority(metadata.level()), metadata.target())?;
+        write!(writer, "<{}>{}: ", syslog_priority(metadata.level()), metadata.target())?;
         for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             write!(writer, "{}", span.name())?;
             if let Some(fields) = span.extensions().get::<FormattedFields<N>>().filter(|f| !f.is_empty()) {
@@ -65,7 +65,7 @@ where
 }
 
 /// syslog's priority of a level.
-fn priority(level: &Level) -> u8 {
+fn syslog_priority(level: &Level) -> u8 {
     match *level {
         Level::ERROR => 3,
         Level::WARN => 4,

@@ -15,10 +15,10 @@ mod jobs;
 mod logging;
 mod nodes;
 mod notify;
-mod pass;
 mod plan;
 mod plans;
 mod profiles;
+mod proofs;
 mod report;
 mod rounds;
 #[cfg(test)]
@@ -39,24 +39,24 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use args::{Cli, Command};
-use infill_daemon::listening::{self, Passed};
-use infill_present::exit::{self, CommandResult, Exit, Failure};
+use args::{Cli, CliCommand};
+use infill_daemon::listen_socket::{self, PassedSockets};
+use infill_present::exit::{self, CommandFailure, CommandResult, ProgramExit};
 use infill_slurm::SlurmError;
-use session::Session;
+use session::CliSession;
 
 fn main() -> ExitCode {
-    ExitCode::from(run())
+    ExitCode::from(run_program())
 }
 
 /// Runs the program and returns its exit code.
-fn run() -> u8 {
+fn run_program() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return report_usage(&error),
     };
-    logging::start(cli.verbose, cli.command.log_level());
-    match dispatch(cli) {
+    logging::start_logging(cli.verbose, cli.command.log_level());
+    match dispatch_command(cli) {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("infill: {failure}");
@@ -66,78 +66,80 @@ fn run() -> u8 {
 }
 
 /// Help and version are no errors; everything else that clap says is.
-fn usage(error: &clap::Error) -> u8 {
+fn report_usage(error: &clap::Error) -> u8 {
     // Nothing is left to do when even that cannot be written.
     let _ = error.print();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Ok.code(),
-        _ => Exit::Usage.code(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ProgramExit::Ok.code(),
+        _ => ProgramExit::Usage.code(),
     }
 }
 
-fn dispatch(cli: Cli) -> CommandResult {
-    infill_agent::executable::remember();
+fn dispatch_command(cli: Cli) -> CommandResult {
+    infill_agent::executable::remember_path();
     infill_agent::http_client::install_crypto();
-    let session = Session { config: cli.config, url: cli.url };
+    let session = CliSession { config: cli.config, url: cli.url };
     match cli.command {
-        Command::Serve => {
-            let passed = listening::passed();
-            block_on(async { serve(&session, passed).await })
+        CliCommand::Serve => {
+            let passed = listen_socket::take_passed_sockets();
+            block_on(async { serve_daemon(&session, passed).await })
         }
-        Command::Run(mut args) => {
-            let told = session.tell(&mut args.common);
+        CliCommand::Run(mut args) => {
+            let told = session.configure_agent(&mut args.common);
             block_on(async {
                 let code = match told {
                     Ok(()) => infill_agent::run(args).await?,
                     Err(error) => infill_agent::run_untold(args, error.into()).await?,
                 };
-                Ok(exit::of_command(code))
+                Ok(exit::command_exit_code(code))
             })
         }
-        Command::Worker(mut args) => {
-            session.tell(&mut args.common)?;
-            block_on(async { Ok(exit::of_command(infill_agent::worker(args).await?)) })
+        CliCommand::Worker(mut args) => {
+            session.configure_agent(&mut args.common)?;
+            block_on(async { Ok(exit::command_exit_code(infill_agent::worker(args).await?)) })
         }
-        Command::Sentry(args) => block_on(async { Ok(exit::of_command(infill_agent::sentry(args).await?)) }),
-        Command::OwnNode(args) => {
-            block_on(async { Ok(exit::of_command(infill_agent::own_node(args).await?)) })
+        CliCommand::Sentry(args) => {
+            block_on(async { Ok(exit::command_exit_code(infill_agent::run_sentry(args).await?)) })
         }
-        Command::Status(args) => block_on(status::run(args, &session)),
-        Command::Web(args) => block_on(web::run(args, &session)),
-        Command::Gaps(args) => block_on(gaps::run(args, &session)),
-        Command::Nodes(args) => block_on(nodes::run(args, &session)),
-        Command::Jobs(args) => block_on(jobs::run(args, &session)),
-        Command::Plan(args) => block_on(plan::run(args, &session)),
-        Command::Plans(args) => plans::run(args),
-        Command::Collectives(args) => block_on(collectives::run(args, &session)),
-        Command::Rounds(args) => block_on(rounds::run(args, &session)),
-        Command::Report(args) => block_on(report::run(args, &session)),
-        Command::Explain(args) => block_on(explain::run(args, &session)),
-        Command::Profiles(args) => block_on(profiles::run(args, &session)),
-        Command::History(args) => block_on(history::run(args, &session)),
-        Command::Advise(args) => infill_lab::advise::run(&args, session.config.as_deref()),
-        Command::Simulate(args) => infill_lab::simulate::run(&args, session.config.as_deref()),
-        Command::Pause => block_on(control::run(control::Order::Pause, &session)),
-        Command::Resume => block_on(control::run(control::Order::Resume, &session)),
-        Command::Drain => block_on(control::run(control::Order::Drain, &session)),
-        Command::Notify(_) => block_on(notify::run(&session)),
-        Command::Doctor(args) => block_on(doctor::run(args, &session)),
-        Command::Config(command) => config::run(command, &session),
-        Command::Completions(args) => generate::completions(&args, &mut Cli::command()),
-        Command::Man(args) => generate::man(&args, Cli::command()),
+        CliCommand::OwnNode(args) => {
+            block_on(async { Ok(exit::command_exit_code(infill_agent::run_own_node(args).await?)) })
+        }
+        CliCommand::Status(args) => block_on(status::run(args, &session)),
+        CliCommand::Web(args) => block_on(web::run(args, &session)),
+        CliCommand::Gaps(args) => block_on(gaps::run(args, &session)),
+        CliCommand::Nodes(args) => block_on(nodes::run(args, &session)),
+        CliCommand::Jobs(args) => block_on(jobs::run(args, &session)),
+        CliCommand::Plan(args) => block_on(plan::run(args, &session)),
+        CliCommand::Plans(args) => plans::run(args),
+        CliCommand::Collectives(args) => block_on(collectives::run(args, &session)),
+        CliCommand::Rounds(args) => block_on(rounds::run(args, &session)),
+        CliCommand::Report(args) => block_on(report::run(args, &session)),
+        CliCommand::Explain(args) => block_on(explain::run(args, &session)),
+        CliCommand::Profiles(args) => block_on(profiles::run(args, &session)),
+        CliCommand::History(args) => block_on(history::run(args, &session)),
+        CliCommand::Advise(args) => infill_lab::advise::run(&args, session.config.as_deref()),
+        CliCommand::Simulate(args) => infill_lab::simulate::run(&args, session.config.as_deref()),
+        CliCommand::Pause => block_on(control::run(control::ControlOrder::Pause, &session)),
+        CliCommand::Resume => block_on(control::run(control::ControlOrder::Resume, &session)),
+        CliCommand::Drain => block_on(control::run(control::ControlOrder::Drain, &session)),
+        CliCommand::Notify(_) => block_on(notify::run(&session)),
+        CliCommand::Doctor(args) => block_on(doctor::run(args, &session)),
+        CliCommand::Config(command) => config::run(command, &session),
+        CliCommand::Completions(args) => generate::run_completions(&args, &mut Cli::command()),
+        CliCommand::Man(args) => generate::run_man(&args, Cli::command()),
     }
 }
 
-async fn serve(session: &Session, passed: Passed) -> CommandResult {
-    infill_daemon::serve::serve(session.config()?, passed).await.map_err(of_daemon)?;
-    Ok(Exit::Ok.code())
+async fn serve_daemon(session: &CliSession, passed: PassedSockets) -> CommandResult {
+    infill_daemon::serve::run_daemon(session.load_config()?, passed).await.map_err(daemon_failure)?;
+    Ok(ProgramExit::Ok.code())
 }
 
 /// What Slurm denies has an exit code of its own.
-fn of_daemon(error: anyhow::Error) -> Failure {
+fn daemon_failure(error: anyhow::Error) -> CommandFailure {
     let is_denial =
         |cause: &(dyn Error + 'static)| matches!(cause.downcast_ref(), Some(SlurmError::Denied { .. }));
-    if error.chain().any(is_denial) { Exit::Denied.because(error) } else { error.into() }
+    if error.chain().any(is_denial) { ProgramExit::Denied.caused_by(error) } else { error.into() }
 }
 
 fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {

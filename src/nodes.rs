@@ -6,15 +6,15 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::gaps::id;
-use super::session::Session;
-use infill_api::{NodeView, Status, routes};
+use super::gaps::id_or_dash;
+use super::session::CliSession;
+use infill_api::{DaemonStatus, NodeView, routes};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter::{self, TableArgs},
-    output::{self, When},
-    table::{Column, FieldHelp},
-    words::{filled, kind},
+    output::{self, DisplayClock},
+    phrases::{node_kind_name, text_or_dash},
+    table::{FieldHelp, TableColumn},
 };
 
 /// Flags of `infill nodes`.
@@ -32,82 +32,89 @@ pub struct NodesArgs {
 }
 
 /// A node and the moment at which it is looked at.
-struct Row {
+struct ListedNode {
     node: NodeView,
-    when: When,
+    when: DisplayClock,
 }
 
 const DEFAULT: &str = "%N %T %s %t %i %f %l %r";
 
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { letter: 'N', header: "NODE", help: "node", cell: |r| r.node.node.to_string() },
-    Column { letter: 'T', header: "TYPE", help: "node type", cell: |r| r.node.node_type.clone() },
-    Column { letter: 's', header: "STATE", help: "Slurm's state", cell: |r| r.node.state.clone() },
-    Column {
+const COLUMNS: &[TableColumn<ListedNode>] = &[
+    TableColumn { letter: 'N', header: "NODE", help: "node", cell: |r| r.node.node.to_string() },
+    TableColumn { letter: 'T', header: "TYPE", help: "node type", cell: |r| r.node.node_type.clone() },
+    TableColumn { letter: 's', header: "STATE", help: "Slurm's state", cell: |r| r.node.state.clone() },
+    TableColumn {
         letter: 't',
         header: "KIND",
         help: "gap, held, busy or refused",
-        cell: |r| kind(r.node.kind).to_owned(),
+        cell: |r| node_kind_name(r.node.kind).to_owned(),
     },
-    Column { letter: 'i', header: "JOBID", help: "malleable job that holds it", cell: |r| id(r.node.job) },
-    Column {
+    TableColumn {
+        letter: 'i',
+        header: "JOBID",
+        help: "malleable job that holds it",
+        cell: |r| id_or_dash(r.node.job),
+    },
+    TableColumn {
         letter: 'f',
         header: "FAILED",
         help: "malleable jobs that failed on it within the last hour",
         cell: |r| r.node.failures.len().to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'l',
         header: "LAST",
         help: "time since the last of them",
-        cell: |r| r.node.failures.last().map_or_else(|| "-".to_owned(), |f| r.when.ago(f.at)),
+        cell: |r| r.node.failures.last().map_or_else(|| "-".to_owned(), |f| r.when.time_since(f.at)),
     },
-    Column {
+    TableColumn {
         letter: 'J',
         header: "FAILEDJOBS",
         help: "which jobs those were",
-        cell: |r| filled(&r.node.failures.iter().map(|f| id(f.job)).collect::<Vec<_>>().join(",")),
+        cell: |r| {
+            text_or_dash(&r.node.failures.iter().map(|f| id_or_dash(f.job)).collect::<Vec<_>>().join(","))
+        },
     },
-    Column {
+    TableColumn {
         letter: 'r',
         header: "REASON",
         help: "why it is refused, else what the last job met",
-        cell: reason,
+        cell: node_reason,
     },
 ];
 
-fn reason(row: &Row) -> String {
+fn node_reason(row: &ListedNode) -> String {
     let met = row.node.failures.last().map(|f| match f.job {
         Some(job) => format!("job {job}: {}", f.what),
         None => f.what.clone(),
     });
-    filled(&row.node.why.clone().or(met).unwrap_or_default())
+    text_or_dash(&row.node.why.clone().or(met).unwrap_or_default())
 }
 
 /// Runs `infill nodes`.
-pub async fn run(args: NodesArgs, session: &Session) -> CommandResult {
-    let status: Status = session.client()?.get(routes::STATUS).await?;
+pub async fn run(args: NodesArgs, session: &CliSession) -> CommandResult {
+    let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name));
     if let Some(name) = args.node.iter().find(unknown) {
-        return Err(Exit::NotFound.because(anyhow::anyhow!("no node {name} in infill's partition")));
+        return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no node {name} in infill's partition")));
     }
-    let nodes = select(&status, &args);
+    let nodes = select_nodes(&status, &args);
     if args.table.json {
-        output::print_json(&Status { nodes, jobs: Vec::new(), ..status })?;
+        output::print_json(&DaemonStatus { nodes, jobs: Vec::new(), ..status })?;
     } else {
-        output::print(&table(nodes, &args.table, When::now())?)?;
+        output::print_text(&node_table(nodes, &args.table, DisplayClock::now())?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn table(nodes: Vec<NodeView>, args: &TableArgs, when: When) -> Result<String, Failure> {
-    let rows: Vec<Row> = nodes.into_iter().map(|node| Row { node, when }).collect();
-    filter::render(args, DEFAULT, COLUMNS, &rows)
+fn node_table(nodes: Vec<NodeView>, args: &TableArgs, when: DisplayClock) -> Result<String, CommandFailure> {
+    let rows: Vec<ListedNode> = nodes.into_iter().map(|node| ListedNode { node, when }).collect();
+    filter::render_table(args, DEFAULT, COLUMNS, &rows)
 }
 
-fn select(status: &Status, args: &NodesArgs) -> Vec<NodeView> {
+fn select_nodes(status: &DaemonStatus, args: &NodesArgs) -> Vec<NodeView> {
     let named =
         |n: &&NodeView| args.node.is_empty() || args.node.iter().any(|name| n.node.matches_name(name));
     let bad = |n: &&NodeView| !args.bad || n.why.is_some() || !n.failures.is_empty();
@@ -121,8 +128,8 @@ mod tests {
     use infill_api::NodeFailure;
     use infill_model::{JobId, UnixTime};
 
-    fn status() -> Status {
-        let mut status = samples::status();
+    fn status() -> DaemonStatus {
+        let mut status = samples::sample_status();
         let failure = |job, secs: i64, what: &str| NodeFailure {
             job: Some(JobId(job)),
             at: UnixTime(samples::NOW.0 - secs),
@@ -137,7 +144,9 @@ mod tests {
 
     #[test]
     fn all_nodes_with_what_went_wrong_there() {
-        let show = |args: &NodesArgs| table(select(&status(), args), &args.table, samples::when()).unwrap();
+        let show = |args: &NodesArgs| {
+            node_table(select_nodes(&status(), args), &args.table, samples::sample_moment()).unwrap()
+        };
         insta::assert_snapshot!(show(&NodesArgs::default()), @r"
         NODE TYPE             STATE      KIND    JOBID FAILED LAST REASON
         n1   gpu:a100:4/cpu64 ALLOCATED  held    101   0      -    -

@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::session::Session;
+use super::session::CliSession;
 use infill_daemon::notices;
 use infill_model::clock::now;
-use infill_present::exit::{CommandResult, Exit};
+use infill_present::exit::{CommandResult, ProgramExit};
 use infill_present::output;
 
 /// Flags of `infill notify`.
@@ -17,17 +17,17 @@ pub struct NotifyArgs {
 }
 
 /// Runs `infill notify --test`.
-pub async fn run(session: &Session) -> CommandResult {
-    let config = session.config()?.notify;
+pub async fn run(session: &CliSession) -> CommandResult {
+    let config = session.load_config()?.notify;
     if config.is_disabled() {
-        return Err(Exit::Config.because(anyhow::anyhow!(
+        return Err(ProgramExit::Config.caused_by(anyhow::anyhow!(
             "notify.command, notify.url and notify.url_file are empty: nobody is told"
         )));
     }
-    let failures = notices::test(&config, now()).await;
+    let failures = notices::send_test_notice(&config, now()).await;
     if failures.is_empty() {
-        output::print("the test notice was sent")?;
-        return Ok(Exit::Ok.code());
+        output::print_text("the test notice was sent")?;
+        return Ok(ProgramExit::Ok.code());
     }
-    Err(Exit::Failed.because(anyhow::anyhow!("{}", failures.join("; "))))
+    Err(ProgramExit::Failed.caused_by(anyhow::anyhow!("{}", failures.join("; "))))
 }

@@ -2,14 +2,14 @@
 
 use clap::{ArgAction, Args};
 
-use super::session::Session;
+use super::session::CliSession;
 use infill_api::{RoundView, routes};
 use infill_model::{NodeVerdict, SolveStatus, UnixTime, hostlist};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
-    output::{self, When},
-    table::{Column, Layout},
-    words::forecast,
+    exit::{CommandFailure, CommandResult, ProgramExit},
+    output::{self, DisplayClock},
+    phrases::describe_forecast,
+    table::{TableColumn, TableLayout},
 };
 
 /// Flags of `infill plan`.
@@ -45,63 +45,63 @@ struct NodeRow {
     until: String,
 }
 
-const JOBS: &[Column<JobRow>] = &[
-    Column { letter: 'i', header: "JOBID", help: "", cell: |r| r.id.clone() },
-    Column { letter: 'h', header: "HAD", help: "", cell: |r| r.had.to_string() },
-    Column { letter: 'g', header: "GETS", help: "", cell: |r| r.gets.to_string() },
-    Column { letter: 'R', header: "RATE", help: "", cell: |r| r.rate.clone() },
-    Column { letter: 'N', header: "NODELIST", help: "", cell: |r| r.nodes.clone() },
-    Column { letter: 'f', header: "FORECAST", help: "", cell: |r| r.forecast.clone() },
-    Column { letter: 'r', header: "WHY", help: "", cell: |r| r.why.clone() },
+const JOB_COLUMNS: &[TableColumn<JobRow>] = &[
+    TableColumn { letter: 'i', header: "JOBID", help: "", cell: |r| r.id.clone() },
+    TableColumn { letter: 'h', header: "HAD", help: "", cell: |r| r.had.to_string() },
+    TableColumn { letter: 'g', header: "GETS", help: "", cell: |r| r.gets.to_string() },
+    TableColumn { letter: 'R', header: "RATE", help: "", cell: |r| r.rate.clone() },
+    TableColumn { letter: 'N', header: "NODELIST", help: "", cell: |r| r.nodes.clone() },
+    TableColumn { letter: 'f', header: "FORECAST", help: "", cell: |r| r.forecast.clone() },
+    TableColumn { letter: 'r', header: "WHY", help: "", cell: |r| r.why.clone() },
 ];
 
-const NODES: &[Column<NodeRow>] = &[
-    Column { letter: 'N', header: "NODE", help: "", cell: |r| r.verdict.node.to_string() },
-    Column {
+const NODE_COLUMNS: &[TableColumn<NodeRow>] = &[
+    TableColumn { letter: 'N', header: "NODE", help: "", cell: |r| r.verdict.node.to_string() },
+    TableColumn {
         letter: 'i',
         header: "JOBID",
         help: "",
         cell: |r| r.verdict.job.map_or_else(|| "-".to_owned(), |j| j.to_string()),
     },
-    Column { letter: 'e', header: "UNTIL", help: "", cell: |r| r.until.clone() },
-    Column { letter: 'r', header: "WHY", help: "", cell: |r| r.verdict.why.to_string() },
+    TableColumn { letter: 'e', header: "UNTIL", help: "", cell: |r| r.until.clone() },
+    TableColumn { letter: 'r', header: "WHY", help: "", cell: |r| r.verdict.why.to_string() },
 ];
 
 /// Runs `infill plan`.
-pub async fn run(args: PlanArgs, session: &Session) -> CommandResult {
+pub async fn run(args: PlanArgs, session: &CliSession) -> CommandResult {
     let round: RoundView = if args.local {
-        infill_daemon::serve::plan_once(&session.config()?).await.map_err(crate::of_daemon)?
+        infill_daemon::serve::plan_once(&session.load_config()?).await.map_err(crate::daemon_failure)?
     } else {
-        session.client()?.get(routes::PLAN).await?
+        session.daemon_client()?.get(routes::PLAN).await?
     };
     if args.json {
         output::print_json(&round)?;
     } else {
-        let layout = Layout { header: !args.noheader, terminal: output::terminal_width() };
-        output::print(&show(&round, layout, When::now())?)?;
+        let layout = TableLayout { header: !args.noheader, terminal: output::terminal_width() };
+        output::print_text(&render_plan(&round, layout, DisplayClock::now())?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn show(round: &RoundView, layout: Layout, when: When) -> Result<String, Failure> {
+fn render_plan(round: &RoundView, layout: TableLayout, when: DisplayClock) -> Result<String, CommandFailure> {
     let mut text = String::new();
     if layout.header {
-        text.push_str(&format!("{}\n", headline(round)));
+        text.push_str(&format!("{}\n", plan_headline(round)));
         text.extend(round.report.notes.iter().map(|n| format!("note: {n}\n")));
         text.push('\n');
     }
-    let failed = |e| Exit::Failed.because(anyhow::Error::new(e));
+    let failed = |e| ProgramExit::Failed.caused_by(anyhow::Error::new(e));
     let jobs = job_rows(round, when);
     let nodes = node_rows(round, when);
-    let format = "%i %h %g %R %N %f %r".parse::<infill_present::table::Format>().map_err(failed)?;
-    text.push_str(&format.render(JOBS, &jobs, layout).map_err(failed)?);
+    let format = "%i %h %g %R %N %f %r".parse::<infill_present::table::TableFormat>().map_err(failed)?;
+    text.push_str(&format.render_rows(JOB_COLUMNS, &jobs, layout).map_err(failed)?);
     text.push('\n');
-    let format = "%N %i %e %r".parse::<infill_present::table::Format>().map_err(failed)?;
-    text.push_str(&format.render(NODES, &nodes, layout).map_err(failed)?);
+    let format = "%N %i %e %r".parse::<infill_present::table::TableFormat>().map_err(failed)?;
+    text.push_str(&format.render_rows(NODE_COLUMNS, &nodes, layout).map_err(failed)?);
     Ok(text)
 }
 
-fn headline(round: &RoundView) -> String {
+fn plan_headline(round: &RoundView) -> String {
     let status = match &round.plan.status {
         SolveStatus::Optimal => "optimal".to_owned(),
         SolveStatus::TimeLimit { gap: Some(gap) } => {
@@ -120,11 +120,11 @@ fn headline(round: &RoundView) -> String {
     let acting = if round.acting { "" } else { "; not carried out" };
     format!(
         "plan: {status}; worth {} weighted samples; {secs:.2} s{acting}",
-        output::number(round.plan.objective)
+        output::format_number(round.plan.objective)
     )
 }
 
-fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
+fn job_rows(round: &RoundView, when: DisplayClock) -> Vec<JobRow> {
     let row = |verdict: &infill_model::JobVerdict| {
         let plan = round.plan.job_plan(verdict.job);
         let nodes: Vec<_> = plan.iter().flat_map(|p| &p.nodes).map(|p| p.node.clone()).collect();
@@ -133,21 +133,21 @@ fn job_rows(round: &RoundView, when: When) -> Vec<JobRow> {
             had: verdict.had,
             gets: verdict.gets,
             nodes: if nodes.is_empty() { "-".to_owned() } else { hostlist::compress_nodes(&nodes) },
-            rate: plan.map_or_else(|| "-".to_owned(), |p| output::number(p.rate)),
-            forecast: plan.map_or_else(|| "-".to_owned(), |p| forecast(p, when)),
+            rate: plan.map_or_else(|| "-".to_owned(), |p| output::format_number(p.rate)),
+            forecast: plan.map_or_else(|| "-".to_owned(), |p| describe_forecast(p, when)),
             why: verdict.full_sentence(),
         }
     };
     round.report.jobs.iter().map(row).collect()
 }
 
-fn node_rows(round: &RoundView, when: When) -> Vec<NodeRow> {
+fn node_rows(round: &RoundView, when: DisplayClock) -> Vec<NodeRow> {
     let lease = |verdict: &NodeVerdict| -> Option<UnixTime> {
         let plan = round.plan.job_plan(verdict.job?)?;
         plan.nodes.iter().find(|p| p.node.single_places().contains(&verdict.node)).map(|p| p.lease_until)
     };
     let row = |verdict: &NodeVerdict| NodeRow {
-        until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.clock(t)),
+        until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.format_clock(t)),
         verdict: verdict.clone(),
     };
     round.report.nodes.iter().map(row).collect()
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn jobs_and_nodes() {
-        let layout = Layout { header: true, terminal: None };
-        insta::assert_snapshot!(show(&samples::round(), layout, samples::when()).unwrap(), @r"
+        let layout = TableLayout { header: true, terminal: None };
+        insta::assert_snapshot!(render_plan(&samples::sample_round(), layout, samples::sample_moment()).unwrap(), @r"
         plan: optimal; worth 1.45M weighted samples; 0.04 s
         note: backfill's plan was cut short
 

@@ -7,17 +7,17 @@ use std::sync::LazyLock;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use infill_advisor::plans::presets::{Described, Machine, Preset};
-use infill_agent::{Plans, RunPlan};
+use infill_advisor::plans::plan_presets::{GpuMachine, ModelShape, PlanPreset};
+use infill_agent::{ExecPlans, RunPlan};
 use infill_api::SCHEMA;
 use infill_model::{
     AllowedSizes, MOST_BATCH, MOST_HIDDEN, MOST_LAYERS, MOST_PLANS, MOST_SEQUENCE, MemorySize, ModelFacts,
 };
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     filter::{self, TableArgs},
     output,
-    table::{Column, FieldHelp},
+    table::{FieldHelp, TableColumn},
 };
 
 /// What `infill plans` prints besides its subcommands.
@@ -63,14 +63,14 @@ pub struct PlansArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum PlansCommand {
     /// Read a file of plans as `infill run --plans` would, and show what it says
-    Check(CheckArgs),
+    Check(CheckPlansArgs),
     /// Write a file of the plans that people run, for a model of which some facts are known
-    Suggest(SuggestArgs),
+    Suggest(SuggestPlansArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(disable_help_flag = true, after_help = HELP.as_str())]
-struct CheckArgs {
+struct CheckPlansArgs {
     #[command(flatten)]
     table: TableArgs,
     /// The file
@@ -85,9 +85,9 @@ struct CheckArgs {
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-struct ModelArgs {
+struct ModelShapeArgs {
     /// Parameters of the model, millions
-    #[arg(long, value_name = "MILLIONS", value_parser = parameters)]
+    #[arg(long, value_name = "MILLIONS", value_parser = parse_parameters)]
     params: f64,
     /// Its layers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_LAYERS)))]
@@ -104,9 +104,9 @@ struct ModelArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-struct SuggestArgs {
+struct SuggestPlansArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    model: ModelShapeArgs,
     /// Sizes that the job may have, as for `infill run --nodes`
     #[arg(long, value_name = "SIZES", value_parser = AllowedSizes::parse)]
     nodes: AllowedSizes,
@@ -114,17 +114,17 @@ struct SuggestArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     gpus_per_node: u32,
     /// GiB of a GPU: plans that do not fit are left out
-    #[arg(long, value_name = "GIB", value_parser = positive)]
+    #[arg(long, value_name = "GIB", value_parser = parse_positive)]
     gpu_memory: Option<f64>,
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+fn parse_positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
     if number > 0.0 && number <= 1e12 { Ok(number) } else { Err("expected a positive number".to_owned()) }
 }
 
-fn parameters(text: &str) -> Result<f64, String> {
-    let params_mi = positive(text)?;
+fn parse_parameters(text: &str) -> Result<f64, String> {
+    let params_mi = parse_positive(text)?;
     ModelFacts::from_params(params_mi).check_bounds().map_err(|odd| odd.to_string())?;
     Ok(params_mi)
 }
@@ -132,14 +132,14 @@ fn parameters(text: &str) -> Result<f64, String> {
 /// Runs `infill plans`.
 pub fn run(args: PlansArgs) -> CommandResult {
     match args.command {
-        PlansCommand::Check(args) => check(&args),
-        PlansCommand::Suggest(args) => suggest(&args),
+        PlansCommand::Check(args) => check_plans(&args),
+        PlansCommand::Suggest(args) => suggest_plans(&args),
     }
 }
 
 /// A plan with the sizes at which infill would offer it.
 #[derive(Serialize)]
-struct Row {
+struct PlanFileRow {
     #[serde(flatten)]
     plan: RunPlan,
     /// `all` for those of the job.
@@ -148,12 +148,12 @@ struct Row {
 
 /// `infill plans check --json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct PlansDocument<'a> {
     schema: u32,
     /// What the file says of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<ModelFacts>,
-    plans: &'a [Row],
+    plans: &'a [PlanFileRow],
 }
 
 const DEFAULT: &str = "%p %s %T %.t %.P %.z %o %.a %c %g";
@@ -164,50 +164,60 @@ const DEFAULT_WITH_NEEDS: &str = "%p %s %T %.t %.P %.z %o %.a %c %.C %.m %.M %g"
 /// The fields, for `--help`.
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { letter: 'p', header: "PLAN", help: "its name", cell: |r| r.plan.name.clone() },
-    Column { letter: 's', header: "SIZES", help: "sizes at which it can run", cell: |r| r.sizes.clone() },
-    Column {
+const COLUMNS: &[TableColumn<PlanFileRow>] = &[
+    TableColumn { letter: 'p', header: "PLAN", help: "its name", cell: |r| r.plan.name.clone() },
+    TableColumn {
+        letter: 's',
+        header: "SIZES",
+        help: "sizes at which it can run",
+        cell: |r| r.sizes.clone(),
+    },
+    TableColumn {
         letter: 'T',
         header: "TYPES",
         help: "types of nodes on which it can run",
         cell: |r| if r.plan.types.is_empty() { "all".to_owned() } else { r.plan.types.join(",") },
     },
-    Column { letter: 't', header: "TP", help: "tensor parallelism", cell: |r| r.plan.tp.to_string() },
-    Column { letter: 'P', header: "PP", help: "pipeline parallelism", cell: |r| r.plan.pp.to_string() },
-    Column { letter: 'z', header: "ZERO", help: "stage of ZeRO", cell: |r| r.plan.zero.to_string() },
-    Column {
+    TableColumn { letter: 't', header: "TP", help: "tensor parallelism", cell: |r| r.plan.tp.to_string() },
+    TableColumn { letter: 'P', header: "PP", help: "pipeline parallelism", cell: |r| r.plan.pp.to_string() },
+    TableColumn { letter: 'z', header: "ZERO", help: "stage of ZeRO", cell: |r| r.plan.zero.to_string() },
+    TableColumn {
         letter: 'o',
         header: "OFFLOAD",
         help: "whether the optimizer works on the CPUs",
-        cell: |r| yes(r.plan.offload),
+        cell: |r| yes_or_no(r.plan.offload),
     },
-    Column {
+    TableColumn {
         letter: 'a',
         header: "GA",
         help: "micro-batches of a step",
         cell: |r| r.plan.accumulate.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'c',
         header: "GC",
         help: "whether activations are computed again",
-        cell: |r| yes(r.plan.checkpointing),
+        cell: |r| yes_or_no(r.plan.checkpointing),
     },
-    Column {
+    TableColumn {
         letter: 'C',
         header: "CPUS",
         help: "CPUs of a worker",
         cell: |r| r.plan.cpus.map_or_else(|| "-".to_owned(), |cpus| cpus.to_string()),
     },
-    Column { letter: 'm', header: "MEMORY", help: "host memory of a worker", cell: |r| size(r.plan.memory) },
-    Column {
+    TableColumn {
+        letter: 'm',
+        header: "MEMORY",
+        help: "host memory of a worker",
+        cell: |r| size_or_dash(r.plan.memory),
+    },
+    TableColumn {
         letter: 'M',
         header: "GPU_MEMORY",
         help: "memory of each GPU",
-        cell: |r| size(r.plan.gpu_memory),
+        cell: |r| size_or_dash(r.plan.gpu_memory),
     },
-    Column {
+    TableColumn {
         letter: 'g',
         header: "ARGS",
         help: "arguments besides the command's own",
@@ -215,55 +225,55 @@ const COLUMNS: &[Column<Row>] = &[
     },
 ];
 
-fn yes(set: bool) -> String {
+fn yes_or_no(set: bool) -> String {
     if set { "yes" } else { "no" }.to_owned()
 }
 
-fn size(size: Option<MemorySize>) -> String {
+fn size_or_dash(size: Option<MemorySize>) -> String {
     size.map_or_else(|| "-".to_owned(), |size| size.to_string())
 }
 
 /// The columns that show all that these plans tell.
-fn columns_of(rows: &[Row]) -> &'static str {
-    if rows.iter().all(|row| row.plan.needs().is_empty()) { DEFAULT } else { DEFAULT_WITH_NEEDS }
+fn columns_of(rows: &[PlanFileRow]) -> &'static str {
+    if rows.iter().all(|row| row.plan.worker_needs().is_empty()) { DEFAULT } else { DEFAULT_WITH_NEEDS }
 }
 
-fn check(args: &CheckArgs) -> CommandResult {
+fn check_plans(args: &CheckPlansArgs) -> CommandResult {
     let file = args.file.display().to_string();
-    let wrong = |e| Exit::Input.because(anyhow::anyhow!("{file}: {e}"));
-    let plans = Plans::named(&file).map_err(wrong)?;
-    let declared = plans.declared(args.nproc_per_node, args.nodes.as_ref()).map_err(wrong)?;
+    let wrong = |e| ProgramExit::Input.caused_by(anyhow::anyhow!("{file}: {e}"));
+    let plans = ExecPlans::from_argument(&file).map_err(wrong)?;
+    let declared = plans.declared_plans(args.nproc_per_node, args.nodes.as_ref()).map_err(wrong)?;
     let sizes = |sizes: &Option<AllowedSizes>| {
         sizes.as_ref().map_or_else(|| "all".to_owned(), AllowedSizes::to_string)
     };
-    let rows: Vec<Row> = plans
+    let rows: Vec<PlanFileRow> = plans
         .iter()
         .zip(&declared)
-        .map(|(plan, declared)| Row { plan: plan.clone(), sizes: sizes(&declared.sizes) })
+        .map(|(plan, declared)| PlanFileRow { plan: plan.clone(), sizes: sizes(&declared.sizes) })
         .collect();
     if args.table.json {
-        output::print_json(&Document { schema: SCHEMA, model: plans.model(), plans: &rows })?;
+        output::print_json(&PlansDocument { schema: SCHEMA, model: plans.model_facts(), plans: &rows })?;
     } else {
-        output::print(&filter::render(&args.table, columns_of(&rows), COLUMNS, &rows)?)?;
+        output::print_text(&filter::render_table(&args.table, columns_of(&rows), COLUMNS, &rows)?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn suggest(args: &SuggestArgs) -> CommandResult {
-    let presets = presets(args);
+fn suggest_plans(args: &SuggestPlansArgs) -> CommandResult {
+    let presets = suggested_presets(args);
     if presets.is_empty() {
         let why = "no plan fits: more GPUs, more memory, or a batch that divides otherwise is needed";
-        return Err(Exit::Failed.because(anyhow::anyhow!(why)));
+        return Err(ProgramExit::Failed.caused_by(anyhow::anyhow!(why)));
     }
-    output::print(&file(args, &presets))?;
-    Ok(Exit::Ok.code())
+    output::print_text(&plan_file(args, &presets))?;
+    Ok(ProgramExit::Ok.code())
 }
 
-fn presets(args: &SuggestArgs) -> Vec<Preset> {
-    let ModelArgs { params, layers, hidden, sequence, batch } = args.model;
-    let model = Described { params: params * 1e6, layers, hidden, sequence, global_batch: batch };
+fn suggested_presets(args: &SuggestPlansArgs) -> Vec<PlanPreset> {
+    let ModelShapeArgs { params, layers, hidden, sequence, batch } = args.model;
+    let model = ModelShape { params: params * 1e6, layers, hidden, sequence, global_batch: batch };
     let nodes = args.nodes.up_to(u32::MAX);
-    model.presets(&Machine {
+    model.suggest_presets(&GpuMachine {
         gpus: nodes.iter().map(|n| n.saturating_mul(args.gpus_per_node)).collect(),
         // Where GPUs are counted, several may be on a node.
         gpus_per_node: if args.gpus_per_node == 1 { USUAL_GPUS } else { args.gpus_per_node },
@@ -272,8 +282,8 @@ fn presets(args: &SuggestArgs) -> Vec<Preset> {
 }
 
 /// The suggested plans as a file.
-fn file(args: &SuggestArgs, presets: &[Preset]) -> String {
-    let ModelArgs { params, layers, hidden, sequence, batch } = args.model;
+fn plan_file(args: &SuggestPlansArgs, presets: &[PlanPreset]) -> String {
+    let ModelShapeArgs { params, layers, hidden, sequence, batch } = args.model;
     let mut text = format!(
         "# {params} million parameters, {layers} layers of {hidden}, {sequence} tokens, {batch} samples a step.\n\
          # Memory is an estimate for mixed precision and Adam. The command reads INFILL_TP and the like, or args.\n\
@@ -285,12 +295,16 @@ fn file(args: &SuggestArgs, presets: &[Preset]) -> String {
         let most = preset.sizes.iter().map(|(_, gib)| *gib).fold(0.0, f64::max);
         let least = preset.sizes.iter().map(|(_, gib)| *gib).fold(f64::INFINITY, f64::min);
         // Writing to a string cannot fail.
-        let _ = write!(text, "\n[[plan]] # {least:.0} to {most:.0} GiB of each GPU\n{}", plan(preset, sizes));
+        let _ = write!(
+            text,
+            "\n[[plan]] # {least:.0} to {most:.0} GiB of each GPU\n{}",
+            plan_entry(preset, sizes)
+        );
     }
     text
 }
 
-fn plan(preset: &Preset, sizes: Vec<u32>) -> String {
+fn plan_entry(preset: &PlanPreset, sizes: Vec<u32>) -> String {
     let mut text = format!("name = {:?}\nnodes = \"{}\"\n", preset.name, AllowedSizes::Set(sizes));
     let numbers = [
         ("tp", preset.tp, 1),
@@ -318,14 +332,14 @@ mod tests {
     #[derive(Parser)]
     struct Flags {
         #[command(flatten)]
-        suggest: SuggestArgs,
+        suggest: SuggestPlansArgs,
     }
 
     fn suggested(more: &str) -> String {
         let words =
             "infill --params 1500 --layers 48 --hidden 1600 --sequence 1024 --batch 64 ".to_owned() + more;
         let args = Flags::parse_from(words.split_whitespace()).suggest;
-        file(&args, &presets(&args))
+        plan_file(&args, &suggested_presets(&args))
     }
 
     #[test]
@@ -336,7 +350,7 @@ mod tests {
             "--nodes 2-64 --gpus-per-node 8",
         ] {
             let text = suggested(more);
-            let plans = Plans::parse(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"));
+            let plans = ExecPlans::parse(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"));
             assert!(plans.iter().count() >= 3, "{text}");
             let model = ModelFacts {
                 layers: Some(48),
@@ -345,16 +359,16 @@ mod tests {
                 global_batch: Some(64),
                 ..ModelFacts::from_params(1500.0)
             };
-            assert_eq!(plans.model(), Some(model), "{text}");
+            assert_eq!(plans.model_facts(), Some(model), "{text}");
         }
     }
 
     #[test]
     fn what_the_help_shows_is_a_sound_file() {
         let text: Vec<&str> = ABOUT_FILES.lines().filter_map(|line| line.strip_prefix("  ")).collect();
-        let plans = Plans::parse(&text.join("\n")).unwrap();
-        assert_eq!((plans.first(), plans.model().and_then(|m| m.layers)), ("tp2", Some(48)));
-        let declared = plans.declared(4, None).unwrap();
+        let plans = ExecPlans::parse(&text.join("\n")).unwrap();
+        assert_eq!((plans.first_name(), plans.model_facts().and_then(|m| m.layers)), ("tp2", Some(48)));
+        let declared = plans.declared_plans(4, None).unwrap();
         assert_eq!((declared[0].needs.cpus, declared[0].needs.memory_mib), (Some(8), Some(64 * 1024)));
     }
 
@@ -374,18 +388,19 @@ mod tests {
 
     /// What `infill plans check` shows of a file with this in its only plan.
     fn checked(more: &str) -> String {
-        let plans = Plans::parse(&format!("[[plan]]\nname = 'tp2'\ntp = 2\n{more}")).unwrap();
-        let rows: Vec<Row> =
-            plans.iter().map(|plan| Row { plan: plan.clone(), sizes: "2,4".to_owned() }).collect();
+        let plans = ExecPlans::parse(&format!("[[plan]]\nname = 'tp2'\ntp = 2\n{more}")).unwrap();
+        let rows: Vec<PlanFileRow> =
+            plans.iter().map(|plan| PlanFileRow { plan: plan.clone(), sizes: "2,4".to_owned() }).collect();
         let table = Checked::parse_from(["infill", "plans.toml"]).check.table;
-        filter::render(&table, columns_of(&rows), COLUMNS, &rows).unwrap_or_else(|_| "refused".to_owned())
+        filter::render_table(&table, columns_of(&rows), COLUMNS, &rows)
+            .unwrap_or_else(|_| "refused".to_owned())
     }
 
     #[derive(Parser)]
     #[command(disable_help_flag = true)]
     struct Checked {
         #[command(flatten)]
-        check: CheckArgs,
+        check: CheckPlansArgs,
     }
 
     #[test]
@@ -402,9 +417,9 @@ mod tests {
 
     #[test]
     fn parameters_that_no_model_has_are_refused() {
-        assert_eq!(parameters("1500"), Ok(1500.0));
+        assert_eq!(parse_parameters("1500"), Ok(1500.0));
         for text in ["0", "-1", "nan", "1e10", "many"] {
-            assert!(parameters(text).is_err(), "{text}");
+            assert!(parse_parameters(text).is_err(), "{text}");
         }
     }
 }

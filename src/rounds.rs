@@ -4,16 +4,16 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::session::Session;
+use super::session::CliSession;
 use infill_api::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView, routes};
 use infill_model::{RoundSummary, SolveStatus, UnixTime};
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     filter::{self, TableArgs},
-    output::{self, When},
-    table::{Column, FieldHelp},
+    output::{self, DisplayClock},
+    phrases::{percent, text_or_dash},
+    table::{FieldHelp, TableColumn},
     values,
-    words::{filled, percent},
 };
 
 /// Flags of `infill rounds`.
@@ -33,57 +33,62 @@ pub struct RoundsArgs {
     limit: u32,
     /// Only rounds before this moment: HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since
     /// 1970.
-    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     before: Option<UnixTime>,
 }
 
 /// A round and the moment at which it is looked at.
-struct Row {
+struct RoundRow {
     round: RoundSummary,
-    when: When,
+    when: DisplayClock,
 }
 
 const DEFAULT: &str = "%t %A %s %.p %.w %.j %.D %.c %n";
 
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { letter: 't', header: "TIME", help: "when", cell: |r| r.when.moment(r.round.at) },
-    Column { letter: 'A', header: "ACTED", help: "whether it was carried out", cell: acted },
-    Column {
+const COLUMNS: &[TableColumn<RoundRow>] = &[
+    TableColumn { letter: 't', header: "TIME", help: "when", cell: |r| r.when.format_moment(r.round.at) },
+    TableColumn { letter: 'A', header: "ACTED", help: "whether it was carried out", cell: acted_text },
+    TableColumn {
         letter: 's',
         header: "STATUS",
         help: "how the solve ended: optimal, time_limit, fallback (the solver gave none), trivial",
-        cell: |r| status(&r.round.status).to_owned(),
+        cell: |r| status_word(&r.round.status).to_owned(),
     },
-    Column {
+    TableColumn {
         letter: 'p',
         header: "PROOF",
         help: "distance of the plan to what is proved to be the best",
-        cell: |r| r.round.gap.map_or_else(|| "-".to_owned(), percent::tenths),
+        cell: |r| r.round.gap.map_or_else(|| "-".to_owned(), percent::tenths_percent),
     },
-    Column {
+    TableColumn {
         letter: 'w',
         header: "WORTH",
         help: "what the plan is worth, weighted samples",
-        cell: |r| output::number(r.round.objective),
+        cell: |r| output::format_number(r.round.objective),
     },
-    Column { letter: 'j', header: "JOBS", help: "malleable jobs", cell: |r| r.round.jobs.to_string() },
-    Column { letter: 'D', header: "NODES", help: "nodes that they got", cell: |r| r.round.nodes.to_string() },
-    Column {
+    TableColumn { letter: 'j', header: "JOBS", help: "malleable jobs", cell: |r| r.round.jobs.to_string() },
+    TableColumn {
+        letter: 'D',
+        header: "NODES",
+        help: "nodes that they got",
+        cell: |r| r.round.nodes.to_string(),
+    },
+    TableColumn {
         letter: 'c',
         header: "CHANGES",
         help: "jobs that got another number of nodes than they had",
         cell: |r| r.round.changes.to_string(),
     },
-    Column { letter: 'n', header: "NOTES", help: "what concerns the round as a whole", cell: notes },
+    TableColumn { letter: 'n', header: "NOTES", help: "what concerns the round as a whole", cell: note_text },
 ];
 
-fn acted(row: &Row) -> String {
+fn acted_text(row: &RoundRow) -> String {
     if row.round.acted { "yes".to_owned() } else { "no".to_owned() }
 }
 
-fn status(status: &SolveStatus) -> &'static str {
+fn status_word(status: &SolveStatus) -> &'static str {
     match status {
         SolveStatus::Optimal => "optimal",
         SolveStatus::TimeLimit { .. } => "time_limit",
@@ -94,25 +99,30 @@ fn status(status: &SolveStatus) -> &'static str {
     }
 }
 
-fn notes(row: &Row) -> String {
+fn note_text(row: &RoundRow) -> String {
     let notes: Vec<String> = row.round.notes.iter().map(ToString::to_string).collect();
-    filled(&notes.join("; "))
+    text_or_dash(&notes.join("; "))
 }
 
 /// Runs `infill rounds`.
-pub async fn run(args: RoundsArgs, session: &Session) -> CommandResult {
+pub async fn run(args: RoundsArgs, session: &CliSession) -> CommandResult {
     let query = RoundsQuery { before: args.before, limit: Some(args.limit) };
-    let view: RoundsView = session.client()?.get_with(routes::ROUNDS, &query).await?;
+    let view: RoundsView = session.daemon_client()?.get_with(routes::ROUNDS, &query).await?;
     if args.table.json {
         output::print_json(&view)?;
     } else {
-        output::print(&filter::render(&args.table, DEFAULT, COLUMNS, &rows(view, When::now()))?)?;
+        output::print_text(&filter::render_table(
+            &args.table,
+            DEFAULT,
+            COLUMNS,
+            &round_rows(view, DisplayClock::now()),
+        )?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn rows(view: RoundsView, when: When) -> Vec<Row> {
-    view.rounds.into_iter().map(|round| Row { round, when }).collect()
+fn round_rows(view: RoundsView, when: DisplayClock) -> Vec<RoundRow> {
+    view.rounds.into_iter().map(|round| RoundRow { round, when }).collect()
 }
 
 #[cfg(test)]
@@ -122,8 +132,8 @@ mod tests {
 
     #[test]
     fn the_default_table() {
-        let rows = rows(samples::rounds(), samples::when());
-        let text = filter::render(&TableArgs::default(), DEFAULT, COLUMNS, &rows).unwrap();
+        let rows = round_rows(samples::sample_rounds(), samples::sample_moment());
+        let text = filter::render_table(&TableArgs::default(), DEFAULT, COLUMNS, &rows).unwrap();
         insta::assert_snapshot!(text, @r"
         TIME                ACTED STATUS     PROOF WORTH JOBS NODES CHANGES NOTES
         2026-11-20T22:10:17 yes   optimal        - 1.45M    2     2       0 backfill's plan was cut short

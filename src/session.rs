@@ -2,23 +2,23 @@
 
 use std::path::PathBuf;
 
-use super::client::{Client, ClientError};
+use super::client::{ClientError, DaemonClient};
 use infill_agent::CommandArgs;
-use infill_agent::identity::Slurm;
+use infill_agent::identity::SlurmIdentity;
 use infill_model::config::{AgentConfig, ClientConfig, Config, ConfigError};
-use infill_present::exit::Failure;
+use infill_present::exit::CommandFailure;
 
 /// What the global flags say.
-pub struct Session {
+pub struct CliSession {
     /// `--config`.
     pub config: Option<PathBuf>,
     /// `--url`.
     pub url: Option<String>,
 }
 
-impl Session {
+impl CliSession {
     /// The configuration. Removed keys that the file has are warned of.
-    pub fn config(&self) -> Result<Config, ConfigError> {
+    pub fn load_config(&self) -> Result<Config, ConfigError> {
         let (config, removed) = Config::load_with_removed(self.config.as_deref())?;
         for key in removed {
             tracing::warn!("{key}");
@@ -28,7 +28,7 @@ impl Session {
 
     /// The daemon's URL. The configuration is read only when no flag names it: users need not be able to read
     /// it.
-    pub fn url(&self) -> Result<String, ConfigError> {
+    pub fn daemon_url(&self) -> Result<String, ConfigError> {
         match &self.url {
             Some(url) => Ok(url.clone()),
             None => Ok(ClientConfig::load(self.config.as_deref())?.url),
@@ -37,7 +37,7 @@ impl Session {
 
     /// The authorities of the daemon's certificate. Where a flag names the daemon the configuration may be
     /// one that cannot be read.
-    pub fn ca(&self) -> Result<Option<PathBuf>, ConfigError> {
+    pub fn authority_file(&self) -> Result<Option<PathBuf>, ConfigError> {
         match ClientConfig::load(self.config.as_deref()) {
             Ok(config) => Ok(config.ca),
             Err(_) if self.url.is_some() => Ok(None),
@@ -47,9 +47,9 @@ impl Session {
 
     /// Gives an agent the URL and the configuration that the global flags name, before or after the
     /// subcommand. Without them it looks itself.
-    pub fn tell(&self, agent: &mut CommandArgs) -> Result<(), ConfigError> {
+    pub fn configure_agent(&self, agent: &mut CommandArgs) -> Result<(), ConfigError> {
         if agent.url.is_none() && (self.url.is_some() || self.config.is_some()) {
-            agent.url = Some(self.url()?);
+            agent.url = Some(self.daemon_url()?);
         }
         agent.config.clone_from(&self.config);
         Ok(())
@@ -63,9 +63,10 @@ impl Session {
     }
 
     /// The daemon.
-    pub fn client(&self) -> Result<Client, Failure> {
-        let by = Slurm::trusting(self.daemon_user());
-        let client: Result<Client, ClientError> = Client::new(&self.url()?, by, self.ca()?.as_deref());
+    pub fn daemon_client(&self) -> Result<DaemonClient, CommandFailure> {
+        let by = SlurmIdentity::trusting_user(self.daemon_user());
+        let client: Result<DaemonClient, ClientError> =
+            DaemonClient::new(&self.daemon_url()?, by, self.authority_file()?.as_deref());
         Ok(client?)
     }
 }

@@ -5,7 +5,7 @@ use roff::{Roff, bold, roman};
 const SETTINGS: &str = include_str!("../config/infill.toml");
 
 /// The page infill.toml(5).
-pub fn page() -> String {
+pub fn settings_page() -> String {
     let mut page = Roff::new();
     page.control("TH", ["INFILL.TOML", "5", "", concat!("infill ", env!("CARGO_PKG_VERSION")), "infill"]);
     page.control("SH", ["NAME"]).text([roman("infill.toml - configuration of infill(1)")]);
@@ -13,26 +13,26 @@ pub fn page() -> String {
     page.control("SH", ["DESCRIPTION"]);
     let mut said = Vec::new();
     for line in SETTINGS.lines() {
-        match Line::of(line) {
-            Line::Section(name) => {
-                said_so_far(&mut page, &mut said);
+        match SettingsLine::parse_line(line) {
+            SettingsLine::Section(name) => {
+                flush_words(&mut page, &mut said);
                 page.control("SH", [format!("[{name}]").as_str()]);
             }
-            Line::Key(setting) => {
+            SettingsLine::Key(setting) => {
                 page.control("TP", []).text([bold(setting)]);
-                said_so_far(&mut page, &mut said);
+                flush_words(&mut page, &mut said);
             }
-            Line::Words(words) => said.push(words),
-            Line::Blank => said_so_far(&mut page, &mut said),
+            SettingsLine::Words(words) => said.push(words),
+            SettingsLine::Blank => flush_words(&mut page, &mut said),
         }
     }
-    said_so_far(&mut page, &mut said);
+    flush_words(&mut page, &mut said);
     page.control("SH", ["SEE ALSO"]).text([roman("infill(1), infill-config(1), infill-serve(1)")]);
     page.render()
 }
 
 /// Puts the words down that stand before a setting.
-fn said_so_far(page: &mut Roff, said: &mut Vec<&str>) {
+fn flush_words(page: &mut Roff, said: &mut Vec<&str>) {
     if !said.is_empty() {
         page.text([roman(said.join(" "))]);
         said.clear();
@@ -40,7 +40,7 @@ fn said_so_far(page: &mut Roff, said: &mut Vec<&str>) {
 }
 
 /// A line of the file.
-enum Line<'l> {
+enum SettingsLine<'l> {
     Section(&'l str),
     /// A key with its default; in a comment: one that is not set by default.
     Key(&'l str),
@@ -48,8 +48,8 @@ enum Line<'l> {
     Blank,
 }
 
-impl<'l> Line<'l> {
-    fn of(line: &'l str) -> Line<'l> {
+impl<'l> SettingsLine<'l> {
+    fn parse_line(line: &'l str) -> SettingsLine<'l> {
         let (words, is_comment) = match line.trim().strip_prefix('#') {
             Some(words) => (words.trim(), true),
             None => (line.trim(), false),
@@ -58,11 +58,11 @@ impl<'l> Line<'l> {
         let is_name = !name.is_empty()
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._\"".contains(c));
         match words {
-            "" => Line::Blank,
-            _ if words.starts_with('[') && words.ends_with(']') && is_name => Line::Section(name),
-            _ if is_name && words.contains(" = ") => Line::Key(words),
-            _ if is_comment => Line::Words(words),
-            _ => Line::Key(words),
+            "" => SettingsLine::Blank,
+            _ if words.starts_with('[') && words.ends_with(']') && is_name => SettingsLine::Section(name),
+            _ if is_name && words.contains(" = ") => SettingsLine::Key(words),
+            _ if is_comment => SettingsLine::Words(words),
+            _ => SettingsLine::Key(words),
         }
     }
 }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn every_key_has_its_place_and_its_words() {
-        let page = page();
+        let page = settings_page();
         for key in ["\\fBmode = \"observe\"\\fR", "\\fBkeep_node_days = 14\\fR", "\\fBtoken_file = "] {
             assert!(page.contains(key), "{key}: {page}");
         }

@@ -2,13 +2,13 @@
 
 use clap::Args;
 
-use super::session::Session;
-use super::summary::summary;
+use super::session::CliSession;
+use super::summary::status_summary;
 use super::watch;
-use infill_api::{Status, routes};
+use infill_api::{DaemonStatus, routes};
 use infill_present::{
-    exit::{CommandResult, Exit},
-    output::{self, When},
+    exit::{CommandResult, ProgramExit},
+    output::{self, DisplayClock},
 };
 
 /// Flags of `infill status`.
@@ -32,18 +32,18 @@ pub struct StatusArgs {
 }
 
 /// Runs `infill status`.
-pub async fn run(args: StatusArgs, session: &Session) -> CommandResult {
-    let client = session.client()?;
+pub async fn run(args: StatusArgs, session: &CliSession) -> CommandResult {
+    let client = session.daemon_client()?;
     if args.watch {
         return watch::run(&client, args.interval, args.column).await;
     }
-    let status: Status = client.get(routes::STATUS).await?;
+    let status: DaemonStatus = client.get(routes::STATUS).await?;
     if args.json {
         output::print_json(&status)?;
     } else if let Some(width) = args.once_width {
-        output::print(&watch::once(&status, width, args.column, When::now())?)?;
+        output::print_text(&watch::render_once(&status, width, args.column, DisplayClock::now())?)?;
     } else {
-        output::print(&summary(&status, &client.url(), When::now())?)?;
+        output::print_text(&status_summary(&status, &client.joined_urls(), DisplayClock::now())?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }

@@ -3,54 +3,58 @@
 use std::fmt::Write;
 
 use super::jobs;
-use infill_api::{IdleShare, LengthsView, NodeKind, Status};
+use infill_api::{DaemonStatus, IdleShare, LengthsView, NodeKind};
 use infill_model::{ControlState, DaemonMode};
 use infill_present::{
-    exit::Failure,
-    hidden::hidden,
-    output::When,
-    words::{self, percent},
+    exit::CommandFailure,
+    hidden::describe_hidden,
+    output::DisplayClock,
+    phrases::{self, percent},
 };
 
 /// The summary and the jobs.
-pub fn summary(status: &Status, url: &str, when: When) -> Result<String, Failure> {
-    let mut text = head(status, url, when);
+pub fn status_summary(
+    status: &DaemonStatus,
+    url: &str,
+    when: DisplayClock,
+) -> Result<String, CommandFailure> {
+    let mut text = summary_head(status, url, when);
     if !status.problems.is_empty() {
         text.push_str("\nproblems\n");
         text.extend(status.problems.iter().map(|p| format!("  - {p}\n")));
     }
     if !status.jobs.is_empty() {
-        let _ = write!(text, "\n{}", jobs::table(&status.jobs)?);
+        let _ = write!(text, "\n{}", jobs::job_table(&status.jobs)?);
     }
-    if let Some(line) = hidden(&status.hidden) {
+    if let Some(line) = describe_hidden(&status.hidden) {
         let _ = write!(text, "\n{line}\n");
     }
     Ok(text)
 }
 
-fn head(status: &Status, url: &str, when: When) -> String {
+fn summary_head(status: &DaemonStatus, url: &str, when: DisplayClock) -> String {
     let round = match status.last_round {
-        Some(at) => format!("last {} ago", when.ago(at)),
+        Some(at) => format!("last {} ago", when.time_since(at)),
         None => "none yet".to_owned(),
     };
     let or_unknown = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
-    let up = when.ago(status.started_at);
+    let up = when.time_since(status.started_at);
     let lines = [
         format!("daemon  infill {} at {url}, up {up}", status.version),
-        format!("mode    {}", mode(status)),
+        format!("mode    {}", mode_word(status)),
         format!("slurm   {}, REST {}", or_unknown(&status.slurm), or_unknown(&status.rest)),
         format!("rounds  {round}"),
-        format!("nodes   {}{}", line_up(status), beside(status)),
-        format!("jobs    {}", job_line_up(status)),
+        format!("nodes   {}{}", node_counts(status), idle_beside_main(status)),
+        format!("jobs    {}", job_counts(status)),
     ];
-    let lengths = status.lengths.iter().map(|l| format!("lengths {}", lengths(l)));
+    let lengths = status.lengths.iter().map(|l| format!("lengths {}", length_accuracy(l)));
     lines.into_iter().chain(lengths).map(|line| line + "\n").collect()
 }
 
 /// `of the last 512 jobs 58.0 % were expected within a factor of two, 79.2 % in their interval (of 80 %); …`.
-fn lengths(lengths: &LengthsView) -> String {
+fn length_accuracy(lengths: &LengthsView) -> String {
     let [near, held, predictable] =
-        [lengths.within_2x, lengths.in_interval, lengths.predictable].map(percent::in_text);
+        [lengths.within_2x, lengths.in_interval, lengths.predictable].map(percent::sentence_percent);
     format!(
         "of the last {} that ended {near} were expected within a factor of two, {held} in their interval (which \
          promises 80 %); {predictable} counted as predictable",
@@ -59,7 +63,7 @@ fn lengths(lengths: &LengthsView) -> String {
 }
 
 /// `; beside main jobs 3 GPUs, 12 CPUs, 11.7 GiB are idle on 2 nodes`, where any are.
-fn beside(status: &Status) -> String {
+fn idle_beside_main(status: &DaemonStatus) -> String {
     let idle: Vec<IdleShare> = status.nodes.iter().filter_map(|n| n.idle).collect();
     let all = IdleShare {
         gpus: idle.iter().fold(0, |sum, i| i.gpus.saturating_add(sum)),
@@ -68,12 +72,12 @@ fn beside(status: &Status) -> String {
     };
     match idle.len() {
         0 => String::new(),
-        1 => format!("; beside main jobs {} are idle on a node", words::idle_share(all)),
-        n => format!("; beside main jobs {} are idle on {n} nodes", words::idle_share(all)),
+        1 => format!("; beside main jobs {} are idle on a node", phrases::idle_share(all)),
+        n => format!("; beside main jobs {} are idle on {n} nodes", phrases::idle_share(all)),
     }
 }
 
-fn mode(status: &Status) -> &'static str {
+fn mode_word(status: &DaemonStatus) -> &'static str {
     match (status.mode, status.control) {
         (DaemonMode::Observe, ControlState::Normal) => "observe: plans are made, nothing is touched",
         (DaemonMode::Observe, _) => "observe (an order to pause or drain is in force, too)",
@@ -84,17 +88,17 @@ fn mode(status: &Status) -> &'static str {
 }
 
 /// `5: 2 held, 1 gap, 1 busy, 1 refused`.
-pub fn line_up(status: &Status) -> String {
+pub fn node_counts(status: &DaemonStatus) -> String {
     let kinds = [NodeKind::Held, NodeKind::Gap, NodeKind::Busy, NodeKind::Refused].map(|kind| {
         let shown = status.nodes.iter().filter(|n| n.kind == kind).count();
         let count = shown + status.hidden.nodes.get(&kind).map_or(0, |n| *n as usize);
-        format!("{count} {}", words::kind(kind))
+        format!("{count} {}", phrases::node_kind_name(kind))
     });
     let all = status.nodes.len() + status.hidden.nodes.values().sum::<u32>() as usize;
     format!("{all}: {}", kinds.join(", "))
 }
 
-fn job_line_up(status: &Status) -> String {
+fn job_counts(status: &DaemonStatus) -> String {
     let mut states: Vec<&str> = status.jobs.iter().map(|j| j.state.word()).collect();
     states.sort_unstable();
     let counts: Vec<String> =
@@ -114,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_summary() {
-        let text = summary(&samples::status(), "http://ctl:6810", samples::when()).unwrap();
+        let text =
+            status_summary(&samples::sample_status(), "http://ctl:6810", samples::sample_moment()).unwrap();
         insta::assert_snapshot!(text, @r"
         daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
         mode    act
@@ -135,23 +140,28 @@ mod tests {
     #[test]
     fn how_true_expected_lengths_were() {
         let lengths = LengthsView { jobs: 512, within_2x: 0.58, in_interval: 0.792, predictable: 0.45 };
-        let status = Status { lengths: Some(lengths), problems: vec![], jobs: vec![], ..samples::status() };
-        let text = summary(&status, "http://ctl:6810", samples::when()).unwrap();
+        let status = DaemonStatus {
+            lengths: Some(lengths),
+            problems: vec![],
+            jobs: vec![],
+            ..samples::sample_status()
+        };
+        let text = status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap();
         insta::assert_snapshot!(text.lines().last().unwrap(), @"lengths of the last 512 that ended 58.0 % were expected within a factor of two, 79.2 % in their interval (which promises 80 %); 45.0 % counted as predictable");
     }
 
     #[test]
     fn what_is_hidden_is_counted() {
-        let all = samples::status();
+        let all = samples::sample_status();
         let nodes = [(NodeKind::Held, 2), (NodeKind::Busy, 1)].into();
-        let status = Status {
+        let status = DaemonStatus {
             nodes: all.nodes.iter().filter(|n| n.kind == NodeKind::Gap).cloned().collect(),
             jobs: vec![],
             problems: vec![],
             hidden: Hidden { jobs: 1, job_nodes: 2, nodes },
             ..all
         };
-        insta::assert_snapshot!(summary(&status, "http://ctl:6810", samples::when()).unwrap(), @r"
+        insta::assert_snapshot!(status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap(), @r"
         daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
         mode    act
         slurm   24.11.5, REST v0.0.42
@@ -165,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_daemon_that_has_just_started() {
-        let status = Status {
+        let status = DaemonStatus {
             mode: DaemonMode::Observe,
             slurm: None,
             rest: None,
@@ -173,9 +183,9 @@ mod tests {
             problems: vec![],
             nodes: vec![],
             jobs: vec![],
-            ..samples::status()
+            ..samples::sample_status()
         };
-        insta::assert_snapshot!(summary(&status, "http://ctl:6810", samples::when()).unwrap(), @r"
+        insta::assert_snapshot!(status_summary(&status, "http://ctl:6810", samples::sample_moment()).unwrap(), @r"
         daemon  infill 0.1.0 at http://ctl:6810, up 1-01:00:00
         mode    observe: plans are made, nothing is touched
         slurm   unknown, REST unknown

@@ -8,20 +8,20 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use super::args::Cli;
-use super::client::Client;
-use super::{of_daemon, samples};
-use infill_agent::identity::Slurm;
+use super::client::DaemonClient;
+use super::{daemon_failure, samples};
+use infill_agent::identity::SlurmIdentity;
 use infill_api::{HistoryView, ProfilesView, RoundView, RoundsQuery, RoundsView, routes};
 use infill_model::{ProfileFilter, ProfileKey};
-use infill_present::exit::Exit;
+use infill_present::exit::ProgramExit;
 use infill_slurm::SlurmError;
 
 /// Serves on a free port of this machine for as long as the test runs; returns the URL.
 fn daemon() -> String {
     let app = Router::new()
-        .route(routes::STATUS, get(|| async { Json(samples::status()) }))
+        .route(routes::STATUS, get(|| async { Json(samples::sample_status()) }))
         .route(routes::PROFILES, get(profiles))
-        .route(routes::PLAN, get(|| async { Json(samples::round()) }))
+        .route(routes::PLAN, get(|| async { Json(samples::sample_round()) }))
         .route(routes::PROFILE_HISTORY, get(history))
         .route(routes::ROUNDS, get(rounds))
         .route(routes::ROUND_AT, get(round_at))
@@ -52,31 +52,31 @@ fn daemon() -> String {
 
 /// Those that the filter names.
 async fn profiles(Query(filter): Query<ProfileFilter>) -> Json<ProfilesView> {
-    let mut all = samples::profiles();
+    let mut all = samples::sample_profiles();
     all.profiles.retain(|p| filter.matches_key(&p.profile.key));
     Json(all)
 }
 
 /// Whatever profile is asked for.
 async fn history(Query(_): Query<ProfileKey>) -> Json<HistoryView> {
-    Json(samples::history())
+    Json(samples::sample_history())
 }
 
 async fn rounds(Query(_): Query<RoundsQuery>) -> Json<RoundsView> {
-    Json(samples::rounds())
+    Json(samples::sample_rounds())
 }
 
 /// The round of the samples is the first one that was kept.
 async fn round_at(Path(at): Path<i64>) -> Result<Json<RoundView>, (StatusCode, Json<Value>)> {
     let none = || (StatusCode::NOT_FOUND, Json(json!({"error": "no round is kept"})));
-    (at >= samples::NOW.0).then(|| Json(samples::round())).ok_or_else(none)
+    (at >= samples::NOW.0).then(|| Json(samples::sample_round())).ok_or_else(none)
 }
 
 /// The exit code of a line, as the shell would see it.
 fn exit(url: &str, line: &str) -> u8 {
     let arguments = format!("infill --url {url} {line}");
     let cli = Cli::try_parse_from(arguments.split(' ')).unwrap();
-    match super::dispatch(cli) {
+    match super::dispatch_command(cli) {
         Ok(code) => code,
         Err(failure) => failure.exit.code(),
     }
@@ -114,42 +114,43 @@ fn a_command_that_the_daemon_answers_succeeds() {
         "profiles show bert --history --json",
         "profiles export -n bert --csv",
     ] {
-        assert_eq!(exit(&url, line), Exit::Ok.code(), "{line}");
+        assert_eq!(exit(&url, line), ProgramExit::Ok.code(), "{line}");
     }
 }
 
 #[test]
 fn each_failure_has_its_code() {
     let url = daemon();
-    let check = |line: &str, expected: Exit| assert_eq!(exit(&url, line), expected.code(), "{line}");
-    check("explain 9", Exit::NotFound);
-    check("explain n9", Exit::NotFound);
-    check("explain 101 --at 1795212616", Exit::NotFound);
-    check("explain 9 --at 1795212617", Exit::NotFound);
-    check("rounds -o %q", Exit::Usage);
-    check("profiles show no-such --history", Exit::NotFound);
-    check("jobs -j 9", Exit::NotFound);
-    check("gaps -n n9", Exit::NotFound);
-    check("nodes -n n9", Exit::NotFound);
-    check("profiles show no-such", Exit::NotFound);
-    check("profiles show bert -u bob --svg -", Exit::NotFound);
-    check("profiles import /nonexistent/profiles.json", Exit::Input);
-    check("advise --curve /nonexistent/curve.csv", Exit::Input);
-    check("history import --from /nonexistent/log", Exit::Input);
-    check("history import --since 1", Exit::Usage);
-    check("profiles -o %q", Exit::Usage);
-    check("jobs -o %q", Exit::Usage);
-    check("--config /nonexistent/infill.toml config check", Exit::Config);
-    assert_eq!(exit("ftp://x", "status"), Exit::Usage.code());
+    let check = |line: &str, expected: ProgramExit| assert_eq!(exit(&url, line), expected.code(), "{line}");
+    check("explain 9", ProgramExit::NotFound);
+    check("explain n9", ProgramExit::NotFound);
+    check("explain 101 --at 1795212616", ProgramExit::NotFound);
+    check("explain 9 --at 1795212617", ProgramExit::NotFound);
+    check("rounds -o %q", ProgramExit::Usage);
+    check("profiles show no-such --history", ProgramExit::NotFound);
+    check("jobs -j 9", ProgramExit::NotFound);
+    check("gaps -n n9", ProgramExit::NotFound);
+    check("nodes -n n9", ProgramExit::NotFound);
+    check("profiles show no-such", ProgramExit::NotFound);
+    check("profiles show bert -u bob --svg -", ProgramExit::NotFound);
+    check("profiles import /nonexistent/profiles.json", ProgramExit::Input);
+    check("advise --curve /nonexistent/curve.csv", ProgramExit::Input);
+    check("history import --from /nonexistent/log", ProgramExit::Input);
+    check("history import --since 1", ProgramExit::Usage);
+    check("profiles -o %q", ProgramExit::Usage);
+    check("jobs -o %q", ProgramExit::Usage);
+    check("--config /nonexistent/infill.toml config check", ProgramExit::Config);
+    assert_eq!(exit("ftp://x", "status"), ProgramExit::Usage.code());
 }
 
 #[tokio::test]
 async fn an_order_is_given_to_nobody_who_does_not_prove_to_be_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
-    let munge = infill_testkit::script(dir.path().join("munge"), "cat");
-    let client = Client::new(&daemon(), Slurm { munge, ..Slurm::default() }, None).unwrap();
-    let error = client.order("control", routes::CONTROL, &json!({})).await.unwrap_err();
-    assert_eq!(error.exit(), Exit::Denied);
+    let munge = infill_testkit::write_script(dir.path().join("munge"), "cat");
+    let client =
+        DaemonClient::new(&daemon(), SlurmIdentity { munge, ..SlurmIdentity::default() }, None).unwrap();
+    let error = client.send_order("control", routes::CONTROL, &json!({})).await.unwrap_err();
+    assert_eq!(error.exit_code(), ProgramExit::Denied);
     let text = error.to_string();
     assert!(text.contains("does not prove") && text.contains("(it answers 404)"), "{text}");
 }
@@ -158,11 +159,11 @@ async fn an_order_is_given_to_nobody_who_does_not_prove_to_be_the_daemon() {
 fn an_absent_daemon_has_its_own_code() {
     // A port that was bound and is free again: nobody listens there.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(exit(&format!("http://{address}"), "status"), Exit::Unreachable.code());
+    assert_eq!(exit(&format!("http://{address}"), "status"), ProgramExit::Unreachable.code());
 }
 
 #[test]
 fn what_slurm_denies_is_denied() {
     let denied = SlurmError::Denied { doing: "reading nodes".to_owned(), what: "no".to_owned() };
-    assert_eq!(of_daemon(anyhow::Error::new(denied).context("planning")).exit, Exit::Denied);
+    assert_eq!(daemon_failure(anyhow::Error::new(denied).context("planning")).exit, ProgramExit::Denied);
 }

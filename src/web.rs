@@ -4,14 +4,14 @@ use anyhow::Context as _;
 use clap::Args;
 use reqwest::Url;
 
-use super::client::Client;
-use super::session::Session;
+use super::client::DaemonClient;
+use super::session::CliSession;
 use infill_api::{
-    BodyProof, LINK_PURPOSE, Link, LinkRequest, REVOKE_PURPOSE, RevokeRequest, Revoked, addresses::this_host,
-    routes,
+    BodyProof, LINK_PURPOSE, LinkRequest, REVOKE_PURPOSE, RevokeRequest, RevokedSessions, WebLink,
+    addresses::this_host, routes,
 };
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     output,
 };
 
@@ -24,33 +24,34 @@ pub struct WebArgs {
 }
 
 /// Prints a link, and how to open it on another machine; or ends sessions.
-pub async fn run(args: WebArgs, session: &Session) -> CommandResult {
-    let client = session.client()?;
+pub async fn run(args: WebArgs, session: &CliSession) -> CommandResult {
+    let client = session.daemon_client()?;
     if let Some(user) = args.revoke {
-        return revoke(&client, user).await;
+        return revoke_sessions(&client, user).await;
     }
     let request = LinkRequest { proof: BodyProof::default() };
-    let link: Link = client.ask(LINK_PURPOSE, routes::WEB_LINKS, &request).await?;
+    let link: WebLink = client.send_order_for_answer(LINK_PURPOSE, routes::WEB_LINKS, &request).await?;
     // The one that leads: it alone knows the link.
-    let url = Url::parse(client.answering()).context("the daemon's URL is none")?;
-    output::print(&in_words(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
-    Ok(Exit::Ok.code())
+    let url = Url::parse(client.answering_url()).context("the daemon's URL is none")?;
+    output::print_text(&link_text(&url, &link, this_host().as_deref().unwrap_or("LOGIN-NODE")))?;
+    Ok(ProgramExit::Ok.code())
 }
 
-async fn revoke(client: &Client, user: Option<String>) -> CommandResult {
+async fn revoke_sessions(client: &DaemonClient, user: Option<String>) -> CommandResult {
     let request = RevokeRequest { proof: BodyProof::default(), user };
-    let revoked: Revoked = client.ask(REVOKE_PURPOSE, routes::WEB_REVOKE, &request).await?;
+    let revoked: RevokedSessions =
+        client.send_order_for_answer(REVOKE_PURPOSE, routes::WEB_REVOKE, &request).await?;
     let what = match revoked.sessions {
         0 => "no session was open; links that were not opened yet count no more".to_owned(),
         1 => "one session has ended".to_owned(),
         count => format!("{count} sessions have ended"),
     };
-    output::print(&what)?;
-    Ok(Exit::Ok.code())
+    output::print_text(&what)?;
+    Ok(ProgramExit::Ok.code())
 }
 
 /// The link stands in the fragment, which no browser sends and no log has.
-fn in_words(url: &Url, link: &Link, this_host: &str) -> String {
+fn link_text(url: &Url, link: &WebLink, this_host: &str) -> String {
     let page = |url: &Url| format!("{}#ticket={}", url.as_str(), link.ticket.0);
     let (host, port) = (url.host_str().unwrap_or("localhost"), url.port_or_known_default().unwrap_or(80));
     let mut near = url.clone();
@@ -73,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_link_and_how_to_reach_it_from_elsewhere() {
-        let link = Link { ticket: Secret("abc".to_owned()), lasts_secs: 60 };
-        let text = in_words(&Url::parse("http://ctl:6810").unwrap(), &link, "login1");
+        let link = WebLink { ticket: Secret("abc".to_owned()), lasts_secs: 60 };
+        let text = link_text(&Url::parse("http://ctl:6810").unwrap(), &link, "login1");
         insta::assert_snapshot!(text, @r"
         http://ctl:6810/#ticket=abc
 
@@ -86,7 +87,7 @@ mod tests {
 
             http://localhost:6810/#ticket=abc
         ");
-        let own = in_words(&Url::parse("http://127.0.0.1:6810").unwrap(), &link, "login1");
+        let own = link_text(&Url::parse("http://127.0.0.1:6810").unwrap(), &link, "login1");
         assert!(own.contains("ssh -L 6810:localhost:6810 login1"), "{own}");
     }
 }

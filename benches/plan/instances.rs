@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use infill_gaps::{Survival, hour_of};
+use infill_gaps::{SurvivalModel, hour_of_day};
 use infill_model::{
     AllowedSizes, CurvePoint, ExcludedNodes, ExecPlan, Gap, GapSet, HeldNode, JobId, MalleableJob, NodeName,
     NodeType, Plan, PlanNeeds, RescaleCosts, ScalingCurve, SchedulingState, SwitchRecord, Topology, UnixTime,
@@ -13,7 +13,7 @@ use infill_model::{
     config::{GapsConfig, PlannerConfig},
     malleable::RateCurve,
 };
-use infill_planner::plan::{Problem, fallback};
+use infill_planner::plan::{PlanningProblem, plan_without_solver};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -115,8 +115,9 @@ impl Case {
     }
 
     /// What the planner is asked.
-    pub fn problem(&self) -> Problem<'_> {
-        let mut problem = Problem::new(self.now, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
+    pub fn problem(&self) -> PlanningProblem<'_> {
+        let mut problem =
+            PlanningProblem::new(self.now, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
         problem.topology = self.topology.as_ref();
         problem
     }
@@ -193,7 +194,7 @@ impl Data {
         let min_window_secs = GapsConfig::default().min_window_secs;
         let gaps = lent.of(self.gaps(&shards, 0, nodes, &BTreeSet::new()));
         let mut case = Case { now: WEEK_START, gaps, jobs, config, min_window_secs, topology: None };
-        let plan = fallback(&case.problem(), "a first round");
+        let plan = plan_without_solver(&case.problem(), "a first round");
         let held: BTreeSet<NodeName> =
             plan.jobs.iter().flat_map(|j| &j.nodes).map(|p| p.node.host()).collect();
         case.now = WEEK_START + passed;
@@ -294,14 +295,14 @@ fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
     let block = (interval.end as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ shard as u64;
     let planned = block % 10 < PLANNED_TENTHS;
     let settings = GapsConfig::default();
-    let survival = Survival::default();
-    let (age, hour) = ((at - interval.start) as f64, hour_of(WEEK_START + at));
+    let survival = SurvivalModel::default();
+    let (age, hour) = ((at - interval.start) as f64, hour_of_day(WEEK_START + at));
     let end = now + (interval.end - at);
     let vacate_by = planned.then(|| end.plus_secs(-settings.leave_secs));
-    let counted = now.plus_secs(survival.quantile(age, 1, hour, settings.confidence));
+    let counted = now.plus_secs(survival.quantile_secs(age, 1, hour, settings.confidence));
     let usable_until = vacate_by.unwrap_or(counted);
     let expected_secs =
-        if planned { usable_until.secs_since(now).max(0.0) } else { survival.expected(age, 1, hour) };
+        if planned { usable_until.secs_since(now).max(0.0) } else { survival.expected_secs(age, 1, hour) };
     Gap {
         node: NodeName::new(format!("s{shard:03}n{:04}", interval.node)),
         node_type: NodeType::new("summit"),

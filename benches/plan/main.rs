@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use infill_model::{Plan, SolveStatus};
 use infill_planner::plan::{
-    Assignment, Milp, check, fallback, plan,
+    Assignment, Milp, check_plan, plan_round, plan_without_solver,
     solver::{Limits, Solution, Solver, SolverError, default_solver},
 };
 use instances::{Case, Data};
@@ -95,19 +95,19 @@ impl Column {
         let problem = case.problem();
         let before = solver.calls.load(Ordering::Relaxed);
         let clock = Instant::now();
-        let planned = plan(&problem, solver);
+        let planned = plan_round(&problem, solver);
         self.millis.push(1e3 * clock.elapsed().as_secs_f64());
         self.solved += usize::from(solver.calls.load(Ordering::Relaxed) > before);
         let clock = Instant::now();
-        let without = fallback(&problem, "measured");
+        let without = plan_without_solver(&problem, "measured");
         self.fallback_millis.push(1e3 * clock.elapsed().as_secs_f64());
         let clock = Instant::now();
-        check(&problem, &planned).expect("a plan that keeps all rules");
+        check_plan(&problem, &planned).expect("a plan that keeps all rules");
         self.check_millis.push(1e3 * clock.elapsed().as_secs_f64());
-        check(&problem, &without).expect("a plan that keeps all rules");
-        let gap = |plan: &Plan| match plan.status {
+        check_plan(&problem, &without).expect("a plan that keeps all rules");
+        let gap = |plan: &Plan| match plan_round.status {
             SolveStatus::Trivial => Some(0.0),
-            _ => plan.proof.map(|proof| proof.gap),
+            _ => plan_round.proof.map(|proof| proof.gap),
         };
         match gap(&planned) {
             Some(gap) => self.gaps.push(gap),
@@ -215,9 +215,9 @@ fn switches(data: &Data, _: &Counting, quick: bool) {
     for seed in 0..if quick { 3 } else { 20 } {
         eprint!("\r200 jobs, 10,000 nodes: {seed} ");
         let case = data.draw(7000 + seed, 200, 10_000, 6);
-        without.push(1e3 * median_secs(|| fallback(&case.problem(), "measured")));
+        without.push(1e3 * median_secs(|| plan_without_solver(&case.problem(), "measured")));
         let case = case.on_switches(500);
-        with.push(1e3 * median_secs(|| fallback(&case.problem(), "measured")));
+        with.push(1e3 * median_secs(|| plan_without_solver(&case.problem(), "measured")));
     }
     eprint!("\r{:60}\r", "");
     let more: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
@@ -246,7 +246,7 @@ fn simulator(data: &Data, solver: &Counting, quick: bool) {
             eprint!("\r10 jobs, {nodes} nodes: {seed} ");
             let case = data.draw(1000 + seed, 10, nodes, 6);
             let plan = changing.measure(&case, solver);
-            settled.measure(&case.settled(&plan), solver);
+            settled.measure(&case.settled(&plan_round), solver);
         }
         eprint!("\r{:60}\r", "");
         changing.print(&format!("  10 jobs {nodes:5} nodes 6 steps"));
@@ -279,9 +279,9 @@ fn compare(data: &Data, solver: &Counting, nodes: usize, seed: u64) {
     let best = per_node::optimum(case.jobs(), case.nodes().len());
     let single = data.draw(seed, 10, nodes, 1);
     let ours = [
-        median_secs(|| plan(&single.problem(), solver)),
-        median_secs(|| plan(&case.problem(), solver)),
-        median_secs(|| fallback(&case.problem(), "measured")),
+        median_secs(|| plan_round(&single.problem(), solver)),
+        median_secs(|| plan_round(&case.problem(), solver)),
+        median_secs(|| plan_without_solver(&case.problem(), "measured")),
     ];
     eprint!("\r{:60}\r", "");
     let found = match answer {
@@ -289,7 +289,7 @@ fn compare(data: &Data, solver: &Counting, nodes: usize, seed: u64) {
             // Not proved in the time given: it takes longer than this.
             let bar = if found.optimal { ' ' } else { '>' };
             let gap = found.gap.map_or("?".to_owned(), |gap| format!("{:.3} %", 100.0 * gap));
-            format!("{bar}{secs:8.3}  {gap:>8}  {:14.5}", milp.gain(&found.values) / best)
+            format!("{bar}{secs:8.3}  {gap:>8}  {:14.5}", milp.total_gain(&found.values) / best)
         }
         Err(why) => format!(">{secs:8.3}  {why}"),
     };

@@ -1,6 +1,6 @@
 //! A round in which jobs shall end soon: what jobs like them took is known, and a forest has grown from it.
 
-use infill_advisor::length::Outlook;
+use infill_advisor::length::LengthPredictor;
 use infill_model::{PastJob, Submission, UserEstimate};
 
 /// Malleable jobs.
@@ -27,8 +27,8 @@ fn past(number: u32, now: i64) -> PastJob {
 }
 
 /// Lets it know of them, and grow a forest. What that takes belongs to no round.
-pub fn learn(outlook: &mut Outlook, now: i64) {
+pub fn learn(outlook: &mut LengthPredictor, now: i64) {
     let past: Vec<PastJob> = (0..ENDED).map(|number| past(number, now)).collect();
-    outlook.remember(&past);
-    outlook.plant(outlook.ground().grow(1).expect("a forest").expect("jobs enough"));
+    outlook.learn_history(&past);
+    outlook.set_forest(outlook.forest_training().grow_forest(1).expect("a forest").expect("jobs enough"));
 }

@@ -22,8 +22,8 @@ use infill_model::{
     JobProgress, LendingRules, NodeName, Plan, PlanningObjective, ProgramIdentity, ResizeState, ScalingCurve,
     SchedulingState, Snapshot, UnixTime, UserId,
 };
-use infill_planner::round::{Advice, Scene, Terms, judge};
-use infill_slurm::{Seats, rest::offline};
+use infill_planner::round::{AdvisorMode, RoundConstraints, RoundState, check_solved_plan};
+use infill_slurm::{PlaceAssignments, rest::offline};
 use peak_alloc::PeakAlloc;
 
 use answers::Site;
@@ -68,9 +68,9 @@ impl Stages {
 
 /// What the daemon keeps from one round to the next.
 struct Kept {
-    scene: Scene,
+    scene: RoundState,
     /// Where GPUs are lent.
-    seats: Option<Seats>,
+    seats: Option<PlaceAssignments>,
     snapshot: Option<Snapshot>,
 }
 
@@ -137,22 +137,22 @@ fn changed(plan: &Plan, jobs: &[JobFacts]) -> usize {
     jobs.iter().filter(differs).count()
 }
 
-fn read(site: Site, seats: Option<&mut Seats>, stages: &mut Stages) -> (Snapshot, usize) {
+fn read(site: Site, seats: Option<&mut PlaceAssignments>, stages: &mut Stages) -> (Snapshot, usize) {
     let mut bytes = 0;
     let mut nodes = answers::nodes(site);
     let mut read_nodes =
-        stages.less("read nodes", || (offline::nodes(&mut nodes).expect("nodes"), nodes.spent));
+        stages.less("read nodes", || (offline::read_nodes(&mut nodes).expect("nodes"), nodes.spent));
     bytes += nodes.bytes;
     let mut jobs = answers::jobs(site);
-    let read_jobs =
-        stages.less("read jobs", || (offline::jobs(&mut jobs, &mut read_nodes).expect("jobs"), jobs.spent));
+    let read_jobs = stages
+        .less("read jobs", || (offline::read_jobs(&mut jobs, &mut read_nodes).expect("jobs"), jobs.spent));
     bytes += jobs.bytes;
     let (reservations, diag) = (answers::reservations(), answers::diag());
     let snapshot = stages.of("put together", || {
-        offline::snapshot(read_nodes, read_jobs, &*reservations, &diag, "infill").expect("a snapshot")
+        offline::build_snapshot(read_nodes, read_jobs, &*reservations, &diag, "infill").expect("a snapshot")
     });
     let snapshot = match seats {
-        Some(seats) => stages.of("seat", || seats.places(snapshot)),
+        Some(seats) => stages.of("seat", || seats.snapshot_with_places(snapshot)),
         None => snapshot,
     };
     (snapshot, bytes)
@@ -164,13 +164,14 @@ fn round(site: Site, number: usize, kept: &mut Kept, config: &Config, jobs: &[Jo
     assert!(snapshot.is_trusted(), "{:?}", snapshot.doubts);
     let now = UnixTime(answers::NOW + 30 * number as i64);
     // All curves are declared, and none is to be tried.
-    stages.of("look", || kept.scene.look(&snapshot, jobs, Advice::Watch, now));
-    let question = stages.of("ask", || kept.scene.question(jobs, Terms::FREE, now));
-    let plan = stages.of("plan", || question.solve(config));
-    let judged = stages.of("check", || judge(&question, config, Ok(plan))).expect("a plan that passes");
+    stages.of("look", || kept.scene.ingest_snapshot(&snapshot, jobs, AdvisorMode::Watch, now));
+    let question = stages.of("ask", || kept.scene.round_input(jobs, RoundConstraints::FREE, now));
+    let plan = stages.of("plan", || question.solve_plan(config));
+    let judged =
+        stages.of("check", || check_solved_plan(&question, config, Ok(plan))).expect("a plan that passes");
     assert!(judged.refused.is_empty(), "{:?}", judged.refused);
     let plan = judged.plan;
-    let report = stages.of("explain", || question.explain(config, &plan));
+    let report = stages.of("explain", || question.explain_plan(config, &plan));
     assert_eq!(report.jobs.len(), jobs.len());
     let changes = stages.of("diff", || changed(&plan, jobs));
     let about = format!(
@@ -209,11 +210,11 @@ fn show(rounds: &[Stages]) {
 
 fn show_site(site: Site, config: &Arc<Config>, count: u32) {
     let jobs: Vec<JobFacts> = (0..count).map(|n| facts(site, n, n < HOLDING)).collect();
-    let seats =
-        (site == Site::Shared).then(|| Seats::new("infill", LendingRules::default(), BTreeMap::new()));
-    let mut scene = Scene::new(config.clone(), UnixTime(answers::NOW));
+    let seats = (site == Site::Shared)
+        .then(|| PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new()));
+    let mut scene = RoundState::new(config.clone(), UnixTime(answers::NOW));
     if config.planner.objective == PlanningObjective::Completion {
-        ahead::learn(&mut scene.turns_mut().outlook, answers::NOW);
+        ahead::learn(&mut scene.priorities_mut().outlook, answers::NOW);
     }
     let mut kept = Kept { scene, seats, snapshot: None };
     let (_, about) = round(site, 0, &mut kept, config, &jobs);

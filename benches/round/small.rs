@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use infill_model::config::Config;
 use infill_model::{BaseState, Job, JobState, Node, NodeName, NodeState, NodeType, Snapshot, UnixTime};
-use infill_planner::round::{Advice, Scene};
+use infill_planner::round::{AdvisorMode, RoundState};
 use infill_slurm::fake::pending_job;
 
 const PARTITION: &str = "infill";
@@ -52,12 +52,12 @@ fn median(mut times: Vec<Duration>) -> f64 {
 
 fn measure(nodes: usize, free: usize) {
     let snapshot = machine(nodes, free);
-    let mut scene = Scene::new(Arc::new(Config::default()), UnixTime(1_000_000));
+    let mut scene = RoundState::new(Arc::new(Config::default()), UnixTime(1_000_000));
     let mut looks = Vec::new();
     for call in 0..CALLS {
         let now = UnixTime(1_000_000 + 30 * call as i64);
         let clock = Instant::now();
-        scene.look(&snapshot, &[], Advice::Unasked, now);
+        scene.ingest_snapshot(&snapshot, &[], AdvisorMode::Unasked, now);
         looks.push(clock.elapsed());
     }
     println!("{nodes} nodes, {free} free: a look takes {:.3} ms", median(looks));

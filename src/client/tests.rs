@@ -8,20 +8,23 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use infill_api::{
     headers,
-    seal::{Seal, SessionKey, seal_payload},
+    seal::{SessionKey, SessionSeal, seal_payload},
 };
 use infill_model::Secret;
-use infill_testkit::script;
+use infill_testkit::write_script;
 
 #[test]
 fn a_status_becomes_an_exit_code() {
-    let exit = |status: u16| refusal(StatusCode::from_u16(status).unwrap(), "/v1/x", b"").exit();
-    assert_eq!([401, 403, 404, 500].map(exit), [Exit::Denied, Exit::Denied, Exit::NotFound, Exit::Failed]);
+    let exit = |status: u16| refusal_error(StatusCode::from_u16(status).unwrap(), "/v1/x", b"").exit_code();
+    assert_eq!(
+        [401, 403, 404, 500].map(exit),
+        [ProgramExit::Denied, ProgramExit::Denied, ProgramExit::NotFound, ProgramExit::Failed]
+    );
 }
 
 #[test]
 fn what_the_daemon_said_is_kept() {
-    let error = refusal(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"bob is no admin"}"#);
+    let error = refusal_error(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"bob is no admin"}"#);
     assert_eq!(error.to_string(), "the daemon refused: bob is no admin");
 }
 
@@ -29,8 +32,8 @@ fn what_the_daemon_said_is_kept() {
 fn what_is_no_url_is_wrong_usage() {
     for url in ["", ",", "localhost:6810", "ftp://x", "http://a,ftp://x"] {
         assert_eq!(
-            Client::new(url, Slurm::default(), None).err().map(|e| e.exit()),
-            Some(Exit::Usage),
+            DaemonClient::new(url, SlurmIdentity::default(), None).err().map(|e| e.exit_code()),
+            Some(ProgramExit::Usage),
             "{url}"
         );
     }
@@ -50,13 +53,14 @@ async fn daemon(status: u16, body: &'static str) -> String {
 async fn of_several_daemons_the_one_that_leads_answers() {
     let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
     let leader = daemon(200, "7").await;
-    let ask =
-        async |urls: String| Client::new(&urls, Slurm::default(), None).unwrap().get::<u32>("/v1/x").await;
+    let ask = async |urls: String| {
+        DaemonClient::new(&urls, SlurmIdentity::default(), None).unwrap().get::<u32>("/v1/x").await
+    };
     assert_eq!(ask(format!("{away}, {standby}/,{leader}")).await.unwrap(), 7);
     let error = ask(format!("{away},{standby},{away}")).await.unwrap_err();
     assert!(error.to_string().contains("on standby"), "{error}");
     let denied = daemon(403, "").await;
-    assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit(), Exit::Denied);
+    assert_eq!(ask(format!("{denied},{leader}")).await.unwrap_err().exit_code(), ProgramExit::Denied);
 }
 
 /// Whoever answers without a proof may say that we should ask again, in no words of theirs.
@@ -65,40 +69,42 @@ async fn words_of_who_proves_nothing_are_not_shown_and_no_words_drive_the_termin
     let dir = tempfile::tempdir().unwrap();
     for status in [401, 503] {
         let url = daemon(status, r#"{"error":"all is done \u001b]0;x\u0007"}"#).await;
-        let client = Client::new(&url, munged(dir.path(), 0), None).unwrap();
+        let client = DaemonClient::new(&url, munged(dir.path(), 0), None).unwrap();
         let text = client.get::<u32>("/v1/x").await.unwrap_err().to_string();
         assert!(!text.contains("all is done"), "{text}");
     }
-    let error = refusal(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"no \u001b[31madmin"}"#);
+    let error = refusal_error(StatusCode::FORBIDDEN, routes::CONTROL, br#"{"error":"no \u001b[31madmin"}"#);
     assert_eq!(error.to_string(), "the daemon refused: no [31madmin");
     let long = serde_json::to_vec(&serde_json::json!({ "error": "x".repeat(100_000) })).unwrap();
-    assert!(refusal(StatusCode::FORBIDDEN, routes::CONTROL, &long).to_string().len() < 1000);
+    assert!(refusal_error(StatusCode::FORBIDDEN, routes::CONTROL, &long).to_string().len() < 1000);
 }
 
 #[tokio::test]
 async fn an_absent_daemon_is_named_with_what_to_do() {
     // A port that was bound and is free again: nobody listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let client = Client::new(&format!("http://127.0.0.1:{port}/"), Slurm::default(), None).unwrap();
+    let client =
+        DaemonClient::new(&format!("http://127.0.0.1:{port}/"), SlurmIdentity::default(), None).unwrap();
     let error = client.get::<serde_json::Value>(routes::STATUS).await.unwrap_err();
-    assert_eq!(error.exit(), Exit::Unreachable);
+    assert_eq!(error.exit_code(), ProgramExit::Unreachable);
     let text = error.to_string();
     assert!(text.contains(&format!("http://127.0.0.1:{port}: ")) && text.contains("INFILL_URL"), "{text}");
 }
 
 /// Programs of a cluster with MUNGE, whose credentials say what they carry: those of `uid`.
-fn munged(dir: &std::path::Path, uid: u32) -> Slurm {
+fn munged(dir: &std::path::Path, uid: u32) -> SlurmIdentity {
     let body = format!(
         "printf 'STATUS: Success (0)\\nUID: who ({uid})\\nGID: g (1)\\n'
         carries=$(cut -d: -f2 | base64 -d); printf 'LENGTH: %s\\n\\n%s' ${{#carries}} \"$carries\""
     );
-    let (munge, unmunge) = (script(dir.join("munge"), "base64 -w0"), script(dir.join("unmunge"), &body));
-    Slurm {
+    let (munge, unmunge) =
+        (write_script(dir.join("munge"), "base64 -w0"), write_script(dir.join("unmunge"), &body));
+    SlurmIdentity {
         munge,
         unmunge,
         scontrol: dir.join("none"),
         daemon_user: "no-such-user".to_owned(),
-        ..Slurm::default()
+        ..SlurmIdentity::default()
     }
 }
 
@@ -130,7 +136,7 @@ async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<S
         };
         let (key, route) = (SessionKey::new([7; 32]), uri.path_and_query().unwrap().as_str().to_owned());
         let counter = text(headers::COUNTER).parse().unwrap_or(0);
-        let mac = key.of_answer(&route, counter, 200, number.as_bytes());
+        let mac = key.sign_answer(&route, counter, 200, number.as_bytes());
         let told = if fault == Fault::Altered { format!("{number}0") } else { number };
         let mut answer: Response = told.into_response();
         if fault == Fault::Old {
@@ -140,7 +146,7 @@ async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<S
         let nonce = if fault == Fault::Other { "n".to_owned() } else { text(headers::NONCE) };
         let Secret(payload) = seal_payload(None, &nonce, "s1", &key);
         let sealed = base64::engine::general_purpose::STANDARD.encode(payload);
-        let seal = Seal::Munge(Secret(format!("MUNGE:{sealed}:"))).to_header();
+        let seal = SessionSeal::Munge(Secret(format!("MUNGE:{sealed}:"))).to_header();
         answer.headers_mut().insert(headers::SEAL, seal.parse().unwrap());
         answer.headers_mut().insert(headers::MAC, mac.parse().unwrap());
         answer
@@ -156,7 +162,7 @@ async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<S
 async fn a_daemon_that_proves_itself_is_believed_and_proved_to_once() {
     let dir = tempfile::tempdir().unwrap();
     let (url, asked) = proving(Fault::None).await;
-    let client = Client::new(&url, munged(dir.path(), 0), None).unwrap();
+    let client = DaemonClient::new(&url, munged(dir.path(), 0), None).unwrap();
     assert_eq!(client.get::<u32>("/v1/x").await.unwrap(), 1);
     assert_eq!(client.get_with::<u32>("/v1/x", &[("a", "b c")]).await.unwrap(), 2);
     let asked = asked.lock().unwrap().clone();
@@ -174,11 +180,11 @@ async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
     let faults = [Fault::Old, Fault::Altered, Fault::Other];
     for (fault, uid) in faults.map(|fault| (fault, 0)).into_iter().chain([(Fault::None, 6102)]) {
         let (url, asked) = proving(fault).await;
-        let client = Client::new(&url, munged(dir.path(), uid), None).unwrap();
+        let client = DaemonClient::new(&url, munged(dir.path(), uid), None).unwrap();
         let read = client.get::<u32>("/v1/x").await.unwrap_err();
-        let order = client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap_err();
+        let order = client.send_order_for_answer::<u32>("control", routes::CONTROL, &7).await.unwrap_err();
         for error in [read, order] {
-            assert_eq!(error.exit(), Exit::Denied, "{fault:?} {uid}");
+            assert_eq!(error.exit_code(), ProgramExit::Denied, "{fault:?} {uid}");
             let text = error.to_string();
             assert!(text.contains("does not prove that it is infill's daemon; nothing"), "{text}");
             assert!(text.contains("may be older than this command"), "{text}");
@@ -192,11 +198,11 @@ async fn what_does_not_prove_itself_is_not_believed_and_told_so() {
 async fn an_order_is_bound_to_its_proof() {
     let dir = tempfile::tempdir().unwrap();
     let (url, asked) = proving(Fault::None).await;
-    let client = Client::new(&format!("{url}/"), munged(dir.path(), 0), None).unwrap();
-    assert_eq!(client.ask::<u32>("control", routes::CONTROL, &7).await.unwrap(), 2);
+    let client = DaemonClient::new(&format!("{url}/"), munged(dir.path(), 0), None).unwrap();
+    assert_eq!(client.send_order_for_answer::<u32>("control", routes::CONTROL, &7).await.unwrap(), 2);
     let asked = asked.lock().unwrap().clone();
     assert!(asked[0].starts_with("infill2 health 0 ") && asked[0].ends_with(" -||"), "{asked:?}");
-    let digest = digest(routes::CONTROL, b"7");
+    let digest = request_digest(routes::CONTROL, b"7");
     assert!(
         asked[1].starts_with("infill2 control 0 ") && asked[1].ends_with(&format!(" {digest}||7")),
         "{asked:?}"
@@ -206,18 +212,18 @@ async fn an_order_is_bound_to_its_proof() {
 #[tokio::test]
 async fn without_munge_reading_goes_on_and_orders_need_a_way_that_nobody_overhears() {
     let dir = tempfile::tempdir().unwrap();
-    let scontrol = script(dir.path().join("scontrol"), "echo SLURM_JWT=abc");
-    let by = Slurm { munge: dir.path().join("none"), scontrol, ..Slurm::default() };
+    let scontrol = write_script(dir.path().join("scontrol"), "echo SLURM_JWT=abc");
+    let by = SlurmIdentity { munge: dir.path().join("none"), scontrol, ..SlurmIdentity::default() };
     let (open, _) = (daemon(200, "7").await, ());
-    assert_eq!(Client::new(&open, by.clone(), None).unwrap().get::<u32>("/v1/x").await.unwrap(), 7);
+    assert_eq!(DaemonClient::new(&open, by.clone(), None).unwrap().get::<u32>("/v1/x").await.unwrap(), 7);
     let order = async |url: &str| {
-        let client = Client::new(url, by.clone(), None).unwrap();
-        client.order("control", routes::CONTROL, &7).await.unwrap_err()
+        let client = DaemonClient::new(url, by.clone(), None).unwrap();
+        client.send_order("control", routes::CONTROL, &7).await.unwrap_err()
     };
     let elsewhere = order("http://192.0.2.1:6810").await;
     assert!(
         matches!(&elsewhere, ClientError::NoOrder(IdentityError::Overheard { .. }))
-            && elsewhere.exit() == Exit::Denied,
+            && elsewhere.exit_code() == ProgramExit::Denied,
         "{elsewhere}"
     );
     // On this machine it is sent, and the answer has to bring a session all the same.

@@ -16,10 +16,10 @@ const DISK_WARN_KIB: u64 = 1024 * 1024;
 const DISK_ERROR_KIB: u64 = 50 * 1024;
 /// The first release of Slurm that infill works with. Before, a job that leaves within the grace time of its
 /// preemption is FAILED instead of queued again.
-const FIRST_SLURM: (u32, u32) = (24, 5);
+const MIN_SLURM_RELEASE: (u32, u32) = (24, 5);
 
 /// Slurm's clock against ours.
-pub fn clock(slurm: UnixTime, here: UnixTime) -> Finding {
+pub fn check_clock(slurm: UnixTime, here: UnixTime) -> Finding {
     let skew = here.secs_since(slurm);
     let mend = "let NTP or chrony run on both machines";
     match skew.abs() {
@@ -34,10 +34,10 @@ pub fn clock(slurm: UnixTime, here: UnixTime) -> Finding {
 }
 
 /// Slurm's release, such as `24.11.5`, and the REST version in use.
-pub fn slurm_version(slurm: &str, rest: &str) -> Finding {
+pub fn check_slurm_version(slurm: &str, rest: &str) -> Finding {
     let mut numbers = slurm.split(['.', '-']).map(|n| n.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) if (major, minor) >= FIRST_SLURM => {
+        (Some(major), Some(minor)) if (major, minor) >= MIN_SLURM_RELEASE => {
             Finding::ok("rest", format!("Slurm {slurm} answers by REST {rest}"))
         }
         (Some(_), Some(_)) => Finding::error(
@@ -56,7 +56,7 @@ pub fn slurm_version(slurm: &str, rest: &str) -> Finding {
 }
 
 /// The daemon's version against ours.
-pub fn versions(daemon: &str, ours: &str) -> Option<Finding> {
+pub fn check_versions(daemon: &str, ours: &str) -> Option<Finding> {
     (daemon != ours).then(|| {
         Finding::warn(
             "version",
@@ -67,7 +67,7 @@ pub fn versions(daemon: &str, ours: &str) -> Option<Finding> {
 }
 
 /// The daemon's user on two hosts: who proves who they are by MUNGE is a number.
-pub fn same_user(daemon: Option<UserId>, here: Option<UserId>) -> Option<Finding> {
+pub fn check_same_user(daemon: Option<UserId>, here: Option<UserId>) -> Option<Finding> {
     let (daemon, here) = (daemon?, here?);
     (daemon != here && daemon.0 != 0).then(|| {
         Finding::warn(
@@ -84,7 +84,7 @@ pub fn parse_df(text: &str) -> Option<u64> {
 }
 
 /// Free space where the store is.
-pub fn disk(free_kib: u64, dir: &str) -> Finding {
+pub fn check_disk(free_kib: u64, dir: &str) -> Finding {
     let (free, mend) =
         (format!("{} MiB free in {dir}", free_kib / 1024), "make room, or lower daemon.keep_days");
     match free_kib {
@@ -96,7 +96,12 @@ pub fn disk(free_kib: u64, dir: &str) -> Finding {
 
 /// Whether compute nodes can reach the daemon: `listen` is where it binds, `url_addresses` what agents are
 /// told.
-pub fn reachable(listen: IpAddr, url: &str, url_addresses: &[IpAddr], nodes_elsewhere: bool) -> Vec<Finding> {
+pub fn check_reachable(
+    listen: IpAddr,
+    url: &str,
+    url_addresses: &[IpAddr],
+    nodes_elsewhere: bool,
+) -> Vec<Finding> {
     if url_addresses.is_empty() {
         let what = format!("the host in agent.url ({url}) has no address");
         return vec![Finding::error("url", what, "name a host that all nodes can resolve")];
@@ -124,7 +129,7 @@ pub fn reachable(listen: IpAddr, url: &str, url_addresses: &[IpAddr], nodes_else
 
 /// Whether agents can prove who they are to daemons at these URLs: without MUNGE they have tokens of Slurm's
 /// alone, which they show to nobody in plain text.
-pub fn overheard(has_munge: bool, urls: &[String]) -> Option<Finding> {
+pub fn check_token_secrecy(has_munge: bool, urls: &[String]) -> Option<Finding> {
     let plain = urls.iter().find(|url| can_be_overheard(url)).filter(|_| !has_munge)?;
     Some(Finding::error(
         "tls",
@@ -154,42 +159,49 @@ pub fn store_dir(database_url: &str) -> Option<std::path::PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Level;
+    use crate::doctor::finding::FindingLevel;
 
     #[test]
     fn clocks() {
-        let level = |skew: i64| clock(UnixTime(1000), UnixTime(1000 + skew)).level;
-        assert_eq!([0, 5, -6, 121].map(level), [Level::Ok, Level::Ok, Level::Warn, Level::Error]);
+        let level = |skew: i64| check_clock(UnixTime(1000), UnixTime(1000 + skew)).level;
+        assert_eq!(
+            [0, 5, -6, 121].map(level),
+            [FindingLevel::Ok, FindingLevel::Ok, FindingLevel::Warn, FindingLevel::Error]
+        );
     }
 
     #[test]
     fn without_munge_agents_need_tls() {
-        let found = |has_munge, url: &str| overheard(has_munge, &[url.to_owned()]);
+        let found = |has_munge, url: &str| check_token_secrecy(has_munge, &[url.to_owned()]);
         assert!(found(true, "http://ctl:1").is_none() && found(false, "https://ctl:1").is_none());
         assert!(found(false, "http://127.0.0.1:1").is_none());
         let found = found(false, "http://ctl:1").unwrap();
-        assert!(found.level == Level::Error && format!("{found:?}").contains("daemon.tls_cert"), "{found:?}");
+        assert!(
+            found.level == FindingLevel::Error && format!("{found:?}").contains("daemon.tls_cert"),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn the_daemons_user_has_one_number() {
-        let of = |daemon: Option<u32>, here: Option<u32>| same_user(daemon.map(UserId), here.map(UserId));
+        let of =
+            |daemon: Option<u32>, here: Option<u32>| check_same_user(daemon.map(UserId), here.map(UserId));
         for (daemon, here) in [(None, Some(7)), (Some(7), None), (Some(7), Some(7)), (Some(0), Some(7))] {
             assert!(of(daemon, here).is_none(), "{daemon:?} {here:?}");
         }
         let found = of(Some(8), Some(7)).unwrap();
-        assert!(found.level == Level::Warn && format!("{found:?}").contains("number 7"));
+        assert!(found.level == FindingLevel::Warn && format!("{found:?}").contains("number 7"));
     }
 
     #[test]
     fn slurms_release() {
-        let level = |slurm| slurm_version(slurm, "v0.0.42").level;
-        assert_eq!(["24.05.0", "24.11.5", "26.05.0-0rc1"].map(level), [Level::Ok; 3]);
+        let level = |slurm| check_slurm_version(slurm, "v0.0.42").level;
+        assert_eq!(["24.05.0", "24.11.5", "26.05.0-0rc1"].map(level), [FindingLevel::Ok; 3]);
         assert_eq!(
             ["23.11.10", "24.04.9", "x", ""].map(level),
-            [Level::Error, Level::Error, Level::Warn, Level::Warn]
+            [FindingLevel::Error, FindingLevel::Error, FindingLevel::Warn, FindingLevel::Warn]
         );
-        assert!(versions("0.1.0", "0.1.0").is_none() && versions("0.1.0", "0.2.0").is_some());
+        assert!(check_versions("0.1.0", "0.1.0").is_none() && check_versions("0.1.0", "0.2.0").is_some());
     }
 
     #[test]
@@ -198,16 +210,19 @@ mod tests {
                   /dev/vda1         65792556 13231340  49186608      22% /\n";
         assert_eq!(parse_df(df), Some(49_186_608));
         assert_eq!(parse_df("df: /nope: No such file or directory"), None);
-        let level = |kib| disk(kib, "/var/lib/infill").level;
-        assert_eq!([49_186_608, 100_000, 10].map(level), [Level::Ok, Level::Warn, Level::Error]);
+        let level = |kib| check_disk(kib, "/var/lib/infill").level;
+        assert_eq!(
+            [49_186_608, 100_000, 10].map(level),
+            [FindingLevel::Ok, FindingLevel::Warn, FindingLevel::Error]
+        );
     }
 
     #[test]
     fn addresses() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let count = |listen, addresses: &[IpAddr], elsewhere| {
-            let found = reachable(ip(listen), "http://ctl:6810", addresses, elsewhere);
-            found.iter().filter(|f| f.level == Level::Error).count()
+            let found = check_reachable(ip(listen), "http://ctl:6810", addresses, elsewhere);
+            found.iter().filter(|f| f.level == FindingLevel::Error).count()
         };
         assert_eq!(count("127.0.0.1", &[ip("127.0.0.1")], false), 0);
         assert_eq!(count("127.0.0.1", &[ip("::1")], true), 2);

@@ -11,12 +11,12 @@ mod site;
 use clap::Args;
 use serde::Serialize;
 
-use super::session::Session;
-use finding::{Finding, Level};
-pub use host::overheard;
+use super::session::CliSession;
+use finding::{Finding, FindingLevel};
+pub use host::check_token_secrecy;
 use infill_api::SCHEMA;
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     output,
 };
 
@@ -33,18 +33,18 @@ pub struct DoctorArgs {
 
 /// `infill doctor --json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct DoctorDocument<'a> {
     schema: u32,
     findings: &'a [Finding],
 }
 
 /// Runs `infill doctor`.
-pub async fn run(args: DoctorArgs, session: &Session) -> CommandResult {
-    let mut findings = match session.config() {
+pub async fn run(args: DoctorArgs, session: &CliSession) -> CommandResult {
+    let mut findings = match session.load_config() {
         Ok(config) => {
             let url = session.url.clone().unwrap_or_else(|| config.agent.url.clone());
             let mut findings = vec![Finding::ok("config", "the configuration is sound")];
-            findings.extend(probe::all(&config, (&url, config.agent.ca.as_deref())).await);
+            findings.extend(probe::run_checks(&config, (&url, config.agent.ca.as_deref())).await);
             findings
         }
         Err(error) => {
@@ -52,14 +52,18 @@ pub async fn run(args: DoctorArgs, session: &Session) -> CommandResult {
             vec![Finding::error("config", format!("{:#}", anyhow::Error::new(error)), mend)]
         }
     };
-    let exit = if findings.iter().any(|f| f.level == Level::Error) { Exit::Failed } else { Exit::Ok };
+    let exit = if findings.iter().any(|f| f.level == FindingLevel::Error) {
+        ProgramExit::Failed
+    } else {
+        ProgramExit::Ok
+    };
     if args.quiet {
-        findings.retain(|f| f.level != Level::Ok);
+        findings.retain(|f| f.level != FindingLevel::Ok);
     }
     if args.json {
-        output::print_json(&Document { schema: SCHEMA, findings: &findings })?;
+        output::print_json(&DoctorDocument { schema: SCHEMA, findings: &findings })?;
     } else {
-        output::print(&finding::show(&findings, output::colours(&std::io::stdout())))?;
+        output::print_text(&finding::render_findings(&findings, output::wants_colours(&std::io::stdout())))?;
     }
     Ok(exit.code())
 }

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::finding::{Finding, Level};
+use super::finding::{Finding, FindingLevel};
 use super::host;
-use super::site::accounting::{self, Preemption};
+use super::site::accounting::{self, PreemptionSource};
 use super::site::{limits, partition, plugin, programs, slurm_conf::SlurmConf};
-use crate::client::{Client, ClientError};
+use crate::client::{ClientError, DaemonClient};
 use crate::command;
-use infill_agent::identity::Slurm;
-use infill_api::{Status, routes};
+use infill_agent::identity::SlurmIdentity;
+use infill_api::{DaemonStatus, routes};
 use infill_model::{LendingMode, Snapshot, clock, config::Config, error_causes};
 use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 
@@ -18,38 +18,41 @@ use infill_slurm::{SlurmApi, SlurmError, identity::uid_of, rest::RestSlurm};
 const DAEMON_USER: &str = "infill";
 
 /// All checks that need a configuration. `url` is where this command line looks for the daemon.
-pub async fn all(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Finding> {
-    let (mut findings, snapshot) = rest(config).await;
+pub async fn run_checks(config: &Config, (url, ca): (&str, Option<&Path>)) -> Vec<Finding> {
+    let (mut findings, snapshot) = check_rest(config).await;
     let scontrol = config.slurm.scontrol.to_string_lossy();
-    findings.extend(rights(config).await);
-    findings.extend(site(config, &scontrol).await);
+    findings.extend(check_rights(config).await);
+    findings.extend(check_site(config, &scontrol).await);
     if config.gaps.lend == LendingMode::Gpus {
         let nodes = snapshot.iter().flat_map(|s| &s.nodes);
         let ours = nodes.filter(|n| n.partitions.contains(&config.slurm.partition));
-        findings.extend(partition::judge_slices(ours.map(|n| n.has.gpus.only_type())));
+        findings.extend(partition::check_slices(ours.map(|n| n.has.gpus.only_type())));
     }
-    let munge = munge().await;
-    findings.extend(host::overheard(munge.level == Level::Ok, &infill_api::daemon_urls(&config.agent.url)));
+    let munge = check_munge().await;
+    findings.extend(host::check_token_secrecy(
+        munge.level == FindingLevel::Ok,
+        &infill_api::daemon_urls(&config.agent.url),
+    ));
     findings.push(munge);
-    findings.extend(tls(config));
-    findings.extend(secrets(config));
+    findings.extend(check_tls(config));
+    findings.extend(check_secrets(config));
     // What is wrong with its password is told among the secrets.
     if let Ok(url) = config.store.connection_url() {
-        findings.extend(store(&url).await);
+        findings.extend(check_store(&url).await);
     }
-    findings.extend(addresses(config, snapshot.as_ref()).await);
-    findings.extend(daemon(url, ca, &config.agent.daemon_user).await);
+    findings.extend(check_addresses(config, snapshot.as_ref()).await);
+    findings.extend(check_daemon(url, ca, &config.agent.daemon_user).await);
     findings
 }
 
 /// The files with secrets that the configuration names.
-fn secrets(config: &Config) -> Option<Finding> {
+fn check_secrets(config: &Config) -> Option<Finding> {
     let (password, url) = (&config.store.password_file, &config.notify.url_file);
     let names_one = [password, url].iter().any(|path| !path.as_os_str().is_empty());
     match config.check_secrets() {
         Ok(()) if names_one => Some(Finding::ok("secrets", "only the daemon reads them")),
         Ok(()) => None,
-        Err(e) if e.is_others_secret() => Some(unchecked("secrets", error_causes::error_chain(&e))),
+        Err(e) if e.is_others_secret() => Some(unchecked_finding("secrets", error_causes::error_chain(&e))),
         Err(e) => {
             let mend = "let the file hold one line, and be readable by the daemon's user or group alone";
             Some(Finding::error("secrets", error_causes::error_chain(&e), mend))
@@ -58,24 +61,24 @@ fn secrets(config: &Config) -> Option<Finding> {
 }
 
 /// slurmrestd, the nodes of the partition and Slurm's clock.
-async fn rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
+async fn check_rest(config: &Config) -> (Vec<Finding>, Option<Snapshot>) {
     let failed = |e: SlurmError| vec![rest_failure(&e, &config.slurm.rest)];
     let slurm = match RestSlurm::new(&config.slurm) {
         Ok(slurm) => slurm,
         Err(error) => return (failed(error), None),
     };
-    let mut findings = match slurm.endpoint().await {
-        Ok(endpoint) => vec![host::slurm_version(&endpoint.slurm_version, &endpoint.rest_version)],
+    let mut findings = match slurm.rest_endpoint().await {
+        Ok(endpoint) => vec![host::check_slurm_version(&endpoint.slurm_version, &endpoint.rest_version)],
         Err(error) => return (failed(error), None),
     };
-    let snapshot = match slurm.snapshot().await {
+    let snapshot = match slurm.read_snapshot().await {
         Ok(snapshot) => snapshot,
         Err(error) => {
             findings.extend(failed(error));
             return (findings, None);
         }
     };
-    findings.push(host::clock(snapshot.taken_at, clock::now()));
+    findings.push(host::check_clock(snapshot.taken_at, clock::now()));
     let ours = snapshot.nodes.iter().filter(|n| n.partitions.contains(&config.slurm.partition)).count();
     if ours == 0 {
         let what = format!("slurmrestd shows no node in partition {}", config.slurm.partition);
@@ -96,83 +99,92 @@ fn rest_failure(error: &SlurmError, rest: &str) -> Finding {
 }
 
 /// Whether the daemon's user is Operator.
-async fn rights(config: &Config) -> Vec<Finding> {
+async fn check_rights(config: &Config) -> Vec<Finding> {
     let user = match &config.slurm.token_user {
         Some(user) => user.clone(),
-        None => match command::run("id", &["-un"], "").await {
+        None => match command::run_command("id", &["-un"], "").await {
             Ok(name) => name.trim().to_owned(),
-            Err(why) => return vec![unchecked("rights", why)],
+            Err(why) => return vec![unchecked_finding("rights", why)],
         },
     };
     let args = ["-nP", "show", "user", &user, "format=user,adminlevel"];
-    vec![match command::run("sacctmgr", &args, "").await {
-        Ok(text) => accounting::judge_rights(&text, &user),
-        Err(why) => unchecked("rights", why),
+    vec![match command::run_command("sacctmgr", &args, "").await {
+        Ok(text) => accounting::check_admin_rights(&text, &user),
+        Err(why) => unchecked_finding("rights", why),
     }]
 }
 
 /// slurm.conf, partitions and QOSes.
-async fn site(config: &Config, scontrol: &str) -> Vec<Finding> {
+async fn check_site(config: &Config, scontrol: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let conf = command::run(scontrol, &["show", "config"], "").await.map(|text| SlurmConf::parse(&text));
+    let conf =
+        command::run_command(scontrol, &["show", "config"], "").await.map(|text| SlurmConf::parse(&text));
     match &conf {
         Ok(conf) => {
-            findings.extend(conf.judge());
-            findings.extend(conf.judge_size(config.slurm.max_wings));
-            findings.extend(programs::judge(conf, config));
-            let trial = plugin::trial(&config.slurm.partition, config.gaps.lend, config.nodes.cpus > 0);
-            findings.push(plugin::judge(&command::run("sbatch", &trial, "").await, conf.submit_plugins()));
+            findings.extend(conf.check_settings());
+            findings.extend(conf.check_job_count(config.slurm.max_wings));
+            findings.extend(programs::check_programs(conf, config));
+            let trial =
+                plugin::trial_arguments(&config.slurm.partition, config.gaps.lend, config.nodes.cpus > 0);
+            findings.push(plugin::check_plugin(
+                &command::run_command("sbatch", &trial, "").await,
+                conf.submit_plugins(),
+            ));
         }
-        Err(why) => findings.push(unchecked("preempt", why)),
+        Err(why) => findings.push(unchecked_finding("preempt", why)),
     }
     let name = &config.slurm.partition;
-    let partitions = match command::run(scontrol, &["-o", "show", "partition"], "").await {
-        Ok(text) => Some(partition::parse(&text)),
+    let partitions = match command::run_command(scontrol, &["-o", "show", "partition"], "").await {
+        Ok(text) => Some(partition::parse_partitions(&text)),
         Err(why) => {
-            findings.push(unchecked("partition", why));
+            findings.push(unchecked_finding("partition", why));
             None
         }
     };
     let qos = partition::qos_of(partitions.as_deref().unwrap_or(&[]), name, &config.slurm.qos);
-    findings.extend(partitions.iter().flat_map(|all| partition::judge(all, name, &qos, config.gaps.lend)));
+    findings.extend(
+        partitions.iter().flat_map(|all| partition::check_partition(all, name, &qos, config.gaps.lend)),
+    );
     let lends_parts = config.gaps.lend == LendingMode::Gpus;
     if lends_parts && conf.as_ref().is_ok_and(SlurmConf::gives_all_memory) {
         let on_cpus = config.nodes.cpus > 0;
-        findings.extend(partitions.iter().flat_map(|all| partition::judge_memory(all, name, on_cpus)));
+        findings.extend(partitions.iter().flat_map(|all| partition::check_memory(all, name, on_cpus)));
     }
-    match command::run("sacctmgr", &["-nP", "show", "qos", accounting::QOS_FIELDS], "").await {
+    match command::run_command("sacctmgr", &["-nP", "show", "qos", accounting::QOS_FIELDS], "").await {
         Ok(text) => {
             let preemption = match &conf {
-                Ok(conf) if conf.preempts_by_partition() => Preemption::ByPartition,
-                conf => Preemption::ByQos { cluster_requeues: conf.as_ref().is_ok_and(SlurmConf::requeues) },
+                Ok(conf) if conf.preempts_by_partition() => PreemptionSource::ByPartition,
+                conf => PreemptionSource::ByQos {
+                    cluster_requeues: conf.as_ref().is_ok_and(SlurmConf::requeues_preempted),
+                },
             };
-            if preemption == Preemption::ByPartition {
-                findings.extend(partitions.iter().flat_map(|all| partition::judge_preemption(all, name)));
+            if preemption == PreemptionSource::ByPartition {
+                findings.extend(partitions.iter().flat_map(|all| partition::check_preemption(all, name)));
             }
-            findings.extend(accounting::judge_qos(&accounting::parse_qos(&text), &qos, preemption));
+            findings.extend(accounting::check_qos(&accounting::parse_qos(&text), &qos, preemption));
         }
-        Err(why) => findings.push(unchecked("qos", why)),
+        Err(why) => findings.push(unchecked_finding("qos", why)),
     }
-    findings.extend(shared_limits(scontrol, &qos).await);
+    findings.extend(check_shared_limits(scontrol, &qos).await);
     findings
 }
 
 /// Limits that malleable and main jobs share.
-async fn shared_limits(scontrol: &str, qos: &str) -> Vec<Finding> {
+async fn check_shared_limits(scontrol: &str, qos: &str) -> Vec<Finding> {
     let associations =
-        command::run("sacctmgr", &["-nP", "show", "assoc", limits::ASSOCIATION_FIELDS], "").await;
-    let manager = command::run(scontrol, &["-o", "show", "assoc_mgr", "flags=assoc"], "").await;
+        command::run_command("sacctmgr", &["-nP", "show", "assoc", limits::ASSOCIATION_FIELDS], "").await;
+    let manager = command::run_command(scontrol, &["-o", "show", "assoc_mgr", "flags=assoc"], "").await;
     match (associations, manager) {
-        (Ok(associations), Ok(manager)) => limits::judge(&associations, &manager, qos),
-        (Err(why), _) | (_, Err(why)) => vec![unchecked("limits", why)],
+        (Ok(associations), Ok(manager)) => limits::check_limits(&associations, &manager, qos),
+        (Err(why), _) | (_, Err(why)) => vec![unchecked_finding("limits", why)],
     }
 }
 
 /// A credential made here must be readable here.
-async fn munge() -> Finding {
+async fn check_munge() -> Finding {
     let round_trip = async {
-        let credential = command::run("munge", &[], "infill").await?;
-        let text = command::run("unmunge", &[], &credential).await?;
+        let credential = command::run_command("munge", &[], "infill").await?;
+        let text = command::run_command("unmunge", &[], &credential).await?;
         if text.trim_end().ends_with("infill") { Ok(()) } else { Err("unmunge lost the payload".to_owned()) }
     };
     match round_trip.await {
@@ -186,9 +198,9 @@ async fn munge() -> Finding {
 }
 
 /// Whether the certificate and its key can be used, where there are any.
-fn tls(config: &Config) -> Option<Finding> {
+fn check_tls(config: &Config) -> Option<Finding> {
     config.daemon.tls_cert.as_ref()?;
-    Some(match infill_daemon::tls::check(&config.daemon) {
+    Some(match infill_daemon::tls::check_tls(&config.daemon) {
         Ok(()) => Finding::ok("tls", "the certificate and its key can be read and belong together"),
         Err(e) => Finding::error(
             "tls",
@@ -199,7 +211,7 @@ fn tls(config: &Config) -> Option<Finding> {
 }
 
 /// Whether the store's directory can be written to, and how much room it has.
-async fn store(database_url: &str) -> Vec<Finding> {
+async fn check_store(database_url: &str) -> Vec<Finding> {
     if database_url.starts_with("postgres") {
         return vec![match infill_store::postgres_version(database_url).await {
             Ok(version) => Finding::ok("store", format!("PostgreSQL {version} answers")),
@@ -211,17 +223,17 @@ async fn store(database_url: &str) -> Vec<Finding> {
         return vec![Finding::error("store", what, "correct it")];
     };
     let shown = dir.display().to_string();
-    let mut findings = vec![writable(&dir, &shown)];
-    match command::run("df", &["-Pk", &shown], "").await.map(|text| host::parse_df(&text)) {
-        Ok(Some(free)) => findings.push(host::disk(free, &shown)),
-        Ok(None) => findings.push(unchecked("store", "df printed no free space")),
-        Err(why) => findings.push(unchecked("store", why)),
+    let mut findings = vec![check_writable(&dir, &shown)];
+    match command::run_command("df", &["-Pk", &shown], "").await.map(|text| host::parse_df(&text)) {
+        Ok(Some(free)) => findings.push(host::check_disk(free, &shown)),
+        Ok(None) => findings.push(unchecked_finding("store", "df printed no free space")),
+        Err(why) => findings.push(unchecked_finding("store", why)),
     }
     findings
 }
 
 /// SQLite makes files beside its own, so the directory must be writable, not the file alone.
-fn writable(dir: &Path, shown: &str) -> Finding {
+fn check_writable(dir: &Path, shown: &str) -> Finding {
     let trial = dir.join(format!(".infill-doctor-{}", std::process::id()));
     let written = std::fs::write(&trial, b"").and_then(|()| std::fs::remove_file(&trial));
     match written {
@@ -235,10 +247,10 @@ fn writable(dir: &Path, shown: &str) -> Finding {
 }
 
 /// Whether agents can reach the daemons.
-async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding> {
+async fn check_addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for url in infill_api::daemon_urls(&config.agent.url) {
-        findings.extend(address(config, &url, snapshot).await);
+        findings.extend(check_address(config, &url, snapshot).await);
     }
     if findings.is_empty() {
         findings.push(Finding::error("url", "agent.url is empty", "write http://HOST:PORT"));
@@ -248,7 +260,7 @@ async fn addresses(config: &Config, snapshot: Option<&Snapshot>) -> Vec<Finding>
 
 /// Whether agents can reach the daemon at `url`. Nodes are elsewhere unless every address is this machine's
 /// loopback.
-async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec<Finding> {
+async fn check_address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec<Finding> {
     let Some((name, port)) = host::host_and_port(url) else {
         let what = format!("agent.url is not a URL: {url}");
         return vec![Finding::error("url", what, "write http://HOST:PORT")];
@@ -266,15 +278,15 @@ async fn address(config: &Config, url: &str, snapshot: Option<&Snapshot>) -> Vec
         None => false,
     };
     match config.daemon.listen.parse::<std::net::SocketAddr>() {
-        Ok(listen) => host::reachable(listen.ip(), url, &ours, nodes_elsewhere),
+        Ok(listen) => host::check_reachable(listen.ip(), url, &ours, nodes_elsewhere),
         Err(e) => vec![Finding::error("url", format!("daemon.listen: {e}"), "write ADDRESS:PORT")],
     }
 }
 
 /// The daemon: does it run, is it as new as we are, what does it complain about?
-async fn daemon(url: &str, ca: Option<&Path>, daemon_user: &str) -> Vec<Finding> {
-    let by = Slurm::trusting(daemon_user.to_owned());
-    let status: Result<Status, ClientError> = match Client::new(url, by, ca) {
+async fn check_daemon(url: &str, ca: Option<&Path>, daemon_user: &str) -> Vec<Finding> {
+    let by = SlurmIdentity::trusting_user(daemon_user.to_owned());
+    let status: Result<DaemonStatus, ClientError> = match DaemonClient::new(url, by, ca) {
         Ok(client) => client.get(routes::STATUS).await,
         Err(error) => Err(error),
     };
@@ -293,14 +305,14 @@ async fn daemon(url: &str, ca: Option<&Path>, daemon_user: &str) -> Vec<Finding>
         }
     };
     let mut findings = vec![Finding::ok("daemon", format!("infill {} answers at {url}", status.version))];
-    findings.extend(host::versions(&status.version, env!("CARGO_PKG_VERSION")));
-    findings.extend(host::same_user(status.runs_as, uid_of(DAEMON_USER).await));
+    findings.extend(host::check_versions(&status.version, env!("CARGO_PKG_VERSION")));
+    findings.extend(host::check_same_user(status.runs_as, uid_of(DAEMON_USER).await));
     let problem =
         |p: &String| Finding::warn("daemon", p.clone(), "see the daemon's log: journalctl -u infill");
     findings.extend(status.problems.iter().map(problem));
     findings
 }
 
-fn unchecked(check: &'static str, why: impl std::fmt::Display) -> Finding {
+fn unchecked_finding(check: &'static str, why: impl std::fmt::Display) -> Finding {
     Finding::warn(check, format!("not checked: {why}"), "run `infill doctor` where Slurm's commands work")
 }

@@ -5,16 +5,16 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::session::Session;
-use infill_api::{IdleShare, NodeKind, NodeView, Status, routes};
+use super::session::CliSession;
+use infill_api::{DaemonStatus, IdleShare, NodeKind, NodeView, routes};
 use infill_lab::{gap_log, simulate::args::LogArgs};
 use infill_model::{JobId, UnixTime};
 use infill_present::{
-    exit::{CommandResult, Exit},
+    exit::{CommandResult, ProgramExit},
     filter::{self, FilterArgs, TableArgs},
-    output::{self, When},
-    table::{Column, FieldHelp},
-    words::kind,
+    output::{self, DisplayClock},
+    phrases::node_kind_name,
+    table::{FieldHelp, TableColumn},
 };
 
 /// Flags of `infill gaps`.
@@ -42,69 +42,74 @@ impl GapsArgs {
 }
 
 /// A node and the moment at which it is looked at.
-struct Row {
+struct GapRow {
     node: NodeView,
-    when: When,
+    when: DisplayClock,
 }
 
 const DEFAULT: &str = "%N %t %i %a %e %l %U %w %r";
 
 static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { letter: 'N', header: "NODE", help: "node", cell: |r| r.node.node.to_string() },
-    Column { letter: 'T', header: "TYPE", help: "node type", cell: |r| r.node.node_type.clone() },
-    Column {
+const COLUMNS: &[TableColumn<GapRow>] = &[
+    TableColumn { letter: 'N', header: "NODE", help: "node", cell: |r| r.node.node.to_string() },
+    TableColumn { letter: 'T', header: "TYPE", help: "node type", cell: |r| r.node.node_type.clone() },
+    TableColumn {
         letter: 't',
         header: "KIND",
         help: "gap, held, busy or refused",
-        cell: |r| kind(r.node.kind).to_owned(),
+        cell: |r| node_kind_name(r.node.kind).to_owned(),
     },
-    Column { letter: 's', header: "STATE", help: "Slurm's state", cell: |r| r.node.state.clone() },
-    Column { letter: 'i', header: "JOBID", help: "malleable job that holds it", cell: |r| id(r.node.job) },
-    Column {
+    TableColumn { letter: 's', header: "STATE", help: "Slurm's state", cell: |r| r.node.state.clone() },
+    TableColumn {
+        letter: 'i',
+        header: "JOBID",
+        help: "malleable job that holds it",
+        cell: |r| id_or_dash(r.node.job),
+    },
+    TableColumn {
         letter: 'm',
         header: "MAINJOB",
         help: "main job that runs on it",
-        cell: |r| id(r.node.main_job),
+        cell: |r| id_or_dash(r.node.main_job),
     },
-    Column {
+    TableColumn {
         letter: 'a',
         header: "AGE",
         help: "how long it has been a gap",
-        cell: |r| time(r.node.since, |t| r.when.ago(t)),
+        cell: |r| time_or_dash(r.node.since, |t| r.when.time_since(t)),
     },
-    Column {
+    TableColumn {
         letter: 'e',
         header: "WANTED",
         help: "when the main queue wants it back, if planned",
-        cell: |r| time(r.node.window_end, |t| r.when.clock(t)),
+        cell: |r| time_or_dash(r.node.window_end, |t| r.when.format_clock(t)),
     },
-    Column {
+    TableColumn {
         letter: 'l',
         header: "LEFT",
         help: "time until then",
-        cell: |r| time(r.node.window_end, |t| r.when.until(t)),
+        cell: |r| time_or_dash(r.node.window_end, |t| r.when.time_until(t)),
     },
-    Column {
+    TableColumn {
         letter: 'U',
         header: "USABLE",
         help: "time that the planner counts on",
-        cell: |r| time(r.node.usable_until, |t| r.when.until(t)),
+        cell: |r| time_or_dash(r.node.usable_until, |t| r.when.time_until(t)),
     },
-    Column {
+    TableColumn {
         letter: 'w',
         header: "BY",
         help: "who wants it back",
         cell: |r| r.node.wanted_by.clone().unwrap_or_else(|| "-".to_owned()),
     },
-    Column {
+    TableColumn {
         letter: 'g',
         header: "BESIDE",
         help: "GPUs that main jobs leave idle on it, or CPUs (c) where it has none",
-        cell: |r| r.node.idle.map_or_else(|| "-".to_owned(), beside),
+        cell: |r| r.node.idle.map_or_else(|| "-".to_owned(), idle_share_text),
     },
-    Column {
+    TableColumn {
         letter: 'r',
         header: "REASON",
         help: "why it is refused",
@@ -113,67 +118,69 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 /// A job id or a dash.
-pub fn id(job: Option<JobId>) -> String {
+pub fn id_or_dash(job: Option<JobId>) -> String {
     job.map_or_else(|| "-".to_owned(), |j| j.to_string())
 }
 
-fn time(moment: Option<UnixTime>, show: impl FnOnce(UnixTime) -> String) -> String {
+fn time_or_dash(moment: Option<UnixTime>, show: impl FnOnce(UnixTime) -> String) -> String {
     moment.map_or_else(|| "-".to_owned(), show)
 }
 
 /// `2` GPUs, or `6c`.
-fn beside(idle: IdleShare) -> String {
+fn idle_share_text(idle: IdleShare) -> String {
     if idle.gpus > 0 { idle.gpus.to_string() } else { format!("{}c", idle.cpus) }
 }
 
 /// Runs `infill gaps`.
-pub async fn run(args: GapsArgs, session: &Session) -> CommandResult {
+pub async fn run(args: GapsArgs, session: &CliSession) -> CommandResult {
     if args.log.is_named() {
         if args.chooses_nodes() {
             let what = "the statistics of a log list no nodes: leave out what chooses or formats them";
-            return Err(Exit::Usage.because(anyhow::anyhow!(what)));
+            return Err(ProgramExit::Usage.caused_by(anyhow::anyhow!(what)));
         }
         return gap_log::run(&args.log, args.table.json);
     }
     if args.log.nodes.is_some() {
-        return Err(Exit::Usage.because(anyhow::anyhow!("--nodes needs a log: --log FILE or --idle FILE")));
+        return Err(
+            ProgramExit::Usage.caused_by(anyhow::anyhow!("--nodes needs a log: --log FILE or --idle FILE"))
+        );
     }
-    let status: Status = session.client()?.get(routes::STATUS).await?;
-    let filter = args.filter.resolve()?;
+    let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
+    let filter = args.filter.resolve_me()?;
     let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name));
     if let Some(name) = filter.node.iter().find(unknown) {
-        return Err(Exit::NotFound.because(anyhow::anyhow!("no node {name} in infill's partition")));
+        return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no node {name} in infill's partition")));
     }
     // A node that was asked for by name is shown whatever it is.
     let all = args.all || !filter.node.is_empty();
-    let nodes = select(&status, &filter, all);
+    let nodes = select_nodes(&status, &filter, all);
     if args.table.json {
-        output::print_json(&Status { nodes, ..status })?;
+        output::print_json(&DaemonStatus { nodes, ..status })?;
     } else {
-        output::print(&table(nodes, &args.table, When::now())?)?;
+        output::print_text(&gap_table(nodes, &args.table, DisplayClock::now())?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn table(
+fn gap_table(
     nodes: Vec<NodeView>,
     args: &TableArgs,
-    when: When,
-) -> Result<String, infill_present::exit::Failure> {
-    let rows: Vec<Row> = nodes.into_iter().map(|node| Row { node, when }).collect();
-    filter::render(args, DEFAULT, COLUMNS, &rows)
+    when: DisplayClock,
+) -> Result<String, infill_present::exit::CommandFailure> {
+    let rows: Vec<GapRow> = nodes.into_iter().map(|node| GapRow { node, when }).collect();
+    filter::render_table(args, DEFAULT, COLUMNS, &rows)
 }
 
-fn select(status: &Status, filter: &FilterArgs, all: bool) -> Vec<NodeView> {
+fn select_nodes(status: &DaemonStatus, filter: &FilterArgs, all: bool) -> Vec<NodeView> {
     let holder_passes = |job: Option<JobId>| {
         if filter.job.is_empty() && filter.user.is_empty() {
             return true;
         }
         let holder = job.and_then(|id| status.jobs.iter().find(|j| j.job == id));
-        holder.is_some_and(|j| filter.job(j.job) && filter.user(&j.user))
+        holder.is_some_and(|j| filter.admits_job(j.job) && filter.admits_user(&j.user))
     };
     let shown = |n: &&NodeView| all || matches!(n.kind, NodeKind::Gap | NodeKind::Held);
-    let passes = |n: &&NodeView| filter.node(&n.node) && holder_passes(n.job);
+    let passes = |n: &&NodeView| filter.admits_node(&n.node) && holder_passes(n.job);
     status.nodes.iter().filter(shown).filter(passes).cloned().collect()
 }
 
@@ -183,7 +190,8 @@ mod tests {
     use crate::samples;
 
     fn show(args: &TableArgs, filter: &FilterArgs, all: bool) -> String {
-        table(select(&samples::status(), filter, all), args, samples::when()).unwrap()
+        gap_table(select_nodes(&samples::sample_status(), filter, all), args, samples::sample_moment())
+            .unwrap()
     }
 
     #[test]

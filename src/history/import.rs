@@ -8,16 +8,16 @@ use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
 
-use crate::client::Client;
+use crate::client::DaemonClient;
 use crate::command;
-use crate::session::Session;
-use infill_api::{BodyProof, EndedTaken, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
+use crate::session::CliSession;
+use infill_api::{BodyProof, EndedImportResult, ImportEndedRequest, MAX_ENDED, SCHEMA, routes};
 use infill_model::{EndedJob, EndedLog, UnixTime, clock::now};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
-    input::told,
+    exit::{CommandFailure, CommandResult, ProgramExit},
+    input::parsed_with_warnings,
     output,
-    progress::{Measure, Progress},
+    progress::{ProgressLines, ProgressMeasure},
     values,
 };
 use infill_traces as traces;
@@ -25,17 +25,17 @@ use infill_traces as traces;
 const DAY_SECS: i64 = 86_400;
 
 /// How far back Slurm is asked, days, where nobody says: as long as the daemon keeps what it learns from.
-const DAYS: i64 = 400;
+const DEFAULT_DAYS: i64 = 400;
 
 /// The furthest that Slurm is asked, days.
-const MOST_DAYS: i64 = 3660;
+const MAX_DAYS: i64 = 3660;
 
 /// Time for one day of sacct. A busy slurmdbd takes a minute for a hundred thousand jobs.
 const SACCT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Flags of `infill history import`.
 #[derive(Clone, Debug, Args)]
-pub struct ImportArgs {
+pub struct ImportHistoryArgs {
     /// Read this in place of asking Slurm, `-` for standard input: what `TZ=UTC sacct -aXP` prints, with its
     /// header. It needs JobIDRaw, User, Submit, Start, End, NNodes and State, and may have Account, JobName,
     /// WorkDir, SubmitLine, ElapsedRaw, Timelimit, AllocTRES and ExitCode; plain, .gz, .xz or .zst
@@ -43,7 +43,7 @@ pub struct ImportArgs {
     from: Option<PathBuf>,
     /// Only jobs that ended since then: YYYY-MM-DD[THH:MM[:SS]], now-90days, or seconds since 1970 [default:
     /// 400 days ago, of a file all]
-    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     since: Option<UnixTime>,
     /// As JSON
     #[arg(long)]
@@ -52,7 +52,7 @@ pub struct ImportArgs {
 
 /// `infill history import --json`: what was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Totals {
+struct ImportTotals {
     schema: u32,
     /// Jobs that have ended.
     read: u64,
@@ -63,51 +63,51 @@ struct Totals {
 }
 
 /// Runs `infill history import`.
-pub async fn run(args: ImportArgs, session: &Session) -> CommandResult {
-    let client = session.client()?;
-    let send = async |jobs: &[EndedJob]| send(&client, jobs).await;
+pub async fn run(args: ImportHistoryArgs, session: &CliSession) -> CommandResult {
+    let client = session.daemon_client()?;
+    let send = async |jobs: &[EndedJob]| send_jobs(&client, jobs).await;
     // What became of its own jobs the daemon knows better: to Slurm each of their runs is one.
-    let ours = session.config()?.slurm.partition;
+    let ours = session.load_config()?.slurm.partition;
     let totals = match &args.from {
         Some(path) => from_file(path, &ours, args.since, send).await?,
         None => {
             let until = now();
-            let since = args.since.unwrap_or(until + -DAYS * DAY_SECS);
+            let since = args.since.unwrap_or(until + -DEFAULT_DAYS * DAY_SECS);
             from_slurm("sacct", &ours, (since, until), send).await?
         }
     };
     if args.json {
         output::print_json(&totals)?;
     } else {
-        output::print(&text(&totals))?;
+        output::print_text(&totals_text(&totals))?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
 /// Brings jobs to the daemon, which alone writes to its store.
-async fn send(client: &Client, jobs: &[EndedJob]) -> Result<EndedTaken, Failure> {
+async fn send_jobs(client: &DaemonClient, jobs: &[EndedJob]) -> Result<EndedImportResult, CommandFailure> {
     let request = ImportEndedRequest { proof: BodyProof::default(), jobs: jobs.to_vec() };
-    Ok(client.ask("history", routes::IMPORT_HISTORY, &request).await?)
+    Ok(client.send_order_for_answer("history", routes::IMPORT_HISTORY, &request).await?)
 }
 
 async fn from_file(
     path: &Path,
     ours: &str,
     since: Option<UnixTime>,
-    mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedTaken, Failure>,
-) -> Result<Totals, Failure> {
+    mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedImportResult, CommandFailure>,
+) -> Result<ImportTotals, CommandFailure> {
     let reading = match path.as_os_str() == "-" {
         true => traces::read_ended_from(Path::new("standard input"), std::io::stdin(), ours),
         false => traces::read_ended(path, ours),
     };
-    let EndedLog { mut jobs, left_out } = told(path, reading)?;
+    let EndedLog { mut jobs, left_out } = parsed_with_warnings(path, reading)?;
     jobs.retain(|job| since.is_none_or(|since| job.ended_at >= since));
-    let mut totals = Totals { schema: SCHEMA, left_out: left_out as u64, ..Totals::default() };
-    let progress = Progress::new(Measure::Jobs(jobs.len()));
-    let mut line = progress.line("taking in");
+    let mut totals = ImportTotals { schema: SCHEMA, left_out: left_out as u64, ..ImportTotals::default() };
+    let progress = ProgressLines::new(ProgressMeasure::Jobs(jobs.len()));
+    let mut line = progress.add_line("taking in");
     for part in jobs.chunks(MAX_ENDED) {
-        totals.count(part, send(part).await?);
-        line.at(totals.read as f64 / jobs.len() as f64);
+        totals.count_answer(part, send(part).await?);
+        line.set_share(totals.read as f64 / jobs.len() as f64);
     }
     Ok(totals)
 }
@@ -117,56 +117,61 @@ async fn from_slurm(
     sacct: &str,
     ours: &str,
     (since, until): (UnixTime, UnixTime),
-    mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedTaken, Failure>,
-) -> Result<Totals, Failure> {
+    mut send: impl AsyncFnMut(&[EndedJob]) -> Result<EndedImportResult, CommandFailure>,
+) -> Result<ImportTotals, CommandFailure> {
     let secs = until.secs_since(since);
-    if secs > (MOST_DAYS * DAY_SECS) as f64 {
-        return Err(Exit::Usage.because(anyhow!("--since is more than {MOST_DAYS} days ago")));
+    if secs > (MAX_DAYS * DAY_SECS) as f64 {
+        return Err(ProgramExit::Usage.caused_by(anyhow!("--since is more than {MAX_DAYS} days ago")));
     }
-    let mut totals = Totals { schema: SCHEMA, ..Totals::default() };
-    let progress = Progress::new(Measure::Time(secs));
-    let mut line = progress.line("asking sacct");
+    let mut totals = ImportTotals { schema: SCHEMA, ..ImportTotals::default() };
+    let progress = ProgressLines::new(ProgressMeasure::Time(secs));
+    let mut line = progress.add_line("asking sacct");
     let mut from = since;
     while from < until {
         let to = (from + DAY_SECS).min(until);
-        for part in day(sacct, ours, from, to).await?.chunks(MAX_ENDED) {
-            totals.count(part, send(part).await?);
+        for part in ended_in_day(sacct, ours, from, to).await?.chunks(MAX_ENDED) {
+            totals.count_answer(part, send(part).await?);
         }
-        line.at(to.secs_since(since) / secs);
+        line.set_share(to.secs_since(since) / secs);
         from = to;
     }
     Ok(totals)
 }
 
 /// The jobs that ended from one moment on and before another.
-async fn day(sacct: &str, ours: &str, from: UnixTime, to: UnixTime) -> Result<Vec<EndedJob>, Failure> {
+async fn ended_in_day(
+    sacct: &str,
+    ours: &str,
+    from: UnixTime,
+    to: UnixTime,
+) -> Result<Vec<EndedJob>, CommandFailure> {
     let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
     let (start, end) = (format!("--starttime={}", moment(from)), format!("--endtime={}", moment(to)));
     let format = format!("--format={}", traces::SACCT_FORMAT);
     let args = ["--allusers", "--allocations", "--parsable2", &format, &start, &end];
     let text = command::run_in_utc(SACCT_TIMEOUT, sacct, &args).await;
-    let text = text.map_err(|e| Exit::Failed.because(anyhow!(e)))?;
+    let text = text.map_err(|e| ProgramExit::Failed.caused_by(anyhow!(e)))?;
     // It also lists who ran then and ended later, or runs on: each job is of one day only.
     let name = Path::new(sacct);
-    let mut jobs = told(name, traces::read_ended_from(name, Cursor::new(text), ours))?.jobs;
+    let mut jobs = parsed_with_warnings(name, traces::read_ended_from(name, Cursor::new(text), ours))?.jobs;
     jobs.retain(|job| (from..to).contains(&job.ended_at));
     Ok(jobs)
 }
 
-impl Totals {
-    fn count(&mut self, jobs: &[EndedJob], answer: EndedTaken) {
+impl ImportTotals {
+    fn count_answer(&mut self, jobs: &[EndedJob], answer: EndedImportResult) {
         self.read += jobs.len() as u64;
         self.taken += answer.taken;
         self.known += answer.known;
     }
 }
 
-fn text(totals: &Totals) -> String {
-    let Totals { read, taken, known, left_out, .. } = *totals;
-    let read = output::counted(read, "job");
+fn totals_text(totals: &ImportTotals) -> String {
+    let ImportTotals { read, taken, known, left_out, .. } = *totals;
+    let read = output::counted_noun(read, "job");
     let rest = match left_out {
         0 => String::new(),
-        n => format!("; {} left out (steps, wings, not ended or never run)", output::counted(n, "line")),
+        n => format!("; {} left out (steps, wings, not ended or never run)", output::counted_noun(n, "line")),
     };
     format!("{read} read, {taken} taken in, {known} known already{rest}")
 }
@@ -175,7 +180,7 @@ fn text(totals: &Totals) -> String {
 mod tests {
     use super::*;
     use infill_model::JobId;
-    use infill_testkit::script;
+    use infill_testkit::write_script;
 
     const HEADER: &str = "JobIDRaw|User|Submit|Start|End|NNodes|State";
 
@@ -183,10 +188,10 @@ mod tests {
     const MARCH: UnixTime = UnixTime(1_772_323_200);
 
     /// A daemon that knows the job of number 1.
-    async fn take(jobs: &[EndedJob], seen: &mut Vec<u32>) -> Result<EndedTaken, Failure> {
+    async fn take(jobs: &[EndedJob], seen: &mut Vec<u32>) -> Result<EndedImportResult, CommandFailure> {
         seen.extend(jobs.iter().map(|job| job.job.0));
         let known = jobs.iter().filter(|job| job.job == JobId(1)).count() as u64;
-        Ok(EndedTaken { schema: SCHEMA, taken: jobs.len() as u64 - known, known })
+        Ok(EndedImportResult { schema: SCHEMA, taken: jobs.len() as u64 - known, known })
     }
 
     fn job(id: u32, end: &str) -> String {
@@ -208,7 +213,7 @@ mod tests {
         let totals = from_file(&path, "", None, send).await.unwrap();
         assert_eq!((parts, seen), (vec![1000, 1000, 500], (1..=2500).collect()));
         assert_eq!(
-            text(&totals),
+            totals_text(&totals),
             "2500 jobs read, 2499 taken in, 1 known already; 1 line left out (steps, wings, not ended or never run)"
         );
         let none =
@@ -229,7 +234,7 @@ mod tests {
             asked.display(),
             lines.join("\n")
         );
-        let sacct = script(dir.path().join("sacct"), &body);
+        let sacct = write_script(dir.path().join("sacct"), &body);
         let mut seen = Vec::new();
         let span = (MARCH, MARCH + 36 * 3600);
         let send = async |jobs: &[EndedJob]| take(jobs, &mut seen).await;
@@ -248,20 +253,22 @@ mod tests {
     #[tokio::test]
     async fn failures_have_their_codes() {
         let dir = tempfile::tempdir().unwrap();
-        let none = async |_: &[EndedJob]| Err(Exit::Denied.because(anyhow!("no")));
-        let failed = script(dir.path().join("failed"), "echo 'accounting is disabled' >&2; exit 1");
+        let none = async |_: &[EndedJob]| Err(ProgramExit::Denied.caused_by(anyhow!("no")));
+        let failed = write_script(dir.path().join("failed"), "echo 'accounting is disabled' >&2; exit 1");
         let span = (MARCH, MARCH + 60);
         let failure = from_slurm(&failed.to_string_lossy(), "", span, none).await.unwrap_err();
-        assert!(failure.exit == Exit::Failed && failure.to_string().ends_with("accounting is disabled"));
-        let garbled = script(dir.path().join("garbled"), "echo hello");
+        assert!(
+            failure.exit == ProgramExit::Failed && failure.to_string().ends_with("accounting is disabled")
+        );
+        let garbled = write_script(dir.path().join("garbled"), "echo hello");
         let failure = from_slurm(&garbled.to_string_lossy(), "", span, none).await.unwrap_err();
-        assert_eq!(failure.exit, Exit::Input);
+        assert_eq!(failure.exit, ProgramExit::Input);
         let failure = from_slurm("sacct", "", (UnixTime(0), MARCH), none).await.unwrap_err();
-        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(failure.exit, ProgramExit::Usage);
         let failure = from_file(Path::new("/nonexistent/log"), "", None, none).await.unwrap_err();
-        assert_eq!(failure.exit, Exit::Input);
+        assert_eq!(failure.exit, ProgramExit::Input);
         let path = dir.path().join("log");
         std::fs::write(&path, format!("{HEADER}\n{}\n", job(1, "2026-03-01T10:00:00"))).unwrap();
-        assert_eq!(from_file(&path, "", None, none).await.unwrap_err().exit, Exit::Denied);
+        assert_eq!(from_file(&path, "", None, none).await.unwrap_err().exit, ProgramExit::Denied);
     }
 }

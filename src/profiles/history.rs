@@ -4,87 +4,89 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::choose;
-use super::show::ShowArgs;
-use crate::session::Session;
+use super::selection;
+use super::show::ShowProfilesArgs;
+use crate::session::CliSession;
 use infill_api::{HistoryRow, HistoryView, SCHEMA, routes};
 use infill_present::{
-    charts::title,
-    exit::{CommandResult, Exit, Failure},
+    charts::profile_title,
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter,
-    output::{self, When},
-    table::Column,
+    output::{self, DisplayClock},
+    table::TableColumn,
 };
 
 /// Most profiles whose history is told; each is asked for by itself.
-const MAX_TOLD: usize = 50;
+const MAX_HISTORIES: usize = 50;
 
 /// `infill profiles show --history --json`.
 #[derive(Serialize)]
-struct Histories {
+struct ProfileHistories {
     schema: u32,
     histories: Vec<HistoryView>,
 }
 
 /// A measured stretch and the zone that its time is shown in.
-struct Row {
+struct MeasurementRow {
     row: HistoryRow,
-    when: When,
+    when: DisplayClock,
 }
 
 const FORMAT: &str = "%a %.i %.n %.r %.s %p";
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { letter: 'a', header: "MEASURED", help: "", cell: |r| r.when.moment(r.row.at) },
-    Column { letter: 'i', header: "JOBID", help: "", cell: |r| r.row.job.to_string() },
-    Column { letter: 'n', header: "NODES", help: "", cell: |r| r.row.nodes.to_string() },
-    Column { letter: 'r', header: "RATE", help: "", cell: rate },
-    Column { letter: 's', header: "SECONDS", help: "", cell: |r| output::number(r.row.secs) },
-    Column { letter: 'p', header: "FOR", help: "", cell: purpose },
+const COLUMNS: &[TableColumn<MeasurementRow>] = &[
+    TableColumn { letter: 'a', header: "MEASURED", help: "", cell: |r| r.when.format_moment(r.row.at) },
+    TableColumn { letter: 'i', header: "JOBID", help: "", cell: |r| r.row.job.to_string() },
+    TableColumn { letter: 'n', header: "NODES", help: "", cell: |r| r.row.nodes.to_string() },
+    TableColumn { letter: 'r', header: "RATE", help: "", cell: rate_text },
+    TableColumn { letter: 's', header: "SECONDS", help: "", cell: |r| output::format_number(r.row.secs) },
+    TableColumn { letter: 'p', header: "FOR", help: "", cell: purpose_text },
 ];
 
-fn rate(row: &Row) -> String {
-    if row.row.secs > 0.0 { output::number(row.row.samples / row.row.secs) } else { "-".to_owned() }
+fn rate_text(row: &MeasurementRow) -> String {
+    if row.row.secs > 0.0 { output::format_number(row.row.samples / row.row.secs) } else { "-".to_owned() }
 }
 
-fn purpose(row: &Row) -> String {
+fn purpose_text(row: &MeasurementRow) -> String {
     if row.row.probe { "probe".to_owned() } else { "work".to_owned() }
 }
 
 /// Runs `infill profiles show --history`.
-pub async fn run(args: ShowArgs, session: &Session) -> CommandResult {
-    let client = session.client()?;
-    let profiles = choose::fetch(&client, &args.choose.filters(Some(args.name.clone()))?).await?;
+pub async fn show_history(args: ShowProfilesArgs, session: &CliSession) -> CommandResult {
+    let client = session.daemon_client()?;
+    let profiles =
+        selection::fetch_profiles(&client, &args.choose.profile_filters(Some(args.name.clone()))?).await?;
     if profiles.is_empty() {
-        return Err(Exit::NotFound.because(anyhow::anyhow!("no such profile: {}", args.name)));
+        return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no such profile: {}", args.name)));
     }
-    if profiles.len() > MAX_TOLD {
+    if profiles.len() > MAX_HISTORIES {
         eprintln!(
-            "infill: there are more: these are the {MAX_TOLD} that changed last (choose by user or type)"
+            "infill: there are more: these are the {MAX_HISTORIES} that changed last (choose by user or type)"
         );
     }
     let mut histories = Vec::new();
-    for view in profiles.iter().take(MAX_TOLD) {
+    for view in profiles.iter().take(MAX_HISTORIES) {
         histories.push(client.get_with::<HistoryView>(routes::PROFILE_HISTORY, &view.profile.key).await?);
     }
     if args.json {
-        output::print_json(&Histories { schema: SCHEMA, histories })?;
+        output::print_json(&ProfileHistories { schema: SCHEMA, histories })?;
     } else {
-        let when = When::now();
-        let texts = histories.into_iter().map(|h| show(h, when)).collect::<Result<Vec<_>, _>>()?;
-        output::print(&texts.join("\n"))?;
+        let when = DisplayClock::now();
+        let texts = histories.into_iter().map(|h| history_text(h, when)).collect::<Result<Vec<_>, _>>()?;
+        output::print_text(&texts.join("\n"))?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn show(history: HistoryView, when: When) -> Result<String, Failure> {
-    let mut text = format!("{}\n", title(&history.profile));
+fn history_text(history: HistoryView, when: DisplayClock) -> Result<String, CommandFailure> {
+    let mut text = format!("{}\n", profile_title(&history.profile));
     if history.rows.is_empty() {
         text.push_str("nothing that was measured is kept\n");
         return Ok(text);
     }
-    let rows: Vec<Row> = history.rows.into_iter().map(|row| Row { row, when }).collect();
-    let _ = write!(text, "{}", filter::whole(FORMAT, COLUMNS, &rows)?);
+    let rows: Vec<MeasurementRow> =
+        history.rows.into_iter().map(|row| MeasurementRow { row, when }).collect();
+    let _ = write!(text, "{}", filter::render_full_table(FORMAT, COLUMNS, &rows)?);
     Ok(text)
 }
 
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_was_measured() {
-        insta::assert_snapshot!(show(samples::history(), samples::when()).unwrap(), @r"
+        insta::assert_snapshot!(history_text(samples::sample_history(), samples::sample_moment()).unwrap(), @r"
         bert of alice on gpu:a100:4/cpu64
         MEASURED            JOBID NODES RATE SECONDS FOR
         2026-11-20T22:09:17   101     2  780    60.0 work
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn nothing_was_measured() {
-        let none = HistoryView { rows: vec![], ..samples::history() };
-        assert!(show(none, samples::when()).unwrap().contains("nothing that was measured"));
+        let none = HistoryView { rows: vec![], ..samples::sample_history() };
+        assert!(history_text(none, samples::sample_moment()).unwrap().contains("nothing that was measured"));
     }
 }

@@ -4,35 +4,35 @@ use std::sync::LazyLock;
 
 use clap::Args;
 
-use super::choose::{self, ChooseArgs};
-use crate::session::Session;
+use super::selection::{self, SelectionArgs};
+use crate::session::CliSession;
 use infill_api::{ProfileView, ProfilesView, SCHEMA};
 use infill_model::duration;
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter::{self, TableArgs},
-    output::{self, When},
-    table::{Column, FieldHelp},
-    words::filled,
+    output::{self, DisplayClock},
+    phrases::text_or_dash,
+    table::{FieldHelp, TableColumn},
 };
 
 /// Flags of `infill profiles list`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(disable_help_flag = true, after_help = HELP.as_str())]
-pub struct ListArgs {
+pub struct ListProfilesArgs {
     #[command(flatten)]
     table: TableArgs,
     /// Only those of this name.
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    choose: ChooseArgs,
+    choose: SelectionArgs,
 }
 
 /// A profile and the moment at which it is looked at.
-struct Row {
+struct ProfileRow {
     view: ProfileView,
-    when: When,
+    when: DisplayClock,
 }
 
 const DEFAULT: &str = "%u %n %T %p %b %s %.J %.P %.S %c";
@@ -40,78 +40,83 @@ const DEFAULT: &str = "%u %n %T %p %b %s %.J %.P %.S %c";
 /// The fields, for `--help`.
 pub static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
 
-const COLUMNS: &[Column<Row>] = &[
-    Column {
+const COLUMNS: &[TableColumn<ProfileRow>] = &[
+    TableColumn {
         letter: 'u',
         header: "USER",
         help: "owner of the jobs",
         cell: |r| r.view.profile.key.user.clone(),
     },
-    Column {
+    TableColumn {
         letter: 'n',
         header: "NAME",
         help: "the profile's name, else the hash of the command",
         cell: |r| r.view.profile.key.name.clone(),
     },
-    Column {
+    TableColumn {
         letter: 'j',
         header: "JOBNAME",
         help: "Slurm's name of the last job that it was learned from",
-        cell: |r| filled(&r.view.profile.job_name),
+        cell: |r| text_or_dash(&r.view.profile.job_name),
     },
-    Column {
+    TableColumn {
         letter: 'T',
         header: "TYPE",
         help: "node type",
         cell: |r| r.view.profile.key.node_type.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'p',
         header: "PLAN",
         help: "execution plan",
         cell: |r| r.view.profile.key.exec_plan.0.clone(),
     },
-    Column {
+    TableColumn {
         letter: 'b',
         header: "BATCH",
         help: "whether each node has a batch of its own, as declared or recognised",
         cell: |r| r.view.batch_seen.word().to_owned(),
     },
-    Column { letter: 's', header: "SIZES", help: "sizes that were measured", cell: |r| sizes(&r.view) },
-    Column {
+    TableColumn {
+        letter: 's',
+        header: "SIZES",
+        help: "sizes that were measured",
+        cell: |r| measured_sizes(&r.view),
+    },
+    TableColumn {
         letter: 'J',
         header: "JOBS",
         help: "jobs that it was learned from",
         cell: |r| r.view.profile.jobs.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'P',
         header: "PROBES",
         help: "sizes that were tried only to measure them",
         cell: |r| r.view.profile.probes.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'S',
         header: "PROBETIME",
         help: "time that these took",
         cell: |r| duration::format_duration(r.view.profile.probe_secs),
     },
-    Column {
+    TableColumn {
         letter: 'c',
         header: "CHANGED",
         help: "last change",
-        cell: |r| r.when.moment(r.view.profile.updated_at),
+        cell: |r| r.when.format_moment(r.view.profile.updated_at),
     },
-    Column {
+    TableColumn {
         letter: 'm',
         header: "MODEL",
         help: "formula of the best model",
-        cell: |r| filled(&r.view.model),
+        cell: |r| text_or_dash(&r.view.model),
     },
 ];
 
 /// The measured sizes, short: `1-4,8`.
-fn sizes(view: &ProfileView) -> String {
+fn measured_sizes(view: &ProfileView) -> String {
     let mut sizes: Vec<u32> = view.profile.points.iter().map(|p| p.nodes).collect();
     sizes.sort_unstable();
     let run = |run: &[u32]| match run {
@@ -123,20 +128,24 @@ fn sizes(view: &ProfileView) -> String {
 }
 
 /// Runs `infill profiles list`.
-pub async fn run(args: ListArgs, session: &Session) -> CommandResult {
-    let filters = args.choose.filters(args.name)?;
-    let profiles = choose::fetch(&session.client()?, &filters).await?;
+pub async fn list_profiles(args: ListProfilesArgs, session: &CliSession) -> CommandResult {
+    let filters = args.choose.profile_filters(args.name)?;
+    let profiles = selection::fetch_profiles(&session.daemon_client()?, &filters).await?;
     if args.table.json {
         output::print_json(&ProfilesView { schema: SCHEMA, profiles })?;
     } else {
-        output::print(&table(profiles, &args.table, When::now())?)?;
+        output::print_text(&profile_table(profiles, &args.table, DisplayClock::now())?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn table(profiles: Vec<ProfileView>, args: &TableArgs, when: When) -> Result<String, Failure> {
-    let rows: Vec<Row> = profiles.into_iter().map(|view| Row { view, when }).collect();
-    filter::render(args, DEFAULT, COLUMNS, &rows)
+fn profile_table(
+    profiles: Vec<ProfileView>,
+    args: &TableArgs,
+    when: DisplayClock,
+) -> Result<String, CommandFailure> {
+    let rows: Vec<ProfileRow> = profiles.into_iter().map(|view| ProfileRow { view, when }).collect();
+    filter::render_table(args, DEFAULT, COLUMNS, &rows)
 }
 
 #[cfg(test)]
@@ -146,7 +155,12 @@ mod tests {
 
     #[test]
     fn the_default_table() {
-        let text = table(samples::profiles().profiles, &TableArgs::default(), samples::when()).unwrap();
+        let text = profile_table(
+            samples::sample_profiles().profiles,
+            &TableArgs::default(),
+            samples::sample_moment(),
+        )
+        .unwrap();
         insta::assert_snapshot!(text, @r"
         USER  NAME TYPE             PLAN    BATCH    SIZES JOBS PROBES PROBETIME CHANGED
         alice bert gpu:a100:4/cpu64 default per-node 1-2,4    3      2      0:48 2026-11-20T22:09:17

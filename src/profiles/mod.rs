@@ -1,16 +1,16 @@
 //! `infill profiles`: what was measured of recurring jobs; how to look at it, carry it elsewhere, and be rid
 //! of it.
 
-mod carry;
-mod choose;
 mod help;
 mod history;
 mod list;
+mod selection;
 mod show;
+mod transfer;
 
 use clap::{Args, Subcommand};
 
-use super::session::Session;
+use super::session::CliSession;
 use infill_present::exit::CommandResult;
 
 /// Flags of `infill profiles`.
@@ -18,35 +18,35 @@ use infill_present::exit::CommandResult;
 #[command(disable_help_flag = true, args_conflicts_with_subcommands = true, after_help = list::HELP.as_str())]
 pub struct ProfilesArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<ProfilesAction>,
     #[command(flatten)]
-    list: list::ListArgs,
+    list: list::ListProfilesArgs,
 }
 
 /// What to do with them.
 #[derive(Clone, Debug, Subcommand)]
-enum Action {
+enum ProfilesAction {
     /// List them (this is the default)
-    List(list::ListArgs),
+    List(list::ListProfilesArgs),
     /// Draw the curves of a name, with what they rest on
-    Show(show::ShowArgs),
+    Show(show::ShowProfilesArgs),
     /// Print them for `import`, or as a table of measured sizes
-    Export(carry::ExportArgs),
+    Export(transfer::ExportProfilesArgs),
     /// Take in what `export` printed, in place of profiles of the same user, name, node type and plan
-    Import(carry::ImportArgs),
+    Import(transfer::ImportProfilesArgs),
     /// Delete them with their measurements; the jobs are measured anew
-    Forget(carry::ForgetArgs),
+    Forget(transfer::ForgetProfilesArgs),
 }
 
 /// Runs `infill profiles`.
-pub async fn run(args: ProfilesArgs, session: &Session) -> CommandResult {
+pub async fn run(args: ProfilesArgs, session: &CliSession) -> CommandResult {
     match args.action {
-        None => list::run(args.list, session).await,
-        Some(Action::List(args)) => list::run(args, session).await,
-        Some(Action::Show(args)) if args.history => history::run(args, session).await,
-        Some(Action::Show(args)) => show::run(args, session).await,
-        Some(Action::Export(args)) => carry::export(args, session).await,
-        Some(Action::Import(args)) => carry::import(args, session).await,
-        Some(Action::Forget(args)) => carry::forget(args, session).await,
+        None => list::list_profiles(args.list, session).await,
+        Some(ProfilesAction::List(args)) => list::list_profiles(args, session).await,
+        Some(ProfilesAction::Show(args)) if args.history => history::show_history(args, session).await,
+        Some(ProfilesAction::Show(args)) => show::show_profiles(args, session).await,
+        Some(ProfilesAction::Export(args)) => transfer::export_profiles(args, session).await,
+        Some(ProfilesAction::Import(args)) => transfer::import_profiles(args, session).await,
+        Some(ProfilesAction::Forget(args)) => transfer::forget_profiles(args, session).await,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::parts::{Cluster, HOUR_SECS};
+use super::parts::{ClusterHours, HOUR_SECS};
 use crate::command;
 use infill_model::UnixTime;
 
@@ -17,7 +17,7 @@ const FORMAT: &str = "Allocated,Idle,Planned,Down,PlannedDown";
 ///
 /// # Errors
 /// In words, when Slurm does not answer, or not as expected.
-pub async fn ask(sreport: &str, from: UnixTime, to: UnixTime) -> Result<Cluster, String> {
+pub async fn query_sreport(sreport: &str, from: UnixTime, to: UnixTime) -> Result<ClusterHours, String> {
     let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
     let [start, end] = [format!("start={}", moment(from)), format!("end={}", moment(to))];
     let format = format!("format={FORMAT}");
@@ -34,10 +34,10 @@ pub async fn ask(sreport: &str, from: UnixTime, to: UnixTime) -> Result<Cluster,
         &end,
         &format,
     ];
-    read(&command::run_in_utc(TIMEOUT, sreport, &words).await?)
+    parse_sreport(&command::run_in_utc(TIMEOUT, sreport, &words).await?)
 }
 
-fn read(text: &str) -> Result<Cluster, String> {
+fn parse_sreport(text: &str) -> Result<ClusterHours, String> {
     let mut sums = [0.0; 5];
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
@@ -52,7 +52,7 @@ fn read(text: &str) -> Result<Cluster, String> {
         sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number / HOUR_SECS);
     }
     let [allocated_hours, idle_hours, planned_hours, down, planned_down] = sums;
-    Ok(Cluster { allocated_hours, idle_hours, planned_hours, down_hours: down + planned_down })
+    Ok(ClusterHours { allocated_hours, idle_hours, planned_hours, down_hours: down + planned_down })
 }
 
 #[cfg(test)]
@@ -61,11 +61,12 @@ mod tests {
 
     #[test]
     fn sums_of_all_clusters() {
-        let found = read("3600|7200|0|1800|1800\n3600|0|3600|0|0\n").unwrap();
-        let expected = Cluster { allocated_hours: 2.0, idle_hours: 2.0, planned_hours: 1.0, down_hours: 1.0 };
+        let found = parse_sreport("3600|7200|0|1800|1800\n3600|0|3600|0|0\n").unwrap();
+        let expected =
+            ClusterHours { allocated_hours: 2.0, idle_hours: 2.0, planned_hours: 1.0, down_hours: 1.0 };
         assert_eq!(found, expected);
         for bad in ["", "\n", "1|2|3", "a|b|c|d|e", "1|2|3|4|inf"] {
-            assert!(read(bad).is_err(), "{bad:?}");
+            assert!(parse_sreport(bad).is_err(), "{bad:?}");
         }
     }
 }

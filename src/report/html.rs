@@ -2,55 +2,55 @@
 
 use std::fmt::Write as _;
 
-use super::parts::{Before, Month, Report, Row};
+use super::parts::{ComparedPeriod, HarvestReport, MonthSummary, UsageRow};
 use super::text;
 use infill_model::duration;
-use infill_present::{charts::markup::html, output, words::percent};
+use infill_present::{charts::markup::escape_html, output, phrases::percent};
 
 /// Forbids all that is not in the file.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+const CONTENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Rows of the first sheet; the others follow on the next.
-const FIRST_ROWS: usize = 8;
+const FIRST_SHEET_ROWS: usize = 8;
 
 const STYLE: &str = include_str!("style.css");
 
 /// The page.
-pub fn page(report: &Report) -> String {
+pub fn report_page(report: &HarvestReport) -> String {
     let title = format!("Infill, {} to {}", report.from, report.to);
-    let (first, rest) = report.rows.split_at(report.rows.len().min(FIRST_ROWS));
+    let (first, rest) = report.rows.split_at(report.rows.len().min(FIRST_SHEET_ROWS));
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<title>{title}</title>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{CONTENT_POLICY}\">\n<title>{title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
     );
-    page += &headlines(report);
-    page += &section("Main jobs", &main_jobs(report));
-    page += &section("Who had the node-hours", &rows(first));
-    page += &section("What became of the nodes' time", &words_of_nodes(report));
-    page += &section("Months, as infill saw them", &months(&report.months));
+    page += &headline_numbers(report);
+    page += &html_section("Main jobs", &main_jobs_html(report));
+    page += &html_section("Who had the node-hours", &rows_html(first));
+    page += &html_section("What became of the nodes' time", &node_use_html(report));
+    page += &html_section("Months, as infill saw them", &months_html(&report.months));
     if !rest.is_empty() {
-        page += &format!("<section class=\"more\"><h2>Who else</h2>{}</section>\n", rows(rest));
+        page += &format!("<section class=\"more\"><h2>Who else</h2>{}</section>\n", rows_html(rest));
     }
     page + "</body>\n</html>\n"
 }
 
-fn section(title: &str, body: &str) -> String {
+fn html_section(title: &str, body: &str) -> String {
     format!("<section><h2>{title}</h2>{body}</section>\n")
 }
 
 /// Three numbers.
-fn headlines(report: &Report) -> String {
+fn headline_numbers(report: &HarvestReport) -> String {
     let number = |value: String, what: String| format!("<li><strong>{value}</strong> {what}</li>");
     let delayed = number(
         report.delayed.to_string(),
         format!("of {} main jobs waited longer than a second for nodes of malleable ones", report.main_jobs),
     );
-    let gpus = format!(", {} GPU-hours", output::number(report.gpu_hours));
+    let gpus = format!(", {} GPU-hours", output::format_number(report.gpu_hours));
     let gpus = if report.gpu_hours > 0.0 { gpus } else { String::new() };
     let used = number(
-        output::number(report.node_hours),
+        output::format_number(report.node_hours),
         format!("node-hours{gpus} of malleable jobs on nodes that were idle"),
     );
     let like = number(
@@ -60,45 +60,46 @@ fn headlines(report: &Report) -> String {
     format!("<ul class=\"headlines\">{delayed}{used}{like}</ul>\n")
 }
 
-fn main_jobs(report: &Report) -> String {
-    let mut text = format!("<p>{} started; wait {}.</p>", report.main_jobs, text::waits(&report.main_waits));
+fn main_jobs_html(report: &HarvestReport) -> String {
+    let mut text =
+        format!("<p>{} started; wait {}.</p>", report.main_jobs, text::waits_text(&report.main_waits));
     if let Some(before) = &report.before {
-        let Before { from, to, main_waits } = before;
-        let (count, waits) = (main_waits.count, text::waits(main_waits));
+        let ComparedPeriod { from, to, main_waits } = before;
+        let (count, waits) = (main_waits.count, text::waits_text(main_waits));
         let _ = write!(text, "<p>Before, {from} to {to}: {count} started; wait {waits}.</p>");
     }
     let _ = write!(
         text,
         "<p>{} started on nodes that malleable jobs were on, and waited for these: {}. {} missed a planned start by that.</p>",
         report.delays.count,
-        text::waits(&report.delays),
+        text::waits_text(&report.delays),
         report.missed
     );
     text
 }
 
-fn words_of_nodes(report: &Report) -> String {
+fn node_use_html(report: &HarvestReport) -> String {
     let useful = report.useful.map(|share| {
-        format!("{} of the time that malleable jobs held went into steps", percent::whole(share))
+        format!("{} of the time that malleable jobs held went into steps", percent::whole_percent(share))
     });
     let all = [
-        report.nodes.as_ref().map(text::uses),
+        report.nodes.as_ref().map(text::node_uses_text),
         useful,
-        report.energy.map(|energy| format!("Energy: {}", text::energy(energy))),
-        report.cost.as_ref().map(|cost| format!("Worth {:.0} {}", cost.amount, html(&cost.currency))),
-        report.cluster.as_ref().map(|cluster| format!("sreport: {}", text::cluster(cluster, report))),
+        report.energy.map(|energy| format!("Energy: {}", text::energy_text(energy))),
+        report.cost.as_ref().map(|cost| format!("Worth {:.0} {}", cost.amount, escape_html(&cost.currency))),
+        report.cluster.as_ref().map(|cluster| format!("sreport: {}", text::cluster_text(cluster, report))),
     ];
     let said: String = all.into_iter().flatten().map(|words| format!("<p>{words}.</p>")).collect();
     if said.is_empty() { "<p>Nothing is known of it.</p>".to_owned() } else { said }
 }
 
-fn rows(rows: &[Row]) -> String {
+fn rows_html(rows: &[UsageRow]) -> String {
     if rows.is_empty() {
         return "<p>Nobody.</p>".to_owned();
     }
-    let row = |row: &Row| {
-        let share = |hours: f64| percent::whole(row.share(hours));
-        let name = if row.name.is_empty() { "others".to_owned() } else { html(&row.name) };
+    let row = |row: &UsageRow| {
+        let share = |hours: f64| percent::whole_percent(row.share_of(hours));
+        let name = if row.name.is_empty() { "others".to_owned() } else { escape_html(&row.name) };
         format!(
             "<tr><td>{name}</td><td>{:.1}</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             row.node_hours,
@@ -112,15 +113,15 @@ fn rows(rows: &[Row]) -> String {
     let body: String = rows.iter().map(row).collect();
     let heads =
         ["Who", "Node-hours", "GPU-hours", "Useful", "Rescales", "For main jobs, losses", "Sizes tried"];
-    table(&heads, &body)
+    html_table(&heads, &body)
 }
 
-fn months(months: &[Month]) -> String {
+fn months_html(months: &[MonthSummary]) -> String {
     let most = months.iter().map(|month| month.node_hours).fold(f64::MIN_POSITIVE, f64::max);
-    let row = |month: &Month| {
+    let row = |month: &MonthSummary| {
         let width = (100.0 * month.node_hours / most).round();
         let name = month.name();
-        let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole);
+        let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole_percent);
         format!(
             "<tr><td>{name}</td><td>{:.1}</td><td class=\"bar\"><i style=\"width:{width}%\"></i></td><td>{:.1}</td>\
              <td>{useful}</td><td>{}</td><td>{}</td></tr>",
@@ -131,17 +132,17 @@ fn months(months: &[Month]) -> String {
         )
     };
     let body: String = months.iter().map(row).collect();
-    table(&["Month", "Node-hours", "", "GPU-hours", "Useful", "Main jobs delayed", "Longest"], &body)
+    html_table(&["Month", "Node-hours", "", "GPU-hours", "Useful", "Main jobs delayed", "Longest"], &body)
 }
 
-fn table(heads: &[&str], body: &str) -> String {
+fn html_table(heads: &[&str], body: &str) -> String {
     let heads: String = heads.iter().map(|head| format!("<th>{head}</th>")).collect();
     format!("<div class=\"wide\"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sums::{By, Sums};
+    use super::super::sums::{AccountingTotals, GroupBy};
     use super::*;
     use infill_api::{ReportView, SCHEMA, UsesView};
     use infill_model::{NodeTimeKey, NodeTimeRow, NodeTimeUsage, ReportConfig, UnixTime};
@@ -175,9 +176,9 @@ mod tests {
             delays: vec![(3.0, true)],
             delays_cut: false,
         };
-        let mut report = Sums::new(from, to, to, "infill").report(&view, By::User);
-        report.months = vec![Month::of(&view)];
-        let page = page(&report);
+        let mut report = AccountingTotals::new(from, to, to, "infill").build_report(&view, GroupBy::User);
+        report.months = vec![MonthSummary::from_view(&view)];
+        let page = report_page(&report);
         assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
         assert!(!page.contains("http://") && !page.contains("src="), "{page}");
         assert_eq!(page.matches("&lt;script&gt;").count(), 10);

@@ -14,21 +14,21 @@ use anyhow::{Context as _, anyhow};
 use chrono::{Datelike as _, Months, NaiveDate};
 use clap::Args;
 
-use super::client::{Client, ClientError};
+use super::client::{ClientError, DaemonClient};
 use super::command;
-use super::session::Session;
+use super::session::CliSession;
 use infill_api::{ReportQuery, ReportView, routes};
 use infill_model::{UnixTime, clock::now};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
-    input::told,
+    exit::{CommandFailure, CommandResult, ProgramExit},
+    input::parsed_with_warnings,
     output,
-    progress::{Measure, Progress},
+    progress::{ProgressLines, ProgressMeasure},
     values,
 };
 use infill_traces as traces;
-use parts::{Month, Report};
-use sums::{By, Sums};
+use parts::{HarvestReport, MonthSummary};
+use sums::{AccountingTotals, GroupBy};
 
 const DAY_SECS: i64 = 86_400;
 
@@ -39,22 +39,22 @@ const SACCT_TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
     /// A month, such as 2026-10 [default: the last whole one]
-    #[arg(long, value_name = "YYYY-MM", value_parser = month, conflicts_with_all = ["since", "until"])]
+    #[arg(long, value_name = "YYYY-MM", value_parser = parse_month, conflicts_with_all = ["since", "until"])]
     month: Option<NaiveDate>,
     /// From this moment on: YYYY-MM-DD[THH:MM[:SS]], now-7days, or seconds since 1970
-    #[arg(long, value_name = "TIME", value_parser = values::moment)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_moment)]
     since: Option<UnixTime>,
     /// Until this one [default: now]
-    #[arg(long, value_name = "TIME", value_parser = values::moment, requires = "since")]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_moment, requires = "since")]
     until: Option<UnixTime>,
     /// By what node-time is divided
     #[arg(long, value_name = "WHAT", default_value = "account")]
-    by: By,
+    by: GroupBy,
     /// Read this in place of asking Slurm: what `TZ=UTC sacct -aXDP` prints, with its header
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Say how long main jobs waited in this month, too: one before infill came
-    #[arg(long, value_name = "YYYY-MM", value_parser = month, conflicts_with = "from")]
+    #[arg(long, value_name = "YYYY-MM", value_parser = parse_month, conflicts_with = "from")]
     compare: Option<NaiveDate>,
     /// Write it as a page of HTML: one file, made to be printed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
@@ -67,54 +67,71 @@ pub struct ReportArgs {
     csv: bool,
 }
 
-fn month(text: &str) -> Result<NaiveDate, String> {
+fn parse_month(text: &str) -> Result<NaiveDate, String> {
     NaiveDate::parse_from_str(&format!("{text}-01"), "%Y-%m-%d")
         .map_err(|_| "expected YYYY-MM, such as 2026-10".to_owned())
 }
 
 /// Months that are told before the one that is asked about, with it.
-const MONTHS: u32 = 12;
+const MONTHS_SHOWN: u32 = 12;
 
 /// Runs `infill report`.
-pub async fn run(args: ReportArgs, session: &Session) -> CommandResult {
-    let (from, to) = stretch(&args, now());
-    let client = session.client()?;
-    let view = known(&client, from, to).await?;
+pub async fn run(args: ReportArgs, session: &CliSession) -> CommandResult {
+    let (from, to) = report_period(&args, now());
+    let client = session.daemon_client()?;
+    let view = fetch_report(&client, from, to).await?;
     let ours = view.partition.as_str();
-    let mut report = accounts(args.from.as_deref(), from, to, ours).await?.report(&view, args.by);
+    let mut report =
+        read_accounting(args.from.as_deref(), from, to, ours).await?.build_report(&view, args.by);
     if args.from.is_none() {
-        match cluster::ask("sreport", from, to.min(now())).await {
+        match cluster::query_sreport("sreport", from, to.min(now())).await {
             Ok(found) => report.cluster = Some(found),
-            Err(why) => output::note(Some(format!("Slurm's own sums of the cluster are left out: {why}"))),
+            Err(why) => {
+                output::print_note(Some(format!("Slurm's own sums of the cluster are left out: {why}")))
+            }
         }
     }
     if let Some(month) = args.compare {
-        let (from, to) = (begin(month), begin(after(month)));
-        report.before = Some(accounts(None, from, to, ours).await?.main_waits());
+        let (from, to) = (midnight_utc(month), midnight_utc(next_month(month)));
+        report.before = Some(read_accounting(None, from, to, ours).await?.main_job_waits());
     }
     if view.is_partial {
-        output::note(Some(
+        output::print_note(Some(
             "Slurm may show you your own jobs only: an administrator's report has all".to_owned(),
         ));
     }
     if view.delays_cut {
-        output::note(Some(format!("of main jobs' waits only the first {} are told", view.delays.len())));
+        output::print_note(Some(format!(
+            "of main jobs' waits only the first {} are told",
+            view.delays.len()
+        )));
     }
     let months = if args.csv { Vec::new() } else { months_until(to) };
     for month in months {
-        report.months.push(Month::of(&known(&client, begin(month), begin(after(month))).await?));
+        report.months.push(MonthSummary::from_view(
+            &fetch_report(&client, midnight_utc(month), midnight_utc(next_month(month))).await?,
+        ));
     }
-    show(&args, &report)?;
-    Ok(Exit::Ok.code())
+    show_report(&args, &report)?;
+    Ok(ProgramExit::Ok.code())
 }
 
-async fn known(client: &Client, from: UnixTime, to: UnixTime) -> Result<ReportView, ClientError> {
+async fn fetch_report(
+    client: &DaemonClient,
+    from: UnixTime,
+    to: UnixTime,
+) -> Result<ReportView, ClientError> {
     client.get_with(routes::REPORT, &ReportQuery { from, to }).await
 }
 
 /// What accounting has of a stretch of time.
-async fn accounts(file: Option<&Path>, from: UnixTime, to: UnixTime, ours: &str) -> Result<Sums, Failure> {
-    let mut sums = Sums::new(from, to, now(), ours);
+async fn read_accounting(
+    file: Option<&Path>,
+    from: UnixTime,
+    to: UnixTime,
+    ours: &str,
+) -> Result<AccountingTotals, CommandFailure> {
+    let mut sums = AccountingTotals::new(from, to, now(), ours);
     match file {
         Some(path) => read_file(path, &mut sums)?,
         None => ask_slurm("sacct", (from, to.min(now())), &mut sums).await?,
@@ -126,37 +143,37 @@ async fn accounts(file: Option<&Path>, from: UnixTime, to: UnixTime, ours: &str)
 fn months_until(end: UnixTime) -> Vec<NaiveDate> {
     let last = chrono::DateTime::from_timestamp(end.0 - 1, 0).map_or(NaiveDate::MIN, |at| at.date_naive());
     let last = last.with_day(1).unwrap_or(last);
-    let back = (0..MONTHS).rev();
+    let back = (0..MONTHS_SHOWN).rev();
     back.filter_map(|months| last.checked_sub_months(Months::new(months))).collect()
 }
 
-fn begin(day: NaiveDate) -> UnixTime {
+fn midnight_utc(day: NaiveDate) -> UnixTime {
     UnixTime(day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp())
 }
 
-fn after(month: NaiveDate) -> NaiveDate {
+fn next_month(month: NaiveDate) -> NaiveDate {
     month.checked_add_months(Months::new(1)).unwrap_or(month)
 }
 
-fn show(args: &ReportArgs, report: &Report) -> anyhow::Result<()> {
+fn show_report(args: &ReportArgs, report: &HarvestReport) -> anyhow::Result<()> {
     if args.json {
         return output::print_json(report);
     }
     if let Some(path) = &args.html {
-        let page = html::page(report);
+        let page = html::report_page(report);
         return std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()));
     }
     if args.csv {
         let mut csv = csv::Writer::from_writer(Vec::new());
         report.rows.iter().try_for_each(|row| csv.serialize(row))?;
         let text = String::from_utf8(csv.into_inner().map_err(|e| anyhow!(e.to_string()))?)?;
-        return Ok(output::print(text.trim_end())?);
+        return Ok(output::print_text(text.trim_end())?);
     }
-    Ok(output::print(&text::text(report))?)
+    Ok(output::print_text(&text::report_text(report))?)
 }
 
 /// The stretch of time that is asked about. Months begin at midnight in UTC, as those of accounting do here.
-fn stretch(args: &ReportArgs, now: UnixTime) -> (UnixTime, UnixTime) {
+fn report_period(args: &ReportArgs, now: UnixTime) -> (UnixTime, UnixTime) {
     if let Some(since) = args.since {
         return (since, args.until.unwrap_or(now));
     }
@@ -164,46 +181,54 @@ fn stretch(args: &ReportArgs, now: UnixTime) -> (UnixTime, UnixTime) {
     let this_month = today.with_day(1).unwrap_or(today);
     let month =
         args.month.unwrap_or_else(|| this_month.checked_sub_months(Months::new(1)).unwrap_or(this_month));
-    (begin(month), begin(after(month)))
+    (midnight_utc(month), midnight_utc(next_month(month)))
 }
 
-fn read_file(path: &Path, sums: &mut Sums) -> Result<(), Failure> {
+fn read_file(path: &Path, sums: &mut AccountingTotals) -> Result<(), CommandFailure> {
     let file = std::fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    told(path, traces::read_runs(path, file, |run| sums.add(&run)))?;
+    parsed_with_warnings(path, traces::read_runs(path, file, |run| sums.add_run(&run)))?;
     Ok(())
 }
 
 /// Asks day by day: no answer is too large then. A run that reaches over midnight is listed by each of its
 /// days, and counts on the one on which it ended, or on the last if it runs on.
-async fn ask_slurm(sacct: &str, (from, to): (UnixTime, UnixTime), sums: &mut Sums) -> Result<(), Failure> {
+async fn ask_slurm(
+    sacct: &str,
+    (from, to): (UnixTime, UnixTime),
+    sums: &mut AccountingTotals,
+) -> Result<(), CommandFailure> {
     let secs = to.secs_since(from).max(1.0);
-    let progress = Progress::new(Measure::Time(secs));
-    let mut line = progress.line("asking sacct");
+    let progress = ProgressLines::new(ProgressMeasure::Time(secs));
+    let mut line = progress.add_line("asking sacct");
     let mut day = from;
     while day < to {
         let end = (day + DAY_SECS).min(to);
-        let text =
-            command::run_in_utc(SACCT_TIMEOUT, sacct, &asked(day, end).each_ref().map(String::as_str)).await;
-        let text = text.map_err(|e| Exit::Failed.because(anyhow!(e)))?;
+        let text = command::run_in_utc(
+            SACCT_TIMEOUT,
+            sacct,
+            &sacct_arguments(day, end).each_ref().map(String::as_str),
+        )
+        .await;
+        let text = text.map_err(|e| ProgramExit::Failed.caused_by(anyhow!(e)))?;
         let name = Path::new(sacct);
         let is_last = end == to;
-        told(
+        parsed_with_warnings(
             name,
             traces::read_runs(name, Cursor::new(text), |run| {
                 let ended_here = run.end.is_some_and(|at| (day..end).contains(&at));
                 let runs_on = is_last && run.end.is_none_or(|at| at >= end);
                 if ended_here || runs_on {
-                    sums.add(&run);
+                    sums.add_run(&run);
                 }
             }),
         )?;
-        line.at(end.secs_since(from) / secs);
+        line.set_share(end.secs_since(from) / secs);
         day = end;
     }
     Ok(())
 }
 
-fn asked(from: UnixTime, to: UnixTime) -> [String; 7] {
+fn sacct_arguments(from: UnixTime, to: UnixTime) -> [String; 7] {
     let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
     [
         "--allusers".to_owned(),
@@ -233,19 +258,20 @@ mod tests {
     fn of(line: &str) -> (UnixTime, UnixTime) {
         let line = Line::try_parse_from(std::iter::once("report").chain(line.split_whitespace())).unwrap();
         // 2026-03-15.
-        stretch(&line.args, UnixTime(1_773_532_800))
+        report_period(&line.args, UnixTime(1_773_532_800))
     }
 
     #[test]
     fn months_are_those_of_the_calendar() {
-        let day = |text: &str| month(text).unwrap().and_time(chrono::NaiveTime::MIN).and_utc().timestamp();
+        let day =
+            |text: &str| parse_month(text).unwrap().and_time(chrono::NaiveTime::MIN).and_utc().timestamp();
         assert_eq!(of(""), (UnixTime(day("2026-02")), UnixTime(day("2026-03"))));
         assert_eq!(of("--month 2025-12"), (UnixTime(day("2025-12")), UnixTime(day("2026-01"))));
         assert_eq!(of("--since 100 --until 200"), (UnixTime(100), UnixTime(200)));
-        assert!(month("2026-13").is_err() && month("march").is_err());
+        assert!(parse_month("2026-13").is_err() && parse_month("march").is_err());
         let months = months_until(UnixTime(day("2026-03")));
         assert_eq!(
-            (months.len(), begin(months[0]), begin(months[11])),
+            (months.len(), midnight_utc(months[0]), midnight_utc(months[11])),
             (12, UnixTime(day("2025-03")), UnixTime(day("2026-02")))
         );
     }
@@ -256,9 +282,9 @@ mod tests {
         let body = "printf 'JobIDRaw|JobName|Submit|Eligible|Start|End|User|Account|Partition|NNodes|AllocTRES|ConsumedEnergyRaw\\n\
                     1|a|b|1970-01-01T22:00:00|1970-01-01T22:00:00|1970-01-01T23:00:00|1970-01-02T01:00:00|ann|x|main|2|node=2|\\n\
                     2|c|1970-01-01T22:00:00|1970-01-01T22:00:00|1970-01-01T23:00:00|Unknown|ann|x|infill|1|node=1,gres/gpu=4|\\n'";
-        let sacct = infill_testkit::script(dir.path().join("sacct"), body);
+        let sacct = infill_testkit::write_script(dir.path().join("sacct"), body);
         let to = UnixTime(2 * DAY_SECS);
-        let mut sums = Sums::new(UnixTime(0), to, to, "infill");
+        let mut sums = AccountingTotals::new(UnixTime(0), to, to, "infill");
         ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();
         let uses = UsesView::default();
         let (partition, prices) = ("infill".to_owned(), ReportConfig::default());
@@ -276,7 +302,7 @@ mod tests {
             delays,
             delays_cut: false,
         };
-        let report = sums.report(&view, By::Account);
+        let report = sums.build_report(&view, GroupBy::Account);
         assert_eq!((report.main_node_hours, report.node_hours, report.gpu_hours), (4.0, 25.0, 100.0));
     }
 }

@@ -13,7 +13,7 @@ pub const DELAYED_SECS: f64 = 1.0;
 
 /// Some seconds, sorted, in three numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Waits {
+pub struct WaitStatistics {
     /// How many.
     pub count: usize,
     /// The median, seconds.
@@ -24,20 +24,20 @@ pub struct Waits {
     pub max_s: f64,
 }
 
-impl Waits {
+impl WaitStatistics {
     /// Of these seconds.
-    pub fn of(mut secs: Vec<f64>) -> Waits {
+    pub fn from_secs(mut secs: Vec<f64>) -> WaitStatistics {
         secs.sort_by(f64::total_cmp);
         let rank = |share: f64| {
             secs.get(((secs.len() as f64 * share).ceil() as usize).max(1) - 1).copied().unwrap_or(0.0)
         };
-        Waits { count: secs.len(), median_s: rank(0.5), p99_s: rank(0.99), max_s: rank(1.0) }
+        WaitStatistics { count: secs.len(), median_s: rank(0.5), p99_s: rank(0.99), max_s: rank(1.0) }
     }
 }
 
 /// Node-time of one account, user or type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Row {
+pub struct UsageRow {
     /// Whose, or of what.
     pub name: String,
     /// Node-hours that malleable jobs held.
@@ -54,9 +54,9 @@ pub struct Row {
     pub probing_hours: f64,
 }
 
-impl Row {
+impl UsageRow {
     /// A part of the node-hours that the daemon saw, 0 to 1.
-    pub fn share(&self, hours: f64) -> f64 {
+    pub fn share_of(&self, hours: f64) -> f64 {
         let seen = self.useful_hours + self.rescale_hours + self.preempted_hours + self.probing_hours;
         hours / seen.max(f64::MIN_POSITIVE)
     }
@@ -64,7 +64,7 @@ impl Row {
 
 /// Energy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Energy {
+pub struct EnergyUse {
     /// kWh.
     pub kwh: f64,
     /// Whether that follows from `report.node_watts`, and was not measured by Slurm.
@@ -73,7 +73,7 @@ pub struct Energy {
 
 /// What something cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cost {
+pub struct ReportCost {
     /// How much.
     pub amount: f64,
     /// In what.
@@ -82,7 +82,7 @@ pub struct Cost {
 
 /// Node-hours of the malleable partition's nodes, by what they were used for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Uses {
+pub struct NodeUses {
     /// Hours of which something is known.
     pub hours_known: u32,
     /// Main jobs.
@@ -101,12 +101,12 @@ pub struct Uses {
     pub harvested: Option<f64>,
 }
 
-impl Uses {
+impl NodeUses {
     /// `None` of no hour.
-    pub fn of(view: &UsesView) -> Option<Uses> {
+    pub fn from_view(view: &UsesView) -> Option<NodeUses> {
         let UsesView { hours, secs } = view;
         let left = secs.malleable_secs + secs.idle_secs + secs.wanted_secs + secs.refused_secs;
-        (*hours > 0).then(|| Uses {
+        (*hours > 0).then(|| NodeUses {
             hours_known: *hours,
             main_hours: secs.main_secs / HOUR_SECS,
             malleable_hours: secs.malleable_secs / HOUR_SECS,
@@ -121,7 +121,7 @@ impl Uses {
 
 /// What `sreport cluster utilization` says, in CPU-hours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cluster {
+pub struct ClusterHours {
     /// Of all jobs.
     pub allocated_hours: f64,
     /// Idle.
@@ -134,18 +134,18 @@ pub struct Cluster {
 
 /// Main jobs of another time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Before {
+pub struct ComparedPeriod {
     /// Its begin.
     pub from: UnixTime,
     /// Its end.
     pub to: UnixTime,
     /// How long they waited.
-    pub main_waits: Waits,
+    pub main_waits: WaitStatistics,
 }
 
 /// A month in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Month {
+pub struct MonthSummary {
     /// Its begin.
     pub from: UnixTime,
     /// Node-hours of malleable jobs, as the daemon saw them.
@@ -160,16 +160,16 @@ pub struct Month {
     pub longest_s: f64,
 }
 
-impl Month {
+impl MonthSummary {
     /// Of what the daemon knows of it.
-    pub fn of(view: &ReportView) -> Month {
-        let seen = seen(view);
+    pub fn from_view(view: &ReportView) -> MonthSummary {
+        let seen = observed_usage(view);
         let secs = || view.delays.iter().map(|(secs, _)| *secs);
-        Month {
+        MonthSummary {
             from: view.from,
             node_hours: seen.held_secs() / HOUR_SECS,
             gpu_hours: seen.gpu_secs / HOUR_SECS,
-            useful: useful(&seen),
+            useful: useful_share(&seen),
             delayed: secs().filter(|secs| *secs > DELAYED_SECS).count(),
             longest_s: secs().fold(0.0, f64::max),
         }
@@ -183,18 +183,18 @@ impl Month {
 }
 
 /// All that the daemon saw of malleable jobs.
-pub fn seen(view: &ReportView) -> NodeTimeUsage {
+pub fn observed_usage(view: &ReportView) -> NodeTimeUsage {
     view.spent.iter().fold(NodeTimeUsage::default(), |sum, row| sum.sum_with(&row.spent))
 }
 
 /// The share of it in which steps were made; `None` of nothing.
-pub fn useful(spent: &NodeTimeUsage) -> Option<f64> {
+pub fn useful_share(spent: &NodeTimeUsage) -> Option<f64> {
     (spent.held_secs() > 0.0).then(|| (spent.useful_secs + spent.probing_secs) / spent.held_secs())
 }
 
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct HarvestReport {
     /// [`SCHEMA`](infill_api::SCHEMA).
     pub schema: u32,
     /// Begin.
@@ -204,9 +204,9 @@ pub struct Report {
     /// Main jobs that started.
     pub main_jobs: usize,
     /// How long they waited from when they could have started.
-    pub main_waits: Waits,
+    pub main_waits: WaitStatistics,
     /// Those that started on nodes that malleable jobs were on, and how long they waited for these.
-    pub delays: Waits,
+    pub delays: WaitStatistics,
     /// Of these, those that waited for longer than a second.
     pub delayed: usize,
     /// Those that missed a planned start by that.
@@ -228,17 +228,17 @@ pub struct Report {
     /// Of these the share in which steps were made, 0 to 1; `None` where it saw none.
     pub useful: Option<f64>,
     /// Energy of malleable jobs.
-    pub energy: Option<Energy>,
+    pub energy: Option<EnergyUse>,
     /// What their node-hours cost, where the configuration has a price.
-    pub cost: Option<Cost>,
+    pub cost: Option<ReportCost>,
     /// What nodes were used for, as far as the daemon still knows.
-    pub nodes: Option<Uses>,
+    pub nodes: Option<NodeUses>,
     /// What Slurm's own sums say, where it was asked.
-    pub cluster: Option<Cluster>,
+    pub cluster: Option<ClusterHours>,
     /// Main jobs' waits of the time that this one is compared with.
-    pub before: Option<Before>,
+    pub before: Option<ComparedPeriod>,
     /// The months until this one, the earliest first, as the daemon saw them.
-    pub months: Vec<Month>,
+    pub months: Vec<MonthSummary>,
     /// By account, user or type of nodes, the largest first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<UsageRow>,
 }

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::parts::{Before, Cost, DELAYED_SECS, Energy, HOUR_SECS, Report, Row, Uses, Waits, seen, useful};
+use super::parts::{
+    ComparedPeriod, DELAYED_SECS, EnergyUse, HOUR_SECS, HarvestReport, NodeUses, ReportCost, UsageRow,
+    WaitStatistics, observed_usage, useful_share,
+};
 use infill_api::{ReportView, SCHEMA};
 use infill_model::{JobId, JobRun, NodeTimeRow, ReportConfig, UnixTime};
 
 /// By what node-time is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
+pub enum GroupBy {
     /// Slurm's accounts
     #[default]
     Account,
@@ -22,7 +25,7 @@ pub enum By {
 
 /// Adds up what accounting has.
 #[derive(Debug)]
-pub struct Sums {
+pub struct AccountingTotals {
     from: UnixTime,
     to: UnixTime,
     now: UnixTime,
@@ -39,11 +42,11 @@ pub struct Sums {
     unmeasured_secs: f64,
 }
 
-impl Sums {
+impl AccountingTotals {
     /// Of a stretch of time; `ours` is the malleable partition.
-    pub fn new(from: UnixTime, to: UnixTime, now: UnixTime, ours: &str) -> Sums {
+    pub fn new(from: UnixTime, to: UnixTime, now: UnixTime, ours: &str) -> AccountingTotals {
         let ours = ours.to_owned();
-        Sums {
+        AccountingTotals {
             from,
             to,
             now,
@@ -58,7 +61,7 @@ impl Sums {
     }
 
     /// Takes in a run. A main job that is requeued has waited for its first start.
-    pub fn add(&mut self, run: &JobRun) {
+    pub fn add_run(&mut self, run: &JobRun) {
         let secs = run.secs_within(self.from, self.to, self.now);
         let node_secs = f64::from(run.nodes) * secs;
         self.cpu_secs += run.cpus as f64 * secs;
@@ -82,37 +85,37 @@ impl Sums {
         }
     }
 
-    fn waits(&self) -> Waits {
+    fn wait_statistics(&self) -> WaitStatistics {
         let within = |(start, _): &&(UnixTime, f64)| (self.from..self.to).contains(start);
-        Waits::of(self.starts.values().filter(within).map(|(_, waited)| *waited).collect())
+        WaitStatistics::from_secs(self.starts.values().filter(within).map(|(_, waited)| *waited).collect())
     }
 
     /// How long main jobs waited that started in the time.
-    pub fn main_waits(&self) -> Before {
-        Before { from: self.from, to: self.to, main_waits: self.waits() }
+    pub fn main_job_waits(&self) -> ComparedPeriod {
+        ComparedPeriod { from: self.from, to: self.to, main_waits: self.wait_statistics() }
     }
 
-    fn energy(&self, prices: &ReportConfig, parts: bool) -> Option<Energy> {
+    fn energy_use(&self, prices: &ReportConfig, parts: bool) -> Option<EnergyUse> {
         // Of parts of nodes nobody knows.
         let watts = if parts { 0.0 } else { prices.node_watts };
         let estimated = self.unmeasured_secs / HOUR_SECS * watts / 1000.0;
         let kwh = self.joules / 3.6e6 + estimated;
-        (kwh > 0.0).then_some(Energy { kwh, is_estimated: estimated > 0.0 })
+        (kwh > 0.0).then_some(EnergyUse { kwh, is_estimated: estimated > 0.0 })
     }
 
     /// With what the daemon knows.
-    pub fn report(&self, view: &ReportView, by: By) -> Report {
+    pub fn build_report(&self, view: &ReportView, by: GroupBy) -> HarvestReport {
         let prices = &view.prices;
-        let (seen, energy) = (seen(view), self.energy(prices, view.lends_parts));
+        let (seen, energy) = (observed_usage(view), self.energy_use(prices, view.lends_parts));
         let (secs, gpu_secs) =
             self.held.values().fold((0.0, 0.0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
-        let waits = self.waits();
+        let waits = self.wait_statistics();
         let amount = secs / HOUR_SECS * prices.node_hour_cost;
-        let cost = Cost { amount, currency: prices.currency.clone() };
+        let cost = ReportCost { amount, currency: prices.currency.clone() };
         let delays: Vec<f64> = view.delays.iter().map(|(secs, _)| *secs).collect();
         let is_late = |secs: f64| secs > DELAYED_SECS;
         let hours = self.to.min(self.now).secs_since(self.from).max(1.0) / HOUR_SECS;
-        Report {
+        HarvestReport {
             schema: SCHEMA,
             from: self.from,
             to: self.to,
@@ -120,7 +123,7 @@ impl Sums {
             main_waits: waits,
             delayed: delays.iter().filter(|secs| is_late(**secs)).count(),
             missed: view.delays.iter().filter(|(secs, planned)| *planned && is_late(*secs)).count(),
-            delays: Waits::of(delays),
+            delays: WaitStatistics::from_secs(delays),
             main_node_hours: self.main_secs / HOUR_SECS,
             cpu_hours: self.cpu_secs / HOUR_SECS,
             node_hours: secs / HOUR_SECS,
@@ -128,26 +131,30 @@ impl Sums {
             lends_parts: view.lends_parts,
             like_nodes: if view.lends_parts { gpu_secs } else { secs } / HOUR_SECS / hours,
             seen_node_hours: seen.held_secs() / HOUR_SECS,
-            useful: useful(&seen),
+            useful: useful_share(&seen),
             energy,
             cost: (prices.node_hour_cost > 0.0 && !view.lends_parts).then_some(cost),
-            nodes: Uses::of(&view.uses),
+            nodes: NodeUses::from_view(&view.uses),
             cluster: None,
             before: None,
             months: Vec::new(),
-            rows: rows(&self.held, view, by),
+            rows: usage_rows(&self.held, view, by),
         }
     }
 }
 
 /// How much by accounting, which knows of accounts and users, and what became of it by the daemon.
-fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By) -> Vec<Row> {
-    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+fn usage_rows(
+    held: &BTreeMap<(String, String), (f64, f64)>,
+    view: &ReportView,
+    by: GroupBy,
+) -> Vec<UsageRow> {
+    let mut rows: BTreeMap<&str, UsageRow> = BTreeMap::new();
     for ((account, user), (secs, gpu_secs)) in held {
         let name = match by {
-            By::Account => account,
-            By::User => user,
-            By::Type => continue,
+            GroupBy::Account => account,
+            GroupBy::User => user,
+            GroupBy::Type => continue,
         };
         let row = rows.entry(name).or_default();
         row.node_hours += secs / HOUR_SECS;
@@ -155,12 +162,12 @@ fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By
     }
     for NodeTimeRow { key, spent } in &view.spent {
         let name = match by {
-            By::Account => &key.account,
-            By::User => &key.user,
-            By::Type => &key.node_type,
+            GroupBy::Account => &key.account,
+            GroupBy::User => &key.user,
+            GroupBy::Type => &key.node_type,
         };
         let row = rows.entry(name).or_default();
-        if by == By::Type {
+        if by == GroupBy::Type {
             row.node_hours += spent.held_secs() / HOUR_SECS;
             row.gpu_hours += spent.gpu_secs / HOUR_SECS;
         }
@@ -169,8 +176,8 @@ fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By
         row.preempted_hours += spent.preempted_secs / HOUR_SECS;
         row.probing_hours += spent.probing_secs / HOUR_SECS;
     }
-    let named = |(name, row): (&str, Row)| Row { name: name.to_owned(), ..row };
-    let mut rows: Vec<Row> = rows.into_iter().map(named).collect();
+    let named = |(name, row): (&str, UsageRow)| UsageRow { name: name.to_owned(), ..row };
+    let mut rows: Vec<UsageRow> = rows.into_iter().map(named).collect();
     rows.sort_by(|a, b| b.node_hours.total_cmp(&a.node_hours));
     rows
 }
@@ -178,7 +185,7 @@ fn rows(held: &BTreeMap<(String, String), (f64, f64)>, view: &ReportView, by: By
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::parts::Month;
+    use crate::report::parts::MonthSummary;
     use infill_api::UsesView;
     use infill_model::{NodeTimeKey, NodeTimeUsage, NodeUsageSecs};
 
@@ -217,7 +224,7 @@ mod tests {
 
     #[test]
     fn accounting_says_how_much_and_the_daemon_what_became_of_it() {
-        let mut sums = Sums::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
+        let mut sums = AccountingTotals::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
         for run in [
             run("main", 10, 100, Some(1900), 2),
             run("main", 30, 200, Some(10_000), 1),
@@ -228,7 +235,7 @@ mod tests {
             run("infill", 5, 1800, Some(5400), 2),
             JobRun { joules: Some(7.2e6), ..run("infill", 5, 5400, None, 1) },
         ] {
-            sums.add(&run);
+            sums.add_run(&run);
         }
         let key = |user: &str, node_type: &str| NodeTimeKey {
             from: UnixTime(0),
@@ -249,7 +256,7 @@ mod tests {
         let secs = NodeUsageSecs { malleable_secs: 9000.0, idle_secs: 1000.0, ..NodeUsageSecs::default() };
         let uses = UsesView { hours: 2, secs };
         let prices = ReportConfig { node_hour_cost: 2.0, node_watts: 500.0, ..ReportConfig::default() };
-        let report = sums.report(&ReportView { spent, uses, delays, prices, ..view() }, By::User);
+        let report = sums.build_report(&ReportView { spent, uses, delays, prices, ..view() }, GroupBy::User);
         assert_eq!((report.main_jobs, report.main_waits.median_s, report.main_waits.max_s), (2, 10.0, 30.0));
         assert!(
             (report.main_node_hours - (3600.0 + 7000.0 + 100.0 + 50.0) / 3600.0).abs() < 1e-9,
@@ -265,25 +272,25 @@ mod tests {
             (energy.kwh - 1.038).abs() < 1e-3 && energy.is_estimated,
             "only what is of this time: {energy:?}"
         );
-        assert_eq!(report.cost, Some(Cost { amount: 5.0, currency: "EUR".to_owned() }));
+        assert_eq!(report.cost, Some(ReportCost { amount: 5.0, currency: "EUR".to_owned() }));
         assert_eq!(report.nodes.and_then(|nodes| nodes.harvested), Some(0.9));
         let rows: Vec<_> =
             report.rows.iter().map(|r| (r.name.as_str(), r.node_hours, r.useful_hours)).collect();
         assert_eq!(rows, [("alice", 2.5, 1.0), ("bob", 0.0, 2.0)]);
-        assert!((report.rows[0].share(report.rows[0].useful_hours) - 0.8).abs() < 1e-9);
+        assert!((report.rows[0].share_of(report.rows[0].useful_hours) - 0.8).abs() < 1e-9);
     }
 
     #[test]
     fn what_nobody_knows_is_left_out() {
-        let sums = || Sums::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
-        let report = sums().report(&view(), By::Account);
+        let sums = || AccountingTotals::new(UnixTime(0), UnixTime(7200), UnixTime(100_000), "infill");
+        let report = sums().build_report(&view(), GroupBy::Account);
         assert!(report.energy.is_none() && report.cost.is_none() && report.nodes.is_none());
         assert!(report.useful.is_none() && report.rows.is_empty());
         let mut busy = sums();
-        busy.add(&run("infill", 5, 0, Some(7200), 2));
+        busy.add_run(&run("infill", 5, 0, Some(7200), 2));
         let prices = ReportConfig { node_watts: 500.0, ..ReportConfig::default() };
-        let energy = busy.report(&ReportView { prices, ..view() }, By::Account).energy;
-        assert_eq!(energy, Some(Energy { kwh: 2.0, is_estimated: true }));
+        let energy = busy.build_report(&ReportView { prices, ..view() }, GroupBy::Account).energy;
+        assert_eq!(energy, Some(EnergyUse { kwh: 2.0, is_estimated: true }));
     }
 
     #[test]
@@ -297,7 +304,7 @@ mod tests {
         let spent = NodeTimeUsage { useful_secs: 3600.0, rescale_secs: 3600.0, ..NodeTimeUsage::default() };
         let delays = vec![(0.5, false), (4.0, true)];
         let view = ReportView { spent: vec![NodeTimeRow { key, spent }], delays, ..view() };
-        let month = Month::of(&view);
+        let month = MonthSummary::from_view(&view);
         assert_eq!(
             (month.node_hours, month.useful, month.delayed, month.longest_s),
             (2.0, Some(0.5), 1, 4.0)

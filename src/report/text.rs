@@ -2,17 +2,19 @@
 
 use std::fmt::Write as _;
 
-use super::parts::{Before, Cluster, Energy, Month, Report, Row, Uses, Waits};
+use super::parts::{
+    ClusterHours, ComparedPeriod, EnergyUse, HarvestReport, MonthSummary, NodeUses, UsageRow, WaitStatistics,
+};
 use infill_model::duration;
-use infill_present::{output, words::percent};
+use infill_present::{output, phrases::percent};
 
 /// What a director asks first, first.
-pub fn text(report: &Report) -> String {
+pub fn report_text(report: &HarvestReport) -> String {
     let mut text = format!("{} to {}\n\n", report.from, report.to);
     let mut line = |name: &str, what: String| {
         let _ = writeln!(text, "{name:<28}{what}");
     };
-    line("main jobs", format!("{} started; wait {}", report.main_jobs, waits(&report.main_waits)));
+    line("main jobs", format!("{} started; wait {}", report.main_jobs, waits_text(&report.main_waits)));
     line(
         "of these, where infill was",
         format!(
@@ -20,56 +22,60 @@ pub fn text(report: &Report) -> String {
             report.delays.count,
             report.delayed,
             report.missed,
-            waits(&report.delays)
+            waits_text(&report.delays)
         ),
     );
     line(
         "harvested",
         format!(
             "{} node-hours, {} GPU-hours: like {:.1} more {}, beside {} node-hours of main jobs",
-            output::number(report.node_hours),
-            output::number(report.gpu_hours),
+            output::format_number(report.node_hours),
+            output::format_number(report.gpu_hours),
             report.like_nodes,
             if report.lends_parts { "GPUs" } else { "nodes" },
-            output::number(report.main_node_hours)
+            output::format_number(report.main_node_hours)
         ),
     );
     if let Some(useful) = report.useful {
-        let seen =
-            percent::whole((report.seen_node_hours / report.node_hours.max(f64::MIN_POSITIVE)).min(1.0));
+        let seen = percent::whole_percent(
+            (report.seen_node_hours / report.node_hours.max(f64::MIN_POSITIVE)).min(1.0),
+        );
         line(
             "useful",
-            format!("{} of it made steps (infill saw {seen} of these node-hours)", percent::whole(useful)),
+            format!(
+                "{} of it made steps (infill saw {seen} of these node-hours)",
+                percent::whole_percent(useful)
+            ),
         );
     }
     if let Some(nodes) = &report.nodes {
-        line("of the nodes' time", uses(nodes));
+        line("of the nodes' time", node_uses_text(nodes));
     }
     if let Some(energy) = report.energy {
-        line("energy", self::energy(energy));
+        line("energy", self::energy_text(energy));
     }
     if let Some(cost) = &report.cost {
         line("worth", format!("{:.0} {}", cost.amount, cost.currency));
     }
     if let Some(cluster) = &report.cluster {
-        line("sreport", self::cluster(cluster, report));
+        line("sreport", self::cluster_text(cluster, report));
     }
     if let Some(before) = &report.before {
-        let Before { from, to, main_waits } = before;
-        line("main jobs before", format!("{from} to {to}: wait {}", waits(main_waits)));
+        let ComparedPeriod { from, to, main_waits } = before;
+        line("main jobs before", format!("{from} to {to}: wait {}", waits_text(main_waits)));
     }
-    text.push_str(&table(&report.rows));
-    text.push_str(&months(&report.months));
+    text.push_str(&rows_text(&report.rows));
+    text.push_str(&months_text(&report.months));
     text.trim_end().to_owned()
 }
 
-fn months(months: &[Month]) -> String {
+fn months_text(months: &[MonthSummary]) -> String {
     let mut text = format!(
         "\n\n{:<8} {:>11} {:>11} {:>7} {:>18} {:>8}\n",
         "MONTH", "NODE-HOURS", "GPU-HOURS", "USEFUL", "MAIN JOBS DELAYED", "LONGEST"
     );
     for month in months.iter().skip_while(|month| month.node_hours == 0.0) {
-        let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole);
+        let useful = month.useful.map_or_else(|| "-".to_owned(), percent::whole_percent);
         let _ = writeln!(
             text,
             "{:<8} {:>11.1} {:>11.1} {useful:>7} {:>18} {:>8}",
@@ -84,10 +90,10 @@ fn months(months: &[Month]) -> String {
 }
 
 /// Of what main jobs left idle, what became of it.
-pub fn uses(nodes: &Uses) -> String {
+pub fn node_uses_text(nodes: &NodeUses) -> String {
     let [idle, wanted, refused] =
-        [nodes.idle_hours, nodes.wanted_hours, nodes.refused_hours].map(output::number);
-    let harvested = nodes.harvested.map_or_else(|| "-".to_owned(), percent::whole);
+        [nodes.idle_hours, nodes.wanted_hours, nodes.refused_hours].map(output::format_number);
+    let harvested = nodes.harvested.map_or_else(|| "-".to_owned(), percent::whole_percent);
     format!(
         "{harvested} of what main jobs left was used; left idle: {idle} node-hours that could have been, {wanted} that \
          were wanted too soon, {refused} that something forbade ({} hours are known)",
@@ -96,29 +102,29 @@ pub fn uses(nodes: &Uses) -> String {
 }
 
 /// How much, and whether it was measured.
-pub fn energy(energy: Energy) -> String {
+pub fn energy_text(energy: EnergyUse) -> String {
     let how = match energy.is_estimated {
         true => "estimated by report.node_watts where Slurm measured none",
         false => "as Slurm measured it",
     };
-    format!("{} kWh, {how}", output::number(energy.kwh))
+    format!("{} kWh, {how}", output::format_number(energy.kwh))
 }
 
 /// Slurm's own sums.
-pub fn cluster(cluster: &Cluster, report: &Report) -> String {
-    let Cluster { allocated_hours, idle_hours, planned_hours, down_hours } = *cluster;
+pub fn cluster_text(cluster: &ClusterHours, report: &HarvestReport) -> String {
+    let ClusterHours { allocated_hours, idle_hours, planned_hours, down_hours } = *cluster;
     let [allocated, idle, planned, down] =
-        [allocated_hours, idle_hours, planned_hours, down_hours].map(output::number);
+        [allocated_hours, idle_hours, planned_hours, down_hours].map(output::format_number);
     let ours = report.cpu_hours / allocated_hours.max(f64::MIN_POSITIVE);
     format!(
         "{allocated} CPU-hours allocated ({} of them in the jobs above), {idle} idle, {planned} planned, {down} down, \
          on the whole cluster",
-        percent::whole(ours)
+        percent::whole_percent(ours)
     )
 }
 
 /// In words.
-pub fn waits(waits: &Waits) -> String {
+pub fn waits_text(waits: &WaitStatistics) -> String {
     if waits.count == 0 {
         return "none".to_owned();
     }
@@ -126,7 +132,7 @@ pub fn waits(waits: &Waits) -> String {
     format!("median {median}, 99 % {p99}, longest {max}")
 }
 
-fn table(rows: &[Row]) -> String {
+fn rows_text(rows: &[UsageRow]) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -136,7 +142,7 @@ fn table(rows: &[Row]) -> String {
         "WHO", "NODE-HOURS", "GPU-HOURS", "USEFUL", "RESCALE", "PREEMPTED", "PROBING"
     );
     for row in rows {
-        let share = |hours: f64| percent::whole(row.share(hours));
+        let share = |hours: f64| percent::whole_percent(row.share_of(hours));
         let name = if row.name.is_empty() { "-" } else { &row.name };
         let _ = writeln!(
             text,

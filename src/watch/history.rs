@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use infill_api::{NodeKind, NodeView, Status};
+use infill_api::{DaemonStatus, NodeKind, NodeView};
 use infill_model::{JobId, NodeName, UnixTime};
 
 /// Changes kept for a node. At a change every ten seconds this is well over an hour, more than a screen
@@ -15,7 +15,7 @@ const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// What a node is, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cell {
+pub enum NodeCell {
     /// We do not know: before the first look, or the daemon did not answer.
     Unknown,
     /// A main job runs.
@@ -30,33 +30,33 @@ pub enum Cell {
     Held,
 }
 
-impl Cell {
+impl NodeCell {
     /// What this node is now.
-    pub fn of(node: &NodeView) -> Cell {
+    pub fn from_view(node: &NodeView) -> NodeCell {
         match (node.kind, node.job) {
-            (NodeKind::Held, Some(job)) => Cell::Job(job),
-            (NodeKind::Held, None) => Cell::Held,
-            (NodeKind::Gap, _) => Cell::Gap,
-            (NodeKind::Busy, _) => Cell::Main,
-            (NodeKind::Refused, _) => Cell::Refused,
+            (NodeKind::Held, Some(job)) => NodeCell::Job(job),
+            (NodeKind::Held, None) => NodeCell::Held,
+            (NodeKind::Gap, _) => NodeCell::Gap,
+            (NodeKind::Busy, _) => NodeCell::Main,
+            (NodeKind::Refused, _) => NodeCell::Refused,
         }
     }
 }
 
 /// The past of all nodes, as far as it was watched.
 #[derive(Debug, Default)]
-pub struct History {
-    changes: BTreeMap<NodeName, VecDeque<(UnixTime, Cell)>>,
+pub struct WatchHistory {
+    changes: BTreeMap<NodeName, VecDeque<(UnixTime, NodeCell)>>,
     letters: BTreeMap<JobId, char>,
     given: usize,
 }
 
-impl History {
+impl WatchHistory {
     /// Adds a look at the cluster. Nodes that are gone are forgotten.
-    pub fn record(&mut self, status: &Status, now: UnixTime) {
+    pub fn record_status(&mut self, status: &DaemonStatus, now: UnixTime) {
         self.changes.retain(|name, _| status.nodes.iter().any(|n| n.node == *name));
         for node in &status.nodes {
-            push(self.changes.entry(node.node.clone()).or_default(), now, Cell::of(node));
+            push_change(self.changes.entry(node.node.clone()).or_default(), now, NodeCell::from_view(node));
         }
         for job in &status.jobs {
             self.give_letter(job.job);
@@ -64,21 +64,21 @@ impl History {
     }
 
     /// Notes that nothing is known from `now` on.
-    pub fn lost(&mut self, now: UnixTime) {
+    pub fn record_loss(&mut self, now: UnixTime) {
         for changes in self.changes.values_mut() {
-            push(changes, now, Cell::Unknown);
+            push_change(changes, now, NodeCell::Unknown);
         }
     }
 
     /// What the node was at `at`.
-    pub fn at(&self, node: &NodeName, at: UnixTime) -> Cell {
-        let Some(changes) = self.changes.get(node) else { return Cell::Unknown };
+    pub fn cell_at(&self, node: &NodeName, at: UnixTime) -> NodeCell {
+        let Some(changes) = self.changes.get(node) else { return NodeCell::Unknown };
         let after = changes.partition_point(|(t, _)| *t <= at);
-        after.checked_sub(1).map_or(Cell::Unknown, |i| changes[i].1)
+        after.checked_sub(1).map_or(NodeCell::Unknown, |i| changes[i].1)
     }
 
     /// The job's letter.
-    pub fn letter(&self, job: JobId) -> char {
+    pub fn job_letter(&self, job: JobId) -> char {
         self.letters.get(&job).copied().unwrap_or('?')
     }
 
@@ -94,7 +94,7 @@ impl History {
     }
 }
 
-fn push(changes: &mut VecDeque<(UnixTime, Cell)>, now: UnixTime, cell: Cell) {
+fn push_change(changes: &mut VecDeque<(UnixTime, NodeCell)>, now: UnixTime, cell: NodeCell) {
     if changes.back().is_some_and(|(_, last)| *last == cell) {
         return;
     }
@@ -111,27 +111,27 @@ mod tests {
 
     #[test]
     fn the_past_is_what_was_seen_last() {
-        let (mut history, n1) = (History::default(), NodeName::from("n1"));
-        let mut status = samples::status();
-        history.record(&status, NOW);
-        status.nodes[0] = samples::node("n1", NodeKind::Gap);
-        history.record(&status, NOW + 10);
-        history.lost(NOW + 20);
-        let seen = [-1, 0, 9, 10, 19, 20].map(|t| history.at(&n1, NOW + t));
-        let held = Cell::Job(JobId(101));
-        assert_eq!(seen, [Cell::Unknown, held, held, Cell::Gap, Cell::Gap, Cell::Unknown]);
-        assert_eq!(history.at(&NodeName::from("n99"), NOW), Cell::Unknown);
+        let (mut history, n1) = (WatchHistory::default(), NodeName::from("n1"));
+        let mut status = samples::sample_status();
+        history.record_status(&status, NOW);
+        status.nodes[0] = samples::sample_node("n1", NodeKind::Gap);
+        history.record_status(&status, NOW + 10);
+        history.record_loss(NOW + 20);
+        let seen = [-1, 0, 9, 10, 19, 20].map(|t| history.cell_at(&n1, NOW + t));
+        let held = NodeCell::Job(JobId(101));
+        assert_eq!(seen, [NodeCell::Unknown, held, held, NodeCell::Gap, NodeCell::Gap, NodeCell::Unknown]);
+        assert_eq!(history.cell_at(&NodeName::from("n99"), NOW), NodeCell::Unknown);
     }
 
     #[test]
     fn it_stays_within_its_bounds() {
-        let mut history = History::default();
-        let mut status = samples::status();
+        let mut history = WatchHistory::default();
+        let mut status = samples::sample_status();
         for i in 0..3000 {
             let kind = if i % 2 == 0 { NodeKind::Gap } else { NodeKind::Busy };
-            status.nodes = vec![samples::node("n1", kind)];
-            status.jobs = vec![samples::job(i, "a", infill_model::MalleableState::Queued, &[])];
-            history.record(&status, NOW + i64::from(i));
+            status.nodes = vec![samples::sample_node("n1", kind)];
+            status.jobs = vec![samples::sample_job(i, "a", infill_model::MalleableState::Queued, &[])];
+            history.record_status(&status, NOW + i64::from(i));
         }
         assert_eq!(history.changes[&NodeName::from("n1")].len(), MAX_CHANGES);
         assert_eq!(history.letters.len(), MAX_LETTERS);

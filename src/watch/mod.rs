@@ -13,121 +13,129 @@ use ratatui::{DefaultTerminal, restore};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::client::Client;
-use super::summary::summary;
-use history::History;
-use infill_api::{Status, routes};
+use super::client::DaemonClient;
+use super::summary::status_summary;
+use history::WatchHistory;
+use infill_api::{DaemonStatus, routes};
 use infill_model::clock;
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
-    output::{self, When},
+    exit::{CommandFailure, CommandResult, ProgramExit},
+    output::{self, DisplayClock},
 };
-use render::{Scene, View, draw};
+use render::{ScreenContent, ViewOptions, draw_screen};
 
 /// How often the keyboard thread looks whether anybody still listens.
-const KEY_PATIENCE: Duration = Duration::from_millis(200);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Key presses that may wait to be handled.
 const KEY_QUEUE: usize = 16;
 /// Zoom limits, seconds a column.
-const ZOOM: std::ops::RangeInclusive<u32> = 1..=3600;
+const ZOOM_RANGE: std::ops::RangeInclusive<u32> = 1..=3600;
 
 /// Watches until the user quits, or, where stdout is no terminal, until it is killed.
-pub async fn run(client: &Client, interval_secs: u32, column_secs: u32) -> CommandResult {
+pub async fn run(client: &DaemonClient, interval_secs: u32, column_secs: u32) -> CommandResult {
     let interval = Duration::from_secs(u64::from(interval_secs));
     if !std::io::stdout().is_terminal() {
-        return plainly(client, interval).await;
+        return print_repeatedly(client, interval).await;
     }
-    let first: Status = client.get(routes::STATUS).await?;
-    let colour = output::colours(&std::io::stdout());
-    let watch = Watch {
-        history: History::default(),
+    let first: DaemonStatus = client.get(routes::STATUS).await?;
+    let colour = output::wants_colours(&std::io::stdout());
+    let watch = WatchScreen {
+        history: WatchHistory::default(),
         status: first,
         lost: None,
-        view: View { column_secs, scroll: 0, colour },
+        view: ViewOptions { column_secs, scroll: 0, colour },
     };
     let mut terminal = ratatui::try_init()?;
-    let outcome = watch.run(client, interval, &mut terminal).await;
+    let outcome = watch.run_loop(client, interval, &mut terminal).await;
     restore();
-    outcome.map(|()| Exit::Ok.code())
+    outcome.map(|()| ProgramExit::Ok.code())
 }
 
 /// The summary again and again, for a pipe or a log.
-async fn plainly(client: &Client, interval: Duration) -> CommandResult {
+async fn print_repeatedly(client: &DaemonClient, interval: Duration) -> CommandResult {
     loop {
-        let status: Status = client.get(routes::STATUS).await?;
-        output::print(&format!("{}\n", summary(&status, &client.url(), When::now())?))?;
+        let status: DaemonStatus = client.get(routes::STATUS).await?;
+        output::print_text(&format!(
+            "{}\n",
+            status_summary(&status, &client.joined_urls(), DisplayClock::now())?
+        ))?;
         tokio::time::sleep(interval).await;
     }
 }
 
 /// The picture once, as plain text.
-pub fn once(status: &Status, width: u16, column_secs: u32, when: When) -> Result<String, Failure> {
-    let mut history = History::default();
-    history.record(status, when.now);
+pub fn render_once(
+    status: &DaemonStatus,
+    width: u16,
+    column_secs: u32,
+    when: DisplayClock,
+) -> Result<String, CommandFailure> {
+    let mut history = WatchHistory::default();
+    history.record_status(status, when.now);
     let rows = status.nodes.len() + status.jobs.len() + 5;
     let area = Rect::new(0, 0, width, u16::try_from(rows).unwrap_or(u16::MAX));
     let mut buf = Buffer::empty(area);
-    let view = View { column_secs, scroll: 0, colour: false };
-    draw(Scene { history: &history, status, lost: None, when }, view, area, &mut buf);
+    let view = ViewOptions { column_secs, scroll: 0, colour: false };
+    draw_screen(ScreenContent { history: &history, status, lost: None, when }, view, area, &mut buf);
     let line = |y| (0..width).map(|x| buf[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
     // The last row explains keys, of which there are none here.
     Ok((0..area.height.saturating_sub(1)).map(|y| line(y) + "\n").collect())
 }
 
-struct Watch {
-    history: History,
-    status: Status,
+struct WatchScreen {
+    history: WatchHistory,
+    status: DaemonStatus,
     lost: Option<String>,
-    view: View,
+    view: ViewOptions,
 }
 
-impl Watch {
-    async fn run(
+impl WatchScreen {
+    async fn run_loop(
         mut self,
-        client: &Client,
+        client: &DaemonClient,
         interval: Duration,
         terminal: &mut DefaultTerminal,
-    ) -> Result<(), Failure> {
-        let mut keys = keyboard();
+    ) -> Result<(), CommandFailure> {
+        let mut keys = read_keyboard();
         let mut stop = signal(SignalKind::terminate())?;
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = ticks.tick() => self.look(client).await,
+                _ = ticks.tick() => self.poll_status(client).await,
                 event = keys.recv() => match event {
-                    Some(Event::Key(key)) if self.press(key) => return Ok(()),
+                    Some(Event::Key(key)) if self.handle_key(key) => return Ok(()),
                     Some(_) => {}
                     None => return Ok(()),
                 },
                 _ = stop.recv() => return Ok(()),
             }
-            let scene = Scene {
+            let scene = ScreenContent {
                 history: &self.history,
                 status: &self.status,
                 lost: self.lost.as_deref(),
-                when: When::now(),
+                when: DisplayClock::now(),
             };
-            terminal.draw(|frame| draw(scene, self.view, frame.area(), frame.buffer_mut()))?;
+            terminal.draw(|frame| draw_screen(scene, self.view, frame.area(), frame.buffer_mut()))?;
         }
     }
 
     /// A daemon that restarts must not end the picture: it says so and goes on.
-    async fn look(&mut self, client: &Client) {
-        match client.get::<Status>(routes::STATUS).await {
+    async fn poll_status(&mut self, client: &DaemonClient) {
+        match client.get::<DaemonStatus>(routes::STATUS).await {
             Ok(status) => {
-                self.history.record(&status, clock::now());
+                self.history.record_status(&status, clock::now());
                 (self.status, self.lost) = (status, None);
             }
             Err(error) => {
-                self.history.lost(clock::now());
+                self.history.record_loss(clock::now());
                 self.lost = Some(error.to_string());
             }
         }
     }
 
     /// Handles a key; `true` ends the picture.
-    fn press(&mut self, key: KeyEvent) -> bool {
+    fn handle_key(&mut self, key: KeyEvent) -> bool {
         if key.kind == KeyEventKind::Release {
             return false;
         }
@@ -136,8 +144,8 @@ impl Watch {
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Char('+') => view.column_secs = (view.column_secs / 2).max(*ZOOM.start()),
-            KeyCode::Char('-') => view.column_secs = (view.column_secs * 2).min(*ZOOM.end()),
+            KeyCode::Char('+') => view.column_secs = (view.column_secs / 2).max(*ZOOM_RANGE.start()),
+            KeyCode::Char('-') => view.column_secs = (view.column_secs * 2).min(*ZOOM_RANGE.end()),
             KeyCode::Char('j') | KeyCode::Down => view.scroll = (view.scroll + 1).min(last),
             KeyCode::Char('k') | KeyCode::Up => view.scroll = view.scroll.saturating_sub(1),
             KeyCode::PageDown => view.scroll = (view.scroll + 10).min(last),
@@ -150,11 +158,11 @@ impl Watch {
 
 /// Keys and resizes, read on a thread of their own because crossterm blocks. It ends when nobody listens any
 /// more.
-fn keyboard() -> mpsc::Receiver<Event> {
+fn read_keyboard() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(KEY_QUEUE);
     tokio::task::spawn_blocking(move || {
         while !sender.is_closed() {
-            let event = match event::poll(KEY_PATIENCE) {
+            let event = match event::poll(KEY_POLL_INTERVAL) {
                 Ok(false) => continue,
                 Ok(true) => event::read(),
                 Err(error) => Err(error),
@@ -174,16 +182,16 @@ mod tests {
     use super::*;
     use crate::samples;
 
-    fn watch() -> Watch {
-        let view = View { column_secs: 2, scroll: 0, colour: false };
-        Watch { history: History::default(), status: samples::status(), lost: None, view }
+    fn watch() -> WatchScreen {
+        let view = ViewOptions { column_secs: 2, scroll: 0, colour: false };
+        WatchScreen { history: WatchHistory::default(), status: samples::sample_status(), lost: None, view }
     }
 
     #[test]
     fn keys_quit_zoom_and_scroll() {
         let mut watch = watch();
         let mut press = |code| {
-            let ends = watch.press(KeyEvent::new(code, KeyModifiers::NONE));
+            let ends = watch.handle_key(KeyEvent::new(code, KeyModifiers::NONE));
             (ends, watch.view.column_secs, watch.view.scroll)
         };
         assert_eq!(press(KeyCode::Char('+')), (false, 1, 0));
@@ -196,13 +204,13 @@ mod tests {
 
     #[test]
     fn ctrl_c_quits_in_raw_mode_too() {
-        assert!(watch().press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-        assert!(!watch().press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE)));
+        assert!(watch().handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!watch().handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE)));
     }
 
     #[test]
     fn once_is_plain_text() {
-        let text = once(&samples::status(), 60, 60, samples::when()).unwrap();
+        let text = render_once(&samples::sample_status(), 60, 60, samples::sample_moment()).unwrap();
         insta::assert_snapshot!(text, @r"
         infill act/normal  nodes 5: 2 held, 1 gap, 1 busy, 1 refused
         problem: node n5 drained after infill left it

@@ -6,7 +6,7 @@ use infill_model::config::SlurmConfig;
 use infill_model::{JobId, NodeName};
 use infill_slurm::{
     RestSlurm, SlurmApi, SlurmError,
-    conformance::{Stage, run},
+    conformance::{SuiteFixture, run_suite},
 };
 
 use crate::harness::Site;
@@ -14,7 +14,7 @@ use crate::harness::jobs::clock;
 
 /// A held lead, a running main job on one node, a running job of three nodes in the partition, and two idle
 /// nodes.
-fn stage<'a>(site: &Site, submit: &'a dyn Fn(bool)) -> Stage<'a> {
+fn stage<'a>(site: &Site, submit: &'a dyn Fn(bool)) -> SuiteFixture<'a> {
     let foreign = site.main_job(600, &["--nodes=1", "--nodelist=n1"]);
     let options = ["-p", "infill", "-J", "wing:1", "--nodes=3", "--nodelist=n2,n3,n4"];
     let wide = site.sbatch("alice", &options, "sleep 600");
@@ -22,7 +22,7 @@ fn stage<'a>(site: &Site, submit: &'a dyn Fn(bool)) -> Stage<'a> {
     site.until("the stage to be set", 20.0, || {
         site.started_at(foreign).is_some() && site.queued(wide).is_some_and(|j| j.runs())
     });
-    Stage {
+    SuiteFixture {
         lead: JobId(lead),
         nodes: [NodeName::from("n5"), NodeName::from("n6")],
         foreign: JobId(foreign.id),
@@ -84,7 +84,7 @@ fn slurmrestd_over_its_unix_socket() {
     let rest = format!("unix:{}", site.cluster().dir.join("run/host.sock").display());
     let config = SlurmConfig { rest, scontrol: scontrol(&site), ..SlurmConfig::default() };
     let slurm = RestSlurm::new(&config).expect("a client over the socket");
-    block_on(run(&slurm, &stage)).unwrap_or_else(|e| panic!("{e}"));
+    block_on(run_suite(&slurm, &stage)).unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn slurmrestd_over_http_with_tokens() {
     let stage = stage(&site, &submit);
     let file = site.cluster().dir.join("run/token");
     std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
-    block_on(run(&over_http(&site, file, scontrol(&site)), &stage)).unwrap_or_else(|e| panic!("{e}"));
+    block_on(run_suite(&over_http(&site, file, scontrol(&site)), &stage)).unwrap_or_else(|e| panic!("{e}"));
     site.cluster().control(&["restd-jwt", "stop"]);
 }
 
@@ -105,11 +105,11 @@ fn tokens_are_read_again_and_bad_ones_are_an_error() {
     site.cluster().control(&["restd-jwt", "start"]);
     let file = site.cluster().dir.join("run/token-of-the-test");
     let nobody = || PathBuf::from("/nonexistent/scontrol");
-    let missing = block_on(over_http(&site, file.clone(), nobody()).endpoint());
+    let missing = block_on(over_http(&site, file.clone(), nobody()).rest_endpoint());
     assert!(missing.as_ref().is_err_and(|e| e.to_string().contains("token")), "{missing:?}");
 
     std::fs::write(&file, "no token at all").expect("cannot write the token");
-    assert!(block_on(over_http(&site, file.clone(), nobody()).endpoint()).is_err());
+    assert!(block_on(over_http(&site, file.clone(), nobody()).rest_endpoint()).is_err());
 
     // Where nobody renews it, an expired token is refused, and a fresh file is taken up by the client that
     // runs.
@@ -117,23 +117,23 @@ fn tokens_are_read_again_and_bad_ones_are_an_error() {
     let expired = clock() + 3.0;
     site.until("the token to expire", 10.0, || clock() > expired);
     let slurm = over_http(&site, file.clone(), nobody());
-    let refused = block_on(slurm.snapshot());
+    let refused = block_on(slurm.read_snapshot());
     assert!(refused.is_err(), "an expired token was good: {refused:?}");
     std::fs::write(&file, token(&site, 600)).expect("cannot write the token");
-    let snapshot = block_on(slurm.snapshot());
+    let snapshot = block_on(slurm.read_snapshot());
     assert!(snapshot.as_ref().is_ok_and(|s| s.nodes.len() == 8), "{snapshot:?}");
 
     // With scontrol at hand it renews the token by itself.
     std::fs::write(&file, token(&site, 30)).expect("cannot write the token");
     let renewing = over_http(&site, file.clone(), scontrol(&site));
-    assert!(block_on(renewing.snapshot()).is_ok());
+    assert!(block_on(renewing.read_snapshot()).is_ok());
 
     // Somebody else's token is no way in.
     let alice = site.must("alice", &["scontrol", "token", "lifespan=600"]);
     std::fs::write(&file, alice.trim().trim_start_matches("SLURM_JWT=")).expect("cannot write the token");
     let foreign = over_http(&site, file, nobody());
     let lead = JobId(site.sbatch("bob", &["-p", "infill", "--nodes=1"], "sleep 600"));
-    let result = block_on(foreign.hold(lead));
+    let result = block_on(foreign.hold_job(lead));
     assert!(matches!(result, Err(SlurmError::Denied { .. })), "{result:?}");
     std::fs::remove_file(site.cluster().dir.join("run/token-of-the-test")).expect("the token is there");
     site.cluster().control(&["restd-jwt", "stop"]);

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use infill_testkit::certificates::{Authority, Certified, HERE};
+use infill_testkit::certificates::{CertificateAuthority, CertificateFiles, LOCALHOST_NAMES};
 
 use crate::harness::http;
 use crate::harness::{Settings, Site, Slurm, Train};
@@ -48,13 +48,13 @@ fn a_socket_at_another_address_than_the_configured_is_refused() {
 /// it.
 struct Encrypted {
     site: Site,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Encrypted {
     fn on(slurm: &Slurm) -> Encrypted {
         let site = Site::bare_on(slurm);
-        let authority = Authority::new(&site.cluster().dir.join("etc/authority"));
+        let authority = CertificateAuthority::new(&site.cluster().dir.join("etc/authority"));
         let port = site.port();
         let settings = Settings::quick(port)
             .set("http.read", "proof")
@@ -64,12 +64,12 @@ impl Encrypted {
             .set("agent.ca", "/etc/infill/authority/ca.pem");
         site.configure(&settings);
         let encrypted = Encrypted { site, authority };
-        encrypted.shows(&encrypted.authority.certify("daemon", HERE));
+        encrypted.shows(&encrypted.authority.issue_certificate("daemon", LOCALHOST_NAMES));
         encrypted
     }
 
     /// Puts a certificate where the daemon reads it from now on.
-    fn shows(&self, Certified { cert, key }: &Certified) {
+    fn shows(&self, CertificateFiles { cert, key }: &CertificateFiles) {
         let etc = self.site.cluster().dir.join("etc");
         for (file, name) in [(key, "daemon.key"), (cert, "daemon.pem")] {
             let new = etc.join(format!("{name}.new"));
@@ -117,11 +117,11 @@ fn agents_and_commands_believe_the_certificate_that_they_are_told_to_and_no_othe
     encrypted.until_grown(job);
 
     // Renewed, wrongly: to whoever comes now the daemon is away.
-    let stranger = Authority::new(&site.cluster().dir.join("etc/stranger"));
+    let stranger = CertificateAuthority::new(&site.cluster().dir.join("etc/stranger"));
     for (wrong, why) in [
-        (stranger.certify("stranger", HERE), "UnknownIssuer"),
-        (encrypted.authority.certify_expired("expired", HERE), "xpired"),
-        (encrypted.authority.certify("elsewhere", "DNS:elsewhere.example"), "not valid for name"),
+        (stranger.issue_certificate("stranger", LOCALHOST_NAMES), "UnknownIssuer"),
+        (encrypted.authority.issue_expired("expired", LOCALHOST_NAMES), "xpired"),
+        (encrypted.authority.issue_certificate("elsewhere", "DNS:elsewhere.example"), "not valid for name"),
     ] {
         encrypted.shows(&wrong);
         encrypted.until_status(why, |said| said.contains(why));
@@ -130,7 +130,7 @@ fn agents_and_commands_believe_the_certificate_that_they_are_told_to_and_no_othe
     site.until_trains(job, 3, 30.0);
 
     // Renewed as it should be: no restart is needed.
-    encrypted.shows(&encrypted.authority.certify("renewed", HERE));
+    encrypted.shows(&encrypted.authority.issue_certificate("renewed", LOCALHOST_NAMES));
     encrypted.until_status("the daemon to be believed again", |said| {
         said.contains("observe") || said.contains("act")
     });
@@ -142,8 +142,8 @@ fn agents_and_commands_believe_the_certificate_that_they_are_told_to_and_no_othe
 fn an_agent_without_the_daemons_authority_trains_alone_and_tells_nobody_anything() {
     let encrypted = Encrypted::on(&Slurm::default().nodes(2));
     let site = &encrypted.site;
-    let stranger = Authority::new(&site.cluster().dir.join("etc/stranger"));
-    let written = std::fs::read(stranger.pem()).expect("the authority's certificate");
+    let stranger = CertificateAuthority::new(&site.cluster().dir.join("etc/stranger"));
+    let written = std::fs::read(stranger.certificate_path()).expect("the authority's certificate");
     std::fs::write(site.cluster().dir.join("etc/authority/ca.pem"), written).expect("a file of the cluster");
     site.start_in_tls();
     let job = Train::on("1-2").run("--grace 10 --daemon-patience 3 --alone").submit(site);

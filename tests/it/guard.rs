@@ -4,10 +4,10 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use infill_daemon::executor::perform;
+use infill_daemon::executor::perform_effect;
 use infill_lifecycle::Effect;
 use infill_model::{BaseState, Job, JobId, NodeName, Snapshot, Topology, UserId};
-use infill_slurm::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
+use infill_slurm::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use proptest::prelude::*;
 
 /// A Slurm that does anything to any job, and remembers to which.
@@ -26,47 +26,47 @@ impl Obedient {
 
 #[async_trait]
 impl SlurmApi for Obedient {
-    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
+    async fn rest_endpoint(&self) -> Result<RestEndpoint, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
-    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
+    async fn read_snapshot(&self) -> Result<Snapshot, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
     async fn has_news(&self) -> Result<bool, SlurmError> {
         unreachable!("what carries one effect out does not ask for this")
     }
-    async fn privacy(&self) -> Result<Privacy, SlurmError> {
+    async fn read_privacy(&self) -> Result<PrivacyRules, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
-    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
+    async fn read_partitions(&self) -> Result<Vec<PartitionSharing>, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
-    async fn topology(&self) -> Result<Topology, SlurmError> {
+    async fn read_topology(&self) -> Result<Topology, SlurmError> {
         unreachable!("the executor does not ask for this")
     }
-    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+    async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
         Ok(self.jobs.iter().find(|j| j.id == id).cloned())
     }
-    async fn launch(&self, id: JobId, _: &NodeName, _: u32) -> Result<(), SlurmError> {
+    async fn launch_job(&self, id: JobId, _: &NodeName, _: u32) -> Result<(), SlurmError> {
         self.launched.lock().unwrap().push(id);
         self.touch(id)
     }
     async fn set_time_limit(&self, id: JobId, _: u32) -> Result<(), SlurmError> {
         self.touch(id)
     }
-    async fn shrink(&self, id: JobId, _: &[NodeName]) -> Result<(), SlurmError> {
+    async fn shrink_job(&self, id: JobId, _: &[NodeName]) -> Result<(), SlurmError> {
         self.touch(id)
     }
-    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+    async fn cancel_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.touch(id)
     }
     async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.touch(id)
     }
-    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
+    async fn hold_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.touch(id)
     }
-    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
+    async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.touch(id)
     }
 }
@@ -136,7 +136,7 @@ proptest! {
         let slurm = Obedient { jobs: vec![jobs.0, jobs.1, jobs.2, jobs.3], touched: Mutex::default(), launched: Mutex::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for effect in &effects {
-            let result = runtime.block_on(perform(&slurm, "infill", lead, effect));
+            let result = runtime.block_on(perform_effect(&slurm, "infill", lead, effect));
             let target = slurm.jobs.iter().find(|j| j.id == effect.job());
             let foreign = target.is_some_and(|j| j.partition != "infill");
             prop_assert!(!foreign || matches!(result, Err(SlurmError::Denied { .. })), "{effect:?}: {result:?}");

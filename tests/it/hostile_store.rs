@@ -26,7 +26,7 @@ async fn import(url: String, importer: usize, refused: Arc<AtomicUsize>) -> usiz
     let (mut taken, mut sent_away) = (0, 0);
     for turn in 0.. {
         let name = |i| format!("job-{importer}-{turn}-{i}");
-        let profiles = (0..PROFILES).map(|i| samples::profile(STRANGER, &name(i), "cpu")).collect();
+        let profiles = (0..PROFILES).map(|i| samples::sample_profile(STRANGER, &name(i), "cpu")).collect();
         let credential = Some(Credential::Munge(Secret(STRANGER.to_owned())));
         let proof = BodyProof { credential, nonce: Some("n".to_owned()) };
         let request = ImportRequest { proof, profiles };
@@ -74,6 +74,6 @@ async fn nobody_fills_the_store_and_others_go_on_meanwhile() {
     }
     assert!(refused.load(Ordering::Relaxed) >= IMPORTERS, "they did not come in a loop");
     let filter = ProfileFilter { user: Some(STRANGER.to_owned()), ..ProfileFilter::default() };
-    let kept = daemon.context.store.profiles(&filter, 9999).await.unwrap().len();
+    let kept = daemon.context.store.find_profiles(&filter, 9999).await.unwrap().len();
     assert_eq!((kept, kept <= MOST), (taken, true));
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use infill_api::{BodyProof, Capabilities, ControlRequest, Hello, PROTOCOL, Role};
+use infill_api::{AgentHello, AgentRole, BodyProof, CapabilitySet, ControlRequest, PROTOCOL};
 use infill_model::{ControlState, Credential, JobId, NodeName, Secret, hello_payload};
 use serde_json::{Value, json};
 
@@ -24,10 +24,10 @@ fn old_proof(credential: String, nonce: String) -> BodyProof {
 }
 
 /// A hello for `job` on `node`, with a credential that `user` made: an older agent's.
-fn hello(site: &Site, user: &str, job: u32, node: &str, role: Role) -> Hello {
+fn hello(site: &Site, user: &str, job: u32, node: &str, role: AgentRole) -> AgentHello {
     let nonce = format!("nonce-{user}-{job}");
     let payload = hello_payload("hello", Some(JobId(job)), &nonce);
-    Hello {
+    AgentHello {
         proof: old_proof(munge(site, user, &payload), nonce),
         job: JobId(job),
         role,
@@ -37,11 +37,11 @@ fn hello(site: &Site, user: &str, job: u32, node: &str, role: Role) -> Hello {
         spec: None,
         version: "test".to_owned(),
         protocol: PROTOCOL,
-        capabilities: Capabilities::default(),
+        capabilities: CapabilitySet::default(),
     }
 }
 
-fn say(site: &Site, hello: &Hello) -> Answer {
+fn say(site: &Site, hello: &AgentHello) -> Answer {
     let body = serde_json::to_value(hello).expect("a hello is JSON");
     http::post(site.port(), "/v1/agent/hello", &body, None).expect("an answer")
 }
@@ -63,7 +63,7 @@ fn silent_lead(site: &Site) -> (u32, String) {
 fn a_forged_or_foreign_hello_gets_401_and_no_information() {
     let site = Site::with(|s| s.set("agent.lead_start_secs", 600.0));
     let (job, node) = silent_lead(&site);
-    let good = hello(&site, "alice", job, &node, Role::Lead);
+    let good = hello(&site, "alice", job, &node, AgentRole::Lead);
 
     let mut forged = good.clone();
     forged.proof.credential = Some(Credential::Munge(Secret("MUNGE:AwQFAAAAAAAAAAAAAAAAAAAA:".to_owned())));
@@ -72,21 +72,24 @@ fn a_forged_or_foreign_hello_gets_401_and_no_information() {
     assert_refused(say(&site, &forged), "no credential at all");
     forged.proof.credential = Some(Credential::Jwt(Secret("a.b.c".to_owned())));
     assert_refused(say(&site, &forged), "a forged token");
-    assert_refused(say(&site, &hello(&site, "bob", job, &node, Role::Lead)), "another user");
-    assert_refused(say(&site, &hello(&site, "bob", 999_999, &node, Role::Lead)), "a job that does not exist");
+    assert_refused(say(&site, &hello(&site, "bob", job, &node, AgentRole::Lead)), "another user");
     assert_refused(
-        say(&site, &hello(&site, "alice", job, "n99", Role::Lead)),
+        say(&site, &hello(&site, "bob", 999_999, &node, AgentRole::Lead)),
+        "a job that does not exist",
+    );
+    assert_refused(
+        say(&site, &hello(&site, "alice", job, "n99", AgentRole::Lead)),
         "a node that is not the job's",
     );
     assert_refused(
-        say(&site, &hello(&site, "alice", job, &node, Role::Wing { lead: JobId(1) })),
+        say(&site, &hello(&site, "alice", job, &node, AgentRole::Wing { lead: JobId(1) })),
         "no wing of that lead",
     );
     let main = site.main_job(600, &["--nodes=1"]);
     site.until("the main job to run", 20.0, || site.started_at(main).is_some());
     let main_node = site.queued(main.id).expect("the main job").nodes[0].clone();
     assert_refused(
-        say(&site, &hello(&site, "bob", main.id, &main_node, Role::Lead)),
+        say(&site, &hello(&site, "bob", main.id, &main_node, AgentRole::Lead)),
         "a job of another partition",
     );
     let mut other = good.clone();
@@ -99,7 +102,7 @@ fn a_forged_or_foreign_hello_gets_401_and_no_information() {
 
     // The good one has been decoded above, with another nonce; a fresh one is welcome once, and no second
     // time.
-    let fresh = hello(&site, "alice", job, &node, Role::Lead);
+    let fresh = hello(&site, "alice", job, &node, AgentRole::Lead);
     assert_eq!(say(&site, &fresh).status, 200);
     assert_refused(say(&site, &fresh), "a replayed credential");
 }
@@ -114,7 +117,7 @@ fn nobody_speaks_for_anothers_job() {
         let id = site.sbatch("bob", &["-p", "infill", "--nodes=1"], "sleep 600");
         (id, site.wait("bob's lead to run", 30.0, || site.queued(id).filter(|j| j.runs())?.nodes.pop()))
     };
-    let welcome = say(&site, &hello(&site, "bob", bobs, &bobs_node, Role::Lead));
+    let welcome = say(&site, &hello(&site, "bob", bobs, &bobs_node, AgentRole::Lead));
     assert_eq!(welcome.status, 200, "{welcome:?}");
     let token = welcome.json()["secret"].as_str().expect("a secret").to_owned();
 
@@ -151,7 +154,7 @@ fn nobody_speaks_for_anothers_job() {
     let wing = site.sbatch("bob", &["-p", "infill", "--nodes=1", "-J", &wing_name, &list], "sleep 600");
     // Pending, running or cancelled: it is refused, and soon it is gone.
     site.until("bob's wing to be cancelled", 20.0, || {
-        let role = Role::Wing { lead: JobId(job) };
+        let role = AgentRole::Wing { lead: JobId(job) };
         assert_refused(say(&site, &hello(&site, "bob", wing, node_7, role)), "a forged wing");
         site.queued(wing).is_none()
     });
@@ -193,7 +196,7 @@ fn no_environment_command_or_secret_shows_anywhere() {
     let job = Train::on("1-4").before(&format!("export TREASURE={TREASURE}")).submit(&site);
     site.until_trains_on(job, 4, 30.0);
     let (silent, node) = silent_lead(&site);
-    let fresh = hello(&site, "alice", silent, &node, Role::Lead);
+    let fresh = hello(&site, "alice", silent, &node, AgentRole::Lead);
     let Some(Credential::Munge(Secret(credential))) = fresh.proof.credential.clone() else {
         unreachable!("made by munge")
     };

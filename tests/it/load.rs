@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use infill_api::{
-    AgentReport, BodyProof, Capabilities, Capability, Hello, PROTOCOL, Role, headers, routes,
-    seal::{OpenSession, Seal, digest, read_seal},
+    AgentHello, AgentReport, AgentRole, BodyProof, Capability, CapabilitySet, PROTOCOL, headers, routes,
+    seal::{OpenSession, SessionSeal, parse_seal_payload, request_digest},
 };
 use infill_daemon::{
-    context::{Context, Services},
+    context::{DaemonContext, DaemonServices},
     executor,
-    http::{self, Room},
+    http::{self, ConnectionLimits},
     rounds,
-    state::State,
+    state::DaemonState,
     ticks,
 };
 use infill_model::{
@@ -25,7 +25,7 @@ use infill_model::{
     config::Config,
 };
 use infill_slurm::{
-    Endpoint, Partition, Privacy, SlurmApi, SlurmError,
+    PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError,
     fake::FakeSlurm,
     identity::{FakeIdentity, uid_of},
 };
@@ -73,49 +73,49 @@ impl Counting {
 
 #[async_trait]
 impl SlurmApi for Counting {
-    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
-        self.slurm.endpoint().await
+    async fn rest_endpoint(&self) -> Result<RestEndpoint, SlurmError> {
+        self.slurm.rest_endpoint().await
     }
-    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
+    async fn read_snapshot(&self) -> Result<Snapshot, SlurmError> {
         self.dumps.lock().unwrap().push(Instant::now());
         tokio::time::sleep(DUMP).await;
-        self.slurm.snapshot().await
+        self.slurm.read_snapshot().await
     }
     async fn has_news(&self) -> Result<bool, SlurmError> {
         self.slurm.has_news().await
     }
-    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
-        self.slurm.job(id).await
+    async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        self.slurm.find_job(id).await
     }
-    async fn privacy(&self) -> Result<Privacy, SlurmError> {
-        self.slurm.privacy().await
+    async fn read_privacy(&self) -> Result<PrivacyRules, SlurmError> {
+        self.slurm.read_privacy().await
     }
-    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
-        self.slurm.partitions().await
+    async fn read_partitions(&self) -> Result<Vec<PartitionSharing>, SlurmError> {
+        self.slurm.read_partitions().await
     }
-    async fn topology(&self) -> Result<Topology, SlurmError> {
-        self.slurm.topology().await
+    async fn read_topology(&self) -> Result<Topology, SlurmError> {
+        self.slurm.read_topology().await
     }
-    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
-        self.slurm.launch(id, node, limit_mins).await
+    async fn launch_job(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
+        self.slurm.launch_job(id, node, limit_mins).await
     }
     async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError> {
         self.slurm.set_time_limit(id, limit_mins).await
     }
-    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
-        self.slurm.shrink(id, keep).await
+    async fn shrink_job(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+        self.slurm.shrink_job(id, keep).await
     }
-    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
-        self.slurm.cancel(id).await
+    async fn cancel_job(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.cancel_job(id).await
     }
     async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
         self.slurm.requeue_hold(id).await
     }
-    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
-        self.slurm.hold(id).await
+    async fn hold_job(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.hold_job(id).await
     }
-    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
-        self.slurm.unpin(id).await
+    async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
+        self.slurm.unpin_job(id).await
     }
 }
 
@@ -139,12 +139,12 @@ impl Talk {
         let counter = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let request = self.http.post(format!("{}{route}", self.url));
         let request = request.header(headers::SESSION, session).header(headers::COUNTER, counter);
-        let request = request.header(headers::MAC, key.of_request(route, counter, &body));
+        let request = request.header(headers::MAC, key.sign_request(route, counter, &body));
         let answer = request.header("content-type", "application/json").body(body).send().await.unwrap();
         let (status, mac) = (answer.status().as_u16(), answer.headers().get(headers::MAC).cloned());
         let body = answer.bytes().await.unwrap();
         let mac = mac.expect("a proved answer");
-        assert!(key.is_answer(mac.to_str().unwrap(), route, counter, status, &body), "{route} {status}");
+        assert!(key.verify_answer(mac.to_str().unwrap(), route, counter, status, &body), "{route} {status}");
         status
     }
 }
@@ -152,7 +152,7 @@ impl Talk {
 /// A daemon with its loops, and leads that run, each on a node.
 pub struct Daemon {
     /// What it knows.
-    pub context: Arc<Context>,
+    pub context: Arc<DaemonContext>,
     slurm: Arc<Counting>,
     /// Where it answers.
     pub url: String,
@@ -174,27 +174,27 @@ impl Daemon {
         let fake = FakeSlurm::new(leads, "infill");
         for job in 1..=leads {
             fake.submit_held(job, 6000 + job % 50, "infill:nodes=1");
-            fake.launch(JobId(job), &node(job), 600).await.unwrap();
+            fake.launch_job(JobId(job), &node(job), 600).await.unwrap();
         }
         let slurm = Arc::new(Counting { slurm: fake, dumps: Mutex::default() });
         let mut users: BTreeMap<String, UserId> = (6000..6050).map(|u| (u.to_string(), UserId(u))).collect();
         // One who has no job.
         users.extend(uid_of(STRANGER).await.map(|uid| (STRANGER.to_owned(), uid)));
-        let services = Services {
+        let services = DaemonServices {
             slurm: slurm.clone(),
-            store: store::open("sqlite::memory:", || ()).await.unwrap(),
+            store: store::open_store("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
         };
         let mut config = Config::default();
         config.daemon.poll_interval_secs = 1.0;
-        let state = State::new(Arc::new(config), now());
-        let (context, queues) = Context::new(services, state, LeadStanding::Alone, now());
+        let state = DaemonState::new(Arc::new(config), now());
+        let (context, queues) = DaemonContext::new(services, state, LeadStanding::Alone, now());
         let context = Arc::new(context);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let room = Room { connections: 16_384, a_host: 1024 };
-        let router = http::router(context.clone());
-        tokio::spawn(async move { http::serve(listener, router, room, std::future::pending()).await });
+        let room = ConnectionLimits { connections: 16_384, a_host: 1024 };
+        let router = http::build_router(context.clone());
+        tokio::spawn(async move { http::serve_plain(listener, router, room, std::future::pending()).await });
         tokio::spawn(executor::run(context.clone(), queues));
         tokio::spawn(ticks::run(context.clone()));
         tokio::spawn(rounds::run(context.clone()));
@@ -203,39 +203,40 @@ impl Daemon {
 
     /// The session that a new lead is given.
     pub async fn hello(&self, http: &reqwest::Client, job: u32) -> Talk {
-        let hello = Hello {
+        let hello = AgentHello {
             proof: BodyProof::default(),
             job: JobId(job),
-            role: Role::Lead,
+            role: AgentRole::Lead,
             node: node(job),
             port: 29_500,
             running: None,
             spec: None,
             version: "test".to_owned(),
             protocol: PROTOCOL,
-            capabilities: Capabilities::from_iter([Capability::SealedSession]),
+            capabilities: CapabilitySet::from_iter([Capability::SealedSession]),
         };
         let user = 6000 + job % 50;
         let body = serde_json::to_vec(&hello).unwrap();
-        let digest = digest(routes::AGENT_HELLO, &body);
-        let payload = bound_payload("hello", Some(JobId(job)), "n", TO, Some(&digest));
+        let digest = request_digest(routes::AGENT_HELLO, &body);
+        let payload = bound_payload("hello", Some(JobId(job)), "n", TO, Some(&request_digest));
         let request = http.post(format!("{}{}", self.url, routes::AGENT_HELLO));
         let request = request.header("authorization", format!("Munge {user}|{payload}"));
         let request = request.header(headers::NONCE, "n").header(headers::TO, TO);
         let answer = request.header("content-type", "application/json").body(body).send().await.unwrap();
         assert_eq!(answer.status(), 200, "the hello of {job}");
-        let Some(Seal::Munge(sealed)) = Seal::from_header(answer.headers()[headers::SEAL].to_str().unwrap())
+        let Some(SessionSeal::Munge(sealed)) =
+            SessionSeal::from_header(answer.headers()[headers::SEAL].to_str().unwrap())
         else {
             panic!("the answer to {job} brings no session")
         };
         let payload = sealed.0.strip_prefix(&format!("for {user}|")).expect("it is for the lead's owner");
-        let opened = read_seal(&Secret(payload.to_owned()), Some(JobId(job)), "n").unwrap();
+        let opened = parse_seal_payload(&Secret(payload.to_owned()), Some(JobId(job)), "n").unwrap();
         Talk { http: http.clone(), url: self.url.clone(), opened, last: Arc::default() }
     }
 
     /// Seconds of the rounds so far, and how many there were.
     pub fn rounds(&self) -> (f64, f64) {
-        let text = self.context.metrics.text();
+        let text = self.context.metrics.encode_text();
         let value = |name: &str| {
             let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("{text}"));
             line.trim().parse::<f64>().unwrap()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use infill_testkit::skips::skip;
+use infill_testkit::skips::skip_test;
 use serde_json::Value;
 
 use crate::harness::Site;
@@ -96,7 +96,7 @@ fn is_tried_once(site: &Site, hungry: &str, said: impl Fn(&str) -> bool) {
 fn a_plan_that_the_kernel_kills_for_memory_is_tried_once() {
     let site = Site::acting();
     let Some(_cgroup) = Cgroup::of(&site) else {
-        return skip("no cgroups with a memory controller in which root may make others");
+        return skip_test("no cgroups with a memory controller in which root may make others");
     };
     // What the kernel kills says nothing itself.
     is_tried_once(&site, HUNGRY, |output| {

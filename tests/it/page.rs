@@ -8,7 +8,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::harness::{Browser, Screen, Site, Slurm, Train, http};
-use infill_testkit::skips::skip;
+use infill_testkit::skips::skip_test;
 
 /// A link that this user asks for.
 fn link(site: &Site, user: &str) -> String {
@@ -251,7 +251,7 @@ fn the_page_is_for_all_screens_and_for_the_keyboard() {
 fn nobody_is_kept_out_of_the_page() {
     let axe = std::env::var_os("INFILL_AXE").and_then(|path| std::fs::read_to_string(path).ok());
     let Some(axe) = axe else {
-        return skip("no axe-core; INFILL_AXE names its file (tests/run.sh fetches it)");
+        return skip_test("no axe-core; INFILL_AXE names its file (tests/run.sh fetches it)");
     };
     let site = Site::acting();
     let job = Train::on("1-2").submit(&site);

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use infill_daemon::{
-    context::{Context, Services},
+    context::{DaemonContext, DaemonServices},
     executor,
-    http::{self, Room},
+    http::{self, ConnectionLimits},
     rounds,
-    state::State,
+    state::DaemonState,
     ticks,
-    timeline::{self, Hour, NodeUse, Recorder, Seen},
+    timeline::{self, HourRecorder, NodeUse, ObservedUse, UsageHour},
 };
 use infill_model::{JobId, NodeName, PrivateData, ReadAccess, UnixTime, config::Config};
-use infill_slurm::{Privacy, fake::FakeSlurm, identity::FakeIdentity};
+use infill_slurm::{PrivacyRules, fake::FakeSlurm, identity::FakeIdentity};
 use infill_store as store;
 use infill_store::LeadStanding;
 use serde_json::json;
@@ -54,7 +54,7 @@ fn now() -> UnixTime {
 }
 
 /// What each node was used for until now, hour by hour; the last is under way.
-fn day() -> Vec<Hour> {
+fn day() -> Vec<UsageHour> {
     let (end, mut random) = (now().0, 1_u64);
     let mut next = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -62,7 +62,7 @@ fn day() -> Vec<Hour> {
     };
     let mut uses = vec![NodeUse::Main; NODES as usize];
     let names: Vec<NodeName> = (1..=NODES).map(|n| NodeName::new(format!("n{n}"))).collect();
-    let mut recorder = Recorder::default();
+    let mut recorder = HourRecorder::default();
     let mut hours = Vec::new();
     let begin = end - HOURS * 3600;
     for at in (begin..end).step_by(60) {
@@ -75,15 +75,15 @@ fn day() -> Vec<Hour> {
             };
         }
         let seen = names.iter().zip(&uses);
-        let seen = seen.map(|(node, used)| Seen { node: node.clone(), used: *used, since: None });
-        hours.extend(recorder.look(UnixTime(at), seen));
+        let seen = seen.map(|(node, used)| ObservedUse { node: node.clone(), used: *used, since: None });
+        hours.extend(recorder.record_uses(UnixTime(at), seen));
     }
-    hours.push(recorder.hour().clone());
+    hours.push(recorder.current_hour().clone());
     hours
 }
 
 struct Daemon {
-    context: Arc<Context>,
+    context: Arc<DaemonContext>,
     port: u16,
     /// Its loops end with it.
     runtime: Runtime,
@@ -103,7 +103,7 @@ impl Daemon {
 
     /// Seconds of rounds so far, and how many there were.
     fn rounds(&self) -> (f64, f64) {
-        let text = self.context.metrics.text();
+        let text = self.context.metrics.encode_text();
         let value = |name: &str| {
             let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("{text}"));
             line.trim().parse::<f64>().expect("a number")
@@ -112,29 +112,30 @@ impl Daemon {
     }
 }
 
-async fn begin(interval_secs: f64) -> (Arc<Context>, u16) {
+async fn begin(interval_secs: f64) -> (Arc<DaemonContext>, u16) {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let store = store::open("sqlite::memory:", || ()).await.expect("a store");
+    let store = store::open_store("sqlite::memory:", || ()).await.expect("a store");
     let mut hours = day();
     let under_way = hours.pop().expect("an hour that is under way");
     for hour in &hours {
         let packed = hour.pack().expect("packed");
-        store.put_hour(&packed, &timeline::sums(hour)).await.expect("stored");
+        store.put_hour(&packed, &timeline::sum_hour(hour)).await.expect("stored");
     }
     let mut config = Config::default();
     config.daemon.poll_interval_secs = interval_secs;
     config.http.read = ReadAccess::Open;
-    let mut state = State::new(Arc::new(config), now());
-    state.chronicle.resume(under_way);
+    let mut state = DaemonState::new(Arc::new(config), now());
+    state.chronicle.resume_hour(under_way);
     let identity = Arc::new(FakeIdentity { users: BTreeMap::new() });
-    let services = Services { slurm: Arc::new(FakeSlurm::new(NODES, "infill")), store, identity };
-    let (context, queues) = Context::new(services, state, LeadStanding::Alone, now());
+    let services = DaemonServices { slurm: Arc::new(FakeSlurm::new(NODES, "infill")), store, identity };
+    let (context, queues) = DaemonContext::new(services, state, LeadStanding::Alone, now());
     let context = Arc::new(context);
-    context.doors.set_privacy(Privacy { private: PrivateData::default(), operators: [].into() });
+    context.doors.set_privacy(PrivacyRules { private: PrivateData::default(), operators: [].into() });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let (router, room) = (http::router(context.clone()), Room { connections: 4096, a_host: 1024 });
-    tokio::spawn(async move { http::serve(listener, router, room, std::future::pending()).await });
+    let (router, room) =
+        (http::build_router(context.clone()), ConnectionLimits { connections: 4096, a_host: 1024 });
+    tokio::spawn(async move { http::serve_plain(listener, router, room, std::future::pending()).await });
     tokio::spawn(executor::run(context.clone(), queues));
     tokio::spawn(ticks::run(context.clone()));
     tokio::spawn(rounds::run(context.clone()));

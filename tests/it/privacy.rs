@@ -1,12 +1,12 @@
 //! Who sees what on a real Slurm that keeps jobs private: readers prove who they are by MUNGE, and the
 //! command line does so by itself.
 
-use infill_api::Status;
+use infill_api::DaemonStatus;
 use serde_json::Value;
 
 use crate::harness::{Site, Slurm, Train, http};
 
-fn status(site: &Site, user: &str) -> Status {
+fn status(site: &Site, user: &str) -> DaemonStatus {
     let text = site.must(user, &["infill", "status", "--json"]);
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("infill status --json as {user}: {e}: {text}"))
 }

@@ -14,11 +14,11 @@ use infill_model::{
     config::Config,
 };
 use infill_sim::{
-    Balance, PolicyName, Setup,
-    job::{Accounting, Checkpoints},
+    PolicyName, PolicyScore, SimulationSetup,
+    job::{ChangeAccounting, CheckpointCosts},
     queue::{Foresight, LogQueue, MainQueue},
-    run,
-    supply::{Supply, Worth},
+    run_simulation,
+    supply::{JobSupply, SampleWorth},
 };
 use infill_traces::read_sacct;
 
@@ -173,7 +173,7 @@ fn accounted(site: &Site, jobs: &[u32]) -> JobLog {
     })
 }
 
-fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
+fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> PolicyScore {
     let curves = JOBS.map(|(name, _, text)| {
         let curve = ScalingCurve::parse(text).expect("a curve");
         NamedCurve { name: name.to_owned(), curve }
@@ -190,14 +190,14 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
         user: None,
     };
     let workload: Vec<WorkloadJob> = JOBS.iter().zip(submitted).map(job).collect();
-    let setup = Setup {
+    let setup = SimulationSetup {
         queue: MainQueue::Log(LogQueue::new(log, None)),
         // In the daemon too a node-second of each job's smallest size weighs the same.
-        supply: Supply::list(&workload, &curves, Worth::NodeSecond).expect("a workload"),
+        supply: JobSupply::from_list(&workload, &curves, SampleWorth::NodeSecond).expect("a workload"),
         costs: COSTS,
-        accounting: Accounting::Pause,
+        accounting: ChangeAccounting::Pause,
         warm_secs: 0.0,
-        checkpoints: Checkpoints { save_secs: 0.0, interval_secs: 600.0, grace_secs: 10.0 },
+        checkpoints: CheckpointCosts { save_secs: 0.0, interval_secs: 600.0, grace_secs: 10.0 },
         leave_secs: config.gaps.leave_secs,
         save_shared: 0.0,
         noise: 0.0,
@@ -205,11 +205,11 @@ fn simulate(log: &JobLog, config: &Config, submitted: &[f64]) -> Balance {
         most_secs: None,
         timeline_nodes: 8,
     };
-    run(&setup, PolicyName::InfillKnown.build(config), &mut |_| {})
+    run_simulation(&setup, PolicyName::InfillKnown.build_policy(config), &mut |_| {})
 }
 
 /// Idle nodes and sizes of the jobs, in the order of their submission, at one moment of a simulation.
-fn simulated(outcome: &Balance, at: i64) -> (usize, [usize; 2]) {
+fn simulated(outcome: &PolicyScore, at: i64) -> (usize, [usize; 2]) {
     let mut ids: Vec<JobId> = outcome.timeline.iter().filter_map(|s| s.job).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -221,13 +221,13 @@ fn simulated(outcome: &Balance, at: i64) -> (usize, [usize; 2]) {
 /// When the simulator's backfill plans to take each node, as it stands at a moment.
 fn planned(log: &JobLog, at: i64) -> BTreeMap<NodeName, UnixTime> {
     let mut queue = MainQueue::Log(LogQueue::new(log, None));
-    while queue.next().is_some_and(|next| next <= at) {
+    while queue.next_change().is_some_and(|next| next <= at) {
         queue.advance();
     }
     let window = |(name, node): (&NodeName, u32)| {
-        Some((name.clone(), UnixTime(queue.window(node, Foresight::Backfill)?.at)))
+        Some((name.clone(), UnixTime(queue.window_end(node, Foresight::Backfill)?.at)))
     };
-    queue.names().iter().zip(0..).filter_map(window).collect()
+    queue.node_names().iter().zip(0..).filter_map(window).collect()
 }
 
 #[test]

@@ -17,7 +17,7 @@ use infill_model::{
 };
 use infill_planner::{
     plan::first_change,
-    round::{Advice, Judged, Scene, Terms, judge},
+    round::{AdvisorMode, CheckedPlan, RoundConstraints, RoundState, check_solved_plan},
 };
 
 use crate::events::{Event, Happening, between};
@@ -42,7 +42,7 @@ pub struct Round {
     /// What the planner knew of the nodes.
     pub gaps: Arc<GapSet>,
     /// What it decided.
-    pub judged: Judged,
+    pub judged: CheckedPlan,
     /// Why.
     pub report: RoundReport,
     /// What changed by that: the job, nodes that it takes, nodes that it leaves.
@@ -73,7 +73,7 @@ struct Job<'a> {
 struct World<'a> {
     script: &'a Script,
     config: Arc<Config>,
-    scene: Scene,
+    scene: RoundState,
     jobs: BTreeMap<JobId, Job<'a>>,
     last: Option<i64>,
 }
@@ -87,8 +87,8 @@ pub fn play(script: &Script) -> Result<Vec<Round>, String> {
     config.planner.solve_secs = SOLVE_SECS;
     PARTITION.clone_into(&mut config.slurm.partition);
     let config: Arc<Config> = Arc::new(config);
-    let mut scene = Scene::new(config.clone(), UnixTime::default());
-    scene.library_mut().load(script.malleable.iter().flat_map(profiles).collect(), moment(0));
+    let mut scene = RoundState::new(config.clone(), UnixTime::default());
+    scene.job_advisor_mut().load_profiles(script.malleable.iter().flat_map(profiles).collect(), moment(0));
     let mut world = World { script, config, scene, jobs: BTreeMap::new(), last: None };
     script.rounds.iter().map(|at| world.round(*at)).collect()
 }
@@ -102,12 +102,16 @@ impl<'a> World<'a> {
         let jobs: Vec<JobFacts> = self.jobs.iter().map(|(id, job)| job.facts(*id, now)).collect();
         // A script does not say how fast programs are, so nothing can be measured.
         let trusted = snapshot.is_trusted();
-        let ended = if trusted { self.scene.look(&snapshot, &jobs, Advice::Watch, now) } else { Vec::new() };
+        let ended = if trusted {
+            self.scene.ingest_snapshot(&snapshot, &jobs, AdvisorMode::Watch, now)
+        } else {
+            Vec::new()
+        };
         let control = self.script.order(at);
         let (may_grow, drain) = (control == ControlState::Normal, control == ControlState::Draining);
-        let question = self.scene.question(&jobs, Terms { may_grow, drain, trusted }, now);
-        let solved = question.solve(&self.config);
-        let judged = judge(&question, &self.config, Ok(solved))
+        let question = self.scene.round_input(&jobs, RoundConstraints { may_grow, drain, trusted }, now);
+        let solved = question.solve_plan(&self.config);
+        let judged = check_solved_plan(&question, &self.config, Ok(solved))
             .map_err(|v| format!("{at} s: the checker refuses the fallback: {v:?}"))?;
         if !judged.refused.is_empty() {
             return Err(format!("{at} s: the checker refuses the plan: {:?}", judged.refused));
@@ -115,7 +119,7 @@ impl<'a> World<'a> {
         let changes =
             question.jobs.iter().filter_map(|job| self.carry_out(job, judged.plan.job_plan(job.id)?, now));
         let changes = changes.collect();
-        let report = question.explain(&self.config, &judged.plan);
+        let report = question.explain_plan(&self.config, &judged.plan);
         let turns = self.turns(&jobs);
         Ok(Round { at, happened, ended, gaps: question.gaps, judged, report, changes, turns })
     }
@@ -124,7 +128,7 @@ impl<'a> World<'a> {
         if self.script.malleable.iter().all(|m| m.says.is_none()) {
             return Vec::new();
         }
-        let turn = |job| self.scene.turns().in_words(job, &self.scene.ahead(job).0);
+        let turn = |job| self.scene.priorities().describe_turn(job, &self.scene.remaining_work(job).0);
         jobs.iter().map(|job| (job.job, turn(job))).collect()
     }
 
@@ -159,10 +163,10 @@ impl<'a> World<'a> {
     fn end(&mut self, id: JobId, at: UnixTime) -> String {
         let Some(job) = self.jobs.remove(&id) else { return String::new() };
         let facts = job.facts(id, at);
-        self.scene.library_mut().ended(id);
-        let unit = self.scene.ahead(&facts).1;
+        self.scene.job_advisor_mut().forget_job(id);
+        let unit = self.scene.remaining_work(&facts).1;
         let (secs, word) = (job.course.work_secs(unit), job.course.first_estimate(unit));
-        self.scene.turns_mut().outlook.ended(id, at, secs, &word);
+        self.scene.priorities_mut().outlook.record_end(id, at, secs, &word);
         format!("job {id} ends: it has made {:.0} samples", job.course.samples)
     }
 

@@ -8,22 +8,26 @@ const MAKERS: [(&str, &[&str]); 6] = [
     // The advisor: for rounds, and for `infill advise`, which tries one program, or one table, alone.
     (
         "Library::new(",
-        &["crates/planner/src/round/scene.rs", "crates/advisor/src/trial.rs", "crates/advisor/src/types.rs"],
+        &[
+            "crates/planner/src/round/round_state.rs",
+            "crates/advisor/src/curve_trial.rs",
+            "crates/advisor/src/type_trial.rs",
+        ],
     ),
     // The order.
-    ("Turns::default()", &["crates/planner/src/round/scene.rs"]),
+    ("Turns::default()", &["crates/planner/src/round/round_state.rs"]),
     // What the planner is asked, and by what it is judged.
-    ("Question {", &["crates/planner/src/round/scene.rs", "crates/planner/src/round/question.rs"]),
+    ("Question {", &["crates/planner/src/round/round_state.rs", "crates/planner/src/round/round_input.rs"]),
     (
         "MalleableJob {",
         &[
             "crates/model/src/malleable.rs",
             "crates/planner/src/round/demand.rs",
             // The same job, its own nodes as one.
-            "crates/planner/src/round/extension.rs",
+            "crates/planner/src/round/extended_jobs.rs",
         ],
     ),
-    ("check(&problem, ", &["crates/planner/src/round/question.rs"]),
+    ("check(&problem, ", &["crates/planner/src/round/round_input.rs"]),
     // All of them together.
     (
         "Scene::new(",

@@ -16,22 +16,23 @@
 use infill_model::BatchMode;
 
 /// Number of terms.
-pub(crate) const TERMS: usize = 7;
+pub(crate) const TERM_COUNT: usize = 7;
 
 /// The term 1/n.
-pub(crate) const SUPERLINEAR: usize = 6;
+pub(crate) const SUPERLINEAR_TERM: usize = 6;
 
 /// Values of all terms at a size.
-pub(crate) fn terms(nodes: f64) -> [f64; TERMS] {
+pub(crate) fn term_values(nodes: f64) -> [f64; TERM_COUNT] {
     let log = nodes.log2();
     [1.0, (nodes - 1.0) / nodes, log, nodes - 1.0, nodes * log, nodes * (nodes - 1.0), 1.0 / nodes]
 }
 
 /// What each term is called in a formula.
-pub(crate) const NAMES: [&str; TERMS] = ["", "(n-1)/n", "log2(n)", "(n-1)", "n·log2(n)", "n·(n-1)", "/n"];
+pub(crate) const TERM_NAMES: [&str; TERM_COUNT] =
+    ["", "(n-1)/n", "log2(n)", "(n-1)", "n·log2(n)", "n·(n-1)", "/n"];
 
 /// The terms that can play a part.
-pub(crate) fn of_mode(mode: BatchMode) -> &'static [usize] {
+pub(crate) fn terms_of_mode(mode: BatchMode) -> &'static [usize] {
     match mode {
         BatchMode::Auto => &[0, 1, 2, 3, 4, 5, 6],
         BatchMode::PerNode => &[0, 1, 2, 3, 6],

@@ -3,7 +3,7 @@
 //!
 //! *Estimate.* For each c of a grid it follows from the stops that overlapped what each would have taken
 //! alone: the integral of 1 / (1 + c (k − 1)) over its seconds, while k jobs saved
-//! ([`infill_model::Contention`]). A stop is compared with those of the same program beside which fewer
+//! ([`infill_model::SaveContention`]). A stop is compared with those of the same program beside which fewer
 //! others saved: the least c with which it would have taken no longer alone than one of these is what the
 //! two say, and the median of that is what the stop says. It weighs as much as the difference in the number
 //! of others, one at most: those of one crowd may all have been slow for another reason. A stop counts to
@@ -21,17 +21,17 @@ use infill_model::{
     GenerationStop, JobId, ProfileKey, SAVE_CLASSES, SaveContention, StopOutcome, UnixTime, save_class,
 };
 
-use super::stops::{MOST_SECS, times_longer};
+use super::stops::{MAX_STOP_SECS, cut_off_factor};
 
 /// What c may be.
-const GRID: [f64; 17] =
+const CONTENTION_GRID: [f64; 17] =
     [0.0, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 /// Stops that are remembered.
 const REMEMBERED: usize = 400;
 
 /// Times that differ by no more than this share are the same.
-const ALIKE: f64 = 1e-3;
+const SAME_TIME_TOLERANCE: f64 = 1e-3;
 
 /// Stops beyond these are forgotten before it is known whether others overlapped with them.
 const MOST_REMEMBERED: usize = 1000;
@@ -52,11 +52,11 @@ const MOST_WEIGHT: f64 = 1.0;
 const PRIOR_WEIGHTS: (f64, f64) = (3.0, 10.0);
 
 /// The share of what was measured that may lie beyond what is believed.
-const BEYOND: f64 = 0.1;
+const BEYOND_SHARE: f64 = 0.1;
 
 /// One stop of one generation of a job, from the first of its workers that began to the last that was done.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Saved {
+struct SaveRecord {
     job: JobId,
     generation: u64,
     /// A digest of the program's name; 0 where it is not known.
@@ -72,7 +72,7 @@ struct Saved {
 /// The last stops on a site, and what they say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SharedSaves {
-    last: Vec<Saved>,
+    last: Vec<SaveRecord>,
     /// As little, and as much, as they allow.
     believed: Option<[SaveContention; 2]>,
     /// Those that were slowed down: what they would have taken alone, s, by both answers.
@@ -85,9 +85,10 @@ impl SharedSaves {
     /// Takes up what was remembered before, as [`SharedSaves::take_unsaved`] gave it. What cannot be read is
     /// learned again.
     pub fn load(&mut self, text: &str) {
-        let read: Vec<Saved> = serde_json::from_str(text).unwrap_or_default();
-        let sane = |s: &Saved| {
-            (0.0..=MOST_SECS).contains(&s.secs) && (0.0..=2.0 * MOST_SECS).contains(&(s.ended - s.began))
+        let read: Vec<SaveRecord> = serde_json::from_str(text).unwrap_or_default();
+        let sane = |s: &SaveRecord| {
+            (0.0..=MAX_STOP_SECS).contains(&s.secs)
+                && (0.0..=2.0 * MAX_STOP_SECS).contains(&(s.ended - s.began))
         };
         self.last = read.into_iter().filter(sane).take(MOST_REMEMBERED).collect();
         self.stale = true;
@@ -102,19 +103,19 @@ impl SharedSaves {
     }
 
     /// Says that it could not be stored after all.
-    pub fn not_saved(&mut self) {
+    pub fn mark_unsaved(&mut self) {
         self.unsaved = true;
     }
 
     /// Takes in a worker's stop that has just ended, and of which program it was, if that is known.
-    pub fn note(&mut self, program: Option<&ProfileKey>, stop: &GenerationStop, now: UnixTime) {
-        if !(0.0..=MOST_SECS).contains(&stop.secs) {
+    pub fn record_stop(&mut self, program: Option<&ProfileKey>, stop: &GenerationStop, now: UnixTime) {
+        if !(0.0..=MAX_STOP_SECS).contains(&stop.secs) {
             return;
         }
         let ended = now.0 as f64;
-        let (began, program) = (ended - stop.secs, program.map_or(0, digest));
-        let same = |s: &&mut Saved| (s.job, s.generation) == (stop.job, stop.generation);
-        match self.last.iter_mut().rev().find(same).filter(|s| ended - s.began <= MOST_SECS) {
+        let (began, program) = (ended - stop.secs, program.map_or(0, program_digest));
+        let same = |s: &&mut SaveRecord| (s.job, s.generation) == (stop.job, stop.generation);
+        match self.last.iter_mut().rev().find(same).filter(|s| ended - s.began <= MAX_STOP_SECS) {
             Some(known) => {
                 known.began = known.began.min(began);
                 known.ended = known.ended.max(ended);
@@ -123,7 +124,7 @@ impl SharedSaves {
             }
             None => {
                 let GenerationStop { job, generation, secs, end } = *stop;
-                self.last.push(Saved { job, generation, program, began, ended, secs, end });
+                self.last.push(SaveRecord { job, generation, program, began, ended, secs, end });
             }
         }
         let beyond = self.last.len().saturating_sub(MOST_REMEMBERED);
@@ -132,29 +133,31 @@ impl SharedSaves {
     }
 
     /// Learns from the stops that were taken in. Takes some milliseconds at most.
-    pub fn learn(&mut self) {
+    pub fn learn_contention(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;
         }
-        let course = Course::of(&self.last);
-        let beside: Vec<f64> = self.last.iter().map(|s| course.beside(s)).collect();
-        let alone: Vec<[f64; GRID.len()]> = self.last.iter().map(|s| course.alone(s)).collect();
-        let named = named(&self.last, &beside, &alone);
-        let (least, most) = (named.each_ref().map(|n| lowest(n)), named.each_ref().map(|n| highest(n)));
-        let believed = [least, most].map(|c| SaveContention::new(c.map(|at| GRID[at])));
+        let course = SaveTimeline::from_saves(&self.last);
+        let beside: Vec<f64> = self.last.iter().map(|s| course.others_beside(s)).collect();
+        let alone: Vec<[f64; CONTENTION_GRID.len()]> =
+            self.last.iter().map(|s| course.alone_secs_by_grid(s)).collect();
+        let named = grid_votes(&self.last, &beside, &alone);
+        let (least, most) =
+            (named.each_ref().map(|n| lowest_vote(n)), named.each_ref().map(|n| highest_vote(n)));
+        let believed = [least, most].map(|c| SaveContention::new(c.map(|at| CONTENTION_GRID[at])));
         self.alone = FxHashMap::default();
         for ((saved, beside), alone) in self.last.iter().zip(&beside).zip(&alone) {
             if *beside > 0.0 {
-                let secs = believed.each_ref().map(|c| consistent(alone, c));
+                let secs = believed.each_ref().map(|c| consistent_secs(alone, c));
                 self.alone.insert((saved.job, saved.generation), secs);
             }
         }
         self.believed = Some(believed);
-        self.forget(&beside);
+        self.forget_oldest(&beside);
     }
 
     /// How much jobs that save at once slow each other down: as little, and as much, as stops allow.
-    pub fn contention(&self) -> [SaveContention; 2] {
+    pub fn contention_bounds(&self) -> [SaveContention; 2] {
         self.believed.unwrap_or([SaveContention::NONE, SaveContention::new([1.0; SAVE_CLASSES.len()])])
     }
 
@@ -164,14 +167,14 @@ impl SharedSaves {
     }
 
     /// The stop as it would have been alone, by both answers.
-    pub fn alone(&self, stop: &GenerationStop) -> [GenerationStop; 2] {
+    pub fn alone_stops(&self, stop: &GenerationStop) -> [GenerationStop; 2] {
         let secs = self.alone.get(&(stop.job, stop.generation)).copied().unwrap_or([stop.secs; 2]);
         secs.map(|secs| GenerationStop { secs, ..*stop })
     }
 
     /// Forgets the oldest of those beside which others saved, or of the rest, whichever are more: each tells
     /// something only together with the others.
-    fn forget(&mut self, beside: &[f64]) {
+    fn forget_oldest(&mut self, beside: &[f64]) {
         let mut beyond = self.last.len().saturating_sub(REMEMBERED);
         let mut crowded = beside.iter().filter(|others| **others >= LEAST_MORE).count();
         let mut rest = self.last.len() - crowded;
@@ -195,26 +198,26 @@ impl SharedSaves {
 }
 
 /// Between which moments how many saved.
-struct Course {
+struct SaveTimeline {
     /// When their number changed.
     at: Vec<f64>,
     /// Seconds of others' saves until then, summed over those that saved.
     beside: Vec<f64>,
     /// What one that saved all the time would have done until then, s, by each c of the grid.
-    done: Vec<[f64; GRID.len()]>,
+    done: Vec<[f64; CONTENTION_GRID.len()]>,
 }
 
-impl Course {
-    fn of(saves: &[Saved]) -> Self {
+impl SaveTimeline {
+    fn from_saves(saves: &[SaveRecord]) -> Self {
         let mut changes: Vec<(f64, i32)> = saves.iter().flat_map(|s| [(s.began, 1), (s.ended, -1)]).collect();
         changes.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut course = Course { at: Vec::new(), beside: Vec::new(), done: Vec::new() };
+        let mut course = SaveTimeline { at: Vec::new(), beside: Vec::new(), done: Vec::new() };
         let (mut last, mut saving) = (changes.first().map_or(0.0, |c| c.0), 0);
-        let (mut beside, mut done) = (0.0, [0.0; GRID.len()]);
+        let (mut beside, mut done) = (0.0, [0.0; CONTENTION_GRID.len()]);
         for (at, change) in changes {
             let (secs, others) = (at - last, f64::from((saving - 1).max(0)));
             beside += secs * others;
-            done.iter_mut().zip(GRID).for_each(|(done, c)| *done += secs / (1.0 + c * others));
+            done.iter_mut().zip(CONTENTION_GRID).for_each(|(done, c)| *done += secs / (1.0 + c * others));
             course.at.push(at);
             course.beside.push(beside);
             course.done.push(done);
@@ -224,31 +227,35 @@ impl Course {
     }
 
     /// How many others saved meanwhile on the average.
-    fn beside(&self, saved: &Saved) -> f64 {
-        let (began, ended) = self.ends(saved);
+    fn others_beside(&self, saved: &SaveRecord) -> f64 {
+        let (began, ended) = self.end_indices(saved);
         (self.beside[ended] - self.beside[began]) / (saved.ended - saved.began).max(f64::MIN_POSITIVE)
     }
 
     /// What it would have taken alone, s, by each c of the grid.
-    fn alone(&self, saved: &Saved) -> [f64; GRID.len()] {
-        let (began, ended) = self.ends(saved);
+    fn alone_secs_by_grid(&self, saved: &SaveRecord) -> [f64; CONTENTION_GRID.len()] {
+        let (began, ended) = self.end_indices(saved);
         let all = saved.ended - saved.began;
         let share = |at: usize| (self.done[ended][at] - self.done[began][at]) / all;
         std::array::from_fn(|at| if all > 0.0 { saved.secs * share(at).min(1.0) } else { saved.secs })
     }
 
     /// The places of both its moments; each is one of those at which the number changed.
-    fn ends(&self, saved: &Saved) -> (usize, usize) {
+    fn end_indices(&self, saved: &SaveRecord) -> (usize, usize) {
         let place = |moment: f64| self.at.partition_point(|at| *at <= moment).saturating_sub(1);
         (place(saved.began), place(saved.ended))
     }
 }
 
 /// A place in the grid that a stop names, and what that weighs.
-type Named = (usize, f64);
+type GridVote = (usize, f64);
 
 /// What the stops name, by class.
-fn named(saves: &[Saved], beside: &[f64], alone: &[[f64; GRID.len()]]) -> [Vec<Named>; SAVE_CLASSES.len()] {
+fn grid_votes(
+    saves: &[SaveRecord],
+    beside: &[f64],
+    alone: &[[f64; CONTENTION_GRID.len()]],
+) -> [Vec<GridVote>; SAVE_CLASSES.len()] {
     let mut of_program: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
     for (at, saved) in saves.iter().enumerate() {
         if saved.program != 0 && saved.end != StopOutcome::Failed && saved.secs >= LEAST_SECS {
@@ -264,11 +271,12 @@ fn named(saves: &[Saved], beside: &[f64], alone: &[[f64; GRID.len()]]) -> [Vec<N
                 saves[**other].end == StopOutcome::Saved && beside[at] - beside[**other] >= LEAST_MORE
             };
             let fewer = members.iter().rev().filter(slow).filter(fewer).take(MOST_COMPARED);
-            let longer = times_longer(saves[at].end);
+            let longer = cut_off_factor(saves[at].end);
             let name = |other: &usize| {
                 let (alone, other) = (&alone[at], &alone[*other]);
-                let place = (0..GRID.len()).find(|c| longer * alone[*c] <= other[*c] * (1.0 + ALIKE));
-                place.unwrap_or(GRID.len() - 1)
+                let place = (0..CONTENTION_GRID.len())
+                    .find(|c| longer * alone[*c] <= other[*c] * (1.0 + SAME_TIME_TOLERANCE));
+                place.unwrap_or(CONTENTION_GRID.len() - 1)
             };
             let mut places: Vec<usize> = fewer.clone().map(name).collect();
             places.sort_unstable();
@@ -277,44 +285,45 @@ fn named(saves: &[Saved], beside: &[f64], alone: &[[f64; GRID.len()]]) -> [Vec<N
             Some((place, (more / places.len() as f64).min(MOST_WEIGHT)))
         };
         let of_one = |members: &Vec<usize>| {
-            members.iter().filter(slow).filter_map(|at| pair(*at, members)).collect::<Vec<Named>>()
+            members.iter().filter(slow).filter_map(|at| pair(*at, members)).collect::<Vec<GridVote>>()
         };
         programs.iter().flat_map(of_one).collect()
     })
 }
 
 /// The place above which nearly all lie that were named; one lower, for between two nobody looked.
-fn lowest(named: &[Named]) -> usize {
+fn lowest_vote(named: &[GridVote]) -> usize {
     let mut named = named.to_vec();
     named.push((0, PRIOR_WEIGHTS.1));
     named.sort_unstable_by_key(|(at, _)| *at);
-    quantile(named.iter()).saturating_sub(1)
+    vote_quantile(named.iter()).saturating_sub(1)
 }
 
 /// The place below which nearly all lie that were named.
-fn highest(named: &[Named]) -> usize {
+fn highest_vote(named: &[GridVote]) -> usize {
     let mut named = named.to_vec();
-    named.push((GRID.len() - 1, PRIOR_WEIGHTS.0));
+    named.push((CONTENTION_GRID.len() - 1, PRIOR_WEIGHTS.0));
     named.sort_unstable_by_key(|(at, _)| *at);
-    quantile(named.iter().rev())
+    vote_quantile(named.iter().rev())
 }
 
 /// The first place that those before it and it weigh more than the share that may lie beyond.
-fn quantile<'a>(mut named: impl Iterator<Item = &'a Named> + Clone) -> usize {
+fn vote_quantile<'a>(mut named: impl Iterator<Item = &'a GridVote> + Clone) -> usize {
     let all: f64 = named.clone().map(|n| n.1).sum();
     let mut passed = 0.0;
     let found = named.find(|(_, weight)| {
         passed += weight;
-        passed > BEYOND * all
+        passed > BEYOND_SHARE * all
     });
     found.map_or(0, |n| n.0)
 }
 
 /// What a stop would have taken alone, s, of these for each c of the grid: that which is of the class whose c
 /// it follows from, else the next longer one.
-fn consistent(alone: &[f64; GRID.len()], contention: &SaveContention) -> f64 {
-    let by_class =
-        contention.by_class().map(|c| alone[GRID.partition_point(|one| *one < c).min(GRID.len() - 1)]);
+fn consistent_secs(alone: &[f64; CONTENTION_GRID.len()], contention: &SaveContention) -> f64 {
+    let by_class = contention
+        .by_class()
+        .map(|c| alone[CONTENTION_GRID.partition_point(|one| *one < c).min(CONTENTION_GRID.len() - 1)]);
     let found = by_class.iter().enumerate().position(|(class, secs)| save_class(*secs) <= class);
     let class = found.unwrap_or(by_class.len() - 1);
     let is_of_it = save_class(by_class[class]) == class;
@@ -322,7 +331,7 @@ fn consistent(alone: &[f64; GRID.len()], contention: &SaveContention) -> f64 {
 }
 
 /// A number that another program's name hardly has, the same in each daemon (FNV-1a).
-fn digest(key: &ProfileKey) -> u64 {
+fn program_digest(key: &ProfileKey) -> u64 {
     let bytes = key.user.bytes().chain([0]).chain(key.name.bytes());
     let digest = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

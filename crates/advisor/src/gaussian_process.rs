@@ -15,26 +15,26 @@ use std::collections::BTreeMap;
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
 /// Standard deviation of what a program adds, on all types at all sizes.
-const PROGRAM: f64 = 1.6;
+const PROGRAM_SD: f64 = 1.6;
 
 /// The same of an execution plan of a program: it says how fast others are, with that doubt.
-const PLAN: f64 = 0.4;
+const PLAN_SD: f64 = 0.4;
 
 /// The same of a type: for all programs, for a family of them, for all of one kind.
-const TYPE: f64 = 0.4;
+const TYPE_SD: f64 = 0.4;
 const TYPE_OF_FAMILY: f64 = 0.1;
 const TYPE_OF_KIND: f64 = 0.2;
 
 /// The same of each doubling of the GPUs: of all programs on all types, of a type, of a family, of a family
 /// on a type.
-const DOUBLING: f64 = 0.15;
+const DOUBLING_SD: f64 = 0.15;
 const DOUBLING_ON_TYPE: f64 = 0.08;
 const DOUBLING_OF_FAMILY: f64 = 0.12;
 const DOUBLING_OF_FAMILY_ON_TYPE: f64 = 0.05;
 
 /// Doublings up to which types differ in proportion: so many has the table. Beyond, by two more at most.
-const PROPORTIONAL: f64 = 4.0;
-const BEYOND: f64 = 2.0;
+const PROPORTIONAL_DOUBLINGS: f64 = 4.0;
+const BEYOND_DOUBLINGS: f64 = 2.0;
 
 /// The same of a size of a type.
 const SIZE_OF_TYPE: f64 = 0.1;
@@ -42,16 +42,16 @@ const SIZE_OF_TYPE: f64 = 0.1;
 /// The same of a size of a program's plan on all types, and over how many doublings of the size it is alike:
 /// where a curve bends on one type, it bends on others.
 const SIZE_OF_PLAN: f64 = 0.06;
-const REACH: f64 = 1.0;
+const REACH_DOUBLINGS: f64 = 1.0;
 
 /// What none of them says, for each (plan of a program, type, size); and for each kind of nodes that have
 /// GPUs of that type.
-const MISFIT: f64 = 0.087;
+const MISFIT_SD: f64 = 0.087;
 const MISFIT_OF_NODES: f64 = 0.05;
 
 /// The same of how wrong estimates are: all of them, those of a program, each doubling, a size of a type,
 /// each alone. On the same table, whose estimates for 16 GPUs are 0.65 of what was measured.
-const WRONG: f64 = 0.11;
+const ESTIMATE_ERROR_SD: f64 = 0.11;
 const WRONG_OF_PROGRAM: f64 = 0.05;
 const WRONG_BY_DOUBLING: f64 = 0.12;
 const WRONG_OF_SIZE_OF_TYPE: f64 = 0.11;
@@ -98,7 +98,7 @@ pub(super) struct NameInterner {
 }
 
 /// Words of a name in the register, one a field of [`RunInput`].
-fn words(named: &RunNames<'_>) -> [String; 6] {
+fn interner_keys(named: &RunNames<'_>) -> [String; 6] {
     let RunNames { scope, user, program, plan, node_type, nodes, .. } = named;
     // What kind of program it is: the name up to its first part; the family is the name without its last.
     let kind = program.split(DIVIDER).next().unwrap_or_default();
@@ -114,66 +114,68 @@ fn words(named: &RunNames<'_>) -> [String; 6] {
 }
 
 impl RunInput {
-    fn of([program, plan, family, kind, node_type, nodes]: [usize; 6], gpus: u32) -> RunInput {
+    fn from_numbers([program, plan, family, kind, node_type, nodes]: [usize; 6], gpus: u32) -> RunInput {
         let gpus = gpus.max(1);
         let doublings = f64::from(gpus).log2();
-        let beyond = BEYOND * (1.0 - (-(doublings - PROPORTIONAL).max(0.0) / BEYOND).exp());
-        let bounded = doublings.min(PROPORTIONAL) + beyond;
+        let beyond = BEYOND_DOUBLINGS
+            * (1.0 - (-(doublings - PROPORTIONAL_DOUBLINGS).max(0.0) / BEYOND_DOUBLINGS).exp());
+        let bounded = doublings.min(PROPORTIONAL_DOUBLINGS) + beyond;
         RunInput { program, plan, family, kind, node_type, nodes, gpus, doublings, bounded }
     }
 }
 
 impl NameInterner {
     /// The row of a way to run.
-    pub(super) fn input(&mut self, named: &RunNames<'_>) -> RunInput {
+    pub(super) fn intern_run(&mut self, named: &RunNames<'_>) -> RunInput {
         let number = |word: String| {
             let next = self.numbers.len();
             *self.numbers.entry(word).or_insert(next)
         };
-        RunInput::of(words(named).map(number), named.gpus)
+        RunInput::from_numbers(interner_keys(named).map(number), named.gpus)
     }
 
     /// The same, also of strangers to the register; `stranger` tells two unknown types apart.
-    pub(super) fn find(&self, named: &RunNames<'_>, stranger: usize) -> RunInput {
+    pub(super) fn find_run(&self, named: &RunNames<'_>, stranger: usize) -> RunInput {
         let number = |word: String| self.numbers.get(&word).copied().unwrap_or(usize::MAX - stranger);
-        let mut numbers = words(named).map(number);
+        let mut numbers = interner_keys(named).map(number);
         // But for the type it is the same program that is unknown.
         numbers[..4].iter_mut().filter(|n| **n == usize::MAX - stranger).for_each(|n| *n = usize::MAX);
-        RunInput::of(numbers, named.gpus)
+        RunInput::from_numbers(numbers, named.gpus)
     }
 }
 
 /// A share of the covariance: that of `sd`, where two rows have it in common.
-fn share(same: bool, sd: f64) -> f64 {
+fn shared_variance(same: bool, sd: f64) -> f64 {
     if same { sd * sd } else { 0.0 }
 }
 
 /// Covariance of the GPU-seconds of two rows.
-pub(super) fn covariance(a: &RunInput, b: &RunInput) -> f64 {
+pub(super) fn run_covariance(a: &RunInput, b: &RunInput) -> f64 {
     let program = a.program == b.program;
     let plan = a.plan == b.plan;
     let family = a.family == b.family;
     let kind = a.kind == b.kind;
     let node_type = a.node_type == b.node_type;
     let size = a.gpus == b.gpus;
-    let a_doubling = share(true, DOUBLING) + share(family, DOUBLING_OF_FAMILY);
-    let on_type = share(node_type, DOUBLING_ON_TYPE) + share(family && node_type, DOUBLING_OF_FAMILY_ON_TYPE);
+    let a_doubling = shared_variance(true, DOUBLING_SD) + shared_variance(family, DOUBLING_OF_FAMILY);
+    let on_type = shared_variance(node_type, DOUBLING_ON_TYPE)
+        + shared_variance(family && node_type, DOUBLING_OF_FAMILY_ON_TYPE);
     let of_plan = if plan {
-        let near = (-(a.doublings - b.doublings).abs() / REACH).exp();
+        let near = (-(a.doublings - b.doublings).abs() / REACH_DOUBLINGS).exp();
         let place = node_type && size;
-        share(true, PLAN)
-            + share(true, SIZE_OF_PLAN) * near
-            + share(place, MISFIT)
-            + share(place && a.nodes == b.nodes, MISFIT_OF_NODES)
+        shared_variance(true, PLAN_SD)
+            + shared_variance(true, SIZE_OF_PLAN) * near
+            + shared_variance(place, MISFIT_SD)
+            + shared_variance(place && a.nodes == b.nodes, MISFIT_OF_NODES)
     } else {
         0.0
     };
-    share(program, PROGRAM)
+    shared_variance(program, PROGRAM_SD)
         + of_plan
-        + share(node_type, TYPE)
-        + share(node_type && family, TYPE_OF_FAMILY)
-        + share(node_type && kind, TYPE_OF_KIND)
-        + share(node_type && size, SIZE_OF_TYPE)
+        + shared_variance(node_type, TYPE_SD)
+        + shared_variance(node_type && family, TYPE_OF_FAMILY)
+        + shared_variance(node_type && kind, TYPE_OF_KIND)
+        + shared_variance(node_type && size, SIZE_OF_TYPE)
         + a_doubling * a.doublings * b.doublings
         + on_type * a.bounded * b.bounded
 }
@@ -181,11 +183,11 @@ pub(super) fn covariance(a: &RunInput, b: &RunInput) -> f64 {
 /// Covariance of how wrong the estimates of two rows are.
 pub(super) fn covariance_of_errors(a: &RunInput, b: &RunInput) -> f64 {
     let place = a.node_type == b.node_type && a.gpus == b.gpus;
-    share(true, WRONG)
-        + share(a.program == b.program, WRONG_OF_PROGRAM)
-        + share(true, WRONG_BY_DOUBLING) * a.doublings * b.doublings
-        + share(place, WRONG_OF_SIZE_OF_TYPE)
-        + share(place && a.plan == b.plan, WRONG_ALONE)
+    shared_variance(true, ESTIMATE_ERROR_SD)
+        + shared_variance(a.program == b.program, WRONG_OF_PROGRAM)
+        + shared_variance(true, WRONG_BY_DOUBLING) * a.doublings * b.doublings
+        + shared_variance(place, WRONG_OF_SIZE_OF_TYPE)
+        + shared_variance(place && a.plan == b.plan, WRONG_ALONE)
 }
 
 /// A number that was seen of a row, and its variance.
@@ -254,28 +256,36 @@ mod tests {
     fn names_tell_of_kin_only_within_their_scope() {
         let mut names = NameInterner::default();
         let mut row = |scope, user, program, plan| {
-            names.input(&RunNames { scope, user, program, plan, node_type: "a100", nodes: "a100", gpus: 2 })
+            names.intern_run(&RunNames {
+                scope,
+                user,
+                program,
+                plan,
+                node_type: "a100",
+                nodes: "a100",
+                gpus: 2,
+            })
         };
         let own = row("alice", "alice", "bert-1B-64", "ddp");
         let kin = row("alice", "alice", "bert-1B-128", "ddp");
         let stranger = row("bob", "bob", "bert-1B-128", "ddp");
         let namesake = row("bob", "bob", "bert-1B-64", "ddp");
         let other_plan = row("alice", "alice", "bert-1B-64", "zero");
-        assert!(covariance(&own, &kin) > covariance(&own, &stranger));
+        assert!(run_covariance(&own, &kin) > run_covariance(&own, &stranger));
         assert_eq!(
-            covariance(&own, &namesake),
-            covariance(&own, &stranger),
+            run_covariance(&own, &namesake),
+            run_covariance(&own, &stranger),
             "another user's is another program"
         );
-        assert!(covariance(&own, &other_plan) > covariance(&own, &kin));
-        assert!(covariance(&own, &own) > covariance(&own, &other_plan) + PLAN * PLAN);
+        assert!(run_covariance(&own, &other_plan) > run_covariance(&own, &kin));
+        assert!(run_covariance(&own, &own) > run_covariance(&own, &other_plan) + PLAN_SD * PLAN_SD);
     }
 
     #[test]
     fn what_was_seen_is_believed_and_leaves_little_doubt() {
         let mut names = NameInterner::default();
         let mut row = |gpus, node_type| {
-            names.input(&RunNames {
+            names.intern_run(&RunNames {
                 scope: "",
                 user: "",
                 program: "p",
@@ -287,11 +297,11 @@ mod tests {
         };
         let rows = [row(1, "a"), row(4, "a"), row(4, "b")];
         let seen = RunObservation { row: rows[1], value: 0.7, variance: 1e-4 };
-        let process = GaussianProcess::new(&[seen], covariance).unwrap();
+        let process = GaussianProcess::new(&[seen], run_covariance).unwrap();
         let means = process.posterior_means(&rows);
         let left = process.posterior_covariance(&rows);
         assert!((means[1] - 0.7).abs() < 0.001 && (left[(1, 1)] - 1e-4).abs() < 1e-6, "{means:?}");
         assert!(left[(0, 0)] > left[(1, 1)] && left[(2, 2)] > left[(0, 0)], "{left}");
-        assert!(GaussianProcess::new(&[], covariance).is_none());
+        assert!(GaussianProcess::new(&[], run_covariance).is_none());
     }
 }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::estimates::{ProgramName, RateEstimate, name_of};
+use super::job_input::JobInput;
 use super::plans::cells::{CellPlace, LinkTimes, step_secs};
+use super::rate_estimates::{ProgramName, RateEstimate, program_name};
 use super::scaling::sizes_of_interest;
-use super::subject::Subject;
 use infill_model::{
     AllowedSizes, DeclaredPlan, ExecPlan, LayerProfile, NodeType, ParallelStrategy, SiteCollectives,
 };
 
 /// What the estimates of a program were made of: they are made anew when that changes.
 #[derive(Clone, Debug, PartialEq)]
-struct Basis {
+struct EstimateBasis {
     layers: Arc<LayerProfile>,
     plans: Vec<DeclaredPlan>,
     sizes: AllowedSizes,
@@ -27,32 +27,32 @@ struct Basis {
 /// For which programs estimates were made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LayerEstimates {
-    known: BTreeMap<ProgramName, Basis>,
+    known: BTreeMap<ProgramName, EstimateBasis>,
 }
 
 impl LayerEstimates {
     /// Makes the estimates of those of these jobs' programs that have none of what is known of them now.
     /// `types`: those of nodes at hand; `tables`: how many changes of the site's table there were.
-    pub(super) fn update(
+    pub(super) fn update_estimates(
         &mut self,
-        subjects: &[Subject],
+        subjects: &[JobInput],
         types: &[NodeType],
         (site, tables): (&SiteCollectives, u64),
     ) -> Vec<(ProgramName, Vec<RateEstimate>)> {
-        let mut wanted: BTreeMap<ProgramName, (&Subject, Basis)> = BTreeMap::new();
+        let mut wanted: BTreeMap<ProgramName, (&JobInput, EstimateBasis)> = BTreeMap::new();
         for subject in subjects {
             let Some(layers) = &subject.layers else { continue };
-            let name = name_of(&subject.key);
+            let name = program_name(&subject.key);
             if wanted.contains_key(&name) {
                 continue;
             }
-            let basis = Basis {
+            let basis = EstimateBasis {
                 layers: layers.clone(),
                 plans: subject.plans.clone(),
                 sizes: subject.sizes.clone(),
                 global_batch: subject.model.and_then(|model| model.global_batch),
                 gpus_per_node: subject.gpus_per_node,
-                types: of_profile(layers, subject, types),
+                types: matching_types(layers, subject, types),
                 tables,
             };
             wanted.insert(name, (subject, basis));
@@ -61,7 +61,7 @@ impl LayerEstimates {
         let mut made = Vec::new();
         for (name, (subject, basis)) in wanted {
             if self.known.get(&name) != Some(&basis) {
-                made.push((name.clone(), estimates(subject, &basis, site)));
+                made.push((name.clone(), estimate_rates(subject, &basis, site)));
                 self.known.insert(name, basis);
             }
         }
@@ -70,18 +70,18 @@ impl LayerEstimates {
 }
 
 /// The types, of those at hand and the job's own, that have what the layers were profiled on.
-fn of_profile(layers: &LayerProfile, subject: &Subject, types: &[NodeType]) -> Vec<NodeType> {
+fn matching_types(layers: &LayerProfile, subject: &JobInput, types: &[NodeType]) -> Vec<NodeType> {
     let (own, width) = (&subject.key.node_type, subject.key.node_type.single_place().1);
     let wide = |node_type: &NodeType| node_type.single_place().0.with_place_count(width);
     let mut all: Vec<NodeType> = std::iter::once(own.clone()).chain(types.iter().map(wide)).collect();
     all.sort();
     all.dedup();
-    all.retain(|node_type| is_of(&layers.device, node_type));
+    all.retain(|node_type| device_matches(&layers.device, node_type));
     all
 }
 
 /// Whether a device, as its driver calls it (`NVIDIA A100-SXM4-80GB`, `cpu`), is what nodes of a type have.
-fn is_of(device: &str, node_type: &NodeType) -> bool {
+fn device_matches(device: &str, node_type: &NodeType) -> bool {
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         words.map(str::to_ascii_lowercase).collect()
@@ -94,7 +94,7 @@ fn is_of(device: &str, node_type: &NodeType) -> bool {
 }
 
 /// What is estimated of each plan of a job on each of these types, at the sizes that are worth a look.
-fn estimates(subject: &Subject, basis: &Basis, site: &SiteCollectives) -> Vec<RateEstimate> {
+fn estimate_rates(subject: &JobInput, basis: &EstimateBasis, site: &SiteCollectives) -> Vec<RateEstimate> {
     let plans: Vec<(ExecPlan, ParallelStrategy)> = match subject.plans.is_empty() {
         true => vec![(subject.key.exec_plan.clone(), ParallelStrategy::default())],
         false => subject.plans.iter().filter_map(|plan| Some((plan.name.clone(), plan.strategy?))).collect(),
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_device_is_known_by_the_make_of_the_type() {
-        let of = |device: &str, node_type: &str| is_of(device, &NodeType::new(node_type));
+        let of = |device: &str, node_type: &str| device_matches(device, &NodeType::new(node_type));
         assert!(of("NVIDIA A100-SXM4-80GB", "gpu:a100:4/cpu64"));
         assert!(of("NVIDIA A100-SXM4-80GB", "gpu:nvidia_a100-sxm4-80gb:4/cpu64"));
         assert!(!of("NVIDIA A100-SXM4-40GB", "gpu:nvidia_a100-sxm4-80gb:4/cpu64"));

@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use statrs::distribution::{ContinuousCDF as _, Normal};
 
 /// A draw from the standard normal distribution.
-pub(super) fn normal(random: &mut StdRng) -> f64 {
+pub(super) fn draw_normal(random: &mut StdRng) -> f64 {
     // The open interval: neither end has a finite quantile.
     let uniform: f64 = random.random_range(1e-12..1.0 - 1e-12);
     Normal::standard().inverse_cdf(uniform)

@@ -2,7 +2,7 @@
 
 use nalgebra::DMatrix;
 
-use super::scaling::{Estimate, Scaling};
+use super::scaling::{ScalingModel, SizeEstimate};
 use infill_model::SizePoint;
 
 /// What is believed of a job with one plan on one type of nodes.
@@ -31,7 +31,7 @@ impl PlanCurve {
 
     /// What this and another curve say together: of each size the mean of both by how sure they are, and as
     /// sure as the surer one, for they rest on the same measurements.
-    pub(super) fn beside(&self, other: &PlanCurve) -> PlanCurve {
+    pub(super) fn combine_with(&self, other: &PlanCurve) -> PlanCurve {
         let mut both = self.clone();
         let mut narrower = vec![1.0; self.sizes.len()];
         for (i, nodes) in self.sizes.iter().enumerate() {
@@ -47,7 +47,7 @@ impl PlanCurve {
     }
 
     /// Whether it has this size.
-    pub(super) fn has(&self, nodes: u32) -> bool {
+    pub(super) fn has_size(&self, nodes: u32) -> bool {
         self.sizes.binary_search(&nodes).is_ok()
     }
 
@@ -62,21 +62,21 @@ impl PlanCurve {
     }
 
     /// The place of a size; of the nearest where it is none of them.
-    fn index(&self, nodes: u32) -> usize {
+    fn nearest_index(&self, nodes: u32) -> usize {
         let above = self.sizes.partition_point(|n| *n < nodes).min(self.sizes.len() - 1);
         let nearer = above > 0 && nodes.abs_diff(self.sizes[above - 1]) < nodes.abs_diff(self.sizes[above]);
         if nearer { above - 1 } else { above }
     }
 }
 
-impl Scaling for PlanCurve {
-    fn at(&self, nodes: u32) -> Estimate {
-        let at = self.index(nodes);
-        Estimate { rate: self.log_rates[at].exp(), error: self.covariance[(at, at)].max(0.0).sqrt() }
+impl ScalingModel for PlanCurve {
+    fn estimate_at(&self, nodes: u32) -> SizeEstimate {
+        let at = self.nearest_index(nodes);
+        SizeEstimate { rate: self.log_rates[at].exp(), error: self.covariance[(at, at)].max(0.0).sqrt() }
     }
 
-    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
-        let at: Vec<usize> = sizes.iter().map(|n| self.index(*n)).collect();
+    fn error_covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
+        let at: Vec<usize> = sizes.iter().map(|n| self.nearest_index(*n)).collect();
         DMatrix::from_fn(at.len(), at.len(), |i, j| self.covariance[(at[i], at[j])])
     }
 }

@@ -3,25 +3,25 @@
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 /// No rate is taken to be more exact than this (relatively), so that later measurements still move it.
-pub(crate) const FLOOR: f64 = 0.006;
+pub(crate) const MIN_RATE_ERROR: f64 = 0.006;
 
 /// A rate that differs by less (relatively) is no reason to doubt another.
-const SMALL: f64 = 0.05;
+const SMALL_DIFFERENCE: f64 = 0.05;
 
 /// How many standard errors apart two rates must be to contradict each other.
-const CONTRADICTS: f64 = 4.0;
+const CONTRADICTING_ERRORS: f64 = 4.0;
 
 /// Whether two rates with their relative errors cannot both be right.
-pub(crate) fn contradict(a: (f64, f64), b: (f64, f64)) -> bool {
+pub(crate) fn rates_contradict(a: (f64, f64), b: (f64, f64)) -> bool {
     let apart = (a.0 / b.0).ln().abs();
-    apart > SMALL && apart > CONTRADICTS * a.1.hypot(b.1)
+    apart > SMALL_DIFFERENCE && apart > CONTRADICTING_ERRORS * a.1.hypot(b.1)
 }
 
 /// Both rates with their relative errors, weighted by how exact they are.
-pub(crate) fn mean(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
-    let weight = |error: f64| error.max(FLOOR).powi(-2);
+pub(crate) fn weighted_mean_rate(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+    let weight = |error: f64| error.max(MIN_RATE_ERROR).powi(-2);
     let (wa, wb) = (weight(a.1), weight(b.1));
-    (((wa * a.0.ln() + wb * b.0.ln()) / (wa + wb)).exp(), (wa + wb).powf(-0.5).max(FLOOR))
+    (((wa * a.0.ln() + wb * b.0.ln()) / (wa + wb)).exp(), (wa + wb).powf(-0.5).max(MIN_RATE_ERROR))
 }
 
 /// Reports that say something: fewer make no rate.
@@ -32,7 +32,7 @@ const MOST_WARMUP: f64 = 0.5;
 
 /// A report farther from the median than so many (scaled) median deviations is an outlier: a checkpoint, a
 /// hiccup of the data loader.
-const OUTLIER: f64 = 5.0;
+const OUTLIER_DEVIATIONS: f64 = 5.0;
 
 /// Deviations are never taken to be smaller than this: a program that is regular to the microsecond has no
 /// outliers.
@@ -48,11 +48,11 @@ const MAD_TO_SD: f64 = 1.482_6;
 const Z975: f64 = 1.959_963_984_540_054;
 
 /// The warm-up must be slower than the rest by so many standard errors, or it is none.
-const CLEARLY: f64 = 3.0;
+const CLEAR_ERRORS: f64 = 3.0;
 
 /// Progress between two moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct RateReport {
     /// Seconds, positive.
     pub secs: f64,
     /// Samples of all workers.
@@ -61,7 +61,7 @@ pub(crate) struct Report {
 
 /// What a series says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
+pub struct SteadyRate {
     /// Samples a second, without warm-up and outliers.
     pub rate: f64,
     /// Relative standard error.
@@ -78,15 +78,15 @@ pub struct Rate {
 
 /// The steady rate of a series. `fresh`: it begins with the start of a command, so that there may be a
 /// warm-up. `None` for too few reports, or when nothing was done.
-pub(crate) fn steady_rate(series: &[Report], fresh: bool) -> Option<Rate> {
+pub(crate) fn steady_rate(series: &[RateReport], fresh: bool) -> Option<SteadyRate> {
     let logs: Vec<f64> = series.iter().map(|r| (r.samples / r.secs).max(f64::MIN_POSITIVE).ln()).collect();
-    let warmup = if fresh { warmup(&logs) } else { 0 };
+    let warmup = if fresh { warmup_length(&logs) } else { 0 };
     let (rest, rest_logs) = (&series[warmup..], &logs[warmup..]);
     if rest.len() < FEWEST_REPORTS {
         return None;
     }
-    let regular = regular(rest_logs);
-    let kept: Vec<(Report, f64)> =
+    let regular = regular_flags(rest_logs);
+    let kept: Vec<(RateReport, f64)> =
         rest.iter().zip(rest_logs).zip(&regular).filter(|(_, r)| **r).map(|((r, l), _)| (*r, *l)).collect();
     let secs: f64 = kept.iter().map(|(r, _)| r.secs).sum();
     let samples: f64 = kept.iter().map(|(r, _)| r.samples).sum();
@@ -96,7 +96,7 @@ pub(crate) fn steady_rate(series: &[Report], fresh: bool) -> Option<Rate> {
     let rate = samples / secs;
     let kept_logs: Vec<f64> = kept.iter().map(|(_, l)| *l).collect();
     let lost: f64 = series[..warmup].iter().map(|r| r.secs - r.samples / rate).sum();
-    Some(Rate {
+    Some(SteadyRate {
         rate,
         error: standard_error(&kept_logs),
         secs,
@@ -108,38 +108,40 @@ pub(crate) fn steady_rate(series: &[Report], fresh: bool) -> Option<Rate> {
 
 /// Length of the warm-up: the cut after which the mean is known best (the marginal standard error rule of
 /// White, 1997), if what it cuts off is clearly slower.
-fn warmup(logs: &[f64]) -> usize {
+fn warmup_length(logs: &[f64]) -> usize {
     let most = (logs.len() as f64 * MOST_WARMUP) as usize;
-    let (median, deviation) = spread(&logs[logs.len() / 2..]);
+    let (median, deviation) = robust_spread(&logs[logs.len() / 2..]);
     // One hiccup must not look like the end of a warm-up.
     let tame: Vec<f64> = logs
         .iter()
-        .map(|l| l.clamp(median - 3.0 * OUTLIER * deviation, median + OUTLIER * deviation))
+        .map(|l| {
+            l.clamp(median - 3.0 * OUTLIER_DEVIATIONS * deviation, median + OUTLIER_DEVIATIONS * deviation)
+        })
         .collect();
     let marginal = |cut: usize| {
-        let (n, _, squares) = moments(&tame[cut..]);
+        let (n, _, squares) = sample_moments(&tame[cut..]);
         squares / (n * n)
     };
     let best = (0..=most)
         .filter(|cut| logs.len() - cut >= FEWEST_REPORTS)
         .min_by(|a, b| marginal(*a).total_cmp(&marginal(*b)))
         .unwrap_or(0);
-    let (n, mean, squares) = moments(&tame[best..]);
+    let (n, mean, squares) = sample_moments(&tame[best..]);
     let error = (squares / n / n).sqrt().max(LEAST_DEVIATION);
-    let before = moments(&tame[..best]).1;
-    if best > 0 && before < mean - CLEARLY * error { best } else { 0 }
+    let before = sample_moments(&tame[..best]).1;
+    if best > 0 && before < mean - CLEAR_ERRORS * error { best } else { 0 }
 }
 
 /// Which values are no outliers.
-fn regular(logs: &[f64]) -> Vec<bool> {
-    let (median, deviation) = spread(logs);
-    let keep: Vec<bool> = logs.iter().map(|l| (l - median).abs() <= OUTLIER * deviation).collect();
+fn regular_flags(logs: &[f64]) -> Vec<bool> {
+    let (median, deviation) = robust_spread(logs);
+    let keep: Vec<bool> = logs.iter().map(|l| (l - median).abs() <= OUTLIER_DEVIATIONS * deviation).collect();
     let out = keep.iter().filter(|k| !**k).count();
     if out as f64 > MOST_OUTLIERS * logs.len() as f64 { vec![true; logs.len()] } else { keep }
 }
 
 /// Median and robust standard deviation.
-fn spread(values: &[f64]) -> (f64, f64) {
+fn robust_spread(values: &[f64]) -> (f64, f64) {
     let middle = median(values.to_vec());
     let deviation = median(values.iter().map(|v| (v - middle).abs()).collect());
     (middle, (deviation * MAD_TO_SD).max(LEAST_DEVIATION))
@@ -155,7 +157,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Number, mean and sum of squared deviations.
-fn moments(values: &[f64]) -> (f64, f64, f64) {
+fn sample_moments(values: &[f64]) -> (f64, f64, f64) {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
     (n, mean, values.iter().map(|v| (v - mean).powi(2)).sum())
@@ -164,19 +166,19 @@ fn moments(values: &[f64]) -> (f64, f64, f64) {
 /// Standard error of the mean; reports that follow each other closely are worth less (first-order
 /// autocorrelation).
 fn standard_error(logs: &[f64]) -> f64 {
-    let (n, mean, squares) = moments(logs);
+    let (n, mean, squares) = sample_moments(logs);
     if n < 2.0 {
         return 1.0;
     }
     let lagged: f64 = logs.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
     // Of a short series the correlation itself is uncertain by 1/√n.
     let alike = if squares > 0.0 { (lagged / squares - 1.0 / n.sqrt()).clamp(0.0, 0.9) } else { 0.0 };
-    (squares / (n - 1.0) / n * (1.0 + alike) / (1.0 - alike)).sqrt() * small_sample(n)
+    (squares / (n - 1.0) / n * (1.0 + alike) / (1.0 - alike)).sqrt() * small_sample_factor(n)
 }
 
 /// How much wider an interval from so few values must be than the normal distribution says (Student's t, 95
 /// %).
-fn small_sample(n: f64) -> f64 {
+fn small_sample_factor(n: f64) -> f64 {
     StudentsT::new(0.0, 1.0, n - 1.0).map_or(1.0, |t| t.inverse_cdf(0.975) / Z975)
 }
 
@@ -184,8 +186,8 @@ fn small_sample(n: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn series(rates: &[f64]) -> Vec<Report> {
-        rates.iter().map(|r| Report { secs: 1.0, samples: *r }).collect()
+    fn series(rates: &[f64]) -> Vec<RateReport> {
+        rates.iter().map(|r| RateReport { secs: 1.0, samples: *r }).collect()
     }
 
     /// Values around 100 that look like noise.

@@ -1,6 +1,6 @@
 //! From measured sizes to a curve with its uncertainty at every size.
 //!
-//! Models are sums of few terms ([`super::models`]) with non-negative weights, fitted by relative least
+//! Models are sums of few terms ([`super::fit_models`]) with non-negative weights, fitted by relative least
 //! squares. All of up to three terms are fitted and averaged by their evidence (an information
 //! criterion), because three or four measured sizes seldom tell which is right; where the models differ,
 //! nothing is known. On top comes a Gaussian process over log₂ n for what no model explains: it carries the
@@ -8,18 +8,18 @@
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
-use super::basis::terms;
-use super::models::{LEAST_ERROR, Model, mean_log_rate, models};
+use super::basis::term_values;
+use super::step_models::{LEAST_ERROR, StepModel, fit_models, mean_log_rate};
 use infill_model::{AllowedSizes, BatchMode, CurvePoint, ScalingCurve, SizePoint};
 
 /// Standard deviation of what no model explains.
-const ROUGHNESS: f64 = 0.12;
+const ROUGHNESS_SD: f64 = 0.12;
 
 /// Over how many doublings of the size that is alike.
-const REACH: f64 = 1.0;
+const REACH_DOUBLINGS: f64 = 1.0;
 
 /// Below the smallest measured size the rate is at most so many times that of the smallest.
-const MOST_BELOW: f64 = 4.0;
+const MAX_FACTOR_BELOW: f64 = 4.0;
 
 /// Half-width of a 90 % interval in standard deviations.
 const Z90: f64 = 1.644_853_626_951_472_2;
@@ -29,60 +29,60 @@ const MOST_POINTS: usize = 64;
 
 /// What is believed of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct SizeEstimate {
     /// Samples a second.
     pub rate: f64,
     /// Relative standard error.
     pub error: f64,
 }
 
-impl Estimate {
+impl SizeEstimate {
     /// The interval that holds the true rate with 90 %.
-    pub fn interval(&self) -> (f64, f64) {
+    pub fn interval_90(&self) -> (f64, f64) {
         (self.rate * (-Z90 * self.error).exp(), self.rate * (Z90 * self.error).exp())
     }
 }
 
 /// How a job scales, as far as it is believed.
-pub trait Scaling {
+pub trait ScalingModel {
     /// What is believed of a size, at least 1.
-    fn at(&self, nodes: u32) -> Estimate;
+    fn estimate_at(&self, nodes: u32) -> SizeEstimate;
 
     /// Covariances of the relative errors of these sizes.
-    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64>;
+    fn error_covariance(&self, sizes: &[u32]) -> DMatrix<f64>;
 }
 
 /// A fitted curve. Made of at least one measured size, so that all its values are finite and positive.
 #[derive(Clone, Debug)]
-pub struct Fitted {
+pub struct FittedCurve {
     points: Vec<SizePoint>,
-    models: Vec<Model>,
+    models: Vec<StepModel>,
     /// Covariance of what was measured, decomposed.
     measured: Cholesky<f64, Dyn>,
     /// Its inverse times the residuals.
     pull: DVector<f64>,
 }
 
-impl Fitted {
+impl FittedCurve {
     /// Fits what was measured. `largest` is the largest size of interest: as far as that the prior speaks.
     /// `None` when nothing usable was measured.
     pub fn new(points: &[SizePoint], mode: BatchMode, largest: u32) -> Option<Self> {
-        let points = usable(points);
+        let points = usable_points(points);
         if points.is_empty() {
             return None;
         }
-        let models = models(&points, mode, largest);
+        let models = fit_models(&points, mode, largest);
         let sizes: Vec<f64> = points.iter().map(|p| f64::from(p.nodes)).collect();
         let mean = |nodes: f64| mean_log_rate(&models, nodes);
         let residuals = points.iter().map(|p| p.rate.ln() - mean(f64::from(p.nodes)));
         let residuals = DVector::from_iterator(points.len(), residuals);
         let noise = |i: usize| points[i].error.max(LEAST_ERROR).powi(2);
         let covariance = DMatrix::from_fn(points.len(), points.len(), |i, j| {
-            kernel(sizes[i], sizes[j]) + if i == j { noise(i) } else { 0.0 }
+            size_kernel(sizes[i], sizes[j]) + if i == j { noise(i) } else { 0.0 }
         });
         let measured = Cholesky::new(covariance)?;
         let pull = measured.solve(&residuals);
-        Some(Fitted { points, models, measured, pull })
+        Some(FittedCurve { points, models, measured, pull })
     }
 
     /// The measured sizes that it rests on, ascending.
@@ -91,31 +91,31 @@ impl Fitted {
     }
 
     /// The curve at these sizes, up to the largest (see [`sizes_of_interest`]).
-    pub fn curve(&self, sizes: &[u32]) -> Option<ScalingCurve> {
-        let point = |n: &u32| CurvePoint { nodes: *n, rate: self.at(*n).rate };
+    pub fn to_scaling_curve(&self, sizes: &[u32]) -> Option<ScalingCurve> {
+        let point = |n: &u32| CurvePoint { nodes: *n, rate: self.estimate_at(*n).rate };
         ScalingCurve::new(sizes.iter().map(point).collect()).ok()
     }
 
     /// The formula that has the most evidence, for people: node-seconds a sample.
-    pub fn formula(&self) -> String {
+    pub fn best_formula(&self) -> String {
         let best = self.models.iter().max_by(|a, b| a.evidence.total_cmp(&b.evidence));
-        best.map_or(String::new(), Model::formula)
+        best.map_or(String::new(), StepModel::to_formula)
     }
 
     /// How much each measured size tells of this one.
-    fn reach(&self, nodes: f64) -> DVector<f64> {
+    fn kernel_row(&self, nodes: f64) -> DVector<f64> {
         DVector::from_iterator(
             self.points.len(),
-            self.points.iter().map(|p| kernel(nodes, f64::from(p.nodes))),
+            self.points.iter().map(|p| size_kernel(nodes, f64::from(p.nodes))),
         )
     }
 
     /// How far the models differ from their mean: covariances between sizes.
-    fn spreads(&self, sizes: &[f64]) -> DMatrix<f64> {
+    fn model_covariance(&self, sizes: &[f64]) -> DMatrix<f64> {
         let apart: Vec<Vec<f64>> = sizes
             .iter()
             .map(|n| {
-                let (t, mean) = (terms(*n), mean_log_rate(&self.models, *n));
+                let (t, mean) = (term_values(*n), mean_log_rate(&self.models, *n));
                 self.models.iter().map(|m| m.log_rate(*n, &t) - mean).collect()
             })
             .collect();
@@ -125,39 +125,39 @@ impl Fitted {
     }
 
     /// More is never promised than what is proportional to the largest measured size, nor below the smallest
-    /// more than [`MOST_BELOW`] times its rate.
-    fn bounded(&self, nodes: u32, rate: f64) -> f64 {
+    /// more than [`MAX_FACTOR_BELOW`] times its rate.
+    fn bound_rate(&self, nodes: u32, rate: f64) -> f64 {
         let (Some(first), Some(last)) = (self.points.first(), self.points.last()) else { return rate };
         if nodes > last.nodes {
             rate.min(last.rate * f64::from(nodes) / f64::from(last.nodes))
         } else if nodes < first.nodes {
-            rate.min(first.rate * MOST_BELOW)
+            rate.min(first.rate * MAX_FACTOR_BELOW)
         } else {
             rate
         }
     }
 }
 
-impl Scaling for Fitted {
-    fn at(&self, nodes: u32) -> Estimate {
+impl ScalingModel for FittedCurve {
+    fn estimate_at(&self, nodes: u32) -> SizeEstimate {
         let n = f64::from(nodes.max(1));
-        let reach = self.reach(n);
+        let reach = self.kernel_row(n);
         let log = mean_log_rate(&self.models, n) + reach.dot(&self.pull);
-        Estimate {
-            rate: self.bounded(nodes.max(1), log.exp()),
-            error: self.covariance(&[nodes.max(1)])[(0, 0)].max(0.0).sqrt(),
+        SizeEstimate {
+            rate: self.bound_rate(nodes.max(1), log.exp()),
+            error: self.error_covariance(&[nodes.max(1)])[(0, 0)].max(0.0).sqrt(),
         }
     }
 
-    fn covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
+    fn error_covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
         let n: Vec<f64> = sizes.iter().map(|n| f64::from(*n)).collect();
-        let reaches: Vec<DVector<f64>> = n.iter().map(|n| self.reach(*n)).collect();
+        let reaches: Vec<DVector<f64>> = n.iter().map(|n| self.kernel_row(*n)).collect();
         // (K + D)⁻¹ k for each size once: the rest are scalar products.
         let solved: Vec<DVector<f64>> = reaches.iter().map(|r| self.measured.solve(r)).collect();
-        let left = |i: usize, j: usize| kernel(n[i], n[j]) - reaches[i].dot(&solved[j]);
+        let left = |i: usize, j: usize| size_kernel(n[i], n[j]) - reaches[i].dot(&solved[j]);
         let share: Vec<f64> =
-            (0..n.len()).map(|i| (left(i, i) / ROUGHNESS.powi(2)).clamp(0.0, 1.0).sqrt()).collect();
-        let spread = self.spreads(&n);
+            (0..n.len()).map(|i| (left(i, i) / ROUGHNESS_SD.powi(2)).clamp(0.0, 1.0).sqrt()).collect();
+        let spread = self.model_covariance(&n);
         DMatrix::from_fn(n.len(), n.len(), |i, j| left(i, j) + share[i] * share[j] * spread[(i, j)])
     }
 }
@@ -186,7 +186,7 @@ pub fn sizes_of_interest(sizes: &AllowedSizes, measured: &[SizePoint]) -> Vec<u3
 }
 
 /// Sorted by size, without what no rate can be.
-fn usable(points: &[SizePoint]) -> Vec<SizePoint> {
+fn usable_points(points: &[SizePoint]) -> Vec<SizePoint> {
     let sound = |p: &&SizePoint| p.nodes > 0 && p.rate.is_normal() && p.rate > 0.0 && p.error.is_finite();
     let mut points: Vec<SizePoint> = points.iter().filter(sound).copied().collect();
     points.sort_by(|a, b| a.nodes.cmp(&b.nodes).then(a.error.total_cmp(&b.error)));
@@ -199,6 +199,6 @@ fn usable(points: &[SizePoint]) -> Vec<SizePoint> {
     points
 }
 
-fn kernel(a: f64, b: f64) -> f64 {
-    ROUGHNESS.powi(2) * (-(a.log2() - b.log2()).abs() / REACH).exp()
+fn size_kernel(a: f64, b: f64) -> f64 {
+    ROUGHNESS_SD.powi(2) * (-(a.log2() - b.log2()).abs() / REACH_DOUBLINGS).exp()
 }

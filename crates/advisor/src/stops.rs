@@ -6,20 +6,20 @@ use infill_model::{GenerationStop, StopOutcome};
 pub(crate) const STOPS_KEPT: usize = 20;
 
 /// The share of stops, in per cent, that take no longer than what is allowed for.
-pub const PERCENTILE: usize = 95;
+pub const STOP_PERCENTILE: usize = 95;
 
 /// A stop that was cut off would have taken longer: so many times, for all that is known.
-const CUT_OFF: f64 = 1.5;
+const CUT_OFF_FACTOR: f64 = 1.5;
 
 /// Most seconds that a stop can have taken.
-pub(crate) const MOST_SECS: f64 = 86_400.0;
+pub(crate) const MAX_STOP_SECS: f64 = 86_400.0;
 
 /// Lost checkpoints in a row beyond which further ones say nothing new.
-const MOST_LOST: f64 = 16.0;
+const MAX_LOST: f64 = 16.0;
 
 /// Takes in one worker's stop. Those of one generation are one stop.
-pub(crate) fn learn(stops: &mut Vec<GenerationStop>, new: &GenerationStop) {
-    if !(0.0..=MOST_SECS).contains(&new.secs) {
+pub(crate) fn learn_stop(stops: &mut Vec<GenerationStop>, new: &GenerationStop) {
+    if !(0.0..=MAX_STOP_SECS).contains(&new.secs) {
         return;
     }
     let same = |s: &&mut GenerationStop| (s.job, s.generation) == (new.job, new.generation);
@@ -36,40 +36,40 @@ pub(crate) fn learn(stops: &mut Vec<GenerationStop>, new: &GenerationStop) {
 
 /// Seconds in which nearly every stop is over; `None` where none has come to its own end, be that its grace
 /// time's. Few stops say little of the longest: one counts double, and each further one makes that less.
-pub fn believed(stops: impl Iterator<Item = GenerationStop> + Clone) -> Option<f64> {
+pub fn believed_stop_secs(stops: impl Iterator<Item = GenerationStop> + Clone) -> Option<f64> {
     if !stops.clone().any(|s| s.end != StopOutcome::Cut) {
         return None;
     }
-    let mut secs: Vec<f64> = stops.map(|s| longest(&s)).collect();
+    let mut secs: Vec<f64> = stops.map(|s| likely_secs(&s)).collect();
     secs.sort_by(f64::total_cmp);
-    let usual = secs.get((secs.len() * PERCENTILE).div_ceil(100).checked_sub(1)?)?;
+    let usual = secs.get((secs.len() * STOP_PERCENTILE).div_ceil(100).checked_sub(1)?)?;
     Some(usual * (1.0 + 1.0 / secs.len() as f64))
 }
 
 /// Seconds that a stop takes at the least: the longest that was cut off.
-pub fn least(stops: impl Iterator<Item = GenerationStop>) -> f64 {
-    stops.filter(|s| s.end.is_lower_bound()).map(|s| longest(&s)).fold(0.0, f64::max)
+pub fn min_stop_secs(stops: impl Iterator<Item = GenerationStop>) -> f64 {
+    stops.filter(|s| s.end.is_lower_bound()).map(|s| likely_secs(&s)).fold(0.0, f64::max)
 }
 
-fn longest(stop: &GenerationStop) -> f64 {
-    times_longer(stop.end) * stop.secs
+fn likely_secs(stop: &GenerationStop) -> f64 {
+    cut_off_factor(stop.end) * stop.secs
 }
 
 /// How many times as long a stop with this end would have taken, for all that is known.
-pub(crate) fn times_longer(end: StopOutcome) -> f64 {
-    if end.is_lower_bound() { CUT_OFF } else { 1.0 }
+pub(crate) fn cut_off_factor(end: StopOutcome) -> f64 {
+    if end.is_lower_bound() { CUT_OFF_FACTOR } else { 1.0 }
 }
 
 /// Lost checkpoints, the last ones first of all: each adds one, and each good one takes half away.
-pub fn lost(stops: &[GenerationStop]) -> f64 {
+pub fn lost_checkpoints(stops: &[GenerationStop]) -> f64 {
     stops.iter().filter(|s| s.end != StopOutcome::Cut).fold(0.0, |lost: f64, stop| {
-        if stop.end.lost_checkpoint() { (lost + 1.0).min(MOST_LOST) } else { lost / 2.0 }
+        if stop.end.lost_checkpoint() { (lost + 1.0).min(MAX_LOST) } else { lost / 2.0 }
     })
 }
 
 /// The chance that the next checkpoint is lost, too.
-pub fn risk(stops: &[GenerationStop]) -> f64 {
-    1.0 - 0.5f64.powf(lost(stops))
+pub fn loss_risk(stops: &[GenerationStop]) -> f64 {
+    1.0 - 0.5f64.powf(lost_checkpoints(stops))
 }
 
 #[cfg(test)]
@@ -80,13 +80,13 @@ mod tests {
     fn all(stops: &[(f64, StopOutcome)]) -> Vec<GenerationStop> {
         let mut known = Vec::new();
         for (generation, (secs, end)) in (1..).zip(stops) {
-            learn(&mut known, &GenerationStop { job: JobId(1), generation, secs: *secs, end: *end });
+            learn_stop(&mut known, &GenerationStop { job: JobId(1), generation, secs: *secs, end: *end });
         }
         known
     }
 
     fn secs(stops: &[(f64, StopOutcome)]) -> Option<f64> {
-        believed(all(stops).into_iter())
+        believed_stop_secs(all(stops).into_iter())
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let mut known = Vec::new();
         for (secs, end) in [(3.0, StopOutcome::Saved), (5.0, StopOutcome::Killed), (1.0, StopOutcome::Saved)]
         {
-            learn(&mut known, &GenerationStop { job: JobId(1), generation: 4, secs, end });
+            learn_stop(&mut known, &GenerationStop { job: JobId(1), generation: 4, secs, end });
         }
         assert_eq!(
             known,
@@ -123,17 +123,17 @@ mod tests {
         assert_eq!(secs(&[(10.0, Killed)]), Some(30.0));
         // That Slurm took the node says nothing of how long it takes.
         assert_eq!(secs(&[(2.0, Cut)]), None);
-        assert_eq!(least(all(&[(2.0, Cut), (5.0, Saved)]).into_iter()), 3.0);
+        assert_eq!(min_stop_secs(all(&[(2.0, Cut), (5.0, Saved)]).into_iter()), 3.0);
         assert_eq!(secs(&[(6.0, Cut), (1.0, Saved)]), Some(9.0 * 1.5));
     }
 
     #[test]
     fn lost_checkpoints_add_up_and_good_ones_forgive() {
         use StopOutcome::{Cut, Failed, Killed, Saved};
-        assert_eq!(lost(&all(&[(1.0, Saved), (2.0, Cut)])), 0.0);
-        assert_eq!(lost(&all(&[(5.0, Killed), (1.0, Failed), (5.0, Killed)])), 3.0);
-        assert_eq!(lost(&all(&[(5.0, Killed), (5.0, Killed), (5.0, Saved)])), 1.0);
-        assert_eq!(risk(&all(&[(5.0, Killed)])), 0.5);
-        assert_eq!(risk(&[]), 0.0);
+        assert_eq!(lost_checkpoints(&all(&[(1.0, Saved), (2.0, Cut)])), 0.0);
+        assert_eq!(lost_checkpoints(&all(&[(5.0, Killed), (1.0, Failed), (5.0, Killed)])), 3.0);
+        assert_eq!(lost_checkpoints(&all(&[(5.0, Killed), (5.0, Killed), (5.0, Saved)])), 1.0);
+        assert_eq!(loss_risk(&all(&[(5.0, Killed)])), 0.5);
+        assert_eq!(loss_risk(&[]), 0.0);
     }
 }

@@ -17,10 +17,10 @@ use infill_model::{
     RescaleCosts, RunSpec, ScalingCurve, is_valid_rate,
 };
 
+use super::exec_plans::ExecPlans;
 use super::identity;
 use super::launcher;
-use super::layers;
-use super::plans::Plans;
+use super::layer_profile;
 
 /// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
 const MAX_WAIT_SECS: u32 = 7 * 86_400;
@@ -29,14 +29,14 @@ const MAX_WAIT_SECS: u32 = 7 * 86_400;
 const MAX_LOCAL_RANKS: u32 = MOST_GPUS_A_NODE;
 
 /// How many GPUs the job has on this node.
-pub(crate) const GPUS_HERE: &str = "SLURM_GPUS_ON_NODE";
+pub(crate) const GPUS_ON_NODE_VARIABLE: &str = "SLURM_GPUS_ON_NODE";
 
 /// A signal by name or number, for `--signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSignal(pub i32);
 
 /// The signals that a program can catch and that make sense as a request to save and exit.
-const SIGNALS: [(&str, i32); 6] = [
+const STOP_SIGNALS: [(&str, i32); 6] = [
     ("USR1", libc::SIGUSR1),
     ("USR2", libc::SIGUSR2),
     ("TERM", libc::SIGTERM),
@@ -51,7 +51,7 @@ impl FromStr for RunSignal {
     fn from_str(text: &str) -> Result<Self, String> {
         let name = text.to_ascii_uppercase();
         let name = name.strip_prefix("SIG").unwrap_or(&name);
-        SIGNALS
+        STOP_SIGNALS
             .iter()
             .find(|(known, number)| *known == name || number.to_string() == name)
             .map(|(_, number)| RunSignal(*number))
@@ -61,7 +61,7 @@ impl FromStr for RunSignal {
 
 impl std::fmt::Display for RunSignal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match SIGNALS.iter().find(|(_, number)| *number == self.0) {
+        match STOP_SIGNALS.iter().find(|(_, number)| *number == self.0) {
             Some((name, _)) => f.write_str(name),
             None => self.0.fmt(f),
         }
@@ -104,11 +104,11 @@ pub enum LeastRate {
 }
 
 impl LeastRate {
-    fn rate(self) -> Option<f64> {
+    fn samples_per_sec(self) -> Option<f64> {
         if let LeastRate::Rate(rate) = self { Some(rate) } else { None }
     }
 
-    fn asked(self) -> Option<RequestedSize> {
+    fn requested_size(self) -> Option<RequestedSize> {
         if let LeastRate::Asked(asked) = self { Some(asked) } else { None }
     }
 }
@@ -145,7 +145,7 @@ pub struct SpecArgs {
     pub batch: BatchMode,
     /// How long the model's layers take on one GPU, as `infill.profile_layers` in Python writes it: where the
     /// job never ran, it is estimated from that
-    #[arg(long, value_name = "FILE", value_parser = layers::named)]
+    #[arg(long, value_name = "FILE", value_parser = layer_profile::read_layer_profile)]
     pub layers: Option<Arc<LayerProfile>>,
 }
 
@@ -183,8 +183,8 @@ pub struct CommandArgs {
     #[arg(long, value_name = "REGEX", value_parser = parse_regex)]
     pub progress_regex: Option<Regex>,
     /// Execution plans among which infill chooses, as `infill plans --help` describes them
-    #[arg(long, value_name = "FILE", value_parser = Plans::named)]
-    pub plans: Option<Plans>,
+    #[arg(long, value_name = "FILE", value_parser = ExecPlans::from_argument)]
+    pub plans: Option<ExecPlans>,
     /// Do not put the rank before each line of output
     #[arg(long)]
     pub no_prefix: bool,
@@ -230,29 +230,29 @@ impl SpecArgs {
             extends: self.extend.is_some(),
             curve: self.curve.clone(),
             costs: self.costs,
-            at_least: self.at_least.and_then(LeastRate::rate),
-            as_asked: self.at_least.and_then(LeastRate::asked),
+            at_least: self.at_least.and_then(LeastRate::samples_per_sec),
+            as_asked: self.at_least.and_then(LeastRate::requested_size),
             max_restarts: self.max_restarts,
             grace_secs: common.grace,
             profile: self.profile.clone(),
             command_hash: common.command_hash(),
             batch: self.batch,
             plans: common.declared_plans(self.nodes.as_ref())?,
-            model: common.plans.as_ref().and_then(Plans::model),
+            model: common.plans.as_ref().and_then(ExecPlans::model_facts),
             layers: self.layers.clone(),
-            gpus_per_node: is_even.then(|| common.ranks_a_node()),
+            gpus_per_node: is_even.then(|| common.ranks_per_node()),
         })
     }
 }
 
 impl CommandArgs {
     /// Time between the rescale signal and SIGKILL.
-    pub fn grace(&self) -> Duration {
+    pub fn grace_period(&self) -> Duration {
         Duration::from_secs(self.grace.into())
     }
 
     /// How long the daemon may be away before a worker with nothing to run does something about it.
-    pub fn patience(&self) -> Duration {
+    pub fn daemon_patience(&self) -> Duration {
         Duration::from_secs(self.daemon_patience.into())
     }
 
@@ -271,31 +271,31 @@ impl CommandArgs {
     /// torchrun is one, which is too few for plans that divide the job's GPUs.
     pub(crate) fn launched_ranks(&self) -> Option<u32> {
         let divides = self.plans.is_some() && launcher::is_launcher(&self.command);
-        let said = launcher::processes(&self.command).or(self.nproc_per_node);
-        said.or_else(|| divides.then(|| self.ranks_a_node()))
+        let said = launcher::processes_per_node(&self.command).or(self.nproc_per_node);
+        said.or_else(|| divides.then(|| self.ranks_per_node()))
     }
 
     /// Processes that train on each node, whoever starts them: as many as a launcher's own flag says, else
     /// ours, else one for each GPU that the job was given there.
-    pub(crate) fn ranks_a_node(&self) -> u32 {
-        let gpus = || std::env::var(GPUS_HERE).ok()?.trim().parse().ok();
-        let said = launcher::processes(&self.command).or(self.nproc_per_node).or_else(gpus);
+    pub(crate) fn ranks_per_node(&self) -> u32 {
+        let gpus = || std::env::var(GPUS_ON_NODE_VARIABLE).ok()?.trim().parse().ok();
+        let said = launcher::processes_per_node(&self.command).or(self.nproc_per_node).or_else(gpus);
         said.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
     }
 
     /// Its execution plans for the daemon; `sizes`: those that the user names.
     fn declared_plans(&self, sizes: Option<&AllowedSizes>) -> anyhow::Result<Vec<DeclaredPlan>> {
         let Some(plans) = &self.plans else { return Ok(Vec::new()) };
-        plans.declared(self.ranks_a_node(), sizes).context("--plans")
+        plans.declared_plans(self.ranks_per_node(), sizes).context("--plans")
     }
 
     /// The execution plan to begin with, where no daemon says another.
     pub(crate) fn first_plan(&self) -> String {
-        self.plans.as_ref().map_or_else(|| ExecPlan::default().0, |plans| plans.first().to_owned())
+        self.plans.as_ref().map_or_else(|| ExecPlan::default().0, |plans| plans.first_name().to_owned())
     }
 
     /// The command with the arguments of an execution plan.
-    pub(crate) fn words_of(&self, plan: &str) -> Vec<String> {
+    pub(crate) fn command_for_plan(&self, plan: &str) -> Vec<String> {
         let plan = self.plans.as_ref().and_then(|plans| plans.get(plan));
         self.command.iter().chain(plan.into_iter().flat_map(|plan| &plan.args)).cloned().collect()
     }
@@ -305,13 +305,16 @@ impl CommandArgs {
         if let Some(url) = &self.url {
             return Ok(url.clone());
         }
-        Ok(configured().context("cannot read the configuration")?.url)
+        Ok(load_client_config().context("cannot read the configuration")?.url)
     }
 
     /// Who proves who we are, and knows the daemon's user: that of the configuration file, else the default.
-    pub(crate) fn identity(&self) -> identity::Slurm {
+    pub(crate) fn slurm_identity(&self) -> identity::SlurmIdentity {
         let config = self.client_config();
-        config.map_or_else(|_| identity::Slurm::default(), |c| identity::Slurm::trusting(c.daemon_user))
+        config.map_or_else(
+            |_| identity::SlurmIdentity::default(),
+            |c| identity::SlurmIdentity::trusting_user(c.daemon_user),
+        )
     }
 
     /// The authorities of the daemon's certificate, where the configuration names them. Whoever was told the
@@ -323,13 +326,13 @@ impl CommandArgs {
     fn client_config(&self) -> Result<ClientConfig, ConfigError> {
         match &self.config {
             Some(path) => ClientConfig::load(Some(path)),
-            None => configured(),
+            None => load_client_config(),
         }
     }
 
     /// The malleable partition, where the configuration says it.
-    pub fn partition(&self) -> Option<String> {
-        configured().ok().map(|config| config.partition)
+    pub fn malleable_partition(&self) -> Option<String> {
+        load_client_config().ok().map(|config| config.partition)
     }
 
     /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that
@@ -338,7 +341,7 @@ impl CommandArgs {
     fn command_hash(&self) -> String {
         let mut hash = Sha256::new();
         for word in &self.command {
-            hash.update(normalised(word));
+            hash.update(normalize_word(word));
             hash.update([0]);
         }
         hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
@@ -352,7 +355,7 @@ impl CommandArgs {
     }
 
     /// The words that give a wing's worker the same flags and command; without the URL.
-    pub(crate) fn to_words(&self) -> Vec<String> {
+    pub(crate) fn to_worker_args(&self) -> Vec<String> {
         let mut words = vec![
             format!("--signal={}", self.signal),
             format!("--grace={}", self.grace),
@@ -369,7 +372,7 @@ impl CommandArgs {
 }
 
 /// What concerns agents in the configuration file of this node.
-fn configured() -> Result<ClientConfig, ConfigError> {
+fn load_client_config() -> Result<ClientConfig, ConfigError> {
     let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
     ClientConfig::load(path.as_deref())
 }
@@ -415,14 +418,14 @@ fn parse_costs(text: &str) -> Result<RescaleCosts, String> {
     }
 }
 /// A word of a command with numbers replaced by `#`: alone, behind `=`, and where no letter is before them.
-fn normalised(word: &str) -> String {
+fn normalize_word(word: &str) -> String {
     let (flag, value) = word.split_once('=').map_or(("", word), |(flag, value)| (flag, value));
     let is_number = |text: &str| text.contains(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok();
-    let value = if is_number(value) { "#".to_owned() } else { without_numbers(value) };
+    let value = if is_number(value) { "#".to_owned() } else { replace_numbers(value) };
     if flag.is_empty() { value } else { format!("{flag}={value}") }
 }
 
-fn without_numbers(text: &str) -> String {
+fn replace_numbers(text: &str) -> String {
     let (mut out, mut named) = (String::new(), false);
     for c in text.chars() {
         named = c.is_alphabetic() || (named && c.is_ascii_digit());

@@ -16,25 +16,25 @@ use tokio::task::JoinSet;
 use infill_model::{NodeName, Secret};
 
 /// The newest version of the conversation that we speak: members know each other by a secret.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const PROTOCOL_VERSION: u64 = 2;
 
 /// The oldest one.
-pub(crate) const FIRST_VERSION: u64 = 1;
+pub(crate) const OLDEST_PROTOCOL_VERSION: u64 = 1;
 
 /// Longest line that is read; whoever sends a longer one is not listened to any more.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// Conversations at a time: a node's processes, and some that are about to end.
-const MOST_CONVERSATIONS: usize = 256;
+const MAX_CONVERSATIONS: usize = 256;
 
 /// Messages that wait for a process that does not read. It needs a few a change; what finds no room is not
 /// said.
-const MOST_UNREAD: usize = 64;
+const MAX_UNREAD_MESSAGES: usize = 64;
 
 /// What a process says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Said {
+pub(crate) enum ProcessMessage {
     /// First of all.
     Hello {
         /// The highest version that it speaks.
@@ -96,7 +96,7 @@ pub(crate) enum Said {
 /// What is said to a process.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Tell<'a> {
+pub(crate) enum AgentMessage<'a> {
     /// The conversation is on.
     Welcome {
         /// The version that both speak.
@@ -145,15 +145,15 @@ pub(crate) enum Tell<'a> {
 
 /// One process's ear.
 #[derive(Clone, Debug)]
-pub(crate) struct Voice {
+pub(crate) struct ProcessChannel {
     /// Number of the conversation.
     pub conversation: u64,
     lines: mpsc::Sender<String>,
 }
 
-impl Voice {
+impl ProcessChannel {
     /// Says something, unless the process does not read.
-    pub fn say(&self, what: &Tell<'_>) {
+    pub fn send_message(&self, what: &AgentMessage<'_>) {
         let line = serde_json::to_string(what).map(|text| text + "\n");
         if line.is_ok_and(|line| self.lines.try_send(line).is_err()) {
             tracing::debug!(?what, "a process of the command does not listen");
@@ -163,15 +163,15 @@ impl Voice {
 
 /// Something that a process said.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedMessage {
     /// What.
-    pub said: Said,
+    pub said: ProcessMessage,
     /// To answer it.
-    pub voice: Voice,
+    pub voice: ProcessChannel,
 }
 
 /// Opens the socket at `path`, in place of one that an agent before us left.
-pub(crate) fn open_socket(path: &Path) -> io::Result<UnixListener> {
+pub(crate) fn open_control_socket(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => UnixListener::bind(path),
@@ -179,9 +179,12 @@ pub(crate) fn open_socket(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Listens to everybody who connects.
-pub(crate) async fn listen<T: From<Heard> + Send + 'static>(listener: UnixListener, tell: mpsc::Sender<T>) {
+pub(crate) async fn accept_processes<T: From<ReceivedMessage> + Send + 'static>(
+    listener: UnixListener,
+    tell: mpsc::Sender<T>,
+) {
     let (mut tasks, mut number) = (JoinSet::new(), 0);
-    let room = Arc::new(Semaphore::new(MOST_CONVERSATIONS));
+    let room = Arc::new(Semaphore::new(MAX_CONVERSATIONS));
     loop {
         // Nobody closes it.
         let Ok(place) = room.clone().acquire_owned().await else { return };
@@ -194,29 +197,29 @@ pub(crate) async fn listen<T: From<Heard> + Send + 'static>(listener: UnixListen
         };
         while tasks.try_join_next().is_some() {}
         number += 1;
-        let (voice, pen) = voice(number, stream);
+        let (voice, pen) = open_channel(number, stream);
         let (read, write, lines) = pen;
-        tasks.spawn(speak(write, lines));
+        tasks.spawn(write_lines(write, lines));
         let tell = tell.clone();
         tasks.spawn(async move {
-            hear(read, &voice, &tell).await;
+            read_messages(read, &voice, &tell).await;
             // A worker that has ended wants to know nothing more.
-            tell.send(Heard { said: Said::Closed, voice }.into()).await.ok();
+            tell.send(ReceivedMessage { said: ProcessMessage::Closed, voice }.into()).await.ok();
             drop(place);
         });
     }
 }
 
-type Pen = (OwnedReadHalf, OwnedWriteHalf, mpsc::Receiver<String>);
+type SocketHalves = (OwnedReadHalf, OwnedWriteHalf, mpsc::Receiver<String>);
 
-fn voice(conversation: u64, stream: UnixStream) -> (Voice, Pen) {
+fn open_channel(conversation: u64, stream: UnixStream) -> (ProcessChannel, SocketHalves) {
     let (read, write) = stream.into_split();
-    let (lines, receiver) = mpsc::channel(MOST_UNREAD);
-    (Voice { conversation, lines }, (read, write, receiver))
+    let (lines, receiver) = mpsc::channel(MAX_UNREAD_MESSAGES);
+    (ProcessChannel { conversation, lines }, (read, write, receiver))
 }
 
 /// Writes until nobody has anything to say any more, or the process hears nothing.
-async fn speak(mut write: OwnedWriteHalf, mut lines: mpsc::Receiver<String>) {
+async fn write_lines(mut write: OwnedWriteHalf, mut lines: mpsc::Receiver<String>) {
     while let Some(line) = lines.recv().await {
         if write.write_all(line.as_bytes()).await.is_err() {
             return;
@@ -224,7 +227,11 @@ async fn speak(mut write: OwnedWriteHalf, mut lines: mpsc::Receiver<String>) {
     }
 }
 
-async fn hear<T: From<Heard>>(read: OwnedReadHalf, voice: &Voice, tell: &mpsc::Sender<T>) {
+async fn read_messages<T: From<ReceivedMessage>>(
+    read: OwnedReadHalf,
+    voice: &ProcessChannel,
+    tell: &mpsc::Sender<T>,
+) {
     let (mut reader, mut line, mut warned) = (BufReader::new(read), Vec::new(), false);
     loop {
         line.clear();
@@ -233,18 +240,18 @@ async fn hear<T: From<Heard>>(read: OwnedReadHalf, voice: &Voice, tell: &mpsc::S
             return;
         }
         if line.last() != Some(&b'\n') {
-            voice.say(&Tell::Error { text: "expected whole lines of at most 1 MiB" });
+            voice.send_message(&AgentMessage::Error { text: "expected whole lines of at most 1 MiB" });
             return;
         }
-        match serde_json::from_slice::<Said>(&line) {
+        match serde_json::from_slice::<ProcessMessage>(&line) {
             Ok(said) => {
-                if tell.send(Heard { said, voice: voice.clone() }.into()).await.is_err() {
+                if tell.send(ReceivedMessage { said, voice: voice.clone() }.into()).await.is_err() {
                     return;
                 }
             }
             Err(error) => {
                 let text = format!("expected a JSON object of a known form: {error}");
-                voice.say(&Tell::Error { text: &text });
+                voice.send_message(&AgentMessage::Error { text: &text });
                 if !std::mem::replace(&mut warned, true) {
                     tracing::warn!(%error, "a process of the command says what makes no sense");
                 }
@@ -257,20 +264,20 @@ async fn hear<T: From<Heard>>(read: OwnedReadHalf, voice: &Voice, tell: &mpsc::S
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Option<Said> {
+    fn said(text: &str) -> Option<ProcessMessage> {
         serde_json::from_str(text).ok()
     }
 
     #[test]
     fn what_processes_say() {
         let hello = said(r#"{"type":"hello","version":2,"pid":7,"local_rank":1,"new":{}}"#);
-        assert_eq!(hello, Some(Said::Hello { version: 2, local_rank: 1 }));
-        assert_eq!(said(r#"{"type":"ready","epoch":0,"step":0}"#), Some(Said::Ready));
+        assert_eq!(hello, Some(ProcessMessage::Hello { version: 2, local_rank: 1 }));
+        assert_eq!(said(r#"{"type":"ready","epoch":0,"step":0}"#), Some(ProcessMessage::Ready));
         let parts = r#"{"type":"regrouped","epoch":3,"step":9,"secs":{"form":0.5,"wrap":1}}"#;
         let secs = BTreeMap::from([("form".to_owned(), 0.5), ("wrap".to_owned(), 1.0)]);
-        assert_eq!(said(parts), Some(Said::Regrouped { epoch: 3, secs }));
-        assert_eq!(said(r#"{"type":"here","epoch":3}"#), Some(Said::Other));
-        assert_eq!(said(r#"{"type":"sing","song":[]}"#), Some(Said::Other));
+        assert_eq!(said(parts), Some(ProcessMessage::Regrouped { epoch: 3, secs }));
+        assert_eq!(said(r#"{"type":"here","epoch":3}"#), Some(ProcessMessage::Other));
+        assert_eq!(said(r#"{"type":"sing","song":[]}"#), Some(ProcessMessage::Other));
         for text in ["", "[]", "{}", "7", r#"{"type":7}"#, r#"{"type":"store","port":-1}"#, "\u{1}"] {
             assert_eq!(said(text), None, "{text}");
         }
@@ -279,7 +286,7 @@ mod tests {
     #[test]
     fn what_is_said_to_them() {
         let (epoch, nodes) = (4, [NodeName::new("n1"), NodeName::new("n2")]);
-        let regroup = |secret| Tell::Regroup {
+        let regroup = |secret| AgentMessage::Regroup {
             epoch,
             rank: 1,
             world: 2,
@@ -291,11 +298,11 @@ mod tests {
         let secret = Secret("ab01".to_owned());
         assert!(!format!("{:?}", regroup(Some(&secret))).contains("ab01"), "what is not heard is logged");
         let told = [
-            Tell::Welcome { version: 1 },
-            Tell::Host { epoch },
+            AgentMessage::Welcome { version: 1 },
+            AgentMessage::Host { epoch },
             regroup(None),
             regroup(Some(&secret)),
-            Tell::Save,
+            AgentMessage::Save,
         ];
         let told: Vec<String> = told.iter().map(|t| serde_json::to_string(t).unwrap()).collect();
         insta::assert_snapshot!(told.join("\n"), @r#"

@@ -9,13 +9,13 @@ use std::path::Path;
 use infill_model::{GenerationMember, JobId, NodeName};
 
 use super::args::CommandArgs;
-use super::command::Variable;
-use super::plans::Plans;
+use super::command::EnvVariable;
+use super::exec_plans::ExecPlans;
 use super::step::KEPT_CPUS_PER_TASK;
 
 /// What is the same for all generations and local ranks.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct CommandEnvironment<'a> {
     /// The malleable job.
     pub lead: JobId,
     /// Processes that infill starts on each node.
@@ -37,17 +37,17 @@ pub(crate) struct Surroundings<'a> {
     /// Name of the rescale signal, without SIG.
     pub signal: String,
     /// The execution plans of the command, where it has several.
-    pub plans: Option<&'a Plans>,
+    pub plans: Option<&'a ExecPlans>,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> CommandEnvironment<'a> {
     /// What the flags say of a command of this job, and nothing else.
-    pub fn of(common: &'a CommandArgs, lead: JobId, progress: &'a Path) -> Self {
-        Surroundings {
+    pub fn from_args(common: &'a CommandArgs, lead: JobId, progress: &'a Path) -> Self {
+        CommandEnvironment {
             lead,
             local_ranks: common.started_ranks(),
             launched_ranks: common.launched_ranks(),
-            ranks_a_node: common.ranks_a_node(),
+            ranks_a_node: common.ranks_per_node(),
             progress,
             control: None,
             cpus_per_task: None,
@@ -59,22 +59,22 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-impl Surroundings<'_> {
+impl CommandEnvironment<'_> {
     /// The variables for one local rank.
-    pub fn variables(&self, member: &GenerationMember, local: u32) -> Vec<Variable> {
+    pub fn rank_variables(&self, member: &GenerationMember, local: u32) -> Vec<EnvVariable> {
         let plan = self.plans.and_then(|plans| plans.get(&member.exec_plan));
         // What the plan sets comes first: nothing of it takes the place of what follows.
-        let of_plan =
-            plan.map_or_else(Vec::new, |plan| plan.variables(member.world.saturating_mul(self.ranks_a_node)));
+        let of_plan = plan
+            .map_or_else(Vec::new, |plan| plan.env_variables(member.world.saturating_mul(self.ranks_a_node)));
         let own = self.own_variables(member, local).into_iter();
         of_plan.into_iter().chain(own.map(|(name, value)| (Cow::Borrowed(name), value))).collect()
     }
 
     /// Those that do not depend on what a plan is.
     fn own_variables(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
-        let mut all = self.launcher(member, local);
-        all.extend(self.torchrun(member));
-        all.extend(self.slurm(member, local));
+        let mut all = self.launcher_variables(member, local);
+        all.extend(self.torchrun_variables(member));
+        all.extend(self.slurm_variables(member, local));
         all.extend([
             ("INFILL_GENERATION", member.generation.to_string()),
             ("INFILL_PLAN", member.exec_plan.clone()),
@@ -94,11 +94,11 @@ impl Surroundings<'_> {
     }
 
     /// What `torch.distributed` and everything made for it reads.
-    fn launcher(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
+    fn launcher_variables(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         vec![
-            ("RANK", self.rank(member, local).to_string()),
+            ("RANK", self.global_rank(member, local).to_string()),
             ("LOCAL_RANK", local.to_string()),
-            ("WORLD_SIZE", self.world(member).to_string()),
+            ("WORLD_SIZE", self.world_size(member).to_string()),
             ("LOCAL_WORLD_SIZE", self.local_ranks.to_string()),
             ("NODE_RANK", member.rank.to_string()),
             ("GROUP_RANK", member.rank.to_string()),
@@ -108,7 +108,7 @@ impl Surroundings<'_> {
     }
 
     /// Defaults of torchrun's flags, for a static rendezvous.
-    fn torchrun(&self, member: &GenerationMember) -> Vec<(&'static str, String)> {
+    fn torchrun_variables(&self, member: &GenerationMember) -> Vec<(&'static str, String)> {
         // Only with this does torchrun pass the rescale signal on instead of dying of it. Earlier ones
         // die, but their workers get the signal from us.
         let mut signals =
@@ -131,9 +131,9 @@ impl Surroundings<'_> {
 
     /// One Slurm job with one step over all nodes of the generation. Each member is a node of it, also where
     /// several are on one host: each sees its own GPU only, as number 0.
-    fn slurm(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
+    fn slurm_variables(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         let nodes = member.hosts().iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
-        let (world, count) = (self.world(member).to_string(), member.world.to_string());
+        let (world, count) = (self.world_size(member).to_string(), member.world.to_string());
         let layout = match member.world {
             1 => self.local_ranks.to_string(),
             n => format!("{}(x{n})", self.local_ranks),
@@ -141,7 +141,7 @@ impl Surroundings<'_> {
         let mut all = vec![
             ("SLURM_JOB_ID", self.lead.to_string()),
             ("SLURM_JOBID", self.lead.to_string()),
-            ("SLURM_PROCID", self.rank(member, local).to_string()),
+            ("SLURM_PROCID", self.global_rank(member, local).to_string()),
             ("SLURM_LOCALID", local.to_string()),
             ("SLURM_NODEID", member.rank.to_string()),
         ];
@@ -161,11 +161,11 @@ impl Surroundings<'_> {
     }
 
     /// This process's rank of all processes of the generation.
-    pub fn rank(&self, member: &GenerationMember, local: u32) -> u32 {
+    pub fn global_rank(&self, member: &GenerationMember, local: u32) -> u32 {
         member.rank.saturating_mul(self.local_ranks).saturating_add(local)
     }
 
-    fn world(&self, member: &GenerationMember) -> u32 {
+    fn world_size(&self, member: &GenerationMember) -> u32 {
         member.world.saturating_mul(self.local_ranks)
     }
 }
@@ -177,7 +177,7 @@ pub(crate) fn kept_cpus_per_task() -> Option<String> {
 
 /// How many threads the command may start where it has so many CPUs of a shared node; its owner may have said
 /// it.
-pub(crate) fn threads(cpus: Option<u32>) -> Option<u32> {
+pub(crate) fn omp_threads(cpus: Option<u32>) -> Option<u32> {
     cpus.filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
 }
 
@@ -199,7 +199,7 @@ mod tests {
             exec_plan: "default".to_owned(),
             meeting: None,
         };
-        let around = Surroundings {
+        let around = CommandEnvironment {
             lead: JobId(12),
             local_ranks: 1,
             launched_ranks: None,
@@ -212,7 +212,7 @@ mod tests {
             plans: None,
             signal: "USR1".to_owned(),
         };
-        let all = around.variables(&member, 0);
+        let all = around.rank_variables(&member, 0);
         let value = |name| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
         let told =
             ["LOCAL_RANK", "RANK", "PET_NNODES", "SLURM_NNODES", "SLURM_LOCALID", "SLURM_JOB_NODELIST"];
@@ -233,7 +233,7 @@ mod tests {
             exec_plan: "default".to_owned(),
             meeting: None,
         };
-        let around = Surroundings {
+        let around = CommandEnvironment {
             lead: JobId(12),
             local_ranks: 1,
             launched_ranks: Some(4),
@@ -246,7 +246,7 @@ mod tests {
             plans: None,
             signal: "USR1".to_owned(),
         };
-        let all = around.variables(&member, 0);
+        let all = around.rank_variables(&member, 0);
         let value = |name| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
         let told =
             ["PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_NNODES", "SLURM_NTASKS", "RANK", "OMP_NUM_THREADS"];
@@ -265,7 +265,7 @@ mod tests {
             exec_plan: "default".to_owned(),
             meeting: Some(GenerationRendezvous::default()),
         };
-        let around = Surroundings {
+        let around = CommandEnvironment {
             lead: JobId(12),
             local_ranks: 4,
             launched_ranks: Some(4),
@@ -278,8 +278,11 @@ mod tests {
             plans: None,
             signal: "USR1".to_owned(),
         };
-        let text: Vec<String> =
-            around.variables(&member, 1).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let text: Vec<String> = around
+            .rank_variables(&member, 1)
+            .into_iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         insta::assert_snapshot!(text.join("\n"), @r"
         RANK=5
         LOCAL_RANK=1

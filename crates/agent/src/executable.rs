@@ -18,12 +18,12 @@ const DELETED: &[u8] = b" (deleted)";
 /// This process's own file, for as long as it runs.
 const OWN_FILE: &str = "/proc/self/exe";
 
-static AT_START: OnceLock<PathBuf> = OnceLock::new();
+static OWN_PATH: OnceLock<PathBuf> = OnceLock::new();
 
 /// Remembers the path; to be called when the process begins. Later calls change nothing.
-pub fn remember() {
-    if let Ok(path) = at_start() {
-        AT_START.get_or_init(|| path);
+pub fn remember_path() {
+    if let Ok(path) = resolve_own_path() {
+        OWN_PATH.get_or_init(|| path);
     }
 }
 
@@ -31,21 +31,21 @@ pub fn remember() {
 ///
 /// # Errors
 /// When `/proc` does not say what this process runs.
-pub(crate) fn path() -> io::Result<PathBuf> {
-    AT_START.get().map_or_else(at_start, |path| Ok(path.clone()))
+pub(crate) fn program_path() -> io::Result<PathBuf> {
+    OWN_PATH.get().map_or_else(resolve_own_path, |path| Ok(path.clone()))
 }
 
 /// The path under which it is started on this node: where the file is gone and nothing took its place, the
 /// one that this process still runs.
 ///
 /// # Errors
-/// As [`path`].
-pub(crate) fn path_on_this_node() -> io::Result<PathBuf> {
-    let path = path()?;
+/// As [`program_path`].
+pub(crate) fn program_path_here() -> io::Result<PathBuf> {
+    let path = program_path()?;
     Ok(if is_program(&path) { path } else { PathBuf::from(format!("/proc/{}/exe", std::process::id())) })
 }
 
-fn at_start() -> io::Result<PathBuf> {
+fn resolve_own_path() -> io::Result<PathBuf> {
     let called = std::env::args_os().next().unwrap_or_default();
     let search = std::env::var_os("PATH").unwrap_or_default();
     let here = std::env::current_dir().unwrap_or_default();
@@ -55,12 +55,12 @@ fn at_start() -> io::Result<PathBuf> {
     };
     // A name below `/proc` is for this node only, and for as long as another process runs.
     let lasts = |path: &PathBuf| !path.starts_with("/proc");
-    let named = candidates(&called, &search, &here).into_iter().filter(lasts).find(|path| is_own(path));
-    named.map_or_else(|| std::env::current_exe().map(without_mark), Ok)
+    let named = candidate_paths(&called, &search, &here).into_iter().filter(lasts).find(|path| is_own(path));
+    named.map_or_else(|| std::env::current_exe().map(strip_deleted_mark), Ok)
 }
 
 /// Where a program that was called so may be, as a shell looks for it.
-fn candidates(called: &OsString, search: &OsString, here: &Path) -> Vec<PathBuf> {
+fn candidate_paths(called: &OsString, search: &OsString, here: &Path) -> Vec<PathBuf> {
     if called.as_bytes().contains(&b'/') {
         return vec![here.join(called)];
     }
@@ -68,7 +68,7 @@ fn candidates(called: &OsString, search: &OsString, here: &Path) -> Vec<PathBuf>
 }
 
 /// The path that the file had.
-fn without_mark(path: PathBuf) -> PathBuf {
+fn strip_deleted_mark(path: PathBuf) -> PathBuf {
     match path.as_os_str().as_bytes().strip_suffix(DELETED) {
         Some(before) if !path.exists() => PathBuf::from(OsString::from_vec(before.to_vec())),
         _ => path,
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_name_without_a_folder_is_looked_for_in_path() {
         let here = Path::new("/home/alice");
-        let found = |called: &str| candidates(&called.into(), &"/usr/local/bin:bin".into(), here);
+        let found = |called: &str| candidate_paths(&called.into(), &"/usr/local/bin:bin".into(), here);
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(found("infill"), paths(&["/usr/local/bin/infill", "/home/alice/bin/infill"]));
         assert_eq!(found("./infill"), paths(&["/home/alice/./infill"]));
@@ -98,11 +98,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("infill");
         let marked = dir.path().join("infill (deleted)");
-        assert_eq!(without_mark(marked.clone()), path);
-        assert_eq!(without_mark(path.clone()), path);
+        assert_eq!(strip_deleted_mark(marked.clone()), path);
+        assert_eq!(strip_deleted_mark(path.clone()), path);
         // A program may have such a name.
         std::fs::write(&marked, "").unwrap();
-        assert_eq!(without_mark(marked.clone()), marked);
+        assert_eq!(strip_deleted_mark(marked.clone()), marked);
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn this_process_knows_its_program() {
-        assert!(is_program(&path().unwrap()));
-        assert_eq!(path_on_this_node().unwrap(), path().unwrap());
+        assert!(is_program(&program_path().unwrap()));
+        assert_eq!(program_path_here().unwrap(), program_path().unwrap());
     }
 }

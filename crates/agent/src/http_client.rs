@@ -38,10 +38,10 @@ pub enum CaError {
 /// # Errors
 /// When `ca` cannot be read, or has no certificate.
 pub fn http_client(connect_timeout: Duration, ca: Option<&Path>) -> Result<ClientBuilder, CaError> {
-    let client = base(connect_timeout);
+    let client = base_builder(connect_timeout);
     match ca {
         None => Ok(client),
-        Some(path) => Ok(client.tls_certs_only(authorities(path)?)),
+        Some(path) => Ok(client.tls_certs_only(read_authorities(path)?)),
     }
 }
 
@@ -50,7 +50,7 @@ pub fn http_client(connect_timeout: Duration, ca: Option<&Path>) -> Result<Clien
 ///
 /// # Errors
 /// When there can be no client at all.
-pub(crate) fn of_agent(connect_timeout: Duration, ca: Option<&Path>) -> Result<Client, String> {
+pub(crate) fn build_agent_client(connect_timeout: Duration, ca: Option<&Path>) -> Result<Client, String> {
     let build = |client: ClientBuilder| client.build().map_err(|e| error_chain(&e));
     match http_client(connect_timeout, ca).map_err(|e| error_chain(&e)).and_then(build) {
         Err(why) if ca.is_some() => {
@@ -58,20 +58,20 @@ pub(crate) fn of_agent(connect_timeout: Duration, ca: Option<&Path>) -> Result<C
                 why,
                 "the daemon's certificate cannot be checked on this node; going on without a daemon"
             );
-            build(base(connect_timeout).tls_certs_only([]))
+            build(base_builder(connect_timeout).tls_certs_only([]))
         }
         client => client,
     }
 }
 
-fn base(connect_timeout: Duration) -> ClientBuilder {
+fn base_builder(connect_timeout: Duration) -> ClientBuilder {
     install_crypto();
     // The daemon is on the cluster's own network, and secrets go to nobody else.
     let client = Client::builder().no_proxy().redirect(redirect::Policy::none());
     client.connect_timeout(connect_timeout)
 }
 
-fn authorities(path: &Path) -> Result<Vec<Certificate>, CaError> {
+fn read_authorities(path: &Path) -> Result<Vec<Certificate>, CaError> {
     let failed = |source| CaError::Read { path: path.to_owned(), source };
     let mut text = Vec::new();
     let file = File::open(path).map_err(failed)?;
@@ -98,13 +98,13 @@ mod tests {
     #[test]
     fn without_authorities_an_agent_has_a_client_that_believes_nobody() {
         let second = Duration::from_secs(1);
-        assert!(of_agent(second, Some(Path::new("/no/such/file"))).is_ok());
+        assert!(build_agent_client(second, Some(Path::new("/no/such/file"))).is_ok());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.pem");
         // Base64, and no certificate.
         std::fs::write(&path, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
         assert!(http_client(second, Some(&path)).unwrap().build().is_err());
-        assert!(of_agent(second, Some(&path)).is_ok());
+        assert!(build_agent_client(second, Some(&path)).is_ok());
     }
 
     #[test]

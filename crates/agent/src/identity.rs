@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-use infill_api::{addresses, seal::hex};
+use infill_api::{addresses, seal::encode_hex};
 use infill_model::{
     Credential, JobId, Secret, bound_payload,
     config::AgentConfig,
@@ -32,7 +32,7 @@ const TOKEN_LIFESPAN_SECS: u32 = 60;
 
 /// A credential and the nonce that is bound into it.
 #[derive(Clone, Debug)]
-pub struct Proof {
+pub struct IdentityProof {
     /// The credential.
     pub credential: Credential,
     /// Random text.
@@ -85,7 +85,7 @@ pub enum IdentityError {
 
 /// What a proof is for; it is worth nothing for anything else.
 #[derive(Clone, Copy, Debug)]
-pub struct Purpose<'a> {
+pub struct ProofPurpose<'a> {
     /// What is to be done.
     pub what: &'a str,
     /// Our job, of an agent.
@@ -96,12 +96,12 @@ pub struct Purpose<'a> {
     pub order: Option<&'a str>,
 }
 
-impl Proof {
+impl IdentityProof {
     /// Itself, if it may be shown to the daemons at these URLs.
     ///
     /// # Errors
     /// When it is a token, and others could read it on its way to one of them.
-    pub fn only_where_unheard(self, urls: &[String]) -> Result<Proof, IdentityError> {
+    pub fn require_private_channel(self, urls: &[String]) -> Result<IdentityProof, IdentityError> {
         let plain = urls.iter().find(|url| addresses::can_be_overheard(url));
         match (&self.credential, plain) {
             (Credential::Jwt(_), Some(url)) => Err(IdentityError::Overheard { url: url.clone() }),
@@ -112,18 +112,18 @@ impl Proof {
 
 /// Someone who can prove who we are, and knows the daemon.
 #[async_trait]
-pub trait Identity: Send + Sync {
+pub trait IdentityProvider: Send + Sync {
     /// Makes a fresh proof.
-    async fn prove(&self, purpose: &Purpose<'_>) -> Result<Proof, IdentityError>;
+    async fn make_proof(&self, purpose: &ProofPurpose<'_>) -> Result<IdentityProof, IdentityError>;
 
     /// What a credential carries that was made for us alone, if the daemon's user has made it.
-    async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError>;
+    async fn open_sealed(&self, sealed: &Secret) -> Result<Secret, IdentityError>;
 }
 
 /// Proof by what a Slurm cluster has: `munge`; `scontrol token` where there is none, or Slurm does not use
 /// it.
 #[derive(Clone, Debug)]
-pub struct Slurm {
+pub struct SlurmIdentity {
     /// The `munge` program.
     pub munge: PathBuf,
     /// The `unmunge` program.
@@ -134,40 +134,40 @@ pub struct Slurm {
     pub daemon_user: String,
     /// What was found out of users.
     #[doc(hidden)]
-    pub known: Arc<KnownUsers>,
+    pub known: Arc<TrustedUids>,
 }
 
 /// Users whose daemon is believed, once they were found.
 #[derive(Debug, Default)]
-pub struct KnownUsers {
+pub struct TrustedUids {
     daemon: OnceCell<u32>,
     slurm: OnceCell<u32>,
 }
 
-impl Default for Slurm {
+impl Default for SlurmIdentity {
     fn default() -> Self {
-        Slurm::trusting(AgentConfig::default().daemon_user)
+        SlurmIdentity::trusting_user(AgentConfig::default().daemon_user)
     }
 }
 
-impl Slurm {
+impl SlurmIdentity {
     /// The cluster's programs, by their names; believes daemons of this user.
-    pub fn trusting(daemon_user: String) -> Slurm {
+    pub fn trusting_user(daemon_user: String) -> SlurmIdentity {
         let [munge, unmunge, scontrol] = ["munge", "unmunge", "scontrol"].map(PathBuf::from);
-        Slurm { munge, unmunge, scontrol, daemon_user, known: Arc::default() }
+        SlurmIdentity { munge, unmunge, scontrol, daemon_user, known: Arc::default() }
     }
 }
 
 #[async_trait]
-impl Identity for Slurm {
-    async fn prove(&self, purpose: &Purpose<'_>) -> Result<Proof, IdentityError> {
+impl IdentityProvider for SlurmIdentity {
+    async fn make_proof(&self, purpose: &ProofPurpose<'_>) -> Result<IdentityProof, IdentityError> {
         match self.munge_proof(purpose).await {
             Err(e) if self.does_without_munge(&e).await => self.token_proof().await,
             proof => proof,
         }
     }
 
-    async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
+    async fn open_sealed(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
         let program = self.unmunge.to_string_lossy();
         let failed =
             |what: &str| IdentityError::Failed { program: program.to_string(), what: what.to_owned() };
@@ -175,26 +175,26 @@ impl Identity for Slurm {
         if !munge::is_credential(credential) {
             return Err(failed("it is not a MUNGE credential"));
         }
-        let text = output_of(&program, &[], credential.as_bytes()).await?;
+        let text = program_output(&program, &[], credential.as_bytes()).await?;
         let DecodedCredential { uid, payload, .. } = munge::parse(&text).map_err(failed)?;
-        if self.is_daemons(uid).await {
+        if self.is_daemon_uid(uid).await {
             return Ok(Secret(payload));
         }
         Err(IdentityError::Impostor { uid, daemon_user: self.daemon_user.clone() })
     }
 }
 
-impl Slurm {
+impl SlurmIdentity {
     /// A fresh proof by MUNGE.
     ///
     /// # Errors
     /// When `munge` is missing, or fails.
-    pub async fn munge_proof(&self, purpose: &Purpose<'_>) -> Result<Proof, IdentityError> {
-        let nonce = nonce()?;
-        let Purpose { what, job, to, order } = *purpose;
+    pub async fn munge_proof(&self, purpose: &ProofPurpose<'_>) -> Result<IdentityProof, IdentityError> {
+        let nonce = random_nonce()?;
+        let ProofPurpose { what, job, to, order } = *purpose;
         let payload = bound_payload(what, job, &nonce, to, order);
-        let text = output_of(&self.munge.to_string_lossy(), &[], payload.as_bytes()).await?;
-        Ok(Proof { credential: Credential::Munge(Secret(text.trim().to_owned())), nonce })
+        let text = program_output(&self.munge.to_string_lossy(), &[], payload.as_bytes()).await?;
+        Ok(IdentityProof { credential: Credential::Munge(Secret(text.trim().to_owned())), nonce })
     }
 
     /// A proof by a token of Slurm's, which proves the user to Slurm too: whoever reads it on its way may act
@@ -202,32 +202,32 @@ impl Slurm {
     ///
     /// # Errors
     /// When `scontrol` is missing, or gives no token.
-    pub async fn token_proof(&self) -> Result<Proof, IdentityError> {
-        Ok(Proof { credential: Credential::Jwt(self.token().await?), nonce: nonce()? })
+    pub async fn token_proof(&self) -> Result<IdentityProof, IdentityError> {
+        Ok(IdentityProof { credential: Credential::Jwt(self.request_token().await?), nonce: random_nonce()? })
     }
 
     /// Whether a daemon of this user is infill's: of root, of the configured user, or of Slurm's. Slurm is
     /// asked only if it is neither of the first two.
-    async fn is_daemons(&self, uid: u32) -> bool {
+    async fn is_daemon_uid(&self, uid: u32) -> bool {
         // What was found once is kept: an impostor must not have each agent ask Slurm for each answer.
         let is = |found: Result<&u32, ()>| found == Ok(&uid);
-        let daemons = async || self.uid_of_daemon().await.ok_or(());
-        let slurms = async || self.uid_of_slurm().await.ok_or(());
+        let daemons = async || self.daemon_uid().await.ok_or(());
+        let slurms = async || self.slurm_uid().await.ok_or(());
         uid == 0
             || is(self.known.daemon.get_or_try_init(daemons).await)
             || is(self.known.slurm.get_or_try_init(slurms).await)
     }
 
-    async fn uid_of_slurm(&self) -> Option<u32> {
+    async fn slurm_uid(&self) -> Option<u32> {
         // SlurmUser = slurm(64030)
-        let user = self.slurms("SlurmUser").await?;
+        let user = self.slurm_setting("SlurmUser").await?;
         user.rsplit_once('(').and_then(|(_, id)| id.strip_suffix(')')?.parse().ok())
     }
 
-    async fn uid_of_daemon(&self) -> Option<u32> {
+    async fn daemon_uid(&self) -> Option<u32> {
         // A number is none's name, though `id` takes it for one.
         let name = Some(&self.daemon_user).filter(|name| !name.bytes().all(|b| b.is_ascii_digit()))?;
-        let text = output_of("id", &["-u", "--", name], b"").await;
+        let text = program_output("id", &["-u", "--", name], b"").await;
         text.inspect_err(|e| tracing::warn!("the user of the daemon is not known here: {e}"))
             .ok()?
             .trim()
@@ -242,24 +242,24 @@ impl Slurm {
             IdentityError::Start { source, .. } => source.kind() == io::ErrorKind::NotFound,
             _ => false,
         };
-        is_missing(failed) || self.slurm_has_its_own().await
+        is_missing(failed) || self.uses_auth_slurm().await
     }
 
     /// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.
-    async fn slurm_has_its_own(&self) -> bool {
-        self.slurms("AuthType").await.as_deref() == Some("auth/slurm")
+    async fn uses_auth_slurm(&self) -> bool {
+        self.slurm_setting("AuthType").await.as_deref() == Some("auth/slurm")
     }
 
     /// What Slurm's configuration says, if it can be asked.
-    async fn slurms(&self, key: &str) -> Option<String> {
-        let config = output_of(&self.scontrol.to_string_lossy(), &["show", "config"], b"").await.ok()?;
+    async fn slurm_setting(&self, key: &str) -> Option<String> {
+        let config = program_output(&self.scontrol.to_string_lossy(), &["show", "config"], b"").await.ok()?;
         slurm_conf_value(&config, key).map(str::to_owned)
     }
 
-    async fn token(&self) -> Result<Secret, IdentityError> {
+    async fn request_token(&self) -> Result<Secret, IdentityError> {
         let program = self.scontrol.to_string_lossy();
         let lifespan = format!("lifespan={TOKEN_LIFESPAN_SECS}");
-        let text = output_of(&program, &["token", &lifespan], b"").await?;
+        let text = program_output(&program, &["token", &lifespan], b"").await?;
         match text.trim().strip_prefix("SLURM_JWT=") {
             Some(token) => Ok(Secret(token.to_owned())),
             None => Err(IdentityError::Failed {
@@ -277,14 +277,14 @@ pub(crate) fn slurm_conf_value<'a>(config: &'a str, key: &str) -> Option<&'a str
 }
 
 /// Random hexadecimal text that is never used twice.
-pub(crate) fn nonce() -> Result<String, IdentityError> {
+pub(crate) fn random_nonce() -> Result<String, IdentityError> {
     let mut bytes = [0u8; NONCE_BYTES];
     getrandom::fill(&mut bytes).map_err(IdentityError::Random)?;
-    Ok(hex(&bytes))
+    Ok(encode_hex(&bytes))
 }
 
 /// Runs a program with `input` on its standard input and returns its standard output.
-async fn output_of(program: &str, args: &[&str], input: &[u8]) -> Result<String, IdentityError> {
+async fn program_output(program: &str, args: &[&str], input: &[u8]) -> Result<String, IdentityError> {
     let start = |source| IdentityError::Start { program: program.to_owned(), source };
     let failed = |what: String| IdentityError::Failed { program: program.to_owned(), what };
     let mut child = Command::new(program)
@@ -315,25 +315,26 @@ mod tests {
     use super::*;
 
     fn script(dir: &std::path::Path, name: &str, body: &str) -> PathBuf {
-        infill_testkit::script(dir.join(name), body)
+        infill_testkit::write_script(dir.join(name), body)
     }
 
-    const HELLO: Purpose<'_> = Purpose { what: "hello", job: Some(JobId(7)), to: "ctl:6810", order: None };
+    const HELLO: ProofPurpose<'_> =
+        ProofPurpose { what: "hello", job: Some(JobId(7)), to: "ctl:6810", order: None };
 
-    fn programs(munge: PathBuf, scontrol: PathBuf) -> Slurm {
-        Slurm { munge, scontrol, ..Slurm::default() }
+    fn programs(munge: PathBuf, scontrol: PathBuf) -> SlurmIdentity {
+        SlurmIdentity { munge, scontrol, ..SlurmIdentity::default() }
     }
 
     #[tokio::test]
     async fn munge_gets_the_payload_on_its_input() {
         let dir = tempfile::tempdir().unwrap();
         let who = programs(script(dir.path(), "munge", "cat"), "/none".into());
-        let proof = who.prove(&HELLO).await.unwrap();
+        let proof = who.make_proof(&HELLO).await.unwrap();
         let Credential::Munge(secret) = proof.credential else { panic!("{proof:?}") };
         assert_eq!(secret.0, format!("infill2 hello 7 {} ctl:6810 -", proof.nonce));
         assert_eq!(proof.nonce.len(), 32);
-        let order = Purpose { what: "control", job: None, order: Some("00ff"), ..HELLO };
-        let proof = who.prove(&order).await.unwrap();
+        let order = ProofPurpose { what: "control", job: None, order: Some("00ff"), ..HELLO };
+        let proof = who.make_proof(&order).await.unwrap();
         let Credential::Munge(secret) = proof.credential else { panic!("{proof:?}") };
         assert_eq!(secret.0, format!("infill2 control 0 {} ctl:6810 00ff", proof.nonce));
     }
@@ -346,13 +347,16 @@ mod tests {
             let answer = "printf 'STATUS: Success (0)\\nUID: who (%s)\\nGID: g (1)\\nLENGTH: 2\\n\\nhi'";
             let body = format!("[ \"$(cat)\" = MUNGE:aGk=: ] && {answer} {uid}");
             let unmunge = script(dir.path(), "unmunge", &body);
-            let who =
-                Slurm { unmunge, scontrol: scontrol.clone(), ..Slurm::trusting(daemon_user.to_owned()) };
-            who.open(&Secret("MUNGE:aGk=:".to_owned())).await.map(|payload| payload.0)
+            let who = SlurmIdentity {
+                unmunge,
+                scontrol: scontrol.clone(),
+                ..SlurmIdentity::trusting_user(daemon_user.to_owned())
+            };
+            who.open_sealed(&Secret("MUNGE:aGk=:".to_owned())).await.map(|payload| payload.0)
         };
         assert_eq!(opened("0", "no-such-user").await.unwrap(), "hi");
         assert_eq!(opened("64030", "no-such-user").await.unwrap(), "hi");
-        let daemon = output_of("id", &["-u", "daemon"], b"").await.unwrap();
+        let daemon = program_output("id", &["-u", "daemon"], b"").await.unwrap();
         assert_eq!(opened(daemon.trim(), "daemon").await.unwrap(), "hi");
         for (uid, daemon_user) in
             [("6102", "daemon"), ("6102", "6102"), ("6102", ""), ("6102", "no-such-user")]
@@ -366,10 +370,10 @@ mod tests {
     async fn what_unmunge_does_not_open_is_no_proof() {
         let dir = tempfile::tempdir().unwrap();
         let unmunge = script(dir.path(), "unmunge", "echo 'Unauthorized credential for client' >&2; exit 18");
-        let who = Slurm { unmunge, ..Slurm::default() };
-        let e = who.open(&Secret("MUNGE:aGk=:".to_owned())).await.unwrap_err().to_string();
+        let who = SlurmIdentity { unmunge, ..SlurmIdentity::default() };
+        let e = who.open_sealed(&Secret("MUNGE:aGk=:".to_owned())).await.unwrap_err().to_string();
         assert!(e.contains("Unauthorized"), "{e}");
-        let e = who.open(&Secret("infill1 welcome".to_owned())).await.unwrap_err().to_string();
+        let e = who.open_sealed(&Secret("infill1 welcome".to_owned())).await.unwrap_err().to_string();
         assert!(e.contains("not a MUNGE credential"), "{e}");
     }
 
@@ -378,7 +382,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let scontrol = script(dir.path(), "scontrol", "echo SLURM_JWT=xyz");
         let who = programs(dir.path().join("munge"), scontrol);
-        let proof = who.prove(&HELLO).await.unwrap();
+        let proof = who.make_proof(&HELLO).await.unwrap();
         assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "xyz"));
         assert!(!format!("{proof:?}").contains("xyz"));
     }
@@ -389,7 +393,7 @@ mod tests {
         let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
         let body = r#"[ "$1" = token ] && echo SLURM_JWT=abc || echo "AuthType                = auth/slurm""#;
         let who = programs(munge, script(dir.path(), "scontrol", body));
-        let proof = who.prove(&HELLO).await.unwrap();
+        let proof = who.make_proof(&HELLO).await.unwrap();
         assert!(matches!(&proof.credential, Credential::Jwt(s) if s.0 == "abc"));
     }
 
@@ -398,7 +402,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
         let who = programs(munge, script(dir.path(), "scontrol", "echo SLURM_JWT=abc"));
-        let error = who.prove(&HELLO).await.unwrap_err().to_string();
+        let error = who.make_proof(&HELLO).await.unwrap_err().to_string();
         assert!(error.contains("no socket"), "{error}");
     }
 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 /// Programs that do so.
-const PROGRAMS: [&str; 4] = ["torchrun", "accelerate", "accelerate-launch", "deepspeed"];
+const LAUNCHER_PROGRAMS: [&str; 4] = ["torchrun", "accelerate", "accelerate-launch", "deepspeed"];
 
 /// Modules that do so when Python runs them.
-const MODULES: [&str; 4] = [
+const LAUNCHER_MODULES: [&str; 4] = [
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands.launch",
@@ -14,7 +14,7 @@ const MODULES: [&str; 4] = [
 ];
 
 /// The flag by which `torchrun` is told how many processes to start on its node, in both spellings.
-const PROCESSES: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
+const PROCESSES_FLAGS: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
 
 /// Options of Python that take a word of their own.
 const PYTHON_WITH_VALUE: [&str; 3] = ["-X", "-W", "--check-hash-based-pycs"];
@@ -23,22 +23,22 @@ const PYTHON_WITH_VALUE: [&str; 3] = ["-X", "-W", "--check-hash-based-pycs"];
 /// recognised.
 pub(crate) fn is_launcher(command: &[String]) -> bool {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let begin = beyond_env(&words);
+    let begin = skip_env(&words);
     match begin.split_first() {
-        Some((program, _)) if PROGRAMS.contains(&file_name(program)) => true,
+        Some((program, _)) if LAUNCHER_PROGRAMS.contains(&file_name(program)) => true,
         Some((program, rest)) if file_name(program).starts_with("python") => {
-            module(rest).is_some_and(|module| MODULES.contains(&module))
+            python_module(rest).is_some_and(|module| LAUNCHER_MODULES.contains(&module))
         }
         _ => false,
     }
 }
 
 /// How many processes a launcher's own flag has it start on each node, where that is a number.
-pub(crate) fn processes(command: &[String]) -> Option<u32> {
+pub(crate) fn processes_per_node(command: &[String]) -> Option<u32> {
     if !is_launcher(command) {
         return None;
     }
-    let at = command.iter().position(|word| PROCESSES.contains(&flag_of(word)))?;
+    let at = command.iter().position(|word| PROCESSES_FLAGS.contains(&flag_of(word)))?;
     let value = command[at].split_once('=').map(|(_, value)| value);
     value.or_else(|| command.get(at + 1).map(String::as_str))?.parse().ok()
 }
@@ -48,7 +48,7 @@ fn flag_of(word: &str) -> &str {
 }
 
 /// The command without `env NAME=VALUE …` before it.
-fn beyond_env<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
+fn skip_env<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
     match words.split_first() {
         Some((program, rest)) if file_name(program) == "env" => {
             let set = rest.iter().take_while(|word| !word.starts_with('-') && word.contains('=')).count();
@@ -59,7 +59,7 @@ fn beyond_env<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
 }
 
 /// The module that Python runs with these arguments, if it is one.
-fn module<'a>(args: &[&'a str]) -> Option<&'a str> {
+fn python_module<'a>(args: &[&'a str]) -> Option<&'a str> {
     let mut args = args.iter();
     loop {
         match *args.next()? {
@@ -123,7 +123,7 @@ mod tests {
             ("torchrun train.py", None),
             ("python train.py --nproc-per-node=2", None),
         ] {
-            assert_eq!(processes(&words(line)), want, "{line}");
+            assert_eq!(processes_per_node(&words(line)), want, "{line}");
         }
     }
 }

@@ -27,45 +27,45 @@
 //! | `wings`, `programs` | submits the lead's wings; runs Slurm's programs |
 //! | `standalone` | `infill run` outside Slurm |
 
-mod alone;
 mod args;
+mod batch_script;
 mod command;
 mod control;
-mod cpus;
-mod duty;
+mod cpu_binding;
+mod daemon_link;
+mod daemon_loops;
+mod decide;
 mod environment;
+mod exec_plans;
 pub mod executable;
-mod home;
+mod extended_allocation;
 pub mod http_client;
 pub mod identity;
-mod kills;
 mod launcher;
-mod layers;
-mod limit;
-mod link;
-mod memory;
-mod news;
+mod layer_profile;
+mod oom_kills;
+mod out_of_memory;
 mod outbox;
 mod output;
-mod own;
-mod place;
-mod plans;
 mod processes;
-mod programs;
 mod progress;
-mod script;
+mod runtime_dir;
 mod sealing;
 pub mod session;
 mod signals;
+mod slurm_context;
+mod slurm_programs;
 mod standalone;
+mod start_failure;
 mod step;
-mod talk;
-mod unasked;
-mod unfit;
-mod unread;
+mod time_limit;
+mod train_alone;
+mod unreadable_config;
 mod watcher;
 mod wings;
 mod worker;
+mod worker_event;
+mod yield_to_main;
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +74,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use infill_api::Role;
+use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
 pub use args::RunArgs;
@@ -86,18 +86,18 @@ pub use args::RunSignal;
 pub use args::SpecArgs;
 
 pub use args::CommandArgs;
-pub use own::{OwnNodeArgs, own_node};
-pub use plans::{Plans, PlansError, RunPlan};
-pub use script::{SentryArgs, sentry};
+pub use batch_script::{SentryArgs, run_sentry};
+pub use exec_plans::{ExecPlans, PlansError, RunPlan};
+pub use extended_allocation::{OwnNodeArgs, run_own_node};
 
-use home::{End, Home};
-use link::{Link, LinkConfig};
-use output::Output;
-use place::Place;
-use programs::Programs;
-use unread::Unread;
-use wings::{Submitter, WingJob};
-use worker::{Served, Worker, WorkerConfig};
+use daemon_link::{DaemonLink, LinkConfig};
+use output::OutputForwarder;
+use runtime_dir::{AgentEnd, RuntimeDir};
+use slurm_context::SlurmContext;
+use slurm_programs::SlurmPrograms;
+use unreadable_config::ConfigFailureAction;
+use wings::{WingJob, WingSubmitter};
+use worker::{Worker, WorkerConfig, WorkerResult};
 
 /// How long a main job waits for a daemon that is away before it trains on what is its own.
 const OWN_PATIENCE: Duration = Duration::from_secs(10);
@@ -120,29 +120,33 @@ pub async fn run(args: RunArgs) -> anyhow::Result<i32> {
 /// With this error where the job cannot wait.
 pub async fn run_untold(args: RunArgs, error: anyhow::Error) -> anyhow::Result<i32> {
     let var = |name: &str| std::env::var(name).ok();
-    let Some(place) = Place::from_env(var) else { return standalone::run(&args).await };
-    match Unread::of(&args, &place, var("ENVIRONMENT").as_deref() == Some("BATCH")) {
-        Unread::Alone => run_told(unread::alone(args, &error)).await,
-        Unread::Held => {
-            unread::hold(place.job, Programs::default(), &error).await;
-            Ok(signals::TERMINATED)
+    let Some(place) = SlurmContext::from_env(var) else { return standalone::run_standalone(&args).await };
+    match ConfigFailureAction::for_job(&args, &place, var("ENVIRONMENT").as_deref() == Some("BATCH")) {
+        ConfigFailureAction::Alone => run_told(unreadable_config::args_without_daemon(args, &error)).await,
+        ConfigFailureAction::Held => {
+            unreadable_config::requeue_held(place.job, SlurmPrograms::default(), &error).await;
+            Ok(signals::EXIT_TERMINATED)
         }
-        Unread::Failed => Err(error),
+        ConfigFailureAction::Failed => Err(error),
     }
 }
 
 async fn run_told(args: RunArgs) -> anyhow::Result<i32> {
-    let Some(place) = Place::from_env(|name| std::env::var(name).ok()) else {
-        return standalone::run(&args).await;
+    let Some(place) = SlurmContext::from_env(|name| std::env::var(name).ok()) else {
+        return standalone::run_standalone(&args).await;
     };
     if !args.in_step && !place.in_step {
         return step::run_step(&args, &place).await.context("cannot run the job step with srun");
     }
-    let given = args.home.as_deref().and_then(Home::given);
+    let given = args.home.as_deref().and_then(RuntimeDir::open_given);
     let served = lead(place, args, given.clone()).await;
     if let Some(home) = given {
         // The batch script's agent waits for this word: without it we died.
-        home.note_end(if served.as_ref().is_ok_and(|served| served.left) { End::Left } else { End::Done });
+        home.record_end(if served.as_ref().is_ok_and(|served| served.left) {
+            AgentEnd::Left
+        } else {
+            AgentEnd::Done
+        });
     }
     Ok(served?.code)
 }
@@ -158,93 +162,98 @@ struct LeadParts {
 }
 
 /// The lead's worker.
-async fn lead(place: Place, args: RunArgs, home: Option<Home>) -> anyhow::Result<Served> {
+async fn lead(place: SlurmContext, args: RunArgs, home: Option<RuntimeDir>) -> anyhow::Result<WorkerResult> {
     let var = |name: &str| std::env::var(name).ok();
-    let own = own::nodes(&args, &place, args.common.partition().as_deref(), var)?;
+    let own =
+        extended_allocation::own_nodes(&args, &place, args.common.malleable_partition().as_deref(), var)?;
     let spec = args.spec.to_spec(&args.common)?;
     // What is a main job's own trains whatever becomes of the daemon.
     let alone = (args.alone || !own.is_empty()).then_some(spec.max_restarts);
     let wings = WingJob {
         lead: place.job,
-        worker_args: args.common.to_words(),
+        worker_args: args.common.to_worker_args(),
         url: args.common.daemon_url()?,
         dir: std::env::current_dir().ok().map(|dir| {
             let needed = args.common.names_files_in(&dir);
             (dir, needed)
         }),
-        share: wings::share_of_lead(|name| std::env::var(name).ok()),
+        share: wings::lead_share_options(|name| std::env::var(name).ok()),
         output: args.output_file,
         error: args.error_file,
     };
-    serve(place, Role::Lead, args.common, home, Some(LeadParts { spec, wings, alone, own })).await
+    serve(place, AgentRole::Lead, args.common, home, Some(LeadParts { spec, wings, alone, own })).await
 }
 
 /// `infill worker`: one worker of a wing. Returns the exit code for the process.
 pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
-    let place = Place::from_env(|name| std::env::var(name).ok())
+    let place = SlurmContext::from_env(|name| std::env::var(name).ok())
         .context("infill worker runs in a job step of a wing; SLURM_JOB_ID or SLURMD_NODENAME is not set")?;
-    watcher::dismiss(place.job);
+    watcher::dismiss_watcher(place.job);
     let lead = JobId(args.lead);
-    let home = match unfit::fitted(&args, &place) {
+    let home = match start_failure::prepare_wing(&args, &place) {
         Ok(home) => home,
-        Err(unfit) => return unfit.tell(lead, &args.common, place).await,
+        Err(unfit) => return unfit.report_failure(lead, &args.common, place).await,
     };
-    Ok(serve(place, Role::Wing { lead }, args.common, Some(home), None).await?.code)
+    Ok(serve(place, AgentRole::Wing { lead }, args.common, Some(home), None).await?.code)
 }
 
 /// Puts a worker together and lets it serve until its end. Without a home that was given it has one of its
 /// own.
 async fn serve(
-    place: Place,
-    role: Role,
+    place: SlurmContext,
+    role: AgentRole,
     common: CommandArgs,
-    given: Option<Home>,
+    given: Option<RuntimeDir>,
     lead: Option<LeadParts>,
-) -> anyhow::Result<Served> {
+) -> anyhow::Result<WorkerResult> {
     // Of a lead the batch script's agent reads how it ended.
-    let is_own = given.is_none() || role != Role::Lead;
+    let is_own = given.is_none() || role != AgentRole::Lead;
     let home = match given {
         Some(home) => home,
-        None => Home::make(&place).context("cannot make the private directory of the agent")?,
+        None => RuntimeDir::create_for(&place).context("cannot make the private directory of the agent")?,
     };
     let alone = lead.as_ref().and_then(|lead| lead.alone);
     let own = lead.as_ref().map_or_else(Vec::new, |lead| lead.own.clone());
     let (spec, wings) = lead.map(|lead| (lead.spec, lead.wings)).unzip();
-    let link = Link::new(LinkConfig {
+    let link = DaemonLink::new(LinkConfig {
         url: common.daemon_url()?,
         ca: common.daemon_ca(),
         job: place.job,
         node: place.node.clone(),
         role,
         spec,
-        identity: Box::new(common.identity()),
+        identity: Box::new(common.slurm_identity()),
     })?;
-    let submitter = wings.map(|job| Submitter::new(job, home.notes(), Programs::default()));
+    let submitter = wings.map(|job| WingSubmitter::new(job, home.wing_notes(), SlurmPrograms::default()));
     // Before anything takes time.
-    let signals = signals::signals().context("cannot listen for signals")?;
+    let signals = signals::listen_for_signals().context("cannot listen for signals")?;
     let var = |name: &str| std::env::var(name).ok();
-    let cpus = cpus::keep_to_share(&place, &Programs::default(), var).await;
+    let cpus = cpu_binding::keep_to_share(&place, &SlurmPrograms::default(), var).await;
     let config = WorkerConfig {
         alone,
         cpus,
-        left: place::time_left(|name| std::env::var(name).ok()),
+        left: slurm_context::initial_time_left(|name| std::env::var(name).ok()),
         job: place.job,
         partition: var("SLURM_JOB_PARTITION"),
         node: place.node,
-        programs: Programs::default(),
+        programs: SlurmPrograms::default(),
         lead: match role {
-            Role::Lead => place.job,
-            Role::Wing { lead } => lead,
+            AgentRole::Lead => place.job,
+            AgentRole::Wing { lead } => lead,
         },
         role,
-        grace: common.grace(),
-        patience: if own.is_empty() { common.patience() } else { common.patience().min(OWN_PATIENCE) },
+        grace: common.grace_period(),
+        patience: if own.is_empty() {
+            common.daemon_patience()
+        } else {
+            common.daemon_patience().min(OWN_PATIENCE)
+        },
         own,
-        output: Output::of_process(!common.no_prefix).context("cannot write to our output")?,
+        output: OutputForwarder::to_own_streams(!common.no_prefix).context("cannot write to our output")?,
         home: home.clone(),
         common,
     };
-    let served = Worker::new(config, link, submitter)?.serve(signals).await;
+    let served = Worker::new(config, link, submitter)?.serve_until_done(signals).await;
     if is_own {
         home.remove();
     }

@@ -22,8 +22,8 @@ const FINISH_FLUSH: Duration = Duration::from_secs(5);
 
 /// Events in order, the oldest first.
 #[derive(Default)]
-pub(crate) struct Outbox {
-    state: Mutex<State>,
+pub(crate) struct EventOutbox {
+    state: Mutex<OutboxState>,
     /// Woken by every event.
     filled: Notify,
     /// Woken by events that must not wait for the end of a back-off.
@@ -33,7 +33,7 @@ pub(crate) struct Outbox {
 }
 
 #[derive(Default)]
-struct State {
+struct OutboxState {
     waiting: VecDeque<AgentEvent>,
     in_flight: Vec<AgentEvent>,
     /// How many of those that wait are to go one at a time.
@@ -41,8 +41,8 @@ struct State {
     delivered_at: Option<Instant>,
 }
 
-impl Outbox {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl EventOutbox {
+    fn state(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,7 +52,8 @@ impl Outbox {
         let urgent = !matches!(event, AgentEvent::Progress { .. });
         {
             let mut state = self.state();
-            if !state.waiting.contains(&event) && !state.waiting.iter_mut().any(|e| merge(e, &event)) {
+            if !state.waiting.contains(&event) && !state.waiting.iter_mut().any(|e| merge_progress(e, &event))
+            {
                 state.waiting.push_back(event);
             }
         }
@@ -63,7 +64,7 @@ impl Outbox {
     }
 
     /// Waits for events and takes them, at most as many as one report may carry. They are in flight until
-    /// [`Outbox::delivered`] or [`Outbox::failed`].
+    /// [`EventOutbox::mark_delivered`] or [`EventOutbox::requeue_in_flight`].
     pub async fn take(&self) -> Vec<AgentEvent> {
         loop {
             {
@@ -85,11 +86,11 @@ impl Outbox {
             let mut state = self.state();
             state.single = state.in_flight.len();
         }
-        self.failed();
+        self.requeue_in_flight();
     }
 
     /// The events in flight have arrived (or can never).
-    pub(crate) fn delivered(&self) {
+    pub(crate) fn mark_delivered(&self) {
         let mut state = self.state();
         state.single = state.single.saturating_sub(state.in_flight.len());
         state.in_flight.clear();
@@ -102,7 +103,7 @@ impl Outbox {
     /// How long a worker that ends waits for the last of them to arrive; `told`: when it was told to leave,
     /// if it was. A daemon that has taken nothing since then had the time in which the command saved, and a
     /// main job waits for us.
-    pub fn patience(&self, told: Option<Instant>, is_away: bool, now: Instant) -> Duration {
+    pub fn flush_patience(&self, told: Option<Instant>, is_away: bool, now: Instant) -> Duration {
         let answers = |told| self.state().delivered_at.is_some_and(|at| at >= told);
         match told {
             None if is_away => LEAVE_FLUSH,
@@ -115,7 +116,7 @@ impl Outbox {
     }
 
     /// The events in flight must be sent again, before all others.
-    pub fn failed(&self) {
+    pub fn requeue_in_flight(&self) {
         let mut state = self.state();
         for event in std::mem::take(&mut state.in_flight).into_iter().rev() {
             state.waiting.push_front(event);
@@ -123,12 +124,12 @@ impl Outbox {
     }
 
     /// Waits until an event comes that must not wait.
-    pub async fn urgent(&self) {
+    pub async fn wait_for_urgent(&self) {
         self.urgent.notified().await;
     }
 
     /// Waits until everything was delivered.
-    pub(crate) async fn emptied(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         loop {
             let empty = self.empty.notified();
             tokio::pin!(empty);
@@ -145,7 +146,7 @@ impl Outbox {
 }
 
 /// Adds `new` to `old` if both are progress of the same generation.
-fn merge(old: &mut AgentEvent, new: &AgentEvent) -> bool {
+fn merge_progress(old: &mut AgentEvent, new: &AgentEvent) -> bool {
     let AgentEvent::Progress { generation, samples, secs, step, loss, total, opening } = old else {
         return false;
     };
@@ -184,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn progress_is_added_up_and_the_rest_kept_in_order() {
-        let outbox = Outbox::default();
+        let outbox = EventOutbox::default();
         outbox.push(AgentEvent::Started { generation: 1 });
         outbox.push(progress(1, 2.0, 5));
         outbox.push(AgentEvent::Leaving);
@@ -198,18 +199,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_that_takes_nothing_is_not_waited_for() {
-        let outbox = Outbox::default();
+        let outbox = EventOutbox::default();
         let deliver = async || {
             outbox.push(AgentEvent::Leaving);
             outbox.take().await;
-            outbox.delivered();
+            outbox.mark_delivered();
         };
         deliver().await;
         let told = Instant::now() + Duration::from_millis(1);
         let waits = |told: bool, ms| {
             let now = Instant::now() + Duration::from_secs(1) + Duration::from_millis(ms);
             let told = told.then(|| now - Duration::from_millis(ms));
-            [false, true].map(|is_away| outbox.patience(told, is_away, now))
+            [false, true].map(|is_away| outbox.flush_patience(told, is_away, now))
         };
         let ms = Duration::from_millis;
         assert_eq!(waits(false, 0), [FINISH_FLUSH, LEAVE_FLUSH]);
@@ -222,7 +223,7 @@ mod tests {
         deliver().await;
         let late = told + ms(900);
         assert_eq!(
-            [false, true].map(|a| outbox.patience(Some(told), a, late)),
+            [false, true].map(|a| outbox.flush_patience(Some(told), a, late)),
             [LEAVE_FLUSH; 2],
             "it answers"
         );
@@ -230,13 +231,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_failed_is_sent_again_first() {
-        let outbox = Outbox::default();
+        let outbox = EventOutbox::default();
         outbox.push(AgentEvent::Started { generation: 1 });
         let first = outbox.take().await;
         outbox.push(AgentEvent::Leaving);
-        outbox.failed();
+        outbox.requeue_in_flight();
         assert_eq!(outbox.take().await, [first[0].clone(), AgentEvent::Leaving]);
-        outbox.delivered();
-        outbox.emptied().await;
+        outbox.mark_delivered();
+        outbox.wait_until_empty().await;
     }
 }

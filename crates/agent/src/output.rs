@@ -9,78 +9,88 @@ use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
-use super::progress::{Message, Tally};
+use super::progress::{ProgressMessage, ProgressTally};
 
 /// A line longer than this is forwarded in pieces: what has no line ends must not fill our memory.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// What begins a line in which an agent on another node tells of progress. No program prints it.
-pub(crate) const PROGRESS_FROM_AFAR: &[u8] = b"\x1einfill-progress ";
+pub(crate) const REMOTE_PROGRESS_PREFIX: &[u8] = b"\x1einfill-progress ";
 
 /// Bytes read from the command at a time.
 const READ_BYTES: usize = 16 * 1024;
 
-type Sink = Arc<Mutex<Box<dyn AsyncWrite + Send + Unpin>>>;
+type SharedWriter = Arc<Mutex<Box<dyn AsyncWrite + Send + Unpin>>>;
 
 /// Where the output of all local ranks goes. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Output {
-    out: Sink,
-    err: Sink,
+pub(crate) struct OutputForwarder {
+    out: SharedWriter,
+    err: SharedWriter,
     prefix: bool,
 }
 
 /// What is read from a command's output.
 #[derive(Clone, Default)]
-pub(crate) struct Reader {
+pub(crate) struct OutputReader {
     /// Expression that finds progress in it, if there is one.
     pub regex: Option<Regex>,
     /// Where what was found is kept; `None` to read nothing.
-    pub tally: Option<Tally>,
+    pub tally: Option<ProgressTally>,
     /// Whether it comes through an agent on another node: then its ranks stand there already, and lines that
-    /// begin with [`PROGRESS_FROM_AFAR`] are a message of progress.
+    /// begin with [`REMOTE_PROGRESS_PREFIX`] are a message of progress.
     pub from_afar: bool,
 }
 
 /// Which of the command's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum OutputStream {
     /// Standard output.
     Out,
     /// Standard error.
     Err,
 }
 
-impl Output {
+impl OutputForwarder {
     /// To our own standard output and error.
-    pub(crate) fn of_process(prefix: bool) -> io::Result<Output> {
+    pub(crate) fn to_own_streams(prefix: bool) -> io::Result<OutputForwarder> {
         let file = |fd: BorrowedFd<'_>| -> io::Result<File> {
             Ok(File::from_std(std::fs::File::from(fd.try_clone_to_owned()?)))
         };
-        Ok(Output::to(file(io::stdout().as_fd())?, file(io::stderr().as_fd())?, prefix))
+        Ok(OutputForwarder::to_writers(file(io::stdout().as_fd())?, file(io::stderr().as_fd())?, prefix))
     }
 
     /// To any two writers.
-    pub fn to(
+    pub fn to_writers(
         out: impl AsyncWrite + Send + Unpin + 'static,
         err: impl AsyncWrite + Send + Unpin + 'static,
         prefix: bool,
-    ) -> Output {
-        Output { out: Arc::new(Mutex::new(Box::new(out))), err: Arc::new(Mutex::new(Box::new(err))), prefix }
+    ) -> OutputForwarder {
+        OutputForwarder {
+            out: Arc::new(Mutex::new(Box::new(out))),
+            err: Arc::new(Mutex::new(Box::new(err))),
+            prefix,
+        }
     }
 
     /// Forwards `from` until its end, and reads its lines.
-    pub async fn forward(self, stream: Stream, rank: u32, mut from: impl AsyncRead + Unpin, reader: Reader) {
+    pub async fn forward_lines(
+        self,
+        stream: OutputStream,
+        rank: u32,
+        mut from: impl AsyncRead + Unpin,
+        reader: OutputReader,
+    ) {
         let shows_rank = self.prefix && !reader.from_afar;
         let prefix = if shows_rank { format!("[{rank}] ").into_bytes() } else { Vec::new() };
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         let mut buffer = vec![0; READ_BYTES];
         loop {
             // A broken pipe of a dead command is the end of its output.
             let count = from.read(&mut buffer).await.unwrap_or(0);
             let mut ready = Vec::new();
             let mut take = |line: &[u8]| {
-                let told = line.strip_prefix(PROGRESS_FROM_AFAR).filter(|_| reader.from_afar);
+                let told = line.strip_prefix(REMOTE_PROGRESS_PREFIX).filter(|_| reader.from_afar);
                 if let (Some(told), Some(tally)) = (told, &reader.tally) {
                     tally.add_datagram(told);
                     return;
@@ -94,10 +104,10 @@ impl Output {
             if count == 0 {
                 lines.finish(&mut take)
             } else {
-                lines.feed(&buffer[..count], &mut take)
+                lines.feed_bytes(&buffer[..count], &mut take)
             }
             if !ready.is_empty() {
-                self.write(stream, &ready).await;
+                self.write_to(stream, &ready).await;
             }
             if count == 0 {
                 return;
@@ -106,20 +116,20 @@ impl Output {
     }
 
     /// Tells the agent to which our output goes of progress.
-    pub(crate) async fn tell_of_progress(&self, message: &Message) {
-        let mut line = PROGRESS_FROM_AFAR.to_vec();
+    pub(crate) async fn send_progress(&self, message: &ProgressMessage) {
+        let mut line = REMOTE_PROGRESS_PREFIX.to_vec();
         line.extend_from_slice(message.to_string().as_bytes());
         line.push(b'\n');
-        self.write(Stream::Out, &line).await;
+        self.write_to(OutputStream::Out, &line).await;
     }
 
     /// Tells the agent to which our output goes, which reads its lines, that the command lacks memory here.
-    pub(crate) async fn tell_of_memory(&self) {
-        self.write(Stream::Err, b"infill: the command ran out of memory on this node\n").await;
+    pub(crate) async fn report_out_of_memory(&self) {
+        self.write_to(OutputStream::Err, b"infill: the command ran out of memory on this node\n").await;
     }
 
-    async fn write(&self, stream: Stream, bytes: &[u8]) {
-        let sink = if stream == Stream::Out { &self.out } else { &self.err };
+    async fn write_to(&self, stream: OutputStream, bytes: &[u8]) {
+        let sink = if stream == OutputStream::Out { &self.out } else { &self.err };
         let mut sink = sink.lock().await;
         // Nobody reads our output any more: the training goes on all the same.
         if sink.write_all(bytes).await.is_ok() {
@@ -130,26 +140,26 @@ impl Output {
 
 /// Cuts bytes into lines. A carriage return ends a line too, so that progress bars show while they move.
 #[derive(Default)]
-struct Lines {
+struct LineSplitter {
     part: Vec<u8>,
     after_return: bool,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Hands each line that is now complete, with its end, to `take`.
-    fn feed(&mut self, bytes: &[u8], take: &mut impl FnMut(&[u8])) {
+    fn feed_bytes(&mut self, bytes: &[u8], take: &mut impl FnMut(&[u8])) {
         for &byte in bytes {
             // "\r\n" is one line end.
             if std::mem::take(&mut self.after_return) && byte != b'\n' {
-                self.cut(take);
+                self.emit_line(take);
             }
             self.part.push(byte);
             match byte {
-                b'\n' => self.cut(take),
+                b'\n' => self.emit_line(take),
                 b'\r' => self.after_return = true,
                 _ if self.part.len() >= MAX_LINE_BYTES => {
                     self.part.push(b'\n');
-                    self.cut(take);
+                    self.emit_line(take);
                 }
                 _ => {}
             }
@@ -157,7 +167,7 @@ impl Lines {
         // Not held back until the next byte comes: a bar may stand still for long. The price is that a "\r\n"
         // that is torn apart between two reads counts as two lines.
         if std::mem::take(&mut self.after_return) {
-            self.cut(take);
+            self.emit_line(take);
         }
     }
 
@@ -165,11 +175,11 @@ impl Lines {
     fn finish(&mut self, take: &mut impl FnMut(&[u8])) {
         if !self.part.is_empty() {
             self.part.push(b'\n');
-            self.cut(take);
+            self.emit_line(take);
         }
     }
 
-    fn cut(&mut self, take: &mut impl FnMut(&[u8])) {
+    fn emit_line(&mut self, take: &mut impl FnMut(&[u8])) {
         take(&self.part);
         self.part.clear();
     }
@@ -180,10 +190,10 @@ mod tests {
     use super::*;
 
     fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut lines = Lines::default();
+        let mut lines = LineSplitter::default();
         let mut got = Vec::new();
         for chunk in chunks {
-            lines.feed(chunk, &mut |l: &[u8]| got.push(l.to_vec()));
+            lines.feed_bytes(chunk, &mut |l: &[u8]| got.push(l.to_vec()));
         }
         lines.finish(&mut |l: &[u8]| got.push(l.to_vec()));
         got
@@ -208,16 +218,20 @@ mod tests {
     #[tokio::test]
     async fn progress_on_other_nodes_comes_through_their_output() {
         let (mut sent, from) = tokio::io::duplex(1024);
-        let (sender, tally) = (Output::to(from, tokio::io::sink(), true), Tally::new());
-        let message = Message { samples: 24.5, step: Some(7), loss: Some(0.5), total: None, saved: false };
-        sender.tell_of_progress(&message).await;
+        let (sender, tally) =
+            (OutputForwarder::to_writers(from, tokio::io::sink(), true), ProgressTally::new());
+        let message =
+            ProgressMessage { samples: 24.5, step: Some(7), loss: Some(0.5), total: None, saved: false };
+        sender.send_progress(&message).await;
         drop(sender);
         let mut said = Vec::new();
         sent.read_to_end(&mut said).await.unwrap();
         said.extend_from_slice(b"[2] a line\n");
         let (mut ours, theirs) = tokio::io::duplex(1024);
-        let reader = Reader { tally: Some(tally.clone()), from_afar: true, ..Reader::default() };
-        Output::to(theirs, tokio::io::sink(), true).forward(Stream::Out, 0, said.as_slice(), reader).await;
+        let reader = OutputReader { tally: Some(tally.clone()), from_afar: true, ..OutputReader::default() };
+        OutputForwarder::to_writers(theirs, tokio::io::sink(), true)
+            .forward_lines(OutputStream::Out, 0, said.as_slice(), reader)
+            .await;
         let mut shown = String::new();
         ours.read_to_string(&mut shown).await.unwrap();
         assert_eq!(shown, "[2] a line\n");
@@ -227,8 +241,8 @@ mod tests {
     #[tokio::test]
     async fn each_line_gets_its_rank() {
         let (ours, theirs) = tokio::io::duplex(1024);
-        let output = Output::to(theirs, tokio::io::sink(), true);
-        output.forward(Stream::Out, 3, &b"one\ntwo"[..], Reader::default()).await;
+        let output = OutputForwarder::to_writers(theirs, tokio::io::sink(), true);
+        output.forward_lines(OutputStream::Out, 3, &b"one\ntwo"[..], OutputReader::default()).await;
         let mut text = String::new();
         let mut ours = ours;
         ours.read_to_string(&mut text).await.unwrap();

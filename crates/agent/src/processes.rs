@@ -10,47 +10,47 @@ pub(crate) const MARK_VARIABLE: &str = "INFILL_COMMAND";
 
 /// The processes of one start of the command.
 #[derive(Clone, Debug)]
-pub(crate) struct Processes {
+pub(crate) struct CommandProcesses {
     /// Process groups of the local ranks, which are also the ranks' process ids.
     groups: Vec<i32>,
     /// `INFILL_COMMAND=…` as it stands in their environment.
     mark: Vec<u8>,
 }
 
-impl Processes {
+impl CommandProcesses {
     /// Processes in these groups, or with this value of [`MARK_VARIABLE`].
-    pub fn new(groups: Vec<i32>, mark: &str) -> Processes {
-        Processes { groups, mark: format!("{MARK_VARIABLE}={mark}").into_bytes() }
+    pub fn new(groups: Vec<i32>, mark: &str) -> CommandProcesses {
+        CommandProcesses { groups, mark: format!("{MARK_VARIABLE}={mark}").into_bytes() }
     }
 
     /// Sends a signal to all of them. The groups get it at once, strays after a look through `/proc`.
-    pub async fn signal(&self, signal: i32) {
+    pub async fn signal_all(&self, signal: i32) {
         for &group in &self.groups {
-            send(-group, signal);
+            send_signal(-group, signal);
         }
-        for stray in self.find(false).await {
-            send(stray, signal);
+        for stray in self.find_processes(false).await {
+            send_signal(stray, signal);
         }
     }
 
     /// Whether any of them lives; zombies don't count.
-    pub async fn any(&self) -> bool {
-        !self.find(true).await.is_empty()
+    pub async fn any_alive(&self) -> bool {
+        !self.find_processes(true).await.is_empty()
     }
 
-    async fn find(&self, in_groups: bool) -> Vec<i32> {
+    async fn find_processes(&self, in_groups: bool) -> Vec<i32> {
         let this = self.clone();
         // Reading /proc takes 10 ms and more on a node with thousands of processes.
-        tokio::task::spawn_blocking(move || this.scan(in_groups)).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || this.scan_proc(in_groups)).await.unwrap_or_default()
     }
 
     /// Ids of marked processes outside the groups and, if asked, of those in the groups.
-    fn scan(&self, in_groups: bool) -> Vec<i32> {
+    fn scan_proc(&self, in_groups: bool) -> Vec<i32> {
         let mut found = Vec::new();
-        for (pid, group) in ours() {
+        for (pid, group) in own_processes() {
             if self.groups.contains(&group) {
                 found.extend(in_groups.then_some(pid));
-            } else if environment(pid).contains(&self.mark) {
+            } else if process_environment(pid).contains(&self.mark) {
                 found.push(pid);
             }
         }
@@ -59,7 +59,7 @@ impl Processes {
 }
 
 /// Our user's processes that live, with their process groups.
-pub(crate) fn ours() -> impl Iterator<Item = (i32, i32)> {
+pub(crate) fn own_processes() -> impl Iterator<Item = (i32, i32)> {
     // SAFETY: geteuid has no preconditions and cannot fail.
     let uid = unsafe { libc::geteuid() };
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -71,7 +71,7 @@ pub(crate) fn ours() -> impl Iterator<Item = (i32, i32)> {
 }
 
 /// The variables with which a process was started.
-pub(crate) fn environment(pid: i32) -> Vec<Vec<u8>> {
+pub(crate) fn process_environment(pid: i32) -> Vec<Vec<u8>> {
     let text = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
@@ -87,7 +87,7 @@ fn live_group(pid: i32) -> Option<i32> {
 }
 
 /// Sends a signal to a process, or to a group by its negative id.
-pub(crate) fn send(target: i32, signal: i32) {
+pub(crate) fn send_signal(target: i32, signal: i32) {
     // SAFETY: kill has no preconditions. It fails where the target is gone, which is as well.
     unsafe { libc::kill(target, signal) };
 }

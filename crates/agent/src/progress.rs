@@ -13,7 +13,7 @@ use std::time::Instant;
 use regex::bytes::Regex;
 use tokio::net::UnixDatagram;
 
-use super::memory;
+use super::out_of_memory;
 
 /// Longest datagram that is read; a longer one is cut, and its last word may be lost.
 const MAX_DATAGRAM_BYTES: usize = 4096;
@@ -29,7 +29,7 @@ const FIRST_WARNING: u64 = 1;
 
 /// One message.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Message {
+pub(crate) struct ProgressMessage {
     /// Samples since the last message.
     pub samples: f64,
     /// Present step.
@@ -42,24 +42,24 @@ pub(crate) struct Message {
     pub saved: bool,
 }
 
-impl Message {
+impl ProgressMessage {
     fn is_progress(&self) -> bool {
         self.samples > 0.0 || self.step.is_some() || self.loss.is_some() || self.total.is_some()
     }
 
     /// Reads a datagram; `None` when it says nothing that we understand, or something senseless.
-    pub fn parse(bytes: &[u8]) -> Option<Message> {
+    pub fn parse(bytes: &[u8]) -> Option<ProgressMessage> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let mut message = Message::default();
+        let mut message = ProgressMessage::default();
         let mut known = false;
         for (key, value) in text.split_whitespace().filter_map(|word| word.split_once('=')) {
-            known |= message.set(key, value)?;
+            known |= message.set_field(key, value)?;
         }
         known.then_some(message)
     }
 
     /// Takes in one value; says whether the key is ours, and `None` when the value makes no sense.
-    fn set(&mut self, key: &str, value: &str) -> Option<bool> {
+    fn set_field(&mut self, key: &str, value: &str) -> Option<bool> {
         match key {
             "samples" => {
                 self.samples = value.parse().ok().filter(|n| (0.0..=MAX_SAMPLES).contains(n))?;
@@ -76,7 +76,7 @@ impl Message {
     }
 }
 
-impl std::fmt::Display for Message {
+impl std::fmt::Display for ProgressMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "samples={}", self.samples)?;
         self.step.iter().try_for_each(|step| write!(f, " step={step}"))?;
@@ -87,10 +87,10 @@ impl std::fmt::Display for Message {
 
 /// What came in since the last report. Cheap to clone; shared with the readers.
 #[derive(Clone)]
-pub(crate) struct Tally(Arc<Mutex<Counts>>);
+pub(crate) struct ProgressTally(Arc<Mutex<TallyCounts>>);
 
-struct Counts {
-    sum: Message,
+struct TallyCounts {
+    sum: ProgressMessage,
     /// Moment of the last message, and of the last one in the last report (before it: of the start).
     last: Option<Instant>,
     anchor: Instant,
@@ -101,11 +101,11 @@ struct Counts {
     next_warning: u64,
 }
 
-impl Tally {
+impl ProgressTally {
     /// Nothing yet; time counts from now.
-    pub fn new() -> Tally {
-        Tally(Arc::new(Mutex::new(Counts {
-            sum: Message::default(),
+    pub fn new() -> ProgressTally {
+        ProgressTally(Arc::new(Mutex::new(TallyCounts {
+            sum: ProgressMessage::default(),
             last: None,
             anchor: Instant::now(),
             saved: None,
@@ -115,14 +115,14 @@ impl Tally {
         })))
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, TallyCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins anew for another generation.
     pub fn restart(&self) {
         let mut counts = self.counts();
-        counts.sum = Message::default();
+        counts.sum = ProgressMessage::default();
         (counts.last, counts.saved, counts.overflow) = (None, None, None);
         counts.anchor = Instant::now();
     }
@@ -139,37 +139,37 @@ impl Tally {
 
     /// Whether it was said lately that memory does not suffice.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
-        self.counts().overflow.is_some_and(|at| at.elapsed() < memory::LATELY)
+        self.counts().overflow.is_some_and(|at| at.elapsed() < out_of_memory::RECENT_PERIOD)
     }
 
     /// Adds a datagram, or counts it as garbage.
     pub(crate) fn add_datagram(&self, bytes: &[u8]) {
-        match Message::parse(bytes) {
-            Some(message) => self.add(message),
-            None => self.garbage(bytes.len()),
+        match ProgressMessage::parse(bytes) {
+            Some(message) => self.add_message(message),
+            None => self.count_garbage(bytes.len()),
         }
     }
 
     /// Adds what a line of output tells: of progress, where there is an expression for that.
     pub(crate) fn add_line(&self, regex: Option<&Regex>, line: &[u8]) {
-        if memory::is_said_by(line) {
+        if out_of_memory::is_out_of_memory(line) {
             self.note_out_of_memory();
         }
         let Some(found) = regex.and_then(|regex| regex.captures(line)) else { return };
-        let mut message = Message::default();
+        let mut message = ProgressMessage::default();
         for key in ["samples", "step", "loss", "total"] {
             let value = found.name(key).and_then(|group| std::str::from_utf8(group.as_bytes()).ok());
             if let Some(value) = value
-                && message.set(key, value).is_none()
+                && message.set_field(key, value).is_none()
             {
-                self.garbage(line.len());
+                self.count_garbage(line.len());
                 return;
             }
         }
-        self.add(message);
+        self.add_message(message);
     }
 
-    fn add(&self, message: Message) {
+    fn add_message(&self, message: ProgressMessage) {
         let (mut counts, now) = (self.counts(), Instant::now());
         if message.saved {
             counts.saved = Some(now);
@@ -184,7 +184,7 @@ impl Tally {
         counts.sum.total = message.total.or(counts.sum.total);
     }
 
-    fn garbage(&self, bytes: usize) {
+    fn count_garbage(&self, bytes: usize) {
         let mut counts = self.counts();
         counts.garbage += 1;
         if counts.garbage == counts.next_warning {
@@ -199,7 +199,7 @@ impl Tally {
 
     /// What came in since the last call that gave something, and the seconds from the last message of that to
     /// the last of this; `None` if nothing came.
-    pub fn take(&self) -> Option<(Message, f64)> {
+    pub fn take(&self) -> Option<(ProgressMessage, f64)> {
         let mut counts = self.counts();
         let last = counts.last.take()?;
         let secs = last.saturating_duration_since(std::mem::replace(&mut counts.anchor, last)).as_secs_f64();
@@ -209,7 +209,7 @@ impl Tally {
 }
 
 /// Opens the socket at `path`, in place of one that an agent before us left.
-pub(crate) fn open_socket(path: &Path) -> io::Result<UnixDatagram> {
+pub(crate) fn open_progress_socket(path: &Path) -> io::Result<UnixDatagram> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => UnixDatagram::bind(path),
@@ -217,7 +217,7 @@ pub(crate) fn open_socket(path: &Path) -> io::Result<UnixDatagram> {
 }
 
 /// Adds everything that comes to `socket` to `tally`, until the socket fails.
-pub(crate) async fn listen(socket: UnixDatagram, tally: Tally) {
+pub(crate) async fn receive_datagrams(socket: UnixDatagram, tally: ProgressTally) {
     let mut buffer = [0; MAX_DATAGRAM_BYTES];
     loop {
         match socket.recv(&mut buffer).await {
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn datagrams() {
         let check = |text: &str, want: Option<(f64, Option<u64>, Option<f64>)>| {
-            let got = Message::parse(text.as_bytes()).map(|m| (m.samples, m.step, m.loss));
+            let got = ProgressMessage::parse(text.as_bytes()).map(|m| (m.samples, m.step, m.loss));
             assert_eq!(got, want, "{text}");
         };
         check("samples=32 step=7 loss=0.5", Some((32.0, Some(7), Some(0.5))));
@@ -248,24 +248,27 @@ mod tests {
         check("samples=3 loss=nan", Some((3.0, None, None)));
         check("samples=-1", None);
         check("samples=3 total=-1", Some((3.0, None, None)));
-        assert_eq!(Message::parse(b"step=7 total=100").and_then(|m| m.total), Some(100.0));
+        assert_eq!(ProgressMessage::parse(b"step=7 total=100").and_then(|m| m.total), Some(100.0));
         check("samples=inf", None);
         check("samples=1e300", None);
         check("step=1.5", None);
         check("hello", None);
         check("", None);
-        assert_eq!(Message::parse(b"samples=\xff"), None);
+        assert_eq!(ProgressMessage::parse(b"samples=\xff"), None);
     }
 
     #[test]
     fn ranks_are_added_up_and_garbage_is_counted() {
-        let tally = Tally::new();
+        let tally = ProgressTally::new();
         assert_eq!(tally.take(), None);
         tally.add_datagram(b"samples=8 step=1 loss=2");
         tally.add_datagram(b"samples=8 step=1");
         tally.add_datagram(b"garbage");
         let (sum, secs) = tally.take().unwrap();
-        assert_eq!(sum, Message { samples: 16.0, step: Some(1), loss: Some(2.0), total: None, saved: false });
+        assert_eq!(
+            sum,
+            ProgressMessage { samples: 16.0, step: Some(1), loss: Some(2.0), total: None, saved: false }
+        );
         assert!(secs >= 0.0);
         assert_eq!(tally.counts().garbage, 1);
         assert_eq!(tally.take(), None);
@@ -273,7 +276,7 @@ mod tests {
 
     #[test]
     fn time_counts_from_message_to_message() {
-        let tally = Tally::new();
+        let tally = ProgressTally::new();
         let (early, late) = (tally.counts().anchor, Duration::from_secs(7));
         tally.add_datagram(b"samples=1");
         tally.counts().last = Some(early + late);
@@ -285,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_saved_checkpoint_is_no_progress() {
-        let tally = Tally::new();
+        let tally = ProgressTally::new();
         tally.add_datagram(b"saved=0.3");
         assert!(tally.saved_at().is_some() && tally.take().is_none());
     }
@@ -293,11 +296,14 @@ mod tests {
     #[test]
     fn lines_of_output() {
         let regex = Regex::new(r"step (?<step>\d+): (?<samples>\S+) samples").unwrap();
-        let tally = Tally::new();
+        let tally = ProgressTally::new();
         tally.add_line(Some(&regex), b"step 3: 64 samples in 1 s\n");
         tally.add_line(Some(&regex), b"step 4: many samples\n");
         tally.add_line(Some(&regex), b"nothing\n");
-        assert_eq!(tally.take().unwrap().0, Message { samples: 64.0, step: Some(3), ..Message::default() });
+        assert_eq!(
+            tally.take().unwrap().0,
+            ProgressMessage { samples: 64.0, step: Some(3), ..ProgressMessage::default() }
+        );
         assert_eq!(tally.counts().garbage, 1);
     }
 
@@ -305,9 +311,9 @@ mod tests {
     async fn the_socket_takes_the_place_of_an_old_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("progress");
-        drop(open_socket(&path).unwrap());
-        let tally = Tally::new();
-        let task = tokio::spawn(listen(open_socket(&path).unwrap(), tally.clone()));
+        drop(open_progress_socket(&path).unwrap());
+        let tally = ProgressTally::new();
+        let task = tokio::spawn(receive_datagrams(open_progress_socket(&path).unwrap(), tally.clone()));
         let sender = UnixDatagram::unbound().unwrap();
         sender.send_to(b"samples=5", &path).await.unwrap();
         while tally.counts().last.is_none() {

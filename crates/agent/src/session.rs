@@ -7,15 +7,15 @@ use reqwest::{RequestBuilder, StatusCode};
 
 use infill_api::{
     headers,
-    seal::{OpenSession, Seal, SessionKey, read_seal},
+    seal::{OpenSession, SessionKey, SessionSeal, parse_seal_payload},
 };
 use infill_model::{Credential, JobId, error_causes};
 
-use super::identity::{Identity, IdentityError, Proof};
+use super::identity::{IdentityError, IdentityProof, IdentityProvider};
 
 /// Why an answer is not believed to be the daemon's.
 #[derive(Debug, thiserror::Error)]
-pub enum Unproved {
+pub enum UnprovedAnswer {
     /// It brings no session, though we have shown a proof.
     #[error("it does not prove that it is infill's daemon: it is older than this program, or something else")]
     NoSeal,
@@ -32,7 +32,7 @@ pub enum Unproved {
 
 /// A whole answer, believed or not.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct DaemonAnswer {
     /// HTTP status.
     pub status: StatusCode,
     /// Body.
@@ -43,12 +43,12 @@ pub struct Answered {
     mac: Option<String>,
 }
 
-impl Answered {
+impl DaemonAnswer {
     /// Sends a request and reads the answer, of at most so many bytes.
     ///
     /// # Errors
     /// Why there is none, in words.
-    pub async fn to(request: RequestBuilder, most: usize) -> Result<Answered, AnswerError> {
+    pub async fn fetch_answer(request: RequestBuilder, most: usize) -> Result<DaemonAnswer, AnswerError> {
         let mut response = request.send().await?;
         let text = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let (status, seal, mac) = (response.status(), text(headers::SEAL), text(headers::MAC));
@@ -59,7 +59,7 @@ impl Answered {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answered { status, body, seal, mac })
+        Ok(DaemonAnswer { status, body, seal, mac })
     }
 }
 
@@ -76,7 +76,7 @@ pub enum AnswerError {
 
 /// A session with a daemon that has proved itself.
 #[derive(Debug)]
-pub struct Session {
+pub struct DaemonSession {
     name: String,
     key: SessionKey,
     /// Number of the last request.
@@ -85,35 +85,36 @@ pub struct Session {
     has_answered: AtomicBool,
 }
 
-impl Session {
+impl DaemonSession {
     /// The session that an answer to this proof brings, which proves the answer as well.
     ///
     /// # Errors
     /// When it is not the daemon who answers.
-    pub async fn opened(
-        identity: &dyn Identity,
-        proof: &Proof,
+    pub async fn from_answer(
+        identity: &dyn IdentityProvider,
+        proof: &IdentityProof,
         job: Option<JobId>,
-        (route, answer): (&str, &Answered),
-    ) -> Result<Session, Unproved> {
-        let seal = answer.seal.as_deref().and_then(Seal::from_header).ok_or(Unproved::NoSeal)?;
+        (route, answer): (&str, &DaemonAnswer),
+    ) -> Result<DaemonSession, UnprovedAnswer> {
+        let seal = answer.seal.as_deref().and_then(SessionSeal::from_header).ok_or(UnprovedAnswer::NoSeal)?;
         let payload = match (seal, &proof.credential) {
-            (Seal::Munge(sealed), _) => identity.open(&sealed).await?,
-            (Seal::Open(payload), Credential::Jwt(_)) => payload,
+            (SessionSeal::Munge(sealed), _) => identity.open_sealed(&sealed).await?,
+            (SessionSeal::Open(payload), Credential::Jwt(_)) => payload,
             // Whoever asks with MUNGE is answered with MUNGE.
-            (Seal::Open(_), Credential::Munge(_)) => return Err(Unproved::NoSeal),
+            (SessionSeal::Open(_), Credential::Munge(_)) => return Err(UnprovedAnswer::NoSeal),
         };
-        let opened = read_seal(&payload, job, &proof.nonce).ok_or(Unproved::Other)?;
+        let opened = parse_seal_payload(&payload, job, &proof.nonce).ok_or(UnprovedAnswer::Other)?;
         let OpenSession { session: name, key } = opened;
-        let session = Session { name, key, last: AtomicU64::new(0), has_answered: AtomicBool::new(false) };
-        session.check(answer, route, 0)?;
+        let session =
+            DaemonSession { name, key, last: AtomicU64::new(0), has_answered: AtomicBool::new(false) };
+        session.verify_answer(answer, route, 0)?;
         Ok(session)
     }
 
     /// Puts on a request with this body what proves it. Returns its number, too.
-    pub fn prove(&self, request: RequestBuilder, route: &str, body: &[u8]) -> (RequestBuilder, u64) {
+    pub fn sign_request(&self, request: RequestBuilder, route: &str, body: &[u8]) -> (RequestBuilder, u64) {
         let counter = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let mac = self.key.of_request(route, counter, body);
+        let mac = self.key.sign_request(route, counter, body);
         let request = request.header(headers::SESSION, &self.name).header(headers::COUNTER, counter);
         (request.header(headers::MAC, mac), counter)
     }
@@ -121,15 +122,20 @@ impl Session {
     /// Whether this is the daemon's answer to the request of this number.
     ///
     /// # Errors
-    /// [`Unproved::Mac`].
-    pub fn check(&self, answer: &Answered, route: &str, counter: u64) -> Result<(), Unproved> {
-        let Answered { status, body, mac, .. } = answer;
+    /// [`UnprovedAnswer::Mac`].
+    pub fn verify_answer(
+        &self,
+        answer: &DaemonAnswer,
+        route: &str,
+        counter: u64,
+    ) -> Result<(), UnprovedAnswer> {
+        let DaemonAnswer { status, body, mac, .. } = answer;
         let mac = mac.as_deref().unwrap_or_default();
-        let whole = self.key.is_answer(mac, route, counter, status.as_u16(), body);
+        let whole = self.key.verify_answer(mac, route, counter, status.as_u16(), body);
         if whole && counter > 0 {
             self.has_answered.store(true, Ordering::Relaxed);
         }
-        whole.then_some(()).ok_or(Unproved::Mac)
+        whole.then_some(()).ok_or(UnprovedAnswer::Mac)
     }
 
     /// Whether the daemon has answered any request of this session, after the proof that opened it.
@@ -139,7 +145,7 @@ impl Session {
 }
 
 /// Puts a proof on a request in headers: of those who have no other place for it, for the daemon `to`.
-pub fn show(request: RequestBuilder, proof: &Proof, to: &str) -> RequestBuilder {
+pub fn attach_proof(request: RequestBuilder, proof: &IdentityProof, to: &str) -> RequestBuilder {
     use reqwest::header::{AUTHORIZATION, HeaderValue};
     let (scheme, secret) = match &proof.credential {
         Credential::Munge(secret) => (headers::MUNGE_SCHEME, secret),
@@ -155,14 +161,14 @@ pub fn show(request: RequestBuilder, proof: &Proof, to: &str) -> RequestBuilder 
 const MAX_PRINTED: usize = 500;
 
 /// What somebody says, fit for a terminal.
-pub fn printable(said: &str) -> String {
+pub fn printable_text(said: &str) -> String {
     said.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_PRINTED).collect()
 }
 
 /// The whole chain of reasons why an answer is not believed, and what it says.
-pub fn doubt(why: &Unproved, answer: &Answered) -> String {
+pub fn describe_doubt(why: &UnprovedAnswer, answer: &DaemonAnswer) -> String {
     let said = serde_json::from_slice::<infill_api::ErrorBody>(&answer.body).map(|e| e.error);
-    let said = printable(&said.unwrap_or_default());
+    let said = printable_text(&said.unwrap_or_default());
     let status = answer.status.as_u16();
     let chain = error_causes::error_chain(why);
     if said.is_empty() {

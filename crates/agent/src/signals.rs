@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 const QUEUE: usize = 4;
 
 /// Exit code of a lead that left because of SIGTERM: what a shell says of a program that died of it.
-pub(crate) const TERMINATED: i32 = 143;
+pub(crate) const EXIT_TERMINATED: i32 = 143;
 
 /// A signal to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum AgentSignal {
     /// SIGTERM or SIGINT: the node is wanted, or the job's time is up.
     Leave,
     /// A user's signal to the whole step, which the command has got too.
@@ -21,14 +21,14 @@ pub(crate) enum Told {
 }
 
 /// Listens for them.
-pub(crate) fn signals() -> io::Result<mpsc::Receiver<Told>> {
+pub(crate) fn listen_for_signals() -> io::Result<mpsc::Receiver<AgentSignal>> {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let kinds = [
-        (libc::SIGTERM, Told::Leave),
-        (libc::SIGINT, Told::Leave),
-        (libc::SIGUSR1, Told::User(libc::SIGUSR1)),
-        (libc::SIGUSR2, Told::User(libc::SIGUSR2)),
-        (libc::SIGHUP, Told::User(libc::SIGHUP)),
+        (libc::SIGTERM, AgentSignal::Leave),
+        (libc::SIGINT, AgentSignal::Leave),
+        (libc::SIGUSR1, AgentSignal::User(libc::SIGUSR1)),
+        (libc::SIGUSR2, AgentSignal::User(libc::SIGUSR2)),
+        (libc::SIGHUP, AgentSignal::User(libc::SIGHUP)),
     ];
     for (number, told) in kinds {
         let mut stream = signal(SignalKind::from_raw(number))?;

@@ -5,27 +5,27 @@ use anyhow::Context;
 use infill_model::{GenerationMember, JobId, NodeName};
 
 use super::args::RunArgs;
-use super::command::{Launch, Running};
-use super::environment::Surroundings;
-use super::home::Home;
-use super::link::free_port;
-use super::output::Output;
-use super::place::Place;
-use super::progress::{self, Tally};
-use super::signals::{Told, signals};
+use super::command::{LaunchSpec, RunningCommand};
+use super::daemon_link::free_port;
+use super::environment::CommandEnvironment;
+use super::output::OutputForwarder;
+use super::progress::{self, ProgressTally};
+use super::runtime_dir::RuntimeDir;
+use super::signals::{AgentSignal, listen_for_signals};
+use super::slurm_context::SlurmContext;
 
 /// Runs the command; its exit code is ours. SIGTERM and SIGINT ask it to save and exit, a second one kills
 /// it.
-pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
+pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
     let common = &args.common;
     // Distinguishes the private directories of several runs on one machine.
-    let place = Place { job: JobId(std::process::id()), node: NodeName::new("local"), in_step: false };
-    let home = Home::make(&place).context("cannot make the private directory")?;
-    let socket = home.socket();
-    let tally = Tally::new();
-    let listener = progress::open_socket(&socket).context("cannot open the progress socket")?;
-    tokio::spawn(progress::listen(listener, tally.clone()));
-    let mut told = signals().context("cannot listen for signals")?;
+    let place = SlurmContext { job: JobId(std::process::id()), node: NodeName::new("local"), in_step: false };
+    let home = RuntimeDir::create_for(&place).context("cannot make the private directory")?;
+    let socket = home.progress_socket();
+    let tally = ProgressTally::new();
+    let listener = progress::open_progress_socket(&socket).context("cannot open the progress socket")?;
+    tokio::spawn(progress::receive_datagrams(listener, tally.clone()));
+    let mut told = listen_for_signals().context("cannot listen for signals")?;
     let member = GenerationMember {
         generation: 1,
         rank: 0,
@@ -36,12 +36,12 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         exec_plan: common.first_plan(),
         meeting: None,
     };
-    let around = Surroundings::of(common, JobId(0), &socket);
+    let around = CommandEnvironment::from_args(common, JobId(0), &socket);
     let prefix = !common.no_prefix && common.started_ranks() > 1;
-    let output = Output::of_process(prefix).context("cannot write to our output")?;
-    let mut running = Running::start(Launch {
-        words: common.words_of(&member.exec_plan),
-        ranks: (0..common.started_ranks()).map(|l| (l, around.variables(&member, l))).collect(),
+    let output = OutputForwarder::to_own_streams(prefix).context("cannot write to our output")?;
+    let mut running = RunningCommand::start(LaunchSpec {
+        words: common.command_for_plan(&member.exec_plan),
+        ranks: (0..common.started_ranks()).map(|l| (l, around.rank_variables(&member, l))).collect(),
         remote: None,
         mark: home.path().display().to_string(),
         signal: common.signal.0,
@@ -50,12 +50,12 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<i32> {
         tally,
         kills: None,
     });
-    let mut grace = common.grace();
+    let mut grace = common.grace_period();
     let ended = loop {
         tokio::select! {
-            ended = running.ended() => break ended,
+            ended = running.wait_for_end() => break ended,
             Some(signal) = told.recv() => {
-                if signal == Told::Leave || signal == Told::User(common.signal.0) {
+                if signal == AgentSignal::Leave || signal == AgentSignal::User(common.signal.0) {
                     running.stop(grace);
                     grace = std::time::Duration::ZERO;
                 }

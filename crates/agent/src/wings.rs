@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use infill_model::{AgentEvent, JobId, WingOrder, order_from_comment, wing_comment, wing_name};
 
 use super::executable;
-use super::programs::{Programs, RunError, run};
+use super::slurm_programs::{RunError, SlurmPrograms, run_program};
 use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};
 use super::watcher;
 
@@ -22,7 +22,7 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Slurm preempts the youngest first and knows whole seconds: for a wing that started in the same second as
 /// its lead it may take the lead, and with it the whole job.
-const YOUNGER: Duration = Duration::from_secs(1);
+const YOUNGER_DELAY: Duration = Duration::from_secs(1);
 
 /// What wings run, and where their output goes.
 #[derive(Clone, Debug)]
@@ -44,10 +44,10 @@ pub(crate) struct WingJob {
 }
 
 /// Submits orders, one after the other.
-pub(crate) struct Submitter {
+pub(crate) struct WingSubmitter {
     job: WingJob,
     notes: PathBuf,
-    programs: Programs,
+    programs: SlurmPrograms,
     /// What became of each order.
     done: BTreeMap<u64, AgentEvent>,
     /// Whether notes and queue were looked through.
@@ -56,23 +56,27 @@ pub(crate) struct Submitter {
     begins: Instant,
 }
 
-impl Submitter {
+impl WingSubmitter {
     /// `notes` is the file that survives a restart of the agent.
-    pub fn new(job: WingJob, notes: PathBuf, programs: Programs) -> Submitter {
-        Submitter {
+    pub fn new(job: WingJob, notes: PathBuf, programs: SlurmPrograms) -> WingSubmitter {
+        WingSubmitter {
             job,
             notes,
             programs,
             done: BTreeMap::new(),
             remembered: false,
-            begins: Instant::now() + YOUNGER,
+            begins: Instant::now() + YOUNGER_DELAY,
         }
     }
 
     /// Takes up the orders that hold and tells what became of them, until nobody sends any more. Getting an
     /// order again is harmless. Where sbatch is slow, an order may have been withdrawn before its turn comes:
     /// before each one the list is looked at anew.
-    pub async fn serve(mut self, mut orders: watch::Receiver<Vec<WingOrder>>, tell: impl Fn(AgentEvent)) {
+    pub async fn serve_orders(
+        mut self,
+        mut orders: watch::Receiver<Vec<WingOrder>>,
+        tell: impl Fn(AgentEvent),
+    ) {
         while orders.changed().await.is_ok() {
             sleep_until(self.begins).await;
             let mut taken_up = BTreeSet::new();
@@ -80,7 +84,7 @@ impl Submitter {
                 let next = orders.borrow_and_update().iter().find(|o| !taken_up.contains(&o.order)).cloned();
                 let Some(order) = next else { break };
                 taken_up.insert(order.order);
-                if let Some(event) = self.take_up(&order).await {
+                if let Some(event) = self.submit_once(&order).await {
                     tell(event);
                 }
             }
@@ -89,9 +93,9 @@ impl Submitter {
 
     /// Submits an order, unless that was done before. `None` when it cannot be known yet whether it was: the
     /// daemon will name the order again.
-    async fn take_up(&mut self, order: &WingOrder) -> Option<AgentEvent> {
+    async fn submit_once(&mut self, order: &WingOrder) -> Option<AgentEvent> {
         if !self.remembered {
-            self.remembered = self.remember().await;
+            self.remembered = self.load_submitted().await;
         }
         if let Some(event) = self.done.get(&order.order) {
             return Some(event.clone());
@@ -99,10 +103,10 @@ impl Submitter {
         if !self.remembered {
             return None;
         }
-        let event = match self.submit(order).await {
+        let event = match self.run_sbatch(order).await {
             Ok(job) => {
                 tracing::info!(order = order.order, wing = %job, nodes = order.nodes.len(), "submitted a wing");
-                self.note(order.order, job);
+                self.record_wing(order.order, job);
                 AgentEvent::WingSubmitted { order: order.order, job }
             }
             Err(RunError::TimedOut) => {
@@ -123,7 +127,7 @@ impl Submitter {
     }
 
     /// Learns from the notes and from Slurm's queue which orders were submitted before us.
-    async fn remember(&mut self) -> bool {
+    async fn load_submitted(&mut self) -> bool {
         let notes = std::fs::read_to_string(&self.notes).unwrap_or_default();
         let known = notes.lines().filter_map(|line| {
             let (order, job) = line.split_once(' ')?;
@@ -132,7 +136,7 @@ impl Submitter {
         self.done.extend(known.map(|(order, job)| (order, AgentEvent::WingSubmitted { order, job })));
         let name = format!("--name={}", wing_name(self.job.lead));
         let args = ["--me", "--noheader", "--states=all", "--format=%i %k", &name];
-        match run(&self.programs.squeue, &args, "", PROGRAM_TIMEOUT).await {
+        match run_program(&self.programs.squeue, &args, "", PROGRAM_TIMEOUT).await {
             Ok(text) => {
                 self.done.extend(
                     text.lines()
@@ -148,7 +152,7 @@ impl Submitter {
         }
     }
 
-    fn note(&self, order: u64, job: JobId) {
+    fn record_wing(&self, order: u64, job: JobId) {
         use std::io::Write;
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&self.notes);
         if let Err(error) = file.and_then(|mut f| writeln!(f, "{order} {job}")) {
@@ -157,12 +161,13 @@ impl Submitter {
         }
     }
 
-    async fn submit(&self, order: &WingOrder) -> Result<JobId, RunError> {
+    async fn run_sbatch(&self, order: &WingOrder) -> Result<JobId, RunError> {
         let args = self.sbatch_args(order);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let program =
-            executable::path().map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
-        let text = run(&self.programs.sbatch, &args, &self.script(&program)?, PROGRAM_TIMEOUT).await?;
+        let program = executable::program_path()
+            .map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
+        let text =
+            run_program(&self.programs.sbatch, &args, &self.wing_script(&program)?, PROGRAM_TIMEOUT).await?;
         // "123" or "123;cluster".
         let id = text.trim().split(';').next().and_then(|id| id.parse().ok());
         id.map(JobId).ok_or_else(|| RunError::Failed(format!("sbatch answered {:?}", text.trim())))
@@ -182,7 +187,7 @@ impl Submitter {
         match place {
             // All of the node's memory, as it has all of its processors.
             None => args.extend(["--exclusive", "--mem=0"].map(str::to_owned)),
-            Some(_) => args.extend(self.share_of(order)),
+            Some(_) => args.extend(self.share_options(order)),
         }
         args.extend([
             format!("--nodelist={nodes}"),
@@ -206,7 +211,7 @@ impl Submitter {
 
     /// What comes with a place, as sbatch's options. What the order says goes before what the lead's owner
     /// gave.
-    fn share_of(&self, order: &WingOrder) -> Vec<String> {
+    fn share_options(&self, order: &WingOrder) -> Vec<String> {
         let is_replaced = |option: &&String| {
             (order.cpus.is_some() && option.starts_with("--cpus-per-"))
                 || (order.memory_mib.is_some() && option.starts_with("--mem"))
@@ -219,7 +224,7 @@ impl Submitter {
 
     /// The batch script of a wing: one worker on each of its nodes. What it prints goes where the lead's
     /// output goes, if that can be written there.
-    fn script(&self, program: &Path) -> Result<String, RunError> {
+    fn wing_script(&self, program: &Path) -> Result<String, RunError> {
         let mut words = vec!["srun".to_owned()];
         words.extend(SRUN_OPTIONS.map(str::to_owned));
         words.push(program.display().to_string());
@@ -243,12 +248,12 @@ impl Submitter {
             let name = shlex::try_quote(&name).map_err(quoted)?;
             script += &format!("(: >>{name}) 2>/dev/null && exec {opens}{name}{also}\n");
         }
-        Ok(format!("{script}{}exec {line}\n", watcher::LINES))
+        Ok(format!("{script}{}exec {line}\n", watcher::WATCHER_LINES))
     }
 }
 
 /// The options by which a lead's owner said what comes with its GPU; the site's defaults hold for the rest.
-pub(crate) fn share_of_lead(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
+pub(crate) fn lead_share_options(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let first = |options: &[(&str, &str)]| {
         let given = |(name, option): &(&str, &str)| var(name).map(|value| format!("--{option}={value}"));
         options.iter().find_map(given)
@@ -275,7 +280,7 @@ mod tests {
     #[test]
     fn a_wing_has_the_share_that_its_lead_has() {
         let share = |vars: &[(&str, &str)]| {
-            share_of_lead(|name| vars.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_owned()))
+            lead_share_options(|name| vars.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_owned()))
                 .join(" ")
         };
         assert_eq!(share(&[]), "");
@@ -299,7 +304,7 @@ mod tests {
             output: None,
             error: None,
         };
-        let submitter = Submitter::new(job, PathBuf::from("/none"), Programs::default());
+        let submitter = WingSubmitter::new(job, PathBuf::from("/none"), SlurmPrograms::default());
         let asks = |words: &str, node: &str| {
             let order = format!(
                 r#"{{"order": 7, "nodes": ["{node}"], "time_limit_mins": 5, "partition": "infill", "qos": null,
@@ -337,8 +342,8 @@ mod tests {
             output: Some(PathBuf::from("/a/50% x.out")),
             error: Some(PathBuf::from("/a/err")),
         };
-        let submitter = Submitter::new(job, PathBuf::from("/none"), Programs::default());
-        insta::assert_snapshot!(submitter.script(Path::new("/usr/bin/infill")).unwrap(), @r#"
+        let submitter = WingSubmitter::new(job, PathBuf::from("/none"), SlurmPrograms::default());
+        insta::assert_snapshot!(submitter.wing_script(Path::new("/usr/bin/infill")).unwrap(), @r#"
         #!/bin/sh
         unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK SLURM_TRES_PER_TASK
         (: >>'/a/50% x.out') 2>/dev/null && exec >>'/a/50% x.out' 2>&1

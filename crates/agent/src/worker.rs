@@ -1,9 +1,9 @@
 //! A worker: does what the daemon says with the command on its node, and tells the daemon what happened.
 
-mod absence;
-mod alive;
+mod daemon_absence;
 mod leaving;
-mod secrets;
+mod live_command;
+mod peer_secrets;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use infill_api::{Assignment, Role};
+use infill_api::{AgentAssignment, AgentRole};
 use infill_model::{AgentEvent, CommandExit, GenerationMember, JobId, NodeName, WingOrder, WorkerStartup};
 
-use super::alone::ALONE;
 use super::args::CommandArgs;
-use super::command::{Ended, Launch, Running};
+use super::command::{CommandOutcome, LaunchSpec, RunningCommand};
 use super::control;
-use super::duty::{Act, Present, decide};
-use super::environment::{Surroundings, kept_cpus_per_task, threads};
-use super::home::Home;
-use super::kills::Kills;
-use super::limit::Limit;
-use super::link::{Link, free_port, is_taken};
-use super::news::News;
-use super::outbox::Outbox;
-use super::output::Output;
-use super::own;
-use super::programs::Programs;
-use super::progress::{self, Message, Tally};
-use super::signals::Told;
-use super::talk;
-use super::wings::Submitter;
+use super::daemon_link::{DaemonLink, free_port, is_taken};
+use super::daemon_loops;
+use super::decide::{WorkerAction, WorkerStatus, decide_action};
+use super::environment::{CommandEnvironment, kept_cpus_per_task, omp_threads};
+use super::extended_allocation;
+use super::oom_kills::OomKillCounter;
+use super::outbox::EventOutbox;
+use super::output::OutputForwarder;
+use super::progress::{self, ProgressMessage, ProgressTally};
+use super::runtime_dir::RuntimeDir;
+use super::signals::AgentSignal;
+use super::slurm_programs::SlurmPrograms;
+use super::time_limit::TimeLimit;
+use super::train_alone::ALONE_GENERATION;
+use super::wings::WingSubmitter;
+use super::worker_event::WorkerEvent;
 
-use absence::Absence;
-use alive::Alive;
-use leaving::{Leaving, Reason};
+use daemon_absence::DaemonAbsence;
+use leaving::{LeaveReason, PendingLeave};
+use live_command::LiveCommand;
 
 /// How often progress is reported. Rates are averaged over minutes, and people look at steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(crate) struct WorkerConfig {
     /// The malleable job.
     pub lead: JobId,
     /// Lead or wing.
-    pub role: Role,
+    pub role: AgentRole,
     /// Time between the rescale signal and SIGKILL.
     pub grace: Duration,
     /// For how long the daemon may be away before a worker with nothing to do does something about it.
@@ -78,18 +78,18 @@ pub(crate) struct WorkerConfig {
     /// Our node.
     pub node: NodeName,
     /// Slurm's programs.
-    pub programs: Programs,
+    pub programs: SlurmPrograms,
     /// Where the command's output goes.
-    pub output: Output,
+    pub output: OutputForwarder,
     /// Private directory on this node.
-    pub home: Home,
+    pub home: RuntimeDir,
     /// Flags and command.
     pub common: CommandArgs,
 }
 
 /// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct WorkerResult {
     /// The exit code for the process.
     pub code: i32,
     /// Whether it left because its node is wanted, or the job's time is up.
@@ -99,26 +99,26 @@ pub(crate) struct Served {
 /// Worker of a lead or wing.
 pub(crate) struct Worker {
     config: WorkerConfig,
-    link: Arc<Link>,
-    outbox: Arc<Outbox>,
-    tally: Tally,
+    link: Arc<DaemonLink>,
+    outbox: Arc<EventOutbox>,
+    tally: ProgressTally,
     orders: Option<watch::Sender<Vec<WingOrder>>>,
     tasks: JoinSet<()>,
     /// To ourselves, from our own tasks.
-    news: (mpsc::Sender<News>, mpsc::Receiver<News>),
-    running: Option<(u64, Running)>,
+    news: (mpsc::Sender<WorkerEvent>, mpsc::Receiver<WorkerEvent>),
+    running: Option<(u64, RunningCommand)>,
     ended: Option<(u64, AgentEvent, CommandExit)>,
-    assignment: Option<Assignment>,
-    opening: Openings,
-    absence: Absence,
+    assignment: Option<AgentAssignment>,
+    opening: StartupTimes,
+    absence: DaemonAbsence,
     /// What is special of a command that stays alive over changes.
-    alive: Alive,
-    leaving: Option<Leaving>,
+    alive: LiveCommand,
+    leaving: Option<PendingLeave>,
     exit: Option<i32>,
 }
 
 /// Times of the change from one generation to the next.
-struct Openings {
+struct StartupTimes {
     /// Of the last command that was stopped here: until it had saved, if it said so, and until it had exited.
     stopped: Option<(Option<f64>, f64)>,
     /// Since then, or since the agent's start, nothing runs.
@@ -129,24 +129,28 @@ struct Openings {
 
 impl Worker {
     /// Opens the progress socket and starts the loops that speak to the daemon. `submitter` is the lead's.
-    pub fn new(config: WorkerConfig, link: Link, submitter: Option<Submitter>) -> anyhow::Result<Worker> {
-        let listener =
-            progress::open_socket(&config.home.socket()).context("cannot open the progress socket")?;
-        let control =
-            control::open_socket(&config.home.control()).context("cannot open the control socket")?;
-        let (tally, outbox) = (Tally::new(), Arc::new(Outbox::default()));
+    pub fn new(
+        config: WorkerConfig,
+        link: DaemonLink,
+        submitter: Option<WingSubmitter>,
+    ) -> anyhow::Result<Worker> {
+        let listener = progress::open_progress_socket(&config.home.progress_socket())
+            .context("cannot open the progress socket")?;
+        let control = control::open_control_socket(&config.home.control_socket())
+            .context("cannot open the control socket")?;
+        let (tally, outbox) = (ProgressTally::new(), Arc::new(EventOutbox::default()));
         let mut tasks = JoinSet::new();
-        tasks.spawn(progress::listen(listener, tally.clone()));
+        tasks.spawn(progress::receive_datagrams(listener, tally.clone()));
         let orders = submitter.map(|submitter| {
             let (sender, receiver) = watch::channel(Vec::new());
             let outbox = outbox.clone();
-            tasks.spawn(submitter.serve(receiver, move |event| outbox.push(event)));
+            tasks.spawn(submitter.serve_orders(receiver, move |event| outbox.push(event)));
             sender
         });
         let now = Instant::now();
-        let absence = Absence::new(config.patience, Limit::new(config.left, now));
+        let absence = DaemonAbsence::new(config.patience, TimeLimit::new(config.left, now));
         let news = mpsc::channel(QUEUE);
-        tasks.spawn(control::listen(control, news.0.clone()));
+        tasks.spawn(control::accept_processes(control, news.0.clone()));
         Ok(Worker {
             config,
             link: Arc::new(link),
@@ -158,90 +162,95 @@ impl Worker {
             running: None,
             ended: None,
             assignment: None,
-            opening: Openings { stopped: None, idle_since: now, next: None },
+            opening: StartupTimes { stopped: None, idle_since: now, next: None },
             absence,
-            alive: Alive::default(),
+            alive: LiveCommand::default(),
             leaving: None,
             exit: None,
         })
     }
 
     /// Serves until there is nothing left to do.
-    pub async fn serve(mut self, mut signals: mpsc::Receiver<Told>) -> anyhow::Result<Served> {
-        self.tasks.spawn(talk::poll(self.link.clone(), self.news.0.clone()));
-        self.tasks.spawn(talk::report(self.link.clone(), self.outbox.clone()));
+    pub async fn serve_until_done(
+        mut self,
+        mut signals: mpsc::Receiver<AgentSignal>,
+    ) -> anyhow::Result<WorkerResult> {
+        self.tasks.spawn(daemon_loops::poll_loop(self.link.clone(), self.news.0.clone()));
+        self.tasks.spawn(daemon_loops::report_loop(self.link.clone(), self.outbox.clone()));
         // Slurm tells each step once, and may have done so before ours was there.
-        self.ask_whether_preempted();
+        self.check_preemption();
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
             tokio::select! {
                 biased;
-                Some(told) = signals.recv() => self.signalled(told),
-                ended = end_of(&mut self.running) => {
+                Some(told) = signals.recv() => self.handle_signal(told),
+                ended = wait_for_command(&mut self.running) => {
                     // Nothing is taken out of the queue that is not heeded.
                     if !ended.exit.asked
                         && let Ok(Some(told)) = timeout(SIGNAL_SETTLE, signals.recv()).await
                     {
-                        self.signalled(told);
+                        self.handle_signal(told);
                     }
-                    self.stopped(ended);
+                    self.handle_command_end(ended);
                 }
-                Some(news) = self.news.1.recv() => self.hear(news),
-                () = self.alive.overdue() => self.end_overdue(),
-                _ = ticks.tick() => self.tick(),
+                Some(news) = self.news.1.recv() => self.handle_event(news),
+                () = self.alive.wait_until_overdue() => self.kill_overdue(),
+                _ = ticks.tick() => self.handle_tick(),
             }
             if let Some(code) = self.exit {
                 break code;
             }
         };
         let left = self.is_leaving();
-        let is_away = self.link.away() > Duration::ZERO;
-        let patience = self.outbox.patience(self.leaving.map(|l| l.since), is_away, Instant::now());
-        if timeout(patience, self.outbox.emptied()).await.is_err() {
+        let is_away = self.link.away_duration() > Duration::ZERO;
+        let patience = self.outbox.flush_patience(self.leaving.map(|l| l.since), is_away, Instant::now());
+        if timeout(patience, self.outbox.wait_until_empty()).await.is_err() {
             tracing::warn!("left before the daemon had all reports");
         }
         self.tasks.shutdown().await;
-        Ok(Served { code, left })
+        Ok(WorkerResult { code, left })
     }
 
-    fn hear(&mut self, news: News) {
+    fn handle_event(&mut self, news: WorkerEvent) {
         match news {
-            News::Assigned(assignment) => self.assigned(assignment),
-            News::Preempted if !self.leaves(Reason::Told) => self.signalled(Told::Leave),
-            News::Preempted => {}
-            News::Looked(left) => self.absence.limit.answered(left, Instant::now()),
-            News::InTheWay => self.make_way(),
-            News::Heard(heard) => self.heard(heard),
-            News::Sealed(made) => self.sealed(made),
-            News::Opened(sealed, secret) => self.opened(sealed, secret),
-            News::MayTrainAlone(solitude) => self.may_train_alone(solitude),
-            News::DaemonIsBack => {
+            WorkerEvent::Assigned(assignment) => self.handle_assignment(assignment),
+            WorkerEvent::Preempted if !self.leaves_for(LeaveReason::Told) => {
+                self.handle_signal(AgentSignal::Leave)
+            }
+            WorkerEvent::Preempted => {}
+            WorkerEvent::Looked(left) => self.absence.limit.record_answer(left, Instant::now()),
+            WorkerEvent::InTheWay => self.yield_node(),
+            WorkerEvent::Heard(heard) => self.handle_message(heard),
+            WorkerEvent::Sealed(made) => self.handle_sealed(made),
+            WorkerEvent::Opened(sealed, secret) => self.handle_opened(sealed, secret),
+            WorkerEvent::MayTrainAlone(solitude) => self.begin_alone(solitude),
+            WorkerEvent::DaemonIsBack => {
                 tracing::info!("the daemon is back: saving, to go on with it");
-                self.stop(self.config.grace);
+                self.stop_command(self.config.grace);
             }
         }
     }
 
     fn is_lead(&self) -> bool {
-        self.config.role == Role::Lead
+        self.config.role == AgentRole::Lead
     }
 
-    fn stop(&self, grace: Duration) {
+    fn stop_command(&self, grace: Duration) {
         if let Some((_, running)) = &self.running {
             running.stop(grace);
         }
     }
 
     /// The command has ended.
-    fn stopped(&mut self, ended: Ended) {
+    fn handle_command_end(&mut self, ended: CommandOutcome) {
         let Some((generation, _)) = self.running.take() else { return };
-        self.tell_progress(generation);
-        let let_go = self.is_leaving() || self.alive.was_let_go();
+        self.report_progress(generation);
+        let let_go = self.is_leaving() || self.alive.was_released();
         let exit = CommandExit { asked: ended.exit.asked || let_go, ..ended.exit };
         let took = Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
         if exit.asked && !exit.killed {
-            self.absence.limit.stopped(took);
+            self.absence.limit.record_stop(took);
         }
         tracing::info!(
             generation,
@@ -251,28 +260,28 @@ impl Worker {
             stop_secs = ended.stop_secs,
             "the command has ended"
         );
-        if generation == ALONE {
-            self.stopped_alone(exit);
+        if generation == ALONE_GENERATION {
+            self.handle_alone_end(exit);
             return;
         }
         if !let_go && ended.failed_unasked && self.tally.ran_out_of_memory() {
             self.outbox.push(AgentEvent::OutOfMemory { generation });
         }
         // What leaves the others says nothing of what it takes to save.
-        let stop_secs = if self.alive.was_let_go() { 0.0 } else { ended.stop_secs };
+        let stop_secs = if self.alive.was_released() { 0.0 } else { ended.stop_secs };
         let event = AgentEvent::Stopped { generation, exit, stop_secs, port: free_port() };
         let asked_at = Instant::now() - took;
         let saved = self.tally.saved_at().and_then(|t| t.checked_duration_since(asked_at.into_std()));
         let stopped = exit.asked.then_some((saved.map(|s| s.as_secs_f64()), ended.stop_secs));
-        self.opening = Openings { stopped, idle_since: Instant::now(), next: None };
-        self.link.set_running(None);
+        self.opening = StartupTimes { stopped, idle_since: Instant::now(), next: None };
+        self.link.set_running_generation(None);
         self.outbox.push(event.clone());
         self.ended = Some((generation, event, exit));
-        self.leave_if_done();
-        self.act(false);
+        self.finish_leave();
+        self.apply_directive(false);
     }
 
-    fn assigned(&mut self, assignment: Assignment) {
+    fn handle_assignment(&mut self, assignment: AgentAssignment) {
         if let Some(orders) = self.orders.as_ref().filter(|_| !self.is_leaving()) {
             orders.send_replace(assignment.wings.clone());
         }
@@ -281,44 +290,46 @@ impl Worker {
             tracing::warn!("{notice}");
         }
         self.assignment = Some(assignment);
-        self.act_leaving();
-        self.act(true);
+        self.apply_leaving_directive();
+        self.apply_directive(true);
     }
 
     /// Does what the assignment asks for. `again`: an end that was told before is told again.
-    fn act(&mut self, again: bool) {
+    fn apply_directive(&mut self, again: bool) {
         let Some(assignment) = &self.assignment else { return };
         if self.is_leaving() {
             return;
         }
-        let here = Present {
+        let here = WorkerStatus {
             running: self.running.as_ref().map(|(generation, _)| *generation),
             ended: self.ended.as_ref().map(|(generation, ..)| *generation),
-            way: self.way(),
+            way: self.change_mode(),
             is_lead: self.is_lead(),
         };
-        match decide(&assignment.directive, here) {
-            Act::Nothing if again => self.tell_ready(),
-            Act::Nothing => {}
-            Act::Start(member) => self.start(&member, false),
-            Act::Warm(member) => self.start(&member, true),
-            Act::Meet(member) => self.meet(&member, again),
-            Act::Part(generation, urgent) => self.part(generation, urgent),
-            Act::Stop if self.alive.is_saving() => self.rescue(),
-            Act::Stop => self.stop(self.grace()),
-            Act::Rescue => self.rescue(),
-            Act::Tell(generation) if again || here.ended != Some(generation) => self.tell_end(generation),
-            Act::Tell(_) => {}
-            Act::Exit(code) => self.exit = Some(code),
+        match decide_action(&assignment.directive, here) {
+            WorkerAction::Nothing if again => self.report_ready(),
+            WorkerAction::Nothing => {}
+            WorkerAction::Start(member) => self.start_command(&member, false),
+            WorkerAction::Warm(member) => self.start_command(&member, true),
+            WorkerAction::Meet(member) => self.place_processes(&member, again),
+            WorkerAction::Part(generation, urgent) => self.release_command(generation, urgent),
+            WorkerAction::Stop if self.alive.is_saving() => self.save_and_stop(),
+            WorkerAction::Stop => self.stop_command(self.stop_grace()),
+            WorkerAction::Rescue => self.save_and_stop(),
+            WorkerAction::Tell(generation) if again || here.ended != Some(generation) => {
+                self.report_end(generation)
+            }
+            WorkerAction::Tell(_) => {}
+            WorkerAction::Exit(code) => self.exit = Some(code),
         }
     }
 
-    fn tell_end(&self, generation: u64) {
+    fn report_end(&self, generation: u64) {
         let event = match &self.ended {
             Some((last, event, _)) if *last == generation => event.clone(),
             // It ended by itself, before it could be told of this generation.
             Some((last, _, exit))
-                if *last < generation && !exit.asked && self.alive.generation().is_some() =>
+                if *last < generation && !exit.asked && self.alive.joined_generation().is_some() =>
             {
                 AgentEvent::Stopped { generation, exit: *exit, stop_secs: 0.0, port: free_port() }
             }
@@ -329,7 +340,7 @@ impl Worker {
 
     /// Starts the command as this member, or as a newcomer that may become it. Runs on the thread of `serve`,
     /// which lives as long as the process.
-    fn start(&mut self, member: &GenerationMember, newcomer: bool) {
+    fn start_command(&mut self, member: &GenerationMember, newcomer: bool) {
         if member.rank == 0 && is_taken(member.master_port) {
             tracing::warn!(port = member.master_port, "the rendezvous port is taken: asking for another");
             // To the daemon this generation was stopped: the next one has a fresh port, and nothing has
@@ -337,20 +348,20 @@ impl Worker {
             let (generation, exit) = (member.generation, NEVER_RAN);
             let event = AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: free_port() };
             self.ended = Some((generation, event, exit));
-            self.tell_end(generation);
+            self.report_end(generation);
             return;
         }
         let common = &self.config.common;
-        let (socket, control) = (self.config.home.socket(), self.config.home.control());
-        let around = Surroundings {
+        let (socket, control) = (self.config.home.progress_socket(), self.config.home.control_socket());
+        let around = CommandEnvironment {
             control: Some(&control),
             cpus_per_task: kept_cpus_per_task(),
-            threads: threads(self.config.cpus),
+            threads: omp_threads(self.config.cpus),
             elastic_signals: std::env::var("TORCHELASTIC_SIGNALS_TO_HANDLE").ok(),
-            ..Surroundings::of(common, self.config.lead, &socket)
+            ..CommandEnvironment::from_args(common, self.config.lead, &socket)
         };
         let ranks = (0..common.started_ranks())
-            .map(|local| (around.rank(member, local), around.variables(member, local)))
+            .map(|local| (around.global_rank(member, local), around.rank_variables(member, local)))
             .collect();
         tracing::info!(
             generation = member.generation,
@@ -359,63 +370,63 @@ impl Worker {
             "starting the command"
         );
         self.tally.restart();
-        self.alive = Alive::new(newcomer);
+        self.alive = LiveCommand::new(newcomer);
         let (saved_secs, stop_secs) = self.opening.stopped.take().unzip();
         let idle_secs = self.opening.idle_since.elapsed().as_secs_f64();
         self.opening.next = Some(WorkerStartup { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
-        let running = Running::start(Launch {
-            words: common.words_of(&member.exec_plan),
+        let running = RunningCommand::start(LaunchSpec {
+            words: common.command_for_plan(&member.exec_plan),
             ranks,
-            remote: own::remote(&self.config.own, member, common),
-            mark: mark(self.config.home.path(), member.generation),
+            remote: extended_allocation::remote_launcher(&self.config.own, member, common),
+            mark: start_mark(self.config.home.path(), member.generation),
             signal: common.signal.0,
             output: self.config.output.clone(),
             regex: common.progress_regex.clone(),
             tally: self.tally.clone(),
-            kills: Kills::here(self.config.job),
+            kills: OomKillCounter::for_job(self.config.job),
         });
-        if member.generation != ALONE && !newcomer {
-            self.link.set_running(Some(member.generation));
+        if member.generation != ALONE_GENERATION && !newcomer {
+            self.link.set_running_generation(Some(member.generation));
             self.outbox.push(AgentEvent::Started { generation: member.generation });
         }
         self.running = Some((member.generation, running));
     }
 
-    fn tell_progress(&mut self, generation: u64) {
-        let generation = self.alive.generation().unwrap_or(generation);
-        if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE) {
-            let Message { samples, step, loss, total, .. } = sum;
+    fn report_progress(&mut self, generation: u64) {
+        let generation = self.alive.joined_generation().unwrap_or(generation);
+        if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE_GENERATION) {
+            let ProgressMessage { samples, step, loss, total, .. } = sum;
             let opening = self.opening.next.take();
             self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, total, opening });
         }
     }
 
-    fn tick(&mut self) {
+    fn handle_tick(&mut self) {
         match &self.running {
             Some((generation, _)) => {
                 let generation = *generation;
-                self.tell_progress(generation);
+                self.report_progress(generation);
             }
             None if !self.is_leaving() => {
-                self.look_who_waits();
-                self.bear_absence();
+                self.check_main_queue();
+                self.handle_absence();
             }
             None => {}
         }
         if !self.is_leaving() && self.exit.is_none() {
-            self.mind_limit();
+            self.watch_limit();
         }
     }
 }
 
 /// Text that no other start of a command on this node has in its environment.
-fn mark(dir: &std::path::Path, generation: u64) -> String {
+fn start_mark(dir: &std::path::Path, generation: u64) -> String {
     format!("{}.{generation}.{}", dir.display(), std::process::id())
 }
 
-async fn end_of(running: &mut Option<(u64, Running)>) -> Ended {
+async fn wait_for_command(running: &mut Option<(u64, RunningCommand)>) -> CommandOutcome {
     match running {
-        Some((_, running)) => running.ended().await,
+        Some((_, running)) => running.wait_for_end().await,
         None => pending().await,
     }
 }

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The daemons' addresses, and which of them answered last.
 #[derive(Debug)]
-pub struct Addresses {
+pub struct DaemonAddresses {
     urls: Vec<String>,
     answers: AtomicUsize,
 }
 
-impl Addresses {
+impl DaemonAddresses {
     /// Daemons at these URLs, as [`crate::daemon_urls`] reads them; `None` where there is none.
-    pub fn new(urls: Vec<String>) -> Option<Addresses> {
-        (!urls.is_empty()).then_some(Addresses { urls, answers: AtomicUsize::new(0) })
+    pub fn new(urls: Vec<String>) -> Option<DaemonAddresses> {
+        (!urls.is_empty()).then_some(DaemonAddresses { urls, answers: AtomicUsize::new(0) })
     }
 
     /// All URLs.
@@ -22,20 +22,20 @@ impl Addresses {
     }
 
     /// The URL of the daemon that answered last; before any did, of the first.
-    pub fn url(&self) -> &str {
-        self.in_turn().next().map_or("", |(_, url)| url)
+    pub fn preferred_url(&self) -> &str {
+        self.in_preferred_order().next().map_or("", |(_, url)| url)
     }
 
     /// All daemons with their numbers, in the order in which they should be asked: the one that answered last
     /// first.
-    pub fn in_turn(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub fn in_preferred_order(&self) -> impl Iterator<Item = (usize, &str)> {
         let first = self.answers.load(Ordering::Relaxed);
         let count = self.urls.len();
         (0..count).map(move |turn| (first + turn) % count).map(|i| (i, self.urls[i].as_str()))
     }
 
     /// Notes that this one answered.
-    pub fn answered(&self, number: usize) {
+    pub fn record_answer(&self, number: usize) {
         self.answers.store(number, Ordering::Relaxed);
     }
 }
@@ -73,11 +73,11 @@ mod tests {
 
     #[test]
     fn the_one_that_answered_last_is_asked_first() {
-        let daemons = Addresses::new(["a", "b", "c"].map(str::to_owned).to_vec()).unwrap();
-        let order = || daemons.in_turn().map(|(_, url)| url).collect::<String>();
-        assert_eq!((order(), daemons.url()), ("abc".to_owned(), "a"));
-        daemons.answered(1);
-        assert_eq!((order(), daemons.url()), ("bca".to_owned(), "b"));
+        let daemons = DaemonAddresses::new(["a", "b", "c"].map(str::to_owned).to_vec()).unwrap();
+        let order = || daemons.in_preferred_order().map(|(_, url)| url).collect::<String>();
+        assert_eq!((order(), daemons.preferred_url()), ("abc".to_owned(), "a"));
+        daemons.record_answer(1);
+        assert_eq!((order(), daemons.preferred_url()), ("bca".to_owned(), "b"));
     }
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn no_address_is_no_daemon() {
-        assert!(Addresses::new(Vec::new()).is_none());
+        assert!(DaemonAddresses::new(Vec::new()).is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::capabilities::Capabilities;
+use super::capabilities::CapabilitySet;
 use super::document::BodyProof;
 use infill_model::{AgentEvent, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
 
@@ -21,7 +21,7 @@ pub const MAX_POLL_SECS: u64 = 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum AgentRole {
     /// `infill run` on the lead's node.
     Lead,
     /// `infill worker` in a wing of this lead.
@@ -34,14 +34,14 @@ pub enum Role {
 /// An agent's first message: `POST /v1/agent/hello`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-pub struct Hello {
+pub struct AgentHello {
     /// Proof of who speaks; its purpose is `hello`.
     #[serde(flatten)]
     pub proof: BodyProof,
     /// The Slurm job in which the agent runs.
     pub job: JobId,
     /// Lead or wing.
-    pub role: Role,
+    pub role: AgentRole,
     /// Slurm's name of the agent's node.
     pub node: NodeName,
     /// A TCP port that was free on the node a moment ago, for rank 0's rendezvous.
@@ -57,13 +57,13 @@ pub struct Hello {
     pub protocol: u32,
     /// What the agent can do.
     #[serde(default)]
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilitySet,
 }
 
-/// Answer to a [`Hello`].
+/// Answer to a [`AgentHello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-pub struct Welcome {
+pub struct AgentWelcome {
     /// Bearer token for `poll` and `report` of an agent that has no [`crate::Capability::SealedSession`];
     /// others have a session ([`crate::seal`]). Either is good until the daemon restarts: on 401, say hello
     /// again.
@@ -79,7 +79,7 @@ pub struct Welcome {
     pub protocol: u32,
     /// What the daemon can do.
     #[serde(default)]
-    pub capabilities: Capabilities,
+    pub capabilities: CapabilitySet,
 }
 
 fn first_protocol() -> u32 {
@@ -90,7 +90,7 @@ fn first_protocol() -> u32 {
 /// `wait_secs` with the present assignment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-pub struct Poll {
+pub struct AgentPoll {
     /// The Slurm job in which the agent runs.
     pub job: JobId,
     /// The agent's node, or its place there.
@@ -104,7 +104,7 @@ pub struct Poll {
 /// What one worker shall do now. A level, not an edge: getting it twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-pub struct Assignment {
+pub struct AgentAssignment {
     /// Grows with every change; unique to this worker while the daemon runs.
     pub version: u64,
     /// What to do with the command.
@@ -116,10 +116,10 @@ pub struct Assignment {
     pub notice: Option<String>,
 }
 
-/// An [`Assignment`] as an agent reads it that may be older than the daemon.
+/// An [`AgentAssignment`] as an agent reads it that may be older than the daemon.
 #[derive(Debug, Deserialize)]
-pub struct HeardAssignment {
-    /// See [`Assignment::version`].
+pub struct RawAssignment {
+    /// See [`AgentAssignment::version`].
     pub version: u64,
     directive: Box<RawValue>,
     wings: Vec<Box<RawValue>>,
@@ -127,14 +127,14 @@ pub struct HeardAssignment {
     notice: Option<String>,
 }
 
-impl HeardAssignment {
+impl RawAssignment {
     /// The assignment, as far as this version can read it, and the names of what it cannot. Where that is the
     /// directive, `before` holds on: the agent keeps on doing what it does.
-    pub fn read(self, before: &Directive) -> (Assignment, Vec<String>) {
+    pub fn decode_known(self, before: &Directive) -> (AgentAssignment, Vec<String>) {
         let mut unknown = Vec::new();
-        let directive = understood(&self.directive, &mut unknown).unwrap_or_else(|| before.clone());
-        let wings = self.wings.iter().filter_map(|wing| understood(wing, &mut unknown)).collect();
-        (Assignment { version: self.version, directive, wings, notice: self.notice }, unknown)
+        let directive = decode_or_note(&self.directive, &mut unknown).unwrap_or_else(|| before.clone());
+        let wings = self.wings.iter().filter_map(|wing| decode_or_note(wing, &mut unknown)).collect();
+        (AgentAssignment { version: self.version, directive, wings, notice: self.notice }, unknown)
     }
 }
 
@@ -155,22 +155,22 @@ pub const MAX_EVENTS: usize = 256;
 
 /// An [`AgentReport`] as a daemon reads it that may be older than the agent.
 #[derive(Debug, Deserialize)]
-pub struct HeardReport {
+pub struct RawReport {
     job: JobId,
     node: NodeName,
     events: Vec<Box<RawValue>>,
 }
 
-impl HeardReport {
+impl RawReport {
     /// How many events it carries, understood or not.
-    pub fn count(&self) -> usize {
+    pub fn event_count(&self) -> usize {
         self.events.len()
     }
 
     /// The events that this version can read, in their order, and the names of the others.
-    pub fn read(self) -> (AgentReport, Vec<String>) {
+    pub fn decode_known(self) -> (AgentReport, Vec<String>) {
         let mut unknown = Vec::new();
-        let events = self.events.iter().filter_map(|event| understood(event, &mut unknown)).collect();
+        let events = self.events.iter().filter_map(|event| decode_or_note(event, &mut unknown)).collect();
         (AgentReport { job: self.job, node: self.node, events }, unknown)
     }
 }
@@ -178,7 +178,7 @@ impl HeardReport {
 /// Answer to a report, if not all of it was understood; else there is none (204).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-pub struct Receipt {
+pub struct ReportReceipt {
     /// Names of the events that the daemon does not know, and has dropped. Each name once.
     #[serde(default)]
     pub not_understood: Vec<String>,
@@ -188,10 +188,10 @@ pub struct Receipt {
 const MAX_NAME_CHARS: usize = 60;
 
 /// Reads one value; if that fails, adds its name to `unknown`.
-fn understood<'a, T: Deserialize<'a>>(value: &'a RawValue, unknown: &mut Vec<String>) -> Option<T> {
+fn decode_or_note<'a, T: Deserialize<'a>>(value: &'a RawValue, unknown: &mut Vec<String>) -> Option<T> {
     let read = serde_json::from_str(value.get());
     if read.is_err() {
-        let name = name_of(value);
+        let name = value_name(value);
         if !unknown.contains(&name) {
             unknown.push(name);
         }
@@ -201,7 +201,7 @@ fn understood<'a, T: Deserialize<'a>>(value: &'a RawValue, unknown: &mut Vec<Str
 
 /// The name of a value of an enum: `"hold"`, or the only key of `{"run": …}`; of what has none its
 /// beginning.
-fn name_of(value: &RawValue) -> String {
+fn value_name(value: &RawValue) -> String {
     let name = match serde_json::from_str(value.get()) {
         Ok(serde_json::Value::String(name)) => name,
         Ok(serde_json::Value::Object(fields)) if fields.len() == 1 => {

@@ -16,23 +16,23 @@ pub enum Capability {
 /// Those that one side has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
-pub struct Capabilities(BTreeSet<Capability>);
+pub struct CapabilitySet(BTreeSet<Capability>);
 
-impl Capabilities {
+impl CapabilitySet {
     /// Whether this one is among them.
-    pub fn has(&self, capability: Capability) -> bool {
+    pub fn contains(&self, capability: Capability) -> bool {
         self.0.contains(&capability)
     }
 }
 
-impl FromIterator<Capability> for Capabilities {
+impl FromIterator<Capability> for CapabilitySet {
     fn from_iter<I: IntoIterator<Item = Capability>>(capabilities: I) -> Self {
-        Capabilities(capabilities.into_iter().collect())
+        CapabilitySet(capabilities.into_iter().collect())
     }
 }
 
 /// Those that this version does not know are left out: the other side is newer.
-impl<'de> Deserialize<'de> for Capabilities {
+impl<'de> Deserialize<'de> for CapabilitySet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let names = Vec::<serde_json::Value>::deserialize(deserializer)?;
         Ok(names.into_iter().filter_map(|name| serde_json::from_value(name).ok()).collect())
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn those_of_a_newer_version_are_left_out() {
-        let read: Capabilities = serde_json::from_str(r#"["sealed_session","telepathy"]"#).unwrap();
-        assert_eq!(read, Capabilities::from_iter([Capability::SealedSession]));
+        let read: CapabilitySet = serde_json::from_str(r#"["sealed_session","telepathy"]"#).unwrap();
+        assert_eq!(read, CapabilitySet::from_iter([Capability::SealedSession]));
         assert_eq!(serde_json::to_string(&read).unwrap(), r#"["sealed_session"]"#);
     }
 }

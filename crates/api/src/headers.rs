@@ -25,7 +25,7 @@ pub const TICKET: &str = "infill-ticket";
 /// Which daemon the credential is for, as `HOST:PORT`. Whoever says it wants a sealed answer.
 pub const TO: &str = "infill-to";
 
-/// In the answer to a proof: the session, sealed ([`crate::seal::Seal`]).
+/// In the answer to a proof: the session, sealed ([`crate::seal::SessionSeal`]).
 pub const SEAL: &str = "infill-seal";
 
 /// Name of the session of a request.

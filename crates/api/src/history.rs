@@ -21,7 +21,7 @@ pub struct ImportEndedRequest {
 
 /// What became of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedTaken {
+pub struct EndedImportResult {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
     /// How many are new, and kept.

@@ -26,23 +26,23 @@ mod timeline;
 mod web;
 
 pub use agent::{
-    AgentReport, Assignment, FIRST_PROTOCOL, HeardAssignment, HeardReport, Hello, MAX_EVENTS, MAX_POLL_SECS,
-    PROTOCOL, Poll, Receipt, Role, Welcome,
+    AgentAssignment, AgentHello, AgentPoll, AgentReport, AgentRole, AgentWelcome, FIRST_PROTOCOL, MAX_EVENTS,
+    MAX_POLL_SECS, PROTOCOL, RawAssignment, RawReport, ReportReceipt,
 };
-pub use capabilities::{Capabilities, Capability};
+pub use capabilities::{Capability, CapabilitySet};
 pub use collectives::{CollectivesView, ImportCollectivesRequest};
-pub use dialect::Dialect;
+pub use dialect::AgentDialect;
 pub use document::{BodyProof, ErrorBody, SCHEMA};
 pub use explain::{ExplainQuery, ExplainView};
 pub use figures::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS};
-pub use history::{EndedTaken, ImportEndedRequest, MAX_ENDED};
+pub use history::{EndedImportResult, ImportEndedRequest, MAX_ENDED};
 pub use operator::{
-    ControlRequest, EndView, Generations, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind,
-    NodeView, PlanView, RoundView, Status, StatusQuery,
+    ControlRequest, DaemonStatus, EndView, GenerationsView, Hidden, IdleShare, JobView, LengthsView,
+    NodeFailure, NodeKind, NodeView, PlanView, RoundView, StatusQuery,
 };
 pub use profiles::{
-    Counted, CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED,
-    MAX_PROFILES, ProfileFigureQuery, ProfileView, ProfilesView,
+    CurveRow, ForgetRequest, HistoryRow, HistoryView, ImportRequest, MAX_HISTORY, MAX_IMPORTED, MAX_PROFILES,
+    ProfileCount, ProfileFigureQuery, ProfileView, ProfilesView,
 };
 pub use report::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, UsesView};
 pub use rounds::{DEFAULT_ROUNDS, MAX_ROUNDS, RoundsQuery, RoundsView};
@@ -51,5 +51,6 @@ pub use timeline::{
     LONGEST_TIMELINE_SECS, MOST_CELLS, MOST_PIXELS, NodeRow, TimelineQuery, TimelineRows, TimelineView,
 };
 pub use web::{
-    LINK_PURPOSE, Link, LinkRequest, REVOKE_PURPOSE, RevokeRequest, Revoked, Session, SessionRequest,
+    LINK_PURPOSE, LinkRequest, REVOKE_PURPOSE, RevokeRequest, RevokedSessions, SessionRequest, WebLink,
+    WebSession,
 };

@@ -37,7 +37,7 @@ fn yes() -> bool {
 
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Status {
+pub struct DaemonStatus {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
     /// infill's version.
@@ -310,7 +310,7 @@ pub struct RoundView {
 
 /// The generations that a malleable job has had: `GET /v1/jobs/{id}/generations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Generations {
+pub struct GenerationsView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
     /// In their order; empty for a job that has had none.

@@ -117,7 +117,7 @@ pub struct ImportRequest {
 
 /// How many profiles a request concerned.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Counted {
+pub struct ProfileCount {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
     /// So many.

@@ -11,13 +11,13 @@ pub const ROUND: &str = "/v1/round";
 /// Rounds that are over, a line each (`GET`).
 pub const ROUNDS: &str = "/v1/rounds";
 
-/// The last round at a moment or before it (`GET`), as a pattern; see [`round_at`].
+/// The last round at a moment or before it (`GET`), as a pattern; see [`round_path`].
 pub const ROUND_AT: &str = "/v1/rounds/{at}";
 
 /// A new round, computed without acting (`GET`).
 pub const PLAN: &str = "/v1/plan";
 
-/// The generations of a malleable job (`GET`), as a pattern; see [`generations`].
+/// The generations of a malleable job (`GET`), as a pattern; see [`generations_path`].
 pub const GENERATIONS: &str = "/v1/jobs/{id}/generations";
 
 /// Profiles (`GET`).
@@ -96,12 +96,12 @@ pub const HEALTHZ: &str = "/healthz";
 pub const METRICS: &str = "/metrics";
 
 /// [`GENERATIONS`] of one job.
-pub fn generations(job: JobId) -> String {
+pub fn generations_path(job: JobId) -> String {
     GENERATIONS.replace("{id}", &job.to_string())
 }
 
 /// [`ROUND_AT`] of one moment.
-pub fn round_at(at: UnixTime) -> String {
+pub fn round_path(at: UnixTime) -> String {
     ROUND_AT.replace("{at}", &at.0.to_string())
 }
 

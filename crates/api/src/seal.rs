@@ -2,7 +2,7 @@
 //!
 //! **Proof.** Whoever speaks first shows a credential, in headers. Its payload names the daemon that it is
 //! for (host and port of the URL, as in [`headers::TO`]), so that nobody can pass it on to another one, and
-//! of a hello or an order the [`digest`] of route and body, so that nobody can change it:
+//! of a hello or an order the [`request_digest`] of route and body, so that nobody can change it:
 //! [`infill_model::bound_payload`].
 //!
 //! **Seal.** The answer carries [`headers::SEAL`]: `munge CREDENTIAL`, made by the daemon for that user alone
@@ -11,7 +11,7 @@
 //! job: 0); SESSION is public, KEY are 32 random bytes in hexadecimal digits, which never travel again. Who
 //! opens it looks who made it: root, the daemon's user, or Slurm's.
 //!
-//! **Messages.** A request of a session carries [`headers::SESSION`], [`headers::COUNTER`] and
+//! **Messages.** A request of a session carries [`headers::SESSION_LIFETIME`], [`headers::COUNTER`] and
 //! [`headers::MAC`]; its counter is greater than that of each one before it on its route. An answer carries
 //! [`headers::MAC`], also the one that brings the seal, whose counter is 0.
 //!
@@ -59,40 +59,40 @@ impl SessionKey {
     }
 
     /// The key of a session of whoever keeps this one: nobody need remember it.
-    pub fn of_session(&self, session: &str) -> SessionKey {
-        SessionKey(self.mac(&[b"session", session.as_bytes()]).finalize().into_bytes().into())
+    pub fn derive_session(&self, session: &str) -> SessionKey {
+        SessionKey(self.fields_mac(&[b"session", session.as_bytes()]).finalize().into_bytes().into())
     }
 
     /// What a request carries.
-    pub fn of_request(&self, route: &str, counter: u64, body: &[u8]) -> String {
-        hex(&self.request(route, counter, body).finalize().into_bytes())
+    pub fn sign_request(&self, route: &str, counter: u64, body: &[u8]) -> String {
+        encode_hex(&self.request_mac(route, counter, body).finalize().into_bytes())
     }
 
     /// Whether a request carries what it must. Takes as long if it does not.
-    pub fn is_request(&self, mac: &str, route: &str, counter: u64, body: &[u8]) -> bool {
-        is(self.request(route, counter, body), mac)
+    pub fn verify_request(&self, mac: &str, route: &str, counter: u64, body: &[u8]) -> bool {
+        verify_mac(self.request_mac(route, counter, body), mac)
     }
 
     /// What the answer to a request carries.
-    pub fn of_answer(&self, route: &str, counter: u64, status: u16, body: &[u8]) -> String {
-        hex(&self.answer(route, counter, status, body).finalize().into_bytes())
+    pub fn sign_answer(&self, route: &str, counter: u64, status: u16, body: &[u8]) -> String {
+        encode_hex(&self.answer_mac(route, counter, status, body).finalize().into_bytes())
     }
 
     /// Whether the answer to a request carries what it must. Takes as long if it does not.
-    pub fn is_answer(&self, mac: &str, route: &str, counter: u64, status: u16, body: &[u8]) -> bool {
-        is(self.answer(route, counter, status, body), mac)
+    pub fn verify_answer(&self, mac: &str, route: &str, counter: u64, status: u16, body: &[u8]) -> bool {
+        verify_mac(self.answer_mac(route, counter, status, body), mac)
     }
 
-    fn request(&self, route: &str, counter: u64, body: &[u8]) -> Hmac<Sha256> {
-        self.mac(&[b"request", route.as_bytes(), counter.to_string().as_bytes(), body])
+    fn request_mac(&self, route: &str, counter: u64, body: &[u8]) -> Hmac<Sha256> {
+        self.fields_mac(&[b"request", route.as_bytes(), counter.to_string().as_bytes(), body])
     }
 
-    fn answer(&self, route: &str, counter: u64, status: u16, body: &[u8]) -> Hmac<Sha256> {
+    fn answer_mac(&self, route: &str, counter: u64, status: u16, body: &[u8]) -> Hmac<Sha256> {
         let (counter, status) = (counter.to_string(), status.to_string());
-        self.mac(&[b"answer", route.as_bytes(), counter.as_bytes(), status.as_bytes(), body])
+        self.fields_mac(&[b"answer", route.as_bytes(), counter.as_bytes(), status.as_bytes(), body])
     }
 
-    fn mac(&self, fields: &[&[u8]]) -> Hmac<Sha256> {
+    fn fields_mac(&self, fields: &[&[u8]]) -> Hmac<Sha256> {
         // A key is filled up with zeros to the hash's block.
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.0);
@@ -105,18 +105,18 @@ impl SessionKey {
     }
 }
 
-fn is(mac: Hmac<Sha256>, shown: &str) -> bool {
-    unhex(shown).is_some_and(|shown| mac.verify_slice(&shown).is_ok())
+fn verify_mac(mac: Hmac<Sha256>, shown: &str) -> bool {
+    decode_hex(shown).is_some_and(|shown| mac.verify_slice(&shown).is_ok())
 }
 
 /// What a credential for a hello or an order binds: its route and the whole body, in hexadecimal digits.
-pub fn digest(route: &str, body: &[u8]) -> String {
+pub fn request_digest(route: &str, body: &[u8]) -> String {
     let mut hash = Sha256::new();
     for field in [route.as_bytes(), body] {
         hash.update((field.len() as u64).to_be_bytes());
         hash.update(field);
     }
-    hex(&hash.finalize())
+    encode_hex(&hash.finalize())
 }
 
 /// A session that was opened to us.
@@ -130,53 +130,53 @@ pub struct OpenSession {
 
 /// What the daemon seals.
 pub fn seal_payload(job: Option<JobId>, nonce: &str, session: &str, key: &SessionKey) -> Secret {
-    Secret(format!("infill1 welcome {} {nonce} {session} {}", job.map_or(0, |j| j.0), hex(&key.0)))
+    Secret(format!("infill1 welcome {} {nonce} {session} {}", job.map_or(0, |j| j.0), encode_hex(&key.0)))
 }
 
 /// The session in a payload that answers the proof of this job and nonce; `None` if it is anything else.
-pub fn read_seal(payload: &Secret, job: Option<JobId>, nonce: &str) -> Option<OpenSession> {
+pub fn parse_seal_payload(payload: &Secret, job: Option<JobId>, nonce: &str) -> Option<OpenSession> {
     let words: Vec<&str> = payload.0.split(' ').collect();
     let ["infill1", "welcome", for_job, to, session, key] = words[..] else { return None };
-    let ours = for_job == job.map_or(0, |j| j.0).to_string() && to == nonce && is_session(session);
-    let key = unhex(key).filter(|_| ours)?.try_into().ok()?;
+    let ours = for_job == job.map_or(0, |j| j.0).to_string() && to == nonce && is_session_name(session);
+    let key = decode_hex(key).filter(|_| ours)?.try_into().ok()?;
     Some(OpenSession { session: session.to_owned(), key: SessionKey(key) })
 }
 
 /// Whether this may name a session.
-pub fn is_session(name: &str) -> bool {
+pub fn is_session_name(name: &str) -> bool {
     (1..=MAX_SESSION).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 /// How a session's key comes to those who have proved themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seal {
+pub enum SessionSeal {
     /// In a MUNGE credential that only they can open.
     Munge(Secret),
     /// As it is: they have no MUNGE.
     Open(Secret),
 }
 
-impl Seal {
+impl SessionSeal {
     /// The value of [`headers::SEAL`].
     pub fn to_header(&self) -> String {
         match self {
-            Seal::Munge(Secret(credential)) => format!("{MUNGE} {credential}"),
-            Seal::Open(Secret(payload)) => format!("{OPEN} {payload}"),
+            SessionSeal::Munge(Secret(credential)) => format!("{MUNGE} {credential}"),
+            SessionSeal::Open(Secret(payload)) => format!("{OPEN} {payload}"),
         }
     }
 
     /// Reads it; `None` if it is none.
-    pub fn from_header(value: &str) -> Option<Seal> {
+    pub fn from_header(value: &str) -> Option<SessionSeal> {
         match value.split_once(' ')? {
-            (MUNGE, credential) => Some(Seal::Munge(Secret(credential.to_owned()))),
-            (OPEN, payload) => Some(Seal::Open(Secret(payload.to_owned()))),
+            (MUNGE, credential) => Some(SessionSeal::Munge(Secret(credential.to_owned()))),
+            (OPEN, payload) => Some(SessionSeal::Open(Secret(payload.to_owned()))),
             _ => None,
         }
     }
 }
 
 /// Bytes as hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn encode_hex(bytes: &[u8]) -> String {
     // Each message has two of these, so that a format for each byte would be half of what its proof costs.
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(2 * bytes.len());
@@ -186,7 +186,7 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |b: u8| (b as char).to_digit(16).filter(|_| !b.is_ascii_uppercase());
     let pairs = text.as_bytes().chunks(2).map(|two| match two {
         [high, low] => u8::try_from(digit(*high)? * 16 + digit(*low)?).ok(),
@@ -208,25 +208,28 @@ mod tests {
     fn the_vectors_of_the_format() {
         let (route, body) = ("/v1/agent/poll", br#"{"job":7}"#);
         assert_eq!(
-            key().of_request(route, 3, body),
+            key().sign_request(route, 3, body),
             "fed819a15cd72a3098f433711bd7c89034f888f13137aaa11e70a136058fd910"
         );
         assert_eq!(
-            key().of_answer(route, 3, 200, body),
+            key().sign_answer(route, 3, 200, body),
             "520fa9bef88f71b6cfb817d5096b8cb922821b746abc8ad0639b98f11ae4c41e"
         );
-        assert_eq!(digest(route, body), "4499a8f15a6bb631e0ec6e209fdc8245da9525248aa424d556c6cdf67c36de45");
         assert_eq!(
-            hex(&key().of_session("s1").0),
+            request_digest(route, body),
+            "4499a8f15a6bb631e0ec6e209fdc8245da9525248aa424d556c6cdf67c36de45"
+        );
+        assert_eq!(
+            encode_hex(&key().derive_session("s1").0),
             "1f91b5d2afdc6bb11eb43dff0c715b2066fa6c228fbda82ec363a0c7ba33efe7"
         );
     }
 
     #[test]
     fn every_field_counts_and_none_runs_into_the_next() {
-        let good = key().of_answer("/a", 1, 200, b"x");
-        assert!(key().is_answer(&good, "/a", 1, 200, b"x"));
-        assert!(!key().of_session("s").is_answer(&good, "/a", 1, 200, b"x"));
+        let good = key().sign_answer("/a", 1, 200, b"x");
+        assert!(key().verify_answer(&good, "/a", 1, 200, b"x"));
+        assert!(!key().derive_session("s").verify_answer(&good, "/a", 1, 200, b"x"));
         for (route, counter, status, body) in [
             ("/b", 1, 200, &b"x"[..]),
             ("/a", 2, 200, b"x"),
@@ -237,24 +240,27 @@ mod tests {
             ("/a", 12, 0, b"0x"),
             ("/", 1, 200, b"ax"),
         ] {
-            assert!(!key().is_answer(&good, route, counter, status, body), "{route} {counter} {status}");
+            assert!(!key().verify_answer(&good, route, counter, status, body), "{route} {counter} {status}");
         }
-        let request = key().of_request("/a", 1, b"x");
-        assert!(key().is_request(&request, "/a", 1, b"x") && !key().is_answer(&request, "/a", 1, 200, b"x"));
-        assert!(!key().is_request(&key().of_answer("/a", 1, 1, b"x"), "/a", 1, b"x"));
+        let request = key().sign_request("/a", 1, b"x");
+        assert!(
+            key().verify_request(&request, "/a", 1, b"x")
+                && !key().verify_answer(&request, "/a", 1, 200, b"x")
+        );
+        assert!(!key().verify_request(&key().sign_answer("/a", 1, 1, b"x"), "/a", 1, b"x"));
         for bad in ["", "0", "zz", &good[..62], &good.to_uppercase(), &format!("{good}00"), "é"] {
-            assert!(!key().is_answer(bad, "/a", 1, 200, b"x"), "{bad}");
+            assert!(!key().verify_answer(bad, "/a", 1, 200, b"x"), "{bad}");
         }
     }
 
     #[test]
     fn a_seal_answers_one_proof_only() {
         let payload = seal_payload(Some(JobId(7)), "n0", "s1", &key());
-        let opened = read_seal(&payload, Some(JobId(7)), "n0").unwrap();
+        let opened = parse_seal_payload(&payload, Some(JobId(7)), "n0").unwrap();
         assert_eq!(opened, OpenSession { session: "s1".to_owned(), key: key() });
-        assert_eq!(read_seal(&payload, Some(JobId(8)), "n0"), None);
-        assert_eq!(read_seal(&payload, None, "n0"), None);
-        assert_eq!(read_seal(&payload, Some(JobId(7)), "n1"), None);
+        assert_eq!(parse_seal_payload(&payload, Some(JobId(8)), "n0"), None);
+        assert_eq!(parse_seal_payload(&payload, None, "n0"), None);
+        assert_eq!(parse_seal_payload(&payload, Some(JobId(7)), "n1"), None);
         for bad in [
             "",
             "infill1 welcome 7 n0 s1",
@@ -264,20 +270,22 @@ mod tests {
             &payload.0.replace("s1", "s/1"),
             &payload.0.replace("1f", "1g"),
         ] {
-            assert_eq!(read_seal(&Secret(bad.to_owned()), Some(JobId(7)), "n0"), None, "{bad}");
+            assert_eq!(parse_seal_payload(&Secret(bad.to_owned()), Some(JobId(7)), "n0"), None, "{bad}");
         }
     }
 
     #[test]
     fn a_seal_travels_in_a_header_and_shows_in_no_log() {
-        for seal in [Seal::Munge(Secret("MUNGE:x:".to_owned())), Seal::Open(Secret("infill1 …".to_owned()))]
-        {
-            assert_eq!(Seal::from_header(&seal.to_header()), Some(seal.clone()));
+        for seal in [
+            SessionSeal::Munge(Secret("MUNGE:x:".to_owned())),
+            SessionSeal::Open(Secret("infill1 …".to_owned())),
+        ] {
+            assert_eq!(SessionSeal::from_header(&seal.to_header()), Some(seal.clone()));
             assert!(
                 !format!("{seal:?} {:?}", key()).contains("MUNGE:x") && !format!("{seal:?}").contains("…")
             );
         }
-        assert_eq!(Seal::from_header("other x"), None);
-        assert_eq!(Seal::from_header("munge"), None);
+        assert_eq!(SessionSeal::from_header("other x"), None);
+        assert_eq!(SessionSeal::from_header("munge"), None);
     }
 }

@@ -18,7 +18,7 @@ pub const LINK_PURPOSE: &str = "web";
 
 /// What makes a link: it goes into the fragment, which no browser sends anywhere.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Link {
+pub struct WebLink {
     /// Opens a session, once.
     pub ticket: Secret,
     /// For how long it does, seconds.
@@ -34,7 +34,7 @@ pub struct SessionRequest {
 
 /// A session, which reads as the user who asked for the link, and changes nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Session {
+pub struct WebSession {
     /// To be shown as `Authorization: Bearer` with each request.
     pub secret: Secret,
     /// Whose it is.
@@ -59,7 +59,7 @@ pub const REVOKE_PURPOSE: &str = "web-revoke";
 
 /// What was ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Revoked {
+pub struct RevokedSessions {
     /// Sessions that counted until then.
     pub sessions: u32,
 }

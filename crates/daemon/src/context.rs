@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 
 use tracing::Level;
 
-use super::doors::Doors;
-use super::health::Problem;
-use super::lanes::{Lanes, Queues};
-use super::leadership::Leadership;
-use super::lines::{AgentPass, Lines, NoLine};
-use super::metrics::Metrics;
-use super::names::Names;
-use super::notices::Notices;
-use super::recheck::Recheck;
-use super::state::{Errands, State};
-use super::told::Told;
-use super::waking::{Call, Waking};
+use super::access_control::AccessControl;
+use super::agent_channels::{AgentChannels, AgentPass, ChannelError};
+use super::daemon_names::DaemonNames;
+use super::effect_queue::{EffectQueues, EffectReceivers};
+use super::health::HealthProblem;
+use super::leadership::LeadershipState;
+use super::metrics::DaemonMetrics;
+use super::new_job_check::NewJobCheck;
+use super::notices::NoticeQueue;
+use super::response_cache::ResponseCache;
+use super::round_trigger::{RoundTrigger, RoundUrgency};
+use super::state::{DaemonState, PendingActions};
 use infill_api::AgentReport;
 use infill_lifecycle::{
-    Arrival,
-    fleet::{Note, Output},
+    AuthenticatedHello,
+    fleet::{FleetOutcome, LogNote},
 };
 use infill_model::{AgentEvent, JobId, UnixTime, clock::now, config::Config};
-use infill_slurm::{SlurmApi, identity::Identity};
+use infill_slurm::{SlurmApi, identity::IdentityVerifier};
 use infill_store::{LeadStanding, Store, StoreError};
 
 /// Setting of the store that keeps the administrator's last order.
@@ -33,18 +33,18 @@ pub(crate) const CONTROL_SETTING: &str = "control";
 pub(crate) const COLLECTIVES_SETTING: &str = "collectives";
 
 /// What the daemon speaks to.
-pub struct Services {
+pub struct DaemonServices {
     /// Slurm.
     pub slurm: Arc<dyn SlurmApi>,
     /// The store.
     pub store: Arc<dyn Store>,
     /// Who speaks?
-    pub identity: Arc<dyn Identity>,
+    pub identity: Arc<dyn IdentityVerifier>,
 }
 
 /// Whether an agent has a place in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum AgentAdmission {
     /// It has.
     Taken,
     /// It has none: it must leave.
@@ -55,7 +55,7 @@ pub enum Admission {
 
 /// Who writes to the store: of each kind one at a time, and none waits for another kind.
 #[derive(Debug, Default)]
-pub struct Saving {
+pub struct SaveLocks {
     /// Held while changes of jobs are being stored, which new generations wait for; since when the store
     /// fails.
     pub jobs: tokio::sync::Mutex<Option<Instant>>,
@@ -67,7 +67,7 @@ pub struct Saving {
 }
 
 /// See the module's text.
-pub struct Context {
+pub struct DaemonContext {
     /// The configuration.
     pub config: Arc<Config>,
     /// Slurm.
@@ -75,52 +75,57 @@ pub struct Context {
     /// The store.
     pub store: Arc<dyn Store>,
     /// Who speaks?
-    pub identity: Arc<dyn Identity>,
+    pub identity: Arc<dyn IdentityVerifier>,
     /// Who may come in.
-    pub doors: Doors,
+    pub doors: AccessControl,
     /// The agents' lines.
-    pub lines: Lines,
+    pub lines: AgentChannels,
     /// The ways of effects to the executor.
-    pub lanes: Lanes,
+    pub lanes: EffectQueues,
     /// Whether anything may be done.
-    pub leadership: Leadership,
+    pub leadership: LeadershipState,
     /// Says when the next round begins.
-    pub wake: Waking,
+    pub wake: RoundTrigger,
     /// Whether what the last round has seen still holds.
-    pub recheck: Recheck,
+    pub recheck: NewJobCheck,
     /// Who writes to the store.
-    pub saving: Saving,
+    pub saving: SaveLocks,
     /// What readers are told.
-    pub told: Told,
+    pub told: ResponseCache,
     /// Who is told of what administrators should know.
-    pub notices: Notices,
+    pub notices: NoticeQueue,
     /// Prometheus.
-    pub metrics: Metrics,
+    pub metrics: DaemonMetrics,
     /// All values.
-    values: Mutex<State>,
+    values: Mutex<DaemonState>,
 }
 
-impl Context {
+impl DaemonContext {
     /// Of a daemon that has just been given the lead, with the queues of its effects.
-    pub fn new(services: Services, state: State, standing: LeadStanding, now: UnixTime) -> (Context, Queues) {
-        let (lanes, queues) = Lanes::new();
+    pub fn new(
+        services: DaemonServices,
+        state: DaemonState,
+        standing: LeadStanding,
+        now: UnixTime,
+    ) -> (DaemonContext, EffectReceivers) {
+        let (lanes, queues) = EffectQueues::new();
         let interval = Duration::from_secs_f64(state.config.daemon.poll_interval_secs);
-        let Services { slurm, store, identity } = services;
-        let context = Context {
+        let DaemonServices { slurm, store, identity } = services;
+        let context = DaemonContext {
             config: state.config.clone(),
             slurm,
             store,
             identity,
-            doors: Doors::new(Names::new(&state.config)),
-            lines: Lines::new(now),
+            doors: AccessControl::new(DaemonNames::new(&state.config)),
+            lines: AgentChannels::new(now),
             lanes,
-            leadership: Leadership::new(standing),
-            wake: Waking::new(interval),
-            recheck: Recheck::default(),
-            saving: Saving::default(),
-            told: Told::default(),
-            notices: Notices::new(&state.config.notify),
-            metrics: Metrics::default(),
+            leadership: LeadershipState::new(standing),
+            wake: RoundTrigger::new(interval),
+            recheck: NewJobCheck::default(),
+            saving: SaveLocks::default(),
+            told: ResponseCache::default(),
+            notices: NoticeQueue::new(&state.config.notify),
+            metrics: DaemonMetrics::default(),
             values: Mutex::new(state),
         };
         (context, queues)
@@ -128,66 +133,72 @@ impl Context {
 
     /// Locks the state. Never held over an await. A thread that panicked while holding it leaves the values
     /// whole: every change is made by replacing values.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn lock_state(&self) -> MutexGuard<'_, DaemonState> {
         let mut state = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        let missed = state.attention.look(Instant::now(), now());
+        let missed = state.attention.detect_jump(Instant::now(), now());
         if missed != 0.0 {
             tracing::warn!(
                 "heard nothing for {missed:.0} s (stopped, or the clock was set): nobody is blamed for it"
             );
-            state.fleet.forgive(missed);
+            state.fleet.shift_times(missed);
         }
         state
     }
 
     /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
-    pub(crate) fn tells_accounts(&self) -> bool {
-        let private = self.doors.private();
+    pub(crate) fn shows_accounts(&self) -> bool {
+        let private = self.doors.private_data();
         self.config.http.account_metrics && !(private.hides_spending() || private.jobs)
     }
 
     /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a
     /// newer one.
-    pub fn change(&self, now: UnixTime, change: impl FnOnce(&mut State) -> Output) {
-        let mut state = self.state();
+    pub fn change_fleet(&self, now: UnixTime, change: impl FnOnce(&mut DaemonState) -> FleetOutcome) {
+        let mut state = self.lock_state();
         let out = change(&mut state);
-        let errands = state.absorb(out, now);
-        self.run_errands(errands);
+        let errands = state.apply_output(out, now);
+        self.run_actions(errands);
     }
 
     /// Runs errands. Called with the state's lock held where others may have errands too, so that they keep
     /// their order.
-    pub(crate) fn run_errands(&self, errands: Errands) {
-        errands.notes.iter().for_each(log);
+    pub(crate) fn run_actions(&self, errands: PendingActions) {
+        errands.notes.iter().for_each(log_note);
         for (words, permit) in errands.words {
-            self.lines.tell(words, permit);
+            self.lines.send_orders(words, permit);
         }
         for batch in errands.batches {
-            self.lanes.send(batch);
+            self.lanes.send_batch(batch);
         }
     }
 
     /// Whether a job has come since Slurm was looked at: nothing is taken then, and it is looked at anew.
-    pub(crate) async fn is_overtaken(&self) -> bool {
-        let overtaken = self.recheck.is_overtaken(self.slurm.as_ref()).await;
+    pub(crate) async fn has_new_jobs(&self) -> bool {
+        let overtaken = self.recheck.has_new_jobs(self.slurm.as_ref()).await;
         if overtaken {
-            self.wake.call(Call::Ordinary, None);
+            self.wake.request_round(RoundUrgency::Ordinary, None);
         }
         overtaken
     }
 
     /// Takes in an agent whose identity was proved, and opens a line to it.
-    pub fn admit(&self, lead: JobId, arrival: Arrival, pass: AgentPass, now: UnixTime) -> Admission {
+    pub fn admit_agent(
+        &self,
+        lead: JobId,
+        arrival: AuthenticatedHello,
+        pass: AgentPass,
+        now: UnixTime,
+    ) -> AgentAdmission {
         let agent = (arrival.slurm_job, arrival.node.clone());
-        let mut state = self.state();
-        let Some(out) = state.fleet.arrive(lead, arrival, now) else {
-            return if state.snapshot.is_none() { Admission::Early } else { Admission::Refused };
+        let mut state = self.lock_state();
+        let Some(out) = state.fleet.handle_hello(lead, arrival, now) else {
+            return if state.snapshot.is_none() { AgentAdmission::Early } else { AgentAdmission::Refused };
         };
-        state.hear(None);
-        self.lines.connect(agent, pass);
-        let errands = state.absorb(out, now);
-        self.run_errands(errands);
-        Admission::Taken
+        state.count_event(None);
+        self.lines.open_channel(agent, pass);
+        let errands = state.apply_output(out, now);
+        self.run_actions(errands);
+        AgentAdmission::Taken
     }
 
     /// Takes in what an agent reports.
@@ -195,21 +206,26 @@ impl Context {
     /// # Errors
     /// When the pass is not its own, or came before: a newer agent may have taken its place. Or when it
     /// reports in a loop.
-    pub fn hear(&self, report: &AgentReport, pass: &AgentPass, now: UnixTime) -> Result<(), NoLine> {
-        let mut state = self.state();
-        self.lines.hears(&(report.job, report.node.clone()), pass, Instant::now())?;
-        state.fleet.seen(report.job, &report.node, now);
-        let Some(out) = state.fleet.report(report, now) else { return Ok(()) };
-        report.events.iter().for_each(|event| state.hear(Some(event.kind())));
-        let errands = state.absorb(out, now);
+    pub fn handle_report(
+        &self,
+        report: &AgentReport,
+        pass: &AgentPass,
+        now: UnixTime,
+    ) -> Result<(), ChannelError> {
+        let mut state = self.lock_state();
+        self.lines.check_report(&(report.job, report.node.clone()), pass, Instant::now())?;
+        state.fleet.record_heartbeat(report.job, &report.node, now);
+        let Some(out) = state.fleet.handle_report(report, now) else { return Ok(()) };
+        report.events.iter().for_each(|event| state.count_event(Some(event.kind())));
+        let errands = state.apply_output(out, now);
         let call = match report.events.contains(&AgentEvent::Leaving) {
-            true => Some(Call::Urgent),
-            false => errands.urgent.then_some(Call::Ordinary),
+            true => Some(RoundUrgency::Urgent),
+            false => errands.urgent.then_some(RoundUrgency::Ordinary),
         };
-        let user = state.fleet.owner(report.job);
-        self.run_errands(errands);
+        let user = state.fleet.agent_owner(report.job);
+        self.run_actions(errands);
         if let Some(call) = call {
-            self.wake.call(call, user.map(|u| u.0));
+            self.wake.request_round(call, user.map(|u| u.0));
         }
         Ok(())
     }
@@ -217,16 +233,16 @@ impl Context {
     /// Notes that the store fails, and says so once.
     pub(crate) fn store_failed(&self, e: &StoreError) {
         if matches!(e, StoreError::Deposed { .. }) {
-            self.leadership.lose();
+            self.leadership.mark_lost();
         }
         self.metrics.store.up.set(0);
-        if self.state().health.raise(Problem::Store(e.to_string())) {
+        if self.lock_state().health.raise_problem(HealthProblem::Store(e.to_string())) {
             tracing::error!("the store fails: {e}; nothing is started until it works again");
         }
     }
 }
 
-fn log(note: &Note) {
+fn log_note(note: &LogNote) {
     let job = note.job.map(tracing::field::display);
     match note.level {
         Level::ERROR => tracing::error!(job, "{}", note.text),

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::books;
-use super::context::Context;
-use super::health::Topic;
-use super::lanes::{Queues, Sent};
+use super::context::DaemonContext;
+use super::effect_queue::{EffectReceivers, QueuedBatch};
+use super::health::ProblemTopic;
+use super::history_writer;
 use super::metrics::ActionEnd;
-use super::profiles;
+use super::profile_storage;
 use infill_lifecycle::Effect;
 use infill_model::{GenerationRecord, Job, JobId, LeadRecord, clock::now};
 use infill_slurm::{SlurmApi, SlurmError};
@@ -20,7 +20,7 @@ use infill_store::StoreError;
 
 /// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for
 /// it.
-const STORE_PAUSE: Duration = Duration::from_secs(10);
+const STORE_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// Setting that is written to see whether a store that failed works again.
 const PROBE_SETTING: &str = "probe";
@@ -30,15 +30,19 @@ const LEAVING_AT_ONCE: usize = 4;
 
 /// Carries out effects for as long as there are any to come. Leaving waits for nothing else, and changes are
 /// stored meanwhile.
-pub async fn run(context: Arc<Context>, queues: Queues) {
-    tokio::join!(leave(&context, queues.leaving), work(&context, queues.others), keep_saved(&context));
+pub async fn run(context: Arc<DaemonContext>, queues: EffectReceivers) {
+    tokio::join!(
+        run_leaving(&context, queues.leaving),
+        run_others(&context, queues.others),
+        keep_saved(&context)
+    );
 }
 
 /// What gives nodes back needs nobody's leave, not the store's either.
-async fn leave(context: &Arc<Context>, mut queue: mpsc::Receiver<Sent>) {
+async fn run_leaving(context: &Arc<DaemonContext>, mut queue: mpsc::Receiver<QueuedBatch>) {
     let turns = Arc::new(Semaphore::new(LEAVING_AT_ONCE));
     let mut under_way = JoinSet::new();
-    while let Some(Sent { batch, .. }) = queue.recv().await {
+    while let Some(QueuedBatch { batch, .. }) = queue.recv().await {
         for effect in batch.effects {
             // The gate is never closed.
             let Ok(turn) = turns.clone().acquire_owned().await else { return };
@@ -46,72 +50,73 @@ async fn leave(context: &Arc<Context>, mut queue: mpsc::Receiver<Sent>) {
             let context = context.clone();
             under_way.spawn(async move {
                 let _turn = turn;
-                let _hand = context.lanes.take(effect.job()).await;
-                carry_out(&context, batch.job, &effect).await;
+                let _hand = context.lanes.lock_job(effect.job()).await;
+                execute_effect(&context, batch.job, &effect).await;
             });
         }
     }
 }
 
 /// Everything else, in its order, once it is stored.
-async fn work(context: &Context, mut queue: mpsc::Receiver<Sent>) {
-    while let Some(Sent { number, batch }) = queue.recv().await {
-        let stored = save(context).await;
+async fn run_others(context: &DaemonContext, mut queue: mpsc::Receiver<QueuedBatch>) {
+    while let Some(QueuedBatch { number, batch }) = queue.recv().await {
+        let stored = save_changes(context).await;
         for effect in batch.effects {
             // Before the hand is taken: whoever gives the same job back waits for that.
-            let overtaken = stored && effect.takes_nodes() && context.is_overtaken().await;
-            let _hand = context.lanes.take(effect.job()).await;
+            let overtaken = stored && effect.takes_nodes() && context.has_new_jobs().await;
+            let _hand = context.lanes.lock_job(effect.job()).await;
             let at = now();
             if context.lanes.is_outdated(number, effect.job()) {
                 tracing::debug!(job = %batch.job, "did not do {effect:?}: it is to leave");
             } else if overtaken {
                 tracing::debug!(job = %batch.job, "did not do {effect:?}: a job has come since the look at Slurm");
-                context.change(at, |state| state.fleet.effect_outdated(batch.job, &effect, at));
+                context.change_fleet(at, |state| state.fleet.effect_outdated(batch.job, &effect, at));
             } else if effect.takes_nodes() && !stored {
                 let why = "the store is away: nothing is started";
-                context.change(at, |state| state.fleet.effect_failed(batch.job, &effect, why, true, at));
+                context
+                    .change_fleet(at, |state| state.fleet.effect_failed(batch.job, &effect, why, true, at));
             } else {
-                carry_out(context, batch.job, &effect).await;
+                execute_effect(context, batch.job, &effect).await;
             }
         }
-        context.lanes.done(number);
+        context.lanes.mark_done(number);
     }
 }
 
 /// Stores what changed as soon as it has: agents are told of a new generation then, and do not wait for
 /// Slurm.
-async fn keep_saved(context: &Context) {
+async fn keep_saved(context: &DaemonContext) {
     loop {
-        context.lanes.sent().await;
-        save(context).await;
+        context.lanes.wait_for_batch().await;
+        save_changes(context).await;
     }
 }
 
-async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
+async fn execute_effect(context: &DaemonContext, job: JobId, effect: &Effect) {
     // The machine asks again if it still wants it then.
-    if !context.leadership.holds() {
+    if !context.leadership.may_act() {
         tracing::debug!(job = %job, "did not do {effect:?}: another daemon may lead by now");
         return;
     }
     let partition = &context.config.slurm.partition;
-    let result = perform(context.slurm.as_ref(), partition, job, effect).await;
+    let result = perform_effect(context.slurm.as_ref(), partition, job, effect).await;
     let end = if result.is_ok() { ActionEnd::Ok } else { ActionEnd::Failed };
-    context.metrics.jobs.action(effect.kind(), end);
+    context.metrics.jobs.count_action(effect.kind(), end);
     match result {
         Ok(()) => {
             tracing::info!(job = %job, "did {effect:?}");
             let at = now();
-            context.change(at, |state| state.fleet.effect_done(job, effect, at));
+            context.change_fleet(at, |state| state.fleet.effect_done(job, effect, at));
         }
         Err(e) => {
             // That Slurm is away has been said; every effect fails then, again and again.
-            if e.is_transient() && context.state().health.ails(Topic::Slurm) {
+            if e.is_transient() && context.lock_state().health.has_problem(ProblemTopic::Slurm) {
                 tracing::debug!(job = %job, "could not do {effect:?}: {e}");
             } else {
                 tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
             }
             let (why, passing, at) = (e.to_string(), e.is_transient(), now());
-            context.change(at, |state| state.fleet.effect_failed(job, effect, &why, passing, at));
+            context.change_fleet(at, |state| state.fleet.effect_failed(job, effect, &why, passing, at));
         }
     }
 }
@@ -121,14 +126,14 @@ async fn carry_out(context: &Context, job: JobId, effect: &Effect) {
 /// # Errors
 /// [`SlurmError::Denied`] when the job lies outside the partition, or is no part of the malleable job; else
 /// what Slurm says. A job that Slurm does not know any more is no error: there is nothing left to do.
-pub async fn perform(
+pub async fn perform_effect(
     slurm: &dyn SlurmApi,
     partition: &str,
     lead: JobId,
     effect: &Effect,
 ) -> Result<(), SlurmError> {
-    let Some(job) = slurm.job(effect.job()).await? else { return Ok(()) };
-    guard(&job, partition, lead)?;
+    let Some(job) = slurm.find_job(effect.job()).await? else { return Ok(()) };
+    check_ownership(&job, partition, lead)?;
     if job.state.is_ended() {
         return Ok(());
     }
@@ -139,21 +144,21 @@ pub async fn perform(
             // The next look tells the machine.
             Err(SlurmError::Transient { doing, what: "an administrator holds it".to_owned() })
         }
-        Effect::Launch { job, node, limit_mins } => slurm.launch(*job, node, *limit_mins).await,
-        Effect::Hold { job } => slurm.hold(*job).await,
+        Effect::Launch { job, node, limit_mins } => slurm.launch_job(*job, node, *limit_mins).await,
+        Effect::Hold { job } => slurm.hold_job(*job).await,
         // Somebody has released it since: without its node Slurm would start it anywhere.
         Effect::Unpin { .. } if !job.held => Ok(()),
-        Effect::Unpin { job } => slurm.unpin(*job).await,
-        Effect::RequeueHold { .. } if job.state.is_pending() => slurm.hold(job.id).await,
+        Effect::Unpin { job } => slurm.unpin_job(*job).await,
+        Effect::RequeueHold { .. } if job.state.is_pending() => slurm.hold_job(job.id).await,
         Effect::RequeueHold { job } => slurm.requeue_hold(*job).await,
         Effect::SetLimit { job, limit_mins } => slurm.set_time_limit(*job, *limit_mins).await,
-        Effect::ShrinkWing { job, keep } => slurm.shrink(*job, keep).await,
-        Effect::CancelWing { job } => slurm.cancel(*job).await,
+        Effect::ShrinkWing { job, keep } => slurm.shrink_job(*job, keep).await,
+        Effect::CancelWing { job } => slurm.cancel_job(*job).await,
     }
 }
 
 /// Refuses every job that is not in the partition and a part of this malleable job.
-fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
+fn check_ownership(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
     let ours = job.id == lead || infill_model::lead_of_wing(job) == Some(lead);
     if job.partition == partition && ours {
         return Ok(());
@@ -165,23 +170,24 @@ fn guard(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
 }
 
 /// Stores what changed; says whether everything is in the store now.
-pub(crate) async fn save(context: &Context) -> bool {
+pub(crate) async fn save_changes(context: &DaemonContext) -> bool {
     // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
     let mut failed_at = context.saving.jobs.lock().await;
     let (dirty, generations) = {
-        let mut state = context.state();
+        let mut state = context.lock_state();
         let dirty = state.ledger.take_dirty();
         let records: Vec<LeadRecord> =
-            dirty.iter().filter_map(|job| state.fleet.record(*job, now())).collect();
+            dirty.iter().filter_map(|job| state.fleet.lead_record(*job, now())).collect();
         (records, state.ledger.take_generations())
     };
-    let resting = failed_at.is_some_and(|at| at.elapsed() < STORE_PAUSE);
-    let result = if resting { Err(None) } else { write(context, &dirty, &generations).await.map_err(Some) };
+    let resting = failed_at.is_some_and(|at| at.elapsed() < STORE_RETRY_PAUSE);
+    let result =
+        if resting { Err(None) } else { write_changes(context, &dirty, &generations).await.map_err(Some) };
     let jobs: Vec<JobId> = dirty.iter().map(|d| d.job).collect();
     match result {
         Ok(()) => {
             *failed_at = None;
-            stored(context, jobs);
+            record_saved(context, jobs);
             true
         }
         Err(e) => {
@@ -189,30 +195,30 @@ pub(crate) async fn save(context: &Context) -> bool {
                 *failed_at = Some(Instant::now());
                 context.store_failed(&e);
             }
-            not_stored(context, jobs, generations);
+            requeue_unsaved(context, jobs, generations);
             false
         }
     }
 }
 
-fn stored(context: &Context, jobs: Vec<JobId>) {
+fn record_saved(context: &DaemonContext, jobs: Vec<JobId>) {
     context.metrics.store.up.set(1);
-    let mut state = context.state();
-    if state.health.clear(Topic::Store) {
+    let mut state = context.lock_state();
+    if state.health.clear_problem(ProblemTopic::Store) {
         tracing::info!("the store works again");
     }
-    context.run_errands(state.saved(jobs, true));
+    context.run_actions(state.release_orders(jobs, true));
 }
 
-fn not_stored(context: &Context, jobs: Vec<JobId>, generations: Vec<GenerationRecord>) {
-    let mut state = context.state();
-    state.ledger.mark(jobs.iter().copied());
+fn requeue_unsaved(context: &DaemonContext, jobs: Vec<JobId>, generations: Vec<GenerationRecord>) {
+    let mut state = context.lock_state();
+    state.ledger.mark_dirty(jobs.iter().copied());
     state.ledger.put_generations_back(generations);
-    context.run_errands(state.saved(jobs, false));
+    context.run_actions(state.release_orders(jobs, false));
 }
 
-async fn write(
-    context: &Context,
+async fn write_changes(
+    context: &DaemonContext,
     dirty: &[LeadRecord],
     generations: &[GenerationRecord],
 ) -> Result<(), StoreError> {
@@ -223,18 +229,18 @@ async fn write(
         context.store.add_generations(generations).await?;
     }
     // With nothing to store, only trying tells whether a store that failed works again.
-    if context.state().health.ails(Topic::Store) {
+    if context.lock_state().health.has_problem(ProblemTopic::Store) {
         context.store.put_setting(PROBE_SETTING, &now().0.to_string()).await?;
     }
     Ok(())
 }
 
 /// Stores everything that has changed, and history, at the end. What is being stored by others is waited for.
-pub(crate) async fn save_all(context: &Context) {
-    if save(context).await {
-        context.state().close_books();
-        books::write(context).await;
-        profiles::save(context).await;
+pub(crate) async fn save_all(context: &DaemonContext) {
+    if save_changes(context).await {
+        context.lock_state().flush_records();
+        history_writer::write_history(context).await;
+        profile_storage::save_unsaved(context).await;
     } else {
         tracing::error!("the last changes could not be stored; the next daemon reads the truth from Slurm");
     }
@@ -243,25 +249,25 @@ pub(crate) async fn save_all(context: &Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Services;
-    use crate::state::State;
-    use infill_lifecycle::fleet::Batch;
+    use crate::context::DaemonServices;
+    use crate::state::DaemonState;
+    use infill_lifecycle::fleet::EffectBatch;
     use infill_model::{
         BaseState, JobState, NodeName, Plan, RoundReport, SolveStatus, UnixTime, config::Config,
     };
     use infill_slurm::{
-        fake::{Act, FakeSlurm},
+        fake::{FakeChange, FakeSlurm},
         identity::FakeIdentity,
     };
     use infill_store::{LeadStanding, RoundRecord};
 
     /// A daemon that has just begun, beside this Slurm.
-    async fn daemon(slurm: Arc<FakeSlurm>) -> (Arc<Context>, Queues) {
+    async fn daemon(slurm: Arc<FakeSlurm>) -> (Arc<DaemonContext>, EffectReceivers) {
         let at = now();
-        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
-        let services = Services { slurm, store, identity: Arc::new(FakeIdentity::default()) };
-        let state = State::new(Arc::new(Config::default()), at);
-        let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);
+        let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
+        let services = DaemonServices { slurm, store, identity: Arc::new(FakeIdentity::default()) };
+        let state = DaemonState::new(Arc::new(Config::default()), at);
+        let (context, queues) = DaemonContext::new(services, state, LeadStanding::Alone, at);
         (Arc::new(context), queues)
     }
 
@@ -271,7 +277,7 @@ mod tests {
         let (context, _queues) = daemon(Arc::new(FakeSlurm::new(1, "infill"))).await;
         let (jobs, steps) = (Vec::new(), Vec::new());
         let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
-        context.state().ledger.add_round(RoundRecord {
+        context.lock_state().ledger.add_round(RoundRecord {
             at,
             plan,
             report: RoundReport::default(),
@@ -294,30 +300,31 @@ mod tests {
         let slurm = Arc::new(FakeSlurm::new(1, "infill"));
         let job = slurm.submit_held(1, 6101, "infill:nodes=1");
         let (context, queues) = daemon(slurm.clone()).await;
-        slurm.snapshot().await.unwrap();
+        slurm.read_snapshot().await.unwrap();
         slurm.submit_held(9, 6102, "");
-        slurm.edit(|w| w.jobs.last_mut().unwrap().partition = "main".to_owned());
+        slurm.edit_snapshot(|w| w.jobs.last_mut().unwrap().partition = "main".to_owned());
         let executor = tokio::spawn(run(context.clone(), queues));
         let send = || {
             let node = NodeName::new("n1");
             let effects = vec![Effect::Launch { job, node, limit_mins: 9 }, Effect::Hold { job }];
-            context.lanes.send(Batch { job, effects });
+            context.lanes.send_batch(EffectBatch { job, effects });
         };
-        let until = async |what: &str, done: &dyn Fn(&[Act]) -> bool| {
+        let until = async |what: &str, done: &dyn Fn(&[FakeChange]) -> bool| {
             let end = Instant::now() + Duration::from_secs(10);
-            while !done(&slurm.acts()) {
-                assert!(Instant::now() < end, "{what}: {:?}", slurm.acts());
+            while !done(&slurm.recorded_changes()) {
+                assert!(Instant::now() < end, "{what}: {:?}", slurm.recorded_changes());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let holds = |acts: &[Act]| acts.iter().filter(|a| matches!(a, Act::Hold { .. })).count();
-        let launches = |acts: &[Act]| acts.iter().any(|a| matches!(a, Act::Launch { .. }));
+        let holds =
+            |acts: &[FakeChange]| acts.iter().filter(|a| matches!(a, FakeChange::Hold { .. })).count();
+        let launches = |acts: &[FakeChange]| acts.iter().any(|a| matches!(a, FakeChange::Launch { .. }));
         send();
         until("what takes no nodes is done all the same", &|acts| holds(acts) == 1).await;
-        assert!(!launches(&slurm.acts()), "{:?}", slurm.acts());
+        assert!(!launches(&slurm.recorded_changes()), "{:?}", slurm.recorded_changes());
         // It is looked at once more, and that job is known.
-        slurm.snapshot().await.unwrap();
-        context.recheck.looked();
+        slurm.read_snapshot().await.unwrap();
+        context.recheck.note_snapshot();
         send();
         until("it is started now", &|acts| launches(acts)).await;
         executor.abort();
@@ -328,7 +335,7 @@ mod tests {
         let slurm = Arc::new(FakeSlurm::new(4, "infill"));
         let jobs: Vec<JobId> = (1..=4).map(|id| slurm.submit_held(id, 6101, "infill:nodes=1")).collect();
         for (job, node) in jobs.iter().zip(["n1", "n2", "n3", "n4"]) {
-            slurm.launch(*job, &NodeName::new(node), 60).await.unwrap();
+            slurm.launch_job(*job, &NodeName::new(node), 60).await.unwrap();
         }
         let (context, queues) = daemon(slurm.clone()).await;
         slurm.hang_limits(true);
@@ -340,23 +347,25 @@ mod tests {
             (2, vec![limit(2)]),
             (2, vec![Effect::RequeueHold { job: jobs[2] }]),
         ] {
-            context.lanes.send(Batch { job: jobs[job], effects });
+            context.lanes.send_batch(EffectBatch { job: jobs[job], effects });
         }
-        let left = |act: &Act| matches!(act, Act::RequeueHold { .. });
+        let left = |act: &FakeChange| matches!(act, FakeChange::RequeueHold { .. });
         let end = Instant::now() + Duration::from_secs(10);
-        while slurm.acts().iter().filter(|act| left(act)).count() < 2 {
-            assert!(Instant::now() < end, "leaving stands behind a limit: {:?}", slurm.acts());
+        while slurm.recorded_changes().iter().filter(|act| left(act)).count() < 2 {
+            assert!(Instant::now() < end, "leaving stands behind a limit: {:?}", slurm.recorded_changes());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // What was asked of those that have left is not done afterwards.
         slurm.hang_limits(false);
-        context.lanes.send(Batch { job: jobs[3], effects: vec![limit(3)] });
-        let done = |job: usize| slurm.acts().contains(&Act::SetTimeLimit { job: jobs[job], limit_mins: 9 });
+        context.lanes.send_batch(EffectBatch { job: jobs[3], effects: vec![limit(3)] });
+        let done = |job: usize| {
+            slurm.recorded_changes().contains(&FakeChange::SetTimeLimit { job: jobs[job], limit_mins: 9 })
+        };
         while !done(3) {
-            assert!(Instant::now() < end, "{:?}", slurm.acts());
+            assert!(Instant::now() < end, "{:?}", slurm.recorded_changes());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(done(0) && !done(2), "{:?}", slurm.acts());
+        assert!(done(0) && !done(2), "{:?}", slurm.recorded_changes());
         executor.abort();
     }
 
@@ -365,20 +374,20 @@ mod tests {
         for leads in [true, false] {
             let slurm = Arc::new(FakeSlurm::new(1, "infill"));
             let job = slurm.submit_held(1, 6101, "infill:nodes=1");
-            slurm.launch(job, &NodeName::new("n1"), 60).await.unwrap();
+            slurm.launch_job(job, &NodeName::new("n1"), 60).await.unwrap();
             let (context, mut queues) = daemon(slurm.clone()).await;
             let effects = vec![Effect::SetLimit { job, limit_mins: 9 }];
-            context.lanes.send(Batch { job, effects });
+            context.lanes.send_batch(EffectBatch { job, effects });
             if !leads {
-                context.leadership.lose();
+                context.leadership.mark_lost();
             }
             // It ends with what is in it.
             queues.others.close();
-            work(&context, queues.others).await;
-            carry_out(&context, job, &Effect::RequeueHold { job }).await;
-            let done = [Act::SetTimeLimit { job, limit_mins: 9 }, Act::RequeueHold { job }];
+            run_others(&context, queues.others).await;
+            execute_effect(&context, job, &Effect::RequeueHold { job }).await;
+            let done = [FakeChange::SetTimeLimit { job, limit_mins: 9 }, FakeChange::RequeueHold { job }];
             let expected = if leads { &done[..] } else { &[] };
-            assert_eq!(&slurm.acts()[1..], expected, "leads: {leads}");
+            assert_eq!(&slurm.recorded_changes()[1..], expected, "leads: {leads}");
         }
     }
 
@@ -386,7 +395,7 @@ mod tests {
     async fn nothing_is_done_to_a_job_that_has_ended() {
         let slurm = FakeSlurm::new(1, "infill");
         let job = slurm.submit_held(1, 6101, "infill:nodes=1");
-        slurm.edit(|world| world.jobs[0].state = JobState::from_base(BaseState::Completed));
+        slurm.edit_snapshot(|world| world.jobs[0].state = JobState::from_base(BaseState::Completed));
         let node = NodeName::new("n1");
         let keep = vec![node.clone()];
         for effect in [
@@ -398,9 +407,9 @@ mod tests {
             Effect::ShrinkWing { job, keep },
             Effect::CancelWing { job },
         ] {
-            let done = perform(&slurm, "infill", job, &effect).await;
+            let done = perform_effect(&slurm, "infill", job, &effect).await;
             assert!(done.is_ok(), "{effect:?}: {done:?}");
         }
-        assert_eq!(slurm.acts(), []);
+        assert_eq!(slurm.recorded_changes(), []);
     }
 }

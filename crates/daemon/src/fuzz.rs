@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::state::State;
+use super::state::DaemonState;
 use infill_model::{
     JobId, LendingMode, LendingRules, MalleableState, NodeName, Snapshot, SnapshotDoubt, UnixTime,
     config::Config,
 };
-use infill_planner::{plan::fallback, round::judge};
-use infill_slurm::{Seats, rest::offline};
+use infill_planner::{plan::plan_without_solver, round::check_solved_plan};
+use infill_slurm::{PlaceAssignments, rest::offline};
 use infill_testkit::effort;
 
 /// Snapshots, and wrong records in each: 50,000 cases.
@@ -38,12 +38,12 @@ const RUNS: u64 = 108;
 const NODES: u64 = 5;
 const IDLE: u64 = 4;
 
-type Record = Vec<(&'static str, Vec<u8>)>;
+type JsonRecord = Vec<(&'static str, Vec<u8>)>;
 
 /// Numbers that look like chance (splitmix64).
-struct Chance(u64);
+struct SeededChance(u64);
 
-impl Chance {
+impl SeededChance {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -57,12 +57,12 @@ impl Chance {
     }
 }
 
-fn record<const N: usize>(fields: [(&'static str, String); N]) -> Record {
+fn record<const N: usize>(fields: [(&'static str, String); N]) -> JsonRecord {
     fields.into_iter().map(|(name, value)| (name, value.into_bytes())).collect()
 }
 
 /// A node: idle, or the last of the whole ones.
-fn node(number: u64) -> Record {
+fn node(number: u64) -> JsonRecord {
     let choose = |idle: &str, mixed: &str| if number == NODES { mixed.to_owned() } else { idle.to_owned() };
     record([
         ("name", format!("\"n{number}\"")),
@@ -84,7 +84,7 @@ fn node(number: u64) -> Record {
 }
 
 /// A job: odd ones are ours and wait, held; even ones are the main queue's and wait for a planned start.
-fn job(number: u64) -> Record {
+fn job(number: u64) -> JsonRecord {
     let ours = number % 2 == 1;
     let choose = |a: &str, b: &str| if ours { a.to_owned() } else { b.to_owned() };
     let time = |secs: i64| format!(r#"{{"set":true,"infinite":false,"number":{secs}}}"#);
@@ -137,7 +137,7 @@ fn job(number: u64) -> Record {
 }
 
 /// The same job once it runs, on a part of the last whole node.
-fn running(number: u64) -> Record {
+fn running(number: u64) -> JsonRecord {
     let time = |secs: i64| format!(r#"{{"set":true,"infinite":false,"number":{secs}}}"#);
     let node = format!("\"n{NODES}\"");
     let holds = r#""cpus":{"count":4,"used":0},"memory":{"used":0,"allocated":4000}"#;
@@ -163,7 +163,7 @@ fn running(number: u64) -> Record {
     job
 }
 
-fn reservation(number: u64) -> Record {
+fn reservation(number: u64) -> JsonRecord {
     record([
         ("name", format!("\"r{number}\"")),
         ("start_time", (NOW + 4000).to_string()),
@@ -222,7 +222,7 @@ fn odd_values() -> Vec<Vec<u8>> {
 }
 
 /// Makes one field of a record wrong.
-fn damage(record: &mut Record, odd: &[Vec<u8>], chance: &mut Chance) {
+fn damage(record: &mut JsonRecord, odd: &[Vec<u8>], chance: &mut SeededChance) {
     let at = chance.below(record.len());
     match chance.below(12) {
         0 => drop(record.remove(at)),
@@ -233,7 +233,7 @@ fn damage(record: &mut Record, odd: &[Vec<u8>], chance: &mut Chance) {
 }
 
 /// An answer with these records in its list.
-fn answer(list: &str, records: &[Record]) -> Vec<u8> {
+fn answer(list: &str, records: &[JsonRecord]) -> Vec<u8> {
     let mut text = format!("{{\"last_backfill\":{},\"{list}\":[", NOW - 10).into_bytes();
     for (at, record) in records.iter().enumerate() {
         text.extend_from_slice(if at > 0 { b",{" } else { b"{" });
@@ -248,11 +248,11 @@ fn answer(list: &str, records: &[Record]) -> Vec<u8> {
 }
 
 /// The three lists of a snapshot: nodes, jobs, reservations.
-struct Lists([Vec<Record>; 3]);
+struct RecordLists([Vec<JsonRecord>; 3]);
 
-impl Lists {
-    fn whole() -> Lists {
-        Lists([
+impl RecordLists {
+    fn whole() -> RecordLists {
+        RecordLists([
             (1..=NODES).map(node).collect(),
             OURS_AND_MAIN.map(job).chain([running(RUNS)]).collect(),
             (1..=2).map(reservation).collect(),
@@ -260,7 +260,7 @@ impl Lists {
     }
 
     /// Adds a wrong record somewhere.
-    fn add_wrong(&mut self, number: u64, odd: &[Vec<u8>], chance: &mut Chance) {
+    fn add_wrong(&mut self, number: u64, odd: &[Vec<u8>], chance: &mut SeededChance) {
         let (list, mut record) = match chance.below(7) {
             0 => (0, node(number)),
             1 => (2, reservation(number)),
@@ -281,9 +281,9 @@ impl Lists {
             NOW - 10
         );
         let read = || {
-            let mut nodes = offline::nodes(&nodes[..])?;
-            let jobs = offline::jobs(&jobs[..], &mut nodes)?;
-            offline::snapshot(nodes, jobs, &reservations[..], diag.as_bytes(), "infill")
+            let mut nodes = offline::read_nodes(&nodes[..])?;
+            let jobs = offline::read_jobs(&jobs[..], &mut nodes)?;
+            offline::build_snapshot(nodes, jobs, &reservations[..], diag.as_bytes(), "infill")
         };
         read().unwrap_or_else(|e| panic!("seed {seed}: {e}"))
     }
@@ -315,51 +315,51 @@ fn check_whole(snapshot: &Snapshot, whole: &Snapshot, seed: u64) {
 
 /// Has the daemon's values take a snapshot in, and plans a round now and then. `waits`: how many jobs must
 /// still be there.
-fn round(state: &mut State, snapshot: Snapshot, waits: usize, seed: u64) {
+fn round(state: &mut DaemonState, snapshot: Snapshot, waits: usize, seed: u64) {
     let now = UnixTime(NOW + seed as i64);
-    let _ = state.see(&snapshot, now, now);
-    state.look(snapshot, now);
+    let _ = state.update_fleet(&snapshot, now, now);
+    state.update_rounds(snapshot, now);
     for job in OURS_AND_MAIN.step_by(2).map(|id| JobId(id as u32)).take(waits) {
-        let known = state.fleet.machine(job).map(|m| m.state());
+        let known = state.fleet.job_lifecycle(job).map(|m| m.malleable_state());
         assert_eq!(known, Some(MalleableState::Queued), "seed {seed}: job {job}");
     }
     if seed.is_multiple_of(PLANNED) {
-        let question = state.question(true, now).expect("a snapshot was taken in");
-        let plan = fallback(&question.problem(&state.config), "the solver is not asked");
-        let judged = judge(&question, &state.config, Ok(plan));
+        let question = state.round_input(true, now).expect("a snapshot was taken in");
+        let plan = plan_without_solver(&question.planning_problem(&state.config), "the solver is not asked");
+        let judged = check_solved_plan(&question, &state.config, Ok(plan));
         judged.unwrap_or_else(|found| panic!("seed {seed}: {found:?}"));
     }
 }
 
 #[test]
 fn wrong_records_cost_only_themselves() {
-    let whole = Lists::whole().snapshot(0);
+    let whole = RecordLists::whole().snapshot(0);
     assert!(whole.doubts.is_empty() && whole.unread.is_none(), "{whole:?}");
     assert!(whole.node(&NodeName::new("n1")).is_some_and(|n| n.state.is_idle()));
     let [mut whole_nodes, mut shares] = [LendingMode::Nodes, LendingMode::Gpus].map(|lend| {
         let mut config = Config::default();
         config.slurm.partition = "infill".to_owned();
         config.gaps.lend = lend;
-        State::new(Arc::new(config), UnixTime(NOW))
+        DaemonState::new(Arc::new(config), UnixTime(NOW))
     });
-    let mut seats = Seats::new("infill", LendingRules::default(), BTreeMap::new());
-    let places = seats.places(whole.clone());
+    let mut seats = PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new());
+    let places = seats.snapshot_with_places(whole.clone());
     let free = places.nodes.iter().filter(|n| n.state.is_idle()).count() as u64;
     assert_eq!(free, 4 * IDLE + 3, "a GPU of the last node is taken: {places:?}");
     let (values, texts) = (odd_values(), odd_texts());
-    for seed in effort::seeds(0..SNAPSHOTS) {
-        let mut chance = Chance(seed);
-        let mut lists = Lists::whole();
+    for seed in effort::seed_range(0..SNAPSHOTS) {
+        let mut chance = SeededChance(seed);
+        let mut lists = RecordLists::whole();
         (0..CASES).for_each(|n| lists.add_wrong(WRONG + n as u64, &values, &mut chance));
         let snapshot = lists.snapshot(seed);
         check_whole(&snapshot, &whole, seed);
-        round(&mut shares, seats.places(snapshot.clone()), 0, seed);
+        round(&mut shares, seats.snapshot_with_places(snapshot.clone()), 0, seed);
         round(&mut whole_nodes, snapshot, usize::MAX, seed);
     }
     // What users write themselves is never a reason for doubt.
-    for seed in effort::seeds(0..SNAPSHOTS / 10) {
-        let mut chance = Chance(seed);
-        let mut lists = Lists::whole();
+    for seed in effort::seed_range(0..SNAPSHOTS / 10) {
+        let mut chance = SeededChance(seed);
+        let mut lists = RecordLists::whole();
         for number in WRONG..WRONG + CASES as u64 {
             let mut record = job(number);
             let theirs = ["name", "comment", "features", "excluded_nodes", "dependency", "account"];

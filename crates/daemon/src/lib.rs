@@ -2,47 +2,47 @@
 //!
 //! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets
 //! time pass for the machines; `lead` looks whether this daemon still leads. What they share is a
-//! [`context::Context`]: services, and a [`state::State`] of values (fleet, scene, ledger, health) behind a
+//! [`context::DaemonContext`]: services, and a [`state::DaemonState`] of values (fleet, scene, ledger, health) behind a
 //! lock that is never held over an await.
 
-mod allowance;
-mod answers;
-mod attention;
-mod books;
-mod chronicle;
+mod access_control;
+mod agent_channels;
+mod answer_cache;
+mod clock_jump;
 pub mod context;
-mod doors;
+mod daemon_names;
+mod effect_queue;
 pub mod executor;
-mod forests;
+mod forest_training;
 #[cfg(test)]
 mod fuzz;
 mod gauges;
 mod health;
+mod history_writer;
+mod hour_cache;
 pub mod http;
-mod lanes;
-mod lead;
+mod lead_watch;
 pub mod leadership;
-mod ledger;
-mod lines;
-pub mod listening;
-mod lookups;
+pub mod listen_socket;
 mod metrics;
-mod names;
+mod new_job_check;
 pub mod notices;
-mod passes;
-mod planner;
-mod privacy;
-mod profiles;
-mod recheck;
+mod planner_thread;
+mod privacy_watch;
+mod profile_lookups;
+mod profile_storage;
+mod rate_limit;
+mod redaction;
+mod response_cache;
+mod round_trigger;
 pub mod rounds;
 pub mod serve;
-mod sight;
+mod session_store;
 pub mod state;
-mod switches;
 pub mod ticks;
 pub mod timeline;
-mod timelines;
 pub mod tls;
-mod told;
+mod topology_watch;
+mod usage_recorder;
 mod views;
-mod waking;
+mod write_queue;

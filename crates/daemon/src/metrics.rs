@@ -12,27 +12,27 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::ledger::Kind;
+use super::write_queue::HistoryKind;
 use infill_lifecycle::EffectKind;
 use infill_model::{AgentEventKind, MainDelay, MalleableState, NodeTimeUsage, SolveStatusKind, words};
 use infill_planner::plan::{Rule, Violation};
 
-/// What [`Metrics::text`] is.
+/// What [`DaemonMetrics::encode_text`] is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// One label with one word as value.
-type Labels = Vec<(&'static str, &'static str)>;
-type Counters = Family<Labels, Counter>;
-type Seconds = Counter<f64, AtomicU64>;
+type LabelSet = Vec<(&'static str, &'static str)>;
+type CounterFamily = Family<LabelSet, Counter>;
+type SecondsCounter = Counter<f64, AtomicU64>;
 
 /// Buckets for the duration of rounds and solves, seconds: from a small site to the outer deadline.
-const SECONDS: [f64; 10] = [0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+const DURATION_BUCKETS: [f64; 10] = [0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
 
 /// Buckets for how long main jobs waited for nodes of ours, seconds: Slurm tells whole ones.
-const DELAYS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+const DELAY_BUCKETS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// The word for an agent's hello among the kinds of events.
-pub(crate) const HELLO: &str = "hello";
+pub(crate) const HELLO_WORD: &str = "hello";
 
 words! {
     /// How a round ended.
@@ -74,23 +74,24 @@ pub struct NodeMetrics {
     /// Nodes that the circuit breaker keeps out.
     pub kept_out: Gauge,
     /// Node-seconds that infill used.
-    pub harvested: Seconds,
+    pub harvested: SecondsCounter,
     /// Node-seconds that the main queue left, used or not.
-    pub gap_seconds: Seconds,
+    pub gap_seconds: SecondsCounter,
     /// Node-seconds that malleable jobs held, by what they went into and, where the site wants that, account.
-    pub time: Family<Vec<(&'static str, String)>, Seconds>,
+    pub time: Family<Vec<(&'static str, String)>, SecondsCounter>,
     /// Whether accounts were told of that last.
     pub told_accounts: AtomicBool,
 }
 
 /// What node-seconds of malleable jobs go into.
-pub(crate) const CAUSES: [&str; 4] = ["steps", "probing", "changes", "recovery"];
+pub(crate) const NODE_TIME_CAUSES: [&str; 4] = ["steps", "probing", "changes", "recovery"];
 
 impl NodeMetrics {
     /// Counts what was held; `account` where it is to be told.
-    pub fn spent(&self, account: Option<&str>, spent: &NodeTimeUsage) {
+    pub fn add_node_time(&self, account: Option<&str>, spent: &NodeTimeUsage) {
         let NodeTimeUsage { useful_secs, probing_secs, rescale_secs, preempted_secs, .. } = *spent;
-        for (cause, secs) in CAUSES.into_iter().zip([useful_secs, probing_secs, rescale_secs, preempted_secs])
+        for (cause, secs) in
+            NODE_TIME_CAUSES.into_iter().zip([useful_secs, probing_secs, rescale_secs, preempted_secs])
         {
             let account = account.map(|account| ("account", account.to_owned()));
             let labels = std::iter::once(("cause", cause.to_owned())).chain(account).collect();
@@ -116,13 +117,13 @@ pub struct LengthMetrics {
 #[derive(Default)]
 pub struct JobMetrics {
     /// Malleable jobs by state.
-    pub by_state: Family<Labels, Gauge>,
+    pub by_state: Family<LabelSet, Gauge>,
     /// Generations after a job's first.
     pub rescales: Counter,
     /// Actions on Slurm.
-    pub actions: Counters,
+    pub actions: CounterFamily,
     /// What agents reported.
-    pub agent_events: Counters,
+    pub agent_events: CounterFamily,
     /// How long they were expected to run.
     pub lengths: LengthMetrics,
 }
@@ -138,15 +139,15 @@ pub struct MainMetrics {
 /// The rounds.
 pub struct RoundMetrics {
     /// Rounds by their end.
-    pub ends: Counters,
+    pub ends: CounterFamily,
     /// Duration of a round.
     pub seconds: Histogram,
     /// Duration of the planner's part.
     pub solve_seconds: Histogram,
     /// How solves ended.
-    pub solver_status: Counters,
+    pub solver_status: CounterFamily,
     /// Plans that the checker refused, by rule.
-    pub refused_plans: Counters,
+    pub refused_plans: CounterFamily,
 }
 
 /// The store.
@@ -155,11 +156,11 @@ pub struct StoreMetrics {
     /// Whether the store works.
     pub up: Gauge,
     /// Rows of history that could not be stored.
-    pub lost_rows: Counters,
+    pub lost_rows: CounterFamily,
 }
 
 /// All metrics of the daemon.
-pub struct Metrics {
+pub struct DaemonMetrics {
     registry: Mutex<Registry>,
     /// The nodes.
     pub nodes: NodeMetrics,
@@ -179,13 +180,16 @@ pub struct Metrics {
 
 impl Default for MainMetrics {
     fn default() -> Self {
-        MainMetrics { delay_seconds: Histogram::new(DELAYS), missed_planned_starts: Counter::default() }
+        MainMetrics {
+            delay_seconds: Histogram::new(DELAY_BUCKETS),
+            missed_planned_starts: Counter::default(),
+        }
     }
 }
 
 impl MainMetrics {
     /// Counts one.
-    pub fn started(&self, delay: &MainDelay) {
+    pub fn record_start(&self, delay: &MainDelay) {
         self.delay_seconds.observe(delay.secs);
         if delay.planned && delay.secs > 0.0 {
             self.missed_planned_starts.inc();
@@ -197,8 +201,8 @@ impl Default for RoundMetrics {
     fn default() -> Self {
         RoundMetrics {
             ends: Family::default(),
-            seconds: Histogram::new(SECONDS),
-            solve_seconds: Histogram::new(SECONDS),
+            seconds: Histogram::new(DURATION_BUCKETS),
+            solve_seconds: Histogram::new(DURATION_BUCKETS),
             solver_status: Family::default(),
             refused_plans: Family::default(),
         }
@@ -207,18 +211,18 @@ impl Default for RoundMetrics {
 
 impl RoundMetrics {
     /// Counts a round.
-    pub fn ended(&self, end: RoundEnd) {
+    pub fn count_round(&self, end: RoundEnd) {
         self.ends.get_or_create(&vec![("outcome", end.word())]).inc();
     }
 
     /// Counts a solve.
-    pub fn solved(&self, kind: SolveStatusKind, secs: f64) {
+    pub fn record_solve(&self, kind: SolveStatusKind, secs: f64) {
         self.solver_status.get_or_create(&vec![("status", kind.word())]).inc();
         self.solve_seconds.observe(secs);
     }
 
     /// Counts a plan that the checker refused, once for each rule that it breaks.
-    pub fn refused(&self, violations: &[Violation]) {
+    pub fn count_refused(&self, violations: &[Violation]) {
         let rules: BTreeSet<Rule> = violations.iter().map(Violation::rule).collect();
         for rule in rules {
             self.refused_plans.get_or_create(&vec![("rule", rule.word())]).inc();
@@ -228,14 +232,14 @@ impl RoundMetrics {
 
 impl JobMetrics {
     /// Counts an action on Slurm.
-    pub fn action(&self, kind: EffectKind, end: ActionEnd) {
+    pub fn count_action(&self, kind: EffectKind, end: ActionEnd) {
         self.actions.get_or_create(&vec![("kind", kind.word()), ("outcome", end.word())]).inc();
     }
 }
 
-impl Default for Metrics {
+impl Default for DaemonMetrics {
     fn default() -> Self {
-        let m = Metrics {
+        let m = DaemonMetrics {
             registry: Mutex::new(Registry::with_prefix("infill")),
             nodes: NodeMetrics::default(),
             jobs: JobMetrics::default(),
@@ -245,15 +249,15 @@ impl Default for Metrics {
             leading: Gauge::default(),
             standby: Gauge::default(),
         };
-        m.register();
-        m.zeros();
+        m.register_all();
+        m.init_zeros();
         m
     }
 }
 
-impl Metrics {
-    fn register(&self) {
-        let Metrics { registry, nodes, jobs, main, rounds, store, leading, standby } = self;
+impl DaemonMetrics {
+    fn register_all(&self) {
+        let DaemonMetrics { registry, nodes, jobs, main, rounds, store, leading, standby } = self;
         let mut r = registry.lock().unwrap_or_else(PoisonError::into_inner);
         r.register("gap_nodes", "Usable nodes that nobody uses", nodes.gaps.clone());
         r.register("held_nodes", "Nodes that infill uses", nodes.held.clone());
@@ -303,17 +307,21 @@ impl Metrics {
         r.register("job_node_seconds", held, nodes.time.clone());
     }
 
-    fn zeros(&self) {
-        let Metrics { jobs, rounds, store, .. } = self;
+    fn init_zeros(&self) {
+        let DaemonMetrics { jobs, rounds, store, .. } = self;
         MalleableState::ALL
             .iter()
             .for_each(|s| drop(jobs.by_state.get_or_create(&vec![("state", s.word())])));
-        self.nodes.spent(None, &NodeTimeUsage::default());
-        zero(&rounds.ends, "outcome", RoundEnd::ALL.iter().map(|end| end.word()));
-        zero(&rounds.solver_status, "status", SolveStatusKind::ALL.iter().map(|kind| kind.word()));
-        zero(&rounds.refused_plans, "rule", Rule::ALL.iter().map(|rule| rule.word()));
-        zero(&jobs.agent_events, "event", AgentEventKind::ALL.iter().map(|kind| kind.word()).chain([HELLO]));
-        zero(&store.lost_rows, "kind", Kind::ALL.iter().map(|kind| kind.word()));
+        self.nodes.add_node_time(None, &NodeTimeUsage::default());
+        init_counters(&rounds.ends, "outcome", RoundEnd::ALL.iter().map(|end| end.word()));
+        init_counters(&rounds.solver_status, "status", SolveStatusKind::ALL.iter().map(|kind| kind.word()));
+        init_counters(&rounds.refused_plans, "rule", Rule::ALL.iter().map(|rule| rule.word()));
+        init_counters(
+            &jobs.agent_events,
+            "event",
+            AgentEventKind::ALL.iter().map(|kind| kind.word()).chain([HELLO_WORD]),
+        );
+        init_counters(&store.lost_rows, "kind", HistoryKind::ALL.iter().map(|kind| kind.word()));
         for kind in EffectKind::ALL {
             for end in ActionEnd::ALL {
                 drop(jobs.actions.get_or_create(&vec![("kind", kind.word()), ("outcome", end.word())]));
@@ -324,7 +332,7 @@ impl Metrics {
     }
 
     /// All metrics in the text format of OpenMetrics.
-    pub fn text(&self) -> String {
+    pub fn encode_text(&self) -> String {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing into a String cannot fail.
@@ -334,7 +342,7 @@ impl Metrics {
 }
 
 /// Has a counter report 0 for each of these words.
-fn zero(counters: &Counters, label: &'static str, words: impl Iterator<Item = &'static str>) {
+fn init_counters(counters: &CounterFamily, label: &'static str, words: impl Iterator<Item = &'static str>) {
     words.for_each(|word| drop(counters.get_or_create(&vec![(label, word)])));
 }
 
@@ -345,7 +353,7 @@ mod tests {
 
     #[test]
     fn the_dashboard_asks_only_for_what_there_is() {
-        let text = Metrics::default().text();
+        let text = DaemonMetrics::default().encode_text();
         let dashboard = include_str!("../../../contrib/grafana/infill.json");
         let name = regex::Regex::new(r"infill_[a-z_]+").unwrap();
         let exprs = dashboard.lines().filter(|l| l.contains("\"expr\""));
@@ -360,10 +368,10 @@ mod tests {
     }
     #[test]
     fn a_refused_plan_counts_once_for_each_rule_that_it_breaks() {
-        let metrics = Metrics::default();
+        let metrics = DaemonMetrics::default();
         let unknown = |job| Violation::UnknownJob { job: JobId(job) };
-        metrics.rounds.refused(&[unknown(1), Violation::Unsorted, unknown(2)]);
-        let text = metrics.text();
+        metrics.rounds.count_refused(&[unknown(1), Violation::Unsorted, unknown(2)]);
+        let text = metrics.encode_text();
         let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("infill_refused_plans")).collect();
         assert_eq!(lines.len(), Rule::ALL.len(), "{text}");
         let mut broken: Vec<&str> = lines.into_iter().filter(|l| !l.ends_with(" 0")).collect();

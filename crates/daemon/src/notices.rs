@@ -10,34 +10,34 @@ use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 
-use super::health::Topic;
-use super::ledger::Kind;
-use super::state::State;
+use super::health::ProblemTopic;
+use super::state::DaemonState;
+use super::write_queue::HistoryKind;
 use infill_api::{SCHEMA, addresses::this_host};
 use infill_model::{MainDelay, NodeTimeUsage, UnixTime, config::NotifyConfig, error_causes, words};
 use infill_slurm::install_crypto;
 
 /// Of each thing people are told once in this time.
-const QUIET: Duration = Duration::from_secs(900);
+const QUIET_PERIOD: Duration = Duration::from_secs(900);
 
 /// Notices that wait to be told; the next ones are dropped.
-const MOST_WAITING: usize = 16;
+const MAX_WAITING: usize = 16;
 
 /// Longest that a program may take, or a service.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Snapshots that have been doubtful for so long are news, seconds: a round or two are not.
 const DOUBTFUL_SECS: f64 = 60.0;
 
 /// Longest that a daemon that has lost the lead takes to say so before it ends.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
+const LAST_DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A main job that waited for so long for nodes of ours is news, seconds: as in the alerts.
 const DELAYED_SECS: f64 = 10.0;
 
 words! {
     /// What people are told of.
-    pub enum Event {
+    pub enum NoticeEvent {
         /// This daemon leads from now on.
         Leads = "leads",
         /// The store does not say which daemon leads.
@@ -69,9 +69,9 @@ words! {
 
 /// What is told, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Notice {
+pub(crate) struct AdminNotice {
     schema: u32,
-    event: Event,
+    event: NoticeEvent,
     at: UnixTime,
     /// On which host.
     host: String,
@@ -79,34 +79,34 @@ pub(crate) struct Notice {
     text: String,
 }
 
-impl Notice {
-    fn new(event: Event, at: UnixTime, text: String) -> Notice {
-        Notice { schema: SCHEMA, event, at, host: this_host().unwrap_or_default(), text }
+impl AdminNotice {
+    fn new(event: NoticeEvent, at: UnixTime, text: String) -> AdminNotice {
+        AdminNotice { schema: SCHEMA, event, at, host: this_host().unwrap_or_default(), text }
     }
 }
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Notices {
+pub struct NoticeQueue {
     /// `None` where nobody is told.
-    queue: Option<mpsc::Sender<Notice>>,
-    end: Mutex<Option<mpsc::Receiver<Notice>>>,
-    known: Mutex<Known>,
+    queue: Option<mpsc::Sender<AdminNotice>>,
+    end: Mutex<Option<mpsc::Receiver<AdminNotice>>>,
+    known: Mutex<NoticeHistory>,
 }
 
 /// What is known already.
 #[derive(Debug, Default)]
-struct Known {
-    told: BTreeMap<Event, Instant>,
+struct NoticeHistory {
+    told: BTreeMap<NoticeEvent, Instant>,
     /// How things were when people were told of them last.
-    told_of: Present,
+    told_of: NoticeConditions,
     /// Since when snapshots are doubtful.
     doubtful_since: Option<UnixTime>,
 }
 
 /// How things are.
 #[derive(Clone, Copy, Debug, Default)]
-struct Present {
+struct NoticeConditions {
     slurm_away: bool,
     store_away: bool,
     doubtful: bool,
@@ -114,134 +114,137 @@ struct Present {
     left_alone: usize,
 }
 
-impl Present {
+impl NoticeConditions {
     /// People were told of this.
-    fn take_over(&mut self, event: Event, now: Present) {
+    fn copy_condition(&mut self, event: NoticeEvent, now: NoticeConditions) {
         match event {
-            Event::SlurmAway | Event::SlurmBack => self.slurm_away = now.slurm_away,
-            Event::StoreAway | Event::StoreBack => self.store_away = now.store_away,
-            Event::SlurmDoubtful | Event::SlurmClear => self.doubtful = now.doubtful,
-            Event::LeadInDoubt => self.lead_in_doubt = now.lead_in_doubt,
+            NoticeEvent::SlurmAway | NoticeEvent::SlurmBack => self.slurm_away = now.slurm_away,
+            NoticeEvent::StoreAway | NoticeEvent::StoreBack => self.store_away = now.store_away,
+            NoticeEvent::SlurmDoubtful | NoticeEvent::SlurmClear => self.doubtful = now.doubtful,
+            NoticeEvent::LeadInDoubt => self.lead_in_doubt = now.lead_in_doubt,
             _ => self.left_alone = now.left_alone,
         }
     }
 
-    fn news(self, before: Present) -> Vec<(Event, String)> {
+    fn changes_since(self, before: NoticeConditions) -> Vec<(NoticeEvent, String)> {
         let mut news = Vec::new();
         if self.slurm_away != before.slurm_away {
-            let event = if self.slurm_away { Event::SlurmAway } else { Event::SlurmBack };
-            news.push((event, say(self.slurm_away, "Slurm")));
+            let event = if self.slurm_away { NoticeEvent::SlurmAway } else { NoticeEvent::SlurmBack };
+            news.push((event, availability_text(self.slurm_away, "Slurm")));
         }
         if self.store_away != before.store_away {
-            let event = if self.store_away { Event::StoreAway } else { Event::StoreBack };
-            news.push((event, say(self.store_away, "the store")));
+            let event = if self.store_away { NoticeEvent::StoreAway } else { NoticeEvent::StoreBack };
+            news.push((event, availability_text(self.store_away, "the store")));
         }
         if self.doubtful != before.doubtful {
             let (event, text) = if self.doubtful {
-                (Event::SlurmDoubtful, "what Slurm shows has been doubtful for a minute: nothing is started")
+                (
+                    NoticeEvent::SlurmDoubtful,
+                    "what Slurm shows has been doubtful for a minute: nothing is started",
+                )
             } else {
-                (Event::SlurmClear, "what Slurm shows can be trusted again")
+                (NoticeEvent::SlurmClear, "what Slurm shows can be trusted again")
             };
             news.push((event, text.to_owned()));
         }
         if self.lead_in_doubt && !before.lead_in_doubt {
             let text = "the store does not say which daemon leads: a second one must not be started now";
-            news.push((Event::LeadInDoubt, text.to_owned()));
+            news.push((NoticeEvent::LeadInDoubt, text.to_owned()));
         }
         if self.left_alone > before.left_alone {
             let text = format!("{} nodes are left alone after failures", self.left_alone);
-            news.push((Event::NodesLeftAlone, text));
+            news.push((NoticeEvent::NodesLeftAlone, text));
         }
         news
     }
 }
 
-fn say(away: bool, what: &str) -> String {
+fn availability_text(away: bool, what: &str) -> String {
     if away { format!("{what} does not answer: nothing is started") } else { format!("{what} answers again") }
 }
 
 /// What has happened since the last round.
 #[derive(Debug, Default)]
-pub struct Happened {
+pub struct RoundEvents {
     /// Main jobs that started where ours were.
     pub delays: Vec<MainDelay>,
     /// Rows of history that are lost.
-    pub lost: BTreeMap<Kind, usize>,
+    pub lost: BTreeMap<HistoryKind, usize>,
     /// What malleable jobs held, by accounts.
     pub spent: BTreeMap<String, NodeTimeUsage>,
 }
 
-impl Happened {
-    fn news(&self) -> Vec<(Event, String)> {
+impl RoundEvents {
+    fn notable_events(&self) -> Vec<(NoticeEvent, String)> {
         let mut news = Vec::new();
         let worst = self.delays.iter().max_by(|a, b| a.secs.total_cmp(&b.secs));
         if let Some(MainDelay { job, secs, .. }) = worst.filter(|worst| worst.secs > DELAYED_SECS) {
             let text = format!("main job {job} waited {secs:.0} s for nodes that malleable jobs were on");
-            news.push((Event::MainJobDelayed, text));
+            news.push((NoticeEvent::MainJobDelayed, text));
         }
         let lost: usize = self.lost.values().sum();
         if lost > 0 {
-            news.push((Event::RowsLost, format!("{lost} rows of history could not be stored")));
+            news.push((NoticeEvent::RowsLost, format!("{lost} rows of history could not be stored")));
         }
         news
     }
 }
 
-impl Notices {
+impl NoticeQueue {
     /// For those whom the configuration names.
-    pub fn new(config: &NotifyConfig) -> Notices {
+    pub fn new(config: &NotifyConfig) -> NoticeQueue {
         if config.is_disabled() {
-            return Notices { queue: None, end: Mutex::default(), known: Mutex::default() };
+            return NoticeQueue { queue: None, end: Mutex::default(), known: Mutex::default() };
         }
-        let (queue, end) = mpsc::channel(MOST_WAITING);
-        Notices { queue: Some(queue), end: Mutex::new(Some(end)), known: Mutex::default() }
+        let (queue, end) = mpsc::channel(MAX_WAITING);
+        NoticeQueue { queue: Some(queue), end: Mutex::new(Some(end)), known: Mutex::default() }
     }
 
     /// Compares what is now with what people were told last. What could not be told is tried again.
-    pub fn look(&self, state: &State, happened: &Happened, at: UnixTime) {
+    pub fn notify_changes(&self, state: &DaemonState, happened: &RoundEvents, at: UnixTime) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_doubtful = state.health.ails(Topic::Snapshot);
+        let is_doubtful = state.health.has_problem(ProblemTopic::Snapshot);
         known.doubtful_since = known.doubtful_since.or(Some(at)).filter(|_| is_doubtful);
-        let present = Present {
-            slurm_away: state.health.ails(Topic::Slurm),
-            store_away: state.health.ails(Topic::Store),
+        let present = NoticeConditions {
+            slurm_away: state.health.has_problem(ProblemTopic::Slurm),
+            store_away: state.health.has_problem(ProblemTopic::Store),
             doubtful: known.doubtful_since.is_some_and(|since| at.secs_since(since) >= DOUBTFUL_SECS),
-            lead_in_doubt: state.health.ails(Topic::Lead),
-            left_alone: state.scene.breaker().open(at),
+            lead_in_doubt: state.health.has_problem(ProblemTopic::Lead),
+            left_alone: state.scene.breaker().count_open(at),
         };
         let now = Instant::now();
-        for (event, text) in present.news(known.told_of) {
-            if self.put(&mut known.told, event, text, (at, now)) {
-                known.told_of.take_over(event, present);
+        for (event, text) in present.changes_since(known.told_of) {
+            if self.queue_notice(&mut known.told, event, text, (at, now)) {
+                known.told_of.copy_condition(event, present);
             }
         }
         known.told_of.left_alone = known.told_of.left_alone.min(present.left_alone);
         known.told_of.lead_in_doubt &= present.lead_in_doubt;
-        for (event, text) in happened.news() {
-            self.put(&mut known.told, event, text, (at, now));
+        for (event, text) in happened.notable_events() {
+            self.queue_notice(&mut known.told, event, text, (at, now));
         }
     }
 
     /// This daemon leads from now on.
-    pub fn leads(&self, at: UnixTime) {
+    pub fn announce_lead(&self, at: UnixTime) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let text = "this daemon leads from now on".to_owned();
-        self.put(&mut known.told, Event::Leads, text, (at, Instant::now()));
+        self.queue_notice(&mut known.told, NoticeEvent::Leads, text, (at, Instant::now()));
     }
 
     /// Has something told. Says whether that is done; it is not in the quiet after the last time.
-    fn put(
+    fn queue_notice(
         &self,
-        told: &mut BTreeMap<Event, Instant>,
-        event: Event,
+        told: &mut BTreeMap<NoticeEvent, Instant>,
+        event: NoticeEvent,
         text: String,
         (at, now): (UnixTime, Instant),
     ) -> bool {
         let Some(queue) = &self.queue else { return true };
-        if told.get(&event).is_some_and(|before| now.duration_since(*before) < QUIET) {
+        if told.get(&event).is_some_and(|before| now.duration_since(*before) < QUIET_PERIOD) {
             return false;
         }
-        let notice = Notice::new(event, at, text);
+        let notice = AdminNotice::new(event, at, text);
         match queue.try_send(notice) {
             Ok(()) => {
                 told.insert(event, now);
@@ -256,44 +259,45 @@ impl Notices {
 }
 
 /// Tells what comes, one after the other, for ever.
-pub(crate) async fn tell(notices: &Notices, config: &NotifyConfig) {
+pub(crate) async fn deliver_notices(notices: &NoticeQueue, config: &NotifyConfig) {
     let end = notices.end.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(mut queue) = end else { return std::future::pending().await };
     while let Some(notice) = queue.recv().await {
-        for failure in tell_one(config, &notice).await {
+        for failure in deliver_notice(config, &notice).await {
             tracing::warn!(event = notice.event.word(), "{failure}");
         }
     }
 }
 
 /// Says that this daemon leads no more: the last thing that it does.
-pub(crate) async fn tell_lead_lost(config: &NotifyConfig, why: &str, at: UnixTime) {
-    let notice = Notice::new(Event::LeadLost, at, format!("this daemon leads no more, and ends: {why}"));
-    if tokio::time::timeout(LAST_PATIENCE, tell_one(config, &notice)).await.is_err() {
-        tracing::warn!(event = notice.event.word(), "nobody was told in {LAST_PATIENCE:?}");
+pub(crate) async fn notify_lead_lost(config: &NotifyConfig, why: &str, at: UnixTime) {
+    let notice =
+        AdminNotice::new(NoticeEvent::LeadLost, at, format!("this daemon leads no more, and ends: {why}"));
+    if tokio::time::timeout(LAST_DELIVERY_TIMEOUT, deliver_notice(config, &notice)).await.is_err() {
+        tracing::warn!(event = notice.event.word(), "nobody was told in {LAST_DELIVERY_TIMEOUT:?}");
     }
 }
 
 /// Sends a notice that says that it is a test. Returns what went wrong with each way, named by its key.
-pub async fn test(config: &NotifyConfig, at: UnixTime) -> Vec<String> {
+pub async fn send_test_notice(config: &NotifyConfig, at: UnixTime) -> Vec<String> {
     let text = "a test of infill's notices: nothing has happened".to_owned();
-    tell_one(config, &Notice::new(Event::Test, at, text)).await
+    deliver_notice(config, &AdminNotice::new(NoticeEvent::Test, at, text)).await
 }
 
 /// What went wrong with each way, named by its key.
-async fn tell_one(config: &NotifyConfig, notice: &Notice) -> Vec<String> {
+async fn deliver_notice(config: &NotifyConfig, notice: &AdminNotice) -> Vec<String> {
     let text = serde_json::to_string(notice).unwrap_or_default();
     let mut failures = Vec::new();
     if let Some((program, arguments)) = config.command.split_first() {
-        let told = tokio::time::timeout(PATIENCE, run(program, arguments, &text)).await;
-        let told = told.map_err(|_| format!("not ready after {PATIENCE:?}")).and_then(|ended| ended);
+        let told = tokio::time::timeout(DELIVERY_TIMEOUT, run_program(program, arguments, &text)).await;
+        let told = told.map_err(|_| format!("not ready after {DELIVERY_TIMEOUT:?}")).and_then(|ended| ended);
         failures.extend(told.err().map(|e| format!("notify.command: {e}")));
     }
     // It is read each time: whoever changes the address need not start the daemon anew.
     match config.notice_url() {
         Ok(url) if url.is_empty() => {}
         Ok(url) => {
-            let told = post(&url, text).await;
+            let told = post_notice(&url, text).await;
             failures.extend(told.err().map(|e| format!("notify.url: {}", error_causes::error_chain(&e))));
         }
         Err(e) => failures.push(error_causes::error_chain(&e)),
@@ -302,7 +306,7 @@ async fn tell_one(config: &NotifyConfig, notice: &Notice) -> Vec<String> {
 }
 
 /// It is killed where nobody waits for it any more.
-async fn run(program: &str, arguments: &[String], text: &str) -> Result<(), String> {
+async fn run_program(program: &str, arguments: &[String], text: &str) -> Result<(), String> {
     let mut command = tokio::process::Command::new(program);
     command
         .args(arguments)
@@ -319,9 +323,9 @@ async fn run(program: &str, arguments: &[String], text: &str) -> Result<(), Stri
     if status.success() { Ok(()) } else { Err(format!("ended with {status}")) }
 }
 
-async fn post(url: &str, text: String) -> Result<(), reqwest::Error> {
+async fn post_notice(url: &str, text: String) -> Result<(), reqwest::Error> {
     install_crypto();
-    let client = reqwest::Client::builder().timeout(PATIENCE).build()?;
+    let client = reqwest::Client::builder().timeout(DELIVERY_TIMEOUT).build()?;
     let request = client.post(url).header("content-type", "application/json").body(text);
     // Such addresses are secrets.
     let sent = request.send().await.and_then(reqwest::Response::error_for_status);
@@ -333,11 +337,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::health::Problem;
+    use crate::health::HealthProblem;
     use infill_model::{JobId, clock::now, config::Config};
 
-    fn noticed(notices: &Notices, state: &State, happened: &Happened) -> Vec<String> {
-        notices.look(state, happened, now());
+    fn noticed(notices: &NoticeQueue, state: &DaemonState, happened: &RoundEvents) -> Vec<String> {
+        notices.notify_changes(state, happened, now());
         let mut end = notices.end.lock().unwrap();
         let mut all = Vec::new();
         while let Ok(notice) = end.as_mut().unwrap().try_recv() {
@@ -348,40 +352,42 @@ mod tests {
 
     #[test]
     fn each_thing_is_told_once_when_it_begins_and_when_it_is_over() {
-        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
-        let mut state = State::new(Arc::new(Config::default()), now());
-        let nothing = Happened::default();
+        let notices =
+            NoticeQueue::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let mut state = DaemonState::new(Arc::new(Config::default()), now());
+        let nothing = RoundEvents::default();
         assert!(noticed(&notices, &state, &nothing).is_empty());
-        state.health.raise(Problem::Store("disk full".to_owned()));
+        state.health.raise_problem(HealthProblem::Store("disk full".to_owned()));
         assert_eq!(noticed(&notices, &state, &nothing), ["store_away"]);
         assert!(noticed(&notices, &state, &nothing).is_empty());
-        state.health.clear(Topic::Store);
+        state.health.clear_problem(ProblemTopic::Store);
         assert_eq!(noticed(&notices, &state, &nothing), ["store_back"]);
-        state.health.raise(Problem::Store("disk full".to_owned()));
+        state.health.raise_problem(HealthProblem::Store("disk full".to_owned()));
         assert!(noticed(&notices, &state, &nothing).is_empty(), "a quarter of an hour of quiet");
         let quiet_is_over = || notices.known.lock().unwrap().told.clear();
         quiet_is_over();
         assert_eq!(noticed(&notices, &state, &nothing), ["store_away"], "what was not told then is told now");
         let delay = |secs| MainDelay { job: JobId(7), at: now(), secs, planned: false };
-        let lost = BTreeMap::from([(Kind::Rounds, 3)]);
-        let happened = Happened { delays: vec![delay(2.0)], lost: lost.clone(), ..Happened::default() };
+        let lost = BTreeMap::from([(HistoryKind::Rounds, 3)]);
+        let happened = RoundEvents { delays: vec![delay(2.0)], lost: lost.clone(), ..RoundEvents::default() };
         assert_eq!(noticed(&notices, &state, &happened), ["rows_lost"]);
-        let happened = Happened { delays: vec![delay(2.0), delay(12.0)], lost, ..Happened::default() };
+        let happened = RoundEvents { delays: vec![delay(2.0), delay(12.0)], lost, ..RoundEvents::default() };
         assert_eq!(noticed(&notices, &state, &happened), ["main_job_delayed"]);
     }
 
     #[test]
     fn doubt_is_told_after_a_minute_and_when_it_is_over() {
-        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
-        let (start, nothing) = (UnixTime(1000), Happened::default());
-        let mut state = State::new(Arc::new(Config::default()), start);
+        let notices =
+            NoticeQueue::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let (start, nothing) = (UnixTime(1000), RoundEvents::default());
+        let mut state = DaemonState::new(Arc::new(Config::default()), start);
         let mut noticed = |secs: i64, is_doubtful: bool| {
             if is_doubtful {
-                state.health.raise(Problem::Snapshot(Vec::new()));
+                state.health.raise_problem(HealthProblem::Snapshot(Vec::new()));
             } else {
-                state.health.clear(Topic::Snapshot);
+                state.health.clear_problem(ProblemTopic::Snapshot);
             }
-            notices.look(&state, &nothing, start + secs);
+            notices.notify_changes(&state, &nothing, start + secs);
             let mut end = notices.end.lock().unwrap();
             std::iter::from_fn(|| Some(end.as_mut()?.try_recv().ok()?.event.word())).collect::<Vec<_>>()
         };
@@ -396,16 +402,17 @@ mod tests {
 
     #[test]
     fn a_lead_in_doubt_is_told_each_time() {
-        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
-        let mut state = State::new(Arc::new(Config::default()), now());
-        let nothing = Happened::default();
-        let in_doubt = || Problem::Lead("timeout".to_owned());
-        state.health.raise(in_doubt());
+        let notices =
+            NoticeQueue::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let mut state = DaemonState::new(Arc::new(Config::default()), now());
+        let nothing = RoundEvents::default();
+        let in_doubt = || HealthProblem::Lead("timeout".to_owned());
+        state.health.raise_problem(in_doubt());
         assert_eq!(noticed(&notices, &state, &nothing), ["lead_in_doubt"]);
-        state.health.clear(Topic::Lead);
+        state.health.clear_problem(ProblemTopic::Lead);
         assert!(noticed(&notices, &state, &nothing).is_empty());
         notices.known.lock().unwrap().told.clear();
-        state.health.raise(in_doubt());
+        state.health.raise_problem(in_doubt());
         assert_eq!(noticed(&notices, &state, &nothing), ["lead_in_doubt"]);
     }
 
@@ -414,7 +421,7 @@ mod tests {
         let command = vec!["/bin/false".to_owned()];
         let config =
             NotifyConfig { command, url: "http://127.0.0.1:1/".to_owned(), ..NotifyConfig::default() };
-        let failures = test(&config, UnixTime(7)).await;
+        let failures = send_test_notice(&config, UnixTime(7)).await;
         assert_eq!(failures.len(), 2, "{failures:?}");
         assert_eq!(failures[0], "notify.command: ended with exit status: 1");
         assert!(failures[1].starts_with("notify.url: "), "{failures:?}");
@@ -422,58 +429,62 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_those_who_are_told() {
-        let notices = Notices::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
+        let notices =
+            NoticeQueue::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
         let mut told = BTreeMap::new();
         let begun = Instant::now();
-        for n in 0..3 * MOST_WAITING as u64 {
+        for n in 0..3 * MAX_WAITING as u64 {
             // Nobody takes them out.
-            let later = begun + QUIET * n as u32;
-            notices.put(&mut told, Event::Leads, String::new(), (now(), later));
+            let later = begun + QUIET_PERIOD * n as u32;
+            notices.queue_notice(&mut told, NoticeEvent::Leads, String::new(), (now(), later));
         }
         let mut end = notices.end.lock().unwrap();
         let waiting = std::iter::from_fn(|| end.as_mut().unwrap().try_recv().ok()).count();
-        assert_eq!(waiting, MOST_WAITING);
+        assert_eq!(waiting, MAX_WAITING);
     }
 
     #[tokio::test]
     async fn a_program_that_hangs_keeps_nobody_waiting() {
         let command = ["/bin/sleep", "60"].map(str::to_owned).to_vec();
         let config = NotifyConfig { command, ..NotifyConfig::default() };
-        let (notices, state) = (Notices::new(&config), State::new(Arc::new(Config::default()), now()));
-        notices.leads(now());
-        let happened = Happened { lost: BTreeMap::from([(Kind::Rounds, 3)]), ..Happened::default() };
+        let (notices, state) =
+            (NoticeQueue::new(&config), DaemonState::new(Arc::new(Config::default()), now()));
+        notices.announce_lead(now());
+        let happened =
+            RoundEvents { lost: BTreeMap::from([(HistoryKind::Rounds, 3)]), ..RoundEvents::default() };
         let rounds = async {
             // The program hangs by now.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            notices.look(&state, &happened, now());
+            notices.notify_changes(&state, &happened, now());
         };
         tokio::select! {
-            () = tell(&notices, &config) => panic!("it goes on for ever"),
+            () = deliver_notices(&notices, &config) => panic!("it goes on for ever"),
             () = rounds => {}
         }
-        assert!(notices.known.lock().unwrap().told.contains_key(&Event::RowsLost), "it waits its turn");
+        assert!(notices.known.lock().unwrap().told.contains_key(&NoticeEvent::RowsLost), "it waits its turn");
     }
 
     #[tokio::test]
     async fn a_program_gets_it_on_its_standard_input() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("told");
-        let program = infill_testkit::script(dir.path().join("hook"), &format!("cat > {}", file.display()));
-        let notice = Notice {
+        let program =
+            infill_testkit::write_script(dir.path().join("hook"), &format!("cat > {}", file.display()));
+        let notice = AdminNotice {
             schema: SCHEMA,
-            event: Event::Leads,
+            event: NoticeEvent::Leads,
             at: UnixTime(7),
             host: "ctl".to_owned(),
             text: "x".to_owned(),
         };
         let config = NotifyConfig { command: vec![program.display().to_string()], ..NotifyConfig::default() };
-        assert!(tell_one(&config, &notice).await.is_empty());
+        assert!(deliver_notice(&config, &notice).await.is_empty());
         let told: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(
             told,
             serde_json::json!({"schema": 1, "event": "leads", "at": 7, "host": "ctl", "text": "x"})
         );
-        assert!(run("/nonexistent", &[], "").await.is_err());
-        assert!(run("/bin/false", &[], "").await.unwrap_err().contains("exit status: 1"));
+        assert!(run_program("/nonexistent", &[], "").await.is_err());
+        assert!(run_program("/bin/false", &[], "").await.unwrap_err().contains("exit status: 1"));
     }
 }

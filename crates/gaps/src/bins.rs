@@ -46,7 +46,7 @@ pub struct GapSample {
 }
 
 /// Hazards a second, by age bin.
-pub(super) type Hazards = [f64; AGE_BINS];
+pub(super) type BinHazards = [f64; AGE_BINS];
 
 /// The class of a block size.
 pub(super) fn block_class(block: u32) -> usize {
@@ -59,7 +59,7 @@ pub(super) fn hour_class(hour: u8) -> usize {
 }
 
 /// The bin in which an age lies.
-pub(super) fn bin_of(age_secs: f64) -> usize {
+pub(super) fn age_bin(age_secs: f64) -> usize {
     AGE_EDGES_SECS.partition_point(|edge| *edge <= age_secs).saturating_sub(1)
 }
 
@@ -70,7 +70,7 @@ pub(super) fn upper_edge(bin: usize) -> f64 {
 
 /// Mean hazard of the default Weibull distribution in each bin: (H(b) − H(a)) / (b − a) with
 /// H(t) = (t / scale)^shape. The open bin takes the mean up to four times its lower edge.
-pub(super) fn default_hazards() -> Hazards {
+pub(super) fn default_hazards() -> BinHazards {
     let cumulative = |t: f64| (t / DEFAULT_SCALE_SECS).powf(DEFAULT_SHAPE);
     std::array::from_fn(|bin| {
         let from = AGE_EDGES_SECS[bin];

@@ -9,39 +9,44 @@ use infill_model::config::GapsConfig;
 use infill_model::{RescaleCosts, UnixTime};
 
 /// From so many pauses between arrivals the usual one is known.
-const PAUSES: usize = 8;
+const MIN_PAUSES: usize = 8;
 
 /// It is never looked ahead for less than so many times what the costliest change takes: nothing would ever
 /// start.
-const TIMES_A_CHANGE: f64 = 4.0;
+const MIN_CHANGE_FACTOR: f64 = 4.0;
 
 /// The last arrivals of malleable jobs. A value that is kept between rounds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Lookahead {
+pub struct ArrivalLookahead {
     arrivals: VecDeque<UnixTime>,
 }
 
-impl Lookahead {
+impl ArrivalLookahead {
     /// Takes note of when the jobs of this round were submitted. Those that came since the last round are one
     /// arrival.
-    pub fn note(&mut self, submitted: impl Iterator<Item = UnixTime>) {
+    pub fn record_arrivals(&mut self, submitted: impl Iterator<Item = UnixTime>) {
         let Some(last) = submitted.max() else { return };
         if self.arrivals.back().is_none_or(|known| *known < last) {
             self.arrivals.push_back(last);
         }
-        if self.arrivals.len() > PAUSES + 1 {
+        if self.arrivals.len() > MIN_PAUSES + 1 {
             self.arrivals.pop_front();
         }
     }
 
     /// Seconds to look ahead: the configured ones, or the mean pause between arrivals if that is shorter, but
     /// enough for a window to be used at all and for the costliest change of the jobs.
-    pub fn secs(&self, config: &GapsConfig, costs: impl Iterator<Item = RescaleCosts>, now: UnixTime) -> f64 {
-        let first = self.arrivals.front().filter(|_| self.arrivals.len() > PAUSES);
-        let pause = first.map_or(f64::INFINITY, |first| now.secs_since(*first) / PAUSES as f64);
+    pub fn lookahead_secs(
+        &self,
+        config: &GapsConfig,
+        costs: impl Iterator<Item = RescaleCosts>,
+        now: UnixTime,
+    ) -> f64 {
+        let first = self.arrivals.front().filter(|_| self.arrivals.len() > MIN_PAUSES);
+        let pause = first.map_or(f64::INFINITY, |first| now.secs_since(*first) / MIN_PAUSES as f64);
         let costliest = costs.map(|c| c.up_secs.max(c.start_secs)).fold(0.0, f64::max);
         let usual = config.lookahead_secs.min(pause.max(config.min_window_secs));
-        usual.max(TIMES_A_CHANGE * costliest)
+        usual.max(MIN_CHANGE_FACTOR * costliest)
     }
 }
 
@@ -51,15 +56,17 @@ mod tests {
 
     const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 20.0 };
 
-    fn after(arrivals: &[i64]) -> Lookahead {
-        let mut lookahead = Lookahead::default();
-        arrivals.iter().for_each(|at| lookahead.note([UnixTime(at - 50), UnixTime(*at)].into_iter()));
+    fn after(arrivals: &[i64]) -> ArrivalLookahead {
+        let mut lookahead = ArrivalLookahead::default();
+        arrivals
+            .iter()
+            .for_each(|at| lookahead.record_arrivals([UnixTime(at - 50), UnixTime(*at)].into_iter()));
         lookahead
     }
 
-    fn secs(lookahead: &Lookahead, now: i64) -> f64 {
+    fn secs(lookahead: &ArrivalLookahead, now: i64) -> f64 {
         let config = GapsConfig { lookahead_secs: 300.0, min_window_secs: 60.0, ..GapsConfig::default() };
-        lookahead.secs(&config, [COSTS].into_iter(), UnixTime(now))
+        lookahead.lookahead_secs(&config, [COSTS].into_iter(), UnixTime(now))
     }
 
     #[test]
@@ -72,12 +79,16 @@ mod tests {
         let burst: Vec<i64> = (0..40).collect();
         assert_eq!(secs(&after(&burst), 41), 80.0, "four times 20 s at least");
         let config = GapsConfig { lookahead_secs: 300.0, min_window_secs: 60.0, ..GapsConfig::default() };
-        assert_eq!(after(&burst).secs(&config, std::iter::empty(), UnixTime(41)), 60.0, "a window at least");
+        assert_eq!(
+            after(&burst).lookahead_secs(&config, std::iter::empty(), UnixTime(41)),
+            60.0,
+            "a window at least"
+        );
     }
 
     #[test]
     fn few_arrivals_and_the_same_jobs_again_say_nothing() {
-        assert_eq!(secs(&Lookahead::default(), 0), 300.0);
+        assert_eq!(secs(&ArrivalLookahead::default(), 0), 300.0);
         assert_eq!(secs(&after(&[10, 20, 30, 40, 50, 60, 70, 80]), 80), 300.0);
         assert_eq!(secs(&after(&[10; 40]), 20), 300.0);
     }
@@ -86,6 +97,9 @@ mod tests {
     fn a_job_that_takes_long_to_start_is_started_all_the_same() {
         let slow = RescaleCosts { start_secs: 400.0, ..COSTS };
         let config = GapsConfig { lookahead_secs: 300.0, ..GapsConfig::default() };
-        assert_eq!(Lookahead::default().secs(&config, [COSTS, slow].into_iter(), UnixTime(0)), 1600.0);
+        assert_eq!(
+            ArrivalLookahead::default().lookahead_secs(&config, [COSTS, slow].into_iter(), UnixTime(0)),
+            1600.0
+        );
     }
 }

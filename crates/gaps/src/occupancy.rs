@@ -1,11 +1,11 @@
 //! Who is on a node: the main queue, ourselves, nobody.
 
-use super::places::Places;
+use super::node_index::NodeIndex;
 use infill_model::{Job, JobId, NodeName, NodeState, Snapshot};
 
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Use<'a> {
+pub enum OccupancyState<'a> {
     /// Nothing runs here.
     Free,
     /// Only jobs of the malleable partition are here; this is one of them.
@@ -22,16 +22,22 @@ pub enum Use<'a> {
     Unexplained,
 }
 
-impl Use<'_> {
+impl OccupancyState<'_> {
     /// Whether no job of the main queue is on the node, and nothing else keeps us from watching it.
     pub fn is_gap(&self) -> bool {
-        matches!(self, Use::Free | Use::Asleep | Use::Ours(_) | Use::Leaving(_))
+        matches!(
+            self,
+            OccupancyState::Free
+                | OccupancyState::Asleep
+                | OccupancyState::Ours(_)
+                | OccupancyState::Leaving(_)
+        )
     }
 }
 
 /// The first job of each kind on a node.
 #[derive(Clone, Copy, Debug, Default)]
-struct Here<'a> {
+struct JobsOnNode<'a> {
     main: Option<&'a Job>,
     ours: Option<JobId>,
     completing: Option<&'a Job>,
@@ -39,25 +45,25 @@ struct Here<'a> {
 
 /// The jobs on every node of a snapshot.
 #[derive(Clone, Debug)]
-pub struct Occupancy<'a> {
+pub struct NodeOccupancy<'a> {
     snapshot: &'a Snapshot,
     partition: &'a str,
-    places: Places<'a>,
+    places: NodeIndex<'a>,
     /// By place of the node.
-    here: Vec<Here<'a>>,
+    here: Vec<JobsOnNode<'a>>,
 }
 
-impl<'a> Occupancy<'a> {
+impl<'a> NodeOccupancy<'a> {
     /// Sorts the jobs of `snapshot` that occupy nodes into ours (those of `partition`) and the main queue's.
-    pub fn of(snapshot: &'a Snapshot, partition: &'a str) -> Self {
-        let places = Places::of(snapshot);
-        let mut here = vec![Here::default(); snapshot.nodes.len()];
+    pub fn from_snapshot(snapshot: &'a Snapshot, partition: &'a str) -> Self {
+        let places = NodeIndex::from_snapshot(snapshot);
+        let mut here = vec![JobsOnNode::default(); snapshot.nodes.len()];
         for job in snapshot.jobs.iter().filter(|j| j.state.occupies_nodes()) {
             let is_main = job.partition != partition;
             let runs = job.state.is_running();
             // Names that no node has are left out: there is nothing to judge.
             for node in &job.nodes {
-                let Some(here) = places.of_node(node).and_then(|at| here.get_mut(at)) else { continue };
+                let Some(here) = places.index_of(node).and_then(|at| here.get_mut(at)) else { continue };
                 match (is_main, runs) {
                     (true, _) => drop(here.main.get_or_insert(job)),
                     (false, true) => drop(here.ours.get_or_insert(job.id)),
@@ -65,7 +71,7 @@ impl<'a> Occupancy<'a> {
                 }
             }
         }
-        Occupancy { snapshot, partition, places, here }
+        NodeOccupancy { snapshot, partition, places, here }
     }
 
     /// The snapshot.
@@ -79,17 +85,17 @@ impl<'a> Occupancy<'a> {
     }
 
     /// Whether the node at this place is in the malleable partition.
-    pub(super) fn is_ours(&self, at: usize) -> bool {
+    pub(super) fn is_in_partition(&self, at: usize) -> bool {
         self.snapshot.nodes.get(at).is_some_and(|n| n.partitions.iter().any(|p| p == self.partition))
     }
 
-    pub(super) fn places(&self) -> &Places<'a> {
+    pub(super) fn node_index(&self) -> &NodeIndex<'a> {
         &self.places
     }
 
     /// What the node of this name is used for; `None` if the snapshot does not show it.
-    pub fn of_node(&self, name: &NodeName) -> Option<Use<'a>> {
-        self.usage(self.places.of_node(name)?)
+    pub fn use_of(&self, name: &NodeName) -> Option<OccupancyState<'a>> {
+        self.use_at(self.places.index_of(name)?)
     }
 
     /// Whether a job of ours that cleans up on the node at this place was told by Slurm to leave.
@@ -98,10 +104,10 @@ impl<'a> Occupancy<'a> {
     }
 
     /// What the node at this place of the snapshot's list is used for; `None` if the list is shorter.
-    pub fn usage(&self, at: usize) -> Option<Use<'a>> {
+    pub fn use_at(&self, at: usize) -> Option<OccupancyState<'a>> {
         let (node, here) = (self.snapshot.nodes.get(at)?, self.here.get(at)?);
         if let Some(job) = here.main {
-            return Some(Use::Main(job));
+            return Some(OccupancyState::Main(job));
         }
         let is_sound = node.state.is_sound() || {
             // The flag COMPLETING speaks of that job of ours, and says nothing against the node. And after a
@@ -121,19 +127,19 @@ impl<'a> Occupancy<'a> {
             state.is_sound()
         };
         Some(match (here.ours, here.completing) {
-            (None, None) if sleeps(&node.state) => Use::Asleep,
-            _ if !is_sound => Use::Unsound,
-            (Some(job), _) => Use::Ours(job),
-            (None, Some(job)) => Use::Leaving(job.id),
-            (None, None) if node.state.is_idle() => Use::Free,
-            (None, None) => Use::Unexplained,
+            (None, None) if is_asleep(&node.state) => OccupancyState::Asleep,
+            _ if !is_sound => OccupancyState::Unsound,
+            (Some(job), _) => OccupancyState::Ours(job),
+            (None, Some(job)) => OccupancyState::Leaving(job.id),
+            (None, None) if node.state.is_idle() => OccupancyState::Free,
+            (None, None) => OccupancyState::Unexplained,
         })
     }
 }
 
 /// Whether the node is switched off, and nothing but that is to be said against it. While it is being
 /// switched on or off it is neither asleep nor of use.
-fn sleeps(state: &NodeState) -> bool {
+fn is_asleep(state: &NodeState) -> bool {
     state.has_word("POWERED_DOWN") && {
         let mut awake = state.clone();
         awake.remove("POWERED_DOWN");

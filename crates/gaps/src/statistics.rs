@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::bins::{AGE_EDGES_SECS, bin_of, upper_edge};
+use super::bins::{AGE_EDGES_SECS, age_bin, upper_edge};
 
 /// Lengths, s, below which the share of gaps and of idle time is told: one to sixty minutes.
 const SHORT_SECS: [i64; 4] = [60, 300, 600, 3600];
@@ -22,7 +22,7 @@ pub struct IdleTime {
 /// Quantiles of lengths or sizes. A quantile is the least value that at least so large a share does not
 /// exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Quantiles {
+pub struct WeightedQuantiles {
     /// A tenth is at most so large.
     pub p10: i64,
     /// Half is at most so large.
@@ -37,7 +37,7 @@ pub struct Quantiles {
 
 /// What is shorter than a length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Shorter {
+pub struct ShorterShare {
     /// The length, s.
     pub than_secs: i64,
     /// Share of the gaps.
@@ -61,13 +61,13 @@ pub struct LengthBin {
 
 /// Nodes that become idle, or stop being idle, in the same second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Blocks {
+pub struct BlockStatistics {
     /// Nodes an hour.
     pub nodes_an_hour: f64,
     /// Moments an hour at which there is any.
     pub moments_an_hour: f64,
     /// Nodes at each of these moments; `None` without any.
-    pub sizes: Option<Quantiles>,
+    pub sizes: Option<WeightedQuantiles>,
 }
 
 /// The gaps of a machine over a time. A gap that an end of that time cuts off counts with the length that was
@@ -91,31 +91,31 @@ pub struct GapStatistics {
     /// Share of the time in which no node was idle.
     pub none_idle: f64,
     /// Lengths of gaps, s; `None` without gaps.
-    pub length_by_gaps: Option<Quantiles>,
+    pub length_by_gaps: Option<WeightedQuantiles>,
     /// Length, s, of the gap in which an idle node-second lies; `None` without gaps.
-    pub length_by_node_time: Option<Quantiles>,
+    pub length_by_node_time: Option<WeightedQuantiles>,
     /// How much is short.
-    pub shorter: Vec<Shorter>,
+    pub shorter: Vec<ShorterShare>,
     /// Lengths in the bins of the survival model, ascending, all bins.
     pub histogram: Vec<LengthBin>,
     /// Nodes that become idle.
-    pub joins: Blocks,
+    pub joins: BlockStatistics,
     /// Nodes that stop being idle.
-    pub leaves: Blocks,
+    pub leaves: BlockStatistics,
 }
 
 impl GapStatistics {
     /// The figures of gaps on a machine of so many nodes from `span.0` to `span.1`, s. What lies outside of
     /// the span is not looked at. Gaps may come in any order; those of one node must not overlap. Takes n log
     /// n for n gaps.
-    pub fn of(gaps: &[IdleTime], nodes: usize, span: (i64, i64)) -> GapStatistics {
+    pub fn from_intervals(gaps: &[IdleTime], nodes: usize, span: (i64, i64)) -> GapStatistics {
         let clipped = |g: &IdleTime| IdleTime { start: g.start.max(span.0), end: g.end.min(span.1) };
         let gaps: Vec<IdleTime> = gaps.iter().map(clipped).filter(|g| g.start < g.end).collect();
         let mut lengths: Vec<i64> = gaps.iter().map(|g| g.end - g.start).collect();
         lengths.sort_unstable();
         let idle_node_secs = lengths.iter().sum::<i64>() as f64;
         let span_secs = (span.1 - span.0).max(0) as f64;
-        let (idle_nodes_most, none_secs) = most_and_none(&gaps, span);
+        let (idle_nodes_most, none_secs) = idle_extremes(&gaps, span);
         let cut_off = gaps.iter().filter(|g| g.start == span.0 || g.end == span.1).count() as u64;
         let joins = gaps.iter().map(|g| g.start).filter(|at| *at > span.0).collect();
         let leaves = gaps.iter().map(|g| g.end).filter(|at| *at < span.1).collect();
@@ -125,22 +125,24 @@ impl GapStatistics {
             gaps: lengths.len() as u64,
             cut_off,
             idle_node_secs,
-            idle_nodes_mean: share(idle_node_secs, span_secs),
+            idle_nodes_mean: ratio_or_zero(idle_node_secs, span_secs),
             idle_nodes_most,
-            none_idle: share(none_secs as f64, span_secs),
-            length_by_gaps: Quantiles::of(&lengths, |_| 1.0),
-            length_by_node_time: Quantiles::of(&lengths, |length| length as f64),
-            shorter: SHORT_SECS.map(|secs| Shorter::of(&lengths, secs, idle_node_secs)).to_vec(),
-            histogram: histogram(&lengths),
-            joins: Blocks::of(joins, span_secs),
-            leaves: Blocks::of(leaves, span_secs),
+            none_idle: ratio_or_zero(none_secs as f64, span_secs),
+            length_by_gaps: WeightedQuantiles::from_ascending(&lengths, |_| 1.0),
+            length_by_node_time: WeightedQuantiles::from_ascending(&lengths, |length| length as f64),
+            shorter: SHORT_SECS
+                .map(|secs| ShorterShare::below_length(&lengths, secs, idle_node_secs))
+                .to_vec(),
+            histogram: length_histogram(&lengths),
+            joins: BlockStatistics::from_moments(joins, span_secs),
+            leaves: BlockStatistics::from_moments(leaves, span_secs),
         }
     }
 }
 
-impl Quantiles {
+impl WeightedQuantiles {
     /// Of ascending values, each with a weight.
-    fn of(ascending: &[i64], weight: impl Fn(i64) -> f64) -> Option<Quantiles> {
+    fn from_ascending(ascending: &[i64], weight: impl Fn(i64) -> f64) -> Option<WeightedQuantiles> {
         let largest = *ascending.last()?;
         let total: f64 = ascending.iter().map(|v| weight(*v)).sum();
         let at = |part: f64| {
@@ -151,40 +153,40 @@ impl Quantiles {
             });
             reached.copied().unwrap_or(largest)
         };
-        Some(Quantiles { p10: at(0.1), p50: at(0.5), p90: at(0.9), p99: at(0.99), largest })
+        Some(WeightedQuantiles { p10: at(0.1), p50: at(0.5), p90: at(0.9), p99: at(0.99), largest })
     }
 }
 
-impl Shorter {
-    fn of(ascending: &[i64], than_secs: i64, node_secs: f64) -> Shorter {
+impl ShorterShare {
+    fn below_length(ascending: &[i64], than_secs: i64, node_secs: f64) -> ShorterShare {
         let short = &ascending[..ascending.partition_point(|l| *l < than_secs)];
         let secs = short.iter().sum::<i64>() as f64;
-        let of_gaps = share(short.len() as f64, ascending.len() as f64);
-        Shorter { than_secs, of_gaps, of_node_time: share(secs, node_secs) }
+        let of_gaps = ratio_or_zero(short.len() as f64, ascending.len() as f64);
+        ShorterShare { than_secs, of_gaps, of_node_time: ratio_or_zero(secs, node_secs) }
     }
 }
 
-impl Blocks {
-    fn of(mut moments: Vec<i64>, span_secs: f64) -> Blocks {
+impl BlockStatistics {
+    fn from_moments(mut moments: Vec<i64>, span_secs: f64) -> BlockStatistics {
         moments.sort_unstable();
         let mut sizes: Vec<i64> = moments.chunk_by(|a, b| a == b).map(|same| same.len() as i64).collect();
         sizes.sort_unstable();
         let hours = span_secs / 3600.0;
-        Blocks {
-            nodes_an_hour: share(moments.len() as f64, hours),
-            moments_an_hour: share(sizes.len() as f64, hours),
-            sizes: Quantiles::of(&sizes, |_| 1.0),
+        BlockStatistics {
+            nodes_an_hour: ratio_or_zero(moments.len() as f64, hours),
+            moments_an_hour: ratio_or_zero(sizes.len() as f64, hours),
+            sizes: WeightedQuantiles::from_ascending(&sizes, |_| 1.0),
         }
     }
 }
 
 /// 0 of nothing.
-fn share(part: f64, whole: f64) -> f64 {
+fn ratio_or_zero(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 /// Most nodes idle at once, and the seconds in which none is.
-fn most_and_none(gaps: &[IdleTime], span: (i64, i64)) -> (u64, i64) {
+fn idle_extremes(gaps: &[IdleTime], span: (i64, i64)) -> (u64, i64) {
     let mut changes: Vec<(i64, i64)> = gaps.iter().flat_map(|g| [(g.start, 1), (g.end, -1)]).collect();
     // At one moment nodes leave before others join: they are not idle together.
     changes.sort_unstable();
@@ -198,14 +200,14 @@ fn most_and_none(gaps: &[IdleTime], span: (i64, i64)) -> (u64, i64) {
     (most.unsigned_abs(), none_secs + (span.1 - last).max(0))
 }
 
-fn histogram(lengths: &[i64]) -> Vec<LengthBin> {
+fn length_histogram(lengths: &[i64]) -> Vec<LengthBin> {
     let bin = |(i, from_secs): (usize, &f64)| {
         let to_secs = Some(upper_edge(i)).filter(|to| to.is_finite());
         LengthBin { from_secs: *from_secs, to_secs, gaps: 0, node_secs: 0.0 }
     };
     let mut bins: Vec<LengthBin> = AGE_EDGES_SECS.iter().enumerate().map(bin).collect();
     for length in lengths {
-        if let Some(bin) = bins.get_mut(bin_of(*length as f64)) {
+        if let Some(bin) = bins.get_mut(age_bin(*length as f64)) {
             bin.gaps += 1;
             bin.node_secs += *length as f64;
         }
@@ -225,34 +227,41 @@ mod tests {
     fn figures_of_four_gaps() {
         // Two nodes join together at 100; one gap is there from the start, one is cut off by the end.
         let gaps = [gap(100, 110), gap(100, 400), gap(-50, 40), gap(500, 9999)];
-        let found = GapStatistics::of(&gaps, 8, (0, 1000));
+        let found = GapStatistics::from_intervals(&gaps, 8, (0, 1000));
         assert_eq!((found.gaps, found.cut_off, found.idle_nodes_most), (4, 2, 2));
         assert_eq!(found.idle_node_secs, 10.0 + 300.0 + 40.0 + 500.0);
         assert_eq!(found.idle_nodes_mean, 0.85);
         assert_eq!(found.none_idle, (60.0 + 100.0) / 1000.0);
-        let by_gaps = Quantiles { p10: 10, p50: 40, p90: 500, p99: 500, largest: 500 };
+        let by_gaps = WeightedQuantiles { p10: 10, p50: 40, p90: 500, p99: 500, largest: 500 };
         assert_eq!(found.length_by_gaps, Some(by_gaps));
-        let by_node_time = Quantiles { p10: 300, p50: 500, p90: 500, p99: 500, largest: 500 };
+        let by_node_time = WeightedQuantiles { p10: 300, p50: 500, p90: 500, p99: 500, largest: 500 };
         assert_eq!(found.length_by_node_time, Some(by_node_time));
-        assert_eq!(found.shorter[0], Shorter { than_secs: 60, of_gaps: 0.5, of_node_time: 50.0 / 850.0 });
+        assert_eq!(
+            found.shorter[0],
+            ShorterShare { than_secs: 60, of_gaps: 0.5, of_node_time: 50.0 / 850.0 }
+        );
         // A gap of exactly the length is not shorter.
-        assert_eq!(found.shorter[1], Shorter { than_secs: 300, of_gaps: 0.5, of_node_time: 50.0 / 850.0 });
+        assert_eq!(
+            found.shorter[1],
+            ShorterShare { than_secs: 300, of_gaps: 0.5, of_node_time: 50.0 / 850.0 }
+        );
     }
 
     #[test]
     fn blocks_are_nodes_of_one_second() {
         let gaps = [gap(100, 110), gap(100, 400), gap(0, 40), gap(500, 3600)];
-        let found = GapStatistics::of(&gaps, 8, (0, 3600));
+        let found = GapStatistics::from_intervals(&gaps, 8, (0, 3600));
         // What was idle at the start did not join, what is idle at the end did not leave.
         assert_eq!((found.joins.nodes_an_hour, found.joins.moments_an_hour), (3.0, 2.0));
-        assert_eq!(found.joins.sizes, Some(Quantiles { p10: 1, p50: 1, p90: 2, p99: 2, largest: 2 }));
+        assert_eq!(found.joins.sizes, Some(WeightedQuantiles { p10: 1, p50: 1, p90: 2, p99: 2, largest: 2 }));
         assert_eq!((found.leaves.nodes_an_hour, found.leaves.moments_an_hour), (3.0, 3.0));
     }
 
     #[test]
     fn a_bin_holds_its_lower_edge() {
         let bins =
-            GapStatistics::of(&[gap(0, 29), gap(0, 30), gap(0, 59), gap(0, 60)], 4, (-1, 100)).histogram;
+            GapStatistics::from_intervals(&[gap(0, 29), gap(0, 30), gap(0, 59), gap(0, 60)], 4, (-1, 100))
+                .histogram;
         let counts: Vec<u64> = bins.iter().map(|b| b.gaps).collect();
         assert_eq!(counts[..4], [1, 2, 1, 0]);
         assert_eq!((bins[1].from_secs, bins[1].to_secs, bins[1].node_secs), (30.0, Some(60.0), 89.0));
@@ -261,17 +270,17 @@ mod tests {
 
     #[test]
     fn one_after_the_other_is_never_two_at_once() {
-        let found = GapStatistics::of(&[gap(0, 50), gap(50, 100)], 2, (0, 100));
+        let found = GapStatistics::from_intervals(&[gap(0, 50), gap(50, 100)], 2, (0, 100));
         assert_eq!((found.idle_nodes_most, found.none_idle), (1, 0.0));
     }
 
     #[test]
     fn nothing_gives_zeros() {
         for span in [(0, 1000), (5, 5), (9, 3)] {
-            let found = GapStatistics::of(&[gap(2000, 3000)], 8, span);
+            let found = GapStatistics::from_intervals(&[gap(2000, 3000)], 8, span);
             assert_eq!((found.gaps, found.idle_nodes_mean, found.length_by_gaps), (0, 0.0, None));
             assert!(found.joins.nodes_an_hour == 0.0 && found.shorter[0].of_gaps == 0.0, "{found:?}");
         }
-        assert_eq!(GapStatistics::of(&[], 8, (0, 1000)).none_idle, 1.0);
+        assert_eq!(GapStatistics::from_intervals(&[], 8, (0, 1000)).none_idle, 1.0);
     }
 }

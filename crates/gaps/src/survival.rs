@@ -2,16 +2,16 @@
 //! the day.
 //!
 //! The hazard is the rate at which gaps of a given age end. Gaps are heavy-tailed: the longer one has lasted,
-//! the longer it will. With no history the hazard is that of a Weibull distribution; [`Survival::fit`] moves
+//! the longer it will. With no history the hazard is that of a Weibull distribution; [`SurvivalModel::fit_samples`] moves
 //! it towards what the site has seen.
 
 use serde::{Deserialize, Serialize};
 
 use super::bins::{
-    BLOCK_CLASSES, GapSample, HOUR_CLASSES, Hazards, bin_of, block_class, default_hazards, hour_class,
+    BLOCK_CLASSES, BinHazards, GapSample, HOUR_CLASSES, age_bin, block_class, default_hazards, hour_class,
     upper_edge,
 };
-use super::hazards::learned_hazards;
+use super::hazard_fit::learned_hazards;
 use infill_model::UnixTime;
 
 /// Longest time that a quantile answers with, seconds: a week is "for ever" to a planner with a horizon of
@@ -20,23 +20,23 @@ pub(crate) const LONGEST_SECS: f64 = 604_800.0;
 
 /// The survival model. `Survival::default()` knows no site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Survival {
+pub struct SurvivalModel {
     /// Hazards by block class, then hour class.
-    hazards: [[Hazards; HOUR_CLASSES]; BLOCK_CLASSES],
+    hazards: [[BinHazards; HOUR_CLASSES]; BLOCK_CLASSES],
     /// Number of gaps that it was fitted to.
     pub samples: usize,
 }
 
-impl Default for Survival {
+impl Default for SurvivalModel {
     fn default() -> Self {
-        Survival { hazards: [[default_hazards(); HOUR_CLASSES]; BLOCK_CLASSES], samples: 0 }
+        SurvivalModel { hazards: [[default_hazards(); HOUR_CLASSES]; BLOCK_CLASSES], samples: 0 }
     }
 }
 
-impl Survival {
+impl SurvivalModel {
     /// Learns from a site's ended gaps. Few samples move it little: see the module `hazards`.
-    pub fn fit(samples: &[GapSample]) -> Survival {
-        Survival { hazards: learned_hazards(samples), samples: samples.len() }
+    pub fn fit_samples(samples: &[GapSample]) -> SurvivalModel {
+        SurvivalModel { hazards: learned_hazards(samples), samples: samples.len() }
     }
 
     /// The chance that a gap of this age is still free `ahead_secs` from now. `block` is the number of nodes
@@ -44,17 +44,17 @@ impl Survival {
     #[cfg(test)]
     pub(crate) fn chance_free(&self, age_secs: f64, block: u32, hour: u8, ahead_secs: f64) -> f64 {
         let (age, ahead) = (not_negative(age_secs), not_negative(ahead_secs));
-        let hazards = self.class(block, hour);
+        let hazards = self.hazards_for(block, hour);
         (-(cumulative(hazards, age + ahead) - cumulative(hazards, age))).exp().clamp(0.0, 1.0)
     }
 
     /// Seconds for which the gap stays free with a chance of at least `confidence`, at most [`LONGEST_SECS`].
-    pub fn quantile(&self, age_secs: f64, block: u32, hour: u8, confidence: f64) -> f64 {
+    pub fn quantile_secs(&self, age_secs: f64, block: u32, hour: u8, confidence: f64) -> f64 {
         let mut age = not_negative(age_secs);
         let start = age;
-        let hazards = self.class(block, hour);
+        let hazards = self.hazards_for(block, hour);
         let mut left = -confidence.clamp(1e-9, 1.0).ln();
-        for (bin, hazard) in hazards.iter().enumerate().skip(bin_of(age)) {
+        for (bin, hazard) in hazards.iter().enumerate().skip(age_bin(age)) {
             let end = upper_edge(bin);
             let spent = hazard * (end - age);
             if spent >= left && *hazard > 0.0 {
@@ -67,10 +67,10 @@ impl Survival {
     }
 
     /// Expected seconds for which the gap stays free, at most [`LONGEST_SECS`].
-    pub fn expected(&self, age_secs: f64, block: u32, hour: u8) -> f64 {
+    pub fn expected_secs(&self, age_secs: f64, block: u32, hour: u8) -> f64 {
         let mut age = not_negative(age_secs);
         let (mut chance, mut secs) = (1.0, 0.0);
-        for (bin, hazard) in self.class(block, hour).iter().enumerate().skip(bin_of(age)) {
+        for (bin, hazard) in self.hazards_for(block, hour).iter().enumerate().skip(age_bin(age)) {
             // A bin without hazard, or one that is left at once, adds chance × length; otherwise the integral
             // of chance × exp(-hazard t) over the bin.
             let length = (upper_edge(bin) - age).min(LONGEST_SECS);
@@ -82,21 +82,21 @@ impl Survival {
         secs.min(LONGEST_SECS)
     }
 
-    fn class(&self, block: u32, hour: u8) -> &Hazards {
+    fn hazards_for(&self, block: u32, hour: u8) -> &BinHazards {
         &self.hazards[block_class(block)][hour_class(hour)]
     }
 }
 
 /// The hour of the day, 0–23 in UTC.
-pub fn hour_of(at: UnixTime) -> u8 {
+pub fn hour_of_day(at: UnixTime) -> u8 {
     (at.0.div_euclid(3600).rem_euclid(24)) as u8
 }
 
 /// Integral of the hazard from age 0.
 #[cfg(test)]
-fn cumulative(hazards: &Hazards, age_secs: f64) -> f64 {
+fn cumulative(hazards: &BinHazards, age_secs: f64) -> f64 {
     let mut sum = 0.0;
-    for (bin, hazard) in hazards.iter().enumerate().take(bin_of(age_secs) + 1) {
+    for (bin, hazard) in hazards.iter().enumerate().take(age_bin(age_secs) + 1) {
         sum += hazard * (upper_edge(bin).min(age_secs) - super::bins::AGE_EDGES_SECS[bin]);
     }
     sum

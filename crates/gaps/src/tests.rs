@@ -66,22 +66,22 @@ fn far() -> GapsConfig {
 
 fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> GapSet {
     let holders = holders.iter().map(|(n, id)| (NodeName::new(n), JobId(*id))).collect();
-    let occupancy = Occupancy::of(snapshot, "infill");
-    let mut tracker = Tracker::default();
-    tracker.observe(&occupancy, &GapSet::default(), NOW + -10);
-    let survival = Survival::default();
+    let occupancy = NodeOccupancy::from_snapshot(snapshot, "infill");
+    let mut tracker = GapTracker::default();
+    tracker.observe_round(&occupancy, &GapSet::default(), NOW + -10);
+    let survival = SurvivalModel::default();
     let context = GapContext {
         config,
         holders: &holders,
         promised: &FxHashSet::default(),
         tracker: &tracker,
-        kept: &Kept::default(),
+        kept: &IdleReserve::default(),
         survival: &survival,
-        leave: &TimesToLeave { least_secs: 15.0, ..TimesToLeave::default() },
+        leave: &LeaveTimes { least_secs: 15.0, ..LeaveTimes::default() },
         saving: &[],
         lookahead_secs: config.lookahead_secs,
     };
-    find(&occupancy, &context, NOW)
+    find_gaps(&occupancy, &context, NOW)
 }
 
 /// One line a node.
@@ -211,15 +211,15 @@ fn the_nodes_that_are_left_alone_stay_the_same() {
     };
     let gaps = vec![node("n1", -10), node("n2", -100), node("n3", -50), node("n4", -5)];
     let mut found = GapSet { gaps: gaps.clone(), refused: Vec::new() };
-    Kept::default().choose(&mut found, &Default::default(), 0, 2);
-    let kept = Kept::of(&found);
-    let names = |kept: &Kept| kept.before.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    IdleReserve::default().reserve_nodes(&mut found, &Default::default(), 0, 2);
+    let kept = IdleReserve::from_gaps(&found);
+    let names = |kept: &IdleReserve| kept.before.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     assert_eq!(names(&kept).into_iter().collect::<Vec<_>>(), ["n2", "n3"], "those idle for longest");
     // n1 has been free of the main queue for longer by now, but a job of ours was on it.
     let mut later = GapSet { gaps, refused: Vec::new() };
     later.gaps[0].since = NOW + -1000;
-    kept.choose(&mut later, &Default::default(), 0, 2);
-    assert_eq!(Kept::of(&later), kept);
+    kept.reserve_nodes(&mut later, &Default::default(), 0, 2);
+    assert_eq!(IdleReserve::from_gaps(&later), kept);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_young_gap_settles_and_a_cut_plan_is_trusted_less() {
     config.settle_secs = 0.0;
     let usable = |s: &Snapshot| found(s, &[], &config).gaps[0].usable_until.secs_since(NOW);
     let trusted = usable(&snapshot);
-    assert!(notes(&snapshot, &config).is_empty());
+    assert!(window_notes(&snapshot, &config).is_empty());
     snapshot.backfill.complete = false;
     snapshot.backfill.exit = "bf_max_job_test".to_owned();
     assert_eq!(trusted, 300.0);
@@ -265,12 +265,12 @@ fn a_young_gap_settles_and_a_cut_plan_is_trusted_less() {
     snapshot.backfill.complete = true;
     assert!(doubted < usable(&snapshot) / 2.0);
     snapshot.backfill.complete = false;
-    assert!(notes(&snapshot, &config)[0].contains("bf_max_job_test"));
+    assert!(window_notes(&snapshot, &config)[0].contains("bf_max_job_test"));
 }
 
 #[test]
 fn the_tracker_tells_which_gaps_ended() {
-    let mut tracker = Tracker::default();
+    let mut tracker = GapTracker::default();
     let mut see = |secs: i64, text: &str| -> String {
         let nodes: Vec<(String, &str)> = text
             .chars()
@@ -284,8 +284,8 @@ fn the_tracker_tells_which_gaps_ended() {
         jobs.sort_by_key(|j| j.id);
         let nodes: Vec<(&str, &str)> = nodes.iter().map(|(n, s)| (n.as_str(), *s)).collect();
         let snapshot = snapshot(&nodes, jobs);
-        let occupancy = Occupancy::of(&snapshot, "infill");
-        let ended = tracker.observe(&occupancy, &GapSet::default(), NOW + secs);
+        let occupancy = NodeOccupancy::from_snapshot(&snapshot, "infill");
+        let ended = tracker.observe_round(&occupancy, &GapSet::default(), NOW + secs);
         let line = |e: &infill_model::EndedGap| {
             format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
         };
@@ -312,7 +312,11 @@ fn survival_is_a_falling_chance() {
             hour: (i % 24) as u8,
         })
         .collect();
-    for survival in [Survival::default(), Survival::fit(&samples), Survival::fit(&samples[..3])] {
+    for survival in [
+        SurvivalModel::default(),
+        SurvivalModel::fit_samples(&samples),
+        SurvivalModel::fit_samples(&samples[..3]),
+    ] {
         for age in [0.0, 10.0, 700.0, 1e5, f64::NAN, -5.0] {
             for (block, hour) in [(0, 0), (1, 23), (50, 12), (u32::MAX, 255)] {
                 assert_eq!(survival.chance_free(age, block, hour, 0.0), 1.0);
@@ -323,11 +327,11 @@ fn survival_is_a_falling_chance() {
                     before = chance;
                 }
                 for confidence in [0.9, 0.5, 0.1] {
-                    let secs = survival.quantile(age, block, hour, confidence);
+                    let secs = survival.quantile_secs(age, block, hour, confidence);
                     let chance = survival.chance_free(age, block, hour, secs);
                     assert!((chance - confidence).abs() < 1e-6 || secs == survival::LONGEST_SECS);
                 }
-                let expected = survival.expected(age, block, hour);
+                let expected = survival.expected_secs(age, block, hour);
                 assert!(expected > 0.0 && expected <= survival::LONGEST_SECS);
             }
         }
@@ -336,27 +340,27 @@ fn survival_is_a_falling_chance() {
 
 #[test]
 fn the_default_has_the_shape_of_summits_gaps() {
-    let survival = Survival::default();
+    let survival = SurvivalModel::default();
     let near = |value: f64, expect: f64, share: f64| {
         assert!((value / expect - 1.0).abs() < share, "{value} is not near {expect}");
     };
-    near(survival.quantile(0.0, 1, 0, 0.5), 475.0, 0.05);
-    near(survival.quantile(0.0, 1, 0, 0.1), 3269.0, 0.05);
-    near(survival.expected(0.0, 1, 0), 1192.0, 0.08);
+    near(survival.quantile_secs(0.0, 1, 0, 0.5), 475.0, 0.05);
+    near(survival.quantile_secs(0.0, 1, 0, 0.1), 3269.0, 0.05);
+    near(survival.expected_secs(0.0, 1, 0), 1192.0, 0.08);
     // The longer it has lasted, the longer it will.
-    assert!(survival.quantile(3600.0, 1, 0, 0.5) > 3.0 * survival.quantile(0.0, 1, 0, 0.5));
+    assert!(survival.quantile_secs(3600.0, 1, 0, 0.5) > 3.0 * survival.quantile_secs(0.0, 1, 0, 0.5));
 }
 
 /// Start and end of the idle intervals of Summit's log, where it is at hand.
 fn summit() -> Option<Vec<(f64, f64)>> {
-    let path = infill_testkit::data("idle/summit-2021-02-week1.csv.xz")?;
+    let path = infill_testkit::data_file("idle/summit-2021-02-week1.csv.xz")?;
     let reading = infill_traces::read_idle(&path).unwrap();
     Some(reading.value.intervals.iter().map(|i| (i.start as f64, i.end as f64)).collect())
 }
 
 /// Mean squared error of the predicted chance, and the largest difference between prediction and truth among
 /// tenths of the predictions that hold at least 2 % of them.
-fn calibration(survival: &Survival, gaps: &[(f64, f64, u32)]) -> (f64, f64) {
+fn calibration(survival: &SurvivalModel, gaps: &[(f64, f64, u32)]) -> (f64, f64) {
     let mut bins = [(0.0, 0.0, 0.0); 10];
     let (mut squares, mut count) = (0.0, 0.0);
     for (start, end, block) in gaps {
@@ -405,8 +409,8 @@ fn on_held_out_gaps_of_summit_the_chances_come_true() {
         .filter(|(start, end)| *start >= middle && *end < last)
         .map(|(start, end)| (*start, *end, block(*start)))
         .collect();
-    let (default_error, default_off) = calibration(&Survival::default(), &future);
-    let (error, off) = calibration(&Survival::fit(&past), &future);
+    let (default_error, default_off) = calibration(&SurvivalModel::default(), &future);
+    let (error, off) = calibration(&SurvivalModel::fit_samples(&past), &future);
     println!(
         "{} gaps learned, {} held out: squared error {error:.4} (default {default_error:.4}), \
          worst tenth off by {off:.3} (default {default_off:.3})",
@@ -431,9 +435,9 @@ fn an_old_look_is_counted_on_from_now_except_for_what_is_planned() {
         share: None,
     };
     let mut gaps = GapSet { gaps: vec![gap("n1", None), gap("n2", Some(NOW + 150))], refused: Vec::new() };
-    carried_over(&mut gaps, 1000.0);
+    carry_over(&mut gaps, 1000.0);
     assert_eq!(gaps.gaps[0].usable_until, NOW + 1150);
     assert_eq!(gaps.gaps[1].usable_until, NOW + 150);
-    carried_over(&mut gaps, -5.0);
+    carry_over(&mut gaps, -5.0);
     assert_eq!(gaps.gaps[0].usable_until, NOW + 1150);
 }

@@ -72,12 +72,12 @@ impl Effect {
     }
 
     /// Whether it gives nodes back that a main job may be about to want: it waits for nothing else.
-    pub fn gives_back(&self) -> bool {
+    pub fn returns_nodes(&self) -> bool {
         matches!(self, Effect::RequeueHold { .. } | Effect::ShrinkWing { .. } | Effect::CancelWing { .. })
     }
 
     /// Whether its Slurm job is given up by it: what was asked for before is out of date.
-    pub fn gives_up(&self) -> bool {
+    pub fn abandons_job(&self) -> bool {
         matches!(self, Effect::RequeueHold { .. } | Effect::CancelWing { .. })
     }
 
@@ -117,7 +117,7 @@ words! {
 
 /// What a command did not fit into.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overflow {
+pub struct MemoryOverflow {
     /// On how many nodes it ran.
     pub nodes: u32,
     /// The lead's, if it was known then.
@@ -127,7 +127,7 @@ pub struct Overflow {
 /// What a step led to.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "effects must be carried out"]
-pub struct Outcome {
+pub struct StepOutcome {
     /// To do at Slurm, in order.
     pub effects: Vec<Effect>,
     /// A generation that began with this step, as (number, nodes by rank, why).
@@ -139,7 +139,7 @@ pub struct Outcome {
     /// How commands came to their end that were asked to save and exit.
     pub stops: Vec<GenerationStop>,
     /// That the command has run out of memory with the present execution plan.
-    pub overflowed: Option<Overflow>,
+    pub overflowed: Option<MemoryOverflow>,
     /// A change of size that the command lived through.
     pub lived_through: Option<LiveChange>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.

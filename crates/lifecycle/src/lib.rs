@@ -1,8 +1,8 @@
 //! The life of one malleable job: a pure state machine that moves its workers from generation to generation.
 //!
-//! Inputs are what agents report ([`Machine::hello`], [`Machine::event`]), what Slurm shows
-//! ([`Machine::observe`]) and what the planner wants ([`Machine::set_target`]). Outputs are [`Effect`]s on
-//! Slurm, returned by [`Machine::step`], and what each worker shall do now ([`Machine::directive`]), which is
+//! Inputs are what agents report ([`JobLifecycle::hello`], [`JobLifecycle::event`]), what Slurm shows
+//! ([`JobLifecycle::observe`]) and what the planner wants ([`JobLifecycle::set_target`]). Outputs are [`Effect`]s on
+//! Slurm, returned by [`JobLifecycle::step`], and what each worker shall do now ([`JobLifecycle::directive`]), which is
 //! derived from the state and so can be asked any number of times. Nothing is an edge: an effect whose result
 //! Slurm does not show is returned again after a while, and a state read back from the store goes on where it
 //! was.
@@ -24,53 +24,53 @@
 #[cfg(test)]
 extern crate self as infill_lifecycle;
 
-mod away;
+mod agent_event;
 mod backoff;
 mod directive;
 mod effect;
-mod event;
+mod effect_failure;
 mod extension;
-mod failure;
 pub mod fleet;
 mod hello;
-mod lease;
-mod limit;
-mod live;
-mod loss;
-mod machine;
+mod job_lifecycle;
+mod lead_absence;
+mod lease_limits;
+mod live_command;
+mod node_loss;
+mod node_trials;
 mod observe;
+mod observed_job;
 mod obstacles;
 mod phase;
 mod record;
 mod regrouping;
 mod settings;
-mod sight;
 mod step;
 mod stopping;
 mod target;
 #[cfg(test)]
 mod tests;
-mod tidy;
-mod trials;
+mod time_limit;
 mod view;
+mod wing_cleanup;
 mod wings;
 mod worker;
 
-pub use backoff::Backoff;
-pub(crate) use effect::Outcome;
-pub use effect::{Effect, EffectKind, Overflow};
-pub(crate) use extension::nodes_of_main;
-pub use hello::{Arrival, MAX_GENERATION};
-pub use machine::{Counts, Generation, Machine, Submitted, Target};
-pub(crate) use obstacles::Obstacles;
-pub use phase::{Next, Phase, StopReason};
+pub use backoff::RetryBackoff;
+pub(crate) use effect::StepOutcome;
+pub use effect::{Effect, EffectKind, MemoryOverflow};
+pub(crate) use extension::main_job_nodes;
+pub use hello::{AuthenticatedHello, MAX_GENERATION};
+pub use job_lifecycle::{Generation, JobCounters, JobLifecycle, LeadSubmission, Target};
+pub use node_trials::NodeTrials;
+pub(crate) use observed_job::{ObservedJob, StartConditions};
+pub(crate) use obstacles::JobObstacles;
+pub use phase::{JobPhase, NextGeneration, StopReason};
 pub use settings::CALM_SECS;
 pub(crate) use settings::CLAIM_SECS;
 pub use settings::{JOIN_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS};
-pub(crate) use settings::{START_SECS, Settings};
-pub(crate) use sight::{Sight, Start};
-pub(crate) use target::Ground;
+pub(crate) use settings::{LifecycleSettings, START_SECS};
 pub use target::OrderNumbers;
-pub use trials::Trials;
+pub(crate) use target::TargetContext;
 pub(crate) use worker::Worker;
-pub use worker::{Live, Wing};
+pub use worker::{LiveState, Wing};

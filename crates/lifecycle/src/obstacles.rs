@@ -6,8 +6,8 @@
 
 use infill_model::{BaseState, HoldKind, Job, UnixTime};
 
+use super::node_trials::NodeTrials;
 use super::settings::BACK_SECS;
-use super::trials::Trials;
 
 /// Beginnings of the reasons for which Slurm does not start a job whatever is free.
 const REFUSALS: [&str; 15] = [
@@ -39,7 +39,7 @@ const REQUEUE_LIMITS: [&str; 2] = ["JobHoldMax", "JobHeldMax"];
 
 /// What people, Slurm, the site and its nodes do with a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Obstacles {
+pub struct JobObstacles {
     /// Who holds it, if it is not infill.
     pub held_by: Option<HoldKind>,
     /// Whether it waits with the hold of a requeue that infill or its agent asked for.
@@ -57,10 +57,10 @@ pub struct Obstacles {
     /// Why it has fewer wings than planned, where Slurm, the site or our own bound keeps them from it.
     pub(super) shortage: Option<String>,
     /// Where its command has run, and which nodes it is kept from.
-    pub trials: Trials,
+    pub trials: NodeTrials,
 }
 
-impl Obstacles {
+impl JobObstacles {
     /// Whether a look that began at `read_at` shows what became of it since infill released it.
     pub(super) fn was_released(&self, read_at: UnixTime) -> bool {
         self.released_at.is_some_and(|t| t < read_at)
@@ -78,7 +78,7 @@ impl Obstacles {
         let described = !lead.state_description.is_empty();
         self.requeued = lead.held && !failed && if by_owner { described } else { self.requeued };
         let by = match lead.state_reason.as_str() {
-            _ if failed || self.has_lost_its_hold(lead) => None,
+            _ if failed || self.has_lost_hold(lead) => None,
             _ if lead.is_held_by_admin() => Some(HoldKind::Admin),
             "JobHeldUser" if !ours => Some(HoldKind::Owner),
             _ => None,
@@ -87,21 +87,21 @@ impl Obstacles {
     }
 
     /// Whether Slurm shows the hold of its requeue as an administrator's.
-    pub(super) fn has_lost_its_hold(&self, lead: &Job) -> bool {
+    pub(super) fn has_lost_hold(&self, lead: &Job) -> bool {
         self.requeued && lead.is_held_by_admin() && lead.state_description.is_empty()
     }
 
     /// Whether the node that it was on may still take a new start of it for the one that was ended there: a
     /// node refuses to start a job again within the second in which it was told that the job is over, and
     /// Slurm then calls the job failed.
-    pub(super) fn is_just_back(&self, now: UnixTime) -> bool {
+    pub(super) fn is_recently_requeued(&self, now: UnixTime) -> bool {
         self.back_at.is_some_and(|t| now.secs_since(t) < BACK_SECS)
     }
 
     /// The part of them that the store keeps.
-    pub fn stored(&self) -> Obstacles {
-        Obstacles {
-            trials: Trials::default(),
+    pub fn persistent_part(&self) -> JobObstacles {
+        JobObstacles {
+            trials: NodeTrials::default(),
             back_at: None,
             seeks: false,
             refusal: self.refusal.clone(),
@@ -111,10 +111,10 @@ impl Obstacles {
     }
 
     /// Moves all times by these seconds.
-    pub(super) fn forgive(&mut self, secs: f64) {
+    pub(super) fn shift_times(&mut self, secs: f64) {
         let times = [&mut self.released_at, &mut self.back_at];
         times.into_iter().flatten().for_each(|t| *t = t.plus_secs(secs));
-        self.trials.forgive(secs);
+        self.trials.shift_times(secs);
     }
 
     /// Takes in that it runs.
@@ -122,29 +122,29 @@ impl Obstacles {
         // A hold of a job that runs counts when it comes to wait again.
         let held_by = lead.is_held_by_admin().then_some(HoldKind::Admin);
         let suspended = lead.state.base == BaseState::Suspended;
-        *self = Obstacles {
+        *self = JobObstacles {
             held_by,
             suspended,
             seeks: self.seeks,
             shortage: self.shortage.take(),
             trials: std::mem::take(&mut self.trials),
-            ..Obstacles::default()
+            ..JobObstacles::default()
         };
     }
 }
 
 /// Why Slurm holds a lead itself, if that was requeued too often for one of Slurm's limits.
-pub(super) fn beyond_limit(lead: &Job) -> Option<String> {
+pub(super) fn requeue_limit_reason(lead: &Job) -> Option<String> {
     let (reason, more) = (&lead.state_reason, &lead.state_description);
     let holds = lead.held && REQUEUE_LIMITS.iter().any(|r| reason.starts_with(r));
     holds.then(|| if more.is_empty() { reason.clone() } else { format!("{reason} ({more})") })
 }
 
 /// Why Slurm will not start a lead that infill has released, if that has nothing to do with what is free.
-pub(super) fn refusal(lead: &Job) -> Option<String> {
+pub(super) fn start_refusal(lead: &Job) -> Option<String> {
     if lead.state_description.starts_with(LAUNCH_FAILED) {
         return Some(lead.state_description.clone());
     }
     let refused = || REFUSALS.iter().any(|r| lead.state_reason.starts_with(r));
-    beyond_limit(lead).or_else(|| refused().then(|| lead.state_reason.clone()))
+    requeue_limit_reason(lead).or_else(|| refused().then(|| lead.state_reason.clone()))
 }

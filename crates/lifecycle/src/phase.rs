@@ -6,7 +6,7 @@ use infill_model::{MalleableState, NodeName, UnixTime};
 
 /// How the next generation comes about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Next {
+pub struct NextGeneration {
     /// Why it is made, in words.
     pub why: String,
     /// It is a retry after a failure, no rescale.
@@ -15,15 +15,15 @@ pub struct Next {
     pub lost: bool,
 }
 
-impl Next {
+impl NextGeneration {
     /// A generation for this reason that is no retry.
-    pub fn because(why: impl Into<String>) -> Self {
-        Next { why: why.into(), ..Next::default() }
+    pub fn for_reason(why: impl Into<String>) -> Self {
+        NextGeneration { why: why.into(), ..NextGeneration::default() }
     }
 
     /// The same for another reason.
-    pub fn but(self, why: impl Into<String>) -> Self {
-        Next { why: why.into(), ..self }
+    pub fn with_reason(self, why: impl Into<String>) -> Self {
+        NextGeneration { why: why.into(), ..self }
     }
 }
 
@@ -63,7 +63,7 @@ impl StopReason {
 
 /// A change of members of a command that stays alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Regroup {
+pub struct RegroupState {
     /// Nodes of the generation before, by rank.
     pub from: Vec<NodeName>,
     /// Whether a member is lost, so that there is no step boundary to wait for.
@@ -78,11 +78,11 @@ pub struct Regroup {
 
 /// A lead that is away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Away {
+pub struct LeadAbsence {
     /// The node that it comes back to.
     pub place: NodeName,
     /// How far it has come.
-    pub stage: Stage,
+    pub stage: AbsenceStage,
     /// Since when.
     pub since: UnixTime,
     /// Since when it is away.
@@ -92,7 +92,7 @@ pub struct Away {
 /// How far a lead has come that is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum AbsenceStage {
     /// Slurm has not shown it in the queue yet.
     Leaving,
     /// It waits in the queue.
@@ -103,23 +103,23 @@ pub enum Stage {
 
 /// Where the job is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum JobPhase {
     /// The lead waits, held.
     Queued {
         /// What it waits to make.
-        next: Next,
+        next: NextGeneration,
     },
     /// The lead was released to this node (or runs there already), and its agent has not said hello.
     Launching {
         /// The node.
         node: NodeName,
         /// What it is launched to make.
-        next: Next,
+        next: NextGeneration,
     },
     /// The lead's agent is here and no command runs.
     Idle {
         /// What is made once all are here.
-        next: Next,
+        next: NextGeneration,
     },
     /// The present generation's command runs on these nodes, by rank.
     Running {
@@ -133,21 +133,21 @@ pub enum Phase {
         /// Why they are stopped.
         reason: StopReason,
         /// What is made once all have stopped.
-        next: Next,
+        next: NextGeneration,
     },
     /// The command stays alive, and changes from the members of the last generation to these.
     Regrouping {
         /// Nodes by rank.
         members: Vec<NodeName>,
         /// How.
-        regroup: Regroup,
+        regroup: RegroupState,
         /// Why.
-        next: Next,
+        next: NextGeneration,
     },
     /// The lead is to be requeued, held, to park it or to start it elsewhere.
     Requeueing {
         /// What is made after that.
-        next: Next,
+        next: NextGeneration,
     },
     /// The agents have been told to finish; the lead with this code.
     Ending {
@@ -158,59 +158,59 @@ pub enum Phase {
     Ended,
 }
 
-impl Phase {
+impl JobPhase {
     /// The word for it.
-    pub fn state(&self) -> MalleableState {
+    pub fn malleable_state(&self) -> MalleableState {
         match self {
-            Phase::Queued { .. } => MalleableState::Queued,
-            Phase::Launching { .. } => MalleableState::Launching,
-            Phase::Idle { .. } => MalleableState::Starting,
-            Phase::Running { .. } => MalleableState::Running,
-            Phase::Stopping { .. } => MalleableState::Rescaling,
-            Phase::Regrouping { .. } => MalleableState::Regrouping,
-            Phase::Requeueing { .. } => MalleableState::Parking,
-            Phase::Ending { .. } => MalleableState::Ending,
-            Phase::Ended => MalleableState::Ended,
+            JobPhase::Queued { .. } => MalleableState::Queued,
+            JobPhase::Launching { .. } => MalleableState::Launching,
+            JobPhase::Idle { .. } => MalleableState::Starting,
+            JobPhase::Running { .. } => MalleableState::Running,
+            JobPhase::Stopping { .. } => MalleableState::Rescaling,
+            JobPhase::Regrouping { .. } => MalleableState::Regrouping,
+            JobPhase::Requeueing { .. } => MalleableState::Parking,
+            JobPhase::Ending { .. } => MalleableState::Ending,
+            JobPhase::Ended => MalleableState::Ended,
         }
     }
 
     /// The next generation as far as it is known; nothing of it is while one runs or after the last.
-    pub fn next(&self) -> Next {
+    pub fn next_generation(&self) -> NextGeneration {
         match self {
-            Phase::Queued { next }
-            | Phase::Launching { next, .. }
-            | Phase::Idle { next }
-            | Phase::Stopping { next, .. }
-            | Phase::Regrouping { next, .. }
-            | Phase::Requeueing { next } => next.clone(),
-            Phase::Running { .. } | Phase::Ending { .. } | Phase::Ended => Next::default(),
+            JobPhase::Queued { next }
+            | JobPhase::Launching { next, .. }
+            | JobPhase::Idle { next }
+            | JobPhase::Stopping { next, .. }
+            | JobPhase::Regrouping { next, .. }
+            | JobPhase::Requeueing { next } => next.clone(),
+            JobPhase::Running { .. } | JobPhase::Ending { .. } | JobPhase::Ended => NextGeneration::default(),
         }
     }
 
     /// Whether the lead waits in Slurm's queue.
     pub(crate) fn is_queued(&self) -> bool {
-        matches!(self, Phase::Queued { .. })
+        matches!(self, JobPhase::Queued { .. })
     }
 
     /// Whether the lead is to be requeued.
     pub(crate) fn is_requeueing(&self) -> bool {
-        matches!(self, Phase::Requeueing { .. })
+        matches!(self, JobPhase::Requeueing { .. })
     }
 
     /// Members of the generation that runs, is coming about, or is being stopped.
     pub fn members(&self) -> &[NodeName] {
         match self {
-            Phase::Running { members }
-            | Phase::Stopping { members, .. }
-            | Phase::Regrouping { members, .. } => members,
+            JobPhase::Running { members }
+            | JobPhase::Stopping { members, .. }
+            | JobPhase::Regrouping { members, .. } => members,
             _ => &[],
         }
     }
 
     /// The same, and those that leave it.
-    pub(crate) fn involved(&self) -> impl Iterator<Item = &NodeName> {
+    pub(crate) fn involved_nodes(&self) -> impl Iterator<Item = &NodeName> {
         let from: &[NodeName] = match self {
-            Phase::Regrouping { regroup, .. } => &regroup.from,
+            JobPhase::Regrouping { regroup, .. } => &regroup.from,
             _ => &[],
         };
         self.members().iter().chain(from)

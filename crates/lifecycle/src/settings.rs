@@ -117,7 +117,7 @@ pub(crate) const AWAY_SECS: f64 = 120.0;
 
 /// Times and names that the machine takes from the configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct LifecycleSettings {
     /// The malleable partition.
     pub partition: String,
     /// QOS for wings.

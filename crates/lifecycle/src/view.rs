@@ -7,19 +7,19 @@ use infill_model::{
     AllowedSizes, ExecPlan, JobId, MalleableState, NodeName, SchedulingState, StartBlocker, UnixTime,
 };
 
-use super::machine::Machine;
-use super::phase::Phase;
+use super::job_lifecycle::JobLifecycle;
+use super::phase::JobPhase;
 use super::settings::{CLAIM_SECS, MOST_CLAIMS, SILENT_SECS};
 
-impl Machine {
+impl JobLifecycle {
     /// Where the job is in its life, in a word.
-    pub fn state(&self) -> MalleableState {
-        self.phase.state()
+    pub fn malleable_state(&self) -> MalleableState {
+        self.phase.malleable_state()
     }
 
     /// Why it has fewer nodes than it could, where wings are kept from it; for people.
-    pub fn shortage(&self, now: UnixTime) -> Option<String> {
-        if let Some(older) = self.older_lead() {
+    pub fn shortage_reason(&self, now: UnixTime) -> Option<String> {
+        if let Some(older) = self.outdated_lead_reason() {
             return Some(older);
         }
         let why = self.obstacles.shortage.as_ref()?;
@@ -32,7 +32,7 @@ impl Machine {
     }
 
     /// Why the lead's agent is asked for no wings, if it is too old for that; for people.
-    pub(crate) fn older_lead(&self) -> Option<String> {
+    pub(crate) fn outdated_lead_reason(&self) -> Option<String> {
         let lead = self.workers.values().find(|w| self.is_lead(w)).filter(|w| !w.dialect.orders_wings())?;
         let (theirs, ours) = (lead.dialect.protocol, PROTOCOL);
         Some(format!(
@@ -43,18 +43,18 @@ impl Machine {
 
     /// Whether it can have no further wings now.
     pub(crate) fn cannot_order(&self, now: UnixTime) -> bool {
-        self.backoff.orders_barred(now) || self.older_lead().is_some()
+        self.backoff.orders_barred(now) || self.outdated_lead_reason().is_some()
     }
 
     /// The sizes that hold: the agent's, if it declared some, else the submission's.
-    pub fn allowed(&self) -> &AllowedSizes {
+    pub fn allowed_sizes(&self) -> &AllowedSizes {
         self.spec.sizes.as_ref().unwrap_or(&self.submitted.sizes)
     }
 
     /// The node that the lead was released to, until Slurm shows it running.
     pub(crate) fn awaits_start_on(&self) -> Option<&NodeName> {
         match &self.phase {
-            Phase::Launching { node, .. } if self.obstacles.released_at.is_some() => Some(node),
+            JobPhase::Launching { node, .. } if self.obstacles.released_at.is_some() => Some(node),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl Machine {
     /// The node of the lead, while it holds one, or that it comes back to while it is away.
     pub fn lead_node(&self) -> Option<&NodeName> {
         match &self.phase {
-            Phase::Launching { node, .. } => Some(node),
+            JobPhase::Launching { node, .. } => Some(node),
             _ if self.generation.away.is_some() => self.generation.away.as_ref().map(|away| &away.place),
             _ => self.workers.iter().find(|(_, w)| self.is_lead(w)).map(|(n, _)| n),
         }
@@ -73,14 +73,14 @@ impl Machine {
     ///
     /// A lead that has been on its way for long holds its own node only: it may never come to `infill run`,
     /// and nobody else would have the others.
-    pub fn held(&self, now: UnixTime) -> BTreeMap<NodeName, JobId> {
-        let occupied = self.occupied();
+    pub fn held_nodes(&self, now: UnixTime) -> BTreeMap<NodeName, JobId> {
+        let occupied = self.occupied_nodes();
         match (&self.phase, &self.target) {
-            (Phase::Launching { .. }, _) if self.claim_is_over(now) => occupied,
-            (Phase::Queued { .. }, _) if self.wings.is_empty() => BTreeMap::new(),
+            (JobPhase::Launching { .. }, _) if self.claim_is_over(now) => occupied,
+            (JobPhase::Queued { .. }, _) if self.wings.is_empty() => BTreeMap::new(),
             // A daemon that was restarted meanwhile knows that the lead goes, and not where to.
-            (Phase::Requeueing { .. }, None) => BTreeMap::new(),
-            (Phase::Running { .. }, _) | (_, None) => occupied,
+            (JobPhase::Requeueing { .. }, None) => BTreeMap::new(),
+            (JobPhase::Running { .. }, _) | (_, None) => occupied,
             (_, Some(target)) => {
                 let holder = |n: &NodeName| occupied.get(n).copied().unwrap_or(self.job);
                 target.plan.nodes.iter().map(|p| (p.node.clone(), holder(&p.node))).collect()
@@ -92,33 +92,33 @@ impl Machine {
     /// first declared one before the first.
     pub fn exec_plan(&self) -> &ExecPlan {
         match (&self.phase, &self.target) {
-            (Phase::Running { .. }, _) | (_, None) => self.ran_plan(),
-            (_, Some(target)) => self.declared(&target.plan.exec_plan),
+            (JobPhase::Running { .. }, _) | (_, None) => self.last_run_plan(),
+            (_, Some(target)) => self.declared_plan(&target.plan.exec_plan),
         }
     }
 
     /// The execution plan of the present generation, or of the last one; the first declared one before the
     /// first.
-    pub(crate) fn ran_plan(&self) -> &ExecPlan {
-        self.declared(&self.generation.exec_plan)
+    pub(crate) fn last_run_plan(&self) -> &ExecPlan {
+        self.declared_plan(&self.generation.exec_plan)
     }
 
     /// This plan, or the first declared one where it is none of these: whoever chose it did not know them
     /// yet.
-    pub(super) fn declared<'a>(&'a self, plan: &'a ExecPlan) -> &'a ExecPlan {
+    pub(super) fn declared_plan<'a>(&'a self, plan: &'a ExecPlan) -> &'a ExecPlan {
         match self.spec.plans.first() {
             Some(first) if self.spec.plans.iter().all(|p| p.name != *plan) => &first.name,
             _ => plan,
         }
     }
 
-    /// The node of the lead in [`Machine::held`].
+    /// The node of the lead in [`JobLifecycle::held`].
     pub(crate) fn held_lead(&self, now: UnixTime) -> Option<&NodeName> {
         match (&self.phase, &self.target) {
-            (Phase::Launching { node, .. }, _) if self.claim_is_over(now) => Some(node),
-            (Phase::Queued { .. }, _) if self.wings.is_empty() => None,
-            (Phase::Requeueing { .. }, None) => None,
-            (Phase::Running { .. }, _) | (_, None) => self.lead_node(),
+            (JobPhase::Launching { node, .. }, _) if self.claim_is_over(now) => Some(node),
+            (JobPhase::Queued { .. }, _) if self.wings.is_empty() => None,
+            (JobPhase::Requeueing { .. }, None) => None,
+            (JobPhase::Running { .. }, _) | (_, None) => self.lead_node(),
             (_, Some(target)) => target.plan.nodes.first().map(|p| &p.node),
         }
     }
@@ -132,7 +132,7 @@ impl Machine {
     }
 
     /// Every node that the job holds or has ordered, with the Slurm job that holds it.
-    pub fn occupied(&self) -> BTreeMap<NodeName, JobId> {
+    pub fn occupied_nodes(&self) -> BTreeMap<NodeName, JobId> {
         let wings = self
             .wings
             .values()
@@ -142,21 +142,23 @@ impl Machine {
     }
 
     /// What the planner may do with the job.
-    pub fn standing(&self, now: UnixTime) -> SchedulingState {
+    pub fn scheduling_state(&self, now: UnixTime) -> SchedulingState {
         match &self.phase {
-            Phase::Queued { .. } if !self.wings.is_empty() => SchedulingState::Busy,
-            Phase::Queued { .. } => self.standing_in_queue(now),
+            JobPhase::Queued { .. } if !self.wings.is_empty() => SchedulingState::Busy,
+            JobPhase::Queued { .. } => self.queued_scheduling_state(now),
             _ if self.obstacles.suspended || self.generation.away.is_some() => SchedulingState::Busy,
-            Phase::Idle { .. } if self.obstacles.seeks && self.target.is_none() => SchedulingState::Running,
-            Phase::Running { members } if self.is_steady(members, now) => SchedulingState::Running,
+            JobPhase::Idle { .. } if self.obstacles.seeks && self.target.is_none() => {
+                SchedulingState::Running
+            }
+            JobPhase::Running { members } if self.is_steady(members, now) => SchedulingState::Running,
             _ => SchedulingState::Busy,
         }
     }
 
-    fn standing_in_queue(&self, now: UnixTime) -> SchedulingState {
+    fn queued_scheduling_state(&self, now: UnixTime) -> SchedulingState {
         // One node alone would be no start, and more it could not have.
-        let wings_barred = self.backoff.order_after.filter(|t| *t > now && self.allowed().min() > 1);
-        let barred = self.backoff.start_barred(now).max(wings_barred);
+        let wings_barred = self.backoff.order_after.filter(|t| *t > now && self.allowed_sizes().min() > 1);
+        let barred = self.backoff.start_barred_until(now).max(wings_barred);
         match (self.obstacles.held_by, barred, &self.obstacles.refusal) {
             (Some(by), ..) => SchedulingState::Barred(StartBlocker::Held(by)),
             (None, Some(until), Some(reason)) => {

@@ -1,9 +1,9 @@
 //! The parts of a malleable job: agents that are here, and wings that were ordered.
 
-use infill_api::Dialect;
+use infill_api::AgentDialect;
 use infill_model::{CommandExit, JobId, NodeName, UnixTime, WingOrder};
 
-use super::settings::Settings;
+use super::settings::LifecycleSettings;
 
 /// An agent that has said hello.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,18 +25,18 @@ pub struct Worker {
     /// Whether Slurm wants the node now.
     pub leaving: bool,
     /// How far a command has come here that stays alive over changes.
-    pub live: Live,
+    pub live: LiveState,
     /// How long it stood still for the change that is under way, seconds, once it said so.
     pub stood_secs: Option<f64>,
     /// When it said that a step failed, perhaps because a member was lost.
     pub doubt: Option<UnixTime>,
     /// What it understands.
-    pub dialect: Dialect,
+    pub dialect: AgentDialect,
 }
 
 /// How far a command that stays alive over changes has come on a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Live {
+pub enum LiveState {
     /// It is stopped at a change, as far as anybody knows.
     #[default]
     No,
@@ -54,17 +54,17 @@ pub enum Live {
     In(u64),
 }
 
-impl Live {
+impl LiveState {
     /// Blames nobody for a pause of the daemon.
-    pub(super) fn resume(&mut self, now: UnixTime) {
-        if let Live::Warming { since } | Live::Ready { since } = self {
+    pub(super) fn restart_clock(&mut self, now: UnixTime) {
+        if let LiveState::Warming { since } | LiveState::Ready { since } = self {
             *since = now;
         }
     }
 
     /// Moves its time by these seconds.
-    pub(super) fn forgive(&mut self, secs: f64) {
-        if let Live::Warming { since } | Live::Ready { since } = self {
+    pub(super) fn shift_times(&mut self, secs: f64) {
+        if let LiveState::Warming { since } | LiveState::Ready { since } = self {
             *since = since.plus_secs(secs);
         }
     }
@@ -96,7 +96,7 @@ pub struct Wing {
 
 impl Wing {
     /// Whether its agents should have said hello by now. What runs may be in its prolog.
-    pub fn is_late(&self, settings: &Settings, now: UnixTime) -> bool {
+    pub fn is_late(&self, settings: &LifecycleSettings, now: UnixTime) -> bool {
         let starts = self.seen_running || self.configuring;
         let patience = if starts { settings.prolog_secs } else { settings.wing_start_secs };
         now.secs_since(self.ordered_at) > patience

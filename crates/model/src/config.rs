@@ -111,7 +111,7 @@ pub struct GapsConfig {
     /// A node with no planned end is counted on until the chance that it is still free falls below this.
     pub confidence: f64,
     /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided
-    /// anew. See [`infill_gaps::Lookahead`] for when it is less, or more.
+    /// anew. See [`infill_gaps::ArrivalLookahead`] for when it is less, or more.
     pub lookahead_secs: f64,
     /// A node must have been a gap for this long before it is used, seconds: main jobs often follow at once.
     pub settle_secs: f64,

@@ -32,10 +32,10 @@ pub fn expand_hostlist(list: &str) -> Result<Vec<NodeName>, HostlistError> {
     expand_hostlist_with(list, |name| NodeName::new(name))
 }
 
-/// As [`expand`], with names made by `name`.
+/// As [`expand_hostlist`], with names made by `name`.
 ///
 /// # Errors
-/// As for [`expand`].
+/// As for [`expand_hostlist`].
 pub fn expand_hostlist_with(
     list: &str,
     mut name: impl FnMut(&str) -> NodeName,

@@ -7,7 +7,7 @@ use infill_model::config::ConfigError;
 /// How the program ends. `infill run` and `infill worker` end with the command's own code instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub enum ProgramExit {
     /// Done.
     Ok = 0,
     /// Something failed, or `doctor` found an error.
@@ -27,7 +27,7 @@ pub enum Exit {
 }
 
 /// For `--help` and the man page.
-pub const HELP: &str = "\
+pub const EXIT_CODE_HELP: &str = "\
 Exit codes:
   0  done
   1  something failed, or `doctor` found an error
@@ -48,20 +48,20 @@ Environment:
 
 /// A failure with the exit code that it ends in.
 #[derive(Debug)]
-pub struct Failure {
+pub struct CommandFailure {
     /// The exit code.
-    pub exit: Exit,
+    pub exit: ProgramExit,
     /// What happened; its chain is printed.
     pub error: anyhow::Error,
 }
 
 /// What a subcommand returns: the exit code, or why it failed.
-pub type CommandResult = Result<u8, Failure>;
+pub type CommandResult = Result<u8, CommandFailure>;
 
-impl Exit {
+impl ProgramExit {
     /// A failure that ends in this code.
-    pub fn because(self, error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: self, error: error.into() }
+    pub fn caused_by(self, error: impl Into<anyhow::Error>) -> CommandFailure {
+        CommandFailure { exit: self, error: error.into() }
     }
 
     /// The number.
@@ -70,34 +70,34 @@ impl Exit {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#}", self.error)
     }
 }
 
-impl From<anyhow::Error> for Failure {
+impl From<anyhow::Error> for CommandFailure {
     fn from(error: anyhow::Error) -> Self {
         let is_config = error.chain().any(|cause| cause.is::<ConfigError>());
-        Failure { exit: if is_config { Exit::Config } else { Exit::Failed }, error }
+        CommandFailure { exit: if is_config { ProgramExit::Config } else { ProgramExit::Failed }, error }
     }
 }
 
-impl From<ConfigError> for Failure {
+impl From<ConfigError> for CommandFailure {
     fn from(error: ConfigError) -> Self {
-        Exit::Config.because(error)
+        ProgramExit::Config.caused_by(error)
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CommandFailure {
     fn from(error: std::io::Error) -> Self {
-        Exit::Failed.because(error)
+        ProgramExit::Failed.caused_by(error)
     }
 }
 
 /// The exit code of a command that ran under an agent, cut to what a process can return without becoming a
 /// success.
-pub fn of_command(code: i32) -> u8 {
+pub fn command_exit_code(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
@@ -108,29 +108,32 @@ mod tests {
     #[test]
     fn the_help_names_every_code() {
         let all = [
-            Exit::Ok,
-            Exit::Failed,
-            Exit::Usage,
-            Exit::Unreachable,
-            Exit::Denied,
-            Exit::NotFound,
-            Exit::Config,
-            Exit::Input,
+            ProgramExit::Ok,
+            ProgramExit::Failed,
+            ProgramExit::Usage,
+            ProgramExit::Unreachable,
+            ProgramExit::Denied,
+            ProgramExit::NotFound,
+            ProgramExit::Config,
+            ProgramExit::Input,
         ];
         for exit in all {
-            assert!(HELP.contains(&format!("\n  {}  ", exit.code())), "{exit:?}");
+            assert!(EXIT_CODE_HELP.contains(&format!("\n  {}  ", exit.code())), "{exit:?}");
         }
     }
 
     #[test]
     fn a_wrong_configuration_keeps_its_code_through_a_context() {
         let wrong = infill_model::config::Config::parse("x = 1", std::path::Path::new("a.toml")).unwrap_err();
-        let failure = Failure::from(anyhow::Error::new(wrong).context("starting"));
-        assert_eq!(failure.exit, Exit::Config);
+        let failure = CommandFailure::from(anyhow::Error::new(wrong).context("starting"));
+        assert_eq!(failure.exit, ProgramExit::Config);
     }
 
     #[test]
     fn a_code_that_does_not_fit_is_still_a_failure() {
-        assert_eq!([of_command(0), of_command(143), of_command(256), of_command(-1)], [0, 143, 255, 255]);
+        assert_eq!(
+            [command_exit_code(0), command_exit_code(143), command_exit_code(256), command_exit_code(-1)],
+            [0, 143, 255, 255]
+        );
     }
 }

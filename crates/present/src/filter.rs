@@ -2,9 +2,9 @@
 
 use clap::{ArgAction, Args};
 
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, ProgramExit};
 use super::output;
-use super::table::{Column, Format, Layout};
+use super::table::{TableColumn, TableFormat, TableLayout};
 use infill_model::{JobId, NodeName};
 
 /// How a table is printed.
@@ -15,7 +15,7 @@ pub struct TableArgs {
     pub noheader: bool,
     /// Columns, as for squeue; the fields are listed below.
     #[arg(short = 'o', long, value_name = "FORMAT", conflicts_with = "json")]
-    pub format: Option<Format>,
+    pub format: Option<TableFormat>,
     /// The whole document as JSON.
     #[arg(long)]
     pub json: bool,
@@ -50,63 +50,69 @@ pub struct FilterArgs {
 
 impl FilterArgs {
     /// Resolves `--me`.
-    pub fn resolve(mut self) -> Result<FilterArgs, Failure> {
+    pub fn resolve_me(mut self) -> Result<FilterArgs, CommandFailure> {
         if self.me {
-            self.user = vec![my_name()?];
+            self.user = vec![current_user_name()?];
         }
         Ok(self)
     }
 
     /// Whether a job passes.
-    pub fn job(&self, id: JobId) -> bool {
+    pub fn admits_job(&self, id: JobId) -> bool {
         self.job.is_empty() || self.job.contains(&id.0)
     }
 
     /// Whether a user passes.
-    pub fn user(&self, name: &str) -> bool {
+    pub fn admits_user(&self, name: &str) -> bool {
         self.user.is_empty() || self.user.iter().any(|u| u == name)
     }
 
     /// Whether a node passes.
-    pub fn node(&self, name: &NodeName) -> bool {
+    pub fn admits_node(&self, name: &NodeName) -> bool {
         self.node.is_empty() || self.node.iter().any(|n| name.matches_name(n))
     }
 
     /// Whether any of these nodes passes.
-    pub fn any_node(&self, names: &[NodeName]) -> bool {
-        self.node.is_empty() || names.iter().any(|n| self.node(n))
+    pub fn admits_any_node(&self, names: &[NodeName]) -> bool {
+        self.node.is_empty() || names.iter().any(|n| self.admits_node(n))
     }
 }
 
 /// The caller's login name: what `id -un` says, since only NSS knows the users of a site.
-pub fn my_name() -> Result<String, Failure> {
+pub fn current_user_name() -> Result<String, CommandFailure> {
     let out = std::process::Command::new("id").arg("-un").output()?;
     let name = String::from_utf8_lossy(&out.stdout).trim().to_owned();
     if out.status.success() && !name.is_empty() {
         Ok(name)
     } else {
-        Err(Exit::Failed.because(anyhow::anyhow!("--me: `id -un` does not say who you are; use --user")))
+        Err(ProgramExit::Failed
+            .caused_by(anyhow::anyhow!("--me: `id -un` does not say who you are; use --user")))
     }
 }
 
 /// A whole table in this format, whatever the terminal: its numbers are what was asked for.
-pub fn whole<R>(format: &str, columns: &[Column<R>], rows: &[R]) -> Result<String, Failure> {
-    let format: Format = format.parse().map_err(|e| Exit::Failed.because(anyhow::Error::new(e)))?;
-    let layout = Layout { header: true, terminal: None };
-    format.render(columns, rows, layout).map_err(|e| Exit::Failed.because(e))
+pub fn render_full_table<R>(
+    format: &str,
+    columns: &[TableColumn<R>],
+    rows: &[R],
+) -> Result<String, CommandFailure> {
+    let format: TableFormat =
+        format.parse().map_err(|e| ProgramExit::Failed.caused_by(anyhow::Error::new(e)))?;
+    let layout = TableLayout { header: true, terminal: None };
+    format.render_rows(columns, rows, layout).map_err(|e| ProgramExit::Failed.caused_by(e))
 }
 
 /// A table in the format asked for, or in the default one.
-pub fn render<R>(
+pub fn render_table<R>(
     args: &TableArgs,
     default: &str,
-    columns: &[Column<R>],
+    columns: &[TableColumn<R>],
     rows: &[R],
-) -> Result<String, Failure> {
-    let layout = Layout { header: !args.noheader, terminal: output::terminal_width() };
+) -> Result<String, CommandFailure> {
+    let layout = TableLayout { header: !args.noheader, terminal: output::terminal_width() };
     let format = match &args.format {
         Some(format) => format.clone(),
-        None => default.parse().map_err(|e| Exit::Failed.because(anyhow::Error::new(e)))?,
+        None => default.parse().map_err(|e| ProgramExit::Failed.caused_by(anyhow::Error::new(e)))?,
     };
-    format.render(columns, rows, layout).map_err(|e| Exit::Usage.because(e))
+    format.render_rows(columns, rows, layout).map_err(|e| ProgramExit::Usage.caused_by(e))
 }

@@ -4,13 +4,13 @@ use super::output;
 use infill_api::Hidden;
 
 /// What is not shown, in a line.
-pub fn hidden(hidden: &Hidden) -> Option<String> {
+pub fn describe_hidden(hidden: &Hidden) -> Option<String> {
     let nodes: u32 = hidden.nodes.values().sum();
     let jobs = (hidden.jobs > 0).then(|| {
-        let on = output::counted(u64::from(hidden.job_nodes), "node");
-        format!("{} of other users on {on}", output::counted(u64::from(hidden.jobs), "job"))
+        let on = output::counted_noun(u64::from(hidden.job_nodes), "node");
+        format!("{} of other users on {on}", output::counted_noun(u64::from(hidden.jobs), "job"))
     });
-    let nodes = (nodes > 0).then(|| output::counted(u64::from(nodes), "node"));
+    let nodes = (nodes > 0).then(|| output::counted_noun(u64::from(nodes), "node"));
     let all: Vec<String> = jobs.into_iter().chain(nodes).collect();
     (!all.is_empty()).then(|| format!("not shown (Slurm's PrivateData): {}", all.join("; ")))
 }

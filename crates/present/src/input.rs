@@ -5,15 +5,15 @@ use std::path::Path;
 use anyhow::Context as _;
 use infill_model::trace::ParsedFile;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{CommandFailure, ProgramExit};
 
 /// What a file says; tells on stderr of the lines that were passed over.
-pub fn told<T, E>(path: &Path, reading: Result<ParsedFile<T>, E>) -> Result<T, Failure>
+pub fn parsed_with_warnings<T, E>(path: &Path, reading: Result<ParsedFile<T>, E>) -> Result<T, CommandFailure>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     let reading = reading.with_context(|| format!("cannot use {}", path.display()));
-    let reading = reading.map_err(|e| Exit::Input.because(e))?;
+    let reading = reading.map_err(|e| ProgramExit::Input.caused_by(e))?;
     if reading.malformed_count > 0 {
         eprintln!("infill: {}: {} malformed lines passed over:", path.display(), reading.malformed_count);
         reading.malformed.iter().for_each(|line| eprintln!("  {line}"));

@@ -2,16 +2,16 @@
 
 pub mod bars;
 pub mod charts;
-pub mod curve;
-pub mod days;
 pub mod exit;
 pub mod filter;
 pub mod hidden;
 pub mod input;
+pub mod long_duration;
 pub mod output;
+pub mod phrases;
 pub mod progress;
 #[cfg(test)]
 mod samples;
 pub mod table;
+pub mod terminal_curve;
 pub mod values;
-pub mod words;

@@ -8,11 +8,11 @@ use anyhow::Context;
 use ratatui::crossterm::terminal;
 use serde::Serialize;
 
-pub use crate::charts::number;
-pub use crate::words::{When, counted};
+pub use crate::charts::format_number;
+pub use crate::phrases::{DisplayClock, counted_noun};
 
 /// Prints text and a final newline. A reader that went away (`| head`) is no error.
-pub fn print(text: &str) -> std::io::Result<()> {
+pub fn print_text(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     match write!(out, "{text}{newline}").and_then(|()| out.flush()) {
@@ -22,7 +22,7 @@ pub fn print(text: &str) -> std::io::Result<()> {
 }
 
 /// Says something beside what is printed, where there is something to say: tables stay what they are.
-pub fn note(text: Option<String>) {
+pub fn print_note(text: Option<String>) {
     if let Some(text) = text {
         eprintln!("{text}");
     }
@@ -30,7 +30,7 @@ pub fn note(text: Option<String>) {
 
 /// Prints a document as indented JSON.
 pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
-    Ok(print(&serde_json::to_string_pretty(document)?)?)
+    Ok(print_text(&serde_json::to_string_pretty(document)?)?)
 }
 
 /// Refuses a file that could not be written because its folder is none: better before long work than after
@@ -39,7 +39,7 @@ pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 /// # Errors
 /// When there is no such folder.
 pub fn check_folder(path: &Path) -> anyhow::Result<()> {
-    let folder = folder_of(path);
+    let folder = parent_folder(path);
     if path.file_name().is_none() || !folder.is_dir() {
         anyhow::bail!("cannot write {}: {} is not a folder", path.display(), folder.display());
     }
@@ -54,7 +54,7 @@ pub fn check_folder(path: &Path) -> anyhow::Result<()> {
 pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", path.display());
     let name = path.file_name().with_context(failed)?.to_string_lossy();
-    let part = folder_of(path).join(format!(".{name}.{}.part", std::process::id()));
+    let part = parent_folder(path).join(format!(".{name}.{}.part", std::process::id()));
     let write = || {
         let mut file = File::create_new(&part)?;
         file.write_all(text.as_bytes())?;
@@ -64,12 +64,12 @@ pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     write().inspect_err(|_| _ = std::fs::remove_file(&part)).with_context(failed)
 }
 
-fn folder_of(path: &Path) -> &Path {
+fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether colours may be written to this stream: a terminal, and `NO_COLOR` unset or empty.
-pub fn colours(stream: &impl IsTerminal) -> bool {
+pub fn wants_colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn numbers_keep_three_digits() {
-        let all = [0.0, 0.5123, 3.4567, 12.34, 999.6, 12_345.0, 3.2e6, 7.25e9].map(number);
+        let all = [0.0, 0.5123, 3.4567, 12.34, 999.6, 12_345.0, 3.2e6, 7.25e9].map(format_number);
         assert_eq!(all, ["0", "0.512", "3.46", "12.3", "1000", "12.3k", "3.20M", "7.25G"]);
     }
 }

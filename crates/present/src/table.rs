@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A column that a table offers: its letter, its header and how a row shows it.
-pub struct Column<R> {
+pub struct TableColumn<R> {
     /// The letter after `%`.
     pub letter: char,
     /// Header.
@@ -17,14 +17,14 @@ pub struct Column<R> {
 
 /// One piece of a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum FormatPiece {
     Text(String),
     Field { letter: char, width: Option<usize>, right: bool },
 }
 
 /// A parsed format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format(Vec<Piece>);
+pub struct TableFormat(Vec<FormatPiece>);
 
 /// Widest field that a format may ask for: a typo must not fill the memory with blanks.
 const MAX_WIDTH: usize = 1000;
@@ -48,13 +48,13 @@ pub enum FormatError {
     },
 }
 
-impl FromStr for Format {
+impl FromStr for TableFormat {
     type Err = FormatError;
 
     fn from_str(text: &str) -> Result<Self, FormatError> {
         let mut pieces = Vec::new();
         let mut parts = text.split('%');
-        pieces.extend(parts.next().filter(|t| !t.is_empty()).map(|t| Piece::Text(t.to_owned())));
+        pieces.extend(parts.next().filter(|t| !t.is_empty()).map(|t| FormatPiece::Text(t.to_owned())));
         for part in parts {
             let right = part.starts_with('.');
             let part = part.strip_prefix('.').unwrap_or(part);
@@ -63,11 +63,11 @@ impl FromStr for Format {
             let mut rest = rest.chars();
             let letter = rest.next().filter(|c| !c.is_whitespace()).ok_or(FormatError::Unfinished)?;
             let width = (!width.is_empty()).then(|| parse_width(width)).transpose()?;
-            pieces.push(Piece::Field { letter, width, right });
+            pieces.push(FormatPiece::Field { letter, width, right });
             let text: String = rest.collect();
-            pieces.extend((!text.is_empty()).then_some(Piece::Text(text)));
+            pieces.extend((!text.is_empty()).then_some(FormatPiece::Text(text)));
         }
-        Ok(Format(pieces))
+        Ok(TableFormat(pieces))
     }
 }
 
@@ -77,20 +77,20 @@ fn parse_width(digits: &str) -> Result<usize, FormatError> {
 
 /// How a table is to be printed.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct TableLayout {
     /// Whether there is a header.
     pub header: bool,
     /// Columns of the terminal, for which long lines and fields are cut; `None` cuts nothing.
     pub terminal: Option<usize>,
 }
 
-impl Format {
+impl TableFormat {
     /// The table of `rows`, a line each.
-    pub fn render<R>(
+    pub fn render_rows<R>(
         &self,
-        columns: &[Column<R>],
+        columns: &[TableColumn<R>],
         rows: &[R],
-        layout: Layout,
+        layout: TableLayout,
     ) -> Result<String, FormatError> {
         let fields = self.resolve(columns)?;
         let mut lines: Vec<Vec<String>> = Vec::with_capacity(rows.len() + 1);
@@ -99,17 +99,20 @@ impl Format {
         }
         lines.extend(rows.iter().map(|row| fields.iter().map(|c| one_line((c.cell)(row))).collect()));
         let widths: Vec<usize> =
-            (0..fields.len()).map(|i| lines.iter().map(|l| length(&l[i])).max().unwrap_or(0)).collect();
+            (0..fields.len()).map(|i| lines.iter().map(|l| char_count(&l[i])).max().unwrap_or(0)).collect();
         let mut text = String::new();
         for cells in &lines {
-            text.push_str(&cut(self.line(cells, &widths, layout.terminal.is_some()), layout.terminal));
+            text.push_str(&truncate_text(
+                self.render_line(cells, &widths, layout.terminal.is_some()),
+                layout.terminal,
+            ));
             text.push('\n');
         }
         Ok(text)
     }
 
     /// The columns of the fields, in order.
-    fn resolve<'a, R>(&self, columns: &'a [Column<R>]) -> Result<Vec<&'a Column<R>>, FormatError> {
+    fn resolve<'a, R>(&self, columns: &'a [TableColumn<R>]) -> Result<Vec<&'a TableColumn<R>>, FormatError> {
         let find = |letter| {
             columns.iter().find(|c| c.letter == letter).ok_or_else(|| FormatError::Unknown {
                 letter,
@@ -119,23 +122,24 @@ impl Format {
         self.0
             .iter()
             .filter_map(|piece| match piece {
-                Piece::Field { letter, .. } => Some(find(*letter)),
-                Piece::Text(_) => None,
+                FormatPiece::Field { letter, .. } => Some(find(*letter)),
+                FormatPiece::Text(_) => None,
             })
             .collect()
     }
 
-    fn line(&self, cells: &[String], fitting: &[usize], cut_fields: bool) -> String {
+    fn render_line(&self, cells: &[String], fitting: &[usize], cut_fields: bool) -> String {
         let mut line = String::new();
         let mut cells = cells.iter().zip(fitting);
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => line.push_str(text),
-                Piece::Field { width, right, .. } => {
+                FormatPiece::Text(text) => line.push_str(text),
+                FormatPiece::Field { width, right, .. } => {
                     let Some((cell, fitting)) = cells.next() else { continue };
                     let width = width.unwrap_or(*fitting);
-                    let cell = if cut_fields { cut(cell.clone(), Some(width)) } else { cell.clone() };
-                    let pad = " ".repeat(width.saturating_sub(length(&cell)));
+                    let cell =
+                        if cut_fields { truncate_text(cell.clone(), Some(width)) } else { cell.clone() };
+                    let pad = " ".repeat(width.saturating_sub(char_count(&cell)));
                     let (before, after) = if *right { (pad, String::new()) } else { (String::new(), pad) };
                     line.extend([before, cell, after]);
                 }
@@ -146,7 +150,7 @@ impl Format {
     }
 }
 
-fn length(text: &str) -> usize {
+fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
@@ -155,9 +159,9 @@ fn one_line(cell: String) -> String {
     if cell.chars().any(char::is_control) { cell.replace(char::is_control, "?") } else { cell }
 }
 
-fn cut(text: String, width: Option<usize>) -> String {
+fn truncate_text(text: String, width: Option<usize>) -> String {
     match width {
-        Some(width) if length(&text) > width => {
+        Some(width) if char_count(&text) > width => {
             let kept: String = text.chars().take(width.saturating_sub(1)).collect();
             if width == 0 { kept } else { kept + "…" }
         }
@@ -166,7 +170,7 @@ fn cut(text: String, width: Option<usize>) -> String {
 }
 
 /// The fields of a table, for `--help`.
-pub struct FieldHelp<'a, R>(pub &'a [Column<R>], pub &'a str);
+pub struct FieldHelp<'a, R>(pub &'a [TableColumn<R>], pub &'a str);
 
 impl<R> fmt::Display for FieldHelp<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,15 +186,15 @@ impl<R> fmt::Display for FieldHelp<'_, R> {
 mod tests {
     use super::*;
 
-    const COLUMNS: &[Column<(u32, &str)>] = &[
-        Column { letter: 'i', header: "JOBID", help: "id", cell: |r| r.0.to_string() },
-        Column { letter: 'j', header: "NAME", help: "name", cell: |r| r.1.to_owned() },
+    const COLUMNS: &[TableColumn<(u32, &str)>] = &[
+        TableColumn { letter: 'i', header: "JOBID", help: "id", cell: |r| r.0.to_string() },
+        TableColumn { letter: 'j', header: "NAME", help: "name", cell: |r| r.1.to_owned() },
     ];
     const ROWS: &[(u32, &str)] = &[(7, "bert-large"), (123_456, "x\n\u{1b}[31m")];
 
     fn render(format: &str, header: bool, terminal: Option<usize>) -> String {
-        let format: Format = format.parse().unwrap();
-        format.render(COLUMNS, ROWS, Layout { header, terminal }).unwrap()
+        let format: TableFormat = format.parse().unwrap();
+        format.render_rows(COLUMNS, ROWS, TableLayout { header, terminal }).unwrap()
     }
 
     #[test]
@@ -226,10 +230,11 @@ mod tests {
     #[test]
     fn wrong_formats_are_refused() {
         for text in ["%", "%8", "%.", "% i", "%99999999999999999999i", "%1001i"] {
-            assert!(text.parse::<Format>().is_err(), "{text}");
+            assert!(text.parse::<TableFormat>().is_err(), "{text}");
         }
-        let unknown = "%q".parse::<Format>().unwrap();
-        let error = unknown.render(COLUMNS, ROWS, Layout { header: true, terminal: None }).unwrap_err();
+        let unknown = "%q".parse::<TableFormat>().unwrap();
+        let error =
+            unknown.render_rows(COLUMNS, ROWS, TableLayout { header: true, terminal: None }).unwrap_err();
         assert_eq!(error.to_string(), "unknown field %q (this table has %i %j)");
     }
 }

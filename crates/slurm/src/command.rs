@@ -13,7 +13,7 @@ const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// How a program ended.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct ProgramOutput {
     /// Exit code; `None` when a signal ended it.
     pub code: Option<i32>,
     /// What it printed, cut at so many bytes as are wanted.
@@ -37,7 +37,7 @@ pub(super) enum CommandError {
 }
 
 /// A program with its arguments, run at most once.
-pub(super) struct Program<'a> {
+pub(super) struct ProgramCall<'a> {
     /// The program.
     pub path: &'a Path,
     /// Its arguments; they show in the process list, so no secrets.
@@ -50,14 +50,14 @@ pub(super) struct Program<'a> {
     pub limit: Duration,
 }
 
-impl Program<'_> {
+impl ProgramCall<'_> {
     /// Runs it to its end; keeps [`MAX_OUTPUT_BYTES`] of what it prints.
-    pub(super) async fn run(&self) -> Result<Output, CommandError> {
-        self.run_for(MAX_OUTPUT_BYTES).await
+    pub(super) async fn run(&self) -> Result<ProgramOutput, CommandError> {
+        self.run_bounded(MAX_OUTPUT_BYTES).await
     }
 
     /// Runs it to its end; keeps so many bytes of what it prints.
-    pub(super) async fn run_for(&self, bytes: u64) -> Result<Output, CommandError> {
+    pub(super) async fn run_bounded(&self, bytes: u64) -> Result<ProgramOutput, CommandError> {
         let name = self.path.display().to_string();
         match tokio::time::timeout(self.limit, self.run_unlimited(&name, bytes)).await {
             Ok(result) => result,
@@ -66,7 +66,7 @@ impl Program<'_> {
         }
     }
 
-    async fn run_unlimited(&self, name: &str, bytes: u64) -> Result<Output, CommandError> {
+    async fn run_unlimited(&self, name: &str, bytes: u64) -> Result<ProgramOutput, CommandError> {
         let mut child = Command::new(self.path)
             .args(self.args)
             .envs(self.env.iter().copied())
@@ -83,17 +83,18 @@ impl Program<'_> {
                 let _ = stdin.write_all(self.stdin).await;
             }
         };
-        let (_, out, err) = tokio::join!(write, bounded(stdout, bytes), bounded(stderr, MAX_OUTPUT_BYTES));
+        let (_, out, err) =
+            tokio::join!(write, read_bounded(stdout, bytes), read_bounded(stderr, MAX_OUTPUT_BYTES));
         let pipe = |source| CommandError::Pipe { program: name.to_owned(), source };
         let (stdout, stderr) = (out.map_err(pipe)?, err.map_err(pipe)?);
         let status = child.wait().await.map_err(pipe)?;
         let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
-        Ok(Output { code: status.code(), stdout, stderr })
+        Ok(ProgramOutput { code: status.code(), stdout, stderr })
     }
 }
 
 /// Keeps the first bytes and drops the rest, so that the program is not blocked by a full pipe.
-async fn bounded(pipe: Option<impl AsyncRead + Unpin>, bytes: u64) -> std::io::Result<Vec<u8>> {
+async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>, bytes: u64) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     if let Some(mut pipe) = pipe {
         (&mut pipe).take(bytes).read_to_end(&mut kept).await?;
@@ -106,9 +107,9 @@ async fn bounded(pipe: Option<impl AsyncRead + Unpin>, bytes: u64) -> std::io::R
 mod tests {
     use super::*;
 
-    fn sh<'a>(args: &'a [&'a str], stdin: &'a [u8], millis: u64) -> Program<'a> {
+    fn sh<'a>(args: &'a [&'a str], stdin: &'a [u8], millis: u64) -> ProgramCall<'a> {
         let limit = Duration::from_millis(millis);
-        Program { path: Path::new("/bin/sh"), args, env: &[], stdin, limit }
+        ProgramCall { path: Path::new("/bin/sh"), args, env: &[], stdin, limit }
     }
 
     #[tokio::test]
@@ -124,7 +125,7 @@ mod tests {
     async fn a_program_that_hangs_is_killed() {
         let e = sh(&["-c", "exec sleep 60"], b"", 100).run().await.unwrap_err();
         assert!(matches!(e, CommandError::TimedOut { .. }), "{e}");
-        let nothing = Program { path: Path::new("/no/such/program"), ..sh(&[], b"", 100) };
+        let nothing = ProgramCall { path: Path::new("/no/such/program"), ..sh(&[], b"", 100) };
         assert!(matches!(nothing.run().await, Err(CommandError::Start { .. })));
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::SlurmError;
-use super::command::Program;
+use super::command::ProgramCall;
 
 /// Longest wait for a program: slurmdbd may be slow.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -17,23 +17,23 @@ const MOST_RESOLUTION_SECS: u32 = 3600;
 
 /// What scontrol prints: a key and its value a line.
 #[derive(Debug)]
-pub(crate) struct Configuration(String);
+pub(crate) struct ControllerConfig(String);
 
-impl Configuration {
+impl ControllerConfig {
     /// The value of a key.
     ///
     /// # Errors
     /// When scontrol has not told it.
-    pub(crate) fn value(&self, key: &str) -> Result<&str, SlurmError> {
+    pub(crate) fn get_value(&self, key: &str) -> Result<&str, SlurmError> {
         let lines = self.0.lines().filter_map(|line| line.split_once('='));
         let value = lines.map(|(k, v)| (k.trim(), v.trim())).find(|(k, _)| *k == key).map(|(_, v)| v);
-        value.ok_or_else(|| failed(key, format!("it names no {key}")))
+        value.ok_or_else(|| read_error(key, format!("it names no {key}")))
     }
 
     /// Seconds to which backfill rounds the starts that it plans. Slurm takes its own number for one that it
     /// does not understand.
-    pub(crate) fn resolution_secs(&self) -> u32 {
-        let parameters = self.value("SchedulerParameters").unwrap_or_default();
+    pub(crate) fn backfill_resolution_secs(&self) -> u32 {
+        let parameters = self.get_value("SchedulerParameters").unwrap_or_default();
         let told = parameters.split(',').find_map(|p| p.trim().strip_prefix("bf_resolution="));
         let sound = |secs: &u32| (1..=MOST_RESOLUTION_SECS).contains(secs);
         told.and_then(|secs| secs.parse().ok()).filter(sound).unwrap_or(USUAL_RESOLUTION_SECS)
@@ -44,18 +44,18 @@ impl Configuration {
 ///
 /// # Errors
 /// When it does not tell.
-pub(crate) async fn read(scontrol: &Path) -> Result<Configuration, SlurmError> {
-    let text = output_of(scontrol, &["show", "config"]).await;
-    text.map(Configuration).map_err(|what| failed("the configuration", what))
+pub(crate) async fn read_configuration(scontrol: &Path) -> Result<ControllerConfig, SlurmError> {
+    let text = program_output(scontrol, &["show", "config"]).await;
+    text.map(ControllerConfig).map_err(|what| read_error("the configuration", what))
 }
 
-fn failed(which: &str, what: String) -> SlurmError {
+fn read_error(which: &str, what: String) -> SlurmError {
     SlurmError::Transient { doing: format!("reading {which} from scontrol show config"), what }
 }
 
 /// What one of Slurm's programs prints, or why it printed nothing.
-pub(crate) async fn output_of(path: &Path, args: &[&str]) -> Result<String, String> {
-    let program = Program { path, args, env: &[("LC_ALL", "C")], stdin: b"", limit: LIMIT };
+pub(crate) async fn program_output(path: &Path, args: &[&str]) -> Result<String, String> {
+    let program = ProgramCall { path, args, env: &[("LC_ALL", "C")], stdin: b"", limit: LIMIT };
     let out = program.run().await.map_err(|e| e.to_string())?;
     if out.code != Some(0) {
         return Err(format!("{} ended with {:?}: {}", path.display(), out.code, out.stderr));
@@ -71,7 +71,7 @@ mod tests {
     fn backfill_rounds_as_slurm_was_told_and_to_minutes_else() {
         let secs = |value: &str| {
             let text = format!("Priority = 1\nSchedulerParameters     = {value}\nSchedulerType = x\n");
-            Configuration(text).resolution_secs()
+            ControllerConfig(text).backfill_resolution_secs()
         };
         assert_eq!(secs("bf_interval=2,bf_resolution=1,sched_interval=5"), 1);
         assert_eq!(secs("bf_interval=2, bf_resolution=300"), 300);
@@ -80,6 +80,6 @@ mod tests {
             assert_eq!(secs(unsaid), 60, "{unsaid}");
         }
         assert_eq!((secs("bf_resolution=3601"), secs("bf_resolution=99999999999")), (60, 60));
-        assert_eq!(Configuration("hello".to_owned()).resolution_secs(), 60);
+        assert_eq!(ControllerConfig("hello".to_owned()).backfill_resolution_secs(), 60);
     }
 }

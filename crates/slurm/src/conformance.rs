@@ -13,10 +13,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A job id that no cluster has handed out.
-const UNKNOWN: JobId = JobId(66_999_999);
+const UNKNOWN_JOB: JobId = JobId(66_999_999);
 
 /// What the suite works on. It cancels `lead` and shrinks `wide`.
-pub struct Stage<'a> {
+pub struct SuiteFixture<'a> {
     /// A held job of one node in the malleable partition, with a script that runs for minutes.
     pub lead: JobId,
     /// Two idle nodes of that partition.
@@ -35,148 +35,149 @@ pub struct Stage<'a> {
 ///
 /// # Errors
 /// The first thing that is not as it must be, in words.
-pub async fn run(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
-    reads(api, stage).await?;
-    tells_of_news(api, stage).await?;
-    leaves_foreign_jobs_alone(api, stage).await?;
-    launches_and_moves(api, stage).await?;
+pub async fn run_suite(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
+    check_reads(api, stage).await?;
+    check_news(api, stage).await?;
+    check_foreign_jobs(api, stage).await?;
+    check_launches(api, stage).await?;
     if let Some(wide) = stage.wide {
-        shrinks(api, wide).await?;
+        check_shrinks(api, wide).await?;
     }
-    ends(api, stage).await
+    check_ends(api, stage).await
 }
 
-async fn trusted(api: &dyn SlurmApi) -> Result<Snapshot, String> {
-    wait("a snapshot that can be trusted", async || {
-        let snapshot = ok(api.snapshot().await)?;
+async fn trusted_snapshot(api: &dyn SlurmApi) -> Result<Snapshot, String> {
+    wait_for("a snapshot that can be trusted", async || {
+        let snapshot = expect_ok(api.read_snapshot().await)?;
         Ok(snapshot.is_trusted().then_some(snapshot))
     })
     .await
 }
 
-async fn reads(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
-    let endpoint = ok(api.endpoint().await)?;
-    must(endpoint.available.contains(&endpoint.rest_version), "the version in use is available")?;
-    let snapshot = trusted(api).await?;
-    must(snapshot.taken_at.0 > 0, "a snapshot has a time")?;
-    must(snapshot.nodes.windows(2).all(|w| w[0].name < w[1].name), "nodes are sorted")?;
-    must(snapshot.jobs.windows(2).all(|w| w[0].id < w[1].id), "jobs are sorted")?;
+async fn check_reads(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
+    let endpoint = expect_ok(api.rest_endpoint().await)?;
+    check_holds(endpoint.available.contains(&endpoint.rest_version), "the version in use is available")?;
+    let snapshot = trusted_snapshot(api).await?;
+    check_holds(snapshot.taken_at.0 > 0, "a snapshot has a time")?;
+    check_holds(snapshot.nodes.windows(2).all(|w| w[0].name < w[1].name), "nodes are sorted")?;
+    check_holds(snapshot.jobs.windows(2).all(|w| w[0].id < w[1].id), "jobs are sorted")?;
     for name in &stage.nodes {
         let node = snapshot.node(name).ok_or_else(|| format!("{name} is missing"))?;
-        must(node.partitions.contains(&stage.partition), "the node is in the partition")?;
-        must(node.state.is_idle(), "the node is idle")?;
+        check_holds(node.partitions.contains(&stage.partition), "the node is in the partition")?;
+        check_holds(node.state.is_idle(), "the node is idle")?;
     }
     let lead = snapshot.job(stage.lead).ok_or("the lead is missing")?;
-    must(lead.state.is_pending() && lead.held, "the lead is pending and held")?;
-    must(lead.partition == stage.partition, "the lead is in the partition")?;
-    let alone = ok(api.job(stage.lead).await)?;
-    must(alone.as_ref() == Some(lead), "a job is the same alone and in the snapshot")?;
-    must(ok(api.job(UNKNOWN).await)?.is_none(), "an unknown job is none")?;
-    ok(api.cancel(UNKNOWN).await)?;
-    permanent(api.set_time_limit(UNKNOWN, 5).await, "a change of an unknown job")
+    check_holds(lead.state.is_pending() && lead.held, "the lead is pending and held")?;
+    check_holds(lead.partition == stage.partition, "the lead is in the partition")?;
+    let alone = expect_ok(api.find_job(stage.lead).await)?;
+    check_holds(alone.as_ref() == Some(lead), "a job is the same alone and in the snapshot")?;
+    check_holds(expect_ok(api.find_job(UNKNOWN_JOB).await)?.is_none(), "an unknown job is none")?;
+    expect_ok(api.cancel_job(UNKNOWN_JOB).await)?;
+    expect_permanent(api.set_time_limit(UNKNOWN_JOB, 5).await, "a change of an unknown job")
 }
 
-async fn tells_of_news(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
-    trusted(api).await?;
-    must(!ok(api.has_news().await)?, "there is no news straight after a snapshot")?;
+async fn check_news(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
+    trusted_snapshot(api).await?;
+    check_holds(!expect_ok(api.has_news().await)?, "there is no news straight after a snapshot")?;
     (stage.submit)(true);
-    must(!ok(api.has_news().await)?, "a malleable job is no news")?;
+    check_holds(!expect_ok(api.has_news().await)?, "a malleable job is no news")?;
     (stage.submit)(false);
-    must(ok(api.has_news().await)?, "another job is")?;
-    must(ok(api.has_news().await)?, "it stays so until the next snapshot")?;
-    trusted(api).await?;
-    must(!ok(api.has_news().await)?, "then it is known")
+    check_holds(expect_ok(api.has_news().await)?, "another job is")?;
+    check_holds(expect_ok(api.has_news().await)?, "it stays so until the next snapshot")?;
+    trusted_snapshot(api).await?;
+    check_holds(!expect_ok(api.has_news().await)?, "then it is known")
 }
 
-async fn leaves_foreign_jobs_alone(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
+async fn check_foreign_jobs(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
     let denied = |result| match result {
         Err(SlurmError::Denied { .. }) => Ok(()),
         other => Err(format!("a foreign job was not refused: {other:?}")),
     };
-    denied(api.hold(stage.foreign).await)?;
-    denied(api.launch(stage.foreign, &stage.nodes[0], 5).await)?;
-    denied(api.unpin(stage.foreign).await)?;
+    denied(api.hold_job(stage.foreign).await)?;
+    denied(api.launch_job(stage.foreign, &stage.nodes[0], 5).await)?;
+    denied(api.unpin_job(stage.foreign).await)?;
     denied(api.requeue_hold(stage.foreign).await)
 }
 
-async fn launches_and_moves(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
-    let Stage { lead, nodes: [first, second], .. } = stage;
-    ok(api.launch(*lead, first, 5).await)?;
-    let job = until(api, *lead, "running on the first node", |j| runs_on(j, first)).await?;
-    must(job.time_limit_mins == Some(5), "the limit is set")?;
-    must(!job.held && job.batch_host.as_ref() == Some(first), "its script is on the node")?;
-    ok(api.set_time_limit(*lead, 9).await)?;
-    let job = until(api, *lead, "the new limit", |j| j.time_limit_mins == Some(9)).await?;
+async fn check_launches(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
+    let SuiteFixture { lead, nodes: [first, second], .. } = stage;
+    expect_ok(api.launch_job(*lead, first, 5).await)?;
+    let job = wait_for_job(api, *lead, "running on the first node", |j| runs_on(j, first)).await?;
+    check_holds(job.time_limit_mins == Some(5), "the limit is set")?;
+    check_holds(!job.held && job.batch_host.as_ref() == Some(first), "its script is on the node")?;
+    expect_ok(api.set_time_limit(*lead, 9).await)?;
+    let job = wait_for_job(api, *lead, "the new limit", |j| j.time_limit_mins == Some(9)).await?;
     let planned = job.start_time.map(|start| start + 9 * 60);
-    must(job.end_time == planned, "the end follows from the limit")?;
-    permanent(api.launch(*lead, second, 5).await, "a launch of a running job")?;
-    permanent(api.unpin(*lead).await, "unpinning a running job")?;
-    ok(api.requeue_hold(*lead).await)?;
-    let job = until(api, *lead, "requeued and held", |j| j.state.is_pending() && j.held).await?;
-    must(job.asks.pinned == first.as_str(), "a requeue leaves the job pinned")?;
-    ok(api.unpin(*lead).await)?;
-    let job = until(api, *lead, "unpinned", |j| j.asks.pinned.is_empty()).await?;
-    must(job.state.is_pending() && job.held, "it is held as before")?;
-    permanent(api.set_time_limit(*lead, 5).await, "a new limit while it waits")?;
+    check_holds(job.end_time == planned, "the end follows from the limit")?;
+    expect_permanent(api.launch_job(*lead, second, 5).await, "a launch of a running job")?;
+    expect_permanent(api.unpin_job(*lead).await, "unpinning a running job")?;
+    expect_ok(api.requeue_hold(*lead).await)?;
+    let job = wait_for_job(api, *lead, "requeued and held", |j| j.state.is_pending() && j.held).await?;
+    check_holds(job.asks.pinned == first.as_str(), "a requeue leaves the job pinned")?;
+    expect_ok(api.unpin_job(*lead).await)?;
+    let job = wait_for_job(api, *lead, "unpinned", |j| j.asks.pinned.is_empty()).await?;
+    check_holds(job.state.is_pending() && job.held, "it is held as before")?;
+    expect_permanent(api.set_time_limit(*lead, 5).await, "a new limit while it waits")?;
     // Straight after the requeue the job may still leave its node: that is transient, and passes.
-    wait("the launch elsewhere", async || match api.launch(*lead, second, 7).await {
+    wait_for("the launch elsewhere", async || match api.launch_job(*lead, second, 7).await {
         Err(e) if e.is_transient() => Ok(None),
-        result => ok(result).map(Some),
+        result => expect_ok(result).map(Some),
     })
     .await?;
-    until(api, *lead, "running on the second node", |j| runs_on(j, second)).await.map(drop)
+    wait_for_job(api, *lead, "running on the second node", |j| runs_on(j, second)).await.map(drop)
 }
 
 fn runs_on(job: &Job, node: &NodeName) -> bool {
     job.state.is_running() && job.nodes == std::slice::from_ref(node)
 }
 
-async fn shrinks(api: &dyn SlurmApi, wide: JobId) -> Result<(), String> {
-    let job = until(api, wide, "running", |j| j.state.is_running() && j.nodes.len() > 1).await?;
+async fn check_shrinks(api: &dyn SlurmApi, wide: JobId) -> Result<(), String> {
+    let job = wait_for_job(api, wide, "running", |j| j.state.is_running() && j.nodes.len() > 1).await?;
     let host = job.batch_host.clone().ok_or("a running job has a batch host")?;
     let others: Vec<NodeName> = job.nodes.iter().filter(|n| **n != host).cloned().collect();
-    permanent(api.shrink(wide, &others).await, "taking a job's batch host")?;
-    ok(api.shrink(wide, std::slice::from_ref(&host)).await)?;
-    until(api, wide, "shrunk to its batch host", |j| runs_on(j, &host)).await.map(drop)
+    expect_permanent(api.shrink_job(wide, &others).await, "taking a job's batch host")?;
+    expect_ok(api.shrink_job(wide, std::slice::from_ref(&host)).await)?;
+    wait_for_job(api, wide, "shrunk to its batch host", |j| runs_on(j, &host)).await.map(drop)
 }
 
-async fn ends(api: &dyn SlurmApi, stage: &Stage<'_>) -> Result<(), String> {
-    ok(api.cancel(stage.lead).await)?;
-    wait("the end of the cancelled job", async || {
-        let job = ok(api.job(stage.lead).await)?;
+async fn check_ends(api: &dyn SlurmApi, stage: &SuiteFixture<'_>) -> Result<(), String> {
+    expect_ok(api.cancel_job(stage.lead).await)?;
+    wait_for("the end of the cancelled job", async || {
+        let job = expect_ok(api.find_job(stage.lead).await)?;
         Ok(job.is_none_or(|j| j.state.base == BaseState::Cancelled && j.state.is_ended()).then_some(()))
     })
     .await?;
-    ok(api.cancel(stage.lead).await)?;
-    permanent(api.launch(stage.lead, &stage.nodes[0], 5).await, "a launch of an ended job")?;
-    permanent(api.requeue_hold(stage.lead).await, "a requeue of an ended job")
+    expect_ok(api.cancel_job(stage.lead).await)?;
+    expect_permanent(api.launch_job(stage.lead, &stage.nodes[0], 5).await, "a launch of an ended job")?;
+    expect_permanent(api.requeue_hold(stage.lead).await, "a requeue of an ended job")
 }
 
-fn ok<T>(result: Result<T, SlurmError>) -> Result<T, String> {
+fn expect_ok<T>(result: Result<T, SlurmError>) -> Result<T, String> {
     result.map_err(|e| format!("unexpected failure: {e}"))
 }
 
-fn must(holds: bool, what: &str) -> Result<(), String> {
+fn check_holds(holds: bool, what: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(format!("it does not hold that {what}")) }
 }
 
-fn permanent(result: Result<(), SlurmError>, what: &str) -> Result<(), String> {
+fn expect_permanent(result: Result<(), SlurmError>, what: &str) -> Result<(), String> {
     match result {
         Err(SlurmError::Permanent { .. }) => Ok(()),
         other => Err(format!("{what} was not refused for good: {other:?}")),
     }
 }
 
-async fn until(
+async fn wait_for_job(
     api: &dyn SlurmApi,
     id: JobId,
     what: &str,
     holds: impl Fn(&Job) -> bool,
 ) -> Result<Job, String> {
-    wait(&format!("job {id}: {what}"), async || Ok(ok(api.job(id).await)?.filter(&holds))).await
+    wait_for(&format!("job {id}: {what}"), async || Ok(expect_ok(api.find_job(id).await)?.filter(&holds)))
+        .await
 }
 
-async fn wait<T>(what: &str, look: impl AsyncFn() -> Result<Option<T>, String>) -> Result<T, String> {
+async fn wait_for<T>(what: &str, look: impl AsyncFn() -> Result<Option<T>, String>) -> Result<T, String> {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await? {

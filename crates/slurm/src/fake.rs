@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError};
+use super::{PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError};
 use infill_model::{
     BaseState, Job, JobId, JobState, Node, NodeName, NodeType, Snapshot, Topology, UnixTime, UserId,
 };
@@ -15,7 +15,7 @@ use infill_model::{
 /// A change that was asked for and accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the trait's functions")]
-pub enum Act {
+pub enum FakeChange {
     Launch { job: JobId, node: NodeName, limit_mins: u32 },
     SetTimeLimit { job: JobId, limit_mins: u32 },
     Shrink { job: JobId, keep: Vec<NodeName> },
@@ -26,19 +26,19 @@ pub enum Act {
 }
 
 #[derive(Default)]
-struct State {
+struct FakeState {
     world: Snapshot,
     partition: String,
-    acts: Vec<Act>,
+    acts: Vec<FakeChange>,
     failures: VecDeque<SlurmError>,
-    privacy: Privacy,
+    privacy: PrivacyRules,
     /// Jobs that the last snapshot told of, if there was one.
     told_of: Option<BTreeSet<JobId>>,
 }
 
 /// Slurm in memory.
 pub struct FakeSlurm {
-    state: Mutex<State>,
+    state: Mutex<FakeState>,
     limits_hang: AtomicBool,
 }
 
@@ -51,16 +51,16 @@ impl FakeSlurm {
         world.nodes.sort_by(|a, b| a.name.cmp(&b.name));
         world.backfill.complete = true;
         world.backfill.exit = "end_job_queue".to_owned();
-        let state = State { world, partition: partition.to_owned(), ..State::default() };
+        let state = FakeState { world, partition: partition.to_owned(), ..FakeState::default() };
         FakeSlurm { state: Mutex::new(state), limits_hang: AtomicBool::new(false) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the world as a test needs it, and sorts it again.
-    pub fn edit<R>(&self, change: impl FnOnce(&mut Snapshot) -> R) -> R {
+    pub fn edit_snapshot<R>(&self, change: impl FnOnce(&mut Snapshot) -> R) -> R {
         let mut state = self.lock();
         let result = change(&mut state.world);
         state.world.nodes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -74,12 +74,12 @@ impl FakeSlurm {
     }
 
     /// Makes this the site's privacy.
-    pub fn keep_private(&self, privacy: Privacy) {
+    pub fn set_privacy(&self, privacy: PrivacyRules) {
         self.lock().privacy = privacy;
     }
 
     /// Lets time pass.
-    pub fn advance(&self, secs: i64) {
+    pub fn advance_secs(&self, secs: i64) {
         self.lock().world.taken_at.0 += secs;
     }
 
@@ -103,11 +103,11 @@ impl FakeSlurm {
     }
 
     /// All changes so far, oldest first.
-    pub fn acts(&self) -> Vec<Act> {
+    pub fn recorded_changes(&self) -> Vec<FakeChange> {
         self.lock().acts.clone()
     }
 
-    fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, SlurmError> {
+    fn read_state<T>(&self, read: impl FnOnce(&FakeState) -> T) -> Result<T, SlurmError> {
         let mut state = self.lock();
         match state.failures.pop_front() {
             Some(error) => Err(error),
@@ -116,9 +116,9 @@ impl FakeSlurm {
     }
 
     /// Applies `act` to the job, with the same refusals as the real one.
-    fn act(
+    fn apply_change(
         &self,
-        act: Act,
+        act: FakeChange,
         id: JobId,
         apply: impl FnOnce(&mut Job, UnixTime) -> Result<(), &'static str>,
     ) -> Result<(), SlurmError> {
@@ -135,7 +135,7 @@ impl FakeSlurm {
         }
         apply(job, now).map_err(|what| SlurmError::Permanent { doing, what: what.to_owned() })?;
         state.acts.push(act);
-        occupy(&mut state.world);
+        mark_occupied(&mut state.world);
         Ok(())
     }
 }
@@ -161,7 +161,7 @@ pub fn pending_job(id: u32, user: u32) -> Job {
 }
 
 /// Marks nodes as allocated or idle, as the running jobs have it. Nodes in other states stay as they are.
-fn occupy(world: &mut Snapshot) {
+fn mark_occupied(world: &mut Snapshot) {
     let taken: Vec<NodeName> =
         world.jobs.iter().filter(|j| j.state.occupies_nodes()).flat_map(|j| j.nodes.clone()).collect();
     for node in &mut world.nodes {
@@ -173,16 +173,16 @@ fn occupy(world: &mut Snapshot) {
     }
 }
 
-fn start(job: &mut Job, node: NodeName, limit_mins: u32, now: UnixTime) {
+fn start_job(job: &mut Job, node: NodeName, limit_mins: u32, now: UnixTime) {
     job.nodes = vec![node.clone()];
     job.batch_host = Some(node);
     job.held = false;
     job.state = JobState::from_base(BaseState::Running);
     job.start_time = Some(now);
-    limit(job, limit_mins);
+    set_limit(job, limit_mins);
 }
 
-fn limit(job: &mut Job, limit_mins: u32) {
+fn set_limit(job: &mut Job, limit_mins: u32) {
     job.time_limit_mins = Some(u64::from(limit_mins));
     job.end_time = job.start_time.map(|start| start + i64::from(limit_mins) * 60);
 }
@@ -203,8 +203,8 @@ fn if_pending(job: &mut Job) -> Result<&mut Job, &'static str> {
 
 #[async_trait]
 impl SlurmApi for FakeSlurm {
-    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
-        self.read(|_| Endpoint {
+    async fn rest_endpoint(&self) -> Result<RestEndpoint, SlurmError> {
+        self.read_state(|_| RestEndpoint {
             slurm_version: "24.11.5".to_owned(),
             rest_version: "v0.0.42".to_owned(),
             available: vec!["v0.0.42".to_owned()],
@@ -212,43 +212,43 @@ impl SlurmApi for FakeSlurm {
         })
     }
 
-    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
-        let snapshot = self.read(|state| state.world.clone())?;
+    async fn read_snapshot(&self) -> Result<Snapshot, SlurmError> {
+        let snapshot = self.read_state(|state| state.world.clone())?;
         self.lock().told_of = Some(snapshot.jobs.iter().map(|job| job.id).collect());
         Ok(snapshot)
     }
 
     async fn has_news(&self) -> Result<bool, SlurmError> {
-        self.read(|state| {
+        self.read_state(|state| {
             let Some(told_of) = &state.told_of else { return false };
             let is_new = |job: &Job| job.partition != state.partition && !told_of.contains(&job.id);
             state.world.jobs.iter().any(is_new)
         })
     }
 
-    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
-        self.read(|state| state.world.job(id).cloned())
+    async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        self.read_state(|state| state.world.job(id).cloned())
     }
 
-    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
+    async fn read_partitions(&self) -> Result<Vec<PartitionSharing>, SlurmError> {
         Ok(Vec::new())
     }
 
-    async fn topology(&self) -> Result<Topology, SlurmError> {
+    async fn read_topology(&self) -> Result<Topology, SlurmError> {
         Ok(Topology::default())
     }
 
-    async fn privacy(&self) -> Result<Privacy, SlurmError> {
-        self.read(|state| state.privacy.clone())
+    async fn read_privacy(&self) -> Result<PrivacyRules, SlurmError> {
+        self.read_state(|state| state.privacy.clone())
     }
 
-    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
-        let act = Act::Launch { job: id, node: node.clone(), limit_mins };
+    async fn launch_job(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
+        let act = FakeChange::Launch { job: id, node: node.clone(), limit_mins };
         let node = node.clone();
-        self.act(act, id, |job, now| {
+        self.apply_change(act, id, |job, now| {
             let job = if_pending(job)?;
             job.asks.pinned = node.host().to_string();
-            start(job, node, limit_mins, now);
+            start_job(job, node, limit_mins, now);
             Ok(())
         })
     }
@@ -257,15 +257,15 @@ impl SlurmApi for FakeSlurm {
         while self.limits_hang.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        self.act(Act::SetTimeLimit { job: id, limit_mins }, id, |job, _| {
-            limit(if_running(job)?, limit_mins);
+        self.apply_change(FakeChange::SetTimeLimit { job: id, limit_mins }, id, |job, _| {
+            set_limit(if_running(job)?, limit_mins);
             Ok(())
         })
     }
 
-    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
-        let act = Act::Shrink { job: id, keep: keep.to_vec() };
-        self.act(act, id, |job, _| {
+    async fn shrink_job(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+        let act = FakeChange::Shrink { job: id, keep: keep.to_vec() };
+        self.apply_change(act, id, |job, _| {
             let job = if_running(job)?;
             let stays = job.batch_host.as_ref().is_some_and(|host| keep.contains(host));
             if !stays || keep.iter().any(|n| !job.nodes.contains(n)) {
@@ -278,11 +278,11 @@ impl SlurmApi for FakeSlurm {
         })
     }
 
-    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+    async fn cancel_job(&self, id: JobId) -> Result<(), SlurmError> {
         if self.lock().failures.is_empty() && self.lock().world.job(id).is_none_or(|j| j.state.is_ended()) {
             return Ok(());
         }
-        self.act(Act::Cancel { job: id }, id, |job, now| {
+        self.apply_change(FakeChange::Cancel { job: id }, id, |job, now| {
             release_nodes(job, BaseState::Cancelled);
             job.end_time = Some(now);
             Ok(())
@@ -290,22 +290,22 @@ impl SlurmApi for FakeSlurm {
     }
 
     async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
-        self.act(Act::RequeueHold { job: id }, id, |job, _| {
+        self.apply_change(FakeChange::RequeueHold { job: id }, id, |job, _| {
             release_nodes(if_running(job)?, BaseState::Pending);
             job.held = true;
             Ok(())
         })
     }
 
-    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
-        self.act(Act::Hold { job: id }, id, |job, _| {
+    async fn hold_job(&self, id: JobId) -> Result<(), SlurmError> {
+        self.apply_change(FakeChange::Hold { job: id }, id, |job, _| {
             if_pending(job)?.held = true;
             Ok(())
         })
     }
 
-    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
-        self.act(Act::Unpin { job: id }, id, |job, _| {
+    async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
+        self.apply_change(FakeChange::Unpin { job: id }, id, |job, _| {
             let job = if_pending(job)?;
             if !job.held {
                 return Err("the job is not held");
@@ -320,18 +320,18 @@ impl SlurmApi for FakeSlurm {
 mod tests {
     use super::*;
     use crate::conformance;
-    use crate::conformance::Stage;
+    use crate::conformance::SuiteFixture;
 
     #[tokio::test]
     async fn the_fake_behaves_as_slurm_does() {
         let slurm = FakeSlurm::new(4, "infill");
         let lead = slurm.submit_held(1, 6101, "infill:nodes=1-4");
         let foreign = slurm.submit_held(2, 6102, "");
-        slurm.edit(|w| w.jobs[1].partition = "main".to_owned());
+        slurm.edit_snapshot(|w| w.jobs[1].partition = "main".to_owned());
         let wide = slurm.submit_held(3, 6101, "");
-        slurm.edit(|w| {
+        slurm.edit_snapshot(|w| {
             let job = &mut w.jobs[2];
-            start(job, NodeName::new("n3"), 10, UnixTime(1_000_000));
+            start_job(job, NodeName::new("n3"), 10, UnixTime(1_000_000));
             job.nodes = vec![NodeName::new("n3"), NodeName::new("n4")];
         });
         let nodes = [NodeName::new("n1"), NodeName::new("n2")];
@@ -339,14 +339,14 @@ mod tests {
         let submit = |malleable: bool| {
             let id = slurm.submit_held(next.replace(next.get() + 1), 6101, "");
             let partition = if malleable { "infill" } else { "main" };
-            slurm.edit(|w| {
+            slurm.edit_snapshot(|w| {
                 w.jobs.iter_mut().filter(|j| j.id == id).for_each(|j| j.partition = partition.to_owned())
             });
         };
         let partition = "infill".to_owned();
-        let stage = Stage { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
-        conformance::run(&slurm, &stage).await.unwrap();
-        assert_eq!(slurm.acts().len(), 7, "{:?}", slurm.acts());
+        let stage = SuiteFixture { lead, nodes, foreign, wide: Some(wide), partition, submit: &submit };
+        conformance::run_suite(&slurm, &stage).await.unwrap();
+        assert_eq!(slurm.recorded_changes().len(), 7, "{:?}", slurm.recorded_changes());
     }
 
     #[tokio::test]
@@ -354,7 +354,7 @@ mod tests {
         let slurm = FakeSlurm::new(1, "infill");
         let (doing, what) = ("x".to_owned(), "y".to_owned());
         slurm.fail_next(SlurmError::Transient { doing, what });
-        assert!(slurm.snapshot().await.unwrap_err().is_transient());
-        assert!(slurm.snapshot().await.is_ok());
+        assert!(slurm.read_snapshot().await.unwrap_err().is_transient());
+        assert!(slurm.read_snapshot().await.is_ok());
     }
 }

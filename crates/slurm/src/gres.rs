@@ -10,14 +10,14 @@ const PARTS_OF_GPUS: [&str; 2] = ["mps", "shard"];
 
 /// One generic resource of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Gres {
+struct GenericResource {
     name: String,
     kind: Option<String>,
     count: String,
 }
 
 /// Splits at commas outside parentheses: `gpu:a100:4(S:0,1),nvme:1` has two items.
-fn items(text: &str) -> Vec<&str> {
+fn split_items(text: &str) -> Vec<&str> {
     let (mut items, mut start, mut depth) = (Vec::new(), 0, 0usize);
     for (at, c) in text.char_indices() {
         match c {
@@ -36,7 +36,7 @@ fn items(text: &str) -> Vec<&str> {
 }
 
 /// Reads `name[:type][:count][(where)]`.
-fn parse(item: &str) -> Gres {
+fn parse_gres(item: &str) -> GenericResource {
     // Of GPUs without a type Slurm says `gpu:(null):2(IDX:0-1)`.
     let typeless = item.replace(":(null)", "");
     let bare = typeless.split('(').next().unwrap_or("").trim();
@@ -48,34 +48,38 @@ fn parse(item: &str) -> Gres {
     let mut parts = bare.split(':');
     let name = parts.next().unwrap_or("").to_owned();
     match (parts.next(), parts.next()) {
-        (Some(kind), Some(count)) => Gres { name, kind: Some(kind.to_owned()), count: count.to_owned() },
-        (Some(count), None) if is_count(count) => Gres { name, kind: None, count: count.to_owned() },
-        (Some(kind), None) => Gres { name, kind: Some(kind.to_owned()), count: "1".to_owned() },
-        _ => Gres { name, kind: None, count: "1".to_owned() },
+        (Some(kind), Some(count)) => {
+            GenericResource { name, kind: Some(kind.to_owned()), count: count.to_owned() }
+        }
+        (Some(count), None) if is_count(count) => {
+            GenericResource { name, kind: None, count: count.to_owned() }
+        }
+        (Some(kind), None) => GenericResource { name, kind: Some(kind.to_owned()), count: "1".to_owned() },
+        _ => GenericResource { name, kind: None, count: "1".to_owned() },
     }
 }
 
 /// The GPUs of a list such as `gpu:a100:4(S:0,1),nvme:1`, or of a node's `gres_used`; `None` where one of
 /// them has no count.
-pub(super) fn gpus(text: &str) -> Option<GpuCounts> {
-    count(items(text).into_iter().map(parse).filter(|g| g.name == GPU))
+pub(super) fn gpu_counts(text: &str) -> Option<GpuCounts> {
+    count_gpus(split_items(text).into_iter().map(parse_gres).filter(|g| g.name == GPU))
 }
 
 /// The GPUs of a job's `gres_detail` of one node; `None` if that cannot be told: parts of GPUs are shared out
 /// under other names.
 pub(super) fn gpus_held(text: &str) -> Option<GpuCounts> {
-    let all: Vec<Gres> = items(text).into_iter().map(parse).collect();
-    let is_part = |g: &Gres| PARTS_OF_GPUS.contains(&g.name.as_str());
-    if all.iter().any(is_part) { None } else { count(all.into_iter().filter(|g| g.name == GPU)) }
+    let all: Vec<GenericResource> = split_items(text).into_iter().map(parse_gres).collect();
+    let is_part = |g: &GenericResource| PARTS_OF_GPUS.contains(&g.name.as_str());
+    if all.iter().any(is_part) { None } else { count_gpus(all.into_iter().filter(|g| g.name == GPU)) }
 }
 
 /// How many GPUs a request names, of whatever types: `gres/gpu:a100:2`, `gres:gpu:2`, `cpu=4,gres/gpu=1`.
 /// `None` where it names parts of GPUs, or no number.
-pub(super) fn gpus_asked(text: &str) -> Option<u64> {
+pub(super) fn gpus_requested(text: &str) -> Option<u64> {
     let mut sum = 0u64;
-    for item in items(text) {
+    for item in split_items(text) {
         let Some(item) = item.strip_prefix("gres/").or_else(|| item.strip_prefix("gres:")) else { continue };
-        let gres = parse(&item.replace('=', ":"));
+        let gres = parse_gres(&item.replace('=', ":"));
         match gres.name.as_str() {
             GPU => sum = sum.saturating_add(gres.count.parse().ok()?),
             name if PARTS_OF_GPUS.contains(&name) => return None,
@@ -85,7 +89,7 @@ pub(super) fn gpus_asked(text: &str) -> Option<u64> {
     Some(sum)
 }
 
-fn count(gpus: impl Iterator<Item = Gres>) -> Option<GpuCounts> {
+fn count_gpus(gpus: impl Iterator<Item = GenericResource>) -> Option<GpuCounts> {
     let counts: Option<Vec<(String, u32)>> =
         gpus.map(|g| Some((g.kind.unwrap_or_default(), g.count.parse().ok()?))).collect();
     counts.map(GpuCounts::from_counts)
@@ -97,7 +101,8 @@ fn count(gpus: impl Iterator<Item = Gres>) -> Option<GpuCounts> {
 /// and features often name racks, which would split one type into many. Where a GPU has no type, the features
 /// are all that tells an old one from a new one, so there they are added: `gpu:4/cpu64/v100`.
 pub(super) fn node_type(gres: &str, cpus: i64, features: &[impl AsRef<str>]) -> NodeType {
-    let mut all: Vec<Gres> = items(gres).into_iter().map(parse).filter(|g| g.count != "0").collect();
+    let mut all: Vec<GenericResource> =
+        split_items(gres).into_iter().map(parse_gres).filter(|g| g.count != "0").collect();
     all.sort();
     let untyped_gpu = all.iter().any(|g| g.name == "gpu" && g.kind.is_none());
     let mut text = all
@@ -124,8 +129,8 @@ pub(super) fn node_type(gres: &str, cpus: i64, features: &[impl AsRef<str>]) -> 
 /// What `--gres` needs to say to ask for the same on each node, from the job's `tres_per_node` or else from
 /// its total request over `nodes` nodes. Empty if the job asked for none, or if the total does not divide by
 /// the nodes.
-pub(super) fn per_node(tres_per_node: &str, tres_req: &str, nodes: u32) -> String {
-    let named: Vec<&str> = items(tres_per_node)
+pub(super) fn gres_per_node(tres_per_node: &str, tres_req: &str, nodes: u32) -> String {
+    let named: Vec<&str> = split_items(tres_per_node)
         .into_iter()
         .filter_map(|item| item.strip_prefix("gres:").or_else(|| item.strip_prefix("gres/")))
         .collect();
@@ -136,7 +141,7 @@ pub(super) fn per_node(tres_per_node: &str, tres_req: &str, nodes: u32) -> Strin
 }
 
 fn from_total(tres_req: &str, nodes: u32) -> String {
-    let totals: Vec<(&str, u64)> = items(tres_req)
+    let totals: Vec<(&str, u64)> = split_items(tres_req)
         .into_iter()
         .filter_map(|item| item.strip_prefix("gres/")?.split_once('='))
         .filter_map(|(name, count)| Some((name, count.parse().ok()?)))
@@ -172,7 +177,7 @@ mod tests {
     #[test]
     fn gpus_are_counted_by_type() {
         let said = |gpus: Option<GpuCounts>| gpus.map(|g| serde_json::to_string(&g).unwrap());
-        let of = |text| said(gpus(text));
+        let of = |text| said(gpu_counts(text));
         assert_eq!(of("gpu:a100:4(S:0,1),nvme:1").as_deref(), Some(r#"[["a100",4]]"#));
         assert_eq!(of("gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:4)").as_deref(), Some(r#"[["a100",2],["t4",1]]"#));
         assert_eq!(of("gpu:a100:0(IDX:N/A)").as_deref(), Some("[]"));
@@ -188,38 +193,41 @@ mod tests {
 
     #[test]
     fn slices_of_gpus_are_gpus_of_a_type() {
-        let of = |text| gpus(text).map(|g| serde_json::to_string(&g).unwrap());
+        let of = |text| gpu_counts(text).map(|g| serde_json::to_string(&g).unwrap());
         assert_eq!(of("gpu:1g.5gb:7(S:0)").as_deref(), Some(r#"[["1g.5gb",7]]"#));
         assert_eq!(of("gpu:a100_1g.5gb:2(IDX:0-1)").as_deref(), Some(r#"[["a100_1g.5gb",2]]"#));
         assert_eq!(of("gpu:1g.5gb:4,gpu:3g.20gb:1").as_deref(), Some(r#"[["1g.5gb",4],["3g.20gb",1]]"#));
         assert_eq!(of("gpu:1g.5gb").as_deref(), Some(r#"[["1g.5gb",1]]"#), "one, without a number");
         assert_eq!(node_type("gpu:1g.5gb:7(S:0)", 28, &["ib"]).to_string(), "gpu:1g.5gb:7/cpu28");
-        assert_eq!([gpus_asked("gres/gpu:1g.5gb:2"), gpus_asked("gres/gpu:1g.5gb")], [Some(2), Some(1)]);
-        assert_eq!(per_node("gres/gpu:1g.5gb:2", "", 1), "gpu:1g.5gb:2");
-        let count = |text: &str| parse(text).count;
+        assert_eq!(
+            [gpus_requested("gres/gpu:1g.5gb:2"), gpus_requested("gres/gpu:1g.5gb")],
+            [Some(2), Some(1)]
+        );
+        assert_eq!(gres_per_node("gres/gpu:1g.5gb:2", "", 1), "gpu:1g.5gb:2");
+        let count = |text: &str| parse_gres(text).count;
         assert_eq!(["gpu:4", "nic:4k", "gpu:2g.10gb"].map(count), ["4", "4k", "1"]);
     }
 
     #[test]
     fn gpus_that_are_asked_for() {
-        assert_eq!(gpus_asked("gres/gpu:a100:2"), Some(2));
-        assert_eq!(gpus_asked("gres:gpu:3,gres:nvme:1"), Some(3));
-        assert_eq!(gpus_asked("cpu=4,gres/gpu=1"), Some(1));
-        assert_eq!(gpus_asked("gres/gpu"), Some(1));
-        assert_eq!(gpus_asked("cpu=4"), Some(0));
-        assert_eq!(gpus_asked(""), Some(0));
-        assert_eq!(gpus_asked("gres/shard:2"), None);
-        assert_eq!(gpus_asked("gres/gpu:a100:all"), None);
+        assert_eq!(gpus_requested("gres/gpu:a100:2"), Some(2));
+        assert_eq!(gpus_requested("gres:gpu:3,gres:nvme:1"), Some(3));
+        assert_eq!(gpus_requested("cpu=4,gres/gpu=1"), Some(1));
+        assert_eq!(gpus_requested("gres/gpu"), Some(1));
+        assert_eq!(gpus_requested("cpu=4"), Some(0));
+        assert_eq!(gpus_requested(""), Some(0));
+        assert_eq!(gpus_requested("gres/shard:2"), None);
+        assert_eq!(gpus_requested("gres/gpu:a100:all"), None);
     }
 
     #[test]
     fn a_wing_can_ask_for_what_the_lead_has() {
-        assert_eq!(per_node("gres:gpu:a100:4", "", 1), "gpu:a100:4");
-        assert_eq!(per_node("gres/gpu:a100:4,gres/nvme:1", "", 1), "gpu:a100:4,nvme:1");
-        assert_eq!(per_node("gres/gpu=4", "", 1), "gpu:4");
+        assert_eq!(gres_per_node("gres:gpu:a100:4", "", 1), "gpu:a100:4");
+        assert_eq!(gres_per_node("gres/gpu:a100:4,gres/nvme:1", "", 1), "gpu:a100:4,nvme:1");
+        assert_eq!(gres_per_node("gres/gpu=4", "", 1), "gpu:4");
         let total = "cpu=8,mem=4G,node=2,billing=8,gres/gpu=8,gres/gpu:a100=8";
-        assert_eq!(per_node("", total, 2), "gpu:a100:4");
-        assert_eq!(per_node("", "cpu=1,gres/gpu=3", 2), "");
-        assert_eq!(per_node("", "cpu=1,mem=2000M,node=1,billing=1", 1), "");
+        assert_eq!(gres_per_node("", total, 2), "gpu:a100:4");
+        assert_eq!(gres_per_node("", "cpu=1,gres/gpu=3", 2), "");
+        assert_eq!(gres_per_node("", "cpu=1,mem=2000M,node=1,billing=1", 1), "");
     }
 }

@@ -10,18 +10,18 @@ use subtle::ConstantTimeEq;
 use tokio::sync::OnceCell;
 
 use super::SlurmError;
-use super::command::Program;
-pub use super::disbelief::IdentityError;
+use super::command::ProgramCall;
+pub use super::identity_error::IdentityError;
 use super::munge::{self, MungeError};
-use super::rest::{Claims, RestSlurm};
-use super::tokens::{Tokens, forged, refused};
+use super::rest::{RestSlurm, TokenClaims};
+use super::user_tokens::{UserTokenChecker, forge_token, require_refusal};
 use infill_model::{Credential, Secret, UserId, config::SlurmConfig};
 
 /// Asking the name service for one user; slow directories take a second or two.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a slurmrestd is that takes forged tokens.
-const TAKES_ANY: &str = "slurmrestd, or a proxy before it, takes any token: it needs rest_auth/jwt, and a proxy that passes tokens on";
+const TAKES_ANY_TOKEN: &str = "slurmrestd, or a proxy before it, takes any token: it needs rest_auth/jwt, and a proxy that passes tokens on";
 
 /// Longest login name (that of Linux).
 const MAX_NAME: usize = 32;
@@ -38,43 +38,51 @@ impl From<MungeError> for IdentityError {
 
 /// Checks proofs. Two implementations: MUNGE or slurmrestd, and the fake of the unit tests.
 #[async_trait]
-pub trait Identity: Send + Sync {
+pub trait IdentityVerifier: Send + Sync {
     /// The user who made this credential for this payload.
     ///
     /// # Errors
     /// Any [`IdentityError`]; only `Unavailable` is worth another try.
-    async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError>;
+    async fn verify_credential(
+        &self,
+        credential: &Credential,
+        expected_payload: &str,
+    ) -> Result<UserId, IdentityError>;
 
     /// A credential of this process's user that carries a payload which nobody but `reader` can read.
     ///
     /// # Errors
     /// [`IdentityError::Unavailable`].
-    async fn seal(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError>;
+    async fn seal_for_reader(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError>;
 }
 
 /// The real one: MUNGE by munged on this node, tokens by the configured slurmrestd, or by slurmctld where
 /// that reads none.
-pub fn identity(config: &SlurmConfig) -> Arc<dyn Identity> {
+pub fn identity_verifier(config: &SlurmConfig) -> Arc<dyn IdentityVerifier> {
     let over_http = config.rest.starts_with("http://") || config.rest.starts_with("https://");
     let rest = over_http
         .then(|| RestSlurm::new(config))
         .and_then(|rest| rest.inspect_err(|e| tracing::warn!("users' tokens cannot be checked: {e}")).ok());
-    Arc::new(System { rest, tokens: Tokens::new(config), sound: OnceCell::new() })
+    Arc::new(SystemIdentity { rest, tokens: UserTokenChecker::new(config), sound: OnceCell::new() })
 }
 
-struct System {
+struct SystemIdentity {
     rest: Option<RestSlurm>,
-    tokens: Tokens,
+    tokens: UserTokenChecker,
     /// Set once slurmrestd has refused a forged token.
     sound: OnceCell<()>,
 }
 
 #[async_trait]
-impl Identity for System {
-    async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError> {
+impl IdentityVerifier for SystemIdentity {
+    async fn verify_credential(
+        &self,
+        credential: &Credential,
+        expected_payload: &str,
+    ) -> Result<UserId, IdentityError> {
         match credential {
             Credential::Munge(credential) => {
-                let decoded = munge::decode(credential).await?;
+                let decoded = munge::decode_credential(credential).await?;
                 let same = decoded.payload.as_bytes().ct_eq(expected_payload.as_bytes());
                 if bool::from(same) { Ok(UserId(decoded.uid)) } else { Err(IdentityError::WrongPayload) }
             }
@@ -82,12 +90,12 @@ impl Identity for System {
         }
     }
 
-    async fn seal(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError> {
+    async fn seal_for_reader(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError> {
         Ok(munge::encode_for(reader, payload).await?)
     }
 }
 
-impl System {
+impl SystemIdentity {
     /// Asks slurmrestd, once it has refused a forged token: a proxy before it may let everybody in, or it may
     /// believe whoever connects, and then anybody would be anybody.
     async fn check_over_http(&self, rest: &RestSlurm, user: &str, token: &str) -> Result<(), IdentityError> {
@@ -97,19 +105,21 @@ impl System {
                 _ => IdentityError::Refused(e.to_string()),
             })
         };
-        let forged = forged(token)?;
-        self.sound.get_or_try_init(|| async { refused(ask(&forged).await, TAKES_ANY) }).await?;
+        let forged = forge_token(token)?;
+        self.sound.get_or_try_init(|| async { require_refusal(ask(&forged).await, TAKES_ANY_TOKEN) }).await?;
         ask(token).await
     }
 
     /// A token carries no payload: it proves the user, as it does towards Slurm.
     async fn verify_token(&self, token: &Secret) -> Result<UserId, IdentityError> {
         let refused = |what: &str| IdentityError::Refused(what.to_owned());
-        let claims = Claims::read(&token.0).ok_or_else(|| refused("this is not a token"))?;
-        let user =
-            claims.sun.filter(|name| is_login(name)).ok_or_else(|| refused("the token names no user"))?;
+        let claims = TokenClaims::parse_token(&token.0).ok_or_else(|| refused("this is not a token"))?;
+        let user = claims
+            .sun
+            .filter(|name| is_login_name(name))
+            .ok_or_else(|| refused("the token names no user"))?;
         match &self.rest {
-            None => self.tokens.check(token.0.trim()).await?,
+            None => self.tokens.check_token(token.0.trim()).await?,
             Some(rest) => self.check_over_http(rest, &user, token.0.trim()).await?,
         }
         uid_of(&user)
@@ -127,11 +137,12 @@ pub fn own_uid() -> UserId {
 /// The user id that belongs to a login name, by this node's name service. `None` if there is no such user, or
 /// if the name service does not answer.
 pub async fn uid_of(name: &str) -> Option<UserId> {
-    if !is_login(name) {
+    if !is_login_name(name) {
         return None;
     }
     let args = ["-u", "--", name];
-    let program = Program { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
+    let program =
+        ProgramCall { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {name}: {e}")).ok()?;
     let text = std::str::from_utf8(&out.stdout).ok()?;
     (out.code == Some(0)).then(|| text.trim().parse().ok().map(UserId))?
@@ -144,7 +155,7 @@ pub async fn gid_of(name: &str) -> Option<u32> {
     }
     let args = ["group", name];
     let program =
-        Program { path: Path::new("getent"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
+        ProgramCall { path: Path::new("getent"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up group {name}: {e}")).ok()?;
     // name:password:number:members
     let text = std::str::from_utf8(&out.stdout).ok()?;
@@ -157,14 +168,15 @@ pub async fn name_of(uid: UserId) -> Option<String> {
     // With the sign it is never taken for a name.
     let uid = format!("+{uid}");
     let args = ["-un", "--", &uid];
-    let program = Program { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
+    let program =
+        ProgramCall { path: Path::new("id"), args: &args, env: &[], stdin: b"", limit: LOOKUP_LIMIT };
     let out = program.run().await.inspect_err(|e| tracing::warn!("cannot look up user {uid}: {e}")).ok()?;
     let name = std::str::from_utf8(&out.stdout).ok()?.trim();
-    (out.code == Some(0) && is_login(name)).then(|| name.to_owned())
+    (out.code == Some(0) && is_login_name(name)).then(|| name.to_owned())
 }
 
 /// A name that `id` cannot take for a number or an option.
-fn is_login(name: &str) -> bool {
+fn is_login_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
     (1..=MAX_NAME).contains(&name.len())
         && name.chars().all(allowed)
@@ -182,8 +194,12 @@ pub struct FakeIdentity {
 }
 
 #[async_trait]
-impl Identity for FakeIdentity {
-    async fn verify(&self, credential: &Credential, expected_payload: &str) -> Result<UserId, IdentityError> {
+impl IdentityVerifier for FakeIdentity {
+    async fn verify_credential(
+        &self,
+        credential: &Credential,
+        expected_payload: &str,
+    ) -> Result<UserId, IdentityError> {
         let (Credential::Munge(secret) | Credential::Jwt(secret)) = credential;
         let (key, payload) = secret.0.split_once('|').unwrap_or((&secret.0, expected_payload));
         if payload != expected_payload {
@@ -192,7 +208,7 @@ impl Identity for FakeIdentity {
         self.users.get(key).copied().ok_or_else(|| IdentityError::Refused("unknown".to_owned()))
     }
 
-    async fn seal(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError> {
+    async fn seal_for_reader(&self, reader: UserId, payload: &Secret) -> Result<Secret, IdentityError> {
         Ok(Secret(format!("for {reader}|{}", payload.0)))
     }
 }
@@ -216,25 +232,26 @@ mod tests {
         let scontrol = "/no/such/scontrol".into();
         let config = SlurmConfig { scontrol, ..SlurmConfig::default() };
         let token = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
-        let e = identity(&config).verify(&token, "x").await.unwrap_err();
+        let e = identity_verifier(&config).verify_credential(&token, "x").await.unwrap_err();
         assert!(matches!(&e, IdentityError::Unavailable(why) if why.contains("/no/such/scontrol")), "{e}");
     }
 
     #[tokio::test]
     async fn a_token_that_names_nobody_is_refused_before_anybody_is_asked() {
         let config = SlurmConfig { rest: "http://127.0.0.1:1".to_owned(), ..SlurmConfig::default() };
-        let identity = identity(&config);
+        let identity = identity_verifier(&config);
         for bad in ["", "a.b.c", "e30.e30.c2ln"] {
-            let e = identity.verify(&Credential::Jwt(Secret(bad.to_owned())), "x").await.unwrap_err();
+            let e =
+                identity.verify_credential(&Credential::Jwt(Secret(bad.to_owned())), "x").await.unwrap_err();
             assert!(matches!(e, IdentityError::Refused(_)), "{bad}: {e}");
         }
         let root = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
-        let e = identity.verify(&root, "x").await.unwrap_err();
+        let e = identity.verify_credential(&root, "x").await.unwrap_err();
         assert!(matches!(e, IdentityError::Unavailable(_)), "{e}");
     }
 
     /// A slurmrestd that answers every question, and takes tokens whose signature passes the test.
-    async fn slurmrestd(takes: fn(&str) -> bool) -> Arc<dyn Identity> {
+    async fn slurmrestd(takes: fn(&str) -> bool) -> Arc<dyn IdentityVerifier> {
         use axum::http::{HeaderMap, StatusCode, Uri};
         let answer = move |headers: HeaderMap, uri: Uri| async move {
             let token = headers.get("x-slurm-user-token").map(|v| v.to_str().unwrap().to_owned());
@@ -251,19 +268,19 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rest = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
-        identity(&SlurmConfig { rest, ..SlurmConfig::default() })
+        identity_verifier(&SlurmConfig { rest, ..SlurmConfig::default() })
     }
 
     #[tokio::test]
     async fn a_slurmrestd_that_takes_every_token_proves_nobody() {
         super::super::install_crypto();
         let root = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.c2ln".to_owned()));
-        let e = slurmrestd(|_| true).await.verify(&root, "x").await.unwrap_err();
+        let e = slurmrestd(|_| true).await.verify_credential(&root, "x").await.unwrap_err();
         assert!(matches!(&e, IdentityError::Unsupported(why) if why.contains("takes any token")), "{e}");
         let sound = slurmrestd(|signature| signature == "c2ln").await;
-        assert_eq!(sound.verify(&root, "x").await.unwrap(), UserId(0));
+        assert_eq!(sound.verify_credential(&root, "x").await.unwrap(), UserId(0));
         let forged = Credential::Jwt(Secret("e30.eyJzdW4iOiJyb290In0.AAAA".to_owned()));
-        let e = sound.verify(&forged, "x").await.unwrap_err();
+        let e = sound.verify_credential(&forged, "x").await.unwrap_err();
         assert!(matches!(e, IdentityError::Refused(_)), "{e}");
     }
 }

@@ -6,20 +6,20 @@ mod command;
 mod configuration;
 #[doc(hidden)]
 pub mod conformance;
-mod disbelief;
 #[doc(hidden)]
 pub mod fake;
 mod gres;
 pub mod identity;
+mod identity_error;
 mod munge;
 mod places;
 mod privacy;
 pub mod rest;
-mod tokens;
 mod topology;
+mod user_tokens;
 
-pub use places::{PlacesSlurm, Seats};
-pub use privacy::Privacy;
+pub use places::{PlaceAssignments, PlacesSlurm};
+pub use privacy::PrivacyRules;
 pub use rest::RestSlurm;
 
 use async_trait::async_trait;
@@ -69,7 +69,7 @@ impl SlurmError {
 
 /// What is on the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct RestEndpoint {
     /// Slurm's version, such as `24.11.5`.
     pub slurm_version: String,
     /// REST version in use, such as `v0.0.42`.
@@ -82,7 +82,7 @@ pub struct Endpoint {
 
 /// What a partition says of how its jobs share nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Partition {
+pub struct PartitionSharing {
     /// Name.
     pub name: String,
     /// Whether its jobs have their nodes for themselves (`OverSubscribe=EXCLUSIVE`).
@@ -97,39 +97,39 @@ pub struct Partition {
 #[async_trait]
 pub trait SlurmApi: Send + Sync {
     /// Who answers; discovers the REST version on the first call and after a failure.
-    async fn endpoint(&self) -> Result<Endpoint, SlurmError>;
+    async fn rest_endpoint(&self) -> Result<RestEndpoint, SlurmError>;
     /// One consistent reading of nodes, jobs, reservations and backfill; `doubts` says where it is not.
-    async fn snapshot(&self) -> Result<Snapshot, SlurmError>;
+    async fn read_snapshot(&self) -> Result<Snapshot, SlurmError>;
     /// Whether a job that is not in the malleable partition has come since the last trusted `snapshot`: asked
     /// just before nodes are taken, for much less than a dump. `true` where that cannot be told for sure;
     /// `false` before the first snapshot, and of a Slurm that does not count what is submitted.
     async fn has_news(&self) -> Result<bool, SlurmError>;
     /// One job, freshly read; `None` if Slurm does not know it (any more).
-    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
+    async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError>;
     /// From now on a job of the main queue keeps the places of its node on which `job` has shown it, whoever
     /// else comes there. Nothing to do where whole nodes are lent.
-    fn seat(&self, _id: JobId, _place: &NodeName) {}
+    fn assign_place(&self, _id: JobId, _place: &NodeName) {}
     /// What users may see of each other, and who sees everything.
-    async fn privacy(&self) -> Result<Privacy, SlurmError>;
+    async fn read_privacy(&self) -> Result<PrivacyRules, SlurmError>;
     /// What partitions say of how their jobs share nodes.
-    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError>;
+    async fn read_partitions(&self) -> Result<Vec<PartitionSharing>, SlurmError>;
     /// Which switch each node hangs on; empty where Slurm knows of none.
-    async fn topology(&self) -> Result<Topology, SlurmError>;
+    async fn read_topology(&self) -> Result<Topology, SlurmError>;
     /// Pins a pending job to one node, sets its time limit, clears its begin time and releases it.
     /// `Transient` while a requeued job still leaves its former node: Slurm would then make it wait for two
     /// minutes.
-    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError>;
+    async fn launch_job(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError>;
     /// Sets the time limit of a running job, counted from its start.
     async fn set_time_limit(&self, id: JobId, limit_mins: u32) -> Result<(), SlurmError>;
     /// Shrinks a running job to these nodes (its batch host must be among them).
-    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError>;
+    async fn shrink_job(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError>;
     /// Cancels a job. A job that has ended already is no error.
-    async fn cancel(&self, id: JobId) -> Result<(), SlurmError>;
+    async fn cancel_job(&self, id: JobId) -> Result<(), SlurmError>;
     /// Requeues a running job, held. Refused for any other: Slurm would bring a cancelled job back to life.
     async fn requeue_hold(&self, id: JobId) -> Result<(), SlurmError>;
     /// Holds a pending job.
-    async fn hold(&self, id: JobId) -> Result<(), SlurmError>;
+    async fn hold_job(&self, id: JobId) -> Result<(), SlurmError>;
     /// Clears the nodes that a held, pending job must have. Refused for one that is not held: Slurm would
     /// start it anywhere.
-    async fn unpin(&self, id: JobId) -> Result<(), SlurmError>;
+    async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError>;
 }

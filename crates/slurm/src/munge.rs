@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::command::{CommandError, Output, Program};
+use super::command::{CommandError, ProgramCall, ProgramOutput};
 use infill_model::{
     Secret, UserId,
     munge::{DecodedCredential, is_credential, parse},
@@ -55,7 +55,7 @@ pub(crate) async fn encode_for(reader: UserId, payload: &Secret) -> Result<Secre
 async fn encode_with(munge: &Path, reader: UserId, payload: &Secret) -> Result<Secret, MungeError> {
     let restrict = format!("--restrict-uid={reader}");
     let (args, stdin) = ([restrict.as_str()], payload.0.as_bytes());
-    let program = Program { path: munge, args: &args, env: &[], stdin, limit: LIMIT };
+    let program = ProgramCall { path: munge, args: &args, env: &[], stdin, limit: LIMIT };
     let out = program.run().await?;
     let text = String::from_utf8_lossy(&out.stdout);
     let credential = text.trim();
@@ -69,7 +69,7 @@ async fn encode_with(munge: &Path, reader: UserId, payload: &Secret) -> Result<S
 ///
 /// # Errors
 /// Any [`MungeError`]; only `Unavailable` is worth another try.
-pub(crate) async fn decode(credential: &Secret) -> Result<DecodedCredential, MungeError> {
+pub(crate) async fn decode_credential(credential: &Secret) -> Result<DecodedCredential, MungeError> {
     decode_with(Path::new("unmunge"), credential).await
 }
 
@@ -78,11 +78,11 @@ async fn decode_with(unmunge: &Path, credential: &Secret) -> Result<DecodedCrede
     if !is_credential(text) {
         return Err(MungeError::Invalid("it is not a MUNGE credential".to_owned()));
     }
-    let program = Program { path: unmunge, args: &[], env: &[], stdin: text.as_bytes(), limit: LIMIT };
-    judge(&program.run().await?)
+    let program = ProgramCall { path: unmunge, args: &[], env: &[], stdin: text.as_bytes(), limit: LIMIT };
+    classify_output(&program.run().await?)
 }
 
-fn judge(out: &Output) -> Result<DecodedCredential, MungeError> {
+fn classify_output(out: &ProgramOutput) -> Result<DecodedCredential, MungeError> {
     match out.code {
         Some(0) => {
             let bad = |what: &str| MungeError::Invalid(format!("unmunge's answer: {what}"));
@@ -106,7 +106,7 @@ mod tests {
         UID:             alice (6101)\nGID:             users (100)\nLENGTH:          2\n\nhi";
 
     fn judged(code: i32, stdout: &str) -> Result<DecodedCredential, MungeError> {
-        judge(&Output { code: Some(code), stdout: stdout.into(), stderr: "why".to_owned() })
+        classify_output(&ProgramOutput { code: Some(code), stdout: stdout.into(), stderr: "why".to_owned() })
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn credentials_pass_on_stdin() {
         let dir = tempfile::tempdir().unwrap();
-        let script = |name: &str, text: &str| infill_testkit::script(dir.path().join(name), text);
+        let script = |name: &str, text: &str| infill_testkit::write_script(dir.path().join(name), text);
         let munge = script("munge", "[ \"$*\" = --restrict-uid=6101 ] && printf 'MUNGE:%s:\\n' \"$(cat)\"");
         let credential = encode_with(&munge, UserId(6101), &Secret("aGk".to_owned())).await.unwrap();
         assert_eq!(credential.0, "MUNGE:aGk:");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::SlurmError;
-use super::configuration::{Configuration, output_of};
+use super::configuration::{ControllerConfig, program_output};
 use infill_model::PrivateData;
 
 /// Levels of users who see everything.
@@ -13,17 +13,17 @@ const LEVELS: [&str; 2] = ["adminlevel=operator", "adminlevel=administrator"];
 
 /// Who may see what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Privacy {
+pub struct PrivacyRules {
     /// What users may not see of each other.
     pub private: PrivateData,
     /// Login names of Slurm's operators and administrators, who see everything.
     pub operators: BTreeSet<String>,
 }
 
-impl Privacy {
+impl PrivacyRules {
     /// Before anything was read: nobody sees what is another's.
-    pub fn unknown() -> Privacy {
-        Privacy { private: PrivateData::ALL, operators: BTreeSet::new() }
+    pub fn all_hidden() -> PrivacyRules {
+        PrivacyRules { private: PrivateData::ALL, operators: BTreeSet::new() }
     }
 }
 
@@ -31,31 +31,31 @@ impl Privacy {
 ///
 /// # Errors
 /// When the configuration does not tell it.
-pub(crate) async fn of(config: &Configuration) -> Result<Privacy, SlurmError> {
-    told_by(config, Path::new("sacctmgr")).await
+pub(crate) async fn read_privacy(config: &ControllerConfig) -> Result<PrivacyRules, SlurmError> {
+    read_privacy_with(config, Path::new("sacctmgr")).await
 }
 
-async fn told_by(config: &Configuration, sacctmgr: &Path) -> Result<Privacy, SlurmError> {
-    let private = PrivateData::parse(config.value("PrivateData")?);
+async fn read_privacy_with(config: &ControllerConfig, sacctmgr: &Path) -> Result<PrivacyRules, SlurmError> {
+    let private = PrivateData::parse(config.get_value("PrivateData")?);
     let mut operators = BTreeSet::new();
     // Where nothing is private, nobody needs to be told apart.
     for level in LEVELS.iter().filter(|_| !private.is_nothing()) {
-        match output_of(sacctmgr, &["-nP", "show", "user", "where", level, "format=user"]).await {
+        match program_output(sacctmgr, &["-nP", "show", "user", "where", level, "format=user"]).await {
             Ok(text) => operators.extend(text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty())),
             Err(what) => tracing::debug!("Slurm's operators are not known: {what}"),
         }
     }
-    Ok(Privacy { private, operators })
+    Ok(PrivacyRules { private, operators })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::configuration;
-    use infill_testkit::script;
+    use infill_testkit::write_script;
 
-    async fn read_with(scontrol: &Path, sacctmgr: &Path) -> Result<Privacy, SlurmError> {
-        told_by(&configuration::read(scontrol).await?, sacctmgr).await
+    async fn read_with(scontrol: &Path, sacctmgr: &Path) -> Result<PrivacyRules, SlurmError> {
+        read_privacy_with(&configuration::read_configuration(scontrol).await?, sacctmgr).await
     }
 
     #[tokio::test]
@@ -63,17 +63,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let scontrol = |list: &str| {
             let lines = format!("echo 'Priority = 1'; echo 'PrivateData             = {list}'");
-            script(dir.path().join("scontrol"), &format!("[ \"$*\" = 'show config' ] || exit 1; {lines}"))
+            write_script(
+                dir.path().join("scontrol"),
+                &format!("[ \"$*\" = 'show config' ] || exit 1; {lines}"),
+            )
         };
         let users = "case \"$*\" in *=operator*) echo infill;; *) printf 'root\\nann\\n';; esac";
-        let sacctmgr = script(dir.path().join("sacctmgr"), users);
+        let sacctmgr = write_script(dir.path().join("sacctmgr"), users);
         let read = read_with(&scontrol("jobs,users"), &sacctmgr).await.unwrap();
         assert_eq!(read.private, PrivateData::parse("jobs,users"));
         assert_eq!(read.operators, ["ann", "infill", "root"].map(str::to_owned).into());
         let none = dir.path().join("none");
         assert_eq!(read_with(&scontrol("jobs"), &none).await.unwrap().operators, BTreeSet::new());
-        assert_eq!(read_with(&scontrol("none"), &sacctmgr).await.unwrap(), Privacy::default());
-        let garbled = script(dir.path().join("garbled"), "echo hello");
+        assert_eq!(read_with(&scontrol("none"), &sacctmgr).await.unwrap(), PrivacyRules::default());
+        let garbled = write_script(dir.path().join("garbled"), "echo hello");
         assert!(read_with(&garbled, &sacctmgr).await.unwrap_err().is_transient());
         assert!(read_with(&none, &sacctmgr).await.is_err());
     }

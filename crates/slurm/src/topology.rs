@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::SlurmError;
-use super::command::Program;
+use super::command::ProgramCall;
 use infill_model::{SwitchRecord, Topology, hostlist};
 
 /// Longest wait for scontrol.
@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 16 * 1024 * 1024;
 const MOST_NODES: usize = 1_000_000;
 
 /// What scontrol says of a cluster without switches.
-const FLAT: &str = "No topology information available";
+const NO_TOPOLOGY: &str = "No topology information available";
 
 /// Lines are cut where somebody's environment says so.
 const ENVIRONMENT: [(&str, &str); 2] = [("LC_ALL", "C"), ("SLURM_TOPO_LEN", "1000000000")];
@@ -30,11 +30,11 @@ const DOING: &str = "reading scontrol show topology";
 ///
 /// # Errors
 /// When scontrol does not tell, or tells of switches that are no forest.
-pub(crate) async fn read(scontrol: &Path) -> Result<Topology, SlurmError> {
+pub(crate) async fn read_topology(scontrol: &Path) -> Result<Topology, SlurmError> {
     let args = &["show", "topology"];
-    let program = Program { path: scontrol, args, env: &ENVIRONMENT, stdin: b"", limit: LIMIT };
+    let program = ProgramCall { path: scontrol, args, env: &ENVIRONMENT, stdin: b"", limit: LIMIT };
     let failed = |what: String| SlurmError::Transient { doing: DOING.to_owned(), what };
-    let out = program.run_for(MOST_BYTES).await.map_err(|e| failed(e.to_string()))?;
+    let out = program.run_bounded(MOST_BYTES).await.map_err(|e| failed(e.to_string()))?;
     if out.code != Some(0) {
         return Err(failed(format!("it ended with {:?}: {}", out.code, out.stderr)));
     }
@@ -42,9 +42,9 @@ pub(crate) async fn read(scontrol: &Path) -> Result<Topology, SlurmError> {
         return Err(failed(format!("it printed {MOST_BYTES} bytes or more")));
     }
     let refused = |what: String| SlurmError::Permanent { doing: DOING.to_owned(), what };
-    let records = parse(&String::from_utf8_lossy(&out.stdout)).map_err(refused)?;
+    let records = parse_topology(&String::from_utf8_lossy(&out.stdout)).map_err(refused)?;
     // It ends with 0 when slurmctld does not answer, too.
-    if records.is_empty() && !out.stderr.is_empty() && !out.stderr.contains(FLAT) {
+    if records.is_empty() && !out.stderr.is_empty() && !out.stderr.contains(NO_TOPOLOGY) {
         return Err(failed(format!("it told of no switch: {}", out.stderr)));
     }
     Topology::from_records(&records).map_err(|e| refused(e.to_string()))
@@ -60,10 +60,10 @@ pub(crate) async fn read(scontrol: &Path) -> Result<Topology, SlurmError> {
 ///
 /// Blocks that are put together of others say nothing of which: they are passed over. So is what is no
 /// switch. Of a cluster with several topologies scontrol shows the default one.
-fn parse(text: &str) -> Result<Vec<SwitchRecord>, String> {
+fn parse_topology(text: &str) -> Result<Vec<SwitchRecord>, String> {
     let (mut records, mut nodes) = (Vec::new(), 0);
     for (line, number) in text.lines().zip(1..) {
-        let Some(record) = record(line, number)? else { continue };
+        let Some(record) = parse_switch(line, number)? else { continue };
         nodes += record.nodes.len() + record.below.len();
         if nodes > MOST_NODES {
             return Err(format!("line {number}: more than {MOST_NODES} nodes and switches below others"));
@@ -73,7 +73,7 @@ fn parse(text: &str) -> Result<Vec<SwitchRecord>, String> {
     Ok(records)
 }
 
-fn record(line: &str, number: usize) -> Result<Option<SwitchRecord>, String> {
+fn parse_switch(line: &str, number: usize) -> Result<Option<SwitchRecord>, String> {
     let value = |key: &str| {
         let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
         words.find(|(name, _)| *name == key).map(|(_, value)| value).filter(|value| *value != "(null)")
@@ -94,7 +94,7 @@ fn record(line: &str, number: usize) -> Result<Option<SwitchRecord>, String> {
 mod tests {
     use super::*;
     use infill_model::NodeName;
-    use infill_testkit::script;
+    use infill_testkit::write_script;
 
     /// What is made of what scontrol prints, and of what it complains of.
     async fn told(out: &str, err: &str) -> Result<Topology, SlurmError> {
@@ -103,7 +103,7 @@ mod tests {
         std::fs::write(dir.path().join("out"), out).unwrap();
         std::fs::write(dir.path().join("err"), err).unwrap();
         let cat = format!("[ \"$*\" = 'show topology' ] || exit 1; cat '{here}/out'; cat '{here}/err' >&2");
-        read(&script(dir.path().join("scontrol"), &cat)).await
+        read_topology(&write_script(dir.path().join("scontrol"), &cat)).await
     }
 
     async fn printed(text: &str) -> Result<Topology, SlurmError> {
@@ -140,6 +140,6 @@ mod tests {
         assert!(!ring.is_transient() && ring.to_string().contains("above itself"), "{ring}");
         let many = "SwitchName=a Nodes=n[1-90000]\n".repeat(12);
         assert!(printed(&many).await.unwrap_err().to_string().contains("line 12"));
-        assert!(read(Path::new("/no/such/scontrol")).await.unwrap_err().is_transient());
+        assert!(read_topology(Path::new("/no/such/scontrol")).await.unwrap_err().is_transient());
     }
 }

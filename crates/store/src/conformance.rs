@@ -4,7 +4,7 @@ mod bounds;
 
 use std::sync::Arc;
 
-use super::port::{KeptSince, LeadStanding, Measurement, RoundRecord, RoundsAsked, Store, StoreError};
+use super::port::{LeadStanding, Measurement, RetentionLimits, RoundRecord, RoundsFilter, Store, StoreError};
 use infill_model::{
     BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, GenerationStop, JobId, LeadRecord,
     MainDelay, MeasuredCosts, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage, NodeType, NodeUsageSecs,
@@ -90,13 +90,13 @@ async fn generations(store: &dyn Store) -> Result<(), String> {
     let (first, second) = (generation(1, "start"), generation(2, "grow"));
     ok(store.add_generations(&[second.clone(), first.clone()]).await)?;
     ok(store.add_generations(&[generation(2, "again")]).await)?;
-    let listed = ok(store.generations(JobId(7)).await)?;
+    let listed = ok(store.list_generations(JobId(7)).await)?;
     same("generations, oldest first", &listed, &vec![first.clone(), second.clone()])?;
-    same("of another job", &ok(store.generations(JobId(8)).await)?, &vec![])?;
+    same("of another job", &ok(store.list_generations(JobId(8)).await)?, &vec![])?;
     // The number of a job that is gone.
     let again = GenerationRecord { started_at: UnixTime(900), ..first.clone() };
     ok(store.add_generations(std::slice::from_ref(&again)).await)?;
-    let listed = ok(store.generations(JobId(7)).await)?;
+    let listed = ok(store.list_generations(JobId(7)).await)?;
     same("a number that is used again", &listed, &vec![first, second, again])
 }
 
@@ -155,11 +155,11 @@ async fn rounds_until(
     until: Option<i64>,
     limit: u32,
 ) -> Result<Vec<RoundSummary>, StoreError> {
-    store.rounds(&RoundsAsked { until: until.map(UnixTime), limit }).await
+    store.list_rounds(&RoundsFilter { until: until.map(UnixTime), limit }).await
 }
 
 fn summaries(rounds: &[RoundRecord]) -> Vec<RoundSummary> {
-    rounds.iter().map(RoundRecord::summary).collect()
+    rounds.iter().map(RoundRecord::to_summary).collect()
 }
 
 fn gap(end: i64) -> EndedGap {
@@ -178,7 +178,7 @@ fn gap(end: i64) -> EndedGap {
 
 async fn gaps(store: &dyn Store) -> Result<(), String> {
     ok(store.add_gaps(&[gap(102), gap(100), gap(101)]).await)?;
-    same("newest gaps, oldest first", &ok(store.gaps(2).await)?, &vec![gap(101), gap(102)])
+    same("newest gaps, oldest first", &ok(store.recent_gaps(2).await)?, &vec![gap(101), gap(102)])
 }
 
 /// A job in which every field differs from the others.
@@ -206,32 +206,36 @@ fn ended_job(job: u32, submitted: i64, ended: i64) -> EndedJob {
 }
 
 async fn ended(store: &dyn Store) -> Result<(), String> {
-    same("no job yet", &ok(store.ended(9).await)?, &vec![])?;
-    same("none added", &ok(store.add_ended(&[]).await)?, &0)?;
+    same("no job yet", &ok(store.recent_ended_jobs(9).await)?, &vec![])?;
+    same("none added", &ok(store.add_ended_jobs(&[]).await)?, &0)?;
     let unknown = EndedJob { limit_secs: None, said_secs: None, exit_code: None, ..ended_job(7, 50, 101) };
     let unknown = EndedJob { flat_secs: None, ..unknown };
     let (first, last) = (ended_job(u32::MAX, 50, 100), ended_job(7, 60, 102));
     let all = [last.clone(), first.clone(), unknown.clone()];
-    same("all are new", &ok(store.add_ended(&all).await)?, &3)?;
-    same("newest, oldest first", &ok(store.ended(2).await)?, &vec![unknown.clone(), last.clone()])?;
-    same("none asked for", &ok(store.ended(0).await)?, &vec![])?;
+    same("all are new", &ok(store.add_ended_jobs(&all).await)?, &3)?;
+    same(
+        "newest, oldest first",
+        &ok(store.recent_ended_jobs(2).await)?,
+        &vec![unknown.clone(), last.clone()],
+    )?;
+    same("none asked for", &ok(store.recent_ended_jobs(0).await)?, &vec![])?;
     // Told again, in another way, and twice at once.
     let (again, new) = (EndedJob { why: "failed".to_owned(), ..last.clone() }, ended_job(9, 70, 102));
     let told = [again, new.clone(), new.clone()];
-    same("what is known stays", &ok(store.add_ended(&told).await)?, &1)?;
+    same("what is known stays", &ok(store.add_ended_jobs(&told).await)?, &1)?;
     let odd = EndedJob { name: "a\0b".to_owned(), ..ended_job(10, 70, 99) };
     let useless = EndedJob { work_secs: f64::NAN, ..ended_job(11, 70, 103) };
     let endless = EndedJob { limit_secs: Some(f64::INFINITY), ..ended_job(12, 70, 98) };
-    same("no number is no job", &ok(store.add_ended(&[odd, useless, endless.clone()]).await)?, &2)?;
-    let listed = ok(store.ended(9).await)?;
+    same("no number is no job", &ok(store.add_ended_jobs(&[odd, useless, endless.clone()]).await)?, &2)?;
+    let listed = ok(store.recent_ended_jobs(9).await)?;
     same("a limit that is none", &listed[0], &EndedJob { limit_secs: None, ..endless })?;
     same("a name with a zero byte", &listed[1].name, &"a\u{fffd}b".to_owned())?;
     same("in the order of their ends", &listed[2..].to_vec(), &vec![first, unknown, last, new])?;
     // More than one statement can hold.
     let many: Vec<_> = (0..2500).map(|n| ended_job(100 + n, 10, 90)).collect();
-    same("many at once", &ok(store.add_ended(&many).await)?, &2500)?;
-    same("and again", &ok(store.add_ended(&many).await)?, &0)?;
-    same("all are there", &ok(store.ended(9999).await)?[..2500].to_vec(), &many)
+    same("many at once", &ok(store.add_ended_jobs(&many).await)?, &2500)?;
+    same("and again", &ok(store.add_ended_jobs(&many).await)?, &0)?;
+    same("all are there", &ok(store.recent_ended_jobs(9999).await)?[..2500].to_vec(), &many)
 }
 
 async fn hours(store: &dyn Store) -> Result<(), String> {
@@ -241,7 +245,7 @@ async fn hours(store: &dyn Store) -> Result<(), String> {
     for (secs, hour) in all.iter().enumerate().rev() {
         ok(store.put_hour(hour, &uses(secs as f64)).await)?;
     }
-    let between = async |from, to, limit| store.hours(UnixTime(from), UnixTime(to), limit).await;
+    let between = async |from, to, limit| store.hours_between(UnixTime(from), UnixTime(to), limit).await;
     same("all hours", &ok(between(0, i64::MAX, 9).await)?, &all)?;
     same("from one to before another", &ok(between(3600, 7200, 9).await)?, &all[..1].to_vec())?;
     same("the first of them", &ok(between(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())?;
@@ -249,7 +253,7 @@ async fn hours(store: &dyn Store) -> Result<(), String> {
     ok(store.put_hour(&longer, &uses(7.0)).await)?;
     same("an hour that goes on", &ok(between(7200, 7201, 9).await)?, &vec![longer])?;
     same("no hour twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)?;
-    let sums = async |from, to, limit| store.uses_by_hour(UnixTime(from), UnixTime(to), limit).await;
+    let sums = async |from, to, limit| store.usage_by_hour(UnixTime(from), UnixTime(to), limit).await;
     let all = [(3600, 0.0), (7200, 7.0), (10_800, 2.0)].map(|(from, idle)| (UnixTime(from), uses(idle)));
     same("sums of all hours", &ok(sums(0, i64::MAX, 9).await)?, &all.to_vec())?;
     same("sums of the first of them", &ok(sums(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())
@@ -274,14 +278,14 @@ async fn spent(store: &dyn Store) -> Result<(), String> {
         row(7200, "alice", "a", 30.0),
         row(7200, "alice", "b", 1.0),
     ];
-    ok(store.put_spent(&rows).await)?;
-    let between = async |from, to| store.spent(UnixTime(from), UnixTime(to)).await;
+    ok(store.put_node_time(&rows).await)?;
+    let between = async |from, to| store.sum_node_time(UnixTime(from), UnixTime(to)).await;
     same("an hour", &ok(between(3600, 7200).await)?, &rows[..2].to_vec())?;
     let both = NodeTimeRow { spent: rows[0].spent.sum_with(&rows[2].spent), ..rows[0].clone() };
     let all = vec![both, rows[3].clone(), rows[1].clone()];
     same("all hours together", &ok(between(0, i64::MAX).await)?, &all)?;
     same("none", &ok(between(7201, i64::MAX).await)?, &Vec::new())?;
-    let by_hour = async |from, to, limit| store.spent_by_hour(UnixTime(from), UnixTime(to), limit).await;
+    let by_hour = async |from, to, limit| store.node_time_by_hour(UnixTime(from), UnixTime(to), limit).await;
     let hours = vec![
         (UnixTime(3600), rows[0].spent.sum_with(&rows[1].spent)),
         (UnixTime(7200), rows[2].spent.sum_with(&rows[3].spent)),
@@ -290,7 +294,7 @@ async fn spent(store: &dyn Store) -> Result<(), String> {
     same("the first hour", &ok(by_hour(0, i64::MAX, 1).await)?, &hours[..1].to_vec())?;
     same("the second hour", &ok(by_hour(3601, 7201, 9).await)?, &hours[1..].to_vec())?;
     let more = row(7200, "alice", "b", 5.0);
-    ok(store.put_spent(std::slice::from_ref(&more)).await)?;
+    ok(store.put_node_time(std::slice::from_ref(&more)).await)?;
     same("an hour that goes on", &ok(between(7200, 7201).await)?, &vec![rows[2].clone(), more])
 }
 
@@ -299,7 +303,7 @@ async fn delays(store: &dyn Store) -> Result<(), String> {
     let all = vec![delay(1, 100, 0.5, false), delay(3, 150, 2.0, true), delay(1, 200, 7.25, false)];
     ok(store.add_delays(&[all[2], all[0], all[1]]).await)?;
     ok(store.add_delays(&[delay(1, 100, 99.0, true)]).await)?;
-    let between = async |from, to, limit| store.delays(UnixTime(from), UnixTime(to), limit).await;
+    let between = async |from, to, limit| store.delays_between(UnixTime(from), UnixTime(to), limit).await;
     same("all delays, each as it was told first", &ok(between(0, i64::MAX, 9).await)?, &all)?;
     same("some delays", &ok(between(101, 200, 9).await)?, &all[1..2].to_vec())?;
     same("the first delay", &ok(between(0, i64::MAX, 1).await)?, &all[..1].to_vec())
@@ -334,16 +338,20 @@ async fn measurements(store: &dyn Store) -> Result<(), String> {
     ok(store.add_measurements(&all).await)?;
     let a = key("bob", "a");
     let newest = vec![measurement("a", 101, 4), measurement("a", 102, 1)];
-    same("newest of a profile, oldest first", &ok(store.measurements(&a, 2).await)?, &newest)?;
+    same("newest of a profile, oldest first", &ok(store.recent_measurements(&a, 2).await)?, &newest)?;
     let other_mode = ProfileKey { batch: BatchMode::PerNode, ..a.clone() };
-    same("another batch mode", &ok(store.measurements(&other_mode, 9).await)?, &vec![])?;
+    same("another batch mode", &ok(store.recent_measurements(&other_mode, 9).await)?, &vec![])?;
     let useless = Measurement { samples: f64::NAN, ..measurement("nan", 100, 1) };
     ok(store.add_measurements(&[useless]).await)?;
-    same("no number is no measurement", &ok(store.measurements(&key("bob", "nan"), 9).await)?, &vec![])?;
+    same(
+        "no number is no measurement",
+        &ok(store.recent_measurements(&key("bob", "nan"), 9).await)?,
+        &vec![],
+    )?;
     // More than one statement can hold, and of a profile that is there by now.
     let many: Vec<_> = (0..2500).map(|n| measurement("b", 90, 1 + n)).collect();
     ok(store.add_measurements(&many).await)?;
-    let found = ok(store.measurements(&key("bob", "b"), 9999).await)?;
+    let found = ok(store.recent_measurements(&key("bob", "b"), 9999).await)?;
     same("many at once, in their order", &found[..2500].to_vec(), &many)?;
     same("the newer one comes last", &found[2500..].to_vec(), &vec![measurement("b", 101, 2)])
 }
@@ -391,7 +399,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
 async fn profiles(store: &dyn Store) -> Result<(), String> {
     let all = |user: &str| ProfileFilter { user: Some(user.to_owned()), ..ProfileFilter::default() };
     ok(store.put_profiles(&[]).await)?;
-    same("no profile yet", &ok(store.profiles(&all("alice"), 9).await)?, &vec![])?;
+    same("no profile yet", &ok(store.find_profiles(&all("alice"), 9).await)?, &vec![])?;
     let train = key("alice", "it's \"train\" – ü%_");
     let gpu = ProfileKey { node_type: NodeType::new("gpu:a100:4/cpu64"), ..train.clone() };
     let (old, new) = (profile(train.clone(), 1.0, 100), profile(train.clone(), 1.5, 130));
@@ -399,17 +407,17 @@ async fn profiles(store: &dyn Store) -> Result<(), String> {
     ok(store.put_profiles(&[old, other_type.clone(), other_name.clone()]).await)?;
     ok(store.put_profiles(std::slice::from_ref(&new)).await)?;
     let newest = vec![new.clone(), other_name.clone(), other_type.clone()];
-    same("replaced, and the last changed first", &ok(store.profiles(&all("alice"), 9).await)?, &newest)?;
-    same("at most as many", &ok(store.profiles(&all("alice"), 2).await)?, &newest[..2].to_vec())?;
-    same("none asked for", &ok(store.profiles(&all("alice"), 0).await)?, &vec![])?;
+    same("replaced, and the last changed first", &ok(store.find_profiles(&all("alice"), 9).await)?, &newest)?;
+    same("at most as many", &ok(store.find_profiles(&all("alice"), 2).await)?, &newest[..2].to_vec())?;
+    same("none asked for", &ok(store.find_profiles(&all("alice"), 0).await)?, &vec![])?;
     let named = ProfileFilter { name: Some(train.name.clone()), ..all("alice") };
-    same("by name", &ok(store.profiles(&named, 9).await)?, &vec![new.clone(), other_type.clone()])?;
+    same("by name", &ok(store.find_profiles(&named, 9).await)?, &vec![new.clone(), other_type.clone()])?;
     let typed = ProfileFilter { node_type: Some(gpu.node_type.clone()), ..ProfileFilter::default() };
-    same("by node type, whoever owns it", &ok(store.profiles(&typed, 9).await)?, &vec![other_type])?;
+    same("by node type, whoever owns it", &ok(store.find_profiles(&typed, 9).await)?, &vec![other_type])?;
     let planned = ProfileFilter { exec_plan: Some(ExecPlan::default()), ..all("alice") };
-    same("by execution plan", &ok(store.profiles(&planned, 9).await)?, &vec![])?;
+    same("by execution plan", &ok(store.find_profiles(&planned, 9).await)?, &vec![])?;
     let part = ProfileFilter { name: Some("it".to_owned()), ..ProfileFilter::default() };
-    same("a part of a name is another name", &ok(store.profiles(&part, 9).await)?, &vec![])?;
+    same("a part of a name is another name", &ok(store.find_profiles(&part, 9).await)?, &vec![])?;
     measured_only(store, &all("bob")).await?;
     forgetting(store, &train, &[new, other_name]).await
 }
@@ -418,13 +426,13 @@ async fn profiles(store: &dyn Store) -> Result<(), String> {
 async fn measured_only(store: &dyn Store, of_bob: &ProfileFilter) -> Result<(), String> {
     let empty = |name, at| Profile { updated_at: UnixTime(at), ..Profile::new(key("bob", name)) };
     let made = vec![empty("a", 102), empty("b", 101)];
-    same("what was measured is listed", &ok(store.profiles(of_bob, 9).await)?, &made)?;
+    same("what was measured is listed", &ok(store.find_profiles(of_bob, 9).await)?, &made)?;
     let learned = profile(key("bob", "a"), 2.0, 140);
     ok(store.put_profiles(std::slice::from_ref(&learned)).await)?;
-    same("what was learned of it", &ok(store.profiles(of_bob, 1).await)?, &vec![learned.clone()])?;
-    same("keeps what was measured", &ok(store.measurements(&learned.key, 9).await)?.len(), &3)?;
+    same("what was learned of it", &ok(store.find_profiles(of_bob, 1).await)?, &vec![learned.clone()])?;
+    same("keeps what was measured", &ok(store.recent_measurements(&learned.key, 9).await)?.len(), &3)?;
     ok(store.add_measurements(&[measurement("a", 103, 2)]).await)?;
-    same("and stays when more is", &ok(store.profiles(of_bob, 1).await)?, &vec![learned])
+    same("and stays when more is", &ok(store.find_profiles(of_bob, 1).await)?, &vec![learned])
 }
 
 async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Result<(), String> {
@@ -438,26 +446,26 @@ async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Re
     };
     same("one forgotten", &ok(store.forget_profiles(&one).await)?, &1)?;
     same("and gone", &ok(store.forget_profiles(&one).await)?, &0)?;
-    same("its measurements were others'", &ok(store.measurements(key, 9).await)?.len(), &1)?;
+    same("its measurements were others'", &ok(store.recent_measurements(key, 9).await)?.len(), &1)?;
     let all = ProfileFilter { user: Some(key.user.clone()), ..ProfileFilter::default() };
-    same("the others stay", &ok(store.profiles(&all, 9).await)?, &left.to_vec())?;
+    same("the others stay", &ok(store.find_profiles(&all, 9).await)?, &left.to_vec())?;
     same("all of a user's", &ok(store.forget_profiles(&all).await)?, &2)?;
     for key in [key, &left[1].key] {
-        same("with what was measured", &ok(store.measurements(key, 9).await)?, &vec![])?;
+        same("with what was measured", &ok(store.recent_measurements(key, 9).await)?, &vec![])?;
     }
     Ok(())
 }
 
 async fn settings(store: &dyn Store) -> Result<(), String> {
-    same("it leads", &ok(store.standing().await)?, &LeadStanding::Alone)?;
-    same("no setting", &ok(store.setting("control").await)?, &None)?;
+    same("it leads", &ok(store.lead_standing().await)?, &LeadStanding::Alone)?;
+    same("no setting", &ok(store.get_setting("control").await)?, &None)?;
     ok(store.put_setting("control", "paused").await)?;
     ok(store.put_setting("control", "normal").await)?;
-    same("the last setting", &ok(store.setting("control").await)?, &Some("normal".to_owned()))?;
+    same("the last setting", &ok(store.get_setting("control").await)?, &Some("normal".to_owned()))?;
     // Agents may send anything in a name; what one user sends must not stop what all others do.
     let odd = Measurement { key: key("bob", "a\0b"), ..measurement("", 10, 1) };
     ok(store.add_measurements(std::slice::from_ref(&odd)).await)?;
-    same("a name with a zero byte", &ok(store.measurements(&odd.key, 9).await)?.len(), &1)?;
+    same("a name with a zero byte", &ok(store.recent_measurements(&odd.key, 9).await)?.len(), &1)?;
     let named = ProfileFilter { name: Some(odd.key.name.clone()), ..ProfileFilter::default() };
     same("can be forgotten", &ok(store.forget_profiles(&named).await)?, &1)
 }
@@ -469,17 +477,21 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     let rows = ok(prune_before(store, 102, 140, 101).await)?;
     same("rows deleted", &rows, &(3 + 1 + 1 + 2 + 2503 + 1 + 2503 + 1))?;
     same("a round stays", &ok(rounds_until(store, None, 9).await)?, &summaries(&[round(102)]))?;
-    same("a gap stays", &ok(store.gaps(9).await)?, &vec![gap(102)])?;
-    same("generations stay", &ok(store.generations(JobId(7)).await)?.len(), &2)?;
+    same("a gap stays", &ok(store.recent_gaps(9).await)?, &vec![gap(102)])?;
+    same("generations stay", &ok(store.list_generations(JobId(7)).await)?.len(), &2)?;
     let old = ok(store.open_leads().await)?.into_iter().find(|l| l.job == JobId(21));
     same("an old open lead stays", &old, &Some(lead(21, 10, false)))?;
     let all = ProfileFilter::default();
-    same("a profile stays", &ok(store.profiles(&all, 9).await)?.len(), &1)?;
-    same("with what was measured since", &ok(store.measurements(&key("bob", "a"), 9).await)?.len(), &2)?;
-    let jobs: Vec<i64> = ok(store.ended(9).await)?.iter().map(|j| j.ended_at.0).collect();
+    same("a profile stays", &ok(store.find_profiles(&all, 9).await)?.len(), &1)?;
+    same(
+        "with what was measured since",
+        &ok(store.recent_measurements(&key("bob", "a"), 9).await)?.len(),
+        &2,
+    )?;
+    let jobs: Vec<i64> = ok(store.recent_ended_jobs(9).await)?.iter().map(|j| j.ended_at.0).collect();
     same("ended jobs stay", &jobs, &vec![101, 102, 102])?;
-    let hours = ok(store.hours(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
-    let sums = ok(store.uses_by_hour(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
+    let hours = ok(store.hours_between(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
+    let sums = ok(store.usage_by_hour(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
     same("sums of hours are kept", &sums.len(), &3)?;
     same("hours stay", &hours.iter().map(|h| h.from.0).collect::<Vec<_>>(), &vec![7200, 10_800])?;
     same("nothing is left to delete", &ok(prune_before(store, 102, 140, 101).await)?, &0)?;
@@ -487,11 +499,11 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     same("measured since, and so kept", &ok(prune_before(store, 102, 141, 101).await)?, &0)?;
     let rows = ok(prune_before(store, 146, 146, 146).await)?;
     same("all is old", &rows, &(1 + 1 + 1 + 1 + 3 + 1 + 3))?;
-    same("no ended job is left", &ok(store.ended(9).await)?, &vec![])?;
-    same("no profile is left", &ok(store.profiles(&all, 9).await)?, &vec![])
+    same("no ended job is left", &ok(store.recent_ended_jobs(9).await)?, &vec![])?;
+    same("no profile is left", &ok(store.find_profiles(&all, 9).await)?, &vec![])
 }
 
 async fn prune_before(store: &dyn Store, rounds: i64, profiles: i64, ended: i64) -> Result<u64, StoreError> {
     let [rounds, profiles, ended, hours] = [rounds, profiles, ended, 3601].map(UnixTime);
-    store.prune(&KeptSince { rounds, profiles, ended, hours, ..KeptSince::all() }).await
+    store.prune_history(&RetentionLimits { rounds, profiles, ended, hours, ..RetentionLimits::all() }).await
 }

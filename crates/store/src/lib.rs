@@ -15,12 +15,13 @@ mod upgrades;
 use std::sync::Arc;
 
 pub use port::{
-    KeptSince, LeadStanding, Measurement, NoRoom, ProfileRoom, RoundRecord, RoundsAsked, Store, StoreError,
+    LeadStanding, Measurement, ProfileQuota, QuotaExceeded, RetentionLimits, RoundRecord, RoundsFilter,
+    Store, StoreError,
 };
 
 /// How long a leader's session with PostgreSQL may be silent. The server then ends it, and the next daemon
 /// leads.
-pub const POSTGRES_SILENCE: std::time::Duration = postgres::SILENCE;
+pub const POSTGRES_SILENCE: std::time::Duration = postgres::MAX_SILENCE;
 
 /// Opens the database that a URL names, brings its schema up to date, and makes this process the one that
 /// leads on it:
@@ -33,7 +34,7 @@ pub const POSTGRES_SILENCE: std::time::Duration = postgres::SILENCE;
 /// # Errors
 /// `Unsupported` for another kind of URL, `Corrupt` for a database that is not ours or was written by a newer
 /// infill, `Unavailable` for anything that may pass.
-pub async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn Store>, StoreError> {
+pub async fn open_store(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn Store>, StoreError> {
     // Only the scheme is ever told: what follows may hold a password.
     match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
         "sqlite" => Ok(Arc::new(sqlite::open(url).await?)),
@@ -52,5 +53,5 @@ pub async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn S
 /// # Errors
 /// When it does not answer, does not let us in, or is too old.
 pub async fn postgres_version(url: &str) -> Result<String, StoreError> {
-    postgres::version(url).await
+    postgres::server_version(url).await
 }

@@ -74,14 +74,14 @@ pub struct RoundRecord {
 
 impl RoundRecord {
     /// The round in a line.
-    pub fn summary(&self) -> RoundSummary {
+    pub fn to_summary(&self) -> RoundSummary {
         RoundSummary::new(self.at, self.acted, &self.plan, &self.report)
     }
 }
 
 /// Which rounds are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RoundsAsked {
+pub struct RoundsFilter {
     /// None later than this; `None` for the newest.
     pub until: Option<UnixTime>,
     /// At most so many.
@@ -90,7 +90,7 @@ pub struct RoundsAsked {
 
 /// The moments since when things are kept: what is older is deleted. And how many, where that is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptSince {
+pub struct RetentionLimits {
     /// Rounds, generations, ended leads, gaps and measurements.
     pub rounds: UnixTime,
     /// Profiles, since something was last learned of them.
@@ -105,18 +105,18 @@ pub struct KeptSince {
     pub profiles_a_user: u32,
 }
 
-impl KeptSince {
+impl RetentionLimits {
     /// Everything is kept.
     #[cfg(test)]
-    pub(crate) fn all() -> KeptSince {
+    pub(crate) fn all() -> RetentionLimits {
         let [rounds, profiles, ended, hours, users] = [UnixTime(i64::MIN); 5];
-        KeptSince { rounds, profiles, ended, hours, users, profiles_a_user: u32::MAX }
+        RetentionLimits { rounds, profiles, ended, hours, users, profiles_a_user: u32::MAX }
     }
 }
 
 /// How much of a user's profiles there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProfileRoom {
+pub struct ProfileQuota {
     /// Profiles.
     pub profiles: u64,
     /// Bytes of all that was measured of them, as it is kept.
@@ -125,11 +125,11 @@ pub struct ProfileRoom {
 
 /// Whose profiles there is no room for, and what they would come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoRoom {
+pub struct QuotaExceeded {
     /// The user.
     pub user: String,
     /// What the user would have.
-    pub would_be: ProfileRoom,
+    pub would_be: ProfileQuota,
 }
 
 /// Throughput measured during a stretch of one generation.
@@ -157,7 +157,7 @@ pub trait Store: Send + Sync {
     /// Whether this process still leads; cheap, to be asked every second. `Deposed` says that it does not,
     /// and no other error says so: a database that does not answer may or may not have let another daemon
     /// take over.
-    async fn standing(&self) -> Result<LeadStanding, StoreError>;
+    async fn lead_standing(&self) -> Result<LeadStanding, StoreError>;
     /// Inserts or replaces these leads' records. Of one that has not ended, all that were submitted earlier
     /// under the same number have.
     async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
@@ -166,7 +166,7 @@ pub trait Store: Send + Sync {
     /// Adds generations; one that is there already stays.
     async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
     /// Generations of the leads that have had this number, oldest first.
-    async fn generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
+    async fn list_generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
     /// Hands out `count` order numbers that were never handed out before, none below `least`; returns the
     /// first.
     async fn next_orders(&self, count: u64, least: u64) -> Result<u64, StoreError>;
@@ -174,36 +174,41 @@ pub trait Store: Send + Sync {
     async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError>;
     /// The newest of the rounds asked for, newest first. Each is read and let go: a round on a large machine
     /// has a hundred kilobytes.
-    async fn rounds(&self, asked: &RoundsAsked) -> Result<Vec<RoundSummary>, StoreError>;
+    async fn list_rounds(&self, asked: &RoundsFilter) -> Result<Vec<RoundSummary>, StoreError>;
     /// The last round at this moment or before it; `None` where nothing is kept from so far back.
     async fn round_at(&self, at: UnixTime) -> Result<Option<RoundRecord>, StoreError>;
     /// Adds ended gaps.
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.
-    async fn gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
+    async fn recent_gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
     /// Adds jobs that have ended; one that is there already, by its number and submission, stays. Returns how
     /// many are new.
-    async fn add_ended(&self, jobs: &[EndedJob]) -> Result<u64, StoreError>;
+    async fn add_ended_jobs(&self, jobs: &[EndedJob]) -> Result<u64, StoreError>;
     /// The jobs that ended last, oldest first, at most `limit`.
-    async fn ended(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
+    async fn recent_ended_jobs(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
     /// Inserts or replaces what nodes were used for in an hour, and its sums, which are kept for ever.
     async fn put_hour(&self, hour: &PackedHour, sums: &NodeUsageSecs) -> Result<(), StoreError>;
     /// The hours that began from `from` on and before `to`, the earliest first, at most `limit`.
-    async fn hours(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<PackedHour>, StoreError>;
+    async fn hours_between(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<PackedHour>, StoreError>;
     /// The sums of the hours that began from `from` on and before `to`, the earliest first, at most `limit`.
-    async fn uses_by_hour(
+    async fn usage_by_hour(
         &self,
         from: UnixTime,
         to: UnixTime,
         limit: u32,
     ) -> Result<Vec<(UnixTime, NodeUsageSecs)>, StoreError>;
     /// Inserts or replaces what became of node-time.
-    async fn put_spent(&self, rows: &[NodeTimeRow]) -> Result<(), StoreError>;
+    async fn put_node_time(&self, rows: &[NodeTimeRow]) -> Result<(), StoreError>;
     /// What became of the node-time of the hours that began from `from` on and before `to`, of each account,
     /// user and type of nodes in all; ordered by these.
-    async fn spent(&self, from: UnixTime, to: UnixTime) -> Result<Vec<NodeTimeRow>, StoreError>;
+    async fn sum_node_time(&self, from: UnixTime, to: UnixTime) -> Result<Vec<NodeTimeRow>, StoreError>;
     /// The same by the hour, of everybody together, the earliest first, at most `limit`.
-    async fn spent_by_hour(
+    async fn node_time_by_hour(
         &self,
         from: UnixTime,
         to: UnixTime,
@@ -212,29 +217,35 @@ pub trait Store: Send + Sync {
     /// Adds main jobs that started where ours were; one that is there already stays.
     async fn add_delays(&self, delays: &[MainDelay]) -> Result<(), StoreError>;
     /// Those that started from `from` on and before `to`, the earliest first, at most `limit`.
-    async fn delays(&self, from: UnixTime, to: UnixTime, limit: u32) -> Result<Vec<MainDelay>, StoreError>;
+    async fn delays_between(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        limit: u32,
+    ) -> Result<Vec<MainDelay>, StoreError>;
     /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what
     /// was measured is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
     /// The newest measurements of a profile, oldest first, at most `limit`.
-    async fn measurements(&self, key: &ProfileKey, limit: u32) -> Result<Vec<Measurement>, StoreError>;
+    async fn recent_measurements(&self, key: &ProfileKey, limit: u32)
+    -> Result<Vec<Measurement>, StoreError>;
     /// Inserts or replaces profiles.
     async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError>;
     /// Inserts or replaces profiles that somebody brings: all of them, or none where one of their users would
     /// have more than there is room for.
-    async fn bring_profiles(
+    async fn import_profiles(
         &self,
         profiles: &[Profile],
-        room: &ProfileRoom,
-    ) -> Result<Result<(), NoRoom>, StoreError>;
+        room: &ProfileQuota,
+    ) -> Result<Result<(), QuotaExceeded>, StoreError>;
     /// Profiles that a filter names, the last changed first, at most `limit`.
-    async fn profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
+    async fn find_profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
     /// Deletes the profiles that a filter names, with their measurements; returns how many profiles.
     async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError>;
     /// A small setting that outlives the daemon, such as the administrator's last order.
-    async fn setting(&self, key: &str) -> Result<Option<String>, StoreError>;
+    async fn get_setting(&self, key: &str) -> Result<Option<String>, StoreError>;
     /// Writes a setting.
     async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
     /// Deletes what is older than it is to be kept; returns how many rows.
-    async fn prune(&self, since: &KeptSince) -> Result<u64, StoreError>;
+    async fn prune_history(&self, since: &RetentionLimits) -> Result<u64, StoreError>;
 }

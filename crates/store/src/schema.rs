@@ -6,7 +6,7 @@ use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use super::port::StoreError;
 
 /// One version of a schema: the name of its file in `migrations/`, and what that says.
-pub(super) type Version = (&'static str, &'static str);
+pub(super) type SchemaVersion = (&'static str, &'static str);
 
 /// The file `migrations/$name`. (The macro that reads a whole folder would have the databases' drivers
 /// compiled a second time.)
@@ -17,7 +17,7 @@ macro_rules! version {
 }
 
 /// SQLite's.
-pub(super) const SQLITE: [Version; 10] = [
+pub(super) const SQLITE: [SchemaVersion; 10] = [
     version!("sqlite/0001_start.sql"),
     version!("sqlite/0002_profiles.sql"),
     version!("sqlite/0003_stops.sql"),
@@ -31,7 +31,7 @@ pub(super) const SQLITE: [Version; 10] = [
 ];
 
 /// PostgreSQL's.
-pub(super) const POSTGRES: [Version; 9] = [
+pub(super) const POSTGRES: [SchemaVersion; 9] = [
     version!("postgres/0001_start.sql"),
     version!("postgres/0002_stops.sql"),
     version!("postgres/0003_owners.sql"),
@@ -44,8 +44,8 @@ pub(super) const POSTGRES: [Version; 9] = [
 ];
 
 /// What brings a schema up to date. Files are named `…/NUMBER_DESCRIPTION.sql`, with numbers from 1 on.
-pub(super) fn migrator(versions: &[Version]) -> Migrator {
-    let migration = |(number, (name, text)): (i64, &Version)| {
+pub(super) fn build_migrator(versions: &[SchemaVersion]) -> Migrator {
+    let migration = |(number, (name, text)): (i64, &SchemaVersion)| {
         let description = name.split_once('_').map_or(*name, |(_, rest)| rest);
         let description = description.trim_end_matches(".sql").replace('_', " ");
         Migration::new(number, description.into(), MigrationType::Simple, text.into_sql_str(), false)
@@ -54,7 +54,7 @@ pub(super) fn migrator(versions: &[Version]) -> Migrator {
 }
 
 /// Sorts what a migration failed of; `failed` sorts the database's own errors.
-pub(super) fn failure(
+pub(super) fn migration_error(
     doing: &str,
     e: MigrateError,
     failed: fn(&str, &sqlx::Error) -> StoreError,
@@ -90,7 +90,7 @@ mod tests {
                 assert!(file.starts_with(&format!("{folder}/{number:04}_")), "{file} is number {number}");
             }
             let described: Vec<String> =
-                migrator(versions).iter().map(|m| m.description.to_string()).collect();
+                build_migrator(versions).iter().map(|m| m.description.to_string()).collect();
             assert_eq!(described[0], "start");
         }
     }

@@ -1,7 +1,7 @@
 //! Stores that earlier versions of the schema have made: the present version opens each, with every row.
 
 use super::port::{Measurement, RoundRecord, Store};
-use super::schema::{POSTGRES, SQLITE, Version};
+use super::schema::{POSTGRES, SQLITE, SchemaVersion};
 use infill_model::{
     BatchMode, ChangeCost, EndedGap, EndedJob, ExecPlan, GenerationRecord, GenerationStop, JobId, JobVerdict,
     LeadRecord, MainDelay, MeasuredCosts, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage, NodeType,
@@ -117,16 +117,16 @@ fn a_released_version_of_the_schema_is_never_edited() {
 }
 
 /// A store as these versions of the schema make it.
-pub(super) struct OldStore<'a>(&'a [Version]);
+pub(super) struct OldStore<'a>(&'a [SchemaVersion]);
 
 /// One for each version, the oldest first.
-pub(super) fn old_stores(all: &[Version]) -> impl Iterator<Item = OldStore<'_>> {
+pub(super) fn old_stores(all: &[SchemaVersion]) -> impl Iterator<Item = OldStore<'_>> {
     (1..=all.len()).map(|count| OldStore(&all[..count]))
 }
 
 impl OldStore<'_> {
     /// Its versions of the schema.
-    pub(super) fn versions(&self) -> &[Version] {
+    pub(super) fn versions(&self) -> &[SchemaVersion] {
         self.0
     }
 
@@ -136,7 +136,7 @@ impl OldStore<'_> {
 
     fn has(&self, version: &str) -> bool {
         // PostgreSQL's first version has profiles.
-        let is_version = |(name, _): &Version| name.ends_with(&format!("_{version}.sql"));
+        let is_version = |(name, _): &SchemaVersion| name.ends_with(&format!("_{version}.sql"));
         (version == "profiles" && !self.is_sqlite()) || self.0.iter().any(is_version)
     }
 
@@ -151,22 +151,26 @@ impl OldStore<'_> {
     pub(super) async fn check(&self, store: &dyn Store) {
         let made_by = self.0[self.0.len() - 1].0;
         assert_eq!(store.open_leads().await.unwrap(), self.leads(), "{made_by}");
-        assert_eq!(store.generations(JobId(7)).await.unwrap(), self.generations(), "{made_by}");
+        assert_eq!(store.list_generations(JobId(7)).await.unwrap(), self.generations(), "{made_by}");
         assert_eq!(store.round_at(UnixTime(140)).await.unwrap(), Some(round()), "{made_by}");
-        assert_eq!(store.gaps(9).await.unwrap(), [gap()], "{made_by}");
-        assert_eq!(store.setting("control").await.unwrap().as_deref(), Some("paused"), "{made_by}");
+        assert_eq!(store.recent_gaps(9).await.unwrap(), [gap()], "{made_by}");
+        assert_eq!(store.get_setting("control").await.unwrap().as_deref(), Some("paused"), "{made_by}");
         assert_eq!(store.next_orders(1, 0).await.unwrap(), 42, "{made_by}");
-        let profiles = store.profiles(&ProfileFilter::default(), 9).await.unwrap();
+        let profiles = store.find_profiles(&ProfileFilter::default(), 9).await.unwrap();
         assert_eq!(profiles, self.once("profiles", || self.profile()), "{made_by}");
-        let measurements = store.measurements(&key(), 9).await.unwrap();
+        let measurements = store.recent_measurements(&key(), 9).await.unwrap();
         assert_eq!(measurements, self.once("profiles", measurement), "{made_by}");
-        assert_eq!(store.ended(9).await.unwrap(), self.once("ended", || self.ended_job()), "{made_by}");
+        assert_eq!(
+            store.recent_ended_jobs(9).await.unwrap(),
+            self.once("ended", || self.ended_job()),
+            "{made_by}"
+        );
         let from = UnixTime(0);
         let to = UnixTime(i64::MAX);
-        assert_eq!(store.hours(from, to, 9).await.unwrap(), self.once("hours", hour), "{made_by}");
-        assert_eq!(store.spent(from, to).await.unwrap(), self.once("spent", spent), "{made_by}");
-        assert_eq!(store.delays(from, to, 9).await.unwrap(), self.once("spent", delay), "{made_by}");
-        let uses = store.uses_by_hour(from, to, 9).await.unwrap();
+        assert_eq!(store.hours_between(from, to, 9).await.unwrap(), self.once("hours", hour), "{made_by}");
+        assert_eq!(store.sum_node_time(from, to).await.unwrap(), self.once("spent", spent), "{made_by}");
+        assert_eq!(store.delays_between(from, to, 9).await.unwrap(), self.once("spent", delay), "{made_by}");
+        let uses = store.usage_by_hour(from, to, 9).await.unwrap();
         let used = || (UnixTime(3600), NodeUsageSecs::from_array([1.5, 2.5, 3.5, 4.5, 5.5, 6.5]));
         assert_eq!(uses, self.once("spent", used), "{made_by}");
     }

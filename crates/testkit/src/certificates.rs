@@ -4,73 +4,73 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Names and addresses of this machine.
-pub const HERE: &str = "DNS:localhost,IP:127.0.0.1";
+pub const LOCALHOST_NAMES: &str = "DNS:localhost,IP:127.0.0.1";
 
 /// What `openssl ca` wants to know.
-const CA: &str = "[ca]\ndefault_ca=c\n[c]\ndatabase=DIR/index\nserial=DIR/serial\nnew_certs_dir=DIR\ndefault_md=sha256\n\
+const CA_CONFIG: &str = "[ca]\ndefault_ca=c\n[c]\ndatabase=DIR/index\nserial=DIR/serial\nnew_certs_dir=DIR\ndefault_md=sha256\n\
                   policy=p\ncopy_extensions=copy\nunique_subject=no\n[p]\ncommonName=supplied\n";
 
 /// One of them.
 #[derive(Debug)]
-pub struct Authority {
+pub struct CertificateAuthority {
     dir: PathBuf,
 }
 
 /// A certificate and its key, as files.
 #[derive(Clone, Debug)]
-pub struct Certified {
+pub struct CertificateFiles {
     /// The certificate.
     pub cert: PathBuf,
     /// Its key, which only its owner may read.
     pub key: PathBuf,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// A new one, whose files are in `dir`, which is made.
-    pub fn new(dir: &Path) -> Authority {
+    pub fn new(dir: &Path) -> CertificateAuthority {
         std::fs::create_dir_all(dir).expect("a folder for certificates");
         let shown = dir.display().to_string();
-        std::fs::write(dir.join("ca.cnf"), CA.replace("DIR", &shown)).expect("a file in it");
+        std::fs::write(dir.join("ca.cnf"), CA_CONFIG.replace("DIR", &shown)).expect("a file in it");
         std::fs::write(dir.join("index"), "").expect("a file in it");
         std::fs::write(dir.join("serial"), "1000\n").expect("a file in it");
         let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem \
                      -days 2 -subj";
         let name = format!("/CN={}", dir.file_name().unwrap_or_default().display());
-        openssl(dir, words.split_whitespace().chain([name.as_str()]));
-        Authority { dir: dir.to_owned() }
+        run_openssl(dir, words.split_whitespace().chain([name.as_str()]));
+        CertificateAuthority { dir: dir.to_owned() }
     }
 
     /// Its own certificate.
-    pub fn pem(&self) -> PathBuf {
+    pub fn certificate_path(&self) -> PathBuf {
         self.dir.join("ca.pem")
     }
 
-    /// A certificate for these names, such as [`HERE`], that counts from now on.
-    pub fn certify(&self, file: &str, names: &str) -> Certified {
-        self.sign(file, names, ["-days", "1"])
+    /// A certificate for these names, such as [`LOCALHOST_NAMES`], that counts from now on.
+    pub fn issue_certificate(&self, file: &str, names: &str) -> CertificateFiles {
+        self.sign_certificate(file, names, ["-days", "1"])
     }
 
     /// One that has expired.
-    pub fn certify_expired(&self, file: &str, names: &str) -> Certified {
-        self.sign(file, names, ["-startdate", "200101000000Z"])
+    pub fn issue_expired(&self, file: &str, names: &str) -> CertificateFiles {
+        self.sign_certificate(file, names, ["-startdate", "200101000000Z"])
     }
 
-    fn sign(&self, file: &str, names: &str, dates: [&str; 2]) -> Certified {
+    fn sign_certificate(&self, file: &str, names: &str, dates: [&str; 2]) -> CertificateFiles {
         let [key, cert, request] = ["key", "pem", "csr"].map(|ending| format!("{file}.{ending}"));
         let names = format!("subjectAltName={names}");
         let words = "req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=infill";
         let files = ["-addext", &names, "-keyout", &key, "-out", &request];
-        openssl(&self.dir, words.split_whitespace().chain(files));
+        run_openssl(&self.dir, words.split_whitespace().chain(files));
         let ends = ["-enddate", "200102000000Z"];
         let ends = ends.iter().copied().filter(|_| dates[0] == "-startdate");
         let words = "ca -batch -notext -config ca.cnf -cert ca.pem -keyfile ca.key";
         let files = ["-in", request.as_str(), "-out", cert.as_str()];
-        openssl(&self.dir, words.split_whitespace().chain(files).chain(dates).chain(ends));
-        Certified { cert: self.dir.join(cert), key: self.dir.join(key) }
+        run_openssl(&self.dir, words.split_whitespace().chain(files).chain(dates).chain(ends));
+        CertificateFiles { cert: self.dir.join(cert), key: self.dir.join(key) }
     }
 }
 
-fn openssl<'w>(dir: &Path, words: impl Iterator<Item = &'w str>) {
+fn run_openssl<'w>(dir: &Path, words: impl Iterator<Item = &'w str>) {
     let output = Command::new("openssl").args(words).current_dir(dir).output();
     let output = output.expect("the tests need openssl");
     assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));

@@ -10,7 +10,7 @@ use tokio::time::{Instant, advance, pause, resume};
 const STEP: Duration = Duration::from_millis(20);
 
 /// Processes and sockets get this much real time in each step.
-const BREATH: Duration = Duration::from_millis(1);
+const REAL_TIME_STEP: Duration = Duration::from_millis(1);
 
 /// While it lives, tokio's clock stands still: no timer fires. Processes and sockets go on. It needs a
 /// runtime of one thread.
@@ -31,13 +31,13 @@ impl StoppedClock {
     }
 
     /// Lets this much time pass, quicker than it does.
-    pub async fn pass(&self, time: Duration) {
+    pub async fn advance_by(&self, time: Duration) {
         let end = Instant::now() + time;
         // Tasks that have just begun set their timers first.
-        breathe().await;
+        wait_real_time().await;
         while Instant::now() < end {
             advance(STEP.min(end - Instant::now())).await;
-            breathe().await;
+            wait_real_time().await;
         }
     }
 }
@@ -51,8 +51,8 @@ impl Drop for StoppedClock {
 }
 
 /// Waits for a moment of real time, also while the clock stands still.
-pub async fn breathe() {
-    spawn_blocking(|| std::thread::sleep(BREATH)).await.unwrap();
+pub async fn wait_real_time() {
+    spawn_blocking(|| std::thread::sleep(REAL_TIME_STEP)).await.unwrap();
 }
 
 #[tokio::test]
@@ -61,12 +61,12 @@ async fn a_stopped_clock_fires_no_timer_until_time_passes() {
     let began = Instant::now();
     let timer = tokio::spawn(tokio::time::sleep(Duration::from_secs(1)));
     for _ in 0..20 {
-        breathe().await;
+        wait_real_time().await;
     }
     assert_eq!(began.elapsed(), Duration::ZERO, "it jumps to the next timer");
-    clock.pass(Duration::from_millis(980)).await;
+    clock.advance_by(Duration::from_millis(980)).await;
     assert!(!timer.is_finished());
-    clock.pass(Duration::from_millis(30)).await;
+    clock.advance_by(Duration::from_millis(30)).await;
     assert!(timer.is_finished());
     assert_eq!(began.elapsed(), Duration::from_millis(1010));
     drop(clock);

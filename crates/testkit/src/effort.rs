@@ -18,32 +18,32 @@ const MOST: f64 = 100.0;
 /// The factor.
 fn effort() -> f64 {
     let value = std::env::var_os(EFFORT).map(|value| value.to_string_lossy().into_owned());
-    read(value.as_deref()).unwrap_or_else(|e| panic!("{e}"))
+    parse_effort(value.as_deref()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn read(value: Option<&str>) -> Result<f64, String> {
+fn parse_effort(value: Option<&str>) -> Result<f64, String> {
     let Some(text) = value else { return Ok(DEFAULT) };
     let number: Option<f64> = text.parse().ok().filter(|number| *number > 0.0 && *number <= MOST);
     number.ok_or_else(|| format!("{EFFORT}={text}: expected a number above 0, at most {MOST}"))
 }
 
-fn scaled(full: u64, effort: f64) -> u64 {
+fn scale_count(full: u64, effort: f64) -> u64 {
     ((full as f64 * effort).round() as u64).max(1)
 }
 
 /// How many cases to try, of a test that names `full` of them.
-pub fn cases(full: u64) -> u64 {
-    scaled(full, effort())
+pub fn case_count(full: u64) -> u64 {
+    scale_count(full, effort())
 }
 
 /// The first seeds of a range; with an effort above 1, those that follow it as well.
-pub fn seeds(full: Range<u64>) -> Range<u64> {
-    full.start..full.start + cases(full.end - full.start)
+pub fn seed_range(full: Range<u64>) -> Range<u64> {
+    full.start..full.start + case_count(full.end - full.start)
 }
 
 /// The settings of a property test that names `full` cases.
-pub fn property(full: u32) -> Config {
-    let cases = u32::try_from(cases(u64::from(full))).unwrap_or(u32::MAX);
+pub fn property_config(full: u32) -> Config {
+    let cases = u32::try_from(case_count(u64::from(full))).unwrap_or(u32::MAX);
     Config { cases, ..Config::default() }
 }
 
@@ -70,17 +70,17 @@ mod tests {
     #[test]
     fn an_effort_is_a_number_above_0_and_at_most_100() {
         for (text, effort) in [("1", 1.0), ("0.25", 0.25), ("1e-3", 0.001), ("100", 100.0)] {
-            assert_eq!(read(Some(text)), Ok(effort), "{text}");
+            assert_eq!(parse_effort(Some(text)), Ok(effort), "{text}");
         }
-        assert_eq!(read(None), Ok(DEFAULT));
+        assert_eq!(parse_effort(None), Ok(DEFAULT));
         for text in ["0", "-1", "100.1", "NaN", "inf", "", "a lot", "1 ", "1/4"] {
             let refused = format!("{EFFORT}={text}: expected a number above 0, at most 100");
-            assert_eq!(read(Some(text)), Err(refused));
+            assert_eq!(parse_effort(Some(text)), Err(refused));
         }
     }
 
     #[test]
     fn full_effort_tries_all_cases_and_each_test_keeps_one() {
-        assert_eq!([0.001, 0.25, 0.5, 1.0, 100.0].map(|e| scaled(150, e)), [1, 38, 75, 150, 15_000]);
+        assert_eq!([0.001, 0.25, 0.5, 1.0, 100.0].map(|e| scale_count(150, e)), [1, 38, 75, 150, 15_000]);
     }
 }

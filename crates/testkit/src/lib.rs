@@ -15,11 +15,11 @@ use std::process::{Command, Stdio};
 use infill_model::{EndedJob, JobId, UnixTime};
 
 /// Names the folder of the logs and tables that are not part of this repository.
-const DATA: &str = "INFILL_DATA";
+const DATA_VARIABLE: &str = "INFILL_DATA";
 
 /// A file of that folder, or of the one beside this repository. `None`, and the test is skipped, where it is
 /// missing.
-pub fn data(name: &str) -> Option<PathBuf> {
+pub fn data_file(name: &str) -> Option<PathBuf> {
     let [path] = data_files([name])?;
     Some(path)
 }
@@ -27,14 +27,14 @@ pub fn data(name: &str) -> Option<PathBuf> {
 /// The same for a test that needs several files.
 pub fn data_files<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-    let dir = std::env::var_os(DATA).map_or_else(|| PathBuf::from(beside), PathBuf::from);
+    let dir = std::env::var_os(DATA_VARIABLE).map_or_else(|| PathBuf::from(beside), PathBuf::from);
     let paths = names.map(|name| dir.join(name));
     let missing: Vec<String> =
         paths.iter().filter(|p| !p.exists()).map(|p| p.display().to_string()).collect();
     if missing.is_empty() {
         return Some(paths);
     }
-    skips::skip(&format!("no {}; {DATA} names the folder of the data", missing.join(", no ")));
+    skips::skip_test(&format!("no {}; {DATA_VARIABLE} names the folder of the data", missing.join(", no ")));
     None
 }
 
@@ -42,7 +42,7 @@ pub fn data_files<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
 ///
 /// A child process writes it: a file that this process has open for writing is inherited by whatever another
 /// test's thread forks at that moment, and cannot be executed meanwhile ("text file busy").
-pub fn script(path: impl AsRef<Path>, body: &str) -> PathBuf {
+pub fn write_script(path: impl AsRef<Path>, body: &str) -> PathBuf {
     let path = path.as_ref();
     let mut child = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])

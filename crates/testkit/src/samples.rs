@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use infill_api::{
-    CurveRow, EndView, Hidden, HistoryRow, HistoryView, JobView, NodeKind, NodeView, ProfileView,
-    ProfilesView, RoundView, RoundsView, SCHEMA, Status,
+    CurveRow, DaemonStatus, EndView, Hidden, HistoryRow, HistoryView, JobView, NodeKind, NodeView,
+    ProfileView, ProfilesView, RoundView, RoundsView, SCHEMA,
 };
 use infill_model::{
     BatchMode, ChangeCost, ControlState, DaemonMode, EndedJob, ExecPlan, JobId, JobPlan, JobVerdict,
@@ -16,7 +16,7 @@ use infill_model::{
 pub const NOW: UnixTime = UnixTime(1_795_212_617);
 
 /// A node of this kind.
-pub fn node(name: &str, kind: NodeKind) -> NodeView {
+pub fn sample_node(name: &str, kind: NodeKind) -> NodeView {
     NodeView {
         node: NodeName::from(name),
         node_type: "gpu:a100:4/cpu64".to_owned(),
@@ -35,7 +35,7 @@ pub fn node(name: &str, kind: NodeKind) -> NodeView {
 }
 
 /// A job on these nodes.
-pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobView {
+pub fn sample_job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobView {
     JobView {
         job: JobId(id),
         name: format!("train-{id}"),
@@ -67,7 +67,7 @@ pub fn job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobVie
 }
 
 /// Two held nodes, a gap, a busy one and a refused one; a running job and a waiting one.
-pub fn status() -> Status {
+pub fn sample_status() -> DaemonStatus {
     let held = NodeView {
         job: Some(JobId(101)),
         since: Some(NOW + -600),
@@ -75,15 +75,22 @@ pub fn status() -> Status {
         wanted_by: Some("job 77".to_owned()),
         usable_until: Some(NOW + 1785),
         state: "ALLOCATED".to_owned(),
-        ..node("n1", NodeKind::Held)
+        ..sample_node("n1", NodeKind::Held)
     };
-    let gap = NodeView { since: Some(NOW + -30), usable_until: Some(NOW + 240), ..node("n3", NodeKind::Gap) };
-    let busy =
-        NodeView { main_job: Some(JobId(55)), state: "ALLOCATED".to_owned(), ..node("n4", NodeKind::Busy) };
+    let gap = NodeView {
+        since: Some(NOW + -30),
+        usable_until: Some(NOW + 240),
+        ..sample_node("n3", NodeKind::Gap)
+    };
+    let busy = NodeView {
+        main_job: Some(JobId(55)),
+        state: "ALLOCATED".to_owned(),
+        ..sample_node("n4", NodeKind::Busy)
+    };
     let refused = NodeView {
         state: "IDLE+DRAIN".to_owned(),
         why: Some("drained: bad fan".to_owned()),
-        ..node("n5", NodeKind::Refused)
+        ..sample_node("n5", NodeKind::Refused)
     };
     let running = JobView {
         generation: 3,
@@ -100,11 +107,13 @@ pub fn status() -> Status {
         turn: "2:30:00 of one node's work in all, as jobs like it did; 1:10:00 done; its owner has had 3.0 node-hours lately".to_owned(),
         changing: "restarts: 7.5 s to grow, 5.0 s to shrink, 11 s to start".to_owned(),
         why: "2 of 3 gaps: the third closes in 4:00".to_owned(),
-        ..job(101, "alice", MalleableState::Running, &["n1", "n2"])
+        ..sample_job(101, "alice", MalleableState::Running, &["n1", "n2"])
     };
-    let waiting =
-        JobView { why: "no gap lasts a minute".to_owned(), ..job(102, "bob", MalleableState::Queued, &[]) };
-    Status {
+    let waiting = JobView {
+        why: "no gap lasts a minute".to_owned(),
+        ..sample_job(102, "bob", MalleableState::Queued, &[])
+    };
+    DaemonStatus {
         schema: SCHEMA,
         version: "0.1.0".to_owned(),
         slurm: Some("24.11.5".to_owned()),
@@ -129,7 +138,7 @@ pub fn status() -> Status {
 }
 
 /// A round that gives two nodes to job 101 and none to 102.
-pub fn round() -> RoundView {
+pub fn sample_round() -> RoundView {
     let place = |node: &str| PlannedNode { node: NodeName::from(node), lease_until: NOW + 1785 };
     let plan = |id, nodes: Vec<PlannedNode>, rate, forecast| JobPlan {
         job: JobId(id),
@@ -186,8 +195,8 @@ pub fn round() -> RoundView {
 }
 
 /// That round and two before it.
-pub fn rounds() -> RoundsView {
-    let RoundView { plan, report, .. } = round();
+pub fn sample_rounds() -> RoundsView {
+    let RoundView { plan, report, .. } = sample_round();
     let last = RoundSummary::new(NOW, true, &plan, &report);
     let cut = RoundSummary {
         at: NOW + -5,
@@ -213,16 +222,16 @@ pub fn rounds() -> RoundsView {
 }
 
 /// What was measured for alice's profile: a minute of work, and a probe that came to nothing.
-pub fn history() -> HistoryView {
+pub fn sample_history() -> HistoryView {
     let work =
         HistoryRow { at: NOW + -60, job: JobId(101), nodes: 2, samples: 46_800.0, secs: 60.0, probe: false };
     let probe = HistoryRow { at: NOW + -120, nodes: 4, samples: 0.0, secs: 0.0, probe: true, ..work.clone() };
-    let profile = profile("alice", "bert", "gpu:a100:4/cpu64").key;
+    let profile = sample_profile("alice", "bert", "gpu:a100:4/cpu64").key;
     HistoryView { schema: SCHEMA, profile, rows: vec![work, probe] }
 }
 
 /// A profile with three measured sizes.
-pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
+pub fn sample_profile(user: &str, name: &str, node_type: &str) -> Profile {
     let key = ProfileKey {
         user: user.to_owned(),
         name: name.to_owned(),
@@ -260,14 +269,14 @@ pub fn profile(user: &str, name: &str, node_type: &str) -> Profile {
 
 /// One that is measured, and one of which nothing is known. The curve is written down, not fitted: what is
 /// shown must not change with how curves are fitted.
-pub fn profiles() -> ProfilesView {
+pub fn sample_profiles() -> ProfilesView {
     let rates = [410.0, 780.0, 1100.0, 1390.0, 1640.0, 1860.0, 2050.0, 2210.0];
     let row = |(nodes, rate): (u32, f64)| {
         let doubt = rate * 0.04 * f64::from(nodes.saturating_sub(3));
         CurveRow { nodes, rate, low: rate - doubt, high: rate + doubt }
     };
     let measured = ProfileView {
-        profile: profile("alice", "bert", "gpu:a100:4/cpu64"),
+        profile: sample_profile("alice", "bert", "gpu:a100:4/cpu64"),
         batch_seen: BatchMode::PerNode,
         curve: (1..).zip(rates).map(row).collect(),
         model: "n/rate = 2.440e-3 + 1.361e-4·(n-1)".to_owned(),
@@ -283,7 +292,7 @@ pub fn profiles() -> ProfilesView {
 }
 
 /// A job that has ended a while ago.
-pub fn ended(id: u32) -> EndedJob {
+pub fn sample_ended_job(id: u32) -> EndedJob {
     EndedJob {
         job: JobId(id),
         submitted_at: NOW + -7200,

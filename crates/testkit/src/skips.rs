@@ -20,7 +20,7 @@ pub const NO_SKIPS: &str = "INFILL_TEST_NO_SKIPS";
 ///
 /// The line goes to stderr itself: the harness captures what `eprintln` writes, and shows it only of tests
 /// that fail.
-pub fn skip(reason: &str) {
+pub fn skip_test(reason: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("a test without a name");
     let text = format!("SKIPPED {}{name}: {reason}", crate_prefix());
@@ -29,7 +29,7 @@ pub fn skip(reason: &str) {
     let line = text + "\n";
     std::io::stderr().write_all(line.as_bytes()).expect("stderr takes a line");
     if let Some(path) = variable(SKIPS) {
-        append(Path::new(&path), &line);
+        append_line(Path::new(&path), &line);
     }
 }
 
@@ -42,7 +42,7 @@ fn crate_prefix() -> String {
 }
 
 /// Several processes may add lines at the same moment, so each line is one write.
-fn append(path: &Path, line: &str) {
+fn append_line(path: &Path, line: &str) {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     written.unwrap_or_else(|e| panic!("{SKIPS}={}: {e}", path.display()));

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use super::skips::{NO_SKIPS, SKIPS};
-use super::{DATA, data_files};
+use super::{DATA_VARIABLE, data_files};
 
 const HERE: [&str; 2] = ["first.csv", "second.csv"];
 
 /// Runs in a process of its own, without data. With the data of this machine it has nothing to do.
 #[test]
 fn skipped_without_data() {
-    if std::env::var_os(DATA).is_some_and(|dir| dir == NOWHERE) {
+    if std::env::var_os(DATA_VARIABLE).is_some_and(|dir| dir == NOWHERE) {
         assert_eq!(data_files(HERE), None);
     }
 }
@@ -23,7 +23,11 @@ const NOWHERE: &str = "/nonexistent/of-this-test";
 fn skipped(skips: Option<&Path>, no_skips: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "tests::skipped_without_data"]);
-    command.env(DATA, NOWHERE).env(NO_SKIPS, no_skips).env_remove(SKIPS).env_remove("RUST_TEST_NOCAPTURE");
+    command
+        .env(DATA_VARIABLE, NOWHERE)
+        .env(NO_SKIPS, no_skips)
+        .env_remove(SKIPS)
+        .env_remove("RUST_TEST_NOCAPTURE");
     command.envs(skips.map(|path| (SKIPS, path)));
     command.output().unwrap()
 }

@@ -5,18 +5,18 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::simulate::{Unit, args::LogArgs, setup};
+use crate::simulate::{LogUnit, args::LogArgs, setup};
 use infill_api::SCHEMA;
-use infill_gaps::{Blocks, GapStatistics, Quantiles, Shorter};
+use infill_gaps::{BlockStatistics, GapStatistics, ShorterShare, WeightedQuantiles};
 use infill_model::duration;
 use infill_present::{
-    bars::{self, CYAN, Colour, YELLOW},
-    days::Days,
-    exit::{CommandResult, Exit, Failure},
+    bars::{self, CYAN, TerminalColour, YELLOW},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter,
+    long_duration::LongDuration,
     output::{self, DEFAULT_WIDTH},
-    table::Column,
-    words::percent,
+    phrases::percent,
+    table::TableColumn,
 };
 use infill_sim as sim;
 
@@ -31,77 +31,82 @@ const LONGEST_NAME: usize = 18;
 
 /// `infill gaps --log --json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct GapLogDocument<'a> {
     schema: u32,
     log: &'a str,
-    unit: Unit,
+    unit: LogUnit,
     statistics: &'a GapStatistics,
 }
 
 /// Quantiles of lengths, by gaps or by idle time.
 struct LengthRow {
     of: &'static str,
-    quantiles: Quantiles,
+    quantiles: WeightedQuantiles,
 }
 
 /// What is short, by gaps or by idle time.
 struct ShortRow {
     of: &'static str,
-    shorter: Vec<Shorter>,
-    share: fn(&Shorter) -> f64,
+    shorter: Vec<ShorterShare>,
+    share: fn(&ShorterShare) -> f64,
 }
 
 /// Nodes that come or go.
 struct BlockRow {
     what: &'static str,
-    blocks: Blocks,
+    blocks: BlockStatistics,
 }
 
-const LENGTHS: &[Column<LengthRow>] = &[
-    Column { letter: 'o', header: "LENGTH OF", help: "", cell: |r| r.of.to_owned() },
-    Column { letter: 'a', header: "P10", help: "", cell: |r| length(r.quantiles.p10) },
-    Column { letter: 'b', header: "P50", help: "", cell: |r| length(r.quantiles.p50) },
-    Column { letter: 'c', header: "P90", help: "", cell: |r| length(r.quantiles.p90) },
-    Column { letter: 'd', header: "P99", help: "", cell: |r| length(r.quantiles.p99) },
-    Column { letter: 'e', header: "LONGEST", help: "", cell: |r| length(r.quantiles.largest) },
+const LENGTH_COLUMNS: &[TableColumn<LengthRow>] = &[
+    TableColumn { letter: 'o', header: "LENGTH OF", help: "", cell: |r| r.of.to_owned() },
+    TableColumn { letter: 'a', header: "P10", help: "", cell: |r| format_length(r.quantiles.p10) },
+    TableColumn { letter: 'b', header: "P50", help: "", cell: |r| format_length(r.quantiles.p50) },
+    TableColumn { letter: 'c', header: "P90", help: "", cell: |r| format_length(r.quantiles.p90) },
+    TableColumn { letter: 'd', header: "P99", help: "", cell: |r| format_length(r.quantiles.p99) },
+    TableColumn { letter: 'e', header: "LONGEST", help: "", cell: |r| format_length(r.quantiles.largest) },
 ];
 
-const SHORT: &[Column<ShortRow>] = &[
-    Column { letter: 'o', header: "SHORTER THAN", help: "", cell: |r| r.of.to_owned() },
-    Column { letter: 'a', header: "1:00", help: "", cell: |r| below(r, 60) },
-    Column { letter: 'b', header: "5:00", help: "", cell: |r| below(r, 300) },
-    Column { letter: 'c', header: "10:00", help: "", cell: |r| below(r, 600) },
-    Column { letter: 'd', header: "1:00:00", help: "", cell: |r| below(r, 3600) },
+const SHORT_COLUMNS: &[TableColumn<ShortRow>] = &[
+    TableColumn { letter: 'o', header: "SHORTER THAN", help: "", cell: |r| r.of.to_owned() },
+    TableColumn { letter: 'a', header: "1:00", help: "", cell: |r| shorter_share(r, 60) },
+    TableColumn { letter: 'b', header: "5:00", help: "", cell: |r| shorter_share(r, 300) },
+    TableColumn { letter: 'c', header: "10:00", help: "", cell: |r| shorter_share(r, 600) },
+    TableColumn { letter: 'd', header: "1:00:00", help: "", cell: |r| shorter_share(r, 3600) },
 ];
 
 /// The columns of what comes and goes, under the names of what is counted.
-const fn blocks(that: &'static str, an_hour: &'static str) -> [Column<BlockRow>; 7] {
+const fn block_columns(that: &'static str, an_hour: &'static str) -> [TableColumn<BlockRow>; 7] {
     [
-        Column { letter: 'w', header: that, help: "", cell: |r| r.what.to_owned() },
-        Column { letter: 'n', header: an_hour, help: "", cell: |r| output::number(r.blocks.nodes_an_hour) },
-        Column {
+        TableColumn { letter: 'w', header: that, help: "", cell: |r| r.what.to_owned() },
+        TableColumn {
+            letter: 'n',
+            header: an_hour,
+            help: "",
+            cell: |r| output::format_number(r.blocks.nodes_an_hour),
+        },
+        TableColumn {
             letter: 't',
             header: "TIMES/H",
             help: "",
-            cell: |r| output::number(r.blocks.moments_an_hour),
+            cell: |r| output::format_number(r.blocks.moments_an_hour),
         },
-        Column { letter: 'a', header: "P50 AT ONCE", help: "", cell: |r| size(r, |q| q.p50) },
-        Column { letter: 'b', header: "P90", help: "", cell: |r| size(r, |q| q.p90) },
-        Column { letter: 'c', header: "P99", help: "", cell: |r| size(r, |q| q.p99) },
-        Column { letter: 'd', header: "MOST", help: "", cell: |r| size(r, |q| q.largest) },
+        TableColumn { letter: 'a', header: "P50 AT ONCE", help: "", cell: |r| block_size(r, |q| q.p50) },
+        TableColumn { letter: 'b', header: "P90", help: "", cell: |r| block_size(r, |q| q.p90) },
+        TableColumn { letter: 'c', header: "P99", help: "", cell: |r| block_size(r, |q| q.p99) },
+        TableColumn { letter: 'd', header: "MOST", help: "", cell: |r| block_size(r, |q| q.largest) },
     ]
 }
 
-fn length(secs: i64) -> String {
+fn format_length(secs: i64) -> String {
     duration::format_duration(secs as f64)
 }
 
-fn below(row: &ShortRow, secs: i64) -> String {
+fn shorter_share(row: &ShortRow, secs: i64) -> String {
     let found = row.shorter.iter().find(|s| s.than_secs == secs);
-    found.map_or_else(|| "-".to_owned(), |s| percent::tenths((row.share)(s)))
+    found.map_or_else(|| "-".to_owned(), |s| percent::tenths_percent((row.share)(s)))
 }
 
-fn size(row: &BlockRow, of: fn(&Quantiles) -> i64) -> String {
+fn block_size(row: &BlockRow, of: fn(&WeightedQuantiles) -> i64) -> String {
     row.blocks.sizes.as_ref().map_or_else(|| "-".to_owned(), |q| of(q).to_string())
 }
 
@@ -111,17 +116,27 @@ pub fn run(args: &LogArgs, json: bool) -> CommandResult {
     let statistics = sim::gap_statistics(&setup::main_queue(&log, args)?, None);
     let (name, unit) = (args.file_name(), args.unit);
     if json {
-        output::print_json(&Document { schema: SCHEMA, log: &name, unit, statistics: &statistics })?;
+        output::print_json(&GapLogDocument { schema: SCHEMA, log: &name, unit, statistics: &statistics })?;
     } else {
         let width = output::terminal_width().unwrap_or(DEFAULT_WIDTH);
-        output::print(&text((&name, unit), &statistics, width, output::colours(&std::io::stdout()))?)?;
+        output::print_text(&render_text(
+            (&name, unit),
+            &statistics,
+            width,
+            output::wants_colours(&std::io::stdout()),
+        )?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
 /// All of it. `log`: its name, and what it is counted in.
-fn text(log: (&str, Unit), found: &GapStatistics, width: usize, colours: bool) -> Result<String, Failure> {
-    let mut text = summary(log, found);
+fn render_text(
+    log: (&str, LogUnit),
+    found: &GapStatistics,
+    width: usize,
+    colours: bool,
+) -> Result<String, CommandFailure> {
+    let mut text = log_summary(log, found);
     if let (Some(by_gaps), Some(by_node_time)) = (found.length_by_gaps, found.length_by_node_time) {
         let lengths = [
             LengthRow { of: "gaps", quantiles: by_gaps },
@@ -139,42 +154,42 @@ fn text(log: (&str, Unit), found: &GapStatistics, width: usize, colours: bool) -
         let _ = write!(
             text,
             "\n{}\n{}\n{}\n{}",
-            filter::whole("%o  %.a  %.b  %.c  %.d  %.e", LENGTHS, &lengths)?,
-            filter::whole("%o  %.a  %.b  %.c  %.d", SHORT, &short)?,
+            filter::render_full_table("%o  %.a  %.b  %.c  %.d  %.e", LENGTH_COLUMNS, &lengths)?,
+            filter::render_full_table("%o  %.a  %.b  %.c  %.d", SHORT_COLUMNS, &short)?,
             blocks_table(log.1, &blocks)?,
-            histogram(found, width, colours),
+            length_histogram(found, width, colours),
         );
     }
     Ok(text)
 }
 
-fn blocks_table(unit: Unit, rows: &[BlockRow]) -> Result<String, Failure> {
+fn blocks_table(unit: LogUnit, rows: &[BlockRow]) -> Result<String, CommandFailure> {
     let columns = match unit {
-        Unit::Node => blocks("NODES THAT", "NODES/H"),
-        Unit::Gpu => blocks("GPUS THAT", "GPUS/H"),
+        LogUnit::Node => block_columns("NODES THAT", "NODES/H"),
+        LogUnit::Gpu => block_columns("GPUS THAT", "GPUS/H"),
     };
-    filter::whole("%w  %.n  %.t  %.a  %.b  %.c  %.d", &columns, rows)
+    filter::render_full_table("%w  %.n  %.t  %.a  %.b  %.c  %.d", &columns, rows)
 }
 
-fn summary((log, unit): (&str, Unit), found: &GapStatistics) -> String {
+fn log_summary((log, unit): (&str, LogUnit), found: &GapStatistics) -> String {
     let (unit, units) = (unit.noun(), unit.plural());
-    let mean = output::number(found.idle_nodes_mean);
-    let share = percent::tenths(found.idle_nodes_mean / (found.nodes as f64).max(1.0));
+    let mean = output::format_number(found.idle_nodes_mean);
+    let share = percent::tenths_percent(found.idle_nodes_mean / (found.nodes as f64).max(1.0));
     let cut = match found.cut_off {
         0 => String::new(),
         n => format!(" ({n} cut off by an end of the log)"),
     };
     let lines = [
-        ("log", format!("{log}: {} {units}, {}", found.nodes, Days(found.span_secs).text())),
+        ("log", format!("{log}: {} {units}, {}", found.nodes, LongDuration(found.span_secs).to_text())),
         (
             "idle",
             format!(
                 "{mean} {units} on average ({share}), {} at most, none for {} of the time",
                 found.idle_nodes_most,
-                percent::tenths(found.none_idle)
+                percent::tenths_percent(found.none_idle)
             ),
         ),
-        ("idle time", format!("{} {unit}-hours", output::number(found.idle_node_secs / 3600.0))),
+        ("idle time", format!("{} {unit}-hours", output::format_number(found.idle_node_secs / 3600.0))),
         ("gaps", format!("{}{cut}", found.gaps)),
     ];
     let mut text = String::new();
@@ -185,16 +200,16 @@ fn summary((log, unit): (&str, Unit), found: &GapStatistics) -> String {
 }
 
 /// Two bars for each bin: how many gaps, how much of the idle time.
-fn histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
+fn length_histogram(found: &GapStatistics, width: usize, colours: bool) -> String {
     let cells = (width.saturating_sub(BESIDE_BARS) / 2).clamp(8, LONGEST_BAR);
     let gaps = |bin: &infill_gaps::LengthBin| bin.gaps as f64 / (found.gaps as f64).max(1.0);
     let time = |bin: &infill_gaps::LengthBin| bin.node_secs / found.idle_node_secs.max(1.0);
     // Both kinds of bars have one scale: they are compared.
     let longest = found.histogram.iter().flat_map(|b| [gaps(b), time(b)]).fold(f64::MIN_POSITIVE, f64::max);
-    let drawn = |share: f64, colour: Colour| {
-        let bar = bars::bar(share / longest, cells);
+    let drawn = |share: f64, colour: TerminalColour| {
+        let bar = bars::draw_bar(share / longest, cells);
         let pad = " ".repeat(cells - bar.chars().count());
-        format!("{:>5} {}{pad}", percent::tenths(share), bars::coloured(&bar, colour, colours))
+        format!("{:>5} {}{pad}", percent::tenths_percent(share), bars::colour_text(&bar, colour, colours))
     };
     let mut text = format!("{:>LONGEST_NAME$}  {:<2$}  IDLE TIME\n", "LENGTH", "GAPS", cells + 6);
     for bin in &found.histogram {
@@ -228,12 +243,12 @@ mod tests {
         let mut gaps =
             vec![gap(0, 7200), gap(100_000, 200_000), gap(100_000, 100_045), gap(150_000, 153_600)];
         gaps.extend((0..20).map(|i| gap(10_000 + 500 * i, 10_100 + 500 * i)));
-        GapStatistics::of(&gaps, 8, (0, 259_200))
+        GapStatistics::from_intervals(&gaps, 8, (0, 259_200))
     }
 
     #[test]
     fn the_page() {
-        insta::assert_snapshot!(text(("kth.swf", Unit::Node), &found(), 80, false).unwrap(), @r"
+        insta::assert_snapshot!(render_text(("kth.swf", LogUnit::Node), &found(), 80, false).unwrap(), @r"
         log        kth.swf: 8 nodes, 3 days
         idle       0.435 nodes on average (5.4%), 2 at most, none for 57.9% of the time
         idle time  31.3 node-hours
@@ -270,7 +285,7 @@ mod tests {
 
     #[test]
     fn in_gpus() {
-        let text = text(("q.sacct", Unit::Gpu), &found(), 80, false).unwrap();
+        let text = render_text(("q.sacct", LogUnit::Gpu), &found(), 80, false).unwrap();
         let lines: Vec<&str> = text.lines().filter(|l| l.to_lowercase().contains("gpu")).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         log        q.sacct: 8 GPUs, 3 days
@@ -282,7 +297,7 @@ mod tests {
 
     #[test]
     fn colours_are_codes_around_the_same_characters() {
-        let show = |colours| text(("kth.swf", Unit::Node), &found(), 80, colours).unwrap();
+        let show = |colours| render_text(("kth.swf", LogUnit::Node), &found(), 80, colours).unwrap();
         let codes = regex::Regex::new("\u{1b}\\[[0-9]+m").unwrap();
         assert!(show(true).contains('\u{1b}') && !show(false).contains('\u{1b}'));
         assert_eq!(codes.replace_all(&show(true), ""), show(false));
@@ -291,7 +306,7 @@ mod tests {
     #[test]
     fn any_width_will_do() {
         for width in [0, 1, 80, 200, usize::MAX] {
-            let text = histogram(&found(), width, false);
+            let text = length_histogram(&found(), width, false);
             let longest = text.lines().map(|l| l.chars().count()).max();
             assert!(longest.is_some_and(|l| l <= width.clamp(52, 120)), "{width}: {text}");
         }
@@ -299,8 +314,8 @@ mod tests {
 
     #[test]
     fn a_log_without_gaps() {
-        let none = GapStatistics::of(&[], 8, (0, 86_400));
-        insta::assert_snapshot!(text(("x\u{1b}.swf", Unit::Node), &none, 80, false).unwrap(), @r"
+        let none = GapStatistics::from_intervals(&[], 8, (0, 86_400));
+        insta::assert_snapshot!(render_text(("x\u{1b}.swf", LogUnit::Node), &none, 80, false).unwrap(), @r"
         log        x?.swf: 8 nodes, 24 hours
         idle       0 nodes on average (0.0%), 0 at most, none for 100.0% of the time
         idle time  0 node-hours
@@ -313,7 +328,8 @@ mod tests {
         fn keys(value: &serde_json::Value) -> String {
             value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ")
         }
-        let document = Document { schema: SCHEMA, log: "kth.swf", unit: Unit::Gpu, statistics: &found() };
+        let document =
+            GapLogDocument { schema: SCHEMA, log: "kth.swf", unit: LogUnit::Gpu, statistics: &found() };
         let json = serde_json::to_value(document).unwrap();
         insta::assert_snapshot!(keys(&json), @"log schema statistics unit");
         insta::assert_snapshot!(keys(&json["statistics"]), @"cut_off gaps histogram idle_node_secs idle_nodes_mean idle_nodes_most joins leaves length_by_gaps length_by_node_time nodes none_idle shorter span_secs");

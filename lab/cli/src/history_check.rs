@@ -7,25 +7,25 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use infill_advisor::length::{Score, Walk, score, walk};
+use infill_advisor::length::{BacktestConfig, LengthScore, run_backtest, score_predictions};
 use infill_api::SCHEMA;
 use infill_present::{
-    exit::{CommandResult, Exit},
-    input::told,
+    exit::{CommandResult, ProgramExit},
+    input::parsed_with_warnings,
     output,
-    progress::{Measure, Progress},
+    progress::{ProgressLines, ProgressMeasure},
 };
 use infill_traces as traces;
 
 /// Flags of `infill history check`.
 #[derive(Clone, Debug, Args)]
-pub struct CheckArgs {
+pub struct HistoryCheckArgs {
     /// CSV with the column `duration_s` and, as far as there are any, submit_s, user, name, nodes, gpus,
     /// limit_s and wait_s
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
     /// Share of the jobs that is only learned from
-    #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.3, value_parser = parse_share)]
     train: f64,
     /// Read only so many jobs, the first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -40,38 +40,41 @@ pub struct CheckArgs {
 
 /// `infill history check --json`.
 #[derive(Serialize)]
-struct Document {
+struct HistoryCheckDocument {
     schema: u32,
     #[serde(flatten)]
-    score: Score,
+    score: LengthScore,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|s| (0.0..1.0).contains(s));
     share.ok_or_else(|| "expected a share from 0 to less than 1".to_owned())
 }
 
 /// Runs it.
-pub fn run(args: &CheckArgs) -> CommandResult {
-    let mut jobs = told(&args.log, traces::read_history(&args.log))?;
+pub fn run(args: &HistoryCheckArgs) -> CommandResult {
+    let mut jobs = parsed_with_warnings(&args.log, traces::read_history(&args.log))?;
     jobs.truncate(args.rows.map_or(usize::MAX, |rows| rows as usize));
-    let how = Walk { train: args.train, seed: args.seed, ..Walk::default() };
-    let progress = Progress::new(Measure::Jobs(jobs.len() - how.only_learned(jobs.len())));
-    let mut line = progress.line("predicting");
-    let predicted = walk(&jobs, &how, &mut |share| line.at(share)).map_err(|e| Exit::Failed.because(e))?;
+    let how = BacktestConfig { train: args.train, seed: args.seed, ..BacktestConfig::default() };
+    let progress = ProgressLines::new(ProgressMeasure::Jobs(jobs.len() - how.training_jobs(jobs.len())));
+    let mut line = progress.add_line("predicting");
+    let predicted = run_backtest(&jobs, &how, &mut |share| line.set_share(share))
+        .map_err(|e| ProgramExit::Failed.caused_by(e))?;
     drop(line);
-    let none =
-        || Exit::Failed.because(anyhow::anyhow!("{}: no job is left to be predicted", args.log.display()));
-    let score = score(&jobs, &predicted).ok_or_else(none)?;
+    let none = || {
+        ProgramExit::Failed
+            .caused_by(anyhow::anyhow!("{}: no job is left to be predicted", args.log.display()))
+    };
+    let score = score_predictions(&jobs, &predicted).ok_or_else(none)?;
     if args.json {
-        output::print_json(&Document { schema: SCHEMA, score })?;
+        output::print_json(&HistoryCheckDocument { schema: SCHEMA, score })?;
     } else {
-        output::print(&text(&score))?;
+        output::print_text(&score_text(&score))?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn text(score: &Score) -> String {
+fn score_text(score: &LengthScore) -> String {
     let mut text = String::new();
     let gain = 100.0 * (1.0 - score.pinball / score.pinball_of_history);
     let lines = [

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::queue::{Moment, NodeIx};
+use super::queue::{NodeIx, QueueChange};
 use infill_model::{JobId, NodeName};
 
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usage {
+pub enum NodeOwner {
     /// A job of the main queue, or nobody's while the log says nothing of it.
     Main,
     /// Nothing.
@@ -18,21 +18,21 @@ pub enum Usage {
 
 /// All nodes.
 #[derive(Clone, Debug)]
-pub struct Cluster {
+pub struct ClusterState {
     names: Vec<NodeName>,
-    usage: Vec<Usage>,
+    usage: Vec<NodeOwner>,
     free: BTreeSet<NodeIx>,
     held_count: usize,
-    /// Nodes whose use has changed since the last [`Cluster::take_changed`].
+    /// Nodes whose use has changed since the last [`ClusterState::take_changed`].
     changed: BTreeSet<NodeIx>,
 }
 
-impl Cluster {
+impl ClusterState {
     /// A machine whose nodes all belong to the main queue, as far as is known; or are all free.
     pub fn new(names: &[NodeName], all_free: bool) -> Self {
-        let usage = if all_free { Usage::Free } else { Usage::Main };
+        let usage = if all_free { NodeOwner::Free } else { NodeOwner::Main };
         let nodes: BTreeSet<NodeIx> = (0..names.len() as NodeIx).collect();
-        Cluster {
+        ClusterState {
             names: names.to_vec(),
             usage: vec![usage; names.len()],
             free: if all_free { nodes.clone() } else { BTreeSet::new() },
@@ -42,17 +42,17 @@ impl Cluster {
     }
 
     /// Names of all nodes, by number.
-    pub fn names(&self) -> &[NodeName] {
+    pub fn node_names(&self) -> &[NodeName] {
         &self.names
     }
 
     /// What a node is used for.
-    pub fn usage(&self, node: NodeIx) -> Usage {
-        self.usage.get(node as usize).copied().unwrap_or(Usage::Main)
+    pub fn node_owner(&self, node: NodeIx) -> NodeOwner {
+        self.usage.get(node as usize).copied().unwrap_or(NodeOwner::Main)
     }
 
     /// Nodes on which nobody is.
-    pub fn free(&self) -> &BTreeSet<NodeIx> {
+    pub fn free_nodes(&self) -> &BTreeSet<NodeIx> {
         &self.free
     }
 
@@ -66,8 +66,8 @@ impl Cluster {
         self.free.len() + self.held_count
     }
 
-    /// Nodes whose use has changed since the last [`Cluster::take_changed`].
-    pub fn changed(&self) -> &BTreeSet<NodeIx> {
+    /// Nodes whose use has changed since the last [`ClusterState::take_changed`].
+    pub fn changed_nodes(&self) -> &BTreeSet<NodeIx> {
         &self.changed
     }
 
@@ -77,11 +77,11 @@ impl Cluster {
     }
 
     /// Gives nodes to a malleable job; those that are not free stay what they are and are returned.
-    pub fn hold(&mut self, job: JobId, nodes: &[NodeIx]) -> Vec<NodeIx> {
+    pub fn hold_nodes(&mut self, job: JobId, nodes: &[NodeIx]) -> Vec<NodeIx> {
         let mut refused = Vec::new();
         for node in nodes {
-            match self.usage(*node) {
-                Usage::Free => self.set(*node, Usage::Held(job)),
+            match self.node_owner(*node) {
+                NodeOwner::Free => self.set_owner(*node, NodeOwner::Held(job)),
                 _ => refused.push(*node),
             }
         }
@@ -89,43 +89,43 @@ impl Cluster {
     }
 
     /// Takes nodes from the malleable job that holds them.
-    pub fn release(&mut self, nodes: &[NodeIx]) {
+    pub fn release_nodes(&mut self, nodes: &[NodeIx]) {
         for node in nodes {
-            if matches!(self.usage(*node), Usage::Held(_)) {
-                self.set(*node, Usage::Free);
+            if matches!(self.node_owner(*node), NodeOwner::Held(_)) {
+                self.set_owner(*node, NodeOwner::Free);
             }
         }
     }
 
     /// Lets the main queue give and take. Returns the nodes that malleable jobs lose by it, by job.
-    pub fn apply(&mut self, moment: &Moment) -> BTreeMap<JobId, Vec<NodeIx>> {
+    pub fn apply_queue_change(&mut self, moment: &QueueChange) -> BTreeMap<JobId, Vec<NodeIx>> {
         let mut lost: BTreeMap<JobId, Vec<NodeIx>> = BTreeMap::new();
         for node in moment.taken.iter().flat_map(|t| &t.nodes) {
-            if let Usage::Held(job) = self.usage(*node) {
+            if let NodeOwner::Held(job) = self.node_owner(*node) {
                 lost.entry(job).or_default().push(*node);
             }
-            self.set(*node, Usage::Main);
+            self.set_owner(*node, NodeOwner::Main);
         }
         for node in &moment.freed {
-            if self.usage(*node) == Usage::Main {
-                self.set(*node, Usage::Free);
+            if self.node_owner(*node) == NodeOwner::Main {
+                self.set_owner(*node, NodeOwner::Free);
             }
         }
         lost
     }
 
-    fn set(&mut self, node: NodeIx, usage: Usage) {
+    fn set_owner(&mut self, node: NodeIx, usage: NodeOwner) {
         let Some(place) = self.usage.get_mut(node as usize) else { return };
         let before = std::mem::replace(place, usage);
         match before {
-            Usage::Free => _ = self.free.remove(&node),
-            Usage::Held(_) => self.held_count -= 1,
-            Usage::Main => {}
+            NodeOwner::Free => _ = self.free.remove(&node),
+            NodeOwner::Held(_) => self.held_count -= 1,
+            NodeOwner::Main => {}
         }
         match usage {
-            Usage::Free => _ = self.free.insert(node),
-            Usage::Held(_) => self.held_count += 1,
-            Usage::Main => {}
+            NodeOwner::Free => _ = self.free.insert(node),
+            NodeOwner::Held(_) => self.held_count += 1,
+            NodeOwner::Main => {}
         }
         self.changed.insert(node);
     }

@@ -1,8 +1,8 @@
 //! Jobs that all leave for one planned start, and save through one pipe.
 
-use super::job::{Accounting, Checkpoints};
+use super::job::{ChangeAccounting, CheckpointCosts};
 use super::queue::{LogQueue, MainQueue};
-use super::supply::{Supply, Worth};
+use super::supply::{JobSupply, SampleWorth};
 use super::*;
 use infill_model::{
     JobId, NodeName, RescaleCosts, ScalingCurve,
@@ -38,7 +38,7 @@ fn main_job(id: u32, submit: i64, start: i64, end: i64, nodes: impl Iterator<Ite
 
 /// Twenty nodes for jobs that save 10 s each, and one more on which something of the main queue always ends
 /// when the next job of it starts. Until 1900 only one node is free: who is on it leaves alone four times.
-fn setup(save_shared: f64) -> Setup {
+fn setup(save_shared: f64) -> SimulationSetup {
     let mut jobs = vec![main_job(1, 0, 0, 1900, 2..=20)];
     for (id, at) in (0..4).map(|n| (n, 400 * i64::from(n))) {
         jobs.push(main_job(10 + id, at, at, at + 300, 21..=21));
@@ -53,13 +53,13 @@ fn setup(save_shared: f64) -> Setup {
     jobs.sort_by_key(|job| job.start);
     let log = JobLog { jobs, ..JobLog::default() };
     let curve = NamedCurve { name: "one".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() };
-    Setup {
+    SimulationSetup {
         queue: MainQueue::Log(LogQueue::new(&log, None)),
-        supply: Supply::endless(JOBS, &[curve], (1, 1), Worth::Sample).unwrap(),
+        supply: JobSupply::endless_jobs(JOBS, &[curve], (1, 1), SampleWorth::Sample).unwrap(),
         costs: RescaleCosts { up_secs: 6.0, down_secs: 4.0, start_secs: 6.0 },
-        accounting: Accounting::Pause,
+        accounting: ChangeAccounting::Pause,
         warm_secs: 0.0,
-        checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
+        checkpoints: CheckpointCosts { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
         leave_secs: 13.0,
         save_shared,
         noise: 0.0,
@@ -69,14 +69,14 @@ fn setup(save_shared: f64) -> Setup {
     }
 }
 
-fn simulate(save_shared: f64, contention_secs: f64) -> Balance {
+fn simulate(save_shared: f64, contention_secs: f64) -> PolicyScore {
     let mut config = Config::default();
     config.gaps.contention_secs = contention_secs;
-    run(&setup(save_shared), PolicyName::InfillKnown.build(&config), &mut |_| {})
+    run_simulation(&setup(save_shared), PolicyName::InfillKnown.build_policy(&config), &mut |_| {})
 }
 
 /// Seconds before each start at which the last of its nodes was left.
-fn left_before(balance: &Balance) -> [i64; 3] {
+fn left_before(balance: &PolicyScore) -> [i64; 3] {
     STARTS.map(|start| {
         let held = balance.timeline.iter().filter(|span| span.job.is_some() && span.from < start);
         start - held.map(|span| span.to).max().unwrap()

@@ -2,41 +2,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::chance::Dice;
-use super::cluster::{Cluster, Usage};
-use super::holding::Holding;
-use super::job::{Accounting, Checkpoints, SimJob};
-use super::policy::{Policy, Target, View};
-use super::queue::{Foresight, MainQueue, Moment, NodeIx};
-use super::saving::Saving;
-use super::score::{Balance, JobScore, Series, Timeline};
-use super::supply::Supply;
+use super::cluster::{ClusterState, NodeOwner};
+use super::holding::HoldingHistory;
+use super::job::{ChangeAccounting, CheckpointCosts, SimJob};
+use super::policy::{AllocationPolicy, PolicyView, Target};
+use super::queue::{Foresight, MainQueue, NodeIx, QueueChange};
+use super::saving::ConcurrentSaves;
+use super::score::{JobScore, NodeCountSeries, NodeTimeline, PolicyScore};
+use super::seeded_random::SeededRandom;
+use super::supply::JobSupply;
 use infill_gaps::CLEANUP_SECS;
 use infill_model::{JobId, RescaleCosts};
 
 /// Seconds by which a window must have been known beyond what leaving takes: a round has to come, and to be
 /// carried out.
-const NOTICE_SECS: i64 = 10;
+const WINDOW_NOTICE_SECS: i64 = 10;
 
 /// Seconds between a running job's reports at first, for so many reports, and then.
-const REPORT_SECS: (i64, u32, i64) = (1, 45, 30);
+const REPORT_INTERVALS: (i64, u32, i64) = (1, 45, 30);
 
 /// What is simulated.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct SimulationSetup {
     /// The main queue.
     pub queue: MainQueue,
     /// The malleable jobs.
-    pub supply: Supply,
+    pub supply: JobSupply,
     /// What rescales truly cost.
     pub costs: RescaleCosts,
     /// How their seconds are charged.
-    pub accounting: Accounting,
+    pub accounting: ChangeAccounting,
     /// Seconds that a newcomer warms up for on its own node, while the others train; 0: jobs restart at each
     /// change.
     pub warm_secs: f64,
     /// What saving costs.
-    pub checkpoints: Checkpoints,
+    pub checkpoints: CheckpointCosts,
     /// Seconds that leaving a node truly takes when there is time for it.
     pub leave_secs: f64,
     /// How much jobs that leave at the same time slow each other down while they save, which is all of
@@ -54,12 +54,16 @@ pub struct Setup {
 }
 
 /// Simulates one policy. `visit` sees the share of the log that is done, now and then.
-pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -> Balance {
-    let mut engine = Engine::new(setup, policy);
+pub fn run_simulation(
+    setup: &SimulationSetup,
+    policy: Box<dyn AllocationPolicy>,
+    visit: &mut dyn FnMut(f64),
+) -> PolicyScore {
+    let mut engine = SimulationEngine::new(setup, policy);
     let (start, end) = engine.span;
-    while let Some(at) = engine.next().filter(|at| *at < end) {
+    while let Some(at) = engine.next_event().filter(|at| *at < end) {
         // What the log says of the time before its start, such as submissions, is known at the start.
-        engine.step(at.max(start));
+        engine.step_to(at.max(start));
         visit((at - start) as f64 / (end - start).max(1) as f64);
     }
     engine.finish()
@@ -67,7 +71,7 @@ pub fn run(setup: &Setup, policy: Box<dyn Policy>, visit: &mut dyn FnMut(f64)) -
 
 /// What a running job has reported.
 #[derive(Clone, Copy, Debug)]
-struct Reporting {
+struct ReportSchedule {
     generation: u64,
     reports: u32,
     next: i64,
@@ -76,7 +80,7 @@ struct Reporting {
 }
 
 /// What is known of each node's window, and when the node was left.
-struct Windows {
+struct WindowHistory {
     /// When a malleable job last left each node of its own will.
     left_at: Vec<Option<i64>>,
     /// Seconds that this takes, until the next job can have it.
@@ -88,17 +92,17 @@ struct Windows {
 }
 
 /// What it all comes to.
-struct Books {
-    balance: Balance,
+struct ScoreAccumulator {
+    balance: PolicyScore,
     ended: Vec<(JobId, JobScore)>,
-    holdings: BTreeMap<JobId, Holding>,
-    series: Series,
-    timeline: Timeline,
+    holdings: BTreeMap<JobId, HoldingHistory>,
+    series: NodeCountSeries,
+    timeline: NodeTimeline,
 }
 
-impl Books {
+impl ScoreAccumulator {
     /// What the simulation has come to, now that these jobs live on at its end.
-    fn close(mut self, living: Vec<(JobId, JobScore)>, end: i64) -> Balance {
+    fn into_score(mut self, living: Vec<(JobId, JobScore)>, end: i64) -> PolicyScore {
         let mut scores = self.ended;
         let balance = &mut self.balance;
         balance.finished = scores.len();
@@ -108,108 +112,114 @@ impl Books {
         balance.work = balance.jobs.iter().map(|j| j.work).sum();
         balance.samples = balance.jobs.iter().map(|j| j.samples).sum();
         balance.rescales = balance.jobs.iter().map(|j| j.rescales).sum();
-        balance.series = self.series.take();
-        balance.timeline = self.timeline.take(end);
+        balance.series = self.series.into_points();
+        balance.timeline = self.timeline.into_spans(end);
         self.balance
     }
 }
 
-struct Engine<'a> {
-    setup: &'a Setup,
+struct SimulationEngine<'a> {
+    setup: &'a SimulationSetup,
     costs: RescaleCosts,
-    policy: Box<dyn Policy>,
+    policy: Box<dyn AllocationPolicy>,
     queue: MainQueue,
-    supply: Supply,
-    cluster: Cluster,
+    supply: JobSupply,
+    cluster: ClusterState,
     jobs: BTreeMap<JobId, SimJob>,
-    reporting: BTreeMap<JobId, Reporting>,
-    dice: Dice,
+    reporting: BTreeMap<JobId, ReportSchedule>,
+    dice: SeededRandom,
     span: (i64, i64),
     now: i64,
-    windows: Windows,
-    saving: Saving,
-    books: Books,
+    windows: WindowHistory,
+    saving: ConcurrentSaves,
+    books: ScoreAccumulator,
 }
 
-impl<'a> Engine<'a> {
-    fn new(setup: &'a Setup, policy: Box<dyn Policy>) -> Self {
+impl<'a> SimulationEngine<'a> {
+    fn new(setup: &'a SimulationSetup, policy: Box<dyn AllocationPolicy>) -> Self {
         let queue = setup.queue.clone();
-        let (start, end) = queue.span();
+        let (start, end) = queue.time_span();
         let end = setup.most_secs.map_or(end, |most| end.min(start.saturating_add(most)));
-        let nodes = queue.names().len();
+        let nodes = queue.node_names().len();
         let all_free = matches!(queue, MainQueue::Log(_));
         let free = RescaleCosts { up_secs: 0.0, down_secs: 0.0, start_secs: 0.0 };
-        let books = Books {
-            balance: Balance { policy: policy.name(), ..Balance::default() },
+        let books = ScoreAccumulator {
+            balance: PolicyScore { policy: policy.name(), ..PolicyScore::default() },
             ended: Vec::new(),
             holdings: BTreeMap::new(),
-            series: Series::default(),
-            timeline: Timeline::new(setup.timeline_nodes),
+            series: NodeCountSeries::default(),
+            timeline: NodeTimeline::new(setup.timeline_nodes),
         };
-        Engine {
+        SimulationEngine {
             setup,
-            costs: if policy.pays() { setup.costs } else { free },
-            cluster: Cluster::new(queue.names(), all_free),
+            costs: if policy.pays_rescales() { setup.costs } else { free },
+            cluster: ClusterState::new(queue.node_names(), all_free),
             supply: setup.supply.starting_at(start),
             policy,
             queue,
             jobs: BTreeMap::new(),
             reporting: BTreeMap::new(),
-            dice: Dice::new(setup.seed),
+            dice: SeededRandom::new(setup.seed),
             span: (start, end),
             now: start,
-            windows: Windows {
+            windows: WindowHistory {
                 left_at: vec![None; nodes],
                 leaves_secs: vec![setup.leave_secs; nodes],
                 told: vec![None; nodes],
                 plan_number: 0,
             },
-            saving: Saving::new(setup.save_shared, start as f64),
+            saving: ConcurrentSaves::new(setup.save_shared, start as f64),
             books,
         }
     }
 
     /// When something happens next.
-    fn next(&self) -> Option<i64> {
+    fn next_event(&self) -> Option<i64> {
         let ends = self.jobs.values().map(|j| j.ends_at()).fold(f64::INFINITY, f64::min);
         let ends = (ends < 1e15).then(|| (ends.ceil() as i64).max(self.now + 1));
         let reports = self.reporting.values().map(|r| r.next).min();
-        let wake = self.policy.wake().map(|at| at.max(self.now + 1));
+        let wake = self.policy.wake_at().map(|at| at.max(self.now + 1));
         let joins = self.jobs.values().filter_map(|j| j.joins_at()).reduce(f64::min);
         let joins = joins.map(|at| (at.ceil() as i64).max(self.now + 1));
-        let saves = self.saving.next().map(|at| (at.ceil() as i64).max(self.now + 1));
-        let others = self.queue.next().into_iter().chain(self.supply.next()).chain(ends).chain(joins);
+        let saves = self.saving.next_completion().map(|at| (at.ceil() as i64).max(self.now + 1));
+        let others = self
+            .queue
+            .next_change()
+            .into_iter()
+            .chain(self.supply.next_submission())
+            .chain(ends)
+            .chain(joins);
         others.chain(saves).chain(reports).chain(wake).min()
     }
 
-    fn step(&mut self, at: i64) {
-        self.pass(at);
-        let mut ask = self.policy.wake().is_some_and(|wake| wake <= at);
+    fn step_to(&mut self, at: i64) {
+        self.advance_to(at);
+        let mut ask = self.policy.wake_at().is_some_and(|wake| wake <= at);
         ask |= self.end_jobs();
-        ask |= self.main_queue();
-        ask |= self.submit();
-        ask |= self.report();
+        ask |= self.advance_main_queue();
+        ask |= self.submit_jobs();
+        ask |= self.report_progress();
         if ask {
-            self.round();
+            self.run_round();
         }
     }
 
     /// Lets time pass up to `at`.
-    fn pass(&mut self, at: i64) {
+    fn advance_to(&mut self, at: i64) {
         let secs = (at - self.now) as f64;
         for job in self.jobs.values_mut() {
-            job.advance(at as f64, &self.setup.checkpoints, &mut self.books.balance.loss);
-            self.books.holdings.entry(job.id).or_default().pass(secs, job.size());
+            job.advance_to(at as f64, &self.setup.checkpoints, &mut self.books.balance.loss);
+            self.books.holdings.entry(job.id).or_default().record_stretch(secs, job.size());
         }
         if secs > 0.0 {
             let (idle, held) = (self.cluster.idle_count(), self.cluster.held_count());
             self.books.balance.idle_node_secs += secs * idle as f64;
             self.books.balance.held_node_secs += secs * held as f64;
-            self.books.series.add(self.now as f64, secs, idle, held);
+            self.books.series.add_stretch(self.now as f64, secs, idle, held);
         }
         self.now = at;
-        for (save, done_at) in self.saving.pass(at as f64) {
-            self.policy.left(&save.job, done_at - save.began + CLEANUP_SECS, at);
+        for (save, done_at) in self.saving.advance_to(at as f64) {
+            self.policy.record_leaving(&save.job, done_at - save.began + CLEANUP_SECS, at);
         }
     }
 
@@ -219,32 +229,32 @@ impl<'a> Engine<'a> {
         for id in &over {
             let Some(mut job) = self.jobs.remove(id) else { continue };
             job.done = job.submitted.budget;
-            self.cluster.release(&job.nodes);
+            self.cluster.release_nodes(&job.nodes);
             self.reporting.remove(id);
-            self.policy.ended(&job, self.now);
-            self.supply.ended(&job, self.now);
-            let score = self.score(&job, Some(self.now as f64));
+            self.policy.job_ended(&job, self.now);
+            self.supply.job_ended(&job, self.now);
+            let score = self.score_job(&job, Some(self.now as f64));
             self.books.ended.push((*id, score));
         }
         !over.is_empty()
     }
 
     /// All that the main queue does at this moment. Says whether it concerns the policy.
-    fn main_queue(&mut self) -> bool {
+    fn advance_main_queue(&mut self) -> bool {
         let mut changed = false;
-        while self.queue.next().is_some_and(|at| at <= self.now) {
+        while self.queue.next_change().is_some_and(|at| at <= self.now) {
             let Some(moment) = self.queue.advance() else { break };
             changed |= !moment.freed.is_empty() || !moment.taken.is_empty();
             // What the log tells of the time before the start concerns nobody.
             if moment.at >= self.span.0 {
                 self.count_delays(&moment);
             }
-            let lost = self.cluster.apply(&moment);
+            let lost = self.cluster.apply_queue_change(&moment);
             for (id, nodes) in lost {
-                self.preempt(id, nodes.into_iter().collect());
+                self.preempt_job(id, nodes.into_iter().collect());
             }
         }
-        let (_, number) = self.queue.plan();
+        let (_, number) = self.queue.backfill_plan();
         if number != self.windows.plan_number {
             self.windows.plan_number = number;
             changed |= self.policy.foresight() != Foresight::None;
@@ -253,22 +263,22 @@ impl<'a> Engine<'a> {
         changed
     }
 
-    fn preempt(&mut self, id: JobId, lost: BTreeSet<NodeIx>) {
+    fn preempt_job(&mut self, id: JobId, lost: BTreeSet<NodeIx>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         // Who pays for nothing has always saved.
-        let free = Checkpoints { save_secs: 0.0, ..self.setup.checkpoints };
-        let checkpoints = if self.policy.pays() { &self.setup.checkpoints } else { &free };
+        let free = CheckpointCosts { save_secs: 0.0, ..self.setup.checkpoints };
+        let checkpoints = if self.policy.pays_rescales() { &self.setup.checkpoints } else { &free };
         let before = job.nodes.clone();
         let has_lead = self.policy.has_lead();
-        job.preempt(&lost, has_lead, &self.costs, checkpoints, self.now, &mut self.books.balance.loss);
+        job.lose_nodes(&lost, has_lead, &self.costs, checkpoints, self.now, &mut self.books.balance.loss);
         let dropped: Vec<NodeIx> =
             before.into_iter().filter(|n| !lost.contains(n) && !job.nodes.contains(n)).collect();
-        self.cluster.release(&dropped);
+        self.cluster.release_nodes(&dropped);
     }
 
     fn note_windows(&mut self) {
         for node in 0..self.windows.told.len() {
-            let planned = self.queue.window(node as NodeIx, Foresight::Backfill).map(|p| p.at);
+            let planned = self.queue.window_end(node as NodeIx, Foresight::Backfill).map(|p| p.at);
             let told = &mut self.windows.told[node];
             *told = match (planned, *told) {
                 (None, _) => None,
@@ -280,7 +290,7 @@ impl<'a> Engine<'a> {
     }
 
     /// What jobs of the main queue find on the nodes that they take.
-    fn count_delays(&mut self, moment: &Moment) {
+    fn count_delays(&mut self, moment: &QueueChange) {
         let checkpoints = &self.setup.checkpoints;
         let at_once = checkpoints.save_secs.min(checkpoints.grace_secs) + CLEANUP_SECS;
         let counts = &mut self.books.balance.preempted;
@@ -292,9 +302,9 @@ impl<'a> Engine<'a> {
                 let leaves = self.windows.leaves_secs[place];
                 let leaving =
                     self.windows.left_at[place].map_or(0.0, |left| left as f64 + leaves - self.now as f64);
-                let held = matches!(self.cluster.usage(*node), Usage::Held(_));
+                let held = matches!(self.cluster.node_owner(*node), NodeOwner::Held(_));
                 let waits = if held { at_once } else { leaving.max(0.0) };
-                let notice = leaves.ceil() as i64 + NOTICE_SECS;
+                let notice = leaves.ceil() as i64 + WINDOW_NOTICE_SECS;
                 let known = |(at, since): (i64, i64)| at <= self.now && since <= self.now - notice;
                 late |= waits > 0.0 && self.windows.told[place].is_some_and(known);
                 delay = delay.max(waits);
@@ -306,26 +316,28 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn submit(&mut self) -> bool {
-        let new = self.supply.submit(self.now);
+    fn submit_jobs(&mut self) -> bool {
+        let new = self.supply.submit_due(self.now);
         let any = !new.is_empty();
         let accounting = self.setup.accounting;
-        let warm_secs = if self.policy.pays() { self.setup.warm_secs } else { 0.0 };
-        self.jobs.extend(new.into_iter().map(|job| (job.id, job.charged(accounting).warmed(warm_secs))));
+        let warm_secs = if self.policy.pays_rescales() { self.setup.warm_secs } else { 0.0 };
+        self.jobs.extend(
+            new.into_iter().map(|job| (job.id, job.with_accounting(accounting).with_warmup(warm_secs))),
+        );
         any
     }
 
     /// Lets jobs that are due tell the policy how they run. Says whether it wants to be asked now.
-    fn report(&mut self) -> bool {
-        if !self.policy.learns() {
+    fn report_progress(&mut self) -> bool {
+        if !self.policy.learns_rates() {
             return false;
         }
         let mut urgent = false;
-        for job in self.jobs.values().filter(|j| j.runs(self.now)) {
-            let fresh = Reporting {
+        for job in self.jobs.values().filter(|j| j.is_running(self.now)) {
+            let fresh = ReportSchedule {
                 generation: job.generation,
                 reports: 0,
-                next: self.now + REPORT_SECS.0,
+                next: self.now + REPORT_INTERVALS.0,
                 last: self.now,
                 done: job.done,
             };
@@ -334,33 +346,35 @@ impl<'a> Engine<'a> {
                 *reporting = fresh;
             }
             if reporting.next <= self.now {
-                let samples = (job.done - reporting.done).max(0.0) * self.dice.factor(self.setup.noise);
+                let samples =
+                    (job.done - reporting.done).max(0.0) * self.dice.log_normal_factor(self.setup.noise);
                 let secs = (self.now - reporting.last) as f64;
-                urgent |= self.policy.progress(job, samples, secs, self.now);
+                urgent |= self.policy.record_progress(job, samples, secs, self.now);
                 let reports = reporting.reports + 1;
-                let pause = if reports < REPORT_SECS.1 { REPORT_SECS.0 } else { REPORT_SECS.2 };
-                *reporting = Reporting { reports, next: self.now + pause, ..fresh };
+                let pause =
+                    if reports < REPORT_INTERVALS.1 { REPORT_INTERVALS.0 } else { REPORT_INTERVALS.2 };
+                *reporting = ReportSchedule { reports, next: self.now + pause, ..fresh };
             }
         }
         let now = self.now;
         let jobs = &self.jobs;
         self.reporting.retain(|id, r| {
-            jobs.get(id).is_some_and(|j| j.generation == r.generation && j.runs(now)) && r.next > now
+            jobs.get(id).is_some_and(|j| j.generation == r.generation && j.is_running(now)) && r.next > now
         });
         // Those that pause report from the moment at which they run again.
-        for job in jobs.values().filter(|j| j.size() > 0 && j.pauses(now)) {
+        for job in jobs.values().filter(|j| j.size() > 0 && j.is_pausing(now)) {
             let next = job.pausing.until.ceil() as i64;
-            let reporting = Reporting { generation: 0, reports: 0, next, last: next, done: job.done };
+            let reporting = ReportSchedule { generation: 0, reports: 0, next, last: next, done: job.done };
             self.reporting.entry(job.id).or_insert(reporting);
         }
         urgent
     }
 
-    fn round(&mut self) {
+    fn run_round(&mut self) {
         self.books.balance.rounds += 1;
         let changed = self.cluster.take_changed();
         let targets = {
-            let view = View {
+            let view = PolicyView {
                 now: self.now,
                 cluster: &self.cluster,
                 changed: &changed,
@@ -368,33 +382,33 @@ impl<'a> Engine<'a> {
                 jobs: &self.jobs,
                 costs: &self.costs,
             };
-            self.policy.decide(&view)
+            self.policy.decide_targets(&view)
         };
         // First all that is given back, then all that is taken.
         for target in &targets {
-            self.give_back(target);
+            self.release_given_nodes(target);
         }
-        for (node, secs) in self.saving.forecast() {
+        for (node, secs) in self.saving.forecast_leaving() {
             self.windows.leaves_secs[node as usize] = secs + CLEANUP_SECS;
         }
         for target in targets {
-            self.go_over(target);
+            self.apply_target(target);
         }
-        for node in changed.into_iter().chain(self.cluster.changed().clone()) {
-            let who = match self.cluster.usage(node) {
-                Usage::Main => None,
-                Usage::Free => Some(None),
-                Usage::Held(job) => Some(Some(job)),
+        for node in changed.into_iter().chain(self.cluster.changed_nodes().clone()) {
+            let who = match self.cluster.node_owner(node) {
+                NodeOwner::Main => None,
+                NodeOwner::Free => Some(None),
+                NodeOwner::Held(job) => Some(Some(job)),
             };
-            self.books.timeline.note(node, self.now, who);
+            self.books.timeline.note_owner(node, self.now, who);
         }
     }
 
-    fn give_back(&mut self, target: &Target) {
+    fn release_given_nodes(&mut self, target: &Target) {
         let Some(job) = self.jobs.get(&target.job) else { return };
         let keeps: BTreeSet<NodeIx> = target.nodes.iter().copied().collect();
         let gone: Vec<NodeIx> = job.nodes.iter().copied().filter(|n| !keeps.contains(n)).collect();
-        self.cluster.release(&gone);
+        self.cluster.release_nodes(&gone);
         let leaves_secs = self.setup.leave_secs;
         for node in &gone {
             self.windows.left_at[*node as usize] = Some(self.now);
@@ -403,24 +417,24 @@ impl<'a> Engine<'a> {
         if gone.is_empty() {
             // Then it leaves nothing.
         } else if self.saving.is_shared() {
-            self.saving.begin(job.clone(), gone, leaves_secs - CLEANUP_SECS);
+            self.saving.begin_save(job.clone(), gone, leaves_secs - CLEANUP_SECS);
         } else {
-            self.policy.left(job, leaves_secs, self.now);
+            self.policy.record_leaving(job, leaves_secs, self.now);
         }
     }
 
-    fn go_over(&mut self, target: Target) {
+    fn apply_target(&mut self, target: Target) {
         let Some(job) = self.jobs.get_mut(&target.job) else { return };
         let had: BTreeSet<NodeIx> = job.nodes.iter().copied().collect();
         let new: Vec<NodeIx> = target.nodes.iter().copied().filter(|n| !had.contains(n)).collect();
-        let refused = self.cluster.hold(job.id, &new);
+        let refused = self.cluster.hold_nodes(job.id, &new);
         let nodes: Vec<NodeIx> = target.nodes.into_iter().filter(|n| !refused.contains(n)).collect();
         if nodes.iter().copied().collect::<BTreeSet<_>>() != had || nodes.first() != job.nodes.first() {
-            job.rescale(nodes, target.cause, &self.costs, self.now, &mut self.books.balance.loss);
+            job.rescale_to(nodes, target.cause, &self.costs, self.now, &mut self.books.balance.loss);
         }
     }
 
-    fn score(&self, job: &SimJob, ended_at: Option<f64>) -> JobScore {
+    fn score_job(&self, job: &SimJob, ended_at: Option<f64>) -> JobScore {
         let held = self.books.holdings.get(&job.id).copied().unwrap_or_default();
         JobScore {
             id: job.id,
@@ -441,11 +455,11 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn finish(mut self) -> Balance {
-        self.pass(self.span.1);
-        let living = self.jobs.values().map(|job| (job.id, self.score(job, None))).collect();
-        let mut balance = self.books.close(living, self.span.1);
-        (balance.refused_plans, balance.worst_gap) = self.policy.defects();
+    fn finish(mut self) -> PolicyScore {
+        self.advance_to(self.span.1);
+        let living = self.jobs.values().map(|job| (job.id, self.score_job(job, None))).collect();
+        let mut balance = self.books.into_score(living, self.span.1);
+        (balance.refused_plans, balance.worst_gap) = self.policy.plan_defects();
         balance
     }
 }

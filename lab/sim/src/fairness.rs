@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::score::{Balance, JobScore};
+use super::score::{JobScore, PolicyScore};
 
 /// How fair a policy was.
 ///
@@ -15,7 +15,7 @@ use super::score::{Balance, JobScore};
 /// were there all the time the index compares node-seconds, and who came later or ended earlier does not
 /// count as having had less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Fairness {
+pub struct FairnessScore {
     /// Jain's index over jobs; `None` where none held a node.
     pub jain_jobs: Option<f64>,
     /// Jain's index over users. A user's jobs count as one, which is in the queue while any of them is; so do
@@ -30,17 +30,19 @@ pub struct Fairness {
     pub never_started: usize,
 }
 
-impl Balance {
+impl PolicyScore {
     /// How fair it was to the jobs, and to their users.
-    pub fn fairness(&self) -> Fairness {
+    pub fn fairness(&self) -> FairnessScore {
         let jobs = &self.jobs;
         let mut waits: Vec<f64> = jobs.iter().map(|j| j.first_wait_secs.unwrap_or(j.waited_secs)).collect();
         waits.sort_by(f64::total_cmp);
         let half = waits.len().div_ceil(2);
         let names_users = jobs.iter().any(|job| job.user.is_some());
-        Fairness {
-            jain_jobs: jain(jobs.iter().filter_map(|job| share(job.node_secs, job.present_secs))),
-            jain_users: names_users.then(|| jain(shares_of_users(jobs))).flatten(),
+        FairnessScore {
+            jain_jobs: jain_index(
+                jobs.iter().filter_map(|job| average_nodes(job.node_secs, job.present_secs)),
+            ),
+            jain_users: names_users.then(|| jain_index(shares_of_users(jobs))).flatten(),
             longest_first_wait_secs: waits.last().copied(),
             median_first_wait_secs: half.checked_sub(1).and_then(|at| waits.get(at)).copied(),
             never_started: jobs.iter().filter(|job| job.first_wait_secs.is_none()).count(),
@@ -49,7 +51,7 @@ impl Balance {
 }
 
 /// Jain's index of these shares, none of which is negative; `None` where there is none, or all are 0.
-fn jain(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
+fn jain_index(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
     let add = |(n, sum, squares): (f64, f64, f64), x: f64| (n + 1.0, sum + x, squares + x * x);
     let (n, sum, squares) = shares.into_iter().fold((0.0, 0.0, 0.0), add);
     // Rounding must not make anything fairer than fair.
@@ -57,7 +59,7 @@ fn jain(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 /// Nodes held on average over the time in the queue; `None` for who was not in it.
-fn share(node_secs: f64, present_secs: f64) -> Option<f64> {
+fn average_nodes(node_secs: f64, present_secs: f64) -> Option<f64> {
     (present_secs > 0.0).then(|| node_secs / present_secs)
 }
 
@@ -68,7 +70,7 @@ fn shares_of_users(jobs: &[JobScore]) -> Vec<f64> {
     }
     let of_user = |jobs: Vec<&JobScore>| {
         let stays = jobs.iter().map(|j| (j.submitted_at as f64, j.submitted_at as f64 + j.present_secs));
-        share(jobs.iter().map(|j| j.node_secs).sum(), covered_secs(stays.collect()))
+        average_nodes(jobs.iter().map(|j| j.node_secs).sum(), covered_secs(stays.collect()))
     };
     users.into_values().filter_map(of_user).collect()
 }
@@ -112,19 +114,19 @@ mod tests {
         }
     }
 
-    fn of(jobs: &[JobScore]) -> Fairness {
-        Balance { jobs: jobs.to_vec(), ..Balance::default() }.fairness()
+    fn of(jobs: &[JobScore]) -> FairnessScore {
+        PolicyScore { jobs: jobs.to_vec(), ..PolicyScore::default() }.fairness()
     }
 
     #[test]
     fn jains_index_is_1_for_equal_shares_and_1_in_n_for_one_that_has_all() {
-        assert_eq!(jain([2.5; 7]), Some(1.0));
-        let rounded = (1..100).filter_map(|n| jain(vec![0.1; n]));
+        assert_eq!(jain_index([2.5; 7]), Some(1.0));
+        let rounded = (1..100).filter_map(|n| jain_index(vec![0.1; n]));
         assert!(rounded.into_iter().all(|index| index <= 1.0 && index > 1.0 - 1e-12));
-        assert_eq!(jain([0.0, 3.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain_index([0.0, 3.0, 0.0, 0.0]), Some(0.25));
         // (1 + 3)^2 / (2 (1 + 9))
-        assert_eq!(jain([1.0, 3.0]), Some(0.8));
-        assert_eq!((jain([]), jain([0.0, 0.0])), (None, None));
+        assert_eq!(jain_index([1.0, 3.0]), Some(0.8));
+        assert_eq!((jain_index([]), jain_index([0.0, 0.0])), (None, None));
     }
 
     #[test]
@@ -166,6 +168,6 @@ mod tests {
 
     #[test]
     fn without_jobs_there_is_nothing_to_tell() {
-        assert_eq!(of(&[]), Fairness::default());
+        assert_eq!(of(&[]), FairnessScore::default());
     }
 }

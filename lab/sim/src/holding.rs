@@ -2,7 +2,7 @@
 
 /// How a job fared from its submission on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Holding {
+pub(crate) struct HoldingHistory {
     /// Seconds for which it was in the queue, with nodes or without.
     pub present_secs: f64,
     /// Node-seconds held.
@@ -19,10 +19,10 @@ pub(crate) struct Holding {
     open_wait_secs: f64,
 }
 
-impl Holding {
+impl HoldingHistory {
     /// Lets time pass while it holds so many nodes. What lasts no time is no stretch: a job that loses its
     /// nodes and has others in the same second goes on with its turn.
-    pub fn pass(&mut self, secs: f64, nodes: u32) {
+    pub fn record_stretch(&mut self, secs: f64, nodes: u32) {
         if secs <= 0.0 {
             return;
         }
@@ -44,9 +44,9 @@ impl Holding {
 mod tests {
     use super::*;
 
-    fn after(stretches: &[(f64, u32)]) -> Holding {
-        let mut holding = Holding::default();
-        stretches.iter().for_each(|(secs, nodes)| holding.pass(*secs, *nodes));
+    fn after(stretches: &[(f64, u32)]) -> HoldingHistory {
+        let mut holding = HoldingHistory::default();
+        stretches.iter().for_each(|(secs, nodes)| holding.record_stretch(*secs, *nodes));
         holding
     }
 
@@ -54,7 +54,7 @@ mod tests {
     fn turns_and_waits_follow_from_the_stretches() {
         // Waits 10 s in two looks, has nodes for 25 s, waits 7 s, has nodes for 5 s, and waits to the end.
         let of = after(&[(4.0, 0), (6.0, 0), (20.0, 2), (5.0, 3), (7.0, 0), (5.0, 1), (3.0, 0)]);
-        let expected = Holding {
+        let expected = HoldingHistory {
             present_secs: 50.0,
             node_secs: 60.0,
             turns: 2,

@@ -1,7 +1,7 @@
 //! What simulations of small machines say of each job, and of how fair they were.
 
-use super::job::Accounting;
-use super::supply::{Supply, Worth};
+use super::job::ChangeAccounting;
+use super::supply::{JobSupply, SampleWorth};
 use super::tests::{setup, simulate};
 use super::*;
 use infill_model::{
@@ -10,7 +10,7 @@ use infill_model::{
 };
 
 /// The only job of a simulation under a policy that gives it all that is idle.
-fn only(setup: &Setup) -> JobScore {
+fn only(setup: &SimulationSetup) -> JobScore {
     let outcome = simulate(setup, "fcfs-max");
     assert_eq!(outcome.jobs.len(), 1);
     outcome.jobs[0].clone()
@@ -39,7 +39,7 @@ fn who_never_has_a_node_waits_to_the_end() {
     let job = &outcome.jobs[1];
     assert_eq!((job.turns, job.first_wait_secs, job.node_secs), (0, None, 0.0));
     assert_eq!((job.longest_wait_secs, job.waited_secs, job.present_secs), (1000.0, 1000.0, 1000.0));
-    let expected = Fairness {
+    let expected = FairnessScore {
         jain_jobs: Some(0.5),
         jain_users: None,
         longest_first_wait_secs: Some(1000.0),
@@ -65,7 +65,7 @@ fn changes_cost_the_nodes_that_stand_still() {
 #[test]
 fn charged_changes_cost_the_nodes_before_them() {
     let mut setup = setup(&[(0, 2000, "n1"), (0, 1000, "n2")], 1);
-    setup.accounting = Accounting::OldRate;
+    setup.accounting = ChangeAccounting::OldRate;
     assert_eq!(only(&setup).changing_secs, 12.0 * 2.0);
 }
 
@@ -85,7 +85,7 @@ fn jobs_that_come_later_and_end_count_for_their_own_time() {
     let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() };
     // The first has the node from 100 on, stands still for 18 s, and has made its samples at 200.
     let jobs = [job("a", Some("alice"), 100, 820.0), job("b", Some("bob"), 150, 1e9)];
-    setup.supply = Supply::list(&jobs, &[curve], Worth::Sample).unwrap();
+    setup.supply = JobSupply::from_list(&jobs, &[curve], SampleWorth::Sample).unwrap();
     let outcome = simulate(&setup, "fcfs-max");
     let [first, second] = &outcome.jobs[..] else { panic!("two jobs") };
     assert_eq!((first.user.as_deref(), second.user.as_deref()), (Some("alice"), Some("bob")));

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::newcomers::Newcomers;
+use super::newcomers::NewcomerSet;
 use super::queue::NodeIx;
-pub(crate) use super::score::Cause;
-use super::score::Loss;
+pub(crate) use super::score::ChangeCause;
+use super::score::SampleLoss;
 use infill_model::{ChangeKind, ChangePause, JobId, RescaleCosts, ScalingCurve, UnixTime};
 
 /// How the seconds of a change are charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Accounting {
+pub enum ChangeAccounting {
     /// As it is: the job makes no samples for so long, and then goes on at its new size.
     #[default]
     Pause,
@@ -22,19 +22,19 @@ pub enum Accounting {
 
 /// What saving costs, and what is lost without.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Checkpoints {
+pub struct CheckpointCosts {
     /// Seconds that saving takes.
     pub save_secs: f64,
     /// Seconds between two checkpoints while it runs.
     pub interval_secs: f64,
-    /// Seconds that a preempted job has to save: with less than [`Checkpoints::save_secs`] it loses what it
+    /// Seconds that a preempted job has to save: with less than [`CheckpointCosts::save_secs`] it loses what it
     /// did since the last.
     pub grace_secs: f64,
 }
 
 /// What somebody submitted.
 #[derive(Clone, Debug)]
-pub struct Submitted {
+pub struct SubmittedJob {
     /// The job's name.
     pub name: String,
     /// Jobs that run the same program share a profile of this name.
@@ -57,11 +57,11 @@ pub struct Submitted {
 
 /// The last change of a job's nodes, and the pause for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pausing {
+pub(super) struct JobPause {
     /// When the pause ends.
     pub until: f64,
     /// Why it pauses.
-    pub cause: Cause,
+    pub cause: ChangeCause,
     /// What changed.
     change: ChangeKind,
     /// Seconds that this takes.
@@ -70,7 +70,7 @@ pub(super) struct Pausing {
 
 /// What a job has not saved, and how far its samples are counted.
 #[derive(Clone, Copy, Debug)]
-struct Books {
+struct UnsavedWork {
     /// Samples since the last checkpoint.
     unsaved: f64,
     /// When that was.
@@ -78,7 +78,7 @@ struct Books {
     /// Until when its samples are counted.
     clock: f64,
     /// How its changes are charged.
-    accounting: Accounting,
+    accounting: ChangeAccounting,
 }
 
 /// A job to be simulated.
@@ -87,7 +87,7 @@ pub struct SimJob {
     /// Its id.
     pub id: JobId,
     /// What was submitted.
-    pub submitted: Submitted,
+    pub submitted: SubmittedJob,
     /// Samples that it has made and saved, or not yet lost.
     pub done: f64,
     /// Its nodes, the lead's first.
@@ -102,28 +102,28 @@ pub struct SimJob {
     pub rescales: u64,
     /// Node-seconds that its changes cost, as in [`JobScore`](super::JobScore).
     pub(super) changing_secs: f64,
-    pub(super) pausing: Pausing,
-    books: Books,
+    pub(super) pausing: JobPause,
+    books: UnsavedWork,
     /// Those of its nodes that warm up while the others train.
-    newcomers: Newcomers,
-    warming: Warming,
+    newcomers: NewcomerSet,
+    warming: NewcomerWarmup,
 }
 
 /// How the newcomers of a job come to be members.
 #[derive(Clone, Copy, Debug, Default)]
-struct Warming {
+struct NewcomerWarmup {
     /// Seconds that each warms up for on its own node; 0 where the command restarts at each change.
     secs: f64,
     /// Seconds for which all pause when some are let in.
     join_secs: f64,
     /// For what they came.
-    cause: Cause,
+    cause: ChangeCause,
 }
 
 impl SimJob {
     /// A job that waits.
     pub fn new(id: JobId, program: &str, curve: Arc<ScalingCurve>, sizes: (u32, u32), now: i64) -> Self {
-        let submitted = Submitted {
+        let submitted = SubmittedJob {
             name: program.to_owned(),
             program: program.to_owned(),
             curve,
@@ -145,10 +145,15 @@ impl SimJob {
             generation: 0,
             rescales: 0,
             changing_secs: 0.0,
-            pausing: Pausing { until: 0.0, cause: Cause::Rescale, change: ChangeKind::None, secs: 0.0 },
-            books: Books { unsaved: 0.0, saved_at: at, clock: at, accounting: Accounting::Pause },
-            newcomers: Newcomers::default(),
-            warming: Warming::default(),
+            pausing: JobPause {
+                until: 0.0,
+                cause: ChangeCause::Rescale,
+                change: ChangeKind::None,
+                secs: 0.0,
+            },
+            books: UnsavedWork { unsaved: 0.0, saved_at: at, clock: at, accounting: ChangeAccounting::Pause },
+            newcomers: NewcomerSet::default(),
+            warming: NewcomerWarmup::default(),
         }
     }
 
@@ -158,7 +163,7 @@ impl SimJob {
     }
 
     /// Number of nodes that train.
-    pub fn members(&self) -> u32 {
+    pub fn member_count(&self) -> u32 {
         self.size() - self.newcomers.len()
     }
 
@@ -169,22 +174,22 @@ impl SimJob {
 
     /// Samples a second at its present size, once it runs.
     pub fn rate(&self) -> f64 {
-        self.submitted.curve.rate(self.members())
+        self.submitted.curve.rate(self.member_count())
     }
 
     /// Whether it is in the middle of a change.
-    pub fn pauses(&self, now: i64) -> bool {
+    pub fn is_pausing(&self, now: i64) -> bool {
         self.pausing.until > now as f64
     }
 
     /// Whether the main queue has taken nodes from it in this very second.
     fn is_forced(&self, now: i64) -> bool {
-        self.pausing.cause == Cause::Preemption && self.pausing.until - self.pausing.secs == now as f64
+        self.pausing.cause == ChangeCause::Preemption && self.pausing.until - self.pausing.secs == now as f64
     }
 
     /// Whether it makes samples.
-    pub fn runs(&self, now: i64) -> bool {
-        !self.nodes.is_empty() && !self.pauses(now)
+    pub fn is_running(&self, now: i64) -> bool {
+        !self.nodes.is_empty() && !self.is_pausing(now)
     }
 
     /// When it will have made all its samples as things are; infinite for one that never will.
@@ -198,26 +203,27 @@ impl SimJob {
     }
 
     /// Lets time pass.
-    pub(super) fn advance(&mut self, to: f64, checkpoints: &Checkpoints, loss: &mut Loss) {
+    pub(super) fn advance_to(&mut self, to: f64, checkpoints: &CheckpointCosts, loss: &mut SampleLoss) {
         while let Some(at) = self.joins_at().filter(|at| *at <= to) {
-            self.pass(at, checkpoints, loss);
-            self.newcomers.join(at);
-            let Warming { join_secs, cause, .. } = self.warming;
+            self.make_samples(at, checkpoints, loss);
+            self.newcomers.join_ready(at);
+            let NewcomerWarmup { join_secs, cause, .. } = self.warming;
             self.pausing =
-                Pausing { until: at + join_secs, cause, change: ChangeKind::Grow, secs: join_secs };
+                JobPause { until: at + join_secs, cause, change: ChangeKind::Grow, secs: join_secs };
             self.generation += 1;
             self.rescales += 1;
         }
-        self.pass(to, checkpoints, loss);
+        self.make_samples(to, checkpoints, loss);
     }
 
-    fn pass(&mut self, to: f64, checkpoints: &Checkpoints, loss: &mut Loss) {
+    fn make_samples(&mut self, to: f64, checkpoints: &CheckpointCosts, loss: &mut SampleLoss) {
         let rate = self.rate();
         let runs_from = self.pausing.until.clamp(self.books.clock, to.max(self.books.clock));
         self.changing_secs += f64::from(self.size()) * (runs_from - self.books.clock)
             + f64::from(self.newcomers.len()) * (to - runs_from).max(0.0);
         if rate > 0.0 && to > self.books.clock {
-            *loss.of(self.pausing.cause) += self.submitted.weight * rate * (runs_from - self.books.clock);
+            *loss.amount_mut(self.pausing.cause) +=
+                self.submitted.weight * rate * (runs_from - self.books.clock);
             let samples = rate * (to - runs_from);
             self.done += samples;
             self.books.unsaved += samples;
@@ -233,51 +239,54 @@ impl SimJob {
     }
 
     /// Goes over to other nodes by its policy's will. Nothing is lost but time.
-    pub(super) fn rescale(
+    pub(super) fn rescale_to(
         &mut self,
         nodes: Vec<NodeIx>,
-        cause: Cause,
+        cause: ChangeCause,
         costs: &RescaleCosts,
         now: i64,
-        loss: &mut Loss,
+        loss: &mut SampleLoss,
     ) {
         self.last_change = Some(now);
-        if self.warms(&nodes) {
-            return self.greet(nodes, cause, costs, now);
+        if self.stays_alive(&nodes) {
+            return self.rescale_alive(nodes, cause, costs, now);
         }
-        let change = change(&self.nodes, &nodes);
+        let change = change_kind(&self.nodes, &nodes);
         let secs = change.pause_secs(costs);
-        if self.books.accounting == Accounting::OldRate {
-            return self.charge(nodes, secs, cause, now, loss);
+        if self.books.accounting == ChangeAccounting::OldRate {
+            return self.charge_change(nodes, secs, cause, now, loss);
         }
         // Forced to stop in this very second: it starts once, not twice.
         let forced = self.is_forced(now);
-        let cause = if forced && !self.nodes.is_empty() { Cause::Preemption } else { cause };
+        let cause = if forced && !self.nodes.is_empty() { ChangeCause::Preemption } else { cause };
         let (change, secs) = if forced && self.pausing.secs > secs {
             (self.pausing.change, self.pausing.secs)
         } else {
             (change, secs)
         };
-        self.go_on_with(nodes, (change, secs), cause, now);
+        self.restart_on(nodes, (change, secs), cause, now);
     }
 
     /// Whether it stays alive when it goes over to these nodes.
-    fn warms(&self, to: &[NodeIx]) -> bool {
-        self.warming.secs > 0.0 && !to.is_empty() && self.members() > 0 && to.first() == self.nodes.first()
+    fn stays_alive(&self, to: &[NodeIx]) -> bool {
+        self.warming.secs > 0.0
+            && !to.is_empty()
+            && self.member_count() > 0
+            && to.first() == self.nodes.first()
     }
 
     /// Goes over to these nodes alive: new ones warm up first, and only those that train and go stop.
-    fn greet(&mut self, nodes: Vec<NodeIx>, cause: Cause, costs: &RescaleCosts, now: i64) {
-        let goes = |n: &NodeIx| !self.newcomers.has(*n) && !nodes.contains(n);
+    fn rescale_alive(&mut self, nodes: Vec<NodeIx>, cause: ChangeCause, costs: &RescaleCosts, now: i64) {
+        let goes = |n: &NodeIx| !self.newcomers.contains(*n) && !nodes.contains(n);
         let some_go = self.nodes.iter().any(goes);
         for node in nodes.iter().filter(|n| !self.nodes.contains(n)) {
-            self.newcomers.greet(*node, now as f64 + self.warming.secs);
+            self.newcomers.admit_node(*node, now as f64 + self.warming.secs);
         }
         self.newcomers.retain(&nodes);
         (self.warming.join_secs, self.warming.cause) = (costs.up_secs, cause);
         if some_go {
             let secs = costs.down_secs;
-            self.pausing = Pausing { until: now as f64 + secs, cause, change: ChangeKind::Shrink, secs };
+            self.pausing = JobPause { until: now as f64 + secs, cause, change: ChangeKind::Shrink, secs };
             self.generation += 1;
             self.rescales += 1;
         }
@@ -285,14 +294,14 @@ impl SimJob {
     }
 
     /// Loses nodes to the main queue. Too few left: it must wait.
-    pub(super) fn preempt(
+    pub(super) fn lose_nodes(
         &mut self,
         lost: &BTreeSet<NodeIx>,
         has_lead: bool,
         costs: &RescaleCosts,
-        checkpoints: &Checkpoints,
+        checkpoints: &CheckpointCosts,
         now: i64,
-        loss: &mut Loss,
+        loss: &mut SampleLoss,
     ) {
         if checkpoints.save_secs > checkpoints.grace_secs {
             loss.preemption += self.submitted.weight * self.books.unsaved;
@@ -301,7 +310,7 @@ impl SimJob {
         let lead_lost = has_lead
             && lost.len() < self.nodes.len()
             && self.nodes.first().is_some_and(|lead| lost.contains(lead));
-        if self.warming.secs > 0.0 && lost.iter().all(|n| self.newcomers.has(*n)) {
+        if self.warming.secs > 0.0 && lost.iter().all(|n| self.newcomers.contains(*n)) {
             self.nodes.retain(|n| !lost.contains(n));
             self.newcomers.retain(&self.nodes);
             return;
@@ -310,38 +319,51 @@ impl SimJob {
         if (left.len() as u32) < self.submitted.min_nodes {
             left.clear();
         }
-        let none_trains = self.newcomers.len() > 0 && left.iter().all(|n| self.newcomers.has(*n));
-        let starts = none_trains || (lead_lost && !self.gives_place(&mut left, costs, now));
+        let none_trains = self.newcomers.len() > 0 && left.iter().all(|n| self.newcomers.contains(*n));
+        let starts = none_trains || (lead_lost && !self.cede_node_to_lead(&mut left, costs, now));
         let change = if starts { ChangeKind::Start } else { ChangeKind::Shrink };
         let secs = change.pause_secs(costs);
-        if self.books.accounting == Accounting::OldRate {
-            return self.charge(left, secs, Cause::Preemption, now, loss);
+        if self.books.accounting == ChangeAccounting::OldRate {
+            return self.charge_change(left, secs, ChangeCause::Preemption, now, loss);
         }
-        self.go_on_with(left, (change, secs), Cause::Preemption, now);
+        self.restart_on(left, (change, secs), ChangeCause::Preemption, now);
     }
 
     /// Of those that are left, one that trains gives its node up for the lead, which comes back there as a
     /// newcomer, while the others train on. Says whether that is so.
-    fn gives_place(&mut self, left: &mut Vec<NodeIx>, costs: &RescaleCosts, now: i64) -> bool {
-        let trains = |n: &NodeIx| !self.newcomers.has(*n);
+    fn cede_node_to_lead(&mut self, left: &mut Vec<NodeIx>, costs: &RescaleCosts, now: i64) -> bool {
+        let trains = |n: &NodeIx| !self.newcomers.contains(*n);
         let stays = self.warming.secs > 0.0 && left.iter().filter(|n| trains(n)).count() > 1;
         let place = left.iter().rposition(trains).filter(|_| stays);
         let Some(place) = place.map(|at| left.remove(at)) else { return false };
         left.insert(0, place);
-        self.newcomers.greet(place, now as f64 + costs.start_secs);
-        (self.warming.join_secs, self.warming.cause) = (costs.up_secs, Cause::Preemption);
+        self.newcomers.admit_node(place, now as f64 + costs.start_secs);
+        (self.warming.join_secs, self.warming.cause) = (costs.up_secs, ChangeCause::Preemption);
         true
     }
 
-    fn charge(&mut self, nodes: Vec<NodeIx>, secs: f64, cause: Cause, now: i64, loss: &mut Loss) {
+    fn charge_change(
+        &mut self,
+        nodes: Vec<NodeIx>,
+        secs: f64,
+        cause: ChangeCause,
+        now: i64,
+        loss: &mut SampleLoss,
+    ) {
         let lost = secs * self.rate();
         self.changing_secs += secs * f64::from(self.size());
-        *loss.of(cause) += self.submitted.weight * lost;
+        *loss.amount_mut(cause) += self.submitted.weight * lost;
         self.done -= lost;
-        self.go_on_with(nodes, (ChangeKind::None, 0.0), cause, now);
+        self.restart_on(nodes, (ChangeKind::None, 0.0), cause, now);
     }
 
-    fn go_on_with(&mut self, nodes: Vec<NodeIx>, (change, secs): (ChangeKind, f64), cause: Cause, now: i64) {
+    fn restart_on(
+        &mut self,
+        nodes: Vec<NodeIx>,
+        (change, secs): (ChangeKind, f64),
+        cause: ChangeCause,
+        now: i64,
+    ) {
         if self.nodes.is_empty() != nodes.is_empty() {
             self.since = now;
         }
@@ -349,7 +371,7 @@ impl SimJob {
         self.generation += 1;
         (self.books.unsaved, self.books.saved_at) = (0.0, now as f64);
         let until = now as f64 + if nodes.is_empty() { 0.0 } else { secs };
-        self.pausing = Pausing { until, cause, change, secs };
+        self.pausing = JobPause { until, cause, change, secs };
         self.nodes = nodes;
         self.newcomers.retain(&self.nodes);
         if change == ChangeKind::Start {
@@ -358,19 +380,19 @@ impl SimJob {
     }
 
     /// Stays alive over changes: each newcomer warms up for so many seconds, on its own node; 0: it restarts.
-    pub(super) fn warmed(mut self, secs: f64) -> Self {
+    pub(super) fn with_warmup(mut self, secs: f64) -> Self {
         self.warming.secs = secs;
         self
     }
 
     /// The pause of its last change, as the planner knows it.
-    pub fn pause(&self) -> Option<ChangePause> {
+    pub fn last_pause(&self) -> Option<ChangePause> {
         let began = UnixTime((self.pausing.until - self.pausing.secs).round() as i64);
         (self.pausing.secs > 0.0).then_some(ChangePause { since: began, change: self.pausing.change })
     }
 
     /// Charges its changes in this way.
-    pub(super) fn charged(mut self, accounting: Accounting) -> Self {
+    pub(super) fn with_accounting(mut self, accounting: ChangeAccounting) -> Self {
         self.books.accounting = accounting;
         self
     }
@@ -383,6 +405,6 @@ impl SimJob {
 
 /// What kind of change it is: the same for all policies. To give up everything takes no seconds, for there
 /// are no samples to be lost.
-fn change(from: &[NodeIx], to: &[NodeIx]) -> ChangeKind {
+fn change_kind(from: &[NodeIx], to: &[NodeIx]) -> ChangeKind {
     ChangeKind::between_sizes(from.len() as u32, to.len() as u32, false)
 }

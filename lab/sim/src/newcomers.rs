@@ -8,24 +8,24 @@ use infill_lifecycle::JOIN_SECS;
 
 /// The newcomers of one job.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Newcomers {
+pub(crate) struct NewcomerSet {
     /// When each is warm.
     ready_at: BTreeMap<NodeIx, f64>,
 }
 
-impl Newcomers {
+impl NewcomerSet {
     /// How many there are.
     pub fn len(&self) -> u32 {
         self.ready_at.len() as u32
     }
 
     /// Whether this node is one.
-    pub fn has(&self, node: NodeIx) -> bool {
+    pub fn contains(&self, node: NodeIx) -> bool {
         self.ready_at.contains_key(&node)
     }
 
     /// Takes one in, that is warm at this moment.
-    pub fn greet(&mut self, node: NodeIx, ready_at: f64) {
+    pub fn admit_node(&mut self, node: NodeIx, ready_at: f64) {
         self.ready_at.entry(node).or_insert(ready_at);
     }
 
@@ -47,7 +47,7 @@ impl Newcomers {
     }
 
     /// Lets in those that are warm at this moment.
-    pub fn join(&mut self, at: f64) {
+    pub fn join_ready(&mut self, at: f64) {
         self.ready_at.retain(|_, ready_at| *ready_at > at);
     }
 }

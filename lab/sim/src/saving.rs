@@ -4,11 +4,11 @@ use super::job::SimJob;
 use super::queue::NodeIx;
 
 /// Work below this is done, s: sums of seconds are no exact numbers.
-const DONE_SECS: f64 = 1e-6;
+const DONE_TOLERANCE_SECS: f64 = 1e-6;
 
 /// One job that saves to leave nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Save {
+pub(super) struct PendingSave {
     /// The job as it was when it began.
     pub job: SimJob,
     /// The nodes that it leaves.
@@ -22,17 +22,17 @@ pub(super) struct Save {
 /// All saves under way. While k jobs save, each gets on at 1 / (1 + c (k − 1)) of the speed that it has
 /// alone.
 #[derive(Clone, Debug)]
-pub(super) struct Saving {
+pub(super) struct ConcurrentSaves {
     /// That c: 0 where jobs do not feel each other, 1 where they share one pipe.
     shared: f64,
     now: f64,
-    under_way: Vec<Save>,
+    under_way: Vec<PendingSave>,
 }
 
-impl Saving {
+impl ConcurrentSaves {
     /// Nobody saves yet.
     pub fn new(shared: f64, now: f64) -> Self {
-        Saving { shared: shared.clamp(0.0, 1.0), now, under_way: Vec::new() }
+        ConcurrentSaves { shared: shared.clamp(0.0, 1.0), now, under_way: Vec::new() }
     }
 
     /// Whether jobs slow each other down at all.
@@ -41,32 +41,32 @@ impl Saving {
     }
 
     /// A job begins to save, which takes so many seconds alone.
-    pub fn begin(&mut self, job: SimJob, nodes: Vec<NodeIx>, secs: f64) {
-        self.under_way.push(Save { job, nodes, began: self.now, left_secs: secs.max(0.0) });
+    pub fn begin_save(&mut self, job: SimJob, nodes: Vec<NodeIx>, secs: f64) {
+        self.under_way.push(PendingSave { job, nodes, began: self.now, left_secs: secs.max(0.0) });
     }
 
     /// When the next is done, if nobody else begins.
-    pub fn next(&self) -> Option<f64> {
+    pub fn next_completion(&self) -> Option<f64> {
         let least = self.under_way.iter().map(|save| save.left_secs).reduce(f64::min)?;
         Some(self.now + least * self.slowdown())
     }
 
     /// Lets time pass up to `at`. Returns those that are done, with the moment of each.
-    pub fn pass(&mut self, at: f64) -> Vec<(Save, f64)> {
+    pub fn advance_to(&mut self, at: f64) -> Vec<(PendingSave, f64)> {
         let mut done = Vec::new();
-        while let Some(next) = self.next().filter(|next| *next <= at + DONE_SECS) {
-            self.get_on(next);
-            let is_done = |save: &Save| save.left_secs <= DONE_SECS;
+        while let Some(next) = self.next_completion().filter(|next| *next <= at + DONE_TOLERANCE_SECS) {
+            self.progress_to(next);
+            let is_done = |save: &PendingSave| save.left_secs <= DONE_TOLERANCE_SECS;
             done.extend(self.under_way.iter().filter(|save| is_done(save)).map(|s| (s.clone(), next)));
             self.under_way.retain(|save| !is_done(save));
         }
-        self.get_on(at.max(self.now));
+        self.progress_to(at.max(self.now));
         done
     }
 
     /// Seconds that leaving takes each of these nodes in all, if nobody else begins.
-    pub fn forecast(&self) -> Vec<(NodeIx, f64)> {
-        let done = self.clone().pass(f64::INFINITY);
+    pub fn forecast_leaving(&self) -> Vec<(NodeIx, f64)> {
+        let done = self.clone().advance_to(f64::INFINITY);
         let mut secs: Vec<(f64, NodeIx, f64)> = Vec::new();
         for (save, at) in &done {
             secs.extend(save.nodes.iter().map(|node| (save.began, *node, at - save.began)));
@@ -80,7 +80,7 @@ impl Saving {
         1.0 + self.shared * self.under_way.len().saturating_sub(1) as f64
     }
 
-    fn get_on(&mut self, at: f64) {
+    fn progress_to(&mut self, at: f64) {
         if at.is_finite() {
             let done_secs = (at - self.now) / self.slowdown();
             self.under_way.iter_mut().for_each(|save| save.left_secs -= done_secs);
@@ -98,17 +98,17 @@ mod tests {
     /// Moments at which jobs are done that begin at these moments and take so long alone.
     fn done(shared: f64, saves: &[(f64, f64)]) -> Vec<f64> {
         let curve = Arc::new(ScalingCurve::parse("1:10").unwrap());
-        let mut saving = Saving::new(shared, 0.0);
+        let mut saving = ConcurrentSaves::new(shared, 0.0);
         let mut ends = vec![0.0; saves.len()];
-        let mut note = |done: Vec<(Save, f64)>| {
+        let mut note = |done: Vec<(PendingSave, f64)>| {
             done.iter().for_each(|(save, at)| ends[save.nodes[0] as usize] = at.round());
         };
         for (node, (began, secs)) in (0..).zip(saves) {
-            note(saving.pass(*began));
-            saving.begin(SimJob::new(JobId(1), "x", curve.clone(), (1, 1), 0), vec![node], *secs);
+            note(saving.advance_to(*began));
+            saving.begin_save(SimJob::new(JobId(1), "x", curve.clone(), (1, 1), 0), vec![node], *secs);
         }
-        let forecast = saving.forecast();
-        note(saving.pass(1e6));
+        let forecast = saving.forecast_leaving();
+        note(saving.advance_to(1e6));
         for (node, secs) in forecast {
             assert_eq!(saves[node as usize].0 + secs.round(), ends[node as usize], "as was foreseen");
         }

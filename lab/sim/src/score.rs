@@ -6,14 +6,14 @@ use super::queue::NodeIx;
 use infill_model::JobId;
 
 /// Points of a series at most; more are averaged in pairs.
-const MOST_SAMPLES: usize = 4096;
+const MAX_SERIES_POINTS: usize = 4096;
 
 /// Spans of the node timeline at most; with more, only half as many nodes are shown.
-const MOST_SPANS: usize = 60_000;
+const MAX_TIMELINE_SPANS: usize = 60_000;
 
 /// Why a job makes no samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cause {
+pub enum ChangeCause {
     /// Its policy has rescaled it.
     #[default]
     Rescale,
@@ -25,7 +25,7 @@ pub enum Cause {
 
 /// Weighted samples that were not made, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Loss {
+pub struct SampleLoss {
     /// By pauses for changes that the policy wanted.
     pub rescale: f64,
     /// By pauses, and work done again, because the main queue took nodes.
@@ -34,19 +34,19 @@ pub struct Loss {
     pub probing: f64,
 }
 
-impl Loss {
-    pub(super) fn of(&mut self, cause: Cause) -> &mut f64 {
+impl SampleLoss {
+    pub(super) fn amount_mut(&mut self, cause: ChangeCause) -> &mut f64 {
         match cause {
-            Cause::Rescale => &mut self.rescale,
-            Cause::Preemption => &mut self.preemption,
-            Cause::Probe => &mut self.probing,
+            ChangeCause::Rescale => &mut self.rescale,
+            ChangeCause::Preemption => &mut self.preemption,
+            ChangeCause::Probe => &mut self.probing,
         }
     }
 }
 
 /// Jobs of the main queue that found a node still held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Preempted {
+pub struct MainQueueDelays {
     /// Jobs of the main queue that started while the simulation ran.
     pub jobs: u64,
     /// Those that found a node held although their start there had been planned for longer than leaving
@@ -62,7 +62,7 @@ pub struct Preempted {
 
 /// A stretch of time, with means over it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Sample {
+pub struct SeriesPoint {
     /// Its beginning, s on the log's clock.
     pub at: f64,
     /// Its length, s.
@@ -75,7 +75,7 @@ pub struct Sample {
 
 /// A node was held by a malleable job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Span {
+pub struct NodeSpan {
     /// The node.
     pub node: NodeIx,
     /// From, s.
@@ -89,7 +89,7 @@ pub struct Span {
 /// What one job came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobScore {
-    /// Its id, as in [`Span::job`].
+    /// Its id, as in [`NodeSpan::job`].
     pub id: JobId,
     /// Its name.
     pub name: String,
@@ -128,7 +128,7 @@ pub struct JobScore {
 
 /// What one policy came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Balance {
+pub struct PolicyScore {
     /// The policy's name.
     pub policy: String,
     /// Weighted samples of all jobs.
@@ -136,13 +136,13 @@ pub struct Balance {
     /// Samples of all jobs.
     pub samples: f64,
     /// What was lost on the way.
-    pub loss: Loss,
+    pub loss: SampleLoss,
     /// Node-seconds that the main queue did not use.
     pub idle_node_secs: f64,
     /// Node-seconds that malleable jobs held.
     pub held_node_secs: f64,
     /// What the main queue had of it.
-    pub preempted: Preempted,
+    pub preempted: MainQueueDelays,
     /// Rescales of all jobs, preemptions included.
     pub rescales: u64,
     /// Rounds.
@@ -156,12 +156,12 @@ pub struct Balance {
     /// Jobs that came to an end.
     pub finished: usize,
     /// Over time.
-    pub series: Vec<Sample>,
+    pub series: Vec<SeriesPoint>,
     /// Who was on each of the first nodes.
-    pub timeline: Vec<Span>,
+    pub timeline: Vec<NodeSpan>,
 }
 
-impl Balance {
+impl PolicyScore {
     /// Mean seconds from a job's submission to its end, or to that of the simulation; `None` where none
     /// ended.
     pub fn jct_mean_secs(&self) -> Option<f64> {
@@ -174,26 +174,26 @@ impl Balance {
 
 /// Means over time, with a bound on how many are kept.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Series {
-    samples: Vec<Sample>,
+pub(super) struct NodeCountSeries {
+    samples: Vec<SeriesPoint>,
     /// Seconds that each sample covers at least.
     least_secs: f64,
 }
 
-impl Series {
-    pub fn add(&mut self, at: f64, secs: f64, idle: usize, held: usize) {
-        let new = Sample { at, secs, idle: idle as f64, held: held as f64 };
+impl NodeCountSeries {
+    pub fn add_stretch(&mut self, at: f64, secs: f64, idle: usize, held: usize) {
+        let new = SeriesPoint { at, secs, idle: idle as f64, held: held as f64 };
         match self.samples.last_mut().filter(|last| last.secs < self.least_secs) {
-            Some(last) => *last = joined(last, &new),
+            Some(last) => *last = merge_points(last, &new),
             None => self.samples.push(new),
         }
-        if self.samples.len() > MOST_SAMPLES {
+        if self.samples.len() > MAX_SERIES_POINTS {
             let span = self.samples.iter().map(|s| s.secs).sum::<f64>();
-            self.least_secs = 2.0 * span / MOST_SAMPLES as f64;
-            let mut kept: Vec<Sample> = Vec::with_capacity(MOST_SAMPLES);
+            self.least_secs = 2.0 * span / MAX_SERIES_POINTS as f64;
+            let mut kept: Vec<SeriesPoint> = Vec::with_capacity(MAX_SERIES_POINTS);
             for sample in self.samples.drain(..) {
                 match kept.last_mut().filter(|last| last.secs < self.least_secs) {
-                    Some(last) => *last = joined(last, &sample),
+                    Some(last) => *last = merge_points(last, &sample),
                     None => kept.push(sample),
                 }
             }
@@ -201,42 +201,42 @@ impl Series {
         }
     }
 
-    pub fn take(self) -> Vec<Sample> {
+    pub fn into_points(self) -> Vec<SeriesPoint> {
         self.samples
     }
 }
 
-fn joined(a: &Sample, b: &Sample) -> Sample {
+fn merge_points(a: &SeriesPoint, b: &SeriesPoint) -> SeriesPoint {
     let secs = a.secs + b.secs;
     let mean = |x: f64, y: f64| (x * a.secs + y * b.secs) / secs.max(f64::MIN_POSITIVE);
-    Sample { at: a.at, secs, idle: mean(a.idle, b.idle), held: mean(a.held, b.held) }
+    SeriesPoint { at: a.at, secs, idle: mean(a.idle, b.idle), held: mean(a.held, b.held) }
 }
 
 /// Who is on the nodes that the timeline shows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timeline {
+pub(super) struct NodeTimeline {
     nodes: NodeIx,
     open: std::collections::BTreeMap<NodeIx, (i64, Option<JobId>)>,
-    spans: Vec<Span>,
+    spans: Vec<NodeSpan>,
 }
 
-impl Timeline {
+impl NodeTimeline {
     /// Shows the first `nodes` nodes.
     pub fn new(nodes: NodeIx) -> Self {
-        Timeline { nodes, ..Timeline::default() }
+        NodeTimeline { nodes, ..NodeTimeline::default() }
     }
 
     /// Notes who is on a node now: `None` for the main queue.
-    pub fn note(&mut self, node: NodeIx, now: i64, who: Option<Option<JobId>>) {
+    pub fn note_owner(&mut self, node: NodeIx, now: i64, who: Option<Option<JobId>>) {
         if node >= self.nodes || self.open.get(&node).map(|(_, job)| *job) == who {
             return;
         }
         if let Some((from, job)) = self.open.remove(&node)
             && from < now
         {
-            self.spans.push(Span { node, from, to: now, job });
+            self.spans.push(NodeSpan { node, from, to: now, job });
         }
-        if self.spans.len() > MOST_SPANS && self.nodes > 1 {
+        if self.spans.len() > MAX_TIMELINE_SPANS && self.nodes > 1 {
             self.nodes = self.nodes.div_ceil(2);
             let nodes = self.nodes;
             self.spans.retain(|span| span.node < nodes);
@@ -248,9 +248,9 @@ impl Timeline {
     }
 
     /// All spans, by node and time.
-    pub fn take(mut self, now: i64) -> Vec<Span> {
+    pub fn into_spans(mut self, now: i64) -> Vec<NodeSpan> {
         for node in 0..self.nodes {
-            self.note(node, now, None);
+            self.note_owner(node, now, None);
         }
         self.spans.sort_by_key(|s| (s.node, s.from));
         self.spans
@@ -263,15 +263,15 @@ mod tests {
 
     #[test]
     fn a_busy_log_shows_fewer_nodes_to_its_end() {
-        let mut timeline = Timeline::new(8);
-        let most = MOST_SPANS as i64;
+        let mut timeline = NodeTimeline::new(8);
+        let most = MAX_TIMELINE_SPANS as i64;
         for now in 0..most {
             for node in 0..8 {
-                timeline.note(node, now, Some((now % 2 == 0).then_some(JobId(1))));
+                timeline.note_owner(node, now, Some((now % 2 == 0).then_some(JobId(1))));
             }
         }
-        let spans = timeline.take(most);
-        assert!(spans.len() <= MOST_SPANS && spans.iter().all(|s| s.node == 0), "{}", spans.len());
+        let spans = timeline.into_spans(most);
+        assert!(spans.len() <= MAX_TIMELINE_SPANS && spans.iter().all(|s| s.node == 0), "{}", spans.len());
         // Nothing of the node that is left is missing.
         assert!(spans.windows(2).all(|w| w[0].to == w[1].from));
         assert_eq!((spans.first().map(|s| s.from), spans.last().map(|s| s.to)), (Some(0), Some(most)));

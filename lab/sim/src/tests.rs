@@ -1,8 +1,8 @@
 //! Whole simulations of small machines.
 
-use super::job::{Accounting, Cause, Checkpoints, SimJob};
+use super::job::{ChangeAccounting, ChangeCause, CheckpointCosts, SimJob};
 use super::queue::{IdleQueue, MainQueue, NodeIx};
-use super::supply::{Supply, Worth};
+use super::supply::{JobSupply, SampleWorth};
 use super::*;
 use infill_model::{
     JobId, NodeName, RescaleCosts, ScalingCurve,
@@ -12,7 +12,7 @@ use infill_model::{
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
-pub fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
+pub fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> SimulationSetup {
     let idle = |(start, end, node): &(i64, i64, &str)| IdleInterval {
         start: *start,
         end: *end,
@@ -21,13 +21,13 @@ pub fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
     let end = intervals.iter().map(|i| i.1).max().unwrap_or(0);
     let log = IdleLog { intervals: intervals.iter().map(idle).collect(), start: 0, end };
     let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10,64:640").unwrap() };
-    Setup {
+    SimulationSetup {
         queue: MainQueue::Idle(IdleQueue::new(&log, usize::MAX)),
-        supply: Supply::endless(jobs, &[curve], (1, 64), Worth::Sample).unwrap(),
+        supply: JobSupply::endless_jobs(jobs, &[curve], (1, 64), SampleWorth::Sample).unwrap(),
         costs: COSTS,
-        accounting: Accounting::Pause,
+        accounting: ChangeAccounting::Pause,
         warm_secs: 0.0,
-        checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
+        checkpoints: CheckpointCosts { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
         leave_secs: 5.0,
         save_shared: 0.0,
         noise: 0.02,
@@ -37,9 +37,9 @@ pub fn setup(intervals: &[(i64, i64, &str)], jobs: u32) -> Setup {
     }
 }
 
-pub fn simulate(setup: &Setup, policy: &str) -> Balance {
+pub fn simulate(setup: &SimulationSetup, policy: &str) -> PolicyScore {
     let policy: PolicyName = policy.parse().unwrap();
-    run(setup, policy.build(&Config::default()), &mut |_| {})
+    run_simulation(setup, policy.build_policy(&Config::default()), &mut |_| {})
 }
 
 #[test]
@@ -76,15 +76,15 @@ fn newcomers_warm_up_on_their_own_nodes_while_the_others_train() {
 #[test]
 fn a_lead_that_is_lost_comes_back_while_the_others_train() {
     let costs = RescaleCosts { up_secs: 3.0, down_secs: 2.0, start_secs: 18.0 };
-    let checkpoints = Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 };
+    let checkpoints = CheckpointCosts { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 };
     let done = |lost: NodeIx, warm_secs: f64| {
         let curve = std::sync::Arc::new(ScalingCurve::parse("1:10,64:640").unwrap());
-        let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0).warmed(warm_secs);
+        let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0).with_warmup(warm_secs);
         let mut loss = Default::default();
-        job.rescale(vec![0, 1, 2, 3], Cause::Rescale, &costs, 0, &mut loss);
-        job.advance(500.0, &checkpoints, &mut loss);
-        job.preempt(&[lost].into(), true, &costs, &checkpoints, 500, &mut loss);
-        job.advance(1000.0, &checkpoints, &mut loss);
+        job.rescale_to(vec![0, 1, 2, 3], ChangeCause::Rescale, &costs, 0, &mut loss);
+        job.advance_to(500.0, &checkpoints, &mut loss);
+        job.lose_nodes(&[lost].into(), true, &costs, &checkpoints, 500, &mut loss);
+        job.advance_to(1000.0, &checkpoints, &mut loss);
         job.done
     };
     let before = (500.0 - 18.0) * 40.0;
@@ -113,11 +113,11 @@ fn checkpoints_come_in_their_time_whatever_else_happens() {
     let lost = |events: &[f64]| {
         let curve = std::sync::Arc::new(ScalingCurve::parse("1:10,64:640").unwrap());
         let mut job = SimJob::new(JobId(1), "x", curve, (1, 64), 0);
-        let checkpoints = Checkpoints { save_secs: 10.0, interval_secs: 600.0, grace_secs: 2.0 };
+        let checkpoints = CheckpointCosts { save_secs: 10.0, interval_secs: 600.0, grace_secs: 2.0 };
         let mut loss = Default::default();
-        job.rescale(vec![0, 1], Cause::Rescale, &COSTS, 0, &mut loss);
-        events.iter().chain(&[1000.0]).for_each(|at| job.advance(*at, &checkpoints, &mut loss));
-        job.preempt(&[1].into(), false, &COSTS, &checkpoints, 1000, &mut loss);
+        job.rescale_to(vec![0, 1], ChangeCause::Rescale, &COSTS, 0, &mut loss);
+        events.iter().chain(&[1000.0]).for_each(|at| job.advance_to(*at, &checkpoints, &mut loss));
+        job.lose_nodes(&[1].into(), false, &COSTS, &checkpoints, 1000, &mut loss);
         loss.preemption
     };
     // It runs from 18 on, and saves at 618.
@@ -134,7 +134,7 @@ fn malletrain_measures_nothing_below_the_smallest_size() {
         names.iter().enumerate().map(|(i, name)| (0, if i < 6 { 10 } else { 100 }, *name)).collect();
     let mut setup = setup(&intervals, 1);
     let curve = NamedCurve { name: "linear".to_owned(), curve: ScalingCurve::parse("1:10,64:640").unwrap() };
-    setup.supply = Supply::endless(1, &[curve], (4, 64), Worth::Sample).unwrap();
+    setup.supply = JobSupply::endless_jobs(1, &[curve], (4, 64), SampleWorth::Sample).unwrap();
     let outcome = simulate(&setup, "malletrain");
     assert_eq!(outcome.jobs.iter().map(|j| j.node_secs).sum::<f64>(), 4.0 * 10.0);
 }
@@ -142,7 +142,7 @@ fn malletrain_measures_nothing_below_the_smallest_size() {
 #[test]
 fn the_published_accounting_charges_the_old_rate_and_no_start() {
     let mut setup = setup(&[(0, 2000, "n1"), (0, 1000, "n2")], 1);
-    setup.accounting = Accounting::OldRate;
+    setup.accounting = ChangeAccounting::OldRate;
     let outcome = simulate(&setup, "freetrain");
     assert_eq!((outcome.loss.rescale, outcome.loss.preemption), (0.0, 12.0 * 20.0));
 }

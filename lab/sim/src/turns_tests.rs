@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::job::{Accounting, Checkpoints};
+use super::job::{ChangeAccounting, CheckpointCosts};
 use super::queue::{IdleQueue, MainQueue};
-use super::supply::{Supply, Worth};
+use super::supply::{JobSupply, SampleWorth};
 use super::*;
 use infill_model::{
     NodeName, PlanningObjective, RescaleCosts, ScalingCurve,
@@ -13,20 +13,20 @@ use infill_model::{
 };
 
 /// Eight nodes that nobody else wants.
-fn setup(jobs: &[WorkloadJob], secs: i64) -> Setup {
+fn setup(jobs: &[WorkloadJob], secs: i64) -> SimulationSetup {
     let node = |n: i64| IdleInterval { start: 0, end: secs, node: NodeName::new(format!("n{n}")) };
     let log = IdleLog { intervals: (1..9).map(node).collect(), start: 0, end: secs };
     let curves = [
         NamedCurve { name: "one".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() },
         NamedCurve { name: "wide".to_owned(), curve: ScalingCurve::parse("1:10,2:19,4:36,8:66").unwrap() },
     ];
-    Setup {
+    SimulationSetup {
         queue: MainQueue::Idle(IdleQueue::new(&log, usize::MAX)),
-        supply: Supply::list(jobs, &curves, Worth::NodeSecond).unwrap(),
+        supply: JobSupply::from_list(jobs, &curves, SampleWorth::NodeSecond).unwrap(),
         costs: RescaleCosts { up_secs: 6.0, down_secs: 4.0, start_secs: 6.0 },
-        accounting: Accounting::Pause,
+        accounting: ChangeAccounting::Pause,
         warm_secs: 0.0,
-        checkpoints: Checkpoints { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
+        checkpoints: CheckpointCosts { save_secs: 1.0, interval_secs: 600.0, grace_secs: 2.0 },
         leave_secs: 5.0,
         save_shared: 0.0,
         noise: 0.02,
@@ -49,15 +49,15 @@ fn job(name: &str, user: &str, curve: &str, at: i64, samples: f64) -> WorkloadJo
     }
 }
 
-fn simulate(setup: &Setup, policy: &str, objective: PlanningObjective) -> Balance {
+fn simulate(setup: &SimulationSetup, policy: &str, objective: PlanningObjective) -> PolicyScore {
     let mut config = Config::default();
     config.planner.objective = objective;
     let policy: PolicyName = policy.parse().unwrap();
-    run(setup, policy.build(&config), &mut |_| {})
+    run_simulation(setup, policy.build_policy(&config), &mut |_| {})
 }
 
 /// Node-seconds of each user; who it is stands before the dash in a job's name.
-fn by_user(balance: &Balance) -> BTreeMap<&str, f64> {
+fn by_user(balance: &PolicyScore) -> BTreeMap<&str, f64> {
     let mut of: BTreeMap<&str, f64> = BTreeMap::new();
     for job in &balance.jobs {
         *of.entry(job.name.split('-').next().unwrap_or("")).or_default() += job.node_secs;

@@ -1,6 +1,6 @@
 //! `sacctmgr -nP show qos` and `show user`.
 
-use super::lists;
+use super::list_contains;
 use crate::doctor::finding::Finding;
 use infill_model::duration;
 
@@ -9,7 +9,7 @@ pub const QOS_FIELDS: &str = "format=name,flags,preemptmode,gracetime,preempt,pr
 
 /// A QOS.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Qos {
+pub struct QosRecord {
     /// Name.
     pub name: String,
     /// Flags, joined by commas.
@@ -27,9 +27,9 @@ pub struct Qos {
 }
 
 /// Reads the lines of `sacctmgr -nP show qos` with [`QOS_FIELDS`]; other lines are passed over.
-pub fn parse_qos(text: &str) -> Vec<Qos> {
+pub fn parse_qos(text: &str) -> Vec<QosRecord> {
     let qos = |line: &str| match line.split('|').collect::<Vec<_>>()[..] {
-        [name, flags, mode, grace, preempts, priority, usage] => Some(Qos {
+        [name, flags, mode, grace, preempts, priority, usage] => Some(QosRecord {
             name: name.to_owned(),
             flags: flags.to_owned(),
             preempt_mode: mode.to_owned(),
@@ -53,28 +53,28 @@ const LONG_GRACE_SECS: u64 = 120;
 
 /// Who says which jobs push which away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preemption {
+pub enum PreemptionSource {
     /// QOSes; with what `cluster` as preempt mode means: whether slurm.conf says REQUEUE.
     ByQos {
         /// slurm.conf's PreemptMode has REQUEUE.
         cluster_requeues: bool,
     },
-    /// Partitions: see [`super::partition::judge_preemption`].
+    /// Partitions: see [`super::partition::check_preemption`].
     ByPartition,
 }
 
 /// Judges infill's QOS among all.
-pub fn judge_qos(all: &[Qos], name: &str, preemption: Preemption) -> Vec<Finding> {
+pub fn check_qos(all: &[QosRecord], name: &str, preemption: PreemptionSource) -> Vec<Finding> {
     let Some(ours) = all.iter().find(|q| q.name.eq_ignore_ascii_case(name)) else {
         let mend = "run slurm/accounting.sh --main-qos … --account …";
         return vec![Finding::error("qos", format!("there is no QOS {name}"), mend)];
     };
     let set = |what: &str| format!("sacctmgr modify qos {name} set {what}");
     let mut findings = Vec::new();
-    if let Preemption::ByQos { cluster_requeues } = preemption {
-        findings.extend(pushed_away(all, ours, cluster_requeues));
+    if let PreemptionSource::ByQos { cluster_requeues } = preemption {
+        findings.extend(check_preemptable(all, ours, cluster_requeues));
     }
-    if !lists(&ours.flags, "NoReserve") {
+    if !list_contains(&ours.flags, "NoReserve") {
         let what = format!(
             "QOS {name} lacks NoReserve: backfill plans nodes for malleable jobs, and main jobs wait"
         );
@@ -100,12 +100,12 @@ pub fn judge_qos(all: &[Qos], name: &str, preemption: Preemption) -> Vec<Finding
 }
 
 /// Whether main jobs push these jobs away, and these come back.
-fn pushed_away(all: &[Qos], ours: &Qos, cluster_requeues: bool) -> Vec<Finding> {
+fn check_preemptable(all: &[QosRecord], ours: &QosRecord, cluster_requeues: bool) -> Vec<Finding> {
     let name = &ours.name;
     let set = |what: &str| format!("sacctmgr modify qos {name} set {what}");
     let mut findings = vec![preempted_by(all, ours)];
-    let requeues = lists(&ours.preempt_mode, "requeue")
-        || (lists(&ours.preempt_mode, "cluster") || ours.preempt_mode.is_empty()) && cluster_requeues;
+    let requeues = list_contains(&ours.preempt_mode, "requeue")
+        || (list_contains(&ours.preempt_mode, "cluster") || ours.preempt_mode.is_empty()) && cluster_requeues;
     if !requeues {
         let what =
             format!("PreemptMode of QOS {name} is {}: a job that is pushed away dies", ours.preempt_mode);
@@ -122,11 +122,12 @@ fn pushed_away(all: &[Qos], ours: &Qos, cluster_requeues: bool) -> Vec<Finding> 
     findings
 }
 
-fn preempted_by(all: &[Qos], ours: &Qos) -> Finding {
+fn preempted_by(all: &[QosRecord], ours: &QosRecord) -> Finding {
     let others = || all.iter().filter(|q| q.name != ours.name);
-    let (may, may_not): (Vec<&Qos>, Vec<&Qos>) = others().partition(|q| lists(&q.preempts, &ours.name));
-    let names = |list: &[&Qos]| list.iter().map(|q| q.name.as_str()).collect::<Vec<_>>().join(", ");
-    let mend = |list: &[&Qos]| {
+    let (may, may_not): (Vec<&QosRecord>, Vec<&QosRecord>) =
+        others().partition(|q| list_contains(&q.preempts, &ours.name));
+    let names = |list: &[&QosRecord]| list.iter().map(|q| q.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mend = |list: &[&QosRecord]| {
         let first = list.first().map_or("normal", |q| q.name.as_str());
         format!("sacctmgr modify qos {first} set preempt+={} (for every QOS of main jobs)", ours.name)
     };
@@ -151,7 +152,7 @@ fn preempted_by(all: &[Qos], ours: &Qos) -> Finding {
 }
 
 /// Judges the answer to `sacctmgr -nP show user USER format=user,adminlevel`.
-pub fn judge_rights(text: &str, user: &str) -> Finding {
+pub fn check_admin_rights(text: &str, user: &str) -> Finding {
     let level = text.lines().find_map(|line| line.split_once('|').filter(|(name, _)| *name == user));
     let mend = format!(
         "run `infill doctor` as the daemon's user; if that is {user}: \
@@ -180,9 +181,9 @@ pub fn judge_rights(text: &str, user: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::show;
+    use crate::doctor::finding::render_findings;
 
-    const BY_QOS: Preemption = Preemption::ByQos { cluster_requeues: true };
+    const BY_QOS: PreemptionSource = PreemptionSource::ByQos { cluster_requeues: true };
 
     /// From Slurm 24.11.5, as is the form of the other lines here.
     const QOS: &str = "normal||cluster|00:00:00||0|1.000000\nmain||cluster|00:00:00|infill|100|1.000000\n\
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_site_of_accounting_sh() {
-        insta::assert_snapshot!(show(&judge_qos(&parse_qos(QOS), "infill", BY_QOS), false), @r"
+        insta::assert_snapshot!(render_findings(&check_qos(&parse_qos(QOS), "infill", BY_QOS), false), @r"
         warn   qos       main may preempt infill; normal may not, and its jobs wait
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
 
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn a_qos_that_harms_main_jobs() {
         let bad = "normal||cluster|00:00:00||0|1.0\ninfill||cancel|00:10:00||500|1.000000\n";
-        insta::assert_snapshot!(show(&judge_qos(&parse_qos(bad), "infill", BY_QOS), false), @r"
+        insta::assert_snapshot!(render_findings(&check_qos(&parse_qos(bad), "infill", BY_QOS), false), @r"
         error  qos       no QOS may preempt infill: main jobs wait for malleable ones
                          → sacctmgr modify qos normal set preempt+=infill (for every QOS of main jobs)
         error  qos       PreemptMode of QOS infill is cancel: a job that is pushed away dies
@@ -230,21 +231,21 @@ mod tests {
     #[test]
     fn cluster_stands_for_slurm_conf() {
         let all = parse_qos("main||cluster|00:00:00|infill|0|1\ninfill|NoReserve|cluster|00:00:30||0|0\n");
-        assert_eq!(judge_qos(&all, "infill", BY_QOS).len(), 1);
-        assert_eq!(judge_qos(&all, "infill", Preemption::ByQos { cluster_requeues: false }).len(), 2);
-        assert_eq!(judge_qos(&all, "fill", BY_QOS).len(), 1);
+        assert_eq!(check_qos(&all, "infill", BY_QOS).len(), 1);
+        assert_eq!(check_qos(&all, "infill", PreemptionSource::ByQos { cluster_requeues: false }).len(), 2);
+        assert_eq!(check_qos(&all, "fill", BY_QOS).len(), 1);
     }
 
     #[test]
     fn where_partitions_preempt_the_qos_need_not() {
         let all = parse_qos("main||cluster|00:00:00||0|1\ninfill|NoReserve|cluster|00:00:00||0|0\n");
-        assert_eq!(judge_qos(&all, "infill", Preemption::ByPartition), []);
-        assert_eq!(judge_qos(&all, "infill", BY_QOS).len(), 2);
+        assert_eq!(check_qos(&all, "infill", PreemptionSource::ByPartition), []);
+        assert_eq!(check_qos(&all, "infill", BY_QOS).len(), 2);
     }
 
     #[test]
     fn rights() {
-        let level = |text, user| judge_rights(text, user).level as u8;
+        let level = |text, user| check_admin_rights(text, user).level as u8;
         assert_eq!(level("infill|Operator\n", "infill"), 0);
         assert_eq!(level("infill|Administrator\n", "infill"), 1);
         assert_eq!(level("infill|None\n", "infill"), 2);

@@ -16,6 +16,6 @@ pub fn is_unset(value: &str) -> bool {
 pub const DEFAULT_MEMORY: [&str; 2] = ["DefMemPerCPU", "DefMemPerNode"];
 
 /// Whether a comma-separated list contains this word, in any case.
-pub fn lists(list: &str, word: &str) -> bool {
+pub fn list_contains(list: &str, word: &str) -> bool {
     list.split(',').any(|w| w.trim().eq_ignore_ascii_case(word))
 }

@@ -5,26 +5,28 @@ use crate::doctor::finding::Finding;
 use infill_model::config::Config;
 
 /// What runs before a job's script does.
-const BEFORE: [&str; 2] = ["Prolog", "PrologSlurmctld"];
+const PROLOG_KEYS: [&str; 2] = ["Prolog", "PrologSlurmctld"];
 /// What runs before its node is free again.
-const AFTER: [&str; 2] = ["Epilog", "EpilogSlurmctld"];
+const EPILOG_KEYS: [&str; 2] = ["Epilog", "EpilogSlurmctld"];
 
 /// Slurm's word for a time-out that is not set.
-const NO_TIMEOUT: u64 = 65_534;
+const UNSET_TIMEOUT: u64 = 65_534;
 
 /// Judges the programs against the times that infill waits.
-pub fn judge(conf: &SlurmConf, config: &Config) -> Vec<Finding> {
+pub fn check_programs(conf: &SlurmConf, config: &Config) -> Vec<Finding> {
     let wait = config.agent.wing_start_secs.min(config.agent.lead_start_secs);
-    let timeout = conf.number("PrologEpilogTimeout").filter(|secs| *secs < NO_TIMEOUT);
+    let timeout = conf.number_of("PrologEpilogTimeout").filter(|secs| *secs < UNSET_TIMEOUT);
     let mut findings = Vec::new();
-    findings.extend(conf.programs(&BEFORE).map(|names| before(&names, wait, timeout)));
-    findings.extend(conf.programs(&AFTER).map(|names| after(&names, config.gaps.leave_secs, timeout)));
-    findings.extend(no_epilog(conf));
-    findings.extend(batch_start(conf, wait));
+    findings.extend(conf.programs_of(&PROLOG_KEYS).map(|names| check_prolog(&names, wait, timeout)));
+    findings.extend(
+        conf.programs_of(&EPILOG_KEYS).map(|names| check_epilog(&names, config.gaps.leave_secs, timeout)),
+    );
+    findings.extend(check_missing_epilog(conf));
+    findings.extend(check_batch_start(conf, wait));
     findings
 }
 
-fn before(names: &str, wait: f64, timeout: Option<u64>) -> Finding {
+fn check_prolog(names: &str, wait: f64, timeout: Option<u64>) -> Finding {
     let what = format!("{names}: a job's agent must say hello within {wait} s, whatever that takes");
     match timeout {
         Some(secs) if secs as f64 >= wait => Finding::warn(
@@ -39,7 +41,7 @@ fn before(names: &str, wait: f64, timeout: Option<u64>) -> Finding {
     }
 }
 
-fn after(names: &str, leave: f64, timeout: Option<u64>) -> Finding {
+fn check_epilog(names: &str, leave: f64, timeout: Option<u64>) -> Finding {
     let what = format!("{names}: a node that is left is free only after that");
     match timeout {
         Some(secs) if secs as f64 > leave => Finding::warn(
@@ -53,8 +55,8 @@ fn after(names: &str, leave: f64, timeout: Option<u64>) -> Finding {
 
 /// slurmctld looks at its queue when a node says that its epilog has ended. Without one it learns of the end
 /// of most jobs in another way, and looks only at the next whole second.
-fn no_epilog(conf: &SlurmConf) -> Option<Finding> {
-    conf.programs(&["Epilog"]).is_none().then(|| {
+fn check_missing_epilog(conf: &SlurmConf) -> Option<Finding> {
+    conf.programs_of(&["Epilog"]).is_none().then(|| {
         Finding::warn(
             "epilog",
             "Epilog is not set: when a malleable job has made way, slurmctld looks at its queue up to 1 s later",
@@ -64,8 +66,8 @@ fn no_epilog(conf: &SlurmConf) -> Option<Finding> {
 }
 
 /// Slurm itself gives a job up whose script does not start in time.
-fn batch_start(conf: &SlurmConf, wait: f64) -> Option<Finding> {
-    let secs = conf.number("BatchStartTimeout")?;
+fn check_batch_start(conf: &SlurmConf, wait: f64) -> Option<Finding> {
+    let secs = conf.number_of("BatchStartTimeout")?;
     (secs as f64 > wait).then(|| {
         Finding::warn(
             "prolog",
@@ -78,20 +80,20 @@ fn batch_start(conf: &SlurmConf, wait: f64) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::show;
+    use crate::doctor::finding::render_findings;
 
     fn said(text: &str, wing_start_secs: f64) -> String {
         let mut config = Config::default();
         config.agent.wing_start_secs = wing_start_secs;
-        show(&judge(&SlurmConf::parse(text), &config), false)
+        render_findings(&check_programs(&SlurmConf::parse(text), &config), false)
     }
 
     #[test]
     fn a_site_without_programs() {
         let text = "Prolog                  = (null)\nEpilog = (null)\nPrologEpilogTimeout     = 65534\n";
         assert_eq!(
-            judge(&SlurmConf::parse(text), &Config::default()),
-            no_epilog(&SlurmConf::parse("")).into_iter().collect::<Vec<_>>()
+            check_programs(&SlurmConf::parse(text), &Config::default()),
+            check_missing_epilog(&SlurmConf::parse("")).into_iter().collect::<Vec<_>>()
         );
         assert!(said(text, 60.0).starts_with("warn   epilog    Epilog is not set"));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DEFAULT_MEMORY, is_unset, lists};
+use super::{DEFAULT_MEMORY, is_unset, list_contains};
 use crate::doctor::finding::Finding;
 use infill_model::duration;
 
@@ -28,12 +28,12 @@ impl SlurmConf {
     }
 
     /// A number, with or without a unit behind it.
-    pub fn number(&self, key: &str) -> Option<u64> {
+    pub fn number_of(&self, key: &str) -> Option<u64> {
         self.get(key).split_whitespace().next()?.parse().ok()
     }
 
     /// Which of these programs are set, as `Key=path`; later releases number them. `None` if there are none.
-    pub fn programs(&self, keys: &[&str]) -> Option<String> {
+    pub fn programs_of(&self, keys: &[&str]) -> Option<String> {
         let set = keys.iter().flat_map(|key| {
             let plain = Some(self.get(key)).filter(|v| !v.is_empty());
             let numbered = (0..MOST_PROGRAMS).map(move |i| self.get(&format!("{key}[{i}]")));
@@ -49,37 +49,37 @@ impl SlurmConf {
     }
 
     /// Whether jobs are preempted by requeueing where their QOS does not say otherwise.
-    pub fn requeues(&self) -> bool {
-        lists(self.get("PreemptMode"), "REQUEUE")
+    pub fn requeues_preempted(&self) -> bool {
+        list_contains(self.get("PreemptMode"), "REQUEUE")
     }
 
     /// Whether Slurm gives a job that does not say how much memory it needs all of a node's.
     pub fn gives_all_memory(&self) -> bool {
         let counts = self.get("SelectTypeParameters").to_uppercase().contains("MEMORY");
-        let has_default = DEFAULT_MEMORY.iter().any(|key| self.number(key) > Some(0));
+        let has_default = DEFAULT_MEMORY.iter().any(|key| self.number_of(key) > Some(0));
         counts && !has_default
     }
 
     /// What JobSubmitPlugins is, as Slurm shows it.
     pub fn submit_plugins(&self) -> &str {
-        named(self.get("JobSubmitPlugins"))
+        value_or_unset(self.get("JobSubmitPlugins"))
     }
 
     /// Everything that matters to infill.
-    pub fn judge(&self) -> Vec<Finding> {
-        let mut findings = vec![self.preempt_type(), self.preempt_mode(), self.backfill()];
-        findings.extend(self.exempt_time());
-        findings.extend(self.requeue_exit());
-        findings.extend(self.requeue_limits());
-        findings.extend(self.enforcement());
-        findings.extend(self.rate_limit());
-        findings.extend(self.authentication());
+    pub fn check_settings(&self) -> Vec<Finding> {
+        let mut findings = vec![self.check_preempt_type(), self.check_preempt_mode(), self.check_backfill()];
+        findings.extend(self.check_exempt_time());
+        findings.extend(self.check_requeue_exit());
+        findings.extend(self.check_requeue_limits());
+        findings.extend(self.check_enforcement());
+        findings.extend(self.check_rate_limit());
+        findings.extend(self.check_authentication());
         findings
     }
 
     /// Judges how many Slurm jobs infill may have: past MaxJobCount every submission on the site fails.
-    pub fn judge_size(&self, max_wings: u32) -> Option<Finding> {
-        let most = self.number("MaxJobCount")?;
+    pub fn check_job_count(&self, max_wings: u32) -> Option<Finding> {
+        let most = self.number_of("MaxJobCount")?;
         let what = format!("slurm.max_wings is {max_wings}, and MaxJobCount {most}");
         (u64::from(max_wings) > most / 2)
             .then(|| {
@@ -97,7 +97,7 @@ impl SlurmConf {
             })
     }
 
-    fn preempt_type(&self) -> Finding {
+    fn check_preempt_type(&self) -> Finding {
         match self.get("PreemptType") {
             "preempt/qos" => Finding::ok("preempt", "PreemptType is preempt/qos"),
             "preempt/partition_prio" => Finding::ok(
@@ -106,27 +106,27 @@ impl SlurmConf {
             ),
             other => Finding::error(
                 "preempt",
-                format!("PreemptType is {}: main jobs would wait for malleable ones", named(other)),
+                format!("PreemptType is {}: main jobs would wait for malleable ones", value_or_unset(other)),
                 "set PreemptType=preempt/qos and PreemptMode=REQUEUE in slurm.conf, and restart slurmctld",
             ),
         }
     }
 
-    fn preempt_mode(&self) -> Finding {
+    fn check_preempt_mode(&self) -> Finding {
         let mode = self.get("PreemptMode");
         let mend = "set PreemptMode=REQUEUE in slurm.conf";
-        if lists(mode, "SUSPEND") {
+        if list_contains(mode, "SUSPEND") {
             let what =
                 format!("PreemptMode is {mode}: a suspended job keeps its GPUs, so main jobs gain nothing");
             return Finding::error("preempt", what, mend);
         }
-        match self.requeues() {
+        match self.requeues_preempted() {
             true => Finding::ok("preempt", format!("PreemptMode is {mode}")),
-            false => Finding::error("preempt", format!("PreemptMode is {}", named(mode)), mend),
+            false => Finding::error("preempt", format!("PreemptMode is {}", value_or_unset(mode)), mend),
         }
     }
 
-    fn exempt_time(&self) -> Option<Finding> {
+    fn check_exempt_time(&self) -> Option<Finding> {
         let secs = duration::parse(self.get("PreemptExemptTime")).unwrap_or(0);
         if secs > 0 {
             return Some(Finding::warn(
@@ -137,7 +137,7 @@ impl SlurmConf {
                 "set PreemptExemptTime=0, or for the infill QOS alone: sacctmgr modify qos infill set preemptexempttime=0",
             ));
         }
-        (!lists(self.get("PreemptParameters"), "youngest_first")).then(|| {
+        (!list_contains(self.get("PreemptParameters"), "youngest_first")).then(|| {
             Finding::warn(
                 "preempt",
                 "PreemptParameters lacks youngest_first: Slurm pushes leads away before their wings",
@@ -146,21 +146,21 @@ impl SlurmConf {
         })
     }
 
-    fn backfill(&self) -> Finding {
+    fn check_backfill(&self) -> Finding {
         match self.get("SchedulerType") {
             "sched/backfill" => Finding::ok("backfill", "SchedulerType is sched/backfill"),
             other => Finding::error(
                 "backfill",
                 format!(
                     "SchedulerType is {}: nothing tells when the main queue wants a node back",
-                    named(other)
+                    value_or_unset(other)
                 ),
                 "set SchedulerType=sched/backfill in slurm.conf",
             ),
         }
     }
 
-    fn requeue_exit(&self) -> Option<Finding> {
+    fn check_requeue_exit(&self) -> Option<Finding> {
         let keys = ["RequeueExit", "RequeueExitHold"].map(|key| (key, self.get(key)));
         let set: Vec<String> =
             keys.iter().filter(|(_, v)| !v.is_empty()).map(|(key, v)| format!("{key}={v}")).collect();
@@ -174,9 +174,9 @@ impl SlurmConf {
     }
 
     /// How often Slurm lets a job come back. What infill itself requeues, held, none of the limits counts.
-    fn requeue_limits(&self) -> Vec<Finding> {
+    fn check_requeue_limits(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        if let Some(most) = self.number("MaxBatchRequeue") {
+        if let Some(most) = self.number_of("MaxBatchRequeue") {
             let what = format!(
                 "MaxBatchRequeue is {most}: Slurm holds a lead that could not be started more often in a row; infill \
                  tries it again, on another node where it can"
@@ -189,7 +189,7 @@ impl SlurmConf {
             });
         }
         // New in 26.11; 0 is no limit.
-        let bound = |key| self.number(key).filter(|most| *most > 0);
+        let bound = |key| self.number_of(key).filter(|most| *most > 0);
         if let Some(most) = bound("MaxPreemptRequeue") {
             findings.push(Finding::warn(
                 "requeue",
@@ -210,20 +210,22 @@ impl SlurmConf {
         findings
     }
 
-    fn enforcement(&self) -> Option<Finding> {
+    fn check_enforcement(&self) -> Option<Finding> {
         let enforced = self.get("AccountingStorageEnforce");
-        let all = lists(enforced, "all") || lists(enforced, "qos") || lists(enforced, "safe");
+        let all = list_contains(enforced, "all")
+            || list_contains(enforced, "qos")
+            || list_contains(enforced, "safe");
         (!all).then(|| {
             Finding::warn(
                 "qos",
-                format!("AccountingStorageEnforce is {}: anybody may use any QOS", named(enforced)),
+                format!("AccountingStorageEnforce is {}: anybody may use any QOS", value_or_unset(enforced)),
                 "set AccountingStorageEnforce=associations,limits,qos in slurm.conf",
             )
         })
     }
 
-    fn rate_limit(&self) -> Option<Finding> {
-        lists(self.get("SlurmctldParameters"), "rl_enable").then(|| {
+    fn check_rate_limit(&self) -> Option<Finding> {
+        list_contains(self.get("SlurmctldParameters"), "rl_enable").then(|| {
             Finding::warn(
                 "rest",
                 "SlurmctldParameters has rl_enable: slurmctld refuses more than a few requests a second from infill",
@@ -232,13 +234,13 @@ impl SlurmConf {
         })
     }
 
-    fn authentication(&self) -> Option<Finding> {
+    fn check_authentication(&self) -> Option<Finding> {
         (self.get("AuthType") != "auth/munge").then(|| {
             Finding::warn(
                 "munge",
                 format!(
                     "AuthType is {}: agents prove who they are by MUNGE or by scontrol token",
-                    named(self.get("AuthType"))
+                    value_or_unset(self.get("AuthType"))
                 ),
                 "run munged on all nodes, or set AuthAltTypes=auth/jwt and let users run scontrol token",
             )
@@ -246,14 +248,14 @@ impl SlurmConf {
     }
 }
 
-fn named(value: &str) -> &str {
+fn value_or_unset(value: &str) -> &str {
     if value.is_empty() { "not set" } else { value }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::show;
+    use crate::doctor::finding::render_findings;
 
     /// From Slurm 24.11.5.
     const SOUND: &str = "\
@@ -282,7 +284,7 @@ Slurmctld(primary) at minicluster is UP
         for (key, value) in changes {
             conf.0.insert((*key).to_owned(), (*value).to_owned());
         }
-        show(&conf.judge(), false)
+        render_findings(&conf.check_settings(), false)
     }
 
     #[test]
@@ -356,7 +358,7 @@ Slurmctld(primary) at minicluster is UP
                 ("MaxNodeFailRequeue", node_fail),
             ];
             let conf: String = all.iter().map(|(key, most)| format!("{key:<24}= {most}\n")).collect();
-            show(&SlurmConf::parse(&conf).requeue_limits(), false)
+            render_findings(&SlurmConf::parse(&conf).check_requeue_limits(), false)
         };
         insta::assert_snapshot!(limits("5", "100", "10"), @r"
         ok     requeue   MaxBatchRequeue is 5: Slurm holds a lead that could not be started more often in a row; infill tries it again, on another node where it can
@@ -372,7 +374,7 @@ Slurmctld(primary) at minicluster is UP
 
         errors: 0, warnings: 1
         ");
-        assert_eq!(SlurmConf::parse("MaxBatchRequeue = UNLIMITED\n").requeue_limits().len(), 0);
+        assert_eq!(SlurmConf::parse("MaxBatchRequeue = UNLIMITED\n").check_requeue_limits().len(), 0);
     }
 
     #[test]
@@ -387,7 +389,7 @@ Slurmctld(primary) at minicluster is UP
     fn the_bound_on_wings_stays_well_below_slurms() {
         let level = |most: &str, wings| {
             let conf = SlurmConf::parse(&format!("MaxJobCount             = {most}\n"));
-            conf.judge_size(wings).map(|f| f.level as u8)
+            conf.check_job_count(wings).map(|f| f.level as u8)
         };
         assert_eq!([1000, 1001, 5001].map(|wings| level("10000", wings)), [None, Some(1), Some(2)]);
         assert_eq!(level("?", 5000), None);
@@ -397,6 +399,6 @@ Slurmctld(primary) at minicluster is UP
     fn nonsense_is_no_setting() {
         let empty =
             SlurmConf::parse("slurm_load_ctl_conf error: Unable to contact slurm controller\n\u{0}=\n");
-        assert!(!empty.requeues());
+        assert!(!empty.requeues_preempted());
     }
 }

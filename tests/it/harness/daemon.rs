@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use infill_api::{RoundView, Status};
+use infill_api::{DaemonStatus, RoundView};
 
 use super::cluster::Cluster;
 use super::{http, processes, wait};
@@ -259,7 +259,7 @@ impl Daemon {
     }
 
     /// Its status, if it answers.
-    pub fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<DaemonStatus> {
         let answer = http::get(self.port, "/v1/status").filter(|a| a.status == 200)?;
         Some(
             serde_json::from_str(&answer.body).unwrap_or_else(|e| panic!("no status ({e}): {}", answer.body)),

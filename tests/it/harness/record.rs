@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::pool::test_name;
 
-/// Rows of [`cluster`]: the test, then the fields of [`ClusterUse`].
+/// Rows of [`cluster_text`]: the test, then the fields of [`ClusterUse`].
 const CLUSTERS: &str = "clusters.tsv";
 
 /// Rows of [`delay`]: test, job, seconds.

@@ -7,7 +7,7 @@ use std::process::Output;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use infill_api::{JobView, RoundView, Status, routes};
+use infill_api::{DaemonStatus, JobView, RoundView, routes};
 use infill_model::{UnixTime, hello_payload};
 
 use super::cluster::{self, Cluster};
@@ -170,7 +170,7 @@ impl Site {
         self.daemon.borrow().pid()
     }
 
-    /// Daemons that are started from now on have a clock that can be wrong: see [`Site::step_clock`].
+    /// Daemons that are started from now on have a clock that can be wrong: see [`SiteMeasurements::step_clock`].
     pub fn steps_clock(&self) {
         let source = cluster::repository().join("tests/it/harness/clock.c");
         let library = self.cluster().dir.join(daemon::CLOCK);
@@ -206,7 +206,7 @@ impl Site {
     }
 
     /// The daemon's status.
-    pub fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<DaemonStatus> {
         self.daemon.borrow().status()
     }
 
@@ -404,7 +404,7 @@ impl Site {
         let answer = http::get(self.port(), &path).map(|a| a.body).unwrap_or_default();
         let Ok(list) = serde_json::from_str::<serde_json::Value>(&answer) else { return Vec::new() };
         let changed = list["rounds"].as_array().into_iter().flatten().filter(|r| r["changes"] != 0);
-        let one = |at: i64| http::get(self.port(), &routes::round_at(UnixTime(at)));
+        let one = |at: i64| http::get(self.port(), &routes::round_path(UnixTime(at)));
         changed
             .take(MOST_ROUNDS)
             .filter_map(|r| r["at"].as_i64())

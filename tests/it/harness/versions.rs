@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use infill_testkit::skips::skip;
+use infill_testkit::skips::skip_test;
 
 use super::Site;
 
@@ -34,7 +34,7 @@ pub struct Versions<'s> {
 pub fn older() -> Option<PathBuf> {
     let path = std::env::var_os(OLD_BIN).filter(|path| !path.is_empty()).map(PathBuf::from);
     if path.is_none() {
-        skip(&format!("{OLD_BIN} does not name the program of the version before"));
+        skip_test(&format!("{OLD_BIN} does not name the program of the version before"));
     }
     path
 }

@@ -18,14 +18,14 @@ fn note(saves: &mut SharedSaves, program: &str, began: i64, secs: &[f64]) {
     for secs in secs {
         let job = JobId(saves.last.iter().map(|s| s.job.0).max().unwrap_or(0) + 1);
         let stop = GenerationStop { job, generation: 1, secs: *secs, end: StopOutcome::Saved };
-        saves.note(Some(&key(program)), &stop, UnixTime(began).plus_secs(*secs));
+        saves.record_stop(Some(&key(program)), &stop, UnixTime(began).plus_secs(*secs));
     }
 }
 
 /// The c of saves that take so long, as little and as much as is believed.
 fn believed(saves: &mut SharedSaves, secs: f64) -> [f64; 2] {
-    saves.learn();
-    saves.contention().map(|c| c.slowdown_factor(secs))
+    saves.learn_contention();
+    saves.contention_bounds().map(|c| c.slowdown_factor(secs))
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn crowds_tell_whether_saves_share_a_pipe() {
         assert_eq!(believed(&mut saves, 10.0), [least, most], "{crowded_secs}");
         let crowded =
             GenerationStop { job: JobId(9), generation: 1, secs: crowded_secs, end: StopOutcome::Saved };
-        let [slow, quick] = saves.alone(&crowded).map(|stop| stop.secs);
+        let [slow, quick] = saves.alone_stops(&crowded).map(|stop| stop.secs);
         assert!((quick - 10.0).abs() < 0.01 && (quick..quick * 1.3).contains(&slow), "{slow} {quick}");
         let alone = GenerationStop { job: JobId(1), ..crowded };
-        assert_eq!(saves.alone(&alone).map(|stop| stop.secs), [crowded_secs; 2], "nothing beside it");
+        assert_eq!(saves.alone_stops(&alone).map(|stop| stop.secs), [crowded_secs; 2], "nothing beside it");
     }
 }
 
@@ -66,7 +66,7 @@ fn one_crowd_may_have_been_slow_or_quick_for_another_reason() {
         assert_eq!(believed(&mut saves, 10.0), [0.0, 1.0]);
         let crowded =
             GenerationStop { job: JobId(9), generation: 1, secs: crowded_secs, end: StopOutcome::Saved };
-        assert_eq!(saves.alone(&crowded).map(|stop| stop.secs), [crowded_secs, crowded_secs / 20.0]);
+        assert_eq!(saves.alone_stops(&crowded).map(|stop| stop.secs), [crowded_secs, crowded_secs / 20.0]);
     }
     // One of six was slow: it does not make the others' quick, nor is it what saves usually cost each other.
     let mut saves = SharedSaves::default();
@@ -122,7 +122,7 @@ fn who_was_killed_in_a_crowd_would_have_taken_longer() {
     (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
     for job in 101..=140 {
         let stop = GenerationStop { job: JobId(job), generation: 1, secs: 20.0, end: StopOutcome::Killed };
-        saves.note(Some(&key("x")), &stop, UnixTime(1020 + i64::from((job - 101) / 10) * 100));
+        saves.record_stop(Some(&key("x")), &stop, UnixTime(1020 + i64::from((job - 101) / 10) * 100));
     }
     // 30 s at least, beside nine others.
     assert_eq!(believed(&mut saves, 10.0)[1], 0.3);
@@ -148,6 +148,6 @@ fn what_is_known_outlives_the_daemon_and_is_bounded() {
     }
     assert_eq!((saves.last.len(), saves.last[0].began), (REMEMBERED, 0.0));
     let stop = GenerationStop { job: JobId(1), generation: 1, secs: f64::NAN, end: StopOutcome::Saved };
-    saves.note(None, &stop, UnixTime(0));
+    saves.record_stop(None, &stop, UnixTime(0));
     assert_eq!(saves.last.len(), REMEMBERED);
 }

@@ -3,52 +3,55 @@
 
 use std::collections::VecDeque;
 
-use super::distribution::{INTERVAL, Lengths};
+use super::distribution::{INTERVAL_SHARES, LengthDistribution};
 
 /// Jobs that count.
-const RECENT: usize = 2000;
+const RECENT_JOBS: usize = 2000;
 
 /// Fewer say nothing.
-const ENOUGH: usize = 100;
+const ENOUGH_JOBS: usize = 100;
 
 /// No side of a distribution counts as narrower than this, as a logarithm.
-const NARROWEST: f64 = 0.02;
+const NARROWEST_SIDE: f64 = 0.02;
 
 /// Bounds of the stretch.
-const STRETCH: (f64, f64) = (0.5, 6.0);
+const STRETCH_BOUNDS: (f64, f64) = (0.5, 6.0);
 
 /// After so many jobs the stretch is computed anew.
-const EVERY: usize = 50;
+const REFIT_EVERY: usize = 50;
 
 /// What became of jobs whose distributions were known.
 #[derive(Clone, Debug)]
-pub(crate) struct Calibration {
+pub(crate) struct IntervalCalibration {
     /// How far below and above its median each ended, in units of the distance to the tails.
     recent: VecDeque<(f64, f64)>,
     since: usize,
     stretch: (f64, f64),
 }
 
-impl Default for Calibration {
+impl Default for IntervalCalibration {
     fn default() -> Self {
-        Calibration { recent: VecDeque::new(), since: 0, stretch: (1.0, 1.0) }
+        IntervalCalibration { recent: VecDeque::new(), since: 0, stretch: (1.0, 1.0) }
     }
 }
 
-impl Calibration {
+impl IntervalCalibration {
     /// Takes in the logarithm of the length of a job of which this was expected.
-    pub fn ended(&mut self, expected: &Lengths, log: f64) {
+    pub fn record_end(&mut self, expected: &LengthDistribution, log: f64) {
         let middle = expected.quantile(0.5);
-        let side = |share: f64| (expected.quantile(share) - middle).abs().max(NARROWEST);
-        if self.recent.len() == RECENT {
+        let side = |share: f64| (expected.quantile(share) - middle).abs().max(NARROWEST_SIDE);
+        if self.recent.len() == RECENT_JOBS {
             self.recent.pop_front();
         }
-        self.recent.push_back(((middle - log) / side(INTERVAL.0), (log - middle) / side(INTERVAL.1)));
+        self.recent
+            .push_back(((middle - log) / side(INTERVAL_SHARES.0), (log - middle) / side(INTERVAL_SHARES.1)));
         self.since += 1;
-        if self.since >= EVERY && self.recent.len() >= ENOUGH {
+        if self.since >= REFIT_EVERY && self.recent.len() >= ENOUGH_JOBS {
             self.since = 0;
             let of = |all: Vec<f64>| {
-                Lengths::of(all).map_or(1.0, |l| l.quantile(INTERVAL.1)).clamp(STRETCH.0, STRETCH.1)
+                LengthDistribution::from_logs(all)
+                    .map_or(1.0, |l| l.quantile(INTERVAL_SHARES.1))
+                    .clamp(STRETCH_BOUNDS.0, STRETCH_BOUNDS.1)
             };
             let (down, up) = self.recent.iter().copied().unzip();
             self.stretch = (of(down), of(up));
@@ -56,8 +59,8 @@ impl Calibration {
     }
 
     /// What is to be expected when this is.
-    pub(crate) fn applied(&self, expected: &Lengths) -> Lengths {
-        expected.stretched(self.stretch.0, self.stretch.1, NARROWEST)
+    pub(crate) fn apply_to(&self, expected: &LengthDistribution) -> LengthDistribution {
+        expected.stretch_tails(self.stretch.0, self.stretch.1, NARROWEST_SIDE)
     }
 }
 
@@ -67,17 +70,18 @@ mod tests {
 
     #[test]
     fn intervals_that_miss_are_stretched_until_they_would_not() {
-        let narrow = Lengths::of((0..16).map(|i| 5.0 + 0.01 * f64::from(i)).collect()).unwrap();
-        let mut calibration = Calibration::default();
+        let narrow =
+            LengthDistribution::from_logs((0..16).map(|i| 5.0 + 0.01 * f64::from(i)).collect()).unwrap();
+        let mut calibration = IntervalCalibration::default();
         // A triangle of half a unit to each side.
         let log = |i: u32| 5.075 + f64::from(i % 101) / 100.0 - 0.5;
-        (0..500).for_each(|i| calibration.ended(&narrow, log(i * 37)));
-        let wide = calibration.applied(&narrow);
+        (0..500).for_each(|i| calibration.record_end(&narrow, log(i * 37)));
+        let wide = calibration.apply_to(&narrow);
         let inside =
             (0..101).filter(|i| (wide.quantile(0.1)..=wide.quantile(0.9)).contains(&log(*i))).count();
         assert!((75..=85).contains(&inside), "{inside} of 101");
         assert!((wide.quantile(0.5) - narrow.quantile(0.5)).abs() < 0.02);
-        let point = calibration.applied(&Lengths::of(vec![5.0; 16]).unwrap());
+        let point = calibration.apply_to(&LengthDistribution::from_logs(vec![5.0; 16]).unwrap());
         assert!(point.quantile(0.9) > 5.02, "a point is given some width");
     }
 }

@@ -6,18 +6,18 @@ use smartcore::error::Failed;
 use smartcore::linalg::basic::matrix::DenseMatrix;
 
 /// Trees.
-const TREES: u64 = 64;
+const TREE_COUNT: u64 = 64;
 
 /// Jobs that a leaf holds at least. Of 1, 2 and 3, with what is pooled of it, the best on three public logs.
-const LEAF: usize = 2;
+const MIN_LEAF_JOBS: usize = 2;
 
 /// Share of the numbers among which each branch chooses.
-const TRIED: f64 = 0.4;
+const TRIED_SHARE: f64 = 0.4;
 
 /// Fewer jobs than that make no forest.
 pub(crate) const FEWEST: usize = 200;
 
-type Tree = RandomForestRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
+type ForestTree = RandomForestRegressor<f64, f64, DenseMatrix<f64>, Vec<f64>>;
 
 /// Why there is no forest.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum ForestError {
 
 /// What was learned from jobs that have ended. It is grown anew from them, and never stored.
 #[derive(Debug)]
-pub struct Forest(Vec<Tree>);
+pub struct Forest(Vec<ForestTree>);
 
 impl Forest {
     /// Grows one from what was known of each job when it was submitted (rows of equally many numbers), and by
@@ -45,39 +45,39 @@ impl Forest {
         if rows.len() < FEWEST {
             return Err(ForestError::TooFew(rows.len()));
         }
-        let table = DenseMatrix::from_2d_array(rows).map_err(refused)?;
-        let tried = (rows[0].len() as f64 * TRIED).ceil() as usize;
+        let table = DenseMatrix::from_2d_array(rows).map_err(forest_error)?;
+        let tried = (rows[0].len() as f64 * TRIED_SHARE).ceil() as usize;
         let grow = |tree: u64| {
             let parameters = RandomForestRegressorParameters::default()
                 .with_n_trees(1)
-                .with_min_samples_leaf(LEAF)
+                .with_min_samples_leaf(MIN_LEAF_JOBS)
                 .with_min_samples_split(2)
                 .with_m(tried.max(1))
-                .with_seed(seed.wrapping_mul(TREES).wrapping_add(tree));
-            Tree::fit(&table, &missed, parameters).map_err(refused)
+                .with_seed(seed.wrapping_mul(TREE_COUNT).wrapping_add(tree));
+            ForestTree::fit(&table, &missed, parameters).map_err(forest_error)
         };
-        (0..TREES).map(grow).collect::<Result<Vec<Tree>, ForestError>>().map(Forest)
+        (0..TREE_COUNT).map(grow).collect::<Result<Vec<ForestTree>, ForestError>>().map(Forest)
     }
 
     /// For each row what each tree says.
     ///
     /// # Errors
     /// [`ForestError::Refused`] where the rows do not have the numbers that the forest was grown from.
-    pub fn samples(&self, rows: &[&[f64]]) -> Result<Vec<Vec<f64>>, ForestError> {
+    pub fn tree_samples(&self, rows: &[&[f64]]) -> Result<Vec<Vec<f64>>, ForestError> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let table = DenseMatrix::from_2d_array(rows).map_err(refused)?;
+        let table = DenseMatrix::from_2d_array(rows).map_err(forest_error)?;
         let mut said = vec![Vec::with_capacity(self.0.len()); rows.len()];
         for tree in &self.0 {
-            let all = tree.predict(&table).map_err(refused)?;
+            let all = tree.predict(&table).map_err(forest_error)?;
             said.iter_mut().zip(all).for_each(|(row, value)| row.push(value));
         }
         Ok(said)
     }
 }
 
-fn refused(error: Failed) -> ForestError {
+fn forest_error(error: Failed) -> ForestError {
     ForestError::Refused(error.to_string())
 }
 
@@ -92,13 +92,13 @@ mod tests {
         let missed: Vec<f64> = (0..400).map(|i| f64::from(i % 2) * f64::from((i / 2 % 2) * 2 - 1)).collect();
         let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
         let forest = Forest::grow(&rows, missed.clone(), 1).unwrap();
-        let said = forest.samples(&[&[0.0, 3.0], &[1.0, 3.0]]).unwrap();
+        let said = forest.tree_samples(&[&[0.0, 3.0], &[1.0, 3.0]]).unwrap();
         let right = said[0].iter().filter(|m| m.abs() < 1e-9).count();
         assert!(right * 10 > said[0].len() * 9, "{:?}", said[0]);
         let (low, high) = (said[1].iter().any(|m| *m < -0.2), said[1].iter().any(|m| *m > 0.2));
         assert!(low && high, "{:?}", said[1]);
         let again = Forest::grow(&rows, missed.clone(), 1).unwrap();
-        assert_eq!(again.samples(&rows[..5]).unwrap(), forest.samples(&rows[..5]).unwrap());
+        assert_eq!(again.tree_samples(&rows[..5]).unwrap(), forest.tree_samples(&rows[..5]).unwrap());
         assert!(Forest::grow(&rows[..9], missed[..9].to_vec(), 1).is_err());
     }
 }

@@ -4,20 +4,20 @@
 //!
 //! On public logs the two pooled are better than either (the project's benches and `infill history check`).
 
+mod backtest;
 mod calibration;
 mod distribution;
 mod forest;
-mod history;
-mod outlook;
-mod pooled;
-mod score;
-mod trueness;
-mod walk;
-mod word;
+mod forest_pooling;
+mod length_history;
+mod length_predictor;
+mod length_score;
+mod prediction_accuracy;
+mod user_estimate;
 
-pub use distribution::Lengths;
+pub use backtest::{BacktestConfig, PredictedJob, run_backtest};
+pub use distribution::LengthDistribution;
 pub use forest::{Forest, ForestError};
-pub use outlook::{Ground, Outlook};
-pub use score::{Predictable, Score, score};
-pub use trueness::Tally;
-pub use walk::{Predicted, Walk, walk};
+pub use length_predictor::{ForestTraining, LengthPredictor};
+pub use length_score::{LengthScore, PredictableShare, score_predictions};
+pub use prediction_accuracy::AccuracyCounts;

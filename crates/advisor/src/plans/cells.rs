@@ -18,14 +18,14 @@
 use infill_model::{CollectiveOp, LayerProfile, Parallelism, ProfiledLayer, TypeCollectives};
 
 /// How much of its forward pass checkpointing computes again.
-const RECOMPUTED: f64 = 1.0;
+const RECOMPUTED_SHARE: f64 = 1.0;
 
 /// All-reduces of what a layer passes on, of the GPUs that share it.
-const EXCHANGES: f64 = 4.0;
+const EXCHANGES_PER_LAYER: f64 = 4.0;
 
 /// Gathering parameters for each pass makes half as much more of what ZeRO-3 exchanges (Rajbhandari et al.
 /// 2020, section 7).
-const ZERO_3: f64 = 1.5;
+const ZERO_3_FACTOR: f64 = 1.5;
 
 /// How much farther from what was measured another number of nodes is than one of ranks, as doublings.
 const NODES_MATTER: f64 = 4.0;
@@ -38,7 +38,7 @@ impl LinkTimes<'_> {
     /// Seconds of an operation on a tensor of so many bytes; `None` where it was measured on one node only
     /// and is asked for on several, or the other way. Between sizes it is linear in bytes; a smaller tensor
     /// takes as long as the smallest, a larger one in proportion to the largest.
-    pub fn secs(&self, op: CollectiveOp, bytes: f64, ranks: u32, nodes: u32) -> Option<f64> {
+    pub fn collective_secs(&self, op: CollectiveOp, bytes: f64, ranks: u32, nodes: u32) -> Option<f64> {
         if ranks < 2 || bytes <= 0.0 {
             return Some(0.0);
         }
@@ -53,12 +53,12 @@ impl LinkTimes<'_> {
             CollectiveOp::PointToPoint => 1.0,
             _ => f64::from(n - 1) / f64::from(n),
         };
-        Some(interpolated(&points, bytes)? * share(ranks) / share(nearest.ranks.max(2)))
+        Some(interpolate_secs(&points, bytes)? * share(ranks) / share(nearest.ranks.max(2)))
     }
 }
 
 /// `points`: ascending.
-fn interpolated(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
+fn interpolate_secs(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
     let above = points.partition_point(|(b, _)| *b < bytes);
     let (first, last) = (points.first()?, points.last()?);
     Some(match (above.checked_sub(1).map(|i| points[i]), points.get(above)) {
@@ -79,7 +79,7 @@ pub struct CellPlace {
 
 impl CellPlace {
     /// Nodes of a group of so many neighbouring GPUs.
-    fn nodes_of(&self, gpus: u32) -> u32 {
+    fn nodes_of_group(&self, gpus: u32) -> u32 {
         gpus.div_ceil(self.gpus_a_node.max(1)).clamp(1, self.nodes.max(1))
     }
 }
@@ -103,26 +103,28 @@ pub fn step_secs(
     let samples = global_batch / f64::from(dp);
     let micro = samples.min(f64::from(profile.batch));
     let scale = micro / f64::from(profile.batch);
-    let tp_nodes = place.nodes_of(tp);
+    let tp_nodes = place.nodes_of_group(tp);
     let secs = |layer: &ProfiledLayer| {
-        let again = if strategy.checkpointing { RECOMPUTED } else { 0.0 };
+        let again = if strategy.checkpointing { RECOMPUTED_SHARE } else { 0.0 };
         let computed = layer.forward_secs * (1.0 + again) + layer.backward_secs;
         let passed = layer.activation_bytes as f64 * scale;
         let exchanged = match layer.parameters {
             0 => 0.0,
-            _ => EXCHANGES * links.secs(CollectiveOp::AllReduce, passed, tp, tp_nodes)?,
+            _ => {
+                EXCHANGES_PER_LAYER * links.collective_secs(CollectiveOp::AllReduce, passed, tp, tp_nodes)?
+            }
         };
         Some(computed * scale / f64::from(tp) + exchanged)
     };
     let layers: Vec<f64> = profile.layers.iter().map(secs).collect::<Option<_>>()?;
-    let ends = stages(&layers, pp as usize);
+    let ends = stage_ends(&layers, pp as usize);
     let (mut longest, mut sum, mut most_parameters, mut first) = (0.0_f64, 0.0, 0, 0);
     let next_nodes = if place.nodes > 1 { 2 } else { 1 };
     for (i, end) in ends.iter().enumerate() {
         let passed = profile.layers[end - 1].activation_bytes as f64 * scale / f64::from(tp);
         let passing = match i + 1 == ends.len() {
             true => 0.0,
-            false => 2.0 * links.secs(CollectiveOp::PointToPoint, passed, 2, next_nodes)?,
+            false => 2.0 * links.collective_secs(CollectiveOp::PointToPoint, passed, 2, next_nodes)?,
         };
         let stage = layers[first..*end].iter().sum::<f64>() + passing;
         longest = longest.max(stage);
@@ -132,9 +134,13 @@ pub fn step_secs(
         first = *end;
     }
     let gradients = most_parameters as f64 / f64::from(tp) * f64::from(profile.element_bytes);
-    let more = if strategy.zero >= 3 { ZERO_3 } else { 1.0 };
-    let reduced =
-        links.secs(CollectiveOp::AllReduce, gradients, dp, place.nodes_of(dp.saturating_mul(tp)))?;
+    let more = if strategy.zero >= 3 { ZERO_3_FACTOR } else { 1.0 };
+    let reduced = links.collective_secs(
+        CollectiveOp::AllReduce,
+        gradients,
+        dp,
+        place.nodes_of_group(dp.saturating_mul(tp)),
+    )?;
     let micro_batches = (samples / micro).max(1.0);
     let total = longest * (micro_batches - 1.0) + sum + more * reduced;
     (total.is_finite() && total > 0.0).then_some(total)
@@ -145,7 +151,7 @@ pub fn step_secs(
 ///
 /// By dynamic programming: the best slowest of the first `n` layers in `k` stages follows from those in
 /// `k − 1`.
-pub fn stages(layers: &[f64], count: usize) -> Vec<usize> {
+pub fn stage_ends(layers: &[f64], count: usize) -> Vec<usize> {
     let count = count.clamp(1, layers.len().max(1));
     let mut sums = vec![0.0];
     layers.iter().for_each(|secs| sums.push(sums[sums.len() - 1] + secs));
@@ -273,21 +279,25 @@ mod tests {
     fn sizes_between_those_measured_are_interpolated() {
         let table = table();
         let links = LinkTimes(Some(&table));
-        let of = |mib: f64| links.secs(CollectiveOp::AllReduce, mib * MIB as f64, 2, 1);
+        let of = |mib: f64| links.collective_secs(CollectiveOp::AllReduce, mib * MIB as f64, 2, 1);
         close(of(2.0), 0.0015);
         close(of(0.1), 0.001);
         close(of(6.0), 0.004);
-        assert_eq!(links.secs(CollectiveOp::AllGather, 1.0, 2, 1), None, "it was not measured");
-        assert_eq!(links.secs(CollectiveOp::AllGather, 1.0, 1, 1), Some(0.0), "one rank has nobody");
+        assert_eq!(links.collective_secs(CollectiveOp::AllGather, 1.0, 2, 1), None, "it was not measured");
+        assert_eq!(
+            links.collective_secs(CollectiveOp::AllGather, 1.0, 1, 1),
+            Some(0.0),
+            "one rank has nobody"
+        );
     }
 
     #[test]
     fn stages_are_as_even_as_can_be() {
-        assert_eq!(stages(&[10.0, 20.0, 30.0, 40.0], 2), [3, 4]);
-        assert_eq!(stages(&[40.0, 30.0, 20.0, 10.0], 2), [1, 4]);
-        assert_eq!(stages(&[1.0; 6], 3), [2, 4, 6]);
-        assert_eq!(stages(&[5.0, 1.0, 1.0, 1.0], 4), [1, 2, 3, 4]);
-        assert_eq!(stages(&[1.0, 2.0], 1), [2]);
+        assert_eq!(stage_ends(&[10.0, 20.0, 30.0, 40.0], 2), [3, 4]);
+        assert_eq!(stage_ends(&[40.0, 30.0, 20.0, 10.0], 2), [1, 4]);
+        assert_eq!(stage_ends(&[1.0; 6], 3), [2, 4, 6]);
+        assert_eq!(stage_ends(&[5.0, 1.0, 1.0, 1.0], 4), [1, 2, 3, 4]);
+        assert_eq!(stage_ends(&[1.0, 2.0], 1), [2]);
         // Against all ways to divide seven layers in three.
         let layers = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0];
         let slowest = |ends: &[usize]| {
@@ -296,6 +306,6 @@ mod tests {
         };
         let ways = (1..6).flat_map(|a| (a + 1..7).map(move |b| [a, b, 7]));
         let least = ways.map(|ends| slowest(&ends)).fold(f64::INFINITY, f64::min);
-        assert_eq!(slowest(&stages(&layers, 3)), least);
+        assert_eq!(slowest(&stage_ends(&layers, 3)), least);
     }
 }

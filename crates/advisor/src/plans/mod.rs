@@ -11,20 +11,20 @@
 //! what was measured counts as measured.
 
 pub mod cells;
-mod choice;
-mod fit;
-mod learner;
-pub mod memory;
-mod numbers;
-pub mod presets;
-pub mod prior;
+pub mod fitted_priors;
+pub mod gpu_memory;
+mod measurement_choice;
+mod plan_model;
+pub mod plan_presets;
+pub mod plan_trial;
 mod residual;
-mod terms;
+mod step_parameters;
+mod step_terms;
+mod term_fit;
 #[cfg(test)]
 mod tests;
-pub mod trial;
 
-pub use fit::PlanPredictions;
-pub use learner::PlanModel;
-pub use numbers::PlanPriors;
-pub use terms::PlacedPlan;
+pub use plan_model::PlanModel;
+pub use step_parameters::PlanPriors;
+pub use step_terms::PlacedPlan;
+pub use term_fit::PlanPredictions;

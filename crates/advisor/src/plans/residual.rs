@@ -7,28 +7,28 @@
 
 use nalgebra::DMatrix;
 
-use super::numbers::ResidualShares;
-use super::terms::{Features, Terms};
+use super::step_parameters::ResidualShares;
+use super::step_terms::{RunFeatures, StepTerms};
 
 /// How much of a share two types of GPUs have in common.
-const ON_ANOTHER_TYPE: f64 = 0.5;
+const CROSS_TYPE_SHARE: f64 = 0.5;
 
 impl ResidualShares {
     /// Covariances of what is not said of each of `a` and each of `b`.
-    pub(super) fn covariance(
+    pub(super) fn residual_covariance(
         &self,
-        terms: &Terms,
+        terms: &StepTerms,
         theta: &[f64],
-        a: &[Features],
-        b: &[Features],
+        a: &[RunFeatures],
+        b: &[RunFeatures],
     ) -> DMatrix<f64> {
         let odd =
-            |rows: &[Features]| -> Vec<f64> { rows.iter().map(|r| r.log_secs(terms, theta).1).collect() };
+            |rows: &[RunFeatures]| -> Vec<f64> { rows.iter().map(|r| r.log_secs(terms, theta).1).collect() };
         let (odd_a, odd_b) = (odd(a), odd(b));
-        DMatrix::from_fn(a.len(), b.len(), |i, j| self.of(&a[i], &b[j], odd_a[i] * odd_b[j]))
+        DMatrix::from_fn(a.len(), b.len(), |i, j| self.pair_covariance(&a[i], &b[j], odd_a[i] * odd_b[j]))
     }
 
-    fn of(&self, a: &Features, b: &Features, odd: f64) -> f64 {
+    fn pair_covariance(&self, a: &RunFeatures, b: &RunFeatures, odd: f64) -> f64 {
         let (s, t) = (&a.parallelism.strategy, &b.parallelism.strategy);
         let kind = (s.zero > 0) == (t.zero > 0)
             && s.offload == t.offload
@@ -46,7 +46,7 @@ impl ResidualShares {
             + share(placement, self.placement)
             + share(kind && a.gpus == b.gpus, self.gpus)
             + share(kind && a.odd == b.odd, self.odd) * odd / 2.0;
-        let across = if a.node_type == b.node_type { 1.0 } else { ON_ANOTHER_TYPE };
+        let across = if a.node_type == b.node_type { 1.0 } else { CROSS_TYPE_SHARE };
         common * across + share(same, self.alone) + share(same, self.odd) * odd / 2.0
     }
 }

@@ -1,7 +1,7 @@
 //! Made-up jobs: what is learned of plans that nobody measured.
 
-use super::numbers::PlanPriors;
-use super::trial::{PlanTrial, PlanVerdict};
+use super::plan_trial::{PlanTrial, PlanTrialResult};
+use super::step_parameters::PlanPriors;
 use infill_model::{ExecPlan, ModelFacts, ParallelStrategy, Parallelism, PlanMeasurement};
 
 const PARAMS_MI: f64 = 300.0;
@@ -53,10 +53,17 @@ fn seconds(plan: Parallelism, place: &[u32]) -> f64 {
 
 fn trial(measurements: usize, seed: u64) -> PlanTrial {
     let facts = Some(ModelFacts::from_params(PARAMS_MI));
-    PlanTrial { runs: table(), facts, noise: 0.05, seed, measurements, priors: PlanPriors::usual() }
+    PlanTrial {
+        runs: table(),
+        facts,
+        noise: 0.05,
+        seed,
+        measurements,
+        priors: PlanPriors::from_public_tables(),
+    }
 }
 
-fn run(measurements: usize, seed: u64) -> PlanVerdict {
+fn run(measurements: usize, seed: u64) -> PlanTrialResult {
     trial(measurements, seed).run().unwrap()
 }
 

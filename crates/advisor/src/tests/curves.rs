@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::trial::Trial;
-use crate::worth::value_of_probes;
-use crate::{Fitted, Scaling as _, Stakes, best_probe, sizes_of_interest};
+use crate::curve_trial::CurveTrial;
+use crate::probe_value::probe_candidates;
+use crate::{FittedCurve, ProbeContext, ScalingModel as _, best_probe, sizes_of_interest};
 use infill_model::{
     AllowedSizes, BatchMode, CurvePoint, RescaleCosts, SizePoint, UnixTime, config::AdvisorConfig,
 };
@@ -26,9 +26,9 @@ fn point(nodes: u32, rate: f64, error: f64) -> SizePoint {
     }
 }
 
-fn trial(rates: &[(u32, f64)], noise: f64, seed: u64) -> Trial {
+fn trial(rates: &[(u32, f64)], noise: f64, seed: u64) -> CurveTrial {
     let table = rates.iter().map(|(nodes, rate)| CurvePoint { nodes: *nodes, rate: *rate }).collect();
-    Trial { table, noise, seed, costs: COSTS, settings: AdvisorConfig::default() }
+    CurveTrial { table, noise, seed, costs: COSTS, settings: AdvisorConfig::default() }
 }
 
 /// Step times of the field: compute, ring, latency, stragglers; per node and with one global batch.
@@ -62,21 +62,21 @@ fn the_curves_of_the_field_come_out_right_from_four_sizes() {
 fn measured_sizes_win_over_every_model() {
     // A fall behind a switch, and a jump that no model has.
     let points = [point(1, 10.0, 0.01), point(4, 38.0, 0.01), point(5, 25.0, 0.01), point(8, 60.0, 0.01)];
-    let fitted = Fitted::new(&points, BatchMode::Auto, 8).unwrap();
+    let fitted = FittedCurve::new(&points, BatchMode::Auto, 8).unwrap();
     for p in &points {
-        let got = fitted.at(p.nodes);
+        let got = fitted.estimate_at(p.nodes);
         assert!((got.rate / p.rate - 1.0).abs() < 0.03, "{} nodes: {got:?}", p.nodes);
         assert!(got.error < 0.02, "{} nodes: {got:?}", p.nodes);
     }
-    assert!(fitted.at(3).error > fitted.at(4).error);
-    assert!(!fitted.formula().is_empty());
+    assert!(fitted.estimate_at(3).error > fitted.estimate_at(4).error);
+    assert!(!fitted.best_formula().is_empty());
 }
 
 #[test]
 fn a_declared_batch_mode_leaves_out_what_cannot_be() {
     let points = [point(1, 10.0, 0.01), point(8, 40.0, 0.01)];
     let modes = [BatchMode::Auto, BatchMode::PerNode, BatchMode::Global];
-    let at_64 = modes.map(|m| Fitted::new(&points, m, 64).unwrap().at(64).rate);
+    let at_64 = modes.map(|m| FittedCurve::new(&points, m, 64).unwrap().estimate_at(64).rate);
     // A fixed batch a node never gets slower with nodes in the ring; one batch for all saturates.
     assert!(at_64[1] > at_64[2], "{at_64:?}");
     assert!(at_64[2] <= at_64[0] && at_64[0] <= 1.05 * at_64[1], "{at_64:?}");
@@ -91,16 +91,16 @@ fn sizes_that_a_job_lists_are_all_of_interest() {
 
 #[test]
 fn nothing_measured_is_no_curve() {
-    assert!(Fitted::new(&[], BatchMode::Auto, 8).is_none());
-    assert!(Fitted::new(&[point(0, 1.0, 0.1), point(1, f64::NAN, 0.1)], BatchMode::Auto, 8).is_none());
+    assert!(FittedCurve::new(&[], BatchMode::Auto, 8).is_none());
+    assert!(FittedCurve::new(&[point(0, 1.0, 0.1), point(1, f64::NAN, 0.1)], BatchMode::Auto, 8).is_none());
     assert_eq!(trial(&[], 0.05, 1).run(), None);
 }
 
 #[test]
 fn a_size_that_is_known_is_not_worth_a_probe_and_one_in_doubt_is() {
     let points = [point(1, 10.0, 0.006), point(8, 50.0, 0.006)];
-    let fitted = Fitted::new(&points, BatchMode::Auto, 8).unwrap();
-    let stakes = Stakes {
+    let fitted = FittedCurve::new(&points, BatchMode::Auto, 8).unwrap();
+    let stakes = ProbeContext {
         sizes: (1..=8).collect(),
         triable: (1..8).collect(),
         supplies: (1..=8).map(|n| (n, 0.125)).collect(),
@@ -111,18 +111,18 @@ fn a_size_that_is_known_is_not_worth_a_probe_and_one_in_doubt_is() {
         probe_secs: 15.0,
         costs: COSTS,
     };
-    let value = |n: u32| value_of_probes(&fitted, &stakes).into_iter().find(|c| c.nodes == n).unwrap();
+    let value = |n: u32| probe_candidates(&fitted, &stakes).into_iter().find(|c| c.nodes == n).unwrap();
     assert!(value(1).gain < 0.1 * value(3).gain, "{:?} {:?}", value(1), value(3));
     assert!((2..=5).contains(&best_probe(&fitted, &stakes).unwrap().nodes));
     // What is of use for a moment only is worth no rescale.
-    assert_eq!(best_probe(&fitted, &Stakes { horizon_secs: 10.0, ..stakes }), None);
+    assert_eq!(best_probe(&fitted, &ProbeContext { horizon_secs: 10.0, ..stakes }), None);
 }
 
 #[test]
 fn a_trial_keeps_to_the_bounds_of_the_site() {
     let table = [(1, 10.0), (2, 19.0), (4, 33.0), (8, 50.0), (16, 60.0), (32, 65.0)];
     let probes = |settings: AdvisorConfig| {
-        let verdict = Trial { settings, ..trial(&table, 0.05, 1) }.run().unwrap();
+        let verdict = CurveTrial { settings, ..trial(&table, 0.05, 1) }.run().unwrap();
         verdict.probes.len()
     };
     let site = AdvisorConfig::default();
@@ -148,7 +148,7 @@ fn the_same_seed_gives_the_same_verdict() {
 }
 
 proptest! {
-    #![proptest_config(effort::property(256))]
+    #![proptest_config(effort::property_config(256))]
 
     #[test]
     fn rates_are_positive_and_bounded_whatever_was_measured(
@@ -156,13 +156,13 @@ proptest! {
         largest in 1_u32..5000,
     ) {
         let points: Vec<SizePoint> = measured.iter().map(|(n, r, e)| point(*n, *r, *e)).collect();
-        let fitted = Fitted::new(&points, BatchMode::Auto, largest).unwrap();
+        let fitted = FittedCurve::new(&points, BatchMode::Auto, largest).unwrap();
         let last = *fitted.points().last().unwrap();
         for nodes in [1, 2, 3, 7, 50, 199, 1000, largest] {
-            let got = fitted.at(nodes);
+            let got = fitted.estimate_at(nodes);
             prop_assert!(got.rate.is_finite() && got.rate > 0.0, "{nodes}: {got:?}");
             prop_assert!(got.error.is_finite() && got.error >= 0.0, "{nodes}: {got:?}");
-            let (low, high) = got.interval();
+            let (low, high) = got.interval_90();
             prop_assert!(low > 0.0 && low <= high && high.is_finite());
             if nodes > last.nodes {
                 let proportional = last.rate * f64::from(nodes) / f64::from(last.nodes);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Library, Room, Subject};
+use crate::{JobAdvisor, JobInput, NodeCapacity};
 use infill_model::{
     AllowedSizes, BatchMode, CollectiveOp, CollectiveRow, DeclaredPlan, ExecPlan, JobId, LayerProfile,
     ModelFacts, NodeType, ParallelStrategy, PlanNeeds, Profile, ProfileKey, ProfiledLayer, RateSource,
@@ -55,9 +55,9 @@ fn key(plan: &str, node_type: &str) -> ProfileKey {
     }
 }
 
-fn subject(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> Subject {
+fn subject(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> JobInput {
     let first = plans.first().map_or_else(|| ExecPlan::default().0, |plan| plan.name.0.clone());
-    Subject {
+    JobInput {
         job: JobId(1),
         key: key(&first, PROFILED),
         sizes: AllowedSizes::parse("1-8").unwrap(),
@@ -83,14 +83,14 @@ fn plan(name: &str, strategy: ParallelStrategy) -> DeclaredPlan {
     }
 }
 
-fn round(library: &mut Library, subject: &Subject) {
-    let room = Room::of_types([PROFILED, OTHER].map(|t| (NodeType::new(t), 8)));
-    library.round(std::slice::from_ref(subject), room, false, NOW);
+fn round(library: &mut JobAdvisor, subject: &JobInput) {
+    let room = NodeCapacity::from_types([PROFILED, OTHER].map(|t| (NodeType::new(t), 8)));
+    library.run_round(std::slice::from_ref(subject), room, false, NOW);
 }
 
 /// A library that knows one measurement, on one node.
-fn measured_once(subject: &Subject) -> Library {
-    let mut library = Library::new(AdvisorConfig::default());
+fn measured_once(subject: &JobInput) -> JobAdvisor {
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
     let point = SizePoint {
         nodes: 1,
         rate: truth(1),
@@ -103,27 +103,27 @@ fn measured_once(subject: &Subject) -> Library {
         at: NOW,
     };
     let profile = Profile { points: vec![point], updated_at: NOW, ..Profile::new(subject.key.clone()) };
-    assert!(library.load(vec![profile], NOW).is_empty());
-    library.know_collectives(site());
+    assert!(library.load_profiles(vec![profile], NOW).is_empty());
+    library.set_collectives(site());
     library
 }
 
 #[test]
 fn a_profile_of_layers_tells_of_every_size_before_anything_ran() {
     let subject = subject(Some(layers()), Vec::new());
-    let mut library = Library::new(AdvisorConfig::default());
-    library.know_collectives(site());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
+    library.set_collectives(site());
     round(&mut library, &subject);
-    let at = |t: &str, n: u32| library.estimate(&subject, None, &NodeType::new(t), n).unwrap();
+    let at = |t: &str, n: u32| library.estimate_size(&subject, None, &NodeType::new(t), n).unwrap();
     for nodes in 1..=8 {
         let told = at(PROFILED, nodes);
         assert!((told.rate / truth(nodes) - 1.0).abs() < 0.15, "{nodes}: {told:?}, {}", truth(nodes));
-        let (low, high) = told.interval();
+        let (low, high) = told.interval_90();
         assert!(low < truth(nodes) && truth(nodes) < high && told.error > 0.15, "{nodes}: {told:?}");
     }
     let (profiled, other) = (at(PROFILED, 1), at(OTHER, 1));
     assert!(other.error > 1.5 * profiled.error, "nobody knows how fast the other type is: {other:?}");
-    let rates = library.rates(&subject, &[NodeType::new(OTHER)]);
+    let rates = library.rate_curves(&subject, &[NodeType::new(OTHER)]);
     assert!(rates.iter().any(|r| r.node_type == Some(NodeType::new(PROFILED)) && r.rate(8) > 0.0));
 }
 
@@ -134,7 +134,7 @@ fn an_estimate_is_better_than_nothing_after_the_first_measurement_too() {
         let mut library = measured_once(&subject);
         round(&mut library, &subject);
         let error = |n: u32| {
-            let told = library.estimate(&subject, None, &NodeType::new(PROFILED), n).unwrap();
+            let told = library.estimate_size(&subject, None, &NodeType::new(PROFILED), n).unwrap();
             (told.rate / truth(n) - 1.0).abs()
         };
         (2..=8).map(error).sum::<f64>() / 7.0
@@ -148,10 +148,10 @@ fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
     let plain = ParallelStrategy::default();
     let plans = vec![plan("ddp", plain), plan("tp4", ParallelStrategy { tp: 4, ..plain })];
     let subject = subject(Some(layers()), plans);
-    let mut library = Library::new(AdvisorConfig::default());
-    library.know_collectives(site());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
+    library.set_collectives(site());
     round(&mut library, &subject);
-    let offers = library.offers(&subject, 2);
+    let offers = library.plan_offers(&subject, 2);
     assert_eq!(offers.len(), 2);
     for offer in &offers {
         assert_eq!(offer.source, Some(RateSource::Estimated), "{offer:?}");
@@ -159,13 +159,13 @@ fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
     }
     // Exchanging what layers pass on costs more than exchanging gradients once.
     assert_eq!(offers[0].plan.0, "ddp");
-    let of = |library: &Library, layers: &Subject| {
-        library.estimate(layers, Some(&layers.plans[1]), &NodeType::new(PROFILED), 2).unwrap()
+    let of = |library: &JobAdvisor, layers: &JobInput| {
+        library.estimate_size(layers, Some(&layers.plans[1]), &NodeType::new(PROFILED), 2).unwrap()
     };
     let estimated = of(&library, &subject);
     let mut once = measured_once(&subject);
     round(&mut once, &subject);
-    let bare = Subject { layers: None, ..subject.clone() };
+    let bare = JobInput { layers: None, ..subject.clone() };
     let mut alone = measured_once(&bare);
     round(&mut alone, &bare);
     let (both, terms) = (of(&once, &subject), of(&alone, &bare));
@@ -177,14 +177,14 @@ fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
 #[test]
 fn what_no_table_tells_is_not_estimated_from_collectives() {
     let subject = subject(Some(layers()), Vec::new());
-    let mut library = Library::new(AdvisorConfig::default());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
     round(&mut library, &subject);
-    let one = Subject { gpus_per_node: Some(1), key: key("default", "gpu:h100:1/cpu24"), ..subject.clone() };
+    let one = JobInput { gpus_per_node: Some(1), key: key("default", "gpu:h100:1/cpu24"), ..subject.clone() };
     assert!(
-        library.rates(&subject, &[]).is_empty(),
+        library.rate_curves(&subject, &[]).is_empty(),
         "four GPUs exchange gradients, and nobody knows how fast"
     );
     round(&mut library, &one);
-    let told = library.estimate(&one, None, &one.key.node_type, 1).unwrap();
+    let told = library.estimate_size(&one, None, &one.key.node_type, 1).unwrap();
     assert!((told.rate - 4.0 / 0.12).abs() < 1e-6, "one GPU needs no exchange: {told:?}");
 }

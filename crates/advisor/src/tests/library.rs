@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::Scaling as _;
-use crate::{Library, News, Room, Slowdown, Subject};
+use crate::ScalingModel as _;
+use crate::{CrossingSlowdown, JobAdvisor, JobInput, NodeCapacity, ProgressOutcome};
 use infill_model::{
     AllowedSizes, BatchMode, ExecPlan, GenerationStartup, JobId, LiveChange, LiveCosts, NodeName, NodeType,
     ProfileFilter, ProfileKey, ProgressReport, RescaleCosts, RescaleMode, ScalingCurve, UnixTime,
@@ -26,7 +26,7 @@ fn key(user: &str) -> ProfileKey {
 /// A cluster of 8 nodes that brings every job to the size that the advisor wants to try, and else to the
 /// fastest.
 struct Play {
-    library: Library,
+    library: JobAdvisor,
     clock: i64,
     truth: ScalingCurve,
     jobs: BTreeMap<JobId, (u64, u32)>,
@@ -36,16 +36,16 @@ impl Play {
     fn new(truth: &str, jobs: u32) -> Play {
         let jobs = (1..=jobs).map(|id| (JobId(id), (1, 8))).collect();
         Play {
-            library: Library::new(AdvisorConfig::default()),
+            library: JobAdvisor::new(AdvisorConfig::default()),
             clock: 0,
             truth: ScalingCurve::parse(truth).unwrap(),
             jobs,
         }
     }
 
-    fn subject(&self, job: JobId, running: Option<u32>) -> Subject {
+    fn subject(&self, job: JobId, running: Option<u32>) -> JobInput {
         let (sizes, declared) = (AllowedSizes::parse("1-8").unwrap(), None);
-        Subject {
+        JobInput {
             job,
             key: key("alice"),
             sizes,
@@ -60,7 +60,7 @@ impl Play {
         }
     }
 
-    fn report(&mut self, job: JobId, factor: f64, secs: f64) -> News {
+    fn report(&mut self, job: JobId, factor: f64, secs: f64) -> ProgressOutcome {
         let (generation, nodes) = self.jobs[&job];
         let samples = self.truth.rate(nodes) * factor * secs;
         let node = NodeName::new("n1");
@@ -75,7 +75,7 @@ impl Play {
             step: None,
             opening: None,
         };
-        self.library.progress(job, &key("alice"), &progress, UnixTime(self.clock))
+        self.library.record_progress(job, &key("alice"), &progress, UnixTime(self.clock))
     }
 
     /// One second: all report, then a round.
@@ -84,12 +84,12 @@ impl Play {
         for job in self.jobs.keys().copied().collect::<Vec<_>>() {
             let _ = self.report(job, factor, 1.0);
         }
-        let subjects: Vec<Subject> =
+        let subjects: Vec<JobInput> =
             self.jobs.iter().map(|(job, (_, n))| self.subject(*job, Some(*n))).collect();
-        let room = Room::of_one(key("").node_type, 8, 8);
-        self.library.round(&subjects, room, true, UnixTime(self.clock));
+        let room = NodeCapacity::from_one_type(key("").node_type, 8, 8);
+        self.library.run_round(&subjects, room, true, UnixTime(self.clock));
         for (job, (generation, nodes)) in &mut self.jobs {
-            let wanted = self.library.probe_of(*job).unwrap_or(8);
+            let wanted = self.library.probe_size(*job).unwrap_or(8);
             if wanted != *nodes {
                 (*generation, *nodes) = (*generation + 1, wanted);
             }
@@ -98,7 +98,7 @@ impl Play {
 
     fn at(&self, nodes: u32) -> f64 {
         let subject = self.subject(JobId(1), None);
-        self.library.fitted(&subject, &key("").node_type).unwrap().at(nodes).rate
+        self.library.fitted_curve(&subject, &key("").node_type).unwrap().estimate_at(nodes).rate
     }
 }
 
@@ -112,7 +112,11 @@ fn one_job_tries_a_few_sizes_and_then_rests() {
     for n in 1..=8 {
         assert!((play.at(n) / play.truth.rate(n) - 1.0).abs() < 0.1, "{n}: {}", play.at(n));
     }
-    assert!(play.library.thought(JobId(1)).contains("no probe"), "{}", play.library.thought(JobId(1)));
+    assert!(
+        play.library.describe_job(JobId(1)).contains("no probe"),
+        "{}",
+        play.library.describe_job(JobId(1))
+    );
     // The same job again: it knows, and tries nothing.
     play.jobs = BTreeMap::from([(JobId(2), (1, 8))]);
     (0..60).for_each(|_| play.second(1.0));
@@ -158,7 +162,7 @@ fn a_stall_does_not_move_the_curve() {
 
 #[test]
 fn rescale_costs_are_told_apart_and_split() {
-    let mut library = Library::new(AdvisorConfig::default());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
     let node = NodeName::new("n1");
     let mut clock = 0;
     let mut run = |generation, nodes, opening: GenerationStartup| {
@@ -174,10 +178,10 @@ fn rescale_costs_are_told_apart_and_split() {
             opening: None,
         };
         let first = ProgressReport { opening: Some(opening), ..base };
-        let _ = library.progress(JobId(1), &key("alice"), &first, UnixTime(clock));
+        let _ = library.record_progress(JobId(1), &key("alice"), &first, UnixTime(clock));
         for _ in 0..20 {
             clock += 1;
-            let _ = library.progress(JobId(1), &key("alice"), &base, UnixTime(clock));
+            let _ = library.record_progress(JobId(1), &key("alice"), &base, UnixTime(clock));
         }
     };
     let opening = |stop_secs: Option<f64>, start_secs| {
@@ -192,13 +196,13 @@ fn rescale_costs_are_told_apart_and_split() {
     assert_eq!((costs.start.start_secs, costs.start.exit_secs), (5.25, 0.0));
     assert_eq!((costs.up.checkpoint_secs, costs.up.exit_secs, costs.up.start_secs), (1.5, 0.5, 3.25));
     assert_eq!((costs.down.total_secs(), costs.down.count), (3.75, 1));
-    let believed = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Restart);
+    let believed = library.rescale_costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Restart);
     assert_eq!((believed.up_secs, believed.down_secs, believed.start_secs), (5.25, 3.75, 5.25));
     let change = LiveChange { from: 2, to: 1, secs: 0.125 };
-    library.lived_through(&key("alice"), &change, UnixTime(0));
-    let alive = library.costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Live);
+    library.record_live_change(&key("alice"), &change, UnixTime(0));
+    let alive = library.rescale_costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Live);
     assert_eq!((alive.up_secs, alive.down_secs, alive.start_secs), (0.125, 0.125, 5.25));
-    assert_eq!(library.costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Restart), believed);
+    assert_eq!(library.rescale_costs(&key("alice"), &(COSTS, LIVE_COSTS), RescaleMode::Restart), believed);
 }
 
 #[test]
@@ -208,22 +212,22 @@ fn similar_programs_help_and_strangers_do_only_if_allowed() {
     let profile = play.library.profile(&key("alice")).unwrap().clone();
     let subject = |user: &str, node_type: &str| {
         let key = ProfileKey { node_type: NodeType::new(node_type), ..key(user) };
-        Subject { key, ..play.subject(JobId(9), None) }
+        JobInput { key, ..play.subject(JobId(9), None) }
     };
-    let fitted = |library: &Library, s: &Subject| library.fitted(s, &s.key.node_type);
+    let fitted = |library: &JobAdvisor, s: &JobInput| library.fitted_curve(s, &s.key.node_type);
     let other_type = fitted(&play.library, &subject("alice", "gpu4")).unwrap();
-    let own = play.library.fitted(&subject("alice", "cpu2"), &key("").node_type).unwrap();
-    let (own, other) = (own.at(8), other_type.at(8));
+    let own = play.library.fitted_curve(&subject("alice", "cpu2"), &key("").node_type).unwrap();
+    let (own, other) = (own.estimate_at(8), other_type.estimate_at(8));
     assert!(
         (other.rate / own.rate - 1.0).abs() < 0.2 && other.error > 2.0 * own.error,
         "{other:?} for {own:?}"
     );
     assert!(fitted(&play.library, &subject("bob", "cpu2")).is_none());
-    let mut open = Library::new(AdvisorConfig { share_profiles: true, ..AdvisorConfig::default() });
-    assert!(open.load(vec![profile], UnixTime(0)).is_empty());
-    assert!(fitted(&open, &subject("bob", "cpu2")).unwrap().at(4).error > 0.05);
-    assert_eq!(open.last_of("alice", ""), Some(&key("alice")));
-    open.forget(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
+    let mut open = JobAdvisor::new(AdvisorConfig { share_profiles: true, ..AdvisorConfig::default() });
+    assert!(open.load_profiles(vec![profile], UnixTime(0)).is_empty());
+    assert!(fitted(&open, &subject("bob", "cpu2")).unwrap().estimate_at(4).error > 0.05);
+    assert_eq!(open.last_profile_of("alice", ""), Some(&key("alice")));
+    open.forget_profiles(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
     assert!(fitted(&open, &subject("bob", "cpu2")).is_none());
 }
 
@@ -232,8 +236,9 @@ fn a_declared_curve_is_brought_to_what_is_measured() {
     let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
     (0..5).for_each(|_| play.second(1.0));
     let declared = Some(ScalingCurve::parse("1:1,2:1.9,4:3.4,8:5").unwrap());
-    let subject = Subject { declared, ..play.subject(JobId(1), None) };
-    let known = |play: &Play| play.library.fitted(&subject, &key("").node_type).unwrap().at(4).rate;
+    let subject = JobInput { declared, ..play.subject(JobId(1), None) };
+    let known =
+        |play: &Play| play.library.fitted_curve(&subject, &key("").node_type).unwrap().estimate_at(4).rate;
     assert!((known(&play) / 3.4 - 1.0).abs() < 0.05);
     (0..12).for_each(|_| play.second(1.0));
     assert!((known(&play) / 34.0 - 1.0).abs() < 0.05, "{}", known(&play));
@@ -246,14 +251,14 @@ fn what_changed_is_stored_once_and_again_when_that_failed() {
     let unsaved = play.library.take_unsaved();
     assert_eq!(unsaved.len(), 1);
     assert!(play.library.take_unsaved().is_empty());
-    play.library.not_saved(&unsaved);
+    play.library.mark_unsaved(&unsaved);
     assert_eq!(play.library.take_unsaved().len(), 1);
 }
 
 #[test]
 fn what_crossing_hosts_costs_is_learned_where_parts_of_nodes_are_lent() {
     let learned = |node: &str, exec_plan: &str| {
-        let mut library = Library::new(AdvisorConfig::default());
+        let mut library = JobAdvisor::new(AdvisorConfig::default());
         let (node, mut clock) = (NodeName::new(node), 0);
         let key = ProfileKey { exec_plan: ExecPlan(exec_plan.to_owned()), ..key("alice") };
         for (generation, hosts, samples) in [(1, 1, 20.0), (2, 2, 10.0)] {
@@ -263,14 +268,18 @@ fn what_crossing_hosts_costs_is_learned_where_parts_of_nodes_are_lent() {
                 let node = &node;
                 let progress =
                     ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
-                let _ = library.progress(JobId(1), &key, &progress, UnixTime(clock));
+                let _ = library.record_progress(JobId(1), &key, &progress, UnixTime(clock));
             }
         }
-        (library.slowdown(&key), library.profile(&key).unwrap().points[0])
+        (library.crossing_slowdown(&key), library.profile(&key).unwrap().points[0])
     };
     let (slowdown, point) = learned("n1:0", "default");
     assert!((1.8..2.05).contains(&slowdown.hosts) && slowdown.switches == 1.0, "{slowdown:?}");
     assert!((19.5..20.5).contains(&point.rate), "the rate is that on one host: {point:?}");
-    assert_eq!(learned("n1", "default").0, Slowdown::NONE, "whole nodes are on hosts of their own");
-    assert_eq!(learned("n1:0", "pipe").0, Slowdown::NONE, "the model of execution plans knows of hosts");
+    assert_eq!(learned("n1", "default").0, CrossingSlowdown::NONE, "whole nodes are on hosts of their own");
+    assert_eq!(
+        learned("n1:0", "pipe").0,
+        CrossingSlowdown::NONE,
+        "the model of execution plans knows of hosts"
+    );
 }

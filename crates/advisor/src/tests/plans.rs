@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Library, Offer, Room, Subject};
+use crate::{JobAdvisor, JobInput, NodeCapacity, PlanOffer};
 use infill_model::{
     AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, Gap, GapSet, JobId, NodeName, NodeType, PlanNeeds,
     ProfileKey, ProgressReport, RateSource, RescaleCosts, ScalingCurve, UnixTime, WindowEnd,
@@ -35,8 +35,8 @@ fn plan(name: &str, sizes: Option<&str>, node_types: &[&str], shards: bool) -> D
 
 /// A job, and how fast it is with each plan on each type.
 struct Play {
-    library: Library,
-    subject: Subject,
+    library: JobAdvisor,
+    subject: JobInput,
     truth: BTreeMap<ProfileKey, ScalingCurve>,
     clock: i64,
     generation: u64,
@@ -51,7 +51,7 @@ impl Play {
             (key(words[0], words[1]), ScalingCurve::parse(words[2]).unwrap())
         };
         let rows: Vec<(ProfileKey, ScalingCurve)> = truth.iter().map(row).collect();
-        let subject = Subject {
+        let subject = JobInput {
             job: JOB,
             key: rows[0].0.clone(),
             sizes: AllowedSizes::parse("1-4").unwrap(),
@@ -64,7 +64,7 @@ impl Play {
             costs: COSTS,
             swap_secs: None,
         };
-        let library = Library::new(AdvisorConfig::default());
+        let library = JobAdvisor::new(AdvisorConfig::default());
         Play {
             library,
             subject,
@@ -95,9 +95,9 @@ impl Play {
                     step: None,
                     opening: None,
                 };
-                let _ = self.library.progress(JOB, &self.subject.key, &progress, now);
+                let _ = self.library.record_progress(JOB, &self.subject.key, &progress, now);
             }
-            None => self.library.overflowed(&self.subject.key, nodes, now),
+            None => self.library.record_out_of_memory(&self.subject.key, nodes, now),
         }
         let gap = |node_type: &str, n: u32| Gap {
             node: NodeName::new(format!("{node_type}-{n}")),
@@ -111,8 +111,8 @@ impl Play {
             expected_secs: 1e6,
         };
         let gaps = ["new", "old"].into_iter().flat_map(|t| (1..=4).map(move |n| gap(t, n))).collect();
-        let room = Room::of(&GapSet { gaps, ..GapSet::default() });
-        self.library.round(std::slice::from_ref(&self.subject), room, true, now);
+        let room = NodeCapacity::from_gaps(&GapSet { gaps, ..GapSet::default() });
+        self.library.run_round(std::slice::from_ref(&self.subject), room, true, now);
         if let Some(aim) = self.library.aim_of(JOB).cloned()
             && (&aim.key, aim.nodes) != (&self.subject.key, nodes)
         {
@@ -124,7 +124,7 @@ impl Play {
     }
 
     fn rates(&self) -> Vec<RateCurve> {
-        self.library.rates(&self.subject, &[NodeType::new("new"), NodeType::new("old")])
+        self.library.rate_curves(&self.subject, &[NodeType::new("new"), NodeType::new("old")])
     }
 
     /// The fastest of all that is believed, as `PLAN TYPE NODES`.
@@ -191,11 +191,11 @@ fn what_does_not_fit_is_tried_once_and_not_offered() {
         assert!(!unfit(node_type.as_str()), "{rate:?}");
     }
     // What divides its model may fit on twice as many.
-    let mut library = Library::new(AdvisorConfig::default());
-    library.overflowed(&key("b", "old"), 2, UnixTime(1));
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
+    library.record_out_of_memory(&key("b", "old"), 2, UnixTime(1));
     let subject =
-        Subject { plans: vec![plan("b", None, &[], true)], key: key("b", "old"), ..play.subject.clone() };
-    assert!(library.rates(&subject, &[]).is_empty(), "nothing is known of it");
+        JobInput { plans: vec![plan("b", None, &[], true)], key: key("b", "old"), ..play.subject.clone() };
+    assert!(library.rate_curves(&subject, &[]).is_empty(), "nothing is known of it");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
             step: None,
             opening: None,
         };
-        let _ = play.library.progress(JOB, &key("a", "old"), &progress, UnixTime(second));
+        let _ = play.library.record_progress(JOB, &key("a", "old"), &progress, UnixTime(second));
     }
     let rates = play.rates();
     let rate = |plan: &str, t: &str, n: u32| {
@@ -247,7 +247,7 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
     ];
     let mut play = Play::new(&["a old 1:10,2:20", "e old 1:20,2:40"], plans);
     play.subject.running = Some(2);
-    let offers = |play: &Play| play.library.offers(&play.subject, 2);
+    let offers = |play: &Play| play.library.plan_offers(&play.subject, 2);
     assert!(offers(&play).iter().all(|o| !o.is_measured && o.rate.is_err()), "nothing is known");
     let node = NodeName::new("n1");
     for (generation, plan, samples) in [(1, "a", 20.0), (2, "e", 40.0)] {
@@ -264,11 +264,11 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
                 step: None,
                 opening: None,
             };
-            let _ = play.library.progress(JOB, &key(plan, "old"), &progress, UnixTime(now as i64));
+            let _ = play.library.record_progress(JOB, &key(plan, "old"), &progress, UnixTime(now as i64));
         }
     }
-    play.library.overflowed(&key("b", "old"), 1, UnixTime(500));
-    let said = |offer: &Offer| {
+    play.library.record_out_of_memory(&key("b", "old"), 1, UnixTime(500));
+    let said = |offer: &PlanOffer| {
         let what = offer.rate.map_or_else(|lack| lack.to_string(), |rate| format!("{rate:.0}"));
         format!("{} {what} {}", offer.plan.0, offer.is_measured)
     };
@@ -287,8 +287,8 @@ fn what_is_offered_says_from_what_it_is_known_and_how_well() {
     play.subject.declared = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
     let node = NodeName::new("n1");
     let of = |play: &Play, node_type: &str, name: &str, nodes: u32| {
-        let subject = Subject { key: key("a", node_type), ..play.subject.clone() };
-        let offers = play.library.offers(&subject, nodes);
+        let subject = JobInput { key: key("a", node_type), ..play.subject.clone() };
+        let offers = play.library.plan_offers(&subject, nodes);
         let offer = offers.into_iter().find(|offer| offer.plan.0 == name).unwrap();
         assert_eq!(offer.rate.is_ok(), offer.interval.is_some());
         let within = offer.rate.ok().zip(offer.interval);
@@ -304,7 +304,7 @@ fn what_is_offered_says_from_what_it_is_known_and_how_well() {
             let progress =
                 ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
             let now = UnixTime((100 * generation + second) as i64);
-            let _ = play.library.progress(JOB, &key(plan, "old"), &progress, now);
+            let _ = play.library.record_progress(JOB, &key(plan, "old"), &progress, now);
         }
     }
     let (measured, others) = (of(&play, "old", "b", 2), of(&play, "old", "b", 4));
@@ -317,8 +317,8 @@ fn what_is_offered_says_from_what_it_is_known_and_how_well() {
 
 #[test]
 fn a_program_that_fits_nowhere_is_offered_as_ever() {
-    let mut library = Library::new(AdvisorConfig::default());
-    let subject = Subject { plans: Vec::new(), ..Play::new(&["default old 1:10"], Vec::new()).subject };
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
+    let subject = JobInput { plans: Vec::new(), ..Play::new(&["default old 1:10"], Vec::new()).subject };
     let node = NodeName::new("n1");
     for second in 1..=20 {
         let (generation, nodes, hosts, samples, secs) = (1, 4, 4, 40.0, 1.0);
@@ -333,15 +333,15 @@ fn a_program_that_fits_nowhere_is_offered_as_ever() {
             step: None,
             opening: None,
         };
-        let _ = library.progress(JOB, &subject.key, &progress, UnixTime(second));
+        let _ = library.record_progress(JOB, &subject.key, &progress, UnixTime(second));
     }
-    let offered = |library: &Library| {
-        let rates = library.rates(&subject, &[]);
+    let offered = |library: &JobAdvisor| {
+        let rates = library.rate_curves(&subject, &[]);
         (1..=4).filter(|n| rates[0].rate(*n) > 0.0).collect::<Vec<u32>>()
     };
     assert_eq!(offered(&library), [1, 2, 3, 4]);
-    library.overflowed(&subject.key, 2, UnixTime(30));
+    library.record_out_of_memory(&subject.key, 2, UnixTime(30));
     assert_eq!(offered(&library), [3, 4], "fewer nodes have no more memory");
-    library.overflowed(&subject.key, 4, UnixTime(31));
+    library.record_out_of_memory(&subject.key, 4, UnixTime(31));
     assert_eq!(offered(&library), [1, 2, 3, 4], "it shall fail as itself");
 }

@@ -1,6 +1,6 @@
 //! Programs that tell what their plans do: what was measured of one plan or type tells of the others.
 
-use crate::{Lack, Library, Room, Subject};
+use crate::{JobAdvisor, JobInput, NodeCapacity, PlanObstacle};
 use infill_model::{
     AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, Gap, GapSet, JobId, ModelFacts, NodeName, NodeType,
     ParallelStrategy, PlanNeeds, ProfileKey, ProgressReport, RateSource, RescaleCosts, UnixTime, WindowEnd,
@@ -51,8 +51,8 @@ fn model() -> ModelFacts {
     }
 }
 
-fn subject(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> Subject {
-    Subject {
+fn subject(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> JobInput {
+    JobInput {
         job: JobId(1),
         key: key("alice", "ddp", OLD),
         sizes: AllowedSizes::parse("1-8").unwrap(),
@@ -81,7 +81,7 @@ fn secs(plan: &str, node_type: &str, nodes: u32) -> f64 {
 }
 
 /// Lets a library see a program run for a while.
-fn see(library: &mut Library, key: &ProfileKey, nodes: u32, from: i64) {
+fn see(library: &mut JobAdvisor, key: &ProfileKey, nodes: u32, from: i64) {
     let node = NodeName::new("n1");
     let samples = BATCH / secs(&key.exec_plan.0, key.node_type.as_str(), nodes);
     let (generation, hosts, secs) = (from as u64, nodes, 1.0);
@@ -90,12 +90,12 @@ fn see(library: &mut Library, key: &ProfileKey, nodes: u32, from: i64) {
         let node = &node;
         let progress =
             ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
-        let _ = library.progress(JobId(1), key, &progress, UnixTime(from + second));
+        let _ = library.record_progress(JobId(1), key, &progress, UnixTime(from + second));
     }
-    let _ = library.interrupted(JobId(1), UnixTime(from + 21));
+    let _ = library.finish_generation(JobId(1), UnixTime(from + 21));
 }
 
-fn room() -> Room {
+fn room() -> NodeCapacity {
     let gap = |(node_type, n): (&str, u32)| Gap {
         node: NodeName::new(format!("{n}-{node_type}")),
         node_type: NodeType::new(node_type),
@@ -108,12 +108,12 @@ fn room() -> Room {
         expected_secs: 1e6,
     };
     let all = [NEW, OLD].into_iter().flat_map(|t| (1..=8).map(move |n| (t, n)));
-    Room::of(&GapSet { gaps: all.map(gap).collect(), ..GapSet::default() })
+    NodeCapacity::from_gaps(&GapSet { gaps: all.map(gap).collect(), ..GapSet::default() })
 }
 
-fn rates(library: &mut Library, subject: &Subject) -> Vec<RateCurve> {
-    library.round(std::slice::from_ref(subject), room(), false, UnixTime(10_000));
-    library.rates(subject, &[NodeType::new(NEW), NodeType::new(OLD)])
+fn rates(library: &mut JobAdvisor, subject: &JobInput) -> Vec<RateCurve> {
+    library.run_round(std::slice::from_ref(subject), room(), false, UnixTime(10_000));
+    library.rate_curves(subject, &[NodeType::new(NEW), NodeType::new(OLD)])
 }
 
 fn rate(rates: &[RateCurve], plan: &str, node_type: &str, nodes: u32) -> f64 {
@@ -123,16 +123,16 @@ fn rate(rates: &[RateCurve], plan: &str, node_type: &str, nodes: u32) -> f64 {
 
 #[test]
 fn what_a_model_predicts_is_told_with_its_interval_and_from_what() {
-    let mut library = Library::new(AdvisorConfig::default());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
     for (i, (plan, nodes)) in [("ddp", 1), ("ddp", 4), ("zero", 2)].into_iter().enumerate() {
         see(&mut library, &key("alice", plan, OLD), nodes, 100 * (i as i64 + 1));
     }
-    let on = |library: &mut Library, node_type: &str| {
-        let subject = Subject { key: key("alice", "ddp", node_type), ..subject(plans(), Some(model())) };
+    let on = |library: &mut JobAdvisor, node_type: &str| {
+        let subject = JobInput { key: key("alice", "ddp", node_type), ..subject(plans(), Some(model())) };
         let _ = rates(library, &subject);
-        let offers = library.offers(&subject, 2).into_iter().map(|offer| {
+        let offers = library.plan_offers(&subject, 2).into_iter().map(|offer| {
             let Some((low, high)) = offer.interval else {
-                assert_eq!(offer.rate, Err(Lack::TooLarge), "{offer:?}");
+                assert_eq!(offer.rate, Err(PlanObstacle::TooLarge), "{offer:?}");
                 return (offer.plan.0, None, false);
             };
             let truth = BATCH / secs(&offer.plan.0, node_type, 2);
@@ -152,7 +152,7 @@ fn what_a_model_predicts_is_told_with_its_interval_and_from_what() {
 
 #[test]
 fn what_was_measured_of_one_plan_tells_of_the_others() {
-    let mut library = Library::new(AdvisorConfig::default());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
     for (i, (plan, nodes)) in [("ddp", 1), ("ddp", 4), ("zero", 2)].into_iter().enumerate() {
         see(&mut library, &key("alice", plan, OLD), nodes, 100 * (i as i64 + 1));
     }
@@ -172,13 +172,13 @@ fn what_was_measured_of_one_plan_tells_of_the_others() {
 
 #[test]
 fn what_others_measured_on_two_types_tells_of_a_type_where_a_program_never_was() {
-    let mut library = Library::new(AdvisorConfig::default());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
     for user in ["bob", "carol", "dave"] {
         for (i, (node_type, nodes)) in [(OLD, 1), (OLD, 2), (NEW, 1), (NEW, 2)].into_iter().enumerate() {
             see(&mut library, &key(user, "ddp", node_type), nodes, 100 * (i as i64 + 1));
         }
     }
-    let alone = |library: &mut Library| {
+    let alone = |library: &mut JobAdvisor| {
         for (i, nodes) in [1, 2, 4].into_iter().enumerate() {
             see(library, &key("alice", "ddp", OLD), nodes, 1000 + 100 * i as i64);
         }
@@ -186,14 +186,14 @@ fn what_others_measured_on_two_types_tells_of_a_type_where_a_program_never_was()
         rate(&told, "ddp", NEW, 2) * secs("ddp", NEW, 2) / BATCH
     };
     let told = alone(&mut library);
-    let strange = alone(&mut Library::new(AdvisorConfig::default()));
+    let strange = alone(&mut JobAdvisor::new(AdvisorConfig::default()));
     assert!((0.45..1.05).contains(&told), "{told}, counted on with caution");
     assert!(strange < 0.65 * told, "{strange}: nobody knows how much faster these are, against {told}");
 }
 
 #[test]
 fn what_does_not_fit_into_memory_is_neither_offered_nor_tried() {
-    let mut library = Library::new(AdvisorConfig::default());
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
     see(&mut library, &key("alice", "gc", OLD), 4, 100);
     let told = rates(&mut library, &subject(plans(), Some(model())));
     let offered = |plan: &str, node_type: &str| -> Vec<u32> {
@@ -225,8 +225,8 @@ fn what_was_measured_rules_whatever_the_terms_say() {
         global_batch: Some(24),
         ..ModelFacts::from_params(0.05)
     };
-    let mut library = Library::new(AdvisorConfig::default());
-    let subject = Subject {
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
+    let subject = JobInput {
         gpus_per_node: Some(1),
         sizes: AllowedSizes::parse("1-4").unwrap(),
         ..subject(plans, Some(model))
@@ -243,9 +243,9 @@ fn what_was_measured_rules_whatever_the_terms_say() {
             let node = &node;
             let progress =
                 ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
-            let _ = library.progress(JobId(1), &key, &progress, UnixTime(from + second));
+            let _ = library.record_progress(JobId(1), &key, &progress, UnixTime(from + second));
         }
-        let _ = library.interrupted(JobId(1), UnixTime(from + 9));
+        let _ = library.finish_generation(JobId(1), UnixTime(from + 9));
         let told = rates(&mut library, &subject);
         for (plan, nodes) in
             [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)].into_iter().take(i + 1)

@@ -1,6 +1,6 @@
 //! Jobs on types of GPUs where they never ran, without execution plans.
 
-use crate::{Estimate, Library, RateEstimate, Room, Subject};
+use crate::{JobAdvisor, JobInput, NodeCapacity, RateEstimate, SizeEstimate};
 use infill_model::{
     AllowedSizes, BatchMode, ExecPlan, JobId, NodeType, Profile, ProfileKey, RescaleCosts, SizePoint, Spread,
     UnixTime, config::AdvisorConfig,
@@ -43,8 +43,8 @@ fn profile(key: ProfileKey, sizes: &[u32], level: f64) -> Profile {
     Profile { points: sizes.iter().map(point).collect(), updated_at: NOW, ..Profile::new(key) }
 }
 
-fn subject(name: &str) -> Subject {
-    Subject {
+fn subject(name: &str) -> JobInput {
+    JobInput {
         job: JobId(1),
         key: key("alice", name, OLD),
         sizes: AllowedSizes::parse("1-8").unwrap(),
@@ -59,19 +59,19 @@ fn subject(name: &str) -> Subject {
     }
 }
 
-fn library(profiles: Vec<Profile>) -> Library {
-    let mut library = Library::new(AdvisorConfig::default());
-    assert!(library.load(profiles, NOW).is_empty());
+fn library(profiles: Vec<Profile>) -> JobAdvisor {
+    let mut library = JobAdvisor::new(AdvisorConfig::default());
+    assert!(library.load_profiles(profiles, NOW).is_empty());
     library
 }
 
-fn round(library: &mut Library, subject: &Subject) {
-    let room = Room::of_types([OLD, NEW].map(|t| (NodeType::new(t), 8)));
-    library.round(std::slice::from_ref(subject), room, false, NOW);
+fn round(library: &mut JobAdvisor, subject: &JobInput) {
+    let room = NodeCapacity::from_types([OLD, NEW].map(|t| (NodeType::new(t), 8)));
+    library.run_round(std::slice::from_ref(subject), room, false, NOW);
 }
 
-fn at(library: &Library, subject: &Subject, node_type: &str, nodes: u32) -> Option<Estimate> {
-    library.estimate(subject, None, &NodeType::new(node_type), nodes)
+fn at(library: &JobAdvisor, subject: &JobInput, node_type: &str, nodes: u32) -> Option<SizeEstimate> {
+    library.estimate_size(subject, None, &NodeType::new(node_type), nodes)
 }
 
 /// Programs of others on both types, at several sizes.
@@ -96,7 +96,7 @@ fn what_others_measured_on_two_types_at_several_sizes_tells_of_the_type_and_the_
         let truth = rate(20.0, NEW, nodes);
         let told = at(&among, &subject, NEW, nodes).unwrap();
         assert!((told.rate / truth - 1.0).abs() < 0.2, "{nodes}: {told:?} of {truth}");
-        let (low, high) = told.interval();
+        let (low, high) = told.interval_90();
         assert!(low < truth && truth < high, "{nodes}: {told:?} of {truth}");
         let strange = at(&alone, &subject, NEW, nodes).unwrap();
         assert!(strange.error > 1.3 * told.error, "{nodes}: {strange:?}, {told:?}");
@@ -105,7 +105,7 @@ fn what_others_measured_on_two_types_at_several_sizes_tells_of_the_type_and_the_
         let measured = at(&among, &subject, OLD, nodes).unwrap();
         assert!((measured.rate / rate(20.0, OLD, nodes) - 1.0).abs() < 0.03, "{measured:?}");
     }
-    let rates = among.rates(&subject, &[NodeType::new(NEW)]);
+    let rates = among.rate_curves(&subject, &[NodeType::new(NEW)]);
     let on_new = rates.iter().find(|r| r.node_type == Some(NodeType::new(NEW))).unwrap();
     assert!((on_new.rate(2) / rate(20.0, NEW, 2) - 1.0).abs() < 0.2, "the planner counts on it");
 }
@@ -150,19 +150,19 @@ fn estimates_are_believed_with_doubt_before_anything_ran_and_corrected_by_what_d
     let mut new = library(Vec::new());
     round(&mut new, &subject);
     assert_eq!(at(&new, &subject, NEW, 2), None, "nothing tells");
-    assert!(new.rates(&subject, &[]).is_empty());
-    new.know_estimates(&subject.key, estimates(1.25));
+    assert!(new.rate_curves(&subject, &[]).is_empty());
+    new.set_estimates(&subject.key, estimates(1.25));
     round(&mut new, &subject);
     let hoped = at(&new, &subject, NEW, 4).unwrap();
     assert!((hoped.rate / rate(20.0, NEW, 4) - 1.25).abs() < 1e-6 && hoped.error > 0.2, "{hoped:?}");
-    let counted = new.rates(&subject, &[NodeType::new(NEW)]);
+    let counted = new.rate_curves(&subject, &[NodeType::new(NEW)]);
     let on_new = counted.iter().find(|r| r.node_type == Some(NodeType::new(NEW))).unwrap();
     assert!(on_new.rate(4) < 0.9 * hoped.rate, "it never ran: less is counted on");
 
     let measured = profile(key("alice", "lm", OLD), &[1], 20.0);
     for unit in [1.0, 1000.0] {
         let mut library = library(vec![measured.clone()]);
-        library.know_estimates(&subject.key, estimates(1.25 * unit));
+        library.set_estimates(&subject.key, estimates(1.25 * unit));
         round(&mut library, &subject);
         for (t, n) in [(OLD, 2), (OLD, 8), (NEW, 4)] {
             let told = at(&library, &subject, t, n).unwrap();
@@ -179,11 +179,11 @@ fn estimates_are_believed_with_doubt_before_anything_ran_and_corrected_by_what_d
 fn a_site_with_one_type_counts_on_what_each_program_measured() {
     let subject = subject("lm");
     let mut library = library(vec![profile(key("alice", "lm", OLD), &[1, 2], 20.0)]);
-    let fitted = library.fitted(&subject, &NodeType::new(OLD)).unwrap();
-    let room = Room::of_types([(NodeType::new(OLD), 8)]);
-    library.round(std::slice::from_ref(&subject), room, false, NOW);
+    let fitted = library.fitted_curve(&subject, &NodeType::new(OLD)).unwrap();
+    let room = NodeCapacity::from_types([(NodeType::new(OLD), 8)]);
+    library.run_round(std::slice::from_ref(&subject), room, false, NOW);
     for nodes in 1..=8 {
-        use crate::Scaling as _;
-        assert_eq!(at(&library, &subject, OLD, nodes), Some(fitted.at(nodes)));
+        use crate::ScalingModel as _;
+        assert_eq!(at(&library, &subject, OLD, nodes), Some(fitted.estimate_at(nodes)));
     }
 }

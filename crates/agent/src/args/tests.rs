@@ -103,7 +103,7 @@ fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
         Flags::parse_from(["infill"].into_iter().chain(words)).common
     };
     let torchrun = with_plans("torchrun");
-    assert_eq!((torchrun.started_ranks(), torchrun.launched_ranks()), (1, Some(torchrun.ranks_a_node())));
+    assert_eq!((torchrun.started_ranks(), torchrun.launched_ranks()), (1, Some(torchrun.ranks_per_node())));
     assert_eq!(with_plans("python").launched_ranks(), None);
 }
 
@@ -111,11 +111,11 @@ fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
 fn trials_of_one_script_look_the_same_and_other_models_do_not() {
     let same = [("0.1", "1e-3"), ("--lr=0.1", "--lr=3"), ("out/run-7/log", "out/run-12/log"), ("17", "4")];
     for (a, b) in same {
-        assert_eq!(normalised(a), normalised(b), "{a} {b}");
+        assert_eq!(normalize_word(a), normalize_word(b), "{a} {b}");
     }
     for (a, b) in
         [("resnet50.py", "resnet101.py"), ("--model=b1", "--model=b2"), ("inf", "nan"), ("--a=1", "--b=1")]
     {
-        assert_ne!(normalised(a), normalised(b), "{a} {b}");
+        assert_ne!(normalize_word(a), normalize_word(b), "{a} {b}");
     }
 }

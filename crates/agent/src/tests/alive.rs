@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::home::user;
+use crate::runtime_dir::own_uid;
 use crate::sealing;
-use crate::signals::Told;
+use crate::signals::AgentSignal;
 use crate::worker::WorkerConfig;
-use infill_api::Role;
+use infill_api::AgentRole;
 use infill_model::{AgentEvent, CommandExit, Directive, GenerationMember, GenerationRendezvous, Secret};
 use infill_testkit::clock::StoppedClock;
 
@@ -102,7 +102,7 @@ fn joined(generation: u64) -> AgentEvent {
 
 /// A wing whose command is in generation 1.
 async fn alive(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
-    let subject = Subject::start(daemon, Role::Wing { lead: LEAD }, flags, script, |_| None);
+    let subject = Subject::start(daemon, AgentRole::Wing { lead: LEAD }, flags, script, |_| None);
     told(daemon, ready(1)).await;
     daemon.say(Directive::Run(at(1)));
     told(daemon, joined(1)).await;
@@ -133,9 +133,9 @@ async fn from_generation_to_generation_without_a_stop() {
 fn speaking(daemon: &FakeDaemon, version: u64, site: &Path) -> Subject {
     let process = obedient().replace("version=1", &format!("version={version}"));
     let process = process.replace(r#""text")"#, r#""secret", "version")"#);
-    let programs = munge(site, user(), 0);
+    let programs = munge(site, own_uid(), 0);
     let change = |config: &mut WorkerConfig| config.programs = programs.clone();
-    Subject::with(daemon, Role::Wing { lead: LEAD }, "", &process, |_| None, change)
+    Subject::with(daemon, AgentRole::Wing { lead: LEAD }, "", &process, |_| None, change)
 }
 
 fn told_of(generation: u64, secret: Option<Secret>) -> Directive {
@@ -153,7 +153,7 @@ async fn a_stores_host_makes_a_secret_that_the_daemon_cannot_read() {
         until("a store", || store(&daemon).is_some()).await;
         let sealed = store(&daemon).and_then(|(_, _, secret)| secret).expect("a secret");
         assert!(sealed.0.starts_with("MUNGE:"), "{}", sealed.0);
-        let secret = sealing::open(&munge(site.path(), user(), 0), LEAD, &sealed).await.unwrap();
+        let secret = sealing::open_secret(&munge(site.path(), own_uid(), 0), LEAD, &sealed).await.unwrap();
         daemon.say(told_of(1, Some(sealed)));
         told(&daemon, joined(1)).await;
         subject.says(&format!("told welcome {version}")).await;
@@ -166,7 +166,7 @@ async fn a_stores_host_makes_a_secret_that_the_daemon_cannot_read() {
 #[tokio::test]
 async fn members_are_told_the_secret_that_another_agent_has_made() {
     let site = tempfile::tempdir().unwrap();
-    let made = sealing::make(&munge(site.path(), user(), 0), LEAD).await.unwrap();
+    let made = sealing::make_secret(&munge(site.path(), own_uid(), 0), LEAD).await.unwrap();
     let daemon = FakeDaemon::start(Directive::Run(member_that_waits(1))).await;
     let subject = speaking(&daemon, 2, site.path());
     told(&daemon, ready(1)).await;
@@ -192,7 +192,7 @@ fn member_that_waits(generation: u64) -> GenerationMember {
 #[tokio::test]
 async fn a_newcomer_is_let_in_or_sent_away() {
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
-    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", &obedient(), |_| None);
+    let subject = Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "", &obedient(), |_| None);
     told(&daemon, ready(4)).await;
     assert!(!daemon.events().iter().any(|e| matches!(e, AgentEvent::Started { .. })));
     daemon.say(Directive::Regroup(at(5)));
@@ -200,7 +200,8 @@ async fn a_newcomer_is_let_in_or_sent_away() {
     subject.task.abort();
 
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
-    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "--grace=1000", &obedient(), |_| None);
+    let subject =
+        Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "--grace=1000", &obedient(), |_| None);
     told(&daemon, ready(4)).await;
     daemon.say(Directive::Leave);
     assert_eq!(subject.code().await, 0);
@@ -210,7 +211,7 @@ async fn a_newcomer_is_let_in_or_sent_away() {
 async fn a_newcomer_that_fails_says_so() {
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let script = "sleep 0.1; exit 3";
-    let _subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", script, |_| None);
+    let _subject = Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "", script, |_| None);
     assert_eq!(daemon.stopped(4).await.0, CommandExit { code: 3, asked: false, killed: false });
 }
 
@@ -231,7 +232,7 @@ async fn what_died_before_it_heard_of_a_change_is_told_with_its_own_code() {
 async fn a_worker_whose_node_is_taken_lets_the_others_go_on() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &obedient()).await;
-    subject.signals.send(Told::Leave).await.unwrap();
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
     told(&daemon, AgentEvent::Leaving).await;
     daemon.say(Directive::Part { generation: 2, urgent: false });
     assert_eq!(daemon.stopped(2).await.0, DONE);
@@ -245,8 +246,8 @@ async fn a_worker_whose_node_is_taken_lets_the_others_go_on() {
     daemon.set_away(true);
     let output = subject.output.clone();
     let clock = StoppedClock::stop();
-    subject.signals.send(Told::Leave).await.unwrap();
-    clock.pass(Duration::from_secs_f64(LEAVE_SECS)).await;
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
+    clock.advance_by(Duration::from_secs_f64(LEAVE_SECS)).await;
     until("the command's end", || !lives(command)).await;
     drop(clock);
     assert_eq!(subject.code().await, 0);
@@ -261,7 +262,7 @@ async fn a_process_that_misses_the_roll_is_killed() {
     daemon.say(Directive::Run(meeting(1, rolls)));
     subject.says("told roll").await;
     let clock = StoppedClock::stop();
-    clock.pass(ROLL_TIME).await;
+    clock.advance_by(ROLL_TIME).await;
     drop(clock);
     assert_eq!(daemon.stopped(1).await.0, CommandExit { code: 137, asked: false, killed: false });
 }
@@ -279,7 +280,7 @@ async fn a_process_that_answers_the_roll_is_not() {
     told(&daemon, joined(2)).await;
     subject.says("answered").await;
     let clock = StoppedClock::stop();
-    clock.pass(ROLL_TIME).await;
+    clock.advance_by(ROLL_TIME).await;
     drop(clock);
     daemon.say(Directive::Rescue { generation: 2 });
     assert_eq!(daemon.stopped(2).await.0, DONE);

@@ -14,8 +14,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use infill_api::{
-    AgentReport, Assignment, Capabilities, Capability, Hello, PROTOCOL, Poll, Welcome, headers, routes,
-    seal::{Seal, SessionKey, seal_payload},
+    AgentAssignment, AgentHello, AgentPoll, AgentReport, AgentWelcome, Capability, CapabilitySet, PROTOCOL,
+    headers, routes,
+    seal::{SessionKey, SessionSeal, seal_payload},
 };
 use infill_model::{AgentEvent, AgentEventKind, CommandExit, Directive, Secret, WingOrder};
 
@@ -29,7 +30,7 @@ pub const LEAVE_SECS: f64 = 0.6;
 
 #[derive(Default)]
 struct Book {
-    hellos: Vec<Hello>,
+    hellos: Vec<AgentHello>,
     events: Vec<AgentEvent>,
     polls: Vec<u64>,
     /// Number of the session.
@@ -51,7 +52,7 @@ struct Book {
 #[derive(Clone)]
 struct Shared {
     book: Arc<Mutex<Book>>,
-    assignment: Arc<watch::Sender<Assignment>>,
+    assignment: Arc<watch::Sender<AgentAssignment>>,
 }
 
 /// The fake.
@@ -62,7 +63,7 @@ pub struct FakeDaemon {
 
 impl FakeDaemon {
     pub async fn start(directive: Directive) -> FakeDaemon {
-        let first = Assignment { version: 1, directive, wings: Vec::new(), notice: None };
+        let first = AgentAssignment { version: 1, directive, wings: Vec::new(), notice: None };
         let shared = Shared { book: Arc::default(), assignment: Arc::new(watch::Sender::new(first)) };
         let router = Router::new()
             .route(routes::AGENT_HELLO, post(hello))
@@ -151,7 +152,7 @@ impl FakeDaemon {
         self.shared.assignment.send_modify(|a| a.version = 1);
     }
 
-    pub fn hellos(&self) -> Vec<Hello> {
+    pub fn hellos(&self) -> Vec<AgentHello> {
         self.shared.book.lock().unwrap().hellos.clone()
     }
 
@@ -207,7 +208,7 @@ impl Shared {
         let text = |name: &str| headers.get(name).and_then(|h| h.to_str().ok()).unwrap_or_default();
         let (name, key) = self.session();
         let counter = text(headers::COUNTER).parse().unwrap_or_default();
-        match key.is_request(text(headers::MAC), route, counter, body) && text(headers::SESSION) == name {
+        match key.verify_request(text(headers::MAC), route, counter, body) && text(headers::SESSION) == name {
             _ if self.book.lock().unwrap().away => Err(StatusCode::SERVICE_UNAVAILABLE),
             _ if self.book.lock().unwrap().lets_hellos_pass => Err(StatusCode::UNAUTHORIZED),
             true => Ok(counter),
@@ -217,7 +218,7 @@ impl Shared {
 
     /// Proves an answer, if it is the daemon's.
     fn proved(&self, route: &str, counter: u64, (status, body): Told) -> Response {
-        let mac = self.session().1.of_answer(route, counter, status.as_u16(), &body);
+        let mac = self.session().1.sign_answer(route, counter, status.as_u16(), &body);
         let mut answer = (status, body).into_response();
         if !self.impostor() {
             answer.headers_mut().insert(headers::MAC, mac.parse().unwrap());
@@ -229,11 +230,11 @@ impl Shared {
 async fn hello(
     State(shared): State<Shared>,
     sent: HeaderMap,
-    Json(hello): Json<Hello>,
+    Json(hello): Json<AgentHello>,
 ) -> Result<Response, StatusCode> {
     let (name, key) = shared.session();
     let nonce = sent.get(headers::NONCE).and_then(|nonce| nonce.to_str().ok()).unwrap();
-    let seal = Seal::Munge(sealed(&seal_payload(Some(hello.job), nonce, &name, &key)));
+    let seal = SessionSeal::Munge(sealed(&seal_payload(Some(hello.job), nonce, &name, &key)));
     {
         let mut book = shared.book.lock().unwrap();
         if book.away || book.blind {
@@ -241,12 +242,12 @@ async fn hello(
         }
         book.hellos.push(hello);
     }
-    let mut welcome = Welcome {
+    let mut welcome = AgentWelcome {
         secret: None,
         preempt_leave_secs: LEAVE_SECS,
         place: None,
         protocol: PROTOCOL,
-        capabilities: Capabilities::from_iter([Capability::SealedSession]),
+        capabilities: CapabilitySet::from_iter([Capability::SealedSession]),
     };
     if shared.impostor() {
         welcome.secret = Some(Secret("s".repeat(64)));
@@ -262,11 +263,11 @@ async fn hello(
 }
 
 async fn poll(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<Response, StatusCode> {
-    let poll: Poll = serde_json::from_slice(&body).unwrap();
+    let poll: AgentPoll = serde_json::from_slice(&body).unwrap();
     if shared.impostor() {
         shared.book.lock().unwrap().deceived += 1;
         let finish = Directive::Finish { code: 0 };
-        let first = Assignment { version: 9, directive: finish, wings: Vec::new(), notice: None };
+        let first = AgentAssignment { version: 9, directive: finish, wings: Vec::new(), notice: None };
         return Ok(shared.proved(routes::AGENT_POLL, 0, told(&first)));
     }
     shared.check(routes::AGENT_POLL, &headers, &body)?;
@@ -289,7 +290,7 @@ async fn healthz(State(shared): State<Shared>, headers: HeaderMap) -> Result<Res
     let mut answer = shared.proved(routes::HEALTHZ, 0, (StatusCode::OK, b"ok\n".to_vec()));
     if let Some(nonce) = headers.get(headers::NONCE).filter(|_| !shared.impostor()) {
         let (name, key) = shared.session();
-        let seal = Seal::Munge(sealed(&seal_payload(None, nonce.to_str().unwrap(), &name, &key)));
+        let seal = SessionSeal::Munge(sealed(&seal_payload(None, nonce.to_str().unwrap(), &name, &key)));
         answer.headers_mut().insert(headers::SEAL, seal.to_header().parse().unwrap());
     }
     Ok(answer)

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use infill_api::Role;
+use infill_api::AgentRole;
 use infill_model::{AgentEvent, Directive};
-use infill_testkit::{clock::StoppedClock, script};
+use infill_testkit::{clock::StoppedClock, write_script};
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, run, until};
-use crate::programs::Programs;
+use crate::slurm_programs::SlurmPrograms;
 
 /// Counts, and says at which generation.
 const COUNTS: &str = r#"trap 'echo saved; exit 0' USR1
@@ -39,7 +39,7 @@ async fn who_lets_only_hellos_pass_cannot_hide_that_the_daemon_is_away() {
     let daemon = FakeDaemon::start(run(1)).await;
     let fails =
         r#"echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.05; done; echo over; exit 5"#;
-    let wing = Role::Wing { lead: LEAD };
+    let wing = AgentRole::Wing { lead: LEAD };
     let subject = Subject::start(&daemon, wing, "--daemon-patience=1", fails, |_| None);
     subject.says("ready").await;
     daemon.set_hellos_only();
@@ -68,32 +68,32 @@ async fn an_impostor_that_says_it_is_well_stops_nobody_who_trains_alone() {
     let site = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::start(run(7)).await;
     daemon.set_away(true);
-    let program = |name: &str| script(site.path().join(name), "exit 0");
-    let programs = || Programs {
+    let program = |name: &str| write_script(site.path().join(name), "exit 0");
+    let programs = || SlurmPrograms {
         sbatch: program("sbatch"),
         squeue: program("squeue"),
         scontrol: program("scontrol"),
         scancel: program("scancel"),
-        ..Programs::default()
+        ..SlurmPrograms::default()
     };
     let subject = Subject::lead_with(&daemon, "--daemon-patience=0", COUNTS, |config| {
         (config.alone, config.programs) = (Some(0), programs());
     });
     let clock = StoppedClock::stop();
-    clock.pass(Duration::from_secs(3)).await;
+    clock.advance_by(Duration::from_secs(3)).await;
     drop(clock);
     subject.says("generation 0 step 3\n").await;
     daemon.set_impostor(true);
     daemon.set_away(false);
     let clock = StoppedClock::stop();
-    clock.pass(Duration::from_secs(12)).await;
+    clock.advance_by(Duration::from_secs(12)).await;
     drop(clock);
     let before = subject.output.text().lines().count();
     until("more steps", || subject.output.text().lines().count() > before + 20).await;
     assert!(!subject.output.text().contains("saved"));
     daemon.set_impostor(false);
     let clock = StoppedClock::stop();
-    clock.pass(Duration::from_secs(12)).await;
+    clock.advance_by(Duration::from_secs(12)).await;
     drop(clock);
     subject.says("generation 7 step").await;
     subject.task.abort();

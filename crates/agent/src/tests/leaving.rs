@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::signals::Told;
-use infill_api::Role;
+use crate::signals::AgentSignal;
+use infill_api::AgentRole;
 use infill_model::{AgentEvent, CommandExit, Directive};
 use infill_testkit::clock::StoppedClock;
 
@@ -20,9 +20,9 @@ const MOMENT: Duration = Duration::from_millis(100);
 async fn a_command_that_saves_in_time_is_not_killed() {
     let daemon = FakeDaemon::start(run(1)).await;
     let script = "trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
-    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", script, |_| None);
+    let subject = Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "", script, |_| None);
     subject.says("ready").await;
-    subject.signals.send(Told::Leave).await.unwrap();
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
     assert_eq!(subject.code().await, 0);
     let events = daemon.events();
     assert!(events.contains(&AgentEvent::Leaving), "{events:?}");
@@ -34,12 +34,12 @@ async fn told_to_leave_just_after_the_command_was_stopped_it_leaves() {
     for after_ms in [0, 10, 20, 30] {
         let daemon = FakeDaemon::start(run(1)).await;
         let script = "trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
-        let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", script, |_| None);
+        let subject = Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "", script, |_| None);
         subject.says("ready").await;
         daemon.say(Directive::Stop { generation: 1 });
         subject.says("saved").await;
         tokio::time::sleep(Duration::from_millis(after_ms)).await;
-        subject.signals.send(Told::Leave).await.unwrap();
+        subject.signals.send(AgentSignal::Leave).await.unwrap();
         assert_eq!(subject.code().await, 0);
         assert!(daemon.events().contains(&AgentEvent::Leaving), "after {after_ms} ms");
     }
@@ -52,10 +52,10 @@ async fn a_command_that_does_not_is_killed_in_time() {
         Subject::lead(&daemon, "", "trap '' USR1 TERM; echo ready $$; while :; do sleep 0.02; done");
     let command = subject.process("ready ").await;
     let clock = StoppedClock::stop();
-    subject.signals.send(Told::Leave).await.unwrap();
-    clock.pass(LEAVE - MOMENT / 10).await;
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
+    clock.advance_by(LEAVE - MOMENT / 10).await;
     assert!(lives(command), "it may still save");
-    clock.pass(MOMENT).await;
+    clock.advance_by(MOMENT).await;
     until("the command's end", || !lives(command)).await;
     drop(clock);
     assert_eq!(subject.code().await, 143);
@@ -69,10 +69,10 @@ async fn leaving_cuts_a_longer_stop_short_and_works_without_a_daemon() {
         Subject::lead(&daemon, "--grace=1000", "trap '' USR1; echo ready $$; while :; do sleep 0.02; done");
     let command = subject.process("ready ").await;
     let clock = StoppedClock::stop();
-    subject.signals.send(Told::User(libc::SIGUSR1)).await.unwrap();
+    subject.signals.send(AgentSignal::User(libc::SIGUSR1)).await.unwrap();
     daemon.set_away(true);
-    subject.signals.send(Told::Leave).await.unwrap();
-    clock.pass(LEAVE + MOMENT).await;
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
+    clock.advance_by(LEAVE + MOMENT).await;
     until("the command's end", || !lives(command)).await;
     drop(clock);
     assert_eq!(subject.code().await, 143);
@@ -84,9 +84,9 @@ async fn told_twice_it_kills_at_once() {
     let subject = Subject::lead(&daemon, "", "trap '' USR1; echo ready $$; while :; do sleep 0.02; done");
     let command = subject.process("ready ").await;
     let clock = StoppedClock::stop();
-    subject.signals.send(Told::Leave).await.unwrap();
-    subject.signals.send(Told::Leave).await.unwrap();
-    clock.pass(MOMENT).await;
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
+    clock.advance_by(MOMENT).await;
     until("the command's end", || !lives(command)).await;
     drop(clock);
     assert_eq!(subject.code().await, 143);
@@ -97,9 +97,9 @@ async fn told_twice_it_kills_at_once() {
 #[tokio::test]
 async fn an_idle_worker_leaves_at_once() {
     let daemon = FakeDaemon::start(infill_model::Directive::Hold).await;
-    let subject = Subject::start(&daemon, Role::Wing { lead: LEAD }, "", "true", |_| None);
+    let subject = Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "", "true", |_| None);
     until("hello", || !daemon.hellos().is_empty()).await;
-    subject.signals.send(Told::Leave).await.unwrap();
+    subject.signals.send(AgentSignal::Leave).await.unwrap();
     assert_eq!(subject.code().await, 0);
     assert_eq!(daemon.events(), [AgentEvent::Leaving]);
 }
@@ -110,7 +110,7 @@ async fn a_users_signal_to_the_whole_step_is_no_end_of_the_job() {
     let script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.02; done";
     let subject = Subject::lead(&daemon, "", script);
     subject.says("ready").await;
-    subject.signals.send(Told::User(libc::SIGUSR1)).await.unwrap();
+    subject.signals.send(AgentSignal::User(libc::SIGUSR1)).await.unwrap();
     assert!(daemon.stopped(1).await.0.asked);
     subject.task.abort();
 }
@@ -119,7 +119,7 @@ async fn a_users_signal_to_the_whole_step_is_no_end_of_the_job() {
 async fn a_users_signal_that_stands_for_a_preemption_is_one() {
     for (answer, leaves) in [("2026-11-22T06:35:04", true), ("N/A", false)] {
         let site = tempfile::tempdir().unwrap();
-        let squeue = infill_testkit::script(
+        let squeue = infill_testkit::write_script(
             site.path().join("squeue"),
             &format!("if [ -e $0.later ]; then echo {answer}; : >$0.asked; else echo N/A; fi"),
         );
@@ -130,14 +130,14 @@ async fn a_users_signal_that_stands_for_a_preemption_is_one() {
         });
         subject.says("ready").await;
         std::fs::write(site.path().join("squeue.later"), "").unwrap();
-        subject.signals.send(Told::User(libc::SIGUSR2)).await.unwrap();
+        subject.signals.send(AgentSignal::User(libc::SIGUSR2)).await.unwrap();
         if leaves {
             assert_eq!(subject.code().await, 143);
             continue;
         }
         until("a look", || site.path().join("squeue.asked").exists()).await;
         let clock = StoppedClock::stop();
-        clock.pass(Duration::from_millis(500)).await;
+        clock.advance_by(Duration::from_millis(500)).await;
         drop(clock);
         assert!(!subject.task.is_finished() && !daemon.events().contains(&AgentEvent::Leaving));
         subject.task.abort();
@@ -149,7 +149,7 @@ async fn who_was_told_before_it_was_there_hears_it_from_slurm() {
     for (answer, away) in [("2026-11-22T06:35:04", true), ("2026-11-22T06:35:04", false), ("N/A", false)] {
         let site = tempfile::tempdir().unwrap();
         let squeue = format!("echo {answer}; : >$0.asked");
-        let squeue = infill_testkit::script(site.path().join("squeue"), &squeue);
+        let squeue = infill_testkit::write_script(site.path().join("squeue"), &squeue);
         let daemon = FakeDaemon::start(run(1)).await;
         daemon.set_away(away);
         let subject = Subject::lead_with(&daemon, "", "trap 'exit 0' USR1; sleep 100 & wait", |config| {
@@ -158,7 +158,7 @@ async fn who_was_told_before_it_was_there_hears_it_from_slurm() {
         if answer == "N/A" {
             until("a look", || site.path().join("squeue.asked").exists()).await;
             let clock = StoppedClock::stop();
-            clock.pass(Duration::from_secs(1)).await;
+            clock.advance_by(Duration::from_secs(1)).await;
             drop(clock);
             assert!(!subject.task.is_finished(), "nobody has told it to leave");
             subject.task.abort();

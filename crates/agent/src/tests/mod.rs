@@ -26,19 +26,19 @@ use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use infill_api::Role;
+use infill_api::AgentRole;
 use infill_model::{Credential, Directive, GenerationMember, JobId, NodeName, Secret};
-use infill_testkit::clock::breathe;
+use infill_testkit::clock::wait_real_time;
 
 use super::args::CommandArgs;
-use super::home::Home;
-use super::identity::{Identity, IdentityError, Proof, Purpose};
-use super::link::{Link, LinkConfig};
-use super::output::Output;
-use super::programs::Programs;
-use super::signals::Told;
-use super::wings::Submitter;
-use super::worker::{Served, Worker, WorkerConfig};
+use super::daemon_link::{DaemonLink, LinkConfig};
+use super::identity::{IdentityError, IdentityProof, IdentityProvider, ProofPurpose};
+use super::output::OutputForwarder;
+use super::runtime_dir::RuntimeDir;
+use super::signals::AgentSignal;
+use super::slurm_programs::SlurmPrograms;
+use super::wings::WingSubmitter;
+use super::worker::{Worker, WorkerConfig, WorkerResult};
 
 use daemon::FakeDaemon;
 
@@ -52,7 +52,7 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "in vain: {what}");
-        breathe().await;
+        wait_real_time().await;
     }
 }
 
@@ -89,12 +89,12 @@ fn sealed(payload: &Secret) -> Secret {
 }
 
 #[async_trait]
-impl Identity for Trusted {
-    async fn prove(&self, _: &Purpose<'_>) -> Result<Proof, IdentityError> {
-        Ok(Proof { credential: Credential::Munge(Secret("me".to_owned())), nonce: "n".to_owned() })
+impl IdentityProvider for Trusted {
+    async fn make_proof(&self, _: &ProofPurpose<'_>) -> Result<IdentityProof, IdentityError> {
+        Ok(IdentityProof { credential: Credential::Munge(Secret("me".to_owned())), nonce: "n".to_owned() })
     }
 
-    async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
+    async fn open_sealed(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
         let opened = sealed.0.strip_prefix("sealed:").map(|payload| Secret(payload.to_owned()));
         opened.ok_or(IdentityError::Impostor { uid: 6102, daemon_user: "infill".to_owned() })
     }
@@ -137,13 +137,13 @@ impl Drop for ShownOnFailure {
 }
 
 /// MUNGE as far as it is used: a credential is what it carries, in base64.
-pub(crate) fn munge(dir: &Path, uid: u32, code: i32) -> Programs {
-    let script = |name: &str, body: &str| infill_testkit::script(dir.join(name), body);
+pub(crate) fn munge(dir: &Path, uid: u32, code: i32) -> SlurmPrograms {
+    let script = |name: &str, body: &str| infill_testkit::write_script(dir.join(name), body);
     let open = format!("printf 'UID:             alice ({uid})\\n\\n'; cut -c7- | base64 -d; exit {code}");
-    Programs {
+    SlurmPrograms {
         munge: script("munge", "echo \"$@\" >$0.args; printf MUNGE:; base64 -w0; echo"),
         unmunge: script("unmunge", &open),
-        ..Programs::default()
+        ..SlurmPrograms::default()
     }
 }
 
@@ -155,8 +155,8 @@ fn lives(process: i32) -> bool {
 
 /// A worker under test.
 struct Subject {
-    task: JoinHandle<anyhow::Result<Served>>,
-    signals: mpsc::Sender<Told>,
+    task: JoinHandle<anyhow::Result<WorkerResult>>,
+    signals: mpsc::Sender<AgentSignal>,
     output: Kept,
     dir: tempfile::TempDir,
     _shown: ShownOnFailure,
@@ -171,15 +171,15 @@ struct Flags {
 impl Subject {
     /// Starts a lead whose command is this shell script, with these flags.
     fn lead(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
-        Subject::start(daemon, Role::Lead, flags, script, |_| None)
+        Subject::start(daemon, AgentRole::Lead, flags, script, |_| None)
     }
 
     fn start(
         daemon: &FakeDaemon,
-        role: Role,
+        role: AgentRole,
         flags: &str,
         script: &str,
-        submitter: impl Fn(&Path) -> Option<Submitter>,
+        submitter: impl Fn(&Path) -> Option<WingSubmitter>,
     ) -> Subject {
         Subject::with(daemon, role, flags, script, submitter, |_| {})
     }
@@ -191,22 +191,22 @@ impl Subject {
         script: &str,
         change: impl Fn(&mut WorkerConfig),
     ) -> Subject {
-        Subject::with(daemon, Role::Lead, flags, script, |_| None, change)
+        Subject::with(daemon, AgentRole::Lead, flags, script, |_| None, change)
     }
 
     fn with(
         daemon: &FakeDaemon,
-        role: Role,
+        role: AgentRole,
         flags: &str,
         script: &str,
-        submitter: impl Fn(&Path) -> Option<Submitter>,
+        submitter: impl Fn(&Path) -> Option<WingSubmitter>,
         change: impl Fn(&mut WorkerConfig),
     ) -> Subject {
         let words =
             std::iter::once("infill").chain(flags.split_whitespace()).chain(["--", "sh", "-c", script]);
         let common = Flags::parse_from(words).common;
         let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap();
-        let link = Link::new(LinkConfig {
+        let link = DaemonLink::new(LinkConfig {
             url: daemon.url(),
             ca: None,
             job: LEAD,
@@ -225,20 +225,20 @@ impl Subject {
             job: LEAD,
             partition: Some("infill".to_owned()),
             node: NodeName::new("n1"),
-            programs: Programs::default(),
+            programs: SlurmPrograms::default(),
             lead: LEAD,
             role,
-            grace: common.grace(),
-            patience: common.patience(),
-            output: Output::to(output.clone(), output.clone(), !common.no_prefix),
-            home: Home::given(dir.path()).unwrap(),
+            grace: common.grace_period(),
+            patience: common.daemon_patience(),
+            output: OutputForwarder::to_writers(output.clone(), output.clone(), !common.no_prefix),
+            home: RuntimeDir::open_given(dir.path()).unwrap(),
             common,
         };
         change(&mut config);
         let (signals, receiver) = mpsc::channel(4);
         let worker = Worker::new(config, link, submitter(dir.path())).unwrap();
         let _shown = ShownOnFailure(output.clone());
-        Subject { task: tokio::spawn(worker.serve(receiver)), signals, output, dir, _shown }
+        Subject { task: tokio::spawn(worker.serve_until_done(receiver)), signals, output, dir, _shown }
     }
 
     async fn says(&self, text: &str) {

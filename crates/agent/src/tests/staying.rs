@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::programs::Programs;
-use crate::signals::Told;
-use infill_api::Role;
+use crate::signals::AgentSignal;
+use crate::slurm_programs::SlurmPrograms;
+use infill_api::AgentRole;
 use infill_model::{AgentEvent, Directive, NodeName};
-use infill_testkit::{clock::StoppedClock, script};
+use infill_testkit::{clock::StoppedClock, write_script};
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, run, until};
@@ -33,19 +33,19 @@ fn ends_with(code: i32) -> String {
 }
 
 /// Slurm, with these answers; it takes no node back. What else it is told is kept in `site`.
-fn slurm(site: &Path, squeue: &str) -> Programs {
+fn slurm(site: &Path, squeue: &str) -> SlurmPrograms {
     let log = site.join("log").display().to_string();
     let quiet = r#"case "$*" in *PreemptTime*) echo N/A; exit;;
         *PENDING*) cat $(dirname $0)/pending 2>/dev/null; : >$(dirname $0)/looked; exit;; esac"#;
     let program = |name: &str, answer: &str| {
-        script(site.join(name), &format!("{quiet}; echo {name} \"$@\" >>{log}; {answer}"))
+        write_script(site.join(name), &format!("{quiet}; echo {name} \"$@\" >>{log}; {answer}"))
     };
-    Programs {
+    SlurmPrograms {
         sbatch: program("sbatch", "exit 1"),
         squeue: program("squeue", squeue),
         scontrol: program("scontrol", ""),
         scancel: program("scancel", ""),
-        ..Programs::default()
+        ..SlurmPrograms::default()
     }
 }
 
@@ -55,7 +55,7 @@ fn said(site: &Path) -> String {
 
 #[tokio::test]
 async fn a_lead_that_is_done_and_a_wing_leave_without_the_daemon() {
-    for (role, code) in [(Role::Lead, 0), (Role::Wing { lead: LEAD }, 5)] {
+    for (role, code) in [(AgentRole::Lead, 0), (AgentRole::Wing { lead: LEAD }, 5)] {
         let daemon = FakeDaemon::start(run(1)).await;
         let subject = Subject::start(&daemon, role, "--daemon-patience=0", &ends_with(code), |_| None);
         subject.says("ready").await;
@@ -63,7 +63,7 @@ async fn a_lead_that_is_done_and_a_wing_leave_without_the_daemon() {
         std::fs::write(subject.dir.path().join("go"), "").unwrap();
         subject.says("over").await;
         let clock = StoppedClock::stop();
-        clock.pass(A_FEW_LOOKS).await;
+        clock.advance_by(A_FEW_LOOKS).await;
         drop(clock);
         assert_eq!(subject.code().await, 0);
     }
@@ -78,10 +78,10 @@ async fn a_failure_without_the_daemon_waits_for_it() {
     std::fs::write(subject.dir.path().join("go"), "").unwrap();
     subject.says("over").await;
     let clock = StoppedClock::stop();
-    clock.pass(A_FEW_LOOKS).await;
+    clock.advance_by(A_FEW_LOOKS).await;
     assert!(!subject.task.is_finished(), "it has left");
     daemon.set_away(false);
-    clock.pass(HEARS).await;
+    clock.advance_by(HEARS).await;
     drop(clock);
     assert_eq!(daemon.stopped(1).await.0.code, 5);
     daemon.say(Directive::Finish { code: 5 });
@@ -94,11 +94,11 @@ async fn a_lead_that_starts_without_the_daemon_waits_for_it() {
     daemon.set_away(true);
     let subject = Subject::lead(&daemon, "--daemon-patience=0", COUNTS);
     let clock = StoppedClock::stop();
-    clock.pass(A_FEW_LOOKS).await;
+    clock.advance_by(A_FEW_LOOKS).await;
     assert!(!subject.task.is_finished(), "it has left");
     assert_eq!(subject.output.text(), "");
     daemon.set_away(false);
-    clock.pass(HEARS).await;
+    clock.advance_by(HEARS).await;
     drop(clock);
     subject.says("generation 1 step 2\n").await;
     subject.task.abort();
@@ -140,12 +140,12 @@ async fn a_worker_that_starts_without_the_daemon_is_in_no_main_jobs_way() {
     let others = Beginner::start(None, away, "infill").await;
     there.subject.says("step 1\n").await;
     let clock = StoppedClock::stop();
-    clock.pass(Duration::from_millis(1500)).await;
+    clock.advance_by(Duration::from_millis(1500)).await;
     for beginner in [&waits, &blind, &alone] {
         until("scontrol", || beginner.asks().is_some()).await;
     }
     until("a look", || others.site.path().join("looked").exists()).await;
-    clock.pass(A_FEW_LOOKS).await;
+    clock.advance_by(A_FEW_LOOKS).await;
     drop(clock);
     assert_eq!(waits.asks().as_deref(), Some("scontrol requeuehold 100"));
     assert_eq!(blind.asks().as_deref(), Some("scontrol requeuehold 100"), "it cannot be taken in");
@@ -167,16 +167,16 @@ async fn alone_it_trains_and_hands_over_without_losing_a_step() {
         config.programs = programs.clone();
     });
     let clock = StoppedClock::stop();
-    clock.pass(A_FEW_LOOKS).await;
+    clock.advance_by(A_FEW_LOOKS).await;
     until("the wings' end", || said(site.path()).contains("scancel")).await;
     // It looks again whether they have ended.
-    clock.pass(Duration::from_secs(2)).await;
+    clock.advance_by(Duration::from_secs(2)).await;
     drop(clock);
     subject.says("generation 0 step 9\n").await;
     assert!(said(site.path()).contains("--name=wing:100\nscancel 501 502\n"), "{}", said(site.path()));
     let clock = StoppedClock::stop();
     daemon.set_away(false);
-    clock.pass(HEARS).await;
+    clock.advance_by(HEARS).await;
     drop(clock);
     subject.says("generation 7 step").await;
     let text = subject.output.text();
@@ -201,7 +201,7 @@ async fn alone_failures_are_retried_as_often_as_the_user_allows() {
     });
     let output = subject.output.clone();
     let clock = StoppedClock::stop();
-    clock.pass(A_FEW_LOOKS).await;
+    clock.advance_by(A_FEW_LOOKS).await;
     drop(clock);
     assert_eq!(subject.code().await, 4);
     assert_eq!(output.text(), "[0] here\n".repeat(3));
@@ -220,18 +220,18 @@ async fn a_main_job_that_the_daemon_refuses_trains_on_what_is_its_own() {
             config.programs = programs.clone();
         });
         let clock = StoppedClock::stop();
-        clock.pass(A_FEW_LOOKS).await;
+        clock.advance_by(A_FEW_LOOKS).await;
         if trains {
             drop(clock);
             subject.says("generation 0 step 9\n").await;
             // Nobody calls it back to a daemon that is well.
             let clock = StoppedClock::stop();
-            clock.pass(HEARS).await;
+            clock.advance_by(HEARS).await;
             drop(clock);
             subject.says("step 29\n").await;
             assert!(!subject.output.text().contains("saved"), "{}", subject.output.text());
         } else {
-            clock.pass(HEARS).await;
+            clock.advance_by(HEARS).await;
             assert_eq!(subject.output.text(), "");
         }
         subject.task.abort();
@@ -249,9 +249,9 @@ async fn while_its_wings_may_live_it_does_not_train_alone() {
         config.programs = programs.clone();
     });
     let clock = StoppedClock::stop();
-    clock.pass(A_FEW_LOOKS).await;
+    clock.advance_by(A_FEW_LOOKS).await;
     until("squeue", || said(site.path()).contains("squeue")).await;
-    clock.pass(Duration::from_secs(2)).await;
+    clock.advance_by(Duration::from_secs(2)).await;
     assert_eq!(subject.output.text(), "");
     drop(clock);
     subject.task.abort();
@@ -261,7 +261,7 @@ async fn while_its_wings_may_live_it_does_not_train_alone() {
 const NEARLY_HALF: Duration = Duration::from_millis(4500);
 
 /// A lead with 12 s left: half of that is kept for saving.
-fn short(daemon: &FakeDaemon, programs: &Programs) -> Subject {
+fn short(daemon: &FakeDaemon, programs: &SlurmPrograms) -> Subject {
     Subject::lead_with(daemon, "", COUNTS, |config| {
         config.left = Some(Duration::from_secs(12));
         config.programs = programs.clone();
@@ -277,7 +277,7 @@ async fn near_its_limit_it_saves_and_has_itself_requeued() {
         subject.says("generation 1 step 2\n").await;
         daemon.set_away(away);
         let clock = StoppedClock::stop();
-        clock.pass(NEARLY_HALF).await;
+        clock.advance_by(NEARLY_HALF).await;
         drop(clock);
         // Half of those 6 s: a command that needs a moment is not killed meanwhile.
         subject.says("saved").await;
@@ -285,7 +285,7 @@ async fn near_its_limit_it_saves_and_has_itself_requeued() {
         assert!(said(site.path()).starts_with("squeue --noheader --format=%L --jobs 100\n"));
         assert!(!subject.task.is_finished(), "Slurm ends it");
         assert_eq!(subject.output.text().matches("from ").count(), 1, "it was started again");
-        subject.signals.send(Told::Leave).await.unwrap();
+        subject.signals.send(AgentSignal::Leave).await.unwrap();
         assert_eq!(subject.code().await, 143);
         assert_eq!(daemon.events().contains(&AgentEvent::Leaving), !away);
     }
@@ -298,11 +298,11 @@ async fn a_limit_that_was_moved_is_none() {
     let subject = short(&daemon, &slurm(site.path(), "echo 1:00:00"));
     subject.says("step 2\n").await;
     let clock = StoppedClock::stop();
-    clock.pass(NEARLY_HALF).await;
+    clock.advance_by(NEARLY_HALF).await;
     drop(clock);
     until("a look", || said(site.path()).contains("squeue")).await;
     let clock = StoppedClock::stop();
-    clock.pass(Duration::from_secs(7)).await;
+    clock.advance_by(Duration::from_secs(7)).await;
     drop(clock);
     assert!(!subject.output.text().contains("saved"));
     assert_eq!(said(site.path()).matches("squeue").count(), 1, "it asks too often");
@@ -316,7 +316,7 @@ async fn a_wing_of_a_daemon_that_is_there_leaves_its_limit_to_it() {
     let programs = slurm(site.path(), "echo 0:01");
     let subject = Subject::with(
         &daemon,
-        Role::Wing { lead: LEAD },
+        AgentRole::Wing { lead: LEAD },
         "",
         COUNTS,
         |_| None,
@@ -327,7 +327,7 @@ async fn a_wing_of_a_daemon_that_is_there_leaves_its_limit_to_it() {
     );
     subject.says("step 2\n").await;
     let clock = StoppedClock::stop();
-    clock.pass(Duration::from_secs(4)).await;
+    clock.advance_by(Duration::from_secs(4)).await;
     drop(clock);
     assert!(!subject.output.text().contains("saved"));
     assert_eq!(said(site.path()), "");

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::programs::Programs;
-use crate::wings::{Submitter, WingJob};
-use infill_api::Role;
+use crate::slurm_programs::SlurmPrograms;
+use crate::wings::{WingJob, WingSubmitter};
+use infill_api::AgentRole;
 use infill_model::{AgentEvent, Directive, JobId, NodeName, WingOrder};
-use infill_testkit::script;
+use infill_testkit::write_script;
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, until};
@@ -28,16 +28,16 @@ fn order(order: u64) -> WingOrder {
 }
 
 /// Programs that keep what they were told in `site`.
-fn programs(site: &Path, sbatch: &str, queue: &str) -> Programs {
+fn programs(site: &Path, sbatch: &str, queue: &str) -> SlurmPrograms {
     let log = site.join("log").display().to_string();
-    Programs {
-        sbatch: script(site.join("sbatch"), &format!("echo \"$@\" >>{log}; cat >>{log}; {sbatch}")),
-        squeue: script(site.join("squeue"), queue),
-        ..Programs::default()
+    SlurmPrograms {
+        sbatch: write_script(site.join("sbatch"), &format!("echo \"$@\" >>{log}; cat >>{log}; {sbatch}")),
+        squeue: write_script(site.join("squeue"), queue),
+        ..SlurmPrograms::default()
     }
 }
 
-fn submitter(notes: &Path, programs: Programs) -> Submitter {
+fn submitter(notes: &Path, programs: SlurmPrograms) -> WingSubmitter {
     let job = WingJob {
         lead: LEAD,
         worker_args: vec!["--".to_owned(), "true".to_owned()],
@@ -47,11 +47,11 @@ fn submitter(notes: &Path, programs: Programs) -> Submitter {
         output: Some(PathBuf::from("/home/a/50%.out")),
         error: None,
     };
-    Submitter::new(job, notes.to_owned(), programs)
+    WingSubmitter::new(job, notes.to_owned(), programs)
 }
 
-fn lead(daemon: &FakeDaemon, notes: &Path, programs: &Programs) -> Subject {
-    Subject::start(daemon, Role::Lead, "", "true", |_| Some(submitter(notes, programs.clone())))
+fn lead(daemon: &FakeDaemon, notes: &Path, programs: &SlurmPrograms) -> Subject {
+    Subject::start(daemon, AgentRole::Lead, "", "true", |_| Some(submitter(notes, programs.clone())))
 }
 
 async fn told(daemon: &FakeDaemon, event: AgentEvent) {
@@ -73,7 +73,7 @@ async fn each_order_is_submitted_once() {
     until("told again", || daemon.events().len() > count).await;
     subject.task.abort();
     // An agent without memory, and a queue that knows nothing any more.
-    let programs = Programs { squeue: script(site.path().join("none"), "true"), ..programs };
+    let programs = SlurmPrograms { squeue: write_script(site.path().join("none"), "true"), ..programs };
     let daemon = FakeDaemon::start(Directive::Hold).await;
     let subject = lead(&daemon, &notes, &programs);
     daemon.order(vec![order(4)]);

@@ -9,24 +9,24 @@ use super::*;
 struct ByToken;
 
 #[async_trait]
-impl Identity for ByToken {
-    async fn prove(&self, _: &Purpose<'_>) -> Result<Proof, IdentityError> {
-        Ok(Proof { credential: Credential::Jwt(Secret("a.b.c".to_owned())), nonce: "n".to_owned() })
+impl IdentityProvider for ByToken {
+    async fn make_proof(&self, _: &ProofPurpose<'_>) -> Result<IdentityProof, IdentityError> {
+        Ok(IdentityProof { credential: Credential::Jwt(Secret("a.b.c".to_owned())), nonce: "n".to_owned() })
     }
 
-    async fn open(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
+    async fn open_sealed(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
         Ok(sealed.clone())
     }
 }
 
-fn link(url: String, identity: Box<dyn Identity>) -> Link {
-    let (job, node, role) = (LEAD, NodeName::new("n1"), Role::Lead);
-    Link::new(LinkConfig { url, ca: None, job, node, role, spec: None, identity }).unwrap()
+fn link(url: String, identity: Box<dyn IdentityProvider>) -> DaemonLink {
+    let (job, node, role) = (LEAD, NodeName::new("n1"), AgentRole::Lead);
+    DaemonLink::new(LinkConfig { url, ca: None, job, node, role, spec: None, identity }).unwrap()
 }
 
 /// What a listener at any address of this machine hears of an agent that speaks to it under the name `host`,
 /// and what the agent says of that.
-async fn heard(host: &str, identity: Box<dyn Identity>) -> (String, String) {
+async fn heard(host: &str, identity: Box<dyn IdentityProvider>) -> (String, String) {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let link = link(format!("http://{host}:{}", listener.local_addr().unwrap().port()), identity);
     let recorded = tokio::task::spawn_blocking({
@@ -44,7 +44,7 @@ async fn heard(host: &str, identity: Box<dyn Identity>) -> (String, String) {
             text
         }
     });
-    let said = tokio::time::timeout(PATIENCE, link.poll(|_| 0)).await.unwrap().unwrap_err();
+    let said = tokio::time::timeout(PATIENCE, link.poll_assignment(|_| 0)).await.unwrap().unwrap_err();
     let said = infill_model::error_causes::error_chain(&said);
     // Whoever was told nothing hears at last that nothing came.
     drop(std::net::TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).unwrap());
@@ -70,6 +70,6 @@ async fn a_token_goes_to_no_other_machine_in_plain_text() {
 #[tokio::test]
 async fn one_plain_url_of_several_is_enough_to_keep_a_token_back() {
     let link = link("https://127.0.0.1:1,http://ctl:6810".to_owned(), Box::new(ByToken));
-    let said = infill_model::error_causes::error_chain(&link.poll(|_| 0).await.unwrap_err());
+    let said = infill_model::error_causes::error_chain(&link.poll_assignment(|_| 0).await.unwrap_err());
     assert!(said.contains("is not sent to http://ctl:6810"), "{said}");
 }

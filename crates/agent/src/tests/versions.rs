@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use infill_api::Role;
+use infill_api::AgentRole;
 use infill_model::{AgentEvent, AgentEventKind, Directive, NodeName};
 
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, Trusted, run, until};
-use crate::link::{Link, LinkConfig};
-use crate::outbox::Outbox;
-use crate::talk;
+use crate::daemon_link::{DaemonLink, LinkConfig};
+use crate::daemon_loops;
+use crate::outbox::EventOutbox;
 
 /// Counts for ever; ends on the rescale signal.
 const COUNTS: &str = r#"exec 2>/dev/null; trap 'exit 0' USR1; n=0
@@ -65,17 +65,17 @@ async fn an_older_daemon_that_refuses_a_report_gets_the_events_that_it_knows() {
         ca: None,
         job: LEAD,
         node: NodeName::new("n1"),
-        role: Role::Lead,
+        role: AgentRole::Lead,
         spec: None,
         identity: Box::new(Trusted),
     };
-    let (link, outbox) = (Arc::new(Link::new(link).unwrap()), Arc::new(Outbox::default()));
+    let (link, outbox) = (Arc::new(DaemonLink::new(link).unwrap()), Arc::new(EventOutbox::default()));
     let started = |generation| AgentEvent::Started { generation };
     for event in [started(1), AgentEvent::OutOfMemory { generation: 1 }, started(2)] {
         outbox.push(event);
     }
-    let task = tokio::spawn(talk::report(link, outbox.clone()));
-    outbox.emptied().await;
+    let task = tokio::spawn(daemon_loops::report_loop(link, outbox.clone()));
+    outbox.wait_until_empty().await;
     outbox.push(AgentEvent::Leaving);
     until("what follows", || daemon.events().contains(&AgentEvent::Leaving)).await;
     assert_eq!(daemon.events(), [started(1), started(2), AgentEvent::Leaving]);

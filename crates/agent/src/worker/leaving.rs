@@ -6,14 +6,14 @@ use tokio::time::Instant;
 
 use infill_model::AgentEvent;
 
-use super::super::limit;
-use super::super::news::News;
-use super::super::signals::{TERMINATED, Told};
+use super::super::signals::{AgentSignal, EXIT_TERMINATED};
+use super::super::time_limit;
+use super::super::worker_event::WorkerEvent;
 use super::Worker;
 
 /// Why a worker is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum LeaveReason {
     /// The job's time limit is near.
     ForLimit,
     /// A main job waits, and there is nothing to do here.
@@ -24,9 +24,9 @@ pub(super) enum Reason {
 
 /// A worker is on its way out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
+pub(super) struct PendingLeave {
     /// The newest: Slurm may tell one that was leaving for its limit.
-    pub reason: Reason,
+    pub reason: LeaveReason,
     /// From the first of them on.
     pub since: Instant,
 }
@@ -36,73 +36,77 @@ impl Worker {
         self.leaving.is_some()
     }
 
-    pub(super) fn leaves(&self, reason: Reason) -> bool {
+    pub(super) fn leaves_for(&self, reason: LeaveReason) -> bool {
         self.leaving.is_some_and(|l| l.reason == reason)
     }
 
     /// Takes in a signal of Slurm's.
-    pub(super) fn signalled(&mut self, told: Told) {
+    pub(super) fn handle_signal(&mut self, told: AgentSignal) {
         match told {
-            Told::Leave if self.leaves(Reason::Told) => {
+            AgentSignal::Leave if self.leaves_for(LeaveReason::Told) => {
                 tracing::info!("told to leave again: killing the command");
-                self.stop(Duration::ZERO);
+                self.stop_command(Duration::ZERO);
             }
-            Told::Leave => {
+            AgentSignal::Leave => {
                 tracing::info!("told to leave");
-                self.leave(Reason::Told, self.link.leave_time());
+                self.begin_leave(LeaveReason::Told, self.link.leave_time());
             }
-            Told::User(number) => {
+            AgentSignal::User(number) => {
                 // The command saves and exits on this signal; without a note it would count as its own
                 // decision.
                 if number == self.config.common.signal.0 {
-                    self.stop(self.config.grace);
+                    self.stop_command(self.config.grace);
                 }
-                self.ask_whether_preempted();
+                self.check_preemption();
             }
         }
     }
 
     /// The node may be wanted, and what Slurm said of it missed, or a signal that users send too.
-    pub(super) fn ask_whether_preempted(&mut self) {
+    pub(super) fn check_preemption(&mut self) {
         let (programs, job) = (self.config.programs.clone(), self.config.job);
         let tell = self.news.0.clone();
         self.tasks.spawn(async move {
-            if limit::is_preempted(programs, job).await {
+            if time_limit::is_preempted(programs, job).await {
                 // A worker that has ended wants to know nothing more.
-                tell.send(News::Preempted).await.ok();
+                tell.send(WorkerEvent::Preempted).await.ok();
             }
         });
     }
 
     /// Begins to leave; the command may take `grace` to save.
-    pub(super) fn leave(&mut self, reason: Reason, grace: Duration) {
+    pub(super) fn begin_leave(&mut self, reason: LeaveReason, grace: Duration) {
         let since = self.leaving.map_or_else(Instant::now, |l| l.since);
-        self.leaving = Some(Leaving { reason, since });
+        self.leaving = Some(PendingLeave { reason, since });
         self.outbox.push(AgentEvent::Leaving);
-        if self.may_part() {
-            self.leave_alive(grace);
-            self.act_leaving();
+        if self.can_leave_live() {
+            self.begin_live_leave(grace);
+            self.apply_leaving_directive();
         } else {
-            self.stop(grace);
+            self.stop_command(grace);
         }
-        self.leave_if_done();
+        self.finish_leave();
     }
 
     /// Ends the worker that is on its way out, unless its command runs still.
-    pub(super) fn leave_if_done(&mut self) {
+    pub(super) fn finish_leave(&mut self) {
         if self.running.is_some() {
             return;
         }
         match self.leaving.map(|l| l.reason) {
             None => {}
-            Some(Reason::ForLimit | Reason::ForOthers) if self.is_lead() => {
+            Some(LeaveReason::ForLimit | LeaveReason::ForOthers) if self.is_lead() => {
                 // One that trains alone is not to wait for a daemon.
-                let held = self.leaves(Reason::ForLimit) || self.config.alone.is_none();
+                let held = self.leaves_for(LeaveReason::ForLimit) || self.config.alone.is_none();
                 // Slurm ends us once it has requeued the job.
-                self.tasks.spawn(limit::requeue(self.config.programs.clone(), self.config.job, held));
+                self.tasks.spawn(time_limit::requeue_job(
+                    self.config.programs.clone(),
+                    self.config.job,
+                    held,
+                ));
             }
-            Some(Reason::ForLimit | Reason::ForOthers | Reason::Told) => {
-                self.exit = Some(if self.is_lead() { TERMINATED } else { 0 });
+            Some(LeaveReason::ForLimit | LeaveReason::ForOthers | LeaveReason::Told) => {
+                self.exit = Some(if self.is_lead() { EXIT_TERMINATED } else { 0 });
             }
         }
     }

@@ -6,45 +6,45 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::context::{COLLECTIVES_SETTING, Context};
+use crate::context::{COLLECTIVES_SETTING, DaemonContext};
 use infill_api::{CollectivesView, ImportCollectivesRequest, SCHEMA};
 use infill_model::{SiteCollectives, TypeCollectives, clock::now};
 
-use super::orders::Order;
-use super::{Denial, auth};
+use super::signed_requests::VerifiedOrder;
+use super::{RequestDenial, auth};
 
 /// Largest body of an import: as many rows as a type may have, of 125 bytes; what is sealed may not be
 /// longer.
 pub(crate) const MAX_IMPORT_BODY: usize = 250 * 1024;
 
-fn view(site: SiteCollectives) -> CollectivesView {
+fn collectives_view(site: SiteCollectives) -> CollectivesView {
     CollectivesView { schema: SCHEMA, types: site.types }
 }
 
 /// `GET /v1/collectives`. They tell of nodes alone, and are for all who may read anything.
-pub(crate) async fn show(State(context): State<Arc<Context>>) -> Json<CollectivesView> {
-    let site = context.state().scene.library().collectives().clone();
-    Json(view(site))
+pub(crate) async fn show_collectives(State(context): State<Arc<DaemonContext>>) -> Json<CollectivesView> {
+    let site = context.lock_state().scene.job_advisor().collectives().clone();
+    Json(collectives_view(site))
 }
 
 /// `POST /v1/collectives/import`.
-pub(crate) async fn import(
-    State(context): State<Arc<Context>>,
-    Order { uid, order: request, .. }: Order<ImportCollectivesRequest>,
-) -> Result<Json<CollectivesView>, Denial> {
-    auth::administers(&context, uid).await?;
+pub(crate) async fn import_collectives(
+    State(context): State<Arc<DaemonContext>>,
+    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ImportCollectivesRequest>,
+) -> Result<Json<CollectivesView>, RequestDenial> {
+    auth::require_admin(&context, uid).await?;
     let ImportCollectivesRequest { node_type, rows, .. } = request;
     let (told, count) = (node_type.clone(), rows.len());
     // One import at a time: the next one keeps what this one brings.
     let _learned = context.saving.learned.lock().await;
-    let mut site = context.state().scene.library().collectives().clone();
-    let refused = |e: &dyn ToString| Denial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
+    let mut site = context.lock_state().scene.job_advisor().collectives().clone();
+    let refused = |e: &dyn ToString| RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
     site.import_table(TypeCollectives { node_type, imported_at: now(), rows }).map_err(|e| refused(&e))?;
     let text = serde_json::to_string(&site).map_err(|e| refused(&e))?;
     context.store.put_setting(COLLECTIVES_SETTING, &text).await?;
-    context.state().scene.library_mut().know_collectives(site.clone());
+    context.lock_state().scene.job_advisor_mut().set_collectives(site.clone());
     tracing::info!(%uid, node_type = %told, rows = count, "a table of collectives was brought");
-    Ok(Json(view(site)))
+    Ok(Json(collectives_view(site)))
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
 
     use super::super::tests::administered::{daemon, proof};
     use super::*;
-    use crate::state::State as Values;
+    use crate::state::DaemonState as Values;
     use infill_model::{CollectiveOp, CollectiveRow, MAX_COLLECTIVE_ROWS, config::Config};
 
     fn row(bytes: u64) -> CollectiveRow {
@@ -64,11 +64,17 @@ mod tests {
         ImportCollectivesRequest { proof: proof(who), node_type: "a100".to_owned(), rows }
     }
 
-    async fn bring(context: &Arc<Context>, who: &str, rows: Vec<CollectiveRow>) -> Result<usize, Denial> {
+    async fn bring(
+        context: &Arc<DaemonContext>,
+        who: &str,
+        rows: Vec<CollectiveRow>,
+    ) -> Result<usize, RequestDenial> {
         let body = serde_json::to_vec(&request(who, rows)).unwrap();
         let request =
             Request::post("/").header("content-type", "application/json").body(body.into()).unwrap();
-        let Json(view) = import(State(context.clone()), Order::from_request(request, context).await?).await?;
+        let Json(view) =
+            import_collectives(State(context.clone()), VerifiedOrder::from_request(request, context).await?)
+                .await?;
         Ok(view.types.iter().map(|table| table.rows.len()).sum())
     }
 
@@ -77,16 +83,16 @@ mod tests {
         let daemon = daemon().await;
         assert_eq!(bring(&daemon, "root's", vec![row(1024), row(2048)]).await.unwrap(), 2);
         assert_eq!(bring(&daemon, "root's", vec![row(4096)]).await.unwrap(), 1, "in place of what was known");
-        let Json(view) = show(State(daemon.clone())).await;
+        let Json(view) = show_collectives(State(daemon.clone())).await;
         assert_eq!((view.types[0].node_type.as_str(), view.types[0].rows[0].bytes), ("a100", 4096));
         let mut next = Values::new(Arc::new(Config::default()), now());
-        let _ = crate::serve::restore(&mut next, daemon.store.as_ref()).await.unwrap();
-        assert_eq!(next.scene.library().collectives().types, view.types, "the next daemon knows it");
+        let _ = crate::serve::restore_state(&mut next, daemon.store.as_ref()).await.unwrap();
+        assert_eq!(next.scene.job_advisor().collectives().types, view.types, "the next daemon knows it");
         // What is there and cannot be read keeps no daemon from starting.
         daemon.store.put_setting(COLLECTIVES_SETTING, "nonsense").await.unwrap();
         let mut next = Values::new(Arc::new(Config::default()), now());
-        let _ = crate::serve::restore(&mut next, daemon.store.as_ref()).await.unwrap();
-        assert_eq!(next.scene.library().collectives().types, []);
+        let _ = crate::serve::restore_state(&mut next, daemon.store.as_ref()).await.unwrap();
+        assert_eq!(next.scene.job_advisor().collectives().types, []);
     }
 
     #[tokio::test]
@@ -98,7 +104,7 @@ mod tests {
         for odd in [vec![], vec![row(0)], vec![row(1024); 2]] {
             assert_eq!(denied("root's", odd).await, Err(422));
         }
-        let Json(view) = show(State(daemon.clone())).await;
+        let Json(view) = show_collectives(State(daemon.clone())).await;
         assert_eq!(view.types, []);
     }
 

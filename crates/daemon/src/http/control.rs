@@ -5,26 +5,26 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use crate::context::{CONTROL_SETTING, Context};
-use crate::waking::Call;
+use crate::context::{CONTROL_SETTING, DaemonContext};
+use crate::round_trigger::RoundUrgency;
 use infill_api::ControlRequest;
 
-use super::orders::Order;
-use super::{Denial, auth};
+use super::signed_requests::VerifiedOrder;
+use super::{RequestDenial, auth};
 
 /// `POST /v1/control`.
-pub(crate) async fn control(
-    State(context): State<Arc<Context>>,
-    Order { uid, order: request, .. }: Order<ControlRequest>,
-) -> Result<StatusCode, Denial> {
-    auth::administers(&context, uid).await?;
+pub(crate) async fn handle_control(
+    State(context): State<Arc<DaemonContext>>,
+    VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ControlRequest>,
+) -> Result<StatusCode, RequestDenial> {
+    auth::require_admin(&context, uid).await?;
     let word = request.control.word();
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, word).await {
         // The order is obeyed all the same: stopping must work when the disk is full.
         tracing::error!("the order is obeyed, but a restart forgets it: {e}");
     }
     tracing::info!(%uid, order = word, "an administrator's order");
-    context.state().control = request.control;
-    context.wake.call(Call::Urgent, None);
+    context.lock_state().control = request.control;
+    context.wake.request_round(RoundUrgency::Urgent, None);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,45 +7,51 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 
-use super::turns::{computed, in_turn};
-use super::{Denial, read, zone};
-use crate::context::Context;
-use crate::sight::Viewer;
+use super::concurrency::{run_blocking, run_limited};
+use super::{RequestDenial, live_status, parse_zone};
+use crate::context::DaemonContext;
+use crate::redaction::ApiReader;
 use crate::views::WhichNodes;
 use infill_api::{ExplainQuery, ExplainView, SCHEMA};
 use infill_model::{JobId, clock::now};
-use infill_present::words::{When, explain};
+use infill_present::phrases::{DisplayClock, explain};
 
 /// `GET /v1/explain/{subject}`: of a malleable job, its wings, or a node.
-pub(crate) async fn explained(
-    State(context): State<Arc<Context>>,
-    Extension(viewer): Extension<Viewer>,
+pub(crate) async fn explain_subject(
+    State(context): State<Arc<DaemonContext>>,
+    Extension(viewer): Extension<ApiReader>,
     subject: Result<Path<String>, PathRejection>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
-) -> Result<Json<ExplainView>, Denial> {
+) -> Result<Json<ExplainView>, RequestDenial> {
     let (Path(subject), Query(query)) = (subject?, query?);
-    let when = When { now: now(), zone: zone(query.zone)? };
+    let when = DisplayClock { now: now(), zone: parse_zone(query.zone)? };
     let gate = context.doors.fits.clone();
-    let saying = async move { computed(move || words(&context, &viewer, &subject, when)).await? };
-    Ok(Json(ExplainView { schema: SCHEMA, lines: in_turn(&gate, saying).await? }))
+    let saying =
+        async move { run_blocking(move || explanation_lines(&context, &viewer, &subject, when)).await? };
+    Ok(Json(ExplainView { schema: SCHEMA, lines: run_limited(&gate, saying).await? }))
 }
 
-fn words(context: &Context, viewer: &Viewer, subject: &str, when: When) -> Result<Vec<String>, Denial> {
+fn explanation_lines(
+    context: &DaemonContext,
+    viewer: &ApiReader,
+    subject: &str,
+    when: DisplayClock,
+) -> Result<Vec<String>, RequestDenial> {
     let job = subject.parse().ok().map(JobId);
     let which = if job.is_some() { WhichNodes::None } else { WhichNodes::Called(subject) };
-    let status = read::seen_by(context, viewer, context.doors.private(), which);
-    let round = context.state().round.clone();
+    let status = live_status::visible_status(context, viewer, context.doors.private_data(), which);
+    let round = context.lock_state().round.clone();
     let explained = match job {
-        Some(id) => explain::of_job(id, &status, round, Vec::new()),
-        None => explain::of_node(subject, status, round),
+        Some(id) => explain::explain_job(id, &status, round, Vec::new()),
+        None => explain::explain_node(subject, status, round),
     };
-    let unknown = || Denial::new(StatusCode::NOT_FOUND, "infill knows no such job or node");
+    let unknown = || RequestDenial::new(StatusCode::NOT_FOUND, "infill knows no such job or node");
     let mut explained = explained.ok_or_else(unknown)?;
     // Of a job that is hidden its lead is no more told than itself.
-    explained.round = explained.round.map(|round| read::shown(context, viewer, round));
+    explained.round = explained.round.map(|round| live_status::visible_round(context, viewer, round));
     let is_told = explained.round.as_ref().is_some_and(|round| !round.report.jobs.is_empty());
     if explained.job.is_none() && explained.node.is_none() && !is_told {
         return Err(unknown());
     }
-    Ok(explain::lines(&explained, subject, when))
+    Ok(explain::explanation_lines(&explained, subject, when))
 }

@@ -11,29 +11,29 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::context::Context;
-use crate::sight::Viewer;
+use crate::context::DaemonContext;
+use crate::hour_cache;
+use crate::redaction::ApiReader;
+use crate::response_cache::FigureCacheKey;
 use crate::timeline::{HOUR_SECS, hour_of};
-use crate::timelines;
-use crate::told::FigureAsked;
 use infill_api::{FigureKind, FigureQuery, FigureView, LONGEST_FIGURE_SECS, MOST_DELAYS, SCHEMA};
 use infill_model::{MainDelay, NodeTimeUsage, UnixTime, clock::now};
-use infill_present::charts::{Area, Marks, OverTime};
+use infill_present::charts::{StackedArea, TimeFigure, TimeMarks};
 
-use super::turns::{broken, computed, in_turn};
-use super::{Denial, check_span, zone};
+use super::concurrency::{internal_error, run_blocking, run_limited};
+use super::{RequestDenial, check_span, parse_zone};
 
 /// Parts that the time is divided into at most: more would not be told apart.
-const MOST_PARTS: f64 = 336.0;
+const MAX_INTERVALS: f64 = 336.0;
 
 /// Most dots: of more, those that waited longest.
-const MOST_DOTS: usize = 5000;
+const MAX_DOTS: usize = 5000;
 
 /// A name and its colour: red, green, blue.
-type Kind = (&'static str, (u8, u8, u8));
+type FigureSeries = (&'static str, (u8, u8, u8));
 
-/// What nodes are used for, in the order of [`crate::timeline::PARTS`], with colours.
-const USES: [Kind; 6] = [
+/// What nodes are used for, in the order of [`crate::timeline::USE_KINDS`], with colours.
+const USE_SERIES: [FigureSeries; 6] = [
     ("main jobs", (140, 149, 159)),
     ("malleable jobs", (115, 43, 202)),
     ("idle", (255, 224, 130)),
@@ -43,7 +43,7 @@ const USES: [Kind; 6] = [
 ];
 
 /// What becomes of node-time.
-const ENDS: [Kind; 4] = [
+const NODE_TIME_SERIES: [FigureSeries; 4] = [
     ("steps", (30, 130, 70)),
     ("steps at sizes that are tried", (120, 190, 120)),
     ("starts and changes", (242, 168, 58)),
@@ -51,90 +51,101 @@ const ENDS: [Kind; 4] = [
 ];
 
 /// `GET /v1/figures/{kind}`.
-pub(crate) async fn figure(
-    State(context): State<Arc<Context>>,
-    Extension(viewer): Extension<Viewer>,
+pub(crate) async fn get_figure(
+    State(context): State<Arc<DaemonContext>>,
+    Extension(viewer): Extension<ApiReader>,
     kind: Result<Path<FigureKind>, PathRejection>,
     query: Result<Query<FigureQuery>, QueryRejection>,
-) -> Result<impl IntoResponse, Denial> {
+) -> Result<impl IntoResponse, RequestDenial> {
     let (Path(kind), Query(query)) = (kind?, query?);
-    check(&query)?;
-    let is_private = context.doors.private().jobs && !viewer.all;
-    let asked = FigureAsked { kind, query, is_private };
-    let answer = context.told.figures.of(*context.told.looked.borrow(), asked);
-    let making = || in_turn(&context.doors.sums, made(context.clone(), asked));
+    check_query(&query)?;
+    let is_private = context.doors.private_data().jobs && !viewer.all;
+    let asked = FigureCacheKey { kind, query, is_private };
+    let answer = context.told.figures.entry_for(*context.told.looked.borrow(), asked);
+    let making = || run_limited(&context.doors.sums, render_figure(context.clone(), asked));
     let body = answer.get_or_try_init(making).await?.clone();
     Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 
-async fn made(
-    context: Arc<Context>,
-    FigureAsked { kind, query, is_private }: FigureAsked,
-) -> Result<Bytes, Denial> {
-    let mut found = find(&context, kind, &query).await?;
-    if let Found::Delays(delays) = &mut found
+async fn render_figure(
+    context: Arc<DaemonContext>,
+    FigureCacheKey { kind, query, is_private }: FigureCacheKey,
+) -> Result<Bytes, RequestDenial> {
+    let mut found = load_figure(&context, kind, &query).await?;
+    if let FigureSource::Delays(delays) = &mut found
         && is_private
     {
         // The very second tells which job it was.
         delays.iter_mut().for_each(|delay| delay.at = hour_of(delay.at).max(query.from));
     }
-    let view = computed(move || found.view(kind, &query)).await?.map_err(broken)?;
-    serde_json::to_vec(&view).map(Bytes::from).map_err(broken)
+    let view = run_blocking(move || found.to_view(kind, &query)).await?.map_err(internal_error)?;
+    serde_json::to_vec(&view).map(Bytes::from).map_err(internal_error)
 }
 
-fn check(query: &FigureQuery) -> Result<(), Denial> {
+fn check_query(query: &FigureQuery) -> Result<(), RequestDenial> {
     check_span(query.from, query.to, LONGEST_FIGURE_SECS)?;
-    zone(query.zone).map(drop)
+    parse_zone(query.zone).map(drop)
 }
 
 /// What is known of a stretch of time: sums of hours, or what happened. Nothing of it names anybody.
-enum Found {
+enum FigureSource {
     Hours(Vec<(UnixTime, Vec<f64>)>),
     Delays(Vec<MainDelay>),
 }
 
-async fn find(context: &Context, kind: FigureKind, query: &FigureQuery) -> Result<Found, Denial> {
+async fn load_figure(
+    context: &DaemonContext,
+    kind: FigureKind,
+    query: &FigureQuery,
+) -> Result<FigureSource, RequestDenial> {
     let (store, FigureQuery { from, to, .. }) = (context.store.as_ref(), *query);
     Ok(match kind {
         FigureKind::Nodes => {
-            let recent = context.state().recent_hours();
-            let hours = timelines::uses(store, &recent, hour_of(from), to).await?;
-            Found::Hours(hours.into_iter().map(|(begin, used)| (begin, used.to_array().to_vec())).collect())
+            let recent = context.lock_state().recent_hours();
+            let hours = hour_cache::usage_by_hour(store, &recent, hour_of(from), to).await?;
+            FigureSource::Hours(
+                hours.into_iter().map(|(begin, used)| (begin, used.to_array().to_vec())).collect(),
+            )
         }
         FigureKind::NodeTime => {
             let begin = hour_of(from);
             let most = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
             let ends =
                 |s: NodeTimeUsage| vec![s.useful_secs, s.probing_secs, s.rescale_secs, s.preempted_secs];
-            let hours = store.spent_by_hour(begin, to, most).await?;
-            Found::Hours(hours.into_iter().map(|(begin, spent)| (begin, ends(spent))).collect())
+            let hours = store.node_time_by_hour(begin, to, most).await?;
+            FigureSource::Hours(hours.into_iter().map(|(begin, spent)| (begin, ends(spent))).collect())
         }
-        FigureKind::Delays => Found::Delays(store.delays(from, to, MOST_DELAYS).await?),
+        FigureKind::Delays => FigureSource::Delays(store.delays_between(from, to, MOST_DELAYS).await?),
     })
 }
 
-impl Found {
-    fn view(&self, kind: FigureKind, query: &FigureQuery) -> anyhow::Result<FigureView> {
+impl FigureSource {
+    fn to_view(&self, kind: FigureKind, query: &FigureQuery) -> anyhow::Result<FigureView> {
         match self {
-            Found::Hours(hours) if kind == FigureKind::Nodes => areas("Nodes", &USES, hours, query),
-            Found::Hours(hours) => {
-                areas("Nodes that malleable jobs had, by what became of their time", &ENDS, hours, query)
+            FigureSource::Hours(hours) if kind == FigureKind::Nodes => {
+                area_figure("Nodes", &USE_SERIES, hours, query)
             }
-            Found::Delays(delays) => dots(delays, query),
+            FigureSource::Hours(hours) => area_figure(
+                "Nodes that malleable jobs had, by what became of their time",
+                &NODE_TIME_SERIES,
+                hours,
+                query,
+            ),
+            FigureSource::Delays(delays) => dot_figure(delays, query),
         }
     }
 }
 
 /// Numbers of nodes, hour by hour or, of a longer stretch, by several hours.
-fn areas(
+fn area_figure(
     title: &str,
-    kinds: &[Kind],
+    kinds: &[FigureSeries],
     hours: &[(UnixTime, Vec<f64>)],
     query: &FigureQuery,
 ) -> anyhow::Result<FigureView> {
     let begin = hour_of(query.from).0;
     let hours_asked = query.to.secs_since(UnixTime(begin)) / HOUR_SECS as f64;
-    let part_secs = (hours_asked / MOST_PARTS).ceil().max(1.0) as i64 * HOUR_SECS;
+    let part_secs = (hours_asked / MAX_INTERVALS).ceil().max(1.0) as i64 * HOUR_SECS;
     let parts = (query.to.0 - 1 - begin) / part_secs + 1;
     let mut means = vec![vec![0.0; kinds.len()]; parts as usize];
     for (from, secs) in hours {
@@ -146,43 +157,44 @@ fn areas(
         means.iter_mut().zip(secs).for_each(|(mean, secs)| *mean += secs / over);
     }
     let (from, to) = (UnixTime(begin), UnixTime(begin + parts * part_secs));
-    let area = |(kind, (name, colour)): (usize, &Kind)| Area {
+    let area = |(kind, (name, colour)): (usize, &FigureSeries)| StackedArea {
         name,
         colour: *colour,
         values: means.iter().map(|means| means[kind]).collect(),
     };
-    let marks = Marks::Areas(kinds.iter().enumerate().map(area).collect());
-    let drawing = OverTime { title, unit: "nodes", from, to, zone_secs: query.zone, marks };
+    let marks = TimeMarks::Areas(kinds.iter().enumerate().map(area).collect());
+    let drawing = TimeFigure { title, unit: "nodes", from, to, zone_secs: query.zone, marks };
     let row = |(part, means): (usize, &Vec<f64>)| {
         let at = begin + part as i64 * part_secs;
         std::iter::once(json!(at))
-            .chain(means.iter().map(|mean| json!(rounded(*mean))))
+            .chain(means.iter().map(|mean| json!(round_to_cents(*mean))))
             .collect::<Vec<Value>>()
     };
     let heads =
         std::iter::once("from").chain(kinds.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
-    let svg = Some(drawing.svg()?);
+    let svg = Some(drawing.to_svg()?);
     let rows = means.iter().enumerate().map(row).collect();
     Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
 }
 
-fn dots(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<FigureView> {
+fn dot_figure(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<FigureView> {
     let title = "Seconds that main jobs waited for nodes of malleable ones";
     let mut worst: Vec<&MainDelay> = delays.iter().collect();
     worst.sort_by(|a, b| b.secs.total_cmp(&a.secs));
-    worst.truncate(MOST_DOTS);
+    worst.truncate(MAX_DOTS);
     worst.sort_by_key(|delay| delay.at);
     let dots: Vec<(UnixTime, f64)> = worst.iter().map(|delay| (delay.at, delay.secs)).collect();
     let (from, to, zone_secs) = (query.from, query.to, query.zone);
-    let drawing = OverTime { title, unit: "seconds", from, to, zone_secs, marks: Marks::Dots(&dots) };
+    let drawing = TimeFigure { title, unit: "seconds", from, to, zone_secs, marks: TimeMarks::Dots(&dots) };
     let why = |planned| if planned { "a planned start" } else { "a preemption" };
-    let row =
-        |delay: &MainDelay| vec![json!(delay.at), json!(rounded(delay.secs)), json!(why(delay.planned))];
+    let row = |delay: &MainDelay| {
+        vec![json!(delay.at), json!(round_to_cents(delay.secs)), json!(why(delay.planned))]
+    };
     let heads = ["at", "seconds", "for"].map(str::to_owned).to_vec();
-    let (svg, rows) = (Some(drawing.svg()?), worst.into_iter().map(row).collect());
+    let (svg, rows) = (Some(drawing.to_svg()?), worst.into_iter().map(row).collect());
     Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
 }
 
-fn rounded(value: f64) -> f64 {
+fn round_to_cents(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

@@ -5,38 +5,38 @@
 //! prove who they are in the same way and then carry a secret; people who change something prove it with each
 //! request. Who may reach what is in the one table of [`routes`].
 
-mod access;
 mod agents;
 mod auth;
-mod book;
-mod browsers;
+mod browser_guard;
+pub(crate) mod browser_sessions;
 mod collectives;
+mod concurrency;
+mod connection_limit;
+mod connection_table;
 mod control;
 mod explain;
-mod extending;
+mod extended_jobs;
 mod figures;
-mod guests;
 mod history;
-mod orders;
+mod live_status;
 mod profiles;
 pub(crate) mod proxy;
 mod random;
-mod read;
-mod readers;
+mod reader_auth;
 mod report;
 mod rounds;
+mod route_access;
 mod routes;
-mod seals;
-pub(crate) mod sessions;
+mod sealed_sessions;
+mod signed_requests;
 mod standby;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod timeline;
-mod turns;
-mod web;
+mod web_page;
 
-pub use book::Room;
+pub use connection_table::ConnectionLimits;
 pub(crate) use standby::standby_router;
 
 use std::sync::Arc;
@@ -51,8 +51,8 @@ use axum::{Router, middleware};
 use chrono::FixedOffset;
 use tokio::net::TcpListener;
 
-use crate::context::Context;
-use crate::tls::Tls;
+use crate::context::DaemonContext;
+use crate::tls::TlsFiles;
 use infill_api::ErrorBody;
 use infill_model::UnixTime;
 use infill_store::StoreError;
@@ -61,18 +61,18 @@ use infill_store::StoreError;
 const MAX_BODY: usize = 256 * 1024;
 
 /// The last second of the year 9999: what is later is no time.
-const LATEST: UnixTime = UnixTime(253_402_300_799);
+const LATEST_TIME: UnixTime = UnixTime(253_402_300_799);
 
 /// Furthest from UTC that a clock is, seconds.
 const FURTHEST_ZONE_SECS: u32 = 14 * 3600;
 
 /// Longest wait for a request's body.
-const BODY_PATIENCE: Duration = Duration::from_secs(20);
+const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// All routes.
-pub fn router(context: Arc<Context>) -> Router {
-    routes::table(&context)
-        .fallback(|| async { Denial::new(StatusCode::NOT_FOUND, "no such resource") })
+pub fn build_router(context: Arc<DaemonContext>) -> Router {
+    routes::all_routes(&context)
+        .fallback(|| async { RequestDenial::new(StatusCode::NOT_FOUND, "no such resource") })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(context)
 }
@@ -81,54 +81,56 @@ pub fn router(context: Arc<Context>) -> Router {
 ///
 /// # Errors
 /// When the server ends by itself.
-pub async fn serve(
+pub async fn serve_plain(
     listener: TcpListener,
     router: Router,
-    room: Room,
+    room: ConnectionLimits,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    serve_in(listener, router, (room, None), stop).await
+    serve_with_tls(listener, router, (room, None), stop).await
 }
 
 /// The same in TLS, if there is a certificate.
-pub(crate) async fn serve_in(
+pub(crate) async fn serve_with_tls(
     listener: TcpListener,
     router: Router,
-    (room, tls): (Room, Option<Arc<Tls>>),
+    (room, tls): (ConnectionLimits, Option<Arc<TlsFiles>>),
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let router = router.layer(middleware::from_fn(guests::busy));
-    let service = router.into_make_service_with_connect_info::<guests::Seat>();
-    axum::serve(guests::Door::new(listener, room, tls), service).with_graceful_shutdown(stop).await
+    let router = router.layer(middleware::from_fn(connection_limit::track_request));
+    let service = router.into_make_service_with_connect_info::<connection_limit::ConnectionHandle>();
+    axum::serve(connection_limit::LimitedListener::new(listener, room, tls), service)
+        .with_graceful_shutdown(stop)
+        .await
 }
 
 /// A refused request.
 #[derive(Debug)]
-pub(crate) struct Denial {
+pub(crate) struct RequestDenial {
     status: StatusCode,
     what: String,
     /// After which time it may be asked again.
     after: Option<Duration>,
 }
 
-impl Denial {
+impl RequestDenial {
     /// A refusal with a reason that the caller may know.
     pub fn new(status: StatusCode, what: impl Into<String>) -> Self {
-        Denial { status, what: what.into(), after: None }
+        RequestDenial { status, what: what.into(), after: None }
     }
 
     /// 429: it was asked for too often, and may be asked again after this time.
     pub fn too_often(what: impl Into<String>, after: Duration) -> Self {
-        Denial { after: Some(after), ..Denial::new(StatusCode::TOO_MANY_REQUESTS, what) }
+        RequestDenial { after: Some(after), ..RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, what) }
     }
 
     /// 401, and no word about why: that would be information.
-    pub fn unproved() -> Self {
-        Denial::new(StatusCode::UNAUTHORIZED, "not proved")
+    pub fn not_authenticated() -> Self {
+        RequestDenial::new(StatusCode::UNAUTHORIZED, "not proved")
     }
 }
 
-impl IntoResponse for Denial {
+impl IntoResponse for RequestDenial {
     fn into_response(self) -> Response {
         // Whole seconds, and never none.
         let after = self.after.map(|after| [(RETRY_AFTER, after.as_secs().saturating_add(1).to_string())]);
@@ -136,74 +138,74 @@ impl IntoResponse for Denial {
     }
 }
 
-impl From<QueryRejection> for Denial {
+impl From<QueryRejection> for RequestDenial {
     fn from(e: QueryRejection) -> Self {
-        Denial::new(e.status(), e.body_text())
+        RequestDenial::new(e.status(), e.body_text())
     }
 }
 
-impl From<PathRejection> for Denial {
+impl From<PathRejection> for RequestDenial {
     fn from(e: PathRejection) -> Self {
-        Denial::new(e.status(), e.body_text())
+        RequestDenial::new(e.status(), e.body_text())
     }
 }
 
-impl From<StoreError> for Denial {
+impl From<StoreError> for RequestDenial {
     /// Whatever the store says, the answer may be had later.
     fn from(e: StoreError) -> Self {
-        Denial::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
+        RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
     }
 }
 
-impl From<JsonRejection> for Denial {
+impl From<JsonRejection> for RequestDenial {
     fn from(e: JsonRejection) -> Self {
-        Denial::new(e.status(), e.body_text())
+        RequestDenial::new(e.status(), e.body_text())
     }
 }
 
 /// Refuses a stretch of time that is none, or longer than so many seconds.
-fn check_span(from: UnixTime, to: UnixTime, longest: i64) -> Result<(), Denial> {
+fn check_span(from: UnixTime, to: UnixTime, longest: i64) -> Result<(), RequestDenial> {
     let secs = to.0.saturating_sub(from.0);
-    if (1..=longest).contains(&secs) && from.0 >= 0 && to <= LATEST {
+    if (1..=longest).contains(&secs) && from.0 >= 0 && to <= LATEST_TIME {
         return Ok(());
     }
     let what = format!("from, to: expected 1 to {longest} seconds of years up to 9999, not {secs}");
-    Err(Denial::new(StatusCode::BAD_REQUEST, what))
+    Err(RequestDenial::new(StatusCode::BAD_REQUEST, what))
 }
 
 /// The zone of a reader whose clock is ahead of UTC by so many seconds.
-fn zone(secs: i64) -> Result<FixedOffset, Denial> {
+fn parse_zone(secs: i64) -> Result<FixedOffset, RequestDenial> {
     let found = i32::try_from(secs).ok().filter(|s| s.unsigned_abs() <= FURTHEST_ZONE_SECS);
     let what = || format!("zone: expected at most {FURTHEST_ZONE_SECS} seconds, not {secs}");
-    found.and_then(FixedOffset::east_opt).ok_or_else(|| Denial::new(StatusCode::BAD_REQUEST, what()))
+    found.and_then(FixedOffset::east_opt).ok_or_else(|| RequestDenial::new(StatusCode::BAD_REQUEST, what()))
 }
 
-/// A JSON body whose rejection is a [`Denial`].
-pub(crate) struct Body<T>(pub T);
+/// A JSON body whose rejection is a [`RequestDenial`].
+pub(crate) struct JsonBody<T>(pub T);
 
-impl<S, T> FromRequest<S> for Body<T>
+impl<S, T> FromRequest<S> for JsonBody<T>
 where
     S: Send + Sync,
     axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
 {
-    type Rejection = Denial;
+    type Rejection = RequestDenial;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Denial> {
-        let under_way = request.extensions().get::<Arc<guests::UnderWay>>().cloned();
-        let body = body_within(BODY_PATIENCE, request, state).await?;
-        under_way.iter().for_each(|request| request.came());
-        Ok(Body(body))
+    async fn from_request(request: Request, state: &S) -> Result<Self, RequestDenial> {
+        let under_way = request.extensions().get::<Arc<connection_limit::RequestGuard>>().cloned();
+        let body = read_body(BODY_TIMEOUT, request, state).await?;
+        under_way.iter().for_each(|request| request.mark_received());
+        Ok(JsonBody(body))
     }
 }
 
 /// A request's body, if it comes within this time.
-async fn body_within<T, S>(patience: Duration, request: Request, state: &S) -> Result<T, Denial>
+async fn read_body<T, S>(patience: Duration, request: Request, state: &S) -> Result<T, RequestDenial>
 where
     S: Send + Sync,
     axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
 {
     let body = tokio::time::timeout(patience, axum::Json::<T>::from_request(request, state)).await;
-    let late = |_| Denial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
+    let late = |_| RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
     let axum::Json(value) = body.map_err(late)??;
     Ok(value)
 }
@@ -220,7 +222,7 @@ mod patience {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let take = |request: Request| async {
-            body_within::<u32, _>(Duration::from_millis(50), request, &())
+            read_body::<u32, _>(Duration::from_millis(50), request, &())
                 .await
                 .map(|number| number.to_string())
         };

@@ -6,94 +6,102 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Router, middleware};
 
-use crate::context::Context;
+use crate::context::DaemonContext;
 use infill_api::routes as paths;
 
-use super::access::Access;
+use super::route_access::RouteAccess;
 use super::{
-    agents, browsers, collectives, control, explain, figures, history, profiles, read, readers, report,
-    rounds, seals, sessions, standby, timeline, web,
+    agents, browser_guard, browser_sessions, collectives, control, explain, figures, history, live_status,
+    profiles, reader_auth, report, rounds, sealed_sessions, standby, timeline, web_page,
 };
 
 /// A route.
-pub(crate) struct Route {
+pub(crate) struct ApiRoute {
     /// Its path, as a pattern.
     pub path: &'static str,
     /// For whom it is.
-    pub access: Access,
+    pub access: RouteAccess,
     /// Who answers.
-    handler: fn() -> MethodRouter<Arc<Context>>,
+    handler: fn() -> MethodRouter<Arc<DaemonContext>>,
 }
 
-const fn route(path: &'static str, access: Access, handler: fn() -> MethodRouter<Arc<Context>>) -> Route {
-    Route { path, access, handler }
+const fn route(
+    path: &'static str,
+    access: RouteAccess,
+    handler: fn() -> MethodRouter<Arc<DaemonContext>>,
+) -> ApiRoute {
+    ApiRoute { path, access, handler }
 }
 
 /// All routes.
-pub(crate) const ROUTES: &[Route] = &[
-    route(paths::HEALTHZ, Access::Open, || get(read::healthz)),
-    route(paths::METRICS, Access::Open, || get(read::numbers)),
-    route(paths::PAGE, Access::Open, || get(web::page)),
-    route(paths::PAGE_SCRIPT, Access::Open, || get(web::script)),
-    route(paths::PAGE_STYLE, Access::Open, || get(web::style)),
-    route(paths::WEB_LINKS, Access::Changes, || post(web::link)),
-    route(paths::WEB_SESSIONS, Access::Changes, || post(sessions::session)),
-    route(paths::WEB_LOGOUT, Access::Changes, || post(sessions::log_out)),
-    route(paths::WEB_REVOKE, Access::Changes, || post(sessions::revoke)),
-    route(paths::REPORT, Access::Reads, || get(report::report)),
-    route(paths::TIMELINE, Access::Reads, || get(timeline::timeline)),
-    route(paths::FIGURE, Access::Reads, || get(figures::figure)),
-    route(paths::EXPLAIN, Access::Reads, || get(explain::explained)),
-    route(paths::STATUS, Access::Reads, || get(read::status)),
-    route(paths::ROUND, Access::Reads, || get(read::round)),
-    route(paths::ROUNDS, Access::Reads, || get(rounds::list)),
-    route(paths::ROUND_AT, Access::Reads, || get(rounds::at)),
-    route(paths::PLAN, Access::Computes, || get(read::plan)),
-    route(paths::GENERATIONS, Access::Reads, || get(read::generations)),
-    route(paths::PROFILES, Access::Computes, || get(profiles::list)),
-    route(paths::PROFILE_HISTORY, Access::Reads, || get(profiles::history)),
-    route(paths::PROFILE_FIGURE, Access::Computes, || get(profiles::figure)),
-    route(paths::FORGET_PROFILES, Access::Changes, || post(profiles::forget)),
-    route(paths::IMPORT_PROFILES, Access::Changes, || {
-        post(profiles::import).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY))
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    route(paths::HEALTHZ, RouteAccess::Open, || get(live_status::get_health)),
+    route(paths::METRICS, RouteAccess::Open, || get(live_status::get_metrics)),
+    route(paths::PAGE, RouteAccess::Open, || get(web_page::get_page)),
+    route(paths::PAGE_SCRIPT, RouteAccess::Open, || get(web_page::get_script)),
+    route(paths::PAGE_STYLE, RouteAccess::Open, || get(web_page::get_style)),
+    route(paths::WEB_LINKS, RouteAccess::Changes, || post(web_page::create_link)),
+    route(paths::WEB_SESSIONS, RouteAccess::Changes, || post(browser_sessions::open_session)),
+    route(paths::WEB_LOGOUT, RouteAccess::Changes, || post(browser_sessions::log_out)),
+    route(paths::WEB_REVOKE, RouteAccess::Changes, || post(browser_sessions::revoke_sessions)),
+    route(paths::REPORT, RouteAccess::Reads, || get(report::get_report)),
+    route(paths::TIMELINE, RouteAccess::Reads, || get(timeline::get_timeline)),
+    route(paths::FIGURE, RouteAccess::Reads, || get(figures::get_figure)),
+    route(paths::EXPLAIN, RouteAccess::Reads, || get(explain::explain_subject)),
+    route(paths::STATUS, RouteAccess::Reads, || get(live_status::get_status)),
+    route(paths::ROUND, RouteAccess::Reads, || get(live_status::get_round)),
+    route(paths::ROUNDS, RouteAccess::Reads, || get(rounds::list_rounds)),
+    route(paths::ROUND_AT, RouteAccess::Reads, || get(rounds::get_round_at)),
+    route(paths::PLAN, RouteAccess::Computes, || get(live_status::get_plan)),
+    route(paths::GENERATIONS, RouteAccess::Reads, || get(live_status::list_generations)),
+    route(paths::PROFILES, RouteAccess::Computes, || get(profiles::list_profiles)),
+    route(paths::PROFILE_HISTORY, RouteAccess::Reads, || get(profiles::profile_history)),
+    route(paths::PROFILE_FIGURE, RouteAccess::Computes, || get(profiles::profile_figure)),
+    route(paths::FORGET_PROFILES, RouteAccess::Changes, || post(profiles::forget_profiles)),
+    route(paths::IMPORT_PROFILES, RouteAccess::Changes, || {
+        post(profiles::import_profiles).layer(DefaultBodyLimit::max(profiles::MAX_IMPORT_BODY))
     }),
-    route(paths::IMPORT_HISTORY, Access::Changes, || {
-        post(history::import).layer(DefaultBodyLimit::max(history::MAX_IMPORT_BODY))
+    route(paths::IMPORT_HISTORY, RouteAccess::Changes, || {
+        post(history::import_history).layer(DefaultBodyLimit::max(history::MAX_IMPORT_BODY))
     }),
-    route(paths::COLLECTIVES, Access::Reads, || get(collectives::show)),
-    route(paths::IMPORT_COLLECTIVES, Access::Changes, || {
-        post(collectives::import).layer(DefaultBodyLimit::max(collectives::MAX_IMPORT_BODY))
+    route(paths::COLLECTIVES, RouteAccess::Reads, || get(collectives::show_collectives)),
+    route(paths::IMPORT_COLLECTIVES, RouteAccess::Changes, || {
+        post(collectives::import_collectives).layer(DefaultBodyLimit::max(collectives::MAX_IMPORT_BODY))
     }),
-    route(paths::CONTROL, Access::Changes, || post(control::control)),
-    route(paths::AGENT_HELLO, Access::Agents, || post(agents::hello)),
-    route(paths::AGENT_POLL, Access::Agents, || post(agents::poll)),
-    route(paths::AGENT_REPORT, Access::Agents, || post(agents::report)),
+    route(paths::CONTROL, RouteAccess::Changes, || post(control::handle_control)),
+    route(paths::AGENT_HELLO, RouteAccess::Agents, || post(agents::handle_hello)),
+    route(paths::AGENT_POLL, RouteAccess::Agents, || post(agents::handle_poll)),
+    route(paths::AGENT_REPORT, RouteAccess::Agents, || post(agents::handle_report)),
 ];
 
 /// The table as a router: whoever is not let in reaches no handler, nor do browsers that come from elsewhere.
-pub(crate) fn table(context: &Arc<Context>) -> Router<Arc<Context>> {
-    let guard = middleware::from_fn_with_state(context.clone(), browsers::only_ours);
-    some(context, |_| true).route_layer(guard)
+pub(crate) fn all_routes(context: &Arc<DaemonContext>) -> Router<Arc<DaemonContext>> {
+    let guard = middleware::from_fn_with_state(context.clone(), browser_guard::check_origin);
+    filter_routes(context, |_| true).route_layer(guard)
 }
 
 /// Some of it.
-pub(crate) fn some(context: &Arc<Context>, is_one: impl Fn(Access) -> bool) -> Router<Arc<Context>> {
+pub(crate) fn filter_routes(
+    context: &Arc<DaemonContext>,
+    is_one: impl Fn(RouteAccess) -> bool,
+) -> Router<Arc<DaemonContext>> {
     let mut router = Router::new();
-    for Route { path, access, handler } in ROUTES.iter().filter(|route| is_one(route.access)) {
+    for ApiRoute { path, access, handler } in ROUTES.iter().filter(|route| is_one(route.access)) {
         let mut methods = handler();
-        if matches!(access, Access::Reads | Access::Computes) {
-            let known = middleware::from_fn_with_state((context.clone(), *access), readers::known);
+        if matches!(access, RouteAccess::Reads | RouteAccess::Computes) {
+            let known =
+                middleware::from_fn_with_state((context.clone(), *access), reader_auth::authenticate_reader);
             methods = methods.route_layer(known);
         }
-        if *access != Access::Open {
+        if *access != RouteAccess::Open {
             let leads = middleware::from_fn_with_state(context.clone(), standby::leader_only);
             methods = methods.route_layer(leads);
         }
         if *path == paths::HEALTHZ {
-            methods =
-                methods.route_layer(middleware::from_fn_with_state(context.clone(), readers::of_health));
+            methods = methods
+                .route_layer(middleware::from_fn_with_state(context.clone(), reader_auth::prove_health));
         }
-        let proving = middleware::from_fn_with_state(context.clone(), seals::proving);
+        let proving = middleware::from_fn_with_state(context.clone(), sealed_sessions::prove_answers);
         router = router.route(path, methods.route_layer(proving));
     }
     router

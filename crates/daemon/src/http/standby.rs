@@ -10,26 +10,26 @@ use axum::middleware::{Next, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::Denial;
-use super::access::may_read_metrics;
-use crate::context::Context;
+use super::RequestDenial;
+use super::route_access::may_read_metrics;
+use crate::context::DaemonContext;
 use crate::metrics;
-use crate::metrics::Metrics;
+use crate::metrics::DaemonMetrics;
 use infill_api::routes;
 use infill_model::MetricsAccess;
 
 /// The routes of a daemon that stands by: it is well, and another one knows.
 pub(crate) fn standby_router(readers: MetricsAccess) -> Router {
-    let metrics = Metrics::default();
+    let metrics = DaemonMetrics::default();
     metrics.leading.set(0);
-    let text = metrics.text();
+    let text = metrics.encode_text();
     let numbers = async move |request: Request| {
         may_read_metrics(readers, &request).map(|()| ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
     };
     Router::new()
         .route(routes::HEALTHZ, get(|| async { "standby\n" }))
         .route(routes::METRICS, get(numbers))
-        .fallback(|| async { refusal() })
+        .fallback(|| async { standby_denial() })
         // No connection outlives the waiting: its next request would not reach the daemon that leads then.
         .layer(map_response(|mut response: Response| async {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -40,17 +40,17 @@ pub(crate) fn standby_router(readers: MetricsAccess) -> Router {
 /// Lets nothing be asked of or told by a daemon that may have lost the lead, also if it lost it over the
 /// answer.
 pub(crate) async fn leader_only(
-    State(context): State<Arc<Context>>,
+    State(context): State<Arc<DaemonContext>>,
     request: Request,
     next: Next,
 ) -> Response {
-    if !context.leadership.holds() {
-        return refusal().into_response();
+    if !context.leadership.may_act() {
+        return standby_denial().into_response();
     }
     let answer = next.run(request).await;
-    if context.leadership.holds() { answer } else { refusal().into_response() }
+    if context.leadership.may_act() { answer } else { standby_denial().into_response() }
 }
 
-fn refusal() -> Denial {
-    Denial::new(StatusCode::SERVICE_UNAVAILABLE, "this daemon is on standby: another one leads")
+fn standby_denial() -> RequestDenial {
+    RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "this daemon is on standby: another one leads")
 }

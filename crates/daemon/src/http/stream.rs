@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-use crate::tls::Tls;
+use crate::tls::TlsFiles;
 
 /// See the module's text.
 pub(super) enum Stream {
@@ -24,10 +24,10 @@ pub(super) enum Stream {
 
 impl Stream {
     /// A connection that was just accepted.
-    pub fn new(stream: TcpStream, tls: Option<&Tls>) -> Stream {
+    pub fn new(stream: TcpStream, tls: Option<&TlsFiles>) -> Stream {
         match tls {
             None => Stream::Plain(stream),
-            Some(tls) => Stream::Greeting(Box::new(TlsAcceptor::from(tls.current()).accept(stream))),
+            Some(tls) => Stream::Greeting(Box::new(TlsAcceptor::from(tls.server_config()).accept(stream))),
         }
     }
 

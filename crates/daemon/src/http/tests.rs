@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::secrets::{HiddenFact, OTHER, OWNER, ReaderKind, also, told};
-use super::access::Access;
+use super::route_access::RouteAccess;
 use super::routes::ROUTES;
-use crate::context::{Context, Services};
-use crate::health::Problem;
+use crate::context::{DaemonContext, DaemonServices};
+use crate::health::HealthProblem;
 use crate::rounds;
-use crate::state::State;
+use crate::state::DaemonState;
 use infill_api::routes as paths;
 use infill_model::{
     BaseState, GenerationRecord, JobId, JobState, NodeName, NodeTimeKey, NodeTimeRow, NodeTimeUsage,
@@ -30,7 +30,7 @@ use infill_model::{
     config::Config,
 };
 use infill_slurm::{
-    Privacy, SlurmApi as _,
+    PrivacyRules, SlurmApi as _,
     fake::{FakeSlurm, pending_job},
     identity::{FakeIdentity, uid_of},
 };
@@ -42,7 +42,7 @@ fn cluster(owner: u32, other: u32) -> FakeSlurm {
     let slurm = FakeSlurm::new(4, "infill");
     slurm.submit_held(424_201, owner, "infill:nodes=1-2");
     slurm.submit_held(424_302, other, "infill:nodes=1-2");
-    slurm.edit(|world| {
+    slurm.edit_snapshot(|world| {
         for (id, user) in [(424_201, OWNER), (424_302, OTHER)] {
             let job = world.jobs.iter_mut().find(|j| j.id == JobId(id)).unwrap();
             job.user_name = user.to_owned();
@@ -66,7 +66,7 @@ fn cluster(owner: u32, other: u32) -> FakeSlurm {
 }
 
 struct Daemon {
-    context: Arc<Context>,
+    context: Arc<DaemonContext>,
     slurm: Arc<FakeSlurm>,
     url: String,
     http: reqwest::Client,
@@ -88,23 +88,23 @@ impl Daemon {
         let operator = uid_of("bin").await.unwrap();
         let users = [("owner's", owner), ("other's", other), ("operator's", operator), ("root's", UserId(0))];
         let users = users.map(|(text, uid)| (text.to_owned(), uid)).into();
-        let services = Services {
+        let services = DaemonServices {
             slurm: slurm.clone(),
-            store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
+            store: infill_store::open_store("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
         };
-        let state = State::new(Arc::new(config), now());
-        let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
+        let state = DaemonState::new(Arc::new(config), now());
+        let (context, _queue) = DaemonContext::new(services, state, LeadStanding::Alone, now());
         let context = Arc::new(context);
         look(&context).await;
         // What nodes are used for lasts from look to look.
-        slurm.edit(|world| world.taken_at = world.taken_at + 30);
+        slurm.edit_snapshot(|world| world.taken_at = world.taken_at + 30);
         look(&context).await;
         remember(&context).await;
-        learn(&mut context.state());
+        learn(&mut context.lock_state());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router = crate::http::router(context.clone());
+        let router = crate::http::build_router(context.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         Daemon { context, slurm, url, http: reqwest::Client::new(), tickets: BTreeMap::new() }
     }
@@ -125,30 +125,31 @@ impl Daemon {
 
     fn keep_private(&self, private: PrivateData) {
         let operators = ["bin".to_owned()].into();
-        self.context.doors.set_privacy(Privacy { private, operators });
+        self.context.doors.set_privacy(PrivacyRules { private, operators });
     }
 }
 
 /// A round on the cluster.
-async fn look(context: &Context) {
-    let snapshot = context.slurm.snapshot().await.unwrap();
+async fn look(context: &DaemonContext) {
+    let snapshot = context.slurm.read_snapshot().await.unwrap();
     let at = snapshot.taken_at;
     let question = {
-        let mut state = context.state();
-        let errands = state.see(&snapshot, at, at);
-        context.run_errands(errands);
-        state.look(snapshot, at);
-        state.question(true, at).unwrap()
+        let mut state = context.lock_state();
+        let errands = state.update_fleet(&snapshot, at, at);
+        context.run_actions(errands);
+        state.update_rounds(snapshot, at);
+        state.round_input(true, at).unwrap()
     };
-    let mut view = rounds::answer(&context.doors.planner, context.config.clone(), question).await.unwrap();
-    let mut state = context.state();
-    view.report.owners = state.owners(&view.report);
+    let mut view =
+        rounds::plan_round(&context.doors.planner, context.config.clone(), question).await.unwrap();
+    let mut state = context.lock_state();
+    view.report.owners = state.job_owners(&view.report);
     state.round = Some(view);
 }
 
 /// What the store keeps: a profile, what was measured for it, a generation, a round.
-async fn remember(context: &Context) {
-    let mut profile = samples::profile(OWNER, "secret-profile", "cpu");
+async fn remember(context: &DaemonContext) {
+    let mut profile = samples::sample_profile(OWNER, "secret-profile", "cpu");
     profile.job_name = String::new();
     let key = profile.key.clone();
     context.store.put_profiles(&[profile]).await.unwrap();
@@ -164,8 +165,8 @@ async fn remember(context: &Context) {
     context.store.add_generations(&[former, generation(2, at, "secret-reason")]).await.unwrap();
     let key =
         NodeTimeKey { from: at, account: String::new(), user: OWNER.to_owned(), node_type: "cpu".to_owned() };
-    context.store.put_spent(&[NodeTimeRow { key, spent: NodeTimeUsage::default() }]).await.unwrap();
-    let view = context.state().round.clone().unwrap();
+    context.store.put_node_time(&[NodeTimeRow { key, spent: NodeTimeUsage::default() }]).await.unwrap();
+    let view = context.lock_state().round.clone().unwrap();
     let mut report = view.report;
     report.notes.push(RoundNote::Said("job 424999 is in the way".to_owned()));
     let round = RoundRecord { at: view.plan.at, plan: view.plan, report, acted: false };
@@ -173,14 +174,18 @@ async fn remember(context: &Context) {
 }
 
 /// What the daemon has learned of the owner, and what it finds wrong with a node.
-fn learn(state: &mut State) {
+fn learn(state: &mut DaemonState) {
     let at = UnixTime(1_000_030);
-    let mut profile = samples::profile(OWNER, "secret-subject", "cpu2");
+    let mut profile = samples::sample_profile(OWNER, "secret-subject", "cpu2");
     profile.job_name = "secret-train".to_owned();
     state.load_profiles(ProfileFilter::default(), vec![profile], at);
     // 7.7 hours of a node.
-    state.scene.turns_mut().usage.load(&format!("{{\"used_secs\":{{\"{OWNER}\":27720.0}},\"at\":{}}}", at.0));
-    state.health.raise(Problem::Records("node broken-node has no state".to_owned()));
+    state
+        .scene
+        .priorities_mut()
+        .usage
+        .load(&format!("{{\"used_secs\":{{\"{OWNER}\":27720.0}},\"at\":{}}}", at.0));
+    state.health.raise_problem(HealthProblem::Records("node broken-node has no state".to_owned()));
 }
 
 /// Nothing, each kind alone, some together, everything.
@@ -201,7 +206,7 @@ fn settings() -> Vec<PrivateData> {
 }
 
 async fn check_readers(daemon: &mut Daemon, open: bool) {
-    let readers = ROUTES.iter().filter(|r| matches!(r.access, Access::Reads | Access::Computes));
+    let readers = ROUTES.iter().filter(|r| matches!(r.access, RouteAccess::Reads | RouteAccess::Computes));
     for route in readers {
         let (asked, secrets) =
             told(route.path).unwrap_or_else(|| panic!("{} has no row in the matrix", route.path));
@@ -211,7 +216,7 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
             for who in ReaderKind::ALL {
                 let (status, body) = daemon.get(who, asked).await;
                 let place = format!("{asked} for {who:?} with {private:?}, open: {open}");
-                if who == ReaderKind::Nobody && !(open && route.access == Access::Reads) {
+                if who == ReaderKind::Nobody && !(open && route.access == RouteAccess::Reads) {
                     assert_eq!(status, 401, "{place}");
                     let leak = HiddenFact::ALL.iter().find(|s| body.contains(s.word()));
                     assert!(leak.is_none(), "{place}: {leak:?}");
@@ -247,13 +252,13 @@ async fn all_other_routes_name_nobody_to_nobody() {
     daemon.keep_private(PrivateData::default());
     for route in ROUTES {
         let answer = match route.access {
-            Access::Reads | Access::Computes => continue,
-            Access::Open => {
+            RouteAccess::Reads | RouteAccess::Computes => continue,
+            RouteAccess::Open => {
                 let (status, body) = daemon.get(ReaderKind::Nobody, route.path).await;
                 assert!(status == 200 || status == 503, "{}: {status}", route.path);
                 body
             }
-            Access::Agents | Access::Changes => {
+            RouteAccess::Agents | RouteAccess::Changes => {
                 let request = daemon.http.post(format!("{}{}", daemon.url, route.path));
                 let body = serde_json::json!({});
                 let answer = request.json(&body).send().await.unwrap();
@@ -282,9 +287,9 @@ fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
         paths::WEB_REVOKE => serde_json::json!({ "user": OWNER }),
         paths::FORGET_PROFILES => serde_json::json!({ "filter": { "user": OWNER } }),
         paths::IMPORT_PROFILES => {
-            serde_json::json!({ "profiles": [samples::profile(OWNER, "secret-profile", "cpu")] })
+            serde_json::json!({ "profiles": [samples::sample_profile(OWNER, "secret-profile", "cpu")] })
         }
-        paths::IMPORT_HISTORY => serde_json::json!({ "jobs": [samples::ended(424_201)] }),
+        paths::IMPORT_HISTORY => serde_json::json!({ "jobs": [samples::sample_ended_job(424_201)] }),
         paths::IMPORT_COLLECTIVES => serde_json::json!({
             "node_type": "a100",
             "rows": [{ "op": "all_reduce", "bytes": 1024, "ranks": 2, "nodes": 1, "secs": 0.001 }],
@@ -303,12 +308,13 @@ fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
 #[tokio::test]
 async fn only_owners_and_administrators_change_anything() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
-    daemon.slurm.launch(JobId(424_201), &NodeName::new("n1"), 10).await.unwrap();
+    daemon.slurm.launch_job(JobId(424_201), &NodeName::new("n1"), 10).await.unwrap();
     let mut tables = Vec::new();
     for private in settings() {
         daemon.keep_private(private);
         let mut table = String::new();
-        for route in ROUTES.iter().filter(|r| matches!(r.access, Access::Agents | Access::Changes)) {
+        for route in ROUTES.iter().filter(|r| matches!(r.access, RouteAccess::Agents | RouteAccess::Changes))
+        {
             table += route.path;
             for who in ReaderKind::ALL {
                 let body = posted(route.path, who).unwrap_or_else(
@@ -385,8 +391,8 @@ async fn until_slurm_tells_what_is_private_everything_is() {
     let mut daemon = Daemon::start(ReadAccess::Open).await;
     let (_, before) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(!before.contains(HiddenFact::Job.word()), "{before}");
-    daemon.slurm.keep_private(Privacy::default());
-    assert!(crate::privacy::look(&daemon.context).await);
+    daemon.slurm.set_privacy(PrivacyRules::default());
+    assert!(crate::privacy_watch::refresh_privacy(&daemon.context).await);
     let (_, after) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(after.contains(HiddenFact::Job.word()), "{after}");
 }

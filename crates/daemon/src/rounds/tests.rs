@@ -1,9 +1,9 @@
 //! Rounds beside a Slurm in memory: who gets nodes, what a look is worth, and who is waited for.
 
 use super::*;
-use crate::context::Services;
-use crate::lanes::Queues;
-use crate::planner::{STILL_AT_WORK, TOO_SLOW};
+use crate::context::DaemonServices;
+use crate::effect_queue::EffectReceivers;
+use crate::planner_thread::{STILL_AT_WORK, TOO_SLOW};
 use infill_lifecycle::{Effect, OrderNumbers as _};
 use infill_model::{
     BaseState, DaemonMode, ExecPlan, Job, JobId, JobState, PlannedNode, SnapshotDoubt, SolveStatus, UserId,
@@ -19,9 +19,9 @@ use infill_store::LeadStanding;
 /// A daemon that acts, and the Slurm that it looks at.
 struct Site {
     slurm: Arc<FakeSlurm>,
-    context: Context,
+    context: DaemonContext,
     planner: PlannerThread,
-    queues: Queues,
+    queues: EffectReceivers,
 }
 
 impl Site {
@@ -29,33 +29,34 @@ impl Site {
     async fn new(count: u32, configure: impl FnOnce(&mut Config)) -> Site {
         let slurm = Arc::new(FakeSlurm::new(count, "infill"));
         let at = now();
-        slurm.edit(|world| world.taken_at = at);
+        slurm.edit_snapshot(|world| world.taken_at = at);
         for id in 1..=count {
             slurm.submit_held(id, 6101, "infill:nodes=1");
         }
         let mut config = Config::default();
         config.daemon.mode = DaemonMode::Act;
         configure(&mut config);
-        let store = infill_store::open("sqlite::memory:", || ()).await.unwrap();
-        let services = Services { slurm: slurm.clone(), store, identity: Arc::new(FakeIdentity::default()) };
-        let state = State::new(Arc::new(config), at);
-        let (context, queues) = Context::new(services, state, LeadStanding::Alone, at);
+        let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
+        let services =
+            DaemonServices { slurm: slurm.clone(), store, identity: Arc::new(FakeIdentity::default()) };
+        let state = DaemonState::new(Arc::new(config), at);
+        let (context, queues) = DaemonContext::new(services, state, LeadStanding::Alone, at);
         Site { slurm, context, planner: PlannerThread::default(), queues }
     }
 
     /// The first half of a round.
     async fn look(&self) -> Option<UnixTime> {
-        take_in(&self.context, self.slurm.snapshot().await.unwrap(), now()).await
+        ingest_snapshot(&self.context, self.slurm.read_snapshot().await.unwrap(), now()).await
     }
 
     /// Somebody submits a job to the main queue.
     fn submit_main(&self) {
-        self.slurm.edit(|world| world.jobs.push(pending_job(99, 6102)));
+        self.slurm.edit_snapshot(|world| world.jobs.push(pending_job(99, 6102)));
     }
 
     /// That job is gone.
     fn cancel_main(&self) {
-        self.slurm.edit(|world| world.jobs.retain(|job| job.id != JobId(99)));
+        self.slurm.edit_snapshot(|world| world.jobs.retain(|job| job.id != JobId(99)));
     }
 
     /// The first job runs on n1, and a wing of its on n2.
@@ -72,8 +73,8 @@ impl Site {
             ..pending_job(98, 6101)
         };
         let partition = self.context.config.slurm.partition.clone();
-        self.slurm.edit(|world| world.jobs.push(Job { partition, ..wing }));
-        self.slurm.launch(JobId(1), &NodeName::new("n1"), 60).await.unwrap();
+        self.slurm.edit_snapshot(|world| world.jobs.push(Job { partition, ..wing }));
+        self.slurm.launch_job(JobId(1), &NodeName::new("n1"), 60).await.unwrap();
     }
 
     /// Gives the first job these nodes.
@@ -91,8 +92,8 @@ impl Site {
 
     /// The nodes that the first job shall have, once it was given some.
     fn planned(&self) -> Option<Vec<String>> {
-        let state = self.context.state();
-        let target = state.fleet.machine(JobId(1)).and_then(|m| m.target.as_ref());
+        let state = self.context.lock_state();
+        let target = state.fleet.job_lifecycle(JobId(1)).and_then(|m| m.target.as_ref());
         target.map(|t| t.plan.nodes.iter().map(|p| p.node.to_string()).collect())
     }
 
@@ -112,11 +113,14 @@ async fn no_job_takes_nodes_by_a_plan_that_a_main_job_has_overtaken() {
     let mut site = Site::new(1, |_| ()).await;
     assert!(site.look().await.is_some());
     site.submit_main();
-    answer_question(&site.context, &site.planner, true, 0.0).await;
+    plan_and_apply(&site.context, &site.planner, true, 0.0).await;
     assert_eq!(site.launched(), []);
-    assert_eq!(site.context.state().fleet.machine(JobId(1)).map(|m| m.target.is_some()), Some(false));
+    assert_eq!(
+        site.context.lock_state().fleet.job_lifecycle(JobId(1)).map(|m| m.target.is_some()),
+        Some(false)
+    );
     site.cancel_main();
-    assert!(one(&site.context, &site.planner).await.is_some());
+    assert!(run_round(&site.context, &site.planner).await.is_some());
     assert_eq!(site.launched(), [JobId(1)], "the next look finds nothing that stands in the way");
 }
 
@@ -125,7 +129,7 @@ async fn a_plan_that_takes_nodes_from_a_job_holds_though_a_main_job_has_overtake
     let site = Site::new(4, |_| ()).await;
     site.run_on_two_nodes().await;
     assert!(site.look().await.is_some());
-    let occupied = site.context.state().fleet.machine(JobId(1)).map(|m| m.occupied().len());
+    let occupied = site.context.lock_state().fleet.job_lifecycle(JobId(1)).map(|m| m.occupied_nodes().len());
     assert_eq!(occupied, Some(2));
     site.submit_main();
     site.plan(&["n1", "n2", "n3"]).await;
@@ -139,30 +143,30 @@ async fn slurm_that_does_not_answer_is_a_problem_until_it_does() {
     let site = Site::new(1, |_| ()).await;
     let (doing, what) = ("ping".to_owned(), "connection refused".to_owned());
     site.slurm.fail_next(SlurmError::Transient { doing, what });
-    assert_eq!(one(&site.context, &site.planner).await, None);
-    let problems = site.context.state().health.sentences();
+    assert_eq!(run_round(&site.context, &site.planner).await, None);
+    let problems = site.context.lock_state().health.problem_sentences();
     let expected = "Slurm does not answer (ping: connection refused): jobs run on, nothing is started";
     assert_eq!(problems, [expected]);
-    assert!(one(&site.context, &site.planner).await.is_some());
-    assert_eq!(site.context.state().health.sentences(), [""; 0]);
+    assert!(run_round(&site.context, &site.planner).await.is_some());
+    assert_eq!(site.context.lock_state().health.problem_sentences(), [""; 0]);
 }
 
 #[tokio::test]
 async fn order_numbers_are_fetched_when_they_run_low_unless_the_store_is_away() {
     let site = Site::new(1, |_| ()).await;
-    let next = || site.context.state().fleet.orders.next();
-    site.context.state().health.raise(Problem::Store("it sleeps".to_owned()));
-    refill_orders(&site.context).await;
+    let next = || site.context.lock_state().fleet.orders.next_number();
+    site.context.lock_state().health.raise_problem(HealthProblem::Store("it sleeps".to_owned()));
+    refill_order_numbers(&site.context).await;
     assert_eq!(next(), None, "asking a store that is away takes time");
-    site.context.state().health.clear(Topic::Store);
-    refill_orders(&site.context).await;
+    site.context.lock_state().health.clear_problem(ProblemTopic::Store);
+    refill_order_numbers(&site.context).await;
     let first = next().unwrap();
-    refill_orders(&site.context).await;
+    refill_order_numbers(&site.context).await;
     assert_eq!(next(), Some(first + 1), "there were enough");
     for _ in 2..500 {
         next();
     }
-    refill_orders(&site.context).await;
+    refill_order_numbers(&site.context).await;
     assert_eq!(next(), Some(first + 1000), "half of a thousand are used up");
 }
 
@@ -171,18 +175,19 @@ async fn a_doubtful_snapshot_does_not_count_as_a_look() {
     let mut site = Site::new(1, |_| ()).await;
     assert!(site.look().await.is_some());
     site.submit_main();
-    assert!(site.context.is_overtaken().await);
-    site.slurm
-        .edit(|world| world.doubts = vec![SnapshotDoubt::Inconsistent("two and two are five".to_owned())]);
-    assert_eq!(one(&site.context, &site.planner).await, None);
-    assert!(site.context.state().health.ails(Topic::Snapshot));
-    assert!(site.context.is_overtaken().await, "that job came after the last look that can be trusted");
+    assert!(site.context.has_new_jobs().await);
+    site.slurm.edit_snapshot(|world| {
+        world.doubts = vec![SnapshotDoubt::Inconsistent("two and two are five".to_owned())]
+    });
+    assert_eq!(run_round(&site.context, &site.planner).await, None);
+    assert!(site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
+    assert!(site.context.has_new_jobs().await, "that job came after the last look that can be trusted");
     assert_eq!(site.launched(), []);
-    site.slurm.edit(|world| world.doubts.clear());
+    site.slurm.edit_snapshot(|world| world.doubts.clear());
     site.cancel_main();
-    assert!(one(&site.context, &site.planner).await.is_some());
-    assert!(!site.context.state().health.ails(Topic::Snapshot));
-    assert!(!site.context.is_overtaken().await);
+    assert!(run_round(&site.context, &site.planner).await.is_some());
+    assert!(!site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
+    assert!(!site.context.has_new_jobs().await);
     assert_eq!(site.launched(), [JobId(1)]);
 }
 
@@ -191,7 +196,7 @@ async fn a_round_has_no_more_actions_than_it_may() {
     let mut site = Site::new(5, |config| config.daemon.max_actions_a_round = 2).await;
     let mut launched = Vec::new();
     for count in [2, 2, 1, 0] {
-        assert!(one(&site.context, &site.planner).await.is_some());
+        assert!(run_round(&site.context, &site.planner).await.is_some());
         let more = site.launched();
         assert_eq!(more.len(), count, "{more:?} after {launched:?}");
         launched.extend(more);
@@ -201,11 +206,11 @@ async fn a_round_has_no_more_actions_than_it_may() {
 }
 
 /// A planner that is not ready before the sender is gone, or sends.
-fn hangs() -> (std::sync::mpsc::Sender<()>, impl FnOnce(&Question, &Config) -> Plan + Send + 'static) {
+fn hangs() -> (std::sync::mpsc::Sender<()>, impl FnOnce(&RoundInput, &Config) -> Plan + Send + 'static) {
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    let plan = move |question: &Question, config: &Config| {
+    let plan = move |question: &RoundInput, config: &Config| {
         let _ = ended.recv();
-        question.solve(config)
+        question.solve_plan(config)
     };
     (end, plan)
 }
@@ -221,11 +226,11 @@ async fn pass(secs: f64) {
 async fn a_planner_is_waited_for_up_to_twice_its_limit() {
     let site = Site::new(1, |config| config.planner.solve_secs = 10.0).await;
     assert!(site.look().await.is_some());
-    let question = Arc::new(site.context.state().question(true, now()).unwrap());
+    let question = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
     let (end, plan) = hangs();
     let (planner, config) = (site.planner.clone(), site.context.config.clone());
     tokio::time::pause();
-    let solving = tokio::spawn(async move { planner.solve(config, question, plan).await });
+    let solving = tokio::spawn(async move { planner.solve_round(config, question, plan).await });
     pass(20.0).await;
     assert!(!solving.is_finished());
     drop(end);
@@ -239,7 +244,7 @@ async fn a_planner_that_never_returns_is_given_up_at_the_outer_deadline() {
     let (_end, plan) = hangs();
     tokio::time::pause();
     {
-        let answering = answer_by(&site.context, &site.planner, plan, true, 0.0);
+        let answering = plan_and_apply_with(&site.context, &site.planner, plan, true, 0.0);
         tokio::pin!(answering);
         tokio::select! {
             biased;
@@ -249,7 +254,7 @@ async fn a_planner_that_never_returns_is_given_up_at_the_outer_deadline() {
         tokio::time::advance(Duration::from_secs_f64(0.2)).await;
         answering.await;
     }
-    let round = site.context.state().round.clone().unwrap();
+    let round = site.context.lock_state().round.clone().unwrap();
     assert_eq!(round.plan.status, SolveStatus::LastResort(TOO_SLOW.to_owned()));
     assert_eq!(round.plan.jobs.len(), 2, "there is still a plan");
     assert_eq!(site.launched(), [], "and nothing is searched for");
@@ -261,26 +266,26 @@ async fn while_a_planner_hangs_no_other_begins_and_people_are_told() {
     assert!(site.look().await.is_some());
     let (end, plan) = hangs();
     let (planner, config) = (site.planner.clone(), site.context.config.clone());
-    let question = Arc::new(site.context.state().question(true, now()).unwrap());
+    let question = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
     tokio::time::pause();
-    let first = tokio::spawn(async move { planner.solve(config, question, plan).await });
+    let first = tokio::spawn(async move { planner.solve_round(config, question, plan).await });
     pass(1.0).await;
     assert_eq!(first.await.unwrap(), Err(TOO_SLOW));
     for _ in 0..3 {
-        answer_by(&site.context, &site.planner, |_, _| panic!("a second planner"), true, 0.0).await;
-        let status = site.context.state().round.clone().unwrap().plan.status;
+        plan_and_apply_with(&site.context, &site.planner, |_, _| panic!("a second planner"), true, 0.0).await;
+        let status = site.context.lock_state().round.clone().unwrap().plan.status;
         assert_eq!(status, SolveStatus::LastResort(STILL_AT_WORK.to_owned()));
     }
     assert_eq!(site.launched(), []);
-    let told = site.context.state().health.sentences();
+    let told = site.context.lock_state().health.problem_sentences();
     let expected = "nothing is planned (the planner is still at work on an earlier round): jobs keep what they \
                     have, nothing is started";
     assert_eq!(told, [expected]);
     // It comes back at last: the next round is planned.
     drop(end);
-    site.planner.rests().await;
+    site.planner.wait_idle().await;
     tokio::time::resume();
-    answer_question(&site.context, &site.planner, true, 0.0).await;
+    plan_and_apply(&site.context, &site.planner, true, 0.0).await;
     assert_eq!(site.launched(), [JobId(1)]);
-    assert_eq!(site.context.state().health.sentences(), [""; 0]);
+    assert_eq!(site.context.lock_state().health.problem_sentences(), [""; 0]);
 }

@@ -9,15 +9,15 @@ use infill_lifecycle::Effect;
 use rig::{LEAD, Rig, fleet, n};
 
 /// A daemon that has this fleet.
-fn state(mode: DaemonMode, rig: &Rig) -> State {
+fn state(mode: DaemonMode, rig: &Rig) -> DaemonState {
     let mut config = Config::default();
     config.daemon.mode = mode;
-    let mut state = State::new(Arc::new(config), rig.now);
+    let mut state = DaemonState::new(Arc::new(config), rig.now);
     state.fleet = rig.fleet.clone();
     state
 }
 
-fn permits(errands: &Errands) -> Vec<Permit> {
+fn permits(errands: &PendingActions) -> Vec<OrderPermit> {
     errands.words.iter().map(|(_, permit)| *permit).collect()
 }
 
@@ -26,26 +26,26 @@ fn nothing_is_ordered_before_it_is_stored() {
     let mut rig = fleet("launching n1");
     let out = rig.hello(LEAD, LEAD, &n(1), None).unwrap();
     let mut state = state(DaemonMode::Act, &rig);
-    let errands = state.absorb(out, rig.now);
-    assert_eq!(permits(&errands), [Permit::Stop]);
+    let errands = state.apply_output(out, rig.now);
+    assert_eq!(permits(&errands), [OrderPermit::Stop]);
     // The store is away: what runs may go on in new generations.
     let dirty = state.ledger.take_dirty();
-    state.ledger.mark(dirty.iter().copied());
-    assert_eq!(permits(&state.saved(dirty, false)), [Permit::Run]);
+    state.ledger.mark_dirty(dirty.iter().copied());
+    assert_eq!(permits(&state.release_orders(dirty, false)), [OrderPermit::Run]);
     // It is back.
     let dirty = state.ledger.take_dirty();
-    assert_eq!(permits(&state.saved(dirty.clone(), true)), [Permit::Order]);
+    assert_eq!(permits(&state.release_orders(dirty.clone(), true)), [OrderPermit::Order]);
     // It changed once more while it was being written: the next writing tells.
-    state.ledger.mark([LEAD]);
-    assert_eq!(permits(&state.saved(dirty, true)), []);
+    state.ledger.mark_dirty([LEAD]);
+    assert_eq!(permits(&state.release_orders(dirty, true)), []);
 }
 
 #[test]
 fn what_changes_no_record_is_told_at_once() {
     let mut rig = fleet("running n1 n2");
     let mut state = state(DaemonMode::Act, &rig);
-    let out = rig.fleet.tick(rig.now);
-    assert_eq!(permits(&state.absorb(out, rig.now)), [Permit::Order]);
+    let out = rig.fleet.step_all_jobs(rig.now);
+    assert_eq!(permits(&state.apply_output(out, rig.now)), [OrderPermit::Order]);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_daemon_that_observes_stores_and_does_nothing() {
     for (mode, effects) in [(DaemonMode::Act, 1), (DaemonMode::Observe, 0)] {
         let mut rig = fleet("queued");
         let mut state = state(mode, &rig);
-        let errands = state.absorb(rig.target(LEAD, &[n(1)]), rig.now);
+        let errands = state.apply_output(rig.target(LEAD, &[n(1)]), rig.now);
         let launches: Vec<&Effect> = errands.batches.iter().flat_map(|b| &b.effects).collect();
         assert_eq!(launches.len(), effects, "{mode}");
         assert!(!state.ledger.is_stored(LEAD), "{mode}");

@@ -1,18 +1,18 @@
 //! What nodes were used for over time: noted round by round, packed by the hour, kept in the store.
 
-mod chunk;
-mod map;
+mod node_time;
+mod node_use;
 mod recorder;
-mod spending;
-mod uses;
+mod usage_hour;
+mod usage_map;
 
-pub use chunk::Hour;
+pub use usage_hour::UsageHour;
 
-pub use chunk::ChunkError;
-pub use map::sums;
-pub(crate) use map::{Asked, Map, PARTS, Planned, Rows, Run, map};
+pub(crate) use node_time::{MAX_HOUR_ROWS, NodeHolding, NodeTimeTracker};
+pub use node_use::NodeUse;
 pub(crate) use recorder::hour_of;
-pub(crate) use recorder::{HOLDS_SECS, HOUR_SECS};
-pub use recorder::{Recorder, Seen};
-pub(crate) use spending::{Holding, MOST_ROWS, Spending};
-pub use uses::NodeUse;
+pub(crate) use recorder::{HOUR_SECS, USE_HOLDS_SECS};
+pub use recorder::{HourRecorder, ObservedUse};
+pub use usage_hour::UsageHourError;
+pub use usage_map::sum_hour;
+pub(crate) use usage_map::{MapRequest, MapRows, PlannedUse, USE_KINDS, UsageMap, UsageRun, build_map};

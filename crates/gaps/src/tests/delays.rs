@@ -5,12 +5,16 @@ use super::*;
 /// The delays that these looks at n1 find, as `job seconds`. Each look is a moment with the jobs that Slurm
 /// shows then.
 fn delays(looks: &[(i64, Vec<Job>)]) -> Vec<String> {
-    let mut delays = Delays::default();
+    let mut delays = DelayTracker::default();
     let mut found = Vec::new();
     for (at, jobs) in looks {
         let is_used = jobs.iter().any(|j| j.state.occupies_nodes());
         let seen = snapshot(&[("n1", if is_used { "ALLOCATED" } else { "IDLE" })], jobs.clone());
-        found.extend(delays.look(&seen, &Occupancy::of(&seen, "infill"), NOW + *at));
+        found.extend(delays.observe_snapshot(
+            &seen,
+            &NodeOccupancy::from_snapshot(&seen, "infill"),
+            NOW + *at,
+        ));
     }
     found.iter().map(|delay| format!("{} {}", delay.job, delay.secs)).collect()
 }

@@ -7,14 +7,14 @@ fn gaps(duration_secs: f64, block: u32, hour: u8) -> Vec<GapSample> {
     vec![GapSample { duration_secs, taken: true, block, hour }; 1000]
 }
 
-fn median(survival: &Survival, block: u32, hour: u8) -> f64 {
-    survival.quantile(0.0, block, hour, 0.5)
+fn median(survival: &SurvivalModel, block: u32, hour: u8) -> f64 {
+    survival.quantile_secs(0.0, block, hour, 0.5)
 }
 
 #[test]
 fn blocks_of_three_sixteen_and_128_nodes_begin_a_class() {
     for least in [3, 16, 128] {
-        let survival = Survival::fit(&gaps(100.0, least, 0));
+        let survival = SurvivalModel::fit_samples(&gaps(100.0, least, 0));
         let (below, at, above) =
             (median(&survival, least - 1, 0), median(&survival, least, 0), median(&survival, least + 1, 0));
         assert!(at < below, "{least}: {at} s, and {below} s with a node less");
@@ -25,7 +25,7 @@ fn blocks_of_three_sixteen_and_128_nodes_begin_a_class() {
 #[test]
 fn each_quarter_of_the_day_is_learned_for_itself() {
     for (first, last) in [(0, 5), (6, 11), (12, 17), (18, 23)] {
-        let survival = Survival::fit(&gaps(100.0, 1, first));
+        let survival = SurvivalModel::fit_samples(&gaps(100.0, 1, first));
         let here = median(&survival, 1, first);
         assert_eq!(median(&survival, 1, last), here, "from {first} to {last}");
         for other in [(last + 1) % 24, (first + 23) % 24, (first + 12) % 24] {
@@ -38,30 +38,30 @@ fn each_quarter_of_the_day_is_learned_for_itself() {
 #[test]
 fn a_long_gap_teaches_the_hours_in_which_it_ends() {
     // From four o'clock until shortly after six.
-    let survival = Survival::fit(&gaps(7500.0, 1, 4));
-    let left = |hour: u8| survival.quantile(7200.0, 1, hour, 0.5);
+    let survival = SurvivalModel::fit_samples(&gaps(7500.0, 1, 4));
+    let left = |hour: u8| survival.quantile_secs(7200.0, 1, hour, 0.5);
     assert!(left(7) < left(4) && left(7) < left(13), "{} {} {}", left(7), left(4), left(13));
 }
 
 #[test]
 fn hours_are_those_of_utc() {
     // 1970-01-12T13:46:40Z, the last and the first second of an hour, and a second before 1970.
-    let hours = [1_000_000, 21_599, 21_600, 86_399, 86_400, -1].map(|at| hour_of(UnixTime(at)));
+    let hours = [1_000_000, 21_599, 21_600, 86_399, 86_400, -1].map(|at| hour_of_day(UnixTime(at)));
     assert_eq!(hours, [13, 5, 6, 23, 0, 23]);
 }
 
 #[test]
 fn a_node_that_was_free_for_a_day_stays_so_for_nearly_two_hours_more() {
     // From 16 hours on the default hazard is 1.0858e-4 a second: the mean of 16 to 64 hours.
-    let secs = Survival::default().quantile(86_400.0, 1, 0, 0.5);
+    let secs = SurvivalModel::default().quantile_secs(86_400.0, 1, 0, 0.5);
     assert!((secs - 6384.0).abs() < 10.0, "{secs}");
 }
 
 #[test]
 fn a_gap_of_no_length_teaches_nothing() {
-    let (survival, default) = (Survival::fit(&gaps(0.0, 1, 0)), Survival::default());
+    let (survival, default) = (SurvivalModel::fit_samples(&gaps(0.0, 1, 0)), SurvivalModel::default());
     for age in [0.0, 100.0, 10_000.0] {
-        let (learned, known) = (survival.expected(age, 1, 0), default.expected(age, 1, 0));
+        let (learned, known) = (survival.expected_secs(age, 1, 0), default.expected_secs(age, 1, 0));
         assert!((learned / known - 1.0).abs() < 1e-9, "{learned} instead of {known}");
     }
 }
@@ -70,8 +70,11 @@ fn a_gap_of_no_length_teaches_nothing() {
 fn a_gap_whose_end_was_not_seen_counts_as_no_end() {
     let ended = gaps(100.0, 1, 0);
     let watched: Vec<GapSample> = ended.iter().map(|gap| GapSample { taken: false, ..*gap }).collect();
-    let chance = |survival: Survival| survival.chance_free(0.0, 1, 0, 110.0);
-    let (watched, unknown, ended) =
-        (chance(Survival::fit(&watched)), chance(Survival::default()), chance(Survival::fit(&ended)));
+    let chance = |survival: SurvivalModel| survival.chance_free(0.0, 1, 0, 110.0);
+    let (watched, unknown, ended) = (
+        chance(SurvivalModel::fit_samples(&watched)),
+        chance(SurvivalModel::default()),
+        chance(SurvivalModel::fit_samples(&ended)),
+    );
     assert!(watched > 0.95 && unknown < 0.9 && ended < 0.5, "{watched} {unknown} {ended}");
 }

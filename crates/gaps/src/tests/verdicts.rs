@@ -81,9 +81,9 @@ fn where_backfill_starts_nothing_any_more_a_window_is_too_short() {
 fn an_ended_gap_knows_what_was_planned_on_it() {
     let main = snapshot(&[("n1", "ALLOCATED")], vec![job("1 main running n1", -100)]);
     let free = snapshot(&[("n1", "IDLE")], vec![job("6 main pending n1", 600)]);
-    let mut tracker = Tracker::default();
+    let mut tracker = GapTracker::default();
     let mut see = |snapshot: &Snapshot, gaps: &GapSet, secs: i64| {
-        tracker.observe(&Occupancy::of(snapshot, "infill"), gaps, NOW + secs)
+        tracker.observe_round(&NodeOccupancy::from_snapshot(snapshot, "infill"), gaps, NOW + secs)
     };
     let planned = found(&free, &[], &far());
     assert!(see(&main, &GapSet::default(), 0).is_empty());

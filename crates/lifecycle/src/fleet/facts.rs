@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::Entry;
-use super::jobs::Fleet;
-use super::output::Gone;
-use crate::{Machine, Phase};
+use super::fleet_job::FleetJob;
+use super::fleet_outcome::FinishedJob;
+use super::job_fleet::JobFleet;
+use crate::{JobLifecycle, JobPhase};
 use infill_model::{
     AllowedSizes, ExcludedNodes, HeldNode, JobActivity, JobDeclaration, JobFacts, JobId, JobLocation,
     MinimumRate, NodeName, ResizeState, SchedulingState, UnixTime, UserId,
 };
 
-impl Fleet {
+impl JobFleet {
     /// The jobs that have not ended, as they are now.
-    pub fn facts(&self, now: UnixTime) -> Vec<JobFacts> {
-        let counts = |e: &&Entry| !e.has_ended() && !e.is_away_from_its_own();
-        let mut facts: Vec<JobFacts> = self.jobs.values().filter(counts).map(|e| e.facts(now)).collect();
+    pub fn job_facts(&self, now: UnixTime) -> Vec<JobFacts> {
+        let counts = |e: &&FleetJob| !e.has_ended() && !e.is_queued_extension();
+        let mut facts: Vec<JobFacts> = self.jobs.values().filter(counts).map(|e| e.job_facts(now)).collect();
         // Whoever has them: they are a main job's.
         if let Some(first) = facts.first_mut() {
             first.place.taken.extend(self.racing.nodes.iter().cloned());
@@ -24,60 +24,60 @@ impl Fleet {
     }
 
     /// What a job does on its nodes. `is_tried`: whether its size is being tried.
-    pub fn doing(&self, job: JobId, is_tried: bool) -> JobActivity {
+    pub fn job_activity(&self, job: JobId, is_tried: bool) -> JobActivity {
         let phase = self.jobs.get(&job).map(|entry| &entry.machine.phase);
-        let is_loss = |phase: &Phase| match phase {
-            Phase::Stopping { reason, .. } => reason.is_loss(),
-            Phase::Regrouping { regroup, .. } => regroup.urgent,
-            phase => phase.next().lost,
+        let is_loss = |phase: &JobPhase| match phase {
+            JobPhase::Stopping { reason, .. } => reason.is_loss(),
+            JobPhase::Regrouping { regroup, .. } => regroup.urgent,
+            phase => phase.next_generation().lost,
         };
         match phase {
-            Some(Phase::Running { .. }) if is_tried => JobActivity::Probing,
-            Some(Phase::Running { .. }) => JobActivity::Steps,
+            Some(JobPhase::Running { .. }) if is_tried => JobActivity::Probing,
+            Some(JobPhase::Running { .. }) => JobActivity::Steps,
             Some(phase) if is_loss(phase) => JobActivity::Recovering,
             _ => JobActivity::Changing,
         }
     }
 
     /// One job as it is now.
-    pub fn facts_of(&self, job: JobId, now: UnixTime) -> Option<JobFacts> {
-        self.jobs.get(&job).map(|e| e.facts(now))
+    pub fn facts_for_job(&self, job: JobId, now: UnixTime) -> Option<JobFacts> {
+        self.jobs.get(&job).map(|e| e.job_facts(now))
     }
 }
 
-impl Entry {
+impl FleetJob {
     /// Whether it is a job of the main queue that waits there again: nobody but Slurm starts it.
-    fn is_away_from_its_own(&self) -> bool {
+    fn is_queued_extension(&self) -> bool {
         self.machine.is_extension() && self.machine.phase.is_queued()
     }
 
     /// The sizes that it may have now: while it must order no wings it cannot grow, and others shall have
     /// what it would get.
-    fn sizes(&self, now: UnixTime) -> AllowedSizes {
-        let allowed = self.machine.allowed().shifted_up(self.machine.more_of_its_own());
+    fn current_sizes(&self, now: UnixTime) -> AllowedSizes {
+        let allowed = self.machine.allowed_sizes().shifted_up(self.machine.extra_lead_nodes());
         if self.machine.cannot_order(now) {
-            let held = self.machine.nodes_of(self.machine.held(now).len());
+            let held = self.machine.generation_node_count(self.machine.held_nodes(now).len());
             return allowed.capped_at(held.max(1));
         }
         allowed
     }
 
     /// Nodes that the job asked not to have, and those on which it has failed of late.
-    fn excluded(&self, now: UnixTime) -> ExcludedNodes {
-        self.about.excluded.with_nodes(self.machine.obstacles.trials.shunned(now).cloned())
+    fn excluded_nodes(&self, now: UnixTime) -> ExcludedNodes {
+        self.about.excluded.with_nodes(self.machine.obstacles.trials.shunned_nodes(now).cloned())
     }
 
     /// What the owner declares, as far as the agent has told.
-    fn claims(&self) -> JobDeclaration {
+    fn job_declaration(&self) -> JobDeclaration {
         let spec = &self.machine.spec;
-        let told = self.program().told.is_some();
+        let told = self.program_identity().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
         let (profile, curve, plans) = (spec.profile.clone(), spec.curve.clone(), spec.plans.clone());
         JobDeclaration {
             profile,
             curve,
             costs: spec.costs,
-            at_least: self.at_least(),
+            at_least: self.minimum_rate(),
             grace_secs,
             plans,
             model: spec.model,
@@ -88,10 +88,10 @@ impl Entry {
 
     /// What its owner wants it to make at the least. Where that is what was asked for, and no size is said,
     /// it is the smallest that it was submitted with; of a main job it is its own nodes.
-    fn at_least(&self) -> Option<MinimumRate> {
+    fn minimum_rate(&self) -> Option<MinimumRate> {
         let (machine, spec) = (&self.machine, &self.machine.spec);
         let submitted = || match machine.is_extension() {
-            true => machine.more_of_its_own().saturating_add(1),
+            true => machine.extra_lead_nodes().saturating_add(1),
             false => machine.submitted.sizes.min(),
         };
         let asked = spec.as_asked.map(|asked| MinimumRate::Asked(asked.nodes.unwrap_or_else(submitted)));
@@ -99,14 +99,14 @@ impl Entry {
     }
 
     /// What is to be kept of it, if it has just ended and has done anything.
-    pub fn gone(&self, now: UnixTime) -> Option<Gone> {
+    pub fn finished_job(&self, now: UnixTime) -> Option<FinishedJob> {
         let machine = &self.machine;
         let did_something = machine.counts.course.held_secs > 0.0 || machine.counts.course.samples > 0.0;
         // A daemon that was away when it ended does not know whose it was.
         let counts = self.has_just_ended() && did_something && !self.about.user.is_empty();
-        let mut facts = self.facts(now);
+        let mut facts = self.job_facts(now);
         facts.place.lead_now = facts.place.lead_now.or(self.last_lead.clone());
-        counts.then(|| Gone {
+        counts.then(|| FinishedJob {
             facts,
             account: machine.submitted.account.clone(),
             command_hash: machine.spec.command_hash.clone(),
@@ -116,15 +116,15 @@ impl Entry {
         })
     }
 
-    fn facts(&self, now: UnixTime) -> JobFacts {
+    fn job_facts(&self, now: UnixTime) -> JobFacts {
         let (machine, about) = (&self.machine, &self.about);
-        let standing = match (machine.standing(now), &about.bar) {
+        let standing = match (machine.scheduling_state(now), &about.bar) {
             (SchedulingState::Waiting, Some(bar)) => SchedulingState::Barred(bar.clone()),
             (standing, _) => standing,
         };
         let running = match &machine.phase {
-            Phase::Running { members } if standing == SchedulingState::Running => {
-                Some(machine.nodes_of(members.len()))
+            JobPhase::Running { members } if standing == SchedulingState::Running => {
+                Some(machine.generation_node_count(members.len()))
             }
             _ => None,
         };
@@ -133,31 +133,31 @@ impl Entry {
         JobFacts {
             job: machine.job,
             user: about.user_id.unwrap_or(UserId(0)),
-            program: self.program(),
-            sizes: self.sizes(now),
-            claims: self.claims(),
+            program: self.program_identity(),
+            sizes: self.current_sizes(now),
+            claims: self.job_declaration(),
             standing,
             since: machine.since,
             waits_since: self.waits_since.filter(|_| waits),
             running,
-            place: place(machine, now),
+            place: job_location(machine, now),
             changing: ResizeState {
                 exec_plan: machine.exec_plan().clone(),
-                way: machine.way(),
-                pause: self.pause.filter(|_| self.runs()),
+                way: machine.rescale_mode(),
+                pause: self.pause.filter(|_| self.is_running()),
                 last_at: machine.rescaled_at,
             },
             course: machine.counts.course,
             submitted_at: about.submitted_at,
-            excluded: self.excluded(now),
-            ending: matches!(machine.phase, Phase::Ending { .. }),
+            excluded: self.excluded_nodes(now),
+            ending: matches!(machine.phase, JobPhase::Ending { .. }),
         }
     }
 }
 
-fn place(machine: &Machine, now: UnixTime) -> JobLocation {
-    let held: BTreeMap<NodeName, JobId> = machine.held(now);
-    let left = machine.occupied().into_keys().filter(|n| !held.contains_key(n)).collect();
+fn job_location(machine: &JobLifecycle, now: UnixTime) -> JobLocation {
+    let held: BTreeMap<NodeName, JobId> = machine.held_nodes(now);
+    let left = machine.occupied_nodes().into_keys().filter(|n| !held.contains_key(n)).collect();
     let taken = machine.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     JobLocation {
         block: machine.submitted.block,

@@ -1,24 +1,26 @@
 //! The malleable jobs: their state machines, and what else is known of them. Pure: what happened and when
-//! come in, what follows from it comes out as an [`Output`].
+//! come in, what follows from it comes out as an [`FleetOutcome`].
 
-mod agents;
-mod entry;
+mod agent_orders;
+mod agent_reports;
 mod facts;
-mod jobs;
-mod loss;
-mod meet;
-mod orders;
-mod output;
-mod places;
-mod racing;
+mod fleet_job;
+mod fleet_outcome;
+mod job_fleet;
+mod lead_starts;
+mod loss_curve;
+mod node_matching;
+mod order_numbers;
 mod requests;
-mod starts;
+mod snapshot_intake;
+mod start_conflict;
 #[cfg(test)]
 mod tests;
-mod word;
 
-pub use entry::About;
-pub use jobs::Fleet;
-pub use orders::{ORDERS_AT_ONCE, Orders, least_order};
-pub use output::{Batch, Ended, Gone, Lesson, Measured, Note, Output};
-pub use word::{Agent, Word};
+pub use agent_orders::{AgentId, AgentOrder};
+pub use fleet_job::JobDetails;
+pub use fleet_outcome::{
+    EffectBatch, FinishedJob, FleetOutcome, JobEnd, LearningEvent, LogNote, WorkerProgress,
+};
+pub use job_fleet::JobFleet;
+pub use order_numbers::{ORDER_BLOCK_SIZE, ReservedOrderNumbers, lowest_order_number};

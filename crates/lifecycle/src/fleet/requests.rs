@@ -1,17 +1,17 @@
 //! What users ask for beside a number of nodes: on which nodes a job cannot be, and what keeps it from
 //! starting.
 
-use super::entry::Entry;
-use super::jobs::Fleet;
-use super::places::{MatchBudget, NodeMatcher};
-use crate::Phase;
+use super::fleet_job::FleetJob;
+use super::job_fleet::JobFleet;
+use super::node_matching::{MatchBudget, NodeMatcher};
+use crate::JobPhase;
 use infill_model::{CommentOptions, Job, Node, Snapshot, StartBlocker, UnixTime, dependency};
 
 /// Slurm lets a job that it requeues begin after two minutes. A moment that is further off was chosen by a
 /// person.
 const REQUEUE_DELAY_SECS: f64 = 150.0;
 
-impl Fleet {
+impl JobFleet {
     /// Reads what the jobs of a trusted snapshot ask for.
     pub(super) fn read_requests(&mut self, snapshot: &Snapshot) {
         let partition = &self.settings.partition;
@@ -40,18 +40,18 @@ impl Fleet {
                 .share
                 .zip(parts.as_ref())
                 .map_or(1, |(share, parts)| share.place_count(parts));
-            entry.widen(lead, block, nodes);
+            entry.widen_block(lead, block, nodes);
         }
     }
 }
 
-impl Entry {
+impl FleetJob {
     /// A worker that asks for more CPUs or memory than come with its places takes as many as have that.
     /// While the job holds something, that stays.
-    fn widen(&mut self, lead: &Job, block: u32, nodes: &mut NodeMatcher<'_>) {
-        let waits = matches!(self.machine.phase, Phase::Queued { .. }) && self.machine.wings.is_empty();
+    fn widen_block(&mut self, lead: &Job, block: u32, nodes: &mut NodeMatcher<'_>) {
+        let waits = matches!(self.machine.phase, JobPhase::Queued { .. }) && self.machine.wings.is_empty();
         let Some(wants) = lead.wants.as_ref().filter(|_| waits && lead.state.is_pending()) else { return };
-        let units = nodes.units(&self.about.excluded).iter();
+        let units = nodes.lending_units(&self.about.excluded).iter();
         let most = units.map(|unit| unit.units_nearest(wants)).max().unwrap_or(1);
         self.machine.submitted.block = most.max(block);
     }
@@ -64,8 +64,8 @@ impl Entry {
         budget: &mut MatchBudget,
     ) {
         let here = self.machine.lead_node();
-        let places = nodes.places(lead, self.machine.submitted.block, here, budget);
-        self.about.begin = begin(lead, self.about.begin, snapshot.taken_at);
+        let places = nodes.match_job(lead, self.machine.submitted.block, here, budget);
+        self.about.begin = deferred_begin(lead, self.about.begin, snapshot.taken_at);
         let reservation = Some(&lead.asks.reservation).filter(|r| !r.is_empty());
         self.about.bar = reservation
             .map(|name| StartBlocker::Reservation(name.clone()))
@@ -80,7 +80,7 @@ impl Entry {
 }
 
 /// When the job may begin, if its owner has put that off.
-fn begin(lead: &Job, before: Option<UnixTime>, now: UnixTime) -> Option<UnixTime> {
+fn deferred_begin(lead: &Job, before: Option<UnixTime>, now: UnixTime) -> Option<UnixTime> {
     let at = lead.asks.begin.filter(|at| *at > now)?;
     let chosen = lead.asks.requeues == 0 || before == Some(at) || at.secs_since(now) > REQUEUE_DELAY_SECS;
     chosen.then_some(at)
@@ -97,7 +97,7 @@ mod tests {
         let begin = |at: i64, requeues, before: Option<i64>| {
             let mut lead = Job::new(JobId(7), "infill", BaseState::Pending);
             (lead.asks.begin, lead.asks.requeues) = (Some(UnixTime(at)), requeues);
-            begin(&lead, before.map(UnixTime), now).map(|t| t.0)
+            deferred_begin(&lead, before.map(UnixTime), now).map(|t| t.0)
         };
         assert_eq!(begin(900, 0, None), None);
         assert_eq!(begin(1020, 0, None), Some(1020));

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Generation, Machine, NodesWanted, Store, Submitted};
-use crate::obstacles::Obstacles;
-use crate::phase::{Away, Next, Phase, Regroup, StopReason};
+use crate::job_lifecycle::{Generation, JobLifecycle, LeadSubmission, NodeSelection, RendezvousStore};
+use crate::obstacles::JobObstacles;
+use crate::phase::{JobPhase, LeadAbsence, NextGeneration, RegroupState, StopReason};
 use infill_model::{AllowedSizes, ExecPlan, HoldKind, JobId, NodeName, Secret, UnixTime};
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
@@ -19,7 +19,7 @@ pub(crate) const FIRST_VERSION: u64 = 2;
 
 /// A malleable job's record.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct LifecycleRecord {
     version: u64,
     job: JobId,
     phase: PhaseRecord,
@@ -44,14 +44,14 @@ record! {
         exec_plan: ExecPlan,
         master: Option<(String, u16)>,
         #[serde(default)]
-        store: Option<Store>,
+        store: Option<RendezvousStore>,
         // No secret is written down: the agent that has made it tells it again.
         #[serde(skip)]
         secret: Option<Secret>,
         #[serde(default)]
         roll: Option<(u32, UnixTime)>,
         #[serde(default)]
-        away: Option<Away>,
+        away: Option<LeadAbsence>,
     }
 }
 
@@ -62,29 +62,29 @@ pub struct StoreRecord {
     port: Option<u16>,
 }
 
-impl From<Store> for StoreRecord {
-    fn from(store: Store) -> Self {
-        let Store { node, port, secret } = store;
+impl From<RendezvousStore> for StoreRecord {
+    fn from(store: RendezvousStore) -> Self {
+        let RendezvousStore { node, port, secret } = store;
         // Its host is asked for the port again, and tells both.
         StoreRecord { node, port: port.filter(|_| secret.is_none()) }
     }
 }
 
-impl From<StoreRecord> for Store {
+impl From<StoreRecord> for RendezvousStore {
     fn from(StoreRecord { node, port }: StoreRecord) -> Self {
-        Store { node, port, secret: None }
+        RendezvousStore { node, port, secret: None }
     }
 }
 
 record! {
     /// What was submitted.
-    SubmittedRecord of Submitted {
+    SubmittedRecord of LeadSubmission {
         sizes: AllowedSizes,
         account: String,
         qos: String,
         gres: String,
         #[serde(default)]
-        nodes: NodesWanted,
+        nodes: NodeSelection,
         #[serde(default)]
         limit_mins: Option<u32>,
         #[serde(default = "one")]
@@ -112,10 +112,10 @@ struct ObstaclesRecord {
     shortage: Option<String>,
 }
 
-impl From<Obstacles> for ObstaclesRecord {
-    fn from(o: Obstacles) -> Self {
+impl From<JobObstacles> for ObstaclesRecord {
+    fn from(o: JobObstacles) -> Self {
         // That it failed somewhere an hour ago matters little to a new daemon, and a second is over by then.
-        let Obstacles {
+        let JobObstacles {
             held_by,
             requeued,
             released_at,
@@ -130,16 +130,24 @@ impl From<Obstacles> for ObstaclesRecord {
     }
 }
 
-impl From<ObstaclesRecord> for Obstacles {
+impl From<ObstaclesRecord> for JobObstacles {
     fn from(o: ObstaclesRecord) -> Self {
         let ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage } = o;
-        Obstacles { held_by, requeued, released_at, refusal, suspended, shortage, ..Obstacles::default() }
+        JobObstacles {
+            held_by,
+            requeued,
+            released_at,
+            refusal,
+            suspended,
+            shortage,
+            ..JobObstacles::default()
+        }
     }
 }
 
 record! {
     /// How the next generation comes about.
-    NextRecord of Next { why: String, retry: bool, lost: bool, }
+    NextRecord of NextGeneration { why: String, retry: bool, lost: bool, }
 }
 
 /// Where the job is in its life.
@@ -167,17 +175,17 @@ struct RegroupRecord {
     began: UnixTime,
 }
 
-impl From<Regroup> for RegroupRecord {
-    fn from(r: Regroup) -> Self {
-        let Regroup { from, urgent, reason, tries, began } = r;
+impl From<RegroupState> for RegroupRecord {
+    fn from(r: RegroupState) -> Self {
+        let RegroupState { from, urgent, reason, tries, began } = r;
         RegroupRecord { from, urgent, reason: reason.into(), tries, began }
     }
 }
 
-impl From<RegroupRecord> for Regroup {
+impl From<RegroupRecord> for RegroupState {
     fn from(r: RegroupRecord) -> Self {
         let RegroupRecord { from, urgent, reason, tries, began } = r;
-        Regroup { from, urgent, reason: reason.into(), tries, began }
+        RegroupState { from, urgent, reason: reason.into(), tries, began }
     }
 }
 
@@ -191,10 +199,10 @@ enum ReasonRecord {
     Untold { lost: bool },
 }
 
-impl From<&Machine> for Record {
-    fn from(m: &Machine) -> Self {
+impl From<&JobLifecycle> for LifecycleRecord {
+    fn from(m: &JobLifecycle) -> Self {
         let m = m.clone();
-        Record {
+        LifecycleRecord {
             version: VERSION,
             job: m.job,
             phase: m.phase.into(),
@@ -213,9 +221,9 @@ impl From<&Machine> for Record {
     }
 }
 
-impl From<Record> for Machine {
-    fn from(r: Record) -> Self {
-        Machine {
+impl From<LifecycleRecord> for JobLifecycle {
+    fn from(r: LifecycleRecord) -> Self {
+        JobLifecycle {
             job: r.job,
             phase: r.phase.into(),
             since: r.since,
@@ -235,42 +243,42 @@ impl From<Record> for Machine {
     }
 }
 
-impl From<Phase> for PhaseRecord {
-    fn from(phase: Phase) -> Self {
+impl From<JobPhase> for PhaseRecord {
+    fn from(phase: JobPhase) -> Self {
         match phase {
-            Phase::Queued { next } => PhaseRecord::Queued { next: next.into() },
-            Phase::Launching { node, next } => PhaseRecord::Launching { node, next: next.into() },
-            Phase::Idle { next } => PhaseRecord::Idle { next: next.into() },
-            Phase::Running { members } => PhaseRecord::Running { members },
-            Phase::Stopping { members, reason, next } => {
+            JobPhase::Queued { next } => PhaseRecord::Queued { next: next.into() },
+            JobPhase::Launching { node, next } => PhaseRecord::Launching { node, next: next.into() },
+            JobPhase::Idle { next } => PhaseRecord::Idle { next: next.into() },
+            JobPhase::Running { members } => PhaseRecord::Running { members },
+            JobPhase::Stopping { members, reason, next } => {
                 PhaseRecord::Stopping { members, reason: reason.into(), next: next.into() }
             }
-            Phase::Regrouping { members, regroup, next } => {
+            JobPhase::Regrouping { members, regroup, next } => {
                 PhaseRecord::Regrouping { members, regroup: regroup.into(), next: next.into() }
             }
-            Phase::Requeueing { next } => PhaseRecord::Requeueing { next: next.into() },
-            Phase::Ending { code } => PhaseRecord::Ending { code },
-            Phase::Ended => PhaseRecord::Ended,
+            JobPhase::Requeueing { next } => PhaseRecord::Requeueing { next: next.into() },
+            JobPhase::Ending { code } => PhaseRecord::Ending { code },
+            JobPhase::Ended => PhaseRecord::Ended,
         }
     }
 }
 
-impl From<PhaseRecord> for Phase {
+impl From<PhaseRecord> for JobPhase {
     fn from(phase: PhaseRecord) -> Self {
         match phase {
-            PhaseRecord::Queued { next } => Phase::Queued { next: next.into() },
-            PhaseRecord::Launching { node, next } => Phase::Launching { node, next: next.into() },
-            PhaseRecord::Idle { next } => Phase::Idle { next: next.into() },
-            PhaseRecord::Running { members } => Phase::Running { members },
+            PhaseRecord::Queued { next } => JobPhase::Queued { next: next.into() },
+            PhaseRecord::Launching { node, next } => JobPhase::Launching { node, next: next.into() },
+            PhaseRecord::Idle { next } => JobPhase::Idle { next: next.into() },
+            PhaseRecord::Running { members } => JobPhase::Running { members },
             PhaseRecord::Stopping { members, reason, next } => {
-                Phase::Stopping { members, reason: reason.into(), next: next.into() }
+                JobPhase::Stopping { members, reason: reason.into(), next: next.into() }
             }
             PhaseRecord::Regrouping { members, regroup, next } => {
-                Phase::Regrouping { members, regroup: regroup.into(), next: next.into() }
+                JobPhase::Regrouping { members, regroup: regroup.into(), next: next.into() }
             }
-            PhaseRecord::Requeueing { next } => Phase::Requeueing { next: next.into() },
-            PhaseRecord::Ending { code } => Phase::Ending { code },
-            PhaseRecord::Ended => Phase::Ended,
+            PhaseRecord::Requeueing { next } => JobPhase::Requeueing { next: next.into() },
+            PhaseRecord::Ending { code } => JobPhase::Ending { code },
+            PhaseRecord::Ended => JobPhase::Ended,
         }
     }
 }

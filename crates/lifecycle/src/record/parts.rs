@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::Backoff;
-use crate::machine::Counts;
-use crate::worker::{Live, Wing, Worker};
-use infill_api::{Capabilities, Dialect, FIRST_PROTOCOL};
+use crate::backoff::RetryBackoff;
+use crate::job_lifecycle::JobCounters;
+use crate::worker::{LiveState, Wing, Worker};
+use infill_api::{AgentDialect, CapabilitySet, FIRST_PROTOCOL};
 use infill_model::{
     AllowedSizes, BatchMode, CommandExit, DeclaredPlan, JobId, JobProgress, LayerProfile, ModelFacts,
     NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, UnixTime, WingOrder,
@@ -93,7 +93,7 @@ impl Default for SpecRecord {
 
 record! {
     /// What has happened so far.
-    CountsRecord of Counts {
+    CountsRecord of JobCounters {
         rescales: u32,
         restarts: u32,
         kills: u32,
@@ -107,7 +107,7 @@ record! {
 record! {
     /// Misfortunes in a row.
     #[serde(default)]
-    BackoffRecord of Backoff {
+    BackoffRecord of RetryBackoff {
         failed_starts: u32,
         preemptions: u32,
         late_starts: u32,
@@ -120,7 +120,7 @@ record! {
 
 impl Default for BackoffRecord {
     fn default() -> Self {
-        Backoff::default().into()
+        RetryBackoff::default().into()
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct WorkerRecord {
     #[serde(default = "first_protocol")]
     protocol: u32,
     #[serde(default)]
-    capabilities: Capabilities,
+    capabilities: CapabilitySet,
 }
 
 fn first_protocol() -> u32 {
@@ -160,24 +160,24 @@ enum LiveRecord {
     In(u64),
 }
 
-impl From<Live> for LiveRecord {
-    fn from(live: Live) -> Self {
+impl From<LiveState> for LiveRecord {
+    fn from(live: LiveState) -> Self {
         match live {
-            Live::No => LiveRecord::No,
-            Live::Warming { since } => LiveRecord::Warming { since },
-            Live::Ready { since } => LiveRecord::Ready { since },
-            Live::In(generation) => LiveRecord::In(generation),
+            LiveState::No => LiveRecord::No,
+            LiveState::Warming { since } => LiveRecord::Warming { since },
+            LiveState::Ready { since } => LiveRecord::Ready { since },
+            LiveState::In(generation) => LiveRecord::In(generation),
         }
     }
 }
 
-impl From<LiveRecord> for Live {
+impl From<LiveRecord> for LiveState {
     fn from(live: LiveRecord) -> Self {
         match live {
-            LiveRecord::No => Live::No,
-            LiveRecord::Warming { since } => Live::Warming { since },
-            LiveRecord::Ready { since } => Live::Ready { since },
-            LiveRecord::In(generation) => Live::In(generation),
+            LiveRecord::No => LiveState::No,
+            LiveRecord::Warming { since } => LiveState::Warming { since },
+            LiveRecord::Ready { since } => LiveState::Ready { since },
+            LiveRecord::In(generation) => LiveState::In(generation),
         }
     }
 }
@@ -197,7 +197,7 @@ impl From<Worker> for WorkerRecord {
             live,
             stood_secs: _,
             doubt: _,
-            dialect: Dialect { protocol, capabilities },
+            dialect: AgentDialect { protocol, capabilities },
         } = w;
         let (stopped, live) = (stopped.map(Into::into), live.into());
         WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, protocol, capabilities }
@@ -230,7 +230,7 @@ impl From<WorkerRecord> for Worker {
             live,
             stood_secs: None,
             doubt: None,
-            dialect: Dialect { protocol, capabilities },
+            dialect: AgentDialect { protocol, capabilities },
         }
     }
 }

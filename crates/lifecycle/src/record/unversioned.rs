@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::backoff::Backoff;
-use crate::machine::{Counts, Generation, Machine, Submitted};
-use crate::obstacles::Obstacles;
-use crate::phase::{Next, Phase, StopReason};
+use crate::backoff::RetryBackoff;
+use crate::job_lifecycle::{Generation, JobCounters, JobLifecycle, LeadSubmission};
+use crate::obstacles::JobObstacles;
+use crate::phase::{JobPhase, NextGeneration, StopReason};
 use infill_model::{AllowedSizes, ExecPlan, JobId, NodeName, UnixTime};
 
 use super::parts::{SpecRecord, WingRecord, WorkerRecord};
 
 /// What it held, less what nobody needs any more.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Unversioned {
+pub(crate) struct UnversionedRecord {
     job: JobId,
-    phase: OldPhase,
+    phase: UnversionedPhase,
     since: UnixTime,
     generation: u64,
     exec_plan: ExecPlan,
@@ -51,7 +51,7 @@ pub(crate) struct Unversioned {
 /// Its phases, which knew nothing of what follows.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
-enum OldPhase {
+enum UnversionedPhase {
     Queued,
     Launching {
         node: NodeName,
@@ -74,33 +74,33 @@ enum OldPhase {
     Ended,
 }
 
-impl OldPhase {
-    fn with(self, next: Next) -> Phase {
+impl UnversionedPhase {
+    fn into_phase(self, next: NextGeneration) -> JobPhase {
         match self {
-            OldPhase::Queued => Phase::Queued { next },
-            OldPhase::Launching { node } => Phase::Launching { node, next },
-            OldPhase::Idle => Phase::Idle { next },
-            OldPhase::Running { members } => Phase::Running { members },
-            OldPhase::Stopping { members, failed, lost, untold } => {
+            UnversionedPhase::Queued => JobPhase::Queued { next },
+            UnversionedPhase::Launching { node } => JobPhase::Launching { node, next },
+            UnversionedPhase::Idle => JobPhase::Idle { next },
+            UnversionedPhase::Running { members } => JobPhase::Running { members },
+            UnversionedPhase::Stopping { members, failed, lost, untold } => {
                 let reason = match failed {
                     _ if untold => StopReason::Untold { lost },
                     _ if lost => StopReason::Lost,
                     Some(code) => StopReason::Failed { code },
                     None => StopReason::Rescale,
                 };
-                Phase::Stopping { members, reason, next }
+                JobPhase::Stopping { members, reason, next }
             }
-            OldPhase::Requeueing => Phase::Requeueing { next },
-            OldPhase::Ending { code } => Phase::Ending { code },
-            OldPhase::Ended => Phase::Ended,
+            UnversionedPhase::Requeueing => JobPhase::Requeueing { next },
+            UnversionedPhase::Ending { code } => JobPhase::Ending { code },
+            UnversionedPhase::Ended => JobPhase::Ended,
         }
     }
 }
 
-impl From<Unversioned> for Machine {
-    fn from(r: Unversioned) -> Self {
-        let next = Next { why: r.why, retry: r.retrying, lost: r.lost };
-        let backoff = Backoff {
+impl From<UnversionedRecord> for JobLifecycle {
+    fn from(r: UnversionedRecord) -> Self {
+        let next = NextGeneration { why: r.why, retry: r.retrying, lost: r.lost };
+        let backoff = RetryBackoff {
             failed_starts: r.failed_starts,
             preemptions: r.preemptions,
             late_starts: 0,
@@ -109,9 +109,9 @@ impl From<Unversioned> for Machine {
             order_after: r.orders_after,
             retry_after: None,
         };
-        Machine {
+        JobLifecycle {
             job: r.job,
-            phase: r.phase.with(next),
+            phase: r.phase.into_phase(next),
             since: r.since,
             generation: Generation {
                 number: r.generation,
@@ -119,26 +119,26 @@ impl From<Unversioned> for Machine {
                 master: r.master,
                 ..Generation::default()
             },
-            submitted: Submitted {
+            submitted: LeadSubmission {
                 account: r.account,
                 qos: r.lead_qos,
                 gres: r.gres,
-                ..Submitted::of(r.sizes)
+                ..LeadSubmission::with_sizes(r.sizes)
             },
             spec: r.spec.into(),
             workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
             wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
             target: None,
-            counts: Counts {
+            counts: JobCounters {
                 rescales: r.rescales,
                 restarts: r.restarts,
                 kills: r.kills,
-                ..Counts::default()
+                ..JobCounters::default()
             },
             backoff,
             last_change: r.last_change,
             rescaled_at: r.rescaled_at,
-            obstacles: Obstacles::default(),
+            obstacles: JobObstacles::default(),
             tries: BTreeMap::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! Jobs that stay alive and lose their lead: the others train on, and it comes back as a newcomer.
 
 use crate::effect::Effect;
-use crate::phase::{Phase, Stage};
+use crate::phase::{AbsenceStage, JobPhase};
 use crate::settings::{AWAY_SECS, LEAVES_SECS};
 use infill_model::{AgentEvent, CommandExit, Directive, MalleableState, NodeName, SchedulingState};
 
@@ -13,7 +13,7 @@ fn last(r: &Rig) -> Vec<&str> {
     r.started.last().unwrap().iter().map(String::as_str).collect()
 }
 
-fn stage(r: &Rig) -> Option<Stage> {
+fn stage(r: &Rig) -> Option<AbsenceStage> {
     r.m.generation.away.as_ref().map(|away| away.stage)
 }
 
@@ -36,8 +36,16 @@ fn taken() -> Rig {
 #[test]
 fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
     let mut r = taken();
-    assert_eq!((r.m.state(), last(&r)), (MalleableState::Running, vec!["n2", "n3"]), "{:?}", r.notes);
-    assert_eq!((stage(&r), r.m.standing(r.now)), (Some(Stage::Leaving), SchedulingState::Busy));
+    assert_eq!(
+        (r.m.malleable_state(), last(&r)),
+        (MalleableState::Running, vec!["n2", "n3"]),
+        "{:?}",
+        r.notes
+    );
+    assert_eq!(
+        (stage(&r), r.m.scheduling_state(r.now)),
+        (Some(AbsenceStage::Leaving), SchedulingState::Busy)
+    );
     assert_eq!(r.m.held_lead(r.now), Some(&n(4)), "where it comes back to is its own");
     assert!(!r.effects.iter().any(|e| matches!(e, Effect::Launch { node, .. } if *node == n(4))));
     requeued(&mut r);
@@ -47,7 +55,7 @@ fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
     assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "nobody else starts it: {:?}", r.effects);
     assert!(r.effects.iter().any(|e| matches!(e, Effect::Launch { node, .. } if *node == n(4))));
     assert_eq!((stage(&r), last(&r)), (None, vec!["n2", "n3", "n4"]), "{:?}", r.notes);
-    assert_eq!((r.stops, r.m.counts.restarts, r.m.state()), (0, 0, MalleableState::Running));
+    assert_eq!((r.stops, r.m.counts.restarts, r.m.malleable_state()), (0, 0, MalleableState::Running));
     assert_eq!(r.m.lead_node(), Some(&n(4)));
     // And it is a job like any other: it grows, and what is not its lead's can go.
     r.target(&[4, 2, 3, 5]);
@@ -84,7 +92,10 @@ fn a_plan_that_was_made_before_changes_nothing() {
     for nodes in [&[1, 2, 3, 4][..], &[2, 3]] {
         r.target(nodes);
         r.run();
-        assert_eq!((r.m.state(), last(&r), r.stops), (MalleableState::Running, vec!["n2", "n3"], 0));
+        assert_eq!(
+            (r.m.malleable_state(), last(&r), r.stops),
+            (MalleableState::Running, vec!["n2", "n3"], 0)
+        );
     }
     requeued(&mut r);
     r.target(&[4, 2, 3]);
@@ -98,7 +109,7 @@ fn a_plan_that_was_made_before_changes_nothing() {
 fn its_node_may_die_without_a_word() {
     let mut r = alive("1-8", &[1, 2, 3, 4]);
     requeued(&mut r);
-    let Directive::Regroup(place) = r.m.directive(&n(2)) else { panic!("{:?}", r.m.phase) };
+    let Directive::Regroup(place) = r.m.directive_for(&n(2)) else { panic!("{:?}", r.m.phase) };
     assert!(place.meeting.unwrap().urgent, "nobody waits for the step of a node that is dead");
     r.run();
     r.observe();
@@ -125,7 +136,7 @@ fn a_job_of_which_too_little_is_left_restarts() {
     for (sizes, nodes) in [("1-8", &[1, 2][..]), ("3-8", &[1, 2, 3, 4])] {
         let mut r = alive(sizes, nodes);
         r.event(&n(1), AgentEvent::Leaving);
-        assert!(matches!(r.m.phase, Phase::Stopping { .. }), "{sizes}: {:?}", r.m.phase);
+        assert!(matches!(r.m.phase, JobPhase::Stopping { .. }), "{sizes}: {:?}", r.m.phase);
         assert_eq!(stage(&r), None);
     }
 }
@@ -134,28 +145,28 @@ fn a_job_of_which_too_little_is_left_restarts() {
 fn a_command_that_fails_on_the_leads_node_is_a_failure() {
     let mut r = alive("1-8", &[1, 2, 3, 4]);
     r.stopped(&n(1), 1, CommandExit { code: 3, asked: false, killed: false });
-    assert!(matches!(r.m.phase, Phase::Stopping { .. }) && stage(&r).is_none(), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Stopping { .. }) && stage(&r).is_none(), "{:?}", r.m.phase);
 }
 
 #[test]
 fn one_that_does_not_come_back_is_waited_for_so_long() {
     let mut r = taken();
     requeued(&mut r);
-    assert_eq!(stage(&r), Some(Stage::Released), "its place is free");
+    assert_eq!(stage(&r), Some(AbsenceStage::Released), "its place is free");
     // Slurm starts it nowhere.
     r.slurm.remove(&LEAD);
     let most = AWAY_SECS + settings().lead_start_secs + settings().prolog_secs;
     for _ in 0..(most / 5.0) as i64 + 1 {
         r.pass(5);
     }
-    assert!(!matches!(r.m.phase, Phase::Running { .. }), "{:?}", r.m.phase);
+    assert!(!matches!(r.m.phase, JobPhase::Running { .. }), "{:?}", r.m.phase);
     r.observe();
-    assert!(matches!(r.m.phase, Phase::Stopping { .. }), "the others stop as they would: {:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Stopping { .. }), "the others stop as they would: {:?}", r.m.phase);
     for i in [2, 3] {
         r.stopped(&n(i), r.m.generation.number, CommandExit { code: 0, asked: true, killed: false });
     }
     r.observe();
-    assert_eq!((r.m.state(), stage(&r)), (MalleableState::Queued, None), "{:?}", r.notes);
+    assert_eq!((r.m.malleable_state(), stage(&r)), (MalleableState::Queued, None), "{:?}", r.notes);
     assert_eq!(r.m.obstacles.held_by, None, "it is we who hold it");
     r.run();
     assert!(r.slurm.is_empty(), "the wings are given back: {:?}", r.slurm);
@@ -169,7 +180,7 @@ fn a_command_that_ends_meanwhile_ends_once_the_lead_is_back() {
     for i in [2, 3] {
         r.stopped(&n(i), generation, DONE);
     }
-    assert_eq!(r.m.state(), MalleableState::Queued, "{:?}", r.notes);
+    assert_eq!(r.m.malleable_state(), MalleableState::Queued, "{:?}", r.notes);
     for _ in 0..3 {
         r.observe();
         r.run();
@@ -183,7 +194,7 @@ fn a_command_that_ends_meanwhile_ends_once_the_lead_is_back() {
     for node in last(&r).iter().map(|n| NodeName::new(*n)).collect::<Vec<_>>() {
         r.stopped(&node, generation, DONE);
     }
-    assert_eq!(r.m.phase, Phase::Ending { code: 0 }, "{:?}", r.notes);
+    assert_eq!(r.m.phase, JobPhase::Ending { code: 0 }, "{:?}", r.notes);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A daemon that was away, and a Slurm that does otherwise.
 
 use crate::effect::Effect;
-use crate::hello::{Arrival, MAX_GENERATION};
-use crate::machine::Machine;
-use crate::phase::Phase;
-use crate::sight::Sight;
+use crate::hello::{AuthenticatedHello, MAX_GENERATION};
+use crate::job_lifecycle::JobLifecycle;
+use crate::observed_job::ObservedJob;
+use crate::phase::JobPhase;
 use infill_model::{CommandExit, JobId, MalleableState, SchedulingState};
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
@@ -16,55 +16,55 @@ fn a_daemon_restarted_while_a_lead_is_requeued_does_not_plan_to_keep_its_node() 
     for node in [n(1), n(2)] {
         r.stopped(&node, 1, CommandExit { code: 0, asked: true, killed: false });
     }
-    assert_eq!(r.m.state(), MalleableState::Parking);
-    r.m.resume(r.now);
-    assert_eq!((r.m.held(r.now).len(), r.m.held_lead(r.now)), (0, None));
-    assert_eq!(r.m.standing(r.now), SchedulingState::Busy);
+    assert_eq!(r.m.malleable_state(), MalleableState::Parking);
+    r.m.resume_after_restart(r.now);
+    assert_eq!((r.m.held_nodes(r.now).len(), r.m.held_lead(r.now)), (0, None));
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Busy);
 }
 
 #[test]
 fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
     let mut r = running("1-8", &[1, 2]);
-    let record = r.m.record();
+    let record = r.m.to_record();
     let (effects, generations) = (r.effects.len(), r.started.len());
-    r.m = Machine::from_record(record).unwrap();
+    r.m = JobLifecycle::from_record(record).unwrap();
     r.now = r.now + 300;
     let now = r.now;
-    r.m.resume(now);
+    r.m.resume_after_restart(now);
     for i in [1, 2] {
         let slurm_job = r.m.workers[&n(i)].slurm_job;
-        let arrival = Arrival {
+        let arrival = AuthenticatedHello {
             node: n(i),
             slurm_job,
             address: String::new(),
             port: 1,
             running: Some(1),
             spec: None,
-            dialect: infill_api::Dialect::present(),
+            dialect: infill_api::AgentDialect::present_protocol(),
         };
-        r.with(|m, now, out| assert!(m.hello(arrival, now, out)));
+        r.with(|m, now, out| assert!(m.handle_hello(arrival, now, out)));
     }
     r.observe();
     r.target(&[1, 2]);
     r.run();
     assert_eq!((r.effects.len(), r.started.len()), (effects, generations));
-    assert!(matches!(r.m.phase, Phase::Running { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Running { .. }));
 }
 
 #[test]
 fn an_agent_that_knows_more_than_the_store_is_believed() {
     let mut r = rig("1-8");
     r.slurm.insert(LEAD, vec![n(1)]);
-    let arrival = Arrival {
+    let arrival = AuthenticatedHello {
         node: n(1),
         slurm_job: LEAD,
         address: "n1".into(),
         port: 1,
         running: Some(5),
         spec: None,
-        dialect: infill_api::Dialect::present(),
+        dialect: infill_api::AgentDialect::present_protocol(),
     };
-    r.with(|m, now, out| assert!(m.hello(arrival, now, out)));
+    r.with(|m, now, out| assert!(m.handle_hello(arrival, now, out)));
     r.agents.insert(n(1), Some(5));
     r.target(&[1]);
     r.run();
@@ -77,16 +77,16 @@ fn a_generation_that_cannot_be_is_not_believed() {
         let mut r = rig("1-8");
         r.slurm.insert(LEAD, vec![n(1)]);
         let (running, address) = (Some(running), "n1".to_owned());
-        let arrival = Arrival {
+        let arrival = AuthenticatedHello {
             node: n(1),
             slurm_job: LEAD,
             address,
             port: 1,
             running,
             spec: None,
-            dialect: infill_api::Dialect::present(),
+            dialect: infill_api::AgentDialect::present_protocol(),
         };
-        r.with(|m, now, out| assert!(!m.hello(arrival, now, out)));
+        r.with(|m, now, out| assert!(!m.handle_hello(arrival, now, out)));
         assert_eq!((r.m.generation.number, r.m.workers.len()), (0, 0));
     }
 }
@@ -99,8 +99,8 @@ fn a_lead_that_somebody_released_is_taken_up_and_one_that_waits_unheld_is_held()
     assert_eq!(r.effects, [Effect::Hold { job: LEAD }]);
     r.slurm.insert(LEAD, vec![n(4)]);
     r.observe();
-    assert_eq!((r.m.state(), r.m.lead_node()), (MalleableState::Launching, Some(&n(4))));
-    assert_eq!(r.m.standing(r.now), SchedulingState::Busy);
+    assert_eq!((r.m.malleable_state(), r.m.lead_node()), (MalleableState::Launching, Some(&n(4))));
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Busy);
 }
 
 #[test]
@@ -110,9 +110,9 @@ fn a_stale_reading_does_not_undo_what_agents_said() {
     let read_at = r.now;
     r.run();
     let waiting = job(LEAD, &[], 0);
-    let sight = Sight { lead: Some(&waiting), wings: vec![], read_at, ..Sight::default() };
-    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
-    assert!(matches!(r.m.phase, Phase::Idle { .. } | Phase::Running { .. }), "{:?}", r.m.phase);
+    let sight = ObservedJob { lead: Some(&waiting), wings: vec![], read_at, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+    assert!(matches!(r.m.phase, JobPhase::Idle { .. } | JobPhase::Running { .. }), "{:?}", r.m.phase);
 }
 
 #[test]
@@ -122,16 +122,16 @@ fn a_wing_that_nobody_ordered_is_cancelled_and_a_stranger_gets_no_place() {
     r.agents.insert(n(6), None);
     r.observe();
     assert_eq!(r.effects.last().unwrap(), &Effect::CancelWing { job: JobId(999) });
-    let arrival = Arrival {
+    let arrival = AuthenticatedHello {
         node: n(7),
         slurm_job: JobId(998),
         address: String::new(),
         port: 1,
         running: None,
         spec: None,
-        dialect: infill_api::Dialect::present(),
+        dialect: infill_api::AgentDialect::present_protocol(),
     };
-    r.with(|m, now, out| assert!(!m.hello(arrival, now, out)));
+    r.with(|m, now, out| assert!(!m.handle_hello(arrival, now, out)));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_launch_that_slurm_cannot_take_just_then_is_tried_again_and_nobody_is_blamed
             m.effect_failed(&launch, "no", passing, &settings(), now, out);
             assert!(out.strikes.is_empty());
         });
-        assert_eq!(r.m.state(), MalleableState::Queued);
+        assert_eq!(r.m.malleable_state(), MalleableState::Queued);
         assert_eq!(r.m.backoff.start_after.is_some(), !passing);
         assert_eq!(launches(&r), if passing { 1 } else { 2 }, "not at once");
         r.pass(2);
@@ -159,9 +159,9 @@ fn a_launch_whose_plan_is_out_of_date_waits_for_the_next_plan() {
     r.target(&[1]);
     let launch = r.effects[0].clone();
     r.with(|m, now, _| m.effect_outdated(&launch, now));
-    assert_eq!(r.m.state(), MalleableState::Queued);
+    assert_eq!(r.m.malleable_state(), MalleableState::Queued);
     r.pass(2);
-    assert_eq!((r.m.state(), r.effects.len()), (MalleableState::Queued, 1));
+    assert_eq!((r.m.malleable_state(), r.effects.len()), (MalleableState::Queued, 1));
     r.target(&[2]);
     assert!(matches!(&r.effects[1..], [Effect::Launch { node, .. }] if *node == n(2)), "{:?}", r.effects);
 }

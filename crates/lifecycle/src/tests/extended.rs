@@ -1,8 +1,8 @@
 //! Leads of the main queue.
 
 use crate::effect::Effect;
-use crate::phase::Phase;
-use crate::sight::Sight;
+use crate::observed_job::ObservedJob;
+use crate::phase::JobPhase;
 use infill_model::{Directive, ExecPlan, JobId, NodeName, PlannedNode, SchedulingState};
 
 use super::rig::{LEAD, Rig, job, n, rig, settings};
@@ -32,7 +32,7 @@ fn a_lead_of_the_main_queue_is_never_touched_and_never_without_its_own() {
             r.observe();
         }
         assert_eq!(r.nodes_running().len(), has, "{target:?}: {:?}", r.m.phase);
-        assert!(matches!(&r.m.phase, Phase::Running { members } if members[0] == n(1)), "{target:?}");
+        assert!(matches!(&r.m.phase, JobPhase::Running { members } if members[0] == n(1)), "{target:?}");
     }
     assert_eq!(touched(&r), Vec::<&Effect>::new());
     assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { job } if *job != LEAD)));
@@ -54,8 +54,9 @@ fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
         let mut lead = job(LEAD, &[], 0);
         (lead.held, lead.state_reason) = (held, "Resources".to_owned());
         r.now = r.now + 5;
-        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
-        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+        let sight =
+            ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
+        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
         r.target(&[1, 3]);
     }
     assert!(r.m.phase.is_queued());
@@ -67,7 +68,7 @@ fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
     r.target(&[]);
     r.run();
     assert_eq!((r.m.submitted.own.clone(), r.nodes_running()), (vec![n(5)], vec!["n5".to_owned()]));
-    assert_eq!(r.m.standing(r.now), SchedulingState::Running);
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Running);
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn its_own_nodes_have_the_first_ranks() {
     r.run();
     r.observe();
     r.m.submitted.own = vec![n(1), n(2), n(3)];
-    let member = |node| match r.m.directive(&n(node)) {
+    let member = |node| match r.m.directive_for(&n(node)) {
         Directive::Run(member) => member,
         other => panic!("{other:?}"),
     };
@@ -87,7 +88,7 @@ fn its_own_nodes_have_the_first_ranks() {
     assert!(wing.meeting.is_none(), "nobody could tell those on its further nodes");
     assert!(r.m.wings.values().any(|w| w.order.qos.is_none()), "a main job's QOS is none for wings");
     assert_ne!(r.m.job, JobId(0));
-    let read = crate::Machine::from_record(r.m.record()).unwrap();
+    let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
     assert_eq!(read.submitted.own.len(), 3);
 }
 
@@ -98,15 +99,15 @@ fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
     (lead.partition, lead.gres) = ("main".to_owned(), "gpu:1".to_owned());
     // Slurm's word for what it keeps from others is no place of its own.
     (lead.nodes, lead.batch_host) = (places("n1:0 n1:2 n1:3"), Some(NodeName::new("n1:0+2")));
-    assert_eq!(crate::nodes_of_main(&lead), places("n1:0+2"));
+    assert_eq!(crate::main_job_nodes(&lead), places("n1:0+2"));
     let mut r = extended("1-4");
-    r.m.take_own(crate::nodes_of_main(&lead));
-    assert_eq!((r.m.submitted.block, r.m.more_of_its_own()), (2, 0));
-    assert_eq!(r.m.all_nodes(&places("n1:0+2 n2:0+1")), places("n1:0+2 n2:0+1"));
+    r.m.set_own_nodes(crate::main_job_nodes(&lead));
+    assert_eq!((r.m.submitted.block, r.m.extra_lead_nodes()), (2, 0));
+    assert_eq!(r.m.generation_nodes(&places("n1:0+2 n2:0+1")), places("n1:0+2 n2:0+1"));
     // What is planned for it without its own, too.
     let own = r.m.workers.remove(&n(1)).unwrap();
     r.m.workers.insert(NodeName::new("n1:0+2"), own);
-    r.m.phase = Phase::Running { members: places("n1:0+2") };
+    r.m.phase = JobPhase::Running { members: places("n1:0+2") };
     r.m.submitted.gres = lead.gres;
     let wing = PlannedNode { node: NodeName::new("n2:0+1"), lease_until: r.now + 600 };
     r.target_of(ExecPlan::default(), vec![wing]);
@@ -114,7 +115,7 @@ fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
     assert_eq!(planned.collect::<Vec<_>>(), places("n1:0+2 n2:0+1"));
     let orders: Vec<_> = r.m.wings.values().map(|w| (w.order.nodes.clone(), w.order.gres.clone())).collect();
     assert_eq!(orders, [(places("n2:0+1"), Some("gpu:2".to_owned()))]);
-    let read = crate::Machine::from_record(r.m.record()).unwrap();
+    let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
     assert_eq!((read.submitted.own, read.submitted.block), (places("n1:0+2"), 2));
     assert_eq!(touched(&r), Vec::<&Effect>::new());
 }

@@ -1,6 +1,6 @@
 //! Members that are lost while others join, and what wings ask for that are to join.
 
-use crate::phase::Phase;
+use crate::phase::JobPhase;
 use infill_model::{AgentEvent, DeclaredPlan, ExecPlan, NodeName, PlanNeeds, PlannedNode};
 
 use super::live::{last, went_on};
@@ -13,14 +13,14 @@ fn growing() -> Rig {
     r.hang.insert(n(2));
     r.target(&[1, 2, 3]);
     r.run();
-    assert!(matches!(r.m.phase, Phase::Regrouping { .. }), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Regrouping { .. }), "{:?}", r.m.phase);
     assert_eq!(last(&r), ["n1", "n2", "n3"]);
     r
 }
 
 fn are_here(r: &mut Rig) {
     for i in [1, 3] {
-        r.m.seen(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
+        r.m.record_heartbeat(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
     }
 }
 
@@ -55,7 +55,7 @@ fn nobody_joins_before_it_is_known_who_is_lost() {
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     r.target(&[1, 2, 3]);
     r.run();
-    assert!(matches!(r.m.phase, Phase::Running { .. }), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Running { .. }), "{:?}", r.m.phase);
     are_here(&mut r);
     r.now = r.now + 3;
     r.with(|_, _, _| {});

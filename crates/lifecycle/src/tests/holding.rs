@@ -1,8 +1,8 @@
 //! What people and Slurm do with a lead: holds, refusals, suspension, time limits.
 
 use crate::effect::Effect;
-use crate::phase::Phase;
-use crate::sight::Sight;
+use crate::observed_job::ObservedJob;
+use crate::phase::JobPhase;
 use infill_model::{BaseState, HoldKind, Job, SchedulingState, StartBlocker};
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
@@ -17,15 +17,15 @@ fn waits(r: &mut Rig, held: bool, reason: &str, description: &str) {
 
 fn see(r: &mut Rig, lead: &Job) {
     r.now = r.now + 1;
-    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
-    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+    let sight = ObservedJob { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
 }
 
 /// A lead that infill has released, and that has not started.
 fn released() -> Rig {
     let mut r = rig("1-4");
     r.target(&[1]);
-    r.with(|m, now, _| m.released(now));
+    r.with(|m, now, _| m.record_release(now));
     r
 }
 
@@ -37,11 +37,11 @@ fn launches(r: &Rig) -> usize {
 fn a_hold_by_an_administrator_counts_whenever_it_comes() {
     let mut r = rig("1-4");
     waits(&mut r, true, "JobHeldUser", "");
-    assert_eq!(r.m.standing(r.now), SchedulingState::Waiting, "the plug-in's hold is infill's");
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Waiting, "the plug-in's hold is infill's");
     waits(&mut r, true, "JobHeldAdmin", "");
     r.target(&[1]);
     assert_eq!(
-        (launches(&r), r.m.standing(r.now)),
+        (launches(&r), r.m.scheduling_state(r.now)),
         (0, SchedulingState::Barred(StartBlocker::Held(HoldKind::Admin)))
     );
     // Released: infill holds it again, and starts it.
@@ -57,13 +57,13 @@ fn a_hold_after_infills_release_is_a_persons() {
     for (reason, by) in [("JobHeldUser", HoldKind::Owner), ("JobHeldAdmin", HoldKind::Admin)] {
         let mut r = released();
         waits(&mut r, true, reason, "");
-        assert_eq!(r.m.standing(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
+        assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
         r.now = r.now + 1000;
         r.target(&[1]);
         assert_eq!(launches(&r), 1, "launching undid a hold");
         // A daemon that is restarted meanwhile knows it, too.
-        let read = crate::Machine::from_record(r.m.record()).unwrap();
-        assert_eq!(read.standing(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
+        let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
+        assert_eq!(read.scheduling_state(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
     }
 }
 
@@ -72,11 +72,11 @@ fn before_infill_has_released_it_the_lead_is_still_held_by_infill() {
     let mut r = rig("1-4");
     r.target(&[1]);
     waits(&mut r, true, "JobHeldUser", "");
-    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
     // Nor is it a person's hold if its agent had it requeued while the daemon was away.
     let mut r = running("1-4", &[1]);
     waits(&mut r, true, "JobHeldUser", "job requeued in held state");
-    assert_eq!((r.m.obstacles.held_by, r.m.state().word()), (None, "queued"));
+    assert_eq!((r.m.obstacles.held_by, r.m.malleable_state().word()), (None, "queued"));
     let mut r = running("1-4", &[1]);
     waits(&mut r, true, "JobHeldUser", "");
     assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Owner));
@@ -87,7 +87,7 @@ fn a_lead_that_ran_and_went_back_while_the_daemon_was_away_is_not_held_by_its_ow
     let mut r = released();
     r.now = r.now.plus_secs(61.0);
     waits(&mut r, true, "JobHeldUser", "job requeued in held state");
-    assert_eq!((r.m.obstacles.held_by, r.m.state().word()), (None, "queued"));
+    assert_eq!((r.m.obstacles.held_by, r.m.malleable_state().word()), (None, "queued"));
     r.now = r.now.plus_secs(60.0);
     r.target(&[1]);
     assert_eq!(launches(&r), 2, "it is never started again");
@@ -100,15 +100,16 @@ fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_
         let mut pauses = Vec::new();
         for _ in 0..3 {
             waits(&mut r, held, reason, "");
-            let SchedulingState::Barred(StartBlocker::Refused { reason: why, until }) = r.m.standing(r.now)
+            let SchedulingState::Barred(StartBlocker::Refused { reason: why, until }) =
+                r.m.scheduling_state(r.now)
             else {
-                panic!("{reason}: {:?}", r.m.standing(r.now))
+                panic!("{reason}: {:?}", r.m.scheduling_state(r.now))
             };
-            assert_eq!((why.as_str(), r.m.held(r.now).len()), (reason, 0));
+            assert_eq!((why.as_str(), r.m.held_nodes(r.now).len()), (reason, 0));
             pauses.push(until.secs_since(r.now));
             r.now = until;
             r.target(&[1]);
-            r.with(|m, now, _| m.released(now));
+            r.with(|m, now, _| m.record_release(now));
         }
         assert_eq!(pauses, [30.0, 60.0, 120.0], "{reason}");
         assert_eq!(launches(&r), 4);
@@ -116,11 +117,11 @@ fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_
     // What has to do with what is free is waited for; so is what was read before the release.
     let mut r = released();
     waits(&mut r, false, "Resources", "");
-    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
     let mut r = rig("1-4");
     r.target(&[1]);
     waits(&mut r, false, "Licenses", "");
-    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
 }
 
 #[test]
@@ -133,11 +134,11 @@ fn a_suspended_lead_keeps_what_it_has_and_goes_on() {
     r.now = r.now + 4000;
     r.target(&[3]);
     assert_eq!(r.effects.len(), effects, "{:?}", &r.effects[effects..]);
-    assert_eq!((r.m.standing(r.now), r.m.held(r.now).len()), (SchedulingState::Busy, 1));
+    assert_eq!((r.m.scheduling_state(r.now), r.m.held_nodes(r.now).len()), (SchedulingState::Busy, 1));
     r.target(&[1]);
     lead.state.base = BaseState::Running;
     see(&mut r, &lead);
-    assert!(matches!(r.m.phase, Phase::Running { .. }), "{:?}: {:?}", r.m.phase, r.notes);
+    assert!(matches!(r.m.phase, JobPhase::Running { .. }), "{:?}: {:?}", r.m.phase, r.notes);
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn infills_own_hold_is_no_administrators_where_slurm_forgets_whose_it_is() {
     for shown in [0, 1, 20] {
         let mut r = requeued();
         (0..shown).for_each(|_| waits(&mut r, true, "JobHeldUser", REQUEUED));
-        r.m = crate::Machine::from_record(r.m.record()).unwrap();
+        r.m = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
         assert_eq!(r.effects.len(), 0);
         for _ in 0..2 {
             waits(&mut r, true, "JobHeldAdmin", "");
@@ -201,7 +202,7 @@ fn an_administrators_hold_of_a_requeued_lead_counts() {
     waits(&mut r, true, "JobHeldUser", REQUEUED);
     r.now = r.now + 60;
     r.target(&[1]);
-    r.with(|m, now, _| m.released(now));
+    r.with(|m, now, _| m.record_release(now));
     waits(&mut r, true, "JobHeldAdmin", "");
     assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Admin));
 }
@@ -219,10 +220,10 @@ fn a_lead_that_slurm_holds_for_its_requeues_is_no_persons_and_starts_again() {
             let launched = launches(&r);
             waits(&mut r, true, reason, more);
             waits(&mut r, true, reason, more);
-            assert_eq!((r.m.obstacles.held_by, r.m.state().word()), (None, "queued"), "{reason}");
+            assert_eq!((r.m.obstacles.held_by, r.m.malleable_state().word()), (None, "queued"), "{reason}");
             let refused = r.m.obstacles.refusal.clone().unwrap_or_default();
             assert!(refused.starts_with(reason) && refused.contains(more), "{refused}");
-            let bar = r.m.standing(r.now);
+            let bar = r.m.scheduling_state(r.now);
             assert!(
                 matches!(&bar, SchedulingState::Barred(StartBlocker::Refused { reason: r, .. }) if *r == refused),
                 "{bar:?}"

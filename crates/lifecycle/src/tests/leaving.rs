@@ -1,8 +1,8 @@
 //! What is learned from stops and starts.
 
 use super::rig::{LEAD, Rig, job, n, running, settings};
-use crate::effect::{Effect, Outcome};
-use crate::sight::Sight;
+use crate::effect::{Effect, StepOutcome};
+use crate::observed_job::ObservedJob;
 use infill_model::{AgentEvent, CommandExit, JobId, StopOutcome};
 
 /// What a stop after so many seconds teaches, with 10 s of grace.
@@ -14,8 +14,8 @@ fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64
     }
     let exit = CommandExit { code, asked: true, killed };
     let stopped = AgentEvent::Stopped { generation: 1, exit, stop_secs, port: 4000 };
-    let mut out = Outcome::default();
-    r.m.event(&n(2), &stopped, &settings(), r.now, &mut out);
+    let mut out = StepOutcome::default();
+    r.m.handle_event(&n(2), &stopped, &settings(), r.now, &mut out);
     out.stops.first().map(|stop| {
         assert_eq!((stop.job, stop.generation), (LEAD, 1));
         (stop.secs, stop.end)
@@ -46,14 +46,14 @@ fn every_stop_that_was_asked_for_teaches_something() {
 fn with_wing_in_prolog() -> Rig {
     let mut r = running("1-8", &[1]);
     r.target(&[1, 2]);
-    let order = r.m.orders()[0].order;
+    let order = r.m.wing_orders()[0].order;
     let id = JobId(100 + order as u32);
     r.event(&n(1), AgentEvent::WingSubmitted { order, job: id });
     r
 }
 
 /// What follows from a look at it after so many seconds.
-fn look(r: &mut Rig, secs: i64, configuring: bool) -> Outcome {
+fn look(r: &mut Rig, secs: i64, configuring: bool) -> StepOutcome {
     let now = r.now + secs;
     r.m.workers.values_mut().for_each(|w| w.last_seen = now);
     let (number, wing) = r.m.wings.iter().next().unwrap();
@@ -62,14 +62,14 @@ fn look(r: &mut Rig, secs: i64, configuring: bool) -> Outcome {
         wing.state.flags.insert("CONFIGURING".to_owned());
     }
     let lead = job(LEAD, &[n(1)], 0);
-    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: now, ..Sight::default() };
-    let mut out = Outcome::default();
-    r.m.observe(&sight, &settings(), now, &mut out);
+    let sight = ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: now, ..ObservedJob::default() };
+    let mut out = StepOutcome::default();
+    r.m.apply_observation(&sight, &settings(), now, &mut out);
     r.m.step(&settings(), now, &mut out);
     out
 }
 
-fn cancels(out: &Outcome) -> bool {
+fn cancels(out: &StepOutcome) -> bool {
     out.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. }))
 }
 
@@ -92,17 +92,17 @@ fn how_long_a_start_has_taken_is_told_once() {
     let id = r.m.wings.values().next().unwrap().job.unwrap();
     let mut told = Vec::new();
     for _ in 0..2 {
-        let arrival = crate::Arrival {
+        let arrival = crate::AuthenticatedHello {
             node: n(2),
             slurm_job: id,
             address: "n2".to_owned(),
             port: 4000,
             running: None,
             spec: None,
-            dialect: infill_api::Dialect::present(),
+            dialect: infill_api::AgentDialect::present_protocol(),
         };
-        let mut out = Outcome::default();
-        assert!(r.m.hello(arrival, r.now, &mut out));
+        let mut out = StepOutcome::default();
+        assert!(r.m.handle_hello(arrival, r.now, &mut out));
         told.extend(out.arrived);
     }
     assert_eq!(told, [(n(2), 57.0)]);

@@ -1,7 +1,7 @@
 //! Time limits of leads and wings, as their leases move.
 
 use crate::effect::Effect;
-use crate::sight::Sight;
+use crate::observed_job::ObservedJob;
 use infill_model::{Job, JobId};
 
 use super::rig::{LEAD, Rig, job, n, running};
@@ -9,7 +9,7 @@ use super::rig::{LEAD, Rig, job, n, running};
 /// A job on n1 with a wing on n2, 600 s after both started, with nothing asked of Slurm for a while.
 fn after_ten_minutes() -> (Rig, JobId) {
     let mut r = running("1-8", &[1, 2]);
-    let wing = r.m.held(r.now)[&n(2)];
+    let wing = r.m.held_nodes(r.now)[&n(2)];
     r.pass(600);
     r.effects.clear();
     (r, wing)
@@ -18,8 +18,8 @@ fn after_ten_minutes() -> (Rig, JobId) {
 /// The limits that a look at these jobs sets, minutes.
 fn renewed(r: &mut Rig, lead: &Job, wings: Vec<&Job>) -> Vec<(JobId, u32)> {
     r.effects.clear();
-    let sight = Sight { lead: Some(lead), wings, read_at: r.now, ..Sight::default() };
-    r.with(|m, now, out| m.renew(&sight, now, out));
+    let sight = ObservedJob { lead: Some(lead), wings, read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.renew_limits(&sight, now, out));
     let limit = |effect: &Effect| match effect {
         Effect::SetLimit { job, limit_mins } => Some((*job, *limit_mins)),
         _ => None,

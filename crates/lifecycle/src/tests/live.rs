@@ -1,8 +1,8 @@
 //! Commands that stay alive: they grow, shrink and lose members without a stop, and else restart.
 
-use crate::phase::Phase;
+use crate::phase::JobPhase;
 use crate::settings::{MOST_TRIES, WARM_SECS};
-use crate::worker::Live;
+use crate::worker::LiveState;
 use infill_model::{AgentEvent, CommandExit, Directive, LiveChange, MalleableState, RescaleMode};
 
 use super::rig::{Rig, alive, n, progress, running};
@@ -22,7 +22,7 @@ pub(super) fn last(r: &Rig) -> Vec<&str> {
 
 #[track_caller]
 pub(super) fn went_on(r: &Rig, nodes: &[&str]) {
-    assert_eq!((r.m.state(), last(r)), (MalleableState::Running, nodes.to_vec()), "{:?}", r.notes);
+    assert_eq!((r.m.malleable_state(), last(r)), (MalleableState::Running, nodes.to_vec()), "{:?}", r.notes);
     assert_eq!((r.stops, r.m.counts.restarts), (0, 0), "{:?}", r.notes);
 }
 
@@ -38,27 +38,32 @@ fn grows_while_its_members_train_and_nobody_is_stopped() {
     r.target(&[1, 2, 3, 4]);
     r.submit_wings();
     r.say_hello();
-    assert!(matches!(r.m.directive(&n(1)), Directive::Run(_)), "the members know nothing of it");
-    let Directive::Warm(place) = r.m.directive(&n(3)) else { panic!("{:?}", r.m.directive(&n(3))) };
+    assert!(matches!(r.m.directive_for(&n(1)), Directive::Run(_)), "the members know nothing of it");
+    let Directive::Warm(place) = r.m.directive_for(&n(3)) else { panic!("{:?}", r.m.directive_for(&n(3))) };
     assert_eq!((place.rank, place.world), (2, 3), "no place that anybody waits at");
     obey(&mut r, 3);
-    assert_eq!(r.m.state(), MalleableState::Running, "the other one is awaited");
+    assert_eq!(r.m.malleable_state(), MalleableState::Running, "the other one is awaited");
     obey(&mut r, 4);
-    let Directive::Regroup(place) = r.m.directive(&n(4)) else { panic!("{:?}", r.m.directive(&n(4))) };
+    let Directive::Regroup(place) = r.m.directive_for(&n(4)) else {
+        panic!("{:?}", r.m.directive_for(&n(4)))
+    };
     let meeting = place.meeting.unwrap();
     assert_eq!((place.generation, place.rank, place.world), (2, 3, 4));
     assert_eq!((meeting.store.as_deref(), meeting.urgent), (Some("n1.cluster:5000"), false));
     r.run();
     went_on(&r, &["n1", "n2", "n3", "n4"]);
     assert_eq!((r.m.generation.number, r.m.counts.rescales), (2, 1));
-    assert_eq!((r.lived, r.m.way()), (vec![LiveChange { from: 2, to: 4, secs: 0.1 }], RescaleMode::Live));
+    assert_eq!(
+        (r.lived, r.m.rescale_mode()),
+        (vec![LiveChange { from: 2, to: 4, secs: 0.1 }], RescaleMode::Live)
+    );
 }
 
 #[test]
 fn shrinks_and_only_those_that_go_leave() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 3]);
-    assert_eq!(r.m.directive(&n(2)), Directive::Part { generation: 2, urgent: false });
+    assert_eq!(r.m.directive_for(&n(2)), Directive::Part { generation: 2, urgent: false });
     r.run();
     went_on(&r, &["n1", "n3"]);
     r.observe();
@@ -72,7 +77,7 @@ fn a_node_that_is_taken_is_left_at_the_next_step() {
     let mut r = alive("1-8", &[1, 2, 3]);
     let rescaled = r.m.rescaled_at;
     r.event(&n(2), AgentEvent::Leaving);
-    assert_eq!(r.m.directive(&n(2)), Directive::Part { generation: 2, urgent: false });
+    assert_eq!(r.m.directive_for(&n(2)), Directive::Part { generation: 2, urgent: false });
     r.run();
     went_on(&r, &["n1", "n3"]);
     assert_eq!(r.m.rescaled_at, rescaled, "a loss is no reason to stay as it is");
@@ -82,7 +87,7 @@ fn a_node_that_is_taken_is_left_at_the_next_step() {
 fn a_process_that_is_killed_is_no_restart_and_its_node_is_left_alone() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.stopped(&n(2), 1, KILLED);
-    let Directive::Regroup(place) = r.m.directive(&n(3)) else { panic!("{:?}", r.m.phase) };
+    let Directive::Regroup(place) = r.m.directive_for(&n(3)) else { panic!("{:?}", r.m.phase) };
     assert!(place.meeting.unwrap().urgent, "nobody may wait for its step");
     r.run();
     went_on(&r, &["n1", "n3"]);
@@ -96,15 +101,15 @@ fn a_node_that_does_not_answer_is_named() {
     r.pass(100);
     r.now = r.now + 1;
     r.event(&n(1), AgentEvent::Stuck { generation: 1 });
-    let Directive::Run(place) = r.m.directive(&n(2)) else { panic!("{:?}", r.m.phase) };
+    let Directive::Run(place) = r.m.directive_for(&n(2)) else { panic!("{:?}", r.m.phase) };
     assert_eq!(place.meeting.unwrap().rolls, 1, "the roll is called");
     r.now = r.now + 1;
     for i in [1, 3] {
-        r.m.seen(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
+        r.m.record_heartbeat(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
     }
     r.now = r.now + 1;
     r.with(|_, _, _| {});
-    assert_eq!(r.m.state(), MalleableState::Running, "it may still answer");
+    assert_eq!(r.m.malleable_state(), MalleableState::Running, "it may still answer");
     r.now = r.now + 1;
     r.with(|_, _, _| {});
     assert_eq!(last(&r), ["n1", "n3"]);
@@ -123,7 +128,7 @@ fn who_was_heard_just_before_the_roll_has_not_answered_it() {
     r.pass(100);
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     for i in [1, 3] {
-        r.m.seen(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
+        r.m.record_heartbeat(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
         // It says again where it is, as the roll came with its assignment.
         r.event(&n(i), AgentEvent::Joined { generation: 1, secs: 0.1 });
     }
@@ -167,7 +172,7 @@ fn a_newcomer_that_never_warms_up_costs_the_others_nothing() {
     r.hang.insert(n(3));
     r.target(&[1, 2, 3]);
     r.run();
-    assert!(matches!(r.m.workers[&n(3)].live, Live::Warming { .. }));
+    assert!(matches!(r.m.workers[&n(3)].live, LiveState::Warming { .. }));
     r.pass(WARM_SECS as i64 + 1);
     r.run();
     r.observe();
@@ -192,7 +197,7 @@ fn a_newcomer_gets_as_long_as_the_command_needs() {
     r.run();
     r.pass(WARM_SECS as i64 + 1);
     r.run();
-    assert!(matches!(r.m.workers[&n(4)].live, Live::Warming { .. }));
+    assert!(matches!(r.m.workers[&n(4)].live, LiveState::Warming { .. }));
     r.pass(300);
     r.run();
     r.observe();
@@ -228,10 +233,10 @@ fn newcomers_that_are_ready_wait_for_slow_ones_only_for_a_while() {
 fn who_is_lost_while_they_regroup_is_left_out_of_the_next_try() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
-    assert_eq!((r.m.generation.number, r.m.state()), (2, MalleableState::Regrouping));
+    assert_eq!((r.m.generation.number, r.m.malleable_state()), (2, MalleableState::Regrouping));
     r.stopped(&n(2), 2, KILLED);
     assert_eq!((r.m.generation.number, last(&r)), (3, vec!["n1"]));
-    let Directive::Regroup(place) = r.m.directive(&n(1)) else { panic!("{:?}", r.m.phase) };
+    let Directive::Regroup(place) = r.m.directive_for(&n(1)) else { panic!("{:?}", r.m.phase) };
     assert!(place.meeting.unwrap().urgent);
     r.run();
     went_on(&r, &["n1"]);
@@ -244,9 +249,9 @@ fn a_newcomer_that_dies_in_the_change_interrupts_nobodys_step() {
     r.submit_wings();
     r.say_hello();
     obey(&mut r, 3);
-    assert_eq!(r.m.state(), MalleableState::Regrouping);
+    assert_eq!(r.m.malleable_state(), MalleableState::Regrouping);
     r.stopped(&n(3), 2, KILLED);
-    let Directive::Regroup(place) = r.m.directive(&n(1)) else { panic!("{:?}", r.m.phase) };
+    let Directive::Regroup(place) = r.m.directive_for(&n(1)) else { panic!("{:?}", r.m.phase) };
     assert!(!place.meeting.unwrap().urgent);
     r.run();
     went_on(&r, &["n1", "n2"]);
@@ -255,12 +260,12 @@ fn a_newcomer_that_dies_in_the_change_interrupts_nobodys_step() {
 /// It restarts on these nodes, after all have stopped.
 #[track_caller]
 fn restarted(r: &mut Rig, nodes: &[&str]) {
-    assert_eq!(r.m.state(), MalleableState::Rescaling, "{:?}", r.notes);
+    assert_eq!(r.m.malleable_state(), MalleableState::Rescaling, "{:?}", r.notes);
     r.hang.clear();
     r.run();
     r.pass(5);
     r.run();
-    assert_eq!((r.m.state(), last(r)), (MalleableState::Running, nodes.to_vec()), "{:?}", r.notes);
+    assert_eq!((r.m.malleable_state(), last(r)), (MalleableState::Running, nodes.to_vec()), "{:?}", r.notes);
     assert!(r.stops > 0);
 }
 
@@ -271,10 +276,10 @@ fn members_that_do_not_meet_are_restarted() {
     r.target(&[1, 2]);
     r.run();
     r.pass(30 + i64::from(r.m.spec.grace_secs));
-    assert_eq!(r.m.state(), MalleableState::Regrouping);
+    assert_eq!(r.m.malleable_state(), MalleableState::Regrouping);
     r.pass(1);
-    assert_eq!(r.m.directive(&n(1)), Directive::Rescue { generation: 2 }, "it has all in its memory");
-    assert_eq!(r.m.directive(&n(2)), Directive::Stop { generation: 2 });
+    assert_eq!(r.m.directive_for(&n(1)), Directive::Rescue { generation: 2 }, "it has all in its memory");
+    assert_eq!(r.m.directive_for(&n(2)), Directive::Stop { generation: 2 });
     restarted(&mut r, &["n1", "n2"]);
 }
 
@@ -285,8 +290,8 @@ fn so_many_tries_that_fail_are_enough() {
         r.event(&n(2), AgentEvent::Failed { generation: try_ });
         r.pass(3);
     }
-    assert_eq!((r.m.generation.number, r.m.state()), (6, MalleableState::Regrouping));
-    let Phase::Regrouping { regroup, .. } = &r.m.phase else { panic!() };
+    assert_eq!((r.m.generation.number, r.m.malleable_state()), (6, MalleableState::Regrouping));
+    let JobPhase::Regrouping { regroup, .. } = &r.m.phase else { panic!() };
     assert_eq!(regroup.tries, MOST_TRIES);
     r.event(&n(2), AgentEvent::Failed { generation: 6 });
     r.pass(3);
@@ -314,9 +319,9 @@ fn a_process_that_sees_no_way_is_restarted() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
     r.event(&n(2), AgentEvent::Hopeless { generation: 1, why: "of another time".into() });
-    assert_eq!(r.m.state(), MalleableState::Regrouping);
+    assert_eq!(r.m.malleable_state(), MalleableState::Regrouping);
     r.event(&n(2), AgentEvent::Hopeless { generation: 2, why: "a wait that nothing ends".into() });
-    assert_eq!(r.m.state(), MalleableState::Regrouping, "its agent ends it");
+    assert_eq!(r.m.malleable_state(), MalleableState::Regrouping, "its agent ends it");
     r.event(&n(2), let_go(2));
     assert_eq!(last(&r), ["n1"]);
     r.run();
@@ -324,7 +329,7 @@ fn a_process_that_sees_no_way_is_restarted() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
     r.event(&n(1), AgentEvent::Hopeless { generation: 2, why: "out of tries".into() });
-    assert_eq!(r.m.directive(&n(2)), Directive::Rescue { generation: 2 }, "it can still save");
+    assert_eq!(r.m.directive_for(&n(2)), Directive::Rescue { generation: 2 }, "it can still save");
     restarted(&mut r, &["n1", "n2"]);
 }
 
@@ -333,22 +338,22 @@ fn a_generation_that_finds_no_store_is_a_failure() {
     let mut r = running("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     r.pass(3);
-    assert_eq!(r.m.state(), MalleableState::Rescaling);
-    assert!(matches!(r.m.phase, Phase::Stopping { .. }));
+    assert_eq!(r.m.malleable_state(), MalleableState::Rescaling);
+    assert!(matches!(r.m.phase, JobPhase::Stopping { .. }));
 }
 
 #[test]
 fn a_lead_that_is_taken_or_moved_is_a_restart() {
     let mut r = alive("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Leaving);
-    assert_eq!(r.m.state(), MalleableState::Rescaling);
+    assert_eq!(r.m.malleable_state(), MalleableState::Rescaling);
     let mut r = alive("1-8", &[1, 2]);
     r.target(&[4, 2]);
-    assert_eq!(r.m.state(), MalleableState::Rescaling);
-    assert_eq!(r.m.directive(&n(1)), Directive::Stop { generation: 1 });
+    assert_eq!(r.m.malleable_state(), MalleableState::Rescaling);
+    assert_eq!(r.m.directive_for(&n(1)), Directive::Stop { generation: 1 });
     let mut r = alive("2-8", &[1, 2]);
     r.stopped(&n(2), 1, KILLED);
-    assert_eq!(r.m.state(), MalleableState::Rescaling, "one node is too few");
+    assert_eq!(r.m.malleable_state(), MalleableState::Rescaling, "one node is too few");
 }
 
 #[test]
@@ -360,7 +365,7 @@ fn a_program_that_fails_everywhere_fails_as_itself() {
     r.stopped(&n(2), 1, failed);
     r.stopped(&n(1), 2, failed);
     r.run();
-    assert_eq!(r.m.state(), MalleableState::Ended, "{:?}", r.notes);
+    assert_eq!(r.m.malleable_state(), MalleableState::Ended, "{:?}", r.notes);
     assert!(r.notes.iter().any(|n| n == "the command failed with code 3 after 0 restarts"), "{:?}", r.notes);
 }
 
@@ -374,11 +379,11 @@ fn an_end_in_the_middle_of_a_change_is_the_end() {
     for i in [1, 2] {
         r.stopped(&n(i), 2, DONE);
     }
-    assert_eq!(r.m.phase, Phase::Ending { code: 0 });
-    assert_eq!(r.m.directive(&n(3)), Directive::Leave, "who warmed up in vain is told");
+    assert_eq!(r.m.phase, JobPhase::Ending { code: 0 });
+    assert_eq!(r.m.directive_for(&n(3)), Directive::Leave, "who warmed up in vain is told");
     r.run();
     r.observe();
-    assert_eq!(r.m.phase, Phase::Ended);
+    assert_eq!(r.m.phase, JobPhase::Ended);
 }
 
 #[test]
@@ -388,15 +393,15 @@ fn after_a_loss_an_end_may_be_its_echo() {
     r.stopped(&n(2), 2, DONE);
     // Its agent tells it of the generation that is wanted by then.
     r.stopped(&n(1), 3, DONE);
-    assert_eq!(r.m.state(), MalleableState::Rescaling, "{:?}", r.notes);
+    assert_eq!(r.m.malleable_state(), MalleableState::Rescaling, "{:?}", r.notes);
 }
 
 #[test]
 fn a_lead_without_its_command_and_a_daemon_without_memory() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
-    let mut read = crate::Machine::from_record(r.m.record()).unwrap();
-    read.resume(r.now);
+    let mut read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
+    read.resume_after_restart(r.now);
     r.m = read;
     r.run();
     went_on(&r, &["n1", "n2"]);
@@ -408,7 +413,7 @@ fn what_does_not_say_that_it_can_is_stopped_as_ever() {
     r.target(&[1, 2, 3]);
     r.submit_wings();
     r.say_hello();
-    assert_eq!(r.m.directive(&n(1)), Directive::Stop { generation: 1 });
+    assert_eq!(r.m.directive_for(&n(1)), Directive::Stop { generation: 1 });
     r.run();
     assert_eq!((last(&r), r.stops), (vec!["n1", "n2", "n3"], 2));
 }
@@ -478,7 +483,7 @@ fn whatever_comes_in_whatever_order_the_job_runs_in_the_end() {
             let members = r.m.phase.members();
             let distinct: std::collections::BTreeSet<_> = members.iter().collect();
             assert_eq!(distinct.len(), members.len(), "{:?} in round {round}", r.m.phase);
-            regrouped += u32::from(r.m.state() == MalleableState::Regrouping);
+            regrouped += u32::from(r.m.malleable_state() == MalleableState::Regrouping);
         }
         r.hang.clear();
         for _ in 0..12 {
@@ -489,7 +494,7 @@ fn whatever_comes_in_whatever_order_the_job_runs_in_the_end() {
             r.target(&[lead.as_str()[1..].parse().unwrap()]);
             r.run();
         }
-        assert_eq!(r.m.state(), MalleableState::Running, "round {round}: {:#?}", r.notes);
+        assert_eq!(r.m.malleable_state(), MalleableState::Running, "round {round}: {:#?}", r.notes);
         restarted += r.stops;
     }
     assert!(regrouped > 500 && restarted > 100, "{regrouped} {restarted}");

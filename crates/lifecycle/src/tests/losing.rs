@@ -1,11 +1,11 @@
 //! Preemption, failures and nodes that die.
 
 use crate::effect::Effect;
-use crate::phase::Phase;
+use crate::phase::JobPhase;
 use crate::settings::RETRY_SECS;
 use infill_model::{AgentEvent, CommandExit, Directive, FaultSource, JobId, MalleableState};
 
-use crate::sight::Sight;
+use crate::observed_job::ObservedJob;
 
 use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 
@@ -13,7 +13,7 @@ use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
     let mut r = running("1-8", &[1, 2, 3]);
     r.event(&n(2), AgentEvent::Leaving);
-    assert_eq!(r.m.directive(&n(1)), Directive::Stop { generation: 1 });
+    assert_eq!(r.m.directive_for(&n(1)), Directive::Stop { generation: 1 });
     // Rank 2 noticed over the wire before its agent was told: that is no end of the job.
     r.stopped(&n(3), 1, CommandExit { code: 0, asked: false, killed: false });
     r.stopped(&n(2), 1, CommandExit { code: 0, asked: true, killed: false });
@@ -38,7 +38,7 @@ fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
     r.run();
     r.observe();
     r.run();
-    assert_eq!(r.m.state(), MalleableState::Queued);
+    assert_eq!(r.m.malleable_state(), MalleableState::Queued);
     assert!(r.effects.contains(&Effect::Hold { job: LEAD }) || r.held);
     r.observe();
     r.run();
@@ -64,7 +64,7 @@ fn a_preempted_wing_that_nobody_has_come_from_is_cancelled_at_once() {
 fn a_preempted_lead_that_nobody_has_come_from_is_requeued_at_once() {
     let mut r = rig("1-8");
     r.target(&[1]);
-    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
     r.preempted.insert(LEAD, r.now + 5);
     r.observe();
     assert!(r.effects.contains(&Effect::RequeueHold { job: LEAD }), "{:?}", r.effects);
@@ -83,7 +83,7 @@ fn who_came_too_late_to_hear_that_slurm_wants_the_node_is_told() {
     let wing = *r.slurm.iter().find(|(_, nodes)| nodes.contains(&n(2))).expect("a wing").0;
     r.preempted.insert(wing, r.now);
     r.observe();
-    assert!(matches!(r.m.phase, Phase::Running { .. }), "its own word may be on its way");
+    assert!(matches!(r.m.phase, JobPhase::Running { .. }), "its own word may be on its way");
     r.observe();
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n1"], "{:?}", r.notes);
@@ -106,7 +106,7 @@ fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
     r.stopped(&n(2), 1, failed);
     r.stopped(&n(1), 1, echo);
     r.run();
-    assert!(matches!(r.m.phase, Phase::Idle { .. }), "not at once");
+    assert!(matches!(r.m.phase, JobPhase::Idle { .. }), "not at once");
     r.pass(1);
     r.run();
     assert_eq!(
@@ -116,9 +116,9 @@ fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
     );
     r.stopped(&n(2), 2, failed);
     r.stopped(&n(1), 2, echo);
-    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
-    assert_eq!(r.m.directive(&n(1)), Directive::Finish { code: 3 });
-    assert_eq!(r.m.directive(&n(2)), Directive::Leave);
+    assert_eq!(r.m.phase, JobPhase::Ending { code: 3 });
+    assert_eq!(r.m.directive_for(&n(1)), Directive::Finish { code: 3 });
+    assert_eq!(r.m.directive_for(&n(2)), Directive::Leave);
 }
 
 #[test]
@@ -126,13 +126,13 @@ fn the_job_is_done_when_the_command_has_ended_everywhere() {
     let mut r = running("1-8", &[1, 2]);
     let done = CommandExit { code: 0, asked: false, killed: false };
     r.stopped(&n(2), 1, done);
-    assert!(matches!(r.m.phase, Phase::Running { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Running { .. }));
     r.stopped(&n(1), 1, done);
-    assert_eq!(r.m.phase, Phase::Ending { code: 0 });
+    assert_eq!(r.m.phase, JobPhase::Ending { code: 0 });
     r.run();
     r.observe();
-    assert_eq!(r.m.phase, Phase::Ended);
-    assert!(r.m.held(r.now).is_empty() && r.slurm.is_empty());
+    assert_eq!(r.m.phase, JobPhase::Ended);
+    assert!(r.m.held_nodes(r.now).is_empty() && r.slurm.is_empty());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_dead_node_is_a_loss_and_no_failure() {
     for i in [1, 2] {
         r.stopped(&n(i), 1, CommandExit { code: 1, asked: false, killed: false });
     }
-    assert!(matches!(r.m.phase, Phase::Stopping { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Stopping { .. }));
     r.observe();
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
@@ -177,29 +177,31 @@ fn a_worker_that_never_stops_is_given_up_after_its_grace_time() {
     r.now = r.now + 14;
     r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
     r.with(|_, _, _| {});
-    assert!(matches!(r.m.phase, Phase::Stopping { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Stopping { .. }));
     r.now = r.now + 2;
     r.with(|_, _, _| {});
-    assert!(matches!(r.m.phase, Phase::Idle { .. } | Phase::Running { .. }), "{:?}", r.m.phase);
+    assert!(matches!(r.m.phase, JobPhase::Idle { .. } | JobPhase::Running { .. }), "{:?}", r.m.phase);
     assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })), "{:?}", r.effects);
 }
 
 /// A wing that waits for what the user may not have.
 fn waits_for(r: &mut Rig, reason: &str) {
     r.target(&[1, 2]);
-    for order in r.m.orders() {
+    for order in r.m.wing_orders() {
         let id = JobId(100 + order.order as u32);
         r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job: id });
         r.now = r.now + 15;
         let wing = infill_model::Job { state_reason: reason.into(), ..job(id, &[], order.order) };
         let lead = job(LEAD, &[n(1)], 0);
-        let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..Sight::default() };
-        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+        let sight =
+            ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..ObservedJob::default() };
+        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
         r.now = r.now + 6;
         r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
         r.with(|_, _, _| {});
-        let sight = Sight { lead: Some(&lead), wings: vec![], read_at: r.now, ..Sight::default() };
-        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+        let sight =
+            ObservedJob { lead: Some(&lead), wings: vec![], read_at: r.now, ..ObservedJob::default() };
+        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
     }
 }
 
@@ -209,24 +211,24 @@ fn a_wing_that_a_limit_keeps_waiting_is_not_ordered_again_at_once() {
     waits_for(&mut r, "AssocGrpNodeLimit");
     assert!(r.m.wings.is_empty(), "{:?}", r.m.wings);
     let why = "Slurm keeps its wings waiting: AssocGrpNodeLimit; none is asked for within 30 s";
-    assert_eq!(r.m.shortage(r.now).as_deref(), Some(why));
+    assert_eq!(r.m.shortage_reason(r.now).as_deref(), Some(why));
     r.target(&[1, 2]);
-    assert_eq!(r.m.orders().len(), 0, "it backs off");
+    assert_eq!(r.m.wing_orders().len(), 0, "it backs off");
     r.now = r.now + 31;
     waits_for(&mut r, "AssocGrpNodeLimit");
-    assert!(r.m.shortage(r.now).unwrap().ends_with("within 60 s"), "twice as long");
+    assert!(r.m.shortage_reason(r.now).unwrap().ends_with("within 60 s"), "twice as long");
     // The main queue was faster: another node is as good as ever.
     let mut r = running("1-8", &[1]);
     waits_for(&mut r, "ReqNodeNotAvail, UnavailableNodes:n2");
     r.target(&[1, 3]);
-    assert_eq!((r.m.orders().len(), r.m.shortage(r.now)), (1, None));
+    assert_eq!((r.m.wing_orders().len(), r.m.shortage_reason(r.now)), (1, None));
 }
 
 #[test]
 fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
     let mut r = running("1-8", &[1]);
     r.target(&[1, 2, 3]);
-    for order in r.m.orders() {
+    for order in r.m.wing_orders() {
         let id = JobId(100 + order.order as u32);
         // The wing on n3 waits in the queue for ever.
         if order.nodes.contains(&n(2)) {
@@ -251,12 +253,12 @@ fn a_wing_that_can_start_nothing_is_the_jobs_fault_or_the_nodes() {
         let mut struck = 0;
         let unfit = AgentEvent::Unfit { blame, why: "no such directory".to_owned() };
         r.with(|m, now, out| {
-            m.event(&n(2), &unfit, &settings(), now, out);
+            m.handle_event(&n(2), &unfit, &settings(), now, out);
             struck = out.strikes.len();
         });
         assert_eq!((struck, r.m.workers.contains_key(&n(2))), (strikes, false), "{blame}");
         let why = "nothing can be started on further nodes: no such directory";
-        assert_eq!(r.m.shortage(r.now).is_some_and(|s| s.starts_with(why)), blame == FaultSource::Job);
+        assert_eq!(r.m.shortage_reason(r.now).is_some_and(|s| s.starts_with(why)), blame == FaultSource::Job);
         assert_eq!(r.m.backoff.orders_barred(r.now), blame == FaultSource::Job);
     }
 }
@@ -277,9 +279,14 @@ fn a_wing_that_slurm_has_requeued_is_cancelled_and_its_node_is_no_members() {
         (back.held, back.state_reason, back.asks.requeues) = (false, "BeginTime".to_owned(), 1);
         for _ in 0..2 {
             r.now = r.now.plus_secs(RETRY_SECS);
-            let sight = Sight { lead: Some(&lead), wings: vec![&back], read_at: r.now, ..Sight::default() };
+            let sight = ObservedJob {
+                lead: Some(&lead),
+                wings: vec![&back],
+                read_at: r.now,
+                ..ObservedJob::default()
+            };
             r.effects.clear();
-            r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+            r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
             assert_eq!(r.effects, [Effect::CancelWing { job: id }], "came: {came}");
             assert!(!r.m.wings.contains_key(&number) && !r.m.workers.contains_key(&n(2)));
             assert_eq!(r.strikes, [], "nobody is blamed");

@@ -1,7 +1,7 @@
 //! Starts, growth, shrinking, moves and parking.
 
 use crate::effect::Effect;
-use crate::phase::Phase;
+use crate::phase::JobPhase;
 use infill_model::{Directive, MalleableState, SchedulingState, UnixTime};
 
 use super::rig::{LEAD, Rig, n, rig, running};
@@ -12,7 +12,7 @@ fn starts_on_all_its_nodes_at_once() {
     assert_eq!(r.started, vec![vec!["n3", "n1", "n2"]], "{:?}", r.notes);
     assert_eq!(r.nodes_running(), ["n1", "n2", "n3"]);
     assert_eq!(r.m.counts.rescales, 0);
-    let Directive::Run(member) = r.m.directive(&n(2)) else { panic!("n2 runs nothing") };
+    let Directive::Run(member) = r.m.directive_for(&n(2)) else { panic!("n2 runs nothing") };
     assert_eq!((member.rank, member.world, member.master_addr.as_str()), (2, 3, "n3.cluster"));
 }
 
@@ -21,7 +21,7 @@ fn grows_once_all_new_workers_are_here_and_not_before() {
     let mut r = running("1-8", &[1]);
     r.target(&[1, 2, 3]);
     assert_eq!(r.nodes_running(), ["n1"], "training goes on while wings come up");
-    assert!(matches!(r.m.phase, Phase::Running { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Running { .. }));
     r.run();
     assert_eq!(r.started, [vec!["n1"], vec!["n1", "n2", "n3"]]);
     assert_eq!(r.m.counts.rescales, 1);
@@ -33,7 +33,7 @@ fn growth_waits_for_all_wings_under_way_until_they_are_late() {
         let mut r = running("1-8", &[1]);
         r.target(&[1, 2, 3]);
         r.submit_wings();
-        let slow = r.m.held(r.now)[&n(3)];
+        let slow = r.m.held_nodes(r.now)[&n(3)];
         let nodes = r.slurm.remove(&slow).unwrap();
         r.run();
         r.pass(20);
@@ -59,10 +59,10 @@ fn a_lead_with_too_few_nodes_waits_for_wings_under_way_until_they_are_late() {
         r.target(&[1, 2]);
         r.submit_wings();
         (0..2).for_each(|_| r.pass(10));
-        assert_eq!((r.m.state(), r.started.len()), (MalleableState::Starting, 0));
+        assert_eq!((r.m.malleable_state(), r.started.len()), (MalleableState::Starting, 0));
         if late {
             (0..2).for_each(|_| r.pass(1));
-            assert_eq!(r.m.state(), MalleableState::Parking);
+            assert_eq!(r.m.malleable_state(), MalleableState::Parking);
         } else {
             r.say_hello();
             assert_eq!(r.started, [["n1", "n2"]]);
@@ -111,7 +111,7 @@ fn where_wings_are_short_nodes_share_them() {
         r.target(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
         let mut sizes: Vec<usize> = r.m.wings.values().map(|w| w.order.nodes.len()).collect();
         sizes.sort_unstable();
-        (sizes, r.m.shortage(r.now))
+        (sizes, r.m.shortage_reason(r.now))
     };
     let bound = Some("there are as many wings as slurm.max_wings allows".to_owned());
     assert_eq!(sizes(8), (vec![1; 8], None));
@@ -124,23 +124,23 @@ fn where_wings_are_short_nodes_share_them() {
 #[test]
 fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
     let mut r = running("1-8", &[1, 2, 3]);
-    let wing_of_3 = r.m.held(r.now)[&n(3)];
+    let wing_of_3 = r.m.held_nodes(r.now)[&n(3)];
     r.target(&[4, 3]);
     r.run();
-    assert_eq!(r.m.state(), MalleableState::Parking);
+    assert_eq!(r.m.malleable_state(), MalleableState::Parking);
     r.observe();
     r.run();
     // Were it to start where it was, that node would still refuse it, and Slurm would call it failed.
     r.target(&[4, 3]);
-    assert_eq!(r.m.state(), MalleableState::Queued);
+    assert_eq!(r.m.malleable_state(), MalleableState::Queued);
     r.now = r.now + 1;
     r.target(&[4, 3]);
-    assert_eq!(r.m.state(), MalleableState::Launching);
+    assert_eq!(r.m.malleable_state(), MalleableState::Launching);
     r.run();
     r.target(&[4, 3]);
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n4", "n3"], "{:?}", r.notes);
-    assert_eq!(r.m.held(r.now)[&n(3)], wing_of_3);
+    assert_eq!(r.m.held_nodes(r.now)[&n(3)], wing_of_3);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_plan_that_puts_another_of_its_nodes_first_moves_the_lead_there() {
     let mut r = running("1-8", &[1, 2]);
     r.target(&[2, 1]);
     r.run();
-    assert_eq!(r.m.state(), MalleableState::Parking);
+    assert_eq!(r.m.malleable_state(), MalleableState::Parking);
     assert!(r.notes.is_empty(), "{:?}", r.notes);
     r.observe();
     r.run();
@@ -164,7 +164,7 @@ fn a_plan_that_puts_another_of_its_nodes_first_moves_the_lead_there() {
 #[test]
 fn the_lead_starts_on_its_own_wings_node_only_once_the_wing_has_gone() {
     let mut r = running("1-8", &[1, 2, 3]);
-    let wing = r.m.held(r.now)[&n(2)];
+    let wing = r.m.held_nodes(r.now)[&n(2)];
     let launches = |r: &Rig| r.effects.iter().filter(|e| matches!(e, Effect::Launch { .. })).count();
     assert_eq!(launches(&r), 1);
     r.target(&[2, 3]);
@@ -174,11 +174,11 @@ fn the_lead_starts_on_its_own_wings_node_only_once_the_wing_has_gone() {
     r.observe();
     r.now = r.now + 1;
     r.target(&[2, 3]);
-    assert_eq!((r.m.state(), launches(&r)), (MalleableState::Queued, 1));
+    assert_eq!((r.m.malleable_state(), launches(&r)), (MalleableState::Queued, 1));
     r.slurm.remove(&wing);
     r.observe();
     r.target(&[2, 3]);
-    assert_eq!((r.m.state(), launches(&r)), (MalleableState::Launching, 2));
+    assert_eq!((r.m.malleable_state(), launches(&r)), (MalleableState::Launching, 2));
     assert_eq!(r.slurm[&LEAD], [n(2)]);
 }
 
@@ -191,9 +191,9 @@ fn parks_when_it_gets_nothing_and_starts_again_later() {
     r.run();
     r.observe();
     r.run();
-    assert_eq!((r.m.state(), r.m.held(r.now).len()), (MalleableState::Queued, 0));
+    assert_eq!((r.m.malleable_state(), r.m.held_nodes(r.now).len()), (MalleableState::Queued, 0));
     assert!(r.agents.is_empty() && r.slurm.is_empty() && r.held);
-    assert_eq!(r.m.standing(r.now), SchedulingState::Waiting);
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Waiting);
     r.target(&[5]);
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n5"]);
@@ -204,10 +204,10 @@ fn too_few_nodes_for_the_smallest_size_is_no_start() {
     let mut r = rig("2-4");
     r.target(&[1]);
     r.run();
-    assert_eq!(r.m.state(), MalleableState::Starting, "the next plan may have more for it");
+    assert_eq!(r.m.malleable_state(), MalleableState::Starting, "the next plan may have more for it");
     r.target(&[1]);
     r.run();
     r.pass(30);
     assert!(r.started.is_empty());
-    assert_eq!(r.m.state(), MalleableState::Parking);
+    assert_eq!(r.m.malleable_state(), MalleableState::Parking);
 }

@@ -2,9 +2,9 @@
 //! to a node which is taken out of its configuration, with all its work.
 
 use crate::effect::Effect;
-use crate::phase::Phase;
+use crate::observed_job::ObservedJob;
+use crate::phase::JobPhase;
 use crate::settings::RETRY_SECS;
-use crate::sight::Sight;
 use infill_model::Job;
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
@@ -24,8 +24,8 @@ fn pinned(held: bool) -> Job {
 
 fn see(r: &mut Rig, lead: &Job) {
     r.now = r.now + 1;
-    let sight = Sight { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
-    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+    let sight = ObservedJob { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_parked_lead_is_pinned_to_nothing() {
     r.target(&[]);
     r.run();
     r.observe();
-    assert_eq!((r.m.state().word(), r.pinned.clone(), unpinned(&r)), ("queued", None, 1));
+    assert_eq!((r.m.malleable_state().word(), r.pinned.clone(), unpinned(&r)), ("queued", None, 1));
     r.observe();
     assert_eq!(unpinned(&r), 1, "there is nothing to clear any more");
     r.target(&[2]);
@@ -71,7 +71,7 @@ fn a_lead_that_may_start_keeps_its_node() {
     assert_eq!((&r.effects[..], unpinned(&r)), (&[Effect::Hold { job: LEAD }][..], 0), "it is held first");
     let mut r = rig("1-4");
     r.target(&[3]);
-    assert!(matches!(r.m.phase, Phase::Launching { .. }));
+    assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
     for held in [true, false] {
         see(&mut r, &pinned(held));
         assert_eq!(unpinned(&r), 0);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::machine::Machine;
-use crate::phase::Phase;
+use crate::job_lifecycle::JobLifecycle;
+use crate::phase::JobPhase;
 use infill_model::{
     DeclaredPlan, ExecPlan, LayerProfile, ModelFacts, ParallelStrategy, PlanNeeds, ProfiledLayer,
     RequestedSize, RunSpec, UnixTime,
@@ -26,10 +26,10 @@ const UNVERSIONED: [(&str, &str); 4] = [
 fn what_is_written_is_read_again() {
     for (name, phase) in PHASES {
         let mut machine = phase().m;
-        let mut read = Machine::from_record(machine.record()).unwrap();
+        let mut read = JobLifecycle::from_record(machine.to_record()).unwrap();
         // The target comes with the next round.
-        machine.resume(UnixTime(5000));
-        read.resume(UnixTime(5000));
+        machine.resume_after_restart(UnixTime(5000));
+        read.resume_after_restart(UnixTime(5000));
         assert_eq!(read, machine, "{name}");
     }
 }
@@ -41,7 +41,7 @@ fn profiled() -> LayerProfile {
 }
 
 /// A job whose owner says what its plans do and what it trains.
-fn described() -> Machine {
+fn described() -> JobLifecycle {
     let mut machine = running("1-8", &[1]).m;
     let plan = DeclaredPlan {
         name: ExecPlan("tp2".to_owned()),
@@ -65,7 +65,7 @@ fn described() -> Machine {
 #[test]
 fn what_an_owner_says_of_plans_and_model_is_kept() {
     let machine = described();
-    let record = machine.record();
+    let record = machine.to_record();
     let spec = &record["spec"];
     assert_eq!(spec["plans"][0]["strategy"]["tp"], json!(2));
     assert_eq!(spec["plans"][0]["needs"], json!({ "memory_mib": 65_536 }));
@@ -76,13 +76,13 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
         (&json!(4), &json!(1000))
     );
     assert_eq!(spec["as_asked"], json!({ "nodes": 4 }));
-    assert_eq!(Machine::from_record(record).unwrap().spec, machine.spec);
+    assert_eq!(JobLifecycle::from_record(record).unwrap().spec, machine.spec);
 }
 
 /// A daemon that does not know the new fields reads the rest of the record: the version is its own.
 #[test]
 fn a_record_that_says_nothing_of_a_model_is_read() {
-    let mut record = described().record();
+    let mut record = described().to_record();
     assert_eq!(record["version"], json!(5), "a daemon before the fields reads it as well");
     for key in ["model", "layers", "gpus_per_node", "as_asked"] {
         record["spec"].as_object_mut().unwrap().remove(key).unwrap();
@@ -90,7 +90,7 @@ fn a_record_that_says_nothing_of_a_model_is_read() {
     for key in ["strategy", "needs"] {
         record["spec"]["plans"][0].as_object_mut().unwrap().remove(key).unwrap();
     }
-    let spec = Machine::from_record(record).unwrap().spec;
+    let spec = JobLifecycle::from_record(record).unwrap().spec;
     assert_eq!((spec.model, spec.layers, spec.gpus_per_node, spec.as_asked), (None, None, None, None));
     let plan = &spec.plans[0];
     assert_eq!((plan.shards, plan.strategy, plan.needs), (true, None, PlanNeeds::default()));
@@ -99,9 +99,9 @@ fn a_record_that_says_nothing_of_a_model_is_read() {
 #[test]
 fn only_known_versions_are_read() {
     let record = |version| {
-        let mut record = running("1-8", &[1]).m.record();
+        let mut record = running("1-8", &[1]).m.to_record();
         record["version"] = version;
-        Machine::from_record(record).map_or_else(|e| e.to_string(), |_| "read".to_owned())
+        JobLifecycle::from_record(record).map_or_else(|e| e.to_string(), |_| "read".to_owned())
     };
     let said = [json!(2), json!(3), json!(5), json!(6), json!("2"), json!(null)].map(record).join("\n");
     insta::assert_snapshot!(said, @r#"
@@ -112,7 +112,7 @@ fn only_known_versions_are_read() {
     it is of version "2", written by a newer infill; this one reads up to 5
     it is of version null, written by a newer infill; this one reads up to 5
     "#);
-    let error = Machine::from_record(json!({"job": 7})).unwrap_err();
+    let error = JobLifecycle::from_record(json!({"job": 7})).unwrap_err();
     insta::assert_snapshot!(error, @"it is no record of a malleable job: missing field `phase`");
 }
 
@@ -120,7 +120,7 @@ fn only_known_versions_are_read() {
 fn records_of_the_versions_before_are_read() {
     let taken = |value: &mut serde_json::Value, key| value.as_object_mut().unwrap().remove(key).unwrap();
     for version in [2, 3, 4] {
-        let mut record = running("1-8", &[1, 2]).m.record();
+        let mut record = running("1-8", &[1, 2]).m.to_record();
         record["version"] = json!(version);
         assert_eq!(taken(&mut record["generation"], "away"), json!(null));
         assert_eq!(taken(&mut record["submitted"], "block"), json!(1));
@@ -133,7 +133,7 @@ fn records_of_the_versions_before_are_read() {
                 assert_eq!(taken(worker, "live"), json!("no"));
             }
         }
-        let m = Machine::from_record(record).unwrap();
+        let m = JobLifecycle::from_record(record).unwrap();
         assert_eq!((m.phase.members().len(), m.generation.number, m.submitted.block), (2, 1, 1));
         assert_eq!((m.generation.store.is_none(), m.generation.away.is_none()), (version == 2, true));
     }
@@ -143,16 +143,20 @@ fn records_of_the_versions_before_are_read() {
 fn records_without_a_version_are_read() {
     let mut said = String::new();
     for (name, text) in UNVERSIONED {
-        let m = Machine::from_record(serde_json::from_str(text).unwrap()).unwrap();
+        let m = JobLifecycle::from_record(serde_json::from_str(text).unwrap()).unwrap();
         let reason = match &m.phase {
-            Phase::Stopping { reason, .. } => format!(" ({reason:?})"),
+            JobPhase::Stopping { reason, .. } => format!(" ({reason:?})"),
             _ => String::new(),
         };
         let wings: Vec<String> =
             m.wings.iter().map(|(o, w)| format!("{o} on {:?} as {:?}", w.order.nodes, w.job)).collect();
         let members = m.phase.members();
-        said += &format!("{name}:\n  {}{reason} on {members:?}, next {:?}\n", m.state(), m.phase.next().why);
-        said += &format!("  {:?}\n  {:?}, sizes {}\n", m.generation, m.workers.keys(), m.allowed());
+        said += &format!(
+            "{name}:\n  {}{reason} on {members:?}, next {:?}\n",
+            m.malleable_state(),
+            m.phase.next_generation().why
+        );
+        said += &format!("  {:?}\n  {:?}, sizes {}\n", m.generation, m.workers.keys(), m.allowed_sizes());
         said += &format!("  changed {:?}, wings {wings:?}\n", m.rescaled_at);
     }
     insta::assert_snapshot!(said, @r#"

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::effect::{Effect, Outcome};
-use crate::hello::Arrival;
-use crate::machine::Machine;
-use crate::phase::Phase;
-use crate::settings::Settings;
-use crate::sight::Sight;
-use crate::target::{Ground, OrderNumbers};
-use crate::worker::Live;
-use infill_api::Dialect;
+use crate::effect::{Effect, StepOutcome};
+use crate::hello::AuthenticatedHello;
+use crate::job_lifecycle::JobLifecycle;
+use crate::observed_job::ObservedJob;
+use crate::phase::JobPhase;
+use crate::settings::LifecycleSettings;
+use crate::target::{OrderNumbers, TargetContext};
+use crate::worker::LiveState;
+use infill_api::AgentDialect;
 use infill_model::{
     AgentEvent, AllowedSizes, BackfillState, BaseState, CommandExit, Directive, ExecPlan, GenerationMember,
     Job, JobId, JobPlan, JobState, LiveChange, NodeName, PlannedNode, Probe, UnixTime, UserId, WindowCause,
@@ -24,7 +24,7 @@ const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 pub struct Numbers(u64);
 
 impl OrderNumbers for Numbers {
-    fn next(&mut self) -> Option<u64> {
+    fn next_number(&mut self) -> Option<u64> {
         self.0 += 1;
         Some(self.0)
     }
@@ -32,13 +32,13 @@ impl OrderNumbers for Numbers {
 
 /// A machine with its agents and its jobs in Slurm.
 pub struct Rig {
-    pub m: Machine,
+    pub m: JobLifecycle,
     pub now: UnixTime,
     pub numbers: Numbers,
     /// Running generation by node.
     pub agents: BTreeMap<NodeName, Option<u64>>,
     /// Of agents that come.
-    pub dialect: Dialect,
+    pub dialect: AgentDialect,
     /// Nodes of each job that Slurm runs.
     pub slurm: BTreeMap<JobId, Vec<NodeName>>,
     /// Time limits in minutes that were set of jobs that Slurm runs.
@@ -84,11 +84,11 @@ pub fn n(i: u32) -> NodeName {
 pub fn rig(sizes: &str) -> Rig {
     let now = UnixTime(1000);
     Rig {
-        m: Machine::new(LEAD, AllowedSizes::parse(sizes).unwrap(), now),
+        m: JobLifecycle::new(LEAD, AllowedSizes::parse(sizes).unwrap(), now),
         now,
         numbers: Numbers(0),
         agents: BTreeMap::new(),
-        dialect: Dialect::present(),
+        dialect: AgentDialect::present_protocol(),
         slurm: BTreeMap::new(),
         limits: BTreeMap::new(),
         held: true,
@@ -137,7 +137,7 @@ pub fn job(id: JobId, nodes: &[NodeName], order: u64) -> Job {
 
 impl Rig {
     /// Takes an outcome in and does its effects as Slurm would.
-    pub fn settle(&mut self, out: Outcome) {
+    pub fn settle(&mut self, out: StepOutcome) {
         self.notes.extend(out.notes);
         self.strikes.extend(out.strikes.into_iter().map(|(node, _)| node));
         self.acquitted |= out.acquitted;
@@ -175,8 +175,8 @@ impl Rig {
         }
     }
 
-    pub fn with(&mut self, f: impl FnOnce(&mut Machine, UnixTime, &mut Outcome)) {
-        let mut out = Outcome::default();
+    pub fn with(&mut self, f: impl FnOnce(&mut JobLifecycle, UnixTime, &mut StepOutcome)) {
+        let mut out = StepOutcome::default();
         f(&mut self.m, self.now, &mut out);
         self.m.step(&settings(), self.now, &mut out);
         self.settle(out);
@@ -210,8 +210,12 @@ impl Rig {
         self.with(|m, now, out| {
             let backfill = BackfillState { resolution_secs, ..BackfillState::default() };
             let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
-            let ground =
-                Ground { window: &window, free: &|_| true, startable_secs: &startable_secs, wings_left };
+            let ground = TargetContext {
+                window: &window,
+                free: &|_| true,
+                startable_secs: &startable_secs,
+                wings_left,
+            };
             m.set_target(&plan, &ground, &mut numbers, &settings(), now, out);
         });
         self.numbers = numbers;
@@ -219,7 +223,7 @@ impl Rig {
 
     pub fn event(&mut self, node: &NodeName, event: AgentEvent) {
         let node = node.clone();
-        self.with(|m, now, out| m.event(&node, &event, &settings(), now, out));
+        self.with(|m, now, out| m.handle_event(&node, &event, &settings(), now, out));
     }
 
     /// Lets seconds pass in which all agents are heard.
@@ -252,7 +256,7 @@ impl Rig {
     }
 
     pub fn submit_wings(&mut self) {
-        for order in self.m.orders() {
+        for order in self.m.wing_orders() {
             let id = JobId(100 + order.order as u32);
             self.slurm.insert(id, order.nodes.clone());
             let lead = self.m.lead_node().unwrap().clone();
@@ -266,7 +270,7 @@ impl Rig {
                 if self.agents.contains_key(&node) {
                     continue;
                 }
-                let arrival = Arrival {
+                let arrival = AuthenticatedHello {
                     address: format!("{node}.cluster"),
                     node: node.clone(),
                     slurm_job: id,
@@ -275,14 +279,14 @@ impl Rig {
                     spec: None,
                     dialect: self.dialect.clone(),
                 };
-                self.with(|m, now, out| assert!(m.hello(arrival, now, out)));
+                self.with(|m, now, out| assert!(m.handle_hello(arrival, now, out)));
                 self.agents.insert(node, None);
             }
         }
     }
 
     pub fn obey(&mut self, node: &NodeName, running: Option<u64>) {
-        match self.m.directive(node) {
+        match self.m.directive_for(node) {
             Directive::Run(member)
                 if running != Some(member.generation)
                     && self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) =>
@@ -334,7 +338,7 @@ impl Rig {
         if meeting.host {
             self.event(node, AgentEvent::Store { generation, port: 5000, secret: None });
         }
-        let is_in = self.m.workers.get(node).is_some_and(|w| w.live == Live::In(generation));
+        let is_in = self.m.workers.get(node).is_some_and(|w| w.live == LiveState::In(generation));
         if meeting.store.is_some() && !is_in {
             self.event(node, AgentEvent::Joined { generation, secs: 0.1 });
         }
@@ -355,7 +359,7 @@ impl Rig {
         let mut lead = job(LEAD, &lead_nodes, 0);
         lead.held = self.held;
         lead.asks.pinned = self.pinned.as_ref().map(NodeName::to_string).unwrap_or_default();
-        if matches!(self.m.phase, Phase::Ending { .. }) && lead_nodes.is_empty() {
+        if matches!(self.m.phase, JobPhase::Ending { .. }) && lead_nodes.is_empty() {
             lead.state = JobState::from_base(BaseState::Completed);
         }
         lead.preempt_time = self.preempted.get(&LEAD).copied();
@@ -367,10 +371,14 @@ impl Rig {
             wing
         });
         let wings: Vec<Job> = wings.collect();
-        let sight =
-            Sight { lead: Some(&lead), wings: wings.iter().collect(), read_at: self.now, ..Sight::default() };
+        let sight = ObservedJob {
+            lead: Some(&lead),
+            wings: wings.iter().collect(),
+            read_at: self.now,
+            ..ObservedJob::default()
+        };
         let now = self.now;
-        self.with(|m, _, out| m.observe(&sight, &settings(), now, out));
+        self.with(|m, _, out| m.apply_observation(&sight, &settings(), now, out));
     }
 
     pub fn nodes_running(&self) -> Vec<String> {
@@ -379,8 +387,8 @@ impl Rig {
 }
 
 /// What the site says.
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> LifecycleSettings {
+    LifecycleSettings {
         partition: "infill".into(),
         qos: None,
         wing_start_secs: 20.0,

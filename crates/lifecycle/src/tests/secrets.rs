@@ -1,14 +1,14 @@
 //! What members of a command that stays alive are told to know each other by.
 
-use crate::machine::Machine;
-use infill_api::Dialect;
+use crate::job_lifecycle::JobLifecycle;
+use infill_api::AgentDialect;
 use infill_model::{AgentEvent, Directive, GenerationRendezvous, Secret};
 
 use super::rig::{Rig, n, running};
 
 /// What each member would be told now to know the others by.
 fn secrets(r: &Rig, members: &[u32]) -> Vec<Option<String>> {
-    let told = |i: &u32| match r.m.directive(&n(*i)) {
+    let told = |i: &u32| match r.m.directive_for(&n(*i)) {
         Directive::Run(place) | Directive::Regroup(place) => place.meeting?.secret.map(|secret| secret.0),
         other => panic!("{other:?}"),
     };
@@ -16,8 +16,8 @@ fn secrets(r: &Rig, members: &[u32]) -> Vec<Option<String>> {
 }
 
 /// What agents of version 1 or 2 understand.
-fn dialect(version: u32) -> Dialect {
-    if version == 1 { Dialect::first() } else { Dialect::present() }
+fn dialect(version: u32) -> AgentDialect {
+    if version == 1 { AgentDialect::first_protocol() } else { AgentDialect::present_protocol() }
 }
 
 /// Two members whose agents are of these versions; the first one's has opened a store with a secret.
@@ -44,7 +44,7 @@ fn members_are_told_a_secret_if_all_of_their_agents_can_pass_it_on() {
         let mut r = with_secret(old);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);
         // What some were told in a generation, all are, also where a newer agent has replaced one.
-        r.m.workers.values_mut().for_each(|w| w.dialect = Dialect::present());
+        r.m.workers.values_mut().for_each(|w| w.dialect = AgentDialect::present_protocol());
         open(&mut r);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);
     }
@@ -53,10 +53,10 @@ fn members_are_told_a_secret_if_all_of_their_agents_can_pass_it_on() {
 #[test]
 fn a_secret_is_in_no_record_and_its_host_is_asked_for_it_again() {
     let mut r = with_secret([2, 2]);
-    let record = r.m.record();
+    let record = r.m.to_record();
     assert!(!record.to_string().contains("ab01"), "{record}");
-    r.m = Machine::from_record(record).unwrap();
-    let Directive::Run(place) = r.m.directive(&n(1)) else { panic!("{:?}", r.m.phase) };
+    r.m = JobLifecycle::from_record(record).unwrap();
+    let Directive::Run(place) = r.m.directive_for(&n(1)) else { panic!("{:?}", r.m.phase) };
     assert_eq!(place.meeting, Some(GenerationRendezvous { host: true, ..GenerationRendezvous::default() }));
     open(&mut r);
     assert_eq!(secrets(&r, &[1, 2]), vec![Some("ab01".to_owned()); 2]);
@@ -71,7 +71,7 @@ fn a_newcomer_whose_agent_is_older_gets_in_and_no_secret_is_told() {
         r.submit_wings();
         r.dialect = dialect(version);
         r.say_hello();
-        assert!(matches!(r.m.directive(&n(3)), Directive::Warm(_)), "{:?}", r.m.phase);
+        assert!(matches!(r.m.directive_for(&n(3)), Directive::Warm(_)), "{:?}", r.m.phase);
         r.event(&n(3), AgentEvent::Ready { generation: 1 });
         assert_eq!(secrets(&r, &[1, 2, 3]), vec![told; 3]);
     }

@@ -2,7 +2,7 @@
 
 use super::rig::{LEAD, Rig, job, n, rig, settings};
 use crate::effect::Effect;
-use crate::sight::{Sight, Start};
+use crate::observed_job::{ObservedJob, StartConditions};
 use infill_model::{Job, MalleableState, SchedulingState, UnixTime};
 
 /// The limit with which a lead is launched on a node on which backfill has planned a job for `at`.
@@ -16,7 +16,7 @@ fn launched_with(resolution_secs: Option<u32>, at: i64) -> Option<u32> {
         _ => None,
     });
     let state = if launch.is_some() { MalleableState::Launching } else { MalleableState::Queued };
-    assert_eq!(r.m.state(), state);
+    assert_eq!(r.m.malleable_state(), state);
     launch
 }
 
@@ -40,7 +40,7 @@ fn no_wing_is_ordered_where_slurm_would_not_start_it() {
         r.windows.insert(n(2), UnixTime(at));
         r.target(&[1, 2, 3]);
         let mut orders: Vec<(String, u32)> =
-            r.m.orders().iter().map(|o| (o.nodes[0].to_string(), o.time_limit_mins)).collect();
+            r.m.wing_orders().iter().map(|o| (o.nodes[0].to_string(), o.time_limit_mins)).collect();
         orders.sort();
         orders
     };
@@ -52,7 +52,7 @@ fn no_wing_is_ordered_where_slurm_would_not_start_it() {
 fn released() -> Rig {
     let mut r = rig("1-8");
     r.target(&[1]);
-    r.with(|m, now, _| m.released(now));
+    r.with(|m, now, _| m.record_release(now));
     r
 }
 
@@ -64,34 +64,36 @@ fn waiting() -> Job {
 }
 
 /// A look that begins so many seconds later. Says where the lead is then.
-fn look(r: &mut Rig, secs: i64, start: Option<Start>) -> MalleableState {
+fn look(r: &mut Rig, secs: i64, start: Option<StartConditions>) -> MalleableState {
     r.now = r.now + secs;
     let lead = waiting();
-    let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start, ..Sight::default() };
-    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
-    r.m.state()
+    let sight =
+        ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+    r.m.malleable_state()
 }
 
 #[test]
 fn a_lead_that_backfill_cannot_start_any_more_is_called_back_at_once() {
-    let kept_from = |at: i64| Some(Start { kept_from: Some(UnixTime(at)), ..Start::default() });
+    let kept_from =
+        |at: i64| Some(StartConditions { kept_from: Some(UnixTime(at)), ..StartConditions::default() });
     let mut r = released();
     assert_eq!(look(&mut r, 1, kept_from(1062)), MalleableState::Launching, "61 s are left");
     // The planned start has come nearer.
     assert_eq!(look(&mut r, 1, kept_from(1062)), MalleableState::Queued);
     assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "{:?}", r.effects);
-    assert_eq!(r.m.standing(r.now), SchedulingState::Waiting, "it may start elsewhere");
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Waiting, "it may start elsewhere");
     assert!(r.m.target.is_none());
     // A second later another plan may launch it.
     r.now = r.now + 1;
     r.target(&[2]);
-    assert_eq!(r.m.state(), MalleableState::Launching);
+    assert_eq!(r.m.malleable_state(), MalleableState::Launching);
 }
 
 #[test]
 fn a_lead_that_backfill_has_passed_over_is_called_back_within_five_seconds() {
     let start = |is_idle, looked_at: i64| {
-        Some(Start { is_idle, kept_from: None, looked_at: Some(UnixTime(looked_at)) })
+        Some(StartConditions { is_idle, kept_from: None, looked_at: Some(UnixTime(looked_at)) })
     };
     // It was released at 1000 s.
     for (secs, shown, state) in [
@@ -99,7 +101,11 @@ fn a_lead_that_backfill_has_passed_over_is_called_back_within_five_seconds() {
         (3, start(true, 1001), MalleableState::Launching),
         // Backfill may not have seen it yet.
         (4, start(true, 1000), MalleableState::Launching),
-        (19, Some(Start { is_idle: true, ..Start::default() }), MalleableState::Launching),
+        (
+            19,
+            Some(StartConditions { is_idle: true, ..StartConditions::default() }),
+            MalleableState::Launching,
+        ),
         // Something else is on its node.
         (19, start(false, 1010), MalleableState::Launching),
         (19, None, MalleableState::Launching),
@@ -108,7 +114,7 @@ fn a_lead_that_backfill_has_passed_over_is_called_back_within_five_seconds() {
     ] {
         let mut r = released();
         assert_eq!(look(&mut r, secs, shown), state, "after {secs} s: {shown:?}");
-        let waits = matches!(r.m.standing(r.now), SchedulingState::BackOff(_));
+        let waits = matches!(r.m.scheduling_state(r.now), SchedulingState::BackOff(_));
         assert_eq!(waits, state == MalleableState::Queued, "others may have the node meanwhile");
     }
 }
@@ -120,10 +126,17 @@ fn a_lead_that_was_requeued_since_was_not_passed_over() {
         let mut lead = waiting();
         (lead.held, lead.state_reason, lead.state_description) = (held, reason.to_owned(), "told".to_owned());
         r.now = r.now + 9;
-        let start = Some(Start { is_idle: true, kept_from: Some(r.now + 30), looked_at: Some(r.now) });
-        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start, ..Sight::default() };
-        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
-        assert_eq!(r.m.state(), MalleableState::Launching, "{reason}");
+        let start =
+            Some(StartConditions { is_idle: true, kept_from: Some(r.now + 30), looked_at: Some(r.now) });
+        let sight = ObservedJob {
+            lead: Some(&lead),
+            wings: Vec::new(),
+            read_at: r.now,
+            start,
+            ..ObservedJob::default()
+        };
+        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+        assert_eq!(r.m.malleable_state(), MalleableState::Launching, "{reason}");
     }
 }
 
@@ -131,7 +144,8 @@ fn a_lead_that_was_requeued_since_was_not_passed_over() {
 fn a_look_from_before_its_release_says_nothing_of_a_lead() {
     let mut r = rig("1-8");
     r.target(&[1]);
-    let passed_over = Start { is_idle: true, kept_from: Some(r.now + 10), looked_at: Some(r.now + 10) };
+    let passed_over =
+        StartConditions { is_idle: true, kept_from: Some(r.now + 10), looked_at: Some(r.now + 10) };
     // Slurm has not been told yet.
     assert_eq!(look(&mut r, 15, Some(passed_over)), MalleableState::Launching);
 }

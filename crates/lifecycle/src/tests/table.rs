@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::effect::Effect;
-use crate::hello::Arrival;
-use crate::sight::Sight;
+use crate::hello::AuthenticatedHello;
+use crate::observed_job::ObservedJob;
 use infill_model::{
     AgentEvent, BaseState, CommandExit, FaultSource, JobId, JobState, MalleableState, NodeName,
 };
@@ -184,17 +184,17 @@ fn alive_event(r: &mut Rig, node: u32, what: fn(u64) -> AgentEvent) {
 
 fn hello(r: &mut Rig, node: u32, slurm_job: JobId, running: Option<u64>) {
     let (node, address) = (n(node), format!("n{node}"));
-    let arrival = Arrival {
+    let arrival = AuthenticatedHello {
         node,
         slurm_job,
         address,
         port: 4000,
         running,
         spec: None,
-        dialect: infill_api::Dialect::present(),
+        dialect: infill_api::AgentDialect::present_protocol(),
     };
     r.with(|m, now, out| {
-        m.hello(arrival, now, out);
+        m.handle_hello(arrival, now, out);
     });
 }
 
@@ -233,16 +233,16 @@ fn observe(r: &mut Rig, lead: Option<&infill_model::Job>, wings: bool) {
     r.now = r.now + 5;
     let wing = r.slurm.get(&WING).map(|nodes| job(WING, nodes, 1));
     let wings = wing.iter().filter(|_| wings).collect();
-    let sight = Sight { lead, wings, read_at: r.now, ..Sight::default() };
-    r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
+    let sight = ObservedJob { lead, wings, read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
 }
 
 /// Where the job is after one input: a dot where it was, a star where a generation has begun.
 fn cell(phase: Make, (name, input): (&str, Input)) -> String {
     let mut r = phase();
-    let (before, generations) = (r.m.state(), r.started.len());
+    let (before, generations) = (r.m.malleable_state(), r.started.len());
     input(&mut r);
-    let after = r.m.state();
+    let after = r.m.malleable_state();
     for rule in FORBIDDEN.iter().filter(|_| name != LATER) {
         let broken = rule.from.contains(&before) && rule.to.contains(&after);
         assert!(!broken, "{name}: {before} → {after}: {}", rule.why);

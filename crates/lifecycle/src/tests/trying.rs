@@ -1,6 +1,6 @@
 //! Nodes on which nothing works, and jobs that work nowhere.
 
-use crate::phase::Phase;
+use crate::phase::JobPhase;
 use infill_model::{AgentEvent, CommandExit, JobId, MalleableState, SchedulingState};
 
 use super::rig::{LEAD, Rig, alive, n, progress, rig, running};
@@ -41,7 +41,7 @@ fn a_lead_on_a_bad_node_starts_elsewhere() {
     r.run();
     fails_on(&mut r, 1);
     r.observe();
-    assert_eq!((r.m.state(), r.m.counts.restarts), (MalleableState::Queued, 0));
+    assert_eq!((r.m.malleable_state(), r.m.counts.restarts), (MalleableState::Queued, 0));
     r.now = r.now + 1;
     r.target(&[2]);
     r.run();
@@ -62,7 +62,7 @@ fn a_command_that_fails_everywhere_fails_as_itself() {
     let generation = r.m.generation.number;
     r.stopped(&n(1), generation, FAILED);
     r.stopped(&n(3), generation, ASKED);
-    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+    assert_eq!(r.m.phase, JobPhase::Ending { code: 3 });
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn restarts_long_ago_do_not_count() {
     for _ in 0..3 {
         r.pass(3601);
         fails_on(&mut r, 1);
-        assert_eq!((r.m.state(), r.m.counts.restarts), (MalleableState::Running, 1));
+        assert_eq!((r.m.malleable_state(), r.m.counts.restarts), (MalleableState::Running, 1));
     }
     let generation = r.m.generation.number;
     r.stopped(&n(1), generation, FAILED);
-    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+    assert_eq!(r.m.phase, JobPhase::Ending { code: 3 });
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn wings_that_die_at_once_are_not_ordered_for_ever() {
     // Ten minutes; each round asks for the node that comes next.
     for round in 0..120 {
         r.target(&[1, 2 + round % 7]);
-        for order in r.m.orders() {
+        for order in r.m.wing_orders() {
             orders += 1;
             let job = JobId(100 + order.order as u32);
             r.event(&n(1), AgentEvent::WingSubmitted { order: order.order, job });
@@ -119,10 +119,10 @@ fn a_job_that_must_not_order_wings_is_not_started_for_them() {
     use infill_model::SchedulingState;
     let mut r = rig("2-8");
     r.m.backoff.order_after = Some(r.now + 30);
-    assert_eq!(r.m.standing(r.now), SchedulingState::BackOff(r.now + 30));
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::BackOff(r.now + 30));
     let mut single = rig("1-8");
     single.m.backoff.order_after = Some(single.now + 30);
-    assert_eq!(single.m.standing(single.now), SchedulingState::Waiting);
+    assert_eq!(single.m.scheduling_state(single.now), SchedulingState::Waiting);
 }
 
 /// A lead that only claimed its own node in the end is not given up before a plan has said whether there are
@@ -133,10 +133,10 @@ fn a_lead_that_came_late_waits_for_a_plan_that_gives_it_enough() {
     r.target(&[1, 2]);
     r.target(&[1]);
     r.run();
-    assert!(matches!(r.m.phase, Phase::Idle { .. }), "{:?}", r.m.phase);
-    assert_eq!((r.m.standing(r.now), &r.m.target), (SchedulingState::Running, &None));
+    assert!(matches!(r.m.phase, JobPhase::Idle { .. }), "{:?}", r.m.phase);
+    assert_eq!((r.m.scheduling_state(r.now), &r.m.target), (SchedulingState::Running, &None));
     r.target(&[1, 3]);
-    assert_eq!(r.m.standing(r.now), SchedulingState::Busy, "its wings are on their way");
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Busy, "its wings are on their way");
     r.run();
     r.pass(30);
     r.run();
@@ -152,7 +152,7 @@ fn a_lead_that_no_plan_gives_enough_is_given_back() {
     r.target(&[]);
     r.run();
     r.observe();
-    assert_eq!(r.m.state(), MalleableState::Queued);
+    assert_eq!(r.m.malleable_state(), MalleableState::Queued);
 }
 
 fn overflows(r: &mut Rig, node: u32) {
@@ -167,8 +167,8 @@ fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
     r.m.spec.max_restarts = 0;
     overflows(&mut r, 1);
     r.stopped(&n(2), 1, ASKED);
-    assert_eq!(r.m.standing(r.now), SchedulingState::Running, "any plan will do");
-    assert!(matches!(r.m.phase, Phase::Idle { .. }), "{:?}", r.m.phase);
+    assert_eq!(r.m.scheduling_state(r.now), SchedulingState::Running, "any plan will do");
+    assert!(matches!(r.m.phase, JobPhase::Idle { .. }), "{:?}", r.m.phase);
     assert_eq!((r.m.counts.restarts, r.overflowed), (0, Some(2)));
     assert!(r.strikes.is_empty());
     r.target(&[1, 2, 3]);
@@ -181,7 +181,7 @@ fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
     r.stopped(&n(1), r.m.generation.number, FAILED);
     r.stopped(&n(2), r.m.generation.number, ASKED);
     r.stopped(&n(3), r.m.generation.number, ASKED);
-    assert_eq!(r.m.phase, Phase::Ending { code: 3 });
+    assert_eq!(r.m.phase, JobPhase::Ending { code: 3 });
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn what_has_no_other_plan_or_size_fails_of_its_memory() {
     let mut r = running("1", &[1]);
     r.m.spec.max_restarts = 0;
     overflows(&mut r, 1);
-    assert_eq!((r.m.phase.clone(), r.overflowed), (Phase::Ending { code: 3 }, None));
+    assert_eq!((r.m.phase.clone(), r.overflowed), (JobPhase::Ending { code: 3 }, None));
 }
 
 #[test]
@@ -207,11 +207,11 @@ fn memory_is_no_excuse_for_ever() {
     r.m.spec.max_restarts = 0;
     for _ in 0..100 {
         overflows(&mut r, 1);
-        if matches!(r.m.phase, Phase::Ending { .. }) {
+        if matches!(r.m.phase, JobPhase::Ending { .. }) {
             break;
         }
         r.target(&[1]);
         r.run();
     }
-    assert_eq!((r.m.phase.clone(), r.started.len()), (Phase::Ending { code: 3 }, 25));
+    assert_eq!((r.m.phase.clone(), r.started.len()), (JobPhase::Ending { code: 3 }, 25));
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use infill_api::{Capabilities, Capability, Dialect};
+use infill_api::{AgentDialect, Capability, CapabilitySet};
 
 use super::rig::{Rig, n, rig, running};
-use crate::Machine;
+use crate::JobLifecycle;
 use crate::effect::Effect;
 
 /// A job of older agents that runs on these nodes: an older daemon ordered its wings, and then this one came.
 fn older(sizes: &str, nodes: &[u32]) -> Rig {
     let mut r = running(sizes, nodes);
-    r.m.workers.values_mut().for_each(|w| w.dialect = Dialect::first());
-    r.dialect = Dialect::first();
+    r.m.workers.values_mut().for_each(|w| w.dialect = AgentDialect::first_protocol());
+    r.dialect = AgentDialect::first_protocol();
     r
 }
 
@@ -21,10 +21,10 @@ fn an_older_lead_is_asked_for_no_wings_and_says_why() {
     let mut r = older("1-8", &[1, 2]);
     let (members, generation) = (r.m.phase.members().to_vec(), r.m.generation.number);
     r.target(&[1, 2, 3, 4]);
-    assert_eq!((r.m.orders().len(), r.m.wings.len()), (0, 1), "{:?}", r.m.wings);
-    let held: Vec<_> = r.m.held(r.now).into_keys().collect();
+    assert_eq!((r.m.wing_orders().len(), r.m.wings.len()), (0, 1), "{:?}", r.m.wings);
+    let held: Vec<_> = r.m.held_nodes(r.now).into_keys().collect();
     assert_eq!(held, [n(1), n(2)], "what it cannot take is for others");
-    let why = r.m.shortage(r.now).unwrap();
+    let why = r.m.shortage_reason(r.now).unwrap();
     assert!(
         why.starts_with("its agent is of an older version of infill than the daemon (protocol 1,"),
         "{why}"
@@ -40,15 +40,15 @@ fn an_older_lead_is_asked_for_no_wings_and_says_why() {
 fn an_order_of_an_older_daemon_is_not_passed_on_to_an_older_lead() {
     let mut r = running("1-8", &[1]);
     r.target(&[1, 2]);
-    assert_eq!(r.m.orders().len(), 1);
-    r.m.workers.values_mut().for_each(|w| w.dialect = Dialect::first());
-    assert_eq!(r.m.orders(), []);
+    assert_eq!(r.m.wing_orders().len(), 1);
+    r.m.workers.values_mut().for_each(|w| w.dialect = AgentDialect::first_protocol());
+    assert_eq!(r.m.wing_orders(), []);
 }
 
 #[test]
 fn a_lead_that_starts_anew_with_a_newer_agent_grows_again() {
     let mut r = older("1-8", &[1]);
-    r.dialect = Dialect::present();
+    r.dialect = AgentDialect::present_protocol();
     // It moves: to Slurm the lead is requeued, and starts there.
     for _ in 0..4 {
         r.target(&[2, 3]);
@@ -56,18 +56,18 @@ fn a_lead_that_starts_anew_with_a_newer_agent_grows_again() {
         r.observe();
     }
     assert_eq!(r.started.last().unwrap(), &["n2", "n3"], "{:?}", r.notes);
-    assert_eq!(r.m.shortage(r.now), None);
+    assert_eq!(r.m.shortage_reason(r.now), None);
 }
 
 #[test]
 fn a_job_that_needs_wings_waits_longer_each_time_that_an_older_agent_comes() {
     let mut r = rig("2-8");
-    r.dialect = Dialect::first();
+    r.dialect = AgentDialect::first_protocol();
     let mut launches = Vec::new();
     for _ in 0..400 {
         let before = r.effects.len();
         // The planner gives a job that must wait nothing.
-        if r.m.backoff.start_barred(r.now).is_none() {
+        if r.m.backoff.start_barred_until(r.now).is_none() {
             r.target(&[1, 2]);
         }
         r.run();
@@ -84,10 +84,11 @@ fn a_job_that_needs_wings_waits_longer_each_time_that_an_older_agent_comes() {
 #[test]
 fn what_an_agent_understands_outlives_a_restart_of_the_daemon() {
     let mut r = running("1-8", &[1]);
-    let sealed = Dialect { protocol: 2, capabilities: Capabilities::from_iter([Capability::SealedSession]) };
+    let sealed =
+        AgentDialect { protocol: 2, capabilities: CapabilitySet::from_iter([Capability::SealedSession]) };
     r.m.workers.values_mut().for_each(|w| w.dialect = sealed.clone());
-    let record = r.m.record();
-    let read = Machine::from_record(record.clone()).unwrap();
+    let record = r.m.to_record();
+    let read = JobLifecycle::from_record(record.clone()).unwrap();
     assert!(read.workers.values().all(|w| w.dialect == sealed));
     // What older daemons wrote says nothing of it.
     let mut record = record;
@@ -95,7 +96,7 @@ fn what_an_agent_understands_outlives_a_restart_of_the_daemon() {
         let fields = worker.as_object_mut().unwrap();
         assert!(fields.remove("protocol").is_some() && fields.remove("capabilities").is_some());
     }
-    let read = Machine::from_record(record).unwrap();
+    let read = JobLifecycle::from_record(record).unwrap();
     let dialects: BTreeSet<u32> = read.workers.values().map(|w| w.dialect.protocol).collect();
     assert_eq!(dialects, BTreeSet::from([1]));
 }

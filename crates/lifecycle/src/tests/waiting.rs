@@ -1,15 +1,15 @@
 //! What time does to a job: silence, pauses of the daemon, leads that take long, limits.
 
 use crate::effect::Effect;
-use crate::phase::Phase;
-use crate::sight::Sight;
+use crate::observed_job::ObservedJob;
+use crate::phase::JobPhase;
 use infill_model::{BaseState, JobId, JobState, MalleableState, UnixTime};
 
 use super::rig::{LEAD, Rig, job, n, progress, rig, running, settings};
 
 fn hear(r: &mut Rig, node: u32) {
     let now = r.now;
-    r.with(|m, _, _| assert!(m.seen(&n(node), m.workers[&n(node)].slurm_job, now)));
+    r.with(|m, _, _| assert!(m.record_heartbeat(&n(node), m.workers[&n(node)].slurm_job, now)));
 }
 
 #[test]
@@ -21,11 +21,11 @@ fn silence_alone_is_no_loss() {
         hear(&mut r, 1);
         r.event(&n(1), progress(1));
     }
-    assert_eq!((r.m.state(), r.started.len()), (MalleableState::Running, 1));
+    assert_eq!((r.m.malleable_state(), r.started.len()), (MalleableState::Running, 1));
     // All of them: the network is away.
     r.now = r.now + 300;
     r.with(|_, _, _| {});
-    assert_eq!((r.m.state(), r.started.len()), (MalleableState::Running, 1));
+    assert_eq!((r.m.malleable_state(), r.started.len()), (MalleableState::Running, 1));
 }
 
 #[test]
@@ -36,10 +36,10 @@ fn a_silent_worker_for_which_the_others_wait_is_lost() {
         r.now = r.now + 5;
         hear(&mut r, 1);
     }
-    assert_eq!(r.m.state(), MalleableState::Running);
+    assert_eq!(r.m.malleable_state(), MalleableState::Running);
     r.now = r.now + 5;
     hear(&mut r, 1);
-    assert_eq!(r.m.state(), MalleableState::Rescaling);
+    assert_eq!(r.m.malleable_state(), MalleableState::Rescaling);
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn nobody_is_blamed_for_time_in_which_nothing_was_heard() {
     r.target(&[1]);
     for missed in [70, -3600] {
         r.now = r.now + missed;
-        r.m.forgive(missed as f64);
+        r.m.shift_times(missed as f64);
         r.with(|_, _, _| {});
-        assert!(matches!(r.m.phase, Phase::Stopping { .. }), "the agents had no time to answer");
+        assert!(matches!(r.m.phase, JobPhase::Stopping { .. }), "the agents had no time to answer");
     }
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n1"]);
@@ -62,11 +62,11 @@ fn a_lead_that_says_nothing_claims_only_its_own_node_after_a_while() {
     let mut r = rig("1-8");
     r.target(&[1, 2, 3]);
     r.slurm.insert(LEAD, vec![n(1)]);
-    assert_eq!(r.m.held(r.now).len(), 3);
+    assert_eq!(r.m.held_nodes(r.now).len(), 3);
     for _ in 0..6 {
         r.observe();
     }
-    assert_eq!(r.m.held(r.now).into_keys().collect::<Vec<_>>(), [n(1)]);
+    assert_eq!(r.m.held_nodes(r.now).into_keys().collect::<Vec<_>>(), [n(1)]);
     assert_eq!(r.m.held_lead(r.now), Some(&n(1)));
     // It comes all the same: next time it is given longer.
     r.say_hello();
@@ -82,7 +82,7 @@ fn where_starting_takes_long_a_lead_claims_its_nodes_for_longer() {
     let held: Vec<usize> = (0..15)
         .map(|_| {
             r.observe();
-            r.m.held(r.now).len()
+            r.m.held_nodes(r.now).len()
         })
         .collect();
     assert_eq!(held, [vec![3; 12], vec![1; 3]].concat(), "every five seconds");
@@ -96,7 +96,7 @@ fn a_lead_that_does_not_start_leaves_its_nodes_to_others_for_longer_each_time() 
         r.target(&[1, 2, 3]);
         r.slurm.remove(&LEAD);
         r.observe();
-        claimed += i32::from(r.m.held(r.now).len() == 3);
+        claimed += i32::from(r.m.held_nodes(r.now).len() == 3);
     }
     // Twenty minutes in steps of five seconds.
     assert!(claimed < 80, "claimed for {claimed} of 240 steps");
@@ -111,9 +111,10 @@ fn a_lead_that_was_requeued_on_its_way_is_launched_again_at_once() {
         lead.state = JobState::from_base(BaseState::Pending);
         (lead.held, lead.state_reason) = (held, reason.to_owned());
         r.now = r.now + 11;
-        let sight = Sight { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..Sight::default() };
-        r.with(|m, now, out| m.observe(&sight, &settings(), now, out));
-        assert_eq!(r.m.state(), MalleableState::Queued, "{reason}");
+        let sight =
+            ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
+        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+        assert_eq!(r.m.malleable_state(), MalleableState::Queued, "{reason}");
     }
 }
 
@@ -124,7 +125,7 @@ fn wings_of_which_nothing_was_stored_are_taken_up() {
     r.slurm = before.slurm.clone();
     r.held = false;
     r.observe();
-    assert_eq!(r.m.occupied().into_keys().collect::<Vec<_>>(), [n(1), n(2), n(3)]);
+    assert_eq!(r.m.occupied_nodes().into_keys().collect::<Vec<_>>(), [n(1), n(2), n(3)]);
     r.say_hello();
     r.observe();
     assert_eq!(r.slurm, before.slurm, "nothing is cancelled");
@@ -154,8 +155,9 @@ fn limits_are_renewed_from_a_doubtful_look_too() {
     lead.time_limit_mins = Some(1);
     let mut wing = job(JobId(101), &[n(2)], 1);
     wing.time_limit_mins = Some(1);
-    let sight = Sight { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..Sight::default() };
-    r.with(|m, now, out| m.renew(&sight, now, out));
+    let sight =
+        ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.renew_limits(&sight, now, out));
     let limits = r.effects.iter().filter(|e| matches!(e, Effect::SetLimit { .. }));
     let last: Vec<JobId> = limits.map(Effect::job).rev().take(2).collect();
     assert_eq!(last, [JobId(101), LEAD], "{:?}", r.effects);
@@ -172,8 +174,8 @@ fn a_wings_time_limit_is_cut_to_the_shortest_lease_of_its_nodes() {
         r.run();
     }
     r.observe();
-    let wing = r.m.held(r.now)[&n(2)];
-    assert_eq!(r.m.held(r.now)[&n(3)], wing, "one wing for both");
+    let wing = r.m.held_nodes(r.now)[&n(2)];
+    assert_eq!(r.m.held_nodes(r.now)[&n(3)], wing, "one wing for both");
     assert_eq!(r.limits[&wing], 10, "a lease of 600 s from its start");
     // Another job is planned on the second node.
     r.pass(55);

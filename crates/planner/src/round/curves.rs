@@ -19,7 +19,7 @@ const MOST_SUPERLINEAR: f64 = 2.0;
 pub(super) const MOST_MEASURED: f64 = 4.0;
 
 /// Samples a second and node that any program could have: other numbers are no measurement.
-const RATES: RangeInclusive<f64> = 1e-9..=1e12;
+const CREDIBLE_RATES: RangeInclusive<f64> = 1e-9..=1e12;
 
 /// A size that shall be measured seems faster than the fastest by at least this share.
 const PROBE_MARGIN: f64 = 0.05;
@@ -32,16 +32,16 @@ const MOST_TURN_BONUS: f64 = 1e6;
 
 /// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a
 /// number; `None` where its numbers are no rates at all.
-pub(crate) fn believed(curve: &ScalingCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
+pub(crate) fn believable_curve(curve: &ScalingCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     if curve.is_default() {
         return Some(curve.clone());
     }
-    RATES.contains(&unit_rate(curve, sizes)).then(|| capped(curve, sizes, MOST_SUPERLINEAR))
+    CREDIBLE_RATES.contains(&unit_rate(curve, sizes)).then(|| capped_curve(curve, sizes, MOST_SUPERLINEAR))
 }
 
 /// The curve with no size more than `most` times what is proportional to the smallest: a program may report
 /// what it will.
-pub(super) fn capped(curve: &ScalingCurve, sizes: &AllowedSizes, most: f64) -> ScalingCurve {
+pub(super) fn capped_curve(curve: &ScalingCurve, sizes: &AllowedSizes, most: f64) -> ScalingCurve {
     let unit = unit_rate(curve, sizes);
     let cap = |p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p };
     ScalingCurve::new(curve.points().iter().map(cap).collect()).unwrap_or_else(|_| curve.clone())
@@ -54,7 +54,7 @@ pub(super) fn unit_rate(curve: &ScalingCurve, sizes: &AllowedSizes) -> f64 {
 }
 
 /// The curve of a job of which nothing is known: nodes to the power [`PRIOR_EXPONENT`].
-pub(super) fn prior(sizes: &AllowedSizes) -> ScalingCurve {
+pub(super) fn prior_curve(sizes: &AllowedSizes) -> ScalingCurve {
     let doubled = std::iter::successors(Some(sizes.min()), |n| n.checked_mul(2).filter(|n| *n < sizes.max()));
     let sizes: BTreeSet<u32> = doubled.chain([sizes.max()]).collect();
     let point = |nodes: u32| CurvePoint { nodes, rate: f64::from(nodes).powf(PRIOR_EXPONENT) };
@@ -77,7 +77,7 @@ pub(super) fn with_bonus(curve: &ScalingCurve, sizes: &AllowedSizes, bonus: f64)
 }
 
 /// The highest rate at any size that the curve names.
-pub(super) fn fastest(curve: &ScalingCurve) -> f64 {
+pub(super) fn max_rate(curve: &ScalingCurve) -> f64 {
     curve.points().iter().map(|p| p.rate).fold(0.0, f64::max)
 }
 
@@ -105,7 +105,9 @@ mod tests {
     #[test]
     fn a_waiting_job_counts_more_at_every_size_by_the_same() {
         let sizes = AllowedSizes::parse("2-8").unwrap();
-        for curve in [ScalingCurve::linear(), ScalingCurve::parse("1:10,2:18,4:30").unwrap(), prior(&sizes)] {
+        for curve in
+            [ScalingCurve::linear(), ScalingCurve::parse("1:10,2:18,4:30").unwrap(), prior_curve(&sizes)]
+        {
             let raised = with_bonus(&curve, &sizes, 0.5 * curve.rate(2));
             for n in 2..=8 {
                 let want = curve.rate(n) + 0.5 * curve.rate(2);
@@ -121,7 +123,8 @@ mod tests {
     #[test]
     fn a_claim_is_believed_within_bounds() {
         let sizes = AllowedSizes::parse("1-8").unwrap();
-        let claim = |text: &str| believed(&ScalingCurve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
+        let claim =
+            |text: &str| believable_curve(&ScalingCurve::parse(text).unwrap(), &sizes).map(|c| c.to_string());
         assert_eq!(claim("1:10,2:25").as_deref(), Some("1:10,2:25"));
         assert_eq!(claim("1:1,2:1000000").as_deref(), Some("1:1,2:4"));
         assert_eq!(claim("1:1e-300,2:1e300"), None);
@@ -129,8 +132,8 @@ mod tests {
 
     #[test]
     fn the_prior_is_concave_at_the_sizes_that_there_are() {
-        assert_eq!(prior(&AllowedSizes::parse("3").unwrap()).points().len(), 1);
-        let curve = prior(&AllowedSizes::parse("1-8").unwrap());
+        assert_eq!(prior_curve(&AllowedSizes::parse("3").unwrap()).points().len(), 1);
+        let curve = prior_curve(&AllowedSizes::parse("1-8").unwrap());
         assert!((curve.rate(8) - 6.498).abs() < 1e-3);
         assert!(curve.rate(8) - curve.rate(4) < curve.rate(4));
     }

@@ -1,37 +1,37 @@
 //! A round, once for all who make rounds: what Slurm shows and what is known of the jobs → what the planner
 //! is asked → a plan that the checker has passed.
 //!
-//! The daemon, the simulator, the scenarios and the benches feed one [`Scene`] with [`JobFacts`]; they differ
-//! in where their jobs and nodes come from, and in nothing else. [`Scene::look`] takes in a snapshot,
-//! [`Scene::question`] asks, [`Question::solve`] and [`judge`] answer.
+//! The daemon, the simulator, the scenarios and the benches feed one [`RoundState`] with [`JobFacts`]; they differ
+//! in where their jobs and nodes come from, and in nothing else. [`RoundState::ingest_snapshot`] takes in a snapshot,
+//! [`RoundState::round_input`] asks, [`RoundInput::solve_plan`] and [`check_solved_plan`] answer.
 
-mod assured;
-mod avoiding;
 pub(crate) mod breaker;
+mod checkpoint_risk;
+mod crossing_limits;
 pub(crate) mod curves;
 pub(crate) mod demand;
 mod departures;
-mod ending;
-mod experience;
-mod extension;
-mod leaving;
+mod exclusions;
+mod extended_jobs;
+mod gap_history;
+mod guarantees;
+mod job_end;
 mod node_times;
-mod question;
-mod risk;
+mod priorities;
 mod rotation;
-mod scene;
-mod spread;
-mod turns;
-mod unit;
+mod round_input;
+mod round_state;
+mod save_warning;
+mod stop_times;
+mod unit_rate;
 mod usage;
-mod warning;
 
-pub use experience::GAPS_TO_LEARN_FROM;
-pub use question::{Judged, Question, Terms, judge};
-pub use scene::{Advice, Scene};
-pub use turns::{Ahead, ENDED_TO_LEARN_FROM, Turns};
-pub use usage::Usage;
-pub use warning::Warning;
+pub use gap_history::GAPS_TO_LEARN_FROM;
+pub use priorities::{ENDED_TO_LEARN_FROM, JobPriorities, RemainingWork};
+pub use round_input::{CheckedPlan, RoundConstraints, RoundInput, check_solved_plan};
+pub use round_state::{AdvisorMode, RoundState};
+pub use save_warning::SaveWarning;
+pub use usage::UserUsage;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use infill_advisor::stops::PERCENTILE;
+use infill_advisor::stops::STOP_PERCENTILE;
 use infill_model::{NodeName, NodeType, Snapshot, UnixTime};
 
 /// How many times of each kind are remembered of a node type.
@@ -19,7 +19,7 @@ const MOST_SECS: f64 = 1800.0;
 /// The last times on nodes of one type, seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Times {
+struct TypeTimes {
     /// From the end of a job of ours until its node was idle.
     cleanup: VecDeque<f64>,
     /// From the order of a worker until its agent said hello.
@@ -28,7 +28,7 @@ struct Times {
 
 /// A node on which a job of ours is cleaned up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Cleaning {
+struct NodeCleanup {
     ended_at: UnixTime,
     seen_at: UnixTime,
 }
@@ -36,8 +36,8 @@ struct Cleaning {
 /// All of them. What is measured here outlives the daemon.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeTimes {
-    types: BTreeMap<NodeType, Times>,
-    cleaning: BTreeMap<NodeName, Cleaning>,
+    types: BTreeMap<NodeType, TypeTimes>,
+    cleaning: BTreeMap<NodeName, NodeCleanup>,
     looked_at: Option<UnixTime>,
     unsaved: bool,
 }
@@ -63,24 +63,24 @@ impl NodeTimes {
     }
 
     /// Seconds from a worker's exit until its node is idle, by type.
-    pub fn cleanups(&self) -> BTreeMap<NodeType, f64> {
-        let known = |(t, times): (&NodeType, &Times)| Some((t.clone(), usual(&times.cleanup)?));
+    pub fn cleanup_secs(&self) -> BTreeMap<NodeType, f64> {
+        let known = |(t, times): (&NodeType, &TypeTimes)| Some((t.clone(), usual_secs(&times.cleanup)?));
         self.types.iter().filter_map(known).collect()
     }
 
     /// Seconds from an order until the agent says hello, on the slowest type of nodes.
     pub fn start_secs(&self) -> Option<f64> {
-        self.types.values().filter_map(|times| usual(&times.start)).max_by(f64::total_cmp)
+        self.types.values().filter_map(|times| usual_secs(&times.start)).max_by(f64::total_cmp)
     }
 
     /// Takes in how long it took from an order until the agent said hello.
-    pub fn started(&mut self, node_type: &NodeType, secs: f64) {
-        self.note(node_type, secs, |times| &mut times.start);
+    pub fn record_start(&mut self, node_type: &NodeType, secs: f64) {
+        self.record_time(node_type, secs, |times| &mut times.start);
     }
 
     /// Takes in what a snapshot shows of the nodes that our jobs have left. What is over between two looks
     /// was quick.
-    pub fn look(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
+    pub fn ingest_snapshot(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
         let before = std::mem::take(&mut self.cleaning);
         let last_look = self.looked_at.replace(now).unwrap_or(now);
         for job in snapshot.jobs.iter().filter(|j| j.partition == partition) {
@@ -92,7 +92,7 @@ impl NodeTimes {
                 // The clocks may differ; it ended between two looks.
                 let fresh = || said.max(last_look).min(now);
                 let ended_at = before.get(node).map_or_else(fresh, |known| known.ended_at);
-                self.cleaning.insert(node.clone(), Cleaning { ended_at, seen_at: now });
+                self.cleaning.insert(node.clone(), NodeCleanup { ended_at, seen_at: now });
             }
         }
         for (node, was) in before {
@@ -101,12 +101,17 @@ impl NodeTimes {
             if let Some(node_type) = node_type {
                 // It became idle between two looks.
                 let secs = (now.secs_since(was.ended_at) + was.seen_at.secs_since(was.ended_at)) / 2.0;
-                self.note(&node_type, secs, |times| &mut times.cleanup);
+                self.record_time(&node_type, secs, |times| &mut times.cleanup);
             }
         }
     }
 
-    fn note(&mut self, node_type: &NodeType, secs: f64, kind: fn(&mut Times) -> &mut VecDeque<f64>) {
+    fn record_time(
+        &mut self,
+        node_type: &NodeType,
+        secs: f64,
+        kind: fn(&mut TypeTimes) -> &mut VecDeque<f64>,
+    ) {
         let known = self.types.contains_key(node_type);
         if !(0.0..=MOST_SECS).contains(&secs) || (!known && self.types.len() >= MOST_TYPES) {
             return;
@@ -128,10 +133,10 @@ fn cleans_up(snapshot: &Snapshot, node: &NodeName) -> Option<bool> {
 }
 
 /// What nearly all take.
-fn usual(secs: &VecDeque<f64>) -> Option<f64> {
+fn usual_secs(secs: &VecDeque<f64>) -> Option<f64> {
     let mut secs: Vec<f64> = secs.iter().copied().collect();
     secs.sort_by(f64::total_cmp);
-    secs.get((secs.len() * PERCENTILE).div_ceil(100).checked_sub(1)?).copied()
+    secs.get((secs.len() * STOP_PERCENTILE).div_ceil(100).checked_sub(1)?).copied()
 }
 
 #[cfg(test)]
@@ -145,7 +150,7 @@ mod tests {
     /// n1 while its last job ends at second 0 and is cleaned up until `until`, seen every `every` seconds.
     fn after(until: i64, every: usize, times: &mut NodeTimes) {
         for at in (0..60).step_by(every) {
-            let snapshot = FakeSlurm::new(2, "infill").edit(|world| {
+            let snapshot = FakeSlurm::new(2, "infill").edit_snapshot(|world| {
                 if at < until {
                     world.nodes[0].state = NodeState::from_words(["IDLE", "COMPLETING"]);
                     let mut job = Job::new(JobId(1), "infill", BaseState::Cancelled);
@@ -156,12 +161,12 @@ mod tests {
                 }
                 world.clone()
             });
-            times.look(&snapshot, "infill", NOW + at);
+            times.ingest_snapshot(&snapshot, "infill", NOW + at);
         }
     }
 
     fn cleanup(times: &NodeTimes) -> Vec<f64> {
-        times.cleanups().into_values().collect()
+        times.cleanup_secs().into_values().collect()
     }
 
     #[test]
@@ -184,13 +189,13 @@ mod tests {
         let mut times = NodeTimes::default();
         after(20, 1, &mut times);
         let node_type = times.types.keys().next().cloned().unwrap();
-        times.started(&node_type, 55.0);
-        times.started(&node_type, f64::NAN);
+        times.record_start(&node_type, 55.0);
+        times.record_start(&node_type, f64::NAN);
         let text = times.take_unsaved().unwrap();
         assert_eq!(times.take_unsaved(), None);
         let mut next = NodeTimes::default();
         next.load(&text);
-        assert_eq!((next.cleanups(), next.start_secs()), (times.cleanups(), Some(55.0)));
+        assert_eq!((next.cleanup_secs(), next.start_secs()), (times.cleanup_secs(), Some(55.0)));
         next.load("nonsense");
         assert_eq!(next, NodeTimes::default());
     }

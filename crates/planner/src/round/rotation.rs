@@ -47,13 +47,13 @@ const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
 
 /// By so many node-seconds, as a share of a turn, must one that waits have had less than one whose turn has
 /// ended, or have less ahead.
-const MARGIN: f64 = 0.5;
+const EXCHANGE_MARGIN: f64 = 0.5;
 
 /// A job that has waited for so long comes before those that will end sooner, seconds.
 const PATIENCE_SECS: f64 = 21_600.0;
 
 /// Nobody counts as farther behind the one with the most of a user's jobs than so many turns, or
-/// [`MOST_PARTS`] on either side of the mean.
+/// [`MAX_INTERVALS`] on either side of the mean.
 const MOST_BEHIND: f64 = 8.0;
 
 /// Longest time between two looks that counts, seconds: what happened in a longer one nobody saw.
@@ -74,7 +74,7 @@ const PART_STEPS: f64 = 2.0;
 
 /// What is kept of a job from look to look.
 #[derive(Clone, Debug, Default)]
-struct Account {
+struct TurnAccount {
     /// Node-seconds that it counts as having had.
     had_secs: f64,
     /// Since when it has held nodes.
@@ -90,7 +90,7 @@ struct Account {
 
 /// A job that wants nodes, or has some.
 #[derive(Clone, Debug)]
-pub(super) struct Claim<'a> {
+pub(super) struct NodeClaim<'a> {
     /// The job.
     pub facts: &'a JobFacts,
     /// Whether it may be started if it holds nothing.
@@ -101,27 +101,27 @@ pub(super) struct Claim<'a> {
     pub left_secs: Option<f64>,
 }
 
-impl Claim<'_> {
-    fn block(&self) -> u32 {
+impl NodeClaim<'_> {
+    fn block_size(&self) -> u32 {
         self.facts.place.block.max(1)
     }
 
     /// Nodes, or places of such, that it needs at the least.
-    pub fn needs(&self) -> u32 {
-        self.facts.sizes.min().max(1).saturating_mul(self.block())
+    pub fn min_places(&self) -> u32 {
+        self.facts.sizes.min().max(1).saturating_mul(self.block_size())
     }
 
     /// The same at the most.
-    fn wants(&self) -> u32 {
-        self.facts.sizes.max().max(1).saturating_mul(self.block())
+    fn max_places(&self) -> u32 {
+        self.facts.sizes.max().max(1).saturating_mul(self.block_size())
     }
 
-    fn holds(&self) -> bool {
+    fn holds_nodes(&self) -> bool {
         !self.facts.place.held.is_empty()
     }
 
-    fn waits(&self) -> bool {
-        self.may_start && !self.holds()
+    fn is_waiting(&self) -> bool {
+        self.may_start && !self.holds_nodes()
     }
 
     fn user(&self) -> &str {
@@ -150,8 +150,8 @@ pub(super) struct UserShares<'a> {
 
 /// What jobs have had, and whose turn it is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rotation {
-    accounts: BTreeMap<JobId, Account>,
+pub(super) struct TurnRotation {
+    accounts: BTreeMap<JobId, TurnAccount>,
     turns: BTreeMap<JobId, TurnState>,
     /// Whether others would like what those are to get whose turn it is, or hold it.
     pushes: bool,
@@ -161,9 +161,9 @@ pub(super) struct Rotation {
     at: UnixTime,
 }
 
-impl Rotation {
+impl TurnRotation {
     /// Takes in what jobs hold at a look.
-    pub fn look(&mut self, jobs: &[JobFacts], now: UnixTime) {
+    pub fn ingest_jobs(&mut self, jobs: &[JobFacts], now: UnixTime) {
         let (before, passed) = (self.at, now.secs_since(self.at));
         self.at = now;
         let secs = if (0.0..=LONGEST_SECS).contains(&passed) { passed } else { 0.0 };
@@ -172,8 +172,10 @@ impl Rotation {
         let least = self.least_by_user(jobs);
         for job in jobs {
             let user = job.program.user.as_str();
-            let newcomer =
-                || Account { had_secs: least.get(user).copied().unwrap_or(0.0), ..Account::default() };
+            let newcomer = || TurnAccount {
+                had_secs: least.get(user).copied().unwrap_or(0.0),
+                ..TurnAccount::default()
+            };
             let account = self.accounts.entry(job.job).or_insert_with(newcomer);
             let nodes = job.place.held.len().saturating_sub(job.place.own.len()) as f64;
             account.had_secs += nodes * f64::from(job.place.block.max(1)) * secs;
@@ -201,12 +203,18 @@ impl Rotation {
     }
 
     /// Settles whose turn it is, on so many nodes or places of such.
-    pub fn settle(&mut self, claims: &[Claim<'_>], places: u32, user_shares: &UserShares<'_>, now: UnixTime) {
+    pub fn settle_turns(
+        &mut self,
+        claims: &[NodeClaim<'_>],
+        places: u32,
+        user_shares: &UserShares<'_>,
+        now: UnixTime,
+    ) {
         let part_secs = f64::from(places.max(1)) / (claims.len().max(1) as f64) * PART_SECS;
         self.catch_up(claims, part_secs);
-        self.factors = self.tilts(claims, part_secs);
-        let allocation = TurnAllocation::of(self, claims, places, user_shares, now);
-        self.turns = allocation.settled();
+        self.factors = self.tilt_factors(claims, part_secs);
+        let allocation = TurnAllocation::new(self, claims, places, user_shares, now);
+        self.turns = allocation.hand_out_turns();
         let (fewest, most) = FEWEST_AND_MOST_WAITING;
         self.most_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
         for (job, turn) in &self.turns {
@@ -217,15 +225,16 @@ impl Rotation {
                 (account.fills, account.since) = (false, Some(now));
             }
         }
-        let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block()).sum();
-        let is_next = |claim: &&Claim<'_>| self.of(claim.facts.job) == Some(TurnState::Next);
-        let needed: u32 = claims.iter().filter(is_next).map(Claim::needs).fold(0, u32::saturating_add);
+        let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block_size()).sum();
+        let is_next = |claim: &&NodeClaim<'_>| self.turn_of(claim.facts.job) == Some(TurnState::Next);
+        let needed: u32 =
+            claims.iter().filter(is_next).map(NodeClaim::min_places).fold(0, u32::saturating_add);
         let are_more = self.turns.values().any(|turn| turn.queue_position().is_some());
         self.pushes = needed > 0 && (are_more || needed > places.saturating_sub(held));
     }
 
     /// Nobody falls behind without bounds: what could not run for long does not keep all others from theirs.
-    fn catch_up(&mut self, claims: &[Claim<'_>], part_secs: f64) {
+    fn catch_up(&mut self, claims: &[NodeClaim<'_>], part_secs: f64) {
         let mut most: BTreeMap<&str, f64> = BTreeMap::new();
         for claim in claims {
             let had_secs = self.had_secs(claim.facts.job);
@@ -233,7 +242,7 @@ impl Rotation {
             *of = of.max(had_secs);
         }
         for claim in claims {
-            let turns_secs = MOST_BEHIND * claim.length_secs() * f64::from(claim.needs());
+            let turns_secs = MOST_BEHIND * claim.length_secs() * f64::from(claim.min_places());
             let behind = turns_secs.max(2.0 * MOST_PARTS * part_secs);
             let floor = most.get(claim.user()).map_or(0.0, |most| most - behind);
             if let Some(account) = self.accounts.get_mut(&claim.facts.job) {
@@ -243,13 +252,13 @@ impl Rotation {
     }
 
     /// How many times as much each job counts for what it has had among its user's jobs.
-    fn tilts(&self, claims: &[Claim<'_>], part_secs: f64) -> BTreeMap<JobId, f64> {
+    fn tilt_factors(&self, claims: &[NodeClaim<'_>], part_secs: f64) -> BTreeMap<JobId, f64> {
         let mut of_user: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for claim in claims {
             let (sum, count) = of_user.entry(claim.user()).or_default();
             (*sum, *count) = (*sum + self.had_secs(claim.facts.job), *count + 1.0);
         }
-        let tilt = |claim: &Claim<'_>| {
+        let tilt = |claim: &NodeClaim<'_>| {
             let (sum, count) = of_user.get(claim.user()).copied().unwrap_or((0.0, 1.0));
             let parts = (sum / count - self.had_secs(claim.facts.job)) / part_secs;
             let steps = (parts * PART_STEPS).round() / PART_STEPS;
@@ -263,23 +272,25 @@ impl Rotation {
     }
 
     /// Where a job stands, by the last look.
-    pub fn of(&self, job: JobId) -> Option<TurnState> {
+    pub fn turn_of(&self, job: JobId) -> Option<TurnState> {
         self.turns.get(&job).copied()
     }
 
     /// Whether others would like the nodes that jobs need whose turn it is, or hold them. Else these get what
     /// is free for what it is worth.
-    pub fn pushes(&self) -> bool {
+    pub fn has_pressure(&self) -> bool {
         self.pushes
     }
 
     /// A job's place in the line, if so many others come before it that it is no part of a round.
-    pub fn behind(&self, job: JobId) -> Option<QueuePosition> {
-        self.of(job).and_then(TurnState::queue_position).filter(|place| place.position > self.most_waiting)
+    pub fn position_behind(&self, job: JobId) -> Option<QueuePosition> {
+        self.turn_of(job)
+            .and_then(TurnState::queue_position)
+            .filter(|place| place.position > self.most_waiting)
     }
 
     /// How many times as much a job counts because it has had less than others of its user, or more.
-    pub fn factor(&self, job: JobId) -> f64 {
+    pub fn weight_factor(&self, job: JobId) -> f64 {
         self.factors.get(&job).copied().unwrap_or(1.0)
     }
 
@@ -298,7 +309,7 @@ impl Rotation {
 
 /// One settling: who keeps nodes, who comes next, and who waits for how long.
 struct TurnAllocation<'a> {
-    claims: &'a [Claim<'a>],
+    claims: &'a [NodeClaim<'a>],
     /// Nodes that nobody's turn keeps.
     left: u32,
     /// For each user.
@@ -333,9 +344,9 @@ impl UserQueue {
 }
 
 impl<'a> TurnAllocation<'a> {
-    fn of(
-        rotation: &'a Rotation,
-        claims: &'a [Claim<'a>],
+    fn new(
+        rotation: &'a TurnRotation,
+        claims: &'a [NodeClaim<'a>],
         places: u32,
         user_shares: &UserShares<'_>,
         now: UnixTime,
@@ -344,25 +355,27 @@ impl<'a> TurnAllocation<'a> {
         let users = BTreeMap::new();
         let mut allocation =
             TurnAllocation { claims, left: places, users, first_waits, now, turns: BTreeMap::new() };
-        for (at, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.waits() || claim.holds()) {
+        for (at, claim) in
+            claims.iter().enumerate().filter(|(_, claim)| claim.is_waiting() || claim.holds_nodes())
+        {
             let user = claim.user();
             let user_queue = allocation.users.entry(user).or_insert_with(|| UserQueue {
                 share: (user_shares.share)(user).max(f64::MIN_POSITIVE),
                 used_secs: (user_shares.used_secs)(user),
                 ..UserQueue::default()
             });
-            user_queue.wants += f64::from(claim.wants());
+            user_queue.wants += f64::from(claim.max_places());
             let until = rotation.turn_ends(claim, first_waits);
             match until.filter(|until| *until > now) {
                 Some(until) => {
-                    user_queue.has = user_queue.has.saturating_add(claim.needs());
-                    allocation.left = allocation.left.saturating_sub(claim.needs());
+                    user_queue.has = user_queue.has.saturating_add(claim.min_places());
+                    allocation.left = allocation.left.saturating_sub(claim.min_places());
                     allocation.turns.insert(claim.facts.job, TurnState::Keeps { until });
                 }
                 None => user_queue.queue.push(at),
             }
         }
-        entitle(allocation.users.values_mut().collect(), f64::from(places));
+        divide_by_share(allocation.users.values_mut().collect(), f64::from(places));
         for user_queue in allocation.users.values_mut() {
             // Sorting by a key that is made once a claim.
             user_queue.queue.sort_by_cached_key(|at| std::cmp::Reverse(rotation.rank(&claims[*at])));
@@ -371,13 +384,13 @@ impl<'a> TurnAllocation<'a> {
     }
 
     /// Hands out turns, then places in the queue.
-    fn settled(mut self) -> BTreeMap<JobId, TurnState> {
+    fn hand_out_turns(mut self) -> BTreeMap<JobId, TurnState> {
         let mut after = Vec::new();
         while let Some(at) = self.take_next() {
             let claim = &self.claims[at];
             let job = claim.facts.job;
-            if claim.needs() > self.left {
-                if claim.holds() {
+            if claim.min_places() > self.left {
+                if claim.holds_nodes() {
                     self.turns.insert(job, TurnState::Over);
                 } else {
                     // Who needs many nodes waits until enough turns have ended, and others behind it.
@@ -386,8 +399,9 @@ impl<'a> TurnAllocation<'a> {
                 }
                 continue;
             }
-            self.left -= claim.needs();
-            let turn = if claim.holds() { TurnState::Keeps { until: self.now } } else { TurnState::Next };
+            self.left -= claim.min_places();
+            let turn =
+                if claim.holds_nodes() { TurnState::Keeps { until: self.now } } else { TurnState::Next };
             self.turns.insert(job, turn);
         }
         self.line_up(&after);
@@ -415,7 +429,7 @@ impl<'a> TurnAllocation<'a> {
             self.left = 0;
         }
         let at = user_queue.queue.pop()?;
-        user_queue.has = user_queue.has.saturating_add(self.claims[at].needs());
+        user_queue.has = user_queue.has.saturating_add(self.claims[at].min_places());
         Some(at)
     }
 
@@ -450,40 +464,44 @@ impl<'a> TurnAllocation<'a> {
     }
 }
 
-impl Rotation {
+impl TurnRotation {
     /// Whether a job waits for its first turn. One that never trains waits like any other in the end.
-    fn is_new(&self, claim: &Claim<'_>) -> bool {
-        let never = |account: &Account| !account.has_trained && account.turns < MOST_FIRST;
-        claim.waits() && self.accounts.get(&claim.facts.job).is_none_or(never)
+    fn is_new(&self, claim: &NodeClaim<'_>) -> bool {
+        let never = |account: &TurnAccount| !account.has_trained && account.turns < MOST_FIRST;
+        claim.is_waiting() && self.accounts.get(&claim.facts.job).is_none_or(never)
     }
 
     /// When the turn of a job that holds nodes ends.
-    fn turn_ends(&self, claim: &Claim<'_>, first_waits: bool) -> Option<UnixTime> {
+    fn turn_ends(&self, claim: &NodeClaim<'_>, first_waits: bool) -> Option<UnixTime> {
         let account =
-            self.accounts.get(&claim.facts.job).filter(|account| claim.holds() && !account.fills)?;
+            self.accounts.get(&claim.facts.job).filter(|account| claim.holds_nodes() && !account.fills)?;
         let since = account.since?;
         Some(since + claim.turn_secs(first_waits).ceil() as i64)
     }
 
     /// Where a job comes among its user's: the least comes first. That is the work that it has ahead where
     /// that counts and is known, else as much as it has had.
-    fn rank(&self, claim: &Claim<'_>) -> (bool, i64, UnixTime, JobId) {
+    fn rank(&self, claim: &NodeClaim<'_>) -> (bool, i64, UnixTime, JobId) {
         let (job, is_new) = (claim.facts.job, self.is_new(claim));
         let had_secs = || if is_new { 0.0 } else { self.had_secs(job) };
-        let lead = if claim.holds() { MARGIN * claim.length_secs() * f64::from(claim.needs()) } else { 0.0 };
+        let lead = if claim.holds_nodes() {
+            EXCHANGE_MARGIN * claim.length_secs() * f64::from(claim.min_places())
+        } else {
+            0.0
+        };
         let secs = claim.left_secs.unwrap_or_else(had_secs) - lead;
         let comes_first = is_new || self.has_waited_long(claim);
         (!comes_first, secs.round() as i64, claim.facts.submitted_at, job)
     }
 
-    fn has_waited_long(&self, claim: &Claim<'_>) -> bool {
-        let since = claim.facts.waits_since.filter(|_| claim.waits());
+    fn has_waited_long(&self, claim: &NodeClaim<'_>) -> bool {
+        let since = claim.facts.waits_since.filter(|_| claim.is_waiting());
         since.is_some_and(|since| self.at.secs_since(since) > PATIENCE_SECS)
     }
 }
 
 /// Divides nodes over users by their shares; what somebody cannot use is for the others.
-fn entitle(mut users: Vec<&mut UserQueue>, places: f64) {
+fn divide_by_share(mut users: Vec<&mut UserQueue>, places: f64) {
     let mut left = places;
     users.sort_by(|a, b| (a.wants / a.share).total_cmp(&(b.wants / b.share)));
     let mut shares: f64 = users.iter().map(|user| user.share).sum();

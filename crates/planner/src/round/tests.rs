@@ -22,7 +22,7 @@ const NOW: UnixTime = UnixTime(1_000_000);
 
 /// Four idle nodes; a main job is planned on n4 for ten minutes from now.
 fn snapshot() -> Snapshot {
-    FakeSlurm::new(4, "infill").edit(|world| {
+    FakeSlurm::new(4, "infill").edit_snapshot(|world| {
         let mut planned = pending_job(50, 1);
         planned.start_time = Some(NOW + 600);
         planned.scheduled_nodes = vec![NodeName::from("n4")];
@@ -31,11 +31,11 @@ fn snapshot() -> Snapshot {
     })
 }
 
-fn scene() -> Scene {
+fn scene() -> RoundState {
     let mut config = Config::default();
     config.slurm.partition = "infill".to_owned();
     (config.gaps.leave_secs, config.daemon.poll_interval_secs) = (15.0, 5.0);
-    Scene::new(Arc::new(config), NOW)
+    RoundState::new(Arc::new(config), NOW)
 }
 
 /// A job that runs on these nodes, the lead's first.
@@ -69,7 +69,7 @@ fn job(id: u32, nodes: &str) -> JobFacts {
     }
 }
 
-fn look(scene: &mut Scene, jobs: &[JobFacts]) {
+fn look(scene: &mut RoundState, jobs: &[JobFacts]) {
     let mut snapshot = snapshot();
     for held in jobs.iter().flat_map(|j| &j.place.held) {
         let mut ours = pending_job(held.slurm_job.0, 1);
@@ -77,11 +77,11 @@ fn look(scene: &mut Scene, jobs: &[JobFacts]) {
         (ours.partition, ours.nodes) = ("infill".to_owned(), vec![held.node.clone()]);
         snapshot.jobs.push(ours);
     }
-    let _ = scene.look(&snapshot, jobs, Advice::Watch, NOW);
+    let _ = scene.ingest_snapshot(&snapshot, jobs, AdvisorMode::Watch, NOW);
 }
 
 /// Each node with who holds it, or why it is no gap.
-fn gaps(question: &Question) -> String {
+fn gaps(question: &RoundInput) -> String {
     let held = question.gaps.gaps.iter().map(|g| {
         let holder = g.holder.map_or("free".to_owned(), |job| job.to_string());
         format!("{}: {holder}", g.node)
@@ -94,7 +94,7 @@ fn gaps(question: &Question) -> String {
 fn what_has_happened_since_the_look_is_in_the_question() {
     let mut scene = scene();
     look(&mut scene, &[job(1, "n1 n2"), job(2, "")]);
-    let unchanged = scene.question(&[job(1, "n1 n2"), job(2, "")], Terms::FREE, NOW);
+    let unchanged = scene.round_input(&[job(1, "n1 n2"), job(2, "")], RoundConstraints::FREE, NOW);
     insta::assert_snapshot!(gaps(&unchanged), @r"
     n1: 1
     n2: 1
@@ -103,7 +103,7 @@ fn what_has_happened_since_the_look_is_in_the_question() {
     ");
     let (mut first, second) = (job(1, "n1"), job(2, "n3"));
     (first.place.left, first.place.taken) = (vec![NodeName::from("n2")], vec![NodeName::from("n1")]);
-    let moved = scene.question(&[first, second], Terms::FREE, NOW);
+    let moved = scene.round_input(&[first, second], RoundConstraints::FREE, NOW);
     insta::assert_snapshot!(gaps(&moved), @r"
     n3: 2
     n4: free
@@ -117,12 +117,12 @@ fn what_a_job_leaves_that_has_ended_is_nobody_s_yet() {
     let mut scene = scene();
     look(&mut scene, &[job(1, "n1 n2"), job(2, "")]);
     let ending = JobFacts { ending: true, ..job(1, "n1 n2") };
-    let question = scene.question(&[ending.clone(), job(2, "")], Terms::FREE, NOW);
+    let question = scene.round_input(&[ending.clone(), job(2, "")], RoundConstraints::FREE, NOW);
     assert_eq!(question.jobs.iter().map(|j| j.id).collect::<Vec<_>>(), [JobId(2)]);
     assert_eq!(gaps(&question), "n1: 1\nn2: 1\nn3: free\nn4: free");
     look(&mut scene, &[ending, job(2, "")]);
     assert_eq!(
-        gaps(&scene.question(&[job(2, "")], Terms::FREE, NOW)),
+        gaps(&scene.round_input(&[job(2, "")], RoundConstraints::FREE, NOW)),
         "n1: free\nn2: free\nn3: free\nn4: free"
     );
 }
@@ -143,16 +143,16 @@ fn a_node_stays_promised_while_another_part_of_ours_cleans_up_there() {
     let mut snapshot = snapshot();
     snapshot.jobs.extend([cleans_up(71, "n1"), cleans_up(72, "n3")]);
     let mut taken = snapshot.clone();
-    let _ = scene.look(&snapshot, &coming, Advice::Watch, NOW);
-    let question = scene.question(&coming, Terms::FREE, NOW);
+    let _ = scene.ingest_snapshot(&snapshot, &coming, AdvisorMode::Watch, NOW);
+    let question = scene.round_input(&coming, RoundConstraints::FREE, NOW);
     assert_eq!(gaps(&question), "n2: 2\nn3: 2\nn4: free\nn1: job 71 of ours is still cleaning up on it");
-    let plan = question.solve(&Config::default());
+    let plan = question.solve_plan(&Config::default());
     assert_eq!(plan.job_plan(JobId(2)).map(|j| j.nodes.len()), Some(2), "its second node is still its own");
     taken.jobs.iter_mut().filter(|j| j.id == JobId(72)).for_each(|j| {
         (j.start_time, j.preempt_time) = (Some(NOW + -60), Some(NOW + -1));
     });
-    let _ = scene.look(&taken, &coming, Advice::Watch, NOW);
-    let question = scene.question(&coming, Terms::FREE, NOW);
+    let _ = scene.ingest_snapshot(&taken, &coming, AdvisorMode::Watch, NOW);
+    let question = scene.round_input(&coming, RoundConstraints::FREE, NOW);
     assert!(gaps(&question).contains("n3: job 72 of ours is still cleaning up on it"), "a main job comes");
 }
 
@@ -160,10 +160,10 @@ fn a_node_stays_promised_while_another_part_of_ours_cleans_up_there() {
 fn without_a_trusted_snapshot_nothing_may_grow_and_doubt_makes_nobody_leave() {
     let mut scene = scene();
     look(&mut scene, &[job(1, "n1")]);
-    let until = |q: &Question, node: &str| q.gaps.get(&NodeName::from(node)).unwrap().usable_until;
-    let now = scene.question(&[job(1, "n1")], Terms::FREE, NOW);
-    let doubted = Terms { trusted: false, ..Terms::FREE };
-    let later = scene.question(&[job(1, "n1")], doubted, NOW + 100);
+    let until = |q: &RoundInput, node: &str| q.gaps.get(&NodeName::from(node)).unwrap().usable_until;
+    let now = scene.round_input(&[job(1, "n1")], RoundConstraints::FREE, NOW);
+    let doubted = RoundConstraints { trusted: false, ..RoundConstraints::FREE };
+    let later = scene.round_input(&[job(1, "n1")], doubted, NOW + 100);
     assert!(now.may_grow && !later.may_grow);
     assert_eq!(later.notes, ["no trusted snapshot: nothing is started or grown"]);
     assert_eq!(until(&later, "n1"), until(&now, "n1") + 100, "nothing is planned there");
@@ -173,7 +173,7 @@ fn without_a_trusted_snapshot_nothing_may_grow_and_doubt_makes_nobody_leave() {
 #[test]
 fn windows_are_left_by_what_leaving_has_taken() {
     let mut scene = scene();
-    let leave_by = |scene: &mut Scene| {
+    let leave_by = |scene: &mut RoundState| {
         look(scene, &[]);
         let gap = scene.gaps().get(&NodeName::from("n4")).cloned().unwrap();
         assert_eq!(gap.end, WindowEnd::Known { at: NOW + 600, cause: WindowCause::PlannedJob(JobId(50)) });
@@ -183,7 +183,7 @@ fn windows_are_left_by_what_leaving_has_taken() {
 }
 
 /// Seconds before the planned start on n4 at which a job must leave it.
-fn leaves_n4(scene: &mut Scene, job: &JobFacts) -> f64 {
+fn leaves_n4(scene: &mut RoundState, job: &JobFacts) -> f64 {
     look(scene, std::slice::from_ref(job));
     let gap = scene.gaps().get(&NodeName::from("n4")).cloned().unwrap();
     (NOW + 600).secs_since(gap.vacate_by.unwrap())
@@ -197,11 +197,11 @@ fn of_profile(id: u32, profile: &str, grace_secs: f64) -> JobFacts {
     facts
 }
 
-fn stops(scene: &mut Scene, job: &JobFacts, secs: f64, count: u64) {
-    let key = scene.key(&job.program, job.place.lead_now.as_ref());
+fn stops(scene: &mut RoundState, job: &JobFacts, secs: f64, count: u64) {
+    let key = scene.profile_key(&job.program, job.place.lead_now.as_ref());
     for generation in 1..=count {
         let stop = GenerationStop { job: job.job, generation, secs, end: StopOutcome::Saved };
-        scene.stopped(&key, &stop, true, NOW);
+        scene.record_stop(&key, &stop, true, NOW);
     }
 }
 
@@ -222,26 +222,26 @@ fn each_job_leaves_in_the_time_that_its_executable_takes() {
 
 /// Seconds before a planned start on all nodes at which each of four jobs of a node each must leave, and what
 /// the first is told of it.
-fn leaves_with_others(scene: &mut Scene, jobs: &[JobFacts], now: UnixTime) -> (Vec<f64>, String) {
+fn leaves_with_others(scene: &mut RoundState, jobs: &[JobFacts], now: UnixTime) -> (Vec<f64>, String) {
     let mut snapshot = snapshot();
     let all = |j: &mut infill_model::Job| {
         j.scheduled_nodes = (1..=4).map(|n| NodeName::new(format!("n{n}"))).collect()
     };
     snapshot.jobs.iter_mut().for_each(all);
-    let _ = scene.look(&snapshot, jobs, Advice::Watch, now);
+    let _ = scene.ingest_snapshot(&snapshot, jobs, AdvisorMode::Watch, now);
     let secs = |gap: &infill_model::Gap| (NOW + 600).secs_since(gap.vacate_by.unwrap());
-    (scene.gaps().gaps.iter().map(secs).collect(), scene.leaving_in_words(&jobs[0]))
+    (scene.gaps().gaps.iter().map(secs).collect(), scene.describe_leaving(&jobs[0]))
 }
 
 /// Jobs on n1 to n4 that took 20 s to save when each was stopped alone.
-fn four_jobs(scene: &mut Scene) -> Vec<JobFacts> {
+fn four_jobs(scene: &mut RoundState) -> Vec<JobFacts> {
     let on = |id: u32| JobFacts { place: job(id, &format!("n{id}")).place, ..of_profile(id, "x", 300.0) };
     let jobs: Vec<JobFacts> = (1..=4).map(on).collect();
     look(scene, &jobs);
     for (generation, at) in (1..=10).map(|n| (n, NOW + -10_000 + n as i64 * 100)) {
         let stop = GenerationStop { job: JobId(1), generation, secs: 20.0, end: StopOutcome::Saved };
-        let key = scene.key(&jobs[0].program, Some(&NodeName::from("n1")));
-        scene.stopped(&key, &stop, true, at);
+        let key = scene.profile_key(&jobs[0].program, Some(&NodeName::from("n1")));
+        scene.record_stop(&key, &stop, true, at);
     }
     jobs
 }
@@ -256,15 +256,15 @@ fn jobs_that_leave_together_leave_earlier_until_their_saves_are_known_not_to_slo
     let mut as_if_alone = Config::default();
     as_if_alone.slurm.partition = "infill".to_owned();
     as_if_alone.gaps.contention_secs = 0.0;
-    let mut other = Scene::new(Arc::new(as_if_alone), NOW);
+    let mut other = RoundState::new(Arc::new(as_if_alone), NOW);
     let same = four_jobs(&mut other);
     assert_eq!(leaves_with_others(&mut other, &same, NOW).0, [30.0; 4]);
     // Some crowds later.
     for (crowd, job) in (1..8).flat_map(|crowd| jobs.iter().map(move |job| (crowd, job))) {
         let stop =
             GenerationStop { job: job.job, generation: 20 + crowd, secs: 20.0, end: StopOutcome::Saved };
-        let key = scene.key(&job.program, job.place.lead_now.as_ref());
-        scene.stopped(&key, &stop, true, NOW + (crowd as i64 - 9) * 100);
+        let key = scene.profile_key(&job.program, job.place.lead_now.as_ref());
+        scene.record_stop(&key, &stop, true, NOW + (crowd as i64 - 9) * 100);
     }
     let (secs, words) = leaves_with_others(&mut scene, &jobs, NOW);
     assert_eq!(secs, [29.0; 4]);
@@ -282,7 +282,7 @@ fn nobody_starts_where_all_who_may_start_there_would_leave_late() {
     assert_eq!(secs, [30.0, 96.0, 96.0, 96.0], "n1 is held by one that leaves alone");
     // Others may take its node over only while all of them could leave it in time.
     let excluded = |at: UnixTime| {
-        let jobs = scene.question(&jobs, Terms::FREE, at).jobs;
+        let jobs = scene.round_input(&jobs, RoundConstraints::FREE, at).jobs;
         jobs.iter().map(|j| j.excluded.iter().any(|n| n.as_str() == "n1")).collect::<Vec<_>>()
     };
     assert_eq!(excluded(NOW + 400), [false; 4]);
@@ -307,15 +307,15 @@ fn a_job_that_loses_its_checkpoints_is_left_alone() {
     let mut facts = of_profile(1, "loses", 5.0);
     (facts.running, facts.since, facts.changing.last_at) = (Some(1), NOW + -100, Some(NOW + -100));
     look(&mut scene, std::slice::from_ref(&facts));
-    let asked = |scene: &Scene| {
-        let job = scene.question(std::slice::from_ref(&facts), Terms::FREE, NOW).jobs.remove(0);
+    let asked = |scene: &RoundState| {
+        let job = scene.round_input(std::slice::from_ref(&facts), RoundConstraints::FREE, NOW).jobs.remove(0);
         (job.stay_secs, job.costs.up_secs, job.costs.start_secs)
     };
     assert_eq!(asked(&scene), (0.0, 18.0, 18.0));
-    let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
+    let key = scene.profile_key(&facts.program, facts.place.lead_now.as_ref());
     for generation in 1..=2 {
         let stop = GenerationStop { job: facts.job, generation, secs: 5.0, end: StopOutcome::Killed };
-        scene.stopped(&key, &stop, true, NOW);
+        scene.record_stop(&key, &stop, true, NOW);
     }
     // Three times in four it loses the 100 s since its last change.
     assert_eq!(asked(&scene), (180.0, 93.0, 18.0));
@@ -331,7 +331,7 @@ fn a_job_that_leaves_slowly_does_not_start_in_a_window_too_short_for_it() {
         ..job(1, "n1")
     };
     look(&mut scene, &[quick.clone(), slow.clone()]);
-    let question = scene.question(&[quick, slow], Terms::FREE, NOW);
+    let question = scene.round_input(&[quick, slow], RoundConstraints::FREE, NOW);
     let excluded: Vec<_> = question.jobs.iter().map(|j| j.excluded.to_vec()).collect();
     assert_eq!(excluded, [vec![], vec![NodeName::from("n4")]]);
 }
@@ -340,10 +340,10 @@ fn a_job_that_leaves_slowly_does_not_start_in_a_window_too_short_for_it() {
 fn a_node_with_strikes_is_no_gap_unless_a_job_is_on_it() {
     let mut scene = scene();
     for node in ["n1", "n2"] {
-        scene.breaker_mut().trip(&NodeName::from(node), "a wing did not come up", NOW);
+        scene.breaker_mut().trip_node(&NodeName::from(node), "a wing did not come up", NOW);
     }
     look(&mut scene, &[job(1, "n1")]);
-    insta::assert_snapshot!(gaps(&scene.question(&[job(1, "n1")], Terms::FREE, NOW)), @r"
+    insta::assert_snapshot!(gaps(&scene.round_input(&[job(1, "n1")], RoundConstraints::FREE, NOW)), @r"
     n1: 1
     n3: free
     n4: free
@@ -357,7 +357,9 @@ fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
     let mut paused = job(1, "n1");
     paused.changing.pause = Some(ChangePause { since: NOW + -10, change: ChangeKind::Grow });
     look(&mut scene, std::slice::from_ref(&paused));
-    let costs = |job: &JobFacts| scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;
+    let costs = |job: &JobFacts| {
+        scene.round_input(std::slice::from_ref(job), RoundConstraints::FREE, NOW).jobs[0].costs
+    };
     // 18 s to grow, 12 s to shrink, as configured; 8 s of the last change are left.
     let (whole, less) = (costs(&job(1, "n1")), costs(&paused));
     assert_eq!((whole.up_secs, whole.down_secs), (18.0, 12.0));
@@ -372,36 +374,36 @@ fn a_job_that_stays_alive_pays_for_changes_what_these_cost_alive() {
         ..job(1, "n1")
     };
     look(&mut scene, std::slice::from_ref(&alive));
-    let costs = |scene: &Scene, job: &JobFacts| {
-        let costs = scene.question(std::slice::from_ref(job), Terms::FREE, NOW).jobs[0].costs;
+    let costs = |scene: &RoundState, job: &JobFacts| {
+        let costs = scene.round_input(std::slice::from_ref(job), RoundConstraints::FREE, NOW).jobs[0].costs;
         (costs.up_secs, costs.down_secs, costs.start_secs)
     };
     assert_eq!(costs(&scene, &alive), (3.0, 2.0, 18.0), "as configured");
-    let key = scene.key(&alive.program, Some(&NodeName::from("n1")));
-    scene.library_mut().lived_through(&key, &LiveChange { from: 1, to: 2, secs: 0.5 }, NOW);
+    let key = scene.profile_key(&alive.program, Some(&NodeName::from("n1")));
+    scene.job_advisor_mut().record_live_change(&key, &LiveChange { from: 1, to: 2, secs: 0.5 }, NOW);
     assert_eq!(costs(&scene, &alive), (0.5, 0.5, 18.0), "as measured");
     assert_eq!(costs(&scene, &job(1, "n1")), (18.0, 12.0, 18.0), "another job may run something else");
-    assert_eq!(scene.changing_in_words(&alive), "stays alive: 0.5 s to grow, 0.5 s to shrink, 18 s to start");
+    assert_eq!(scene.describe_rescale(&alive), "stays alive: 0.5 s to grow, 0.5 s to shrink, 18 s to start");
 }
 
 #[test]
 fn a_job_that_waits_has_the_signature_of_the_last_of_its_name_on_the_usual_node() {
     let mut scene = scene();
     let waiting = job(2, "").program;
-    assert_eq!(scene.key(&waiting, None).node_type.as_str(), "", "nobody has looked yet");
+    assert_eq!(scene.profile_key(&waiting, None).node_type.as_str(), "", "nobody has looked yet");
     look(&mut scene, &[job(1, "n1")]);
-    let usual = scene.key(&waiting, None);
-    assert_eq!(usual.node_type, scene.key(&waiting, Some(&NodeName::from("n1"))).node_type);
+    let usual = scene.profile_key(&waiting, None);
+    assert_eq!(usual.node_type, scene.profile_key(&waiting, Some(&NodeName::from("n1"))).node_type);
     assert_eq!((usual.user.as_str(), usual.name.as_str()), ("alice", ""));
     let told = ProgramIdentity { told: Some(("bert-large".to_owned(), Default::default())), ..waiting };
-    assert_eq!(scene.key(&told, None).name, "bert-large");
+    assert_eq!(scene.profile_key(&told, None).name, "bert-large");
 }
 
-fn striving_for(objective: PlanningObjective) -> Scene {
+fn striving_for(objective: PlanningObjective) -> RoundState {
     let mut config = Config::default();
     config.slurm.partition = "infill".to_owned();
     config.planner.objective = objective;
-    Scene::new(Arc::new(config), NOW)
+    RoundState::new(Arc::new(config), NOW)
 }
 
 /// A job of a user that has made so many samples, and says that it will make so many.
@@ -418,9 +420,9 @@ fn where_jobs_shall_end_soon_those_that_will_come_first() {
     let jobs = [told(1, "alice", 0.0, 90_000.0), told(2, "alice", 0.0, 900.0)];
     for (objective, first) in [(PlanningObjective::Throughput, 1), (PlanningObjective::Completion, 2)] {
         let mut scene = striving_for(objective);
-        let snapshot = FakeSlurm::new(1, "infill").edit(|world| world.clone());
-        let _ = scene.look(&snapshot, &jobs, Advice::Unasked, NOW);
-        let next = [1, 2].map(|id| scene.turns().turn(JobId(id)) == Some(TurnState::Next));
+        let snapshot = FakeSlurm::new(1, "infill").edit_snapshot(|world| world.clone());
+        let _ = scene.ingest_snapshot(&snapshot, &jobs, AdvisorMode::Unasked, NOW);
+        let next = [1, 2].map(|id| scene.priorities().turn_of(JobId(id)) == Some(TurnState::Next));
         assert_eq!(next, [first == 1, first == 2], "{objective}");
     }
 }
@@ -429,7 +431,7 @@ fn where_jobs_shall_end_soon_those_that_will_come_first() {
 #[test]
 fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
     let mut scene = striving_for(PlanningObjective::Completion);
-    let left = |scene: &Scene, job: &JobFacts| scene.ahead(job).0.known_left_secs();
+    let left = |scene: &RoundState, job: &JobFacts| scene.remaining_work(job).0.known_remaining_secs();
     let short = told(2, "mallory", 100.0, 110.0);
     look(&mut scene, std::slice::from_ref(&short));
     let first = left(&scene, &short).unwrap();
@@ -439,10 +441,10 @@ fn nobody_gets_ahead_by_saying_that_a_job_is_short() {
     assert_eq!(left(&scene, &outlived), None);
     // It ends, and so do the next ones; then another says the same.
     for id in 2..6 {
-        let outlook = &mut scene.turns_mut().outlook;
-        outlook.meet(JobId(id), &told(id, "mallory", 0.0, 110.0).submission());
+        let outlook = &mut scene.priorities_mut().outlook;
+        outlook.add_job(JobId(id), &told(id, "mallory", 0.0, 110.0).submission());
         let word = UserEstimate { said_secs: Some(110.0), ..UserEstimate::default() };
-        outlook.ended(JobId(id), NOW, 5000.0, &word);
+        outlook.record_end(JobId(id), NOW, 5000.0, &word);
     }
     let again = told(9, "mallory", 0.0, 110.0);
     look(&mut scene, std::slice::from_ref(&again));
@@ -457,7 +459,7 @@ fn a_job_that_is_about_to_end_is_not_rescaled_for_what_it_could_gain_later() {
         let mut job = told(1, "alice", samples, 10_000.0);
         (job.running, job.standing) = (Some(1), SchedulingState::Running);
         job.place = self::job(1, "n1").place;
-        scene.question(&[job], Terms::FREE, NOW).jobs[0].costs
+        scene.round_input(&[job], RoundConstraints::FREE, NOW).jobs[0].costs
     };
     let (far, near) = (costs(0.0), costs(9_990.0));
     assert!(near.up_secs > 20.0 * far.up_secs && near.start_secs == far.start_secs, "{far:?} {near:?}");
@@ -469,9 +471,9 @@ fn a_size_that_the_advisor_wants_measured_is_called_a_probe_up_to_the_report() {
     let mut facts = JobFacts { running: Some(8), ..job(1, "n1 n2 n3 n4 n5 n6 n7 n8") };
     facts.sizes = AllowedSizes::Range { min: 1, max: 8 };
     facts.claims.costs = Some(RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 });
-    let snapshot = FakeSlurm::new(8, "infill").edit(|world| world.clone());
-    let _ = scene.look(&snapshot, std::slice::from_ref(&facts), Advice::Watch, NOW);
-    let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
+    let snapshot = FakeSlurm::new(8, "infill").edit_snapshot(|world| world.clone());
+    let _ = scene.ingest_snapshot(&snapshot, std::slice::from_ref(&facts), AdvisorMode::Watch, NOW);
+    let key = scene.profile_key(&facts.program, facts.place.lead_now.as_ref());
     let node = NodeName::from("n1");
     let progress = ProgressReport {
         generation: 1,
@@ -485,23 +487,23 @@ fn a_size_that_the_advisor_wants_measured_is_called_a_probe_up_to_the_report() {
         opening: None,
     };
     for secs in 1..=60 {
-        let _ = scene.progress(JobId(1), &key, &progress, NOW + secs);
+        let _ = scene.record_progress(JobId(1), &key, &progress, NOW + secs);
     }
     let now = NOW + 60;
-    let _ = scene.look(&snapshot, std::slice::from_ref(&facts), Advice::Probe, now);
-    let Some(nodes) = scene.library().probe_of(JobId(1)) else {
-        panic!("no size is worth trying: {}", scene.library().thought(JobId(1)));
+    let _ = scene.ingest_snapshot(&snapshot, std::slice::from_ref(&facts), AdvisorMode::Probe, now);
+    let Some(nodes) = scene.job_advisor().probe_size(JobId(1)) else {
+        panic!("no size is worth trying: {}", scene.job_advisor().describe_job(JobId(1)));
     };
     let probe = Some(Probe { nodes, with: None });
     let config = Config::default();
-    let question = scene.question(std::slice::from_ref(&facts), Terms::FREE, now);
+    let question = scene.round_input(std::slice::from_ref(&facts), RoundConstraints::FREE, now);
     assert_eq!(question.jobs[0].probe, probe);
-    let judged = judge(&question, &config, Ok(question.solve(&config))).unwrap();
+    let judged = check_solved_plan(&question, &config, Ok(question.solve_plan(&config))).unwrap();
     let planned = &judged.plan.jobs[0];
     assert_eq!((planned.nodes.len(), &planned.probe), (nodes as usize, &probe));
-    let report = question.explain(&config, &judged.plan);
+    let report = question.explain_plan(&config, &judged.plan);
     assert_eq!(report.jobs[0].why.kind(), JobReasonKind::Probes);
     // While it waits, it is raised at every size.
     let waits = JobFacts { waits_since: Some(NOW), ..facts };
-    assert_eq!(scene.question(&[waits], Terms::FREE, now).jobs[0].probe, None);
+    assert_eq!(scene.round_input(&[waits], RoundConstraints::FREE, now).jobs[0].probe, None);
 }

@@ -21,7 +21,7 @@ const MOST_USERS: usize = 100_000;
 
 /// Node-seconds of users, of which half count after each half-life.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct UserUsage {
     used_secs: BTreeMap<String, f64>,
     /// As of when.
     at: UnixTime,
@@ -30,9 +30,9 @@ pub struct Usage {
     saved_at: UnixTime,
 }
 
-impl Usage {
+impl UserUsage {
     /// Takes in what jobs hold at a look.
-    pub(super) fn look(&mut self, jobs: &[JobFacts], half_life_secs: f64, now: UnixTime) {
+    pub(super) fn ingest_jobs(&mut self, jobs: &[JobFacts], half_life_secs: f64, now: UnixTime) {
         let passed = now.secs_since(self.at);
         self.at = now;
         let keeps = (-passed.max(0.0) / half_life_secs).exp2();
@@ -48,7 +48,7 @@ impl Usage {
         }
     }
 
-    /// Takes up what was remembered before, as [`Usage::take_unsaved`] gave it. What cannot be read is
+    /// Takes up what was remembered before, as [`UserUsage::take_unsaved`] gave it. What cannot be read is
     /// forgotten.
     pub fn load(&mut self, text: &str) {
         *self = serde_json::from_str(text).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Usage {
     }
 
     /// Node-seconds that a user counts as having had.
-    pub fn of(&self, user: &str) -> f64 {
+    pub fn used_by(&self, user: &str) -> f64 {
         self.used_secs.get(user).copied().unwrap_or(0.0)
     }
 }
@@ -79,18 +79,18 @@ impl Usage {
 mod tests {
     use super::*;
 
-    fn used(at: i64, of: &[(&str, f64)]) -> Usage {
+    fn used(at: i64, of: &[(&str, f64)]) -> UserUsage {
         let used_secs = of.iter().map(|(user, secs)| ((*user).to_owned(), *secs)).collect();
-        Usage { used_secs, at: UnixTime(at), ..Usage::default() }
+        UserUsage { used_secs, at: UnixTime(at), ..UserUsage::default() }
     }
 
     #[test]
     fn half_of_it_counts_after_a_half_life() {
         let mut usage = used(0, &[("alice", 800.0), ("bob", 1.5)]);
-        usage.look(&[], 100.0, UnixTime(200));
-        assert_eq!((usage.of("alice"), usage.of("bob")), (200.0, 0.0));
-        usage.look(&[], 100.0, UnixTime(100));
-        assert_eq!(usage.of("alice"), 200.0, "a clock that was set back gives nothing back");
+        usage.ingest_jobs(&[], 100.0, UnixTime(200));
+        assert_eq!((usage.used_by("alice"), usage.used_by("bob")), (200.0, 0.0));
+        usage.ingest_jobs(&[], 100.0, UnixTime(100));
+        assert_eq!(usage.used_by("alice"), 200.0, "a clock that was set back gives nothing back");
     }
 
     #[test]
@@ -100,10 +100,10 @@ mod tests {
         assert_eq!(usage.take_unsaved(), None, "not so soon again");
         usage.not_saved();
         assert!(usage.take_unsaved().is_some());
-        let mut next = Usage::default();
+        let mut next = UserUsage::default();
         next.load(&text);
-        assert_eq!((next.of("alice"), next.at), (800.0, UnixTime(1000)));
+        assert_eq!((next.used_by("alice"), next.at), (800.0, UnixTime(1000)));
         next.load("nonsense");
-        assert_eq!(next, Usage::default());
+        assert_eq!(next, UserUsage::default());
     }
 }

@@ -3,7 +3,7 @@
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::{Axis, FONT, GREY, Picture, failed, number};
+use super::{CurveFigure, FONT, GREY, ValueAxis, drawing_error, format_number};
 use infill_api::CurveRow;
 
 /// Width and height of one picture.
@@ -30,83 +30,92 @@ const CAP: u32 = 10;
 ///
 /// # Errors
 /// When one of them has nothing to show.
-pub fn curves(pictures: &[Picture], together: &str) -> anyhow::Result<String> {
+pub fn draw_curves(pictures: &[CurveFigure], together: &str) -> anyhow::Result<String> {
     let mut text = String::new();
     {
         let all = (2..=MOST_TOGETHER).contains(&pictures.len());
         let rows = u32::try_from(pictures.len())?.max(1) + u32::from(all);
         let root = SVGBackend::with_string(&mut text, (SIZE.0, SIZE.1 * rows)).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
+        root.fill(&WHITE).map_err(drawing_error)?;
         let areas = root.split_evenly((rows as usize, 1));
         for area in areas.iter().take(usize::from(all)) {
-            panel_of_all(area, together, pictures)?;
+            draw_common_panel(area, together, pictures)?;
         }
         for (area, picture) in areas.iter().skip(usize::from(all)).zip(pictures) {
-            panel(area, picture)?;
+            draw_panel(area, picture)?;
         }
-        root.present().map_err(failed)?;
+        root.present().map_err(drawing_error)?;
     }
     Ok(text)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+type PanelArea<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type CurveChart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<ValueAxis, ValueAxis>>;
 
-fn panel<'a>(area: &Area<'a>, picture: &Picture) -> anyhow::Result<()> {
+fn draw_panel<'a>(area: &PanelArea<'a>, picture: &CurveFigure) -> anyhow::Result<()> {
     let axes = picture.axes().ok_or_else(|| {
         anyhow::anyhow!("{}: nothing was measured yet, so there is no curve", picture.title)
     })?;
     let mut chart = chart_on(area, &picture.title, axes)?;
-    band(&mut chart, picture, axes.1)?;
-    ideal(&mut chart, picture, axes)?;
-    curve(&mut chart, picture)?;
-    measured(&mut chart, picture, axes.1)?;
-    truth(&mut chart, picture)?;
-    now(&mut chart, picture)?;
-    legend(&mut chart)
+    draw_band(&mut chart, picture, axes.1)?;
+    draw_ideal(&mut chart, picture, axes)?;
+    draw_curve(&mut chart, picture)?;
+    draw_measured(&mut chart, picture, axes.1)?;
+    draw_truth(&mut chart, picture)?;
+    draw_current(&mut chart, picture)?;
+    draw_legend(&mut chart)
 }
 
 /// Several pictures on the same axes, so that they can be compared: what a program makes with each of its
 /// plans on each type of nodes. Each has a colour of its own, and dots where it was measured.
-fn panel_of_all<'a>(area: &Area<'a>, title: &str, pictures: &[Picture]) -> anyhow::Result<()> {
-    let axes: Vec<(Axis, Axis)> = pictures.iter().filter_map(Picture::axes).collect();
-    let largest = |of: fn(&(Axis, Axis)) -> f64| axes.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
-    let nodes = Axis::of_nodes(largest(|(nodes, _)| nodes.max).max(1.0));
-    let rates = Axis::of_rates(largest(|(_, rates)| rates.max));
+fn draw_common_panel<'a>(area: &PanelArea<'a>, title: &str, pictures: &[CurveFigure]) -> anyhow::Result<()> {
+    let axes: Vec<(ValueAxis, ValueAxis)> = pictures.iter().filter_map(CurveFigure::axes).collect();
+    let largest =
+        |of: fn(&(ValueAxis, ValueAxis)) -> f64| axes.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
+    let nodes = ValueAxis::for_nodes(largest(|(nodes, _)| nodes.max).max(1.0));
+    let rates = ValueAxis::for_rates(largest(|(_, rates)| rates.max));
     let mut chart = chart_on(area, title, (nodes, rates))?;
     for (number, picture) in pictures.iter().enumerate() {
-        one_of_all(&mut chart, number, picture)?;
+        draw_common_curve(&mut chart, number, picture)?;
     }
-    legend(&mut chart)
+    draw_legend(&mut chart)
 }
 
-fn one_of_all(chart: &mut Chart<'_, '_>, number: usize, picture: &Picture) -> anyhow::Result<()> {
+fn draw_common_curve(
+    chart: &mut CurveChart<'_, '_>,
+    number: usize,
+    picture: &CurveFigure,
+) -> anyhow::Result<()> {
     let colour = Palette99::pick(number).to_rgba();
     let line = picture.curve.iter().map(|r| (f64::from(r.nodes), r.rate));
-    let drawn = chart.draw_series(LineSeries::new(line, colour.stroke_width(2))).map_err(failed)?;
+    let drawn = chart.draw_series(LineSeries::new(line, colour.stroke_width(2))).map_err(drawing_error)?;
     drawn
         .label(&picture.title)
         .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     let dot = |r: &CurveRow| Circle::new((f64::from(r.nodes), r.rate), DOT, colour.filled());
-    chart.draw_series(picture.measured.iter().map(dot)).map_err(failed)?;
+    chart.draw_series(picture.measured.iter().map(dot)).map_err(drawing_error)?;
     Ok(())
 }
 
 /// An empty chart with its title, axes and grid.
-fn chart_on<'a, 'b>(area: &'b Area<'a>, title: &str, axes: (Axis, Axis)) -> anyhow::Result<Chart<'a, 'b>> {
+fn chart_on<'a, 'b>(
+    area: &'b PanelArea<'a>,
+    title: &str,
+    axes: (ValueAxis, ValueAxis),
+) -> anyhow::Result<CurveChart<'a, 'b>> {
     let mut chart = ChartBuilder::on(area)
         .caption(title, (FONT, 21))
         .margin(14)
         .x_label_area_size(46)
         .y_label_area_size(70)
         .build_cartesian_2d(axes.0, axes.1)
-        .map_err(failed)?;
-    mesh(&mut chart)?;
+        .map_err(drawing_error)?;
+    draw_mesh(&mut chart)?;
     Ok(chart)
 }
 
 /// Says what each line and mark is.
-fn legend<'a: 'b, 'b>(chart: &mut Chart<'a, 'b>) -> anyhow::Result<()> {
+fn draw_legend<'a: 'b, 'b>(chart: &mut CurveChart<'a, 'b>) -> anyhow::Result<()> {
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::LowerRight)
@@ -114,25 +123,25 @@ fn legend<'a: 'b, 'b>(chart: &mut Chart<'a, 'b>) -> anyhow::Result<()> {
         .background_style(WHITE.mix(0.85))
         .border_style(GREY.mix(0.4))
         .draw()
-        .map_err(failed)
+        .map_err(drawing_error)
 }
 
-fn mesh(chart: &mut Chart<'_, '_>) -> anyhow::Result<()> {
+fn draw_mesh(chart: &mut CurveChart<'_, '_>) -> anyhow::Result<()> {
     chart
         .configure_mesh()
         .x_desc("nodes")
         .y_desc("throughput, samples/s")
         .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| number(*y))
+        .y_label_formatter(&|y| format_number(*y))
         .label_style((FONT, 16))
         .axis_desc_style((FONT, 17))
         .light_line_style(TRANSPARENT)
         .bold_line_style(GREY.mix(0.2))
         .draw()
-        .map_err(failed)
+        .map_err(drawing_error)
 }
 
-fn band(chart: &mut Chart<'_, '_>, picture: &Picture, rates: Axis) -> anyhow::Result<()> {
+fn draw_band(chart: &mut CurveChart<'_, '_>, picture: &CurveFigure, rates: ValueAxis) -> anyhow::Result<()> {
     let edge = |r: &CurveRow, y: f64| (f64::from(r.nodes), y.min(rates.max));
     let low = picture.curve.iter().map(|r| edge(r, r.low));
     let high = picture.curve.iter().rev().map(|r| edge(r, r.high));
@@ -140,58 +149,66 @@ fn band(chart: &mut Chart<'_, '_>, picture: &Picture, rates: Axis) -> anyhow::Re
     if outline.is_empty() {
         return Ok(());
     }
-    let drawn = chart.draw_series([Polygon::new(outline, BLUE.mix(0.15))]).map_err(failed)?;
+    let drawn = chart.draw_series([Polygon::new(outline, BLUE.mix(0.15))]).map_err(drawing_error)?;
     drawn
         .label("90 % interval of the fit")
         .legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], BLUE.mix(0.15).filled()));
     Ok(())
 }
 
-fn ideal(chart: &mut Chart<'_, '_>, picture: &Picture, (nodes, rates): (Axis, Axis)) -> anyhow::Result<()> {
-    let Some(one) = picture.ideal() else { return Ok(()) };
+fn draw_ideal(
+    chart: &mut CurveChart<'_, '_>,
+    picture: &CurveFigure,
+    (nodes, rates): (ValueAxis, ValueAxis),
+) -> anyhow::Result<()> {
+    let Some(one) = picture.ideal_rate() else { return Ok(()) };
     let end = nodes.max.min(rates.max / one);
     let style = GREY.stroke_width(1);
     let series = DashedLineSeries::new([(0.0, 0.0), (end, one * end)], DASH.0, DASH.1, style);
-    let drawn = chart.draw_series(series).map_err(failed)?;
+    let drawn = chart.draw_series(series).map_err(drawing_error)?;
     drawn
         .label("proportional")
         .legend(move |(x, y)| DashedPathElement::new([(x, y), (x + 18, y)], DASH.0, DASH.1, style));
     Ok(())
 }
 
-fn curve(chart: &mut Chart<'_, '_>, picture: &Picture) -> anyhow::Result<()> {
+fn draw_curve(chart: &mut CurveChart<'_, '_>, picture: &CurveFigure) -> anyhow::Result<()> {
     let line = picture.curve.iter().map(|r| (f64::from(r.nodes), r.rate));
-    let drawn = chart.draw_series(LineSeries::new(line, BLUE.stroke_width(2))).map_err(failed)?;
+    let drawn = chart.draw_series(LineSeries::new(line, BLUE.stroke_width(2))).map_err(drawing_error)?;
     drawn.label("fitted").legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], BLUE.stroke_width(2)));
     Ok(())
 }
 
-fn measured(chart: &mut Chart<'_, '_>, picture: &Picture, rates: Axis) -> anyhow::Result<()> {
+fn draw_measured(
+    chart: &mut CurveChart<'_, '_>,
+    picture: &CurveFigure,
+    rates: ValueAxis,
+) -> anyhow::Result<()> {
     let bar = |p: &CurveRow| {
         let high = p.high.min(rates.max);
         ErrorBar::new_vertical(f64::from(p.nodes), p.low, p.rate, high, ORANGE.filled(), CAP)
     };
-    let drawn = chart.draw_series(picture.measured.iter().map(bar)).map_err(failed)?;
+    let drawn = chart.draw_series(picture.measured.iter().map(bar)).map_err(drawing_error)?;
     drawn
         .label("measured, with its 90 % interval")
         .legend(|(x, y)| Circle::new((x + 9, y), 4, ORANGE.filled()));
     Ok(())
 }
 
-fn truth(chart: &mut Chart<'_, '_>, picture: &Picture) -> anyhow::Result<()> {
+fn draw_truth(chart: &mut CurveChart<'_, '_>, picture: &CurveFigure) -> anyhow::Result<()> {
     if picture.truth.is_empty() {
         return Ok(());
     }
     let points = picture.truth.iter().map(|p| Circle::new((f64::from(p.nodes), p.rate), 4, GREEN));
-    let drawn = chart.draw_series(points).map_err(failed)?;
+    let drawn = chart.draw_series(points).map_err(drawing_error)?;
     drawn.label("true").legend(|(x, y)| Circle::new((x + 9, y), 4, GREEN));
     Ok(())
 }
 
-fn now(chart: &mut Chart<'_, '_>, picture: &Picture) -> anyhow::Result<()> {
+fn draw_current(chart: &mut CurveChart<'_, '_>, picture: &CurveFigure) -> anyhow::Result<()> {
     let Some(now) = picture.now else { return Ok(()) };
     let cross = Cross::new((f64::from(now.nodes), now.rate), 7, BLACK.stroke_width(2));
-    let drawn = chart.draw_series([cross]).map_err(failed)?;
+    let drawn = chart.draw_series([cross]).map_err(drawing_error)?;
     drawn.label("the job, now").legend(|(x, y)| Cross::new((x + 9, y), 5, BLACK.stroke_width(2)));
     Ok(())
 }

@@ -4,7 +4,7 @@
 const LONGEST_LABEL: usize = 24;
 
 /// As text or in an attribute of HTML.
-pub fn html(text: &str) -> String {
+pub fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -21,12 +21,12 @@ pub fn html(text: &str) -> String {
 }
 
 /// As a label of a figure: shortened.
-pub(crate) fn label(text: &str) -> String {
-    html(&shortened(text))
+pub(crate) fn label_html(text: &str) -> String {
+    escape_html(&shorten_label(text))
 }
 
 /// The same, not yet as HTML.
-pub(crate) fn shortened(text: &str) -> String {
+pub(crate) fn shorten_label(text: &str) -> String {
     let mut short: String = text.chars().take(LONGEST_LABEL).collect();
     if text.chars().nth(LONGEST_LABEL).is_some() {
         short.pop();
@@ -43,15 +43,15 @@ mod tests {
 
     #[test]
     fn html_has_no_tags() {
-        assert_eq!(html(EVIL), "&lt;/script&gt;&lt;script&gt;alert(1)//");
-        assert_eq!(html("a&\"b'\u{7}\n"), "a&amp;&quot;b&#39;?\n");
+        assert_eq!(escape_html(EVIL), "&lt;/script&gt;&lt;script&gt;alert(1)//");
+        assert_eq!(escape_html("a&\"b'\u{7}\n"), "a&amp;&quot;b&#39;?\n");
     }
 
     #[test]
     fn labels_are_short() {
-        assert_eq!(label("vgg-1"), "vgg-1");
-        assert_eq!(label(&"x".repeat(24)), "x".repeat(24));
-        assert_eq!(label(&"ä".repeat(25)), format!("{}…", "ä".repeat(23)));
-        assert_eq!(label("<b>x"), "&lt;b&gt;x");
+        assert_eq!(label_html("vgg-1"), "vgg-1");
+        assert_eq!(label_html(&"x".repeat(24)), "x".repeat(24));
+        assert_eq!(label_html(&"ä".repeat(25)), format!("{}…", "ä".repeat(23)));
+        assert_eq!(label_html("<b>x"), "&lt;b&gt;x");
     }
 }

@@ -1,18 +1,18 @@
 //! Pictures as SVG, each in one file or, by [`inline`], in a page: they ask for no other file, no script, and
 //! no font but the reader's own.
 
+mod curve_figure;
 mod curves;
 pub mod inline;
 pub mod markup;
-mod over_time;
-mod picture;
 #[cfg(test)]
 mod tests;
+mod time_figure;
 
-pub use curves::curves;
-pub use over_time::{Area, Marks, OverTime};
-pub(crate) use picture::Axis;
-pub use picture::{Picture, Standing, printable, title};
+pub(crate) use curve_figure::ValueAxis;
+pub use curve_figure::{CurrentPoint, CurveFigure, profile_title, replace_control_chars};
+pub use curves::draw_curves;
+pub use time_figure::{StackedArea, TimeFigure, TimeMarks};
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::style::RGBColor;
@@ -21,7 +21,7 @@ const FONT: &str = "sans-serif";
 const GREY: RGBColor = RGBColor(120, 120, 120);
 
 /// The library would choose other ticks than the terminal shows.
-impl Ranged for Axis {
+impl Ranged for ValueAxis {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
 
@@ -30,7 +30,7 @@ impl Ranged for Axis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        self.ticks().collect()
+        self.tick_values().collect()
     }
 
     fn range(&self) -> std::ops::Range<f64> {
@@ -39,12 +39,12 @@ impl Ranged for Axis {
 }
 
 /// An error of the drawing library is no `Sync`, as `anyhow` wants it.
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+fn drawing_error(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("cannot draw: {error}")
 }
 
 /// A number with three significant digits and a unit prefix: `0.512`, `12.3`, `4.56k`.
-pub fn number(x: f64) -> String {
+pub fn format_number(x: f64) -> String {
     let (scaled, unit) = match x.abs() {
         a if a >= 1e9 => (x / 1e9, "G"),
         a if a >= 1e6 => (x / 1e6, "M"),

@@ -6,15 +6,16 @@ use infill_model::UnixTime;
 
 #[test]
 fn axes_end_at_round_numbers() {
-    let nodes = [1.0, 8.0, 9.0, 64.0, 1000.0].map(|n| (Axis::of_nodes(n).max, Axis::of_nodes(n).step));
+    let nodes =
+        [1.0, 8.0, 9.0, 64.0, 1000.0].map(|n| (ValueAxis::for_nodes(n).max, ValueAxis::for_nodes(n).step));
     assert_eq!(nodes, [(1.0, 1.0), (8.0, 1.0), (10.0, 2.0), (64.0, 8.0), (1024.0, 128.0)]);
-    let rates = [0.03, 7.0, 950.0, 1e9].map(|r| Axis::of_rates(r).ticks().count());
+    let rates = [0.03, 7.0, 950.0, 1e9].map(|r| ValueAxis::for_rates(r).tick_values().count());
     assert!(rates.iter().all(|n| (5..=9).contains(n)), "{rates:?}");
 }
 
 #[test]
 fn what_is_not_measured_is_not_drawn() {
-    assert!(curves(&[Picture::default()], "").is_err());
+    assert!(draw_curves(&[CurveFigure::default()], "").is_err());
 }
 
 #[test]
@@ -23,46 +24,48 @@ fn one_size_is_enough() {
     one.measured.truncate(1);
     one.curve.truncate(1);
     one.truth.clear();
-    assert!(curves(&[one], "one").unwrap().contains("circle"));
+    assert!(draw_curves(&[one], "one").unwrap().contains("circle"));
 }
 
 #[test]
 fn as_svg() {
-    let text = curves(&[picture(), picture()], "both").unwrap();
+    let text = draw_curves(&[picture(), picture()], "both").unwrap();
     assert!(text.contains("bert &lt;large&gt; &amp; more"), "{text}");
     assert!(!text.contains("href") && !text.contains("<script"), "it must need no other file");
     // The numbers are the drawing library's; what is drawn is ours.
     let count = |what: &str| text.matches(what).count();
     assert_eq!((count("<polygon"), count("throughput, samples/s")), (2, 3));
     assert!(text.contains("both"), "all curves on the same axes come first");
-    let alone = curves(&[picture()], "alone").unwrap();
+    let alone = draw_curves(&[picture()], "alone").unwrap();
     assert!(!alone.contains("alone"), "{alone}");
     let many = vec![picture(); 13];
-    assert!(!curves(&many, "all of them").unwrap().contains("all of them"), "too many to be told apart");
+    assert!(!draw_curves(&many, "all of them").unwrap().contains("all of them"), "too many to be told apart");
 }
 
 #[test]
 fn where_a_job_is_now_is_on_its_curve() {
-    let now = Some(Standing { nodes: 16, rate: 3000.0 });
-    let text = curves(&[Picture { now, ..picture() }], "").unwrap();
-    assert!(text.contains("the job, now") && !curves(&[picture()], "").unwrap().contains("the job, now"));
+    let now = Some(CurrentPoint { nodes: 16, rate: 3000.0 });
+    let text = draw_curves(&[CurveFigure { now, ..picture() }], "").unwrap();
+    assert!(
+        text.contains("the job, now") && !draw_curves(&[picture()], "").unwrap().contains("the job, now")
+    );
     assert!(text.contains(">\n16\n<"), "the axis reaches there: {text}");
 }
 
 /// A day from 2026-03-01 22:00 UTC on.
-fn over_a_day(marks: Marks<'_>) -> OverTime<'_> {
+fn over_a_day(marks: TimeMarks<'_>) -> TimeFigure<'_> {
     let from = UnixTime(1_772_402_400);
-    OverTime { title: "Nodes <b>", unit: "nodes", from, to: from + 86_400, zone_secs: 3600, marks }
+    TimeFigure { title: "Nodes <b>", unit: "nodes", from, to: from + 86_400, zone_secs: 3600, marks }
 }
 
-fn area(name: &str, values: Vec<f64>) -> Area<'_> {
-    Area { name, colour: (140, 149, 159), values }
+fn area(name: &str, values: Vec<f64>) -> StackedArea<'_> {
+    StackedArea { name, colour: (140, 149, 159), values }
 }
 
 #[test]
 fn areas_lie_one_on_the_other_over_the_clock() {
     let areas = vec![area("main", vec![10.0, 20.0, 0.0]), area("idle", vec![5.0, 0.0, 3.0])];
-    let text = over_a_day(Marks::Areas(areas)).svg().unwrap();
+    let text = over_a_day(TimeMarks::Areas(areas)).to_svg().unwrap();
     assert!(text.contains("Nodes &lt;b&gt;") && text.matches("<polygon").count() == 2, "{text}");
     for mark in ["\n00:00\n", "\n03:00\n", "\nmain\n", "\nidle\n", "\n20.0\n"] {
         assert!(text.contains(mark), "{mark:?} in {text}");
@@ -72,19 +75,19 @@ fn areas_lie_one_on_the_other_over_the_clock() {
 
 #[test]
 fn dots_are_where_something_happened() {
-    let from = over_a_day(Marks::Dots(&[])).from;
+    let from = over_a_day(TimeMarks::Dots(&[])).from;
     let dots = [(from + 60, 0.5), (from + 7200, 12.0), (from + 90_000, 3.0)];
-    let text = over_a_day(Marks::Dots(&dots)).svg().unwrap();
+    let text = over_a_day(TimeMarks::Dots(&dots)).to_svg().unwrap();
     assert_eq!(text.matches("<circle").count(), 2, "what lies outside is left out: {text}");
-    assert!(over_a_day(Marks::Dots(&[])).svg().is_ok(), "nothing happened");
-    let nothing = OverTime { to: from, ..over_a_day(Marks::Areas(Vec::new())) };
-    assert!(nothing.svg().is_ok());
+    assert!(over_a_day(TimeMarks::Dots(&[])).to_svg().is_ok(), "nothing happened");
+    let nothing = TimeFigure { to: from, ..over_a_day(TimeMarks::Areas(Vec::new())) };
+    assert!(nothing.to_svg().is_ok());
 }
 
 #[test]
 fn days_and_weeks_have_dates() {
-    let day = over_a_day(Marks::Dots(&[]));
-    let week = OverTime { to: day.from + 14 * 86_400, ..over_a_day(Marks::Dots(&[])) };
-    let text = week.svg().unwrap();
+    let day = over_a_day(TimeMarks::Dots(&[]));
+    let week = TimeFigure { to: day.from + 14 * 86_400, ..over_a_day(TimeMarks::Dots(&[])) };
+    let text = week.to_svg().unwrap();
     assert!(text.contains("\n03-04\n") && !text.contains("00:00"), "{text}");
 }

@@ -1,7 +1,7 @@
 //! Snapshots of shared nodes, as short strings.
 
-use super::seats::Seats;
-use crate::Partition;
+use super::place_assignments::PlaceAssignments;
+use crate::PartitionSharing;
 use infill_model::{
     AllocatedResources, BaseState, GpuCounts, Job, JobId, LendingRules, Node, NodeName, NodeState, NodeType,
     Reservation, Resources, Snapshot, UnixTime,
@@ -100,8 +100,8 @@ impl Cluster {
     }
 
     /// Each job with its places, or those that its start claims.
-    fn seen(&self, seats: &mut Seats) -> String {
-        let shown = seats.places(self.snapshot.clone());
+    fn seen(&self, seats: &mut PlaceAssignments) -> String {
+        let shown = seats.snapshot_with_places(self.snapshot.clone());
         let names = |nodes: &[NodeName]| nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
         let said = |j: &Job| match j.state.is_pending() {
             true => format!("{} wants {}", j.id, names(&j.scheduled_nodes)),
@@ -111,22 +111,22 @@ impl Cluster {
     }
 
     /// The places whose state is this.
-    fn places(&self, seats: &mut Seats, state: &str) -> String {
-        let shown = seats.places(self.snapshot.clone());
+    fn places(&self, seats: &mut PlaceAssignments, state: &str) -> String {
+        let shown = seats.snapshot_with_places(self.snapshot.clone());
         let places = shown.nodes.iter().filter(|n| n.state.to_string() == state);
         places.map(|n| n.name.as_str()).collect::<Vec<_>>().join(",")
     }
 }
 
-fn seats() -> Seats {
-    Seats::new("infill", LendingRules::default(), BTreeMap::new())
+fn seats() -> PlaceAssignments {
+    PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new())
 }
 
 #[test]
 fn each_gpu_is_a_node_with_its_share() {
     let mut cluster = Cluster::of(&["n1"]);
     cluster.snapshot.nodes[0].address = "10.0.0.1".to_owned();
-    let shown = seats().places(cluster.runs("1 main n1=3").snapshot.clone());
+    let shown = seats().snapshot_with_places(cluster.runs("1 main n1=3").snapshot.clone());
     assert_eq!(shown.nodes.len(), 4);
     let free = &shown.nodes[3];
     assert_eq!((free.name.as_str(), free.address.as_str()), ("n1:3", "10.0.0.1"));
@@ -149,20 +149,20 @@ fn a_job_keeps_its_places() {
 #[test]
 fn ours_are_where_they_were_sent() {
     let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
-    seats.send(JobId(5), &NodeName::new("n2:2"));
+    seats.record_sent(JobId(5), &NodeName::new("n2:2"));
     cluster.runs("5 infill n2=1").runs("6 infill n1=1 infill:order=1;wing=5;place=n1:3");
     cluster.runs("7 main n1=2,n2=1");
     assert_eq!(cluster.seen(&mut seats), "5 on n2:2; 6 on n1:3; 7 on n1:0,n1:1,n2:0");
     // A main job that came first makes room: which GPU it has is ours to say.
     cluster.runs("8 infill n1=1 infill:order=2;wing=5;place=n1:0");
     assert_eq!(cluster.seen(&mut seats), "5 on n2:2; 6 on n1:3; 7 on n1:1,n1:2,n2:0; 8 on n1:0");
-    let alone = seats.seated(cluster.snapshot.jobs[0].clone());
+    let alone = seats.job_as_seated(cluster.snapshot.jobs[0].clone());
     assert_eq!(alone.unwrap().nodes, [NodeName::new("n2:2")]);
     // One that has come since the last snapshot.
     let mut new = Job::new(JobId(9), "infill", BaseState::Running);
     (new.nodes, new.comment) = (vec![NodeName::new("n2")], "infill:order=3;wing=5;place=n2:1".to_owned());
     new.name = "wing:5".to_owned();
-    assert_eq!(seats.seated(new).unwrap().nodes, [NodeName::new("n2:1")]);
+    assert_eq!(seats.job_as_seated(new).unwrap().nodes, [NodeName::new("n2:1")]);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn nodes_that_cannot_be_lent_leave_the_partition() {
     cluster.snapshot.nodes[0].has = Resources { gpus: GpuCounts::default(), ..resources(16, 16_000, 0) };
     cluster.snapshot.nodes[1].has.gpus =
         GpuCounts::from_counts([("a100".to_owned(), 2), ("t4".to_owned(), 2)]);
-    let shown = seats().places(cluster.runs("1 main n1=0").snapshot.clone());
+    let shown = seats().snapshot_with_places(cluster.runs("1 main n1=0").snapshot.clone());
     let names: Vec<&str> = shown.nodes.iter().map(|n| n.name.as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3:0", "n3:1", "n3:2", "n3:3"]);
     assert!(shown.nodes[..2].iter().all(|n| n.partitions == ["main"]));
@@ -323,7 +323,7 @@ fn a_reservation_covers_all_places_of_its_nodes() {
         flags: Vec::new(),
     };
     cluster.snapshot.reservations = vec![maintenance.clone()];
-    let shown = seats().places(cluster.snapshot.clone());
+    let shown = seats().snapshot_with_places(cluster.snapshot.clone());
     let nodes = ["n1:0", "n1:1", "n1:2", "n1:3", "n3"].map(NodeName::new).to_vec();
     assert_eq!(shown.reservations, [Reservation { nodes, ..maintenance }]);
 }
@@ -380,7 +380,7 @@ fn a_job_that_cleans_up_keeps_its_places_though_its_record_has_no_gpus() {
 #[test]
 fn nobody_is_pushed_off_a_place_by_words() {
     let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
-    seats.send(JobId(7), &NodeName::new("n1:0"));
+    seats.record_sent(JobId(7), &NodeName::new("n1:0"));
     cluster.runs("7 infill n1=1").runs("5 infill n1=1 infill:gpus=1;place=n1:0");
     cluster.job(5).name = "train".to_owned();
     assert_eq!(cluster.seen(&mut seats), "5 on n1:1; 7 on n1:0", "a lead's comment says nothing");
@@ -391,12 +391,15 @@ fn nobody_is_pushed_off_a_place_by_words() {
 #[test]
 fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
     let mut cluster = Cluster::of(&["n1"]);
-    let mut seats =
-        Seats::new("infill", LendingRules::default(), BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]));
+    let mut seats = PlaceAssignments::new(
+        "infill",
+        LendingRules::default(),
+        BTreeMap::from([(JobId(7), NodeName::new("n1:2"))]),
+    );
     let other = cluster.runs("7 infill n1=1").runs("8 infill n1=1").job(8).clone();
     let lead = cluster.job(7).clone();
-    assert_eq!(seats.seated(lead.clone()).unwrap().nodes, [NodeName::new("n1:2")]);
-    assert_eq!(seats.seated(other), None, "nothing has been seen yet");
+    assert_eq!(seats.job_as_seated(lead.clone()).unwrap().nodes, [NodeName::new("n1:2")]);
+    assert_eq!(seats.job_as_seated(other), None, "nothing has been seen yet");
     assert_eq!(cluster.seen(&mut seats), "7 on n1:2; 8 on n1:0");
     let jobs = std::mem::take(&mut cluster.snapshot.jobs);
     assert_eq!(cluster.seen(&mut seats), "");
@@ -405,17 +408,17 @@ fn places_outlast_an_answer_that_says_nothing_and_a_daemon_that_begins() {
 }
 
 /// A cluster of nodes with 16 CPUs and 16,000 MiB without GPUs, lent by four CPUs.
-fn cpus(names: &[&str]) -> (Cluster, Seats) {
+fn cpus(names: &[&str]) -> (Cluster, PlaceAssignments) {
     let mut cluster = Cluster::of(names);
     cluster.snapshot.nodes.iter_mut().for_each(|node| node.has = resources(16, 16_000, 0));
     let parts = LendingRules { cpus: 4, ..LendingRules::default() };
-    (cluster, Seats::new("infill", parts, BTreeMap::new()))
+    (cluster, PlaceAssignments::new("infill", parts, BTreeMap::new()))
 }
 
 #[test]
 fn nodes_without_gpus_are_lent_by_some_cpus() {
     let (mut cluster, mut seats) = cpus(&["n1"]);
-    let shown = seats.places(cluster.holds("1 main n1 5").snapshot.clone());
+    let shown = seats.snapshot_with_places(cluster.holds("1 main n1 5").snapshot.clone());
     let free = &shown.nodes[0];
     assert_eq!((free.name.as_str(), free.node_type.as_str()), ("n1:0", "cpu4"));
     assert_eq!((&free.has, free.used.is_none()), (&resources(4, 4000, 0), true));
@@ -469,12 +472,12 @@ fn a_planned_start_claims_parts_of_nodes_without_gpus() {
 #[test]
 fn the_partition_limits_the_cpus_of_a_node() {
     let (mut cluster, mut seats) = (Cluster::of(&["n1"]), seats());
-    let limit = |name: &str, most| Partition {
+    let limit = |name: &str, most| PartitionSharing {
         name: name.to_owned(),
         max_cpus_per_node: most,
-        ..Partition::default()
+        ..PartitionSharing::default()
     };
-    seats.limit(&[limit("main", Some(1)), limit("infill", Some(9))]);
+    seats.apply_cpu_limit(&[limit("main", Some(1)), limit("infill", Some(9))]);
     assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:0,n1:1", "CPUs for two");
     let capped = "IDLE+MAX_CPUS_PER_NODE";
     assert_eq!(cluster.places(&mut seats, capped), "n1:2,n1:3", "the others are kept from us, and by nobody");
@@ -484,6 +487,6 @@ fn the_partition_limits_the_cpus_of_a_node() {
     assert_eq!(cluster.places(&mut seats, capped), "n1:3");
     cluster.runs("2 infill n1=1");
     assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2");
-    seats.limit(&[limit("infill", None)]);
+    seats.apply_cpu_limit(&[limit("infill", None)]);
     assert_eq!(cluster.places(&mut seats, "IDLE"), "n1:2,n1:3");
 }

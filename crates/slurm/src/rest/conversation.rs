@@ -88,8 +88,8 @@ async fn for_shared_nodes_a_version_is_spoken_that_tells_of_them() {
             if speaks.iter().any(|v| asked.contains(&format!("/{v}/"))) { fine() } else { no_url() }
         })
         .await;
-        let slurm = served.slurm.telling_of_shares();
-        assert_eq!(slurm.endpoint().await.unwrap().rest_version, expected);
+        let slurm = served.slurm.with_share_records();
+        assert_eq!(slurm.rest_endpoint().await.unwrap().rest_version, expected);
     }
 }
 
@@ -101,16 +101,16 @@ async fn the_newest_common_version_is_spoken_and_found_anew() {
         if now.lock().unwrap().iter().any(|v| asked.contains(&format!("/{v}/"))) { fine() } else { no_url() }
     })
     .await;
-    let endpoint = served.slurm.endpoint().await.unwrap();
+    let endpoint = served.slurm.rest_endpoint().await.unwrap();
     assert_eq!((endpoint.rest_version.as_str(), endpoint.slurm_version.as_str()), ("v0.0.43", "24.11.5"));
     assert_eq!(endpoint.available, ["v0.0.43", "v0.0.42"]);
     *speaks.lock().unwrap() = vec!["v0.0.45"];
-    let e = served.slurm.job(JobId(7)).await.unwrap_err();
+    let e = served.slurm.find_job(JobId(7)).await.unwrap_err();
     // The script has no jobs: what counts is where it was asked.
     assert!(e.to_string().contains("not what was asked for"), "{e}");
     assert_eq!(served.heard(), ["GET /slurm/v0.0.43/job/7", "GET /slurm/v0.0.45/job/7"]);
     *speaks.lock().unwrap() = vec![];
-    let e = served.slurm.job(JobId(7)).await.unwrap_err();
+    let e = served.slurm.find_job(JobId(7)).await.unwrap_err();
     assert!(e.to_string().contains("speaks no version from v0.0.41 (Slurm 24.05) to v0.0.45"), "{e}");
 }
 
@@ -152,10 +152,10 @@ async fn a_refused_token_is_read_again_once() {
         }
     })
     .await;
-    assert_eq!(served.slurm.endpoint().await.unwrap().rest_version, "v0.0.41");
-    assert!(served.slurm.job(JobId(7)).await.unwrap().is_some());
+    assert_eq!(served.slurm.rest_endpoint().await.unwrap().rest_version, "v0.0.41");
+    assert!(served.slurm.find_job(JobId(7)).await.unwrap().is_some());
     std::fs::remove_file(&file).unwrap();
-    let e = served.slurm.job(JobId(7)).await.unwrap_err();
+    let e = served.slurm.find_job(JobId(7)).await.unwrap_err();
     assert!(matches!(e, SlurmError::Denied { .. }), "{e}");
 }
 
@@ -164,12 +164,12 @@ async fn only_jobs_of_the_partition_in_the_right_state_are_touched() {
     for (state, partition) in [("RUNNING", "main"), ("PENDING", "main,infill"), ("COMPLETED", "infill")] {
         let served = serve(SlurmConfig::default(), with_job(state, partition)).await;
         let (slurm, id, node) = (&served.slurm, JobId(7), NodeName::new("n1"));
-        assert!(slurm.launch(id, &node, 5).await.is_err());
+        assert!(slurm.launch_job(id, &node, 5).await.is_err());
         assert!(slurm.set_time_limit(id, 5).await.is_err());
-        assert!(slurm.shrink(id, &[node]).await.is_err());
+        assert!(slurm.shrink_job(id, &[node]).await.is_err());
         assert!(slurm.requeue_hold(id).await.is_err());
-        assert!(slurm.hold(id).await.is_err());
-        assert_eq!(slurm.cancel(id).await.is_ok(), state == "COMPLETED");
+        assert!(slurm.hold_job(id).await.is_err());
+        assert_eq!(slurm.cancel_job(id).await.is_ok(), state == "COMPLETED");
         assert!(served.heard().iter().all(|h| h == "GET /slurm/v0.0.41/job/7"));
     }
 }
@@ -180,11 +180,11 @@ async fn acts_that_would_do_harm_are_not_sent() {
     let (slurm, id) = (&served.slurm, JobId(7));
     let nodes = |names: &[&str]| names.iter().map(NodeName::new).collect::<Vec<_>>();
     for keep in [nodes(&[]), nodes(&["n2"]), nodes(&["n1", "n9"])] {
-        assert!(slurm.shrink(id, &keep).await.is_err(), "{keep:?}");
+        assert!(slurm.shrink_job(id, &keep).await.is_err(), "{keep:?}");
     }
-    slurm.shrink(id, &nodes(&["n3", "n2", "n1"])).await.unwrap();
+    slurm.shrink_job(id, &nodes(&["n3", "n2", "n1"])).await.unwrap();
     assert!(served.heard().iter().all(|h| h.starts_with("GET")));
-    slurm.shrink(id, &nodes(&["n3", "n1"])).await.unwrap();
+    slurm.shrink_job(id, &nodes(&["n3", "n1"])).await.unwrap();
     let changes: Vec<String> = served.heard().into_iter().filter(|h| !h.starts_with("GET")).collect();
     assert_eq!(changes, ["POST /slurm/v0.0.41/job/7"]);
 }
@@ -209,7 +209,7 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
         _ => fine(),
     })
     .await;
-    let snapshot = served.slurm.snapshot().await.unwrap();
+    let snapshot = served.slurm.read_snapshot().await.unwrap();
     assert_eq!(snapshot.doubts, []);
     assert!(snapshot.backfill.complete && !snapshot.backfill.active);
     assert_eq!(served.heard().iter().filter(|h| h.contains("diag")).count(), 3);
@@ -219,7 +219,7 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
         _ => (served.fake.lock().unwrap().script)(asked, token),
     })
     .await;
-    let snapshot = always.slurm.snapshot().await.unwrap();
+    let snapshot = always.slurm.read_snapshot().await.unwrap();
     assert_eq!(snapshot.doubts, [SnapshotDoubt::BackfillActive]);
     assert_eq!(always.heard().iter().filter(|h| h.contains("/jobs/")).count(), 1);
 }
@@ -228,7 +228,7 @@ async fn a_snapshot_waits_for_backfill_but_not_for_ever() {
 async fn a_snapshot_says_how_backfill_rounds_once_slurm_has_told() {
     let dir = tempfile::tempdir().unwrap();
     let lines = "echo 'PrivateData = none'; echo 'SchedulerParameters = bf_interval=2,bf_resolution=30'";
-    let scontrol = infill_testkit::script(dir.path().join("scontrol"), lines);
+    let scontrol = infill_testkit::write_script(dir.path().join("scontrol"), lines);
     let served = serve(SlurmConfig { scontrol, ..SlurmConfig::default() }, |asked, _| {
         match asked.rsplit_once("v0.0.45") {
             Some((_, "/diag/")) => ok(json!({ "statistics": {
@@ -242,9 +242,9 @@ async fn a_snapshot_says_how_backfill_rounds_once_slurm_has_told() {
         }
     })
     .await;
-    assert_eq!(served.slurm.snapshot().await.unwrap().backfill.resolution_secs, None);
-    served.slurm.privacy().await.unwrap();
-    assert_eq!(served.slurm.snapshot().await.unwrap().backfill.resolution_secs, Some(30));
+    assert_eq!(served.slurm.read_snapshot().await.unwrap().backfill.resolution_secs, None);
+    served.slurm.read_privacy().await.unwrap();
+    assert_eq!(served.slurm.read_snapshot().await.unwrap().backfill.resolution_secs, Some(30));
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn news_are_jobs_of_others_that_no_snapshot_has_told_of() {
     })
     .await;
     assert!(!served.slurm.has_news().await.unwrap(), "there was no snapshot");
-    served.slurm.snapshot().await.unwrap();
+    served.slurm.read_snapshot().await.unwrap();
     served.heard();
     let once: &[&str] = &["diag/"];
     for (come, news, asked) in [

@@ -2,8 +2,8 @@
 
 use reqwest::StatusCode;
 
-use super::field::{Number, Object, Text};
-use super::wire::{Envelope, WireError};
+use super::field::{WireNumber, WireObject, WireText};
+use super::wire::{ResponseEnvelope, WireError};
 use crate::SlurmError;
 use infill_model::error_causes;
 
@@ -28,7 +28,7 @@ pub(super) mod errno {
 
 /// What kind of failure it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FailureKind {
     /// Nothing was sent: trying again is always safe.
     Unsent,
     /// Slurm or the way to it is ailing.
@@ -51,47 +51,49 @@ pub(super) enum Kind {
 
 /// A failed request.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub kind: Kind,
+pub(super) struct RequestFailure {
+    pub kind: FailureKind,
     pub what: String,
 }
 
-impl Failure {
-    pub(super) fn new(kind: Kind, what: impl Into<String>) -> Failure {
+impl RequestFailure {
+    pub(super) fn new(kind: FailureKind, what: impl Into<String>) -> RequestFailure {
         let what: String = what.into();
-        Failure { kind, what: what.chars().take(MAX_TEXT).collect() }
+        RequestFailure { kind, what: what.chars().take(MAX_TEXT).collect() }
     }
 
     /// The error as everybody else sees it.
-    pub(super) fn doing(self, doing: impl Into<String>) -> SlurmError {
+    pub(super) fn into_slurm_error(self, doing: impl Into<String>) -> SlurmError {
         let (doing, what) = (doing.into(), self.what);
         match self.kind {
-            Kind::Unsent | Kind::Transient | Kind::TimedOut | Kind::NoSuchUrl => {
+            FailureKind::Unsent | FailureKind::Transient | FailureKind::TimedOut | FailureKind::NoSuchUrl => {
                 SlurmError::Transient { doing, what }
             }
-            Kind::Unauthenticated | Kind::Denied => SlurmError::Denied { doing, what },
-            Kind::NoSuchJob | Kind::AlreadyDone | Kind::Permanent => SlurmError::Permanent { doing, what },
+            FailureKind::Unauthenticated | FailureKind::Denied => SlurmError::Denied { doing, what },
+            FailureKind::NoSuchJob | FailureKind::AlreadyDone | FailureKind::Permanent => {
+                SlurmError::Permanent { doing, what }
+            }
         }
     }
 }
 
 /// A failure on the way.
-pub(super) fn transport(e: &reqwest::Error) -> Failure {
+pub(super) fn transport_failure(e: &reqwest::Error) -> RequestFailure {
     let kind = match e {
-        e if e.is_connect() => Kind::Unsent,
-        e if e.is_timeout() => Kind::TimedOut,
-        e if e.is_builder() => Kind::Permanent,
-        _ => Kind::Transient,
+        e if e.is_connect() => FailureKind::Unsent,
+        e if e.is_timeout() => FailureKind::TimedOut,
+        e if e.is_builder() => FailureKind::Permanent,
+        _ => FailureKind::Transient,
     };
-    Failure::new(kind, error_causes::error_chain(e))
+    RequestFailure::new(kind, error_causes::error_chain(e))
 }
 
 /// Slurm's own errors first, whatever the status says: HTTP 200 can carry errors, and 500 a plain refusal.
-pub(super) fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
-    let envelope = serde_json::from_slice::<Envelope<'_>>(body).ok();
+pub(super) fn check_response(status: StatusCode, body: &[u8]) -> Result<(), RequestFailure> {
+    let envelope = serde_json::from_slice::<ResponseEnvelope<'_>>(body).ok();
     let error = envelope.as_ref().and_then(|e| e.errors.as_ref()?.first());
     let (code, text) = match error {
-        Some(Object::Value(error)) => described(error),
+        Some(WireObject::Value(error)) => describe_error(error),
         Some(_) => (None, "an error that cannot be read".to_owned()),
         None => match envelope.as_ref().and_then(kill_failure) {
             Some(failure) => failure,
@@ -100,13 +102,13 @@ pub(super) fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
         },
     };
     let what = if status.is_success() { text } else { format!("{text} (HTTP {})", status.as_u16()) };
-    Err(Failure::new(kind(status, code, &what, envelope.is_some()), what))
+    Err(RequestFailure::new(classify_failure(status, code, &what, envelope.is_some()), what))
 }
 
-fn described(error: &WireError<'_>) -> (Option<i64>, String) {
-    let code = if let Number::Value(n) = error.error_number { Some(n).filter(|n| *n != 0) } else { None };
-    let part = |t: &Text<'_>| match t {
-        Text::Value(s) if !s.is_empty() && s != "No error" => Some(s.to_string()),
+fn describe_error(error: &WireError<'_>) -> (Option<i64>, String) {
+    let code = if let WireNumber::Value(n) = error.error_number { Some(n).filter(|n| *n != 0) } else { None };
+    let part = |t: &WireText<'_>| match t {
+        WireText::Value(s) if !s.is_empty() && s != "No error" => Some(s.to_string()),
         _ => None,
     };
     let text = [part(&error.description), part(&error.error)].into_iter().flatten().collect::<Vec<_>>();
@@ -115,40 +117,41 @@ fn described(error: &WireError<'_>) -> (Option<i64>, String) {
 }
 
 /// A cancel answers 200 without errors and tells in `status` what it could not do.
-fn kill_failure(envelope: &Envelope<'_>) -> Option<(Option<i64>, String)> {
+fn kill_failure(envelope: &ResponseEnvelope<'_>) -> Option<(Option<i64>, String)> {
     let failed = envelope.status.as_ref()?.iter().find_map(|s| match s {
-        Object::Value(s) => match &s.error {
-            Object::Value(e) if !matches!(e.code, Number::Value(0) | Number::Unset) => Some(e),
+        WireObject::Value(s) => match &s.error {
+            WireObject::Value(e) if !matches!(e.code, WireNumber::Value(0) | WireNumber::Unset) => Some(e),
             _ => None,
         },
-        Object::Unset | Object::Bad => None,
+        WireObject::Unset | WireObject::Bad => None,
     })?;
-    let code = if let Number::Value(n) = failed.code { Some(n) } else { None };
-    let text = if let Text::Value(s) = &failed.message { s.to_string() } else { "unknown error".to_owned() };
+    let code = if let WireNumber::Value(n) = failed.code { Some(n) } else { None };
+    let text =
+        if let WireText::Value(s) = &failed.message { s.to_string() } else { "unknown error".to_owned() };
     Some((code, format!("{text} ({})", code.unwrap_or(-1))))
 }
 
-fn kind(status: StatusCode, code: Option<i64>, what: &str, is_slurms: bool) -> Kind {
+fn classify_failure(status: StatusCode, code: Option<i64>, what: &str, is_slurms: bool) -> FailureKind {
     let lower = what.to_ascii_lowercase();
     if status == StatusCode::UNAUTHORIZED || lower.contains("authentication") {
-        return Kind::Unauthenticated;
+        return FailureKind::Unauthenticated;
     }
     if status == StatusCode::TOO_MANY_REQUESTS || lower.contains("rate limit") || lower.contains("backoff") {
-        return Kind::Transient;
+        return FailureKind::Transient;
     }
     match code {
-        Some(errno::AUTHENTICATION) => Kind::Unauthenticated,
-        Some(errno::INVALID_JOB_ID) => Kind::NoSuchJob,
-        Some(errno::ALREADY_DONE) => Kind::AlreadyDone,
-        Some(errno::ACCESS_DENIED) => Kind::Denied,
-        Some(errno::TRANSITION_STATE | errno::IN_STANDBY) => Kind::Transient,
+        Some(errno::AUTHENTICATION) => FailureKind::Unauthenticated,
+        Some(errno::INVALID_JOB_ID) => FailureKind::NoSuchJob,
+        Some(errno::ALREADY_DONE) => FailureKind::AlreadyDone,
+        Some(errno::ACCESS_DENIED) => FailureKind::Denied,
+        Some(errno::TRANSITION_STATE | errno::IN_STANDBY) => FailureKind::Transient,
         // Failures to reach slurmctld (1800..1999, and the system's own numbers), and "unspecified" (-1).
-        Some(-1 | 1..=199 | 1800..=1999) => Kind::Transient,
-        Some(_) => Kind::Permanent,
-        None if status == StatusCode::FORBIDDEN => Kind::Denied,
-        None if status == StatusCode::NOT_FOUND && !is_slurms => Kind::NoSuchUrl,
-        None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => Kind::Transient,
-        None => Kind::Permanent,
+        Some(-1 | 1..=199 | 1800..=1999) => FailureKind::Transient,
+        Some(_) => FailureKind::Permanent,
+        None if status == StatusCode::FORBIDDEN => FailureKind::Denied,
+        None if status == StatusCode::NOT_FOUND && !is_slurms => FailureKind::NoSuchUrl,
+        None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => FailureKind::Transient,
+        None => FailureKind::Permanent,
     }
 }
 
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     fn judged(status: u16, body: &str) -> String {
-        match judge(StatusCode::from_u16(status).unwrap(), body.as_bytes()) {
+        match check_response(StatusCode::from_u16(status).unwrap(), body.as_bytes()) {
             Ok(()) => "ok".to_owned(),
             Err(f) => format!("{:?}: {}", f.kind, f.what),
         }

@@ -27,7 +27,7 @@ const MAX_ITEMS: usize = 100_000;
 
 /// A number, also as text or as `{set, infinite, number}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Number {
+pub(super) enum WireNumber {
     /// Missing, null, or marked as not set.
     #[default]
     Unset,
@@ -41,7 +41,7 @@ pub(super) enum Number {
 
 /// A text, also given as a number or a list. Borrowed from the answer where that has it without escapes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Text<'a> {
+pub(super) enum WireText<'a> {
     /// Missing or null.
     #[default]
     Unset,
@@ -53,7 +53,7 @@ pub(super) enum Text<'a> {
 
 /// A list of words, also given as one text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Words<'a> {
+pub(super) enum WireWords<'a> {
     /// Missing or null.
     #[default]
     Unset,
@@ -65,7 +65,7 @@ pub(super) enum Words<'a> {
 
 /// An object, or whatever stands in its place.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Object<T> {
+pub(super) enum WireObject<T> {
     /// Missing or null.
     #[default]
     Unset,
@@ -77,7 +77,7 @@ pub(super) enum Object<T> {
 
 /// A list of anything.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum List<T> {
+pub(super) enum WireList<T> {
     /// Missing or null.
     #[default]
     Unset,
@@ -90,42 +90,44 @@ pub(super) enum List<T> {
 /// A value that few need and that takes long to read: it is read once somebody asks for it.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Unread<'a>(#[serde(borrow)] Option<&'a RawValue>);
+pub(super) struct LazyValue<'a>(#[serde(borrow)] Option<&'a RawValue>);
 
-impl<'a> Unread<'a> {
+impl<'a> LazyValue<'a> {
     /// The value; its default if it is missing, null, or nothing like it.
-    pub(super) fn read<T: Deserialize<'a> + Default>(self) -> T {
+    pub(super) fn parse_or_default<T: Deserialize<'a> + Default>(self) -> T {
         self.0.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 }
 
-fn number(n: i64) -> Number {
-    if (-MAX_NUMBER..=MAX_NUMBER).contains(&n) { Number::Value(n) } else { Number::Bad }
+fn bounded_number(n: i64) -> WireNumber {
+    if (-MAX_NUMBER..=MAX_NUMBER).contains(&n) { WireNumber::Value(n) } else { WireNumber::Bad }
 }
 
-fn natural(n: u64) -> Number {
+fn unsigned_number(n: u64) -> WireNumber {
     match n {
-        n if NO_VALUES.contains(&n) => Number::Unset,
-        n if INFINITES.contains(&n) => Number::Infinite,
-        n => i64::try_from(n).map_or(Number::Bad, number),
+        n if NO_VALUES.contains(&n) => WireNumber::Unset,
+        n if INFINITES.contains(&n) => WireNumber::Infinite,
+        n => i64::try_from(n).map_or(WireNumber::Bad, bounded_number),
     }
 }
 
-fn real(n: f64) -> Number {
+fn float_number(n: f64) -> WireNumber {
     // `as` saturates and turns NaN into 0, which the range test must see first.
-    if n.is_finite() { number(n.trunc() as i64) } else { Number::Bad }
+    if n.is_finite() { bounded_number(n.trunc() as i64) } else { WireNumber::Bad }
 }
 
-fn number_in_text(text: &str) -> Number {
+fn number_in_text(text: &str) -> WireNumber {
     match text.trim() {
-        "" => Number::Unset,
-        t if t.eq_ignore_ascii_case("infinite") || t.eq_ignore_ascii_case("unlimited") => Number::Infinite,
+        "" => WireNumber::Unset,
+        t if t.eq_ignore_ascii_case("infinite") || t.eq_ignore_ascii_case("unlimited") => {
+            WireNumber::Infinite
+        }
         t => t
             .parse::<u64>()
-            .map(natural)
-            .or_else(|_| t.parse::<i64>().map(number))
-            .or_else(|_| t.parse::<f64>().map(real))
-            .unwrap_or(Number::Bad),
+            .map(unsigned_number)
+            .or_else(|_| t.parse::<i64>().map(bounded_number))
+            .or_else(|_| t.parse::<f64>().map(float_number))
+            .unwrap_or(WireNumber::Bad),
     }
 }
 
@@ -143,7 +145,7 @@ fn drain_map<'de, A: MapAccess<'de>>(mut map: A) -> Result<(), A::Error> {
 /// The members of a number that is an object.
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
-enum Part {
+enum NumberMember {
     Set,
     Infinite,
     Number,
@@ -154,108 +156,108 @@ enum Part {
 struct NumberVisitor;
 
 impl<'de> Visitor<'de> for NumberVisitor {
-    type Value = Number;
+    type Value = WireNumber;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a number")
     }
-    fn visit_bool<E>(self, b: bool) -> Result<Number, E> {
-        Ok(Number::Value(i64::from(b)))
+    fn visit_bool<E>(self, b: bool) -> Result<WireNumber, E> {
+        Ok(WireNumber::Value(i64::from(b)))
     }
-    fn visit_i64<E>(self, n: i64) -> Result<Number, E> {
-        Ok(number(n))
+    fn visit_i64<E>(self, n: i64) -> Result<WireNumber, E> {
+        Ok(bounded_number(n))
     }
-    fn visit_u64<E>(self, n: u64) -> Result<Number, E> {
-        Ok(natural(n))
+    fn visit_u64<E>(self, n: u64) -> Result<WireNumber, E> {
+        Ok(unsigned_number(n))
     }
-    fn visit_f64<E>(self, n: f64) -> Result<Number, E> {
-        Ok(real(n))
+    fn visit_f64<E>(self, n: f64) -> Result<WireNumber, E> {
+        Ok(float_number(n))
     }
-    fn visit_str<E>(self, text: &str) -> Result<Number, E> {
+    fn visit_str<E>(self, text: &str) -> Result<WireNumber, E> {
         Ok(number_in_text(text))
     }
-    fn visit_unit<E>(self) -> Result<Number, E> {
-        Ok(Number::Unset)
+    fn visit_unit<E>(self) -> Result<WireNumber, E> {
+        Ok(WireNumber::Unset)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Number, A::Error> {
-        drain_seq(seq).map(|()| Number::Bad)
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<WireNumber, A::Error> {
+        drain_seq(seq).map(|()| WireNumber::Bad)
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireNumber, A::Error> {
         let (mut set, mut infinite, mut value) = (None, false, None);
-        while let Some(part) = map.next_key::<Part>()? {
+        while let Some(part) = map.next_key::<NumberMember>()? {
             match part {
-                Part::Set => set = Some(map.next_value::<Number>()? == Number::Value(1)),
-                Part::Infinite => infinite = map.next_value::<Number>()? == Number::Value(1),
-                Part::Number => value = Some(map.next_value::<Number>()?),
-                Part::Other => drop(map.next_value::<IgnoredAny>()?),
+                NumberMember::Set => set = Some(map.next_value::<WireNumber>()? == WireNumber::Value(1)),
+                NumberMember::Infinite => infinite = map.next_value::<WireNumber>()? == WireNumber::Value(1),
+                NumberMember::Number => value = Some(map.next_value::<WireNumber>()?),
+                NumberMember::Other => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(match (infinite, set, value) {
-            (true, _, _) => Number::Infinite,
-            (false, Some(false), _) => Number::Unset,
+            (true, _, _) => WireNumber::Infinite,
+            (false, Some(false), _) => WireNumber::Unset,
             (false, _, Some(value)) => value,
-            (false, Some(true), None) => Number::Bad,
-            (false, None, None) => Number::Bad,
+            (false, Some(true), None) => WireNumber::Bad,
+            (false, None, None) => WireNumber::Bad,
         })
     }
 }
 
-impl<'de> Deserialize<'de> for Number {
+impl<'de> Deserialize<'de> for WireNumber {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(NumberVisitor)
     }
 }
 
 /// The words of one text.
-fn split(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', '+']).map(str::trim).filter(|w| !w.is_empty()).take(MAX_WORDS)
 }
 
 struct WordsVisitor;
 
 impl<'de> Visitor<'de> for WordsVisitor {
-    type Value = Words<'de>;
+    type Value = WireWords<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of words")
     }
-    fn visit_bool<E>(self, _: bool) -> Result<Words<'de>, E> {
-        Ok(Words::Bad)
+    fn visit_bool<E>(self, _: bool) -> Result<WireWords<'de>, E> {
+        Ok(WireWords::Bad)
     }
-    fn visit_i64<E>(self, _: i64) -> Result<Words<'de>, E> {
-        Ok(Words::Bad)
+    fn visit_i64<E>(self, _: i64) -> Result<WireWords<'de>, E> {
+        Ok(WireWords::Bad)
     }
-    fn visit_u64<E>(self, _: u64) -> Result<Words<'de>, E> {
-        Ok(Words::Bad)
+    fn visit_u64<E>(self, _: u64) -> Result<WireWords<'de>, E> {
+        Ok(WireWords::Bad)
     }
-    fn visit_f64<E>(self, _: f64) -> Result<Words<'de>, E> {
-        Ok(Words::Bad)
+    fn visit_f64<E>(self, _: f64) -> Result<WireWords<'de>, E> {
+        Ok(WireWords::Bad)
     }
-    fn visit_str<E>(self, text: &str) -> Result<Words<'de>, E> {
-        Ok(Words::Value(split(text).map(|w| Cow::Owned(w.to_owned())).collect()))
+    fn visit_str<E>(self, text: &str) -> Result<WireWords<'de>, E> {
+        Ok(WireWords::Value(split_words(text).map(|w| Cow::Owned(w.to_owned())).collect()))
     }
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Words<'de>, E> {
-        Ok(Words::Value(split(text).map(Cow::Borrowed).collect()))
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<WireWords<'de>, E> {
+        Ok(WireWords::Value(split_words(text).map(Cow::Borrowed).collect()))
     }
-    fn visit_unit<E>(self) -> Result<Words<'de>, E> {
-        Ok(Words::Unset)
+    fn visit_unit<E>(self) -> Result<WireWords<'de>, E> {
+        Ok(WireWords::Unset)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Words<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<WireWords<'de>, A::Error> {
         let (mut words, mut bad) = (Vec::new(), false);
-        while let Some(item) = seq.next_element::<Text<'de>>()? {
+        while let Some(item) = seq.next_element::<WireText<'de>>()? {
             match item {
-                Text::Value(word) if words.len() < MAX_WORDS => words.push(word),
+                WireText::Value(word) if words.len() < MAX_WORDS => words.push(word),
                 _ => bad = true,
             }
         }
-        Ok(if bad { Words::Bad } else { Words::Value(words) })
+        Ok(if bad { WireWords::Bad } else { WireWords::Value(words) })
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Words<'de>, A::Error> {
-        drain_map(map).map(|()| Words::Bad)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WireWords<'de>, A::Error> {
+        drain_map(map).map(|()| WireWords::Bad)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Words<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for WireWords<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(WordsVisitor)
     }
@@ -264,47 +266,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for Words<'a> {
 struct TextVisitor;
 
 impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Text<'de>;
+    type Value = WireText<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text")
     }
-    fn visit_bool<E>(self, _: bool) -> Result<Text<'de>, E> {
-        Ok(Text::Bad)
+    fn visit_bool<E>(self, _: bool) -> Result<WireText<'de>, E> {
+        Ok(WireText::Bad)
     }
-    fn visit_i64<E>(self, n: i64) -> Result<Text<'de>, E> {
-        Ok(Text::Value(Cow::Owned(n.to_string())))
+    fn visit_i64<E>(self, n: i64) -> Result<WireText<'de>, E> {
+        Ok(WireText::Value(Cow::Owned(n.to_string())))
     }
-    fn visit_u64<E>(self, n: u64) -> Result<Text<'de>, E> {
-        Ok(Text::Value(Cow::Owned(n.to_string())))
+    fn visit_u64<E>(self, n: u64) -> Result<WireText<'de>, E> {
+        Ok(WireText::Value(Cow::Owned(n.to_string())))
     }
-    fn visit_f64<E>(self, _: f64) -> Result<Text<'de>, E> {
-        Ok(Text::Bad)
+    fn visit_f64<E>(self, _: f64) -> Result<WireText<'de>, E> {
+        Ok(WireText::Bad)
     }
-    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-        Ok(Text::Value(Cow::Owned(text.to_owned())))
+    fn visit_str<E>(self, text: &str) -> Result<WireText<'de>, E> {
+        Ok(WireText::Value(Cow::Owned(text.to_owned())))
     }
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-        Ok(Text::Value(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<WireText<'de>, E> {
+        Ok(WireText::Value(Cow::Borrowed(text)))
     }
-    fn visit_string<E>(self, text: String) -> Result<Text<'de>, E> {
-        Ok(Text::Value(Cow::Owned(text)))
+    fn visit_string<E>(self, text: String) -> Result<WireText<'de>, E> {
+        Ok(WireText::Value(Cow::Owned(text)))
     }
-    fn visit_unit<E>(self) -> Result<Text<'de>, E> {
-        Ok(Text::Unset)
+    fn visit_unit<E>(self) -> Result<WireText<'de>, E> {
+        Ok(WireText::Unset)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Text<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<WireText<'de>, A::Error> {
         Ok(match WordsVisitor.visit_seq(seq)? {
-            Words::Value(words) => Text::Value(Cow::Owned(words.join(","))),
-            _ => Text::Bad,
+            WireWords::Value(words) => WireText::Value(Cow::Owned(words.join(","))),
+            _ => WireText::Bad,
         })
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Text<'de>, A::Error> {
-        drain_map(map).map(|()| Text::Bad)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WireText<'de>, A::Error> {
+        drain_map(map).map(|()| WireText::Bad)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for WireText<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(TextVisitor)
     }
@@ -313,38 +315,38 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 struct ObjectVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
-    type Value = Object<T>;
+    type Value = WireObject<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
-    fn visit_bool<E>(self, _: bool) -> Result<Object<T>, E> {
-        Ok(Object::Bad)
+    fn visit_bool<E>(self, _: bool) -> Result<WireObject<T>, E> {
+        Ok(WireObject::Bad)
     }
-    fn visit_i64<E>(self, _: i64) -> Result<Object<T>, E> {
-        Ok(Object::Bad)
+    fn visit_i64<E>(self, _: i64) -> Result<WireObject<T>, E> {
+        Ok(WireObject::Bad)
     }
-    fn visit_u64<E>(self, _: u64) -> Result<Object<T>, E> {
-        Ok(Object::Bad)
+    fn visit_u64<E>(self, _: u64) -> Result<WireObject<T>, E> {
+        Ok(WireObject::Bad)
     }
-    fn visit_f64<E>(self, _: f64) -> Result<Object<T>, E> {
-        Ok(Object::Bad)
+    fn visit_f64<E>(self, _: f64) -> Result<WireObject<T>, E> {
+        Ok(WireObject::Bad)
     }
-    fn visit_str<E>(self, _: &str) -> Result<Object<T>, E> {
-        Ok(Object::Bad)
+    fn visit_str<E>(self, _: &str) -> Result<WireObject<T>, E> {
+        Ok(WireObject::Bad)
     }
-    fn visit_unit<E>(self) -> Result<Object<T>, E> {
-        Ok(Object::Unset)
+    fn visit_unit<E>(self) -> Result<WireObject<T>, E> {
+        Ok(WireObject::Unset)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Object<T>, A::Error> {
-        drain_seq(seq).map(|()| Object::Bad)
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<WireObject<T>, A::Error> {
+        drain_seq(seq).map(|()| WireObject::Bad)
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(Object::Value)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WireObject<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(WireObject::Value)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for WireObject<T> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(ObjectVisitor(PhantomData))
     }
@@ -353,45 +355,45 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 struct ListVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
-    type Value = List<T>;
+    type Value = WireList<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
     }
-    fn visit_bool<E>(self, _: bool) -> Result<List<T>, E> {
-        Ok(List::Bad)
+    fn visit_bool<E>(self, _: bool) -> Result<WireList<T>, E> {
+        Ok(WireList::Bad)
     }
-    fn visit_i64<E>(self, _: i64) -> Result<List<T>, E> {
-        Ok(List::Bad)
+    fn visit_i64<E>(self, _: i64) -> Result<WireList<T>, E> {
+        Ok(WireList::Bad)
     }
-    fn visit_u64<E>(self, _: u64) -> Result<List<T>, E> {
-        Ok(List::Bad)
+    fn visit_u64<E>(self, _: u64) -> Result<WireList<T>, E> {
+        Ok(WireList::Bad)
     }
-    fn visit_f64<E>(self, _: f64) -> Result<List<T>, E> {
-        Ok(List::Bad)
+    fn visit_f64<E>(self, _: f64) -> Result<WireList<T>, E> {
+        Ok(WireList::Bad)
     }
-    fn visit_str<E>(self, _: &str) -> Result<List<T>, E> {
-        Ok(List::Bad)
+    fn visit_str<E>(self, _: &str) -> Result<WireList<T>, E> {
+        Ok(WireList::Bad)
     }
-    fn visit_unit<E>(self) -> Result<List<T>, E> {
-        Ok(List::Unset)
+    fn visit_unit<E>(self) -> Result<WireList<T>, E> {
+        Ok(WireList::Unset)
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<WireList<T>, A::Error> {
         let mut items = Vec::new();
         while items.len() < MAX_ITEMS {
             match seq.next_element()? {
                 Some(item) => items.push(item),
-                None => return Ok(List::Value(items)),
+                None => return Ok(WireList::Value(items)),
             }
         }
-        drain_seq(seq).map(|()| List::Bad)
+        drain_seq(seq).map(|()| WireList::Bad)
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<List<T>, A::Error> {
-        drain_map(map).map(|()| List::Bad)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WireList<T>, A::Error> {
+        drain_map(map).map(|()| WireList::Bad)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for WireList<T> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(ListVisitor(PhantomData))
     }
@@ -403,43 +405,46 @@ mod tests {
 
     #[test]
     fn numbers_come_in_many_forms() {
-        let number = |json: &str| serde_json::from_str::<Number>(json).unwrap();
+        let number = |json: &str| serde_json::from_str::<WireNumber>(json).unwrap();
         for json in ["7", "7.0", "\"7\"", r#"{"set":true,"infinite":false,"number":7}"#, r#"{"number":"7"}"#]
         {
-            assert_eq!(number(json), Number::Value(7), "{json}");
+            assert_eq!(number(json), WireNumber::Value(7), "{json}");
         }
         for json in ["null", "4294967294", "18446744073709551614", r#"{"set":false,"number":0}"#, "\"\""] {
-            assert_eq!(number(json), Number::Unset, "{json}");
+            assert_eq!(number(json), WireNumber::Unset, "{json}");
         }
         for json in ["4294967295", r#"{"set":false,"infinite":true,"number":0}"#, "\"INFINITE\""] {
-            assert_eq!(number(json), Number::Infinite, "{json}");
+            assert_eq!(number(json), WireNumber::Infinite, "{json}");
         }
         for json in ["1e300", "[1]", "{}", "\"x\"", "9223372036854775807", r#"{"set":true,"number":[]}"#] {
-            assert_eq!(number(json), Number::Bad, "{json}");
+            assert_eq!(number(json), WireNumber::Bad, "{json}");
         }
     }
 
     #[test]
     fn words_come_as_list_or_text() {
-        let words = |json: &'static str| serde_json::from_str::<Words<'_>>(json).unwrap();
-        let both = Words::Value(vec!["IDLE".into(), "DRAIN".into()]);
+        let words = |json: &'static str| serde_json::from_str::<WireWords<'_>>(json).unwrap();
+        let both = WireWords::Value(vec!["IDLE".into(), "DRAIN".into()]);
         assert_eq!(words(r#"["IDLE","DRAIN"]"#), both);
         assert_eq!(words(r#"["IDLE","DRAIN"]"#), both);
         assert_eq!(words(r#""IDLE+DRAIN""#), both);
-        assert_eq!(words("null"), Words::Unset);
-        assert_eq!(words("[null]"), Words::Bad);
-        assert_eq!(words("3"), Words::Bad);
+        assert_eq!(words("null"), WireWords::Unset);
+        assert_eq!(words("[null]"), WireWords::Bad);
+        assert_eq!(words("3"), WireWords::Bad);
     }
 
     #[test]
     fn a_list_is_one_whatever_is_in_it() {
-        let list = |json: &'static str| serde_json::from_str::<List<Number>>(json).unwrap();
-        assert_eq!(list("[7, [], null]"), List::Value(vec![Number::Value(7), Number::Bad, Number::Unset]));
-        assert_eq!((list("[]"), list("null")), (List::Value(vec![]), List::Unset));
+        let list = |json: &'static str| serde_json::from_str::<WireList<WireNumber>>(json).unwrap();
+        assert_eq!(
+            list("[7, [], null]"),
+            WireList::Value(vec![WireNumber::Value(7), WireNumber::Bad, WireNumber::Unset])
+        );
+        assert_eq!((list("[]"), list("null")), (WireList::Value(vec![]), WireList::Unset));
         for json in ["7", "-1", "0.5", "true", "\"x\"", r#"{"a": [1]}"#] {
-            assert_eq!(list(json), List::Bad, "{json}");
+            assert_eq!(list(json), WireList::Bad, "{json}");
         }
         let long = format!("[{}1]", "1,".repeat(MAX_ITEMS));
-        assert_eq!(serde_json::from_str::<List<Number>>(&long).unwrap(), List::Bad);
+        assert_eq!(serde_json::from_str::<WireList<WireNumber>>(&long).unwrap(), WireList::Bad);
     }
 }

@@ -1,28 +1,28 @@
 //! slurmrestd, in all versions from v0.0.41 to v0.0.45.
 
-mod acts;
-mod body;
+mod bad_records;
 #[cfg(test)]
 mod conversation;
 mod convert;
 mod failure;
 mod field;
 mod http;
-mod listing;
-mod mend;
-mod news;
+mod job_actions;
+mod json_repair;
+mod json_window;
+mod new_jobs;
+mod node_resources;
 #[doc(hidden)]
 pub mod offline;
-mod ours;
-mod plans;
-mod reading;
+mod planned_starts;
+mod raw_reading;
 mod record;
+mod record_list;
 #[cfg(test)]
 mod recorded;
-mod session;
-mod shares;
-mod token;
-mod window;
+mod response_body;
+mod token_source;
+mod versioned_client;
 mod wire;
 
 use std::path::PathBuf;
@@ -30,27 +30,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-pub(super) use self::token::Claims;
+pub(super) use self::token_source::TokenClaims;
 use async_trait::async_trait;
 
-use self::body::{List, Whole};
-use self::failure::{Failure, Kind};
-use self::http::Http;
-use self::listing::Listed;
-use self::news::{News, Seen};
-use self::ours::Ours;
-use self::plans::Plans;
-use self::reading::{ExitWatch, Pulse, Reading};
-use self::record::{Record, Shared};
-use self::session::Session;
-use self::token::Tokens;
-use super::{Endpoint, Partition, Privacy, SlurmApi, SlurmError, configuration, privacy, topology};
+use self::bad_records::MalleableJobs;
+use self::failure::{FailureKind, RequestFailure};
+use self::http::RestTransport;
+use self::new_jobs::{NewJobs, SubmissionWatermark};
+use self::planned_starts::PlannedStarts;
+use self::raw_reading::{ExitWatch, RawReading, SchedulerDiag};
+use self::record::{SharedNames, WireRecord};
+use self::record_list::RecordList;
+use self::response_body::{ListBody, WholeBody};
+use self::token_source::TokenSource;
+use self::versioned_client::VersionedClient;
+use super::{
+    PartitionSharing, PrivacyRules, RestEndpoint, SlurmApi, SlurmError, configuration, privacy, topology,
+};
 use infill_model::{
     BackfillState, Job, JobId, NodeName, Snapshot, SnapshotDoubt, Topology, config::SlurmConfig,
 };
 
 /// Readings in one call of `snapshot`, the first included, while backfill is in the way.
-const READINGS: u32 = 3;
+const MAX_READINGS: u32 = 3;
 
 /// Wait before the next reading. A short backfill cycle is over by then; for a long one the next round is
 /// there.
@@ -58,14 +60,14 @@ const READING_DELAY: Duration = Duration::from_millis(400);
 
 /// Slurm as slurmrestd shows it.
 pub struct RestSlurm {
-    session: Session,
+    session: VersionedClient,
     partition: String,
     scontrol: PathBuf,
     timeout: Duration,
     exits: Mutex<ExitWatch>,
-    ours: Arc<Mutex<Ours>>,
-    plans: Mutex<Plans>,
-    seen: Mutex<Seen>,
+    ours: Arc<Mutex<MalleableJobs>>,
+    plans: Mutex<PlannedStarts>,
+    seen: Mutex<SubmissionWatermark>,
     /// To how many seconds backfill rounds planned starts, as slurmctld last told; 0: it has not.
     resolution_secs: AtomicU32,
 }
@@ -80,18 +82,19 @@ impl RestSlurm {
         let tokens = config
             .token_file
             .clone()
-            .map(|file| Tokens::new(file, config.token_user.clone(), config.scontrol.clone()));
-        let http = Http::new(&config.rest, timeout, tokens).map_err(|what| SlurmError::Permanent {
-            doing: format!("preparing to speak to slurmrestd at {}", config.rest),
-            what,
-        })?;
+            .map(|file| TokenSource::new(file, config.token_user.clone(), config.scontrol.clone()));
+        let http =
+            RestTransport::new(&config.rest, timeout, tokens).map_err(|what| SlurmError::Permanent {
+                doing: format!("preparing to speak to slurmrestd at {}", config.rest),
+                what,
+            })?;
         Ok(RestSlurm {
-            session: Session::new(http),
+            session: VersionedClient::new(http),
             partition: config.partition.clone(),
             scontrol: config.scontrol.clone(),
             timeout,
             exits: Mutex::default(),
-            ours: Arc::new(Mutex::new(Ours::of(&config.partition))),
+            ours: Arc::new(Mutex::new(MalleableJobs::for_partition(&config.partition))),
             plans: Mutex::default(),
             seen: Mutex::default(),
             resolution_secs: AtomicU32::default(),
@@ -99,8 +102,8 @@ impl RestSlurm {
     }
 
     /// For a site whose jobs share nodes: speaks a REST version in which records tell what jobs ask for.
-    pub fn telling_of_shares(self) -> RestSlurm {
-        RestSlurm { session: self.session.telling_of_shares(), ..self }
+    pub fn with_share_records(self) -> RestSlurm {
+        RestSlurm { session: self.session.with_share_records(), ..self }
     }
 
     /// Asks slurmrestd in the name of the user that this token claims to be, for something that any user may
@@ -110,59 +113,61 @@ impl RestSlurm {
     /// `Denied` if Slurm does not take the token.
     pub(super) async fn check_token(&self, user: &str, token: &str) -> Result<(), SlurmError> {
         let doing = format!("checking a token of {user}");
-        self.session.get_as("licenses/", user, token).await.map_err(|f| f.doing(doing))
+        self.session.get_as("licenses/", user, token).await.map_err(|f| f.into_slurm_error(doing))
     }
 
-    async fn pulse(&self) -> Result<Pulse, SlurmError> {
+    async fn read_diag(&self) -> Result<SchedulerDiag, SlurmError> {
         let doing = "reading scheduler statistics from slurmrestd";
-        let body = self.session.get("diag/", &Whole).await.map_err(|f| f.doing(doing))?;
-        let diag =
-            serde_json::from_slice(&body).map_err(|e| window::unreadable(&e, e.is_eof()).doing(doing))?;
-        Ok(Pulse::new(&diag))
+        let body = self.session.get_tail("diag/", &WholeBody).await.map_err(|f| f.into_slurm_error(doing))?;
+        let diag = serde_json::from_slice(&body)
+            .map_err(|e| json_window::unreadable_answer(&e, e.is_eof()).into_slurm_error(doing))?;
+        Ok(SchedulerDiag::new(&diag))
     }
 
-    async fn list<M: Record + Send + 'static>(
+    async fn read_list<M: WireRecord + Send + 'static>(
         &self,
         tail: &str,
-        shared: &Arc<Mutex<Shared>>,
-    ) -> Result<Listed<M>, SlurmError> {
+        shared: &Arc<Mutex<SharedNames>>,
+    ) -> Result<RecordList<M>, SlurmError> {
         let doing = format!("reading {} from slurmrestd", M::LIST);
-        self.session.get(tail, &List::new(shared)).await.map_err(|f| f.doing(doing))
+        self.session.get_tail(tail, &ListBody::new(shared)).await.map_err(|f| f.into_slurm_error(doing))
     }
 
-    async fn reading(&self, before: Pulse) -> Result<Reading, SlurmError> {
+    async fn read_all(&self, before: SchedulerDiag) -> Result<RawReading, SlurmError> {
         // Nodes before jobs: a job that starts in between is seen on a node that looked idle, and the gap
         // finder takes a node as busy if either says so.
         let shared = Arc::default();
-        let nodes = self.list("nodes/", &shared).await?;
-        let jobs = self.list("jobs/", &shared).await?;
-        let reservations = self.list("reservations/", &shared).await?;
-        let after = self.pulse().await?;
-        Ok(Reading { before, nodes, jobs, reservations, after })
+        let nodes = self.read_list("nodes/", &shared).await?;
+        let jobs = self.read_list("jobs/", &shared).await?;
+        let reservations = self.read_list("reservations/", &shared).await?;
+        let after = self.read_diag().await?;
+        Ok(RawReading { before, nodes, jobs, reservations, after })
     }
 
     /// Every change of it is a single step: a thread that panicked leaves it whole.
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn lock_watermark(&self) -> MutexGuard<'_, SubmissionWatermark> {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn backfill(&self, pulse: &Pulse) -> BackfillState {
+    fn backfill_state(&self, pulse: &SchedulerDiag) -> BackfillState {
         // A panic while the lock was held cannot have left the counters half written.
         let mut exits = self.exits.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let resolution_secs = Some(self.resolution_secs.load(Ordering::Relaxed)).filter(|secs| *secs > 0);
-        BackfillState { resolution_secs, ..exits.backfill(pulse) }
+        BackfillState { resolution_secs, ..exits.backfill_state(pulse) }
     }
 
-    async fn read_job(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
-        let list = List::<Job>::new(&Arc::default());
-        let Listed { records, bad, .. } = match self.session.get(&format!("job/{id}"), &list).await {
-            Err(f) if f.kind == Kind::NoSuchJob => return Ok(None),
-            result => result.map_err(|f| f.doing(doing))?,
+    async fn read_job_record(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
+        let list = ListBody::<Job>::new(&Arc::default());
+        let RecordList { records, bad, .. } = match self.session.get_tail(&format!("job/{id}"), &list).await {
+            Err(f) if f.kind == FailureKind::NoSuchJob => return Ok(None),
+            result => result.map_err(|f| f.into_slurm_error(doing))?,
         };
         match records.into_iter().find(|j| j.id == id) {
             Some(job) => Ok(Some(job)),
             None => match bad.first() {
-                Some(bad) => Err(Failure::new(Kind::Permanent, bad.to_string()).doing(doing)),
+                Some(bad) => {
+                    Err(RequestFailure::new(FailureKind::Permanent, bad.to_string()).into_slurm_error(doing))
+                }
                 None => Ok(None),
             },
         }
@@ -171,36 +176,40 @@ impl RestSlurm {
 
 #[async_trait]
 impl SlurmApi for RestSlurm {
-    async fn endpoint(&self) -> Result<Endpoint, SlurmError> {
-        self.session.endpoint().await.map_err(|f| f.doing("asking slurmrestd for its versions"))
+    async fn rest_endpoint(&self) -> Result<RestEndpoint, SlurmError> {
+        self.session
+            .find_endpoint()
+            .await
+            .map_err(|f| f.into_slurm_error("asking slurmrestd for its versions"))
     }
 
-    async fn snapshot(&self) -> Result<Snapshot, SlurmError> {
-        let mut tries = READINGS;
+    async fn read_snapshot(&self) -> Result<Snapshot, SlurmError> {
+        let mut tries = MAX_READINGS;
         loop {
             tries -= 1;
-            let before = self.pulse().await?;
+            let before = self.read_diag().await?;
             // No use in dumping all jobs while their planned starts are being wiped, as long as we may wait.
             if tries == 0 || before.active != Some(true) {
-                let reading = self.reading(before.clone()).await?;
-                let backfill = self.backfill(&reading.after);
+                let reading = self.read_all(before.clone()).await?;
+                let backfill = self.backfill_state(&reading.after);
                 let ours = self.ours.clone();
                 let put_together = move || {
                     // A panic while the lock was held left the jobs of one reading or the other.
                     let mut ours = ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    reading.snapshot(backfill, &mut ours)
+                    reading.into_snapshot(backfill, &mut ours)
                 };
-                let mut snapshot = tokio::task::spawn_blocking(put_together)
-                    .await
-                    .map_err(|e| Failure::new(Kind::Transient, e.to_string()).doing("reading a snapshot"))?;
-                if tries == 0 || !reading::may_pass(&snapshot.doubts) {
+                let mut snapshot = tokio::task::spawn_blocking(put_together).await.map_err(|e| {
+                    RequestFailure::new(FailureKind::Transient, e.to_string())
+                        .into_slurm_error("reading a snapshot")
+                })?;
+                if tries == 0 || !raw_reading::are_transient(&snapshot.doubts) {
                     // A panic while the lock was held left the plans of one reading or the other.
                     self.plans
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .settle(&mut snapshot);
+                        .restore_plans(&mut snapshot);
                     if snapshot.is_trusted() {
-                        self.seen().looked(&before, snapshot.jobs.last().map(|job| job.id));
+                        self.lock_watermark().record_look(&before, snapshot.jobs.last().map(|job| job.id));
                     }
                     warn_of_inconsistency(&snapshot);
                     return Ok(snapshot);
@@ -211,55 +220,56 @@ impl SlurmApi for RestSlurm {
     }
 
     async fn has_news(&self) -> Result<bool, SlurmError> {
-        let pulse = self.pulse().await?;
-        let then = *self.seen();
-        let (after, come) = match then.news(&pulse) {
-            News::None => return Ok(false),
-            News::Much => return Ok(true),
-            News::Jobs { after, come } => (after.0, come),
+        let pulse = self.read_diag().await?;
+        let then = *self.lock_watermark();
+        let (after, come) = match then.new_jobs(&pulse) {
+            NewJobs::None => return Ok(false),
+            NewJobs::Much => return Ok(true),
+            NewJobs::Jobs { after, come } => (after.0, come),
         };
         let number = |i: u32| JobId(after.saturating_add(i));
         for i in 1..=come {
             // Agents submit wings.
-            if self.job(number(i)).await?.is_none_or(|job| job.partition != self.partition) {
+            if self.find_job(number(i)).await?.is_none_or(|job| job.partition != self.partition) {
                 return Ok(true);
             }
         }
         // A task of an array takes a number when it starts, and is not counted then: one of ours may have
         // taken the place of somebody's job.
-        if self.job(number(come + 1)).await?.is_some() {
+        if self.find_job(number(come + 1)).await?.is_some() {
             return Ok(true);
         }
-        let mut seen = self.seen();
+        let mut seen = self.lock_watermark();
         // A snapshot that was taken meanwhile knows better.
         if *seen == then {
-            seen.looked(&pulse, Some(number(come)));
+            seen.record_look(&pulse, Some(number(come)));
         }
         Ok(false)
     }
 
-    async fn job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
-        self.read_job(id, &format!("reading job {id}")).await
+    async fn find_job(&self, id: JobId) -> Result<Option<Job>, SlurmError> {
+        self.read_job_record(id, &format!("reading job {id}")).await
     }
 
-    async fn privacy(&self) -> Result<Privacy, SlurmError> {
-        let config = configuration::read(&self.scontrol).await?;
-        self.resolution_secs.store(config.resolution_secs(), Ordering::Relaxed);
-        privacy::of(&config).await
+    async fn read_privacy(&self) -> Result<PrivacyRules, SlurmError> {
+        let config = configuration::read_configuration(&self.scontrol).await?;
+        self.resolution_secs.store(config.backfill_resolution_secs(), Ordering::Relaxed);
+        privacy::read_privacy(&config).await
     }
 
-    async fn partitions(&self) -> Result<Vec<Partition>, SlurmError> {
-        let Listed { records, bad, .. } = self.list::<Partition>("partitions/", &Arc::default()).await?;
+    async fn read_partitions(&self) -> Result<Vec<PartitionSharing>, SlurmError> {
+        let RecordList { records, bad, .. } =
+            self.read_list::<PartitionSharing>("partitions/", &Arc::default()).await?;
         // Of one that cannot be read nobody knows that its jobs share.
         let bad = bad.into_iter().filter_map(|bad| bad.rest);
-        Ok(records.into_iter().chain(bad.map(|p| Partition { exclusive: true, ..p })).collect())
+        Ok(records.into_iter().chain(bad.map(|p| PartitionSharing { exclusive: true, ..p })).collect())
     }
 
-    async fn topology(&self) -> Result<Topology, SlurmError> {
-        topology::read(&self.scontrol).await
+    async fn read_topology(&self) -> Result<Topology, SlurmError> {
+        topology::read_topology(&self.scontrol).await
     }
 
-    async fn launch(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
+    async fn launch_job(&self, id: JobId, node: &NodeName, limit_mins: u32) -> Result<(), SlurmError> {
         self.do_launch(id, node, limit_mins).await
     }
 
@@ -267,11 +277,11 @@ impl SlurmApi for RestSlurm {
         self.do_set_time_limit(id, limit_mins).await
     }
 
-    async fn shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+    async fn shrink_job(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
         self.do_shrink(id, keep).await
     }
 
-    async fn cancel(&self, id: JobId) -> Result<(), SlurmError> {
+    async fn cancel_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_cancel(id).await
     }
 
@@ -279,11 +289,11 @@ impl SlurmApi for RestSlurm {
         self.do_requeue_hold(id).await
     }
 
-    async fn hold(&self, id: JobId) -> Result<(), SlurmError> {
+    async fn hold_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_hold(id).await
     }
 
-    async fn unpin(&self, id: JobId) -> Result<(), SlurmError> {
+    async fn unpin_job(&self, id: JobId) -> Result<(), SlurmError> {
         self.do_unpin(id).await
     }
 }

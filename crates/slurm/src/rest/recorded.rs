@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::failure::{Failure, Kind};
-use super::listing::{self, Listed};
-use super::ours::{Ours, Settled};
-use super::reading::{ExitWatch, Pulse, Reading};
-use super::record::{Record, Shared};
+use super::bad_records::{MalleableJobs, SettledJobs};
+use super::failure::{FailureKind, RequestFailure};
+use super::raw_reading::{ExitWatch, RawReading, SchedulerDiag};
+use super::record::{SharedNames, WireRecord};
+use super::record_list::{self, RecordList};
 use super::wire;
 use infill_model::{BaseState, Job, NodeName, Snapshot, SnapshotDoubt, UnixTime};
 use infill_testkit::effort;
@@ -30,22 +30,26 @@ fn recorded(release: &str, version: &str, name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn list<M: Record>(text: &str) -> Result<Listed<M>, Failure> {
-    listing::read(text.as_bytes(), &mut Shared::default())
+fn list<M: WireRecord>(text: &str) -> Result<RecordList<M>, RequestFailure> {
+    record_list::read_list(text.as_bytes(), &mut SharedNames::default())
 }
 
 /// A snapshot as if nothing had happened while the answers were read.
-fn snapshot_of(nodes: &str, jobs: &str, reservations: &str, diag: &str) -> Result<Snapshot, Failure> {
-    let diag = serde_json::from_str::<wire::Diag>(diag);
-    let pulse = Pulse::new(&diag.map_err(|e| Failure::new(Kind::Permanent, e.to_string()))?);
-    let reading = Reading {
+fn snapshot_of(nodes: &str, jobs: &str, reservations: &str, diag: &str) -> Result<Snapshot, RequestFailure> {
+    let diag = serde_json::from_str::<wire::DiagResponse>(diag);
+    let pulse =
+        SchedulerDiag::new(&diag.map_err(|e| RequestFailure::new(FailureKind::Permanent, e.to_string()))?);
+    let reading = RawReading {
         before: pulse.clone(),
         nodes: list(nodes)?,
         jobs: list(jobs)?,
         reservations: list(reservations)?,
         after: pulse.clone(),
     };
-    Ok(reading.snapshot(ExitWatch::default().backfill(&pulse), &mut Ours::of("infill")))
+    Ok(reading.into_snapshot(
+        ExitWatch::default().backfill_state(&pulse),
+        &mut MalleableJobs::for_partition("infill"),
+    ))
 }
 
 fn snapshot(release: &str, version: &str) -> Snapshot {
@@ -224,11 +228,11 @@ fn only_what_may_matter_makes_a_snapshot_doubtful() {
 
 #[test]
 fn a_job_of_ours_that_can_no_longer_be_read_keeps_its_last_facts() {
-    let mut ours = Ours::of("infill");
+    let mut ours = MalleableJobs::for_partition("infill");
     let mut settle = |change: fn(&mut Value)| {
         let mut jobs: Value = serde_json::from_str(&recorded("24.11", "v0.0.42", "jobs")).unwrap();
         change(&mut jobs["jobs"][2]);
-        let settled = ours.settle(list::<Job>(&jobs.to_string()).unwrap());
+        let settled = ours.settle_jobs(list::<Job>(&jobs.to_string()).unwrap());
         let ours = settled.jobs.into_iter().find(|j| j.id.0 == 3);
         let ours = ours.map(|j| format!("{:?} on {:?}, user {}", j.state.base, j.nodes, j.user_id.0));
         format!("{} {:?} {:?}", ours.unwrap_or_default(), settled.doubtful, settled.passed)
@@ -263,8 +267,10 @@ fn bytes_that_are_no_text_cost_nothing_but_themselves() {
         let at = whole.as_bytes().windows(from.len()).position(|w| w == from).unwrap();
         let odd = [&whole.as_bytes()[..at], to, &whole.as_bytes()[at + from.len()..]].concat();
         for window in [1, 700, 1 << 20] {
-            let listed = listing::read_by::<Job>(window, &odd[..], &mut Shared::default()).unwrap();
-            let Settled { jobs, doubtful, .. } = Ours::of("infill").settle(listed);
+            let listed =
+                record_list::read_list_with::<Job>(window, &odd[..], &mut SharedNames::default()).unwrap();
+            let SettledJobs { jobs, doubtful, .. } =
+                MalleableJobs::for_partition("infill").settle_jobs(listed);
             assert_eq!((jobs.len(), doubtful.len()), (6, 0), "{}", String::from_utf8_lossy(to));
             assert!(jobs[1].name != "train-main" && jobs[1].state.is_running());
         }
@@ -277,7 +283,7 @@ fn unknown_states_are_kept_by_name() {
     jobs["jobs"][0]["job_state"] = serde_json::json!(["HIBERNATING", "DREAMING"]);
     jobs["jobs"][1]["job_state"] = serde_json::json!(["DREAMING", "RUNNING"]);
     jobs["jobs"][2]["job_state"] = "RUNNING".into();
-    let Listed { records: jobs, bad, .. } = list::<Job>(&jobs.to_string()).unwrap();
+    let RecordList { records: jobs, bad, .. } = list::<Job>(&jobs.to_string()).unwrap();
     assert!(bad.is_empty());
     assert_eq!(jobs[0].state.base, BaseState::Unknown("HIBERNATING".to_owned()));
     assert!(jobs[0].state.flags.contains("DREAMING") && !jobs[0].state.is_ended());
@@ -285,19 +291,19 @@ fn unknown_states_are_kept_by_name() {
     assert!(jobs[2].state.is_running());
 }
 
-fn pulse(cycle: i64, active: bool, exits: Value) -> Pulse {
+fn pulse(cycle: i64, active: bool, exits: Value) -> SchedulerDiag {
     let diag = serde_json::json!({"statistics": {
         "req_time": 1000 + cycle, "req_time_start": 500, "bf_active": active, "bf_when_last_cycle": 900 + cycle,
         "bf_cycle_counter": cycle, "bf_exit": exits,
     }});
-    Pulse::new(&serde_json::from_value::<wire::Diag>(diag).unwrap())
+    SchedulerDiag::new(&serde_json::from_value::<wire::DiagResponse>(diag).unwrap())
 }
 
 #[test]
 fn a_plan_that_was_cut_short_is_told_from_a_whole_one() {
     let mut watch = ExitWatch::default();
-    let mut judged = |pulse: Pulse| {
-        let b = watch.backfill(&pulse);
+    let mut judged = |pulse: SchedulerDiag| {
+        let b = watch.backfill_state(&pulse);
         format!("{} {}", b.complete, b.exit)
     };
     assert_eq!(judged(pulse(0, false, serde_json::json!({"end_job_queue": 0}))), "false ");
@@ -314,17 +320,17 @@ fn a_plan_that_was_cut_short_is_told_from_a_whole_one() {
 fn a_cycle_during_the_reading_is_noticed() {
     let (release, version) = ("26.05", "v0.0.45");
     let read = |name: &str| recorded(release, version, name);
-    let doubts = |before: Pulse, after: Pulse, last_backfill: i64| {
+    let doubts = |before: SchedulerDiag, after: SchedulerDiag, last_backfill: i64| {
         let mut jobs: Value = serde_json::from_str(&read("jobs")).unwrap();
         jobs["last_backfill"]["number"] = last_backfill.into();
-        let reading = Reading {
+        let reading = RawReading {
             before,
             nodes: list(&read("nodes")).unwrap(),
             jobs: list(&jobs.to_string()).unwrap(),
             reservations: list(&read("reservations")).unwrap(),
             after,
         };
-        let snapshot = reading.snapshot(Default::default(), &mut Ours::default());
+        let snapshot = reading.into_snapshot(Default::default(), &mut MalleableJobs::default());
         let of_backfill =
             |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved);
         assert_eq!(snapshot.backfill.active, snapshot.doubts.iter().any(of_backfill));
@@ -351,7 +357,7 @@ fn thousands_of_jobs_are_all_read() {
     });
     jobs["jobs"] = many.collect();
     let text = jobs.to_string();
-    let Listed { records: jobs, bad, .. } = list::<Job>(&text).unwrap();
+    let RecordList { records: jobs, bad, .. } = list::<Job>(&text).unwrap();
     assert_eq!((jobs.len(), bad.len()), (2_000, 0));
 }
 
@@ -401,7 +407,7 @@ fn damage(value: &mut Value, choices: &[usize], drop_it: bool, with: &Value) {
 }
 
 proptest! {
-    #![proptest_config(effort::property(200))]
+    #![proptest_config(effort::property_config(200))]
 
     #[test]
     fn damaged_answers_never_panic(

@@ -3,132 +3,132 @@
 
 use serde::Deserialize;
 
-use super::field::{List, Number, Object, Text, Unread, Words};
+use super::field::{LazyValue, WireList, WireNumber, WireObject, WireText, WireWords};
 
 /// What every answer carries.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Envelope<'a> {
+pub(super) struct ResponseEnvelope<'a> {
     /// What went wrong, even under HTTP 200.
     #[serde(default, borrow)]
-    pub errors: Option<Vec<Object<WireError<'a>>>>,
+    pub errors: Option<Vec<WireObject<WireError<'a>>>>,
     /// Who answers.
     #[serde(default)]
-    pub meta: Object<Meta<'a>>,
+    pub meta: WireObject<ResponseMeta<'a>>,
     /// One entry for each job that `DELETE /job` was for.
     #[serde(default)]
-    pub status: Option<Vec<Object<KillStatus<'a>>>>,
+    pub status: Option<Vec<WireObject<KillStatus<'a>>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct WireError<'a> {
     #[serde(default)]
-    pub error_number: Number,
+    pub error_number: WireNumber,
     #[serde(default, borrow)]
-    pub error: Text<'a>,
+    pub error: WireText<'a>,
     #[serde(default)]
-    pub description: Text<'a>,
+    pub description: WireText<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct KillStatus<'a> {
     #[serde(default, borrow)]
-    pub error: Object<KillError<'a>>,
+    pub error: WireObject<KillError<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct KillError<'a> {
     #[serde(default)]
-    pub code: Number,
+    pub code: WireNumber,
     #[serde(default, borrow)]
-    pub message: Text<'a>,
+    pub message: WireText<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Meta<'a> {
+pub(super) struct ResponseMeta<'a> {
     #[serde(default, alias = "Slurm", borrow)]
-    pub slurm: Object<MetaSlurm<'a>>,
+    pub slurm: WireObject<MetaSlurm<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct MetaSlurm<'a> {
     #[serde(default, borrow)]
-    pub release: Text<'a>,
+    pub release: WireText<'a>,
     #[serde(default)]
-    pub cluster: Text<'a>,
+    pub cluster: WireText<'a>,
 }
 
 /// One of `GET /nodes`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Node<'a> {
+pub(super) struct WireNode<'a> {
     #[serde(borrow)]
-    pub name: Text<'a>,
-    pub address: Text<'a>,
-    pub state: Words<'a>,
-    pub partitions: Words<'a>,
-    pub cpus: Number,
-    pub effective_cpus: Number,
-    pub alloc_cpus: Number,
-    pub real_memory: Number,
-    pub specialized_memory: Number,
-    pub alloc_memory: Number,
-    pub gres: Text<'a>,
-    pub gres_used: Text<'a>,
-    pub features: Words<'a>,
-    pub active_features: Words<'a>,
-    pub reason: Text<'a>,
+    pub name: WireText<'a>,
+    pub address: WireText<'a>,
+    pub state: WireWords<'a>,
+    pub partitions: WireWords<'a>,
+    pub cpus: WireNumber,
+    pub effective_cpus: WireNumber,
+    pub alloc_cpus: WireNumber,
+    pub real_memory: WireNumber,
+    pub specialized_memory: WireNumber,
+    pub alloc_memory: WireNumber,
+    pub gres: WireText<'a>,
+    pub gres_used: WireText<'a>,
+    pub features: WireWords<'a>,
+    pub active_features: WireWords<'a>,
+    pub reason: WireText<'a>,
 }
 
 /// One of `GET /jobs` and `GET /job/{id}`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Job<'a> {
-    pub job_id: Number,
-    pub user_id: Number,
+pub(super) struct WireJob<'a> {
+    pub job_id: WireNumber,
+    pub user_id: WireNumber,
     #[serde(borrow)]
-    pub user_name: Text<'a>,
-    pub account: Text<'a>,
-    pub name: Text<'a>,
-    pub partition: Text<'a>,
-    pub qos: Text<'a>,
-    pub job_state: Words<'a>,
-    pub state_reason: Text<'a>,
-    pub state_description: Text<'a>,
-    pub submit_time: Number,
-    pub start_time: Number,
-    pub end_time: Number,
-    pub preempt_time: Number,
-    pub time_limit: Number,
-    pub nodes: Text<'a>,
-    pub batch_host: Text<'a>,
-    pub scheduled_nodes: Text<'a>,
-    pub node_count: Number,
-    pub hold: Number,
-    pub priority: Number,
-    pub comment: Text<'a>,
-    pub admin_comment: Text<'a>,
-    pub tres_per_node: Text<'a>,
-    pub tres_per_job: Text<'a>,
-    pub tres_per_task: Text<'a>,
-    pub tres_per_socket: Text<'a>,
-    pub tasks: Number,
-    pub cpus: Number,
-    pub memory_per_node: Number,
-    pub memory_per_cpu: Number,
-    pub memory_per_tres: Text<'a>,
-    pub cpus_per_tres: Text<'a>,
-    pub tres_req_str: Text<'a>,
-    pub features: Text<'a>,
-    pub excluded_nodes: Text<'a>,
-    pub required_nodes: Text<'a>,
-    pub dependency: Text<'a>,
-    pub resv_name: Text<'a>,
-    pub eligible_time: Number,
-    pub restart_cnt: Number,
-    pub shared: Words<'a>,
-    pub gres_detail: List<Text<'a>>,
+    pub user_name: WireText<'a>,
+    pub account: WireText<'a>,
+    pub name: WireText<'a>,
+    pub partition: WireText<'a>,
+    pub qos: WireText<'a>,
+    pub job_state: WireWords<'a>,
+    pub state_reason: WireText<'a>,
+    pub state_description: WireText<'a>,
+    pub submit_time: WireNumber,
+    pub start_time: WireNumber,
+    pub end_time: WireNumber,
+    pub preempt_time: WireNumber,
+    pub time_limit: WireNumber,
+    pub nodes: WireText<'a>,
+    pub batch_host: WireText<'a>,
+    pub scheduled_nodes: WireText<'a>,
+    pub node_count: WireNumber,
+    pub hold: WireNumber,
+    pub priority: WireNumber,
+    pub comment: WireText<'a>,
+    pub admin_comment: WireText<'a>,
+    pub tres_per_node: WireText<'a>,
+    pub tres_per_job: WireText<'a>,
+    pub tres_per_task: WireText<'a>,
+    pub tres_per_socket: WireText<'a>,
+    pub tasks: WireNumber,
+    pub cpus: WireNumber,
+    pub memory_per_node: WireNumber,
+    pub memory_per_cpu: WireNumber,
+    pub memory_per_tres: WireText<'a>,
+    pub cpus_per_tres: WireText<'a>,
+    pub tres_req_str: WireText<'a>,
+    pub features: WireText<'a>,
+    pub excluded_nodes: WireText<'a>,
+    pub required_nodes: WireText<'a>,
+    pub dependency: WireText<'a>,
+    pub resv_name: WireText<'a>,
+    pub eligible_time: WireNumber,
+    pub restart_cnt: WireNumber,
+    pub shared: WireWords<'a>,
+    pub gres_detail: WireList<WireText<'a>>,
     /// [`JobResources`].
-    pub job_resources: Unread<'a>,
+    pub job_resources: LazyValue<'a>,
 }
 
 /// What a job has of its nodes.
@@ -136,90 +136,90 @@ pub(super) struct Job<'a> {
 #[serde(default)]
 pub(super) struct JobResources<'a> {
     #[serde(borrow)]
-    pub nodes: Object<ResourceNodes<'a>>,
+    pub nodes: WireObject<ResourceNodes<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ResourceNodes<'a> {
-    pub whole: Number,
+    pub whole: WireNumber,
     #[serde(borrow)]
     /// One [`NodeAllocation`] for each node.
-    pub allocation: Unread<'a>,
+    pub allocation: LazyValue<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeAllocation<'a> {
     #[serde(borrow)]
-    pub name: Text<'a>,
-    pub cpus: Object<Counted>,
-    pub memory: Object<Allocated>,
+    pub name: WireText<'a>,
+    pub cpus: WireObject<CpuCount>,
+    pub memory: WireObject<AllocatedMemory>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Counted {
-    pub count: Number,
+pub(super) struct CpuCount {
+    pub count: WireNumber,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Allocated {
-    pub allocated: Number,
+pub(super) struct AllocatedMemory {
+    pub allocated: WireNumber,
 }
 
 /// One of `GET /partitions`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Partition<'a> {
+pub(super) struct WirePartition<'a> {
     #[serde(borrow)]
-    pub name: Text<'a>,
-    pub maximums: Object<Maximums>,
+    pub name: WireText<'a>,
+    pub maximums: WireObject<PartitionMaximums>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Maximums {
-    pub cpus_per_node: Number,
-    pub oversubscribe: Object<Oversubscribe>,
+pub(super) struct PartitionMaximums {
+    pub cpus_per_node: WireNumber,
+    pub oversubscribe: WireObject<OversubscribeLimit>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Oversubscribe {
-    pub jobs: Number,
+pub(super) struct OversubscribeLimit {
+    pub jobs: WireNumber,
 }
 
 /// One of `GET /reservations`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Reservation<'a> {
+pub(super) struct WireReservation<'a> {
     #[serde(borrow)]
-    pub name: Text<'a>,
-    pub start_time: Number,
-    pub end_time: Number,
-    pub node_list: Text<'a>,
-    pub flags: Words<'a>,
+    pub name: WireText<'a>,
+    pub start_time: WireNumber,
+    pub end_time: WireNumber,
+    pub node_list: WireText<'a>,
+    pub flags: WireWords<'a>,
 }
 
 /// `GET /diag`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Diag {
-    pub statistics: Statistics,
+pub(super) struct DiagResponse {
+    pub statistics: DiagStatistics,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Statistics {
-    pub req_time: Number,
-    pub req_time_start: Number,
-    pub jobs_submitted: Number,
-    pub bf_active: Number,
-    pub bf_when_last_cycle: Number,
-    pub bf_cycle_counter: Number,
-    pub bf_exit: Object<ExitCounters>,
+pub(super) struct DiagStatistics {
+    pub req_time: WireNumber,
+    pub req_time_start: WireNumber,
+    pub jobs_submitted: WireNumber,
+    pub bf_active: WireNumber,
+    pub bf_when_last_cycle: WireNumber,
+    pub bf_cycle_counter: WireNumber,
+    pub bf_exit: WireObject<ExitCounters>,
 }
 
 /// How backfill cycles have ended since the statistics were last reset. Not how the last one ended.
-pub(super) type ExitCounters = std::collections::BTreeMap<String, Number>;
+pub(super) type ExitCounters = std::collections::BTreeMap<String, WireNumber>;

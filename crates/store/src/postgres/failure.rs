@@ -4,14 +4,16 @@ use crate::port::StoreError;
 
 /// Classes of SQLSTATE that do not pass by waiting: data that the database cannot take (22), a broken
 /// constraint (23), a wrong statement or schema (42), a damaged index or file (XX).
-const LASTING: [&str; 4] = ["22", "23", "42", "XX"];
+const LASTING_CLASSES: [&str; 4] = ["22", "23", "42", "XX"];
 
 /// What PostgreSQL said, sorted into what passes and what does not. Its messages hold no password; what sqlx
 /// says of a configuration may.
-pub(super) fn failed(doing: &str, e: &sqlx::Error) -> StoreError {
+pub(super) fn classify_error(doing: &str, e: &sqlx::Error) -> StoreError {
     let doing = doing.to_owned();
     match e {
-        sqlx::Error::Database(e) if e.code().is_some_and(|c| LASTING.iter().any(|l| c.starts_with(l))) => {
+        sqlx::Error::Database(e)
+            if e.code().is_some_and(|c| LASTING_CLASSES.iter().any(|l| c.starts_with(l))) =>
+        {
             StoreError::Corrupt { doing, what: e.to_string() }
         }
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {

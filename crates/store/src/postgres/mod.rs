@@ -10,38 +10,38 @@ mod sql;
 use sqlx::postgres::{PgArguments, PgConnection, PgPool, PgRow, Postgres};
 use sqlx::{Acquire as _, Transaction};
 
-use self::failure::failed;
-pub(super) use self::leader::SILENCE;
-pub(super) use self::open::{open, version};
+use self::failure::classify_error;
+pub(super) use self::leader::MAX_SILENCE;
+pub(super) use self::open::{open, server_version};
 
 use super::port::{LeadStanding, StoreError};
 
-type Db = Postgres;
-type Arguments = PgArguments;
-type Connection = PgConnection;
-type Row = PgRow;
+type SqlDatabase = Postgres;
+type SqlArguments = PgArguments;
+type SqlConnection = PgConnection;
+type SqlRow = PgRow;
 
 /// A database through a pool, and the session that makes this process its leader.
-pub(super) struct Adapter {
+pub(super) struct SqlStore {
     /// Connections for reading and writing.
     readers: PgPool,
-    leader: leader::Leader,
+    leader: leader::LeaderSession,
 }
 
-impl Adapter {
-    async fn stands(&self) -> Result<LeadStanding, StoreError> {
-        self.leader.stands().await
+impl SqlStore {
+    async fn lead_state(&self) -> Result<LeadStanding, StoreError> {
+        self.leader.check_standing().await
     }
 
     /// Opens a transaction, if this process still leads. Until the transaction ends nobody can take over: a
     /// daemon that was stopped for a while finds its number out of date and writes nothing any more.
     async fn begin(&self, doing: &str) -> Result<Transaction<'static, Postgres>, StoreError> {
-        let mut tx = self.readers.begin().await.map_err(|e| failed(doing, &e))?;
+        let mut tx = self.readers.begin().await.map_err(|e| classify_error(doing, &e))?;
         let ours = sqlx::query("SELECT epoch FROM leader WHERE epoch = $1 FOR SHARE")
             .bind(self.leader.epoch())
-            .fetch_optional(tx.acquire().await.map_err(|e| failed(doing, &e))?)
+            .fetch_optional(tx.acquire().await.map_err(|e| classify_error(doing, &e))?)
             .await
-            .map_err(|e| failed(doing, &e))?;
+            .map_err(|e| classify_error(doing, &e))?;
         ours.map(|_| tx).ok_or_else(|| StoreError::Deposed { doing: doing.to_owned() })
     }
 
@@ -60,7 +60,7 @@ impl Adapter {
                 Err(e)
             }
         };
-        result.map_err(|e| failed(doing, &e))
+        result.map_err(|e| classify_error(doing, &e))
     }
 }
 

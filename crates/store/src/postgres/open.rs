@@ -6,9 +6,9 @@ use std::time::Duration;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use super::Adapter;
-use super::failure::failed;
-use super::leader::Leader;
+use super::SqlStore;
+use super::failure::classify_error;
+use super::leader::LeaderSession;
 use super::sql::within;
 use crate::port::StoreError;
 
@@ -19,44 +19,45 @@ const CONNECTIONS: u32 = 4;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The first version that ends silent sessions (`idle_session_timeout`), as `server_version_num`.
-const OLDEST: u32 = 140_000;
+const OLDEST_VERSION: u32 = 140_000;
 
 /// What the server ends by itself. Without them a daemon that is stopped half way through a transaction would
 /// keep another from taking over.
-const LIMITS: [(&str, &str); 3] =
+const SESSION_LIMITS: [(&str, &str); 3] =
     [("statement_timeout", "10s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "3s")];
 
 /// Connects to the database of a `postgres:` URL and waits until this process leads on it; `stand_by` is
 /// called once if another process does.
-pub(crate) async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<Adapter, StoreError> {
-    let options = read(url)?;
-    let leader = Leader::wait(options.clone(), stand_by).await?;
+pub(crate) async fn open(url: &str, stand_by: impl FnOnce() + Send) -> Result<SqlStore, StoreError> {
+    let options = parse_url(url)?;
+    let leader = LeaderSession::wait_for_lead(options.clone(), stand_by).await?;
     let readers = PgPoolOptions::new()
         .max_connections(CONNECTIONS)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        .connect_lazy_with(options.options(LIMITS));
-    Ok(Adapter { readers, leader })
+        .connect_lazy_with(options.options(SESSION_LIMITS));
+    Ok(SqlStore { readers, leader })
 }
 
 /// The server's version, in words.
-pub(crate) async fn version(url: &str) -> Result<String, StoreError> {
+pub(crate) async fn server_version(url: &str) -> Result<String, StoreError> {
     let doing = "asking PostgreSQL for its version";
     let ask = async {
-        let mut session = read(url)?.connect().await.map_err(|e| failed(doing, &e))?;
+        let mut session = parse_url(url)?.connect().await.map_err(|e| classify_error(doing, &e))?;
         let words = "SELECT current_setting('server_version'), current_setting('server_version_num')";
         let version: Result<(String, String), _> = sqlx::query_as(words).fetch_one(&mut session).await;
-        version.map_err(|e| failed(doing, &e))
+        version.map_err(|e| classify_error(doing, &e))
     };
     let (words, number) = within(doing, ask).await?;
-    if number.parse().unwrap_or(0) < OLDEST {
+    if number.parse().unwrap_or(0) < OLDEST_VERSION {
         let what = format!("it is {words}: 14 or newer is needed");
         return Err(StoreError::Unsupported { doing: doing.to_owned(), what });
     }
     Ok(words)
 }
 
-fn read(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options = PgConnectOptions::from_str(url).map_err(|e| failed("reading the store's URL", &e))?;
+fn parse_url(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let options =
+        PgConnectOptions::from_str(url).map_err(|e| classify_error("reading the store's URL", &e))?;
     // Notices, such as that a table is there already, are for people at a terminal.
     Ok(options.application_name("infill").options([("client_min_messages", "warning")]))
 }

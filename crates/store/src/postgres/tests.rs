@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Connection as _};
 use tempfile::TempDir;
 
 use self::server::Postgres;
-use super::{Adapter, open};
+use super::{SqlStore, open};
 use crate::{LeadStanding, Store, StoreError, conformance, schema, upgrades};
 
 /// Ends the session of the leader, as the network or an administrator might.
@@ -38,18 +38,17 @@ impl Site {
         self.server.url(&self.dir.path().join("pg").display().to_string())
     }
 
-    async fn open(&self) -> Adapter {
-        open(&self.url(), || panic!("somebody else leads")).await.unwrap()
+    async fn open(&self) -> SqlStore {
+        open_postgres(&self.url(), || panic!("somebody else leads")).await.unwrap()
     }
 
     /// Opens the store a second time; that it stands by is said at once.
-    async fn stand_by(&self) -> tokio::task::JoinHandle<Adapter> {
+    async fn stand_by(&self) -> tokio::task::JoinHandle<SqlStore> {
         let (url, said) = (self.url(), Arc::new(AtomicBool::new(false)));
         let say = said.clone();
-        let waiting =
-            tokio::spawn(
-                async move { open(&url, move || say.store(true, Ordering::Relaxed)).await.unwrap() },
-            );
+        let waiting = tokio::spawn(async move {
+            open_postgres(&url, move || say.store(true, Ordering::Relaxed)).await.unwrap()
+        });
         until("it stands by", async || said.load(Ordering::Relaxed)).await;
         waiting
     }
@@ -78,12 +77,12 @@ async fn a_store_of_every_version_opens_with_every_row() {
         site.server.ask(&format!("CREATE DATABASE version_{number}"));
         let url = site.url().replace("///postgres?", &format!("///version_{number}?"));
         let mut session = PgConnection::connect(&url).await.unwrap();
-        schema::migrator(old.versions()).run_direct(None, &mut session, false).await.unwrap();
+        schema::build_migrator(old.versions()).run_direct(None, &mut session, false).await.unwrap();
         for statement in old.statements() {
             sqlx::query(AssertSqlSafe(statement)).execute(&mut session).await.unwrap();
         }
         session.close().await.unwrap();
-        old.check(&open(&url, || panic!("somebody else leads")).await.unwrap()).await;
+        old.check(&open_postgres(&url, || panic!("somebody else leads")).await.unwrap()).await;
     }
 }
 
@@ -92,7 +91,7 @@ async fn a_password_is_never_told() {
     for url in
         ["postgres://u:geheim@h:99999/db", "postgres://u:geheim@/db?host=/no/such/dir", "postgres:u:geheim"]
     {
-        let e = crate::open(url, || ()).await.err().unwrap();
+        let e = crate::open_store(url, || ()).await.err().unwrap();
         assert!(!e.to_string().contains("geheim") && !format!("{e:?}").contains("geheim"), "{e:?}");
     }
 }
@@ -101,15 +100,15 @@ async fn a_password_is_never_told() {
 async fn one_leads_and_the_other_takes_over_when_it_is_gone() {
     let site = Site::new();
     let first = site.open().await;
-    assert_eq!(first.standing().await.unwrap(), LeadStanding::Alone);
+    assert_eq!(first.lead_standing().await.unwrap(), LeadStanding::Alone);
     let order = first.next_orders(10, 0).await.unwrap();
     let waiting = site.stand_by().await;
-    until("the leader sees it", async || first.standing().await.unwrap() == LeadStanding::Watched).await;
+    until("the leader sees it", async || first.lead_standing().await.unwrap() == LeadStanding::Watched).await;
     assert!(!waiting.is_finished());
     drop(first);
     let second = tokio::time::timeout(Duration::from_secs(2), waiting).await.unwrap().unwrap();
     assert_eq!(second.next_orders(1, 0).await.unwrap(), order + 10);
-    assert_eq!(second.standing().await.unwrap(), LeadStanding::Alone);
+    assert_eq!(second.lead_standing().await.unwrap(), LeadStanding::Alone);
 }
 
 #[tokio::test]
@@ -123,9 +122,11 @@ async fn a_deposed_leader_writes_nothing_more() {
     let e = first.put_setting("control", "old").await.unwrap_err();
     assert!(matches!(e, StoreError::Deposed { .. }), "{e}");
     assert!(matches!(first.next_orders(1, 0).await.unwrap_err(), StoreError::Deposed { .. }));
-    until("it knows", async || matches!(first.standing().await.unwrap_err(), StoreError::Deposed { .. }))
-        .await;
-    assert_eq!(second.setting("control").await.unwrap().as_deref(), Some("new"));
+    until("it knows", async || {
+        matches!(first.lead_standing().await.unwrap_err(), StoreError::Deposed { .. })
+    })
+    .await;
+    assert_eq!(second.get_setting("control").await.unwrap().as_deref(), Some("new"));
 }
 
 #[tokio::test]
@@ -156,7 +157,7 @@ async fn takeover_waits_for_a_transaction_that_is_under_way() {
     sqlx::query(insert).execute(&mut *late).await.unwrap();
     first.end(late, Ok(()), "testing").await.unwrap();
     let second = waiting.await.unwrap();
-    assert_eq!(second.setting("late").await.unwrap().as_deref(), Some("yes"));
+    assert_eq!(second.get_setting("late").await.unwrap().as_deref(), Some("yes"));
 }
 
 #[tokio::test]
@@ -165,13 +166,13 @@ async fn a_server_that_comes_back_finds_its_leader_again() {
     let store = site.open().await;
     store.put_setting("a", "b").await.unwrap();
     site.server.crash();
-    let e = store.standing().await.unwrap_err();
+    let e = store.lead_standing().await.unwrap_err();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
     let e = store.put_setting("a", "c").await.unwrap_err();
     assert!(e.is_transient(), "{e}");
     site.server.revive();
-    assert_eq!(store.standing().await.unwrap(), LeadStanding::Alone);
-    assert_eq!(store.setting("a").await.unwrap().as_deref(), Some("b"));
+    assert_eq!(store.lead_standing().await.unwrap(), LeadStanding::Alone);
+    assert_eq!(store.get_setting("a").await.unwrap().as_deref(), Some("b"));
     store.put_setting("a", "d").await.unwrap();
 }
 
@@ -183,9 +184,9 @@ async fn what_is_no_database_of_ours_is_refused() {
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
          VALUES (9999, 'x', TRUE, '', 0)",
     );
-    let e = open(&site.url(), || ()).await.err().unwrap();
+    let e = open_postgres(&site.url(), || ()).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
     site.server.ask("DROP TABLE _sqlx_migrations");
-    let e = open(&site.url(), || ()).await.err().unwrap();
+    let e = open_postgres(&site.url(), || ()).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("already exists")), "{e}");
 }

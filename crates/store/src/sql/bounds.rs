@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use sqlx::{QueryBuilder, Row as _};
 
 use super::rows::to_json;
-use super::write::{self, Done};
-use super::{Connection, filter, text};
-use crate::port::{KeptSince, NoRoom, ProfileRoom};
+use super::write::{self, SqlResult};
+use super::{SqlConnection, filter, storable_text};
+use crate::port::{ProfileQuota, QuotaExceeded, RetentionLimits};
 use infill_model::{Profile, ProfileKey, UnixTime};
 
 /// What of a profile grows with what was measured, as it is kept.
-const KEPT: &str = "LENGTH(points) + LENGTH(costs) + LENGTH(stops) + LENGTH(unfit)";
+const KEPT_BYTES: &str = "LENGTH(points) + LENGTH(costs) + LENGTH(stops) + LENGTH(unfit)";
 
 /// Seconds in an hour.
 const HOUR_SECS: i64 = 3600;
@@ -23,45 +23,48 @@ const FORGOTTEN_SETTING: &str = "users_forgotten";
 const HOURS_AT_ONCE: i64 = 31 * 24;
 
 /// Deletes what is older than it is to be kept, and what there is too much of; returns how many rows.
-pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
-    let mut rows = write::prune(tx, since).await?;
+pub(super) async fn prune_all(tx: &mut SqlConnection, since: &RetentionLimits) -> SqlResult<u64> {
+    let mut rows = write::prune_by_age(tx, since).await?;
     rows += trim_profiles(tx, since.profiles_a_user).await?;
     rows += forget_users(tx, since.users).await?;
     Ok(rows)
 }
 
 /// Inserts or replaces profiles, if there is room for all of them.
-pub(super) async fn brought(
-    tx: &mut Connection,
+pub(super) async fn import_profiles(
+    tx: &mut SqlConnection,
     profiles: &[Profile],
-    room: &ProfileRoom,
-) -> Done<Result<(), NoRoom>> {
+    room: &ProfileQuota,
+) -> SqlResult<Result<(), QuotaExceeded>> {
     let mut users: BTreeMap<&str, BTreeMap<&ProfileKey, &Profile>> = BTreeMap::new();
     for profile in profiles {
         users.entry(&profile.key.user).or_default().insert(&profile.key, profile);
     }
     for (user, theirs) in users {
-        let would_be = with(tx, user, theirs.into_values()).await?;
+        let would_be = quota_with(tx, user, theirs.into_values()).await?;
         if would_be.profiles > room.profiles || would_be.bytes > room.bytes {
-            return Ok(Err(NoRoom { user: user.to_owned(), would_be }));
+            return Ok(Err(QuotaExceeded { user: user.to_owned(), would_be }));
         }
     }
-    write::profiles(tx, profiles).await.map(Ok)
+    write::write_profiles(tx, profiles).await.map(Ok)
 }
 
 /// What a user would have with these profiles.
-async fn with(
-    tx: &mut Connection,
+async fn quota_with(
+    tx: &mut SqlConnection,
     user: &str,
     profiles: impl Iterator<Item = &Profile>,
-) -> Done<ProfileRoom> {
+) -> SqlResult<ProfileQuota> {
     let mut query = QueryBuilder::new("SELECT COUNT(*), CAST(COALESCE(SUM(");
-    query.push(KEPT).push("), 0) AS BIGINT) FROM profiles WHERE owner = ").push_bind(text(user));
+    query
+        .push(KEPT_BYTES)
+        .push("), 0) AS BIGINT) FROM profiles WHERE owner = ")
+        .push_bind(storable_text(user));
     let row = query.build().fetch_one(&mut *tx).await?;
     let (mut count, mut bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     for profile in profiles {
         let mut query = QueryBuilder::new("SELECT CAST(");
-        query.push(KEPT).push(" AS BIGINT) FROM profiles WHERE TRUE");
+        query.push(KEPT_BYTES).push(" AS BIGINT) FROM profiles WHERE TRUE");
         filter::push_key(&mut query, &profile.key);
         let replaced: Option<i64> = query.build_query_scalar().fetch_optional(&mut *tx).await?;
         count += i64::from(replaced.is_none());
@@ -77,11 +80,11 @@ async fn with(
             .saturating_add(i64::try_from(kept).unwrap_or(i64::MAX));
     }
     let whole = |n: i64| u64::try_from(n).unwrap_or(0);
-    Ok(ProfileRoom { profiles: whole(count), bytes: whole(bytes) })
+    Ok(ProfileQuota { profiles: whole(count), bytes: whole(bytes) })
 }
 
 /// Deletes of each user's profiles all but the last changed ones; returns how many.
-async fn trim_profiles(tx: &mut Connection, most_of_a_user: u32) -> Done<u64> {
+async fn trim_profiles(tx: &mut SqlConnection, most_of_a_user: u32) -> SqlResult<u64> {
     let done = sqlx::query(
         "DELETE FROM profiles WHERE id IN (SELECT id FROM (SELECT id,
          ROW_NUMBER() OVER (PARTITION BY owner ORDER BY updated_at DESC, id DESC) AS place FROM profiles) AS ranked
@@ -92,7 +95,7 @@ async fn trim_profiles(tx: &mut Connection, most_of_a_user: u32) -> Done<u64> {
 
 /// Takes users' names off the node-time of hours that began before this moment: sums by the hour, account and
 /// type of nodes stay. Not more than a month of hours at a time; returns how many rows are gone.
-async fn forget_users(tx: &mut Connection, before: UnixTime) -> Done<u64> {
+async fn forget_users(tx: &mut SqlConnection, before: UnixTime) -> SqlResult<u64> {
     // What lies before needs no second look.
     let done: Option<String> = sqlx::query_scalar("SELECT content FROM settings WHERE name = $1")
         .bind(FORGOTTEN_SETTING)
@@ -109,12 +112,12 @@ async fn forget_users(tx: &mut Connection, before: UnixTime) -> Done<u64> {
     let Some(first) = first else { return Ok(0) };
     let end = before.0.min(first.saturating_add(HOURS_AT_ONCE * HOUR_SECS));
     let rows = sum_up_users(tx, first, end).await?;
-    write::setting(tx, FORGOTTEN_SETTING, &end.to_string()).await?;
+    write::write_setting(tx, FORGOTTEN_SETTING, &end.to_string()).await?;
     Ok(rows)
 }
 
 /// Sums the users of these hours up.
-async fn sum_up_users(tx: &mut Connection, from: i64, end: i64) -> Done<u64> {
+async fn sum_up_users(tx: &mut SqlConnection, from: i64, end: i64) -> SqlResult<u64> {
     // Rows that nobody's name was on are summed up with the others.
     sqlx::query(
         "INSERT INTO node_time (began_at, account, owner, node_type, useful_secs, rescale_secs, preempted_secs,

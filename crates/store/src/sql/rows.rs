@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row as _;
 
-use super::{Db, Row};
+use super::{SqlDatabase, SqlRow};
 use crate::port::{Measurement, RoundRecord};
 use infill_model::{
     EndedGap, EndedJob, ExecPlan, GenerationRecord, JobId, LeadRecord, MainDelay, NodeName, NodeTimeKey,
@@ -12,196 +12,201 @@ use infill_model::{
 };
 
 /// Why a row cannot be read, in words.
-pub(super) type Bad = String;
+pub(super) type RowError = String;
 
 /// All rows that can be read; one warning for each that cannot.
-pub(super) fn readable<T>(table: &'static str, rows: &[Row], read: fn(&Row) -> Result<T, Bad>) -> Vec<T> {
-    let warn = |why: &Bad| tracing::warn!(table, why, "a row in the store cannot be read and is passed over");
+pub(super) fn read_valid<T>(
+    table: &'static str,
+    rows: &[SqlRow],
+    read: fn(&SqlRow) -> Result<T, RowError>,
+) -> Vec<T> {
+    let warn =
+        |why: &RowError| tracing::warn!(table, why, "a row in the store cannot be read and is passed over");
     rows.iter().filter_map(|row| read(row).inspect_err(warn).ok()).collect()
 }
 
-pub(super) fn lead(row: &Row) -> Result<LeadRecord, Bad> {
+pub(super) fn read_lead(row: &SqlRow) -> Result<LeadRecord, RowError> {
     Ok(LeadRecord {
-        job: job(row)?,
-        submitted_at: time(row, "submitted_at")?,
-        user_id: column::<Option<i64>>(row, "user_id")?.and_then(|id| id.try_into().ok()).map(UserId),
-        updated_at: time(row, "updated_at")?,
-        ended: column(row, "ended")?,
-        state: json(row, "state")?,
+        job: get_job(row)?,
+        submitted_at: get_time(row, "submitted_at")?,
+        user_id: get_column::<Option<i64>>(row, "user_id")?.and_then(|id| id.try_into().ok()).map(UserId),
+        updated_at: get_time(row, "updated_at")?,
+        ended: get_column(row, "ended")?,
+        state: get_json(row, "state")?,
     })
 }
 
-pub(super) fn generation(row: &Row) -> Result<GenerationRecord, Bad> {
+pub(super) fn read_generation(row: &SqlRow) -> Result<GenerationRecord, RowError> {
     Ok(GenerationRecord {
-        job: job(row)?,
-        generation: natural(row, "generation")?,
-        started_at: time(row, "started_at")?,
-        nodes: json(row, "nodes")?,
-        why: column(row, "why")?,
+        job: get_job(row)?,
+        generation: get_natural(row, "generation")?,
+        started_at: get_time(row, "started_at")?,
+        nodes: get_json(row, "nodes")?,
+        why: get_column(row, "why")?,
     })
 }
 
-pub(super) fn id(row: &Row) -> Result<i64, Bad> {
-    column(row, "id")
+pub(super) fn read_id(row: &SqlRow) -> Result<i64, RowError> {
+    get_column(row, "id")
 }
 
-pub(super) fn round(row: &Row) -> Result<RoundRecord, Bad> {
+pub(super) fn read_round(row: &SqlRow) -> Result<RoundRecord, RowError> {
     Ok(RoundRecord {
-        at: time(row, "planned_at")?,
-        plan: json(row, "plan")?,
-        report: json(row, "report")?,
-        acted: column(row, "acted")?,
+        at: get_time(row, "planned_at")?,
+        plan: get_json(row, "plan")?,
+        report: get_json(row, "report")?,
+        acted: get_column(row, "acted")?,
     })
 }
 
-pub(super) fn gap(row: &Row) -> Result<EndedGap, Bad> {
+pub(super) fn read_gap(row: &SqlRow) -> Result<EndedGap, RowError> {
     Ok(EndedGap {
-        node: NodeName::new(column::<String>(row, "node")?),
-        node_type: NodeType::new(column::<String>(row, "node_type")?),
-        start: time(row, "started_at")?,
-        end: time(row, "ended_at")?,
-        taken: column(row, "taken")?,
-        block: natural(row, "block")?,
-        planned: json(row, "planned")?,
+        node: NodeName::new(get_column::<String>(row, "node")?),
+        node_type: NodeType::new(get_column::<String>(row, "node_type")?),
+        start: get_time(row, "started_at")?,
+        end: get_time(row, "ended_at")?,
+        taken: get_column(row, "taken")?,
+        block: get_natural(row, "block")?,
+        planned: get_json(row, "planned")?,
     })
 }
 
-pub(super) fn ended(row: &Row) -> Result<EndedJob, Bad> {
+pub(super) fn read_ended_job(row: &SqlRow) -> Result<EndedJob, RowError> {
     Ok(EndedJob {
-        job: job(row)?,
-        submitted_at: time(row, "submitted_at")?,
-        ended_at: time(row, "ended_at")?,
-        user: column(row, "owner")?,
-        account: column(row, "account")?,
-        name: column(row, "name")?,
-        command_hash: column(row, "command_hash")?,
-        min_nodes: natural(row, "min_nodes")?,
-        max_nodes: natural(row, "max_nodes")?,
-        gpus_per_node: natural(row, "gpus_per_node")?,
-        limit_secs: column(row, "limit_secs")?,
-        work_secs: column(row, "work_secs")?,
-        said_secs: column(row, "said_secs")?,
-        flat_secs: column(row, "flat_secs")?,
-        samples: column(row, "samples")?,
-        secs: column(row, "secs")?,
-        exit_code: column::<Option<i64>>(row, "exit_code")?.and_then(|code| code.try_into().ok()),
-        why: column(row, "why")?,
+        job: get_job(row)?,
+        submitted_at: get_time(row, "submitted_at")?,
+        ended_at: get_time(row, "ended_at")?,
+        user: get_column(row, "owner")?,
+        account: get_column(row, "account")?,
+        name: get_column(row, "name")?,
+        command_hash: get_column(row, "command_hash")?,
+        min_nodes: get_natural(row, "min_nodes")?,
+        max_nodes: get_natural(row, "max_nodes")?,
+        gpus_per_node: get_natural(row, "gpus_per_node")?,
+        limit_secs: get_column(row, "limit_secs")?,
+        work_secs: get_column(row, "work_secs")?,
+        said_secs: get_column(row, "said_secs")?,
+        flat_secs: get_column(row, "flat_secs")?,
+        samples: get_column(row, "samples")?,
+        secs: get_column(row, "secs")?,
+        exit_code: get_column::<Option<i64>>(row, "exit_code")?.and_then(|code| code.try_into().ok()),
+        why: get_column(row, "why")?,
     })
 }
 
-pub(super) fn hour(row: &Row) -> Result<PackedHour, Bad> {
-    Ok(PackedHour { from: time(row, "began_at")?, packed: column(row, "packed")? })
+pub(super) fn read_hour(row: &SqlRow) -> Result<PackedHour, RowError> {
+    Ok(PackedHour { from: get_time(row, "began_at")?, packed: get_column(row, "packed")? })
 }
 
-pub(super) fn uses(row: &Row) -> Result<(UnixTime, NodeUsageSecs), Bad> {
+pub(super) fn read_uses(row: &SqlRow) -> Result<(UnixTime, NodeUsageSecs), RowError> {
     let used = NodeUsageSecs {
-        main_secs: column(row, "main_secs")?,
-        malleable_secs: column(row, "malleable_secs")?,
-        idle_secs: column(row, "idle_secs")?,
-        wanted_secs: column(row, "wanted_secs")?,
-        refused_secs: column(row, "refused_secs")?,
-        down_secs: column(row, "down_secs")?,
+        main_secs: get_column(row, "main_secs")?,
+        malleable_secs: get_column(row, "malleable_secs")?,
+        idle_secs: get_column(row, "idle_secs")?,
+        wanted_secs: get_column(row, "wanted_secs")?,
+        refused_secs: get_column(row, "refused_secs")?,
+        down_secs: get_column(row, "down_secs")?,
     };
-    Ok((time(row, "began_at")?, used))
+    Ok((get_time(row, "began_at")?, used))
 }
 
-pub(super) fn spent_row(row: &Row) -> Result<NodeTimeRow, Bad> {
+pub(super) fn read_node_time(row: &SqlRow) -> Result<NodeTimeRow, RowError> {
     let key = NodeTimeKey {
-        from: time(row, "began_at")?,
-        account: column(row, "account")?,
-        user: column(row, "owner")?,
-        node_type: column(row, "node_type")?,
+        from: get_time(row, "began_at")?,
+        account: get_column(row, "account")?,
+        user: get_column(row, "owner")?,
+        node_type: get_column(row, "node_type")?,
     };
-    Ok(NodeTimeRow { key, spent: spent(row)? })
+    Ok(NodeTimeRow { key, spent: read_usage(row)? })
 }
 
-pub(super) fn spent_in_hour(row: &Row) -> Result<(UnixTime, NodeTimeUsage), Bad> {
-    Ok((time(row, "began_at")?, spent(row)?))
+pub(super) fn read_hourly_node_time(row: &SqlRow) -> Result<(UnixTime, NodeTimeUsage), RowError> {
+    Ok((get_time(row, "began_at")?, read_usage(row)?))
 }
 
-fn spent(row: &Row) -> Result<NodeTimeUsage, Bad> {
+fn read_usage(row: &SqlRow) -> Result<NodeTimeUsage, RowError> {
     Ok(NodeTimeUsage {
-        useful_secs: column(row, "useful_secs")?,
-        rescale_secs: column(row, "rescale_secs")?,
-        preempted_secs: column(row, "preempted_secs")?,
-        probing_secs: column(row, "probing_secs")?,
-        gpu_secs: column(row, "gpu_secs")?,
+        useful_secs: get_column(row, "useful_secs")?,
+        rescale_secs: get_column(row, "rescale_secs")?,
+        preempted_secs: get_column(row, "preempted_secs")?,
+        probing_secs: get_column(row, "probing_secs")?,
+        gpu_secs: get_column(row, "gpu_secs")?,
     })
 }
 
-pub(super) fn delay(row: &Row) -> Result<MainDelay, Bad> {
+pub(super) fn read_delay(row: &SqlRow) -> Result<MainDelay, RowError> {
     Ok(MainDelay {
-        job: job(row)?,
-        at: time(row, "started_at")?,
-        secs: column(row, "secs")?,
-        planned: column(row, "planned")?,
+        job: get_job(row)?,
+        at: get_time(row, "started_at")?,
+        secs: get_column(row, "secs")?,
+        planned: get_column(row, "planned")?,
     })
 }
 
-pub(super) fn measurement(row: &Row) -> Result<Measurement, Bad> {
+pub(super) fn read_measurement(row: &SqlRow) -> Result<Measurement, RowError> {
     Ok(Measurement {
-        key: key(row)?,
-        job: job(row)?,
-        nodes: natural(row, "nodes")?,
-        samples: column(row, "samples")?,
-        secs: column(row, "secs")?,
-        probe: column(row, "probe")?,
-        at: time(row, "measured_at")?,
+        key: read_key(row)?,
+        job: get_job(row)?,
+        nodes: get_natural(row, "nodes")?,
+        samples: get_column(row, "samples")?,
+        secs: get_column(row, "secs")?,
+        probe: get_column(row, "probe")?,
+        at: get_time(row, "measured_at")?,
     })
 }
 
-pub(super) fn profile(row: &Row) -> Result<Profile, Bad> {
+pub(super) fn read_profile(row: &SqlRow) -> Result<Profile, RowError> {
     Ok(Profile {
-        key: key(row)?,
-        points: json(row, "points")?,
-        costs: json(row, "costs")?,
-        stops: json(row, "stops")?,
-        unfit: json(row, "unfit")?,
-        probes: natural(row, "probes")?,
-        probe_secs: column(row, "probe_secs")?,
-        jobs: natural(row, "jobs")?,
-        job_name: column(row, "job_name")?,
-        updated_at: time(row, "updated_at")?,
+        key: read_key(row)?,
+        points: get_json(row, "points")?,
+        costs: get_json(row, "costs")?,
+        stops: get_json(row, "stops")?,
+        unfit: get_json(row, "unfit")?,
+        probes: get_natural(row, "probes")?,
+        probe_secs: get_column(row, "probe_secs")?,
+        jobs: get_natural(row, "jobs")?,
+        job_name: get_column(row, "job_name")?,
+        updated_at: get_time(row, "updated_at")?,
     })
 }
 
-pub(super) fn setting(row: &Row) -> Result<String, Bad> {
-    column(row, "content")
+pub(super) fn read_setting(row: &SqlRow) -> Result<String, RowError> {
+    get_column(row, "content")
 }
 
-fn key(row: &Row) -> Result<ProfileKey, Bad> {
-    let batch: String = column(row, "batch")?;
+fn read_key(row: &SqlRow) -> Result<ProfileKey, RowError> {
+    let batch: String = get_column(row, "batch")?;
     Ok(ProfileKey {
-        user: column(row, "owner")?,
-        name: column(row, "name")?,
-        node_type: NodeType::new(column::<String>(row, "node_type")?),
-        exec_plan: ExecPlan(column(row, "exec_plan")?),
+        user: get_column(row, "owner")?,
+        name: get_column(row, "name")?,
+        node_type: NodeType::new(get_column::<String>(row, "node_type")?),
+        exec_plan: ExecPlan(get_column(row, "exec_plan")?),
         batch: batch.parse().map_err(|e| format!("column batch: {e}"))?,
     })
 }
 
-fn column<'r, T>(row: &'r Row, name: &str) -> Result<T, Bad>
+fn get_column<'r, T>(row: &'r SqlRow, name: &str) -> Result<T, RowError>
 where
-    T: sqlx::Decode<'r, Db> + sqlx::Type<Db>,
+    T: sqlx::Decode<'r, SqlDatabase> + sqlx::Type<SqlDatabase>,
 {
     row.try_get(name).map_err(|e| e.to_string())
 }
 
-fn natural<T: TryFrom<i64>>(row: &Row, name: &str) -> Result<T, Bad> {
-    let n: i64 = column(row, name)?;
+fn get_natural<T: TryFrom<i64>>(row: &SqlRow, name: &str) -> Result<T, RowError> {
+    let n: i64 = get_column(row, name)?;
     T::try_from(n).map_err(|_| format!("column {name} holds {n}"))
 }
 
-fn job(row: &Row) -> Result<JobId, Bad> {
-    natural(row, "job").map(JobId)
+fn get_job(row: &SqlRow) -> Result<JobId, RowError> {
+    get_natural(row, "job").map(JobId)
 }
 
-fn time(row: &Row, name: &str) -> Result<UnixTime, Bad> {
-    column(row, name).map(UnixTime)
+fn get_time(row: &SqlRow, name: &str) -> Result<UnixTime, RowError> {
+    get_column(row, name).map(UnixTime)
 }
 
-fn json<T: DeserializeOwned>(row: &Row, name: &str) -> Result<T, Bad> {
-    let text: String = column(row, name)?;
+fn get_json<T: DeserializeOwned>(row: &SqlRow, name: &str) -> Result<T, RowError> {
+    let text: String = get_column(row, name)?;
     serde_json::from_str(&text).map_err(|e| format!("column {name}: {e}"))
 }
 
@@ -211,6 +216,6 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
 }
 
 /// The databases' integers are signed; nothing that we count reaches the half of `u64`.
-pub(super) fn signed(n: u64) -> i64 {
+pub(super) fn to_signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

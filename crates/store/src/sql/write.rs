@@ -1,12 +1,12 @@
-//! Writing: each function's statements run inside one transaction that [`super::Adapter`] has opened.
+//! Writing: each function's statements run inside one transaction that [`super::SqlStore`] has opened.
 
 use std::collections::BTreeMap;
 
 use sqlx::QueryBuilder;
 
-use super::rows::{signed, to_json};
-use super::{Connection, filter, text};
-use crate::port::{KeptSince, Measurement, RoundRecord};
+use super::rows::{to_json, to_signed};
+use super::{SqlConnection, filter, storable_text};
+use crate::port::{Measurement, RetentionLimits, RoundRecord};
 use infill_model::{
     EndedGap, EndedJob, GenerationRecord, LeadRecord, MainDelay, NodeTimeRow, NodeUsageSecs, PackedHour,
     Profile, ProfileFilter, ProfileKey, UnixTime,
@@ -17,15 +17,15 @@ use infill_model::{
 const MAX_ROUNDS: i64 = 20_000;
 
 /// Name of the counter of order numbers.
-const ORDERS: &str = "orders";
+const ORDER_COUNTER: &str = "orders";
 
 /// Rows of one statement: with seventeen values each below what a statement may bind, which is 32766 in
 /// SQLite.
 const ROWS_AT_ONCE: usize = 1000;
 
-pub(super) type Done<T> = Result<T, sqlx::Error>;
+pub(super) type SqlResult<T> = Result<T, sqlx::Error>;
 
-pub(super) async fn leads(tx: &mut Connection, leads: &[LeadRecord]) -> Done<()> {
+pub(super) async fn write_leads(tx: &mut SqlConnection, leads: &[LeadRecord]) -> SqlResult<()> {
     for lead in leads {
         sqlx::query(
             "INSERT INTO leads (job, submitted_at, updated_at, ended, state, user_id)
@@ -52,38 +52,41 @@ pub(super) async fn leads(tx: &mut Connection, leads: &[LeadRecord]) -> Done<()>
     Ok(())
 }
 
-pub(super) async fn generations(tx: &mut Connection, generations: &[GenerationRecord]) -> Done<()> {
+pub(super) async fn write_generations(
+    tx: &mut SqlConnection,
+    generations: &[GenerationRecord],
+) -> SqlResult<()> {
     for g in generations {
         sqlx::query(
             "INSERT INTO generations (job, generation, started_at, nodes, why) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (job, started_at, generation) DO NOTHING",
         )
         .bind(i64::from(g.job.0))
-        .bind(signed(g.generation))
+        .bind(to_signed(g.generation))
         .bind(g.started_at.0)
         .bind(to_json(&g.nodes)?)
-        .bind(text(&g.why))
+        .bind(storable_text(&g.why))
         .execute(&mut *tx)
         .await?;
     }
     Ok(())
 }
 
-pub(super) async fn next_orders(tx: &mut Connection, count: u64, least: u64) -> Done<u64> {
+pub(super) async fn allocate_orders(tx: &mut SqlConnection, count: u64, least: u64) -> SqlResult<u64> {
     let next: i64 = sqlx::query_scalar(
         "INSERT INTO counters (name, next) VALUES ($1, $3 + $2)
          ON CONFLICT (name) DO UPDATE
          SET next = CASE WHEN counters.next < $3 THEN $3 ELSE counters.next END + $2 RETURNING next",
     )
-    .bind(ORDERS)
-    .bind(signed(count))
-    .bind(signed(least.max(1)))
+    .bind(ORDER_COUNTER)
+    .bind(to_signed(count))
+    .bind(to_signed(least.max(1)))
     .fetch_one(tx)
     .await?;
     Ok(u64::try_from(next).unwrap_or(u64::MAX).saturating_sub(count))
 }
 
-pub(super) async fn round(tx: &mut Connection, round: &RoundRecord) -> Done<()> {
+pub(super) async fn write_round(tx: &mut SqlConnection, round: &RoundRecord) -> SqlResult<()> {
     let id: i64 = sqlx::query_scalar(
         "INSERT INTO rounds (planned_at, plan, report, acted) VALUES ($1, $2, $3, $4) RETURNING id",
     )
@@ -96,14 +99,14 @@ pub(super) async fn round(tx: &mut Connection, round: &RoundRecord) -> Done<()> 
     sqlx::query("DELETE FROM rounds WHERE id <= $1").bind(id - MAX_ROUNDS).execute(tx).await.map(drop)
 }
 
-pub(super) async fn gaps(tx: &mut Connection, gaps: &[EndedGap]) -> Done<()> {
+pub(super) async fn write_gaps(tx: &mut SqlConnection, gaps: &[EndedGap]) -> SqlResult<()> {
     for gap in gaps {
         sqlx::query(
             "INSERT INTO gaps (node, node_type, started_at, ended_at, taken, block, planned)
              VALUES ($1, $2, $3, $4, $5, $6, $7)",
         )
-        .bind(text(gap.node.as_str()))
-        .bind(text(gap.node_type.as_str()))
+        .bind(storable_text(gap.node.as_str()))
+        .bind(storable_text(gap.node_type.as_str()))
         .bind(gap.start.0)
         .bind(gap.end.0)
         .bind(gap.taken)
@@ -116,7 +119,7 @@ pub(super) async fn gaps(tx: &mut Connection, gaps: &[EndedGap]) -> Done<()> {
 }
 
 /// Jobs that are there already stay as they are; returns how many are new.
-pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
+pub(super) async fn write_ended_jobs(tx: &mut SqlConnection, jobs: &[EndedJob]) -> SqlResult<u64> {
     // SQLite keeps no NaN, and nobody could use one.
     let finite = |secs: Option<f64>| secs.filter(|s| s.is_finite());
     let is_sound = |j: &&EndedJob| [j.work_secs, j.samples, j.secs].iter().all(|x| x.is_finite());
@@ -132,10 +135,10 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
             row.push_bind(i64::from(job.job.0))
                 .push_bind(job.submitted_at.0)
                 .push_bind(job.ended_at.0)
-                .push_bind(text(&job.user))
-                .push_bind(text(&job.account))
-                .push_bind(text(&job.name))
-                .push_bind(text(&job.command_hash))
+                .push_bind(storable_text(&job.user))
+                .push_bind(storable_text(&job.account))
+                .push_bind(storable_text(&job.name))
+                .push_bind(storable_text(&job.command_hash))
                 .push_bind(i64::from(job.min_nodes))
                 .push_bind(i64::from(job.max_nodes))
                 .push_bind(i64::from(job.gpus_per_node))
@@ -146,7 +149,7 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
                 .push_bind(job.samples)
                 .push_bind(job.secs)
                 .push_bind(job.exit_code.map(i64::from))
-                .push_bind(text(&job.why));
+                .push_bind(storable_text(&job.why));
         });
         query.push(" ON CONFLICT (job, submitted_at) DO NOTHING");
         new += query.build().execute(&mut *tx).await?.rows_affected();
@@ -154,7 +157,11 @@ pub(super) async fn ended(tx: &mut Connection, jobs: &[EndedJob]) -> Done<u64> {
     Ok(new)
 }
 
-pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour, sums: &NodeUsageSecs) -> Done<()> {
+pub(super) async fn write_hour(
+    tx: &mut SqlConnection,
+    hour: &PackedHour,
+    sums: &NodeUsageSecs,
+) -> SqlResult<()> {
     sqlx::query(
         "INSERT INTO node_hours (began_at, packed) VALUES ($1, $2)
          ON CONFLICT (began_at) DO UPDATE SET packed = excluded.packed",
@@ -178,7 +185,7 @@ pub(super) async fn hour(tx: &mut Connection, hour: &PackedHour, sums: &NodeUsag
     sums.into_iter().fold(query.bind(hour.from.0), |query, secs| query.bind(secs)).execute(tx).await.map(drop)
 }
 
-pub(super) async fn spent(tx: &mut Connection, rows: &[NodeTimeRow]) -> Done<()> {
+pub(super) async fn write_node_time(tx: &mut SqlConnection, rows: &[NodeTimeRow]) -> SqlResult<()> {
     // SQLite keeps no NaN, and nobody could use one.
     let sound: Vec<_> = rows
         .iter()
@@ -192,9 +199,9 @@ pub(super) async fn spent(tx: &mut Connection, rows: &[NodeTimeRow]) -> Done<()>
         query.push_values(rows, |mut values, NodeTimeRow { key, spent }| {
             values
                 .push_bind(key.from.0)
-                .push_bind(text(&key.account))
-                .push_bind(text(&key.user))
-                .push_bind(text(&key.node_type))
+                .push_bind(storable_text(&key.account))
+                .push_bind(storable_text(&key.user))
+                .push_bind(storable_text(&key.node_type))
                 .push_bind(spent.useful_secs)
                 .push_bind(spent.rescale_secs)
                 .push_bind(spent.preempted_secs)
@@ -211,7 +218,7 @@ pub(super) async fn spent(tx: &mut Connection, rows: &[NodeTimeRow]) -> Done<()>
     Ok(())
 }
 
-pub(super) async fn delays(tx: &mut Connection, delays: &[MainDelay]) -> Done<()> {
+pub(super) async fn write_delays(tx: &mut SqlConnection, delays: &[MainDelay]) -> SqlResult<()> {
     let sound: Vec<_> = delays.iter().filter(|delay| delay.secs.is_finite()).collect();
     for rows in sound.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new("INSERT INTO main_delays (job, started_at, secs, planned) ");
@@ -228,7 +235,10 @@ pub(super) async fn delays(tx: &mut Connection, delays: &[MainDelay]) -> Done<()
     Ok(())
 }
 
-pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measurement]) -> Done<()> {
+pub(super) async fn write_measurements(
+    tx: &mut SqlConnection,
+    measurements: &[Measurement],
+) -> SqlResult<()> {
     // SQLite keeps no NaN, and nobody could use one.
     let sound: Vec<_> = measurements.iter().filter(|m| m.samples.is_finite() && m.secs.is_finite()).collect();
     let mut ids = BTreeMap::new();
@@ -256,7 +266,7 @@ pub(super) async fn measurements(tx: &mut Connection, measurements: &[Measuremen
 }
 
 /// The number of a profile, which is made if there is none yet.
-async fn profile_id(tx: &mut Connection, key: &ProfileKey, at: UnixTime) -> Done<i64> {
+async fn profile_id(tx: &mut SqlConnection, key: &ProfileKey, at: UnixTime) -> SqlResult<i64> {
     // Looked for first: an update that changes nothing would still write the row anew.
     let mut query = QueryBuilder::new("SELECT id FROM profiles WHERE TRUE");
     filter::push_key(&mut query, key);
@@ -269,7 +279,7 @@ async fn profile_id(tx: &mut Connection, key: &ProfileKey, at: UnixTime) -> Done
     }
 }
 
-pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<()> {
+pub(super) async fn write_profiles(tx: &mut SqlConnection, profiles: &[Profile]) -> SqlResult<()> {
     for profile in profiles {
         let replace = "points = excluded.points, costs = excluded.costs, stops = excluded.stops,
              unfit = excluded.unfit, probes = excluded.probes, probe_secs = excluded.probe_secs, jobs = excluded.jobs, job_name = excluded.job_name,
@@ -280,7 +290,7 @@ pub(super) async fn profiles(tx: &mut Connection, profiles: &[Profile]) -> Done<
 }
 
 /// Inserts a profile, or makes this assignment to the one that is there; returns its number.
-async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'static str) -> Done<i64> {
+async fn put_profile(tx: &mut SqlConnection, profile: &Profile, assignment: &'static str) -> SqlResult<i64> {
     let (points, costs) = (to_json(&profile.points)?, to_json(&profile.costs)?);
     let (stops, unfit) = (to_json(&profile.stops)?, to_json(&profile.unfit)?);
     let mut query = QueryBuilder::new(
@@ -288,10 +298,10 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
          jobs, job_name, updated_at) ",
     );
     query.push_values([&profile.key], |mut row, key| {
-        row.push_bind(text(&key.user))
-            .push_bind(text(&key.name))
-            .push_bind(text(key.node_type.as_str()))
-            .push_bind(text(&key.exec_plan.0))
+        row.push_bind(storable_text(&key.user))
+            .push_bind(storable_text(&key.name))
+            .push_bind(storable_text(key.node_type.as_str()))
+            .push_bind(storable_text(&key.exec_plan.0))
             .push_bind(key.batch.word())
             .push_bind(&points)
             .push_bind(&costs)
@@ -300,7 +310,7 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
             .push_bind(i64::from(profile.probes))
             .push_bind(profile.probe_secs)
             .push_bind(i64::from(profile.jobs))
-            .push_bind(text(&profile.job_name))
+            .push_bind(storable_text(&profile.job_name))
             .push_bind(profile.updated_at.0);
     });
     query.push(" ON CONFLICT (owner, name, node_type, exec_plan, batch) DO UPDATE SET ");
@@ -308,27 +318,27 @@ async fn put_profile(tx: &mut Connection, profile: &Profile, assignment: &'stati
     query.build_query_scalar().fetch_one(tx).await
 }
 
-pub(super) async fn forget_profiles(tx: &mut Connection, filter: &ProfileFilter) -> Done<u64> {
+pub(super) async fn forget_profiles(tx: &mut SqlConnection, filter: &ProfileFilter) -> SqlResult<u64> {
     // Their measurements go with them.
     let mut query = QueryBuilder::new("DELETE FROM profiles WHERE TRUE");
-    filter::push(&mut query, filter);
+    filter::push_filter(&mut query, filter);
     query.build().execute(tx).await.map(|done| done.rows_affected())
 }
 
-pub(super) async fn setting(tx: &mut Connection, key: &str, value: &str) -> Done<()> {
+pub(super) async fn write_setting(tx: &mut SqlConnection, key: &str, value: &str) -> SqlResult<()> {
     sqlx::query(
         "INSERT INTO settings (name, content) VALUES ($1, $2)
          ON CONFLICT (name) DO UPDATE SET content = excluded.content",
     )
-    .bind(text(key))
-    .bind(text(value))
+    .bind(storable_text(key))
+    .bind(storable_text(value))
     .execute(tx)
     .await
     .map(drop)
 }
 
-pub(super) async fn prune(tx: &mut Connection, since: &KeptSince) -> Done<u64> {
-    let KeptSince { rounds: before, profiles: profiles_before, ended: ended_before, .. } = *since;
+pub(super) async fn prune_by_age(tx: &mut SqlConnection, since: &RetentionLimits) -> SqlResult<u64> {
+    let RetentionLimits { rounds: before, profiles: profiles_before, ended: ended_before, .. } = *since;
     let mut rows = 0;
     for (statement, before) in [
         ("DELETE FROM rounds WHERE planned_at < $1", before),

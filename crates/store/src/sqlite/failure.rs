@@ -3,16 +3,16 @@
 use crate::port::StoreError;
 
 /// SQLite's result codes for a damaged file and for one that is no database.
-const DAMAGED: [i64; 2] = [11, 26];
+const DAMAGED_CODES: [i64; 2] = [11, 26];
 
 /// What SQLite said, sorted into what passes and what does not.
-pub(super) fn failed(doing: &str, e: &sqlx::Error) -> StoreError {
+pub(super) fn classify_error(doing: &str, e: &sqlx::Error) -> StoreError {
     let (doing, what) = (doing.to_owned(), e.to_string());
     let damaged = match e {
         sqlx::Error::Database(e) => {
             // The low byte is the kind of the error; the rest says more about it.
             let code = e.code().and_then(|c| c.parse::<i64>().ok()).map(|c| c & 0xff);
-            code.is_some_and(|c| DAMAGED.contains(&c))
+            code.is_some_and(|c| DAMAGED_CODES.contains(&c))
         }
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => true,
         _ => false,

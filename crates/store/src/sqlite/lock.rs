@@ -7,11 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Held for as long as it lives.
-pub(super) struct Lock(File);
+pub(super) struct FileLock(File);
 
-impl Lock {
+impl FileLock {
     /// Takes the lock of the database at `path`; `None` if another process has it.
-    pub(super) fn take(path: &Path) -> io::Result<Option<Lock>> {
+    pub(super) fn try_acquire(path: &Path) -> io::Result<Option<FileLock>> {
         // Not on the database's own file: on a network file system that would be the kind of lock that SQLite
         // takes.
         let mut name = path.as_os_str().to_owned();
@@ -19,7 +19,7 @@ impl Lock {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(name)?;
         // SAFETY: the descriptor is open as long as `file` lives; flock touches no memory.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-            return Ok(Some(Lock(file)));
+            return Ok(Some(FileLock(file)));
         }
         match io::Error::last_os_error() {
             e if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -28,7 +28,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for FileLock {
     /// Given back in so many words: closing would leave it to a child that was forked meanwhile and has not
     /// become its program yet.
     fn drop(&mut self) {

@@ -10,29 +10,29 @@ mod sql;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection, SqlitePool, SqliteRow};
 
-use self::failure::failed;
+use self::failure::classify_error;
 pub(super) use self::open::open;
 
 use super::port::{LeadStanding, StoreError};
 
-type Db = Sqlite;
-type Arguments = SqliteArguments;
-type Connection = SqliteConnection;
-type Row = SqliteRow;
+type SqlDatabase = Sqlite;
+type SqlArguments = SqliteArguments;
+type SqlConnection = SqliteConnection;
+type SqlRow = SqliteRow;
 
 /// The file through two pools.
-pub(super) struct Adapter {
+pub(super) struct SqlStore {
     /// One connection, so that writers queue here and not at the file's lock.
     writer: SqlitePool,
     /// Read-only connections.
     readers: SqlitePool,
     /// Keeps other daemons away for as long as this one lives; none for a database in memory.
-    _lock: Option<lock::Lock>,
+    _lock: Option<lock::FileLock>,
 }
 
-impl Adapter {
+impl SqlStore {
     /// Nobody waits for a file: a second daemon is refused.
-    async fn stands(&self) -> Result<LeadStanding, StoreError> {
+    async fn lead_state(&self) -> Result<LeadStanding, StoreError> {
         Ok(LeadStanding::Alone)
     }
 
@@ -41,13 +41,13 @@ impl Adapter {
     async fn begin(&self, doing: &str) -> Result<PoolConnection<Sqlite>, StoreError> {
         // Taking the lock at once means that a commit never fails because somebody else wrote in between.
         const BEGIN: &str = "BEGIN IMMEDIATE";
-        let mut connection = self.writer.acquire().await.map_err(|e| failed(doing, &e))?;
+        let mut connection = self.writer.acquire().await.map_err(|e| classify_error(doing, &e))?;
         if let Err(e) = sqlx::query(BEGIN).execute(&mut *connection).await {
             // A call that was given up half way has left its transaction open.
             if sqlx::query("ROLLBACK").execute(&mut *connection).await.is_err() {
-                return Err(failed(doing, &e));
+                return Err(classify_error(doing, &e));
             }
-            sqlx::query(BEGIN).execute(&mut *connection).await.map_err(|e| failed(doing, &e))?;
+            sqlx::query(BEGIN).execute(&mut *connection).await.map_err(|e| classify_error(doing, &e))?;
         }
         Ok(connection)
     }
@@ -67,7 +67,7 @@ impl Adapter {
             // It fails if SQLite has rolled back already, which is just as well.
             let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
         }
-        result.map_err(|e| failed(doing, &e))
+        result.map_err(|e| classify_error(doing, &e))
     }
 }
 

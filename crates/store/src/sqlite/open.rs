@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-use super::Adapter;
-use super::failure::failed;
-use super::lock::Lock;
+use super::SqlStore;
+use super::failure::classify_error;
+use super::lock::FileLock;
 use crate::port::StoreError;
 use crate::schema;
 
@@ -21,15 +21,15 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The API's readers and the round's; more only cost memory.
-const READERS: u32 = 3;
+const MAX_READERS: u32 = 3;
 
 /// Opens or creates the database of a `sqlite:` URL, keeps other daemons off it, and brings its schema up to
 /// date.
-pub(crate) async fn open(url: &str) -> Result<Adapter, StoreError> {
+pub(crate) async fn open(url: &str) -> Result<SqlStore, StoreError> {
     let doing = format!("opening the store {url}");
-    let options = SqliteConnectOptions::from_str(url).map_err(|e| failed(&doing, &e))?;
+    let options = SqliteConnectOptions::from_str(url).map_err(|e| classify_error(&doing, &e))?;
     let in_memory = url.contains(":memory:") || url.contains("mode=memory");
-    let lock = if in_memory { None } else { Some(claim(options.get_filename(), &doing)?) };
+    let lock = if in_memory { None } else { Some(lock_database(options.get_filename(), &doing)?) };
     // Full synchronisation costs one flush a transaction, a few every round. With less, a power cut could
     // take back order numbers that sbatch has already used, or a decision that was already carried out.
     let options = options
@@ -37,18 +37,25 @@ pub(crate) async fn open(url: &str) -> Result<Adapter, StoreError> {
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT);
-    let writer = pool(1).connect_with(options.clone()).await.map_err(|e| failed(&doing, &e))?;
-    schema::migrator(&schema::SQLITE).run(&writer).await.map_err(|e| schema::failure(&doing, e, failed))?;
+    let writer =
+        pool_options(1).connect_with(options.clone()).await.map_err(|e| classify_error(&doing, &e))?;
+    schema::build_migrator(&schema::SQLITE)
+        .run(&writer)
+        .await
+        .map_err(|e| schema::migration_error(&doing, e, classify_error))?;
     // A database in memory belongs to its connection.
     let readers = if in_memory {
         writer.clone()
     } else {
-        pool(READERS).connect_with(options.read_only(true)).await.map_err(|e| failed(&doing, &e))?
+        pool_options(MAX_READERS)
+            .connect_with(options.read_only(true))
+            .await
+            .map_err(|e| classify_error(&doing, &e))?
     };
-    Ok(Adapter { writer, readers, _lock: lock })
+    Ok(SqlStore { writer, readers, _lock: lock })
 }
 
-fn pool(connections: u32) -> SqlitePoolOptions {
+fn pool_options(connections: u32) -> SqlitePoolOptions {
     // Connections to a file do not age, and one to memory must not end.
     SqlitePoolOptions::new()
         .max_connections(connections)
@@ -58,9 +65,9 @@ fn pool(connections: u32) -> SqlitePoolOptions {
 }
 
 /// Makes the file if it is not there, and this process the only daemon on it.
-fn claim(path: &Path, doing: &str) -> Result<Lock, StoreError> {
+fn lock_database(path: &Path, doing: &str) -> Result<FileLock, StoreError> {
     let unavailable = |what| StoreError::Unavailable { doing: doing.to_owned(), what };
-    let lock = create(path).and_then(|()| Lock::take(path));
+    let lock = create_file(path).and_then(|()| FileLock::try_acquire(path));
     lock.map_err(|e| unavailable(format!("{}: {e}", path.display())))?.ok_or_else(|| {
         unavailable(format!(
             "another daemon uses {} (for a second one that stands by, use PostgreSQL)",
@@ -71,7 +78,7 @@ fn claim(path: &Path, doing: &str) -> Result<Lock, StoreError> {
 
 /// Creates the file with its directory before SQLite does, so that others never may read it. SQLite gives the
 /// write-ahead log the mode of the file.
-fn create(path: &Path) -> std::io::Result<()> {
+fn create_file(path: &Path) -> std::io::Result<()> {
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
     }

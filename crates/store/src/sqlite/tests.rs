@@ -10,8 +10,8 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 
-use super::{Adapter, open};
-use crate::{Measurement, RoundRecord, RoundsAsked, Store, StoreError, conformance, schema, upgrades};
+use super::{SqlStore, open};
+use crate::{Measurement, RoundRecord, RoundsFilter, Store, StoreError, conformance, schema, upgrades};
 use infill_model::{
     BatchMode, EndedJob, ExecPlan, JobId, LeadRecord, NodeType, Plan, Profile, ProfileFilter, ProfileKey,
     RoundReport, SolveStatus, UnixTime,
@@ -23,8 +23,8 @@ fn url_in(dir: &Path) -> String {
     format!("sqlite:{}", dir.join("state/infill.db").display())
 }
 
-async fn open_in(dir: &Path) -> Adapter {
-    open(&url_in(dir)).await.unwrap()
+async fn open_in(dir: &Path) -> SqlStore {
+    open_sqlite(&url_in(dir)).await.unwrap()
 }
 
 fn lead(job: u32, state: serde_json::Value) -> LeadRecord {
@@ -59,7 +59,7 @@ async fn a_file_conforms() {
 
 #[tokio::test]
 async fn memory_conforms() {
-    conformance::run(crate::open("sqlite::memory:", || ()).await.unwrap()).await.unwrap();
+    conformance::run(crate::open_store("sqlite::memory:", || ()).await.unwrap()).await.unwrap();
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn a_store_of_every_version_opens_with_every_row() {
         std::fs::create_dir(dir.path().join("state")).unwrap();
         let options = SqliteConnectOptions::from_str(&url_in(dir.path())).unwrap().create_if_missing(true);
         let mut file = options.connect().await.unwrap();
-        schema::migrator(old.versions()).run(&mut file).await.unwrap();
+        schema::build_migrator(old.versions()).run(&mut file).await.unwrap();
         for statement in old.statements() {
             sqlx::query(AssertSqlSafe(statement)).execute(&mut file).await.unwrap();
         }
@@ -80,7 +80,7 @@ async fn a_store_of_every_version_opens_with_every_row() {
 
 #[tokio::test]
 async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
-    let store = open("sqlite::memory:").await.unwrap();
+    let store = open_sqlite("sqlite::memory:").await.unwrap();
     let add = async |at: i64| {
         let at = UnixTime(at);
         let status = SolveStatus::Trivial;
@@ -91,7 +91,7 @@ async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
             .unwrap();
     };
     let kept = async || {
-        let rounds = store.rounds(&RoundsAsked { until: None, limit: 9 }).await.unwrap();
+        let rounds = store.list_rounds(&RoundsFilter { until: None, limit: 9 }).await.unwrap();
         rounds.iter().map(|round| round.at.0).collect::<Vec<i64>>()
     };
     add(101).await;
@@ -138,9 +138,9 @@ async fn what_was_written_survives_a_crash() {
 async fn a_second_daemon_is_refused_while_the_first_lives() {
     let dir = TempDir::new().unwrap();
     let first = open_in(dir.path()).await;
-    let e = crate::open(&url_in(dir.path()), || ()).await.err().unwrap();
+    let e = crate::open_store(&url_in(dir.path()), || ()).await.err().unwrap();
     assert!(e.to_string().contains("another daemon uses"), "{e}");
-    assert_eq!(first.standing().await.unwrap(), crate::LeadStanding::Alone);
+    assert_eq!(first.lead_standing().await.unwrap(), crate::LeadStanding::Alone);
     drop(first);
     open_in(dir.path()).await;
 }
@@ -174,21 +174,21 @@ async fn a_locked_file_is_unavailable_and_comes_back() {
     sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let e = store.put_setting("a", "b").await.unwrap_err();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
-    assert_eq!(store.setting("a").await.unwrap(), None);
+    assert_eq!(store.get_setting("a").await.unwrap(), None);
     sqlx::query("COMMIT").execute(&mut other).await.unwrap();
     store.put_setting("a", "b").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_call_that_was_given_up_half_way_does_not_block_the_next() {
-    let store = open("sqlite::memory:").await.unwrap();
+    let store = open_sqlite("sqlite::memory:").await.unwrap();
     let mut given_up = store.begin("testing").await.unwrap();
     let half = "INSERT INTO settings (name, content) VALUES ('a', 'half')";
     sqlx::query(half).execute(&mut *given_up).await.unwrap();
     drop(given_up);
     store.put_setting("b", "whole").await.unwrap();
-    assert_eq!(store.setting("a").await.unwrap(), None);
-    assert_eq!(store.setting("b").await.unwrap().as_deref(), Some("whole"));
+    assert_eq!(store.get_setting("a").await.unwrap(), None);
+    assert_eq!(store.get_setting("b").await.unwrap().as_deref(), Some("whole"));
 }
 
 #[tokio::test]
@@ -200,13 +200,13 @@ async fn a_damaged_row_is_passed_over_and_kept() {
     let writer = &store.writer;
     sqlx::query("UPDATE leads SET state = '{' WHERE job = 1").execute(writer).await.unwrap();
     sqlx::query("UPDATE measurements SET nodes = -4 WHERE measured_at = 1").execute(writer).await.unwrap();
-    store.add_ended(&[ended(1), ended(2), ended(3)]).await.unwrap();
+    store.add_ended_jobs(&[ended(1), ended(2), ended(3)]).await.unwrap();
     sqlx::query("UPDATE ended_jobs SET max_nodes = -4 WHERE job = 1").execute(writer).await.unwrap();
     sqlx::query("UPDATE ended_jobs SET secs = 'long' WHERE job = 3").execute(writer).await.unwrap();
-    assert_eq!(store.ended(10).await.unwrap(), [ended(2)]);
+    assert_eq!(store.recent_ended_jobs(10).await.unwrap(), [ended(2)]);
     let leads = store.open_leads().await.unwrap();
     assert_eq!(leads.iter().map(|l| l.job.0).collect::<Vec<_>>(), [2]);
-    assert_eq!(store.measurements(&key("s"), 10).await.unwrap(), [measurement("s", 2)]);
+    assert_eq!(store.recent_measurements(&key("s"), 10).await.unwrap(), [measurement("s", 2)]);
     let kept: i64 = sqlx::query_scalar("SELECT count(*) FROM leads").fetch_one(writer).await.unwrap();
     assert_eq!(kept, 2);
 }
@@ -216,21 +216,21 @@ async fn what_is_no_database_of_ours_is_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("x.db");
     std::fs::write(&file, "this is no database, but a text of some length".repeat(50)).unwrap();
-    let e = open(&format!("sqlite:{}", file.display())).await.err().unwrap();
+    let e = open_sqlite(&format!("sqlite:{}", file.display())).await.err().unwrap();
     assert!(matches!(e, StoreError::Corrupt { .. }), "{e}");
     let store = open_in(dir.path()).await;
     let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
                  VALUES (9999, 'x', TRUE, x'00', 0)";
     sqlx::query(newer).execute(&store.writer).await.unwrap();
     drop(store);
-    let e = open(&url_in(dir.path())).await.err().unwrap();
+    let e = open_sqlite(&url_in(dir.path())).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
-    let e = open("sqlite:/proc/no/such/infill.db").await.err().unwrap();
+    let e = open_sqlite("sqlite:/proc/no/such/infill.db").await.err().unwrap();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
 }
 
 /// How SQLite would find the rows of a statement.
-async fn plan(store: &Adapter, statement: &'static str) -> Vec<String> {
+async fn plan(store: &SqlStore, statement: &'static str) -> Vec<String> {
     let rows: Vec<(i64, i64, i64, String)> =
         sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
             .fetch_all(&store.writer)
@@ -241,12 +241,12 @@ async fn plan(store: &Adapter, statement: &'static str) -> Vec<String> {
 
 #[tokio::test]
 async fn among_many_an_index_finds_rounds_ended_jobs_profiles_and_their_measurements() {
-    let store = open("sqlite::memory:").await.unwrap();
+    let store = open_sqlite("sqlite::memory:").await.unwrap();
     let many: Vec<Measurement> = (0..20_000).map(|n| measurement(&format!("s{}", n % 100), n)).collect();
     store.add_measurements(&many).await.unwrap();
-    assert_eq!(store.measurements(&key("s7"), 5).await.unwrap().last().unwrap().at, UnixTime(19_907));
+    assert_eq!(store.recent_measurements(&key("s7"), 5).await.unwrap().last().unwrap().at, UnixTime(19_907));
     let named = ProfileFilter { name: Some("s7".to_owned()), ..ProfileFilter::default() };
-    let listed = store.profiles(&named, 5).await.unwrap();
+    let listed = store.find_profiles(&named, 5).await.unwrap();
     assert_eq!(listed, [Profile { updated_at: UnixTime(7), ..Profile::new(key("s7")) }]);
     let newest = "SELECT * FROM measurements WHERE profile = 7 ORDER BY measured_at DESC, id DESC LIMIT 5";
     assert_eq!(
@@ -268,7 +268,7 @@ async fn among_many_an_index_finds_rounds_ended_jobs_profiles_and_their_measurem
 
 #[tokio::test]
 async fn an_unknown_kind_of_database_is_refused_without_telling_the_password() {
-    let e = crate::open("mysql://user:geheim@host/db", || ()).await.err().unwrap();
+    let e = crate::open_store("mysql://user:geheim@host/db", || ()).await.err().unwrap();
     let text = e.to_string();
     assert!(matches!(e, StoreError::Unsupported { .. }), "{e}");
     assert!(text.contains("mysql") && text.contains("sqlite:") && !text.contains("geheim"), "{text}");

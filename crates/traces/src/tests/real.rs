@@ -2,7 +2,7 @@
 
 use crate::{SwfOptions, TraceError, read_curves, read_idle, read_swf};
 use infill_model::{JobLog, ParsedFile};
-use infill_testkit::data;
+use infill_testkit::data_file;
 
 /// What a file says, which has no malformed line.
 fn whole<T>(name: &str, reading: Result<ParsedFile<T>, TraceError>) -> T {
@@ -12,7 +12,7 @@ fn whole<T>(name: &str, reading: Result<ParsedFile<T>, TraceError>) -> T {
 }
 
 fn jobs(name: &str) -> Option<JobLog> {
-    let path = data(name)?;
+    let path = data_file(name)?;
     Some(whole(name, read_swf(&path, SwfOptions::default())))
 }
 
@@ -44,7 +44,7 @@ fn theta() {
 
 #[test]
 fn summit() {
-    let Some(path) = data("idle/summit-2021-02-week1.csv.xz") else { return };
+    let Some(path) = data_file("idle/summit-2021-02-week1.csv.xz") else { return };
     let log = whole("summit", read_idle(&path));
     assert_eq!(log.intervals.len(), 209_196);
     assert_eq!((log.start, log.end), (2396, 604_800));
@@ -53,7 +53,7 @@ fn summit() {
 
 #[test]
 fn summit_curves() {
-    let Some(path) = data("scaling/summit.csv") else { return };
+    let Some(path) = data_file("scaling/summit.csv") else { return };
     let curves = whole("curves", read_curves(&path));
     let names: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["AlexNet", "resnet18", "shufflenet", "vgg16"]);
@@ -63,7 +63,7 @@ fn summit_curves() {
 
 #[test]
 fn elasticflow_curves() {
-    let Some(path) = data("scaling/elasticflow-a100/vgg16.csv") else { return };
+    let Some(path) = data_file("scaling/elasticflow-a100/vgg16.csv") else { return };
     let curves = whole("curves", read_curves(&path));
     let names: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["vgg16/64", "vgg16/128", "vgg16/256"]);
@@ -73,7 +73,7 @@ fn elasticflow_curves() {
 /// Step times by placement are no throughputs by nodes: that is said, not guessed at.
 #[test]
 fn pollux_tables_are_refused() {
-    let Some(path) = data("scaling/pollux/bert/scalability.csv") else { return };
+    let Some(path) = data_file("scaling/pollux/bert/scalability.csv") else { return };
     let e = read_curves(&path).expect_err("no curve");
     assert!(e.to_string().contains("num_nodes num_replicas local_bsz"), "{e}");
 }

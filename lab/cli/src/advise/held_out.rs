@@ -6,23 +6,23 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::AdviseArgs;
-use infill_advisor::plans::trial::{PlanTrial, PlanVerdict};
-use infill_advisor::plans::{PlanPriors, prior::Measured};
+use infill_advisor::plans::plan_trial::{PlanTrial, PlanTrialResult};
+use infill_advisor::plans::{PlanPriors, fitted_priors::MeasuredProgram};
 use infill_api::SCHEMA;
 use infill_model::{ModelFacts, PlanMeasurement};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter, output,
-    table::Column,
-    words::percent,
+    phrases::percent,
+    table::TableColumn,
 };
 use infill_traces as traces;
 
 /// Trials of each program, with seeds from 1.
-const SEEDS: u64 = 20;
+const TRIALS_PER_PROGRAM: u64 = 20;
 
 /// A program that was measured, and what is known of its model.
-pub(super) struct Program {
+pub(super) struct HeldOutProgram {
     name: String,
     runs: Vec<PlanMeasurement>,
     facts: Option<ModelFacts>,
@@ -31,7 +31,7 @@ pub(super) struct Program {
 /// How well one program is known after a few measurements, when priors were fitted to all others: means over
 /// all trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Row {
+pub(super) struct HeldOutRow {
     /// The program.
     pub(super) program: String,
     /// Its rows.
@@ -45,72 +45,91 @@ pub(super) struct Row {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct HeldOutDocument<'a> {
     schema: u32,
-    programs: &'a [Row],
+    programs: &'a [HeldOutRow],
 }
 
-const ROWS: &[Column<Row>] = &[
-    Column { letter: 'p', header: "HELD OUT", help: "", cell: |r| r.program.clone() },
-    Column { letter: 'r', header: "ROWS", help: "", cell: |r| r.rows.to_string() },
-    Column { letter: 'e', header: "ERROR", help: "", cell: |r| percent::in_text(r.error) },
-    Column { letter: 'c', header: "CHOSEN ÷ BEST", help: "", cell: |r| percent::in_text(r.chosen) },
-    Column { letter: 'i', header: "IN 90 % INTERVAL", help: "", cell: |r| percent::in_text(r.covered) },
+const HELD_OUT_COLUMNS: &[TableColumn<HeldOutRow>] = &[
+    TableColumn { letter: 'p', header: "HELD OUT", help: "", cell: |r| r.program.clone() },
+    TableColumn { letter: 'r', header: "ROWS", help: "", cell: |r| r.rows.to_string() },
+    TableColumn { letter: 'e', header: "ERROR", help: "", cell: |r| percent::sentence_percent(r.error) },
+    TableColumn {
+        letter: 'c',
+        header: "CHOSEN ÷ BEST",
+        help: "",
+        cell: |r| percent::sentence_percent(r.chosen),
+    },
+    TableColumn {
+        letter: 'i',
+        header: "IN 90 % INTERVAL",
+        help: "",
+        cell: |r| percent::sentence_percent(r.covered),
+    },
 ];
 
 /// Runs it.
-pub(super) fn run(args: &AdviseArgs) -> CommandResult {
-    let programs = read(&args.plans.plans, &args.plans.facts)?;
-    let rows = held_out(&programs, args.noise, args.plans.measurements as usize, SEEDS);
+pub(super) fn advise_held_out(args: &AdviseArgs) -> CommandResult {
+    let programs = read_programs(&args.plans.plans, &args.plans.facts)?;
+    let rows =
+        run_held_out_trials(&programs, args.noise, args.plans.measurements as usize, TRIALS_PER_PROGRAM);
     if args.json {
-        output::print_json(&Document { schema: SCHEMA, programs: &rows })?;
+        output::print_json(&HeldOutDocument { schema: SCHEMA, programs: &rows })?;
     } else {
-        output::print(&show(&rows)?)?;
+        output::print_text(&render_rows(&rows)?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
 /// All programs of some files, with the facts that other files have of their models.
-pub(super) fn read(plans: &[PathBuf], facts: &[PathBuf]) -> Result<Vec<Program>, Failure> {
+pub(super) fn read_programs(
+    plans: &[PathBuf],
+    facts: &[PathBuf],
+) -> Result<Vec<HeldOutProgram>, CommandFailure> {
     let mut programs = Vec::new();
     for path in plans {
-        for (name, runs) in traces::read_programs(path).map_err(|e| Exit::Input.because(e))? {
+        for (name, runs) in traces::read_programs(path).map_err(|e| ProgramExit::Input.caused_by(e))? {
             let model = name.split(' ').next().unwrap_or_default();
             let known = facts.iter().find_map(|path| traces::read_model_facts(path, model).ok());
-            programs.push(Program { name, runs, facts: known });
+            programs.push(HeldOutProgram { name, runs, facts: known });
         }
     }
     Ok(programs)
 }
 
 /// Tries each program with priors fitted to all others.
-pub(super) fn held_out(programs: &[Program], noise: f64, measurements: usize, seeds: u64) -> Vec<Row> {
-    let several = |program: &&Program| program.runs.len() > measurements;
-    let of = |program: &Program| {
+pub(super) fn run_held_out_trials(
+    programs: &[HeldOutProgram],
+    noise: f64,
+    measurements: usize,
+    seeds: u64,
+) -> Vec<HeldOutRow> {
+    let several = |program: &&HeldOutProgram| program.runs.len() > measurements;
+    let of = |program: &HeldOutProgram| {
         let others = programs.iter().filter(|p| p.name != program.name);
-        let others: Vec<Measured<'_>> = others.map(|p| (p.runs.as_slice(), p.facts)).collect();
-        let priors = PlanPriors::fitted(&others);
+        let others: Vec<MeasuredProgram<'_>> = others.map(|p| (p.runs.as_slice(), p.facts)).collect();
+        let priors = PlanPriors::fit_to_programs(&others);
         let verdicts = (1..=seeds).filter_map(|seed| {
             let (runs, facts, priors) = (program.runs.clone(), program.facts, priors.clone());
             PlanTrial { runs, facts, noise, seed, measurements, priors }.run()
         });
-        row(program, &verdicts.collect::<Vec<PlanVerdict>>())
+        held_out_row(program, &verdicts.collect::<Vec<PlanTrialResult>>())
     };
     programs.iter().filter(several).map(of).collect()
 }
 
-fn row(program: &Program, verdicts: &[PlanVerdict]) -> Row {
-    let mean = |of: &dyn Fn(&PlanVerdict) -> f64| {
+fn held_out_row(program: &HeldOutProgram, verdicts: &[PlanTrialResult]) -> HeldOutRow {
+    let mean = |of: &dyn Fn(&PlanTrialResult) -> f64| {
         verdicts.iter().map(of).sum::<f64>() / verdicts.len().max(1) as f64
     };
     let mut choices: BTreeMap<u32, u32> = BTreeMap::new();
     program.runs.iter().for_each(|run| *choices.entry(run.gpus()).or_default() += 1);
-    let chosen = |verdict: &PlanVerdict| {
+    let chosen = |verdict: &PlanTrialResult| {
         let open = verdict.chosen.iter().filter(|c| choices.get(&c.place.gpus).is_some_and(|n| *n > 1));
         let shares: Vec<f64> = open.map(|c| c.true_share_of_best).collect();
         if shares.is_empty() { 1.0 } else { shares.iter().sum::<f64>() / shares.len() as f64 }
     };
-    let covered = |verdict: &PlanVerdict| {
+    let covered = |verdict: &PlanTrialResult| {
         let others: Vec<bool> = verdict
             .points
             .iter()
@@ -119,7 +138,7 @@ fn row(program: &Program, verdicts: &[PlanVerdict]) -> Row {
             .collect();
         others.iter().filter(|inside| **inside).count() as f64 / others.len().max(1) as f64
     };
-    Row {
+    HeldOutRow {
         program: program.name.clone(),
         rows: program.runs.len(),
         error: mean(&|verdict| verdict.mape),
@@ -128,8 +147,8 @@ fn row(program: &Program, verdicts: &[PlanVerdict]) -> Row {
     }
 }
 
-fn show(rows: &[Row]) -> Result<String, Failure> {
-    filter::whole("%p %.r %.e %.c %.i", ROWS, rows)
+fn render_rows(rows: &[HeldOutRow]) -> Result<String, CommandFailure> {
+    filter::render_full_table("%p %.r %.e %.c %.i", HELD_OUT_COLUMNS, rows)
 }
 
 #[cfg(test)]
@@ -137,7 +156,7 @@ mod tests {
     use super::*;
     use infill_testkit::data_files;
 
-    fn tables() -> Option<Vec<Program>> {
+    fn tables() -> Option<Vec<HeldOutProgram>> {
         let [rubick, bigscience, h100, of_rubick, of_bigscience] = data_files([
             "plans/rubick/plans.csv",
             "plans/bigscience/plans.csv",
@@ -145,15 +164,15 @@ mod tests {
             "plans/rubick/models.csv",
             "plans/bigscience/models.csv",
         ])?;
-        Some(read(&[rubick, bigscience, h100.clone()], &[of_rubick, of_bigscience, h100]).unwrap())
+        Some(read_programs(&[rubick, bigscience, h100.clone()], &[of_rubick, of_bigscience, h100]).unwrap())
     }
 
     #[test]
     fn what_is_usual_follows_from_the_tables() {
         let Some(programs) = tables() else { return };
-        let all: Vec<Measured<'_>> = programs.iter().map(|p| (p.runs.as_slice(), p.facts)).collect();
-        let fitted: Vec<(f64, f64)> = PlanPriors::fitted(&all).numbers().collect();
-        let shipped: Vec<(f64, f64)> = PlanPriors::usual().numbers().collect();
+        let all: Vec<MeasuredProgram<'_>> = programs.iter().map(|p| (p.runs.as_slice(), p.facts)).collect();
+        let fitted: Vec<(f64, f64)> = PlanPriors::fit_to_programs(&all).mean_and_sd().collect();
+        let shipped: Vec<(f64, f64)> = PlanPriors::from_public_tables().mean_and_sd().collect();
         let apart =
             fitted.iter().zip(&shipped).any(|(a, b)| (a.0 - b.0).abs() > 0.02 || (a.1 - b.1).abs() > 0.02);
         let said: Vec<String> = fitted.iter().map(|(mean, sd)| format!("({mean:.2}, {sd:.2})")).collect();
@@ -163,9 +182,9 @@ mod tests {
     #[test]
     fn programs_are_known_that_nothing_was_fitted_to() {
         let Some(programs) = tables() else { return };
-        let rows = held_out(&programs, 0.05, 7, 3);
+        let rows = run_held_out_trials(&programs, 0.05, 7, 3);
         // Those on several GPUs.
-        let rows: Vec<&Row> = rows.iter().filter(|row| !row.program.starts_with("gpt2")).collect();
+        let rows: Vec<&HeldOutRow> = rows.iter().filter(|row| !row.program.starts_with("gpt2")).collect();
         let mut errors: Vec<f64> = rows.iter().map(|row| row.error).collect();
         errors.sort_by(f64::total_cmp);
         let [.., worst] = errors[..] else { panic!("no program") };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use infill_advisor::plans::memory::{USABLE, gpu_memory_gib};
+use infill_advisor::plans::gpu_memory::{USABLE_MEMORY_SHARE, gpu_memory_gib};
 use infill_model::{ModelFacts, ParallelStrategy, Parallelism, Precision};
 use infill_testkit::data_files;
 
@@ -98,7 +98,7 @@ fn what_did_not_fit_is_not_predicted_to_fit() {
         let facts = ModelFacts { precision: precision(words[0]), ..gpt2(&row["model"]) };
         let global_batch = f64::from(batch * accumulate);
         let gib = gpu_memory_gib(&facts, Parallelism { dp: 1, strategy }, global_batch).unwrap();
-        assert!(gib > 79.6 * USABLE, "{} {}: {gib}", row["model"], row["plan"]);
+        assert!(gib > 79.6 * USABLE_MEMORY_SHARE, "{} {}: {gib}", row["model"], row["plan"]);
     }
     for row in rows(&bigscience) {
         let facts = ModelFacts {
@@ -112,6 +112,6 @@ fn what_did_not_fit_is_not_predicted_to_fit() {
         let strategy = ParallelStrategy { accumulate, ..strategy(&row) };
         let gib = gpu_memory_gib(&facts, Parallelism { dp, strategy }, f64::from(batch)).unwrap();
         let has = if row["section"].starts_with("32GB") { 32.0 } else { 16.0 };
-        assert!(gib > has * USABLE, "{row:?}: {gib}");
+        assert!(gib > has * USABLE_MEMORY_SHARE, "{row:?}: {gib}");
     }
 }

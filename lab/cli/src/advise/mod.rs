@@ -16,16 +16,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use infill_advisor::trial::{Compared, Trial, Tried, Verdict};
+use infill_advisor::curve_trial::{ComparedSize, CurveTrial, CurveTrialResult, TriedSize};
 use infill_api::{CurveRow, SCHEMA};
 use infill_model::{CurvePoint, MAX_NODES_A_JOB, config::Config};
 use infill_present::{
-    charts::Picture,
-    curve,
-    exit::{CommandResult, Exit, Failure},
+    charts::CurveFigure,
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter, output,
-    table::Column,
-    words::percent,
+    phrases::percent,
+    table::TableColumn,
+    terminal_curve,
 };
 use infill_traces as traces;
 use infill_traces::MeasuredThroughputs;
@@ -41,12 +41,12 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "FILE", required_unless_present_any = ["plans", "types"], conflicts_with_all = ["plans", "types"])]
     curve: Option<PathBuf>,
     #[command(flatten)]
-    plans: plans::PlansArgs,
+    plans: plans::PlanTrialArgs,
     #[command(flatten)]
-    types: types::TypesArgs,
+    types: types::TypeTrialArgs,
     /// How much a report of one second, or a measurement of a plan, varies (standard deviation of its
     /// logarithm)
-    #[arg(long, default_value_t = 0.05, value_name = "SHARE", allow_negative_numbers = true, value_parser = noise)]
+    #[arg(long, default_value_t = 0.05, value_name = "SHARE", allow_negative_numbers = true, value_parser = parse_noise)]
     noise: f64,
     /// Seed of the noise: with the same one, the output is the same
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -64,84 +64,104 @@ pub struct AdviseArgs {
 
 /// `infill advise --json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct AdviseDocument<'a> {
     schema: u32,
     #[serde(flatten)]
-    verdict: &'a Verdict,
+    verdict: &'a CurveTrialResult,
     unmeasured: usize,
 }
 
-struct Try {
+struct TrialRow {
     what: &'static str,
-    probe: Tried,
+    probe: TriedSize,
 }
 
-const TRIES: &[Column<Try>] = &[
-    Column { letter: 'w', header: "SIZE", help: "", cell: |t| t.what.to_owned() },
-    Column { letter: 'n', header: "NODES", help: "", cell: |t| t.probe.nodes.to_string() },
-    Column { letter: 's', header: "SECONDS", help: "", cell: |t| output::number(t.probe.seconds) },
-    Column { letter: 'r', header: "RATE", help: "", cell: |t| output::number(t.probe.rate) },
+const TRIED_COLUMNS: &[TableColumn<TrialRow>] = &[
+    TableColumn { letter: 'w', header: "SIZE", help: "", cell: |t| t.what.to_owned() },
+    TableColumn { letter: 'n', header: "NODES", help: "", cell: |t| t.probe.nodes.to_string() },
+    TableColumn {
+        letter: 's',
+        header: "SECONDS",
+        help: "",
+        cell: |t| output::format_number(t.probe.seconds),
+    },
+    TableColumn { letter: 'r', header: "RATE", help: "", cell: |t| output::format_number(t.probe.rate) },
 ];
 
-const SIZES: &[Column<Compared>] = &[
-    Column { letter: 'n', header: "NODES", help: "", cell: |r| r.nodes.to_string() },
-    Column { letter: 't', header: "TRUE", help: "", cell: |r| output::number(r.truth) },
-    Column { letter: 'p', header: "PREDICTED", help: "", cell: |r| output::number(r.predicted) },
-    Column { letter: 'l', header: "LOW", help: "", cell: |r| output::number(r.low) },
-    Column { letter: 'h', header: "HIGH", help: "", cell: |r| output::number(r.high) },
-    Column { letter: 'e', header: "ERROR", help: "", cell: |r| percent::signed(r.predicted / r.truth - 1.0) },
+const SIZE_COLUMNS: &[TableColumn<ComparedSize>] = &[
+    TableColumn { letter: 'n', header: "NODES", help: "", cell: |r| r.nodes.to_string() },
+    TableColumn { letter: 't', header: "TRUE", help: "", cell: |r| output::format_number(r.truth) },
+    TableColumn { letter: 'p', header: "PREDICTED", help: "", cell: |r| output::format_number(r.predicted) },
+    TableColumn { letter: 'l', header: "LOW", help: "", cell: |r| output::format_number(r.low) },
+    TableColumn { letter: 'h', header: "HIGH", help: "", cell: |r| output::format_number(r.high) },
+    TableColumn {
+        letter: 'e',
+        header: "ERROR",
+        help: "",
+        cell: |r| percent::signed_percent(r.predicted / r.truth - 1.0),
+    },
 ];
 
-fn noise(text: &str) -> Result<f64, String> {
+fn parse_noise(text: &str) -> Result<f64, String> {
     let noise = text.parse().ok().filter(|n| (0.0..=MAX_NOISE).contains(n));
     noise.ok_or_else(|| format!("expected a number from 0 to {MAX_NOISE}"))
 }
 
 /// Runs `infill advise`, within the bounds that the site sets on the advisor.
 pub fn run(args: &AdviseArgs, config: Option<&Path>) -> CommandResult {
-    match (&args.curve, args.types.wanted()) {
-        (Some(curve), _) => of_curve(args, curve, config),
-        (None, true) => types::run(args),
-        (None, false) if args.plans.held_out => held_out::run(args),
-        (None, false) => plans::run(args),
+    match (&args.curve, args.types.is_wanted()) {
+        (Some(curve), _) => advise_curve(args, curve, config),
+        (None, true) => types::advise_types(args),
+        (None, false) if args.plans.held_out => held_out::advise_held_out(args),
+        (None, false) => plans::advise_plans(args),
     }
 }
 
-fn of_curve(args: &AdviseArgs, curve: &Path, config: Option<&Path>) -> CommandResult {
+fn advise_curve(args: &AdviseArgs, curve: &Path, config: Option<&Path>) -> CommandResult {
     let config = Config::load(config)?;
-    let table = traces::read_throughputs(curve, args.max_nodes).map_err(|e| Exit::Input.because(e))?;
-    let verdict = verdict(args, &config, &table)?;
+    let table =
+        traces::read_throughputs(curve, args.max_nodes).map_err(|e| ProgramExit::Input.caused_by(e))?;
+    let verdict = run_curve_trial(args, &config, &table)?;
     if args.json {
-        let document = Document { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
+        let document = AdviseDocument { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
         output::print_json(&document)?;
     } else {
-        let mut text = show(&verdict, &table)?;
+        let mut text = render_trial(&verdict, &table)?;
         if args.draw {
             let width = output::terminal_width().unwrap_or(output::DEFAULT_WIDTH);
-            let drawn = curve::draw(&picture(&verdict), width, output::colours(&std::io::stdout()));
+            let drawn = terminal_curve::draw_terminal_curve(
+                &curve_picture(&verdict),
+                width,
+                output::wants_colours(&std::io::stdout()),
+            );
             text = format!("{text}\n{drawn}");
         }
-        output::print(&text)?;
+        output::print_text(&text)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn verdict(args: &AdviseArgs, config: &Config, table: &MeasuredThroughputs) -> Result<Verdict, Failure> {
-    let trial = Trial {
+fn run_curve_trial(
+    args: &AdviseArgs,
+    config: &Config,
+    table: &MeasuredThroughputs,
+) -> Result<CurveTrialResult, CommandFailure> {
+    let trial = CurveTrial {
         table: table.points.clone(),
         noise: args.noise,
         seed: args.seed,
         costs: config.planner.costs,
         settings: config.advisor.clone(),
     };
-    let nothing = || Exit::Failed.because(anyhow::anyhow!("nothing can be measured with such noise"));
+    let nothing =
+        || ProgramExit::Failed.caused_by(anyhow::anyhow!("nothing can be measured with such noise"));
     trial.run().ok_or_else(nothing)
 }
 
-fn show(verdict: &Verdict, table: &MeasuredThroughputs) -> Result<String, Failure> {
-    let start = [Try { what: "start", probe: verdict.start }];
-    let probes = verdict.probes.iter().map(|p| Try { what: "probe", probe: *p });
-    let tries: Vec<Try> = start.into_iter().chain(probes).collect();
+fn render_trial(verdict: &CurveTrialResult, table: &MeasuredThroughputs) -> Result<String, CommandFailure> {
+    let start = [TrialRow { what: "start", probe: verdict.start }];
+    let probes = verdict.probes.iter().map(|p| TrialRow { what: "probe", probe: *p });
+    let tries: Vec<TrialRow> = start.into_iter().chain(probes).collect();
     let unmeasured = match table.unmeasured {
         0 => String::new(),
         n => format!(" ({n} more without a measurement)"),
@@ -150,20 +170,20 @@ fn show(verdict: &Verdict, table: &MeasuredThroughputs) -> Result<String, Failur
         "sizes   {}{unmeasured}\nprobes  {}, {} s in all\nmodel   {}\nerror   {} on average over all sizes\n\n{}\n{}",
         table.points.len(),
         verdict.probes.len(),
-        output::number(verdict.probe_secs),
+        output::format_number(verdict.probe_secs),
         verdict.model,
-        percent::in_text(verdict.mape),
-        filter::whole("%w %.n %.s %.r", TRIES, &tries)?,
-        filter::whole("%.n %.t %.p %.l %.h %.e", SIZES, &verdict.curve)?,
+        percent::sentence_percent(verdict.mape),
+        filter::render_full_table("%w %.n %.s %.r", TRIED_COLUMNS, &tries)?,
+        filter::render_full_table("%.n %.t %.p %.l %.h %.e", SIZE_COLUMNS, &verdict.curve)?,
     ))
 }
 
-fn picture(verdict: &Verdict) -> Picture {
-    let mut tried: Vec<Tried> = verdict.probes.iter().copied().chain([verdict.start]).collect();
+fn curve_picture(verdict: &CurveTrialResult) -> CurveFigure {
+    let mut tried: Vec<TriedSize> = verdict.probes.iter().copied().chain([verdict.start]).collect();
     tried.sort_by_key(|p| p.nodes);
-    let known = |p: Tried| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate };
-    let fitted = |r: &Compared| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high };
-    Picture {
+    let known = |p: TriedSize| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate };
+    let fitted = |r: &ComparedSize| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high };
+    CurveFigure {
         title: "advise".to_owned(),
         measured: tried.into_iter().map(known).collect(),
         curve: verdict.curve.iter().map(fitted).collect(),

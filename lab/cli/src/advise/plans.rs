@@ -7,19 +7,21 @@ use serde::Serialize;
 
 use super::AdviseArgs;
 use infill_advisor::plans::PlanPriors;
-use infill_advisor::plans::trial::{PlanChosen, PlanPlace, PlanPoint, PlanProbe, PlanTrial, PlanVerdict};
+use infill_advisor::plans::plan_trial::{
+    ChosenPlan, PlanPlacement, PlanPoint, PlanProbe, PlanTrial, PlanTrialResult,
+};
 use infill_api::SCHEMA;
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter, output,
-    table::Column,
-    words::percent,
+    phrases::percent,
+    table::TableColumn,
 };
 use infill_traces as traces;
 
 /// Flags for execution plans.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct PlansArgs {
+pub(super) struct PlanTrialArgs {
     /// CSV of measured execution plans, a row for each on each placement: `model`, `plan`, `gpus`, `nodes`,
     /// `dp`, `tp`, `pp`, `global_batch`, `iter_time_s`, and perhaps `placement`, `zero`, `offload`, `gc`
     #[arg(long, value_name = "FILE", conflicts_with = "types")]
@@ -41,87 +43,92 @@ pub(super) struct PlansArgs {
 
 /// `infill advise --plans --json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct PlanTrialDocument<'a> {
     schema: u32,
     #[serde(flatten)]
-    verdict: &'a PlanVerdict,
+    verdict: &'a PlanTrialResult,
 }
 
-const PROBES: &[Column<PlanProbe>] = &[
-    Column { letter: 'p', header: "MEASURED", help: "", cell: |p| p.place.plan.0.clone() },
-    Column { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
-    Column { letter: 'n', header: "ON", help: "", cell: |p| on(&p.place) },
-    Column { letter: 'r', header: "RATE", help: "", cell: |p| output::number(p.rate) },
+const PROBE_COLUMNS: &[TableColumn<PlanProbe>] = &[
+    TableColumn { letter: 'p', header: "MEASURED", help: "", cell: |p| p.place.plan.0.clone() },
+    TableColumn { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
+    TableColumn { letter: 'n', header: "ON", help: "", cell: |p| placement_text(&p.place) },
+    TableColumn { letter: 'r', header: "RATE", help: "", cell: |p| output::format_number(p.rate) },
 ];
 
-const POINTS: &[Column<PlanPoint>] = &[
-    Column { letter: 'p', header: "PLAN", help: "", cell: |p| p.place.plan.0.clone() },
-    Column { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
-    Column { letter: 'n', header: "ON", help: "", cell: |p| on(&p.place) },
-    Column { letter: 't', header: "TRUE", help: "", cell: |p| output::number(p.truth) },
-    Column { letter: 'r', header: "PREDICTED", help: "", cell: |p| output::number(p.predicted) },
-    Column { letter: 'l', header: "LOW", help: "", cell: |p| output::number(p.low) },
-    Column { letter: 'h', header: "HIGH", help: "", cell: |p| output::number(p.high) },
-    Column { letter: 'e', header: "ERROR", help: "", cell: |p| percent::signed(p.predicted / p.truth - 1.0) },
+const POINT_COLUMNS: &[TableColumn<PlanPoint>] = &[
+    TableColumn { letter: 'p', header: "PLAN", help: "", cell: |p| p.place.plan.0.clone() },
+    TableColumn { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
+    TableColumn { letter: 'n', header: "ON", help: "", cell: |p| placement_text(&p.place) },
+    TableColumn { letter: 't', header: "TRUE", help: "", cell: |p| output::format_number(p.truth) },
+    TableColumn { letter: 'r', header: "PREDICTED", help: "", cell: |p| output::format_number(p.predicted) },
+    TableColumn { letter: 'l', header: "LOW", help: "", cell: |p| output::format_number(p.low) },
+    TableColumn { letter: 'h', header: "HIGH", help: "", cell: |p| output::format_number(p.high) },
+    TableColumn {
+        letter: 'e',
+        header: "ERROR",
+        help: "",
+        cell: |p| percent::signed_percent(p.predicted / p.truth - 1.0),
+    },
 ];
 
-const CHOSEN: &[Column<PlanChosen>] = &[
-    Column { letter: 'g', header: "GPUS", help: "", cell: |c| c.place.gpus.to_string() },
-    Column { letter: 'p', header: "BEST", help: "", cell: |c| c.place.plan.0.clone() },
-    Column { letter: 'n', header: "ON", help: "", cell: |c| on(&c.place) },
-    Column {
+const CHOSEN_COLUMNS: &[TableColumn<ChosenPlan>] = &[
+    TableColumn { letter: 'g', header: "GPUS", help: "", cell: |c| c.place.gpus.to_string() },
+    TableColumn { letter: 'p', header: "BEST", help: "", cell: |c| c.place.plan.0.clone() },
+    TableColumn { letter: 'n', header: "ON", help: "", cell: |c| placement_text(&c.place) },
+    TableColumn {
         letter: 's',
         header: "OF TRUE BEST",
         help: "",
-        cell: |c| percent::in_text(c.true_share_of_best),
+        cell: |c| percent::sentence_percent(c.true_share_of_best),
     },
 ];
 
 /// GPUs of each node, `4+2+2`.
-fn on(place: &PlanPlace) -> String {
+fn placement_text(place: &PlanPlacement) -> String {
     let each: Vec<String> = place.gpus_by_node.iter().rev().map(u32::to_string).collect();
     each.join("+")
 }
 
 /// Runs `infill advise --plans`.
-pub(super) fn run(args: &AdviseArgs) -> CommandResult {
-    let verdict = verdict(args)?;
+pub(super) fn advise_plans(args: &AdviseArgs) -> CommandResult {
+    let verdict = run_plan_trial(args)?;
     if args.json {
-        output::print_json(&Document { schema: SCHEMA, verdict: &verdict })?;
+        output::print_json(&PlanTrialDocument { schema: SCHEMA, verdict: &verdict })?;
     } else {
-        output::print(&show(&verdict)?)?;
+        output::print_text(&render_plan_trial(&verdict)?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn verdict(args: &AdviseArgs) -> Result<PlanVerdict, Failure> {
-    let usage = |what: &str| Exit::Usage.because(anyhow::anyhow!("{what}"));
+fn run_plan_trial(args: &AdviseArgs) -> Result<PlanTrialResult, CommandFailure> {
+    let usage = |what: &str| ProgramExit::Usage.caused_by(anyhow::anyhow!("{what}"));
     let model = args.plans.model.as_deref().ok_or_else(|| usage("--plans needs --model or --held-out"))?;
     let [plans] = args.plans.plans.as_slice() else { return Err(usage("--model is of one file of --plans")) };
-    let runs = traces::read_plans(plans, model).map_err(|e| Exit::Input.because(e))?;
+    let runs = traces::read_plans(plans, model).map_err(|e| ProgramExit::Input.caused_by(e))?;
     let facts = args.plans.facts.first().map(|path| traces::read_model_facts(path, model)).transpose();
     let trial = PlanTrial {
         runs,
-        facts: facts.map_err(|e| Exit::Input.because(e))?,
+        facts: facts.map_err(|e| ProgramExit::Input.caused_by(e))?,
         noise: args.noise,
         seed: args.seed,
         measurements: args.plans.measurements as usize,
-        priors: PlanPriors::usual(),
+        priors: PlanPriors::from_public_tables(),
     };
-    let nothing = || Exit::Failed.because(anyhow::anyhow!("no model fits such measurements"));
+    let nothing = || ProgramExit::Failed.caused_by(anyhow::anyhow!("no model fits such measurements"));
     trial.run().ok_or_else(nothing)
 }
 
-fn show(verdict: &PlanVerdict) -> Result<String, Failure> {
+fn render_plan_trial(verdict: &PlanTrialResult) -> Result<String, CommandFailure> {
     let unmeasured = verdict.points.iter().filter(|p| !p.measured).count();
     Ok(format!(
         "rows    {}, {} of them measured\nerror   {} on average over the other {unmeasured}\n\n{}\n{}\n{}",
         verdict.points.len(),
         verdict.probes.len(),
-        percent::in_text(verdict.mape),
-        filter::whole("%p %.g %n %.r", PROBES, &verdict.probes)?,
-        filter::whole("%.g %p %n %.s", CHOSEN, &verdict.chosen)?,
-        filter::whole("%p %.g %n %.t %.r %.l %.h %.e", POINTS, &verdict.points)?,
+        percent::sentence_percent(verdict.mape),
+        filter::render_full_table("%p %.g %n %.r", PROBE_COLUMNS, &verdict.probes)?,
+        filter::render_full_table("%.g %p %n %.s", CHOSEN_COLUMNS, &verdict.chosen)?,
+        filter::render_full_table("%p %.g %n %.t %.r %.l %.h %.e", POINT_COLUMNS, &verdict.points)?,
     ))
 }
 
@@ -131,31 +138,31 @@ mod tests {
     use infill_model::ExecPlan;
     use infill_testkit::data_files;
 
-    fn place(plan: &str, gpus_by_node: &[u32]) -> PlanPlace {
+    fn place(plan: &str, gpus_by_node: &[u32]) -> PlanPlacement {
         let (gpus, nodes) = (gpus_by_node.iter().sum(), gpus_by_node.len() as u32);
-        PlanPlace { plan: ExecPlan(plan.to_owned()), gpus, nodes, gpus_by_node: gpus_by_node.to_vec() }
+        PlanPlacement { plan: ExecPlan(plan.to_owned()), gpus, nodes, gpus_by_node: gpus_by_node.to_vec() }
     }
 
-    fn point(place: PlanPlace, measured: bool, truth: f64, predicted: f64) -> PlanPoint {
+    fn point(place: PlanPlacement, measured: bool, truth: f64, predicted: f64) -> PlanPoint {
         PlanPoint { place, measured, truth, predicted, low: predicted * 0.9, high: predicted * 1.1 }
     }
 
-    fn sample() -> PlanVerdict {
+    fn sample() -> PlanTrialResult {
         let (one, several) = (place("ddp", &[1]), place("zero-offload", &[2, 2, 4]));
-        PlanVerdict {
+        PlanTrialResult {
             probes: vec![PlanProbe { place: one.clone(), rate: 48.0 }],
             points: vec![point(one.clone(), true, 50.0, 48.5), point(several.clone(), false, 200.0, 210.0)],
             mape: 0.05,
             chosen: vec![
-                PlanChosen { place: one, true_share_of_best: 1.0 },
-                PlanChosen { place: several, true_share_of_best: 0.97 },
+                ChosenPlan { place: one, true_share_of_best: 1.0 },
+                ChosenPlan { place: several, true_share_of_best: 0.97 },
             ],
         }
     }
 
     #[test]
     fn the_page() {
-        insta::assert_snapshot!(show(&sample()).unwrap(), @r"
+        insta::assert_snapshot!(render_plan_trial(&sample()).unwrap(), @r"
         rows    2, 1 of them measured
         error   5.0 % on average over the other 1
 
@@ -187,7 +194,7 @@ mod tests {
                 noise: 0.05,
                 seed,
                 measurements: 7,
-                priors: PlanPriors::usual(),
+                priors: PlanPriors::from_public_tables(),
             };
             (1..=5).map(|seed| trial(seed).run().unwrap().mape).sum::<f64>() / 5.0
         };
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn the_document() {
         let verdict = sample();
-        let json = serde_json::to_value(Document { schema: SCHEMA, verdict: &verdict }).unwrap();
+        let json = serde_json::to_value(PlanTrialDocument { schema: SCHEMA, verdict: &verdict }).unwrap();
         assert_eq!(json["probes"][0]["plan"], "ddp");
         assert_eq!(json["points"][1]["true"], 200.0);
         assert_eq!(json["chosen"][1]["true_share_of_best"], 0.97);

@@ -13,8 +13,8 @@ fn table() -> MeasuredThroughputs {
 fn args(seed: u64) -> AdviseArgs {
     AdviseArgs {
         curve: None,
-        plans: plans::PlansArgs::default(),
-        types: types::TypesArgs::default(),
+        plans: plans::PlanTrialArgs::default(),
+        types: types::TypeTrialArgs::default(),
         noise: 0.05,
         seed,
         max_nodes: 32,
@@ -24,13 +24,13 @@ fn args(seed: u64) -> AdviseArgs {
 }
 
 /// A verdict that is written down: the page must not change with how curves are fitted.
-fn sample() -> Verdict {
-    let probe = |nodes, seconds, rate| Tried { nodes, seconds, rate };
+fn sample() -> CurveTrialResult {
+    let probe = |nodes, seconds, rate| TriedSize { nodes, seconds, rate };
     let row = |nodes, truth, predicted: f64| {
         let (low, high) = (predicted * 0.9, predicted * 1.1);
-        Compared { nodes, truth, predicted, low, high }
+        ComparedSize { nodes, truth, predicted, low, high }
     };
-    Verdict {
+    CurveTrialResult {
         start: probe(1, 22.0, 99.4),
         probes: vec![probe(32, 10.0, 1079.0), probe(8, 16.0, 602.0)],
         probe_secs: 26.0,
@@ -42,7 +42,7 @@ fn sample() -> Verdict {
 
 #[test]
 fn the_page() {
-    insta::assert_snapshot!(show(&sample(), &table()).unwrap(), @r"
+    insta::assert_snapshot!(render_trial(&sample(), &table()).unwrap(), @r"
     sizes   6 (2 more without a measurement)
     probes  2, 26.0 s in all
     model   n/rate = 1.033e-2 + 1.218e-4·n·log2(n)
@@ -63,7 +63,7 @@ fn the_page() {
 
 #[test]
 fn a_seed_decides_everything() {
-    let run = |seed| verdict(&args(seed), &Config::default(), &table()).unwrap();
+    let run = |seed| run_curve_trial(&args(seed), &Config::default(), &table()).unwrap();
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
     assert!(run(7).mape < 0.1, "{:?}", run(7));
@@ -73,7 +73,7 @@ fn a_seed_decides_everything() {
 fn a_site_that_allows_one_probe_gets_one() {
     let probes = |file: &str| {
         let config = Config::parse(file, Path::new("infill.toml")).unwrap();
-        verdict(&args(1), &config, &table()).unwrap().probes.len()
+        run_curve_trial(&args(1), &config, &table()).unwrap().probes.len()
     };
     assert!(probes("") > 1);
     assert_eq!(probes("[advisor]\nmax_probes = 1"), 1);
@@ -82,8 +82,8 @@ fn a_site_that_allows_one_probe_gets_one() {
 
 #[test]
 fn the_document() {
-    let (table, verdict) = (table(), verdict(&args(1), &Config::default(), &table()).unwrap());
-    let document = Document { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
+    let (table, verdict) = (table(), run_curve_trial(&args(1), &Config::default(), &table()).unwrap());
+    let document = AdviseDocument { schema: SCHEMA, verdict: &verdict, unmeasured: table.unmeasured };
     let json = serde_json::to_value(&document).unwrap();
     let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["curve", "mape", "model", "probe_secs", "probes", "schema", "start", "unmeasured"]);
@@ -95,6 +95,10 @@ fn the_document() {
 
 #[test]
 fn the_drawing_has_the_truth_in_it() {
-    let drawn = curve::draw(&picture(&verdict(&args(1), &Config::default(), &table()).unwrap()), 72, false);
+    let drawn = terminal_curve::draw_terminal_curve(
+        &curve_picture(&run_curve_trial(&args(1), &Config::default(), &table()).unwrap()),
+        72,
+        false,
+    );
     assert!(drawn.contains('○') && drawn.contains('●'), "{drawn}");
 }

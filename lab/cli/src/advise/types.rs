@@ -7,19 +7,19 @@ use clap::Args;
 use serde::Serialize;
 
 use super::AdviseArgs;
-use infill_advisor::types::{Known, TypePoint, TypesTrial, TypesVerdict};
+use infill_advisor::type_trial::{TypeAccuracy, TypePoint, TypeTrial, TypeTrialResult};
 use infill_api::SCHEMA;
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter, output,
-    table::Column,
-    words::percent,
+    phrases::percent,
+    table::TableColumn,
 };
 use infill_traces as traces;
 
 /// Flags for types of GPUs.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct TypesArgs {
+pub(super) struct TypeTrialArgs {
     /// CSV of how fast models train on types of GPUs: `model`, `gpu_type`, `gpus`, `nodes`, `batch` and
     /// `iter_time_s`, and perhaps `params`
     #[arg(long, value_name = "FILE", requires = "estimates")]
@@ -37,76 +37,81 @@ pub(super) struct TypesArgs {
     micro_batches: u32,
 }
 
-impl TypesArgs {
+impl TypeTrialArgs {
     /// Whether types are asked for.
-    pub(super) fn wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         self.types.is_some()
     }
 }
 
 /// `infill advise --types --json`.
 #[derive(Serialize)]
-struct Document<'a> {
+struct TypeTrialDocument<'a> {
     schema: u32,
     #[serde(flatten)]
-    verdict: &'a TypesVerdict,
+    verdict: &'a TypeTrialResult,
 }
 
-struct Way {
+struct EstimationMethod {
     name: &'static str,
-    known: Known,
+    known: TypeAccuracy,
 }
 
-const WAYS: &[Column<Way>] = &[
-    Column { letter: 'w', header: "SECONDS", help: "", cell: |w| w.name.to_owned() },
-    Column { letter: 'e', header: "ERROR", help: "", cell: |w| percent::in_text(w.known.mape) },
-    Column { letter: 'm', header: "SAID/TRUE", help: "", cell: |w| output::number(w.known.ratio_median) },
-    Column {
+const METHOD_COLUMNS: &[TableColumn<EstimationMethod>] = &[
+    TableColumn { letter: 'w', header: "SECONDS", help: "", cell: |w| w.name.to_owned() },
+    TableColumn { letter: 'e', header: "ERROR", help: "", cell: |w| percent::sentence_percent(w.known.mape) },
+    TableColumn {
+        letter: 'm',
+        header: "SAID/TRUE",
+        help: "",
+        cell: |w| output::format_number(w.known.ratio_median),
+    },
+    TableColumn {
         letter: 's',
         header: "OF TRUE BEST",
         help: "",
-        cell: |w| percent::in_text(w.known.true_share_of_best),
+        cell: |w| percent::sentence_percent(w.known.true_share_of_best),
     },
 ];
 
-const POINTS: &[Column<TypePoint>] = &[
-    Column { letter: 'm', header: "MODEL", help: "", cell: |p| p.model.clone() },
-    Column { letter: 't', header: "TYPE", help: "", cell: |p| p.place.node_type.to_string() },
-    Column { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
-    Column { letter: 'n', header: "NODES", help: "", cell: |p| p.place.nodes.to_string() },
-    Column { letter: 'r', header: "TRUE", help: "", cell: |p| output::number(p.truth) },
-    Column { letter: 'e', header: "ESTIMATED", help: "", cell: |p| output::number(p.estimated) },
-    Column { letter: 'p', header: "PREDICTED", help: "", cell: |p| output::number(p.predicted) },
-    Column { letter: 'l', header: "LOW", help: "", cell: |p| output::number(p.low) },
-    Column { letter: 'h', header: "HIGH", help: "", cell: |p| output::number(p.high) },
-    Column { letter: 'x', header: "ERROR", help: "", cell: error },
+const POINT_COLUMNS: &[TableColumn<TypePoint>] = &[
+    TableColumn { letter: 'm', header: "MODEL", help: "", cell: |p| p.model.clone() },
+    TableColumn { letter: 't', header: "TYPE", help: "", cell: |p| p.place.node_type.to_string() },
+    TableColumn { letter: 'g', header: "GPUS", help: "", cell: |p| p.place.gpus.to_string() },
+    TableColumn { letter: 'n', header: "NODES", help: "", cell: |p| p.place.nodes.to_string() },
+    TableColumn { letter: 'r', header: "TRUE", help: "", cell: |p| output::format_number(p.truth) },
+    TableColumn { letter: 'e', header: "ESTIMATED", help: "", cell: |p| output::format_number(p.estimated) },
+    TableColumn { letter: 'p', header: "PREDICTED", help: "", cell: |p| output::format_number(p.predicted) },
+    TableColumn { letter: 'l', header: "LOW", help: "", cell: |p| output::format_number(p.low) },
+    TableColumn { letter: 'h', header: "HIGH", help: "", cell: |p| output::format_number(p.high) },
+    TableColumn { letter: 'x', header: "ERROR", help: "", cell: point_error },
 ];
 
-fn error(point: &TypePoint) -> String {
+fn point_error(point: &TypePoint) -> String {
     match point.measured {
         true => "measured".to_owned(),
-        false => percent::signed(point.predicted / point.truth - 1.0),
+        false => percent::signed_percent(point.predicted / point.truth - 1.0),
     }
 }
 
 /// Runs `infill advise --types`.
-pub(super) fn run(args: &AdviseArgs) -> CommandResult {
-    let verdict = verdict(args)?;
+pub(super) fn advise_types(args: &AdviseArgs) -> CommandResult {
+    let verdict = run_type_trial(args)?;
     if args.json {
-        output::print_json(&Document { schema: SCHEMA, verdict: &verdict })?;
+        output::print_json(&TypeTrialDocument { schema: SCHEMA, verdict: &verdict })?;
     } else {
-        output::print(&show(&verdict)?)?;
+        output::print_text(&render_type_trial(&verdict)?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
-fn verdict(args: &AdviseArgs) -> Result<TypesVerdict, Failure> {
-    let missing = || Exit::Usage.because(anyhow::anyhow!("--types needs --estimates"));
+fn run_type_trial(args: &AdviseArgs) -> Result<TypeTrialResult, CommandFailure> {
+    let missing = || ProgramExit::Usage.caused_by(anyhow::anyhow!("--types needs --estimates"));
     let (types, estimates) =
         args.types.types.as_ref().zip(args.types.estimates.as_ref()).ok_or_else(missing)?;
-    let trial = TypesTrial {
-        rows: traces::read_speeds(types).map_err(|e| Exit::Input.because(e))?,
-        estimates: traces::read_estimates(estimates).map_err(|e| Exit::Input.because(e))?,
+    let trial = TypeTrial {
+        rows: traces::read_speeds(types).map_err(|e| ProgramExit::Input.caused_by(e))?,
+        estimates: traces::read_estimates(estimates).map_err(|e| ProgramExit::Input.caused_by(e))?,
         others: args.types.others,
         micro_batches: args.types.micro_batches,
         noise: args.noise,
@@ -119,24 +124,24 @@ fn verdict(args: &AdviseArgs) -> Result<TypesVerdict, Failure> {
             estimates.display()
         )
     };
-    trial.run().ok_or_else(|| Exit::Input.because(nothing()))
+    trial.run().ok_or_else(|| ProgramExit::Input.caused_by(nothing()))
 }
 
-fn show(verdict: &TypesVerdict) -> Result<String, Failure> {
+fn render_type_trial(verdict: &TypeTrialResult) -> Result<String, CommandFailure> {
     let measured = verdict.points.iter().filter(|p| p.measured).count();
     let ways = [
-        Way { name: "estimated", known: verdict.estimated },
-        Way { name: "predicted", known: verdict.predicted },
+        EstimationMethod { name: "estimated", known: verdict.estimated },
+        EstimationMethod { name: "predicted", known: verdict.predicted },
     ];
     Ok(format!(
         "models     {}, on {} (type, size), {measured} of them measured\nprofiling  {} GPU-s a step, {} of \
          measuring all\n\n{}\n{}",
         verdict.models,
         verdict.points.len(),
-        output::number(verdict.profiling.profiles_gpu_secs + verdict.profiling.measured_gpu_secs),
-        percent::in_text(verdict.profiling.share),
-        filter::whole("%w %.e %.m %.s", WAYS, &ways)?,
-        filter::whole("%m %t %.g %.n %.r %.e %.p %.l %.h %.x", POINTS, &verdict.points)?,
+        output::format_number(verdict.profiling.profiles_gpu_secs + verdict.profiling.measured_gpu_secs),
+        percent::sentence_percent(verdict.profiling.share),
+        filter::render_full_table("%w %.e %.m %.s", METHOD_COLUMNS, &ways)?,
+        filter::render_full_table("%m %t %.g %.n %.r %.e %.p %.l %.h %.x", POINT_COLUMNS, &verdict.points)?,
     ))
 }
 
@@ -146,9 +151,9 @@ mod tests {
     use infill_testkit::data_files;
 
     /// Arena's tables, where they are at hand (`INFILL_DATA`, else `../shared/data`).
-    fn arena(others: bool) -> Option<TypesVerdict> {
+    fn arena(others: bool) -> Option<TypeTrialResult> {
         let [types, estimates] = data_files(["plans/arena/best-plan.csv", "plans/arena/estimates.csv.gz"])?;
-        let trial = TypesTrial {
+        let trial = TypeTrial {
             rows: traces::read_speeds(&types).unwrap(),
             estimates: traces::read_estimates(&estimates).unwrap(),
             others,
@@ -173,7 +178,7 @@ mod tests {
     #[test]
     fn the_page() {
         let verdict = sample();
-        insta::assert_snapshot!(show(&verdict).unwrap(), @r"
+        insta::assert_snapshot!(render_type_trial(&verdict).unwrap(), @r"
         models     1, on 2 (type, size), 1 of them measured
         profiling  40.0 GPU-s a step, 4.0 % of measuring all
 
@@ -185,20 +190,20 @@ mod tests {
         bert-1.3B-128 a100    1     1  600       660       618  540  720 measured
         bert-1.3B-128 a100    4     4 2000      2200      2060 1800 2400    +3.0%
         ");
-        let json = serde_json::to_value(Document { schema: SCHEMA, verdict: &verdict }).unwrap();
+        let json = serde_json::to_value(TypeTrialDocument { schema: SCHEMA, verdict: &verdict }).unwrap();
         assert_eq!(json["points"][0]["type"], "a100");
         assert_eq!((&json["points"][1]["gpus"], &json["points"][1]["true"]), (&4.into(), &2000.0.into()));
         assert_eq!(json["predicted"]["true_share_of_best"], 1.0);
     }
 
     /// A verdict that is written down: the page must not change with what is predicted.
-    fn sample() -> TypesVerdict {
-        use infill_advisor::types::{Profiling, TypePlace};
+    fn sample() -> TypeTrialResult {
+        use infill_advisor::type_trial::{ProfilingCost, TypePlacement};
         use infill_model::NodeType;
-        let known = |mape, share| Known { mape, ratio_median: 0.94, true_share_of_best: share };
+        let known = |mape, share| TypeAccuracy { mape, ratio_median: 0.94, true_share_of_best: share };
         let point = |gpus, measured, truth: f64| TypePoint {
             model: "bert-1.3B-128".to_owned(),
-            place: TypePlace { node_type: NodeType::new("a100"), gpus, nodes: gpus },
+            place: TypePlacement { node_type: NodeType::new("a100"), gpus, nodes: gpus },
             measured,
             truth,
             estimated: truth * 1.1,
@@ -206,12 +211,12 @@ mod tests {
             low: truth * 0.9,
             high: truth * 1.2,
         };
-        TypesVerdict {
+        TypeTrialResult {
             models: 1,
             points: vec![point(1, true, 600.0), point(4, false, 2000.0)],
             estimated: known(0.1, 0.98),
             predicted: known(0.03, 1.0),
-            profiling: Profiling {
+            profiling: ProfilingCost {
                 profiles_gpu_secs: 30.0,
                 measured_gpu_secs: 10.0,
                 all_gpu_secs: 1000.0,

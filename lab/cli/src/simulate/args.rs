@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::show::HELP;
-use super::unit::Unit;
+use super::unit::LogUnit;
 use infill_model::trace::MAX_NODES_A_MACHINE;
 use infill_present::filter::TableArgs;
-use infill_sim::{closed::Machine, job::Accounting, order::Order, supply::Worth};
+use infill_sim::{closed::ClosedMachine, job::ChangeAccounting, order::QueueOrder, supply::SampleWorth};
 use infill_traces::SwfLayout;
 
 /// Which log is replayed. `infill gaps` reads the same.
@@ -27,17 +27,17 @@ pub struct LogArgs {
     #[arg(long, value_name = "N", requires = "log")]
     pub procs_per_node: Option<NonZeroU32>,
     /// What the job log is counted in: sizes and --nodes are so many of these
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Unit::Node, requires = "log")]
-    pub unit: Unit,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = LogUnit::Node, requires = "log")]
+    pub unit: LogUnit,
     /// GPUs of a node, for --unit gpu [default: as many as its jobs ever have at once]
-    #[arg(long, value_name = "N", requires = "log", value_parser = gpus())]
+    #[arg(long, value_name = "N", requires = "log", value_parser = gpu_count_parser())]
     pub gpus_per_node: Option<u32>,
     /// Log of idle intervals: CSV with the columns start_s, end_s and node
     #[arg(long, value_name = "FILE", conflicts_with = "log")]
     pub idle: Option<PathBuf>,
     /// Only so many nodes: the first of an idle log; for a job log the machine's size, if its jobs do not
     /// name more
-    #[arg(long, value_name = "N", value_parser = machine)]
+    #[arg(long, value_name = "N", value_parser = parse_node_count)]
     pub nodes: Option<usize>,
 }
 
@@ -67,7 +67,7 @@ impl LogArgs {
 
 impl LogFormat {
     /// The layout of a standard workload format.
-    pub fn layout(format: Option<LogFormat>) -> SwfLayout {
+    pub fn swf_layout(format: Option<LogFormat>) -> SwfLayout {
         match format {
             Some(LogFormat::Swf) => SwfLayout::Standard,
             Some(LogFormat::Swf6) => SwfLayout::Six,
@@ -89,8 +89,8 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
     /// What counts alike: a sample of any job, or a node-second of any job at its smallest size
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Alike::Sample)]
-    pub worth: Alike,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = WorthUnit::Sample)]
+    pub worth: WorthUnit,
     /// Policies, compared with the bound: infill, infill-known, infill-blind, infill-oracle,
     /// freetrain[@SECS], freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound
     /// [default: infill,infill-known,freetrain,bound]; for --machine infill, infill-known, static, rubick,
@@ -98,10 +98,10 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Forward-looking time of the published program, where a policy names none
-    #[arg(long, value_name = "S", default_value_t = infill_sim::policy::DEFAULT_TFWD_SECS, value_parser = positive)]
+    #[arg(long, value_name = "S", default_value_t = infill_sim::policy::DEFAULT_TFWD_SECS, value_parser = parse_positive)]
     pub tfwd: f64,
     /// Only so many days of the log
-    #[arg(long, value_name = "D", value_parser = positive)]
+    #[arg(long, value_name = "D", value_parser = parse_positive)]
     pub days: Option<f64>,
     /// Seed of everything that is left to chance
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -122,7 +122,7 @@ pub struct SimulateArgs {
 
 impl SimulateArgs {
     /// The policies that are named, or the usual ones.
-    pub fn policies<'a>(&'a self, usual: &'a [&'a str]) -> Vec<&'a str> {
+    pub fn named_policies<'a>(&'a self, usual: &'a [&'a str]) -> Vec<&'a str> {
         match self.policy.is_empty() {
             true => usual.to_vec(),
             false => self.policy.iter().map(String::as_str).collect(),
@@ -145,13 +145,13 @@ pub(crate) struct SupplyArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["endless", "hpo", "nas"])]
     pub workload: Option<PathBuf>,
     /// So many jobs that never end, with the curves in turn [default: 10]
-    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"], value_parser = at_once())]
+    #[arg(long, value_name = "K", conflicts_with_all = ["hpo", "nas"], value_parser = at_once_parser())]
     pub endless: Option<u32>,
     /// A search for hyper-parameters by successive halving: TRIALS[:ETA]
-    #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = trials)]
+    #[arg(long, value_name = "TRIALS", conflicts_with = "nas", value_parser = parse_trials)]
     pub hpo: Option<(u32, u32)>,
     /// A search that trains so many architectures at a time, each of which scales in its own way
-    #[arg(long, value_name = "K", value_parser = at_once())]
+    #[arg(long, value_name = "K", value_parser = at_once_parser())]
     pub nas: Option<u32>,
     /// Smallest size of endless jobs and of searches, nodes
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -163,7 +163,7 @@ pub(crate) struct SupplyArgs {
 
 impl SupplyArgs {
     /// The smallest and the largest size of endless jobs and of searches.
-    pub fn sizes(&self) -> (u32, u32) {
+    pub fn size_range(&self) -> (u32, u32) {
         (self.min.max(1), self.max.max(self.min).max(1))
     }
 }
@@ -175,7 +175,7 @@ pub(crate) struct ClosedArgs {
     /// --workload and the speeds of --plans; all its nodes are always there. With --order its GPUs are of
     /// one kind (468x1)
     #[arg(long, value_name = "SPEC", requires = "workload", conflicts_with_all = ["log", "idle", "curves", "html", "days", "warm"])]
-    pub machine: Option<Machine>,
+    pub machine: Option<ClosedMachine>,
     /// CSV of how fast models train: model, plan, gpus, nodes, dp, tp, pp, global_batch, iter_time_s and
     /// perhaps placement, zero, offload, gc, gpu_type; or of their best plans: model, params, batch,
     /// gpu_type, gpus, nodes, iter_time_s
@@ -192,33 +192,33 @@ pub(crate) struct ClosedArgs {
     /// srpt-predicted, a-srpt, borda, gittins. --workload is a log as for `infill history check`, whose first
     /// 30 % are only learned from
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "machine", conflicts_with_all = ["plans", "policy"])]
-    pub order: Vec<Order>,
+    pub order: Vec<QueueOrder>,
     /// Seconds of work that a job has more each time it was stopped
-    #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = secs, requires = "order")]
+    #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = parse_secs, requires = "order")]
     pub stop: f64,
     /// For how many of a hundred kinds of jobs (user, name and size) the prediction is used
-    #[arg(long, value_name = "PERCENT", default_value_t = 100.0, value_parser = per_cent, requires = "order")]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0, value_parser = parse_percent, requires = "order")]
     pub mix: f64,
     /// Seconds without a step at a job's start, and whenever it gets other GPUs or another plan
-    #[arg(long, value_name = "S", default_value_t = 260.0, value_parser = secs, requires = "machine")]
+    #[arg(long, value_name = "S", default_value_t = 260.0, value_parser = parse_secs, requires = "machine")]
     pub restart: f64,
     /// Whether infill knows how many steps jobs will make, or expects what jobs of the same model made
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Lengths::Known, requires = "machine")]
-    pub lengths: Lengths,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = LengthKnowledge::Known, requires = "machine")]
+    pub lengths: LengthKnowledge,
     /// Submission times are divided by this
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "machine")]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
     pub speed_up: f64,
     /// Each job has so many times its steps
-    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive, requires = "machine")]
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = parse_positive, requires = "machine")]
     pub scale_work: f64,
     /// Ends the simulation after so many seconds, whether jobs are left or not
-    #[arg(long, value_name = "S", value_parser = positive_secs, requires = "machine")]
+    #[arg(long, value_name = "S", value_parser = parse_positive_secs, requires = "machine")]
     pub secs: Option<f64>,
 }
 
 /// What is known of the lengths of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Lengths {
+pub(crate) enum LengthKnowledge {
     /// All
     #[default]
     Known,
@@ -230,44 +230,44 @@ pub(crate) enum Lengths {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ChangeArgs {
     /// Seconds without samples when a job gets more nodes
-    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = parse_secs)]
     pub up: f64,
     /// The same when it gets fewer
-    #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = 12.0, value_parser = parse_secs)]
     pub down: f64,
     /// The same when it starts
-    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = 18.0, value_parser = parse_secs)]
     pub start: f64,
     /// Jobs stay alive over changes: a newcomer warms up for S seconds on its own node while the others
     /// train; --up and --down are what these stand still for then
-    #[arg(long, value_name = "S", value_parser = secs)]
+    #[arg(long, value_name = "S", value_parser = parse_secs)]
     pub warm: Option<f64>,
     /// How these seconds are charged: as pauses, or as in the published replay at the rate before the change,
     /// to start being free
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Charging::Pause)]
-    pub accounting: Charging,
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = ChangeCharging::Pause)]
+    pub accounting: ChangeCharging,
     /// Seconds that saving a checkpoint takes
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_secs)]
     pub save: f64,
     /// Seconds that a preempted job has for it: with fewer than it takes, it loses what it did since the last
     /// checkpoint
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_secs)]
     pub grace: f64,
     /// Seconds between two checkpoints of a running job
-    #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = parse_secs)]
     pub checkpoint: f64,
     /// Seconds from leaving a node until the main queue can have it
-    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = secs)]
+    #[arg(long, value_name = "S", default_value_t = 5.0, value_parser = parse_secs)]
     pub leave: f64,
     /// How much jobs that leave at the same time slow each other's saves down: 0 not at all, 1 as if they
     /// shared one pipe
-    #[arg(long, value_name = "C", default_value_t = 0.0, value_parser = share)]
+    #[arg(long, value_name = "C", default_value_t = 0.0, value_parser = parse_share)]
     pub save_shared: f64,
 }
 
 /// What counts alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Alike {
+pub enum WorthUnit {
     /// A sample of any job
     Sample,
     /// A node-second of any job at its smallest size, as in the daemon
@@ -276,70 +276,70 @@ pub enum Alike {
 
 /// How the seconds of a rescale are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Charging {
+pub(crate) enum ChangeCharging {
     /// The job makes no samples for so long
     Pause,
     /// It loses what it would have made at its old size
     OldRate,
 }
 
-impl From<Charging> for Accounting {
-    fn from(charging: Charging) -> Accounting {
+impl From<ChangeCharging> for ChangeAccounting {
+    fn from(charging: ChangeCharging) -> ChangeAccounting {
         match charging {
-            Charging::Pause => Accounting::Pause,
-            Charging::OldRate => Accounting::OldRate,
+            ChangeCharging::Pause => ChangeAccounting::Pause,
+            ChangeCharging::OldRate => ChangeAccounting::OldRate,
         }
     }
 }
 
-impl From<Alike> for Worth {
-    fn from(alike: Alike) -> Worth {
+impl From<WorthUnit> for SampleWorth {
+    fn from(alike: WorthUnit) -> SampleWorth {
         match alike {
-            Alike::Sample => Worth::Sample,
-            Alike::NodeSecond => Worth::NodeSecond,
+            WorthUnit::Sample => SampleWorth::Sample,
+            WorthUnit::NodeSecond => SampleWorth::NodeSecond,
         }
     }
 }
 
-fn secs(text: &str) -> Result<f64, String> {
+fn parse_secs(text: &str) -> Result<f64, String> {
     let secs: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if (0.0..=1e6).contains(&secs) { Ok(secs) } else { Err("expected 0 to 1000000 seconds".to_owned()) }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share: Option<f64> = text.parse().ok().filter(|n| (0.0..=1.0).contains(n));
     share.ok_or_else(|| "expected 0 to 1".to_owned())
 }
 
-fn per_cent(text: &str) -> Result<f64, String> {
+fn parse_percent(text: &str) -> Result<f64, String> {
     let share: Option<f64> = text.parse().ok().filter(|n| (0.0..=100.0).contains(n));
     share.ok_or_else(|| "expected 0 to 100".to_owned())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+fn parse_positive(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n| *n > 0.0 && *n <= 1e6);
     number.ok_or_else(|| "expected a number above 0, 1000000 at most".to_owned())
 }
 
-fn positive_secs(text: &str) -> Result<f64, String> {
+fn parse_positive_secs(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok().filter(|n| *n > 0.0 && *n <= 1e10);
     number.ok_or_else(|| "expected seconds above 0, 10000000000 at most".to_owned())
 }
 
-fn machine(text: &str) -> Result<usize, String> {
+fn parse_node_count(text: &str) -> Result<usize, String> {
     let nodes: Option<u32> = text.parse().ok().filter(|n| (1..=MAX_NODES_A_MACHINE).contains(n));
     nodes.map(|n| n as usize).ok_or_else(|| format!("expected 1 to {MAX_NODES_A_MACHINE} nodes"))
 }
 
-fn gpus() -> clap::builder::RangedI64ValueParser<u32> {
+fn gpu_count_parser() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=1024)
 }
 
-fn at_once() -> clap::builder::RangedI64ValueParser<u32> {
+fn at_once_parser() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=10_000)
 }
 
-fn trials(text: &str) -> Result<(u32, u32), String> {
+fn parse_trials(text: &str) -> Result<(u32, u32), String> {
     let (trials, eta) = text.split_once(':').unwrap_or((text, "3"));
     let number = |t: &str, from: u32| match t.parse::<u32>() {
         Ok(n) if (from..=10_000).contains(&n) => Ok(n),

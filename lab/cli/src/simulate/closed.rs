@@ -6,83 +6,93 @@ use std::path::Path;
 use anyhow::anyhow;
 use serde::Serialize;
 
-use super::args::{Lengths, SimulateArgs};
+use super::args::{LengthKnowledge, SimulateArgs};
 use super::show;
 use super::threads;
-use infill_advisor::types::best_estimates;
+use infill_advisor::type_trial::best_estimates;
 use infill_api::SCHEMA;
 use infill_model::{ClosedJob, ModelFacts, SpeedRow, config::Config, duration};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter,
-    input::told,
+    input::parsed_with_warnings,
     output,
-    progress::{Line, Measure, Progress},
-    table::Column,
-    words::percent,
+    phrases::percent,
+    progress::{ProgressLine, ProgressLines, ProgressMeasure},
+    table::TableColumn,
 };
-use infill_sim::closed::{self, ClosedPolicy, Machine, Outcome, Setup, Speeds};
+use infill_sim::closed::{self, ClosedMachine, ClosedOutcome, ClosedPolicyName, ClosedSetup, SpeedTable};
 use infill_traces as traces;
 use infill_traces::TraceError;
 
 /// Policies that are compared where none is named.
-const USUAL: [&str; 6] = ["infill", "infill-known", "static", "rubick", "sia", "fcfs"];
+const USUAL_POLICIES: [&str; 6] = ["infill", "infill-known", "static", "rubick", "sia", "fcfs"];
 
-const DEFAULT: &str = "%p %.e %.j %.m %.n %.q %.s %.r %.u %.t";
+const DEFAULT_FORMAT: &str = "%p %.e %.j %.m %.n %.q %.s %.r %.u %.t";
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { letter: 'p', header: "POLICY", help: "policy", cell: |r| r.policy.clone() },
-    Column { letter: 'e', header: "ENDED", help: "jobs that ended", cell: |r| r.ended.to_string() },
-    Column { letter: 'j', header: "JCT", help: "average completion time", cell: |r| time(r.jct_mean_s) },
-    Column { letter: 'm', header: "MEDIAN", help: "its median", cell: |r| time(r.jct_median_s) },
-    Column { letter: 'n', header: "P99", help: "its 99th percentile", cell: |r| time(r.jct_p99_s) },
-    Column {
+const CLOSED_COLUMNS: &[TableColumn<ClosedRow>] = &[
+    TableColumn { letter: 'p', header: "POLICY", help: "policy", cell: |r| r.policy.clone() },
+    TableColumn { letter: 'e', header: "ENDED", help: "jobs that ended", cell: |r| r.ended.to_string() },
+    TableColumn {
+        letter: 'j',
+        header: "JCT",
+        help: "average completion time",
+        cell: |r| format_time(r.jct_mean_s),
+    },
+    TableColumn { letter: 'm', header: "MEDIAN", help: "its median", cell: |r| format_time(r.jct_median_s) },
+    TableColumn {
+        letter: 'n',
+        header: "P99",
+        help: "its 99th percentile",
+        cell: |r| format_time(r.jct_p99_s),
+    },
+    TableColumn {
         letter: 'q',
         header: "QUEUED",
         help: "average time to the first GPUs",
-        cell: |r| time(r.queue_mean_s),
+        cell: |r| format_time(r.queue_mean_s),
     },
-    Column {
+    TableColumn {
         letter: 's',
         header: "MAKESPAN",
         help: "until the last job ended",
-        cell: |r| time(r.makespan_s),
+        cell: |r| format_time(r.makespan_s),
     },
-    Column {
+    TableColumn {
         letter: 'r',
         header: "RESTARTS",
         help: "changes of running jobs",
         cell: |r| r.restarts.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'u',
         header: "USE",
         help: "share of the GPU-time held",
-        cell: |r| percent::tenths(r.gpu_use),
+        cell: |r| percent::tenths_percent(r.gpu_use),
     },
-    Column {
+    TableColumn {
         letter: 't',
         header: "SAMPLES/S",
         help: "samples a second, all jobs",
-        cell: |r| output::number(r.throughput),
+        cell: |r| output::format_number(r.throughput),
     },
 ];
 
 /// `infill simulate --machine --json`.
 #[derive(Debug, Serialize)]
-struct Document {
+struct ClosedDocument {
     schema: u32,
     machine: String,
     gpus: u32,
     jobs: usize,
     restart_s: f64,
     seed: u64,
-    policies: Vec<Row>,
+    policies: Vec<ClosedRow>,
 }
 
 /// What one policy made of it. Times of jobs are from their submission, and of those that ended.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct ClosedRow {
     policy: String,
     ended: usize,
     jct_mean_s: f64,
@@ -98,9 +108,9 @@ struct Row {
     wall_s: Option<f64>,
 }
 
-impl Row {
-    fn of(outcome: &Outcome, wall_s: Option<f64>) -> Row {
-        Row {
+impl ClosedRow {
+    fn from_outcome(outcome: &ClosedOutcome, wall_s: Option<f64>) -> ClosedRow {
+        ClosedRow {
             policy: outcome.policy.clone(),
             ended: outcome.jobs.len(),
             jct_mean_s: outcome.jct_mean(),
@@ -117,36 +127,43 @@ impl Row {
     }
 }
 
-fn time(secs: f64) -> String {
+fn format_time(secs: f64) -> String {
     duration::format_duration(secs.round())
 }
 
 /// Simulates.
-pub fn run(args: &SimulateArgs, machine: &Machine, config: &Config) -> CommandResult {
-    let policies = args.policies(&USUAL).into_iter().map(str::parse);
-    let policies: Vec<ClosedPolicy> =
-        policies.collect::<Result<_, _>>().map_err(|e| Exit::Usage.because(e))?;
-    filter::render(&args.table, DEFAULT, COLUMNS, &[])?;
-    let setup = setup(args, machine, config)?;
-    let progress = Progress::new(Measure::Jobs(setup.jobs.len()));
-    let simulate = |policy: ClosedPolicy, line: &mut Line| {
-        closed::run(&setup, policy.build(&setup), &mut |share| line.at(share))
+pub fn simulate_closed(args: &SimulateArgs, machine: &ClosedMachine, config: &Config) -> CommandResult {
+    let policies = args.named_policies(&USUAL_POLICIES).into_iter().map(str::parse);
+    let policies: Vec<ClosedPolicyName> =
+        policies.collect::<Result<_, _>>().map_err(|e| ProgramExit::Usage.caused_by(e))?;
+    filter::render_table(&args.table, DEFAULT_FORMAT, CLOSED_COLUMNS, &[])?;
+    let setup = closed_setup(args, machine, config)?;
+    let progress = ProgressLines::new(ProgressMeasure::Jobs(setup.jobs.len()));
+    let simulate = |policy: ClosedPolicyName, line: &mut ProgressLine| {
+        closed::run_closed(&setup, policy.build_policy(&setup), &mut |share| line.set_share(share))
     };
-    let outcomes = threads::each(&policies, &progress, simulate);
-    let rows = outcomes.iter().map(|(outcome, secs)| Row::of(outcome, args.timings.then_some(*secs)));
-    let document = Document {
+    let outcomes = threads::simulate_each(&policies, &progress, simulate);
+    let rows = outcomes
+        .iter()
+        .map(|(outcome, secs)| ClosedRow::from_outcome(outcome, args.timings.then_some(*secs)));
+    let document = ClosedDocument {
         schema: SCHEMA,
         machine: machine.to_string(),
-        gpus: machine.gpus(),
+        gpus: machine.gpu_count(),
         jobs: setup.jobs.len(),
         restart_s: setup.restart_secs,
         seed: args.seed,
         policies: rows.collect(),
     };
-    show::print(&args.table, &document, (DEFAULT, COLUMNS, &document.policies), &head(&document))
+    show::print_document(
+        &args.table,
+        &document,
+        (DEFAULT_FORMAT, CLOSED_COLUMNS, &document.policies),
+        &heading_lines(&document),
+    )
 }
 
-fn head(document: &Document) -> [String; 3] {
+fn heading_lines(document: &ClosedDocument) -> [String; 3] {
     [
         format!("machine   {}, {} GPUs", document.machine, document.gpus),
         format!("jobs      {}", document.jobs),
@@ -154,19 +171,24 @@ fn head(document: &Document) -> [String; 3] {
     ]
 }
 
-fn setup(args: &SimulateArgs, machine: &Machine, config: &Config) -> Result<Setup, Failure> {
-    let missing = |flag: &str| Exit::Usage.because(anyhow!("--machine needs {flag}"));
+fn closed_setup(
+    args: &SimulateArgs,
+    machine: &ClosedMachine,
+    config: &Config,
+) -> Result<ClosedSetup, CommandFailure> {
+    let missing = |flag: &str| ProgramExit::Usage.caused_by(anyhow!("--machine needs {flag}"));
     let path = args.closed.plans.as_ref().ok_or_else(|| missing("--plans"))?;
-    let rows = traces::read_speeds(path).map_err(|e| Exit::Input.because(e))?;
+    let rows = traces::read_speeds(path).map_err(|e| ProgramExit::Input.caused_by(e))?;
     let workload = args.supply.workload.as_ref().ok_or_else(|| missing("--workload"))?;
-    let mut jobs = told(workload, traces::read_closed_jobs(workload))?;
-    let facts = args.closed.facts.as_ref().map_or_else(|| Ok(BTreeMap::new()), |path| facts(path, &rows))?;
+    let mut jobs = parsed_with_warnings(workload, traces::read_closed_jobs(workload))?;
+    let facts =
+        args.closed.facts.as_ref().map_or_else(|| Ok(BTreeMap::new()), |path| model_facts(path, &rows))?;
     let estimates = args.closed.estimates.as_deref().map(traces::read_estimates).transpose();
     let estimates =
-        best_estimates(&rows, &estimates.map_err(|e| Exit::Input.because(e))?.unwrap_or_default());
-    let speeds = Speeds::new(rows, machine);
-    leave_out(&mut jobs, &speeds)?;
-    Ok(Setup {
+        best_estimates(&rows, &estimates.map_err(|e| ProgramExit::Input.caused_by(e))?.unwrap_or_default());
+    let speeds = SpeedTable::new(rows, machine);
+    leave_out_unrunnable(&mut jobs, &speeds)?;
+    Ok(ClosedSetup {
         machine: machine.clone(),
         jobs,
         speeds,
@@ -176,7 +198,7 @@ fn setup(args: &SimulateArgs, machine: &Machine, config: &Config) -> Result<Setu
         restart_secs: args.closed.restart,
         work: args.closed.scale_work,
         speed_up: args.closed.speed_up,
-        knows_lengths: args.closed.lengths == Lengths::Known,
+        knows_lengths: args.closed.lengths == LengthKnowledge::Known,
         most_secs: args.closed.secs,
         noise: args.noise.clamp(0.0, 1.0),
         seed: args.seed,
@@ -184,31 +206,31 @@ fn setup(args: &SimulateArgs, machine: &Machine, config: &Config) -> Result<Setu
 }
 
 /// Leaves out jobs of models that are known to run nowhere on the machine, and tells of them.
-fn leave_out(jobs: &mut Vec<ClosedJob>, speeds: &Speeds) -> Result<(), Failure> {
+fn leave_out_unrunnable(jobs: &mut Vec<ClosedJob>, speeds: &SpeedTable) -> Result<(), CommandFailure> {
     let (fit, others): (Vec<ClosedJob>, Vec<ClosedJob>) =
         std::mem::take(jobs).into_iter().partition(|job| can_run(speeds, job));
     *jobs = fit;
     let Some(first) = others.first() else { return Ok(()) };
     let what = format!(
         "{} of models of which no row of --plans fits the machine, such as {} of {}",
-        output::counted(others.len() as u64, "job"),
+        output::counted_noun(others.len() as u64, "job"),
         first.model,
         first.name
     );
     if jobs.is_empty() {
-        return Err(Exit::Input.because(anyhow!("nothing to simulate: {what}")));
+        return Err(ProgramExit::Input.caused_by(anyhow!("nothing to simulate: {what}")));
     }
     eprintln!("infill: left out: {what}");
     Ok(())
 }
 
 /// Whether the machine could run the job if it were empty.
-fn can_run(speeds: &Speeds, job: &ClosedJob) -> bool {
-    speeds.of(&job.model).is_some_and(|m| m.choices().next().is_some())
+fn can_run(speeds: &SpeedTable, job: &ClosedJob) -> bool {
+    speeds.for_model(&job.model).is_some_and(|m| m.run_choices().next().is_some())
 }
 
 /// What the file says of the models of these rows; of some it may say nothing.
-fn facts(path: &Path, rows: &[SpeedRow]) -> Result<BTreeMap<String, ModelFacts>, Failure> {
+fn model_facts(path: &Path, rows: &[SpeedRow]) -> Result<BTreeMap<String, ModelFacts>, CommandFailure> {
     let mut found = BTreeMap::new();
     for row in rows {
         if found.contains_key(&row.model) {
@@ -217,7 +239,7 @@ fn facts(path: &Path, rows: &[SpeedRow]) -> Result<BTreeMap<String, ModelFacts>,
         match traces::read_model_facts(path, &row.model) {
             Ok(facts) => _ = found.insert(row.model.clone(), facts),
             Err(TraceError::NoSuchModel { .. }) => {}
-            Err(e) => return Err(Exit::Input.because(e)),
+            Err(e) => return Err(ProgramExit::Input.caused_by(e)),
         }
     }
     Ok(found)
@@ -230,10 +252,10 @@ mod tests {
     use infill_sim::closed::JobOutcome;
     use infill_testkit::data_files;
 
-    fn outcome(policy: &str) -> Outcome {
+    fn outcome(policy: &str) -> ClosedOutcome {
         let job =
             |name: &str, ended| JobOutcome { name: name.to_owned(), submitted: 0.0, started: 30.0, ended };
-        Outcome {
+        ClosedOutcome {
             policy: policy.to_owned(),
             jobs: vec![job("a", 600.0), job("b", 7200.0)],
             submitted: 3,
@@ -245,23 +267,23 @@ mod tests {
         }
     }
 
-    fn document() -> Document {
-        Document {
+    fn document() -> ClosedDocument {
+        ClosedDocument {
             schema: SCHEMA,
             machine: "8x8:a800".to_owned(),
             gpus: 64,
             jobs: 3,
             restart_s: 260.0,
             seed: 1,
-            policies: vec![Row::of(&outcome("infill"), None)],
+            policies: vec![ClosedRow::from_outcome(&outcome("infill"), None)],
         }
     }
 
     #[test]
     fn the_page() {
         let document = document();
-        let table = (DEFAULT, COLUMNS, document.policies.as_slice());
-        let text = show::headed(&TableArgs::default(), table, &head(&document)).unwrap();
+        let table = (DEFAULT_FORMAT, CLOSED_COLUMNS, document.policies.as_slice());
+        let text = show::headed_table(&TableArgs::default(), table, &heading_lines(&document)).unwrap();
         insta::assert_snapshot!(text, @r"
         machine   8x8:a800, 64 GPUs
         jobs      3
@@ -290,9 +312,9 @@ mod tests {
     fn published_jobs_end_sooner() {
         let names = ["plans/rubick/plans.csv", "plans/rubick/jobs.csv"];
         let Some([plans, jobs]) = data_files(names) else { return };
-        let machine: Machine = "8x8:a800".parse().unwrap();
-        let setup = Setup {
-            speeds: Speeds::new(traces::read_speeds(&plans).unwrap(), &machine),
+        let machine: ClosedMachine = "8x8:a800".parse().unwrap();
+        let setup = ClosedSetup {
+            speeds: SpeedTable::new(traces::read_speeds(&plans).unwrap(), &machine),
             machine,
             jobs: traces::read_closed_jobs(&jobs).unwrap().value,
             config: Config::default(),
@@ -306,7 +328,8 @@ mod tests {
             noise: 0.02,
             seed: 1,
         };
-        let outcome = closed::run(&setup, ClosedPolicy::InfillKnown.build(&setup), &mut |_| ());
+        let outcome =
+            closed::run_closed(&setup, ClosedPolicyName::InfillKnown.build_policy(&setup), &mut |_| ());
         assert_eq!(outcome.jobs.len(), 232);
         assert!(outcome.jct_mean() < 0.9 * 762.5, "{}", outcome.jct_mean());
         assert!(outcome.makespan_secs <= 50_700.0, "{}", outcome.makespan_secs);

@@ -7,8 +7,9 @@ pub(crate) fn file_name(path: &str) -> &str {
 
 /// The command with file names only, and with the seed even where the default was taken. Quoted as a shell
 /// wants it.
-pub(crate) fn shown(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
-    let mut words: Vec<String> = arguments.into_iter().map(|word| quoted(&without_folders(&word))).collect();
+pub(crate) fn shareable_command(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
+    let mut words: Vec<String> =
+        arguments.into_iter().map(|word| quote_word(&without_folders(&word))).collect();
     if !words.iter().any(|word| word == "--seed" || word.starts_with("--seed=")) {
         words.push(format!("--seed {seed}"));
     }
@@ -22,7 +23,7 @@ fn without_folders(word: &str) -> String {
     }
 }
 
-fn quoted(word: &str) -> String {
+fn quote_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:@%+/".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     fn check(line: &[&str], expected: &str) {
-        assert_eq!(shown(line.iter().map(|w| (*w).to_owned()), 7), expected);
+        assert_eq!(shareable_command(line.iter().map(|w| (*w).to_owned()), 7), expected);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::unit::Unit;
+use super::unit::LogUnit;
 use infill_api::SCHEMA;
 use infill_model::RescaleCosts;
-use infill_sim::{Balance, Fairness, JobScore, Preempted};
+use infill_sim::{FairnessScore, JobScore, MainQueueDelays, PolicyScore};
 
 /// Shares of what the bound makes.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -40,7 +40,7 @@ pub(crate) struct PolicyRow {
     /// Jobs of the main queue that found a node held although their start had been planned for long enough.
     pub late_vacates: u64,
     /// All jobs of the main queue that found a node held.
-    pub preempted: Preempted,
+    pub preempted: MainQueueDelays,
     /// Rescales of all jobs.
     pub rescales: u64,
     /// Jobs that came to an end.
@@ -49,7 +49,7 @@ pub(crate) struct PolicyRow {
     /// ended.
     pub jct_mean_s: Option<f64>,
     /// How evenly nodes were divided among jobs and users, and how long jobs waited for their first.
-    pub fairness: Fairness,
+    pub fairness: FairnessScore,
     /// Rounds.
     pub rounds: u64,
     /// Plans that the checker refused.
@@ -62,13 +62,13 @@ pub(crate) struct PolicyRow {
 
 /// What was simulated.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Replayed {
+pub(crate) struct SimulationSubject {
     /// Name of the log's file.
     pub log: String,
     /// Whether it tells when nodes were idle, not which jobs ran.
     pub idle_log: bool,
     /// What is counted wherever this document says nodes.
-    pub unit: Unit,
+    pub unit: LogUnit,
     /// Nodes of the machine.
     pub nodes: usize,
     /// Seconds simulated.
@@ -87,18 +87,18 @@ pub(crate) struct Replayed {
 
 /// `infill simulate --json`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Document {
+pub(crate) struct SimulationDocument {
     /// Version of this document.
     pub schema: u32,
     /// What was simulated.
-    pub subject: Replayed,
+    pub subject: SimulationSubject,
     /// Node-seconds that the main queue did not use.
     pub idle_node_secs: f64,
     /// The policies in the order in which they were named.
     pub policies: Vec<PolicyRow>,
 }
 
-impl Document {
+impl SimulationDocument {
     /// Nodes that the main queue did not use, on average over time.
     pub fn idle_nodes_mean(&self) -> f64 {
         self.idle_node_secs / self.subject.span_secs.max(1.0)
@@ -111,13 +111,18 @@ impl Document {
 }
 
 /// The document of outcomes with the seconds that each took; `bound` is the one that they are measured by.
-pub(crate) fn of(outcomes: &[(Balance, f64)], bound: &Balance, subject: Replayed, timings: bool) -> Document {
-    let row = |(outcome, secs): &(Balance, f64)| row(outcome, bound, timings.then_some(*secs));
+pub(crate) fn simulation_document(
+    outcomes: &[(PolicyScore, f64)],
+    bound: &PolicyScore,
+    subject: SimulationSubject,
+    timings: bool,
+) -> SimulationDocument {
+    let row = |(outcome, secs): &(PolicyScore, f64)| policy_row(outcome, bound, timings.then_some(*secs));
     let policies = outcomes.iter().map(row).collect();
-    Document { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }
+    SimulationDocument { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }
 }
 
-fn row(outcome: &Balance, bound: &Balance, wall_s: Option<f64>) -> PolicyRow {
+fn policy_row(outcome: &PolicyScore, bound: &PolicyScore, wall_s: Option<f64>) -> PolicyRow {
     let best = if bound.work > 0.0 { bound.work } else { f64::INFINITY };
     let share = |lost: f64| lost / best;
     let efficiency = share(outcome.work);

@@ -10,48 +10,63 @@ use serde::Serialize;
 use super::args::SimulateArgs;
 use super::show;
 use super::threads;
-use infill_advisor::length::{Lengths, Predicted, Walk, walk};
+use infill_advisor::length::{BacktestConfig, LengthDistribution, PredictedJob, run_backtest};
 use infill_api::SCHEMA;
 use infill_model::{PastJob, Submission, duration};
 use infill_present::{
-    exit::{CommandResult, Exit, Failure},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter,
-    input::told,
+    input::parsed_with_warnings,
     output,
-    progress::{Line, Measure, Progress},
-    table::Column,
+    progress::{ProgressLine, ProgressLines, ProgressMeasure},
+    table::TableColumn,
 };
 use infill_sim::{
-    closed::Machine,
-    order::{Order, Ordered, Rigid, simulate},
+    closed::ClosedMachine,
+    order::{OrderOutcome, QueueOrder, RigidJob, simulate_order},
 };
 use infill_traces as traces;
 
 /// Jobs before the first that is simulated whose lengths stand for the site's.
-const OF_THE_SITE: usize = 5000;
+const SITE_JOBS: usize = 5000;
 
 /// Atoms of that distribution.
 const SITE_ATOMS: usize = 16;
 
-const DEFAULT: &str = "%p %.j %.m %.n %.s %.t";
+const DEFAULT_FORMAT: &str = "%p %.j %.m %.n %.s %.t";
 
-const COLUMNS: &[Column<Row>] = &[
-    Column { letter: 'p', header: "ORDER", help: "order", cell: |r| r.policy.clone() },
-    Column { letter: 'j', header: "JCT", help: "average completion time", cell: |r| time(r.jct_mean_s) },
-    Column { letter: 'm', header: "MEDIAN", help: "its median", cell: |r| time(r.jct_median_s) },
-    Column { letter: 'n', header: "P99", help: "its 99th percentile", cell: |r| time(r.jct_p99_s) },
-    Column {
+const ORDER_COLUMNS: &[TableColumn<OrderRow>] = &[
+    TableColumn { letter: 'p', header: "ORDER", help: "order", cell: |r| r.policy.clone() },
+    TableColumn {
+        letter: 'j',
+        header: "JCT",
+        help: "average completion time",
+        cell: |r| format_time(r.jct_mean_s),
+    },
+    TableColumn { letter: 'm', header: "MEDIAN", help: "its median", cell: |r| format_time(r.jct_median_s) },
+    TableColumn {
+        letter: 'n',
+        header: "P99",
+        help: "its 99th percentile",
+        cell: |r| format_time(r.jct_p99_s),
+    },
+    TableColumn {
         letter: 's',
         header: "MAKESPAN",
         help: "until the last job ended",
-        cell: |r| time(r.makespan_s),
+        cell: |r| format_time(r.makespan_s),
     },
-    Column { letter: 't', header: "STOPS", help: "stops a job", cell: |r| format!("{:.2}", r.stops_per_job) },
+    TableColumn {
+        letter: 't',
+        header: "STOPS",
+        help: "stops a job",
+        cell: |r| format!("{:.2}", r.stops_per_job),
+    },
 ];
 
 /// `infill simulate --machine --order --json`.
 #[derive(Debug, Serialize)]
-struct Document {
+struct OrderDocument {
     schema: u32,
     machine: String,
     units: u32,
@@ -60,12 +75,12 @@ struct Document {
     stop_s: f64,
     mix: f64,
     seed: u64,
-    policies: Vec<Row>,
+    policies: Vec<OrderRow>,
 }
 
 /// What one order made of it.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct OrderRow {
     policy: String,
     jct_mean_s: f64,
     jct_median_s: f64,
@@ -74,9 +89,9 @@ struct Row {
     stops_per_job: f64,
 }
 
-impl Row {
-    fn of(done: &Ordered) -> Row {
-        Row {
+impl OrderRow {
+    fn from_outcome(done: &OrderOutcome) -> OrderRow {
+        OrderRow {
             policy: done.order.name().to_owned(),
             jct_mean_s: done.jct_mean(),
             jct_median_s: done.jct_at(0.5),
@@ -87,24 +102,24 @@ impl Row {
     }
 }
 
-fn time(secs: f64) -> String {
+fn format_time(secs: f64) -> String {
     duration::format_duration(secs.round())
 }
 
 /// Simulates.
-pub fn run(args: &SimulateArgs, machine: &Machine) -> CommandResult {
+pub fn simulate_orders(args: &SimulateArgs, machine: &ClosedMachine) -> CommandResult {
     let orders = &args.closed.order;
-    filter::render(&args.table, DEFAULT, COLUMNS, &[])?;
-    let units = machine.gpus();
-    let jobs = jobs(args, units)?;
-    let progress = Progress::new(Measure::Jobs(jobs.len()));
-    let one = |order: Order, line: &mut Line| {
-        simulate(&jobs, units, order, args.closed.stop, &mut |share| line.at(share))
+    filter::render_table(&args.table, DEFAULT_FORMAT, ORDER_COLUMNS, &[])?;
+    let units = machine.gpu_count();
+    let jobs = rigid_jobs(args, units)?;
+    let progress = ProgressLines::new(ProgressMeasure::Jobs(jobs.len()));
+    let one = |order: QueueOrder, line: &mut ProgressLine| {
+        simulate_order(&jobs, units, order, args.closed.stop, &mut |share| line.set_share(share))
     };
-    let outcomes = threads::each(orders, &progress, one);
+    let outcomes = threads::simulate_each(orders, &progress, one);
     let span = jobs.last().zip(jobs.first()).map_or(0.0, |(last, first)| last.at - first.at);
     let work: f64 = jobs.iter().map(|j| j.secs * f64::from(j.size)).sum();
-    let document = Document {
+    let document = OrderDocument {
         schema: SCHEMA,
         machine: machine.to_string(),
         units,
@@ -113,13 +128,18 @@ pub fn run(args: &SimulateArgs, machine: &Machine) -> CommandResult {
         stop_s: args.closed.stop,
         mix: args.closed.mix,
         seed: args.seed,
-        policies: outcomes.iter().map(|(done, _)| Row::of(done)).collect(),
+        policies: outcomes.iter().map(|(done, _)| OrderRow::from_outcome(done)).collect(),
     };
-    show::print(&args.table, &document, (DEFAULT, COLUMNS, &document.policies), &head(&document))
+    show::print_document(
+        &args.table,
+        &document,
+        (DEFAULT_FORMAT, ORDER_COLUMNS, &document.policies),
+        &heading_lines(&document),
+    )
 }
 
-fn head(document: &Document) -> [String; 3] {
-    let Document { machine, units, jobs, load, stop_s, mix, seed, .. } = document;
+fn heading_lines(document: &OrderDocument) -> [String; 3] {
+    let OrderDocument { machine, units, jobs, load, stop_s, mix, seed, .. } = document;
     [
         format!("machine   {machine}, {units} units; load {load:.2}"),
         format!("jobs      {jobs}, {mix:.0} % of their kinds predicted"),
@@ -128,21 +148,22 @@ fn head(document: &Document) -> [String; 3] {
 }
 
 /// The jobs that are simulated: those that were predicted, on GPUs where the log has any.
-fn jobs(args: &SimulateArgs, units: u32) -> Result<Vec<Rigid>, Failure> {
-    let missing = || Exit::Usage.because(anyhow!("--order needs --workload"));
+fn rigid_jobs(args: &SimulateArgs, units: u32) -> Result<Vec<RigidJob>, CommandFailure> {
+    let missing = || ProgramExit::Usage.caused_by(anyhow!("--order needs --workload"));
     let path = args.supply.workload.as_ref().ok_or_else(missing)?;
-    let log = told(path, traces::read_history(path))?;
-    let how = Walk { seed: args.seed, ..Walk::default() };
-    let progress = Progress::new(Measure::Jobs(log.len() - how.only_learned(log.len())));
-    let mut line = progress.line("predicting");
-    let predicted = walk(&log, &how, &mut |share| line.at(share)).map_err(|e| Exit::Input.because(e))?;
+    let log = parsed_with_warnings(path, traces::read_history(path))?;
+    let how = BacktestConfig { seed: args.seed, ..BacktestConfig::default() };
+    let progress = ProgressLines::new(ProgressMeasure::Jobs(log.len() - how.training_jobs(log.len())));
+    let mut line = progress.add_line("predicting");
+    let predicted = run_backtest(&log, &how, &mut |share| line.set_share(share))
+        .map_err(|e| ProgramExit::Input.caused_by(e))?;
     let first = predicted.first().map_or(log.len(), |p| p.index);
-    let site = of_the_site(&log[first.saturating_sub(OF_THE_SITE)..first]);
+    let site = site_lengths(&log[first.saturating_sub(SITE_JOBS)..first]);
     let on_gpus = log.iter().any(|past| past.job.gpus > 0);
     let size = |job: &Submission| if on_gpus { job.gpus } else { job.nodes.max(1) };
     let mut too_large = 0;
     let mut jobs = Vec::new();
-    for Predicted { index, raw, .. } in predicted {
+    for PredictedJob { index, raw, .. } in predicted {
         let PastJob { job, secs, .. } = &log[index];
         let size = size(job);
         if size == 0 {
@@ -152,29 +173,29 @@ fn jobs(args: &SimulateArgs, units: u32) -> Result<Vec<Rigid>, Failure> {
             too_large += 1;
             continue;
         }
-        let known = share_of(job, size) < args.closed.mix;
+        let known = hash_percentile(job, size) < args.closed.mix;
         let lengths = match (&site, known) {
             (Some(site), false) => site.clone(),
             _ => raw,
         };
-        jobs.push(Rigid { at: job.at, secs: secs.max(1.0), size, lengths, known });
+        jobs.push(RigidJob { at: job.at, secs: secs.max(1.0), size, lengths, known });
     }
     if too_large > 0 {
-        eprintln!("infill: left out: {} larger than the machine", output::counted(too_large, "job"));
+        eprintln!("infill: left out: {} larger than the machine", output::counted_noun(too_large, "job"));
     }
     if jobs.is_empty() {
-        return Err(Exit::Input.because(anyhow!("{}: no job is left to be ordered", path.display())));
+        return Err(ProgramExit::Input.caused_by(anyhow!("{}: no job is left to be ordered", path.display())));
     }
     Ok(jobs)
 }
 
 /// The lengths of these jobs, as one distribution.
-fn of_the_site(past: &[PastJob]) -> Option<Lengths> {
-    Lengths::of_weighted(past.iter().map(|p| (p.secs.max(1.0).ln(), 1.0)).collect(), SITE_ATOMS)
+fn site_lengths(past: &[PastJob]) -> Option<LengthDistribution> {
+    LengthDistribution::from_weighted(past.iter().map(|p| (p.secs.max(1.0).ln(), 1.0)).collect(), SITE_ATOMS)
 }
 
 /// A number from 0 to 99 for all jobs of a user, name and size: the same in every run.
-fn share_of(job: &Submission, size: u32) -> f64 {
+fn hash_percentile(job: &Submission, size: u32) -> f64 {
     let mut hasher = FxHasher::default();
     (&job.user, &job.name, size).hash(&mut hasher);
     (hasher.finish() % 100) as f64
@@ -187,9 +208,13 @@ mod tests {
 
     #[test]
     fn the_page() {
-        let done =
-            Ordered { order: Order::Gittins, jct_secs: vec![600.0, 7200.0], stops: 3, makespan_secs: 9000.0 };
-        let document = Document {
+        let done = OrderOutcome {
+            order: QueueOrder::Gittins,
+            jct_secs: vec![600.0, 7200.0],
+            stops: 3,
+            makespan_secs: 9000.0,
+        };
+        let document = OrderDocument {
             schema: SCHEMA,
             machine: "468x1".to_owned(),
             units: 468,
@@ -198,10 +223,10 @@ mod tests {
             stop_s: 30.0,
             mix: 50.0,
             seed: 1,
-            policies: vec![Row::of(&done)],
+            policies: vec![OrderRow::from_outcome(&done)],
         };
-        let table = (DEFAULT, COLUMNS, document.policies.as_slice());
-        let text = show::headed(&TableArgs::default(), table, &head(&document)).unwrap();
+        let table = (DEFAULT_FORMAT, ORDER_COLUMNS, document.policies.as_slice());
+        let text = show::headed_table(&TableArgs::default(), table, &heading_lines(&document)).unwrap();
         insta::assert_snapshot!(text, @r"
         machine   468x1, 468 units; load 1.30
         jobs      2, 50 % of their kinds predicted
@@ -215,9 +240,9 @@ mod tests {
     #[test]
     fn which_kinds_are_predicted_is_the_same_in_every_run() {
         let job = |user: &str| Submission { user: user.to_owned(), ..Submission::default() };
-        let shares: Vec<f64> = (0..1000).map(|i| share_of(&job(&format!("u{i}")), 4)).collect();
+        let shares: Vec<f64> = (0..1000).map(|i| hash_percentile(&job(&format!("u{i}")), 4)).collect();
         let half = shares.iter().filter(|share| **share < 50.0).count();
         assert!((400..600).contains(&half), "{half}");
-        assert_eq!(share_of(&job("alice"), 4), share_of(&job("alice"), 4));
+        assert_eq!(hash_percentile(&job("alice"), 4), hash_percentile(&job("alice"), 4));
     }
 }

@@ -6,22 +6,22 @@ use anyhow::anyhow;
 
 use super::args::{LogArgs, LogFormat, SimulateArgs, SupplyArgs};
 use super::command::file_name;
-use super::document::Replayed;
-use super::unit::Unit;
+use super::document::SimulationSubject;
+use super::unit::LogUnit;
 use infill_model::{
     RescaleCosts,
     trace::{IdleLog, JobLog, NamedCurve},
 };
 use infill_present::{
-    exit::{Exit, Failure},
-    input::told,
+    exit::{CommandFailure, ProgramExit},
+    input::parsed_with_warnings,
     output,
 };
 use infill_sim::{
-    Setup,
-    job::Checkpoints,
+    SimulationSetup,
+    job::CheckpointCosts,
     queue::{IdleQueue, LogQueue, MainQueue, by_gpu},
-    supply::{Halving, Nas, Supply},
+    supply::{ArchitectureSearch, HalvingSearch, JobSupply},
 };
 use infill_traces as traces;
 use infill_traces::SwfOptions;
@@ -41,7 +41,7 @@ const ENDLESS_JOBS: u32 = 10;
 const MOST_CURVES_NAMED: usize = 6;
 
 /// A log, as it was read.
-pub(crate) enum Log {
+pub(crate) enum RecordedLog {
     /// Intervals.
     Idle(IdleLog),
     /// Jobs.
@@ -49,63 +49,65 @@ pub(crate) enum Log {
 }
 
 /// Reads the log that the flags name, and tells of lines that were passed over.
-pub(crate) fn read_log(args: &LogArgs) -> Result<Log, Failure> {
+pub(crate) fn read_log(args: &LogArgs) -> Result<RecordedLog, CommandFailure> {
     match (&args.idle, &args.log) {
-        (Some(path), _) => Ok(Log::Idle(told(path, traces::read_idle(path))?)),
+        (Some(path), _) => Ok(RecordedLog::Idle(parsed_with_warnings(path, traces::read_idle(path))?)),
         (None, Some(path)) => {
             let sacct =
                 args.log_format == Some(LogFormat::Sacct) || (args.log_format.is_none() && is_sacct(path)?);
             let options = SwfOptions {
-                layout: LogFormat::layout(args.log_format),
+                layout: LogFormat::swf_layout(args.log_format),
                 procs_per_node: args.procs_per_node,
             };
             let reading = if sacct { traces::read_sacct(path) } else { traces::read_swf(path, options) };
-            Ok(Log::Jobs(told(path, reading)?))
+            Ok(RecordedLog::Jobs(parsed_with_warnings(path, reading)?))
         }
-        (None, None) => Err(Exit::Usage.because(anyhow!("name a log: --log FILE or --idle FILE"))),
+        (None, None) => Err(ProgramExit::Usage.caused_by(anyhow!("name a log: --log FILE or --idle FILE"))),
     }
 }
 
 /// The main queue of a log, in the unit that the flags name.
-pub(crate) fn main_queue(log: &Log, args: &LogArgs) -> Result<MainQueue, Failure> {
-    if args.gpus_per_node.is_some() && args.unit != Unit::Gpu {
-        return Err(Exit::Usage.because(anyhow!("--gpus-per-node is for --unit gpu")));
+pub(crate) fn main_queue(log: &RecordedLog, args: &LogArgs) -> Result<MainQueue, CommandFailure> {
+    if args.gpus_per_node.is_some() && args.unit != LogUnit::Gpu {
+        return Err(ProgramExit::Usage.caused_by(anyhow!("--gpus-per-node is for --unit gpu")));
     }
     Ok(match log {
-        Log::Idle(log) => MainQueue::Idle(IdleQueue::new(log, args.nodes.unwrap_or(usize::MAX))),
-        Log::Jobs(log) if args.unit == Unit::Gpu => {
-            let log = by_gpu(log, args.gpus_per_node).map_err(|e| Exit::Input.because(e))?;
+        RecordedLog::Idle(log) => MainQueue::Idle(IdleQueue::new(log, args.nodes.unwrap_or(usize::MAX))),
+        RecordedLog::Jobs(log) if args.unit == LogUnit::Gpu => {
+            let log = by_gpu(log, args.gpus_per_node).map_err(|e| ProgramExit::Input.caused_by(e))?;
             MainQueue::Log(LogQueue::new(&log, args.nodes))
         }
-        Log::Jobs(log) => MainQueue::Log(LogQueue::new(log, args.nodes)),
+        RecordedLog::Jobs(log) => MainQueue::Log(LogQueue::new(log, args.nodes)),
     })
 }
 
 /// Whether the first line names sacct's columns.
-fn is_sacct(path: &Path) -> Result<bool, Failure> {
-    traces::first_line(path).map(|line| line.contains('|')).map_err(|e| Exit::Input.because(e))
+fn is_sacct(path: &Path) -> Result<bool, CommandFailure> {
+    traces::first_line(path).map(|line| line.contains('|')).map_err(|e| ProgramExit::Input.caused_by(e))
 }
 
 /// Everything that the flags say, and what is said of it.
-pub(crate) fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
+pub(crate) fn simulation_from_args(
+    args: &SimulateArgs,
+) -> Result<(SimulationSetup, SimulationSubject), CommandFailure> {
     let log = read_log(&args.log)?;
     let queue = main_queue(&log, &args.log)?;
-    let curves = curves(&args.supply)?;
-    let setup = setup(args, queue, supply(args, &curves)?);
-    let (start, end) = setup.queue.span();
+    let curves = read_curves(&args.supply)?;
+    let setup = simulation_setup(args, queue, build_supply(args, &curves)?);
+    let (start, end) = setup.queue.time_span();
     let span_secs = setup.most_secs.map_or(end - start, |most| most.min(end - start));
     if span_secs > MAX_SPAN_SECS {
         let years = span_secs / YEAR_SECS;
         let what = anyhow!("the log spans {years} years: one of its times must be wrong; or choose --days");
-        return Err(Exit::Input.because(what));
+        return Err(ProgramExit::Input.caused_by(what));
     }
-    let subject = Replayed {
+    let subject = SimulationSubject {
         log: args.log.file_name(),
-        idle_log: matches!(log, Log::Idle(_)),
+        idle_log: matches!(log, RecordedLog::Idle(_)),
         unit: args.log.unit,
-        nodes: setup.queue.names().len(),
+        nodes: setup.queue.node_names().len(),
         span_secs: span_secs as f64,
-        malleable: malleable(&args.supply, &curves, args.log.unit),
+        malleable: describe_supply(&args.supply, &curves, args.log.unit),
         rescales: setup.costs,
         warm_secs: args.changes.warm,
         seed: args.seed,
@@ -113,15 +115,15 @@ pub(crate) fn of(args: &SimulateArgs) -> Result<(Setup, Replayed), Failure> {
     Ok((setup, subject))
 }
 
-fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
+fn simulation_setup(args: &SimulateArgs, queue: MainQueue, supply: JobSupply) -> SimulationSetup {
     let changes = &args.changes;
-    Setup {
+    SimulationSetup {
         queue,
         supply,
         costs: RescaleCosts { up_secs: changes.up, down_secs: changes.down, start_secs: changes.start },
         warm_secs: changes.warm.unwrap_or(0.0),
         accounting: changes.accounting.into(),
-        checkpoints: Checkpoints {
+        checkpoints: CheckpointCosts {
             save_secs: changes.save,
             interval_secs: changes.checkpoint,
             grace_secs: changes.grace,
@@ -136,8 +138,8 @@ fn setup(args: &SimulateArgs, queue: MainQueue, supply: Supply) -> Setup {
 }
 
 /// The malleable jobs in words.
-fn malleable(args: &SupplyArgs, curves: &[NamedCurve], unit: Unit) -> String {
-    let (min, max) = args.sizes();
+fn describe_supply(args: &SupplyArgs, curves: &[NamedCurve], unit: LogUnit) -> String {
+    let (min, max) = args.size_range();
     let sizes = format!("of {min} to {max} {}", unit.plural());
     let what = if let Some(path) = &args.workload {
         format!("the jobs of {}", file_name(&path.to_string_lossy()))
@@ -146,7 +148,7 @@ fn malleable(args: &SupplyArgs, curves: &[NamedCurve], unit: Unit) -> String {
     } else if let Some(at_once) = args.nas {
         format!("a search for architectures, {at_once} at a time, {sizes}")
     } else {
-        format!("{} that never end, {sizes}", output::counted(endless(args).into(), "job"))
+        format!("{} that never end, {sizes}", output::counted_noun(endless_count(args).into(), "job"))
     };
     let named: Vec<&str> = curves.iter().take(MOST_CURVES_NAMED).map(|c| c.name.as_str()).collect();
     let more = match curves.len() - named.len() {
@@ -156,34 +158,34 @@ fn malleable(args: &SupplyArgs, curves: &[NamedCurve], unit: Unit) -> String {
     format!("{what}, with the curves {}{more}", named.join(", "))
 }
 
-fn endless(args: &SupplyArgs) -> u32 {
+fn endless_count(args: &SupplyArgs) -> u32 {
     args.endless.unwrap_or(ENDLESS_JOBS)
 }
 
-fn curves(args: &SupplyArgs) -> Result<Vec<NamedCurve>, Failure> {
+fn read_curves(args: &SupplyArgs) -> Result<Vec<NamedCurve>, CommandFailure> {
     let mut curves: Vec<NamedCurve> = Vec::new();
     for path in &args.curves {
-        curves.extend(told(path, traces::read_curves(path))?);
+        curves.extend(parsed_with_warnings(path, traces::read_curves(path))?);
     }
     if let Some(missing) = args.only.iter().find(|name| curves.iter().all(|c| c.name != **name)) {
         let known: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
         let what = anyhow!("no curve is called {missing:?}; there are {}", known.join(", "));
-        return Err(Exit::Usage.because(what));
+        return Err(ProgramExit::Usage.caused_by(what));
     }
     curves.retain(|c| args.only.is_empty() || args.only.contains(&c.name));
     Ok(curves)
 }
 
-fn supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<Supply, Failure> {
-    let (wanted, sizes, worth) = (&args.supply, args.supply.sizes(), args.worth.into());
+fn build_supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<JobSupply, CommandFailure> {
+    let (wanted, sizes, worth) = (&args.supply, args.supply.size_range(), args.worth.into());
     let of = if let Some(path) = &wanted.workload {
-        Supply::list(&told(path, traces::read_workload(path))?, curves, worth)
+        JobSupply::from_list(&parsed_with_warnings(path, traces::read_workload(path))?, curves, worth)
     } else if let Some((trials, eta)) = wanted.hpo {
-        Supply::halving(Halving::new(trials, eta, curves, sizes, args.seed), worth)
+        JobSupply::from_halving(HalvingSearch::new(trials, eta, curves, sizes, args.seed), worth)
     } else if let Some(at_once) = wanted.nas {
-        Supply::nas(Nas::new(at_once, curves, sizes, args.seed), worth)
+        JobSupply::from_nas(ArchitectureSearch::new(at_once, curves, sizes, args.seed), worth)
     } else {
-        Supply::endless(endless(wanted), curves, sizes, worth)
+        JobSupply::endless_jobs(endless_count(wanted), curves, sizes, worth)
     };
-    of.map_err(|e| Exit::Input.because(e))
+    of.map_err(|e| ProgramExit::Input.caused_by(e))
 }

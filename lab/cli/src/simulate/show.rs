@@ -6,128 +6,134 @@ use std::sync::LazyLock;
 
 use serde::Serialize;
 
-use super::document::{Document, LossShares, PolicyRow};
+use super::document::{LossShares, PolicyRow, SimulationDocument};
 use infill_model::{RescaleCosts, duration};
 use infill_present::{
-    bars::{self, CYAN, Colour, GREEN, Part, RED, YELLOW},
-    days::Days,
-    exit::{CommandResult, Exit, Failure},
+    bars::{self, BarPart, CYAN, GREEN, RED, TerminalColour, YELLOW},
+    exit::{CommandFailure, CommandResult, ProgramExit},
     filter::{self, TableArgs},
+    long_duration::LongDuration,
     output,
-    table::{Column, FieldHelp},
-    words::percent,
+    phrases::percent,
+    table::{FieldHelp, TableColumn},
 };
 
-const DEFAULT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
+const DEFAULT_FORMAT: &str = "%p %.e %.s %.r %.t %.b %.u %.v %.l %.m %.d %.c";
 
 /// The fields, for `--help`.
-pub(crate) static HELP: LazyLock<String> = LazyLock::new(|| FieldHelp(COLUMNS, DEFAULT).to_string());
+pub(crate) static HELP: LazyLock<String> =
+    LazyLock::new(|| FieldHelp(POLICY_COLUMNS, DEFAULT_FORMAT).to_string());
 
 /// What the efficiency is a share of.
-pub(crate) const MEASURE: &str = "\
+pub(crate) const EFFICIENCY_NOTE: &str = "\
 Efficiency is work as a share of the bound's: of what the best division of the idle
 nodes at every moment would make if all curves were known and rescales took no time.";
 
-const COLUMNS: &[Column<PolicyRow>] = &[
-    Column { letter: 'p', header: "POLICY", help: "policy", cell: |r| r.policy.clone() },
-    Column {
+const POLICY_COLUMNS: &[TableColumn<PolicyRow>] = &[
+    TableColumn { letter: 'p', header: "POLICY", help: "policy", cell: |r| r.policy.clone() },
+    TableColumn {
         letter: 'e',
         header: "EFFIC",
         help: "work as a share of the bound's",
-        cell: |r| percent::tenths(r.efficiency),
+        cell: |r| percent::tenths_percent(r.efficiency),
     },
-    Column {
+    TableColumn {
         letter: 's',
         header: "SAMPLES",
         help: "samples of all jobs",
-        cell: |r| output::number(r.samples),
+        cell: |r| output::format_number(r.samples),
     },
-    Column {
+    TableColumn {
         letter: 'w',
         header: "WORK",
         help: "samples of all jobs, times what each is worth",
-        cell: |r| output::number(r.work),
+        cell: |r| output::format_number(r.work),
     },
-    Column {
+    TableColumn {
         letter: 'r',
         header: "RESC",
         help: "share of the bound's work lost in rescales that the policy wanted",
-        cell: |r| percent::tenths(r.loss.rescale),
+        cell: |r| percent::tenths_percent(r.loss.rescale),
     },
-    Column {
+    TableColumn {
         letter: 't',
         header: "PREE",
         help: "the same because the main queue took nodes",
-        cell: |r| percent::tenths(r.loss.preemption),
+        cell: |r| percent::tenths_percent(r.loss.preemption),
     },
-    Column {
+    TableColumn {
         letter: 'b',
         header: "PROBE",
         help: "the same in changes made to measure a size",
-        cell: |r| percent::tenths(r.loss.probing),
+        cell: |r| percent::tenths_percent(r.loss.probing),
     },
-    Column {
+    TableColumn {
         letter: 'u',
         header: "REST",
         help: "the same for nodes unused, or used by jobs that make less of them",
-        cell: |r| percent::tenths(r.loss.unused),
+        cell: |r| percent::tenths_percent(r.loss.unused),
     },
-    Column {
+    TableColumn {
         letter: 'v',
         header: "HARV",
         help: "share of the idle node-time that malleable jobs held",
-        cell: |r| percent::tenths(r.harvest_ratio),
+        cell: |r| percent::tenths_percent(r.harvest_ratio),
     },
-    Column {
+    TableColumn {
         letter: 'h',
         header: "NODEHOURS",
         help: "node-hours that malleable jobs held",
-        cell: |r| output::number(r.held_node_secs / 3600.0),
+        cell: |r| output::format_number(r.held_node_secs / 3600.0),
     },
-    Column {
+    TableColumn {
         letter: 'l',
         header: "LATE",
         help: "main jobs that found a node held though their start had been planned",
         cell: |r| r.late_vacates.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'm',
         header: "MAIN",
         help: "main jobs that found a node held for which nothing had been planned",
         cell: |r| r.preempted.unforeseen.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'd',
         header: "DELAY",
         help: "time that the longest of these waited",
         cell: |r| duration::format_duration(r.preempted.longest_secs.ceil()),
     },
-    Column { letter: 'c', header: "CHANGES", help: "rescales of all jobs", cell: |r| r.rescales.to_string() },
-    Column {
+    TableColumn {
+        letter: 'c',
+        header: "CHANGES",
+        help: "rescales of all jobs",
+        cell: |r| r.rescales.to_string(),
+    },
+    TableColumn {
         letter: 'f',
         header: "FINISHED",
         help: "jobs that came to their end",
         cell: |r| r.finished.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'J',
         header: "JCT",
         help: "mean time from a job's submission to its end, or to that of the simulation",
         cell: |r| r.jct_mean_s.map_or_else(|| "-".to_owned(), duration::format_duration),
     },
-    Column {
+    TableColumn {
         letter: 'j',
         header: "JAINJOBS",
         help: "Jain's fairness index over jobs, by nodes held: 1 where all had as many",
-        cell: |r| index(r.fairness.jain_jobs),
+        cell: |r| format_index(r.fairness.jain_jobs),
     },
-    Column {
+    TableColumn {
         letter: 'U',
         header: "JAINUSERS",
         help: "the same over users",
-        cell: |r| index(r.fairness.jain_users),
+        cell: |r| format_index(r.fairness.jain_users),
     },
-    Column {
+    TableColumn {
         letter: 'W',
         header: "MAXWAIT",
         help: "longest wait for a first node, to the end for a job that never had one",
@@ -135,14 +141,14 @@ const COLUMNS: &[Column<PolicyRow>] = &[
             r.fairness.longest_first_wait_secs.map_or_else(|| "-".to_owned(), duration::format_duration)
         },
     },
-    Column { letter: 'n', header: "ROUNDS", help: "rounds", cell: |r| r.rounds.to_string() },
-    Column {
+    TableColumn { letter: 'n', header: "ROUNDS", help: "rounds", cell: |r| r.rounds.to_string() },
+    TableColumn {
         letter: 'R',
         header: "REFUSED",
         help: "plans that the checker refused",
         cell: |r| r.refused_plans.to_string(),
     },
-    Column {
+    TableColumn {
         letter: 'T',
         header: "TOOK",
         help: "time that the simulation took, with --timings",
@@ -150,13 +156,13 @@ const COLUMNS: &[Column<PolicyRow>] = &[
     },
 ];
 
-fn index(jain: Option<f64>) -> String {
+fn format_index(jain: Option<f64>) -> String {
     jain.map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}"))
 }
 
 /// Where it is shown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Screen {
+pub(crate) struct ScreenOptions {
     /// Columns of the terminal; `None` where stdout is none: then there are no bars.
     pub width: Option<usize>,
     /// Whether colours may be used.
@@ -164,54 +170,58 @@ pub(crate) struct Screen {
 }
 
 /// The header and the fields of the table, as cells: for the page.
-pub(crate) fn cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, &'static str, String)> {
-    let letters = DEFAULT.chars().filter(char::is_ascii_alphabetic);
-    let columns = letters.filter_map(|letter| COLUMNS.iter().find(|c| c.letter == letter));
+pub(crate) fn row_cells(row: &PolicyRow) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+    let letters = DEFAULT_FORMAT.chars().filter(char::is_ascii_alphabetic);
+    let columns = letters.filter_map(|letter| POLICY_COLUMNS.iter().find(|c| c.letter == letter));
     columns.map(|c| (c.header, c.help, (c.cell)(row)))
 }
 
 /// Refuses a format that names unknown fields: better before the simulation than after it.
-pub(crate) fn check(args: &TableArgs) -> Result<(), Failure> {
-    filter::render(args, DEFAULT, COLUMNS, &[]).map(drop)
+pub(crate) fn check_format(args: &TableArgs) -> Result<(), CommandFailure> {
+    filter::render_table(args, DEFAULT_FORMAT, POLICY_COLUMNS, &[]).map(drop)
 }
 
 /// Prints a document: as JSON, or its table, with these lines above it unless the rows are wanted alone.
-pub(crate) fn print<R>(
+pub(crate) fn print_document<R>(
     args: &TableArgs,
     document: &impl Serialize,
-    table: (&str, &[Column<R>], &[R]),
+    table: (&str, &[TableColumn<R>], &[R]),
     head: &[String],
 ) -> CommandResult {
     if args.json {
         output::print_json(document)?;
     } else {
-        output::print(&headed(args, table, head)?)?;
+        output::print_text(&headed_table(args, table, head)?)?;
     }
-    Ok(Exit::Ok.code())
+    Ok(ProgramExit::Ok.code())
 }
 
 /// A table with these lines above it, unless the rows are wanted alone.
-pub(crate) fn headed<R>(
+pub(crate) fn headed_table<R>(
     args: &TableArgs,
-    (usual, columns, rows): (&str, &[Column<R>], &[R]),
+    (usual, columns, rows): (&str, &[TableColumn<R>], &[R]),
     head: &[String],
-) -> Result<String, Failure> {
-    let table = filter::render(args, usual, columns, rows)?;
+) -> Result<String, CommandFailure> {
+    let table = filter::render_table(args, usual, columns, rows)?;
     Ok(if args.wants_rows_alone() { table } else { format!("{}\n\n{table}", head.join("\n")) })
 }
 
 /// All of it.
-pub(crate) fn text(document: &Document, args: &TableArgs, screen: Screen) -> Result<String, Failure> {
-    let table = filter::render(args, DEFAULT, COLUMNS, &document.policies)?;
+pub(crate) fn render_text(
+    document: &SimulationDocument,
+    args: &TableArgs,
+    screen: ScreenOptions,
+) -> Result<String, CommandFailure> {
+    let table = filter::render_table(args, DEFAULT_FORMAT, POLICY_COLUMNS, &document.policies)?;
     if args.wants_rows_alone() {
         return Ok(table);
     }
-    let bars = screen.width.map_or_else(String::new, |width| drawn(document, width, screen.colours));
-    Ok(format!("{}\n{table}{bars}\n{MEASURE}\n", summary(document)))
+    let bars = screen.width.map_or_else(String::new, |width| draw_bars(document, width, screen.colours));
+    Ok(format!("{}\n{table}{bars}\n{EFFICIENCY_NOTE}\n", subject_summary(document)))
 }
 
 /// What was simulated.
-fn summary(document: &Document) -> String {
+fn subject_summary(document: &SimulationDocument) -> String {
     let subject = &document.subject;
     let (unit, units) = (subject.unit.noun(), subject.unit.plural());
     let RescaleCosts { up_secs, down_secs, start_secs } = subject.rescales;
@@ -219,14 +229,22 @@ fn summary(document: &Document) -> String {
         format!(", alive: newcomers warm up for {secs} s on their own nodes while the others train")
     });
     let lines = [
-        ("log", format!("{}: {} {units}, {}", subject.log, subject.nodes, Days(subject.span_secs).text())),
+        (
+            "log",
+            format!(
+                "{}: {} {units}, {}",
+                subject.log,
+                subject.nodes,
+                LongDuration(subject.span_secs).to_text()
+            ),
+        ),
         (
             "idle",
             format!(
                 "{} {units} on average ({}), {} {unit}-hours",
-                output::number(document.idle_nodes_mean()),
-                percent::tenths(document.idle_share()),
-                output::number(document.idle_node_secs / 3600.0),
+                output::format_number(document.idle_nodes_mean()),
+                percent::tenths_percent(document.idle_share()),
+                output::format_number(document.idle_node_secs / 3600.0),
             ),
         ),
         ("malleable", subject.malleable.clone()),
@@ -246,29 +264,29 @@ fn summary(document: &Document) -> String {
 }
 
 /// The parts of the bound's work, in the order of the bar: word, fill, colour, share.
-fn parts(row: &PolicyRow) -> [(&'static str, char, Colour, f64); 5] {
+fn work_parts(row: &PolicyRow) -> [(&'static str, char, TerminalColour, f64); 5] {
     let LossShares { rescale, preemption, probing, unused } = row.loss;
     [
         ("done", '█', CYAN, row.efficiency),
         ("rescales", '▓', YELLOW, rescale),
         ("preemption", '▒', RED, preemption),
         ("probing", '░', GREEN, probing),
-        ("rest", '·', Colour(90), unused),
+        ("rest", '·', TerminalColour(90), unused),
     ]
 }
 
 /// A bar for each policy, with its legend.
-fn drawn(document: &Document, width: usize, colours: bool) -> String {
+fn draw_bars(document: &SimulationDocument, width: usize, colours: bool) -> String {
     let name = document.policies.iter().map(|r| r.policy.chars().count()).max().unwrap_or(0);
     let cells = width.saturating_sub(name + 1).clamp(10, 100);
     let mut text = String::from("\n");
     for row in &document.policies {
-        let parts = parts(row).map(|(_, fill, colour, share)| Part { share, fill, colour });
-        let _ = writeln!(text, "{:<name$} {}", row.policy, bars::stacked(&parts, cells, colours));
+        let parts = work_parts(row).map(|(_, fill, colour, share)| BarPart { share, fill, colour });
+        let _ = writeln!(text, "{:<name$} {}", row.policy, bars::draw_stacked_bar(&parts, cells, colours));
     }
     let Some(first) = document.policies.first() else { return String::new() };
-    let words = parts(first).map(|(word, fill, colour, _)| {
-        let fill = bars::coloured(&fill.to_string(), colour, colours);
+    let words = work_parts(first).map(|(word, fill, colour, _)| {
+        let fill = bars::colour_text(&fill.to_string(), colour, colours);
         format!("{fill} {word}")
     });
     let _ = writeln!(text, "{:<name$} {}", "", words.join("   "));

@@ -1,18 +1,18 @@
 //! What is printed of outcomes that are written down.
 
-use super::document::{self, Document, LossShares, PolicyRow, Replayed};
-use super::show::{self, Screen};
-use super::unit::Unit;
+use super::document::{self, LossShares, PolicyRow, SimulationDocument, SimulationSubject};
+use super::show::{self, ScreenOptions};
+use super::unit::LogUnit;
 use infill_api::SCHEMA;
 use infill_model::{JobId, RescaleCosts};
-use infill_present::{days::Days, filter::TableArgs};
-use infill_sim::{Balance, Fairness, JobScore, Preempted, Sample};
+use infill_present::{filter::TableArgs, long_duration::LongDuration};
+use infill_sim::{FairnessScore, JobScore, MainQueueDelays, PolicyScore, SeriesPoint};
 
-pub fn subject() -> Replayed {
-    Replayed {
+pub fn subject() -> SimulationSubject {
+    SimulationSubject {
         log: "summit.csv.xz".to_owned(),
         idle_log: true,
-        unit: Unit::Node,
+        unit: LogUnit::Node,
         nodes: 200,
         span_secs: 7.0 * 86_400.0,
         malleable: "10 jobs that never end, of 1 to 64 nodes, with the curves vgg, alexnet".to_owned(),
@@ -33,11 +33,17 @@ pub fn row(policy: &str, efficiency: f64) -> PolicyRow {
         harvest_ratio: 0.987,
         held_node_secs: 3.6e6,
         late_vacates: 0,
-        preempted: Preempted { jobs: 4321, late: 0, unforeseen: 321, longest_secs: 3.0, total_secs: 900.0 },
+        preempted: MainQueueDelays {
+            jobs: 4321,
+            late: 0,
+            unforeseen: 321,
+            longest_secs: 3.0,
+            total_secs: 900.0,
+        },
         rescales: 1234,
         finished: 0,
         jct_mean_s: None,
-        fairness: Fairness {
+        fairness: FairnessScore {
             jain_jobs: Some(0.8),
             jain_users: Some(0.5),
             longest_first_wait_secs: Some(7384.0),
@@ -72,13 +78,13 @@ pub fn job(name: &str, node_secs: f64) -> JobScore {
     }
 }
 
-pub fn document() -> Document {
+pub fn document() -> SimulationDocument {
     let policies = vec![row("infill-known", 0.8123), row("freetrain", 0.7)];
-    Document { schema: SCHEMA, subject: subject(), idle_node_secs: 1.4e7, policies }
+    SimulationDocument { schema: SCHEMA, subject: subject(), idle_node_secs: 1.4e7, policies }
 }
 
 fn text(args: &TableArgs, width: Option<usize>, colours: bool) -> String {
-    show::text(&document(), args, Screen { width, colours }).unwrap()
+    show::render_text(&document(), args, ScreenOptions { width, colours }).unwrap()
 }
 
 #[test]
@@ -125,7 +131,7 @@ fn own_columns_come_alone() {
     freetrain   |1000|1.00G|0|5678|0|-|0.800|0.500|2:03:04
     ");
     let unknown = TableArgs { format: Some("%q".parse().unwrap()), ..Default::default() };
-    assert!(show::check(&unknown).is_err() && show::check(&args).is_ok());
+    assert!(show::check_format(&unknown).is_err() && show::check_format(&args).is_ok());
 }
 
 #[test]
@@ -133,7 +139,9 @@ fn names_reach_the_terminal_without_control_characters() {
     let mut document = document();
     document.subject.log = "a\u{1b}[31m.csv".to_owned();
     document.policies[0].policy = "x\u{7}".to_owned();
-    let text = show::text(&document, &TableArgs::default(), Screen { width: None, colours: false }).unwrap();
+    let text =
+        show::render_text(&document, &TableArgs::default(), ScreenOptions { width: None, colours: false })
+            .unwrap();
     assert!(!text.contains('\u{1b}') && !text.contains('\u{7}'), "{text}");
 }
 
@@ -164,13 +172,18 @@ fn the_document_tells_of_each_job_and_of_fairness() {
         changing_secs: 0.0,
         ..job("b", 0.0)
     };
-    let outcome = Balance {
+    let outcome = PolicyScore {
         jobs: vec![alice, never],
-        series: vec![Sample { at: 0.0, secs: 100.0, idle: 1.0, held: 0.9 }],
-        ..Balance::default()
+        series: vec![SeriesPoint { at: 0.0, secs: 100.0, idle: 1.0, held: 0.9 }],
+        ..PolicyScore::default()
     };
-    let json =
-        serde_json::to_value(document::of(&[(outcome.clone(), 0.0)], &outcome, subject(), false)).unwrap();
+    let json = serde_json::to_value(document::simulation_document(
+        &[(outcome.clone(), 0.0)],
+        &outcome,
+        subject(),
+        false,
+    ))
+    .unwrap();
     let policy = &json["policies"][0];
     assert_eq!(
         policy["fairness"],
@@ -193,16 +206,25 @@ fn the_document_tells_of_each_job_and_of_fairness() {
 fn what_is_not_known_of_fairness_is_a_dash() {
     let mut document = document();
     document.policies.truncate(1);
-    document.policies[0].fairness = Fairness::default();
+    document.policies[0].fairness = FairnessScore::default();
     let args = TableArgs { noheader: true, format: Some("%j|%U|%W".parse().unwrap()), ..Default::default() };
-    assert_eq!(show::text(&document, &args, Screen { width: None, colours: false }).unwrap(), "-|-|-\n");
+    assert_eq!(
+        show::render_text(&document, &args, ScreenOptions { width: None, colours: false }).unwrap(),
+        "-|-|-\n"
+    );
 }
 
 #[test]
 fn times_are_told_in_days_or_hours() {
-    let week = Days(7.0 * 86_400.0);
-    assert_eq!((week.text(), week.reached(0.4571)), ("7 days".to_owned(), "day 3.2 of 7".to_owned()));
-    let short = Days(0.2 * 86_400.0);
-    assert_eq!((short.text(), short.reached(0.5)), ("4.8 hours".to_owned(), "hour 2.4 of 4.8".to_owned()));
-    assert_eq!(Days(3600.0).text(), "1 hour");
+    let week = LongDuration(7.0 * 86_400.0);
+    assert_eq!(
+        (week.to_text(), week.position_text(0.4571)),
+        ("7 days".to_owned(), "day 3.2 of 7".to_owned())
+    );
+    let short = LongDuration(0.2 * 86_400.0);
+    assert_eq!(
+        (short.to_text(), short.position_text(0.5)),
+        ("4.8 hours".to_owned(), "hour 2.4 of 4.8".to_owned())
+    );
+    assert_eq!(LongDuration(3600.0).to_text(), "1 hour");
 }

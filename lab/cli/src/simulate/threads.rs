@@ -5,13 +5,13 @@ use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use infill_present::progress::{Line, Progress};
+use infill_present::progress::{ProgressLine, ProgressLines};
 
 /// Simulates each policy; what came of each, in their order, with the seconds that it took.
-pub(crate) fn each<N: Copy + Display + Send, T: Send>(
+pub(crate) fn simulate_each<N: Copy + Display + Send, T: Send>(
     names: &[N],
-    progress: &Progress,
-    work: impl Fn(N, &mut Line) -> T + Sync,
+    progress: &ProgressLines,
+    work: impl Fn(N, &mut ProgressLine) -> T + Sync,
 ) -> Vec<(T, f64)> {
     let queue: Mutex<VecDeque<(usize, N)>> = Mutex::new(names.iter().copied().enumerate().collect());
     let done: Mutex<Vec<(usize, T, f64)>> = Mutex::new(Vec::new());
@@ -22,7 +22,7 @@ pub(crate) fn each<N: Copy + Display + Send, T: Send>(
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                     let Some((place, name)) = next else { break };
-                    let (clock, mut line) = (Instant::now(), progress.line(name));
+                    let (clock, mut line) = (Instant::now(), progress.add_line(name));
                     let outcome = work(name, &mut line);
                     let secs = clock.elapsed().as_secs_f64();
                     tracing::debug!(policy = %name, secs, "simulated");

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What a log is counted in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub enum LogUnit {
     /// Whole nodes: one that jobs share is idle when the last of them has ended
     #[default]
     Node,
@@ -14,20 +14,20 @@ pub enum Unit {
     Gpu,
 }
 
-impl Unit {
+impl LogUnit {
     /// More than one.
     pub fn plural(self) -> &'static str {
         match self {
-            Unit::Node => "nodes",
-            Unit::Gpu => "GPUs",
+            LogUnit::Node => "nodes",
+            LogUnit::Gpu => "GPUs",
         }
     }
 
     /// One, before another noun.
     pub(crate) fn noun(self) -> &'static str {
         match self {
-            Unit::Node => "node",
-            Unit::Gpu => "GPU",
+            LogUnit::Node => "node",
+            LogUnit::Gpu => "GPU",
         }
     }
 }

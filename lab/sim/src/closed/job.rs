@@ -1,12 +1,12 @@
 //! A job of a closed machine: what it has to do, what it has done, where it runs.
 
-use super::machine::Seat;
-use super::speeds::Choice;
+use super::machine::GpuAllocation;
+use super::speeds::RunChoice;
 use infill_model::ClosedJob;
 
 /// A job that has been submitted and has not ended.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct ActiveJob {
     /// Its place among the workload's jobs.
     pub id: usize,
     /// As it was submitted.
@@ -18,7 +18,7 @@ pub struct Job {
     /// Steps that are done.
     pub done: f64,
     /// Where it runs, if it does.
-    pub run: Option<Run>,
+    pub run: Option<ActiveRun>,
     /// When it first got GPUs, s.
     pub first_start: Option<f64>,
     /// How often it was started or went elsewhere.
@@ -27,11 +27,11 @@ pub struct Job {
 
 /// What a job has now.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct ActiveRun {
     /// Plan, type and number of GPUs.
-    pub choice: Choice,
+    pub choice: RunChoice,
     /// Its GPUs.
-    pub seat: Seat,
+    pub seat: GpuAllocation,
     /// Steps a second once it runs.
     pub rate: f64,
     /// When it makes its first step there, s.
@@ -40,25 +40,25 @@ pub struct Run {
     pub unmeasured: f64,
 }
 
-impl Job {
+impl ActiveJob {
     /// A job that waits.
-    pub fn new(id: usize, submitted: ClosedJob, work: f64, submitted_secs: f64) -> Job {
+    pub fn new(id: usize, submitted: ClosedJob, work: f64, submitted_secs: f64) -> ActiveJob {
         let steps = submitted.steps * work;
-        Job { id, submitted, submitted_secs, steps, done: 0.0, run: None, first_start: None, starts: 0 }
+        ActiveJob { id, submitted, submitted_secs, steps, done: 0.0, run: None, first_start: None, starts: 0 }
     }
 
     /// Steps that are left.
-    pub fn left(&self) -> f64 {
+    pub fn remaining_steps(&self) -> f64 {
         (self.steps - self.done).max(0.0)
     }
 
     /// When it ends if it stays as it is; infinite while it waits.
     pub(crate) fn ends_at(&self, now: f64) -> f64 {
-        self.run.as_ref().map_or(f64::INFINITY, |run| run.ready.max(now) + self.left() / run.rate)
+        self.run.as_ref().map_or(f64::INFINITY, |run| run.ready.max(now) + self.remaining_steps() / run.rate)
     }
 
     /// Lets time pass. Returns the GPU-seconds that it held.
-    pub(super) fn pass(&mut self, from: f64, to: f64) -> f64 {
+    pub(super) fn advance_between(&mut self, from: f64, to: f64) -> f64 {
         let ends = self.ends_at(from);
         let Some(run) = &self.run else { return 0.0 };
         self.done = (self.done + run.rate * (to - run.ready.max(from)).max(0.0)).min(self.steps);
@@ -71,6 +71,6 @@ impl Job {
 
     /// Whether all is done, but for what rounding leaves.
     pub(super) fn is_over(&self) -> bool {
-        self.left() <= self.steps * 1e-9
+        self.remaining_steps() <= self.steps * 1e-9
     }
 }

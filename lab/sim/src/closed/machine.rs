@@ -9,11 +9,11 @@ use infill_model::NodeType;
 const MAX_GPUS: u32 = 65_536;
 
 /// The type of GPUs that have no name.
-const ANY: &str = "any";
+const ANY_GPU_TYPE: &str = "any";
 
 /// Nodes of one type.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pool {
+pub struct GpuPool {
     /// Type of the GPUs.
     pub node_type: NodeType,
     /// GPUs of each node.
@@ -24,14 +24,14 @@ pub struct Pool {
 
 /// All nodes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Machine {
+pub struct ClosedMachine {
     /// By type, as they were named.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<GpuPool>,
 }
 
 /// GPUs that a job has.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seat {
+pub struct GpuAllocation {
     /// The pool.
     pub pool: usize,
     /// GPUs by node, by the node's number in the pool.
@@ -43,16 +43,16 @@ pub struct Seat {
 #[error(
     "expected NODESxGPUS[:TYPE][,…], such as 8x8:a800 or 29x4:a100,58x2:a40, with {MAX_GPUS} GPUs at most; found {0:?}"
 )]
-pub struct NoMachine(String);
+pub struct InvalidMachine(String);
 
-impl Pool {
+impl GpuPool {
     /// GPUs of all nodes.
-    pub fn gpus(&self) -> u32 {
+    pub fn gpu_count(&self) -> u32 {
         self.per_node * self.free.len() as u32
     }
 
     /// Free GPUs of all nodes.
-    pub fn free(&self) -> u32 {
+    pub fn free_gpus(&self) -> u32 {
         self.free.iter().sum()
     }
 
@@ -63,7 +63,7 @@ impl Pool {
 
     /// Finds GPUs for a job on as few nodes as there can be: on the fullest node that has room for all, else
     /// on the emptiest nodes and for the rest on the fullest that has room. `None` where there are too few.
-    fn find(&self, gpus: u32) -> Option<Vec<(usize, u32)>> {
+    fn find_gpus(&self, gpus: u32) -> Option<Vec<(usize, u32)>> {
         let mut rest = gpus;
         let mut found: Vec<(usize, u32)> = Vec::new();
         while rest > 0 {
@@ -81,35 +81,35 @@ impl Pool {
     }
 }
 
-impl Machine {
+impl ClosedMachine {
     /// GPUs of all pools.
-    pub fn gpus(&self) -> u32 {
-        self.pools.iter().map(Pool::gpus).sum()
+    pub fn gpu_count(&self) -> u32 {
+        self.pools.iter().map(GpuPool::gpu_count).sum()
     }
 
     /// Where a job with so many GPUs of a pool would sit; `None` where there are too few.
-    pub fn find(&self, pool: usize, gpus: u32) -> Option<Seat> {
-        let nodes = self.pools.get(pool)?.find(gpus)?;
-        Some(Seat { pool, nodes })
+    pub fn find_allocation(&self, pool: usize, gpus: u32) -> Option<GpuAllocation> {
+        let nodes = self.pools.get(pool)?.find_gpus(gpus)?;
+        Some(GpuAllocation { pool, nodes })
     }
 
     /// Gives GPUs that are free to a job.
-    pub fn take(&mut self, seat: &Seat) {
-        self.each(seat, |free, gpus, _| free.saturating_sub(gpus));
+    pub fn take_gpus(&mut self, seat: &GpuAllocation) {
+        self.update_free(seat, |free, gpus, _| free.saturating_sub(gpus));
     }
 
     /// Takes them back.
-    pub fn give_back(&mut self, seat: &Seat) {
-        self.each(seat, |free, gpus, per_node| (free + gpus).min(per_node));
+    pub fn release_gpus(&mut self, seat: &GpuAllocation) {
+        self.update_free(seat, |free, gpus, per_node| (free + gpus).min(per_node));
     }
 
     /// Whether all of them are free.
-    pub fn is_free(&self, seat: &Seat) -> bool {
+    pub fn is_free(&self, seat: &GpuAllocation) -> bool {
         let free = |node: usize| self.pools.get(seat.pool).and_then(|p| p.free.get(node)).copied();
         seat.nodes.iter().all(|(node, gpus)| free(*node).is_some_and(|free| free >= *gpus))
     }
 
-    fn each(&mut self, seat: &Seat, change: impl Fn(u32, u32, u32) -> u32) {
+    fn update_free(&mut self, seat: &GpuAllocation, change: impl Fn(u32, u32, u32) -> u32) {
         let Some(pool) = self.pools.get_mut(seat.pool) else { return };
         for (node, gpus) in &seat.nodes {
             if let Some(free) = pool.free.get_mut(*node) {
@@ -119,7 +119,7 @@ impl Machine {
     }
 }
 
-impl Seat {
+impl GpuAllocation {
     /// GPUs on each node, ascending.
     pub fn by_node(&self) -> Vec<u32> {
         let mut gpus: Vec<u32> = self.nodes.iter().map(|(_, gpus)| *gpus).collect();
@@ -128,14 +128,14 @@ impl Seat {
     }
 }
 
-impl FromStr for Machine {
-    type Err = NoMachine;
+impl FromStr for ClosedMachine {
+    type Err = InvalidMachine;
 
     /// Parses `8x8:a800`, or several such, a type each.
-    fn from_str(text: &str) -> Result<Machine, NoMachine> {
-        let none = || NoMachine(text.to_owned());
-        let pools: Option<Vec<Pool>> = text.split(',').map(pool).collect();
-        let machine = Machine { pools: pools.ok_or_else(none)? };
+    fn from_str(text: &str) -> Result<ClosedMachine, InvalidMachine> {
+        let none = || InvalidMachine(text.to_owned());
+        let pools: Option<Vec<GpuPool>> = text.split(',').map(parse_pool).collect();
+        let machine = ClosedMachine { pools: pools.ok_or_else(none)? };
         let mut types: Vec<&NodeType> = machine.pools.iter().map(|p| &p.node_type).collect();
         types.sort();
         types.dedup();
@@ -145,22 +145,26 @@ impl FromStr for Machine {
     }
 }
 
-fn pool(text: &str) -> Option<Pool> {
+fn parse_pool(text: &str) -> Option<GpuPool> {
     // GPUs of one kind need no name.
-    let (shape, node_type) = text.trim().split_once(':').unwrap_or((text.trim(), ANY));
+    let (shape, node_type) = text.trim().split_once(':').unwrap_or((text.trim(), ANY_GPU_TYPE));
     let (nodes, gpus) = shape.split_once('x')?;
     let number = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=MAX_GPUS).contains(n));
     let (nodes, per_node) = (number(nodes)?, number(gpus)?);
     let good = !node_type.is_empty();
-    good.then(|| Pool { node_type: NodeType::new(node_type), per_node, free: vec![per_node; nodes as usize] })
+    good.then(|| GpuPool {
+        node_type: NodeType::new(node_type),
+        per_node,
+        free: vec![per_node; nodes as usize],
+    })
 }
 
-impl fmt::Display for Machine {
+impl fmt::Display for ClosedMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, pool) in self.pools.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
             write!(f, "{comma}{}x{}", pool.free.len(), pool.per_node)?;
-            if pool.node_type.as_str() != ANY {
+            if pool.node_type.as_str() != ANY_GPU_TYPE {
                 write!(f, ":{}", pool.node_type)?;
             }
         }
@@ -172,10 +176,10 @@ impl fmt::Display for Machine {
 mod tests {
     use super::*;
 
-    fn seats(machine: &mut Machine, gpus: &[u32]) -> String {
+    fn seats(machine: &mut ClosedMachine, gpus: &[u32]) -> String {
         let mut take = |gpus: &u32| {
-            let seat = machine.find(0, *gpus)?;
-            machine.take(&seat);
+            let seat = machine.find_allocation(0, *gpus)?;
+            machine.take_gpus(&seat);
             Some(seat.nodes.iter().map(|(n, g)| format!("{n}:{g}")).collect::<Vec<_>>().join("+"))
         };
         gpus.iter().map(|g| take(g).unwrap_or_else(|| "-".to_owned())).collect::<Vec<_>>().join(" ")
@@ -183,24 +187,24 @@ mod tests {
 
     #[test]
     fn jobs_sit_as_close_as_they_can() {
-        let mut machine: Machine = "3x4:a".parse().unwrap();
+        let mut machine: ClosedMachine = "3x4:a".parse().unwrap();
         assert_eq!(seats(&mut machine, &[2, 4, 1, 1, 3, 2]), "0:2 1:4 0:1 0:1 2:3 -");
-        let seat = Seat { pool: 0, nodes: vec![(0, 2)] };
-        machine.give_back(&seat);
+        let seat = GpuAllocation { pool: 0, nodes: vec![(0, 2)] };
+        machine.release_gpus(&seat);
         assert!(machine.is_free(&seat));
         assert_eq!(seats(&mut machine, &[3]), "0:2+2:1");
     }
 
     #[test]
     fn machines_are_read_and_shown() {
-        let plain = "468x1".parse::<Machine>().map(|m| (m.to_string(), m.gpus()));
+        let plain = "468x1".parse::<ClosedMachine>().map(|m| (m.to_string(), m.gpu_count()));
         assert_eq!(plain, Ok(("468x1".to_owned(), 468)));
         let text = "29x4:a100,7x16:v100";
-        let machine: Machine = text.parse().unwrap();
-        assert_eq!((machine.to_string().as_str(), machine.gpus()), (text, 228));
+        let machine: ClosedMachine = text.parse().unwrap();
+        assert_eq!((machine.to_string().as_str(), machine.gpu_count()), (text, 228));
         for wrong in ["", "8", "8:a", "0x8:a", "8x0:a", "8x8:", "1x1:a,2x2:a", "65536x2:a", "99999x99999:a"] {
             assert!(
-                wrong.parse::<Machine>().unwrap_err().to_string().contains("NODESxGPUS[:TYPE]"),
+                wrong.parse::<ClosedMachine>().unwrap_err().to_string().contains("NODESxGPUS[:TYPE]"),
                 "{wrong}"
             );
         }

@@ -20,10 +20,10 @@ mod speeds;
 #[cfg(test)]
 mod tests;
 
-pub use engine::run;
-pub use job::{Job, Run};
-pub use machine::{Machine, NoMachine, Pool, Seat};
-pub use outcome::{JobOutcome, Outcome};
-pub use policy::ClosedPolicy;
-pub use setup::Setup;
-pub use speeds::{Choice, Measured, ModelSpeeds, Speeds};
+pub use engine::run_closed;
+pub use job::{ActiveJob, ActiveRun};
+pub use machine::{ClosedMachine, GpuAllocation, GpuPool, InvalidMachine};
+pub use outcome::{ClosedOutcome, JobOutcome};
+pub use policy::ClosedPolicyName;
+pub use setup::ClosedSetup;
+pub use speeds::{MeasuredPlacement, ModelSpeeds, RunChoice, SpeedTable};

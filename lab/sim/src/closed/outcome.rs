@@ -15,14 +15,14 @@ pub struct JobOutcome {
 
 impl JobOutcome {
     /// Job completion time: from its submission to its end, s.
-    pub(crate) fn jct(&self) -> f64 {
+    pub(crate) fn jct_secs(&self) -> f64 {
         self.ended - self.submitted
     }
 }
 
 /// What one policy made of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ClosedOutcome {
     /// The policy.
     pub policy: String,
     /// Jobs that ended, in the order of their ends.
@@ -41,9 +41,9 @@ pub struct Outcome {
     pub gpu_use: f64,
 }
 
-impl Outcome {
-    pub(super) fn new(policy: String) -> Outcome {
-        Outcome {
+impl ClosedOutcome {
+    pub(super) fn new(policy: String) -> ClosedOutcome {
+        ClosedOutcome {
             policy,
             jobs: Vec::new(),
             submitted: 0,
@@ -55,21 +55,21 @@ impl Outcome {
         }
     }
 
-    pub(super) fn close(&mut self, now: f64, gpus: u32, submitted: usize) {
+    pub(super) fn finish_at(&mut self, now: f64, gpus: u32, submitted: usize) {
         (self.makespan_secs, self.submitted) = (now, submitted);
         self.gpu_use = self.gpu_secs / (f64::from(gpus) * now).max(f64::MIN_POSITIVE);
     }
 
     /// Job completion times, ascending, s.
-    pub(crate) fn jcts(&self) -> Vec<f64> {
-        let mut jcts: Vec<f64> = self.jobs.iter().map(JobOutcome::jct).collect();
+    pub(crate) fn sorted_jcts(&self) -> Vec<f64> {
+        let mut jcts: Vec<f64> = self.jobs.iter().map(JobOutcome::jct_secs).collect();
         jcts.sort_by(f64::total_cmp);
         jcts
     }
 
     /// Average completion time, s; 0 where no job ended.
     pub fn jct_mean(&self) -> f64 {
-        mean(self.jobs.iter().map(JobOutcome::jct))
+        mean(self.jobs.iter().map(JobOutcome::jct_secs))
     }
 
     /// Average time from submission to the first GPUs, of the jobs that ended, s.
@@ -79,7 +79,7 @@ impl Outcome {
 
     /// The completion time that this share of the jobs does not exceed (nearest rank), s; 0 where none ended.
     pub fn jct_at(&self, share: f64) -> f64 {
-        let jcts = self.jcts();
+        let jcts = self.sorted_jcts();
         let rank = (share * jcts.len() as f64).ceil().max(1.0) as usize;
         jcts.get(rank - 1).copied().unwrap_or(0.0)
     }

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::Machine;
-use super::speeds::Speeds;
+use super::machine::ClosedMachine;
+use super::speeds::SpeedTable;
 use infill_model::{ClosedJob, ModelFacts, config::Config};
 
 /// What is simulated.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct ClosedSetup {
     /// The machine, all free.
-    pub machine: Machine,
+    pub machine: ClosedMachine,
     /// The jobs, by submission.
     pub jobs: Vec<ClosedJob>,
     /// How fast models truly train.
-    pub speeds: Speeds,
+    pub speeds: SpeedTable,
     /// How a site would configure infill.
     pub config: Config,
     /// What is known of models beforehand.

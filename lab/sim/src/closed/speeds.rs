@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::{Machine, Pool, Seat};
+use super::machine::{ClosedMachine, GpuAllocation, GpuPool};
 use infill_model::{ExecPlan, SpeedRow};
 
 /// A way to run a model: a pool of the machine, a plan, so many GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Choice {
+pub struct RunChoice {
     /// The pool.
     pub pool: usize,
     /// GPUs.
@@ -18,7 +18,7 @@ pub struct Choice {
 
 /// One measured placement of a choice.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredPlacement {
     /// GPUs on each node, ascending.
     pub by_node: Vec<u32>,
     /// Steps a second.
@@ -29,31 +29,32 @@ pub struct Measured {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelSpeeds {
     /// By choice, all placements, the fewest nodes first, of as many the slowest first.
-    choices: BTreeMap<Choice, Vec<Measured>>,
+    choices: BTreeMap<RunChoice, Vec<MeasuredPlacement>>,
     /// Samples of a step.
     pub batch: f64,
 }
 
 /// The speeds of all models.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Speeds {
+pub struct SpeedTable {
     /// The table's rows.
     pub rows: Vec<SpeedRow>,
     models: BTreeMap<String, ModelSpeeds>,
 }
 
-impl Speeds {
+impl SpeedTable {
     /// Of these rows, for a machine that is empty. A row without a type holds for all of its pools; what
     /// could not be seated on it is left out.
-    pub fn new(rows: Vec<SpeedRow>, machine: &Machine) -> Speeds {
+    pub fn new(rows: Vec<SpeedRow>, machine: &ClosedMachine) -> SpeedTable {
         let mut models: BTreeMap<String, ModelSpeeds> = BTreeMap::new();
         for row in &rows {
             let speeds = models.entry(row.model.clone()).or_default();
             speeds.batch = row.batch;
-            let fits = |p: &Pool| row.node_type.as_ref().is_none_or(|of| *of == p.node_type);
+            let fits = |p: &GpuPool| row.node_type.as_ref().is_none_or(|of| *of == p.node_type);
             for (pool, _) in machine.pools.iter().enumerate().filter(|(_, p)| fits(p)) {
-                let choice = Choice { pool, gpus: row.gpus(), plan: row.plan.clone() };
-                let measured = Measured { by_node: row.gpus_by_node.clone(), rate: 1.0 / row.step_secs };
+                let choice = RunChoice { pool, gpus: row.gpus(), plan: row.plan.clone() };
+                let measured =
+                    MeasuredPlacement { by_node: row.gpus_by_node.clone(), rate: 1.0 / row.step_secs };
                 speeds.choices.entry(choice).or_default().push(measured);
             }
         }
@@ -63,32 +64,38 @@ impl Speeds {
                     .sort_by(|a, b| a.by_node.len().cmp(&b.by_node.len()).then(a.rate.total_cmp(&b.rate)));
             }
             let all = std::mem::take(&mut model.choices);
-            let fits = |choice: &Choice, measured: &[Measured]| seat(machine, choice, measured).is_some();
+            let fits = |choice: &RunChoice, measured: &[MeasuredPlacement]| {
+                place_choice(machine, choice, measured).is_some()
+            };
             model.choices = all.into_iter().filter(|(choice, measured)| fits(choice, measured)).collect();
         }
-        Speeds { rows, models }
+        SpeedTable { rows, models }
     }
 
     /// What is known of a model.
-    pub fn of(&self, model: &str) -> Option<&ModelSpeeds> {
+    pub fn for_model(&self, model: &str) -> Option<&ModelSpeeds> {
         self.models.get(model)
     }
 }
 
 impl ModelSpeeds {
     /// All ways to run it, each with its placements, the closest first.
-    pub fn choices(&self) -> impl Iterator<Item = (&Choice, &[Measured])> {
+    pub fn run_choices(&self) -> impl Iterator<Item = (&RunChoice, &[MeasuredPlacement])> {
         self.choices.iter().map(|(choice, measured)| (choice, measured.as_slice()))
     }
 
     /// Where a job with this choice would sit now, and the measurement that holds there; `None` where there
     /// is no room of a kind on which it is known to run.
-    pub fn seat(&self, machine: &Machine, choice: &Choice) -> Option<(Seat, &Measured)> {
-        seat(machine, choice, self.choices.get(choice)?)
+    pub fn find_placement(
+        &self,
+        machine: &ClosedMachine,
+        choice: &RunChoice,
+    ) -> Option<(GpuAllocation, &MeasuredPlacement)> {
+        place_choice(machine, choice, self.choices.get(choice)?)
     }
 
     /// The measurement on the closest placement.
-    pub(crate) fn closest(&self, choice: &Choice) -> Option<&Measured> {
+    pub(crate) fn closest_placement(&self, choice: &RunChoice) -> Option<&MeasuredPlacement> {
         let all = self.choices.get(choice)?;
         let fewest = all.first()?.by_node.len();
         all.iter().take_while(|m| m.by_node.len() == fewest).last()
@@ -96,16 +103,20 @@ impl ModelSpeeds {
 }
 
 /// Where a job with this choice would sit now, and which of the choice's measurements holds there.
-fn seat<'m>(machine: &Machine, choice: &Choice, measured: &'m [Measured]) -> Option<(Seat, &'m Measured)> {
-    let seat = machine.find(choice.pool, choice.gpus)?;
-    let holds = on(measured, &seat.by_node())?;
+fn place_choice<'m>(
+    machine: &ClosedMachine,
+    choice: &RunChoice,
+    measured: &'m [MeasuredPlacement],
+) -> Option<(GpuAllocation, &'m MeasuredPlacement)> {
+    let seat = machine.find_allocation(choice.pool, choice.gpus)?;
+    let holds = measurement_for(measured, &seat.by_node())?;
     Some((seat, holds))
 }
 
 /// The measurement that holds for a placement: its own, else the slowest on as many nodes, else on the next
 /// greater number of nodes. `None` where it was measured on fewer nodes only: nobody knows whether it runs
 /// there.
-fn on<'m>(measured: &'m [Measured], by_node: &[u32]) -> Option<&'m Measured> {
+fn measurement_for<'m>(measured: &'m [MeasuredPlacement], by_node: &[u32]) -> Option<&'m MeasuredPlacement> {
     let same = measured.iter().find(|m| m.by_node == by_node);
     same.or_else(|| measured.iter().find(|m| m.by_node.len() >= by_node.len()))
 }
@@ -130,23 +141,31 @@ mod tests {
     fn a_placement_has_the_rate_of_the_nearest_that_is_no_closer() {
         let rows =
             vec![row("p", &[4], 1.0), row("p", &[2, 2], 2.0), row("p", &[1, 3], 4.0), row("q", &[1; 4], 5.0)];
-        let mut speeds = Speeds::new(rows.clone(), &"4x4:a,4x4:b".parse().unwrap());
-        let model = speeds.of("m").unwrap();
+        let mut speeds = SpeedTable::new(rows.clone(), &"4x4:a,4x4:b".parse().unwrap());
+        let model = speeds.for_model("m").unwrap();
         let on = |plan: &str, by_node: &[u32]| {
-            let choice = Choice { pool: 1, gpus: 4, plan: ExecPlan(plan.to_owned()) };
-            on(model.choices.get(&choice)?, by_node).map(|m| m.rate)
+            let choice = RunChoice { pool: 1, gpus: 4, plan: ExecPlan(plan.to_owned()) };
+            measurement_for(model.choices.get(&choice)?, by_node).map(|m| m.rate)
         };
         assert_eq!(on("p", &[4]), Some(1.0));
         assert_eq!(on("p", &[2, 2]), Some(0.5));
         assert_eq!(on("p", &[1, 1, 2]), None, "it was never spread so far");
         assert_eq!(on("q", &[2, 2]), Some(0.2));
-        let closest = Choice { pool: 0, gpus: 4, plan: ExecPlan("p".to_owned()) };
-        let first = Measured { by_node: vec![4], rate: 1.0 };
-        assert_eq!(model.closest(&closest), Some(&first));
-        assert_eq!(model.choices().count(), 4, "two plans on two types");
-        speeds = Speeds::new(rows, &"4x2:a".parse().unwrap());
-        assert_eq!(speeds.of("m").map(|m| m.choices().count()), Some(2), "p was measured on two nodes");
-        speeds = Speeds::new(vec![row("p", &[4], 1.0)], &"4x2:a".parse().unwrap());
-        assert_eq!(speeds.of("m").map(|m| m.choices().count()), Some(0), "and never on one of four");
+        let closest = RunChoice { pool: 0, gpus: 4, plan: ExecPlan("p".to_owned()) };
+        let first = MeasuredPlacement { by_node: vec![4], rate: 1.0 };
+        assert_eq!(model.closest_placement(&closest), Some(&first));
+        assert_eq!(model.run_choices().count(), 4, "two plans on two types");
+        speeds = SpeedTable::new(rows, &"4x2:a".parse().unwrap());
+        assert_eq!(
+            speeds.for_model("m").map(|m| m.run_choices().count()),
+            Some(2),
+            "p was measured on two nodes"
+        );
+        speeds = SpeedTable::new(vec![row("p", &[4], 1.0)], &"4x2:a".parse().unwrap());
+        assert_eq!(
+            speeds.for_model("m").map(|m| m.run_choices().count()),
+            Some(0),
+            "and never on one of four"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ClosedPolicy, Outcome, Setup, Speeds, run};
+use super::{ClosedOutcome, ClosedPolicyName, ClosedSetup, SpeedTable, run_closed};
 use infill_model::{ClosedJob, ExecPlan, NodeType, SpeedRow};
 
 /// `MODEL TYPE PLAN GPUS+GPUS SECS`, line by line: seconds of a step on so many GPUs of each node.
@@ -40,10 +40,10 @@ fn jobs(lines: &str) -> Vec<ClosedJob> {
     lines.trim().lines().map(job).collect()
 }
 
-fn setup(machine: &str, speeds: &str, workload: &str) -> Setup {
-    let machine: super::Machine = machine.parse().unwrap();
-    Setup {
-        speeds: Speeds::new(rows(speeds), &machine),
+fn setup(machine: &str, speeds: &str, workload: &str) -> ClosedSetup {
+    let machine: super::ClosedMachine = machine.parse().unwrap();
+    ClosedSetup {
+        speeds: SpeedTable::new(rows(speeds), &machine),
         machine,
         jobs: jobs(workload),
         config: infill_model::config::Config::default(),
@@ -59,12 +59,12 @@ fn setup(machine: &str, speeds: &str, workload: &str) -> Setup {
     }
 }
 
-fn outcome(setup: &Setup, policy: ClosedPolicy) -> Outcome {
-    run(setup, policy.build(setup), &mut |_| ())
+fn outcome(setup: &ClosedSetup, policy: ClosedPolicyName) -> ClosedOutcome {
+    run_closed(setup, policy.build_policy(setup), &mut |_| ())
 }
 
 /// When each job started and ended, in whole seconds, by name.
-fn lives(outcome: &Outcome) -> String {
+fn lives(outcome: &ClosedOutcome) -> String {
     let mut jobs: Vec<_> = outcome.jobs.iter().collect();
     jobs.sort_by(|a, b| a.name.cmp(&b.name));
     jobs.iter().map(|j| format!("{} {:.0}-{:.0}", j.name, j.started, j.ended)).collect::<Vec<_>>().join(", ")
@@ -78,9 +78,9 @@ fn jobs_as_they_were_submitted_take_what_they_took() {
     let workload = "a 0 m 2 p 100\nb 5 m 2 p 10\nc 6 m 1 p 10";
     let setup = setup("1x3:a", ONE_MODEL, workload);
     // 10 s to start, then 50 s; b does not fit beside a, c does.
-    assert_eq!(lives(&outcome(&setup, ClosedPolicy::Static)), "a 0-60, b 60-75, c 6-26");
+    assert_eq!(lives(&outcome(&setup, ClosedPolicyName::Static)), "a 0-60, b 60-75, c 6-26");
     // Nobody passes b, and all have the better plan.
-    let in_order = outcome(&setup, ClosedPolicy::Fcfs);
+    let in_order = outcome(&setup, ClosedPolicyName::Fcfs);
     assert_eq!(lives(&in_order), "a 0-50, b 50-64, c 50-68");
     assert_eq!((in_order.restarts, in_order.samples), (0, 1200.0));
     assert!((in_order.jct_mean() - (50.0 + 59.0 + 62.0) / 3.0).abs() < 1e-6);
@@ -92,10 +92,10 @@ fn a_model_runs_only_where_it_was_measured() {
     // Two jobs of one GPU leave one free on each node: two GPUs on two nodes were measured at 0.9 s.
     let workload = "a 0 m 1 p 1000\nb 0 m 1 p 1000\nc 1 m 2 p 10";
     let spread = setup("2x2:a", ONE_MODEL, workload);
-    assert!(outcome(&spread, ClosedPolicy::Static).jobs.iter().any(|j| j.name == "c"));
+    assert!(outcome(&spread, ClosedPolicyName::Static).jobs.iter().any(|j| j.name == "c"));
     let close_only =
         setup("2x2:a", "m a p 1 1.0\nm a p 2 0.5", "a 0 m 2 p 100\nb 0 m 2 p 100\nc 0 m 2 p 100");
-    for policy in ClosedPolicy::ALL {
+    for policy in ClosedPolicyName::ALL {
         let outcome = outcome(&close_only, policy);
         assert_eq!(outcome.jobs.len(), 3, "{policy}: {}", lives(&outcome));
     }
@@ -108,7 +108,7 @@ fn all_policies_end_all_jobs_and_the_same_seed_has_the_same_outcome() {
         .map(|i| format!("j{i} {} {} {} p {}\n", i * 20, ["m", "n"][i % 2], 1 + i % 2, 30 + 40 * (i % 3)))
         .collect();
     let setup = setup("2x4:a,2x2:b", speeds, &workload);
-    for policy in ClosedPolicy::ALL {
+    for policy in ClosedPolicyName::ALL {
         let (first, second) = (outcome(&setup, policy), outcome(&setup, policy));
         assert_eq!((first.jobs.len(), first.submitted), (12, 12), "{policy}");
         assert!(first.gpu_use > 0.0 && first.gpu_use <= 1.0, "{policy}: {}", first.gpu_use);
@@ -120,7 +120,8 @@ fn all_policies_end_all_jobs_and_the_same_seed_has_the_same_outcome() {
 fn infill_lets_short_jobs_pass_and_chooses_plans() {
     let workload = "long 0 m 2 p 4000\nshort 100 m 2 p 200\nother 101 m 2 p 200";
     let setup = setup("1x2:a", ONE_MODEL, workload);
-    let (ours, theirs) = (outcome(&setup, ClosedPolicy::InfillKnown), outcome(&setup, ClosedPolicy::Static));
+    let (ours, theirs) =
+        (outcome(&setup, ClosedPolicyName::InfillKnown), outcome(&setup, ClosedPolicyName::Static));
     assert!(ours.jct_mean() < 0.5 * theirs.jct_mean(), "{} against {}", lives(&ours), lives(&theirs));
     // 4,000 steps of 0.4 s with the better plan, and the others' 80 s each, and starts.
     assert!(ours.makespan_secs < 1600.0 + 160.0 + 6.0 * 10.0, "{}", lives(&ours));
@@ -132,8 +133,8 @@ fn what_infill_learns_of_jobs_serves_those_after_them() {
     let workload: String =
         (0..20).map(|i| format!("j{i} {} {} 2 p 300\n", i * 60, ["m", "n"][i % 2])).collect();
     let setup = setup("1x8:a", speeds, &workload);
-    let known = outcome(&setup, ClosedPolicy::InfillKnown).jct_mean();
-    let learned = outcome(&setup, ClosedPolicy::Infill).jct_mean();
+    let known = outcome(&setup, ClosedPolicyName::InfillKnown).jct_mean();
+    let learned = outcome(&setup, ClosedPolicyName::Infill).jct_mean();
     assert!(learned < 1.3 * known, "{learned} against {known}");
 }
 
@@ -141,7 +142,7 @@ fn what_infill_learns_of_jobs_serves_those_after_them() {
 fn a_simulation_ends_when_it_shall_and_when_nobody_can_run() {
     let mut setup = setup("1x2:a", ONE_MODEL, "a 0 m 2 q 100\nb 0 m 2 q 1000");
     setup.most_secs = Some(100.0);
-    let outcome = outcome(&setup, ClosedPolicy::Static);
+    let outcome = outcome(&setup, ClosedPolicyName::Static);
     assert_eq!((lives(&outcome).as_str(), outcome.makespan_secs, outcome.submitted), ("a 0-50", 100.0, 2));
     // Of b's steps 40 s of 0.4 s each are made.
     assert!((outcome.samples - 10.0 * (100.0 + 100.0)).abs() < 1e-6);
@@ -154,12 +155,13 @@ fn who_is_spread_is_seated_anew_when_there_is_room_and_that_is_known_to_be_faste
     let speeds = "m a p 2 0.5\nm a p 1+1 2.0\nn a p 2 1.0";
     let workload = "a 0 n 2 p 200\nb 0 n 2 p 200\nc 1 m 2 p 2000";
     let setup = setup("2x3:a", speeds, workload);
-    let known = outcome(&setup, ClosedPolicy::InfillKnown);
-    let ended = |outcome: &Outcome| outcome.jobs.iter().find(|job| job.name == "c").map(|job| job.ended);
+    let known = outcome(&setup, ClosedPolicyName::InfillKnown);
+    let ended =
+        |outcome: &ClosedOutcome| outcome.jobs.iter().find(|job| job.name == "c").map(|job| job.ended);
     // 200 s with 2 s a step, a restart, and the rest with 0.5 s.
     assert!(ended(&known).is_some_and(|ended| ended < 1_400.0), "{}", lives(&known));
     assert_eq!(known.restarts, 1);
     // Who has never seen that it is faster on one node has no reason to move.
-    let learned = outcome(&setup, ClosedPolicy::Infill);
+    let learned = outcome(&setup, ClosedPolicyName::Infill);
     assert_eq!((ended(&learned), learned.restarts), (Some(4_011.0), 0), "{}", lives(&learned));
 }

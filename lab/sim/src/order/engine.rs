@@ -1,81 +1,81 @@
 //! From decision to decision: jobs come and end, and the order says who runs.
 
-use super::live::Live;
-use super::rules::Ranks;
-use super::{Order, Ordered, Rigid};
+use super::live_job::LiveJob;
+use super::rules::JobRanks;
+use super::{OrderOutcome, QueueOrder, RigidJob};
 
 /// While jobs wait, decisions are made at most so far apart, seconds.
 const TICK_SECS: f64 = 300.0;
 
 /// What is left of a job that is over, seconds.
-const OVER_SECS: f64 = 1e-6;
+const DONE_TOLERANCE_SECS: f64 = 1e-6;
 
 /// Simulates an order on a machine of so many units; whoever was stopped does `stop_secs` more. The jobs are
 /// in the order in which they come; none needs more than the machine has. `visit` sees the share of them that
 /// has ended.
-pub fn simulate(
-    jobs: &[Rigid],
+pub fn simulate_order(
+    jobs: &[RigidJob],
     units: u32,
-    order: Order,
+    order: QueueOrder,
     stop_secs: f64,
     visit: &mut dyn FnMut(f64),
-) -> Ordered {
-    let mut engine = Engine::new(jobs, units, order, stop_secs);
-    while let Some(at) = engine.next() {
-        engine.step(at);
+) -> OrderOutcome {
+    let mut engine = OrderEngine::new(jobs, units, order, stop_secs);
+    while let Some(at) = engine.next_decision() {
+        engine.step_to(at);
         visit(1.0 - engine.live.len() as f64 / jobs.len().max(1) as f64);
     }
     engine.outcome
 }
 
-struct Engine<'a> {
-    jobs: &'a [Rigid],
+struct OrderEngine<'a> {
+    jobs: &'a [RigidJob],
     units: u32,
     stop_secs: f64,
     now: f64,
     next_job: usize,
-    live: Vec<Live>,
-    ranks: Ranks<'a>,
-    outcome: Ordered,
+    live: Vec<LiveJob>,
+    ranks: JobRanks<'a>,
+    outcome: OrderOutcome,
 }
 
-impl<'a> Engine<'a> {
-    fn new(jobs: &'a [Rigid], units: u32, order: Order, stop_secs: f64) -> Self {
-        let outcome = Ordered { order, jct_secs: vec![0.0; jobs.len()], stops: 0, makespan_secs: 0.0 };
-        let ranks = Ranks::new(jobs, units, order);
+impl<'a> OrderEngine<'a> {
+    fn new(jobs: &'a [RigidJob], units: u32, order: QueueOrder, stop_secs: f64) -> Self {
+        let outcome = OrderOutcome { order, jct_secs: vec![0.0; jobs.len()], stops: 0, makespan_secs: 0.0 };
+        let ranks = JobRanks::new(jobs, units, order);
         let now = jobs.first().map_or(0.0, |j| j.at);
-        Engine { jobs, units, stop_secs, now, next_job: 0, live: Vec::new(), ranks, outcome }
+        OrderEngine { jobs, units, stop_secs, now, next_job: 0, live: Vec::new(), ranks, outcome }
     }
 
     /// When the next decision is made; `None` when all is over.
-    fn next(&self) -> Option<f64> {
+    fn next_decision(&self) -> Option<f64> {
         let coming = self.jobs.get(self.next_job).map_or(f64::INFINITY, |j| j.at);
         let ends = self.live.iter().filter(|l| l.runs).map(|l| self.now + l.left_secs);
-        let waits = self.outcome.order.stops() && self.live.iter().any(|l| !l.runs);
+        let waits = self.outcome.order.stops_jobs() && self.live.iter().any(|l| !l.runs);
         let tick = if waits { self.now + TICK_SECS } else { f64::INFINITY };
         let at = ends.fold(coming.min(tick), f64::min).max(self.now);
         at.is_finite().then_some(at)
     }
 
-    fn step(&mut self, at: f64) {
+    fn step_to(&mut self, at: f64) {
         let passed = at - self.now;
         self.now = at;
         for live in self.live.iter_mut().filter(|l| l.runs) {
             live.left_secs -= passed;
             live.done_secs += passed;
         }
-        self.end();
+        self.end_jobs();
         while let Some(job) = self.jobs.get(self.next_job).filter(|j| j.at <= at) {
-            self.live.push(Live { job: self.next_job, left_secs: job.secs, done_secs: 0.0, runs: false });
+            self.live.push(LiveJob { job: self.next_job, left_secs: job.secs, done_secs: 0.0, runs: false });
             self.next_job += 1;
         }
-        self.decide();
+        self.assign_units();
     }
 
-    fn end(&mut self) {
+    fn end_jobs(&mut self) {
         let (jobs, now, outcome) = (self.jobs, self.now, &mut self.outcome);
         self.live.retain(|live| {
-            let is_over = live.runs && live.left_secs <= OVER_SECS;
+            let is_over = live.runs && live.left_secs <= DONE_TOLERANCE_SECS;
             if is_over {
                 outcome.jct_secs[live.job] = now - jobs[live.job].at;
                 outcome.makespan_secs = now - jobs[0].at;
@@ -86,13 +86,13 @@ impl<'a> Engine<'a> {
 
     /// Lets those run who come first, as far as the machine goes. Where the order stops nobody, those that
     /// run do so anyway.
-    fn decide(&mut self) {
-        let stops = self.outcome.order.stops();
-        let size = |live: &Live| self.jobs[live.job].size;
+    fn assign_units(&mut self) {
+        let stops = self.outcome.order.stops_jobs();
+        let size = |live: &LiveJob| self.jobs[live.job].size;
         let mut chosen: Vec<bool> = self.live.iter().map(|l| l.runs && !stops).collect();
         let held: u32 = self.live.iter().zip(&chosen).filter(|(_, c)| **c).map(|(l, _)| size(l)).sum();
         let mut free = self.units.saturating_sub(held);
-        for place in self.ranks.sorted(&self.live) {
+        for place in self.ranks.sorted_positions(&self.live) {
             let size = size(&self.live[place]);
             if !chosen[place] && size <= free {
                 chosen[place] = true;

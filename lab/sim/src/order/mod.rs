@@ -5,16 +5,16 @@
 //! Decisions are made when a job comes or ends, and at most every five minutes while jobs wait.
 
 mod engine;
-mod live;
+mod live_job;
 mod rules;
 
-use infill_advisor::length::Lengths;
+use infill_advisor::length::LengthDistribution;
 
-pub use engine::simulate;
+pub use engine::simulate_order;
 
 /// A job to be ordered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rigid {
+pub struct RigidJob {
     /// When it comes, seconds.
     pub at: f64,
     /// How long it runs, seconds.
@@ -22,14 +22,14 @@ pub struct Rigid {
     /// How many units of the machine it needs.
     pub size: u32,
     /// What is known of its length.
-    pub lengths: Lengths,
+    pub lengths: LengthDistribution,
     /// Whether that is known of the job itself, and not only of the site.
     pub known: bool,
 }
 
 /// An order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum QueueOrder {
     /// First come, first served; whoever fits may go before. Stops nobody.
     Fcfs,
     /// Least attained service first.
@@ -50,51 +50,51 @@ pub enum Order {
     Gittins,
 }
 
-impl Order {
+impl QueueOrder {
     /// All of them, with their names.
-    pub const ALL: [(&str, Order); 8] = [
-        ("fcfs", Order::Fcfs),
-        ("las", Order::Las),
-        ("2d-las", Order::TwoDLas),
-        ("srpt-oracle", Order::SrptOracle),
-        ("srpt-predicted", Order::SrptPredicted),
-        ("a-srpt", Order::ASrpt),
-        ("borda", Order::Borda),
-        ("gittins", Order::Gittins),
+    pub const ALL: [(&str, QueueOrder); 8] = [
+        ("fcfs", QueueOrder::Fcfs),
+        ("las", QueueOrder::Las),
+        ("2d-las", QueueOrder::TwoDLas),
+        ("srpt-oracle", QueueOrder::SrptOracle),
+        ("srpt-predicted", QueueOrder::SrptPredicted),
+        ("a-srpt", QueueOrder::ASrpt),
+        ("borda", QueueOrder::Borda),
+        ("gittins", QueueOrder::Gittins),
     ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        Order::ALL.iter().find(|(_, order)| *order == self).map_or("", |(name, _)| name)
+        QueueOrder::ALL.iter().find(|(_, order)| *order == self).map_or("", |(name, _)| name)
     }
 
     /// Whether it stops jobs for others.
-    fn stops(self) -> bool {
-        !matches!(self, Order::Fcfs | Order::ASrpt)
+    fn stops_jobs(self) -> bool {
+        !matches!(self, QueueOrder::Fcfs | QueueOrder::ASrpt)
     }
 }
 
-impl std::fmt::Display for Order {
+impl std::fmt::Display for QueueOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl std::str::FromStr for Order {
+impl std::str::FromStr for QueueOrder {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Order::ALL.iter().find(|(name, _)| *name == text).map(|(_, order)| *order);
-        let names: Vec<&str> = Order::ALL.iter().map(|(name, _)| *name).collect();
+        let found = QueueOrder::ALL.iter().find(|(name, _)| *name == text).map(|(_, order)| *order);
+        let names: Vec<&str> = QueueOrder::ALL.iter().map(|(name, _)| *name).collect();
         found.ok_or_else(|| format!("{text:?} is no order; expected one of {}", names.join(", ")))
     }
 }
 
 /// What came of an order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ordered {
+pub struct OrderOutcome {
     /// The order.
-    pub order: Order,
+    pub order: QueueOrder,
     /// Seconds from submission to end, by job.
     pub jct_secs: Vec<f64>,
     /// How often jobs were stopped.
@@ -103,7 +103,7 @@ pub struct Ordered {
     pub makespan_secs: f64,
 }
 
-impl Ordered {
+impl OrderOutcome {
     /// Mean completion time, seconds.
     pub fn jct_mean(&self) -> f64 {
         self.jct_secs.iter().sum::<f64>() / self.jct_secs.len().max(1) as f64
@@ -129,13 +129,13 @@ impl Ordered {
 mod tests {
     use super::*;
 
-    fn job(at: f64, secs: f64, size: u32, median: f64) -> Rigid {
-        let lengths = Lengths::of(vec![median.ln(); 4]).unwrap();
-        Rigid { at, secs, size, lengths, known: true }
+    fn job(at: f64, secs: f64, size: u32, median: f64) -> RigidJob {
+        let lengths = LengthDistribution::from_logs(vec![median.ln(); 4]).unwrap();
+        RigidJob { at, secs, size, lengths, known: true }
     }
 
-    fn jct(jobs: &[Rigid], order: Order) -> (Vec<f64>, u64) {
-        let done = simulate(jobs, 4, order, 10.0, &mut |_| ());
+    fn jct(jobs: &[RigidJob], order: QueueOrder) -> (Vec<f64>, u64) {
+        let done = simulate_order(jobs, 4, order, 10.0, &mut |_| ());
         (done.jct_secs.iter().map(|s| s.round()).collect(), done.stops)
     }
 
@@ -143,34 +143,34 @@ mod tests {
     #[test]
     fn each_order_gives_the_machine_to_whom_it_says() {
         let jobs = [job(0.0, 10_000.0, 4, 9_000.0), job(100.0, 500.0, 4, 400.0)];
-        assert_eq!(jct(&jobs, Order::Fcfs), (vec![10_000.0, 10_400.0], 0));
-        assert_eq!(jct(&jobs, Order::SrptOracle), (vec![10_510.0, 500.0], 1));
-        assert_eq!(jct(&jobs, Order::SrptPredicted), (vec![10_510.0, 500.0], 1));
-        assert_eq!(jct(&jobs, Order::Gittins), (vec![10_510.0, 500.0], 1));
-        assert!(jct(&jobs, Order::Las).1 >= 1, "who had nothing yet goes first, until it had as much");
-        assert_eq!(jct(&jobs, Order::ASrpt), (vec![10_000.0, 10_400.0], 0));
+        assert_eq!(jct(&jobs, QueueOrder::Fcfs), (vec![10_000.0, 10_400.0], 0));
+        assert_eq!(jct(&jobs, QueueOrder::SrptOracle), (vec![10_510.0, 500.0], 1));
+        assert_eq!(jct(&jobs, QueueOrder::SrptPredicted), (vec![10_510.0, 500.0], 1));
+        assert_eq!(jct(&jobs, QueueOrder::Gittins), (vec![10_510.0, 500.0], 1));
+        assert!(jct(&jobs, QueueOrder::Las).1 >= 1, "who had nothing yet goes first, until it had as much");
+        assert_eq!(jct(&jobs, QueueOrder::ASrpt), (vec![10_000.0, 10_400.0], 0));
     }
 
     #[test]
     fn what_is_outlived_sinks_instead_of_blocking_others() {
         // It was thought to take 100 s, and takes 100 times as long.
         let jobs = [job(0.0, 10_000.0, 4, 100.0), job(1_000.0, 500.0, 4, 450.0)];
-        let (times, _) = jct(&jobs, Order::SrptPredicted);
+        let (times, _) = jct(&jobs, QueueOrder::SrptPredicted);
         assert!(times[1] < 900.0, "{times:?}");
     }
 
     #[test]
     fn jobs_run_beside_each_other_and_no_order_loses_one() {
-        let jobs: Vec<Rigid> = (0..60)
+        let jobs: Vec<RigidJob> = (0..60)
             .map(|i| job(f64::from(i) * 7.0, 50.0 + f64::from(i * 37 % 400), 1 + i % 4, 200.0))
             .collect();
-        for (name, order) in Order::ALL {
-            let done = simulate(&jobs, 4, order, 10.0, &mut |_| ());
+        for (name, order) in QueueOrder::ALL {
+            let done = simulate_order(&jobs, 4, order, 10.0, &mut |_| ());
             assert!(done.jct_secs.iter().zip(&jobs).all(|(jct, job)| *jct >= job.secs - 1e-6), "{name}");
             assert_eq!((name.parse(), order.name()), (Ok(order), name));
             let work: f64 = jobs.iter().map(|j| j.secs * f64::from(j.size)).sum();
             assert!(done.makespan_secs * 4.0 >= work, "{name}");
         }
-        assert!("sjf".parse::<Order>().is_err());
+        assert!("sjf".parse::<QueueOrder>().is_err());
     }
 }

@@ -3,57 +3,61 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::live::Live;
-use super::{Order, Rigid};
+use super::live_job::LiveJob;
+use super::{QueueOrder, RigidJob};
 
 /// Levels of attained service, unit-seconds (Tiresias).
-const LEVELS: [f64; 3] = [3250.0, 7200.0, 18_000.0];
+const SERVICE_LEVELS: [f64; 3] = [3250.0, 7200.0, 18_000.0];
 
 /// What each job is worth, as far as it depends on it alone.
-pub(crate) struct Ranks<'a> {
-    jobs: &'a [Rigid],
-    order: Order,
+pub(crate) struct JobRanks<'a> {
+    jobs: &'a [RigidJob],
+    order: QueueOrder,
     /// When each ends on A-SRPT's virtual machine.
     virtual_ends: Vec<f64>,
     /// The last index of each job, and the seconds that it had run then: those that wait keep theirs.
     known: Vec<Option<(f64, f64)>>,
 }
 
-impl<'a> Ranks<'a> {
+impl<'a> JobRanks<'a> {
     /// For these jobs, on a machine of so many units.
-    pub fn new(jobs: &'a [Rigid], units: u32, order: Order) -> Self {
-        let virtual_ends = if order == Order::ASrpt { virtual_ends(jobs, units) } else { Vec::new() };
-        Ranks { jobs, order, virtual_ends, known: vec![None; jobs.len()] }
+    pub fn new(jobs: &'a [RigidJob], units: u32, order: QueueOrder) -> Self {
+        let virtual_ends = if order == QueueOrder::ASrpt { virtual_ends(jobs, units) } else { Vec::new() };
+        JobRanks { jobs, order, virtual_ends, known: vec![None; jobs.len()] }
     }
 
     /// Places in `live`, who comes first first.
-    pub fn sorted(&mut self, live: &[Live]) -> Vec<usize> {
+    pub fn sorted_positions(&mut self, live: &[LiveJob]) -> Vec<usize> {
         let keys = match self.order {
-            Order::Borda => self.votes(live),
-            _ => live.iter().map(|l| self.key(l)).collect::<Vec<f64>>(),
+            QueueOrder::Borda => self.borda_ranks(live),
+            _ => live.iter().map(|l| self.sort_key(l)).collect::<Vec<f64>>(),
         };
-        by(&keys, |place| live[place].job)
+        positions_by_key(&keys, |place| live[place].job)
     }
 
     /// What a job is ordered by, the smallest first.
-    fn key(&mut self, live: &Live) -> f64 {
+    fn sort_key(&mut self, live: &LiveJob) -> f64 {
         let job = &self.jobs[live.job];
         let size = f64::from(job.size);
         match self.order {
-            Order::Fcfs => job.at,
-            Order::Las | Order::Borda => live.done_secs * size,
-            Order::TwoDLas => LEVELS.iter().filter(|level| live.done_secs * size >= **level).count() as f64,
-            Order::SrptOracle => live.left_secs * size,
-            Order::SrptPredicted => {
-                self.remembered(live, |job, done| job.lengths.corrected_left_secs(done) * size)
+            QueueOrder::Fcfs => job.at,
+            QueueOrder::Las | QueueOrder::Borda => live.done_secs * size,
+            QueueOrder::TwoDLas => {
+                SERVICE_LEVELS.iter().filter(|level| live.done_secs * size >= **level).count() as f64
             }
-            Order::ASrpt => self.virtual_ends[live.job],
-            Order::Gittins => self.remembered(live, |job, done| -job.lengths.gittins(done) / size),
+            QueueOrder::SrptOracle => live.left_secs * size,
+            QueueOrder::SrptPredicted => {
+                self.cached_value(live, |job, done| job.lengths.corrected_remaining_secs(done) * size)
+            }
+            QueueOrder::ASrpt => self.virtual_ends[live.job],
+            QueueOrder::Gittins => {
+                self.cached_value(live, |job, done| -job.lengths.gittins_index(done) / size)
+            }
         }
     }
 
     /// A value that changes only while the job runs.
-    fn remembered(&mut self, live: &Live, value: impl Fn(&Rigid, f64) -> f64) -> f64 {
+    fn cached_value(&mut self, live: &LiveJob, value: impl Fn(&RigidJob, f64) -> f64) -> f64 {
         match self.known[live.job] {
             Some((done, known)) if done == live.done_secs => known,
             _ => {
@@ -66,11 +70,11 @@ impl<'a> Ranks<'a> {
 
     /// The rank by attained service, and for jobs that are known the one by what is left, stretched to as
     /// many; for others the first twice.
-    fn votes(&mut self, live: &[Live]) -> Vec<f64> {
-        let size = |l: &Live| f64::from(self.jobs[l.job].size);
+    fn borda_ranks(&mut self, live: &[LiveJob]) -> Vec<f64> {
+        let size = |l: &LiveJob| f64::from(self.jobs[l.job].size);
         let service: Vec<f64> = live.iter().map(|l| l.done_secs * size(l)).collect();
         let mut attained = vec![0.0; live.len()];
-        for (rank, place) in by(&service, |place| live[place].job).into_iter().enumerate() {
+        for (rank, place) in positions_by_key(&service, |place| live[place].job).into_iter().enumerate() {
             attained[place] = rank as f64;
         }
         let known: Vec<usize> = (0..live.len()).filter(|i| self.jobs[live[*i].job].known).collect();
@@ -79,12 +83,12 @@ impl<'a> Ranks<'a> {
             .map(|i| {
                 let l = &live[*i];
                 let size = size(l);
-                self.remembered(l, |job, done| job.lengths.corrected_left_secs(done) * size)
+                self.cached_value(l, |job, done| job.lengths.corrected_remaining_secs(done) * size)
             })
             .collect();
         let mut second = attained.clone();
         let stretch = live.len() as f64 / known.len().max(1) as f64;
-        for (rank, at) in by(&left, |at| known[at]).into_iter().enumerate() {
+        for (rank, at) in positions_by_key(&left, |at| known[at]).into_iter().enumerate() {
             second[known[at]] = rank as f64 * stretch;
         }
         attained.iter().zip(second).map(|(a, b)| a + b).collect()
@@ -92,7 +96,7 @@ impl<'a> Ranks<'a> {
 }
 
 /// The places of these keys, the smallest first; of equal ones by what `then` says of their places.
-fn by(keys: &[f64], then: impl Fn(usize) -> usize) -> Vec<usize> {
+fn positions_by_key(keys: &[f64], then: impl Fn(usize) -> usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..keys.len()).collect();
     places.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]).then_with(|| then(*a).cmp(&then(*b))));
     places
@@ -100,17 +104,17 @@ fn by(keys: &[f64], then: impl Fn(usize) -> usize) -> Vec<usize> {
 
 /// A time with a total order.
 #[derive(Clone, Copy, PartialEq)]
-struct Secs(f64);
+struct OrderedSecs(f64);
 
-impl Eq for Secs {}
+impl Eq for OrderedSecs {}
 
-impl PartialOrd for Secs {
+impl PartialOrd for OrderedSecs {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Secs {
+impl Ord for OrderedSecs {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
     }
@@ -118,26 +122,27 @@ impl Ord for Secs {
 
 /// When each job ends on one machine that is as fast as all units, and serves whoever has least left by what
 /// is predicted.
-fn virtual_ends(jobs: &[Rigid], units: u32) -> Vec<f64> {
-    let work = |job: &Rigid| job.lengths.secs(0.5) * f64::from(job.size) / f64::from(units.max(1));
+fn virtual_ends(jobs: &[RigidJob], units: u32) -> Vec<f64> {
+    let work =
+        |job: &RigidJob| job.lengths.quantile_secs(0.5) * f64::from(job.size) / f64::from(units.max(1));
     let mut ends = vec![f64::INFINITY; jobs.len()];
-    let mut left: BinaryHeap<Reverse<(Secs, usize)>> = BinaryHeap::new();
+    let mut left: BinaryHeap<Reverse<(OrderedSecs, usize)>> = BinaryHeap::new();
     let (mut now, mut next) = (0.0_f64, 0);
     while next < jobs.len() || !left.is_empty() {
         if left.is_empty() {
             now = now.max(jobs[next].at);
         }
         while let Some(job) = jobs.get(next).filter(|j| j.at <= now) {
-            left.push(Reverse((Secs(work(job)), next)));
+            left.push(Reverse((OrderedSecs(work(job)), next)));
             next += 1;
         }
         let coming = jobs.get(next).map_or(f64::INFINITY, |j| j.at);
-        let Some(Reverse((Secs(secs), job))) = left.pop() else { continue };
+        let Some(Reverse((OrderedSecs(secs), job))) = left.pop() else { continue };
         if now + secs <= coming {
             now += secs;
             ends[job] = now;
         } else {
-            left.push(Reverse((Secs(secs - (coming - now)), job)));
+            left.push(Reverse((OrderedSecs(secs - (coming - now)), job)));
             now = coming;
         }
     }

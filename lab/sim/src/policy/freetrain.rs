@@ -7,27 +7,27 @@
 
 use std::collections::BTreeMap;
 
-use super::knapsack::{self, Choices};
-use super::{Policy, PolicyName, Target, View, targets};
+use super::knapsack::{self, SizeValues};
+use super::{AllocationPolicy, PolicyName, PolicyView, Target, targets_for_sizes};
 use crate::job::SimJob;
 use infill_model::{JobId, RescaleCosts};
 
 /// What it believes of the throughput of a job, weighted samples a second on so many nodes.
-type Believes = fn(&SimJob, u32) -> f64;
+type RateBelief = fn(&SimJob, u32) -> f64;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeTrain {
     name: PolicyName,
     tfwd_secs: f64,
-    believes: Believes,
+    believes: RateBelief,
     /// Whether it takes costs into account, and pays them.
     pays: bool,
 }
 
 impl FreeTrain {
     /// With the true curves.
-    pub fn known(name: PolicyName, tfwd_secs: f64) -> Self {
+    pub fn with_curves(name: PolicyName, tfwd_secs: f64) -> Self {
         FreeTrain {
             name,
             tfwd_secs,
@@ -37,54 +37,54 @@ impl FreeTrain {
     }
 
     /// Without curves: every node of every job is worth the same.
-    pub fn linear(name: PolicyName, tfwd_secs: f64) -> Self {
+    pub fn without_curves(name: PolicyName, tfwd_secs: f64) -> Self {
         FreeTrain { name, tfwd_secs, believes: |_, n| f64::from(n), pays: true }
     }
 
     /// With the true curves, where rescales cost nothing: the best that there is at every moment.
-    pub fn bound(name: PolicyName) -> Self {
-        let believes: Believes = |job, n| job.submitted.weight * job.submitted.curve.rate(n);
+    pub fn upper_bound(name: PolicyName) -> Self {
+        let believes: RateBelief = |job, n| job.submitted.weight * job.submitted.curve.rate(n);
         FreeTrain { name, tfwd_secs: 1.0, believes, pays: false }
     }
 }
 
-impl Policy for FreeTrain {
+impl AllocationPolicy for FreeTrain {
     fn name(&self) -> String {
         self.name.to_string()
     }
 
-    fn pays(&self) -> bool {
+    fn pays_rescales(&self) -> bool {
         self.pays
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
+    fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
         let rate = |job: &SimJob, n| (self.believes)(job, n);
         let nodes = view.cluster.idle_count() as u32;
-        targets(view, &allocate(view.jobs, nodes, self.tfwd_secs, view.costs, rate))
+        targets_for_sizes(view, &allocate_sizes(view.jobs, nodes, self.tfwd_secs, view.costs, rate))
     }
 }
 
 /// The program's sizes.
-pub(super) fn allocate(
+pub(super) fn allocate_sizes(
     jobs: &BTreeMap<JobId, SimJob>,
     nodes: u32,
     tfwd_secs: f64,
     costs: &RescaleCosts,
     rate: impl Fn(&SimJob, u32) -> f64,
 ) -> BTreeMap<JobId, u32> {
-    let choices: Vec<Choices> =
-        jobs.values().map(|job| choices(job, nodes, tfwd_secs, costs, |n| rate(job, n))).collect();
-    let sizes = knapsack::solve(&choices, nodes);
+    let choices: Vec<SizeValues> =
+        jobs.values().map(|job| size_values(job, nodes, tfwd_secs, costs, |n| rate(job, n))).collect();
+    let sizes = knapsack::solve_knapsack(&choices, nodes);
     jobs.keys().copied().zip(sizes).collect()
 }
 
-fn choices(
+fn size_values(
     job: &SimJob,
     nodes: u32,
     tfwd_secs: f64,
     costs: &RescaleCosts,
     rate: impl Fn(u32) -> f64,
-) -> Choices {
+) -> SizeValues {
     let present = job.size();
     let old = if present >= job.submitted.min_nodes { rate(present) } else { 0.0 };
     let value = |n: u32| {

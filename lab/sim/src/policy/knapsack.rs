@@ -2,11 +2,11 @@
 //! N. A dynamic program over jobs and nodes solves it exactly, in O(jobs × nodes × largest size).
 
 /// What each size of a job is worth: `(nodes, value)`, with 0 nodes among them. Sizes ascend.
-pub(crate) type Choices = Vec<(u32, f64)>;
+pub(crate) type SizeValues = Vec<(u32, f64)>;
 
 /// The sizes with the greatest sum of values, one of each job's choices. Of equal sums the one in which later
 /// jobs get less. A job of whose choices none fits gets 0.
-pub(crate) fn solve(jobs: &[Choices], nodes: u32) -> Vec<u32> {
+pub(crate) fn solve_knapsack(jobs: &[SizeValues], nodes: u32) -> Vec<u32> {
     let most: u64 = jobs.iter().map(|c| u64::from(c.last().map_or(0, |(n, _)| *n))).sum();
     let nodes = u64::from(nodes).min(most) as usize;
     let mut best = vec![0.0f64; nodes + 1];
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn it_finds_what_trying_everything_finds() {
-        let jobs: Vec<Choices> = vec![
+        let jobs: Vec<SizeValues> = vec![
             vec![(0, 0.0), (1, 3.0), (2, 5.0), (3, 5.5)],
             vec![(0, 0.0), (2, 4.5), (4, 9.0)],
             vec![(0, -1.0), (1, 2.0), (3, 6.5)],
@@ -56,7 +56,7 @@ mod tests {
                     }
                 }
             }
-            let sizes = solve(&jobs, nodes);
+            let sizes = solve_knapsack(&jobs, nodes);
             let value = |k: usize| jobs[k].iter().find(|(n, _)| *n == sizes[k]).map_or(f64::NAN, |(_, v)| *v);
             assert!(sizes.iter().sum::<u32>() <= nodes);
             assert!(((0..3).map(value).sum::<f64>() - best).abs() < 1e-12, "{nodes}: {sizes:?}");

@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use super::freetrain::allocate;
-use super::{Policy, PolicyName, Target, View, targets};
-use crate::job::{Cause, SimJob};
+use super::freetrain::allocate_sizes;
+use super::{AllocationPolicy, PolicyName, PolicyView, Target, targets_for_sizes};
+use crate::job::{ChangeCause, SimJob};
 use infill_model::JobId;
 
 /// Sizes that are measured, in this order.
-const SIZES: [u32; 4] = [4, 3, 2, 1];
+const PROFILED_SIZES: [u32; 4] = [4, 3, 2, 1];
 
 /// Seconds for which each is measured.
 const MEASURE_SECS: i64 = 20;
@@ -22,11 +22,11 @@ const MEASURE_SECS: i64 = 20;
 const SPARE_NODES: usize = 4;
 
 /// The profile of a program: weighted samples a second by size.
-type Points = BTreeMap<u32, f64>;
+type RatePoints = BTreeMap<u32, f64>;
 
 /// The job that is being measured.
 #[derive(Clone, Debug)]
-struct Profiling {
+struct ProfilingRun {
     job: JobId,
     program: String,
     nodes: u32,
@@ -40,8 +40,8 @@ struct Profiling {
 pub(crate) struct MalleTrain {
     name: PolicyName,
     tfwd_secs: f64,
-    known: BTreeMap<String, Points>,
-    profiling: Option<Profiling>,
+    known: BTreeMap<String, RatePoints>,
+    profiling: Option<ProfilingRun>,
 }
 
 impl MalleTrain {
@@ -51,29 +51,29 @@ impl MalleTrain {
     }
 
     /// What is believed of a job.
-    fn rate(&self, job: &SimJob, nodes: u32) -> f64 {
+    fn believed_rate(&self, job: &SimJob, nodes: u32) -> f64 {
         match self.known.get(&job.submitted.program).filter(|points| !points.is_empty()) {
-            Some(points) => extrapolated(points, nodes),
-            None => f64::from(nodes) * self.usual(),
+            Some(points) => extrapolate_rate(points, nodes),
+            None => f64::from(nodes) * self.mean_node_rate(),
         }
     }
 
     /// Mean speed of one node of the programs that were measured.
-    fn usual(&self) -> f64 {
+    fn mean_node_rate(&self) -> f64 {
         let ones: Vec<f64> = self.known.values().filter_map(|p| p.get(&1)).copied().collect();
         if ones.is_empty() { 1.0 } else { ones.iter().sum::<f64>() / ones.len() as f64 }
     }
 
-    fn missing(&self, job: &SimJob) -> Option<u32> {
+    fn next_missing_size(&self, job: &SimJob) -> Option<u32> {
         let points = self.known.get(&job.submitted.program);
         let known = |n: u32| points.is_some_and(|p| p.contains_key(&n));
-        SIZES
+        PROFILED_SIZES
             .into_iter()
             .find(|n| (job.submitted.min_nodes..=job.submitted.max_nodes).contains(n) && !known(*n))
     }
 
     /// Goes on to the next size or job when one is measured.
-    fn profile(&mut self, view: &View<'_>) {
+    fn advance_profiling(&mut self, view: &PolicyView<'_>) {
         if let Some(p) = &self.profiling {
             let over = p.until.is_some_and(|until| until <= view.now);
             if over && p.secs > 0.0 {
@@ -87,8 +87,8 @@ impl MalleTrain {
         if self.profiling.is_some() || view.cluster.idle_count() < view.jobs.len() + SPARE_NODES {
             return;
         }
-        let next = view.jobs.values().find_map(|job| Some((job, self.missing(job)?)));
-        self.profiling = next.map(|(job, nodes)| Profiling {
+        let next = view.jobs.values().find_map(|job| Some((job, self.next_missing_size(job)?)));
+        self.profiling = next.map(|(job, nodes)| ProfilingRun {
             job: job.id,
             program: job.submitted.program.clone(),
             nodes,
@@ -99,20 +99,20 @@ impl MalleTrain {
     }
 }
 
-impl Policy for MalleTrain {
+impl AllocationPolicy for MalleTrain {
     fn name(&self) -> String {
         self.name.to_string()
     }
 
-    fn learns(&self) -> bool {
+    fn learns_rates(&self) -> bool {
         true
     }
 
-    fn wake(&self) -> Option<i64> {
+    fn wake_at(&self) -> Option<i64> {
         self.profiling.as_ref()?.until
     }
 
-    fn progress(&mut self, job: &SimJob, samples: f64, secs: f64, now: i64) -> bool {
+    fn record_progress(&mut self, job: &SimJob, samples: f64, secs: f64, now: i64) -> bool {
         if let Some(p) = self.profiling.as_mut().filter(|p| p.job == job.id && p.nodes == job.size()) {
             p.samples += samples * job.submitted.weight;
             p.secs += secs;
@@ -121,8 +121,8 @@ impl Policy for MalleTrain {
         false
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
-        self.profile(view);
+    fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
+        self.advance_profiling(view);
         let nodes = view.cluster.idle_count() as u32;
         // The main queue has taken what it needs.
         self.profiling.take_if(|p| p.nodes > nodes);
@@ -135,10 +135,12 @@ impl Policy for MalleTrain {
             .map(|(id, job)| (*id, job.clone()))
             .collect();
         let left = nodes - sizes.values().sum::<u32>();
-        sizes.extend(allocate(&others, left, self.tfwd_secs, view.costs, |job, n| self.rate(job, n)));
-        let mut targets = targets(view, &sizes);
+        sizes.extend(allocate_sizes(&others, left, self.tfwd_secs, view.costs, |job, n| {
+            self.believed_rate(job, n)
+        }));
+        let mut targets = targets_for_sizes(view, &sizes);
         for target in targets.iter_mut().filter(|t| held.is_some_and(|(job, _)| job == t.job)) {
-            target.cause = Cause::Probe;
+            target.cause = ChangeCause::Probe;
         }
         targets
     }
@@ -146,7 +148,7 @@ impl Policy for MalleTrain {
 
 /// Between measured sizes linear; below the smallest in proportion; beyond the largest with the slope of the
 /// last two.
-fn extrapolated(points: &Points, nodes: u32) -> f64 {
+fn extrapolate_rate(points: &RatePoints, nodes: u32) -> f64 {
     let n = f64::from(nodes);
     let below = points.range(..=nodes).next_back();
     let above = points.range(nodes..).next();

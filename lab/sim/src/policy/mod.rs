@@ -4,30 +4,30 @@ mod freetrain;
 mod infill;
 mod knapsack;
 mod malletrain;
-mod mirror;
 mod simple;
+mod snapshot_mirror;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use super::cluster::Cluster;
-use super::job::{Cause, SimJob};
+use super::cluster::ClusterState;
+use super::job::{ChangeCause, SimJob};
 use super::queue::{Foresight, MainQueue, NodeIx};
 use infill_model::{JobId, RescaleCosts, config::Config};
 
 pub(crate) use freetrain::FreeTrain;
-pub(crate) use infill::Infill;
+pub(crate) use infill::InfillPolicy;
 pub(crate) use malletrain::MalleTrain;
 pub(crate) use simple::{EqualShare, FcfsMax};
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct PolicyView<'a> {
     /// The moment, s on the log's clock.
     pub now: i64,
     /// The machine.
-    pub cluster: &'a Cluster,
+    pub cluster: &'a ClusterState,
     /// Nodes whose use has changed since the last round.
     pub changed: &'a BTreeSet<NodeIx>,
     /// The main queue, for what can be known of its plans.
@@ -46,19 +46,19 @@ pub struct Target {
     /// Its nodes, the lead's first.
     pub nodes: Vec<NodeIx>,
     /// Why.
-    pub cause: Cause,
+    pub cause: ChangeCause,
 }
 
 /// Who gets the idle nodes.
-pub trait Policy {
+pub trait AllocationPolicy {
     /// Its name.
     fn name(&self) -> String;
 
     /// What shall be done now. A job that is not named stays as it is.
-    fn decide(&mut self, view: &View<'_>) -> Vec<Target>;
+    fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target>;
 
     /// When it wants to be asked again though nothing has happened.
-    fn wake(&self) -> Option<i64> {
+    fn wake_at(&self) -> Option<i64> {
         None
     }
 
@@ -68,7 +68,7 @@ pub trait Policy {
     }
 
     /// Whether its rescales take time.
-    fn pays(&self) -> bool {
+    fn pays_rescales(&self) -> bool {
         true
     }
 
@@ -78,24 +78,24 @@ pub trait Policy {
     }
 
     /// Whether it wants to hear how jobs run.
-    fn learns(&self) -> bool {
+    fn learns_rates(&self) -> bool {
         false
     }
 
     /// Hears how a job ran for some seconds. Says whether it wants to be asked now.
-    fn progress(&mut self, _job: &SimJob, _samples: f64, _secs: f64, _now: i64) -> bool {
+    fn record_progress(&mut self, _job: &SimJob, _samples: f64, _secs: f64, _now: i64) -> bool {
         false
     }
 
     /// Hears how long a job took to leave nodes that its policy took from it, seconds until the next job can
     /// have them.
-    fn left(&mut self, _job: &SimJob, _secs: f64, _now: i64) {}
+    fn record_leaving(&mut self, _job: &SimJob, _secs: f64, _now: i64) {}
 
     /// Hears that a job has ended.
-    fn ended(&mut self, _job: &SimJob, _now: i64) {}
+    fn job_ended(&mut self, _job: &SimJob, _now: i64) {}
 
     /// How many of its plans were refused, and the largest gap to the optimum that one was left with.
-    fn defects(&self) -> (u64, f64) {
+    fn plan_defects(&self) -> (u64, f64) {
         (0, 0.0)
     }
 }
@@ -134,12 +134,12 @@ pub const DEFAULT_TFWD_SECS: f64 = 10.0;
     "{0:?} is not a policy; there are infill, infill-known, infill-blind, infill-oracle, freetrain[@SECS], \
      freetrain-linear[@SECS], malletrain[@SECS], equal-share, fcfs-max, bound"
 )]
-pub struct NoPolicy(pub String);
+pub struct UnknownPolicy(pub String);
 
 impl PolicyName {
     /// Parses a name; `tfwd` is the forward-looking time of those that name none.
-    pub fn parse(text: &str, tfwd: f64) -> Result<PolicyName, NoPolicy> {
-        let none = || NoPolicy(text.to_owned());
+    pub fn parse(text: &str, tfwd: f64) -> Result<PolicyName, UnknownPolicy> {
+        let none = || UnknownPolicy(text.to_owned());
         let (name, secs) = match text.split_once('@') {
             Some((name, secs)) => (name, Some(secs.parse::<f64>().map_err(|_| none())?)),
             None => (text, None),
@@ -162,15 +162,15 @@ impl PolicyName {
     }
 
     /// Makes the policy.
-    pub fn build(self, config: &Config) -> Box<dyn Policy> {
+    pub fn build_policy(self, config: &Config) -> Box<dyn AllocationPolicy> {
         match self {
             PolicyName::Infill
             | PolicyName::InfillKnown
             | PolicyName::InfillBlind
-            | PolicyName::InfillOracle => Box::new(Infill::new(self, config)),
-            PolicyName::FreeTrain(t) => Box::new(FreeTrain::known(self, t)),
-            PolicyName::FreeTrainLinear(t) => Box::new(FreeTrain::linear(self, t)),
-            PolicyName::Bound => Box::new(FreeTrain::bound(self)),
+            | PolicyName::InfillOracle => Box::new(InfillPolicy::new(self, config)),
+            PolicyName::FreeTrain(t) => Box::new(FreeTrain::with_curves(self, t)),
+            PolicyName::FreeTrainLinear(t) => Box::new(FreeTrain::without_curves(self, t)),
+            PolicyName::Bound => Box::new(FreeTrain::upper_bound(self)),
             PolicyName::MalleTrain(t) => Box::new(MalleTrain::new(self, t)),
             PolicyName::EqualShare => Box::new(EqualShare),
             PolicyName::FcfsMax => Box::new(FcfsMax),
@@ -179,8 +179,8 @@ impl PolicyName {
 }
 
 impl FromStr for PolicyName {
-    type Err = NoPolicy;
-    fn from_str(text: &str) -> Result<Self, NoPolicy> {
+    type Err = UnknownPolicy;
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
         PolicyName::parse(text, DEFAULT_TFWD_SECS)
     }
 }
@@ -207,15 +207,15 @@ impl fmt::Display for PolicyName {
 
 /// Targets that give each job so many nodes without migration: what must be given up goes last in, first out,
 /// and what is free is taken lowest numbers first.
-fn targets(view: &View<'_>, sizes: &BTreeMap<JobId, u32>) -> Vec<Target> {
-    let mut free: BTreeSet<NodeIx> = view.cluster.free().clone();
+fn targets_for_sizes(view: &PolicyView<'_>, sizes: &BTreeMap<JobId, u32>) -> Vec<Target> {
+    let mut free: BTreeSet<NodeIx> = view.cluster.free_nodes().clone();
     let mut changes = Vec::new();
     for (id, job) in view.jobs {
         let wanted = sizes.get(id).copied().unwrap_or(0) as usize;
         if wanted < job.nodes.len() {
             let (kept, given) = job.nodes.split_at(wanted);
             free.extend(given);
-            changes.push(Target { job: *id, nodes: kept.to_vec(), cause: Cause::Rescale });
+            changes.push(Target { job: *id, nodes: kept.to_vec(), cause: ChangeCause::Rescale });
         }
     }
     for (id, job) in view.jobs {
@@ -226,7 +226,7 @@ fn targets(view: &View<'_>, sizes: &BTreeMap<JobId, u32>) -> Vec<Target> {
                 free.remove(n);
             });
             let nodes = job.nodes.iter().copied().chain(more).collect();
-            changes.push(Target { job: *id, nodes, cause: Cause::Rescale });
+            changes.push(Target { job: *id, nodes, cause: ChangeCause::Rescale });
         }
     }
     changes

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use super::{Policy, PolicyName, Target, View, targets};
+use super::{AllocationPolicy, PolicyName, PolicyView, Target, targets_for_sizes};
 use infill_model::JobId;
 
 /// As many nodes for each job, within its sizes; the first ones get what is left over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EqualShare;
 
-impl Policy for EqualShare {
+impl AllocationPolicy for EqualShare {
     fn name(&self) -> String {
         PolicyName::EqualShare.to_string()
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
-        targets(view, &shares(view))
+    fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
+        targets_for_sizes(view, &equal_sizes(view))
     }
 }
 
 /// Raises all sizes together until the nodes are gone or every job has its most.
-fn shares(view: &View<'_>) -> BTreeMap<JobId, u32> {
+fn equal_sizes(view: &PolicyView<'_>) -> BTreeMap<JobId, u32> {
     let mut left = view.cluster.idle_count() as u32;
     let mut sizes: BTreeMap<JobId, u32> = BTreeMap::new();
     for (id, job) in view.jobs {
@@ -52,13 +52,13 @@ fn shares(view: &View<'_>) -> BTreeMap<JobId, u32> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FcfsMax;
 
-impl Policy for FcfsMax {
+impl AllocationPolicy for FcfsMax {
     fn name(&self) -> String {
         PolicyName::FcfsMax.to_string()
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Target> {
-        let mut left = view.cluster.free().len() as u32;
+    fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
+        let mut left = view.cluster.free_nodes().len() as u32;
         let mut sizes = BTreeMap::new();
         for (id, job) in view.jobs {
             let size = (job.size() + left).min(job.submitted.max_nodes);
@@ -66,6 +66,6 @@ impl Policy for FcfsMax {
             left -= size.saturating_sub(job.size()).min(left);
             sizes.insert(*id, size);
         }
-        targets(view, &sizes)
+        targets_for_sizes(view, &sizes)
     }
 }

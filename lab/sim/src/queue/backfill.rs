@@ -28,7 +28,7 @@ pub struct PlannedJob {
 
 /// A job that waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingJob {
     pub job: JobId,
     pub nodes: usize,
     pub limit_secs: i64,
@@ -36,20 +36,20 @@ pub(super) struct Waiting {
 
 /// Nodes by the moment from which nothing is planned on them, lowest numbers first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timeline {
-    groups: BTreeMap<i64, Group>,
+pub(super) struct FreeTimeline {
+    groups: BTreeMap<i64, FreeNodeGroup>,
 }
 
 /// Nodes that are free from one moment on.
 #[derive(Clone, Debug, Default)]
-struct Group {
+struct FreeNodeGroup {
     nodes: Vec<NodeIx>,
     is_sorted: bool,
 }
 
-impl Timeline {
+impl FreeTimeline {
     /// Adds nodes that are free from a moment on.
-    pub fn add(&mut self, from: i64, nodes: impl IntoIterator<Item = NodeIx>) {
+    pub fn add_nodes(&mut self, from: i64, nodes: impl IntoIterator<Item = NodeIx>) {
         let group = self.groups.entry(from).or_default();
         group.nodes.extend(nodes);
         group.is_sorted = false;
@@ -62,7 +62,7 @@ impl Timeline {
     }
 
     /// The first moment at which so many nodes are free.
-    fn earliest(&self, nodes: usize) -> Option<i64> {
+    fn earliest_start(&self, nodes: usize) -> Option<i64> {
         let mut found = 0;
         self.groups.iter().find_map(|(at, group)| {
             found += group.nodes.len();
@@ -71,7 +71,7 @@ impl Timeline {
     }
 
     /// Takes the nodes that are free first.
-    fn take(&mut self, nodes: usize) -> Vec<NodeIx> {
+    fn take_earliest(&mut self, nodes: usize) -> Vec<NodeIx> {
         let mut taken = Vec::with_capacity(nodes);
         while taken.len() < nodes
             && let Some(mut first) = self.groups.first_entry()
@@ -95,15 +95,21 @@ impl Timeline {
 }
 
 /// Plans the queue, in its order, on what is free when.
-pub(super) fn plan(now: i64, queue: impl Iterator<Item = Waiting>, mut free: Timeline) -> Vec<PlannedJob> {
+pub(super) fn plan_starts(
+    now: i64,
+    queue: impl Iterator<Item = WaitingJob>,
+    mut free: FreeTimeline,
+) -> Vec<PlannedJob> {
     let mut planned = Vec::new();
     for job in queue.take(MOST_JOBS_TESTED) {
-        let Some(start) = free.earliest(job.nodes).filter(|at| *at <= now + WINDOW_SECS) else { continue };
+        let Some(start) = free.earliest_start(job.nodes).filter(|at| *at <= now + WINDOW_SECS) else {
+            continue;
+        };
         if start <= now {
             continue;
         }
-        let nodes = free.take(job.nodes);
-        free.add(start + job.limit_secs, nodes.iter().copied());
+        let nodes = free.take_earliest(job.nodes);
+        free.add_nodes(start + job.limit_secs, nodes.iter().copied());
         planned.push(PlannedJob { job: job.job, start, nodes });
     }
     planned

@@ -39,11 +39,11 @@ pub fn by_gpu(log: &JobLog, per_node: Option<u32>) -> Result<JobLog, GpusError> 
         return Err(GpusError::NoGpus);
     }
     let left_out = log.left_out + log.jobs.len() - jobs.len();
-    let mut nodes = Nodes::default();
-    for at in in_time(&jobs) {
+    let mut nodes = GpuOccupancy::default();
+    for at in events_in_order(&jobs) {
         match at {
-            Turn::End(job) => nodes.end(job),
-            Turn::Start(job) => jobs[job].node_list = nodes.start(job, &jobs[job]),
+            JobEvent::End(job) => nodes.end_job(job),
+            JobEvent::Start(job) => jobs[job].node_list = nodes.start_job(job, &jobs[job]),
         }
     }
     let named: u64 = nodes.users.values().map(|of| (of.len() as u64).max(per_node.unwrap_or(0).into())).sum();
@@ -53,31 +53,32 @@ pub fn by_gpu(log: &JobLog, per_node: Option<u32>) -> Result<JobLog, GpusError> 
 
 /// A job starts or ends, by its place in the log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum JobEvent {
     End(usize),
     Start(usize),
 }
 
 /// All starts and ends in the order of time; what ends makes room for what starts in the same second.
-fn in_time(jobs: &[LoggedJob]) -> Vec<Turn> {
-    let both = |(at, job): (usize, &LoggedJob)| [(job.end, Turn::End(at)), (job.start, Turn::Start(at))];
-    let mut turns: Vec<(i64, Turn)> = jobs.iter().enumerate().flat_map(both).collect();
+fn events_in_order(jobs: &[LoggedJob]) -> Vec<JobEvent> {
+    let both =
+        |(at, job): (usize, &LoggedJob)| [(job.end, JobEvent::End(at)), (job.start, JobEvent::Start(at))];
+    let mut turns: Vec<(i64, JobEvent)> = jobs.iter().enumerate().flat_map(both).collect();
     turns.sort_unstable();
     turns.into_iter().map(|(_, turn)| turn).collect()
 }
 
 /// The GPUs of each node, and who has them.
 #[derive(Default)]
-struct Nodes {
+struct GpuOccupancy {
     /// The job on each GPU.
     users: BTreeMap<NodeName, Vec<Option<usize>>>,
     /// What each running job has.
     held: BTreeMap<usize, Vec<(NodeName, usize)>>,
 }
 
-impl Nodes {
+impl GpuOccupancy {
     /// The names of the GPUs that a job gets; none where the log does not say on which nodes it ran.
-    fn start(&mut self, job: usize, logged: &LoggedJob) -> Vec<NodeName> {
+    fn start_job(&mut self, job: usize, logged: &LoggedJob) -> Vec<NodeName> {
         let count = logged.node_list.len();
         let mut gets = Vec::new();
         for (at, node) in logged.node_list.iter().enumerate() {
@@ -97,7 +98,7 @@ impl Nodes {
         names
     }
 
-    fn end(&mut self, job: usize) {
+    fn end_job(&mut self, job: usize) {
         for (node, gpu) in self.held.remove(&job).unwrap_or_default() {
             if let Some(user) = self.users.get_mut(&node).and_then(|users| users.get_mut(gpu)) {
                 *user = None;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Moment, NodeIx, Planned, Taken};
+use super::{NodeIx, PlannedUse, QueueChange, TakenNodes};
 use infill_model::{JobId, NodeName, trace::IdleLog};
 
 /// Replays an idle log. Nodes are busy before their first interval and after their last.
@@ -38,23 +38,23 @@ impl IdleQueue {
         IdleQueue { names, starts, ends, next_start: 0, next_end: 0, idle_until, moments: 0, span }
     }
 
-    pub(super) fn names(&self) -> &[NodeName] {
+    pub(super) fn node_names(&self) -> &[NodeName] {
         &self.names
     }
 
-    pub(super) fn span(&self) -> (i64, i64) {
+    pub(super) fn time_span(&self) -> (i64, i64) {
         self.span
     }
 
-    pub(super) fn next(&self) -> Option<i64> {
+    pub(super) fn next_change(&self) -> Option<i64> {
         let start = self.starts.get(self.next_start).map(|(at, _, _)| *at);
         let end = self.ends.get(self.next_end).map(|(at, _)| *at);
         start.into_iter().chain(end).min()
     }
 
     /// A node that is free again in the second in which it was taken stays free: nothing ran there.
-    pub(super) fn advance(&mut self) -> Option<Moment> {
-        let at = self.next()?;
+    pub(super) fn advance(&mut self) -> Option<QueueChange> {
+        let at = self.next_change()?;
         self.moments += 1;
         let mut taken = Vec::new();
         while let Some((_, node)) = self.ends.get(self.next_end).filter(|(end, _)| *end == at) {
@@ -73,13 +73,13 @@ impl IdleQueue {
         }
         freed.sort_unstable();
         taken.sort_unstable();
-        let job = Taken { job: JobId(self.moments), nodes: taken };
+        let job = TakenNodes { job: JobId(self.moments), nodes: taken };
         let taken = if job.nodes.is_empty() { Vec::new() } else { vec![job] };
-        Some(Moment { at, freed, taken })
+        Some(QueueChange { at, freed, taken })
     }
 
-    pub(super) fn idle_until(&self, node: NodeIx) -> Option<Planned> {
+    pub(super) fn idle_until(&self, node: NodeIx) -> Option<PlannedUse> {
         let at = (*self.idle_until.get(node as usize)?)?;
-        Some(Planned { at, job: JobId(0) })
+        Some(PlannedUse { at, job: JobId(0) })
     }
 }

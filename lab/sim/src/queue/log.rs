@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use super::backfill::{self, PlannedJob, Timeline, Waiting};
-use super::{Moment, NodeIx, Planned, Taken};
+use super::backfill::{self, FreeTimeline, PlannedJob, WaitingJob};
+use super::{NodeIx, PlannedUse, QueueChange, TakenNodes};
 use infill_model::{
     NodeName,
     trace::{JobLog, LoggedJob},
@@ -37,7 +37,7 @@ pub struct LogQueue {
     held: BTreeMap<usize, Vec<NodeIx>>,
     plan: Vec<PlannedJob>,
     plan_number: u64,
-    first_planned: Vec<Option<Planned>>,
+    first_planned: Vec<Option<PlannedUse>>,
     start: i64,
     /// Nodes that jobs should have had but could not, for others had them.
     pub short: u64,
@@ -48,7 +48,7 @@ impl LogQueue {
     /// says, or as its jobs need at once. What happened before the log is complete is replayed too, but lies
     /// before [`LogQueue::span`].
     pub fn new(log: &JobLog, nodes: Option<usize>) -> Self {
-        let names = node_names(log, nodes);
+        let names = all_node_names(log, nodes);
         let numbers: BTreeMap<&NodeName, NodeIx> = names.iter().zip(0..).collect();
         let of = |j: &LoggedJob| j.node_list.iter().filter_map(|n| numbers.get(n).copied()).collect();
         let named = log.jobs.iter().map(of).collect();
@@ -74,34 +74,34 @@ impl LogQueue {
         }
     }
 
-    pub(super) fn names(&self) -> &[NodeName] {
+    pub(super) fn node_names(&self) -> &[NodeName] {
         &self.names
     }
 
-    pub(super) fn span(&self) -> (i64, i64) {
+    pub(super) fn time_span(&self) -> (i64, i64) {
         // After the last start the machine only empties: that is the end of the log, not of the queue.
         let end = self.jobs.last().map_or(self.start, |j| j.start);
         (self.start, end.max(self.start))
     }
 
-    pub(super) fn plan(&self) -> (&[PlannedJob], u64) {
+    pub(super) fn backfill_plan(&self) -> (&[PlannedJob], u64) {
         (&self.plan, self.plan_number)
     }
 
-    pub(super) fn planned(&self, node: NodeIx) -> Option<Planned> {
+    pub(super) fn planned_use(&self, node: NodeIx) -> Option<PlannedUse> {
         *self.first_planned.get(node as usize)?
     }
 
-    pub(super) fn next(&self) -> Option<i64> {
+    pub(super) fn next_change(&self) -> Option<i64> {
         let start = self.jobs.get(self.next_start).map(|j| j.start);
         let submit = self.by_submit.get(self.next_submit).map(|i| self.jobs[*i].submit);
         let end = self.ends.peek().map(|Reverse((at, _))| *at);
         start.into_iter().chain(submit).chain(end).min()
     }
 
-    pub(super) fn advance(&mut self) -> Option<Moment> {
-        let at = self.next()?;
-        let mut moment = Moment { at, ..Moment::default() };
+    pub(super) fn advance(&mut self) -> Option<QueueChange> {
+        let at = self.next_change()?;
+        let mut moment = QueueChange { at, ..QueueChange::default() };
         while let Some(i) =
             self.by_submit.get(self.next_submit).copied().filter(|i| self.jobs[*i].submit <= at)
         {
@@ -119,7 +119,7 @@ impl LogQueue {
             }
         }
         while self.jobs.get(self.next_start).is_some_and(|j| j.start <= at) {
-            let taken = self.start(self.next_start);
+            let taken = self.start_job(self.next_start);
             moment.taken.push(taken);
             self.next_start += 1;
         }
@@ -130,10 +130,10 @@ impl LogQueue {
         Some(moment)
     }
 
-    fn start(&mut self, job: usize) -> Taken {
+    fn start_job(&mut self, job: usize) -> TakenNodes {
         let logged = &self.jobs[job];
         self.waiting.remove(&(logged.submit, job));
-        let nodes = if self.named[job].is_empty() { self.choose(job) } else { self.named[job].clone() };
+        let nodes = if self.named[job].is_empty() { self.choose_nodes(job) } else { self.named[job].clone() };
         self.short += (logged.nodes as usize).saturating_sub(nodes.len()) as u64;
         let taken: Vec<NodeIx> = nodes.iter().copied().filter(|n| self.is_free(*n as usize)).collect();
         for node in &nodes {
@@ -142,29 +142,29 @@ impl LogQueue {
         let id = self.jobs[job].id;
         self.ends.push(Reverse((self.jobs[job].end, job)));
         self.held.insert(job, nodes);
-        Taken { job: id, nodes: taken }
+        TakenNodes { job: id, nodes: taken }
     }
 
     fn is_free(&self, node: usize) -> bool {
         self.users[node] == 0
     }
 
-    fn choose(&self, job: usize) -> Vec<NodeIx> {
+    fn choose_nodes(&self, job: usize) -> Vec<NodeIx> {
         let (id, wanted) = (self.jobs[job].id, self.jobs[job].nodes as usize);
         let mut free: Vec<NodeIx> =
             (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx).collect();
         let own: BTreeSet<NodeIx> =
             self.plan.iter().filter(|p| p.job == id).flat_map(|p| p.nodes.iter().copied()).collect();
-        let later = |n: &NodeIx| Reverse(self.planned(*n).map_or(i64::MAX, |p| p.at));
+        let later = |n: &NodeIx| Reverse(self.planned_use(*n).map_or(i64::MAX, |p| p.at));
         free.sort_by_key(|n| (!own.contains(n), later(n), *n));
         free.truncate(wanted);
         free
     }
 
     /// When each node is free, as far as limits tell.
-    pub(super) fn believed_ends(&self, now: i64) -> Timeline {
-        let mut free = Timeline::default();
-        free.add(now, (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx));
+    pub(super) fn believed_ends(&self, now: i64) -> FreeTimeline {
+        let mut free = FreeTimeline::default();
+        free.add_nodes(now, (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx));
         let mut shared: BTreeMap<NodeIx, i64> = BTreeMap::new();
         for (job, nodes) in &self.held {
             let logged = &self.jobs[*job];
@@ -172,13 +172,13 @@ impl LogQueue {
             // What is over its limit may end at any moment.
             let end = end.max(now + 1);
             let is_shared = |n: &NodeIx| self.users[*n as usize] > 1;
-            free.add(end, nodes.iter().copied().filter(|n| !is_shared(n)));
+            free.add_nodes(end, nodes.iter().copied().filter(|n| !is_shared(n)));
             for node in nodes.iter().filter(|n| is_shared(n)) {
                 let last = shared.entry(*node).or_insert(end);
                 *last = end.max(*last);
             }
         }
-        shared.into_iter().for_each(|(node, end)| free.add(end, [node]));
+        shared.into_iter().for_each(|(node, end)| free.add_nodes(end, [node]));
         free
     }
 
@@ -187,16 +187,16 @@ impl LogQueue {
         let waiting = |(_, i): &(i64, usize)| {
             let job = &self.jobs[*i];
             let limit_secs = job.limit_secs.unwrap_or(NO_LIMIT_SECS);
-            Waiting { job: job.id, nodes: job.nodes as usize, limit_secs }
+            WaitingJob { job: job.id, nodes: job.nodes as usize, limit_secs }
         };
-        let plan = backfill::plan(now, self.waiting.iter().map(waiting), free);
+        let plan = backfill::plan_starts(now, self.waiting.iter().map(waiting), free);
         if plan != self.plan {
             self.plan = plan;
             self.plan_number += 1;
             self.first_planned.fill(None);
             for planned in &self.plan {
                 for node in &planned.nodes {
-                    let found = Planned { at: planned.start, job: planned.job };
+                    let found = PlannedUse { at: planned.start, job: planned.job };
                     let first = &mut self.first_planned[*node as usize];
                     *first = first.filter(|f| f.at <= found.at).or(Some(found));
                 }
@@ -207,7 +207,7 @@ impl LogQueue {
 
 /// The names of the log's nodes, and made up ones for those that no job names, in the order in which people
 /// count.
-fn node_names(log: &JobLog, nodes: Option<usize>) -> Vec<NodeName> {
+fn all_node_names(log: &JobLog, nodes: Option<usize>) -> Vec<NodeName> {
     let mut names: Vec<NodeName> = log.jobs.iter().flat_map(|j| j.node_list.iter().cloned()).collect();
     names.sort_by(NodeName::cmp_natural);
     names.dedup();

@@ -20,18 +20,18 @@ pub(crate) type NodeIx = u32;
 
 /// What changes at one moment. Nodes of one job that end and start at once are given back first.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Moment {
+pub struct QueueChange {
     /// The moment, s on the log's clock.
     pub at: i64,
     /// Nodes that the main queue gives back.
     pub freed: Vec<NodeIx>,
     /// Nodes that it takes, by job.
-    pub taken: Vec<Taken>,
+    pub taken: Vec<TakenNodes>,
 }
 
 /// Nodes that one job of the main queue takes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Taken {
+pub struct TakenNodes {
     /// The job.
     pub job: JobId,
     /// Its nodes.
@@ -40,7 +40,7 @@ pub struct Taken {
 
 /// When the main queue wants a node, as far as it can be known beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedUse {
     /// The moment.
     pub at: i64,
     /// The job that is to start there.
@@ -70,31 +70,31 @@ pub enum MainQueue {
 
 impl MainQueue {
     /// Names of the nodes.
-    pub fn names(&self) -> &[NodeName] {
+    pub fn node_names(&self) -> &[NodeName] {
         match self {
-            MainQueue::Idle(q) => q.names(),
-            MainQueue::Log(q) => q.names(),
+            MainQueue::Idle(q) => q.node_names(),
+            MainQueue::Log(q) => q.node_names(),
         }
     }
 
     /// First and last moment of the log.
-    pub fn span(&self) -> (i64, i64) {
+    pub fn time_span(&self) -> (i64, i64) {
         match self {
-            MainQueue::Idle(q) => q.span(),
-            MainQueue::Log(q) => q.span(),
+            MainQueue::Idle(q) => q.time_span(),
+            MainQueue::Log(q) => q.time_span(),
         }
     }
 
     /// The next moment at which anything changes.
-    pub fn next(&self) -> Option<i64> {
+    pub fn next_change(&self) -> Option<i64> {
         match self {
-            MainQueue::Idle(q) => q.next(),
-            MainQueue::Log(q) => q.next(),
+            MainQueue::Idle(q) => q.next_change(),
+            MainQueue::Log(q) => q.next_change(),
         }
     }
 
     /// Goes on to the next moment.
-    pub fn advance(&mut self) -> Option<Moment> {
+    pub fn advance(&mut self) -> Option<QueueChange> {
         match self {
             MainQueue::Idle(q) => q.advance(),
             MainQueue::Log(q) => q.advance(),
@@ -102,20 +102,20 @@ impl MainQueue {
     }
 
     /// When the main queue wants a node that it does not use now.
-    pub fn window(&self, node: NodeIx, foresight: Foresight) -> Option<Planned> {
+    pub fn window_end(&self, node: NodeIx, foresight: Foresight) -> Option<PlannedUse> {
         match (self, foresight) {
             (_, Foresight::None) | (MainQueue::Idle(_), Foresight::Backfill) => None,
             (MainQueue::Idle(q), Foresight::Truth) => q.idle_until(node),
             // Where its jobs will start depends on what was planned: there is no other truth.
-            (MainQueue::Log(q), _) => q.planned(node),
+            (MainQueue::Log(q), _) => q.planned_use(node),
         }
     }
 
     /// Jobs that backfill has planned, and a number that changes when the plan does.
-    pub fn plan(&self) -> (&[PlannedJob], u64) {
+    pub fn backfill_plan(&self) -> (&[PlannedJob], u64) {
         match self {
             MainQueue::Idle(_) => (&[], 0),
-            MainQueue::Log(q) => q.plan(),
+            MainQueue::Log(q) => q.backfill_plan(),
         }
     }
 }

@@ -26,9 +26,9 @@ fn replay(jobs: Vec<LoggedJob>) -> LogQueue {
 }
 
 /// Goes on up to a moment, and returns what was taken then.
-fn up_to(queue: &mut LogQueue, at: i64) -> Vec<Taken> {
+fn up_to(queue: &mut LogQueue, at: i64) -> Vec<TakenNodes> {
     let mut taken = Vec::new();
-    while queue.next().is_some_and(|next| next <= at) {
+    while queue.next_change().is_some_and(|next| next <= at) {
         taken = queue.advance().map(|m| m.taken).unwrap_or_default();
     }
     taken
@@ -44,12 +44,12 @@ fn backfill_believes_in_limits_and_plans_move_when_jobs_end_early() {
     ]);
     up_to(&mut queue, 20);
     // The fourth node is idle until job 2 is planned to start, by job 1's limit.
-    assert_eq!(queue.planned(3), Some(Planned { at: 1000, job: JobId(2) }));
+    assert_eq!(queue.planned_use(3), Some(PlannedUse { at: 1000, job: JobId(2) }));
     // Job 3 is planned behind it: time before a planned start is left to those that the log lets start there.
-    assert_eq!(queue.plan().0[1].start, 1600);
+    assert_eq!(queue.backfill_plan().0[1].start, 1600);
     let taken = up_to(&mut queue, 400);
-    assert_eq!(taken, [Taken { job: JobId(2), nodes: vec![0, 1, 2, 3] }]);
-    assert_eq!(queue.plan().0[0], PlannedJob { job: JobId(3), start: 1000, nodes: vec![0] });
+    assert_eq!(taken, [TakenNodes { job: JobId(2), nodes: vec![0, 1, 2, 3] }]);
+    assert_eq!(queue.backfill_plan().0[0], PlannedJob { job: JobId(3), start: 1000, nodes: vec![0] });
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_job_starts_where_it_was_planned_and_else_on_nodes_that_are_wanted_last() {
         logged(3, 5, 300, 400, 100, 3),
     ]);
     up_to(&mut queue, 5);
-    assert_eq!(queue.planned(3), Some(Planned { at: 300, job: JobId(3) }));
+    assert_eq!(queue.planned_use(3), Some(PlannedUse { at: 300, job: JobId(3) }));
     assert_eq!(up_to(&mut queue, 200)[0].nodes, [3]);
     assert_eq!(up_to(&mut queue, 300)[0].nodes, [0, 1, 3]);
     assert_eq!(queue.short, 0);
@@ -69,7 +69,7 @@ fn a_job_starts_where_it_was_planned_and_else_on_nodes_that_are_wanted_last() {
 
 /// Replays all, and returns when each node was given back and taken.
 fn replayed(queue: &mut LogQueue) -> Vec<(i64, Vec<NodeIx>, Vec<NodeIx>)> {
-    let moment = |m: Moment| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect());
+    let moment = |m: QueueChange| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect());
     std::iter::from_fn(|| queue.advance()).map(moment).collect()
 }
 
@@ -84,8 +84,8 @@ fn a_node_that_jobs_share_is_idle_when_the_last_has_ended() {
     let waits = logged(3, 60, 400, 410, 10, 2);
     let mut queue = replay(vec![first, second, waits]);
     // Four nodes, of which jobs name two.
-    assert_eq!(queue.names().iter().map(NodeName::as_str).collect::<Vec<_>>()[..2], ["a1", "a2"]);
-    assert_eq!(queue.names().len(), 4);
+    assert_eq!(queue.node_names().iter().map(NodeName::as_str).collect::<Vec<_>>()[..2], ["a1", "a2"]);
+    assert_eq!(queue.node_names().len(), 4);
     up_to(&mut queue, 60);
     let ends: Vec<(i64, Vec<NodeIx>)> = queue.believed_ends(60).by_moment().collect();
     assert_eq!(ends, [(60, vec![2, 3]), (450, vec![1]), (500, vec![0])]);
@@ -103,7 +103,7 @@ fn what_began_before_the_log_is_complete_is_there_at_its_start() {
     ];
     let log = JobLog { jobs, complete_from: Some(600), ..JobLog::default() };
     let queue = MainQueue::Log(LogQueue::new(&log, None));
-    assert_eq!(queue.span(), (600, 700));
+    assert_eq!(queue.time_span(), (600, 700));
     // Of 200 node-seconds half are idle; the days in which only job 1 is known do not count.
     let found = crate::gap_statistics(&queue, None);
     assert_eq!((found.idle_node_secs, found.nodes), (100.0, 2));
@@ -116,7 +116,7 @@ fn an_idle_log_gives_nodes_back_and_takes_them() {
     let intervals = vec![idle(10, 50, "n1"), idle(10, 30, "n2"), idle(30, 60, "n2"), idle(20, 40, "n10")];
     let log = IdleLog { intervals, start: 10, end: 60 };
     let mut queue = MainQueue::Idle(IdleQueue::new(&log, 2));
-    assert_eq!(queue.names().iter().map(NodeName::as_str).collect::<Vec<_>>(), ["n1", "n2"]);
+    assert_eq!(queue.node_names().iter().map(NodeName::as_str).collect::<Vec<_>>(), ["n1", "n2"]);
     let mut said = Vec::new();
     while let Some(m) = queue.advance() {
         said.push((m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect::<Vec<_>>()));

@@ -6,19 +6,19 @@ mod search;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::job::{SimJob, Submitted};
+use super::job::{SimJob, SubmittedJob};
 use infill_model::{
     JobId, ScalingCurve,
     trace::{NamedCurve, WorkloadJob},
 };
-pub use search::{Halving, Nas};
+pub use search::{ArchitectureSearch, HalvingSearch};
 
 /// Ids of malleable jobs begin here: a log's own are smaller.
 const FIRST_ID: u32 = 1_000_000_000;
 
 /// What a sample is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
+pub enum SampleWorth {
     /// The same in all jobs.
     Sample,
     /// As much of a node-second as it takes at the job's smallest size: jobs count in different units.
@@ -27,7 +27,7 @@ pub enum Worth {
 
 /// A job to be submitted.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct JobSubmission {
     /// Name.
     pub name: String,
     /// Jobs that run the same program share a profile of this name.
@@ -46,20 +46,20 @@ pub struct Order {
 
 /// All malleable jobs of a simulation.
 #[derive(Clone, Debug)]
-pub struct Supply {
-    source: Source,
-    worth: Worth,
+pub struct JobSupply {
+    source: SupplySource,
+    worth: SampleWorth,
     /// Orders by time, s since the start.
-    due: BTreeMap<i64, Vec<Order>>,
+    due: BTreeMap<i64, Vec<JobSubmission>>,
     start: i64,
     ids: u32,
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum SupplySource {
     Fixed,
-    Halving(Halving),
-    Nas(Nas),
+    Halving(HalvingSearch),
+    Nas(ArchitectureSearch),
 }
 
 /// Why a workload cannot be simulated.
@@ -80,18 +80,18 @@ pub enum SupplyError {
     NoCurve,
 }
 
-impl Supply {
+impl JobSupply {
     /// `jobs` jobs that never end, submitted at once, with the curves in turn.
-    pub fn endless(
+    pub fn endless_jobs(
         jobs: u32,
         curves: &[NamedCurve],
         sizes: (u32, u32),
-        worth: Worth,
-    ) -> Result<Supply, SupplyError> {
+        worth: SampleWorth,
+    ) -> Result<JobSupply, SupplyError> {
         if curves.is_empty() {
             return Err(SupplyError::NoCurve);
         }
-        let order = |(k, c): (u32, &NamedCurve)| Order {
+        let order = |(k, c): (u32, &NamedCurve)| JobSubmission {
             name: format!("{}-{}", c.name, k + 1),
             program: c.name.clone(),
             curve: Arc::new(c.curve.clone()),
@@ -101,12 +101,16 @@ impl Supply {
             user: None,
         };
         let orders = (0..jobs).zip(curves.iter().cycle()).map(order).collect();
-        Ok(Supply::of(Source::Fixed, BTreeMap::from([(0, orders)]), worth))
+        Ok(JobSupply::with_source(SupplySource::Fixed, BTreeMap::from([(0, orders)]), worth))
     }
 
     /// The jobs of a list.
-    pub fn list(jobs: &[WorkloadJob], curves: &[NamedCurve], worth: Worth) -> Result<Supply, SupplyError> {
-        let mut due: BTreeMap<i64, Vec<Order>> = BTreeMap::new();
+    pub fn from_list(
+        jobs: &[WorkloadJob],
+        curves: &[NamedCurve],
+        worth: SampleWorth,
+    ) -> Result<JobSupply, SupplyError> {
+        let mut due: BTreeMap<i64, Vec<JobSubmission>> = BTreeMap::new();
         for job in jobs {
             let curve =
                 curves.iter().find(|c| c.name == job.curve).ok_or_else(|| SupplyError::UnknownCurve {
@@ -114,7 +118,7 @@ impl Supply {
                     curve: job.curve.clone(),
                     known: curves.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", "),
                 })?;
-            due.entry(job.submit_secs).or_default().push(Order {
+            due.entry(job.submit_secs).or_default().push(JobSubmission {
                 name: job.name.clone(),
                 program: job.curve.clone(),
                 curve: Arc::new(curve.curve.clone()),
@@ -124,50 +128,54 @@ impl Supply {
                 user: job.user.clone(),
             });
         }
-        Ok(Supply::of(Source::Fixed, due, worth))
+        Ok(JobSupply::with_source(SupplySource::Fixed, due, worth))
     }
 
     /// A search for hyper-parameters.
-    pub fn halving(mut search: Halving, worth: Worth) -> Result<Supply, SupplyError> {
-        let first = Supply::some(search.first())?;
-        Ok(Supply::of(Source::Halving(search), BTreeMap::from([(0, first)]), worth))
+    pub fn from_halving(mut search: HalvingSearch, worth: SampleWorth) -> Result<JobSupply, SupplyError> {
+        let first = JobSupply::require_jobs(search.first_jobs())?;
+        Ok(JobSupply::with_source(SupplySource::Halving(search), BTreeMap::from([(0, first)]), worth))
     }
 
     /// A search for architectures.
-    pub fn nas(mut search: Nas, worth: Worth) -> Result<Supply, SupplyError> {
-        let first = Supply::some(search.first())?;
-        Ok(Supply::of(Source::Nas(search), BTreeMap::from([(0, first)]), worth))
+    pub fn from_nas(mut search: ArchitectureSearch, worth: SampleWorth) -> Result<JobSupply, SupplyError> {
+        let first = JobSupply::require_jobs(search.first_jobs())?;
+        Ok(JobSupply::with_source(SupplySource::Nas(search), BTreeMap::from([(0, first)]), worth))
     }
 
-    fn some(orders: Vec<Order>) -> Result<Vec<Order>, SupplyError> {
+    fn require_jobs(orders: Vec<JobSubmission>) -> Result<Vec<JobSubmission>, SupplyError> {
         if orders.is_empty() { Err(SupplyError::NoCurve) } else { Ok(orders) }
     }
 
-    fn of(source: Source, due: BTreeMap<i64, Vec<Order>>, worth: Worth) -> Supply {
-        Supply { source, worth, due, start: 0, ids: FIRST_ID }
+    fn with_source(
+        source: SupplySource,
+        due: BTreeMap<i64, Vec<JobSubmission>>,
+        worth: SampleWorth,
+    ) -> JobSupply {
+        JobSupply { source, worth, due, start: 0, ids: FIRST_ID }
     }
 
     /// The same supply for a log that starts at this moment.
-    pub(super) fn starting_at(&self, start: i64) -> Supply {
-        Supply { start, ..self.clone() }
+    pub(super) fn starting_at(&self, start: i64) -> JobSupply {
+        JobSupply { start, ..self.clone() }
     }
 
     /// When the next job is submitted.
-    pub(super) fn next(&self) -> Option<i64> {
+    pub(super) fn next_submission(&self) -> Option<i64> {
         self.due.keys().next().map(|at| self.start.saturating_add(*at))
     }
 
     /// The jobs that are submitted now.
-    pub(super) fn submit(&mut self, now: i64) -> Vec<SimJob> {
+    pub(super) fn submit_due(&mut self, now: i64) -> Vec<SimJob> {
         let later = self.due.split_off(&(now - self.start + 1));
         let orders = std::mem::replace(&mut self.due, later).into_values().flatten();
         let (mut jobs, worth) = (Vec::new(), self.worth);
         for order in orders {
             self.ids += 1;
             let mut job = SimJob::new(JobId(self.ids), &order.program, order.curve, order.sizes, now);
-            let Submitted { curve, min_nodes, .. } = &job.submitted;
+            let SubmittedJob { curve, min_nodes, .. } = &job.submitted;
             let unit = curve.rate(*min_nodes) / f64::from(*min_nodes);
-            let per_sample = if worth == Worth::NodeSecond && unit > 0.0 { 1.0 / unit } else { 1.0 };
+            let per_sample = if worth == SampleWorth::NodeSecond && unit > 0.0 { 1.0 / unit } else { 1.0 };
             (job.submitted.name, job.submitted.budget) = (order.name, order.samples);
             job.submitted.weight = order.weight * per_sample;
             job.submitted.user = order.user;
@@ -177,11 +185,11 @@ impl Supply {
     }
 
     /// Takes note of a job's end, which may bring new ones in the same second.
-    pub(super) fn ended(&mut self, job: &SimJob, now: i64) {
+    pub(super) fn job_ended(&mut self, job: &SimJob, now: i64) {
         let new = match &mut self.source {
-            Source::Fixed => Vec::new(),
-            Source::Halving(search) => search.ended(&job.submitted.name),
-            Source::Nas(search) => search.ended(),
+            SupplySource::Fixed => Vec::new(),
+            SupplySource::Halving(search) => search.trial_ended(&job.submitted.name),
+            SupplySource::Nas(search) => search.trial_ended(),
         };
         if !new.is_empty() {
             self.due.entry(now - self.start).or_default().extend(new);

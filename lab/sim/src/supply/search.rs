@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Order;
-use crate::chance::Dice;
+use super::JobSubmission;
+use crate::seeded_random::SeededRandom;
 use infill_model::{CurvePoint, ScalingCurve, trace::NamedCurve};
 
 /// Node-seconds of a trial on its first rung: ten minutes on two nodes.
@@ -16,21 +16,21 @@ const ARCHITECTURE_NODE_SECS: (f64, f64) = (3600.0, 28800.0);
 
 /// By how much architectures scale worse (above 1) or better (below) than the program that they are derived
 /// from: the exponent of its efficiency, from and to.
-const EXPONENT: (f64, f64) = (0.3, 3.0);
+const EXPONENT_RANGE: (f64, f64) = (0.3, 3.0);
 
 /// Speed of architectures on one node relative to that program, from and to.
-const SPEED: (f64, f64) = (0.2, 5.0);
+const SPEED_RANGE: (f64, f64) = (0.2, 5.0);
 
 /// Successive halving (Jamieson and Talwalkar, 2016): `trials` configurations train with a small budget; when
 /// all have, the best `1 / eta` of them go on with `eta` times the budget, and so on to the last. Then the
 /// next bracket begins.
 #[derive(Clone, Debug)]
-pub struct Halving {
+pub struct HalvingSearch {
     curves: Vec<NamedCurve>,
     sizes: (u32, u32),
     trials: u32,
     eta: u32,
-    dice: Dice,
+    dice: SeededRandom,
     bracket: u32,
     rung: u32,
     running: BTreeSet<String>,
@@ -38,16 +38,16 @@ pub struct Halving {
     rung_trials: Vec<u32>,
 }
 
-impl Halving {
+impl HalvingSearch {
     /// A search with at least 2 trials a bracket and a factor of at least 2; each bracket trains the next of
     /// the curves.
     pub fn new(trials: u32, eta: u32, curves: &[NamedCurve], sizes: (u32, u32), seed: u64) -> Self {
-        Halving {
+        HalvingSearch {
             curves: curves.to_vec(),
             sizes,
             trials: trials.max(2),
             eta: eta.max(2),
-            dice: Dice::new(seed),
+            dice: SeededRandom::new(seed),
             bracket: 0,
             rung: 0,
             running: BTreeSet::new(),
@@ -55,20 +55,20 @@ impl Halving {
         }
     }
 
-    pub(super) fn first(&mut self) -> Vec<Order> {
+    pub(super) fn first_jobs(&mut self) -> Vec<JobSubmission> {
         self.bracket += 1;
         self.rung = 0;
         self.rung_trials = (1..=self.trials).collect();
-        self.orders()
+        self.rung_jobs()
     }
 
-    fn orders(&mut self) -> Vec<Order> {
+    fn rung_jobs(&mut self) -> Vec<JobSubmission> {
         let place = (self.bracket as usize - 1) % self.curves.len().max(1);
         let Some(curve) = self.curves.get(place) else { return Vec::new() };
         let samples = FIRST_RUNG_NODE_SECS * f64::from(self.eta).powi(self.rung as i32) * curve.curve.rate(1);
         let (shared, program) = (Arc::new(curve.curve.clone()), curve.name.clone());
         let (bracket, rung) = (self.bracket, self.rung);
-        let order = |trial: &u32| Order {
+        let order = |trial: &u32| JobSubmission {
             name: format!("{program}-{bracket}.{trial}-rung{rung}"),
             program: program.clone(),
             curve: Arc::clone(&shared),
@@ -77,68 +77,74 @@ impl Halving {
             weight: 1.0,
             user: None,
         };
-        let orders: Vec<Order> = self.rung_trials.iter().map(order).collect();
+        let orders: Vec<JobSubmission> = self.rung_trials.iter().map(order).collect();
         self.running = orders.iter().map(|o| o.name.clone()).collect();
         orders
     }
 
-    pub(super) fn ended(&mut self, name: &str) -> Vec<Order> {
+    pub(super) fn trial_ended(&mut self, name: &str) -> Vec<JobSubmission> {
         self.running.remove(name);
         if !self.running.is_empty() {
             return Vec::new();
         }
         let next = self.rung_trials.len() / self.eta as usize;
         if next == 0 {
-            return self.first();
+            return self.first_jobs();
         }
         // Which trials are best has nothing to do with how fast they ran.
         let mut best = std::mem::take(&mut self.rung_trials);
         while best.len() > next {
-            best.swap_remove(self.dice.below(best.len()));
+            best.swap_remove(self.dice.index_below(best.len()));
         }
         best.sort_unstable();
         (self.rung_trials, self.rung) = (best, self.rung + 1);
-        self.orders()
+        self.rung_jobs()
     }
 }
 
 /// A search for architectures: always as many of them train; when one has, the next is tried. Each scales in
 /// its own way.
 #[derive(Clone, Debug)]
-pub struct Nas {
+pub struct ArchitectureSearch {
     curves: Vec<NamedCurve>,
     sizes: (u32, u32),
     at_once: u32,
-    dice: Dice,
+    dice: SeededRandom,
     count: u32,
 }
 
-impl Nas {
+impl ArchitectureSearch {
     /// A search that trains `at_once` architectures at a time, derived from the curves.
     pub fn new(at_once: u32, curves: &[NamedCurve], sizes: (u32, u32), seed: u64) -> Self {
-        Nas { curves: curves.to_vec(), sizes, at_once, dice: Dice::new(seed), count: 0 }
+        ArchitectureSearch {
+            curves: curves.to_vec(),
+            sizes,
+            at_once,
+            dice: SeededRandom::new(seed),
+            count: 0,
+        }
     }
 
-    pub(super) fn first(&mut self) -> Vec<Order> {
-        (0..self.at_once).filter_map(|_| self.next()).collect()
+    pub(super) fn first_jobs(&mut self) -> Vec<JobSubmission> {
+        (0..self.at_once).filter_map(|_| self.next_trial()).collect()
     }
 
-    pub(super) fn ended(&mut self) -> Vec<Order> {
-        self.next().into_iter().collect()
+    pub(super) fn trial_ended(&mut self) -> Vec<JobSubmission> {
+        self.next_trial().into_iter().collect()
     }
 
-    fn next(&mut self) -> Option<Order> {
+    fn next_trial(&mut self) -> Option<JobSubmission> {
         if self.curves.is_empty() {
             return None;
         }
         self.count += 1;
-        let parent = self.dice.below(self.curves.len());
-        let exponent = self.dice.log_uniform(EXPONENT);
-        let speed = self.dice.log_uniform(SPEED);
+        let parent = self.dice.index_below(self.curves.len());
+        let exponent = self.dice.log_uniform(EXPONENT_RANGE);
+        let speed = self.dice.log_uniform(SPEED_RANGE);
         let node_secs = self.dice.log_uniform(ARCHITECTURE_NODE_SECS);
-        let curve = derived(&self.curves.get(parent)?.curve, exponent, speed);
+        let curve = derive_curve(&self.curves.get(parent)?.curve, exponent, speed);
         let name = format!("arch-{}", self.count);
-        Some(Order {
+        Some(JobSubmission {
             program: name.clone(),
             name,
             samples: node_secs * curve.rate(1),
@@ -151,7 +157,7 @@ impl Nas {
 }
 
 /// A curve with another speed, and the efficiency of the old to this power.
-fn derived(curve: &ScalingCurve, exponent: f64, speed: f64) -> ScalingCurve {
+fn derive_curve(curve: &ScalingCurve, exponent: f64, speed: f64) -> ScalingCurve {
     let one = curve.rate(1);
     let point = |p: &CurvePoint| {
         let efficiency = (p.rate / (one * f64::from(p.nodes))).powf(exponent);

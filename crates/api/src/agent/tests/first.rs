@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::super::*;
-use crate::{Capabilities, Capability, Dialect};
+use crate::{AgentDialect, Capability, CapabilitySet};
 
 const RECORDED: &str = include_str!("../../../schema/first.json");
 
@@ -26,9 +26,9 @@ fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
 
 #[test]
 fn what_the_first_protocol_said_is_understood_whole() {
-    let hellos: Vec<Hello> = recorded("hello");
-    assert!(hellos.iter().all(|hello| Dialect::of(hello) == Dialect::first()));
-    assert_eq!([hellos[0].role, hellos[1].role], [Role::Lead, Role::Wing { lead: JobId(6) }]);
+    let hellos: Vec<AgentHello> = recorded("hello");
+    assert!(hellos.iter().all(|hello| AgentDialect::from_hello(hello) == AgentDialect::first_protocol()));
+    assert_eq!([hellos[0].role, hellos[1].role], [AgentRole::Lead, AgentRole::Wing { lead: JobId(6) }]);
     let spec = hellos[0].spec.as_ref().unwrap();
     assert!(spec.sizes.is_some() && spec.curve.is_some() && spec.costs.is_some() && spec.plans.len() == 1);
     let plan = &spec.plans[0];
@@ -36,12 +36,12 @@ fn what_the_first_protocol_said_is_understood_whole() {
         (plan.strategy, plan.needs.is_empty(), spec.model, spec.gpus_per_node),
         (None, true, None, None)
     );
-    let welcomes: Vec<Welcome> = recorded("welcome");
+    let welcomes: Vec<AgentWelcome> = recorded("welcome");
     assert!(welcomes.iter().all(|welcome| welcome.protocol == FIRST_PROTOCOL));
-    assert_eq!(recorded::<Poll>("poll")[0].wait_secs, 30);
+    assert_eq!(recorded::<AgentPoll>("poll")[0].wait_secs, 30);
     let mut kinds = std::collections::BTreeSet::new();
-    for heard in recorded::<HeardAssignment>("assignment") {
-        let (assignment, unknown) = heard.read(&Directive::Finish { code: 99 });
+    for heard in recorded::<RawAssignment>("assignment") {
+        let (assignment, unknown) = heard.decode_known(&Directive::Finish { code: 99 });
         assert_eq!((unknown, assignment.wings.len()), (vec![], 1));
         let word = serde_json::to_value(&assignment.directive).unwrap();
         kinds.insert(
@@ -51,7 +51,7 @@ fn what_the_first_protocol_said_is_understood_whole() {
     }
     let all = ["finish", "hold", "leave", "part", "regroup", "rescue", "run", "stop", "warm"];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
-    let (report, unknown) = recorded::<HeardReport>("report").remove(0).read();
+    let (report, unknown) = recorded::<RawReport>("report").remove(0).decode_known();
     let events: std::collections::BTreeSet<_> = report.events.iter().map(AgentEvent::kind).collect();
     assert_eq!((unknown, events.len()), (vec![], 14));
 }
@@ -73,10 +73,10 @@ fn what_the_first_protocol_said_is_said_in_the_same_words() {
             _ => assert_eq!(is, was, "{at}"),
         }
     }
-    same::<Hello>("hello");
-    same::<Welcome>("welcome");
-    same::<Poll>("poll");
-    same::<Assignment>("assignment");
+    same::<AgentHello>("hello");
+    same::<AgentWelcome>("welcome");
+    same::<AgentPoll>("poll");
+    same::<AgentAssignment>("assignment");
     same::<AgentReport>("report");
 }
 
@@ -90,7 +90,7 @@ mod then {
         credential: Credential,
         nonce: String,
         job: JobId,
-        role: Role,
+        role: AgentRole,
         node: NodeName,
         port: u16,
         running: Option<u64>,
@@ -140,14 +140,14 @@ fn text(message: &impl Serialize) -> String {
 
 #[test]
 fn what_is_said_now_is_understood_by_the_rules_of_then() {
-    let capabilities = Capabilities::from_iter([Capability::SealedSession]);
+    let capabilities = CapabilitySet::from_iter([Capability::SealedSession]);
     let hello =
-        Hello { protocol: PROTOCOL, capabilities: capabilities.clone(), ..recorded("hello").remove(0) };
-    let welcome = Welcome { protocol: PROTOCOL, capabilities, ..recorded("welcome").remove(0) };
+        AgentHello { protocol: PROTOCOL, capabilities: capabilities.clone(), ..recorded("hello").remove(0) };
+    let welcome = AgentWelcome { protocol: PROTOCOL, capabilities, ..recorded("welcome").remove(0) };
     assert!(text(&hello).contains("sealed_session") && text(&welcome).contains("sealed_session"));
     serde_json::from_str::<then::Hello>(&text(&hello)).unwrap();
     serde_json::from_str::<then::Welcome>(&text(&welcome)).unwrap();
-    for assignment in recorded::<Assignment>("assignment") {
+    for assignment in recorded::<AgentAssignment>("assignment") {
         let then: then::Assignment = serde_json::from_str(&text(&assignment)).unwrap();
         assert_eq!(
             (then.version, then.directive, then.wings, then.notice),
@@ -158,7 +158,7 @@ fn what_is_said_now_is_understood_by_the_rules_of_then() {
 
 #[test]
 fn what_is_said_now_of_plans_and_models_leaves_what_was_said_then_as_it_was() {
-    let mut hello: Hello = recorded("hello").remove(0);
+    let mut hello: AgentHello = recorded("hello").remove(0);
     let spec = hello.spec.as_mut().unwrap();
     spec.model = Some(ModelFacts::from_params(1500.0));
     spec.gpus_per_node = Some(8);
@@ -177,7 +177,7 @@ fn what_is_said_now_of_plans_and_models_leaves_what_was_said_then_as_it_was() {
     let was = then::Plan { name: "dp2".to_owned(), sizes: None, node_types: vec![], shards: false };
     assert_eq!(plans, [was]);
     // A daemon of now hears it all.
-    assert_eq!(serde_json::from_value::<Hello>(said).unwrap().spec, hello.spec);
+    assert_eq!(serde_json::from_value::<AgentHello>(said).unwrap().spec, hello.spec);
 }
 
 #[test]
@@ -187,14 +187,14 @@ fn a_field_that_comes_later_is_ignored_wherever_it_stands() {
     hello["later"] = Value::from(1);
     hello["spec"]["later"] = Value::from(1);
     hello["spec"]["plans"][0]["later"] = Value::from(1);
-    serde_json::from_value::<Hello>(hello).unwrap();
+    serde_json::from_value::<AgentHello>(hello).unwrap();
     let mut report = all["report"][0].clone();
     for event in report["events"].as_array_mut().unwrap().iter_mut().filter_map(Value::as_object_mut) {
         event.values_mut().filter_map(Value::as_object_mut).for_each(|fields| {
             fields.insert("later".to_owned(), Value::from(1));
         });
     }
-    let (_, unknown) = serde_json::from_value::<HeardReport>(report).unwrap().read();
+    let (_, unknown) = serde_json::from_value::<RawReport>(report).unwrap().decode_known();
     assert_eq!(unknown, Vec::<String>::new());
     for mut assignment in all["assignment"].as_array().unwrap().clone() {
         assignment["later"] = Value::from(1);
@@ -203,7 +203,7 @@ fn a_field_that_comes_later_is_ignored_wherever_it_stands() {
             fields.values_mut().for_each(|fields| fields["later"] = Value::from(1));
         }
         let (_, unknown) =
-            serde_json::from_value::<HeardAssignment>(assignment).unwrap().read(&Directive::Hold);
+            serde_json::from_value::<RawAssignment>(assignment).unwrap().decode_known(&Directive::Hold);
         assert_eq!(unknown, Vec::<String>::new());
     }
 }

@@ -18,7 +18,7 @@ const MEANING: &str = "\
 The messages between agents and daemon have changed. Both are of neighbouring versions at every upgrade, so:
 - A new field has a default, and means nothing to who does not know it.
 - A new directive, or a field that changes what one means, has a Capability of its own (crates/api/src/capabilities.rs), and
-  `needs` in crates/lifecycle/src/fleet/word.rs says so: it is sent only to who named it.
+  `needs` in crates/lifecycle/src/fleet/agent_orders.rs says so: it is sent only to who named it.
 - A new event may be sent at any time: an older daemon drops it, and names it in its answer.
 - What is there stays, with its name and its type, until no supported version sends it.
 If all that holds, write the file anew and commit it:
@@ -46,12 +46,12 @@ fn present() -> String {
     fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema {
         generator.subschema_for::<T>()
     }
-    add("hello", of::<Hello>(&mut generator));
-    add("welcome", of::<Welcome>(&mut generator));
-    add("poll", of::<Poll>(&mut generator));
-    add("assignment", of::<Assignment>(&mut generator));
+    add("hello", of::<AgentHello>(&mut generator));
+    add("welcome", of::<AgentWelcome>(&mut generator));
+    add("poll", of::<AgentPoll>(&mut generator));
+    add("assignment", of::<AgentAssignment>(&mut generator));
     add("report", of::<AgentReport>(&mut generator));
-    add("receipt", of::<Receipt>(&mut generator));
+    add("receipt", of::<ReportReceipt>(&mut generator));
     let definitions = generator.take_definitions(true);
     let mut document = json!({ "protocol": PROTOCOL, "messages": messages, "$defs": definitions });
     without_sentences(&mut document);

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::context::Services;
-use crate::state::State;
+use crate::context::DaemonServices;
+use crate::state::DaemonState;
 use infill_api::BodyProof;
 use infill_model::{Credential, Secret, UserId, config::Config};
 use infill_slurm::{
@@ -22,7 +22,7 @@ const OWNER: &str = "nobody";
 
 /// A daemon on a free port, with the profiles of the samples and one of [`OWNER`].
 struct Daemon {
-    context: Arc<Context>,
+    context: Arc<DaemonContext>,
     url: String,
 }
 
@@ -35,21 +35,21 @@ impl Daemon {
         infill_slurm::install_crypto();
         let owner = uid_of(OWNER).await.unwrap();
         let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("owner's".to_owned(), owner)]);
-        let services = Services {
+        let services = DaemonServices {
             slurm: Arc::new(FakeSlurm::new(1, "infill")),
-            store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
+            store: infill_store::open_store("sqlite::memory:", || ()).await.unwrap(),
             identity: Arc::new(FakeIdentity { users }),
         };
-        let state = State::new(Arc::new(config), now());
-        let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
+        let state = DaemonState::new(Arc::new(config), now());
+        let (context, _queue) = DaemonContext::new(services, state, LeadStanding::Alone, now());
         let context = Arc::new(context);
         let mut profiles: Vec<Profile> =
-            samples::profiles().profiles.into_iter().map(|v| v.profile).collect();
-        profiles.push(samples::profile(OWNER, "bert", "cpu"));
+            samples::sample_profiles().profiles.into_iter().map(|v| v.profile).collect();
+        profiles.push(samples::sample_profile(OWNER, "bert", "cpu"));
         context.store.put_profiles(&profiles).await.unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router = crate::http::router(context.clone());
+        let router = crate::http::build_router(context.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         Daemon { context, url }
     }
@@ -80,7 +80,7 @@ impl Daemon {
 
     /// Whose profiles are left.
     async fn left(&self) -> Vec<String> {
-        let left = self.context.store.profiles(&ProfileFilter::default(), 9).await.unwrap();
+        let left = self.context.store.find_profiles(&ProfileFilter::default(), 9).await.unwrap();
         let mut users: Vec<String> = left.into_iter().map(|p| p.key.user).collect();
         users.sort_unstable();
         users
@@ -105,7 +105,7 @@ async fn profiles_are_listed_and_chosen() {
 #[tokio::test]
 async fn what_was_measured_for_one_profile_is_told_newest_first() {
     let daemon = Daemon::start().await;
-    let key = samples::profile(OWNER, "bert", "cpu").key;
+    let key = samples::sample_profile(OWNER, "bert", "cpu").key;
     let row = |at: i64, probe| Measurement {
         key: key.clone(),
         job: infill_model::JobId(7),
@@ -165,8 +165,8 @@ async fn owners_forget_their_own_and_administrators_any() {
 #[tokio::test]
 async fn imports_are_of_ones_own_and_sound() {
     let daemon = Daemon::start().await;
-    let own = || samples::profile(OWNER, "vgg", "cpu");
-    let others = || samples::profile("alice", "vgg", "cpu");
+    let own = || samples::sample_profile(OWNER, "vgg", "cpu");
+    let others = || samples::sample_profile("alice", "vgg", "cpu");
     assert_eq!(daemon.import("nobody knows", vec![own()]).await.0, 401);
     assert_eq!(daemon.import("owner's", vec![own(), others()]).await.0, 403);
     let mut bad = own();
@@ -178,7 +178,7 @@ async fn imports_are_of_ones_own_and_sound() {
     assert_eq!(daemon.left().await.len(), 3);
     assert_eq!(daemon.import("owner's", vec![own()]).await, (200, json!({"schema": 1, "profiles": 1})));
     assert_eq!(daemon.import("root's", vec![others()]).await.0, 200);
-    let kept = daemon.context.store.profiles(&ProfileFilter::default(), 9).await.unwrap();
+    let kept = daemon.context.store.find_profiles(&ProfileFilter::default(), 9).await.unwrap();
     assert_eq!(kept.len(), 5);
     assert!(
         kept.iter()
@@ -189,10 +189,10 @@ async fn imports_are_of_ones_own_and_sound() {
 #[tokio::test]
 async fn an_import_may_be_large_but_not_without_end() {
     let daemon = Daemon::start().await;
-    let mut full = samples::profile(OWNER, "vgg", "cpu");
+    let mut full = samples::sample_profile(OWNER, "vgg", "cpu");
     let point = full.points[0];
     full.points =
-        (1..=sound::MAX_POINTS as u32).map(|nodes| infill_model::SizePoint { nodes, ..point }).collect();
+        (1..=validate::MAX_POINTS as u32).map(|nodes| infill_model::SizePoint { nodes, ..point }).collect();
     let many = |n| {
         (0..n).map(|i| {
             let mut profile = full.clone();
@@ -206,7 +206,7 @@ async fn an_import_may_be_large_but_not_without_end() {
 
 /// A profile of [`OWNER`] with this name.
 fn named(name: usize) -> Profile {
-    samples::profile(OWNER, &format!("job-{name}"), "cpu")
+    samples::sample_profile(OWNER, &format!("job-{name}"), "cpu")
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn all_profiles_of_a_user_take_so_much_and_no_more() {
     let daemon = Daemon::configured(config).await;
     let full = |name| {
         let point = named(name).points[0];
-        let sizes = 1..=sound::MAX_POINTS as u32;
+        let sizes = 1..=validate::MAX_POINTS as u32;
         let points = sizes.map(|nodes| infill_model::SizePoint { nodes, ..point }).collect();
         Profile { points, ..named(name) }
     };
@@ -243,7 +243,7 @@ async fn all_profiles_of_a_user_take_so_much_and_no_more() {
         taken += 1;
     }
     assert!((1..5).contains(&taken), "{taken} times 16 profiles of 256 sizes");
-    let kept = daemon.context.store.profiles(&ProfileFilter::default(), 999).await.unwrap();
+    let kept = daemon.context.store.find_profiles(&ProfileFilter::default(), 999).await.unwrap();
     assert_eq!(kept.len(), 3 + 16 * taken, "all of an import or nothing");
 }
 
@@ -276,7 +276,7 @@ async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
 async fn generations_are_stored_while_profiles_are_brought_and_the_other_way_round() {
     let daemon = Daemon::start().await;
     let learning = daemon.context.saving.learned.lock().await;
-    assert!(crate::executor::save(&daemon.context).await, "what jobs wait for is stored");
+    assert!(crate::executor::save_changes(&daemon.context).await, "what jobs wait for is stored");
     drop(learning);
     let _saving = daemon.context.saving.jobs.lock().await;
     assert_eq!(daemon.import("owner's", vec![named(1)]).await.0, 200);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::context::Services;
+use crate::context::DaemonServices;
 use crate::state;
 use infill_model::{UserId, clock::now, config::Config};
 use infill_slurm::{fake::FakeSlurm, identity::FakeIdentity};
@@ -12,7 +12,7 @@ use infill_testkit::samples::{self, NOW};
 
 /// A round of the samples so many seconds after [`NOW`].
 fn round(after: i64) -> RoundRecord {
-    let RoundView { mut plan, mut report, acting: acted, .. } = samples::round();
+    let RoundView { mut plan, mut report, acting: acted, .. } = samples::sample_round();
     let at = NOW + after;
     (plan.at, report.at) = (at, at);
     RoundRecord { at, plan, report, acted }
@@ -21,19 +21,19 @@ fn round(after: i64) -> RoundRecord {
 /// A daemon on a free port that has kept these rounds; returns its URL.
 async fn daemon(rounds: &[RoundRecord]) -> String {
     infill_slurm::install_crypto();
-    let services = Services {
+    let services = DaemonServices {
         slurm: Arc::new(FakeSlurm::new(1, "infill")),
-        store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
+        store: infill_store::open_store("sqlite::memory:", || ()).await.unwrap(),
         identity: Arc::new(FakeIdentity { users: BTreeMap::from([("root's".to_owned(), UserId(0))]) }),
     };
     for round in rounds {
         services.store.add_round(round).await.unwrap();
     }
-    let state = state::State::new(Arc::new(Config::default()), now());
-    let (context, _queue) = Context::new(services, state, LeadStanding::Alone, now());
+    let state = state::DaemonState::new(Arc::new(Config::default()), now());
+    let (context, _queue) = DaemonContext::new(services, state, LeadStanding::Alone, now());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = crate::http::router(Arc::new(context));
+    let router = crate::http::build_router(Arc::new(context));
     tokio::spawn(async move { axum::serve(listener, router).await });
     url
 }
@@ -69,7 +69,7 @@ async fn rounds_are_listed_a_line_each() {
 async fn the_round_of_a_moment_is_told_whole() {
     let url = daemon(&[round(0), round(5)]).await;
     for (after, expected) in [(0, 0), (4, 0), (5, 5), (9999, 5)] {
-        let (status, body) = get(&url, &infill_api::routes::round_at(NOW + after)).await;
+        let (status, body) = get(&url, &infill_api::routes::round_path(NOW + after)).await;
         assert_eq!(status, 200, "{body}");
         let found: RoundView = serde_json::from_value(body).unwrap();
         let told =

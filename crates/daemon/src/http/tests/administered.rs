@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::context::{Context, Services};
-use crate::state::State;
+use crate::context::{DaemonContext, DaemonServices};
+use crate::state::DaemonState;
 use infill_api::BodyProof;
 use infill_model::{Credential, Secret, UserId, clock::now, config::Config};
 use infill_slurm::{
@@ -14,16 +14,16 @@ use infill_slurm::{
 use infill_store::LeadStanding;
 
 /// A daemon that knows root and somebody who is no administrator.
-pub(in crate::http) async fn daemon() -> Arc<Context> {
+pub(in crate::http) async fn daemon() -> Arc<DaemonContext> {
     let other = uid_of("nobody").await.unwrap();
     let users = BTreeMap::from([("root's".to_owned(), UserId(0)), ("other's".to_owned(), other)]);
-    let services = Services {
+    let services = DaemonServices {
         slurm: Arc::new(FakeSlurm::new(1, "infill")),
-        store: infill_store::open("sqlite::memory:", || ()).await.unwrap(),
+        store: infill_store::open_store("sqlite::memory:", || ()).await.unwrap(),
         identity: Arc::new(FakeIdentity { users }),
     };
-    let state = State::new(Arc::new(Config::default()), now());
-    Arc::new(Context::new(services, state, LeadStanding::Alone, now()).0)
+    let state = DaemonState::new(Arc::new(Config::default()), now());
+    Arc::new(DaemonContext::new(services, state, LeadStanding::Alone, now()).0)
 }
 
 /// The proof of a request by somebody.

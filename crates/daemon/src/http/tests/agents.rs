@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use infill_api::{PROTOCOL, Receipt, Welcome};
+use infill_api::{AgentWelcome, PROTOCOL, ReportReceipt};
 use infill_model::{
     AgentEvent, BatchMode, GpuCounts, JobDeclaration, LendingMode, ModelFacts, Node, NodeType,
     ParallelStrategy, Resources, RunSpec, Snapshot,
@@ -18,9 +18,9 @@ const MAIN: u32 = 424_403;
 /// A daemon of a site that lends this, and the owner's jobs: the malleable one runs on n1.
 async fn site(lend: LendingMode) -> Daemon {
     let daemon = Daemon::configured(|config| config.gaps.lend = lend).await;
-    daemon.slurm.launch(JobId(MALLEABLE), &NodeName::new("n1"), 10).await.unwrap();
+    daemon.slurm.launch_job(JobId(MALLEABLE), &NodeName::new("n1"), 10).await.unwrap();
     let owner = uid_of(OWNER).await.unwrap();
-    daemon.slurm.edit(|world| {
+    daemon.slurm.edit_snapshot(|world| {
         let main = world.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
         main.user_id = owner;
     });
@@ -62,7 +62,12 @@ async fn main_jobs_alone_are_extended() {
         let daemon = site(lend).await;
         let answer = hello(&daemon, job, node, extends).await;
         assert_eq!(answer.status().as_u16(), expected, "{lend:?} {job} {extends}: {answer:?}");
-        let is_in = daemon.context.state().fleet.machine(JobId(job)).is_some_and(|m| !m.workers.is_empty());
+        let is_in = daemon
+            .context
+            .lock_state()
+            .fleet
+            .job_lifecycle(JobId(job))
+            .is_some_and(|m| !m.workers.is_empty());
         assert_eq!(is_in, expected == 200, "{lend:?} {job} {extends}");
     }
 }
@@ -82,18 +87,18 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
         ("", "n3", 503, json!("no snapshot shows its node yet; try again")),
     ] {
         let daemon = site(LendingMode::Gpus).await;
-        daemon.slurm.edit(|world| {
+        daemon.slurm.edit_snapshot(|world| {
             let main = world.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
             main.nodes = nodes.split_whitespace().map(NodeName::from).collect();
             main.batch_host = Some(NodeName::new(batch));
         });
         let snapshot = Snapshot { nodes: (0..4).map(place).collect(), ..Snapshot::default() };
-        daemon.context.state().snapshot = Some(Arc::new(snapshot));
+        daemon.context.lock_state().snapshot = Some(Arc::new(snapshot));
         let answer = hello(&daemon, MAIN, "n3", true).await;
         assert_eq!(answer.status().as_u16(), expected, "{nodes}: {answer:?}");
         let answer: Value = answer.json().await.unwrap();
-        let state = daemon.context.state();
-        let machine = state.fleet.machine(JobId(MAIN));
+        let state = daemon.context.lock_state();
+        let machine = state.fleet.job_lifecycle(JobId(MAIN));
         if expected == 200 {
             assert_eq!(answer["place"], said, "{answer}");
             let submitted = &machine.unwrap().submitted;
@@ -110,7 +115,7 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
 async fn an_agent_is_given_its_place_where_it_shares_its_node() {
     for (node, place) in [("n1", Value::Null), ("n1:2", json!("n1:2"))] {
         let daemon = site(LendingMode::Nodes).await;
-        daemon.slurm.edit(|world| {
+        daemon.slurm.edit_snapshot(|world| {
             let job = world.jobs.iter_mut().find(|j| j.id == JobId(MALLEABLE)).unwrap();
             job.nodes = vec![NodeName::new(node)];
         });
@@ -122,7 +127,7 @@ async fn an_agent_is_given_its_place_where_it_shares_its_node() {
 #[tokio::test]
 async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time() {
     let daemon = site(LendingMode::Nodes).await;
-    let welcome: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
+    let welcome: AgentWelcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
     let report = async |secret: &str, count: usize| {
         let events = vec![AgentEvent::Started { generation: 0 }; count];
         let body = json!({ "job": MALLEABLE, "node": "n1", "events": events });
@@ -138,8 +143,8 @@ async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time()
 #[tokio::test]
 async fn an_agent_that_reports_in_a_loop_is_sent_away_and_others_are_heard() {
     let daemon = site(LendingMode::Nodes).await;
-    let looping: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
-    let other: Welcome = hello(&daemon, MAIN, "n3", true).await.json().await.unwrap();
+    let looping: AgentWelcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
+    let other: AgentWelcome = hello(&daemon, MAIN, "n3", true).await.json().await.unwrap();
     let report = async |job: u32, node: &str, secret: &str| {
         let events = vec![AgentEvent::Started { generation: 0 }; 256];
         let body = json!({ "job": job, "node": node, "events": events });
@@ -174,7 +179,7 @@ async fn what_an_agent_says_of_its_plans_and_model_is_known_of_the_job_as_far_as
         body["spec"]["gpus_per_node"] = json!(8);
     });
     assert_eq!(answer.await.status(), 200);
-    let facts = daemon.context.state().fleet.facts_of(JobId(MALLEABLE), now()).unwrap();
+    let facts = daemon.context.lock_state().fleet.facts_for_job(JobId(MALLEABLE), now()).unwrap();
     let JobDeclaration { plans, model, gpus_per_node, .. } = facts.claims;
     let model_kept = ModelFacts { layers: Some(48), ..ModelFacts::from_params(1500.0) };
     assert_eq!((model, gpus_per_node), (Some(model_kept), Some(8)));
@@ -191,7 +196,7 @@ async fn a_hello_with_an_unknown_word_is_taken_or_told_which_words_are_known() {
         let answer = hello_with(&daemon, MALLEABLE, "n1", false, change).await;
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
-    let spec = || daemon.context.state().fleet.machine(JobId(MALLEABLE)).map(|m| m.spec.batch);
+    let spec = || daemon.context.lock_state().fleet.job_lifecycle(JobId(MALLEABLE)).map(|m| m.spec.batch);
     let (status, _) = answer(|hello| hello["spec"]["batch"] = json!("per-switch")).await;
     assert_eq!((status, spec()), (200, Some(BatchMode::Auto)), "it only tells how the job is learned from");
     let (status, _) = answer(|hello| hello["capabilities"] = json!(["telepathy", {"of": "mine"}])).await;
@@ -206,7 +211,7 @@ async fn a_hello_with_an_unknown_word_is_taken_or_told_which_words_are_known() {
 #[tokio::test]
 async fn events_of_a_newer_agent_are_dropped_singly_and_named() {
     let daemon = site(LendingMode::Nodes).await;
-    let welcome: Welcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
+    let welcome: AgentWelcome = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();
     let report = async |events: Value| {
         let body = json!({ "job": MALLEABLE, "node": "n1", "events": events });
         let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_REPORT)).json(&body);
@@ -214,14 +219,14 @@ async fn events_of_a_newer_agent_are_dropped_singly_and_named() {
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
     let leaving = || {
-        let state = daemon.context.state();
-        state.fleet.machine(JobId(MALLEABLE)).unwrap().workers[&NodeName::new("n1")].leaving
+        let state = daemon.context.lock_state();
+        state.fleet.job_lifecycle(JobId(MALLEABLE)).unwrap().workers[&NodeName::new("n1")].leaving
     };
     assert_eq!(report(json!([{"started": {"generation": 0}}])).await, (204, String::new()));
     assert!(!leaving());
     let (status, text) = report(json!([{"levitated": {"by": 2}}, "leaving", "telepathy", "telepathy"])).await;
     assert_eq!(status, 200, "{text}");
-    let receipt: Receipt = serde_json::from_str(&text).unwrap();
+    let receipt: ReportReceipt = serde_json::from_str(&text).unwrap();
     assert_eq!(receipt.not_understood, ["levitated", "telepathy"]);
     assert!(leaving(), "what it knows was taken in");
     assert_eq!(report(Value::Array(vec![json!("telepathy"); 257])).await.0, 413);
@@ -231,7 +236,8 @@ async fn events_of_a_newer_agent_are_dropped_singly_and_named() {
 async fn an_agent_that_names_no_protocol_is_told_of_to_its_owner() {
     let daemon = site(LendingMode::Nodes).await;
     assert_eq!(hello(&daemon, MALLEABLE, "n1", false).await.status().as_u16(), 200);
-    let shortage = || daemon.context.state().fleet.machine(JobId(MALLEABLE)).unwrap().shortage(now());
+    let shortage =
+        || daemon.context.lock_state().fleet.job_lifecycle(JobId(MALLEABLE)).unwrap().shortage_reason(now());
     assert!(shortage().is_some_and(|why| why.contains("older version of infill than the daemon")));
     let present = hello_with(&daemon, MALLEABLE, "n1", false, |hello| hello["protocol"] = json!(PROTOCOL));
     assert_eq!(present.await.status().as_u16(), 200);

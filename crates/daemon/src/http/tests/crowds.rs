@@ -10,11 +10,11 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::Daemon;
 use super::sealed::hello_body;
-use crate::http::{BODY_PATIENCE, Body, Room, serve_in};
-use crate::tls::Tls;
+use crate::http::{BODY_TIMEOUT, ConnectionLimits, JsonBody, serve_with_tls};
+use crate::tls::TlsFiles;
 use infill_api::{headers, routes};
 use infill_model::{ReadAccess, config::DaemonConfig};
-use infill_testkit::certificates::{Authority, HERE};
+use infill_testkit::certificates::{CertificateAuthority, LOCALHOST_NAMES};
 
 /// A connection from this address of this machine.
 async fn from(address: &str, server: SocketAddr) -> TcpStream {
@@ -28,9 +28,9 @@ async fn room_for(connections: usize) -> SocketAddr {
     room_behind(connections, None).await
 }
 
-async fn room_behind(connections: usize, tls: Option<Arc<Tls>>) -> SocketAddr {
+async fn room_behind(connections: usize, tls: Option<Arc<TlsFiles>>) -> SocketAddr {
     // Numbers are answered at once, but for 0, which is worked on for ever.
-    let numbers = async |Body(number): Body<u32>| match number {
+    let numbers = async |JsonBody(number): JsonBody<u32>| match number {
         0 => std::future::pending().await,
         _ => "welcome",
     };
@@ -38,11 +38,11 @@ async fn room_behind(connections: usize, tls: Option<Arc<Tls>>) -> SocketAddr {
     served(router, connections, tls).await
 }
 
-async fn served(router: axum::Router, connections: usize, tls: Option<Arc<Tls>>) -> SocketAddr {
+async fn served(router: axum::Router, connections: usize, tls: Option<Arc<TlsFiles>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let room = Room { connections, a_host: connections };
-    tokio::spawn(serve_in(listener, router, (room, tls), std::future::pending()));
+    let room = ConnectionLimits { connections, a_host: connections };
+    tokio::spawn(serve_with_tls(listener, router, (room, tls), std::future::pending()));
     address
 }
 
@@ -122,7 +122,7 @@ async fn who_sends_slowly_keeps_nobody_out() {
     // The first of the crowd made room: its connection ends, whatever was said last.
     let mut last = Vec::new();
     let ends = crowd[0].read_to_end(&mut last);
-    assert!(tokio::time::timeout(BODY_PATIENCE / 2, ends).await.is_ok(), "it waits for its body");
+    assert!(tokio::time::timeout(BODY_TIMEOUT / 2, ends).await.is_ok(), "it waits for its body");
 }
 
 /// A crowd that connects and does not shake hands is idle: it keeps nobody out who does.
@@ -130,11 +130,11 @@ async fn who_sends_slowly_keeps_nobody_out() {
 async fn handshakes_that_do_not_come_make_room() {
     infill_slurm::install_crypto();
     let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::new(dir.path());
-    let files = authority.certify("daemon", HERE);
+    let authority = CertificateAuthority::new(dir.path());
+    let files = authority.issue_certificate("daemon", LOCALHOST_NAMES);
     let (tls_cert, tls_key) = (Some(files.cert), Some(files.key));
     let config = DaemonConfig { tls_cert, tls_key, ..DaemonConfig::default() };
-    let address = room_behind(5, Tls::of(&config).unwrap()).await;
+    let address = room_behind(5, TlsFiles::from_config(&config).unwrap()).await;
     let mut crowd = Vec::new();
     for _ in 0..20 {
         let mut guest = TcpStream::connect(address).await.unwrap();
@@ -142,7 +142,7 @@ async fn handshakes_that_do_not_come_make_room() {
         guest.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
         crowd.push(guest);
     }
-    let ca = reqwest::Certificate::from_pem(&std::fs::read(authority.pem()).unwrap()).unwrap();
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(authority.certificate_path()).unwrap()).unwrap();
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).build().unwrap();
     let answer = client.get(format!("https://localhost:{}/", address.port())).send().await.unwrap();
     assert_eq!(answer.text().await.unwrap(), "welcome");
@@ -161,7 +161,7 @@ async fn a_hello_whose_credential_is_looked_at_keeps_its_connection() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     let hellos = &daemon.context.doors.gates.hellos;
     hellos.forget_permits(hellos.available_permits());
-    let address = served(crate::http::router(daemon.context.clone()), 3, None).await;
+    let address = served(crate::http::build_router(daemon.context.clone()), 3, None).await;
     let body = hello_body().to_string();
     let (route, nonce, to, length) = (routes::AGENT_HELLO, headers::NONCE, headers::TO, body.len());
     let text = format!(
@@ -176,7 +176,7 @@ async fn a_hello_whose_credential_is_looked_at_keeps_its_connection() {
     for _ in 0..6 {
         crowd.push(TcpStream::connect(address).await.unwrap());
     }
-    let first = tokio::time::timeout(BODY_PATIENCE / 2, crowd[0].read(&mut [0; 1])).await;
+    let first = tokio::time::timeout(BODY_TIMEOUT / 2, crowd[0].read(&mut [0; 1])).await;
     assert!(matches!(first, Ok(Ok(0) | Err(_))), "the crowd displaces its own: {first:?}");
     let silence = tokio::time::timeout(Duration::from_millis(50), agent.read(&mut [0; 1])).await;
     assert!(silence.is_err(), "the agent is still waited for: {silence:?}");

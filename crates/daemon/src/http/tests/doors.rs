@@ -9,11 +9,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
 
 use super::*;
-use crate::doors::Doors;
-use crate::http::{Room, proxy, serve, standby_router};
-use crate::names::Names;
-use crate::passes::{Person, SESSIONS_SETTING};
-use infill_api::Session;
+use crate::access_control::AccessControl;
+use crate::daemon_names::DaemonNames;
+use crate::http::{ConnectionLimits, proxy, serve_plain, standby_router};
+use crate::session_store::{AuthenticatedUser, SESSIONS_SETTING};
+use infill_api::WebSession;
 use infill_model::{MetricsAccess, Secret, config::WebConfig};
 
 /// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
@@ -36,8 +36,8 @@ async fn who_proves_nothing_and_comes_by_a_foreign_name_reads_nothing() {
 #[tokio::test]
 async fn nobody_opens_a_session_by_a_foreign_name() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
-    let person = Person { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
-    daemon.context.doors.links.admit(&Secret("a link's".to_owned()), person, Instant::now());
+    let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
+    daemon.context.doors.links.add_session(&Secret("a link's".to_owned()), person, Instant::now());
     let open = async |host: &str| {
         let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS)).header("host", host);
         request.json(&serde_json::json!({ "ticket": "a link's" })).send().await.unwrap().status().as_u16()
@@ -49,17 +49,17 @@ async fn nobody_opens_a_session_by_a_foreign_name() {
 #[tokio::test]
 async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
-    let person = Person { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
-    daemon.context.doors.links.admit(&Secret("a link's".to_owned()), person.clone(), Instant::now());
+    let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
+    daemon.context.doors.links.add_session(&Secret("a link's".to_owned()), person.clone(), Instant::now());
     // It does not wait for what is being stored of jobs, nor the other way round.
     let _saving = daemon.context.saving.jobs.lock().await;
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS));
     let request = request.header("host", "localhost").json(&serde_json::json!({ "ticket": "a link's" }));
-    let session: Session = request.send().await.unwrap().json().await.unwrap();
-    let kept = daemon.context.store.setting(SESSIONS_SETTING).await.unwrap().unwrap();
-    let next = Doors::new(Names::new(&Config::default()));
+    let session: WebSession = request.send().await.unwrap().json().await.unwrap();
+    let kept = daemon.context.store.get_setting(SESSIONS_SETTING).await.unwrap().unwrap();
+    let next = AccessControl::new(DaemonNames::new(&Config::default()));
     next.sessions.load(&kept, Instant::now(), now());
-    assert_eq!(next.sessions.recall(&session.secret, Instant::now()), Some(person));
+    assert_eq!(next.sessions.find_user(&session.secret, Instant::now()), Some(person));
 }
 
 #[tokio::test]
@@ -78,11 +78,11 @@ async fn the_configuration_names_administrators() {
 async fn only_the_daemons_user_and_one_group_open_the_web_servers_socket() {
     let dir = TempDir::new().unwrap();
     let mut config = WebConfig { socket: dir.path().join("web.sock"), ..WebConfig::default() };
-    let _listener = proxy::listen(&config).await.unwrap();
+    let _listener = proxy::open_socket(&config).await.unwrap();
     let mode = std::fs::metadata(&config.socket).unwrap().permissions().mode();
     assert_eq!(format!("{:o}", mode & 0o7777), "660");
     config.group = "no-such-group-here".to_owned();
-    let e = proxy::listen(&config).await.unwrap_err();
+    let e = proxy::open_socket(&config).await.unwrap_err();
     assert!(format!("{e:#}").contains("there is no group \"no-such-group-here\""), "{e:#}");
 }
 
@@ -98,9 +98,9 @@ impl Socket {
         let daemon = Daemon::start(ReadAccess::Proof).await;
         daemon.keep_private(PrivateData::parse("jobs"));
         let config = WebConfig { socket: dir.path().join("web.sock"), ..WebConfig::default() };
-        let listener = proxy::listen(&config).await.unwrap();
+        let listener = proxy::open_socket(&config).await.unwrap();
         let context = daemon.context.clone();
-        tokio::spawn(async move { proxy::serve(listener, context, std::future::pending()).await });
+        tokio::spawn(async move { proxy::serve_proxy(listener, context, std::future::pending()).await });
         Socket { dir, _daemon: daemon }
     }
 
@@ -151,7 +151,7 @@ async fn other_pages_get_nothing_by_the_web_servers_word() {
 
 #[tokio::test]
 async fn metrics_are_for_those_whom_the_configuration_names() {
-    let room = Room { connections: 20, a_host: 20 };
+    let room = ConnectionLimits { connections: 20, a_host: 20 };
     for (readers, here, by_web_server) in [
         (MetricsAccess::Open, 200, 200),
         (MetricsAccess::Loopback, 200, 403),
@@ -166,10 +166,10 @@ async fn metrics_are_for_those_whom_the_configuration_names() {
         };
         let port = daemon.url.rsplit_once(':').unwrap().1.parse().unwrap();
         assert_eq!(get(port).await, (by_web_server, by_web_server == 200), "{readers:?}");
-        for router in [crate::http::router(daemon.context.clone()), standby_router(readers)] {
+        for router in [crate::http::build_router(daemon.context.clone()), standby_router(readers)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let port = listener.local_addr().unwrap().port();
-            tokio::spawn(serve(listener, router, room, std::future::pending()));
+            tokio::spawn(serve_plain(listener, router, room, std::future::pending()));
             assert_eq!(get(port).await, (here, here == 200), "{readers:?}");
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::http::report;
-use crate::sight::Viewer;
+use crate::redaction::ApiReader;
 use infill_api::{FigureView, LONGEST_FIGURE_SECS};
 use infill_model::{LendingMode, MainDelay, NodeUsageSecs, PackedHour};
 
@@ -42,7 +42,7 @@ async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
     let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let first = spent_in(HOUR, [7200.0, 1800.0, 936.0, 444.44]);
     let second = spent_in(HOUR + 3600, [4453.2, 0.0, 0.0, 0.0]);
-    daemon.context.store.put_spent(&[first, second]).await.unwrap();
+    daemon.context.store.put_node_time(&[first, second]).await.unwrap();
     let rows = json!([[HOUR, 2.0, 0.5, 0.26, 0.12], [HOUR + 3600, 1.24, 0.0, 0.0, 0.0]]);
     // Hours are whole: from within the first until the end of the second, or until within it.
     for to in [HOUR + 7200, HOUR + 5400] {
@@ -67,7 +67,7 @@ async fn a_figure_of_more_than_two_weeks_has_the_means_of_several_hours() {
     let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let rows = [(0, 7200.0), (1, 4453.2), (3, 7200.0)]
         .map(|(hour, secs)| spent_in(HOUR + hour * 3600, [secs, 0.0, 0.0, 0.0]));
-    daemon.context.store.put_spent(&rows).await.unwrap();
+    daemon.context.store.put_node_time(&rows).await.unwrap();
     for (hours, parts, begun) in [
         (336, 336, [json!([HOUR, 2.0, 0.0, 0.0, 0.0]), json!([HOUR + 3600, 1.24, 0.0, 0.0, 0.0])]),
         (337, 169, [json!([HOUR, 1.62, 0.0, 0.0, 0.0]), json!([HOUR + 7200, 1.0, 0.0, 0.0, 0.0])]),
@@ -85,7 +85,7 @@ async fn the_longest_figure_reaches_its_last_hour() {
     let begin = HOUR + 7200;
     let rows: Vec<NodeTimeRow> =
         (0..=9600).map(|hour| spent_in(begin + hour * 3600, [29.0 * 3600.0, 0.0, 0.0, 0.0])).collect();
-    daemon.context.store.put_spent(&rows).await.unwrap();
+    daemon.context.store.put_node_time(&rows).await.unwrap();
     let from = begin + 1;
     let asked = format!("node_time?from={from}&to={}", from + LONGEST_FIGURE_SECS);
     let view = figure(&mut daemon, ReaderKind::Admin, &asked).await;
@@ -98,7 +98,7 @@ async fn the_longest_figure_reaches_its_last_hour() {
 async fn of_the_hour_that_goes_on_only_what_is_over_counts() {
     let mut daemon = Daemon::start(ReadAccess::Proof).await;
     let begin = crate::timeline::hour_of(now()).0;
-    daemon.context.store.put_spent(&[spent_in(begin, [3_600_000.0, 0.0, 0.0, 0.0])]).await.unwrap();
+    daemon.context.store.put_node_time(&[spent_in(begin, [3_600_000.0, 0.0, 0.0, 0.0])]).await.unwrap();
     let mean_now = || 3_600_000.0 / (now().0 - begin).clamp(1, 3600) as f64;
     let most = mean_now();
     let asked = format!("node_time?from={}&to={}", begin - 3600, begin + 3600);
@@ -211,9 +211,9 @@ async fn a_report_says_whether_there_were_more_delays_than_it_has() {
     daemon.context.store.add_delays(&delays()).await.unwrap();
     let all = [(41.256, true), (3.0, false)];
     for (most, expected, is_cut) in [(1, &all[..1], true), (2, &all[..], false), (3, &all[..], false)] {
-        let viewer = Viewer { all: true, ..Viewer::default() };
+        let viewer = ApiReader { all: true, ..ApiReader::default() };
         let (from, to) = (UnixTime(998_000), UnixTime(1_010_000));
-        let view = report::found(daemon.context.clone(), viewer, from, to, most).await.unwrap();
+        let view = report::build_report(daemon.context.clone(), viewer, from, to, most).await.unwrap();
         assert_eq!((&view.delays[..], view.delays_cut), (expected, is_cut), "at most {most}");
     }
 }

@@ -10,9 +10,9 @@ use super::*;
 async fn start_with_jobs() -> Daemon {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     for (job, node) in [(424_201, "n1"), (424_302, "n2")] {
-        daemon.slurm.launch(JobId(job), &NodeName::new(node), 10).await.unwrap();
+        daemon.slurm.launch_job(JobId(job), &NodeName::new(node), 10).await.unwrap();
     }
-    daemon.slurm.advance(30);
+    daemon.slurm.advance_secs(30);
     look(&daemon.context).await;
     daemon
 }

@@ -6,17 +6,17 @@ use axum::Extension;
 use axum::extract::State as Shared;
 
 use super::*;
-use crate::http::read;
-use crate::sight::Viewer;
-use infill_testkit::samples::round;
+use crate::http::live_status;
+use crate::redaction::ApiReader;
+use infill_testkit::samples::sample_round;
 
 #[tokio::test]
 async fn a_daemon_is_well_for_ten_polls_after_a_round() {
     let mut daemon = Daemon::configured(|config| config.daemon.poll_interval_secs = 30.0).await;
     for (age, expected) in [(0, 200), (200, 200), (400, 503)] {
-        let mut view = round();
+        let mut view = sample_round();
         view.report.at = now() + -age;
-        daemon.context.state().round = Some(view);
+        daemon.context.lock_state().round = Some(view);
         let (status, body) = daemon.get(ReaderKind::Nobody, paths::HEALTHZ).await;
         assert_eq!(status, expected, "{age} s: {body}");
         assert!(if expected == 200 { body == "ok\n" } else { body.contains("no round since") }, "{body}");
@@ -26,29 +26,29 @@ async fn a_daemon_is_well_for_ten_polls_after_a_round() {
 #[tokio::test]
 async fn a_daemon_that_lost_the_lead_answers_open_routes_only() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
-    daemon.context.state().round = None;
-    daemon.context.leadership.lose();
+    daemon.context.lock_state().round = None;
+    daemon.context.leadership.mark_lost();
     for route in ROUTES {
         let url = format!("{}{}", daemon.url, route.path);
         let request = match route.access {
-            Access::Open | Access::Reads | Access::Computes => daemon.http.get(url),
-            Access::Agents | Access::Changes => daemon.http.post(url),
+            RouteAccess::Open | RouteAccess::Reads | RouteAccess::Computes => daemon.http.get(url),
+            RouteAccess::Agents | RouteAccess::Changes => daemon.http.post(url),
         };
         let status = request.send().await.unwrap().status().as_u16();
-        assert_eq!(status, if route.access == Access::Open { 200 } else { 503 }, "{}", route.path);
+        assert_eq!(status, if route.access == RouteAccess::Open { 200 } else { 503 }, "{}", route.path);
     }
 }
 
 #[tokio::test]
 async fn plans_rest_for_several_times_as_long_as_one_took() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
-    let viewer = Viewer { all: true, ..Viewer::default() };
+    let viewer = ApiReader { all: true, ..ApiReader::default() };
     // One pause of a busy machine says nothing: the best of several plans counts.
     let mut times = Vec::new();
     let is_long = |(took, rest): &(Duration, Duration)| *rest >= *took * 2;
     while times.len() < 20 && !times.iter().any(is_long) {
         let began = Instant::now();
-        drop(read::plan(Shared(daemon.context.clone()), Extension(viewer.clone())).await.unwrap());
+        drop(live_status::get_plan(Shared(daemon.context.clone()), Extension(viewer.clone())).await.unwrap());
         let ended = Instant::now();
         let rested = daemon.context.doors.planning.lock().await.take().unwrap();
         times.push((ended - began, rested.saturating_duration_since(ended)));
@@ -60,7 +60,7 @@ async fn plans_rest_for_several_times_as_long_as_one_took() {
 /// A job that Slurm does not show any more, of the owner's; what the store has of it.
 async fn remember_a_job_that_is_gone(daemon: &Daemon) {
     let (job, at) = (JobId(424_777), UnixTime(900_000));
-    let mut view = round();
+    let mut view = sample_round();
     view.plan.at = at + -5;
     view.report.owners = [(job, uid_of(OWNER).await.unwrap())].into();
     let record = RoundRecord { at: view.plan.at, plan: view.plan, report: view.report, acted: true };
@@ -84,7 +84,7 @@ async fn generations_of_a_job_that_is_gone_stay_its_owners() {
         ("users", ReaderKind::Other, true),
     ] {
         daemon.keep_private(PrivateData::parse(private));
-        let (status, body) = daemon.get(who, &paths::generations(JobId(424_777))).await;
+        let (status, body) = daemon.get(who, &paths::generations_path(JobId(424_777))).await;
         assert_eq!(status, 200, "{body}");
         assert_eq!(body.contains("gone-reason"), is_seen, "{who:?}, {private}: {body}");
     }
@@ -95,9 +95,9 @@ async fn a_job_that_only_the_last_round_knows_is_explained_to_those_who_may_see_
     let mut daemon = Daemon::start(ReadAccess::Open).await;
     let owner = uid_of(OWNER).await.unwrap();
     {
-        let mut state = daemon.context.state();
+        let mut state = daemon.context.lock_state();
         let view = state.round.as_mut().unwrap();
-        let verdict = round().report.jobs.remove(0);
+        let verdict = sample_round().report.jobs.remove(0);
         view.report.jobs.push(infill_model::JobVerdict { job: JobId(424_777), ..verdict });
         view.report.owners.insert(JobId(424_777), owner);
     }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use infill_api::{
-    Welcome, headers,
-    seal::{OpenSession, Seal, SessionKey, digest, read_seal},
+    AgentWelcome, headers,
+    seal::{OpenSession, SessionKey, SessionSeal, parse_seal_payload, request_digest},
 };
 use infill_model::{Secret, bound_payload};
 
@@ -19,7 +19,7 @@ const TO: &str = "127.0.0.1:6810";
 
 async fn site() -> Daemon {
     let daemon = Daemon::start(ReadAccess::Proof).await;
-    daemon.slurm.launch(JobId(JOB), &NodeName::new("n1"), 10).await.unwrap();
+    daemon.slurm.launch_job(JobId(JOB), &NodeName::new("n1"), 10).await.unwrap();
     daemon
 }
 
@@ -28,20 +28,21 @@ struct Answer {
     status: u16,
     body: Vec<u8>,
     mac: Option<String>,
-    seal: Option<Seal>,
+    seal: Option<SessionSeal>,
 }
 
 impl Answer {
     async fn of(response: Response) -> Answer {
         let text = |name: &str| response.headers().get(name).map(|v| v.to_str().unwrap().to_owned());
-        let (mac, seal) = (text(headers::MAC), text(headers::SEAL).and_then(|s| Seal::from_header(&s)));
+        let (mac, seal) =
+            (text(headers::MAC), text(headers::SEAL).and_then(|s| SessionSeal::from_header(&s)));
         let status = response.status().as_u16();
         Answer { status, body: response.bytes().await.unwrap().to_vec(), mac, seal }
     }
 
     fn is_proved(&self, key: &SessionKey, route: &str, counter: u64) -> bool {
         let Some(mac) = &self.mac else { return false };
-        key.is_answer(mac, route, counter, self.status, &self.body)
+        key.verify_answer(mac, route, counter, self.status, &self.body)
     }
 
     fn json(&self) -> Value {
@@ -50,10 +51,10 @@ impl Answer {
 
     /// The session that is sealed for the owner.
     async fn opened(&self, job: Option<JobId>) -> OpenSession {
-        let Some(Seal::Munge(sealed)) = &self.seal else { panic!("{} {:?}", self.status, self.seal) };
+        let Some(SessionSeal::Munge(sealed)) = &self.seal else { panic!("{} {:?}", self.status, self.seal) };
         let owner = uid_of(OWNER).await.unwrap();
         let payload = sealed.0.strip_prefix(&format!("for {owner}|")).expect("for the owner alone");
-        read_seal(&Secret(payload.to_owned()), job, "n").unwrap()
+        parse_seal_payload(&Secret(payload.to_owned()), job, "n").unwrap()
     }
 }
 
@@ -67,7 +68,7 @@ fn on_session(
     request
         .header(headers::SESSION, &of.session)
         .header(headers::COUNTER, counter)
-        .header(headers::MAC, of.key.of_request(route, counter, body))
+        .header(headers::MAC, of.key.sign_request(route, counter, body))
         .header("content-type", "application/json")
         .body(body.to_vec())
 }
@@ -90,7 +91,7 @@ pub(super) fn hello_body() -> Value {
 
 async fn hello(daemon: &Daemon, Sent { to, shown_to, altered }: Sent<'_>) -> Answer {
     let body = hello_body().to_string();
-    let digest = digest(paths::AGENT_HELLO, body.as_bytes());
+    let digest = request_digest(paths::AGENT_HELLO, body.as_bytes());
     let payload = bound_payload("hello", Some(JobId(JOB)), "n", to, Some(&digest));
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_HELLO));
     let request = request.header("authorization", format!("Munge owner's|{payload}"));
@@ -113,7 +114,7 @@ async fn an_agents_key_comes_sealed_and_proves_every_message() {
     let session = welcome.opened(Some(JobId(JOB))).await;
     assert_eq!(welcome.status, 200);
     assert!(welcome.is_proved(&session.key, paths::AGENT_HELLO, 0), "the welcome itself is proved");
-    let told: Welcome = serde_json::from_slice(&welcome.body).unwrap();
+    let told: AgentWelcome = serde_json::from_slice(&welcome.body).unwrap();
     assert_eq!(told.secret, None, "no secret travels");
     let poll = json!({ "job": JOB, "node": "n1", "seen": 0, "wait_secs": 0 });
     let answer = say(&daemon, &session, paths::AGENT_POLL, 1, &poll).await;
@@ -168,7 +169,7 @@ async fn a_hello_for_another_daemon_is_refused_by_one_that_proves_itself() {
 #[tokio::test]
 async fn an_old_agent_has_its_secret_and_cannot_be_played_by_a_new_ones_proof() {
     let daemon = site().await;
-    let digest = digest(paths::AGENT_HELLO, b"");
+    let digest = request_digest(paths::AGENT_HELLO, b"");
     let bound = bound_payload("hello", Some(JobId(JOB)), "n", TO, Some(&digest));
     for (payload, expected) in [(format!("infill1 hello {JOB} n"), 200), (bound, 401)] {
         let mut body = hello_body();
@@ -217,8 +218,8 @@ async fn a_token_brings_a_key_that_is_not_sealed() {
     let request = daemon.http.get(format!("{}{}", daemon.url, paths::ROUND));
     let request = request.header("authorization", "Slurm-JWT root's").header(headers::NONCE, "n");
     let answer = Answer::of(request.header(headers::TO, TO).send().await.unwrap()).await;
-    let Some(Seal::Open(payload)) = &answer.seal else { panic!("{:?}", answer.seal) };
-    let session = read_seal(payload, None, "n").unwrap();
+    let Some(SessionSeal::Open(payload)) = &answer.seal else { panic!("{:?}", answer.seal) };
+    let session = parse_seal_payload(payload, None, "n").unwrap();
     assert!(answer.is_proved(&session.key, paths::ROUND, 0));
 }
 
@@ -226,7 +227,7 @@ async fn a_token_brings_a_key_that_is_not_sealed() {
 async fn a_credential_is_good_for_one_order_only() {
     let daemon = Daemon::configured(|config| config.daemon.admins = vec![OWNER.to_owned()]).await;
     let order = async |bound: &str, sent: &str, to: &str| {
-        let digest = digest(paths::CONTROL, bound.as_bytes());
+        let digest = request_digest(paths::CONTROL, bound.as_bytes());
         let payload = bound_payload("control", None, "n", to, Some(&digest));
         let request = daemon.http.post(format!("{}{}", daemon.url, paths::CONTROL));
         let request = request.header("authorization", format!("Munge owner's|{payload}"));
@@ -240,7 +241,7 @@ async fn a_credential_is_good_for_one_order_only() {
     assert!(answer.status == 204 && answer.is_proved(&session.key, paths::CONTROL, 0));
     assert_eq!(order(&pause, &drain, TO).await.status, 401, "a captured credential for another order");
     assert_eq!(order(&pause, &pause, "elsewhere:6810").await.status, 421);
-    assert_eq!(daemon.context.state().control, infill_model::ControlState::Paused);
+    assert_eq!(daemon.context.lock_state().control, infill_model::ControlState::Paused);
     // Nor without the name of the daemon, as an old client's in a header.
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::CONTROL));
     let request =
@@ -252,7 +253,7 @@ async fn a_credential_is_good_for_one_order_only() {
 #[tokio::test]
 async fn whoever_wants_to_know_learns_from_whom_that_all_is_well() {
     let daemon = site().await;
-    daemon.context.state().round.as_mut().unwrap().report.at = now();
+    daemon.context.lock_state().round.as_mut().unwrap().report.at = now();
     let payload = bound_payload(headers::HEALTH_PURPOSE, None, "n", TO, None);
     let request = daemon.http.get(format!("{}{}", daemon.url, paths::HEALTHZ));
     let request = request.header("authorization", format!("Munge owner's|{payload}"));

@@ -165,10 +165,10 @@ pub fn told(path: &str) -> Option<(String, Vec<HiddenFact>)> {
         paths::ROUND => (path.to_owned(), vec![Job, MainJob, Node]),
         paths::ROUNDS => (path.to_owned(), vec![Unowned]),
         paths::ROUND_AT => {
-            (paths::round_at(UnixTime(i64::from(u32::MAX))), vec![Job, MainJob, Node, Unowned])
+            (paths::round_path(UnixTime(i64::from(u32::MAX))), vec![Job, MainJob, Node, Unowned])
         }
         paths::PLAN => (path.to_owned(), vec![Job, MainJob, Node]),
-        paths::GENERATIONS => (paths::generations(JobId(424_201)), vec![Job, Generation, Former]),
+        paths::GENERATIONS => (paths::generations_path(JobId(424_201)), vec![Job, Generation, Former]),
         paths::PROFILES => (path.to_owned(), vec![User, Profile]),
         paths::PROFILE_HISTORY => (format!("{path}?{key}"), vec![Job]),
         paths::EXPLAIN => ("/v1/explain/n2".to_owned(), vec![Reservation]),

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::*;
-use crate::doors::Doors;
-use crate::http::sessions::look;
-use crate::names::Names;
-use crate::passes::{Person, SESSIONS_SETTING};
+use crate::access_control::AccessControl;
+use crate::daemon_names::DaemonNames;
+use crate::http::browser_sessions::check_accounts;
+use crate::session_store::{AuthenticatedUser, SESSIONS_SETTING};
 use infill_model::Secret;
 
 /// What the user who is proved by this credential is called.
@@ -60,10 +60,10 @@ async fn reads(daemon: &Daemon, secret: &str) -> u16 {
 
 /// Whether the next daemon on the store would know this session.
 async fn is_kept(daemon: &Daemon, secret: &str) -> bool {
-    let kept = daemon.context.store.setting(SESSIONS_SETTING).await.unwrap().unwrap();
-    let next = Doors::new(Names::new(&Config::default()));
+    let kept = daemon.context.store.get_setting(SESSIONS_SETTING).await.unwrap().unwrap();
+    let next = AccessControl::new(DaemonNames::new(&Config::default()));
     next.sessions.load(&kept, Instant::now(), now());
-    next.sessions.recall(&Secret(secret.to_owned()), Instant::now()).is_some()
+    next.sessions.find_user(&Secret(secret.to_owned()), Instant::now()).is_some()
 }
 
 #[tokio::test]
@@ -117,8 +117,8 @@ async fn users_end_their_own_sessions_and_operators_those_of_others() {
 async fn an_operator_ends_the_sessions_of_an_account_that_is_gone() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
-    let person = Person { uid: UserId(987_654), name: Some("gone-for-good".to_owned()) };
-    daemon.context.doors.sessions.admit(&Secret("gone".to_owned()), person, Instant::now());
+    let person = AuthenticatedUser { uid: UserId(987_654), name: Some("gone-for-good".to_owned()) };
+    daemon.context.doors.sessions.add_session(&Secret("gone".to_owned()), person, Instant::now());
     for (credential, status) in [("other's", 403), ("operator's", 200)] {
         let body = serde_json::json!({ "credential": { "munge": credential }, "nonce": "n", "user": "gone-for-good" });
         assert_eq!(post(&daemon, paths::WEB_REVOKE, None, &body).await.0, status, "{credential}");
@@ -133,21 +133,21 @@ async fn sessions_end_with_the_account() {
     let (others, _) = opened(&daemon, "other's").await;
     let [owner, other] = [uid_of(OWNER).await.unwrap(), uid_of(OTHER).await.unwrap()];
     let nobody_is_missing = BTreeSet::new();
-    let all = look(&daemon.context, &nobody_is_missing, infill_slurm::identity::name_of).await;
+    let all = check_accounts(&daemon.context, &nobody_is_missing, infill_slurm::identity::name_of).await;
     assert!(all.is_empty(), "both accounts are there: {all:?}");
     // The name service does not answer at one look, and does at the next.
-    let missing = look(&daemon.context, &nobody_is_missing, async |_| None).await;
+    let missing = check_accounts(&daemon.context, &nobody_is_missing, async |_| None).await;
     assert_eq!(missing, BTreeSet::from([owner, other]));
-    let missing = look(&daemon.context, &missing, infill_slurm::identity::name_of).await;
+    let missing = check_accounts(&daemon.context, &missing, infill_slurm::identity::name_of).await;
     assert!(missing.is_empty());
     assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (200, 200));
     // The owner's account is gone at both.
     let gone = async |uid| if uid == owner { None } else { Some(OTHER.to_owned()) };
-    let missing = look(&daemon.context, &nobody_is_missing, gone).await;
+    let missing = check_accounts(&daemon.context, &nobody_is_missing, gone).await;
     assert_eq!((reads(&daemon, &owners).await, missing.len()), (200, 1));
-    look(&daemon.context, &missing, gone).await;
+    check_accounts(&daemon.context, &missing, gone).await;
     assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (401, 200));
     // The other's number is somebody else's now: that is no matter of patience.
-    look(&daemon.context, &nobody_is_missing, async |_| Some("newcomer".to_owned())).await;
+    check_accounts(&daemon.context, &nobody_is_missing, async |_| Some("newcomer".to_owned())).await;
     assert_eq!(reads(&daemon, &others).await, 401);
 }

@@ -1,6 +1,6 @@
 //! How many Slurm jobs there may be, and what keeps a job from starting.
 
-use crate::fleet::Fleet;
+use crate::fleet::JobFleet;
 use infill_model::{
     BaseState, GpuCounts, Job, JobId, JobState, LendingMode, Node, NodeType, Resources, SchedulingState,
     StartBlocker, config::Config,
@@ -19,7 +19,7 @@ fn ordered(ended: u32) -> usize {
     }));
     drop(rig.look_at(snapshot));
     drop(rig.target(LEAD, &[n(1), n(2), n(3)]));
-    rig.fleet.machine(LEAD).unwrap().orders().len()
+    rig.fleet.job_lifecycle(LEAD).unwrap().wing_orders().len()
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_job_that_names_a_reservation_is_not_started() {
     let lead = snapshot.jobs.iter_mut().find(|j| j.id == LEAD).unwrap();
     lead.asks.reservation = "maintenance".to_owned();
     drop(rig.look_at(snapshot));
-    let standing = |id: JobId| rig.fleet.facts_of(id, rig.now).unwrap().standing;
+    let standing = |id: JobId| rig.fleet.facts_for_job(id, rig.now).unwrap().standing;
     assert_eq!(standing(LEAD), SchedulingState::Barred(StartBlocker::Reservation("maintenance".to_owned())));
     assert_eq!(standing(JobId(LEAD.0 + 1)), SchedulingState::Waiting);
 }
@@ -53,7 +53,7 @@ fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
     };
     let block = |cpus: u32, memory_mib: u64, each: &str| {
         let mut rig: Rig = empty();
-        rig.fleet = Fleet::new(&config);
+        rig.fleet = JobFleet::new(&config);
         rig.submit(LEAD);
         let mut snapshot = rig.snapshot();
         snapshot.nodes = (0..4).map(place).collect();
@@ -61,7 +61,7 @@ fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
         lead.comment = format!("infill:gpus=4-8{each}");
         lead.wants = Some(Resources { cpus, memory_mib, gpus: GpuCounts::default() });
         drop(rig.look_at(snapshot));
-        rig.fleet.machine(LEAD).unwrap().submitted.block
+        rig.fleet.job_lifecycle(LEAD).unwrap().submitted.block
     };
     assert_eq!([block(1, 0, ""), block(5, 4100, ""), block(8, 0, ""), block(1, 11_000, "")], [1, 1, 2, 3]);
     assert_eq!([block(8, 0, ";each=2"), block(16, 0, ";each=2")], [2, 4]);
@@ -73,7 +73,7 @@ fn a_job_for_which_nothing_is_lent_is_told_so() {
     config.gaps.lend = LendingMode::Gpus;
     let bar = |comment: &str, gpus: u32| {
         let mut rig: Rig = empty();
-        rig.fleet = Fleet::new(&config);
+        rig.fleet = JobFleet::new(&config);
         rig.submit(LEAD);
         let mut snapshot = rig.snapshot();
         let has = Resources {
@@ -86,7 +86,7 @@ fn a_job_for_which_nothing_is_lent_is_told_so() {
         snapshot.nodes = vec![Node { partitions, has, ..Node::new(n(1).place_name(0), node_type) }];
         snapshot.jobs[0].comment = comment.to_owned();
         drop(rig.look_at(snapshot));
-        match rig.fleet.facts_of(LEAD, rig.now).unwrap().standing {
+        match rig.fleet.facts_for_job(LEAD, rig.now).unwrap().standing {
             SchedulingState::Barred(bar) => bar.describe_at(rig.now),
             standing => format!("{standing:?}"),
         }

@@ -1,7 +1,7 @@
 //! Jobs that Slurm ends because they used more memory than they had, agent and all.
 
-use crate::fleet::Output;
-use crate::phase::Phase;
+use crate::fleet::FleetOutcome;
+use crate::phase::JobPhase;
 use infill_model::{BaseState, JobId, JobState, MalleableState, NodeName, Snapshot};
 
 use super::rig::{ASKED, FAILED, LEAD, Rig, fleet, n};
@@ -13,8 +13,8 @@ fn ended(snapshot: &mut Snapshot, job: JobId, how: BaseState) {
 }
 
 /// The Slurm job of the wing on this node ends so.
-fn wing_ends(rig: &mut Rig, node: &NodeName, how: BaseState) -> Output {
-    let machine = rig.fleet.machine(LEAD).unwrap();
+fn wing_ends(rig: &mut Rig, node: &NodeName, how: BaseState) -> FleetOutcome {
+    let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
     let wing = machine.workers.get(node).unwrap().slurm_job;
     let mut snapshot = rig.snapshot();
     ended(&mut snapshot, wing, how);
@@ -25,7 +25,7 @@ fn wing_ends(rig: &mut Rig, node: &NodeName, how: BaseState) -> Output {
 }
 
 /// What is remembered of lacking memory: nodes, and where the lead was.
-fn remembered(out: &Output) -> Vec<(u32, Option<NodeName>)> {
+fn remembered(out: &FleetOutcome) -> Vec<(u32, Option<NodeName>)> {
     out.overflowed.iter().map(|lesson| (lesson.what, lesson.lead.clone())).collect()
 }
 
@@ -42,9 +42,9 @@ fn a_wing_that_slurm_ends_for_memory_is_no_failure_and_its_size_is_remembered() 
                 out = rig.stopped(LEAD, &n(1), ASKED).unwrap();
             }
             assert_eq!(remembered(&out), what, "{how:?} {first:?}");
-            let machine = rig.fleet.machine(LEAD).unwrap();
+            let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
             assert_eq!((machine.counts.restarts, machine.target.is_none()), (0, remembers), "{how:?}");
-            assert_eq!(matches!(machine.phase, Phase::Idle { .. }), remembers, "{:?}", machine.phase);
+            assert_eq!(matches!(machine.phase, JobPhase::Idle { .. }), remembers, "{:?}", machine.phase);
         }
     }
 }
@@ -55,8 +55,8 @@ fn a_command_that_lives_on_without_such_a_wing_does_not_grow_back_to_that_size()
     let out = wing_ends(&mut rig, &n(3), BaseState::OutOfMemory);
     assert_eq!(remembered(&out), [(3, Some(n(1)))]);
     rig.run();
-    let machine = rig.fleet.machine(LEAD).unwrap();
-    assert_eq!((machine.state(), machine.counts.restarts), (MalleableState::Running, 0));
+    let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
+    assert_eq!((machine.malleable_state(), machine.counts.restarts), (MalleableState::Running, 0));
     assert_eq!(machine.phase.members(), [n(1), n(2)]);
 }
 

@@ -4,7 +4,7 @@ use infill_model::{BaseState, Job, JobId, Snapshot, UnixTime, UserId, config::Co
 
 use super::rig::{Shown, job, n};
 use crate::Effect;
-use crate::fleet::Fleet;
+use crate::fleet::JobFleet;
 
 const LEAD: JobId = JobId(70);
 const WING: JobId = JobId(71);
@@ -17,12 +17,13 @@ fn main_job() -> Job {
 
 /// Whether the wing is cancelled at each of these seconds, beside these jobs.
 fn is_cancelled(others: &[Job], at: &[i64]) -> Vec<bool> {
-    let mut fleet = Fleet::new(&Config::default());
+    let mut fleet = JobFleet::new(&Config::default());
     let wing = job(WING, &Shown { lead: LEAD, order: 3, nodes: vec![n(3)] });
     let looks = at.iter().map(|secs| {
         let now = UnixTime(1000 + secs);
         let jobs = others.iter().chain([&wing]).cloned().collect();
-        let (out, _) = fleet.see(&Snapshot { taken_at: now, jobs, ..Snapshot::default() }, now, now);
+        let (out, _) =
+            fleet.ingest_snapshot(&Snapshot { taken_at: now, jobs, ..Snapshot::default() }, now, now);
         let effects = out.batches.into_iter().flat_map(|batch| batch.effects);
         effects.into_iter().any(|effect| effect == Effect::CancelWing { job: WING })
     });

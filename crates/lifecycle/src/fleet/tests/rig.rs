@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use infill_api::AgentReport;
 use infill_lifecycle::{
-    Arrival, Effect, EffectKind,
-    fleet::{Fleet, Output},
+    AuthenticatedHello, Effect, EffectKind,
+    fleet::{FleetOutcome, JobFleet},
 };
 use infill_model::{
     AgentEvent, AgentEventKind, BaseState, CommandExit, Directive, ExecPlan, GapSet, GenerationMember, Job,
@@ -37,7 +37,7 @@ pub struct Shown {
 /// A fleet with its jobs in Slurm and its agents.
 #[derive(Clone, Debug)]
 pub struct Rig {
-    pub fleet: Fleet,
+    pub fleet: JobFleet,
     pub now: UnixTime,
     pub slurm: BTreeMap<JobId, Shown>,
     /// Running generation by agent.
@@ -72,7 +72,7 @@ pub fn fleet(text: &str) -> Rig {
 
 /// No jobs yet, and plenty of order numbers.
 pub fn empty() -> Rig {
-    let mut fleet = Fleet::new(&Config::default());
+    let mut fleet = JobFleet::new(&Config::default());
     fleet.orders.refill(1);
     let (slurm, agents, heard, tried) = Default::default();
     Rig { fleet, now: UnixTime(1000), slurm, agents, live: false, heard, tried }
@@ -133,13 +133,13 @@ impl Rig {
         drop(self.target(lead, nodes));
         self.submit_wings(lead);
         self.greet();
-        let generation = self.fleet.machine(lead).unwrap().generation.number;
+        let generation = self.fleet.job_lifecycle(lead).unwrap().generation.number;
         let newest = self.slurm.keys().next_back().copied().unwrap();
         drop(self.report(newest, &nodes[nodes.len() - 1], AgentEvent::Ready { generation }));
     }
 
     /// Does what follows as Slurm would.
-    fn settle(&mut self, out: Output) -> Output {
+    fn settle(&mut self, out: FleetOutcome) -> FleetOutcome {
         for effect in out.batches.iter().flat_map(|batch| &batch.effects) {
             match effect {
                 Effect::Launch { job, node, .. } => self.show(*job, vec![node.clone()]),
@@ -165,7 +165,7 @@ impl Rig {
     }
 
     /// The planner wants these nodes for a job, the lead's first.
-    pub fn target(&mut self, job: JobId, nodes: &[NodeName]) -> Output {
+    pub fn target(&mut self, job: JobId, nodes: &[NodeName]) -> FleetOutcome {
         let plan = self.plan(job, nodes);
         let out = self.fleet.set_target(&plan, &GapSet::default(), self.now);
         self.settle(out)
@@ -185,33 +185,33 @@ impl Rig {
         job: JobId,
         node: &NodeName,
         running: Option<u64>,
-    ) -> Option<Output> {
+    ) -> Option<FleetOutcome> {
         let (node, address) = (node.clone(), node.to_string());
-        let arrival = Arrival {
+        let arrival = AuthenticatedHello {
             node: node.clone(),
             slurm_job: job,
             address,
             port: 4000,
             running,
             spec: None,
-            dialect: infill_api::Dialect::present(),
+            dialect: infill_api::AgentDialect::present_protocol(),
         };
-        let out = self.fleet.arrive(lead, arrival, self.now)?;
+        let out = self.fleet.handle_hello(lead, arrival, self.now)?;
         self.agents.insert((job, node), running);
         Some(self.settle(out))
     }
 
     /// An agent reports. `None`: it belongs to no job.
-    pub fn report(&mut self, job: JobId, node: &NodeName, event: AgentEvent) -> Option<Output> {
+    pub fn report(&mut self, job: JobId, node: &NodeName, event: AgentEvent) -> Option<FleetOutcome> {
         self.heard.insert(event.kind());
         let report = AgentReport { job, node: node.clone(), events: vec![event] };
-        let out = self.fleet.report(&report, self.now)?;
+        let out = self.fleet.handle_report(&report, self.now)?;
         Some(self.settle(out))
     }
 
     /// The command of the present generation has ended on a node.
-    pub fn stopped(&mut self, lead: JobId, node: &NodeName, exit: CommandExit) -> Option<Output> {
-        let machine = self.fleet.machine(lead)?;
+    pub fn stopped(&mut self, lead: JobId, node: &NodeName, exit: CommandExit) -> Option<FleetOutcome> {
+        let machine = self.fleet.job_lifecycle(lead)?;
         let generation = machine.generation.number;
         let job = machine.workers.get(node).map_or(lead, |w| w.slurm_job);
         if let Some(running) = self.agents.get_mut(&(job, node.clone())) {
@@ -227,26 +227,26 @@ impl Rig {
     }
 
     /// A look at Slurm, a while later.
-    pub fn look(&mut self) -> Output {
+    pub fn look(&mut self) -> FleetOutcome {
         let snapshot = self.snapshot();
         self.look_at(snapshot)
     }
 
     /// A look at this, a while later, over which all agents live.
-    pub fn look_at(&mut self, snapshot: Snapshot) -> Output {
+    pub fn look_at(&mut self, snapshot: Snapshot) -> FleetOutcome {
         self.now = self.now + 5;
         for (job, node) in self.agents.keys() {
-            self.fleet.seen(*job, node, self.now);
+            self.fleet.record_heartbeat(*job, node, self.now);
         }
-        let (out, unclear) = self.fleet.see(&snapshot, self.now, self.now);
+        let (out, unclear) = self.fleet.ingest_snapshot(&snapshot, self.now, self.now);
         assert_eq!(unclear, [] as [String; 0]);
         self.settle(out)
     }
 
     /// The lead's agent submits what it was ordered to.
     pub fn submit_wings(&mut self, lead: JobId) {
-        let machine = self.fleet.machine(lead).unwrap();
-        let (orders, Some(node)) = (machine.orders(), machine.lead_node().cloned()) else { return };
+        let machine = self.fleet.job_lifecycle(lead).unwrap();
+        let (orders, Some(node)) = (machine.wing_orders(), machine.lead_node().cloned()) else { return };
         for order in orders {
             let id = JobId(10_000 + order.order as u32);
             self.slurm.insert(id, Shown { lead, order: order.order, nodes: order.nodes });
@@ -257,12 +257,12 @@ impl Rig {
     /// Lets agents obey and Slurm's jobs start, until nothing moves.
     pub fn run(&mut self) {
         for _ in 0..20 {
-            let before: Vec<_> = self.fleet.machines().cloned().collect();
+            let before: Vec<_> = self.fleet.job_lifecycles().cloned().collect();
             let leads: Vec<JobId> = before.iter().map(|m| m.job).collect();
             leads.iter().for_each(|lead| self.submit_wings(*lead));
             self.greet();
             leads.iter().for_each(|lead| self.obey(*lead));
-            if self.fleet.machines().eq(&before) {
+            if self.fleet.job_lifecycles().eq(&before) {
                 return;
             }
         }
@@ -271,7 +271,7 @@ impl Rig {
 
     /// Agents of jobs that have started come.
     fn greet(&mut self) {
-        let known: Vec<_> = self.fleet.machines().cloned().collect();
+        let known: Vec<_> = self.fleet.job_lifecycles().cloned().collect();
         for (id, shown) in self.slurm.clone() {
             for node in shown.nodes.iter().filter(|n| !known.iter().any(|m| has(m, id, n))) {
                 drop(self.hello(shown.lead, id, node, None));
@@ -280,7 +280,7 @@ impl Rig {
     }
 
     fn obey(&mut self, lead: JobId) {
-        for word in self.fleet.words(lead) {
+        for word in self.fleet.agent_orders(lead) {
             match word.directive {
                 Directive::Run(member) | Directive::Regroup(member) if self.live => {
                     self.meet(word.agent, &member);
@@ -313,7 +313,7 @@ impl Rig {
     }
 }
 
-fn has(machine: &infill_lifecycle::Machine, job: JobId, node: &NodeName) -> bool {
+fn has(machine: &infill_lifecycle::JobLifecycle, job: JobId, node: &NodeName) -> bool {
     machine.workers.get(node).is_some_and(|w| w.slurm_job == job)
 }
 

@@ -43,7 +43,7 @@ fn goes_on(change: impl Fn(&mut Snapshot)) -> bool {
     let mut snapshot = shown(&rig);
     change(&mut snapshot);
     let out = rig.look_at(snapshot);
-    let state = rig.fleet.machine(LEAD).unwrap().state();
+    let state = rig.fleet.job_lifecycle(LEAD).unwrap().malleable_state();
     let is_held = out.batches.iter().any(|b| b.effects.contains(&Effect::Hold { job: LEAD }));
     assert_eq!(is_held, state == MalleableState::Queued);
     state == MalleableState::Launching
@@ -78,7 +78,7 @@ fn a_look_of_backfills_that_left_a_lead_waiting_calls_it_back() {
 #[test]
 fn a_look_is_due_once_a_lead_has_had_time_to_start() {
     let mut rig = released();
-    let due = |rig: &Rig, secs: f64| rig.fleet.awaits_a_start(rig.now.plus_secs(secs));
+    let due = |rig: &Rig, secs: f64| rig.fleet.awaits_lead_start(rig.now.plus_secs(secs));
     assert_eq!((due(&rig, 3.0), due(&rig, 4.0), due(&rig, 60.0)), (false, true, true));
     // A look that shows it on its node.
     rig.slurm.get_mut(&LEAD).unwrap().nodes = vec![n(1)];

@@ -23,11 +23,11 @@ impl Dice {
 
 /// Nodes that no other job has or is to have, as a plan would give.
 fn nodes_for(rig: &Rig, job: JobId, dice: &mut Dice) -> Vec<NodeName> {
-    let others = || rig.fleet.machines().filter(|m| m.job != job);
-    let mut taken: BTreeSet<NodeName> = others().flat_map(|m| m.occupied().into_keys()).collect();
+    let others = || rig.fleet.job_lifecycles().filter(|m| m.job != job);
+    let mut taken: BTreeSet<NodeName> = others().flat_map(|m| m.occupied_nodes().into_keys()).collect();
     let targets = others().filter_map(|m| m.target.as_ref());
     taken.extend(targets.flat_map(|t| &t.plan.nodes).map(|p| p.node.clone()));
-    let own = rig.fleet.machine(job).map(|m| m.occupied()).unwrap_or_default();
+    let own = rig.fleet.job_lifecycle(job).map(|m| m.occupied_nodes()).unwrap_or_default();
     let new = (0..dice.below(4)).map(|_| n(dice.below(NODES))).collect::<BTreeSet<_>>();
     own.into_keys().filter(|_| dice.below(3) > 0).chain(new).filter(|n| !taken.contains(n)).collect()
 }
@@ -35,7 +35,7 @@ fn nodes_for(rig: &Rig, job: JobId, dice: &mut Dice) -> Vec<NodeName> {
 /// Lets something happen to one job.
 fn one(rig: &mut Rig, dice: &mut Dice) {
     let lead = JobId(1000 + dice.below(JOBS));
-    let Some(machine) = rig.fleet.machine(lead) else { return };
+    let Some(machine) = rig.fleet.job_lifecycle(lead) else { return };
     let agents: Vec<(JobId, NodeName)> =
         machine.workers.iter().map(|(node, w)| (w.slurm_job, node.clone())).collect();
     let any = agents.get(dice.below(agents.len().max(1) as u32) as usize).cloned();
@@ -74,12 +74,12 @@ fn one(rig: &mut Rig, dice: &mut Dice) {
 #[track_caller]
 fn is_consistent(rig: &Rig, after: u64) {
     let mut users: BTreeMap<NodeName, JobId> = BTreeMap::new();
-    for machine in rig.fleet.machines() {
-        for node in machine.occupied().into_keys() {
+    for machine in rig.fleet.job_lifecycles() {
+        for node in machine.occupied_nodes().into_keys() {
             let other = users.insert(node.clone(), machine.job);
             assert_eq!(other, None, "{node} is {}'s, too, after {after} inputs", machine.job);
         }
-        for word in rig.fleet.words(machine.job) {
+        for word in rig.fleet.agent_orders(machine.job) {
             assert!(rig.fleet.has_agent(&word.agent), "{:?} after {after} inputs", word.agent);
         }
     }
@@ -91,15 +91,15 @@ fn whatever_comes_in_whatever_order_no_node_has_two_users() {
     (0..JOBS).for_each(|i| rig.submit(JobId(1000 + i)));
     drop(rig.look());
     let mut began = 0;
-    for i in 0..effort::cases(INPUTS) {
-        if rig.fleet.orders.runs_low() {
+    for i in 0..effort::case_count(INPUTS) {
+        if rig.fleet.orders.is_running_low() {
             rig.fleet.orders.refill(1 + i * 1000);
         }
         one(&mut rig, &mut dice);
         if i % 50 == 0 {
             is_consistent(&rig, i);
         }
-        began = began.max(rig.fleet.machines().filter(|m| m.generation.number > 0).count());
+        began = began.max(rig.fleet.job_lifecycles().filter(|m| m.generation.number > 0).count());
     }
     // With fewer inputs fewer jobs begin; with more, no more than there are.
     let enough = effort::at_least(u64::from(JOBS) / 3 + 1).min(u64::from(JOBS) / 3 + 1);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::fleet::Output;
+use crate::fleet::FleetOutcome;
 use crate::{Effect, EffectKind};
 use infill_model::{
     AgentEvent, AgentEventKind, BaseState, FaultSource, JobId, JobState, MalleableState, NodeName, Snapshot,
@@ -32,7 +32,7 @@ const PHASES: [&str; 12] = [
 ];
 
 /// Something that happens; `None`: whoever speaks has no place.
-type Input = fn(&mut Rig) -> Option<Output>;
+type Input = fn(&mut Rig) -> Option<FleetOutcome>;
 
 const INPUTS: [(&str, Input); 55] = [
     ("lead: hello", |r| r.hello(LEAD, LEAD, &n(1), None)),
@@ -85,11 +85,11 @@ const INPUTS: [(&str, Input); 55] = [
     }),
     ("doubtful look", |r| {
         let snapshot = r.snapshot();
-        Some(r.fleet.renew(&snapshot, r.now, r.now))
+        Some(r.fleet.renew_limits(&snapshot, r.now, r.now))
     }),
     ("lead is adopted", |r| {
         let lead = job(LEAD, r.slurm.get(&LEAD).unwrap_or(&Shown { lead: LEAD, order: 0, nodes: vec![] }));
-        Some(r.fleet.adopt(&lead, r.now))
+        Some(r.fleet.adopt_lead(&lead, r.now))
     }),
     ("target: the same", |r| Some(r.target(LEAD, &[n(1), n(2)]))),
     ("target: grown", |r| Some(r.target(LEAD, &[n(1), n(2), n(3)]))),
@@ -160,28 +160,28 @@ fn launch() -> Effect {
     Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 }
 }
 
-fn done(r: &mut Rig, effect: &Effect) -> Option<Output> {
+fn done(r: &mut Rig, effect: &Effect) -> Option<FleetOutcome> {
     r.tried.insert(effect.kind());
     Some(r.fleet.effect_done(LEAD, effect, r.now))
 }
 
 /// Something that a command which stays alive says of the present generation.
-fn of_now(r: &mut Rig, job: JobId, node: u32, what: fn(u64) -> AgentEvent) -> Option<Output> {
-    let generation = r.fleet.machine(LEAD)?.generation.number;
+fn of_now(r: &mut Rig, job: JobId, node: u32, what: fn(u64) -> AgentEvent) -> Option<FleetOutcome> {
+    let generation = r.fleet.job_lifecycle(LEAD)?.generation.number;
     r.report(job, &n(node), what(generation))
 }
 
-fn failed(r: &mut Rig, effect: &Effect, passing: bool) -> Option<Output> {
+fn failed(r: &mut Rig, effect: &Effect, passing: bool) -> Option<FleetOutcome> {
     r.tried.insert(effect.kind());
     Some(r.fleet.effect_failed(LEAD, effect, "no", passing, r.now))
 }
 
-fn after(r: &mut Rig, secs: i64) -> Option<Output> {
+fn after(r: &mut Rig, secs: i64) -> Option<FleetOutcome> {
     r.now = r.now + secs;
-    Some(r.fleet.tick(r.now))
+    Some(r.fleet.step_all_jobs(r.now))
 }
 
-fn look(r: &mut Rig, change: impl FnOnce(&mut Snapshot)) -> Option<Output> {
+fn look(r: &mut Rig, change: impl FnOnce(&mut Snapshot)) -> Option<FleetOutcome> {
     let mut snapshot = r.snapshot();
     change(&mut snapshot);
     Some(r.look_at(snapshot))
@@ -205,7 +205,7 @@ fn wing(snapshot: &mut Snapshot, lead: JobId, user_id: UserId) {
 
 /// One letter for all that follows: (a)ctions at Slurm, a record to (w)rite, a (g)eneration, a (b)lamed node,
 /// an (i)nterrupted generation, (m)easured progress, an (e)nd, agents that are (t)old something else.
-fn follows(out: &Output, told: bool) -> String {
+fn follows(out: &FleetOutcome, told: bool) -> String {
     let letters = [
         (out.batches.iter().any(|b| !b.effects.is_empty()), 'a'),
         (!out.changed.is_empty(), 'w'),
@@ -230,21 +230,21 @@ fn letter(state: MalleableState) -> char {
 }
 
 fn state(r: &Rig, job: JobId) -> MalleableState {
-    r.fleet.machine(job).unwrap().state()
+    r.fleet.job_lifecycle(job).unwrap().malleable_state()
 }
 
 /// What one input leads to: the state, a dot where it was, and what follows; a dash where the
 /// speaker has no place.
 fn cell(phase: &str, (name, input): (&str, Input), reached: &mut Reached) -> String {
     let mut r = fleet(&format!("{phase} n1 n2; queued"));
-    let (before, words) = (state(&r, LEAD), r.fleet.words(LEAD));
+    let (before, words) = (state(&r, LEAD), r.fleet.agent_orders(LEAD));
     r.heard.clear();
     let out = input(&mut r);
     reached.0.append(&mut r.heard);
     reached.1.append(&mut r.tried);
     let Some(out) = out else { return "-".to_owned() };
     let now = state(&r, LEAD);
-    let told = r.fleet.words(LEAD) != words;
+    let told = r.fleet.agent_orders(LEAD) != words;
     for rule in FORBIDDEN.iter().filter(|_| name != LATER) {
         let broken = rule.from.contains(&before) && rule.to.contains(&now);
         assert!(!broken, "{name}: {before} → {now}: {}", rule.why);

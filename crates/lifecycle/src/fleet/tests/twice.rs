@@ -6,11 +6,11 @@ use super::rig::{DONE, LEAD, Rig, WING, fleet, n};
 
 /// The job is as it was, and nothing is done, begun or blamed.
 #[track_caller]
-fn same(rig: &mut Rig, again: impl Fn(&mut Rig) -> Option<super::super::Output>) {
+fn same(rig: &mut Rig, again: impl Fn(&mut Rig) -> Option<super::super::FleetOutcome>) {
     drop(again(rig));
-    let before = rig.fleet.machine(LEAD).cloned();
+    let before = rig.fleet.job_lifecycle(LEAD).cloned();
     let out = again(rig).expect("it has a place");
-    assert_eq!(rig.fleet.machine(LEAD).cloned(), before);
+    assert_eq!(rig.fleet.job_lifecycle(LEAD).cloned(), before);
     assert!(out.changed.is_empty() && out.batches.is_empty() && out.generations.is_empty(), "{out:?}");
     assert!(out.strikes.is_empty() && out.interrupted.is_empty(), "{out:?}");
 }
@@ -33,8 +33,8 @@ fn looked(nodes: &[NodeName]) -> (MalleableState, Option<NodeName>) {
     let mut rig = fleet("running n1 n2");
     rig.slurm.get_mut(&LEAD).unwrap().nodes = nodes.to_vec();
     drop(rig.look());
-    let machine = rig.fleet.machine(LEAD).unwrap();
-    (machine.state(), machine.lead_node().cloned())
+    let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
+    (machine.malleable_state(), machine.lead_node().cloned())
 }
 
 #[test]
@@ -52,8 +52,8 @@ fn a_reading_from_before_the_agents_word_says_nothing() {
     let mut snapshot = rig.snapshot();
     snapshot.jobs.iter_mut().for_each(|job| *job = infill_model::Job { held: true, ..pending(job.id) });
     drop(rig.hello(LEAD, LEAD, &n(1), None));
-    drop(rig.fleet.see(&snapshot, read_at, rig.now));
-    assert_ne!(rig.fleet.machine(LEAD).unwrap().state(), MalleableState::Queued);
+    drop(rig.fleet.ingest_snapshot(&snapshot, read_at, rig.now));
+    assert_ne!(rig.fleet.job_lifecycle(LEAD).unwrap().malleable_state(), MalleableState::Queued);
 }
 
 fn pending(id: JobId) -> infill_model::Job {
@@ -62,7 +62,7 @@ fn pending(id: JobId) -> infill_model::Job {
 
 #[test]
 fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
-    let why = |rig: &Rig| rig.fleet.about(LEAD).unwrap().why.clone();
+    let why = |rig: &Rig| rig.fleet.job_details(LEAD).unwrap().why.clone();
     let mut rig = fleet("running n1 n2");
     drop(rig.stopped(LEAD, &n(1), DONE));
     drop(rig.stopped(LEAD, &n(2), DONE));
@@ -83,7 +83,7 @@ fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
 
 #[test]
 fn a_pause_lasts_from_the_stop_until_the_first_samples() {
-    let pause = |rig: &Rig| rig.fleet.facts_of(LEAD, rig.now).unwrap().changing.pause;
+    let pause = |rig: &Rig| rig.fleet.facts_for_job(LEAD, rig.now).unwrap().changing.pause;
     let mut rig = fleet("running n1 n2");
     assert!(pause(&rig).is_some(), "it was launched a moment ago");
     let opening = Some(WorkerStartup::default());
@@ -97,29 +97,29 @@ fn a_pause_lasts_from_the_stop_until_the_first_samples() {
 #[test]
 fn a_number_that_is_another_users_job_now_passes_nothing_on() {
     let mut rig = fleet("running n1 n2");
-    let stored = rig.fleet.record(LEAD, rig.now).unwrap();
+    let stored = rig.fleet.lead_record(LEAD, rig.now).unwrap();
     // In the middle of its life, and after the daemon was away: the record says whose it was.
     let mut restored = super::rig::empty();
     restored.slurm = rig.slurm.clone();
-    drop(restored.fleet.restore(vec![stored], restored.now));
+    drop(restored.fleet.restore_jobs(vec![stored], restored.now));
     for mut rig in [rig.clone(), restored] {
         let mut snapshot = rig.snapshot();
         let lead = snapshot.jobs.iter_mut().find(|j| j.id == LEAD).unwrap();
         *lead = infill_model::Job { user_id: infill_model::UserId(1002), ..pending(LEAD) };
-        let (out, _) = rig.fleet.see(&snapshot, rig.now, rig.now);
+        let (out, _) = rig.fleet.ingest_snapshot(&snapshot, rig.now, rig.now);
         assert_eq!(out.ended.iter().map(|e| e.job).collect::<Vec<_>>(), [LEAD], "the former job is over");
-        let machine = rig.fleet.machine(LEAD).unwrap();
-        assert_eq!((machine.state(), machine.generation.number), (MalleableState::Queued, 0));
+        let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
+        assert_eq!((machine.malleable_state(), machine.generation.number), (MalleableState::Queued, 0));
         assert!(machine.workers.is_empty() && !rig.fleet.has_agent(&(LEAD, n(1))));
-        assert_eq!(rig.fleet.owner(LEAD), Some(infill_model::UserId(1002)));
+        assert_eq!(rig.fleet.agent_owner(LEAD), Some(infill_model::UserId(1002)));
         // The former user's wing is nobody's.
         let wing = crate::Effect::CancelWing { job: WING };
         assert!(out.batches.iter().any(|b| b.effects.contains(&wing)), "{out:?}");
     }
     // The same user's job that was requeued is the same job.
-    let number = rig.fleet.machine(LEAD).unwrap().generation.number;
+    let number = rig.fleet.job_lifecycle(LEAD).unwrap().generation.number;
     drop(rig.look());
-    assert_eq!(rig.fleet.machine(LEAD).unwrap().generation.number, number);
+    assert_eq!(rig.fleet.job_lifecycle(LEAD).unwrap().generation.number, number);
 }
 
 /// A start that comes to nothing is no end of waiting: whoever is called back again and again would wait for
@@ -127,7 +127,7 @@ fn a_number_that_is_another_users_job_now_passes_nothing_on() {
 #[test]
 fn a_job_that_is_called_back_has_waited_all_the_while() {
     let mut r = fleet("queued");
-    let waits_since = |r: &Rig| r.fleet.facts_of(LEAD, r.now).unwrap().waits_since;
+    let waits_since = |r: &Rig| r.fleet.facts_for_job(LEAD, r.now).unwrap().waits_since;
     drop(r.look());
     let began = waits_since(&r);
     assert!(began.is_some());
@@ -136,13 +136,13 @@ fn a_job_that_is_called_back_has_waited_all_the_while() {
     drop(r.target(LEAD, &[]));
     drop(r.look());
     drop(r.look());
-    assert_eq!(r.fleet.facts_of(LEAD, r.now).unwrap().standing, SchedulingState::Waiting);
+    assert_eq!(r.fleet.facts_for_job(LEAD, r.now).unwrap().standing, SchedulingState::Waiting);
     assert_eq!(waits_since(&r), began);
     for _ in 0..2 {
         drop(r.target(LEAD, &[n(1)]));
         r.run();
     }
     drop(r.look());
-    assert_eq!(r.fleet.facts_of(LEAD, r.now).unwrap().running, Some(1));
+    assert_eq!(r.fleet.facts_for_job(LEAD, r.now).unwrap().running, Some(1));
     assert_eq!(waits_since(&r), None);
 }

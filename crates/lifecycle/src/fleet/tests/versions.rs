@@ -1,25 +1,26 @@
 //! Agents that are older than the daemon.
 
-use infill_api::{Capability, Dialect};
+use infill_api::{AgentDialect, Capability};
 use infill_model::{AgentEvent, Directive, FaultSource, MinimumRate, RequestedSize, RunSpec};
 
 use super::rig::{LEAD, WING, fleet, n};
-use crate::Arrival;
-use crate::fleet::word::reads;
+use crate::AuthenticatedHello;
+use crate::fleet::agent_orders::can_read_directive;
 
 /// A lead on n1 whose agent names this, and how many strikes follow when its wing on n2 can start nothing.
-fn strikes(dialect: Dialect) -> usize {
+fn strikes(dialect: AgentDialect) -> usize {
     let mut rig = fleet("running n1 n2");
     let (node, address, running) = (n(1), "n1".to_owned(), Some(1));
-    let arrival = Arrival { node, slurm_job: LEAD, address, port: 4000, running, spec: None, dialect };
-    drop(rig.fleet.arrive(LEAD, arrival, rig.now).unwrap());
+    let arrival =
+        AuthenticatedHello { node, slurm_job: LEAD, address, port: 4000, running, spec: None, dialect };
+    drop(rig.fleet.handle_hello(LEAD, arrival, rig.now).unwrap());
     let unfit = AgentEvent::Unfit { blame: FaultSource::Node, why: "no such program".to_owned() };
     rig.report(WING, &n(2), unfit).unwrap().strikes.len()
 }
 
 #[test]
 fn nodes_are_not_blamed_for_what_comes_to_nothing_through_an_older_lead() {
-    assert_eq!((strikes(Dialect::present()), strikes(Dialect::first())), (1, 0));
+    assert_eq!((strikes(AgentDialect::present_protocol()), strikes(AgentDialect::first_protocol())), (1, 0));
 }
 
 #[test]
@@ -27,10 +28,11 @@ fn a_lead_asks_for_the_rate_of_the_size_that_it_says_or_was_submitted_with() {
     let wants = |spec: RunSpec| {
         let mut rig = fleet("running n1 n2");
         let (node, address, running) = (n(1), "n1".to_owned(), Some(1));
-        let (spec, dialect) = (Some(spec), Dialect::present());
-        let arrival = Arrival { node, slurm_job: LEAD, address, port: 4000, running, spec, dialect };
-        drop(rig.fleet.arrive(LEAD, arrival, rig.now).unwrap());
-        rig.fleet.facts_of(LEAD, rig.now).unwrap().claims.at_least
+        let (spec, dialect) = (Some(spec), AgentDialect::present_protocol());
+        let arrival =
+            AuthenticatedHello { node, slurm_job: LEAD, address, port: 4000, running, spec, dialect };
+        drop(rig.fleet.handle_hello(LEAD, arrival, rig.now).unwrap());
+        rig.fleet.facts_for_job(LEAD, rig.now).unwrap().claims.at_least
     };
     let asks = |nodes| RunSpec { as_asked: Some(RequestedSize { nodes }), ..RunSpec::default() };
     assert_eq!(wants(asks(Some(4))), Some(MinimumRate::Asked(4)));
@@ -42,14 +44,16 @@ fn a_lead_asks_for_the_rate_of_the_size_that_it_says_or_was_submitted_with() {
 #[test]
 fn a_directive_is_told_only_to_those_that_named_what_it_needs() {
     let sealed = Some(Capability::SealedSession);
-    let able =
-        Dialect { capabilities: [Capability::SealedSession].into_iter().collect(), ..Dialect::present() };
+    let able = AgentDialect {
+        capabilities: [Capability::SealedSession].into_iter().collect(),
+        ..AgentDialect::present_protocol()
+    };
     for (dialect, needs, told) in [
-        (Dialect::first(), None, true),
-        (Dialect::first(), sealed, false),
-        (Dialect::present(), sealed, false),
+        (AgentDialect::first_protocol(), None, true),
+        (AgentDialect::first_protocol(), sealed, false),
+        (AgentDialect::present_protocol(), sealed, false),
         (able, sealed, true),
     ] {
-        assert_eq!(reads(&dialect, &Directive::Hold, |_| needs), told, "{dialect:?} {needs:?}");
+        assert_eq!(can_read_directive(&dialect, &Directive::Hold, |_| needs), told, "{dialect:?} {needs:?}");
     }
 }

@@ -1,25 +1,25 @@
 //! The rows of the program.
 
 use super::milp::Milp;
-use super::variables::Index;
-use crate::plan::space::decision::Space;
+use super::variables::VariableIndex;
+use crate::plan::space::decision::DecisionSpace;
 
 /// Adds all rows.
-pub(crate) fn add(space: &Space<'_>, index: &Index, milp: &mut Milp) {
-    one_option(index, milp);
-    limits(space, index, milp);
-    changes(index, milp);
+pub(crate) fn add_constraints(space: &DecisionSpace<'_>, index: &VariableIndex, milp: &mut Milp) {
+    add_option_rows(index, milp);
+    add_limit_rows(space, index, milp);
+    add_change_rows(index, milp);
 }
 
 /// Each job has exactly one option in each step: Σ_o z[j][s][o] = 1.
-fn one_option(index: &Index, milp: &mut Milp) {
+fn add_option_rows(index: &VariableIndex, milp: &mut Milp) {
     for options in index.z.iter().flatten() {
-        milp.exactly(options.iter().flatten().map(|z| (*z, 1.0)).collect(), 1.0);
+        milp.add_equality(options.iter().flatten().map(|z| (*z, 1.0)).collect(), 1.0);
     }
 }
 
 /// All jobs together keep each limit: Σ_j Σ_o uses[j][o] z[j][s][o] ≤ most.
-fn limits(space: &Space<'_>, index: &Index, milp: &mut Milp) {
+fn add_limit_rows(space: &DecisionSpace<'_>, index: &VariableIndex, milp: &mut Milp) {
     for (number, limit) in space.limits.iter().enumerate() {
         let mut terms = Vec::new();
         let mut worst = 0.0;
@@ -39,7 +39,7 @@ fn limits(space: &Space<'_>, index: &Index, milp: &mut Milp) {
         }
         // A limit that cannot be reached needs no row.
         if worst > f64::from(limit.most) {
-            milp.at_most(terms, f64::from(limit.most));
+            milp.add_at_most(terms, f64::from(limit.most));
         }
     }
 }
@@ -47,7 +47,7 @@ fn limits(space: &Space<'_>, index: &Index, milp: &mut Milp) {
 /// Who uses an option in a step either used it in the step before, or goes over to it by a change of some
 /// kind: z[s][o] ≤ z[s−1][o] + Σ_k v[s][o][k]; and each kind but the dearest only leads from its own options:
 /// v[s][o][k] ≤ Σ_{from k} z[s−1][from].
-fn changes(index: &Index, milp: &mut Milp) {
+fn add_change_rows(index: &VariableIndex, milp: &mut Milp) {
     for (z, kinds) in index.z.iter().zip(&index.kinds) {
         for step in 1..z.len() {
             for (option, kinds) in kinds[step].iter().enumerate() {
@@ -55,11 +55,11 @@ fn changes(index: &Index, milp: &mut Milp) {
                 let mut terms = vec![(here, 1.0)];
                 terms.extend(z[step - 1][option].map(|before| (before, -1.0)));
                 terms.extend(kinds.iter().map(|k| (k.variable, -1.0)));
-                milp.at_most(terms, 0.0);
+                milp.add_at_most(terms, 0.0);
                 for kind in kinds.iter().rev().skip(1) {
                     let mut terms = vec![(kind.variable, 1.0)];
                     terms.extend(kind.from.iter().filter_map(|f| z[step - 1][*f]).map(|z| (z, -1.0)));
-                    milp.at_most(terms, 0.0);
+                    milp.add_at_most(terms, 0.0);
                 }
             }
         }

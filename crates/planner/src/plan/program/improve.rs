@@ -2,15 +2,15 @@
 
 use super::solver::{Limits, Solution, Solver};
 use super::variables;
-use super::write::write;
+use super::write::write_program;
 use crate::plan::{
     search::{
-        in_hand,
-        known::Known,
-        prices::{Through, Useful},
-        sweep::polish,
+        bound::SolveBound,
+        incumbent,
+        local_search::polish_schedule,
+        multipliers::{OptionScores, UsefulOptions},
     },
-    space::decision::{Schedule, Space},
+    space::decision::{DecisionSpace, Schedule},
 };
 use infill_model::{BoundSource, SolveStatus};
 
@@ -32,51 +32,54 @@ const NARROWER: f64 = 0.7;
 /// where it is not worth its time: many jobs' workers are blocks, or nodes are of several types, and
 /// there are so many options that the program could not consider all. There it proves nothing, and
 /// changed little in rounds drawn at random. Or so many jobs are alike that it could not begin.
-pub(crate) fn ask(
-    space: &Space<'_>,
+pub(crate) fn improve_incumbent(
+    space: &DecisionSpace<'_>,
     solver: &dyn Solver,
-    in_hand: &in_hand::InHand,
-) -> Result<Option<(Schedule, Known)>, String> {
-    let Some((useful, whole)) = useful(space, in_hand) else { return Ok(None) };
-    let (milp, index) = write(space, &useful);
-    let start = variables::encode(space, &index, &milp, &in_hand.schedule);
+    in_hand: &incumbent::Incumbent,
+) -> Result<Option<(Schedule, SolveBound)>, String> {
+    let Some((useful, whole)) = considered_options(space, in_hand) else { return Ok(None) };
+    let (milp, index) = write_program(space, &useful);
+    let start = variables::encode_schedule(space, &index, &milp, &in_hand.schedule);
     let config = space.problem.config;
     let limits = Limits { secs: config.solve_secs, mip_gap: config.mip_gap };
     let name = solver.name();
     let solution = solver.solve(&milp, limits, Some(&start)).map_err(|e| format!("{name}: {e}"))?;
-    let schedule = variables::decode(&index, &solution.values)
+    let schedule = variables::decode_assignment(&index, &solution.values)
         .filter(|_| milp.is_feasible(&solution.values, FEASIBILITY_TOLERANCE))
         .filter(|schedule| space.is_feasible(schedule))
         .ok_or_else(|| format!("{name}: its answer breaks the model's rules"))?;
-    let schedule = polish(space, schedule);
-    let gain = milp.gain(&solution.values);
-    let solved = whole.then(|| bound_of(&solution, gain, limits.mip_gap)).flatten();
-    let (bound, by) = lower(in_hand, solved);
+    let schedule = polish_schedule(space, schedule);
+    let gain = milp.total_gain(&solution.values);
+    let solved = whole.then(|| proven_bound(&solution, gain, limits.mip_gap)).flatten();
+    let (bound, by) = tighter_bound(in_hand, solved);
     let score = space.score(&schedule).max(in_hand.score);
     let gap = Some(((bound - score) / score.abs()).max(0.0)).filter(|gap| gap.is_finite());
     let good = whole && solution.optimal || gap.is_some_and(|gap| gap <= limits.mip_gap);
     let gap = solution.gap.filter(|_| whole).or(gap);
     let status = if good { SolveStatus::Optimal } else { SolveStatus::TimeLimit { gap } };
-    Ok(Some((schedule, Known { status, bound, by })))
+    Ok(Some((schedule, SolveBound { status, bound, by })))
 }
 
 /// The options that the program considers, and whether these are all that can be part of a better
 /// schedule; `None` where it is not to consider but a part of them.
-fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> Option<(Useful, bool)> {
-    let through = Through::new(space, &in_hand.priced);
+fn considered_options(
+    space: &DecisionSpace<'_>,
+    in_hand: &incumbent::Incumbent,
+) -> Option<(UsefulOptions, bool)> {
+    let through = OptionScores::new(space, &in_hand.priced);
     let (mut known, mut slack) = (in_hand.score, in_hand.priced.bound - in_hand.score);
     let mut whole = true;
-    while through.are_more_than(MOST_OPTIONS, known) && slack > f64::EPSILON * in_hand.score.abs() {
+    while through.exceeds_count(MOST_OPTIONS, known) && slack > f64::EPSILON * in_hand.score.abs() {
         if space.blocks.are_many() || space.types.len() > 1 {
             return None;
         }
         (slack, whole) = (slack * NARROWER, false);
         known = in_hand.priced.bound - slack;
     }
-    if through.are_more_than(TOO_MANY_OPTIONS, known) {
+    if through.exceeds_count(TOO_MANY_OPTIONS, known) {
         return None;
     }
-    let mut useful = through.useful(known);
+    let mut useful = through.useful_options(known);
     // What is in hand is the solver's start.
     for (useful, path) in useful.iter_mut().zip(&in_hand.schedule) {
         useful.iter_mut().zip(path).for_each(|(useful, option)| useful[*option] = true);
@@ -85,13 +88,13 @@ fn useful(space: &Space<'_>, in_hand: &in_hand::InHand) -> Option<(Useful, bool)
 }
 
 /// What the solver proves of a program of which it found a solution with this gain.
-fn bound_of(solution: &Solution, gain: f64, mip_gap: f64) -> Option<f64> {
+fn proven_bound(solution: &Solution, gain: f64, mip_gap: f64) -> Option<f64> {
     let gap = solution.gap.or(solution.optimal.then_some(mip_gap))?;
     Some(gain + gap * gain.abs())
 }
 
 /// The lower of two bounds. What the program leaves out scores no more than what is in hand.
-fn lower(in_hand: &in_hand::InHand, solved: Option<f64>) -> (f64, BoundSource) {
+fn tighter_bound(in_hand: &incumbent::Incumbent, solved: Option<f64>) -> (f64, BoundSource) {
     match solved.map(|bound| bound.max(in_hand.score)) {
         Some(bound) if bound < in_hand.bound => (bound, BoundSource::Solver),
         _ => (in_hand.bound, in_hand.by),

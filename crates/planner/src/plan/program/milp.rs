@@ -2,7 +2,7 @@
 
 /// A variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Variable {
+pub struct MilpVariable {
     /// Smallest value.
     pub lower: f64,
     /// Largest value.
@@ -15,7 +15,7 @@ pub struct Variable {
 
 /// A row: `lower ≤ Σ terms ≤ upper`; a bound may be infinite.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct MilpRow {
     /// Variable and factor; each variable once.
     pub terms: Vec<(usize, f64)>,
     /// Smallest sum.
@@ -31,30 +31,30 @@ pub type Assignment = Vec<f64>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Milp {
     /// Variables.
-    pub variables: Vec<Variable>,
+    pub variables: Vec<MilpVariable>,
     /// Rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MilpRow>,
 }
 
 impl Milp {
     /// Adds a variable and returns its index.
-    pub fn add(&mut self, variable: Variable) -> usize {
+    pub fn add_variable(&mut self, variable: MilpVariable) -> usize {
         self.variables.push(variable);
         self.variables.len() - 1
     }
 
     /// Adds `Σ terms ≤ upper`.
-    pub fn at_most(&mut self, terms: Vec<(usize, f64)>, upper: f64) {
-        self.rows.push(Row { terms, lower: f64::NEG_INFINITY, upper });
+    pub fn add_at_most(&mut self, terms: Vec<(usize, f64)>, upper: f64) {
+        self.rows.push(MilpRow { terms, lower: f64::NEG_INFINITY, upper });
     }
 
     /// Adds `Σ terms = value`.
-    pub fn exactly(&mut self, terms: Vec<(usize, f64)>, value: f64) {
-        self.rows.push(Row { terms, lower: value, upper: value });
+    pub fn add_equality(&mut self, terms: Vec<(usize, f64)>, value: f64) {
+        self.rows.push(MilpRow { terms, lower: value, upper: value });
     }
 
     /// The gain of an assignment.
-    pub fn gain(&self, values: &[f64]) -> f64 {
+    pub fn total_gain(&self, values: &[f64]) -> f64 {
         self.variables.iter().zip(values).map(|(variable, value)| variable.gain * value).sum()
     }
 
@@ -62,7 +62,8 @@ impl Milp {
     pub(crate) fn is_feasible(&self, values: &[f64], tolerance: f64) -> bool {
         let within =
             |value: f64, lower: f64, upper: f64| value >= lower - tolerance && value <= upper + tolerance;
-        let sum = |row: &Row| row.terms.iter().filter_map(|(v, f)| Some(f * values.get(*v)?)).sum::<f64>();
+        let sum =
+            |row: &MilpRow| row.terms.iter().filter_map(|(v, f)| Some(f * values.get(*v)?)).sum::<f64>();
         values.len() == self.variables.len()
             && self.variables.iter().zip(values).all(|(variable, value)| {
                 within(*value, variable.lower, variable.upper)

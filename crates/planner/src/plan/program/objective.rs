@@ -1,11 +1,11 @@
 //! The objective of the program: weighted samples in each step, less what changes cost.
 
 use super::milp::Milp;
-use super::variables::Index;
-use crate::plan::space::decision::Space;
+use super::variables::VariableIndex;
+use crate::plan::space::decision::DecisionSpace;
 
 /// Sets the gain of each variable, so that the gain of an assignment is the score of its schedule.
-pub(crate) fn set(space: &Space<'_>, index: &Index, milp: &mut Milp) {
+pub(crate) fn set_objective(space: &DecisionSpace<'_>, index: &VariableIndex, milp: &mut Milp) {
     for (job, steps) in index.z.iter().enumerate() {
         for (step, options) in steps.iter().enumerate() {
             for (option, variable) in options.iter().enumerate() {

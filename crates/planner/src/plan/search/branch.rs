@@ -9,14 +9,14 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::alike::SAME_SCORE;
-use super::path::{self, Gains};
-use super::prices::{self, Priced, Start, Useful};
-use super::starts::lay_priced;
-use super::wavering::{Split, Wavering};
+use super::branching::{BranchSplit, ChoiceVariance};
+use super::initial_schedules::schedule_from_multipliers;
+use super::multipliers::{self, LagrangianBound, MultiplierStart, UsefulOptions};
+use super::path::{self, BranchGains};
+use super::tolerance::SAME_SCORE;
 use crate::plan::space::{
-    decision::{Schedule, Space},
-    table::Table,
+    decision::{DecisionSpace, Schedule},
+    step_table::StepTable,
 };
 
 /// Most options that prices look at in all branches together: about a tenth of a second.
@@ -40,15 +40,15 @@ const WORTH_MORE: f64 = 1e-3;
 
 /// One side of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Cut {
-    split: Split,
+struct BranchCut {
+    split: BranchSplit,
     /// Whether it forbids what lies above, or the others.
     above: bool,
 }
 
 /// A part of the space.
 #[derive(Clone, Debug)]
-struct Branch {
+struct SearchBranch {
     /// No schedule of it scores more.
     bound: f64,
     /// Which of two with equal bounds comes first: the one that was made first.
@@ -56,14 +56,14 @@ struct Branch {
     /// Prices to begin with.
     prices: Vec<f64>,
     /// What is forbidden.
-    cuts: Vec<Cut>,
+    cuts: Vec<BranchCut>,
 }
 
-impl Branch {
+impl SearchBranch {
     /// What each job earns in it.
-    fn gains(&self, space: &Space<'_>, whole: &[Table]) -> Vec<Table> {
+    fn restricted_gains(&self, space: &DecisionSpace<'_>, whole: &[StepTable]) -> Vec<StepTable> {
         let mut gains = whole.to_vec();
-        for Cut { split, above } in &self.cuts {
+        for BranchCut { split, above } in &self.cuts {
             let Some(row) = gains[split.job].rows_mut().nth(split.step) else { continue };
             for (option, earns) in row.iter_mut().enumerate() {
                 if split.is_below(space, option) != *above {
@@ -75,57 +75,57 @@ impl Branch {
     }
 }
 
-impl PartialEq for Branch {
-    fn eq(&self, other: &Branch) -> bool {
+impl PartialEq for SearchBranch {
+    fn eq(&self, other: &SearchBranch) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Branch {}
+impl Eq for SearchBranch {}
 
-impl PartialOrd for Branch {
-    fn partial_cmp(&self, other: &Branch) -> Option<Ordering> {
+impl PartialOrd for SearchBranch {
+    fn partial_cmp(&self, other: &SearchBranch) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Branch {
-    fn cmp(&self, other: &Branch) -> Ordering {
+impl Ord for SearchBranch {
+    fn cmp(&self, other: &SearchBranch) -> Ordering {
         self.bound.total_cmp(&other.bound).then(other.number.cmp(&self.number))
     }
 }
 
 /// Looks for better schedules than the best `known`; `offer` takes each that is found, and returns the best
 /// score that is known then. Returns what no schedule scores more than.
-pub(crate) fn search(
-    space: &Space<'_>,
-    priced: &Priced,
+pub(crate) fn branch_and_bound(
+    space: &DecisionSpace<'_>,
+    priced: &LagrangianBound,
     known: f64,
     offer: impl FnMut(Schedule) -> f64,
 ) -> f64 {
-    let has_path = |job: usize| path::best(space, job, &space.jobs[job].gains).is_some();
+    let has_path = |job: usize| path::best_path(space, job, &space.jobs[job].gains).is_some();
     if !(0..space.jobs.len()).all(has_path) {
         return priced.bound;
     }
-    let mut search = Search::new(space, priced, known, offer);
+    let mut search = BranchSearch::new(space, priced, known, offer);
     while let Some(branch) = search.open.pop() {
         let is_over = search.iterations < ITERATIONS || search.made > MOST_BRANCHES;
         if is_over || search.is_good_enough(branch.bound) {
             // No other one has a higher bound.
-            search.close(branch.bound);
+            search.close_branch(branch.bound);
             break;
         }
-        search.explore(branch);
+        search.explore_branch(branch);
     }
     search.closed.max(search.known)
 }
 
 /// A search on its way.
-struct Search<'a, F> {
-    space: &'a Space<'a>,
+struct BranchSearch<'a, F> {
+    space: &'a DecisionSpace<'a>,
     /// What each job earns with options that may be part of a better schedule.
-    whole: Vec<Table>,
-    open: BinaryHeap<Branch>,
+    whole: Vec<StepTable>,
+    open: BinaryHeap<SearchBranch>,
     /// How many branches there were.
     made: usize,
     /// The highest bound of those that are done with.
@@ -137,29 +137,29 @@ struct Search<'a, F> {
     offer: F,
 }
 
-impl<'a, F: FnMut(Schedule) -> f64> Search<'a, F> {
-    fn new(space: &'a Space<'a>, priced: &Priced, known: f64, offer: F) -> Self {
-        let whole = useful_gains(space, &prices::useful(space, priced, known));
-        let mut search = Search {
+impl<'a, F: FnMut(Schedule) -> f64> BranchSearch<'a, F> {
+    fn new(space: &'a DecisionSpace<'a>, priced: &LagrangianBound, known: f64, offer: F) -> Self {
+        let whole = useful_gains(space, &multipliers::useful_options(space, priced, known));
+        let mut search = BranchSearch {
             space,
             whole,
             open: BinaryHeap::new(),
             made: 0,
             closed: f64::NEG_INFINITY,
             known,
-            iterations: iterations(space.jobs.len(), prices::operations(space)),
+            iterations: iteration_budget(space.jobs.len(), multipliers::count_operations(space)),
             offer,
         };
-        search.push(priced.bound, priced.prices.clone(), Vec::new());
+        search.push_branch(priced.bound, priced.prices.clone(), Vec::new());
         search
     }
 
-    fn push(&mut self, bound: f64, prices: Vec<f64>, cuts: Vec<Cut>) {
-        self.open.push(Branch { bound, number: self.made, prices, cuts });
+    fn push_branch(&mut self, bound: f64, prices: Vec<f64>, cuts: Vec<BranchCut>) {
+        self.open.push(SearchBranch { bound, number: self.made, prices, cuts });
         self.made += 1;
     }
 
-    fn close(&mut self, bound: f64) {
+    fn close_branch(&mut self, bound: f64) {
         self.closed = self.closed.max(bound);
     }
 
@@ -174,45 +174,46 @@ impl<'a, F: FnMut(Schedule) -> f64> Search<'a, F> {
     }
 
     /// Lowers the bound of a branch; splits it if it may still have something better.
-    fn explore(&mut self, branch: Branch) {
-        let gains = branch.gains(self.space, &self.whole);
-        let (mut wavering, mut relaxed) = (Wavering::new(self.space), Schedule::new());
-        let start = Start {
+    fn explore_branch(&mut self, branch: SearchBranch) {
+        let gains = branch.restricted_gains(self.space, &self.whole);
+        let (mut wavering, mut relaxed) = (ChoiceVariance::new(self.space), Schedule::new());
+        let start = MultiplierStart {
             prices: branch.prices,
             gains: Some(&gains),
             length: FIRST_LENGTH,
             iterations: ITERATIONS,
-            patience: prices::PATIENCE,
+            patience: multipliers::PATIENCE,
         };
         let (known, left) = (self.known, &mut self.iterations);
-        let Priced { prices, bound } = prices::search(self.space, start, known, |_, _, schedule| {
-            *left -= 1;
-            wavering.see(self.space, schedule);
-            relaxed.clone_from(schedule);
-            known
-        });
+        let LagrangianBound { prices, bound } =
+            multipliers::optimize_multipliers(self.space, start, known, |_, _, schedule| {
+                *left -= 1;
+                wavering.add_schedule(self.space, schedule);
+                relaxed.clone_from(schedule);
+                known
+            });
         let bound = bound.min(branch.bound);
         if self.is_good_enough(bound) {
-            return self.close(bound);
+            return self.close_branch(bound);
         }
-        self.lay(Some(&gains), &prices, relaxed);
-        match wavering.widest(self.space, &prices) {
+        self.offer_from_branch(Some(&gains), &prices, relaxed);
+        match wavering.widest_split(self.space, &prices) {
             Some(split) => {
                 for above in [true, false] {
-                    let cuts = branch.cuts.iter().copied().chain([Cut { split, above }]).collect();
-                    self.push(bound, prices.clone(), cuts);
+                    let cuts = branch.cuts.iter().copied().chain([BranchCut { split, above }]).collect();
+                    self.push_branch(bound, prices.clone(), cuts);
                 }
             }
             None if bound < branch.bound - WORTH_MORE * self.tolerance() => {
-                self.push(bound, prices, branch.cuts);
+                self.push_branch(bound, prices, branch.cuts);
             }
-            None => self.close(bound),
+            None => self.close_branch(bound),
         }
     }
 
     /// Offers what comes of the branch: what its jobs chose, if that is feasible, and what can be had of it.
-    fn lay(&mut self, gains: Gains<'_>, prices: &[f64], relaxed: Schedule) {
-        let laid = lay_priced(self.space, gains, prices, &relaxed);
+    fn offer_from_branch(&mut self, gains: BranchGains<'_>, prices: &[f64], relaxed: Schedule) {
+        let laid = schedule_from_multipliers(self.space, gains, prices, &relaxed);
         let chosen = Some(relaxed).filter(|schedule| self.space.is_feasible(schedule));
         for schedule in chosen.into_iter().chain([laid]) {
             self.known = (self.offer)(schedule).max(self.known);
@@ -221,12 +222,12 @@ impl<'a, F: FnMut(Schedule) -> f64> Search<'a, F> {
 }
 
 /// Iterations of prices in all branches together, of so many jobs whose options are so much to look at.
-pub(crate) fn iterations(jobs: usize, operations: usize) -> usize {
+pub(crate) fn iteration_budget(jobs: usize, operations: usize) -> usize {
     MOST_OPERATIONS / jobs.max(MANY_JOBS) * MANY_JOBS / operations.max(1)
 }
 
 /// What each job earns with options that may be part of a better schedule.
-fn useful_gains(space: &Space<'_>, useful: &Useful) -> Vec<Table> {
+fn useful_gains(space: &DecisionSpace<'_>, useful: &UsefulOptions) -> Vec<StepTable> {
     let of_job = |(job, useful): (usize, &Vec<Vec<bool>>)| {
         let mut gains = space.jobs[job].gains.clone();
         for (row, useful) in gains.rows_mut().zip(useful) {

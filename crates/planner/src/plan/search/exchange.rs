@@ -4,41 +4,41 @@
 //! `pool`). So a group of jobs can gain no more than it regrets now together with what is left, and a search
 //! among paths of rising regret soon ends.
 
-use super::alike::SAME_SCORE;
-use super::pool::Pool;
-use super::prices::Priced;
-use crate::plan::space::decision::{Schedule, Space};
+use super::multipliers::LagrangianBound;
+use super::path_pool::PathPool;
+use super::tolerance::SAME_SCORE;
+use crate::plan::space::decision::{DecisionSpace, Schedule};
 
 /// Largest group.
 pub(super) const MOST_JOBS: usize = 4;
 
 /// What an improvement needs besides the schedule.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub struct ExchangeTerms<'a> {
     /// For each job the paths that it may get.
-    pub pools: &'a [Pool],
+    pub pools: &'a [PathPool],
     /// What units of the limits are worth.
-    pub priced: &'a Priced,
+    pub priced: &'a LagrangianBound,
     /// A group that cannot gain so much is not looked at.
     pub least: f64,
 }
 
 /// Improves a feasible schedule: by new paths for two jobs at once, then for three, then for four. At most
 /// `tries` paths are tried; the number is lowered by those that were. Says whether it gained anything.
-pub(crate) fn improve(
-    space: &Space<'_>,
-    terms: Terms<'_>,
+pub(crate) fn improve_by_exchange(
+    space: &DecisionSpace<'_>,
+    terms: ExchangeTerms<'_>,
     tries: &mut usize,
     schedule: &mut Schedule,
 ) -> bool {
-    let mut state = State::new(space, terms, *tries, schedule);
+    let mut state = ExchangeState::new(space, terms, *tries, schedule);
     let jobs = schedule.len();
     let mut gained = false;
     let mut size = 2;
     while size <= MOST_JOBS.min(jobs) && state.tries > 0 {
         let mut order: Vec<usize> = (0..jobs).collect();
         order.sort_by(|a, b| state.regrets[*b].total_cmp(&state.regrets[*a]).then(a.cmp(b)));
-        if state.all_groups(schedule, &order, &mut Vec::new(), size) {
+        if state.try_groups(schedule, &order, &mut Vec::new(), size) {
             (gained, size) = (true, 2);
         } else {
             size += 1;
@@ -49,8 +49,8 @@ pub(crate) fn improve(
 }
 
 /// A schedule with what it uses and leaves.
-struct State<'a> {
-    terms: Terms<'a>,
+struct ExchangeState<'a> {
+    terms: ExchangeTerms<'a>,
     regrets: Vec<f64>,
     uses: Vec<Vec<i64>>,
     left: Vec<i64>,
@@ -59,7 +59,7 @@ struct State<'a> {
 }
 
 /// The best new paths of a group so far: what they fall short of the bound, and which.
-struct Better {
+struct BetterPaths {
     short: f64,
     paths: Vec<usize>,
     found: bool,
@@ -69,30 +69,30 @@ struct Better {
     rooms: Vec<i64>,
 }
 
-impl<'a> State<'a> {
-    fn new(space: &Space<'_>, terms: Terms<'a>, tries: usize, schedule: &Schedule) -> Self {
-        let left = space.left(schedule);
+impl<'a> ExchangeState<'a> {
+    fn new(space: &DecisionSpace<'_>, terms: ExchangeTerms<'a>, tries: usize, schedule: &Schedule) -> Self {
+        let left = space.limits_left(schedule);
         let uses = |(job, path): (usize, &Vec<usize>)| {
             let mut uses = vec![0; left.len()];
-            space.take(&mut uses, job, path, -1);
+            space.take_path(&mut uses, job, path, -1);
             uses
         };
         let uses: Vec<Vec<i64>> = schedule.iter().enumerate().map(uses).collect();
         let prices = &terms.priced.prices;
         let regret = |(job, path): (usize, &Vec<usize>)| {
-            terms.pools[job].regret(space.path_score(job, path), &uses[job], prices)
+            terms.pools[job].path_regret(space.path_score(job, path), &uses[job], prices)
         };
         let regrets = schedule.iter().enumerate().map(regret).collect();
-        State { terms, regrets, uses, left, tries }
+        ExchangeState { terms, regrets, uses, left, tries }
     }
 
     /// What is left is worth so much under the prices.
-    fn left_over(&self) -> f64 {
-        worth(&self.left, &self.terms.priced.prices)
+    fn leftover_value(&self) -> f64 {
+        priced_value(&self.left, &self.terms.priced.prices)
     }
 
     /// Tries all groups that add so `many` jobs out of `order` to `group`.
-    fn all_groups(
+    fn try_groups(
         &mut self,
         schedule: &mut Schedule,
         order: &[usize],
@@ -100,17 +100,17 @@ impl<'a> State<'a> {
         many: usize,
     ) -> bool {
         if many == 0 {
-            return self.exchange(schedule, group);
+            return self.exchange_group(schedule, group);
         }
         let mut gained = false;
         for (i, job) in order.iter().enumerate() {
             let most: f64 = group.iter().chain(order[i..].iter().take(many)).map(|j| self.regrets[*j]).sum();
             // Jobs further down regret less.
-            if most + self.left_over() < self.terms.least || self.tries == 0 {
+            if most + self.leftover_value() < self.terms.least || self.tries == 0 {
                 break;
             }
             group.push(*job);
-            gained |= self.all_groups(schedule, &order[i + 1..], group, many - 1);
+            gained |= self.try_groups(schedule, &order[i + 1..], group, many - 1);
             group.pop();
         }
         gained
@@ -118,19 +118,19 @@ impl<'a> State<'a> {
 
     /// Gives the jobs of a group the best paths of their pools that fit, if they are better than the present
     /// ones.
-    fn exchange(&mut self, schedule: &mut Schedule, group: &[usize]) -> bool {
+    fn exchange_group(&mut self, schedule: &mut Schedule, group: &[usize]) -> bool {
         let mut room = self.left.clone();
         for job in group {
             room.iter_mut().zip(&self.uses[*job]).for_each(|(room, n)| *room += n);
         }
-        let now = group.iter().map(|job| self.regrets[*job]).sum::<f64>() + self.left_over();
-        let short = now - SAME_SCORE * (now + worth(&room, &self.terms.priced.prices)).abs().max(1.0);
+        let now = group.iter().map(|job| self.regrets[*job]).sum::<f64>() + self.leftover_value();
+        let short = now - SAME_SCORE * (now + priced_value(&room, &self.terms.priced.prices)).abs().max(1.0);
         let path = vec![0; group.len()];
         let mut rooms = room.clone();
         rooms.resize(room.len() * (group.len() + 1), 0);
-        let mut better = Better { short, paths: path.clone(), found: false, path, rooms };
+        let mut better = BetterPaths { short, paths: path.clone(), found: false, path, rooms };
         let tries = self.tries;
-        self.search(group, 0, 0.0, &mut better);
+        self.search_paths(group, 0, 0.0, &mut better);
         // A group in which there is nothing to be tried takes time, too.
         self.tries -= usize::from(self.tries == tries && tries > 0);
         if !better.found {
@@ -138,7 +138,7 @@ impl<'a> State<'a> {
         }
         for (job, path) in group.iter().zip(better.paths) {
             let pool = &self.terms.pools[*job];
-            schedule[*job] = pool.path(path).to_vec();
+            schedule[*job] = pool.path_at(path).to_vec();
             self.uses[*job] = pool.uses(path).to_vec();
             self.regrets[*job] = pool.regrets()[path];
             room.iter_mut().zip(&self.uses[*job]).for_each(|(room, n)| *room -= n);
@@ -149,7 +149,7 @@ impl<'a> State<'a> {
 
     /// Tries the paths of a group's jobs from the one with this number on, in the room that the ones before
     /// it leave.
-    fn search(&mut self, group: &[usize], number: usize, regret: f64, better: &mut Better) {
+    fn search_paths(&mut self, group: &[usize], number: usize, regret: f64, better: &mut BetterPaths) {
         let terms = self.terms;
         let Some(pool) = group.get(number).map(|job| &terms.pools[*job]) else { return };
         let (limits, last) = (self.left.len(), number + 1 == group.len());
@@ -170,10 +170,10 @@ impl<'a> State<'a> {
             }
             better.path[number] = path;
             if !last {
-                self.search(group, number + 1, regret + more, better);
+                self.search_paths(group, number + 1, regret + more, better);
                 continue;
             }
-            let short = regret + more + worth(rest, &terms.priced.prices);
+            let short = regret + more + priced_value(rest, &terms.priced.prices);
             if short < better.short {
                 (better.short, better.found) = (short, true);
                 better.paths.clone_from(&better.path);
@@ -183,6 +183,6 @@ impl<'a> State<'a> {
 }
 
 /// What amounts are worth under the prices.
-fn worth(amounts: &[i64], prices: &[f64]) -> f64 {
+fn priced_value(amounts: &[i64], prices: &[f64]) -> f64 {
     amounts.iter().zip(prices).map(|(amount, price)| *amount as f64 * price).sum()
 }

@@ -2,7 +2,7 @@
 //! nodes of few types and the budget of changes runs short.
 
 use super::path;
-use crate::plan::space::{decision::Space, resource::Resource};
+use crate::plan::space::{decision::DecisionSpace, resource::LimitedResource};
 
 /// Largest number of states (free nodes of each type, changes left).
 const MAX_STATES: usize = 20_000;
@@ -14,7 +14,7 @@ const MAX_OPERATIONS: usize = 20_000_000;
 const MAX_OPERATIONS_OF_A_START: usize = 300_000;
 
 /// What the knapsack says.
-pub(crate) struct Answer {
+pub(crate) struct KnapsackResult {
     /// The best option of each job in the first step.
     pub choice: Vec<Option<usize>>,
     /// The optimum over all schedules, where the knapsack is exact: with one step, in which nothing else runs
@@ -24,8 +24,8 @@ pub(crate) struct Answer {
 
 /// The best option of each job in the first step, each valued by the best path that begins with it, within
 /// the nodes of each type and the budget of changes. `None` when that takes too long.
-pub(crate) fn choose(space: &Space<'_>) -> Option<Answer> {
-    let limits: Vec<usize> = (0..space.limits.len()).filter(|l| matters(space, *l)).collect();
+pub(crate) fn solve_knapsack(space: &DecisionSpace<'_>) -> Option<KnapsackResult> {
+    let limits: Vec<usize> = (0..space.limits.len()).filter(|l| is_knapsack_limit(space, *l)).collect();
     let mut states: usize = 1;
     let mut strides = Vec::new();
     for limit in &limits {
@@ -49,62 +49,69 @@ pub(crate) fn choose(space: &Space<'_>) -> Option<Answer> {
     let mut state: Vec<usize> = limits.iter().map(|l| space.limits[*l].most as usize).collect();
     let mut choice = vec![None; space.jobs.len()];
     for job in (0..space.jobs.len()).rev() {
-        let at = index(&state, &strides);
+        let at = state_index(&state, &strides);
         let option = chosen[job][at]? as usize;
         for (slot, limit) in limits.iter().enumerate() {
-            state[slot] -= amount(space, job, option, *limit) as usize;
+            state[slot] -= limit_use(space, job, option, *limit) as usize;
         }
         choice[job] = Some(option);
     }
-    let whole =
-        space.steps.len() == 1 && (0..space.limits.len()).all(|l| matters(space, l) || !binds(space, l));
-    Some(Answer { choice, optimum: best.last().copied().filter(|_| whole) })
+    let whole = space.steps.len() == 1
+        && (0..space.limits.len()).all(|l| is_knapsack_limit(space, l) || !can_bind(space, l));
+    Some(KnapsackResult { choice, optimum: best.last().copied().filter(|_| whole) })
 }
 
 /// Whether the knapsack tells states of this limit apart: nodes in the first step, and the budget if it can
 /// bind.
-fn matters(space: &Space<'_>, limit: usize) -> bool {
+fn is_knapsack_limit(space: &DecisionSpace<'_>, limit: usize) -> bool {
     let limit = &space.limits[limit];
     match limit.of {
-        Resource::Nodes(..) => limit.step == 0 && limit.most > 0,
-        Resource::Changes => (limit.most as usize) < space.jobs.len(),
-        Resource::StartNodes(..) | Resource::Allowed(..) | Resource::Cpus(..) | Resource::Memory(..) => false,
+        LimitedResource::Nodes(..) => limit.step == 0 && limit.most > 0,
+        LimitedResource::Changes => (limit.most as usize) < space.jobs.len(),
+        LimitedResource::StartNodes(..)
+        | LimitedResource::Allowed(..)
+        | LimitedResource::Cpus(..)
+        | LimitedResource::Memory(..) => false,
     }
 }
 
 /// Whether a limit could ever be reached.
-fn binds(space: &Space<'_>, limit: usize) -> bool {
+fn can_bind(space: &DecisionSpace<'_>, limit: usize) -> bool {
     let most = |job: usize| {
-        let uses = (0..space.jobs[job].options.len()).map(|option| amount(space, job, option, limit));
+        let uses = (0..space.jobs[job].options.len()).map(|option| limit_use(space, job, option, limit));
         uses.max().unwrap_or(0)
     };
     (0..space.jobs.len()).map(most).sum::<i64>() > i64::from(space.limits[limit].most)
 }
 
 /// An option of the first step: value of the best path that begins with it, and what it takes of each limit.
-struct Choice {
+struct FirstChoice {
     option: u32,
     value: f64,
     takes: Vec<usize>,
 }
 
-fn first_values(space: &Space<'_>, job: usize, all: &[i64], limits: &[usize]) -> Vec<Choice> {
-    let mut free = path::earnings(space, job, None);
-    path::restrict(space, job, all, &mut free);
-    let by_first = path::by_first(space, job, &free);
+fn first_values(space: &DecisionSpace<'_>, job: usize, all: &[i64], limits: &[usize]) -> Vec<FirstChoice> {
+    let mut free = path::earnings_table(space, job, None);
+    path::forbid_unfitting(space, job, all, &mut free);
+    let by_first = path::scores_by_first(space, job, &free);
     let choice = |(option, value): (usize, &f64)| {
-        let takes = || limits.iter().map(|l| amount(space, job, option, *l) as usize).collect();
-        (*value > f64::NEG_INFINITY).then(|| Choice { option: option as u32, value: *value, takes: takes() })
+        let takes = || limits.iter().map(|l| limit_use(space, job, option, *l) as usize).collect();
+        (*value > f64::NEG_INFINITY).then(|| FirstChoice {
+            option: option as u32,
+            value: *value,
+            takes: takes(),
+        })
     };
     by_first.iter().enumerate().filter_map(choice).collect()
 }
 
 /// What an option uses of a limit in the first step.
-fn amount(space: &Space<'_>, job: usize, option: usize, limit: usize) -> i64 {
-    space.uses(job, option, 0).find(|(l, _)| *l == limit).map_or(0, |(_, n)| n)
+fn limit_use(space: &DecisionSpace<'_>, job: usize, option: usize, limit: usize) -> i64 {
+    space.option_uses(job, option, 0).find(|(l, _)| *l == limit).map_or(0, |(_, n)| n)
 }
 
-fn index(state: &[usize], strides: &[usize]) -> usize {
+fn state_index(state: &[usize], strides: &[usize]) -> usize {
     state.iter().zip(strides).map(|(s, stride)| s * stride).sum()
 }
 
@@ -112,10 +119,10 @@ fn index(state: &[usize], strides: &[usize]) -> usize {
 /// its option.
 fn add_job(
     before: &[f64],
-    values: &[Choice],
+    values: &[FirstChoice],
     limits: &[usize],
     strides: &[usize],
-    space: &Space<'_>,
+    space: &DecisionSpace<'_>,
 ) -> (Vec<f64>, Vec<Option<u32>>) {
     let mut best = vec![f64::NEG_INFINITY; before.len()];
     let mut choice = vec![None; before.len()];
@@ -125,7 +132,7 @@ fn add_job(
             if value.takes.iter().enumerate().any(|(slot, n)| *n > has(slot)) {
                 continue;
             }
-            let sum = value.value + before[at - index(&value.takes, strides)];
+            let sum = value.value + before[at - state_index(&value.takes, strides)];
             if sum > *best {
                 (*best, *choice) = (sum, Some(value.option));
             }

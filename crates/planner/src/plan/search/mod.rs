@@ -1,20 +1,20 @@
 //! The search for a good schedule without a solver, and for the bound that says how good it is.
 
-pub(crate) mod alike;
+pub(crate) mod bound;
 pub(crate) mod branch;
-mod draws;
+mod branching;
 pub(crate) mod exchange;
 pub(crate) mod first_step;
-pub(crate) mod in_hand;
-pub(crate) mod known;
+pub(crate) mod incumbent;
+pub(crate) mod initial_schedules;
+pub(crate) mod local_search;
+pub(crate) mod multipliers;
 pub(crate) mod path;
-pub(crate) mod pool;
-pub(crate) mod prices;
+pub(crate) mod path_pool;
 pub(crate) mod rebuild;
 mod reroute;
-pub(crate) mod starts;
-pub(crate) mod sweep;
-mod wavering;
+mod seeded_draws;
+pub(crate) mod tolerance;
 
 #[cfg(test)]
 mod tests;

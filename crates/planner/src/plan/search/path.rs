@@ -8,43 +8,48 @@
 //! from each option is a running maximum, and a step takes time in proportion to the options, not to
 //! their square.
 
-use crate::plan::space::decision::{JobSpace, Space};
-use crate::plan::space::table::Table;
+use crate::plan::space::decision::{DecisionSpace, JobSpace};
+use crate::plan::space::step_table::StepTable;
 
 /// What each job earns without prices; `None`: as much as the space allows. A branch of it forbids more.
-pub(crate) type Gains<'a> = Option<&'a [Table]>;
+pub(crate) type BranchGains<'a> = Option<&'a [StepTable]>;
 
 /// What a job earns without prices.
-fn gains_of<'a>(space: &'a Space<'_>, gains: Gains<'a>, job: usize) -> &'a Table {
+fn job_gains<'a>(space: &'a DecisionSpace<'_>, gains: BranchGains<'a>, job: usize) -> &'a StepTable {
     gains.map_or(&space.jobs[job].gains, |gains| &gains[job])
 }
 
 /// Tables that are used again and again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scratch {
-    earnings: Table,
-    ahead: Table,
+pub(crate) struct PathScratch {
+    earnings: StepTable,
+    ahead: StepTable,
     onward: Vec<f64>,
 }
 
 /// What each option of a job earns in each step under `prices` (none: all free), without the changes; −∞
 /// where it is not allowed.
-pub(crate) fn earnings(space: &Space<'_>, job: usize, prices: Option<&[f64]>) -> Table {
+pub(crate) fn earnings_table(space: &DecisionSpace<'_>, job: usize, prices: Option<&[f64]>) -> StepTable {
     match prices {
-        Some(prices) => earnings_of(space, job, None, prices),
+        Some(prices) => branch_earnings(space, job, None, prices),
         None => space.jobs[job].gains.clone(),
     }
 }
 
 /// The same under prices, of what it earns without them.
-pub(crate) fn earnings_of(space: &Space<'_>, job: usize, gains: Gains<'_>, prices: &[f64]) -> Table {
-    let mut earnings = gains_of(space, gains, job).clone();
-    pay(space, job, prices, &mut earnings);
+pub(crate) fn branch_earnings(
+    space: &DecisionSpace<'_>,
+    job: usize,
+    gains: BranchGains<'_>,
+    prices: &[f64],
+) -> StepTable {
+    let mut earnings = job_gains(space, gains, job).clone();
+    subtract_prices(space, job, prices, &mut earnings);
     earnings
 }
 
 /// Lowers what a job earns by what it pays.
-fn pay(space: &Space<'_>, job: usize, prices: &[f64], earnings: &mut Table) {
+fn subtract_prices(space: &DecisionSpace<'_>, job: usize, prices: &[f64], earnings: &mut StepTable) {
     let job = &space.jobs[job];
     for (row, limits) in earnings.rows_mut().zip(&space.limit_at) {
         for demand in &job.demands {
@@ -57,7 +62,12 @@ fn pay(space: &Space<'_>, job: usize, prices: &[f64], earnings: &mut Table) {
 }
 
 /// Forbids what does not fit into `left`.
-pub(crate) fn restrict(space: &Space<'_>, job: usize, left: &[i64], earnings: &mut Table) {
+pub(crate) fn forbid_unfitting(
+    space: &DecisionSpace<'_>,
+    job: usize,
+    left: &[i64],
+    earnings: &mut StepTable,
+) {
     let job = &space.jobs[job];
     for (row, limits) in earnings.rows_mut().zip(&space.limit_at) {
         for demand in &job.demands {
@@ -76,13 +86,13 @@ pub(crate) fn restrict(space: &Space<'_>, job: usize, left: &[i64], earnings: &m
 }
 
 /// Forbids all options but one in the first step.
-pub(crate) fn pin(earnings: &mut Table, option: usize) {
+pub(crate) fn pin_first(earnings: &mut StepTable, option: usize) {
     let others: Vec<usize> = (0..earnings.row(0).len()).filter(|other| *other != option).collect();
     forbid_first(earnings, &others);
 }
 
 /// Forbids options in the first step.
-pub(crate) fn forbid_first(earnings: &mut Table, options: &[usize]) {
+pub(crate) fn forbid_first(earnings: &mut StepTable, options: &[usize]) {
     let Some(row) = earnings.rows_mut().next() else { return };
     for option in options {
         if let Some(earns) = row.get_mut(*option) {
@@ -92,59 +102,63 @@ pub(crate) fn forbid_first(earnings: &mut Table, options: &[usize]) {
 }
 
 /// The best path, with its score; `None` when there is none, not even to hold nothing.
-pub(crate) fn best(space: &Space<'_>, job: usize, earnings: &Table) -> Option<(Vec<usize>, f64)> {
+pub(crate) fn best_path(
+    space: &DecisionSpace<'_>,
+    job: usize,
+    earnings: &StepTable,
+) -> Option<(Vec<usize>, f64)> {
     let mut path = Vec::new();
-    let mut scratch = Scratch::default();
-    to_the_end(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
-    let score = walk(&space.jobs[job], &scratch.ahead, &mut path)?;
+    let mut scratch = PathScratch::default();
+    fill_scores_ahead(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
+    let score = follow_path(&space.jobs[job], &scratch.ahead, &mut path)?;
     Some((path, score))
 }
 
 /// The best path of a job under prices, written to `path`; its score less what it pays.
-pub(crate) fn priced(
-    space: &Space<'_>,
+pub(crate) fn priced_path(
+    space: &DecisionSpace<'_>,
     job: usize,
-    gains: Gains<'_>,
+    gains: BranchGains<'_>,
     prices: &[f64],
-    scratch: &mut Scratch,
+    scratch: &mut PathScratch,
     path: &mut Vec<usize>,
 ) -> Option<f64> {
-    scratch.earnings.copy(gains_of(space, gains, job));
-    pay(space, job, prices, &mut scratch.earnings);
-    to_the_end(&space.jobs[job], &scratch.earnings, &mut scratch.ahead, &mut scratch.onward);
-    walk(&space.jobs[job], &scratch.ahead, path)
+    scratch.earnings.copy_from(job_gains(space, gains, job));
+    subtract_prices(space, job, prices, &mut scratch.earnings);
+    fill_scores_ahead(&space.jobs[job], &scratch.earnings, &mut scratch.ahead, &mut scratch.onward);
+    follow_path(&space.jobs[job], &scratch.ahead, path)
 }
 
 /// The best path of a job under prices in what is `left`, written to `path`; its score less what it pays.
-pub(crate) fn fitting(
-    space: &Space<'_>,
+pub(crate) fn fitting_path(
+    space: &DecisionSpace<'_>,
     job: usize,
     prices: &[f64],
     left: &[i64],
-    scratch: &mut Scratch,
+    scratch: &mut PathScratch,
     path: &mut Vec<usize>,
 ) -> Option<f64> {
-    scratch.earnings.copy(&space.jobs[job].gains);
-    pay(space, job, prices, &mut scratch.earnings);
-    restrict(space, job, left, &mut scratch.earnings);
-    to_the_end(&space.jobs[job], &scratch.earnings, &mut scratch.ahead, &mut scratch.onward);
-    walk(&space.jobs[job], &scratch.ahead, path)
+    scratch.earnings.copy_from(&space.jobs[job].gains);
+    subtract_prices(space, job, prices, &mut scratch.earnings);
+    forbid_unfitting(space, job, left, &mut scratch.earnings);
+    fill_scores_ahead(&space.jobs[job], &scratch.earnings, &mut scratch.ahead, &mut scratch.onward);
+    follow_path(&space.jobs[job], &scratch.ahead, path)
 }
 
 /// For each step and option, the best score from there to the end.
-pub(crate) fn ahead(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
-    let mut scratch = Scratch::default();
-    to_the_end(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
+pub(crate) fn scores_ahead(space: &DecisionSpace<'_>, job: usize, earnings: &StepTable) -> StepTable {
+    let mut scratch = PathScratch::default();
+    fill_scores_ahead(&space.jobs[job], earnings, &mut scratch.ahead, &mut scratch.onward);
     scratch.ahead
 }
 
 /// For each option the score of the best path that begins with it.
-pub(crate) fn by_first(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<f64> {
-    ahead(space, job, earnings).row(0).to_vec()
+pub(crate) fn scores_by_first(space: &DecisionSpace<'_>, job: usize, earnings: &StepTable) -> Vec<f64> {
+    scores_ahead(space, job, earnings).row(0).to_vec()
 }
 
 /// Follows the best scores from the first step to the last.
-fn walk(job: &JobSpace<'_>, ahead: &Table, path: &mut Vec<usize>) -> Option<f64> {
+fn follow_path(job: &JobSpace<'_>, ahead: &StepTable, path: &mut Vec<usize>) -> Option<f64> {
     path.clear();
     let first = ahead.row(0);
     let mut at = (0..first.len()).reduce(|a, b| if first[b] > first[a] { b } else { a })?;
@@ -176,15 +190,15 @@ fn best_after(job: &JobSpace<'_>, ahead: &[f64], from: usize) -> usize {
 }
 
 /// For each step and option, the score of the best path that uses this option in this step.
-pub(crate) fn through(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
+pub(crate) fn scores_through(space: &DecisionSpace<'_>, job: usize, earnings: &StepTable) -> StepTable {
     let job = &space.jobs[job];
-    let (mut through, mut running) = (Table::default(), Vec::new());
-    to_the_end(job, earnings, &mut through, &mut running);
+    let (mut through, mut running) = (StepTable::default(), Vec::new());
+    fill_scores_ahead(job, earnings, &mut through, &mut running);
     let mut arrive = vec![0.0; job.options.len()];
     let mut behind: Option<Vec<f64>> = None;
     for (row, earns) in through.rows_mut().zip(earnings.rows()) {
         if let Some(before) = &behind {
-            best_from(job, before, &mut arrive, &mut running);
+            best_arrivals(job, before, &mut arrive, &mut running);
         }
         row.iter_mut().zip(&arrive).for_each(|(score, a)| *score += a);
         behind = Some(arrive.iter().zip(earns).map(|(a, e)| a + e).collect());
@@ -193,23 +207,23 @@ pub(crate) fn through(space: &Space<'_>, job: usize, earnings: &Table) -> Table 
 }
 
 /// For each step and option, the best score from the beginning to there.
-pub(crate) fn behind(space: &Space<'_>, job: usize, earnings: &Table) -> Table {
+pub(crate) fn scores_behind(space: &DecisionSpace<'_>, job: usize, earnings: &StepTable) -> StepTable {
     let job = &space.jobs[job];
     let (mut behind, mut running) = (earnings.clone(), Vec::new());
     running.resize(job.options.len(), f64::NEG_INFINITY);
     let mut arrive = vec![0.0; job.options.len()];
     for row in behind.rows_mut() {
         row.iter_mut().zip(&arrive).for_each(|(score, arrive)| *score += arrive);
-        best_from(job, row, &mut arrive, &mut running);
+        best_arrivals(job, row, &mut arrive, &mut running);
     }
     behind
 }
 
 /// The best path that uses `option` in `step`, by the best scores up to each option and from there on.
-pub(crate) fn via(
+pub(crate) fn path_via(
     job: &JobSpace<'_>,
-    behind: &Table,
-    ahead: &Table,
+    behind: &StepTable,
+    ahead: &StepTable,
     (step, option): (usize, usize),
 ) -> Vec<usize> {
     let mut path = vec![option; ahead.rows().len()];
@@ -237,33 +251,33 @@ fn best_before(job: &JobSpace<'_>, behind: &[f64], to: usize) -> usize {
 }
 
 /// For each step and option, the best score from there to the end.
-fn to_the_end(job: &JobSpace<'_>, earnings: &Table, ahead: &mut Table, rising: &mut Vec<f64>) {
+fn fill_scores_ahead(job: &JobSpace<'_>, earnings: &StepTable, ahead: &mut StepTable, rising: &mut Vec<f64>) {
     let options = job.options.len();
-    ahead.copy(earnings);
+    ahead.copy_from(earnings);
     rising.clear();
     rising.resize(options, f64::NEG_INFINITY);
     let steps = earnings.rows().len();
     for step in (0..steps.saturating_sub(1)).rev() {
         let (here, next) = ahead.with_next(step);
-        best_to(job, next, here, rising);
+        add_best_next(job, next, here, rising);
     }
 }
 
 /// Adds to each option in `here` the best score of what may follow it: of the `next` step's options
 /// less the change to it.
-fn best_to(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
+fn add_best_next(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
     let (changes, nothing) = (&job.changes, next[0]);
     let starts = |class: &std::ops::Range<usize>| {
         let scores = next[class.clone()].iter().zip(&changes.start[class.clone()]).map(|(n, cost)| n - cost);
         scores.fold(f64::NEG_INFINITY, f64::max)
     };
-    let mut elsewhere = Best::default();
+    let mut elsewhere = BestTwo::default();
     for (number, class) in changes.classes.iter().enumerate() {
         elsewhere.offer(number, starts(class));
     }
-    here[0] += nothing.max(elsewhere.any());
+    here[0] += nothing.max(elsewhere.best_any());
     for (number, class) in changes.classes.iter().enumerate() {
-        let other = nothing.max(elsewhere.but(number));
+        let other = nothing.max(elsewhere.best_except(number));
         let mut best = f64::NEG_INFINITY;
         for to in class.clone().rev() {
             best = best.max(next[to] - changes.up[to]);
@@ -282,18 +296,18 @@ fn best_to(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64
 }
 
 /// For each option of the next step, the best score `before` less the change to it.
-fn best_from(job: &JobSpace<'_>, before: &[f64], arrive: &mut [f64], falling: &mut [f64]) {
+fn best_arrivals(job: &JobSpace<'_>, before: &[f64], arrive: &mut [f64], falling: &mut [f64]) {
     let (changes, nothing) = (&job.changes, before[0]);
     let most = |class: &std::ops::Range<usize>| {
         before[class.clone()].iter().copied().fold(f64::NEG_INFINITY, f64::max)
     };
-    let mut elsewhere = Best::default();
+    let mut elsewhere = BestTwo::default();
     for (number, class) in changes.classes.iter().enumerate() {
         elsewhere.offer(number, most(class));
     }
-    arrive[0] = nothing.max(elsewhere.any());
+    arrive[0] = nothing.max(elsewhere.best_any());
     for (number, class) in changes.classes.iter().enumerate() {
-        let other = nothing.max(elsewhere.but(number));
+        let other = nothing.max(elsewhere.best_except(number));
         // Those of the same size or a smaller one grow or swap; the running maximum at the last of a size has
         // them all.
         let mut best = f64::NEG_INFINITY;
@@ -316,18 +330,18 @@ fn best_from(job: &JobSpace<'_>, before: &[f64], arrive: &mut [f64], falling: &m
 
 /// The best scores of two classes: so the best of all but one is known.
 #[derive(Clone, Copy, Debug)]
-struct Best {
+struct BestTwo {
     first: (usize, f64),
     second: f64,
 }
 
-impl Default for Best {
+impl Default for BestTwo {
     fn default() -> Self {
-        Best { first: (usize::MAX, f64::NEG_INFINITY), second: f64::NEG_INFINITY }
+        BestTwo { first: (usize::MAX, f64::NEG_INFINITY), second: f64::NEG_INFINITY }
     }
 }
 
-impl Best {
+impl BestTwo {
     fn offer(&mut self, class: usize, score: f64) {
         if score > self.first.1 {
             self.second = self.first.1;
@@ -337,11 +351,11 @@ impl Best {
         }
     }
 
-    fn any(&self) -> f64 {
+    fn best_any(&self) -> f64 {
         self.first.1
     }
 
-    fn but(&self, class: usize) -> f64 {
+    fn best_except(&self, class: usize) -> f64 {
         if self.first.0 == class { self.second } else { self.first.1 }
     }
 }

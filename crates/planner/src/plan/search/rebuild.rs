@@ -7,11 +7,11 @@
 //! and then a later one; the last job takes the path that earns most. A schedule that is slightly worse
 //! than the best one is gone on with, so that the search leaves local optima.
 
-use super::draws::Draws;
-use super::pool::Pool;
-use super::prices::Priced;
+use super::multipliers::LagrangianBound;
+use super::path_pool::PathPool;
 use super::reroute::{self, FIRST_THRESHOLD};
-use crate::plan::space::decision::{Schedule, Space};
+use super::seeded_draws::SeededDraws;
+use crate::plan::space::decision::{DecisionSpace, Schedule};
 
 /// Up to so many jobs, paths come from the dynamic program (see `reroute`), beyond that from pools.
 const FEW_JOBS: usize = 24;
@@ -33,39 +33,44 @@ const PASSED_OVER: usize = 12;
 
 /// The best schedule that is found from a feasible one on. The search ends early with one that falls
 /// short of the bound by no more than `enough`.
-pub(crate) fn improve(space: &Space<'_>, priced: &Priced, schedule: &Schedule, enough: f64) -> Schedule {
+pub(crate) fn improve_by_rebuild(
+    space: &DecisionSpace<'_>,
+    priced: &LagrangianBound,
+    schedule: &Schedule,
+    enough: f64,
+) -> Schedule {
     let jobs = space.jobs.len();
     if jobs <= FEW_JOBS {
-        return reroute::improve(space, priced, schedule, enough);
+        return reroute::improve_by_reroute(space, priced, schedule, enough);
     }
     if jobs > MOST_JOBS {
         return schedule.clone();
     }
-    of_pools(space, priced, schedule, enough, MOST_TRIES)
+    rebuild_from_pools(space, priced, schedule, enough, MOST_TRIES)
 }
 
 /// As [`improve`], of paths out of pools; at most so many are tried.
-pub(super) fn of_pools(
-    space: &Space<'_>,
-    priced: &Priced,
+pub(super) fn rebuild_from_pools(
+    space: &DecisionSpace<'_>,
+    priced: &LagrangianBound,
     schedule: &Schedule,
     enough: f64,
     tries: usize,
 ) -> Schedule {
     let jobs = space.jobs.len();
     let slack = (priced.bound - space.score(schedule)).max(0.0);
-    let varied = |job: usize| Pool::varied(space, job, priced, slack, MOST_PATHS / jobs.max(1));
-    let mut pools: Vec<Pool> = (0..jobs).map(varied).collect();
-    let own = |(job, path): (usize, &Vec<usize>)| pools[job].number_of(space, job, path, &priced.prices);
+    let varied = |job: usize| PathPool::with_variety(space, job, priced, slack, MOST_PATHS / jobs.max(1));
+    let mut pools: Vec<PathPool> = (0..jobs).map(varied).collect();
+    let own = |(job, path): (usize, &Vec<usize>)| pools[job].index_of(space, job, path, &priced.prices);
     let chosen: Vec<usize> = schedule.iter().enumerate().map(own).collect();
-    let mut rebuild = Rebuild::new(&pools, &priced.prices, chosen, space.left(schedule));
+    let mut rebuild = PoolRebuild::new(&pools, &priced.prices, chosen, space.limits_left(schedule));
     let best = rebuild.run(enough, tries);
-    best.iter().zip(&pools).map(|(path, pool)| pool.path(*path).to_vec()).collect()
+    best.iter().zip(&pools).map(|(path, pool)| pool.path_at(*path).to_vec()).collect()
 }
 
 /// A schedule of paths out of pools, on its way.
-struct Rebuild<'a> {
-    pools: &'a [Pool],
+struct PoolRebuild<'a> {
+    pools: &'a [PathPool],
     prices: &'a [f64],
     /// What each path of each job pays under the prices.
     paid: Vec<Vec<f64>>,
@@ -75,18 +80,19 @@ struct Rebuild<'a> {
     left: Vec<i64>,
     /// What they fall short of the bound.
     short: f64,
-    draws: Draws,
+    draws: SeededDraws,
     /// Paths that may still be tried.
     tries: usize,
 }
 
-impl<'a> Rebuild<'a> {
-    fn new(pools: &'a [Pool], prices: &'a [f64], chosen: Vec<usize>, left: Vec<i64>) -> Self {
-        let paid = |pool: &Pool| (0..pool.regrets().len()).map(|p| worth(pool.uses(p), prices)).collect();
+impl<'a> PoolRebuild<'a> {
+    fn new(pools: &'a [PathPool], prices: &'a [f64], chosen: Vec<usize>, left: Vec<i64>) -> Self {
+        let paid =
+            |pool: &PathPool| (0..pool.regrets().len()).map(|p| priced_value(pool.uses(p), prices)).collect();
         let paid = pools.iter().map(paid).collect();
         let regrets: f64 = pools.iter().zip(&chosen).map(|(pool, path)| pool.regrets()[*path]).sum();
-        let short = regrets + worth(&left, prices);
-        Rebuild { pools, prices, paid, chosen, left, short, draws: Draws::new(0), tries: 0 }
+        let short = regrets + priced_value(&left, prices);
+        PoolRebuild { pools, prices, paid, chosen, left, short, draws: SeededDraws::new(0), tries: 0 }
     }
 
     /// Tries so many paths, unless what falls short by no more than `enough` is found sooner; the best
@@ -96,7 +102,7 @@ impl<'a> Rebuild<'a> {
         self.tries = tries;
         while self.tries > 0 && least > enough {
             let threshold = FIRST_THRESHOLD * least * self.tries as f64 / tries as f64;
-            self.step(least + threshold);
+            self.rebuild_group(least + threshold);
             if self.short < least {
                 (least, best) = (self.short, self.chosen.clone());
             }
@@ -105,24 +111,24 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Takes a group out and puts it back, if all then falls short by less than `most`.
-    fn step(&mut self, most: f64) {
-        let group = self.group();
+    fn rebuild_group(&mut self, most: f64) {
+        let group = self.draw_group();
         self.tries = self.tries.saturating_sub(group.len());
         let mut room = self.left.clone();
-        let mut regret = self.short - worth(&self.left, self.prices);
+        let mut regret = self.short - priced_value(&self.left, self.prices);
         for job in &group {
             let (pool, path) = (&self.pools[*job], self.chosen[*job]);
-            add(&mut room, pool.uses(path), 1);
+            add_uses(&mut room, pool.uses(path), 1);
             regret -= pool.regrets()[path];
         }
         let mut paths = Vec::with_capacity(group.len());
         for (place, job) in group.iter().enumerate() {
             let found = match place + 1 == group.len() {
-                false => self.least_regret(*job, &room, most - regret),
-                true => self.most_earned(*job, &room),
+                false => self.least_regret_path(*job, &room, most - regret),
+                true => self.most_earning_path(*job, &room),
             };
             let Some(path) = found else { return };
-            add(&mut room, self.pools[*job].uses(path), -1);
+            add_uses(&mut room, self.pools[*job].uses(path), -1);
             regret += self.pools[*job].regrets()[path];
             paths.push(path);
             if regret >= most {
@@ -132,13 +138,13 @@ impl<'a> Rebuild<'a> {
         // Whoever came first may have passed over something that is still there.
         for (job, path) in group.iter().zip(&mut paths) {
             let pool = &self.pools[*job];
-            add(&mut room, pool.uses(*path), 1);
-            let best = self.most_earned(*job, &room).unwrap_or(*path);
+            add_uses(&mut room, pool.uses(*path), 1);
+            let best = self.most_earning_path(*job, &room).unwrap_or(*path);
             regret += pool.regrets()[best] - pool.regrets()[*path];
             *path = best;
-            add(&mut room, pool.uses(best), -1);
+            add_uses(&mut room, pool.uses(best), -1);
         }
-        let short = regret + worth(&room, self.prices);
+        let short = regret + priced_value(&room, self.prices);
         if short < most {
             group.iter().zip(paths).for_each(|(job, path)| self.chosen[*job] = path);
             (self.left, self.short) = (room, short);
@@ -147,16 +153,16 @@ impl<'a> Rebuild<'a> {
 
     /// Some jobs, in the order in which they choose. The first that is drawn is, of two, the one that
     /// regrets more.
-    fn group(&mut self) -> Vec<usize> {
+    fn draw_group(&mut self) -> Vec<usize> {
         let jobs = self.pools.len();
-        let size = GROUP.start() + self.draws.below(1 + GROUP.end() - GROUP.start());
-        let mut group = self.draws.different(size, jobs);
-        let other = self.draws.below(jobs);
+        let size = GROUP.start() + self.draws.draw_below(1 + GROUP.end() - GROUP.start());
+        let mut group = self.draws.draw_distinct(size, jobs);
+        let other = self.draws.draw_below(jobs);
         let regret = |job: usize| self.pools[job].regrets()[self.chosen[job]];
         if !group.contains(&other) && group.first().is_some_and(|first| regret(other) > regret(*first)) {
             group[0] = other;
         }
-        let place = self.draws.below(group.len());
+        let place = self.draws.draw_below(group.len());
         if place < group.len() {
             group.swap(0, place);
         }
@@ -164,7 +170,7 @@ impl<'a> Rebuild<'a> {
     }
 
     /// The path of least regret that fits, or now and then one after it.
-    fn least_regret(&mut self, job: usize, room: &[i64], most: f64) -> Option<usize> {
+    fn least_regret_path(&mut self, job: usize, room: &[i64], most: f64) -> Option<usize> {
         let pool = &self.pools[job];
         let mut found = None;
         for (path, regret) in pool.regrets().iter().enumerate() {
@@ -172,9 +178,9 @@ impl<'a> Rebuild<'a> {
                 break;
             }
             self.tries = self.tries.saturating_sub(1);
-            if fits(pool.uses(path), room) {
+            if uses_fit(pool.uses(path), room) {
                 found = Some(path);
-                if self.draws.below(PASSED_OVER) != 0 {
+                if self.draws.draw_below(PASSED_OVER) != 0 {
                     break;
                 }
             }
@@ -183,12 +189,12 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Of the paths that fit the one that earns most.
-    fn most_earned(&mut self, job: usize, room: &[i64]) -> Option<usize> {
+    fn most_earning_path(&mut self, job: usize, room: &[i64]) -> Option<usize> {
         let pool = &self.pools[job];
         let mut best = (f64::NEG_INFINITY, None);
         self.tries = self.tries.saturating_sub(pool.regrets().len());
         for (path, (regret, paid)) in pool.regrets().iter().zip(&self.paid[job]).enumerate() {
-            if paid - regret > best.0 && fits(pool.uses(path), room) {
+            if paid - regret > best.0 && uses_fit(pool.uses(path), room) {
                 best = (paid - regret, Some(path));
             }
         }
@@ -196,15 +202,15 @@ impl<'a> Rebuild<'a> {
     }
 }
 
-fn add(room: &mut [i64], uses: &[i64], sign: i64) {
+fn add_uses(room: &mut [i64], uses: &[i64], sign: i64) {
     room.iter_mut().zip(uses).for_each(|(room, n)| *room += sign * n);
 }
 
-fn fits(uses: &[i64], room: &[i64]) -> bool {
+fn uses_fit(uses: &[i64], room: &[i64]) -> bool {
     uses.iter().zip(room).all(|(n, room)| n <= room)
 }
 
 /// What amounts are worth under the prices.
-fn worth(amounts: &[i64], prices: &[f64]) -> f64 {
+fn priced_value(amounts: &[i64], prices: &[f64]) -> f64 {
     amounts.iter().zip(prices).map(|(amount, price)| *amount as f64 * price).sum()
 }

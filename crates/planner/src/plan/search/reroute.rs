@@ -2,10 +2,10 @@
 //! each comes from the dynamic program. What is drawn besides the group are factors by which prices
 //! change: they decide what the first jobs of a group leave to the last.
 
-use super::draws::Draws;
-use super::path::{self, Scratch};
-use super::prices::Priced;
-use crate::plan::space::decision::{Schedule, Space};
+use super::multipliers::LagrangianBound;
+use super::path::{self, PathScratch};
+use super::seeded_draws::SeededDraws;
+use crate::plan::space::decision::{DecisionSpace, Schedule};
 
 /// How much worse than the best schedule one may be at the beginning, as a share of what the best one
 /// falls short of the bound. It falls to 0.
@@ -25,16 +25,21 @@ const FACTORS: usize = 1024;
 
 /// The best schedule that is found from a feasible one on. The search ends early with one that falls
 /// short of the bound by no more than `enough`.
-pub(super) fn improve(space: &Space<'_>, priced: &Priced, schedule: &Schedule, enough: f64) -> Schedule {
+pub(super) fn improve_by_reroute(
+    space: &DecisionSpace<'_>,
+    priced: &LagrangianBound,
+    schedule: &Schedule,
+    enough: f64,
+) -> Schedule {
     let jobs = space.jobs.len();
     let options: usize = space.jobs.iter().map(|job| job.options.len()).sum();
     let a_try = options * space.steps.len() / jobs.max(1);
     let all = (MOST_OPERATIONS / a_try.max(1)).min(TRIES_A_JOB * jobs);
-    let mut reroute = Reroute::new(space, &priced.prices, schedule, all);
+    let mut reroute = RerouteState::new(space, &priced.prices, schedule, all);
     let (mut best, mut most) = (schedule.clone(), reroute.score());
     while reroute.tries > 0 && priced.bound - most > enough {
         let threshold = FIRST_THRESHOLD * (priced.bound - most) * reroute.tries as f64 / all as f64;
-        reroute.step(most - threshold);
+        reroute.reroute_group(most - threshold);
         if reroute.score() > most {
             (most, best) = (reroute.score(), reroute.schedule.clone());
         }
@@ -43,26 +48,26 @@ pub(super) fn improve(space: &Space<'_>, priced: &Priced, schedule: &Schedule, e
 }
 
 /// A schedule on its way.
-struct Reroute<'a> {
-    space: &'a Space<'a>,
+struct RerouteState<'a> {
+    space: &'a DecisionSpace<'a>,
     prices: &'a [f64],
     schedule: Schedule,
     /// The score of each path.
     scores: Vec<f64>,
     /// What the paths leave of each limit.
     left: Vec<i64>,
-    draws: Draws,
-    scratch: Scratch,
+    draws: SeededDraws,
+    scratch: PathScratch,
     /// Paths that may still be looked for.
     tries: usize,
 }
 
-impl<'a> Reroute<'a> {
-    fn new(space: &'a Space<'a>, prices: &'a [f64], schedule: &Schedule, tries: usize) -> Self {
+impl<'a> RerouteState<'a> {
+    fn new(space: &'a DecisionSpace<'a>, prices: &'a [f64], schedule: &Schedule, tries: usize) -> Self {
         let scores = schedule.iter().enumerate().map(|(job, path)| space.path_score(job, path)).collect();
-        let (schedule, left) = (schedule.clone(), space.left(schedule));
-        let (draws, scratch) = (Draws::new(1), Scratch::default());
-        Reroute { space, prices, schedule, scores, left, draws, scratch, tries }
+        let (schedule, left) = (schedule.clone(), space.limits_left(schedule));
+        let (draws, scratch) = (SeededDraws::new(1), PathScratch::default());
+        RerouteState { space, prices, schedule, scores, left, draws, scratch, tries }
     }
 
     fn score(&self) -> f64 {
@@ -70,28 +75,28 @@ impl<'a> Reroute<'a> {
     }
 
     /// Takes a group out and puts it back, if the score then is more than `least`.
-    fn step(&mut self, least: f64) {
-        let size = GROUP.start() + self.draws.below(1 + GROUP.end() - GROUP.start());
-        let group = self.draws.different(size, self.schedule.len());
-        let changed = |price: &f64| price * (2 * self.draws.below(FACTORS)) as f64 / FACTORS as f64;
+    fn reroute_group(&mut self, least: f64) {
+        let size = GROUP.start() + self.draws.draw_below(1 + GROUP.end() - GROUP.start());
+        let group = self.draws.draw_distinct(size, self.schedule.len());
+        let changed = |price: &f64| price * (2 * self.draws.draw_below(FACTORS)) as f64 / FACTORS as f64;
         let prices: Vec<f64> = self.prices.iter().map(changed).collect();
         let free = vec![0.0; prices.len()];
         let mut room = self.left.clone();
-        group.iter().for_each(|job| self.space.take(&mut room, *job, &self.schedule[*job], -1));
+        group.iter().for_each(|job| self.space.take_path(&mut room, *job, &self.schedule[*job], -1));
         let mut paths = Vec::with_capacity(group.len());
         for (place, job) in group.iter().enumerate() {
             let prices = if place + 1 == group.len() { &free } else { &prices };
-            let Some(path) = self.best(*job, prices, &room) else { return };
-            self.space.take(&mut room, *job, &path, 1);
+            let Some(path) = self.best_path(*job, prices, &room) else { return };
+            self.space.take_path(&mut room, *job, &path, 1);
             paths.push(path);
         }
         // Whoever came first may have left something that is still there.
         for (job, path) in group.iter().zip(&mut paths) {
-            self.space.take(&mut room, *job, path, -1);
-            if let Some(better) = self.best(*job, &free, &room) {
+            self.space.take_path(&mut room, *job, path, -1);
+            if let Some(better) = self.best_path(*job, &free, &room) {
                 *path = better;
             }
-            self.space.take(&mut room, *job, path, 1);
+            self.space.take_path(&mut room, *job, path, 1);
         }
         let mut scores = self.scores.clone();
         let new = |(job, path): (&usize, &Vec<usize>)| scores[*job] = self.space.path_score(*job, path);
@@ -102,10 +107,10 @@ impl<'a> Reroute<'a> {
         }
     }
 
-    fn best(&mut self, job: usize, prices: &[f64], room: &[i64]) -> Option<Vec<usize>> {
+    fn best_path(&mut self, job: usize, prices: &[f64], room: &[i64]) -> Option<Vec<usize>> {
         self.tries = self.tries.saturating_sub(1);
         let mut path = Vec::with_capacity(self.space.steps.len());
-        path::fitting(self.space, job, prices, room, &mut self.scratch, &mut path)?;
+        path::fitting_path(self.space, job, prices, room, &mut self.scratch, &mut path)?;
         Some(path)
     }
 }

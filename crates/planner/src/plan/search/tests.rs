@@ -1,15 +1,15 @@
 //! What makes large rounds fast must change nothing: paths by running maxima, bounds, exchanges.
 
-use super::exchange::{self, Terms};
-use super::pool::Pool;
-use super::prices::Priced;
-use super::sweep::sweeps;
-use super::{in_hand, path, prices, rebuild};
+use super::exchange::{self, ExchangeTerms};
+use super::local_search::repeat_sweeps;
+use super::multipliers::LagrangianBound;
+use super::path_pool::PathPool;
+use super::{incumbent, multipliers, path, rebuild};
 use crate::plan::{
     planner::is_trivial,
     space::{
-        decision::{Schedule, Space},
-        table::Table,
+        decision::{DecisionSpace, Schedule},
+        step_table::StepTable,
         tests::all_paths,
     },
     tests::{
@@ -22,7 +22,7 @@ use infill_model::{BoundSource, CurvePoint, ExecPlan, MalleableJob, NodeType, Sc
 use infill_testkit::effort;
 
 /// The best score of a path through each option of each step, by trying all changes.
-fn through_by_hand(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<Vec<f64>> {
+fn through_by_hand(space: &DecisionSpace<'_>, job: usize, earnings: &StepTable) -> Vec<Vec<f64>> {
     let (steps, options) = (space.steps.len(), space.jobs[job].options.len());
     let cost = |from, to| space.jobs[job].change_cost(from, to);
     let best = |scores: &mut dyn Iterator<Item = f64>| scores.fold(f64::NEG_INFINITY, f64::max);
@@ -47,26 +47,26 @@ fn through_by_hand(space: &Space<'_>, job: usize, earnings: &Table) -> Vec<Vec<f
 #[test]
 fn running_maxima_find_the_best_paths() {
     let (mut compared, mut classes) = (0, 0);
-    for seed in effort::seeds(41_000..41_400) {
+    for seed in effort::seed_range(41_000..41_400) {
         let world = random_worlds::world(seed, 4, 12);
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         let prices: Vec<f64> = (0..space.limits.len()).map(|l| (l * 37 % 11) as f64 * 5.0).collect();
         for job in (0..space.jobs.len()).filter(|_| !space.steps.is_empty()) {
-            let earnings = path::earnings(&space, job, Some(&prices));
+            let earnings = path::earnings_table(&space, job, Some(&prices));
             let by_hand = through_by_hand(&space, job, &earnings);
-            let through = path::through(&space, job, &earnings);
+            let through = path::scores_through(&space, job, &earnings);
             for (row, expect) in through.rows().zip(&by_hand) {
                 for (score, expect) in row.iter().zip(expect) {
                     let close = (score - expect).abs() <= 1e-9 * expect.abs().max(1.0);
                     assert!(close || score == expect, "seed {seed}, job {job}: {score} is not {expect}");
                 }
             }
-            let (path, score) = path::best(&space, job, &earnings).unwrap();
+            let (path, score) = path::best_path(&space, job, &earnings).unwrap();
             let best = by_hand[0].iter().copied().fold(f64::NEG_INFINITY, f64::max);
             assert!((score - best).abs() <= 1e-9 * best.abs().max(1.0), "seed {seed}, job {job}");
             let mut uses = vec![0; space.limits.len()];
-            space.take(&mut uses, job, &path, -1);
+            space.take_path(&mut uses, job, &path, -1);
             let paid: f64 = uses.iter().zip(&prices).map(|(n, price)| *n as f64 * price).sum();
             let worth = space.path_score(job, &path) - paid;
             assert!((worth - score).abs() <= 1e-9 * score.abs().max(1.0), "seed {seed}, job {job}: {path:?}");
@@ -84,10 +84,10 @@ const MOST_PATHS: usize = 5_000;
 /// How many paths a pool must have, by trying all: each of them is asserted to be in it. `None` where there
 /// are too many.
 fn missed_by_none(
-    space: &Space<'_>,
+    space: &DecisionSpace<'_>,
     job: usize,
-    pool: &Pool,
-    priced: &Priced,
+    pool: &PathPool,
+    priced: &LagrangianBound,
     (slack, most): (f64, usize),
 ) -> Option<usize> {
     let paths = space.jobs[job].options.len().checked_pow(space.steps.len() as u32)?;
@@ -96,8 +96,8 @@ fn missed_by_none(
     }
     let regret = |path: &Vec<usize>| {
         let mut uses = vec![0; space.limits.len()];
-        space.take(&mut uses, job, path, -1);
-        pool.regret(space.path_score(job, path), &uses, &priced.prices)
+        space.take_path(&mut uses, job, path, -1);
+        pool.path_regret(space.path_score(job, path), &uses, &priced.prices)
     };
     let error = 1e-9 * priced.bound.abs().max(1.0);
     let near: Vec<(f64, Vec<usize>)> = all_paths(space, job).into_iter().map(|p| (regret(&p), p)).collect();
@@ -106,7 +106,7 @@ fn missed_by_none(
     }
     let little: Vec<&Vec<usize>> = near.iter().filter(|(r, _)| *r <= slack - error).map(|(_, p)| p).collect();
     for path in &little {
-        assert!((0..pool.regrets().len()).any(|n| pool.path(n) == path.as_slice()), "job {job}: {path:?}");
+        assert!((0..pool.regrets().len()).any(|n| pool.path_at(n) == path.as_slice()), "job {job}: {path:?}");
     }
     Some(little.len())
 }
@@ -114,32 +114,32 @@ fn missed_by_none(
 #[test]
 fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
     let (mut gained, mut tried) = (0, 0);
-    for seed in effort::seeds(42_000..42_300) {
+    for seed in effort::seed_range(42_000..42_300) {
         let world = random_worlds::world(seed, 6, 12);
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         if is_trivial(&space) {
             continue;
         }
-        let in_hand = in_hand::solve(&space);
+        let in_hand = incumbent::find_incumbent(&space);
         let priced = &in_hand.priced;
         let slack = priced.bound * 0.3;
-        let pools: Vec<Pool> =
-            (0..space.jobs.len()).map(|j| Pool::of(&space, j, priced, slack, 200)).collect();
+        let pools: Vec<PathPool> =
+            (0..space.jobs.len()).map(|j| PathPool::within_regret(&space, j, priced, slack, 200)).collect();
         for (job, pool) in pools.iter().enumerate() {
             assert!(pool.regrets().is_sorted(), "seed {seed}");
             tried += missed_by_none(&space, job, pool, priced, (slack, 200)).unwrap_or(0) as u64;
             for (number, regret) in pool.regrets().iter().enumerate() {
-                let score = space.path_score(job, pool.path(number));
-                let again = pool.regret(score, pool.uses(number), &priced.prices);
+                let score = space.path_score(job, pool.path_at(number));
+                let again = pool.path_regret(score, pool.uses(number), &priced.prices);
                 assert!((regret - again).abs() <= 1e-9 * priced.bound.abs().max(1.0), "seed {seed}");
             }
         }
         // The worst schedule there is: what is kept through the first step, and nothing after it.
-        let mut schedule: Schedule = space.at_rest();
+        let mut schedule: Schedule = space.base_schedule();
         let before = space.score(&schedule);
-        let terms = Terms { pools: &pools, priced, least: 0.0 };
-        let better = exchange::improve(&space, terms, &mut 20_000, &mut schedule);
+        let terms = ExchangeTerms { pools: &pools, priced, least: 0.0 };
+        let better = exchange::improve_by_exchange(&space, terms, &mut 20_000, &mut schedule);
         assert!(space.is_feasible(&schedule), "seed {seed}");
         assert_eq!(better, space.score(&schedule) > before, "seed {seed}");
         gained += u64::from(better);
@@ -152,7 +152,7 @@ fn a_pool_has_all_paths_of_little_regret_and_exchanges_only_gain() {
 const MOST_COMBINATIONS: usize = 200_000;
 
 /// The best score of all schedules, by trying them; `None` where there are too many.
-fn optimum(space: &Space<'_>) -> Option<f64> {
+fn optimum(space: &DecisionSpace<'_>) -> Option<f64> {
     let mut combinations = 1usize;
     let paths: Vec<Vec<Vec<usize>>> = (0..space.jobs.len())
         .map(|job| {
@@ -167,11 +167,11 @@ fn optimum(space: &Space<'_>) -> Option<f64> {
     (combinations <= MOST_COMBINATIONS).then(|| best_of(space, &paths, 0, &left))
 }
 
-fn best_of(space: &Space<'_>, paths: &[Vec<Vec<usize>>], job: usize, left: &[i64]) -> f64 {
+fn best_of(space: &DecisionSpace<'_>, paths: &[Vec<Vec<usize>>], job: usize, left: &[i64]) -> f64 {
     let Some(own) = paths.get(job) else { return 0.0 };
     let score = |path: &Vec<usize>| {
         let mut left = left.to_vec();
-        space.take(&mut left, job, path, 1);
+        space.take_path(&mut left, job, path, 1);
         let fits = left.iter().all(|left| *left >= 0);
         if fits {
             space.path_score(job, path) + best_of(space, paths, job + 1, &left)
@@ -185,16 +185,16 @@ fn best_of(space: &Space<'_>, paths: &[Vec<Vec<usize>>], job: usize, left: &[i64
 #[test]
 fn branches_find_the_best_schedule_and_prove_it() {
     let (mut tried, mut branched, mut proved) = (0, 0, 0);
-    for seed in effort::seeds(43_000..44_500) {
+    for seed in effort::seed_range(43_000..44_500) {
         let mut world = random_worlds::world(seed, 4, 9);
         world.config.max_steps = 2 + (seed % 2) as u32;
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         if is_trivial(&space) || space.steps.len() < 2 {
             continue;
         }
         let Some(optimum) = optimum(&space) else { continue };
-        let in_hand = in_hand::solve(&space);
+        let in_hand = incumbent::find_incumbent(&space);
         let error = 1e-9 * optimum.abs().max(1.0);
         assert!(space.is_feasible(&in_hand.schedule), "seed {seed}");
         assert!(in_hand.score <= optimum + error, "seed {seed}: {} > {optimum}", in_hand.score);
@@ -217,26 +217,26 @@ fn branches_find_the_best_schedule_and_prove_it() {
 #[test]
 fn a_varied_pool_has_the_best_path_through_each_option() {
     let mut found = 0;
-    for seed in effort::seeds(45_000..45_200) {
+    for seed in effort::seed_range(45_000..45_200) {
         let world = random_worlds::world(seed, 4, 12);
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         if is_trivial(&space) {
             continue;
         }
-        let priced = in_hand::solve(&space).priced;
+        let priced = incumbent::find_incumbent(&space).priced;
         let slack = priced.bound.abs() * 0.3;
         let error = 1e-9 * priced.bound.abs().max(1.0);
         for job in 0..space.jobs.len() {
-            let pool = Pool::varied(&space, job, &priced, slack, usize::MAX);
+            let pool = PathPool::with_variety(&space, job, &priced, slack, usize::MAX);
             assert!(pool.regrets().is_sorted(), "seed {seed}");
-            let paths: Vec<&[usize]> = (0..pool.regrets().len()).map(|number| pool.path(number)).collect();
+            let paths: Vec<&[usize]> = (0..pool.regrets().len()).map(|number| pool.path_at(number)).collect();
             for (number, regret) in pool.regrets().iter().enumerate() {
                 let score = space.path_score(job, paths[number]);
-                let again = pool.regret(score, pool.uses(number), &priced.prices);
+                let again = pool.path_regret(score, pool.uses(number), &priced.prices);
                 assert!((regret - again).abs() <= error, "seed {seed}, job {job}: {:?}", paths[number]);
             }
-            let earnings = path::earnings(&space, job, Some(&priced.prices));
+            let earnings = path::earnings_table(&space, job, Some(&priced.prices));
             let through = through_by_hand(&space, job, &earnings);
             let best = through[0].iter().copied().fold(f64::NEG_INFINITY, f64::max);
             for (step, row) in through.iter().enumerate() {
@@ -289,14 +289,19 @@ fn rebuilding_improves_what_one_job_at_a_time_does_not_and_repeats_itself() {
     for (seed, jobs) in [(1, 10), (2, 40)] {
         let world = of_three_types(seed, jobs);
         let problem = world.problem();
-        let space = Space::of(&problem);
-        let mut schedule = space.at_rest();
-        sweeps(&space, &mut schedule);
+        let space = DecisionSpace::from_problem(&problem);
+        let mut schedule = space.base_schedule();
+        repeat_sweeps(&space, &mut schedule);
         let score = space.score(&schedule);
-        let priced = prices::search(&space, prices::Start::of(&space), score, |_, _, _| score);
+        let priced = multipliers::optimize_multipliers(
+            &space,
+            multipliers::MultiplierStart::whole_space(&space),
+            score,
+            |_, _, _| score,
+        );
         let improve = || match jobs {
-            10 => rebuild::improve(&space, &priced, &schedule, 0.0),
-            _ => rebuild::of_pools(&space, &priced, &schedule, 0.0, 300_000),
+            10 => rebuild::improve_by_rebuild(&space, &priced, &schedule, 0.0),
+            _ => rebuild::rebuild_from_pools(&space, &priced, &schedule, 0.0, 300_000),
         };
         let better = improve();
         assert!(space.is_feasible(&better), "seed {seed}");
@@ -311,7 +316,7 @@ fn with_nodes_of_three_types_what_is_in_hand_comes_near_to_the_bound() {
     let gap = |(seed, jobs)| {
         let world = of_three_types(seed, jobs);
         let problem = world.problem();
-        let in_hand = in_hand::solve(&Space::of(&problem));
+        let in_hand = incumbent::find_incumbent(&DecisionSpace::from_problem(&problem));
         (in_hand.priced.bound - in_hand.score) / in_hand.score
     };
     let gaps = [(1, 10), (2, 10), (3, 10)].map(gap);

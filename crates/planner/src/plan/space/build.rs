@@ -4,16 +4,16 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::blocks::Blocks;
-use super::changes::Changes;
-use super::decision::{JobSpace, Kept, Promises, SharedCounts, Space};
-use super::problem::Problem;
-use super::promises;
-use super::shares::Shares;
-use super::slots::{self, stability};
-use super::spec::Family;
-use super::steps::Steps;
-use super::table::Table;
+use super::blocks::BlockLayout;
+use super::change_costs::ChangeCosts;
+use super::decision::{DecisionSpace, FirstStepGuarantees, JobSpace, KeptSlots, SharedCounts};
+use super::guarantees;
+use super::host_shares::HostShares;
+use super::job_option::OptionFamily;
+use super::problem::PlanningProblem;
+use super::slots::{self, compare_stability};
+use super::step_table::StepTable;
+use super::steps::TimeSteps;
 use super::{cost, limits, options};
 use infill_model::{MalleableJob, NodeName, NodeType};
 
@@ -33,19 +33,19 @@ const TIES_FOR_AGE: f64 = 1.0;
 /// The most that ties add to the score of a job, as a share of the largest value in the round.
 pub(crate) const MOST_TIES: f64 = TIE_SHARE * (TIES_FOR_KEEPING + TIES_FOR_STAYING + TIES_FOR_AGE);
 
-impl<'a> Space<'a> {
+impl<'a> DecisionSpace<'a> {
     /// Lays out the space of a problem.
-    pub fn of(problem: &'a Problem<'a>) -> Self {
-        let steps = Steps::of(problem);
+    pub fn from_problem(problem: &'a PlanningProblem<'a>) -> Self {
+        let steps = TimeSteps::from_problem(problem);
         let mut types: Vec<NodeType> = problem.gaps.gaps.iter().map(|g| g.node_type.clone()).collect();
         types.sort();
         types.dedup();
-        let (slots, slot_of) = slots::of(problem, &steps, &types);
-        let supply = slots::supply(&slots, types.len(), steps.len());
+        let (slots, slot_of) = slots::find_slots(problem, &steps, &types);
+        let supply = slots::count_supply(&slots, types.len(), steps.len());
         let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
-        let (blocks, by_stability) = (Blocks::of(problem, &slots), OnceCell::new());
-        let shares = Shares::of(problem, &steps, &types, &slots);
-        let mut space = Space {
+        let (blocks, by_stability) = (BlockLayout::from_slots(problem, &slots), OnceCell::new());
+        let shares = HostShares::from_problem(problem, &steps, &types, &slots);
+        let mut space = DecisionSpace {
             problem,
             steps,
             types,
@@ -57,7 +57,7 @@ impl<'a> Space<'a> {
             jobs,
             limits,
             limit_at,
-            promises: Promises::default(),
+            promises: FirstStepGuarantees::default(),
             by_stability,
             counted: SharedCounts::default(),
         };
@@ -65,8 +65,8 @@ impl<'a> Space<'a> {
         jobs.sort_by_key(|j| j.id);
         space.jobs = jobs.iter().map(|job| space.job_space(job)).collect();
         space.add_ties();
-        limits::add(&mut space);
-        promises::apply(&mut space);
+        limits::add_limits(&mut space);
+        guarantees::apply_guarantees(&mut space);
         space.add_gains();
         space
     }
@@ -74,7 +74,7 @@ impl<'a> Space<'a> {
     fn job_space(&self, job: &'a MalleableJob) -> JobSpace<'a> {
         let kept_order = self.kept_order(job);
         let can_stay = cost::can_stay(self.problem, &self.steps, job);
-        let reluctance = cost::reluctance(self.problem, &self.steps, job);
+        let reluctance = cost::change_reluctance(self.problem, &self.steps, job);
         let mut space = JobSpace {
             job,
             options: Vec::new(),
@@ -82,16 +82,16 @@ impl<'a> Space<'a> {
             can_stay,
             reluctance,
             demands: Vec::new(),
-            changes: Changes::default(),
-            gains: Table::default(),
+            changes: ChangeCosts::default(),
+            gains: StepTable::default(),
         };
-        space.options = options::of(self, &space);
-        space.changes = Changes::of(job, &space.options, reluctance);
+        space.options = options::job_options(self, &space);
+        space.changes = ChangeCosts::between_options(job, &space.options, reluctance);
         space
     }
 
     /// Held nodes in the order in which a job keeps them.
-    fn kept_order(&self, job: &MalleableJob) -> Vec<Kept> {
+    fn kept_order(&self, job: &MalleableJob) -> Vec<KeptSlots> {
         let lead = job.lead_node.as_ref().filter(|node| self.problem.held_gap(job, node).is_some());
         let is_one = |slots: &Vec<usize>| slots.len() == job.block.max(1) as usize;
         let Some(lead) = lead.and_then(|node| self.slots_of(node)).filter(is_one) else {
@@ -102,23 +102,23 @@ impl<'a> Space<'a> {
         let lasts = |slots: &[usize]| slots.iter().map(|i| self.slots[*i].lasts).min().unwrap_or(0);
         let is_whole = |slots: &Vec<usize>| slots.len() == job.block.max(1) as usize && slots.iter().all(own);
         let held = job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(is_whole);
-        let mut order: Vec<Kept> = held.map(|slots| Kept { lasts: lasts(&slots), slots }).collect();
+        let mut order: Vec<KeptSlots> = held.map(|slots| KeptSlots { lasts: lasts(&slots), slots }).collect();
         order.dedup();
         let leaf = |slots: &[usize]| self.problem.topology?.leaf_of(&self.slots[*slots.first()?].gap.node);
         let near = leaf(&lead);
         order.sort_by(|a, b| {
-            let is_far = |kept: &Kept| leaf(&kept.slots) != near;
-            let key = |kept: &Kept| (kept.slots != lead, Reverse(kept.lasts), is_far(kept));
-            let gap = |kept: &Kept| self.slots[kept.slots[0]].gap;
-            key(a).cmp(&key(b)).then_with(|| stability(gap(b), gap(a)))
+            let is_far = |kept: &KeptSlots| leaf(&kept.slots) != near;
+            let key = |kept: &KeptSlots| (kept.slots != lead, Reverse(kept.lasts), is_far(kept));
+            let gap = |kept: &KeptSlots| self.slots[kept.slots[0]].gap;
+            key(a).cmp(&key(b)).then_with(|| compare_stability(gap(b), gap(a)))
         });
-        let node = |kept: &Kept| &self.slots[kept.slots[0]].gap.node;
+        let node = |kept: &KeptSlots| &self.slots[kept.slots[0]].gap.node;
         let Some(first) = order.first().map(node).filter(|node| node.is_place()) else { return order };
         // Of parts of nodes that last equally long, and are equally near, those on the lead's host come
         // first, then the hosts with most of them: what is left when some go is on few hosts.
-        let is_far = |kept: &Kept| leaf(&kept.slots) != near;
+        let is_far = |kept: &KeptSlots| leaf(&kept.slots) != near;
         let mut hosts: BTreeMap<(usize, NodeName), (usize, usize)> = BTreeMap::new();
-        let host = |kept: &Kept| (kept.lasts, node(kept).host());
+        let host = |kept: &KeptSlots| (kept.lasts, node(kept).host());
         for (at, kept) in order.iter().enumerate() {
             hosts.entry(host(kept)).or_insert((0, at)).0 += 1;
         }
@@ -143,7 +143,7 @@ impl<'a> Space<'a> {
             let age_share = TIES_FOR_AGE * (1.0 - rank as f64 / count);
             for spec in &mut self.jobs[job].options {
                 let keeping = if spec.keeps { TIES_FOR_KEEPING } else { 0.0 };
-                let staying = if spec.family == Family::Stay { TIES_FOR_STAYING } else { 0.0 };
+                let staying = if spec.family == OptionFamily::Stay { TIES_FOR_STAYING } else { 0.0 };
                 let calm = keeping + staying;
                 spec.first_cost -= unit * (calm + if spec.nodes > 0 { age_share } else { 0.0 });
             }
@@ -161,9 +161,9 @@ impl<'a> Space<'a> {
         let table = |job: usize| {
             let options = self.jobs[job].options.len();
             let gains = (0..steps).flat_map(|step| (0..options).map(move |o| gain(job, step, o)));
-            Table::new(options, gains.collect())
+            StepTable::new(options, gains.collect())
         };
-        let tables: Vec<Table> = (0..self.jobs.len()).map(table).collect();
+        let tables: Vec<StepTable> = (0..self.jobs.len()).map(table).collect();
         self.jobs.iter_mut().zip(tables).for_each(|(job, gains)| job.gains = gains);
     }
 }

@@ -19,8 +19,8 @@
 //! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that
 //! makes more samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
 
-use super::problem::Problem;
-use super::steps::Steps;
+use super::problem::PlanningProblem;
+use super::steps::TimeSteps;
 use infill_model::{ChangeKind, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
 
 /// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
@@ -79,26 +79,26 @@ pub(crate) fn later_rate(
 
 /// Weighted samples that a change of the job must gain besides what it costs: a share of what it would make
 /// as it is.
-pub(crate) fn reluctance(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
+pub(crate) fn change_reluctance(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> f64 {
     problem.config.hysteresis * job.reluctance * present_value(problem, steps, job)
 }
 
 /// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that
 /// lasts.
-fn present_value(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> f64 {
+fn present_value(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> f64 {
     let nodes: Vec<&Gap> = problem.held_gaps(job).flatten().collect();
     let Some(first) = nodes.first() else { return 0.0 };
-    let through = nodes.iter().map(|g| steps.through(g.usable_until)).min().unwrap_or(0);
+    let through = nodes.iter().map(|g| steps.steps_through(g.usable_until)).min().unwrap_or(0);
     let rate = rate_of(job, &first.node_type, &job.exec_plan, job.held.len() as u32).unwrap_or(0.0);
     job.weight * rate * (0..through).map(|s| steps.secs(s)).sum::<f64>()
 }
 
 /// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate
 /// and an allowed size: only then is a change its own choice.
-pub(crate) fn can_stay(problem: &Problem<'_>, steps: &Steps, job: &MalleableJob) -> bool {
+pub(crate) fn can_stay(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> bool {
     let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
     let lasts = |g: Option<&Gap>| {
-        g.is_some_and(|g| g.node_type == first.node_type && steps.through(g.usable_until) > 0)
+        g.is_some_and(|g| g.node_type == first.node_type && steps.steps_through(g.usable_until) > 0)
     };
     let nodes = job.held.len() as u32;
     let lead_is_held = job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref());

@@ -2,20 +2,20 @@
 
 pub(crate) mod blocks;
 mod build;
-pub(crate) mod changes;
+pub(crate) mod change_costs;
 pub(crate) mod cost;
 pub(crate) mod decision;
+mod guarantees;
+pub(crate) mod host_shares;
+pub(crate) mod job_option;
 pub(crate) mod limits;
 pub(crate) mod options;
 pub(crate) mod problem;
-mod promises;
 pub(crate) mod resource;
-pub(crate) mod shares;
 pub(crate) mod slots;
-pub(crate) mod spec;
+pub(crate) mod step_table;
 pub(crate) mod steps;
-pub(crate) mod table;
-pub(crate) mod worker;
+pub(crate) mod worker_places;
 
 pub(crate) use build::MOST_TIES;
 

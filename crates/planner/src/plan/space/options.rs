@@ -6,10 +6,10 @@
 //! more than another size, the present one is an option at all sizes. Where CPUs or memory of hosts run
 //! short, so are plans that need less; and where a job is promised a rate, the best that makes it.
 
-use super::decision::{JobSpace, Space};
-use super::shares::Part;
-use super::spec::{Family, Spec};
-use super::worker::{granted, needs_of};
+use super::decision::{DecisionSpace, JobSpace};
+use super::host_shares::HostResource;
+use super::job_option::{JobOption, OptionFamily};
+use super::worker_places::{granted_share, plan_needs};
 use super::{cost, limits};
 use infill_model::{ChangeKind, ExecPlan, MalleableJob, malleable::RateCurve};
 
@@ -18,23 +18,23 @@ use infill_model::{ChangeKind, ExecPlan, MalleableJob, malleable::RateCurve};
 const ALL_SIZES_UP_TO: u32 = 24;
 
 /// All options of a job. The first is to hold nothing.
-pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
+pub(crate) fn job_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>) -> Vec<JobOption> {
     let problem = space.problem;
     let barred = problem.drain || problem.is_barred(job.job);
-    let mut found = vec![nothing(space)];
+    let mut found = vec![empty_option(space)];
     if !barred && !space.steps.is_empty() {
-        stay(space, job, &mut found);
+        add_stay_options(space, job, &mut found);
         if problem.may_grow {
-            fresh(space, job, &mut found);
+            add_fresh_options(space, job, &mut found);
         }
     }
     for spec in &mut found {
-        spec.raises = raises(space, job, spec);
+        spec.raises = raises_share(space, job, spec);
     }
     let keeps = job.job.keeps_min_size() && !barred && found.iter().any(|spec| spec.keeps_some());
     let locked = job.can_stay && problem.stays_secs(job.job).is_some() && !barred;
     for spec in &mut found {
-        let change = first_change(job, spec);
+        let change = change_to_option(job, spec);
         let own_choice = change != ChangeKind::None && (job.can_stay || job.job.held.is_empty()) && !barred;
         spec.keeps = change == ChangeKind::None;
         spec.voluntary = own_choice;
@@ -42,18 +42,18 @@ pub(crate) fn of(space: &Space<'_>, job: &JobSpace<'_>) -> Vec<Spec> {
         spec.first_cost = job.job.change_loss(change, spec.rate) * job.job.weight + reluctance;
         spec.now &= (!locked || spec.keeps) && !(keeps && spec.nodes == 0);
     }
-    prune(&mut found, space, job);
+    prune_options(&mut found, space, job);
     found
 }
 
 /// The change from the present to an option.
-fn first_change(job: &JobSpace<'_>, spec: &Spec) -> ChangeKind {
+fn change_to_option(job: &JobSpace<'_>, spec: &JobOption) -> ChangeKind {
     let had = job.job.held.len() as u32;
     match spec.family {
-        Family::Nothing if had == 0 => ChangeKind::None,
-        Family::Nothing => ChangeKind::Park,
-        Family::Fresh => ChangeKind::Start,
-        Family::Stay => {
+        OptionFamily::Nothing if had == 0 => ChangeKind::None,
+        OptionFamily::Nothing => ChangeKind::Park,
+        OptionFamily::Fresh => ChangeKind::Start,
+        OptionFamily::Stay => {
             if had > 0 && spec.nodes > 0 && spec.replans {
                 return ChangeKind::Replan;
             }
@@ -63,9 +63,9 @@ fn first_change(job: &JobSpace<'_>, spec: &Spec) -> ChangeKind {
     }
 }
 
-fn nothing(space: &Space<'_>) -> Spec {
-    Spec {
-        family: Family::Nothing,
+fn empty_option(space: &DecisionSpace<'_>) -> JobOption {
+    JobOption {
+        family: OptionFamily::Nothing,
         node_type: 0,
         nodes: 0,
         kept: 0,
@@ -84,7 +84,7 @@ fn nothing(space: &Space<'_>) -> Spec {
 
 /// Options that keep the lead. For each size, the kept nodes are those that last through some step: as many
 /// variants as there are distinct answers.
-fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
+fn add_stay_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut Vec<JobOption>) {
     let lasts: Vec<usize> = job.kept_order.iter().map(|kept| kept.lasts).collect();
     let Some(lead) = space.lead_slot(job) else { return };
     let had = job.job.held.len() as u32;
@@ -95,7 +95,7 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
     let keeps_plan = job.job.keeps_plan();
     // The options of other plans of a job that keeps its own: they follow those of that one.
     let mut others = Vec::new();
-    for nodes in sizes(space, job, lead.node_type) {
+    for nodes in thinned_sizes(space, job, lead.node_type) {
         let mut kept: Vec<u32> = counts.iter().map(|count| nodes.min(*count)).collect();
         kept.dedup();
         for kept in kept {
@@ -104,11 +104,11 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
             }
             let lasts = lasts.iter().take(kept as usize).copied().min().unwrap_or(0);
             let mut add = |(exec_plan, rate): (ExecPlan, f64), later| {
-                let (family, node_type, kept) = (Family::Stay, lead.node_type, kept);
-                let base = nothing(space);
+                let (family, node_type, kept) = (OptionFamily::Stay, lead.node_type, kept);
+                let base = empty_option(space);
                 let replans = keeps_plan && exec_plan != job.job.exec_plan;
                 let all = if replans { &mut others } else { &mut *found };
-                all.push(Spec {
+                all.push(JobOption {
                     family,
                     node_type,
                     nodes,
@@ -122,7 +122,7 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
                 });
             };
             let node_type = &space.types[lead.node_type];
-            let best = plans(space, job.job, lead.node_type, nodes);
+            let best = plans_for_size(space, job.job, lead.node_type, nodes);
             let present = cost::rate_of(job.job, node_type, &job.job.exec_plan, nodes);
             let differs = best.iter().all(|(plan, _)| *plan != job.job.exec_plan) && !best.is_empty();
             best.into_iter().for_each(|b| add(b, true));
@@ -135,7 +135,7 @@ fn stay(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
 }
 
 /// Options that start anew. A running job whose lead lasts has no use for one on its own type.
-fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
+fn add_fresh_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut Vec<JobOption>) {
     let lead = space.lead_slot(job);
     let lead_lasts = job.kept_order.first().map_or(0, |kept| kept.lasts);
     for node_type in 0..space.types.len() {
@@ -144,11 +144,12 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
         }
         // It leaves its lead's node, so that one cannot be among its nodes.
         let left = u32::from(lead.is_some_and(|l| l.node_type == node_type));
-        let supply = space.available(job.job, node_type).first().copied().unwrap_or(0).saturating_sub(left);
-        for nodes in sizes(space, job, node_type).into_iter().filter(|n| *n <= supply) {
-            for (exec_plan, rate) in plans(space, job.job, node_type, nodes) {
-                let family = Family::Fresh;
-                found.push(Spec { family, node_type, nodes, exec_plan, rate, ..nothing(space) });
+        let supply =
+            space.available_nodes(job.job, node_type).first().copied().unwrap_or(0).saturating_sub(left);
+        for nodes in thinned_sizes(space, job, node_type).into_iter().filter(|n| *n <= supply) {
+            for (exec_plan, rate) in plans_for_size(space, job.job, node_type, nodes) {
+                let family = OptionFamily::Fresh;
+                found.push(JobOption { family, node_type, nodes, exec_plan, rate, ..empty_option(space) });
             }
         }
     }
@@ -156,7 +157,12 @@ fn fresh(space: &Space<'_>, job: &JobSpace<'_>, found: &mut Vec<Spec>) {
 
 /// The best execution plan for a size; and where CPUs and memory of hosts run short, of the others each that
 /// is the best of those which need no more than it does.
-fn plans(space: &Space<'_>, job: &MalleableJob, node_type: usize, nodes: u32) -> Vec<(ExecPlan, f64)> {
+fn plans_for_size(
+    space: &DecisionSpace<'_>,
+    job: &MalleableJob,
+    node_type: usize,
+    nodes: u32,
+) -> Vec<(ExecPlan, f64)> {
     let name = &space.types[node_type];
     let best = cost::best_rate(job, name, nodes);
     let is_enough = |plan: &ExecPlan| job.active_guarantee().is_some_and(|p| p.is_enough(name, plan, nodes));
@@ -165,7 +171,7 @@ fn plans(space: &Space<'_>, job: &MalleableJob, node_type: usize, nodes: u32) ->
         return best.into_iter().chain(promised).collect();
     };
     let own = shares.least[node_type].scaled_by(job.block.max(1));
-    let needs = |plan: &ExecPlan| needs_of(job, name, plan).host_portion(own);
+    let needs = |plan: &ExecPlan| plan_needs(job, name, plan).host_portion(own);
     let mut others: Vec<(ExecPlan, f64)> = Vec::new();
     for plan in job.rates.iter().map(|rate| &rate.exec_plan) {
         let is_new = *plan != best.0 && others.iter().all(|(known, _)| known != plan);
@@ -188,22 +194,22 @@ fn plans(space: &Space<'_>, job: &MalleableJob, node_type: usize, nodes: u32) ->
 }
 
 /// Whether an option's plan needs more of a worker that stays than that has, or may have at any time.
-fn raises(space: &Space<'_>, job: &JobSpace<'_>, spec: &Spec) -> bool {
+fn raises_share(space: &DecisionSpace<'_>, job: &JobSpace<'_>, spec: &JobOption) -> bool {
     if space.shares.is_none() || spec.kept == 0 {
         return false;
     }
     let name = &space.types[spec.node_type];
-    let needs = needs_of(job.job, name, &spec.exec_plan);
+    let needs = plan_needs(job.job, name, &spec.exec_plan);
     let kept = job.kept_order.iter().take(spec.kept as usize);
-    let mut workers = kept.filter_map(|kept| space.worker(&kept.slots));
-    workers.any(|worker| !worker.keeps(needs).is_within(granted(job.job, name, &worker)))
+    let mut workers = kept.filter_map(|kept| space.worker_on(&kept.slots));
+    workers.any(|worker| !worker.share_for_kept(needs).is_within(granted_share(job.job, name, &worker)))
 }
 
 /// Allowed sizes of a job on a type, thinned: with all that lie near something special, such as the supply in
 /// a step.
-fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
+fn thinned_sizes(space: &DecisionSpace<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let had = job.job.held.len() as u32;
-    let supply = space.available(job.job, node_type);
+    let supply = space.available_nodes(job.job, node_type);
     let allowed = job.job.sizes.up_to(supply.first().copied().unwrap_or(0));
     let mut special = vec![had, job.job.sizes.min(), job.job.sizes.max()];
     special.extend(&supply);
@@ -218,13 +224,14 @@ fn sizes(space: &Space<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
 
 /// Drops options that can never pay: more nodes than another one of the same kind for no more samples, and
 /// starts that cost more than they can earn in all the time there is.
-fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
+fn prune_options(found: &mut Vec<JobOption>, space: &DecisionSpace<'_>, job: &JobSpace<'_>) {
     let secs = space.steps.total_secs();
     let promise = job.job.active_guarantee();
-    let is_enough =
-        |s: &Spec| promise.is_some_and(|p| p.is_enough(&space.types[s.node_type], &s.exec_plan, s.nodes));
-    let earns = |s: &Spec| s.family != Family::Fresh || job.job.costs.start_secs < secs;
-    let dominates = |a: &Spec, b: &Spec| {
+    let is_enough = |s: &JobOption| {
+        promise.is_some_and(|p| p.is_enough(&space.types[s.node_type], &s.exec_plan, s.nodes))
+    };
+    let earns = |s: &JobOption| s.family != OptionFamily::Fresh || job.job.costs.start_secs < secs;
+    let dominates = |a: &JobOption, b: &JobOption| {
         a.family == b.family
             && a.node_type == b.node_type
             && a.replans == b.replans
@@ -239,7 +246,7 @@ fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
             && (is_enough(a) || !is_enough(b))
             && takes_no_more(space, job, a, b)
     };
-    let kept: Vec<Spec> = found
+    let kept: Vec<JobOption> = found
         .iter()
         .filter(|b| b.keeps || (earns(b) && !found.iter().any(|a| a.nodes > 0 && dominates(a, b))))
         .cloned()
@@ -248,7 +255,7 @@ fn prune(found: &mut Vec<Spec>, space: &Space<'_>, job: &JobSpace<'_>) {
 }
 
 /// Whether an option takes no more CPUs and memory of hosts than another one of the same type.
-fn takes_no_more(space: &Space<'_>, job: &JobSpace<'_>, a: &Spec, b: &Spec) -> bool {
-    let amount = |spec: &Spec, part: Part| limits::of_hosts(space, job, spec, (part, 1));
-    [Part::Cpus, Part::Memory].into_iter().all(|part| amount(a, part) <= amount(b, part))
+fn takes_no_more(space: &DecisionSpace<'_>, job: &JobSpace<'_>, a: &JobOption, b: &JobOption) -> bool {
+    let amount = |spec: &JobOption, part: HostResource| limits::host_units(space, job, spec, (part, 1));
+    [HostResource::Cpus, HostResource::Memory].into_iter().all(|part| amount(a, part) <= amount(b, part))
 }

@@ -7,7 +7,7 @@ use infill_model::{Gap, GapSet, MalleableJob, NodeName, SchedulingState, Topolog
 
 /// Everything that the planner looks at. The same problem always has the same plan.
 #[derive(Clone, Debug)]
-pub struct Problem<'a> {
+pub struct PlanningProblem<'a> {
     /// The moment of the round.
     pub now: UnixTime,
     /// Nodes that may be used, and until when.
@@ -28,7 +28,7 @@ pub struct Problem<'a> {
     places: FxHashMap<&'a NodeName, usize>,
 }
 
-impl<'a> Problem<'a> {
+impl<'a> PlanningProblem<'a> {
     /// A problem in which jobs may start and grow, and nothing is drained.
     pub fn new(
         now: UnixTime,
@@ -39,12 +39,12 @@ impl<'a> Problem<'a> {
     ) -> Self {
         let places = gaps.gaps.iter().enumerate().map(|(at, gap)| (&gap.node, at)).collect();
         let (may_grow, drain, topology) = (true, false, None);
-        Problem { now, gaps, jobs, config, min_window_secs, may_grow, drain, topology, places }
+        PlanningProblem { now, gaps, jobs, config, min_window_secs, may_grow, drain, topology, places }
     }
 
     /// The gap of this node. Of several places it is the one that ends first; `None` unless all are gaps.
-    pub fn gap(&self, node: &NodeName) -> Option<&'a Gap> {
-        match self.place(node) {
+    pub fn gap_at(&self, node: &NodeName) -> Option<&'a Gap> {
+        match self.gap_index(node) {
             None if node.is_block() => self.first_to_end(&self.gaps_of(node)?),
             place => self.gaps.gaps.get(place?),
         }
@@ -52,7 +52,7 @@ impl<'a> Problem<'a> {
 
     /// The gap of each place of these; `None` unless all are gaps.
     pub(crate) fn gaps_of(&self, node: &NodeName) -> Option<Vec<&'a Gap>> {
-        node.single_places().iter().map(|part| self.gaps.gaps.get(self.place(part)?)).collect()
+        node.single_places().iter().map(|part| self.gaps.gaps.get(self.gap_index(part)?)).collect()
     }
 
     fn first_to_end(&self, gaps: &[&'a Gap]) -> Option<&'a Gap> {
@@ -60,7 +60,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Where the gap of this node is among the gaps.
-    pub fn place(&self, node: &NodeName) -> Option<usize> {
+    pub fn gap_index(&self, node: &NodeName) -> Option<usize> {
         self.places.get(node).copied()
     }
 
@@ -77,7 +77,7 @@ impl<'a> Problem<'a> {
             let gaps = self.gaps_of(node)?;
             return self.first_to_end(&gaps).filter(|_| gaps.iter().all(|gap| gap.holder == Some(job.id)));
         }
-        self.gap(node).filter(|gap| gap.holder == Some(job.id))
+        self.gap_at(node).filter(|gap| gap.holder == Some(job.id))
     }
 
     /// The gap of each node that the job holds, in the order of their names; `None` as above.

@@ -2,9 +2,9 @@
 
 /// A limit on what all jobs use together in one step.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Limit {
+pub(crate) struct StepLimit {
     /// What it limits.
-    pub of: Resource,
+    pub of: LimitedResource,
     /// The step.
     pub step: usize,
     /// Most that may be used.
@@ -12,18 +12,18 @@ pub(crate) struct Limit {
 }
 
 /// How many places of one node are counted as one.
-pub(crate) type Level = u32;
+pub(crate) type BlockSize = u32;
 
 /// What can run short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource {
+pub(crate) enum LimitedResource {
     /// Nodes of a type that last through the step. With a level, blocks of that many places: see `blocks`.
-    Nodes(usize, Level),
+    Nodes(usize, BlockSize),
     /// Those of them on which a job may start: not those that only their holder may still use, because the
     /// window is too short for others.
-    StartNodes(usize, Level),
+    StartNodes(usize, BlockSize),
     /// Nodes of a type that lie outside a set which some jobs must avoid, for those jobs.
-    Allowed(usize, Level),
+    Allowed(usize, BlockSize),
     /// CPUs of hosts of a type, so many of them counted as one on each host: see `shares`.
     Cpus(usize, u64),
     /// The same of memory, MiB.
@@ -34,7 +34,7 @@ pub(crate) enum Resource {
 
 /// What the options of a job use of a resource, in each step in which it is limited.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Demand {
+pub(crate) struct ResourceDemand {
     /// The resource: an index into the rows of `Space::limit_at`.
     pub resource: usize,
     /// The amount for each option.

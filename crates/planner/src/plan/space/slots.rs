@@ -1,12 +1,12 @@
 //! The nodes that may be used, as the planner counts them.
 
-use super::problem::Problem;
-use super::steps::Steps;
+use super::problem::PlanningProblem;
+use super::steps::TimeSteps;
 use infill_model::{Gap, JobId, MalleableJob, NodeName, NodeType};
 
 /// A node as the planner counts it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot<'a> {
+pub(crate) struct NodeSlot<'a> {
     /// The gap.
     pub gap: &'a Gap,
     /// Index of its type.
@@ -19,7 +19,7 @@ pub(crate) struct Slot<'a> {
 
 /// How many nodes of a type last through each step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Supply {
+pub(crate) struct TypeSupply {
     /// All of them.
     pub nodes: Vec<u32>,
     /// Those on which a job may start.
@@ -28,20 +28,20 @@ pub(crate) struct Supply {
 
 /// All nodes that last through the first step, except those of busy jobs, sorted by name; and for each gap
 /// its place among them.
-pub(crate) fn of<'a>(
-    problem: &Problem<'a>,
-    steps: &Steps,
+pub(crate) fn find_slots<'a>(
+    problem: &PlanningProblem<'a>,
+    steps: &TimeSteps,
     types: &[NodeType],
-) -> (Vec<Slot<'a>>, Vec<Option<usize>>) {
+) -> (Vec<NodeSlot<'a>>, Vec<Option<usize>>) {
     let planned = problem.jobs.iter().filter(|j| !problem.is_busy(j)).map(|j| j.id);
     let planned: std::collections::BTreeSet<JobId> = planned.collect();
     let slot = |gap: &'a Gap| {
-        let lasts = steps.through(gap.usable_until);
+        let lasts = steps.steps_through(gap.usable_until);
         let node_type = types.binary_search(&gap.node_type).ok()?;
         let long = gap.usable_until.secs_since(problem.now) >= problem.min_window_secs;
         // A node whose holder we do not plan is somebody else's.
         let foreign = gap.holder.is_some_and(|h| !planned.contains(&h));
-        (lasts > 0 && !foreign).then_some(Slot { gap, node_type, lasts, startable: long })
+        (lasts > 0 && !foreign).then_some(NodeSlot { gap, node_type, lasts, startable: long })
     };
     let mut slots = Vec::with_capacity(problem.gaps.gaps.len());
     let place = |gap: &'a Gap| {
@@ -53,8 +53,8 @@ pub(crate) fn of<'a>(
 }
 
 /// The supply of each of so many types in each of so many steps.
-pub(crate) fn supply(slots: &[Slot<'_>], types: usize, steps: usize) -> Vec<Supply> {
-    let none = Supply { nodes: vec![0; steps], startable: vec![0; steps] };
+pub(crate) fn count_supply(slots: &[NodeSlot<'_>], types: usize, steps: usize) -> Vec<TypeSupply> {
+    let none = TypeSupply { nodes: vec![0; steps], startable: vec![0; steps] };
     let mut supply = vec![none; types];
     for slot in slots {
         let of_type = &mut supply[slot.node_type];
@@ -71,12 +71,12 @@ pub(crate) fn supply(slots: &[Slot<'_>], types: usize, steps: usize) -> Vec<Supp
 ///
 /// Slurm fills nodes of equal weight in the order of its configuration, lowest first, so the highest stays
 /// free longest.
-pub(crate) fn stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
+pub(crate) fn compare_stability(a: &Gap, b: &Gap) -> std::cmp::Ordering {
     let by_end = a.usable_until.cmp(&b.usable_until);
     by_end.then(a.expected_secs.total_cmp(&b.expected_secs)).then_with(|| a.node.cmp_natural(&b.node))
 }
 
 /// Whether the job must avoid the node.
-pub(crate) fn excludes(job: &MalleableJob, node: &NodeName) -> bool {
+pub(crate) fn job_excludes(job: &MalleableJob, node: &NodeName) -> bool {
     job.excluded.contains(node)
 }

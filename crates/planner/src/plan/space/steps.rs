@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::problem::Problem;
+use super::problem::PlanningProblem;
 use infill_model::{Gap, UnixTime};
 
 /// Shortest step, seconds. About one round: what ends sooner cannot be acted on separately, so it is left
@@ -19,17 +19,17 @@ const MAX_DISTINCT_ENDS: usize = 96;
 
 /// The steps of a round.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Steps {
+pub(crate) struct TimeSteps {
     now: UnixTime,
     ends: Vec<UnixTime>,
 }
 
-impl Steps {
+impl TimeSteps {
     /// Chooses the steps for a problem: at most `max_steps`, none when no node is usable.
     ///
     /// With two steps or more the first ends no later than the first held node: so what a job holds always
     /// lasts through step 0 unless it must be left now, and rounding never makes a job leave.
-    pub fn of(problem: &Problem<'_>) -> Self {
+    pub fn from_problem(problem: &PlanningProblem<'_>) -> Self {
         let horizon = problem.config.horizon_secs.max(SHORTEST_STEP_SECS).floor();
         let secs = |gap: &Gap| gap.usable_until.secs_since(problem.now).min(horizon);
         let usable = |gap: &&Gap| secs(gap) >= SHORTEST_STEP_SECS;
@@ -39,8 +39,8 @@ impl Steps {
         }
         let held = |gap: &&Gap| gap.holder.is_some();
         let first = problem.gaps.gaps.iter().filter(usable).filter(held).map(|g| secs(g) as i64).min();
-        let ends = choose(coarsen(counts, first), first, problem.config.max_steps as usize);
-        Steps { now: problem.now, ends: ends.into_iter().map(|e| problem.now + e).collect() }
+        let ends = choose_ends(coarsen_ends(counts, first), first, problem.config.max_steps as usize);
+        TimeSteps { now: problem.now, ends: ends.into_iter().map(|e| problem.now + e).collect() }
     }
 
     /// Ends of the steps, ascending.
@@ -76,13 +76,13 @@ impl Steps {
     }
 
     /// Number of steps, from the first, through which a node lasts that is usable until `until`.
-    pub fn through(&self, until: UnixTime) -> usize {
+    pub fn steps_through(&self, until: UnixTime) -> usize {
         self.ends.partition_point(|end| *end <= until)
     }
 }
 
 /// Rounds the ends down to a grid when they are too many; keeps `first` as it is.
-fn coarsen(counts: BTreeMap<i64, i64>, first: Option<i64>) -> Vec<(i64, i64)> {
+fn coarsen_ends(counts: BTreeMap<i64, i64>, first: Option<i64>) -> Vec<(i64, i64)> {
     let last = counts.keys().next_back().copied().unwrap_or(0);
     if counts.len() <= MAX_DISTINCT_ENDS {
         return counts.into_iter().collect();
@@ -101,7 +101,7 @@ fn coarsen(counts: BTreeMap<i64, i64>, first: Option<i64>) -> Vec<(i64, i64)> {
 /// Chooses at most `most` of the `ends` (each with its number of nodes), so that the sum over nodes of the
 /// largest chosen end that is not past their own is greatest. A dynamic program from the last end to the
 /// first.
-fn choose(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i64> {
+fn choose_ends(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i64> {
     let (n, most) = (ends.len(), most.max(1));
     if n <= most {
         return ends.into_iter().map(|(end, _)| end).collect();
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn the_ends_that_lose_the_fewest_node_seconds_are_chosen() {
         let check = |ends: &[(i64, i64)], first, most, expect: &[i64]| {
-            assert_eq!(choose(ends.to_vec(), first, most), expect, "{ends:?} {first:?} {most}");
+            assert_eq!(choose_ends(ends.to_vec(), first, most), expect, "{ends:?} {first:?} {most}");
         };
         check(&[], None, 3, &[]);
         check(&[(100, 1), (200, 1)], None, 3, &[100, 200]);

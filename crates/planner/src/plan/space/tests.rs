@@ -1,12 +1,12 @@
 //! The decision space: what makes large rounds fast must change nothing.
 
-use super::decision::Space;
+use super::decision::DecisionSpace;
 use crate::plan::tests::random_worlds;
 use infill_model::ChangeKind;
 use infill_testkit::effort;
 
 /// All paths of a job whose options are allowed.
-pub fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
+pub fn all_paths(space: &DecisionSpace<'_>, job: usize) -> Vec<Vec<usize>> {
     let mut paths = vec![Vec::new()];
     for step in 0..space.steps.len() {
         let allowed: Vec<usize> =
@@ -22,10 +22,10 @@ pub fn all_paths(space: &Space<'_>, job: usize) -> Vec<Vec<usize>> {
 #[test]
 fn a_change_costs_what_its_kind_costs() {
     let mut seen = 0;
-    for seed in effort::seeds(40_000..40_200) {
+    for seed in effort::seed_range(40_000..40_200) {
         let world = random_worlds::world(seed, 4, 10);
         let problem = world.problem();
-        for job in &Space::of(&problem).jobs {
+        for job in &DecisionSpace::from_problem(&problem).jobs {
             for (from, a) in job.options.iter().enumerate() {
                 for (to, b) in job.options.iter().enumerate() {
                     let change = a.change_to(b, from == to);

@@ -6,8 +6,8 @@ use super::random::is_last_resort;
 use super::random_worlds::{Random, have_turns};
 use super::worlds::*;
 use crate::plan::{
-    laying::extract,
-    space::decision::{Schedule, Space},
+    placement::extract,
+    space::decision::{DecisionSpace, Schedule},
 };
 use infill_testkit::effort;
 
@@ -61,7 +61,7 @@ fn packs_largest_first(free: &mut [u32], blocks: &[u32]) -> bool {
 
 /// The schedule of one step in which each job has the nodes that it wants; `None` where the space has no such
 /// option, or the rows forbid it.
-fn all_get_theirs(space: &Space<'_>) -> Option<Schedule> {
+fn all_get_theirs(space: &DecisionSpace<'_>) -> Option<Schedule> {
     let option = |job: usize| {
         let all = space.jobs[job].options.iter().enumerate().skip(1);
         let fits = all.filter(|(_, spec)| spec.nodes == space.jobs[job].job.sizes.max());
@@ -74,7 +74,7 @@ fn all_get_theirs(space: &Space<'_>) -> Option<Schedule> {
 #[test]
 fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
     let (mut fit, mut not) = (0, 0);
-    for seed in effort::seeds(0..10_000) {
+    for seed in effort::seed_range(0..10_000) {
         let mut random = Random(seed);
         let r = &mut random;
         let (size, chain) = CHAINS[r.below(4) as usize];
@@ -98,7 +98,7 @@ fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
             }
         }
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         let schedule = all_get_theirs(&space);
         let expected = match is_large {
             true => packs_largest_first(&mut free, &blocks),
@@ -106,7 +106,7 @@ fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
         };
         assert_eq!(schedule.is_some(), expected, "seed {seed}: {blocks:?} on {free:?}");
         if let Some(schedule) = schedule {
-            let plan = extract::plan(&space, &schedule, SolveStatus::Trivial);
+            let plan = extract::placed_plan(&space, &schedule, SolveStatus::Trivial);
             for job in &world.jobs {
                 let nodes = plan.job_plan(job.id).map_or(0, |p| p.nodes.len() as u32);
                 assert_eq!(nodes, job.sizes.max(), "seed {seed}: job {} lacks nodes", job.id);
@@ -167,16 +167,16 @@ pub(super) fn world(seed: u64) -> World {
 #[test]
 fn the_checker_passes_every_plan_of_blocks() {
     let mut blocks = 0;
-    for seed in effort::seeds(0..3000) {
+    for seed in effort::seed_range(0..3000) {
         let mut world = world(seed);
-        let without = fallback(&world.problem(), "test");
+        let without = plan_without_solver(&world.problem(), "test");
         passes(&world, &without);
-        let report = explain(&world.problem(), &without);
+        let report = explain_plan(&world.problem(), &without);
         assert_eq!(report.nodes.len(), world.gaps.gaps.len(), "seed {seed}");
         blocks += without.jobs.iter().flat_map(|j| &j.nodes).filter(|p| p.node.is_block()).count() as u64;
         if seed % 10 == 0 {
             world.config.solve_secs = 1.0;
-            let with = plan(&world.problem(), solver().as_ref());
+            let with = plan_round(&world.problem(), solver().as_ref());
             passes(&world, &with);
         }
     }
@@ -185,7 +185,7 @@ fn the_checker_passes_every_plan_of_blocks() {
 
 #[test]
 fn the_checker_passes_every_last_resort_of_blocks() {
-    let kept: u64 = effort::seeds(0..3000).map(|seed| is_last_resort(&world(seed), seed).0).sum();
+    let kept: u64 = effort::seed_range(0..3000).map(|seed| is_last_resort(&world(seed), seed).0).sum();
     assert!(kept >= effort::at_least(1001), "{kept} jobs keep something");
 }
 
@@ -193,7 +193,7 @@ fn the_checker_passes_every_last_resort_of_blocks() {
 fn a_small_worker_goes_where_it_breaks_no_larger_place() {
     let mut world = places(&[vec![900; 4], vec![900; 3], vec![900; 2]]);
     world.jobs = vec![job("1 1 linear"), job("2 1 linear block=2"), job("3 1 linear block=4")];
-    let plan = plan(&world.problem(), solver().as_ref());
+    let plan = plan_round(&world.problem(), solver().as_ref());
     let nodes: Vec<String> = plan.jobs.iter().map(|j| j.nodes[0].node.to_string()).collect();
     assert_eq!(nodes, ["n001:2", "n002:0+1", "n000:0+1+2+3"]);
     passes(&world, &plan);

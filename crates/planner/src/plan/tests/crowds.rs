@@ -4,15 +4,15 @@ use super::worlds::*;
 use crate::plan::{
     program::improve,
     search::{
+        bound::SolveBound,
         branch,
-        in_hand::InHand,
-        known::Known,
+        incumbent::Incumbent,
+        multipliers::{self, LagrangianBound},
         path,
-        prices::{self, Priced},
     },
     space::{
-        decision::{Schedule, Space},
-        resource::Resource,
+        decision::{DecisionSpace, Schedule},
+        resource::LimitedResource,
     },
 };
 use infill_model::BoundSource;
@@ -43,31 +43,34 @@ fn where_nodes_are_of_several_types_the_solver_is_asked_about_whole_programs_onl
 }
 
 /// What comes of asking a solver that fails, where nodes cost nothing.
-fn ask(world: World) -> Result<Option<(Schedule, Known)>, String> {
+fn ask(world: World) -> Result<Option<(Schedule, SolveBound)>, String> {
     let problem = world.problem();
-    let space = Space::of(&problem);
-    let schedule = space.at_rest();
+    let space = DecisionSpace::from_problem(&problem);
+    let schedule = space.base_schedule();
     let score = space.score(&schedule);
     // Nothing costs anything: each job would like all nodes.
     let bound: f64 = (0..space.jobs.len())
-        .filter_map(|job| Some(path::best(&space, job, &space.jobs[job].gains)?.1))
+        .filter_map(|job| Some(path::best_path(&space, job, &space.jobs[job].gains)?.1))
         .sum();
-    let priced = Priced { prices: vec![0.0; space.limits.len()], bound };
-    let in_hand = InHand { schedule, score, others: Vec::new(), priced, bound, by: BoundSource::Prices };
+    let priced = LagrangianBound { prices: vec![0.0; space.limits.len()], bound };
+    let in_hand = Incumbent { schedule, score, others: Vec::new(), priced, bound, by: BoundSource::Prices };
     let gives_up = Broken(|_, _| Err(SolverError::Failed("asked".to_owned())));
-    improve::ask(&space, &gives_up, &in_hand)
+    improve::improve_incumbent(&space, &gives_up, &in_hand)
 }
 
 #[test]
 fn the_more_jobs_the_fewer_iterations() {
     for operations in [0, 1, 1_000, 1_000_000, 10_000_000, 1_000_000_000] {
-        let iterations = prices::within(100, operations);
+        let iterations = multipliers::limit_iterations(100, operations);
         assert!((10..=100).contains(&iterations), "{iterations} of {operations}");
         assert!(iterations == 10 || iterations * operations <= 100_000_000, "{iterations} of {operations}");
     }
-    assert_eq!((prices::within(100, 1_000_000), prices::within(100, 4_000_000)), (100, 25));
+    assert_eq!(
+        (multipliers::limit_iterations(100, 1_000_000), multipliers::limit_iterations(100, 4_000_000)),
+        (100, 25)
+    );
     let branches = [(20, 10_000), (256, 10_000), (512, 10_000), (512, 20_000), (10_000, 4_000_000)];
-    let iterations = branches.map(|(jobs, operations)| branch::iterations(jobs, operations));
+    let iterations = branches.map(|(jobs, operations)| branch::iteration_budget(jobs, operations));
     assert_eq!(iterations, [6_000, 6_000, 2_999, 1_499, 0]);
 }
 
@@ -83,9 +86,9 @@ fn of_ever_other_nodes_to_avoid_few_are_limits_of_their_own() {
     let lists: std::collections::BTreeSet<_> = world.jobs.iter().map(|job| job.excluded.clone()).collect();
     assert!(lists.len() > 30, "{} lists", lists.len());
     let problem = world.problem();
-    let space = Space::of(&problem);
-    let rows = space.limits.iter().filter(|limit| matches!(limit.of, Resource::Allowed(..))).count();
+    let space = DecisionSpace::from_problem(&problem);
+    let rows = space.limits.iter().filter(|limit| matches!(limit.of, LimitedResource::Allowed(..))).count();
     assert!((1..=16 * space.steps.len()).contains(&rows), "{rows} limits in {} steps", space.steps.len());
-    let plan = fallback(&problem, "test");
+    let plan = plan_without_solver(&problem, "test");
     passes(&world, &plan);
 }

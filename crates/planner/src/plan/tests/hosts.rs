@@ -6,9 +6,9 @@ use super::blocks;
 use super::random_worlds::Random;
 use super::worlds::*;
 use crate::plan::{
-    laying::{extract, spread::spread},
-    search::in_hand,
-    space::decision::Space,
+    placement::{extract, network_spread::plan_spread},
+    search::incumbent,
+    space::decision::DecisionSpace,
 };
 use infill_model::{SwitchRecord, Topology};
 use infill_testkit::effort;
@@ -27,7 +27,7 @@ fn world(gaps: &str, jobs: &[&str]) -> World {
 }
 
 fn planned(world: &World) -> Plan {
-    let plan = fallback(&world.problem(), "test");
+    let plan = plan_without_solver(&world.problem(), "test");
     passes(world, &plan);
     plan
 }
@@ -89,7 +89,7 @@ fn what_is_kept_is_what_is_together() {
     let free = "n1#0:900 n2#0:900 n3#0:900 n3#1:900 n1#1:900 n4#0:500";
     let world = world(free, &["1 1-9 linear held=n1:0,n1:1,n2:0,n3:0,n3:1,n4:0"]);
     let problem = world.problem();
-    let space = Space::of(&problem);
+    let space = DecisionSpace::from_problem(&problem);
     let kept = space.jobs[0].kept_order.iter().map(|kept| space.slots[kept.slots[0]].gap.node.to_string());
     assert_eq!(kept.collect::<Vec<_>>().join(" "), "n1:0 n1:1 n3:1 n3:0 n2:0 n4:0");
 }
@@ -110,7 +110,7 @@ fn hosts_come_under_leaf_switches_also_for_blocks() {
         let world = world(free, &[job]);
         let mut problem = world.problem();
         problem.topology = Some(&topology);
-        let plan = fallback(&problem, "test");
+        let plan = plan_without_solver(&problem, "test");
         passes(&world, &plan);
         places(&plan, 1)
     };
@@ -123,7 +123,7 @@ fn hosts_come_under_leaf_switches_also_for_blocks() {
 #[test]
 fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
     let (mut ours, mut by_name, mut optimum) = (0, 0, 0);
-    for seed in effort::seeds(0..300) {
+    for seed in effort::seed_range(0..300) {
         let mut random = Random(seed);
         let r = &mut random;
         let free: Vec<usize> = (0..2 + r.below(4)).map(|_| 1 + r.below(4) as usize).collect();
@@ -149,7 +149,7 @@ fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
             in_order.by_ref().take(size).map(|(host, _)| *host).collect::<BTreeSet<usize>>().len()
         };
         let in_order: usize = largest_first.iter().copied().map(hosts).sum();
-        let (_, laid) = spread(&world.problem(), &plan.jobs);
+        let (_, laid) = plan_spread(&world.problem(), &plan.jobs);
         assert!(laid <= in_order, "seed {seed}: {laid} hosts, {in_order} in the order of names");
         plan.jobs
             .iter()
@@ -168,18 +168,18 @@ fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
 #[test]
 fn few_hosts_cost_nothing_else() {
     let (mut near, mut anywhere) = (0, 0);
-    for seed in effort::seeds(0..600) {
+    for seed in effort::seed_range(0..600) {
         let world = blocks::world(seed);
         let problem = world.problem();
-        let space = Space::of(&problem);
-        let schedule = in_hand::solve(&space).schedule;
-        let plan = extract::plan(&space, &schedule, SolveStatus::Trivial);
+        let space = DecisionSpace::from_problem(&problem);
+        let schedule = incumbent::find_incumbent(&space).schedule;
+        let plan = extract::placed_plan(&space, &schedule, SolveStatus::Trivial);
         passes(&world, &plan);
-        let by_windows = extract::plan_by_windows(&space, &schedule, SolveStatus::Trivial);
-        let worth = |plan: &Plan| evaluate(&problem, &Steps::of(&problem), plan).score();
+        let by_windows = extract::placed_plan_by_windows(&space, &schedule, SolveStatus::Trivial);
+        let worth = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
         let (with, least) = (worth(&plan), worth(&by_windows));
         assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
-        let hosts = |plan: &Plan| spread(&problem, &plan.jobs).1;
+        let hosts = |plan: &Plan| plan_spread(&problem, &plan.jobs).1;
         assert!(hosts(&plan) <= hosts(&by_windows), "seed {seed}");
         (near, anywhere) = (near + hosts(&plan), anywhere + hosts(&by_windows));
     }

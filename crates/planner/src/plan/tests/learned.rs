@@ -1,7 +1,7 @@
 //! Plans from curves that the advisor learned, judged by the true ones.
 
 use super::worlds::*;
-use infill_advisor::trial::Trial;
+use infill_advisor::curve_trial::CurveTrial;
 use infill_model::{CurvePoint, config::AdvisorConfig};
 
 /// Nearly linear, saturating, with a step behind four nodes, superlinear at first, falling behind four.
@@ -28,7 +28,7 @@ fn a_plan_by_learned_curves_is_nearly_as_good_as_one_by_the_true_ones() {
         let table = truth.points().to_vec();
         let costs = RescaleCosts { up_secs: 2.0, down_secs: 2.0, start_secs: 2.0 };
         let settings = AdvisorConfig::default();
-        let verdict = Trial { table, noise: 0.05, seed: 1, costs, settings }.run().unwrap();
+        let verdict = CurveTrial { table, noise: 0.05, seed: 1, costs, settings }.run().unwrap();
         let points = verdict.curve.iter().map(|r| CurvePoint { nodes: r.nodes, rate: r.predicted });
         ScalingCurve::new(points.collect()).unwrap()
     });

@@ -10,7 +10,7 @@ use infill_testkit::effort;
 
 /// What a plan without a solver gives to each job of a world.
 fn planned(world: &World) -> String {
-    let plan = fallback(&world.problem(), "test");
+    let plan = plan_without_solver(&world.problem(), "test");
     passes(world, &plan);
     let (solved, _) = solve(world);
     assert_eq!(show(&solved), show(&plan), "the solver's");
@@ -35,7 +35,7 @@ fn what_is_promised_outweighs_what_others_make() {
 fn a_promise_is_kept_by_a_better_plan_on_fewer_nodes() {
     let jobs = ["1 1-8 linear plan:tp=1:3,8:9 held=n1,n2,n3,n4 promise=3", "2 1-8 linear w=50"];
     let world = World::new(EIGHT, &jobs);
-    let plan = fallback(&world.problem(), "test");
+    let plan = plan_without_solver(&world.problem(), "test");
     passes(&world, &plan);
     assert_eq!(show(&plan), "1: n1* | 2: n8* n2 n3 n4 n5 n6 n7");
     assert_eq!(plan.jobs[0].exec_plan, ExecPlan("tp".to_owned()));
@@ -59,9 +59,9 @@ fn a_plan_that_breaks_a_promise_is_refused() {
     let world = World::new("n1:1800 n2:1800 n3:1800 n4:1800", &jobs);
     let mut free = world.clone();
     free.jobs[0].assured = None;
-    let less = fallback(&free.problem(), "test");
+    let less = plan_without_solver(&free.problem(), "test");
     assert_eq!(show(&less), "1: - | 2: n4* n1 n2 n3");
-    let violations = check(&world.problem(), &less).unwrap_err();
+    let violations = check_plan(&world.problem(), &less).unwrap_err();
     assert_eq!(violations, [Violation::BelowPromise { job: JobId(1), promised: 3.0 }]);
 
     let jobs = ["1 1-4 linear promise=3", "2 1-4 linear w=9 held=n1,n2,n3,n4"];
@@ -69,7 +69,7 @@ fn a_plan_that_breaks_a_promise_is_refused() {
     let mut idle = last_resort(&world.problem(), "test");
     passes(&world, &idle);
     idle.status = SolveStatus::Trivial;
-    let violations = check(&world.problem(), &idle).unwrap_err();
+    let violations = check_plan(&world.problem(), &idle).unwrap_err();
     assert_eq!(
         violations,
         [Violation::BelowPromise { job: JobId(1), promised: 3.0 }],
@@ -97,7 +97,7 @@ fn have_promises(world: &mut World, seed: u64) {
 fn rate(world: &World, plan: &Plan, job: &MalleableJob) -> f64 {
     let problem = world.problem();
     let planned = plan.job_plan(job.id).expect("a plan");
-    let gap = planned.nodes.first().and_then(|placement| problem.gap(&placement.node));
+    let gap = planned.nodes.first().and_then(|placement| problem.gap_at(&placement.node));
     let nodes = planned.nodes.len() as u32;
     gap.and_then(|gap| cost::rate_of(job, &gap.node_type, &planned.exec_plan, nodes)).unwrap_or(0.0)
 }
@@ -106,11 +106,11 @@ fn rate(world: &World, plan: &Plan, job: &MalleableJob) -> f64 {
 /// jobs do, and how many are brought to theirs.
 fn are_kept(world: &World, plan: &Plan, seed: u64) -> (u64, u64) {
     let problem = world.problem();
-    let steps = Steps::of(&problem);
+    let steps = TimeSteps::from_problem(&problem);
     let (mut kept, mut brought) = (0, 0);
     for job in world.jobs.iter().filter(|_| !world.drain) {
         let Some(least) = job.active_guarantee().map(|promise| promise.rate * (1.0 - 1e-9)) else { continue };
-        let gap = job.lead_node.as_ref().and_then(|node| problem.gap(node));
+        let gap = job.lead_node.as_ref().and_then(|node| problem.gap_at(node));
         let nodes = job.held.len() as u32;
         let has = gap.and_then(|gap| cost::rate_of(job, &gap.node_type, &job.exec_plan, nodes));
         let holds = cost::can_stay(&problem, &steps, job) && has.is_some_and(|has| has >= least);
@@ -125,11 +125,11 @@ fn are_kept(world: &World, plan: &Plan, seed: u64) -> (u64, u64) {
 #[test]
 fn no_plan_of_a_random_world_breaks_a_promise() {
     let (mut kept, mut brought) = (0, 0);
-    for seed in effort::seeds(0..4_000) {
+    for seed in effort::seed_range(0..4_000) {
         let mut world = world(seed, 7, 14);
         world.config.mip_gap = 0.001;
         have_promises(&mut world, seed);
-        let plan = fallback(&world.problem(), "test");
+        let plan = plan_without_solver(&world.problem(), "test");
         passes(&world, &plan);
         let (keep, bring) = are_kept(&world, &plan, seed);
         (kept, brought) = (kept + keep, brought + bring);
@@ -143,7 +143,7 @@ fn no_plan_of_a_random_world_breaks_a_promise() {
 
 #[test]
 fn no_plan_of_the_solver_breaks_a_promise() {
-    for seed in effort::seeds(50_000..50_800) {
+    for seed in effort::seed_range(50_000..50_800) {
         let mut world = world(seed, 5, 10);
         world.config.mip_gap = 0.001;
         have_promises(&mut world, seed);
@@ -154,10 +154,10 @@ fn no_plan_of_the_solver_breaks_a_promise() {
 
 #[test]
 fn no_plan_of_blocks_or_of_counted_hosts_breaks_a_promise() {
-    for seed in effort::seeds(60_000..61_000) {
+    for seed in effort::seed_range(60_000..61_000) {
         for mut world in [blocks::world(seed), shares::moving(seed)] {
             have_promises(&mut world, seed);
-            let plan = fallback(&world.problem(), "test");
+            let plan = plan_without_solver(&world.problem(), "test");
             passes(&world, &plan);
             passes(&world, &last_resort(&world.problem(), "test"));
         }
@@ -167,7 +167,7 @@ fn no_plan_of_blocks_or_of_counted_hosts_breaks_a_promise() {
 #[test]
 fn in_an_unchanging_world_all_promises_that_fit_are_come_to() {
     let mut come = 0;
-    for seed in effort::seeds(70_000..70_600) {
+    for seed in effort::seed_range(70_000..70_600) {
         let mut random = Random(seed);
         let nodes = 4 + random.below(9);
         let gaps: Vec<String> = (0..nodes).map(|n| format!("n{n:02}:1800")).collect();
@@ -189,11 +189,11 @@ fn in_an_unchanging_world_all_promises_that_fit_are_come_to() {
             continue;
         }
         for _ in 0..2 * world.jobs.len() {
-            let plan = fallback(&world.problem(), "test");
+            let plan = plan_without_solver(&world.problem(), "test");
             passes(&world, &plan);
             world = world.after(&plan);
         }
-        let plan = fallback(&world.problem(), "test");
+        let plan = plan_without_solver(&world.problem(), "test");
         for job in &world.jobs {
             let Some(least) = job.active_guarantee().map(|promise| promise.rate * (1.0 - 1e-9)) else {
                 continue;

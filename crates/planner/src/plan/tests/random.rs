@@ -8,11 +8,11 @@ use infill_testkit::effort;
 
 #[test]
 fn the_checker_passes_every_plan_made_without_a_solver() {
-    for seed in effort::seeds(0..4_000) {
+    for seed in effort::seed_range(0..4_000) {
         let mut world = world(seed, 7, 14);
         world.config.mip_gap = 0.001;
-        let plan = fallback(&world.problem(), "test");
-        let report = explain(&world.problem(), &plan);
+        let plan = plan_without_solver(&world.problem(), "test");
+        let report = explain_plan(&world.problem(), &plan);
         passes(&world, &plan);
         assert_eq!(report.jobs.len(), world.jobs.len(), "seed {seed}");
         assert_eq!(report.nodes.len(), world.gaps.gaps.len(), "seed {seed}");
@@ -26,7 +26,7 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
     passes(world, &plan);
     assert_eq!(plan.status, SolveStatus::LastResort("test".to_owned()));
     let problem = world.problem();
-    let steps = Steps::of(&problem);
+    let steps = TimeSteps::from_problem(&problem);
     let (mut kept, mut lost) = (0, 0);
     for job in &world.jobs {
         let nodes = &plan.job_plan(job.id).unwrap().nodes;
@@ -40,7 +40,7 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
         kept += u64::from(!nodes.is_empty());
         lost += u64::from(nodes.len() < job.held.len());
     }
-    let report = explain(&problem, &plan);
+    let report = explain_plan(&problem, &plan);
     assert_eq!(report.jobs.len(), world.jobs.len(), "seed {seed}");
     assert!(
         report.notes.contains(&RoundNote::NotPlanned("test".to_owned())),
@@ -53,7 +53,7 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
 #[test]
 fn the_checker_passes_every_last_resort() {
     let (mut kept, mut lost) = (0, 0);
-    for seed in effort::seeds(40_000..44_000) {
+    for seed in effort::seed_range(40_000..44_000) {
         let (keep, lose) = is_last_resort(&world(seed, 7, 14), seed);
         (kept, lost) = (kept + keep, lost + lose);
     }
@@ -75,7 +75,7 @@ fn the_last_resort_keeps_what_lasts() {
     };
     assert_eq!(later(0), [(900.0, 1)]);
     assert_eq!(later(1), [(900.0, 0)], "its lead's node has ended by then");
-    let report = explain(&world.problem(), &plan);
+    let report = explain_plan(&world.problem(), &plan);
     let why: Vec<String> = report.jobs.iter().map(|j| j.why.to_string()).collect();
     assert_eq!(
         why,
@@ -91,14 +91,14 @@ fn the_last_resort_keeps_what_lasts() {
 #[test]
 fn the_checker_passes_every_plan_of_the_solver() {
     let (mut worse, mut score) = (0, 0);
-    for seed in effort::seeds(20_000..21_000) {
+    for seed in effort::seed_range(20_000..21_000) {
         let mut world = world(seed, 5, 10);
         world.config.mip_gap = 0.001;
         let (plan, _) = solve(&world);
-        let without = fallback(&world.problem(), "test");
+        let without = plan_without_solver(&world.problem(), "test");
         let problem = world.problem();
-        let steps = Steps::of(&problem);
-        let value = |plan: &Plan| evaluate(&problem, &steps, plan).score();
+        let steps = TimeSteps::from_problem(&problem);
+        let value = |plan: &Plan| evaluate_plan(&problem, &steps, plan).score();
         let (with, without) = (value(&plan), value(&without));
         assert!(with >= without - 1e-6 * without.abs().max(1.0), "seed {seed}: {with} < {without}");
         worse += u32::from(without < with - 1e-6 * with.abs().max(1.0));
@@ -110,7 +110,7 @@ fn the_checker_passes_every_plan_of_the_solver() {
 #[test]
 fn an_unchanged_world_is_left_alone() {
     let (mut moved, mut total) = (Vec::new(), 0);
-    for seed in effort::seeds(30_000..30_400) {
+    for seed in effort::seed_range(30_000..30_400) {
         let mut world = world(seed, 6, 12);
         // A start that is dearer than a growth would first be made small; see `cost`.
         for job in &mut world.jobs {

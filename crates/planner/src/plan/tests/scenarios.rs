@@ -8,7 +8,7 @@ use infill_model::{BoundSource, RoundNote};
 fn check_both(world: &World, expect: &str) {
     let (plan, _) = solve(world);
     assert_eq!(show(&plan), expect, "with the solver");
-    let plan = fallback(&world.problem(), "test");
+    let plan = plan_without_solver(&world.problem(), "test");
     passes(world, &plan);
     assert_eq!(show(&plan), expect, "without");
 }
@@ -222,8 +222,8 @@ fn a_failing_solver_still_gives_a_checked_plan() {
     // Nothing is good enough, so that it is asked.
     world.config.mip_gap = -1.0;
     for answer in answers {
-        let plan = plan(&world.problem(), &Broken(answer));
-        let report = explain(&world.problem(), &plan);
+        let plan = plan_round(&world.problem(), &Broken(answer));
+        let report = explain_plan(&world.problem(), &plan);
         passes(&world, &plan);
         assert!(matches!(plan.status, SolveStatus::Fallback(_)), "{:?}", plan.status);
         assert!(report.notes.iter().any(|n| matches!(n, RoundNote::NoSolver(_))), "{:?}", report.notes);
@@ -231,8 +231,8 @@ fn a_failing_solver_still_gives_a_checked_plan() {
     }
     let late =
         Broken(|_, start| Ok(Solution { values: start.unwrap().clone(), optimal: false, gap: Some(0.25) }));
-    let plan = plan(&world.problem(), &late);
-    let report = explain(&world.problem(), &plan);
+    let plan = plan_round(&world.problem(), &late);
+    let report = explain_plan(&world.problem(), &plan);
     passes(&world, &plan);
     assert_eq!(plan.status, SolveStatus::TimeLimit { gap: Some(0.25) });
     assert!(report.notes[0].to_string().contains("25.00 %"), "{:?}", report.notes);
@@ -277,7 +277,7 @@ fn a_proof_says_what_was_proved_and_by_what() {
     let (solved, _) = solve(&world);
     let proof = solved.proof.unwrap();
     assert!(proof.gap <= 1e-6, "{proof:?}");
-    let without = fallback(&world.problem(), "test");
+    let without = plan_without_solver(&world.problem(), "test");
     let other = without.proof.unwrap();
     assert!(
         other.bound >= proof.bound - 1e-6 * proof.bound && other.by == BoundSource::Branches,
@@ -286,12 +286,12 @@ fn a_proof_says_what_was_proved_and_by_what() {
     assert!(other.gap <= 1e-6, "{other:?}");
     // With no time for it, the solver is not asked.
     world.config.solve_secs = 0.0;
-    let plan = crate::plan::plan(&world.problem(), &Broken(|_, _| panic!("asked")));
+    let plan = crate::plan::plan_round(&world.problem(), &Broken(|_, _| panic!("asked")));
     passes(&world, &plan);
     assert_eq!(plan.proof, without.proof);
     // With one step the knapsack is exact.
     world.config.max_steps = 1;
-    let plan = crate::plan::plan(&world.problem(), &Broken(|_, _| panic!("asked")));
+    let plan = crate::plan::plan_round(&world.problem(), &Broken(|_, _| panic!("asked")));
     assert_eq!(plan.status, SolveStatus::Optimal);
     assert!(plan.proof.is_some_and(|p| p.gap <= 1e-6), "{:?}", plan.proof);
 }

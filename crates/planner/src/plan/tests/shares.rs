@@ -3,8 +3,8 @@
 use super::random_worlds::Random;
 use super::worlds::*;
 use crate::plan::{
-    laying::extract,
-    space::decision::{Schedule, Space},
+    placement::extract,
+    space::decision::{DecisionSpace, Schedule},
 };
 use infill_testkit::effort;
 
@@ -92,7 +92,7 @@ fn rows_are_there_only_where_some_plan_needs_more_than_its_places_come_with() {
     let rows = |jobs: &[&str], hosts: &str| {
         let world = world(TWO_PLACES, jobs, hosts);
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         space.shares.map_or(0, |shares| shares.rows.len())
     };
     assert_eq!(rows(&["1 1 linear needs:default=4/1000", "2 1-2 linear"], "n1=8/2000"), 0);
@@ -180,7 +180,7 @@ fn packs(hosts: &mut [Item], items: &[Item]) -> bool {
 }
 
 /// The schedule of one step in which each job has all its workers; `None` where the rows forbid it.
-fn all_get_theirs(space: &Space<'_>) -> Option<Schedule> {
+fn all_get_theirs(space: &DecisionSpace<'_>) -> Option<Schedule> {
     let all = space.jobs.iter().map(|job| {
         let option = job.options.iter().position(|spec| spec.nodes == job.job.sizes.max());
         option.map(|option| vec![option])
@@ -197,10 +197,10 @@ fn all_get_theirs(space: &Space<'_>) -> Option<Schedule> {
 #[test]
 fn counts_of_hosts_against_packing_worker_by_worker() {
     let (mut fit, mut not, mut one_host, mut loose, mut missed) = (0u64, 0u64, 0u64, 0u64, 0u64);
-    for seed in effort::seeds(0..10_000) {
+    for seed in effort::seed_range(0..10_000) {
         let world = small(&mut Random(seed));
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         if space.shares.is_none() {
             continue;
         }
@@ -213,7 +213,7 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
         }
         (fit, not) = (fit + u64::from(can_be), not + u64::from(!can_be));
         let Some(schedule) = schedule else { continue };
-        let plan = extract::plan(&space, &schedule, SolveStatus::Trivial);
+        let plan = extract::placed_plan(&space, &schedule, SolveStatus::Trivial);
         passes(&world, &plan);
         let has_all =
             |job: &MalleableJob| plan.job_plan(job.id).map(|p| p.nodes.len() as u32) == Some(job.sizes.max());
@@ -289,12 +289,12 @@ pub(super) fn moving(seed: u64) -> World {
 #[test]
 fn the_checker_passes_every_plan_on_counted_hosts() {
     let (mut more, mut counted) = (0u64, 0u64);
-    for seed in effort::seeds(0..800) {
+    for seed in effort::seed_range(0..800) {
         let mut world = moving(seed);
-        let without = fallback(&world.problem(), "test");
+        let without = plan_without_solver(&world.problem(), "test");
         passes(&world, &without);
         passes(&world, &last_resort(&world.problem(), "test"));
-        counted += u64::from(Space::of(&world.problem()).shares.is_some());
+        counted += u64::from(DecisionSpace::from_problem(&world.problem()).shares.is_some());
         let needs_more = |planned: &&infill_model::JobPlan| {
             let rates = &world.jobs.iter().find(|job| job.id == planned.job).unwrap().rates;
             let plan = rates.iter().find(|rate| rate.exec_plan == planned.exec_plan);
@@ -303,7 +303,7 @@ fn the_checker_passes_every_plan_on_counted_hosts() {
         more += without.jobs.iter().filter(needs_more).count() as u64;
         if seed % 40 == 0 {
             world.config.solve_secs = 0.5;
-            passes(&world, &plan(&world.problem(), solver().as_ref()));
+            passes(&world, &plan_round(&world.problem(), solver().as_ref()));
         }
     }
     let enough = effort::at_least(241);

@@ -6,13 +6,13 @@ use std::io::Read as _;
 
 use super::random_worlds::{self, Random};
 use super::worlds::*;
-use crate::plan::Problem;
+use crate::plan::PlanningProblem;
 use infill_model::{SwitchRecord, Topology};
 use infill_testkit::effort;
 
 /// Hosts by leaf, in the order of the file; `None` where it is not here.
 fn real_leaves() -> Option<BTreeMap<String, Vec<String>>> {
-    let path = infill_testkit::data("topology/lingjun-hosts.csv.gz")?;
+    let path = infill_testkit::data_file("topology/lingjun-hosts.csv.gz")?;
     let (mut unpacked, _) = niffler::from_path(path).expect("a packed file");
     let mut text = String::new();
     unpacked.read_to_string(&mut text).expect("text");
@@ -78,7 +78,7 @@ fn crossing_of(plan: &Plan, topology: &Topology) -> f64 {
     plan.jobs.iter().map(|job| of(job.nodes.iter().map(|p| &p.node).collect())).sum()
 }
 
-fn with<'a>(world: &'a World, topology: &'a Topology) -> Problem<'a> {
+fn with<'a>(world: &'a World, topology: &'a Topology) -> PlanningProblem<'a> {
     let mut problem = world.problem();
     problem.topology = Some(topology);
     problem
@@ -90,7 +90,7 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
     let topology = topology(&leaves);
     let names: Vec<&String> = leaves.keys().collect();
     let (mut ours, mut by_name, mut optimum) = (0.0, 0.0, 0.0);
-    for seed in effort::seeds(0..300) {
+    for seed in effort::seed_range(0..300) {
         let mut random = Random(seed);
         let r = &mut random;
         // Of two to five leaves some hosts are free, twelve in all at most.
@@ -116,7 +116,7 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
         let mut world = World::new(&gaps.join(" "), &jobs.iter().map(String::as_str).collect::<Vec<_>>());
         world.config.max_changes = 100;
         let problem = with(&world, &topology);
-        let plan = fallback(&problem, "test");
+        let plan = plan_without_solver(&problem, "test");
         passes(&world, &plan);
         let mut in_order = free.iter().map(NodeName::new);
         for (job, size) in plan.jobs.iter().zip(&sizes) {
@@ -141,7 +141,7 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
 #[test]
 fn switches_cost_nothing_else() {
     let (mut near, mut anywhere) = (0, 0);
-    for seed in effort::seeds(71_000..71_150) {
+    for seed in effort::seed_range(71_000..71_150) {
         let world = random_worlds::world(seed, 6, 40);
         let mut random = Random(seed);
         let mut leaves: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -154,10 +154,10 @@ fn switches_cost_nothing_else() {
         }
         let topology = topology(&leaves);
         let problem = with(&world, &topology);
-        let plan = fallback(&problem, "test");
+        let plan = plan_without_solver(&problem, "test");
         passes(&world, &plan);
-        let without = fallback(&world.problem(), "test");
-        let worth = |plan: &Plan| evaluate(&problem, &Steps::of(&problem), plan).score();
+        let without = plan_without_solver(&world.problem(), "test");
+        let worth = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
         let (with, least) = (worth(&plan), worth(&without));
         assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
         near +=
@@ -183,7 +183,7 @@ fn a_job_on_many_switches_is_on_no_more_than_must() {
         let gaps: Vec<String> = leaves.values().flatten().map(|host| format!("{host}:900")).collect();
         let world = World::new(&gaps.join(" "), &[&format!("1 {wanted} linear")]);
         let topology = topology(&leaves);
-        let plan = fallback(&with(&world, &topology), "test");
+        let plan = plan_without_solver(&with(&world, &topology), "test");
         passes(&world, &plan);
         let nodes: Vec<&NodeName> = plan.jobs[0].nodes.iter().map(|p| &p.node).collect();
         assert_eq!((nodes.len(), topology.count_leaves(nodes)), (wanted, fewest));

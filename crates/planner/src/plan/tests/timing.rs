@@ -8,10 +8,10 @@ use std::time::Instant;
 use super::random_worlds::Random;
 use super::worlds::*;
 use crate::plan::{
-    laying::extract,
-    program::write::write,
-    search::{in_hand, prices},
-    space::decision::Space,
+    placement::extract,
+    program::write::write_program,
+    search::{incumbent, multipliers},
+    space::decision::DecisionSpace,
 };
 
 /// Jobs that scale to 64 nodes, most of them running, on nodes with windows of 1 to 60 minutes.
@@ -45,16 +45,17 @@ fn rounds_of_several_sizes() {
     for (jobs, nodes) in [(5, 40), (10, 100), (20, 100), (20, 200), (50, 350)] {
         let world = world(jobs, nodes);
         let problem = world.problem();
-        let space = Space::of(&problem);
+        let space = DecisionSpace::from_problem(&problem);
         let started = Instant::now();
-        let in_hand = in_hand::solve(&space);
+        let in_hand = incumbent::find_incumbent(&space);
         let in_hand_secs = started.elapsed().as_secs_f64();
-        let (milp, _) = write(&space, &prices::useful(&space, &in_hand.priced, in_hand.score));
+        let (milp, _) =
+            write_program(&space, &multipliers::useful_options(&space, &in_hand.priced, in_hand.score));
         let started = Instant::now();
-        let plan = plan(&problem, solver().as_ref());
+        let plan = plan_round(&problem, solver().as_ref());
         let secs = started.elapsed().as_secs_f64();
-        let score = |plan: &Plan| evaluate(&problem, &space.steps, plan).score();
-        let laid = score(&extract::plan(&space, &in_hand.schedule, SolveStatus::Trivial));
+        let score = |plan: &Plan| evaluate_plan(&problem, &space.steps, plan).score();
+        let laid = score(&extract::placed_plan(&space, &in_hand.schedule, SolveStatus::Trivial));
         println!(
             "{jobs} jobs, {nodes} nodes: in hand {in_hand_secs:.2} s, {:.2} % below the bound, {:.2} % lost when \
              laid on nodes; {} variables, {} rows; plan {secs:.2} s, {:.2} % better, {:?}",
@@ -75,7 +76,7 @@ fn judging() {
         let world = world(jobs, nodes);
         let problem = world.problem();
         let started = Instant::now();
-        let plan = fallback(&problem, "measured");
+        let plan = plan_without_solver(&problem, "measured");
         let planned = started.elapsed().as_secs_f64();
         let started = Instant::now();
         for _ in 0..10 {

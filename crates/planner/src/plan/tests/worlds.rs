@@ -1,11 +1,11 @@
 //! What the planner's tests are made of: small worlds from short texts.
 
 pub(crate) use crate::plan::{
-    Assignment, Milp, Problem, check, explain, fallback, last_resort,
-    laying::evaluate::evaluate,
-    plan,
+    Assignment, Milp, PlanningProblem, check_plan, explain_plan, last_resort,
+    placement::evaluate::evaluate_plan,
+    plan_round, plan_without_solver,
     solver::{Limits, Solution, Solver, SolverError},
-    space::steps::Steps,
+    space::steps::TimeSteps,
 };
 use infill_model::malleable::RateCurve;
 pub use infill_model::{
@@ -18,7 +18,7 @@ pub use infill_model::{
 /// The moment of all test rounds.
 pub const NOW: UnixTime = UnixTime(1_000_000);
 
-/// A world that owns what a [`Problem`] borrows.
+/// A world that owns what a [`PlanningProblem`] borrows.
 #[derive(Clone, Debug)]
 pub struct World {
     pub gaps: GapSet,
@@ -70,8 +70,9 @@ impl World {
         }
     }
 
-    pub fn problem(&self) -> Problem<'_> {
-        let mut problem = Problem::new(NOW, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
+    pub fn problem(&self) -> PlanningProblem<'_> {
+        let mut problem =
+            PlanningProblem::new(NOW, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
         (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
         problem
     }
@@ -220,7 +221,7 @@ pub fn show(plan: &Plan) -> String {
 
 /// Asserts that the checker passes the plan.
 pub fn passes(world: &World, plan: &Plan) {
-    if let Err(violations) = check(&world.problem(), plan) {
+    if let Err(violations) = check_plan(&world.problem(), plan) {
         let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
         panic!("{}\n{plan:#?}\n{world:#?}\n{}", list.join("\n"), show(plan));
     }
@@ -232,9 +233,9 @@ pub fn solver() -> Box<dyn Solver> {
 
 /// Plans with the solver; checks the plan.
 pub fn solve(world: &World) -> (Plan, RoundReport) {
-    let plan = crate::plan::plan(&world.problem(), solver().as_ref());
+    let plan = crate::plan::plan_round(&world.problem(), solver().as_ref());
     passes(world, &plan);
-    let report = explain(&world.problem(), &plan);
+    let report = explain_plan(&world.problem(), &plan);
     (plan, report)
 }
 

@@ -35,7 +35,7 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
 
 /// A cluster of nodes that go to those whose turn it is, at their smallest sizes.
 struct World {
-    rotation: Rotation,
+    rotation: TurnRotation,
     jobs: Vec<JobFacts>,
     places: u32,
     now: i64,
@@ -49,7 +49,7 @@ struct World {
 impl World {
     fn of(jobs: Vec<JobFacts>, places: u32) -> World {
         World {
-            rotation: Rotation::default(),
+            rotation: TurnRotation::default(),
             jobs,
             places,
             now: 0,
@@ -65,11 +65,11 @@ impl World {
 
     fn settle(&mut self) {
         let now = UnixTime(self.now);
-        self.rotation.look(&self.jobs, now);
-        let claim = |facts| Claim { facts, may_start: true, costs: COSTS, left_secs: None };
-        let claims: Vec<Claim<'_>> = self.jobs.iter().map(claim).collect();
+        self.rotation.ingest_jobs(&self.jobs, now);
+        let claim = |facts| NodeClaim { facts, may_start: true, costs: COSTS, left_secs: None };
+        let claims: Vec<NodeClaim<'_>> = self.jobs.iter().map(claim).collect();
         let user_shares = UserShares { share: &|_| 1.0, used_secs: &|_| 0.0 };
-        self.rotation.settle(&claims, self.places, &user_shares, now);
+        self.rotation.settle_turns(&claims, self.places, &user_shares, now);
     }
 
     /// Lets time pass in steps of ten seconds.
@@ -77,7 +77,7 @@ impl World {
         let end = self.now + secs;
         while self.now < end {
             self.settle();
-            let turn = |job: &JobFacts, rotation: &Rotation| rotation.of(job.job);
+            let turn = |job: &JobFacts, rotation: &TurnRotation| rotation.turn_of(job.job);
             let next = self.jobs.iter().filter(|j| turn(j, &self.rotation) == Some(TurnState::Next));
             let mut wanted: u32 = next.map(|job| job.sizes.min()).sum();
             for job in &mut self.jobs {
@@ -174,7 +174,7 @@ fn those_that_wait_are_told_when_their_turn_comes() {
     let waits: Vec<(u32, u32, f64)> = world
         .jobs
         .iter()
-        .filter_map(|job| match world.rotation.of(job.job) {
+        .filter_map(|job| match world.rotation.turn_of(job.job) {
             Some(TurnState::Waits(QueuePosition { position, of, secs })) => Some((position, of, secs)),
             _ => None,
         })

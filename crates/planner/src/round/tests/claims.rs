@@ -22,7 +22,7 @@ fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
         gpus_per_node: Some(4),
         ..JobDeclaration::default()
     };
-    let subject = scene().subject(&JobFacts { claims, ..job(1, "n1") });
+    let subject = scene().job_input(&JobFacts { claims, ..job(1, "n1") });
     assert_eq!((subject.plans, subject.model, subject.gpus_per_node), (vec![plan], model, Some(4)));
 }
 
@@ -50,8 +50,8 @@ fn the_planner_is_told_what_plans_need_and_what_places_come_with() {
     };
     let facts = [JobFacts { claims, ..job(7, "") }];
     let mut scene = scene();
-    let _ = scene.look(&snapshot, &facts, Advice::Unasked, NOW);
-    let question = scene.question(&facts, Terms::FREE, NOW);
+    let _ = scene.ingest_snapshot(&snapshot, &facts, AdvisorMode::Unasked, NOW);
+    let question = scene.round_input(&facts, RoundConstraints::FREE, NOW);
     let shares: Vec<Option<PlaceShare>> = question.gaps.gaps.iter().map(|gap| gap.share).collect();
     assert_eq!(shares, [Some(share); 2]);
     let needs = question.jobs[0].rates.iter().map(|rate| (rate.exec_plan.0.as_str(), rate.needs.cpus));

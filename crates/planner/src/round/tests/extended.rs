@@ -59,12 +59,12 @@ fn facts(own: &NodeName, held: &str) -> JobFacts {
     facts
 }
 
-fn solved(scene: &mut Scene, own: &NodeName, jobs: &[JobFacts]) -> (Question, Plan) {
-    let _ = scene.look(&shown(own), jobs, Advice::Watch, NOW);
-    let question = scene.question(jobs, Terms::FREE, NOW);
+fn solved(scene: &mut RoundState, own: &NodeName, jobs: &[JobFacts]) -> (RoundInput, Plan) {
+    let _ = scene.ingest_snapshot(&shown(own), jobs, AdvisorMode::Watch, NOW);
+    let question = scene.round_input(jobs, RoundConstraints::FREE, NOW);
     let mut config = Config::default();
     config.slurm.partition = "infill".to_owned();
-    let judged = judge(&question, &config, Ok(question.solve(&config))).unwrap();
+    let judged = check_solved_plan(&question, &config, Ok(question.solve_plan(&config))).unwrap();
     assert_eq!(judged.refused, Vec::new());
     (question, judged.plan)
 }
@@ -123,7 +123,8 @@ fn alone_a_main_job_gets_all_wings_of_its_type_that_there_are_and_keeps_its_own(
             job.place.lead_now = Some(own.clone());
         };
         lead(&mut jobs[0]);
-        let question = scene.question(&jobs, Terms { drain: true, ..Terms::FREE }, NOW);
+        let question =
+            scene.round_input(&jobs, RoundConstraints { drain: true, ..RoundConstraints::FREE }, NOW);
         assert_eq!(question.gaps.get(&own.single_places()[0]).and_then(|gap| gap.holder), Some(JobId(7)));
         assert!(question.gaps.get(&own.single_places()[0]).unwrap().usable_until > NOW + 80_000);
     }

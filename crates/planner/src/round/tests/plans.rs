@@ -22,8 +22,11 @@ fn with_plans(nodes: &str) -> JobFacts {
 }
 
 /// Plans of the job with their types and sizes.
-fn offered(scene: &mut Scene, facts: &JobFacts) -> Vec<(String, Option<NodeType>, Option<AllowedSizes>)> {
-    let question = scene.question(std::slice::from_ref(facts), Terms::FREE, NOW);
+fn offered(
+    scene: &mut RoundState,
+    facts: &JobFacts,
+) -> Vec<(String, Option<NodeType>, Option<AllowedSizes>)> {
+    let question = scene.round_input(std::slice::from_ref(facts), RoundConstraints::FREE, NOW);
     let rates = question.jobs[0].rates.iter();
     rates.map(|r| (r.exec_plan.0.clone(), r.node_type.clone(), r.sizes.clone())).collect()
 }
@@ -35,12 +38,12 @@ fn what_does_not_fit_into_memory_is_not_offered_though_nothing_was_measured_yet(
     look(&mut scene, std::slice::from_ref(&facts));
     let of = |name: &str| (name.to_owned(), None, None);
     assert_eq!(offered(&mut scene, &facts), [of("offload"), of("in_gpus")]);
-    let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
-    scene.library_mut().overflowed(&key, 2, NOW);
+    let key = scene.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    scene.job_advisor_mut().record_out_of_memory(&key, 2, NOW);
     assert_eq!(offered(&mut scene, &facts), [of("in_gpus")]);
     // Where nothing is left, it fails as itself.
     let other = ProfileKey { exec_plan: ExecPlan("in_gpus".to_owned()), ..key };
-    scene.library_mut().overflowed(&other, 2, NOW);
+    scene.job_advisor_mut().record_out_of_memory(&other, 2, NOW);
     assert_eq!(offered(&mut scene, &facts), [of("offload"), of("in_gpus")]);
 }
 
@@ -49,16 +52,16 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_dearly() {
     let mut scene = scene();
     let mut facts = with_plans("n1 n2");
     look(&mut scene, std::slice::from_ref(&facts));
-    let priced = |scene: &mut Scene, facts: &JobFacts| {
-        let question = scene.question(std::slice::from_ref(facts), Terms::FREE, NOW);
-        let (job, subject) = (&question.jobs[0], scene.subject(facts));
+    let priced = |scene: &mut RoundState, facts: &JobFacts| {
+        let question = scene.round_input(std::slice::from_ref(facts), RoundConstraints::FREE, NOW);
+        let (job, subject) = (&question.jobs[0], scene.job_input(facts));
         assert_eq!(job.swap_secs, subject.swap_secs);
         (job.costs.up_secs, job.costs.down_secs, job.costs.start_secs, job.swap_secs)
     };
     assert_eq!(priced(&mut scene, &facts), (18.0, 12.0, 18.0, None), "a restart either way");
     facts.changing.way = RescaleMode::Live;
     assert_eq!(priced(&mut scene, &facts), (3.0, 2.0, 18.0, Some(18.0)));
-    let said = scene.changing_in_words(&facts);
+    let said = scene.describe_rescale(&facts);
     assert_eq!(said, "stays alive: 3.0 s to grow, 2.0 s to shrink, 18 s to start, 18 s for another plan");
     // What its owner says of restarts.
     facts.claims.costs = Some(RescaleCosts { up_secs: 40.0, down_secs: 30.0, start_secs: 50.0 });
@@ -74,14 +77,14 @@ fn a_plan_that_shards_the_model_is_offered_more_nodes_at_once() {
     facts.claims.plans.truncate(1);
     facts.claims.plans[0].shards = true;
     look(&mut scene, std::slice::from_ref(&facts));
-    let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
-    scene.library_mut().overflowed(&key, 2, NOW);
+    let key = scene.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    scene.job_advisor_mut().record_out_of_memory(&key, 2, NOW);
     assert_eq!(offered(&mut scene, &facts), [("offload".to_owned(), None, Some(AllowedSizes::Set(vec![4])))]);
     // So is a program with one plan.
     facts.claims.plans.clear();
     facts.program.exec_plan = ExecPlan::default();
-    let key = scene.key(&facts.program, facts.place.lead_now.as_ref());
-    scene.library_mut().overflowed(&key, 2, NOW);
+    let key = scene.profile_key(&facts.program, facts.place.lead_now.as_ref());
+    scene.job_advisor_mut().record_out_of_memory(&key, 2, NOW);
     assert_eq!(
         offered(&mut scene, &facts),
         [("default".to_owned(), None, Some(AllowedSizes::Set(vec![3, 4])))]

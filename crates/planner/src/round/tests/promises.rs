@@ -18,13 +18,13 @@ fn unknown(mut job: JobFacts) -> JobFacts {
     job
 }
 
-fn assured(scene: &Scene, jobs: &[JobFacts], id: u32) -> RateGuarantee {
-    let question = scene.question(jobs, Terms::FREE, NOW);
+fn assured(scene: &RoundState, jobs: &[JobFacts], id: u32) -> RateGuarantee {
+    let question = scene.round_input(jobs, RoundConstraints::FREE, NOW);
     let job = question.jobs.into_iter().find(|job| job.id == JobId(id)).expect("a job of the round");
     job.assured.expect("a wish")
 }
 
-fn prospects(scene: &Scene, jobs: &[JobFacts]) -> Vec<GuaranteeProspect> {
+fn prospects(scene: &RoundState, jobs: &[JobFacts]) -> Vec<GuaranteeProspect> {
     jobs.iter().map(|facts| assured(scene, jobs, facts.job.0).prospect).collect()
 }
 

@@ -10,8 +10,8 @@ fn jobs_that_are_kept_from_the_same_nodes_share_one_list() {
     let waiting = |id: u32| JobFacts { excluded: asked.clone(), ..job(id, "") };
     let jobs: Vec<JobFacts> = (1..=100).map(waiting).collect();
     look(&mut scene, &jobs);
-    let lists = |scene: &Scene| {
-        let question = scene.question(&jobs, Terms::FREE, NOW);
+    let lists = |scene: &RoundState| {
+        let question = scene.round_input(&jobs, RoundConstraints::FREE, NOW);
         let lists: Vec<ExcludedNodes> = question.jobs.iter().map(|job| job.excluded.clone()).collect();
         assert!(lists.iter().all(|list| list.list_id() == lists[0].list_id()));
         lists[0].clone()
@@ -20,7 +20,7 @@ fn jobs_that_are_kept_from_the_same_nodes_share_one_list() {
     for job in 1..=4 {
         let strike =
             NodeStrike { job: JobId(job), user: UserId(1), at: NOW, why: "it fails there".to_owned() };
-        scene.breaker_mut().strike(&NodeName::from("n4"), strike);
+        scene.breaker_mut().record_strike(&NodeName::from("n4"), strike);
     }
     assert_eq!(lists(&scene)[..], ["n1", "n2", "n4"].map(NodeName::from));
 }

@@ -11,7 +11,7 @@ fn one_for_whom_there_are_too_few_nodes_keeps_nobody_from_a_turn() {
     picky.excluded = ["n1", "n2", "n3", "n4"].map(NodeName::from).to_vec().into();
     let mut scene = scene();
     look(&mut scene, &[large.clone(), picky.clone(), job(4, "")]);
-    let turn = |scene: &Scene, id| scene.turns().turn(JobId(id));
+    let turn = |scene: &RoundState, id| scene.priorities().turn_of(JobId(id));
     assert_eq!((turn(&scene, 2), turn(&scene, 3), turn(&scene, 4)), (None, None, Some(TurnState::Next)));
     large.sizes = AllowedSizes::Range { min: 4, max: 8 };
     picky.excluded = ["n1", "n2", "n3"].map(NodeName::from).to_vec().into();

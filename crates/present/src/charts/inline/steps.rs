@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::frame::{Beside, Frame};
-use super::legend::{self, Key};
-use super::{Colour, Scale, Table, exact};
-use crate::charts::markup::html;
+use super::frame::{FigureFrame, SideLabel};
+use super::legend::{self, LegendKey};
+use super::{FigureScale, NumberTable, SeriesColour, exact_number};
+use crate::charts::markup::escape_html;
 
 /// Pixels.
 const HEIGHT: f64 = 280.0;
@@ -15,11 +15,11 @@ const GRAIN: (f64, f64) = (2000.0, 1000.0);
 
 /// A line.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct StepLine {
     /// What it is of.
     pub name: String,
     /// Its colour.
-    pub colour: Colour,
+    pub colour: SeriesColour,
     /// Whether the area below it is filled.
     pub is_filled: bool,
     /// Whether it is shown before the reader asks for it.
@@ -30,7 +30,7 @@ pub struct Line {
 
 /// See the module's text. All texts are as they stand outside.
 #[derive(Clone, Debug)]
-pub struct Steps<'a> {
+pub struct StepFigure<'a> {
     /// Tells the page's figures apart: a word.
     pub id: &'a str,
     /// What is shown.
@@ -42,34 +42,37 @@ pub struct Steps<'a> {
     /// What the values are.
     pub values: &'a str,
     /// What is drawn; the first lies below the others.
-    pub lines: Vec<Line>,
+    pub lines: Vec<StepLine>,
 }
 
-impl Steps<'_> {
+impl StepFigure<'_> {
     /// Legend, whose names show and hide the lines, and drawing.
-    pub fn html(&self) -> String {
-        let keys = self.lines.iter().map(|l| Key { name: &l.name, colour: l.colour, is_shown: l.is_shown });
-        legend::switches(self.id, keys) + &self.svg()
+    pub fn to_html(&self) -> String {
+        let keys =
+            self.lines.iter().map(|l| LegendKey { name: &l.name, colour: l.colour, is_shown: l.is_shown });
+        legend::switch_legend(self.id, keys) + &self.svg()
     }
 
     /// Means over parts of the time, each so long, in the unit of the times.
-    pub fn table(&self, part: f64) -> Table {
+    pub fn to_table(&self, part: f64) -> NumberTable {
         let heads = std::iter::once(self.times.to_owned()).chain(self.lines.iter().map(|l| l.name.clone()));
         // What is left of a part by rounding is none.
         let parts = (self.end / part - 1e-6).ceil().max(0.0) as usize;
         let row = |i: usize| {
             let (from, to) = (i as f64 * part, ((i + 1) as f64 * part).min(self.end));
-            let name = format!("{}–{}", exact(from), exact(to));
-            std::iter::once(name).chain(self.lines.iter().map(|line| exact(line.mean(from, to)))).collect()
+            let name = format!("{}–{}", exact_number(from), exact_number(to));
+            std::iter::once(name)
+                .chain(self.lines.iter().map(|line| exact_number(line.mean(from, to))))
+                .collect()
         };
-        Table { heads: heads.collect(), rows: (0..parts).map(row).collect() }
+        NumberTable { heads: heads.collect(), rows: (0..parts).map(row).collect() }
     }
 
     fn svg(&self) -> String {
-        let (x, y) = (Scale::until(self.end), self.scale());
-        let beside = |(at, word): (f64, String)| Beside { at: HEIGHT * (1.0 - y.share(at)), word };
-        let left: Vec<Beside> = y.ticks().into_iter().map(beside).collect();
-        let frame = Frame {
+        let (x, y) = (FigureScale::from_zero_to(self.end), self.scale());
+        let beside = |(at, word): (f64, String)| SideLabel { at: HEIGHT * (1.0 - y.share_of(at)), word };
+        let left: Vec<SideLabel> = y.labelled_ticks().into_iter().map(beside).collect();
+        let frame = FigureFrame {
             title: self.title,
             height: HEIGHT,
             x,
@@ -85,31 +88,31 @@ impl Steps<'_> {
         );
         for (i, line) in self.lines.iter().enumerate() {
             let (class, filled) = (line.colour.class(), if line.is_filled { " area" } else { "" });
-            let way = line.way(x, y);
-            let name = html(&line.name);
+            let way = line.path_data(x, y);
+            let name = escape_html(&line.name);
             let _ = writeln!(
                 body,
                 "<path class=\"{class} s{i} line{filled}\" d=\"{way}\"><title>{name}</title></path>"
             );
         }
-        frame.svg(&(body + "</svg>"))
+        frame.to_svg(&(body + "</svg>"))
     }
 
-    fn scale(&self) -> Scale {
-        Scale::around(self.lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value))
+    fn scale(&self) -> FigureScale {
+        FigureScale::around_values(self.lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value))
     }
 }
 
-impl Line {
+impl StepLine {
     /// As SVG writes a path: to the right and up or down in turn, by whole points; what is smaller is joined.
-    fn way(&self, x: Scale, y: Scale) -> String {
+    fn path_data(&self, x: FigureScale, y: FigureScale) -> String {
         let place = |(at, value): &(f64, f64)| {
-            let right = (x.share(*at) * GRAIN.0).round() as i64;
-            (right, ((1.0 - y.share(*value)) * GRAIN.1).round() as i64)
+            let right = (x.share_of(*at) * GRAIN.0).round() as i64;
+            (right, ((1.0 - y.share_of(*value)) * GRAIN.1).round() as i64)
         };
         let mut places = self.points.iter().map(place);
         let Some((begin, top)) = places.next() else { return String::new() };
-        let ground = ((1.0 - y.share(0.0)) * GRAIN.1).round() as i64;
+        let ground = ((1.0 - y.share_of(0.0)) * GRAIN.1).round() as i64;
         let mut way = if self.is_filled {
             format!("M{begin} {ground}v{}", top - ground)
         } else {

@@ -1,21 +1,22 @@
 //! The numbers of a figure as a table, which the reader opens.
 
-use crate::charts::markup::html;
+use crate::charts::markup::escape_html;
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct NumberTable {
     /// Over the columns.
     pub heads: Vec<String>,
     /// Each with as many cells as there are heads, the first of which names it.
     pub rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl NumberTable {
     /// As HTML; closed at first.
-    pub fn html(&self) -> String {
+    pub fn to_html(&self) -> String {
         let row = |cells: &[String], tag: &str| -> String {
-            let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", html(cell))).collect();
+            let cells: String =
+                cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape_html(cell))).collect();
             format!("<tr>{cells}</tr>\n")
         };
         let rows: String = self.rows.iter().map(|cells| row(cells, "td")).collect();
@@ -27,7 +28,7 @@ impl Table {
 }
 
 /// A number of a table: of a thousand or more all digits before the point, else four digits.
-pub(crate) fn exact(x: f64) -> String {
+pub(crate) fn exact_number(x: f64) -> String {
     if x == 0.0 || !x.is_finite() {
         return "0".to_owned();
     }

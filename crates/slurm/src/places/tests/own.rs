@@ -7,24 +7,24 @@ fn a_main_job_that_wings_extend_keeps_its_places_under_one_name() {
     let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
     cluster.runs("1 main n1=1").runs("5 main n1=2");
     cluster.job(5).batch_host = Some(NodeName::new("n1"));
-    assert_eq!(seats.seated(cluster.job(5).clone()), None, "no snapshot has come");
-    let batch = |cluster: &Cluster, seats: &mut Seats| {
-        let shown = seats.places(cluster.snapshot.clone());
+    assert_eq!(seats.job_as_seated(cluster.job(5).clone()), None, "no snapshot has come");
+    let batch = |cluster: &Cluster, seats: &mut PlaceAssignments| {
+        let shown = seats.snapshot_with_places(cluster.snapshot.clone());
         shown.jobs.into_iter().find(|job| job.id.0 == 5).and_then(|job| job.batch_host)
     };
     assert_eq!(batch(&cluster, &mut seats), Some(NodeName::new("n1:1+2")));
-    let seated = seats.seated(cluster.job(5).clone()).unwrap();
+    let seated = seats.job_as_seated(cluster.job(5).clone()).unwrap();
     assert_eq!(seated.batch_host, Some(NodeName::new("n1:1+2")));
     assert_eq!(seated.nodes, ["n1:1", "n1:2"].map(NodeName::new));
-    seats.send(JobId(5), &NodeName::new("n1:1+2"));
+    seats.record_sent(JobId(5), &NodeName::new("n1:1+2"));
     // A wing that was sent there comes too late, and is elsewhere.
     cluster.ends(1).runs("9 infill n1=1 infill:order=1;wing=5;place=n1:1");
     assert_eq!(cluster.seen(&mut seats), "5 on n1:1,n1:2; 9 on n1:0");
     // What it has of the node's CPUs is known, and so it is after a restart.
     let known = BTreeMap::from([(JobId(5), NodeName::new("n1:1+2"))]);
-    let mut restarted = Seats::new("infill", LendingRules::default(), known);
+    let mut restarted = PlaceAssignments::new("infill", LendingRules::default(), known);
     cluster.ends(9).holds("2 main n1 5");
-    let shown = restarted.places(cluster.snapshot.clone());
+    let shown = restarted.snapshot_with_places(cluster.snapshot.clone());
     let held = |name: &str| {
         let node = shown.nodes.iter().find(|n| n.name.as_str() == name).unwrap();
         (node.share.unwrap().held.cpus, node.state.to_string())

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn each_place_tells_what_its_host_has() {
-    let shares = |cluster: &Cluster, seats: &mut Seats| {
-        let shown = seats.places(cluster.snapshot.clone());
+    let shares = |cluster: &Cluster, seats: &mut PlaceAssignments| {
+        let shown = seats.snapshot_with_places(cluster.snapshot.clone());
         let cpus = |node: &Node| node.share.map(|s| [s.own, s.held, s.free].map(|p| (p.cpus, p.memory_mib)));
         shown.nodes.iter().map(|node| cpus(node).expect("a share")).collect::<Vec<_>>()
     };
@@ -38,10 +38,14 @@ fn each_place_tells_what_its_host_has() {
 #[test]
 fn the_partition_may_have_no_more_of_a_host_than_its_limit() {
     let mut seats = seats();
-    let infill = Partition { name: "infill".to_owned(), max_cpus_per_node: Some(9), ..Partition::default() };
-    seats.limit(&[infill]);
+    let infill = PartitionSharing {
+        name: "infill".to_owned(),
+        max_cpus_per_node: Some(9),
+        ..PartitionSharing::default()
+    };
+    seats.apply_cpu_limit(&[infill]);
     let mut cluster = Cluster::of(&["n1"]);
     cluster.runs("2 infill n1=1 infill:order=7;wing=5;place=n1:1");
-    let shown = seats.places(cluster.snapshot.clone());
+    let shown = seats.snapshot_with_places(cluster.snapshot.clone());
     assert_eq!(shown.nodes[0].share.map(|share| share.free.cpus), Some(5));
 }

@@ -1,16 +1,16 @@
 //! The figures of policies, gaps and jobs.
 
-use super::figure::Figure;
-use super::jobs::Jobs;
-use crate::simulate::document::{Document, LossShares};
+use super::figure::PageFigure;
+use super::jobs::JobComparison;
+use crate::simulate::document::{LossShares, SimulationDocument};
 use infill_gaps::{GapStatistics, LengthBin};
 use infill_model::duration;
 use infill_present::{
-    charts::inline::{Colour, Line, Marks, Rows, Series, Steps},
-    days::Days,
+    charts::inline::{RowFigure, RowMarks, RowSeries, SeriesColour, StepFigure, StepLine},
+    long_duration::LongDuration,
     output,
 };
-use infill_sim::{Balance, Fairness, Sample};
+use infill_sim::{FairnessScore, PolicyScore, SeriesPoint};
 
 /// Lines that a table of the time has at most.
 const MOST_PARTS: f64 = 64.0;
@@ -21,29 +21,34 @@ const PARTS_SECS: [f64; 11] =
 
 /// Idle nodes, and those that malleable jobs hold, over time; of the policies only the shown one until asked
 /// for. `start` is the log's first moment, s.
-pub(crate) fn series(outcomes: &[&Balance], shown: &Balance, start: i64, span_secs: f64) -> Figure {
-    let (unit, secs) = Days(span_secs).unit();
-    let points = |samples: &[Sample], of: fn(&Sample) -> f64| -> Vec<(f64, f64)> {
+pub(crate) fn series_figure(
+    outcomes: &[&PolicyScore],
+    shown: &PolicyScore,
+    start: i64,
+    span_secs: f64,
+) -> PageFigure {
+    let (unit, secs) = LongDuration(span_secs).unit_with_secs();
+    let points = |samples: &[SeriesPoint], of: fn(&SeriesPoint) -> f64| -> Vec<(f64, f64)> {
         let last = samples.last().map(|s| (s.at + s.secs, of(s)));
         let points = samples.iter().map(|s| (s.at, of(s))).chain(last);
         points.map(|(at, nodes)| ((at - start as f64) / secs, nodes)).collect()
     };
-    let idle = Line {
+    let idle = StepLine {
         name: "idle".to_owned(),
-        colour: Colour::Grey,
+        colour: SeriesColour::Grey,
         is_filled: true,
         is_shown: true,
         points: points(&shown.series, |s| s.idle),
     };
-    let held = outcomes.iter().enumerate().map(|(i, outcome)| Line {
+    let held = outcomes.iter().enumerate().map(|(i, outcome)| StepLine {
         name: format!("held under {}", outcome.policy),
-        colour: Colour::Of(i),
+        colour: SeriesColour::Of(i),
         is_filled: false,
         is_shown: outcome.policy == shown.policy,
         points: points(&outcome.series, |s| s.held),
     });
     let title = "Idle and harvested nodes";
-    let steps = Steps {
+    let steps = StepFigure {
         id: "series",
         title,
         times: &format!("{unit}s since the log's start"),
@@ -52,27 +57,27 @@ pub(crate) fn series(outcomes: &[&Balance], shown: &Balance, start: i64, span_se
         lines: std::iter::once(idle).chain(held).collect(),
     };
     let part = PARTS_SECS.into_iter().find(|part| span_secs / part <= MOST_PARTS);
-    Figure {
+    PageFigure {
         title,
         caption:
             "Nodes that the main queue did not use, and those of them that malleable jobs held: means over \
                   short times. Tap a name above to show or hide it."
                 .to_owned(),
-        drawing: steps.html(),
-        table: Some(steps.table(part.unwrap_or(span_secs / MOST_PARTS) / secs)),
+        drawing: steps.to_html(),
+        table: Some(steps.to_table(part.unwrap_or(span_secs / MOST_PARTS) / secs)),
     }
 }
 
 /// How long gaps last, by gaps and by node-time.
-pub(crate) fn gap_lengths(found: &GapStatistics) -> Figure {
-    let used = used(&found.histogram);
-    let series = |name: &str, colour, share: fn(&LengthBin) -> f64, whole: f64| Series {
+pub(crate) fn gap_lengths_figure(found: &GapStatistics) -> PageFigure {
+    let used = used_bins(&found.histogram);
+    let series = |name: &str, colour, share: fn(&LengthBin) -> f64, whole: f64| RowSeries {
         name: name.to_owned(),
-        colour: Colour::Of(colour),
+        colour: SeriesColour::Of(colour),
         values: used.iter().map(|bin| 100.0 * share(bin) / whole.max(1.0)).collect(),
     };
     let title = "How long gaps last";
-    let rows = Rows {
+    let rows = RowFigure {
         id: "gaps",
         title,
         row: "length of the gap",
@@ -83,13 +88,13 @@ pub(crate) fn gap_lengths(found: &GapStatistics) -> Figure {
             series("of the gaps", 5, |b| b.gaps as f64, found.gaps as f64),
             series("of the idle time", 0, |b| b.node_secs, found.idle_node_secs),
         ],
-        marks: Marks::Bars,
+        marks: RowMarks::Bars,
     };
-    Figure { title, caption: gap_words(found), drawing: rows.html(), table: Some(rows.table()) }
+    PageFigure { title, caption: gap_sentence(found), drawing: rows.to_html(), table: Some(rows.to_table()) }
 }
 
 /// The bins from the first to the last that holds a gap.
-fn used(bins: &[LengthBin]) -> Vec<&LengthBin> {
+fn used_bins(bins: &[LengthBin]) -> Vec<&LengthBin> {
     let is_used = |bin: &LengthBin| bin.gaps > 0;
     let first = bins.iter().position(is_used).unwrap_or(0);
     let last = bins.iter().rposition(is_used).map_or(0, |last| last + 1);
@@ -110,7 +115,7 @@ fn bin_name(bin: &LengthBin) -> String {
     }
 }
 
-fn gap_words(found: &GapStatistics) -> String {
+fn gap_sentence(found: &GapStatistics) -> String {
     let (Some(gaps), Some(time)) = (found.length_by_gaps, found.length_by_node_time) else {
         return "The log has no gap.".to_owned();
     };
@@ -124,7 +129,7 @@ fn gap_words(found: &GapStatistics) -> String {
         length(gaps.p50),
         length(gaps.p90),
         length(time.p50),
-        output::number(found.joins.moments_an_hour),
+        output::format_number(found.joins.moments_an_hour),
         found.joins.sizes.map_or(0, |q| q.p50),
         found.joins.sizes.map_or(0, |q| q.largest),
         100.0 * found.none_idle,
@@ -132,74 +137,74 @@ fn gap_words(found: &GapStatistics) -> String {
 }
 
 /// Work as a share of the bound's.
-pub(crate) fn efficiency(document: &Document) -> Figure {
+pub(crate) fn efficiency_figure(document: &SimulationDocument) -> PageFigure {
     let title = "Efficiency by policy";
-    let rows = Rows {
+    let rows = RowFigure {
         id: "efficiency",
         title,
         row: "policy",
         values: "efficiency, %",
         sign: " %",
-        names: policies(document),
-        series: vec![Series {
+        names: policy_names(document),
+        series: vec![RowSeries {
             name: "efficiency".to_owned(),
-            colour: Colour::Of(0),
+            colour: SeriesColour::Of(0),
             values: document.policies.iter().map(|row| 100.0 * row.efficiency).collect(),
         }],
-        marks: Marks::Bars,
+        marks: RowMarks::Bars,
     };
     let caption = "Work as a share of what the bound makes.".to_owned();
     // The bars say their numbers.
-    Figure { title, caption, drawing: rows.html(), table: None }
+    PageFigure { title, caption, drawing: rows.to_html(), table: None }
 }
 
 /// What was lost, by cause.
-pub(crate) fn losses(document: &Document) -> Figure {
+pub(crate) fn losses_figure(document: &SimulationDocument) -> PageFigure {
     type Share = fn(&LossShares) -> f64;
-    let causes: [(&str, Colour, Share); 4] = [
-        ("rescales", Colour::Of(4), |l| l.rescale),
-        ("preemption", Colour::Of(1), |l| l.preemption),
-        ("probing", Colour::Of(2), |l| l.probing),
-        ("rest", Colour::Grey, |l| l.unused),
+    let causes: [(&str, SeriesColour, Share); 4] = [
+        ("rescales", SeriesColour::Of(4), |l| l.rescale),
+        ("preemption", SeriesColour::Of(1), |l| l.preemption),
+        ("probing", SeriesColour::Of(2), |l| l.probing),
+        ("rest", SeriesColour::Grey, |l| l.unused),
     ];
-    let series = causes.map(|(name, colour, share)| Series {
+    let series = causes.map(|(name, colour, share)| RowSeries {
         name: name.to_owned(),
         colour,
         values: document.policies.iter().map(|row| 100.0 * share(&row.loss)).collect(),
     });
     let title = "Where work is lost";
-    let rows = Rows {
+    let rows = RowFigure {
         id: "losses",
         title,
         row: "policy",
         values: "loss, % of the bound's work",
         sign: " %",
-        names: policies(document),
+        names: policy_names(document),
         series: series.to_vec(),
-        marks: Marks::Stacked,
+        marks: RowMarks::Stacked,
     };
-    Figure {
+    PageFigure {
         title,
         caption: "Rescales that the policy wanted, rescales because the main queue took nodes, rescales to measure a \
                   size; the rest is nodes that were unused, or used by jobs that make less of them."
             .to_owned(),
-        drawing: rows.html(),
-        table: Some(rows.table()),
+        drawing: rows.to_html(),
+        table: Some(rows.to_table()),
     }
 }
 
 /// Jain's indices of the policies that have one; of users where jobs name theirs. `None` where there is none.
-pub(crate) fn fairness(document: &Document) -> Option<Figure> {
+pub(crate) fn fairness_figure(document: &SimulationDocument) -> Option<PageFigure> {
     let known = || document.policies.iter().filter(|row| row.fairness.jain_jobs.is_some());
-    let series = |name: &str, colour, of: fn(&Fairness) -> Option<f64>| Series {
+    let series = |name: &str, colour, of: fn(&FairnessScore) -> Option<f64>| RowSeries {
         name: name.to_owned(),
-        colour: Colour::Of(colour),
+        colour: SeriesColour::Of(colour),
         values: known().map(|row| 100.0 * of(&row.fairness).unwrap_or(0.0)).collect(),
     };
     let users = known().any(|row| row.fairness.jain_users.is_some());
     let users = users.then(|| series("users", 2, |f| f.jain_users));
     let title = "Fairness by policy";
-    let rows = Rows {
+    let rows = RowFigure {
         id: "fairness",
         title,
         row: "policy",
@@ -207,45 +212,45 @@ pub(crate) fn fairness(document: &Document) -> Option<Figure> {
         sign: " %",
         names: known().map(|row| row.policy.clone()).collect(),
         series: std::iter::once(series("jobs", 0, |f| f.jain_jobs)).chain(users).collect(),
-        marks: Marks::Bars,
+        marks: RowMarks::Bars,
     };
     let caption = "Jain's index of the nodes that each had on average while it was in the queue: 100 % where all had as \
                    many, 100 % divided by their number where one had all."
         .to_owned();
-    let table = (rows.series.len() > 1).then(|| rows.table());
-    (!rows.names.is_empty()).then(|| Figure { title, caption, drawing: rows.html(), table })
+    let table = (rows.series.len() > 1).then(|| rows.to_table());
+    (!rows.names.is_empty()).then(|| PageFigure { title, caption, drawing: rows.to_html(), table })
 }
 
-fn policies(document: &Document) -> Vec<String> {
+fn policy_names(document: &SimulationDocument) -> Vec<String> {
     document.policies.iter().map(|row| row.policy.clone()).collect()
 }
 
 /// What each job made of it.
-pub(crate) fn samples(jobs: &Jobs) -> Figure {
+pub(crate) fn samples_figure(jobs: &JobComparison) -> PageFigure {
     let caption = format!("Samples that each job made. {}", jobs.rest_words(|job| job.0, "samples"));
-    dots("samples", "Throughput by job", caption, jobs, |job| job.0)
+    dots_figure("samples", "Throughput by job", caption, jobs, |job| job.0)
 }
 
 /// What each job held.
-pub(crate) fn node_hours(jobs: &Jobs) -> Figure {
+pub(crate) fn node_hours_figure(jobs: &JobComparison) -> PageFigure {
     let caption = format!("Node-hours that each job held. {}", jobs.rest_words(|job| job.1, "node-hours"));
-    dots("node-hours", "Node-hours by job", caption, jobs, |job| job.1)
+    dots_figure("node-hours", "Node-hours by job", caption, jobs, |job| job.1)
 }
 
 /// A dot for each job and policy; `unit` is what is counted.
-fn dots(
+fn dots_figure(
     unit: &'static str,
     title: &'static str,
     caption: String,
-    jobs: &Jobs,
+    jobs: &JobComparison,
     of: fn((f64, f64)) -> f64,
-) -> Figure {
-    let series = jobs.policies.iter().enumerate().map(|(i, policy)| Series {
+) -> PageFigure {
+    let series = jobs.policies.iter().enumerate().map(|(i, policy)| RowSeries {
         name: policy.name.clone(),
-        colour: Colour::Of(i),
+        colour: SeriesColour::Of(i),
         values: policy.jobs.iter().map(|job| of(*job)).collect(),
     });
-    let rows = Rows {
+    let rows = RowFigure {
         id: unit,
         title,
         row: "job",
@@ -253,9 +258,9 @@ fn dots(
         sign: "",
         names: jobs.names.clone(),
         series: series.collect(),
-        marks: Marks::Dots,
+        marks: RowMarks::Dots,
     };
-    Figure { title, caption, drawing: rows.html(), table: Some(rows.table()) }
+    PageFigure { title, caption, drawing: rows.to_html(), table: Some(rows.to_table()) }
 }
 
 #[cfg(test)]

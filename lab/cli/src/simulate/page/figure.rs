@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use infill_present::charts::inline::Table;
+use infill_present::charts::inline::NumberTable;
 use infill_present::charts::markup;
 
 /// A figure.
-pub(crate) struct Figure {
+pub(crate) struct PageFigure {
     /// What it shows.
     pub title: &'static str,
     /// How to read it; text, not HTML.
@@ -14,15 +14,15 @@ pub(crate) struct Figure {
     /// Its legend and drawing, as HTML.
     pub drawing: String,
     /// Its numbers, where the drawing does not say them.
-    pub table: Option<Table>,
+    pub table: Option<NumberTable>,
 }
 
-impl Figure {
+impl PageFigure {
     /// As HTML.
-    pub fn html(&self) -> String {
+    pub fn to_html(&self) -> String {
         let mut text = String::with_capacity(self.drawing.len() + 512);
-        let (title, caption) = (markup::html(self.title), markup::html(&self.caption));
-        let table = self.table.as_ref().map_or_else(String::new, Table::html);
+        let (title, caption) = (markup::escape_html(self.title), markup::escape_html(&self.caption));
+        let table = self.table.as_ref().map_or_else(String::new, NumberTable::to_html);
         let _ = write!(
             text,
             "<figure>\n<h2>{title}</h2>\n{}<figcaption>{caption}</figcaption>\n{table}</figure>\n",

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use infill_present::output;
-use infill_sim::Balance;
+use infill_sim::PolicyScore;
 
 /// Most jobs that are shown one by one.
-const MOST_JOBS: usize = 50;
+const MAX_SHOWN_JOBS: usize = 50;
 
 /// What the jobs came to under one policy.
 pub(crate) struct PolicyJobs {
@@ -19,7 +19,7 @@ pub(crate) struct PolicyJobs {
 }
 
 /// The jobs that made most, and what they came to under each policy. Jobs of one name count as one.
-pub(crate) struct Jobs {
+pub(crate) struct JobComparison {
     /// The names, of the job first that made most under the shown policy.
     pub names: Vec<String>,
     /// How many names more there are.
@@ -28,9 +28,9 @@ pub(crate) struct Jobs {
     pub policies: Vec<PolicyJobs>,
 }
 
-impl Jobs {
+impl JobComparison {
     /// The jobs of all outcomes, sorted by what they made under `shown`; those that it never had come last.
-    pub fn of(outcomes: &[&Balance], shown: &Balance) -> Jobs {
+    pub fn from_outcomes(outcomes: &[&PolicyScore], shown: &PolicyScore) -> JobComparison {
         let mut all: BTreeMap<&str, f64> = BTreeMap::new();
         let every = outcomes.iter().flat_map(|o| &o.jobs).map(|j| (j.name.as_str(), 0.0));
         for (name, samples) in every.chain(shown.jobs.iter().map(|j| (j.name.as_str(), j.samples))) {
@@ -38,12 +38,12 @@ impl Jobs {
         }
         let mut ranked: Vec<(&str, f64)> = all.into_iter().collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let more = ranked.len().saturating_sub(MOST_JOBS);
-        ranked.truncate(MOST_JOBS);
+        let more = ranked.len().saturating_sub(MAX_SHOWN_JOBS);
+        ranked.truncate(MAX_SHOWN_JOBS);
         let places: BTreeMap<&str, usize> =
             ranked.iter().enumerate().map(|(i, (name, _))| (*name, i)).collect();
-        let policies = outcomes.iter().map(|outcome| PolicyJobs::of(outcome, &places)).collect();
-        Jobs { names: ranked.into_iter().map(|(name, _)| name.to_owned()).collect(), more, policies }
+        let policies = outcomes.iter().map(|outcome| PolicyJobs::from_outcome(outcome, &places)).collect();
+        JobComparison { names: ranked.into_iter().map(|(name, _)| name.to_owned()).collect(), more, policies }
     }
 
     /// What the jobs that are not shown came to.
@@ -51,14 +51,14 @@ impl Jobs {
         if self.more == 0 {
             return String::new();
         }
-        let each = |p: &PolicyJobs| format!("{} under {}", output::number(of(p.rest)), p.name);
+        let each = |p: &PolicyJobs| format!("{} under {}", output::format_number(of(p.rest)), p.name);
         let sums: Vec<String> = self.policies.iter().map(each).collect();
         format!("Not shown are {} more jobs; {unit} of theirs in all: {}.", self.more, sums.join(", "))
     }
 }
 
 impl PolicyJobs {
-    fn of(outcome: &Balance, places: &BTreeMap<&str, usize>) -> PolicyJobs {
+    fn from_outcome(outcome: &PolicyScore, places: &BTreeMap<&str, usize>) -> PolicyJobs {
         let mut found = PolicyJobs {
             name: outcome.policy.clone(),
             jobs: vec![(0.0, 0.0); places.len()],
@@ -80,10 +80,10 @@ mod tests {
     use crate::simulate::tests::job;
     use infill_sim::JobScore;
 
-    fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> Balance {
+    fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> PolicyScore {
         let score = |(name, samples): (String, f64)| JobScore { name, samples, ..job("", 3600.0) };
         let jobs = jobs.into_iter().map(score).collect();
-        Balance { policy: policy.to_owned(), jobs, ..Balance::default() }
+        PolicyScore { policy: policy.to_owned(), jobs, ..PolicyScore::default() }
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
             |jobs: &[(&str, f64)]| jobs.iter().map(|(n, s)| ((*n).to_owned(), *s)).collect::<Vec<_>>();
         let a = outcome("a", named(&[("x", 1.0), ("y", 3.0), ("x", 1.5)]));
         let b = outcome("b", named(&[("y", 7.0), ("z", 9.0)]));
-        let jobs = Jobs::of(&[&a, &b], &a);
+        let jobs = JobComparison::from_outcomes(&[&a, &b], &a);
         assert_eq!(jobs.names, ["y", "x", "z"]);
         assert_eq!(jobs.policies[0].jobs, [(3.0, 1.0), (2.5, 2.0), (0.0, 0.0)]);
         assert_eq!(jobs.policies[1].jobs, [(7.0, 1.0), (0.0, 0.0), (9.0, 1.0)]);
@@ -102,8 +102,8 @@ mod tests {
     #[test]
     fn many_jobs_are_summed() {
         let a = outcome("a", (0..60).map(|i| (format!("j{i:02}"), f64::from(100 - i))));
-        let jobs = Jobs::of(&[&a], &a);
-        assert_eq!((jobs.names.len(), jobs.more), (MOST_JOBS, 10));
+        let jobs = JobComparison::from_outcomes(&[&a], &a);
+        assert_eq!((jobs.names.len(), jobs.more), (MAX_SHOWN_JOBS, 10));
         assert_eq!(jobs.policies[0].rest, ((41..=50).sum::<i32>().into(), 10.0));
         let words = jobs.rest_words(|j| j.0, "samples");
         assert_eq!(words, "Not shown are 10 more jobs; samples of theirs in all: 455 under a.");

@@ -4,27 +4,27 @@ use super::*;
 use crate::simulate::tests as samples;
 use infill_gaps::IdleTime;
 use infill_model::JobId;
-use infill_sim::{Fairness, JobScore, Preempted, Sample, Span};
+use infill_sim::{FairnessScore, JobScore, MainQueueDelays, NodeSpan, SeriesPoint};
 
 const EVIL: &str = "</script><script>alert(1)//";
 
-fn outcome(policy: &str) -> Balance {
+fn outcome(policy: &str) -> PolicyScore {
     let job = JobScore { id: JobId(7), samples: 1e6, ..samples::job(EVIL, 7200.0) };
-    let sample = |at| Sample { at, secs: 300.0, idle: 3.0, held: 2.0 };
-    Balance {
+    let sample = |at| SeriesPoint { at, secs: 300.0, idle: 3.0, held: 2.0 };
+    PolicyScore {
         policy: policy.to_owned(),
-        preempted: Preempted::default(),
+        preempted: MainQueueDelays::default(),
         jobs: vec![job],
         series: vec![sample(0.0), sample(300.0)],
-        timeline: vec![Span { node: 0, from: 0, to: 86_400, job: Some(JobId(7)) }],
-        ..Balance::default()
+        timeline: vec![NodeSpan { node: 0, from: 0, to: 86_400, job: Some(JobId(7)) }],
+        ..PolicyScore::default()
     }
 }
 
-fn made(document: &Document) -> String {
+fn made(document: &SimulationDocument) -> String {
     let outcomes = [outcome("freetrain"), outcome("bound")];
-    let gaps = GapStatistics::of(&[IdleTime { start: 0, end: 90 }], 2, (0, 600));
-    page(&Material {
+    let gaps = GapStatistics::from_intervals(&[IdleTime { start: 0, end: 90 }], 2, (0, 600));
+    page_html(&PageInput {
         document,
         outcomes: &[&outcomes[0], &outcomes[1]],
         gaps: &gaps,
@@ -35,7 +35,7 @@ fn made(document: &Document) -> String {
     .unwrap()
 }
 
-fn document() -> Document {
+fn document() -> SimulationDocument {
     let mut document = samples::document();
     document.subject.log = EVIL.to_owned();
     document.subject.malleable = format!("the jobs of {EVIL}");
@@ -91,13 +91,13 @@ fn figures_show_the_numbers_of_the_document() {
 #[test]
 fn fairness_is_drawn_as_far_as_it_is_known() {
     let mut document = document();
-    document.policies[0].fairness = Fairness::default();
+    document.policies[0].fairness = FairnessScore::default();
     document.policies[1].fairness.jain_users = None;
     let page = made(&document);
     let fairness = figure(&page, "Fairness by policy");
     assert!(!fairness.contains("freetrain") && !fairness.contains("users"), "{fairness}");
     assert!(fairness.contains(">80.0 %</text>"), "a lone series says its numbers: {fairness}");
-    document.policies[1].fairness = Fairness::default();
+    document.policies[1].fairness = FairnessScore::default();
     assert!(!made(&document).contains("Fairness by policy"), "no figure of nothing");
 }
 
@@ -117,7 +117,7 @@ fn the_sentences() {
     let mut document = document();
     document.subject.log = "summit.csv".to_owned();
     let shown = document.policies[0].clone();
-    insta::assert_snapshot!(words::sentences(&document, &shown).join("\n"), @r"
+    insta::assert_snapshot!(sentences::page_sentences(&document, &shown).join("\n"), @r"
     On this log (200 nodes, 7 days) freetrain would have harvested 1000 node-hours: 98.7 % of the idle node-time, 3.0 % of the machine.
     321 of the 4321 times that the main queue took nodes it would have found a node still held, never where the start had been planned for long enough; the longest wait would have been 3 s.
     Its jobs would have made 987M samples, 80.0 % of what the bound makes; rescales would have cost 5.0 %, preemption 10.0 %, probing 0.4 %.
@@ -126,7 +126,7 @@ fn the_sentences() {
     document.policies.push(samples::row("equal-share", 0.7));
     let mut quiet = shown;
     quiet.preempted.unforeseen = 0;
-    insta::assert_snapshot!(words::sentences(&document, &quiet).join("\n"), @r"
+    insta::assert_snapshot!(sentences::page_sentences(&document, &quiet).join("\n"), @r"
     On this log (200 nodes, 7 days) freetrain would have harvested 1000 node-hours: 98.7 % of the idle node-time, 3.0 % of the machine.
     None of the 4321 main jobs would have found a node still held.
     Its jobs would have made 987M samples, 80.0 % of what the bound makes; rescales would have cost 5.0 %, preemption 10.0 %, probing 0.4 %.
@@ -136,8 +136,8 @@ fn the_sentences() {
 
 #[test]
 fn nothing_simulated_is_an_error() {
-    let (document, gaps) = (document(), GapStatistics::of(&[], 1, (0, 1)));
+    let (document, gaps) = (document(), GapStatistics::from_intervals(&[], 1, (0, 1)));
     let material =
-        Material { document: &document, outcomes: &[], gaps: &gaps, nodes: &[], start: 0, command: "" };
-    assert!(page(&material).is_err());
+        PageInput { document: &document, outcomes: &[], gaps: &gaps, nodes: &[], start: 0, command: "" };
+    assert!(page_html(&material).is_err());
 }

@@ -3,69 +3,79 @@
 
 use std::collections::BTreeMap;
 
-use super::figure::Figure;
+use super::figure::PageFigure;
 use infill_model::{JobId, NodeName};
 use infill_present::{
-    charts::inline::{Cells, Colour, Kind},
-    days::Days,
+    charts::inline::{CellKind, RasterFigure, SeriesColour},
+    long_duration::LongDuration,
 };
-use infill_sim::{Balance, Span};
+use infill_sim::{NodeSpan, PolicyScore};
 
 /// Columns of the raster: about as many as a wide figure has dots.
-const COLUMNS: usize = 900;
+const MAX_COLUMNS: usize = 900;
 
 /// Columns that even the busiest log keeps.
-const FEWEST_COLUMNS: usize = COLUMNS / 32;
+const MIN_COLUMNS: usize = MAX_COLUMNS / 32;
 
 /// Rows of the raster at most.
-const MOST_ROWS: usize = 128;
+const MAX_ROWS: usize = 128;
 
 /// Bytes of the drawing: with more, it has half as many columns.
-const MOST_BYTES: usize = 150_000;
+const MAX_DRAWING_BYTES: usize = 150_000;
 
 /// A cell's use: `None` for the main queue, else by whom, `None` for nobody.
-type Cell = Option<Option<JobId>>;
+type RasterCell = Option<Option<JobId>>;
 
 /// Who is on the first nodes under a policy. `start` is the log's first moment, s.
-pub(crate) fn timeline(outcome: &Balance, names: &[NodeName], start: i64, span_secs: f64) -> Figure {
-    let mut columns = COLUMNS;
+pub(crate) fn timeline_figure(
+    outcome: &PolicyScore,
+    names: &[NodeName],
+    start: i64,
+    span_secs: f64,
+) -> PageFigure {
+    let mut columns = MAX_COLUMNS;
     loop {
-        let figure = figure(outcome, names, (start, span_secs), columns);
-        if figure.drawing.len() <= MOST_BYTES || columns <= FEWEST_COLUMNS {
+        let figure = raster_figure(outcome, names, (start, span_secs), columns);
+        if figure.drawing.len() <= MAX_DRAWING_BYTES || columns <= MIN_COLUMNS {
             return figure;
         }
         columns /= 2;
     }
 }
 
-fn figure(outcome: &Balance, names: &[NodeName], (start, span_secs): (i64, f64), columns: usize) -> Figure {
-    let rows = raster(&outcome.timeline, start, span_secs, columns);
+fn raster_figure(
+    outcome: &PolicyScore,
+    names: &[NodeName],
+    (start, span_secs): (i64, f64),
+    columns: usize,
+) -> PageFigure {
+    let rows = rasterize_spans(&outcome.timeline, start, span_secs, columns);
     let jobs: BTreeMap<JobId, &str> = outcome.jobs.iter().map(|j| (j.id, j.name.as_str())).collect();
-    let used = numbered(&rows);
-    let (unit, unit_secs) = Days(span_secs).unit();
-    let idle = Kind { name: "idle".to_owned(), colour: Colour::Grey };
-    let held = used.iter().map(|(id, i)| Kind {
+    let used = number_jobs(&rows);
+    let (unit, unit_secs) = LongDuration(span_secs).unit_with_secs();
+    let idle = CellKind { name: "idle".to_owned(), colour: SeriesColour::Grey };
+    let held = used.iter().map(|(id, i)| CellKind {
         name: jobs.get(id).map_or_else(|| id.to_string(), |name| (*name).to_owned()),
-        colour: Colour::Of(*i),
+        colour: SeriesColour::Of(*i),
     });
     let title = "Who is on the nodes";
-    let cells = Cells {
+    let cells = RasterFigure {
         title,
         times: &format!("{unit}s since the log's start"),
         end: span_secs / unit_secs,
         row: "node",
         names: names.iter().take(rows.len()).map(|name| name.as_str().to_owned()).collect(),
-        cells: kinds(&rows, &used),
+        cells: cell_kinds(&rows, &used),
         kinds: std::iter::once(idle).chain(held).collect(),
-        is_named: used.len() <= Colour::COUNT,
+        is_named: used.len() <= SeriesColour::COUNT,
     };
-    let caption = caption(outcome, rows.len(), used.len());
-    Figure { title, caption, drawing: cells.html(), table: None }
+    let caption = raster_caption(outcome, rows.len(), used.len());
+    PageFigure { title, caption, drawing: cells.to_html(), table: None }
 }
 
-fn caption(outcome: &Balance, nodes: usize, jobs: usize) -> String {
-    let colours = if jobs > Colour::COUNT {
-        format!(" {jobs} jobs share {} colours; the name shows where you point.", Colour::COUNT)
+fn raster_caption(outcome: &PolicyScore, nodes: usize, jobs: usize) -> String {
+    let colours = if jobs > SeriesColour::COUNT {
+        format!(" {jobs} jobs share {} colours; the name shows where you point.", SeriesColour::COUNT)
     } else {
         String::new()
     };
@@ -77,8 +87,8 @@ fn caption(outcome: &Balance, nodes: usize, jobs: usize) -> String {
 }
 
 /// Who was longest in each cell, by node.
-fn raster(spans: &[Span], start: i64, span_secs: f64, columns: usize) -> Vec<Vec<Cell>> {
-    let nodes = spans.iter().map(|s| s.node as usize + 1).max().unwrap_or(0).min(MOST_ROWS);
+fn rasterize_spans(spans: &[NodeSpan], start: i64, span_secs: f64, columns: usize) -> Vec<Vec<RasterCell>> {
+    let nodes = spans.iter().map(|s| s.node as usize + 1).max().unwrap_or(0).min(MAX_ROWS);
     let width = (span_secs / columns as f64).max(f64::MIN_POSITIVE);
     let mut rows = vec![vec![None; columns]; nodes];
     for (node, row) in rows.iter_mut().enumerate() {
@@ -102,7 +112,7 @@ fn raster(spans: &[Span], start: i64, span_secs: f64, columns: usize) -> Vec<Vec
 }
 
 /// The jobs of a raster, numbered from 0 in the order of their ids.
-fn numbered(rows: &[Vec<Cell>]) -> BTreeMap<JobId, usize> {
+fn number_jobs(rows: &[Vec<RasterCell>]) -> BTreeMap<JobId, usize> {
     let mut jobs: Vec<JobId> = rows.iter().flatten().filter_map(|cell| (*cell)?).collect();
     jobs.sort_unstable();
     jobs.dedup();
@@ -110,9 +120,9 @@ fn numbered(rows: &[Vec<Cell>]) -> BTreeMap<JobId, usize> {
 }
 
 /// 0 for an idle node, 1 and more for jobs.
-fn kinds(rows: &[Vec<Cell>], used: &BTreeMap<JobId, usize>) -> Vec<Vec<Option<usize>>> {
+fn cell_kinds(rows: &[Vec<RasterCell>], used: &BTreeMap<JobId, usize>) -> Vec<Vec<Option<usize>>> {
     let number = |job: &JobId| used.get(job).map_or(0, |i| 1 + i);
-    let cell = |cell: &Cell| cell.as_ref().map(|job| job.as_ref().map_or(0, number));
+    let cell = |cell: &RasterCell| cell.as_ref().map(|job| job.as_ref().map_or(0, number));
     rows.iter().map(|row| row.iter().map(cell).collect()).collect()
 }
 
@@ -122,8 +132,8 @@ mod tests {
 
     const JOB: Option<JobId> = Some(JobId(7));
 
-    fn span(node: u32, from: i64, to: i64, job: Option<JobId>) -> Span {
-        Span { node, from, to, job }
+    fn span(node: u32, from: i64, to: i64, job: Option<JobId>) -> NodeSpan {
+        NodeSpan { node, from, to, job }
     }
 
     #[test]
@@ -135,8 +145,8 @@ mod tests {
             span(1, 114, 119, None),
             span(1, 130, 150, JOB),
         ];
-        let rows = raster(&spans, 100, 10.0 * COLUMNS as f64, COLUMNS);
-        assert_eq!((rows.len(), rows[0].len()), (2, COLUMNS));
+        let rows = rasterize_spans(&spans, 100, 10.0 * MAX_COLUMNS as f64, MAX_COLUMNS);
+        assert_eq!((rows.len(), rows[0].len()), (2, MAX_COLUMNS));
         assert!(rows[0].iter().all(Option::is_none));
         // Idle 6 of 10 s; idle 5 s, held 4 s, main 1 s; the main queue's; held.
         assert_eq!(rows[1][..6], [Some(None), Some(None), None, Some(JOB), Some(JOB), None]);
@@ -144,10 +154,10 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_cut() {
-        let rows = raster(&[span(0, -500, 1_000_000, JOB)], 0, 9000.0, COLUMNS);
+        let rows = rasterize_spans(&[span(0, -500, 1_000_000, JOB)], 0, 9000.0, MAX_COLUMNS);
         assert!(rows[0].iter().all(|cell| *cell == Some(JOB)));
-        assert!(raster(&[], 0, 0.0, COLUMNS).is_empty());
-        assert_eq!(raster(&[span(5000, 0, 9, JOB)], 0, 9.0, COLUMNS).len(), MOST_ROWS);
+        assert!(rasterize_spans(&[], 0, 0.0, MAX_COLUMNS).is_empty());
+        assert_eq!(rasterize_spans(&[span(5000, 0, 9, JOB)], 0, 9.0, MAX_COLUMNS).len(), MAX_ROWS);
     }
 
     #[test]
@@ -155,17 +165,17 @@ mod tests {
         // A job of its own in every cell of every row.
         let spans = (0..200_u32).flat_map(|node| {
             let own = move |i: i64| span(node, i * 10, (i + 1) * 10, Some(JobId(node * 1000 + i as u32)));
-            (0..COLUMNS as i64).map(own)
+            (0..MAX_COLUMNS as i64).map(own)
         });
-        let busy = Balance { timeline: spans.collect(), ..Balance::default() };
-        let figure = timeline(&busy, &[], 0, 10.0 * COLUMNS as f64);
+        let busy = PolicyScore { timeline: spans.collect(), ..PolicyScore::default() };
+        let figure = timeline_figure(&busy, &[], 0, 10.0 * MAX_COLUMNS as f64);
         assert!(figure.drawing.len() <= 250_000, "{}", figure.drawing.len());
         assert!(figure.caption.contains("The first 128 nodes"), "{}", figure.caption);
         assert!(figure.caption.contains("3584 jobs share 12 colours"), "{}", figure.caption);
         // A job and the main queue in turn on all of them: the raster keeps what columns it can.
         let spans = (0..128).flat_map(|node| (0..180).map(move |i| span(node, i * 50, i * 50 + 25, JOB)));
-        let calm = Balance { timeline: spans.collect(), ..Balance::default() };
-        let figure = timeline(&calm, &[], 0, 10.0 * COLUMNS as f64);
-        assert!(figure.drawing.len() <= MOST_BYTES, "{}", figure.drawing.len());
+        let calm = PolicyScore { timeline: spans.collect(), ..PolicyScore::default() };
+        let figure = timeline_figure(&calm, &[], 0, 10.0 * MAX_COLUMNS as f64);
+        assert!(figure.drawing.len() <= MAX_DRAWING_BYTES, "{}", figure.drawing.len());
     }
 }

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::mirror::{Mirror, PARTITION, job_id, place_type, pool_of};
-use super::programs::{TrainingProgram, USER, estimates};
-use super::reseating::{Progressing, reseat};
-use super::{Machine, Policy, View, Wish, WorkReport};
+use super::machine_snapshot::{MachineSnapshot, PARTITION, job_id, place_type, pool_of};
+use super::programs::{TrainingProgram, USER, rate_estimates};
+use super::relocation::{ProgressEstimate, relocate_jobs};
+use super::{ClosedMachine, ClosedMachinePolicy, ClosedTarget, ClosedView, WorkReport};
 use crate::closed::{
-    job::{Job, Run},
-    setup::Setup,
-    speeds::Choice,
+    job::{ActiveJob, ActiveRun},
+    setup::ClosedSetup,
+    speeds::RunChoice,
 };
 use infill_model::{
     AllowedSizes, BatchMode, ChangeKind, ChangePause, ExcludedNodes, ExecPlan, GenerationStop, HeldNode,
@@ -19,34 +19,34 @@ use infill_model::{
     ProgressReport, RescaleCosts, RescaleMode, ResizeState, SchedulingState, StopOutcome, UnixTime,
     UserEstimate, UserId, config::Config,
 };
-use infill_planner::round::{Advice, Question, Scene, Terms, judge};
+use infill_planner::round::{AdvisorMode, RoundConstraints, RoundInput, RoundState, check_solved_plan};
 
 /// Seconds between two rounds in which nothing happened.
-const EVERY_SECS: f64 = 60.0;
+const ROUND_INTERVAL_SECS: f64 = 60.0;
 
 /// The solver is not asked: its time limit would make plans depend on how fast this machine is.
 const SOLVE_SECS: f64 = 0.0;
 
 /// Share of a restart that a job takes to save and stop.
-const SAVING: f64 = 0.5;
+const SAVE_SHARE: f64 = 0.5;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Infill {
+pub(crate) struct ClosedInfill {
     /// Whether it has profiles of all models from the start.
     knows_speeds: bool,
     /// Whether jobs tell how many steps they will make.
     knows_lengths: bool,
     config: Arc<Config>,
-    scene: Scene,
+    scene: RoundState,
     programs: BTreeMap<String, TrainingProgram>,
     /// What is known of each job from round to round.
-    watched: BTreeMap<usize, Watched>,
+    watched: BTreeMap<usize, JobKnowledge>,
 }
 
 /// What is known of a job from round to round.
 #[derive(Clone, Copy, Debug, Default)]
-struct Watched {
+struct JobKnowledge {
     /// Samples a second that are believed of it on one GPU.
     unit: f64,
     /// How often it had been started when it was last measured.
@@ -55,33 +55,32 @@ struct Watched {
     ran: WorkReport,
 }
 
-impl Infill {
+impl ClosedInfill {
     /// Knows how fast all models are.
-    pub fn knowing(setup: &Setup) -> Self {
-        let mut infill = Infill { knows_speeds: true, ..Infill::learning(setup) };
-        let profiles = infill
-            .programs
-            .iter()
-            .filter_map(|(model, program)| Some(program.profiles(setup.speeds.of(model)?, &setup.machine)));
+    pub fn with_known_speeds(setup: &ClosedSetup) -> Self {
+        let mut infill = ClosedInfill { knows_speeds: true, ..ClosedInfill::with_unknown_speeds(setup) };
+        let profiles = infill.programs.iter().filter_map(|(model, program)| {
+            Some(program.known_profiles(setup.speeds.for_model(model)?, &setup.machine))
+        });
         let profiles = profiles.flatten().collect();
-        infill.scene.library_mut().load(profiles, UnixTime::default());
+        infill.scene.job_advisor_mut().load_profiles(profiles, UnixTime::default());
         infill
     }
 
     /// Learns it while jobs run.
-    pub fn learning(setup: &Setup) -> Self {
+    pub fn with_unknown_speeds(setup: &ClosedSetup) -> Self {
         let mut config = setup.config.clone();
         config.planner.solve_secs = SOLVE_SECS;
         config.slurm.partition = PARTITION.to_owned();
         let config = Arc::new(config);
-        let mut scene = Scene::new(config.clone(), UnixTime::default());
-        let programs = TrainingProgram::all(setup);
+        let mut scene = RoundState::new(config.clone(), UnixTime::default());
+        let programs = TrainingProgram::all_models(setup);
         for program in programs.values() {
             // Of a program, whichever plan or type the signature names.
-            let key = program.key(&ExecPlan::default(), NodeType::new(""));
-            scene.library_mut().know_estimates(&key, estimates(setup, program));
+            let key = program.profile_key(&ExecPlan::default(), NodeType::new(""));
+            scene.job_advisor_mut().set_estimates(&key, rate_estimates(setup, program));
         }
-        Infill {
+        ClosedInfill {
             knows_speeds: false,
             knows_lengths: setup.knows_lengths,
             scene,
@@ -91,16 +90,16 @@ impl Infill {
         }
     }
 
-    fn program(&self, job: &Job) -> Option<&TrainingProgram> {
+    fn job_program(&self, job: &ActiveJob) -> Option<&TrainingProgram> {
         self.programs.get(&job.submitted.model)
     }
 
     /// What a daemon would know of the job.
-    fn facts(&self, view: &View<'_>, job: &Job, held: &[NodeName]) -> Option<JobFacts> {
-        let program = self.program(job)?;
+    fn job_facts(&self, view: &ClosedView<'_>, job: &ActiveJob, held: &[NodeName]) -> Option<JobFacts> {
+        let program = self.job_program(job)?;
         let run = job.run.as_ref();
-        let submitted_at = moment(job.submitted_secs);
-        let started_at = run.map(|run| moment(run.ready - view.restart_secs));
+        let submitted_at = unix_time(job.submitted_secs);
+        let started_at = run.map(|run| unix_time(run.ready - view.restart_secs));
         let name = &job.submitted.model;
         let total = self.knows_lengths.then_some(job.steps * program.batch);
         let exec_plan = run.map_or_else(ExecPlan::default, |run| program.plan_name(&run.choice.plan));
@@ -118,7 +117,7 @@ impl Infill {
             sizes: AllowedSizes::Set(program.sizes.clone()),
             claims: JobDeclaration {
                 profile: Some(name.clone()),
-                costs: Some(costs(view.restart_secs)),
+                costs: Some(restart_costs(view.restart_secs)),
                 plans: program.plans.clone(),
                 model: program.facts,
                 gpus_per_node: Some(1),
@@ -128,11 +127,11 @@ impl Infill {
             since: started_at.unwrap_or(submitted_at),
             waits_since: run.is_none().then_some(submitted_at),
             running: run.filter(|run| run.ready <= view.now).map(|run| run.choice.gpus),
-            place: place(job, held),
+            place: job_location(job, held),
             changing: ResizeState {
                 exec_plan,
                 way: RescaleMode::Restart,
-                pause: pause(view, job),
+                pause: current_pause(view, job),
                 last_at: started_at,
             },
             course: JobProgress {
@@ -149,11 +148,11 @@ impl Infill {
 
     /// The daemon's question, with the sizes that the table has on each type: how fast a model is at others
     /// nobody has measured.
-    fn question(&self, view: &View<'_>, facts: &[JobFacts], now: UnixTime) -> Question {
-        let mut question = self.scene.question(facts, Terms::FREE, now);
+    fn round_input(&self, view: &ClosedView<'_>, facts: &[JobFacts], now: UnixTime) -> RoundInput {
+        let mut question = self.scene.round_input(facts, RoundConstraints::FREE, now);
         let jobs: BTreeMap<_, _> = view.jobs.values().map(|job| (job_id(job.id), job)).collect();
         for job in &mut question.jobs {
-            let Some(program) = jobs.get(&job.id).and_then(|job| self.program(job)) else { continue };
+            let Some(program) = jobs.get(&job.id).and_then(|job| self.job_program(job)) else { continue };
             for rate in &mut job.rates {
                 let among = rate.sizes.as_ref().unwrap_or(&job.sizes);
                 let known = |node_type| program.sizes_on(&rate.exec_plan, node_type, among);
@@ -164,43 +163,53 @@ impl Infill {
     }
 
     /// What a plan means for each job. Where GPUs sit is the machine's to say.
-    fn wishes(&self, view: &View<'_>, plan: &Plan) -> Vec<Wish> {
-        let wish = |job: &Job| {
+    fn closed_targets(&self, view: &ClosedView<'_>, plan: &Plan) -> Vec<ClosedTarget> {
+        let wish = |job: &ActiveJob| {
             let planned = plan.job_plan(job_id(job.id))?;
-            let Some(first) = planned.nodes.first() else { return Some(Wish::to(job.id, None)) };
+            let Some(first) = planned.nodes.first() else {
+                return Some(ClosedTarget::with_choice(job.id, None));
+            };
             let (pool, gpus) = (pool_of(view.machine, &first.node)?, planned.nodes.len() as u32);
-            let program = self.program(job)?;
-            let is_planned = |c: &&Choice| {
+            let program = self.job_program(job)?;
+            let is_planned = |c: &&RunChoice| {
                 c.pool == pool && c.gpus == gpus && program.is_plan(&planned.exec_plan, &c.plan)
             };
-            let speeds = view.speeds.of(&job.submitted.model)?;
-            let choice = speeds.choices().map(|(choice, _)| choice).find(is_planned)?;
-            Some(Wish::to(job.id, Some(choice.clone())))
+            let speeds = view.speeds.for_model(&job.submitted.model)?;
+            let choice = speeds.run_choices().map(|(choice, _)| choice).find(is_planned)?;
+            Some(ClosedTarget::with_choice(job.id, Some(choice.clone())))
         };
         view.jobs.values().filter_map(wish).collect()
     }
 
     /// What is believed of a job that runs.
-    fn progressing(&self, view: &View<'_>, job: &Job, facts: &[JobFacts]) -> Option<Progressing> {
-        let (run, program) = (job.run.as_ref()?, self.program(job)?);
+    fn progress_estimate(
+        &self,
+        view: &ClosedView<'_>,
+        job: &ActiveJob,
+        facts: &[JobFacts],
+    ) -> Option<ProgressEstimate> {
+        let (run, program) = (job.run.as_ref()?, self.job_program(job)?);
         let facts = facts.iter().find(|facts| facts.job == job_id(job.id))?;
         let node_type = place_type(view.machine, run.seat.pool)?;
         let plan = program.plan_name(&run.choice.plan);
-        let rates = self.scene.library().rates(&self.scene.subject(facts), std::slice::from_ref(&node_type));
+        let rates = self
+            .scene
+            .job_advisor()
+            .rate_curves(&self.scene.job_input(facts), std::slice::from_ref(&node_type));
         let is_it = |r: &&infill_model::malleable::RateCurve| {
             r.exec_plan == plan && r.node_type.as_ref().is_none_or(|t| *t == node_type)
         };
         let rate_if_close = rates.iter().find(is_it)?.curve.rate(run.choice.gpus) / program.batch;
-        let (ahead, unit) = self.scene.ahead(facts);
-        Some(Progressing {
-            left: ahead.left_secs() * unit / program.batch,
+        let (ahead, unit) = self.scene.remaining_work(facts);
+        Some(ProgressEstimate {
+            left: ahead.remaining_secs() * unit / program.batch,
             rate: self.rate_now(job, run)?,
             rate_if_close,
         })
     }
 
     /// Steps a second that a job makes where it is; `None` before it was measured there.
-    fn rate_now(&self, job: &Job, run: &Run) -> Option<f64> {
+    fn rate_now(&self, job: &ActiveJob, run: &ActiveRun) -> Option<f64> {
         if self.knows_speeds {
             return Some(run.rate);
         }
@@ -209,47 +218,49 @@ impl Infill {
     }
 
     /// Takes in that these jobs are stopped to be changed.
-    fn note_stops(&mut self, view: &View<'_>, wishes: &[Wish], now: UnixTime) {
+    fn note_stops(&mut self, view: &ClosedView<'_>, wishes: &[ClosedTarget], now: UnixTime) {
         for wish in wishes {
             let Some(job) = view.jobs.get(&wish.job) else { continue };
-            let stays = |run: &&Run| wish.anew || Some(&run.choice) != wish.choice.as_ref();
+            let stays = |run: &&ActiveRun| wish.anew || Some(&run.choice) != wish.choice.as_ref();
             let Some(run) = job.run.as_ref().filter(stays) else { continue };
             let Some(node_type) = place_type(view.machine, run.seat.pool) else { continue };
-            let Some(key) = self.program(job).map(|p| p.key(&run.choice.plan, node_type)) else { continue };
+            let Some(key) = self.job_program(job).map(|p| p.profile_key(&run.choice.plan, node_type)) else {
+                continue;
+            };
             let (id, generation) = (job_id(job.id), u64::from(job.starts));
             let stop = GenerationStop {
                 job: id,
                 generation,
-                secs: SAVING * view.restart_secs,
+                secs: SAVE_SHARE * view.restart_secs,
                 end: StopOutcome::Saved,
             };
-            self.scene.stopped(&key, &stop, true, now);
+            self.scene.record_stop(&key, &stop, true, now);
         }
     }
 }
 
-impl Policy for Infill {
+impl ClosedMachinePolicy for ClosedInfill {
     fn name(&self) -> String {
         if self.knows_speeds { "infill-known" } else { "infill" }.to_owned()
     }
 
-    fn every_secs(&self) -> f64 {
-        EVERY_SECS
+    fn round_interval_secs(&self) -> f64 {
+        ROUND_INTERVAL_SECS
     }
 
-    fn hears_events(&self) -> bool {
+    fn reacts_to_events(&self) -> bool {
         true
     }
 
-    fn learns(&self) -> bool {
+    fn learns_speeds(&self) -> bool {
         !self.knows_speeds
     }
 
-    fn progress(&mut self, machine: &Machine, job: &Job, report: WorkReport, now: f64) {
+    fn record_progress(&mut self, machine: &ClosedMachine, job: &ActiveJob, report: WorkReport, now: f64) {
         let WorkReport { steps, secs } = report;
-        let Some((run, program)) = job.run.as_ref().zip(self.program(job)) else { return };
+        let Some((run, program)) = job.run.as_ref().zip(self.job_program(job)) else { return };
         let Some(node_type) = place_type(machine, run.seat.pool) else { return };
-        let (key, samples) = (program.key(&run.choice.plan, node_type), steps * program.batch);
+        let (key, samples) = (program.profile_key(&run.choice.plan, node_type), steps * program.batch);
         let progress = ProgressReport {
             generation: u64::from(job.starts),
             nodes: run.choice.gpus,
@@ -261,7 +272,7 @@ impl Policy for Infill {
             step: None,
             opening: None,
         };
-        self.scene.progress(job_id(job.id), &key, &progress, moment(now));
+        self.scene.record_progress(job_id(job.id), &key, &progress, unix_time(now));
         let watched = self.watched.entry(job.id).or_default();
         if watched.starts != job.starts {
             watched.starts = job.starts;
@@ -271,50 +282,50 @@ impl Policy for Infill {
         watched.ran.secs += secs;
     }
 
-    fn ended(&mut self, job: &Job, now: f64) {
+    fn job_ended(&mut self, job: &ActiveJob, now: f64) {
         let id = job_id(job.id);
-        self.scene.library_mut().ended(id);
+        self.scene.job_advisor_mut().forget_job(id);
         let unit = self.watched.remove(&job.id).map_or(0.0, |watched| watched.unit);
-        let Some(samples) = self.program(job).map(|p| job.steps * p.batch).filter(|_| unit > 0.0) else {
+        let Some(samples) = self.job_program(job).map(|p| job.steps * p.batch).filter(|_| unit > 0.0) else {
             return;
         };
         // As many seconds as on one GPU.
         let secs = samples / unit;
         let word = UserEstimate { said_secs: self.knows_lengths.then_some(secs), flat_secs: None };
-        self.scene.turns_mut().outlook.ended(id, moment(now), secs, &word);
+        self.scene.priorities_mut().outlook.record_end(id, unix_time(now), secs, &word);
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Wish> {
-        let (now, mirror) = (moment(view.now), Mirror::of(view));
-        let facts = |job: &Job| self.facts(view, job, mirror.held(job.id));
+    fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
+        let (now, mirror) = (unix_time(view.now), MachineSnapshot::from_view(view));
+        let facts = |job: &ActiveJob| self.job_facts(view, job, mirror.job_places(job.id));
         let facts: Vec<JobFacts> = view.jobs.values().filter_map(facts).collect();
-        let advice = if self.knows_speeds { Advice::Watch } else { Advice::Probe };
-        self.scene.look(&mirror.snapshot, &facts, advice, now);
+        let advice = if self.knows_speeds { AdvisorMode::Watch } else { AdvisorMode::Probe };
+        self.scene.ingest_snapshot(&mirror.snapshot, &facts, advice, now);
         for (job, facts) in view.jobs.values().zip(&facts) {
-            let unit = self.scene.ahead(facts).1;
+            let unit = self.scene.remaining_work(facts).1;
             let watched = self.watched.entry(job.id).or_default();
             watched.unit = if unit > 0.0 { unit } else { watched.unit };
         }
-        let question = self.question(view, &facts, now);
-        let solved = question.solve(&self.config);
+        let question = self.round_input(view, &facts, now);
+        let solved = question.solve_plan(&self.config);
         // What even the last resort does not pass changes nothing.
-        let Ok(judged) = judge(&question, &self.config, Ok(solved)) else { return Vec::new() };
-        let mut wishes = self.wishes(view, &judged.plan);
-        reseat(view, &mut wishes, &|job| self.progressing(view, job, &facts));
+        let Ok(judged) = check_solved_plan(&question, &self.config, Ok(solved)) else { return Vec::new() };
+        let mut wishes = self.closed_targets(view, &judged.plan);
+        relocate_jobs(view, &mut wishes, &|job| self.progress_estimate(view, job, &facts));
         self.note_stops(view, &wishes, now);
         wishes
     }
 }
 
-fn moment(secs: f64) -> UnixTime {
+fn unix_time(secs: f64) -> UnixTime {
     UnixTime(secs as i64)
 }
 
-fn costs(secs: f64) -> RescaleCosts {
+fn restart_costs(secs: f64) -> RescaleCosts {
     RescaleCosts { up_secs: secs, down_secs: secs, start_secs: secs }
 }
 
-fn place(job: &Job, held: &[NodeName]) -> JobLocation {
+fn job_location(job: &ActiveJob, held: &[NodeName]) -> JobLocation {
     let id = job_id(job.id);
     JobLocation {
         block: 1,
@@ -326,8 +337,8 @@ fn place(job: &Job, held: &[NodeName]) -> JobLocation {
 }
 
 /// The pause that a job is in.
-fn pause(view: &View<'_>, job: &Job) -> Option<ChangePause> {
+fn current_pause(view: &ClosedView<'_>, job: &ActiveJob) -> Option<ChangePause> {
     let run = job.run.as_ref().filter(|run| run.ready > view.now)?;
     let change = if job.starts > 1 { ChangeKind::Grow } else { ChangeKind::Start };
-    Some(ChangePause { since: moment(run.ready - view.restart_secs), change })
+    Some(ChangePause { since: unix_time(run.ready - view.restart_secs), change })
 }

@@ -1,9 +1,9 @@
 //! Policies for closed machines: who gets how many GPUs of which type, and with which plan.
 
 mod infill;
-mod mirror;
+mod machine_snapshot;
 mod programs;
-mod reseating;
+mod relocation;
 mod rubick;
 mod sia;
 mod submitted;
@@ -12,55 +12,55 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::job::Job;
-use super::machine::Machine;
-use super::setup::Setup;
-use super::speeds::{Choice, Measured, Speeds};
-use infill::Infill;
-use rubick::Rubick;
-use sia::Sia;
-use submitted::Submitted;
+use super::job::ActiveJob;
+use super::machine::ClosedMachine;
+use super::setup::ClosedSetup;
+use super::speeds::{MeasuredPlacement, RunChoice, SpeedTable};
+use infill::ClosedInfill;
+use rubick::RubickPolicy;
+use sia::SiaPolicy;
+use submitted::SubmittedPolicy;
 
 /// What a policy may look at.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct ClosedView<'a> {
     /// The moment, s.
     pub now: f64,
     /// What a change costs, s.
     pub restart_secs: f64,
     /// The machine.
-    pub machine: &'a Machine,
+    pub machine: &'a ClosedMachine,
     /// Jobs that have been submitted and have not ended.
-    pub jobs: &'a BTreeMap<usize, Job>,
+    pub jobs: &'a BTreeMap<usize, ActiveJob>,
     /// How fast models truly train. Policies that learn look only at what there is to choose from.
-    pub speeds: &'a Speeds,
+    pub speeds: &'a SpeedTable,
 }
 
 /// What a job shall have from now on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
+pub struct ClosedTarget {
     /// The job.
     pub job: usize,
     /// What; nothing to stop it.
-    pub choice: Option<Choice>,
+    pub choice: Option<RunChoice>,
     /// Whether it shall be seated anew though it has that already.
     pub anew: bool,
 }
 
-impl Wish {
+impl ClosedTarget {
     /// In this order wishes are seated: the largest first, for what is small finds room in what is left.
-    pub fn order(&self) -> (std::cmp::Reverse<u32>, usize) {
+    pub fn placement_order(&self) -> (std::cmp::Reverse<u32>, usize) {
         (std::cmp::Reverse(self.choice.as_ref().map_or(0, |c| c.gpus)), self.job)
     }
 
     /// A job shall have this.
-    pub fn to(job: usize, choice: Option<Choice>) -> Wish {
-        Wish { job, choice, anew: false }
+    pub fn with_choice(job: usize, choice: Option<RunChoice>) -> ClosedTarget {
+        ClosedTarget { job, choice, anew: false }
     }
 
     /// A job shall be seated anew with what it has.
-    fn anew(job: usize, choice: Choice) -> Wish {
-        Wish { job, choice: Some(choice), anew: true }
+    fn relocation(job: usize, choice: RunChoice) -> ClosedTarget {
+        ClosedTarget { job, choice: Some(choice), anew: true }
     }
 }
 
@@ -74,36 +74,43 @@ pub struct WorkReport {
 }
 
 /// Who gets what.
-pub trait Policy {
+pub trait ClosedMachinePolicy {
     /// Its name.
     fn name(&self) -> String;
 
     /// Seconds between its rounds.
-    fn every_secs(&self) -> f64;
+    fn round_interval_secs(&self) -> f64;
 
     /// Whether it is asked also when a job comes or ends.
-    fn hears_events(&self) -> bool {
+    fn reacts_to_events(&self) -> bool {
         false
     }
 
     /// Whether it wants to hear how fast jobs run.
-    fn learns(&self) -> bool {
+    fn learns_speeds(&self) -> bool {
         false
     }
 
     /// Hears how a job goes on.
-    fn progress(&mut self, _machine: &Machine, _job: &Job, _report: WorkReport, _now: f64) {}
+    fn record_progress(
+        &mut self,
+        _machine: &ClosedMachine,
+        _job: &ActiveJob,
+        _report: WorkReport,
+        _now: f64,
+    ) {
+    }
 
     /// Hears that a job has ended.
-    fn ended(&mut self, _job: &Job, _now: f64) {}
+    fn job_ended(&mut self, _job: &ActiveJob, _now: f64) {}
 
     /// What shall be changed. A job that is not named stays as it is.
-    fn decide(&mut self, view: &View<'_>) -> Vec<Wish>;
+    fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget>;
 }
 
 /// A policy by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClosedPolicy {
+pub enum ClosedPolicyName {
     /// infill; speeds unknown at first.
     Infill,
     /// infill; speeds given.
@@ -121,68 +128,72 @@ pub enum ClosedPolicy {
 /// What is no policy for a closed machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no policy for a closed machine; there are infill, infill-known, static, rubick, sia, fcfs")]
-pub struct NoClosedPolicy(pub String);
+pub struct UnknownClosedPolicy(pub String);
 
-impl ClosedPolicy {
+impl ClosedPolicyName {
     /// All of them.
-    pub const ALL: [ClosedPolicy; 6] = [
-        ClosedPolicy::Infill,
-        ClosedPolicy::InfillKnown,
-        ClosedPolicy::Static,
-        ClosedPolicy::Rubick,
-        ClosedPolicy::Sia,
-        ClosedPolicy::Fcfs,
+    pub const ALL: [ClosedPolicyName; 6] = [
+        ClosedPolicyName::Infill,
+        ClosedPolicyName::InfillKnown,
+        ClosedPolicyName::Static,
+        ClosedPolicyName::Rubick,
+        ClosedPolicyName::Sia,
+        ClosedPolicyName::Fcfs,
     ];
 
     /// Makes the policy.
-    pub fn build(self, setup: &Setup) -> Box<dyn Policy> {
+    pub fn build_policy(self, setup: &ClosedSetup) -> Box<dyn ClosedMachinePolicy> {
         match self {
-            ClosedPolicy::Infill => Box::new(Infill::learning(setup)),
-            ClosedPolicy::InfillKnown => Box::new(Infill::knowing(setup)),
-            ClosedPolicy::Static => Box::new(Submitted::as_they_are()),
-            ClosedPolicy::Rubick => Box::new(Rubick),
-            ClosedPolicy::Sia => Box::new(Sia),
-            ClosedPolicy::Fcfs => Box::new(Submitted::in_order()),
+            ClosedPolicyName::Infill => Box::new(ClosedInfill::with_unknown_speeds(setup)),
+            ClosedPolicyName::InfillKnown => Box::new(ClosedInfill::with_known_speeds(setup)),
+            ClosedPolicyName::Static => Box::new(SubmittedPolicy::with_submitted_plans()),
+            ClosedPolicyName::Rubick => Box::new(RubickPolicy),
+            ClosedPolicyName::Sia => Box::new(SiaPolicy),
+            ClosedPolicyName::Fcfs => Box::new(SubmittedPolicy::in_strict_order()),
         }
     }
 }
 
-impl fmt::Display for ClosedPolicy {
+impl fmt::Display for ClosedPolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ClosedPolicy::Infill => "infill",
-            ClosedPolicy::InfillKnown => "infill-known",
-            ClosedPolicy::Static => "static",
-            ClosedPolicy::Rubick => "rubick",
-            ClosedPolicy::Sia => "sia",
-            ClosedPolicy::Fcfs => "fcfs",
+            ClosedPolicyName::Infill => "infill",
+            ClosedPolicyName::InfillKnown => "infill-known",
+            ClosedPolicyName::Static => "static",
+            ClosedPolicyName::Rubick => "rubick",
+            ClosedPolicyName::Sia => "sia",
+            ClosedPolicyName::Fcfs => "fcfs",
         })
     }
 }
 
-impl FromStr for ClosedPolicy {
-    type Err = NoClosedPolicy;
-    fn from_str(text: &str) -> Result<Self, NoClosedPolicy> {
-        let found = ClosedPolicy::ALL.into_iter().find(|p| p.to_string() == text);
-        found.ok_or_else(|| NoClosedPolicy(text.to_owned()))
+impl FromStr for ClosedPolicyName {
+    type Err = UnknownClosedPolicy;
+    fn from_str(text: &str) -> Result<Self, UnknownClosedPolicy> {
+        let found = ClosedPolicyName::ALL.into_iter().find(|p| p.to_string() == text);
+        found.ok_or_else(|| UnknownClosedPolicy(text.to_owned()))
     }
 }
 
 /// Ways to run a job with their true rates, steps a second, on the closest placement.
-fn offers(view: &View<'_>, job: &Job) -> Vec<(Choice, f64)> {
-    offers_by(view, job, |measured| Some(measured.rate))
+fn true_offers(view: &ClosedView<'_>, job: &ActiveJob) -> Vec<(RunChoice, f64)> {
+    offers_with_rate(view, job, |measured| Some(measured.rate))
 }
 
 /// The same with other rates; ways without one are left out.
-fn offers_by(view: &View<'_>, job: &Job, rate: impl Fn(&Measured) -> Option<f64>) -> Vec<(Choice, f64)> {
-    let Some(speeds) = view.speeds.of(&job.submitted.model) else { return Vec::new() };
-    let offer = |choice: &Choice| Some((choice.clone(), rate(speeds.closest(choice)?)?));
-    speeds.choices().filter_map(|(choice, _)| offer(choice)).collect()
+fn offers_with_rate(
+    view: &ClosedView<'_>,
+    job: &ActiveJob,
+    rate: impl Fn(&MeasuredPlacement) -> Option<f64>,
+) -> Vec<(RunChoice, f64)> {
+    let Some(speeds) = view.speeds.for_model(&job.submitted.model) else { return Vec::new() };
+    let offer = |choice: &RunChoice| Some((choice.clone(), rate(speeds.closest_placement(choice)?)?));
+    speeds.run_choices().filter_map(|(choice, _)| offer(choice)).collect()
 }
 
 /// Of these ways the fastest for each type and size.
-fn fastest(offers: Vec<(Choice, f64)>) -> Vec<(Choice, f64)> {
-    let mut best: BTreeMap<(usize, u32), (Choice, f64)> = BTreeMap::new();
+fn fastest_per_size(offers: Vec<(RunChoice, f64)>) -> Vec<(RunChoice, f64)> {
+    let mut best: BTreeMap<(usize, u32), (RunChoice, f64)> = BTreeMap::new();
     for (choice, rate) in offers {
         let at = (choice.pool, choice.gpus);
         if best.get(&at).is_none_or(|(_, known)| rate > *known) {
@@ -194,12 +205,12 @@ fn fastest(offers: Vec<(Choice, f64)>) -> Vec<(Choice, f64)> {
 
 /// What a job asked for, or the nearest to it that is known to run: its type, its GPUs, its plan, in this
 /// order of weight.
-fn as_submitted(view: &View<'_>, job: &Job, any_plan: bool) -> Option<(Choice, f64)> {
+fn as_submitted(view: &ClosedView<'_>, job: &ActiveJob, any_plan: bool) -> Option<(RunChoice, f64)> {
     let asked = &job.submitted;
     let pool = |t| view.machine.pools.iter().position(|p| p.node_type == t);
     let pool = asked.node_type.clone().and_then(pool);
-    offers(view, job).into_iter().min_by(|(a, rate_of_a), (b, rate_of_b)| {
-        let far = |c: &Choice| {
+    true_offers(view, job).into_iter().min_by(|(a, rate_of_a), (b, rate_of_b)| {
+        let far = |c: &RunChoice| {
             let plan = !any_plan && asked.plan.as_ref().is_some_and(|p| *p != c.plan);
             (pool.is_some_and(|p| p != c.pool), c.gpus.abs_diff(asked.gpus), plan)
         };

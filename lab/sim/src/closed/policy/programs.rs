@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::mirror::place_type;
-use crate::closed::machine::Machine;
-use crate::closed::setup::Setup;
-use crate::closed::speeds::{Choice, ModelSpeeds};
+use super::machine_snapshot::place_type;
+use crate::closed::machine::ClosedMachine;
+use crate::closed::setup::ClosedSetup;
+use crate::closed::speeds::{ModelSpeeds, RunChoice};
 use infill_advisor::RateEstimate;
 use infill_model::{
     AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, ModelFacts, NodeType, PlanNeeds, Profile, ProfileKey,
@@ -17,7 +17,7 @@ use infill_model::{
 pub(super) const USER: &str = "user";
 
 /// Relative error of a speed that is known, and the seconds that it rests on.
-const KNOWN: (f64, f64) = (0.006, 3_600.0);
+const KNOWN_SPEED_EVIDENCE: (f64, f64) = (0.006, 3_600.0);
 
 /// The program that trains one model.
 #[derive(Clone, Debug)]
@@ -37,24 +37,24 @@ pub(super) struct TrainingProgram {
 
 impl TrainingProgram {
     /// The programs of all models of the table, by model.
-    pub fn all(setup: &Setup) -> BTreeMap<String, TrainingProgram> {
+    pub fn all_models(setup: &ClosedSetup) -> BTreeMap<String, TrainingProgram> {
         let models: BTreeSet<&String> = setup.speeds.rows.iter().map(|row| &row.model).collect();
-        let of = |model: &String| Some((model.clone(), TrainingProgram::of(setup, model)?));
+        let of = |model: &String| Some((model.clone(), TrainingProgram::for_model(setup, model)?));
         models.into_iter().filter_map(of).collect()
     }
 
-    fn of(setup: &Setup, model: &str) -> Option<TrainingProgram> {
-        let speeds = setup.speeds.of(model)?;
-        let choices: Vec<&Choice> = speeds.choices().map(|(choice, _)| choice).collect();
+    fn for_model(setup: &ClosedSetup, model: &str) -> Option<TrainingProgram> {
+        let speeds = setup.speeds.for_model(model)?;
+        let choices: Vec<&RunChoice> = speeds.run_choices().map(|(choice, _)| choice).collect();
         let names: BTreeSet<&ExecPlan> = choices.iter().map(|c| &c.plan).collect();
         let plans = if names.len() > 1 {
-            names.into_iter().map(|name| declared(setup, model, name, &choices)).collect()
+            names.into_iter().map(|name| declared_plan(setup, model, name, &choices)).collect()
         } else {
             Vec::new()
         };
         let mut program = TrainingProgram {
             model: model.to_owned(),
-            sizes: sizes(choices.iter().copied()),
+            sizes: distinct_sizes(choices.iter().copied()),
             plans,
             facts: setup.facts.get(model).copied(),
             batch: speeds.batch,
@@ -79,7 +79,7 @@ impl TrainingProgram {
     }
 
     /// The signature of a job that runs it with this plan on places of a type.
-    pub fn key(&self, plan: &ExecPlan, node_type: NodeType) -> ProfileKey {
+    pub fn profile_key(&self, plan: &ExecPlan, node_type: NodeType) -> ProfileKey {
         ProfileKey {
             user: USER.to_owned(),
             name: self.model.clone(),
@@ -97,15 +97,15 @@ impl TrainingProgram {
     }
 
     /// Its speeds on the closest placements, as profiles.
-    pub fn profiles(&self, speeds: &ModelSpeeds, machine: &Machine) -> Vec<Profile> {
+    pub fn known_profiles(&self, speeds: &ModelSpeeds, machine: &ClosedMachine) -> Vec<Profile> {
         let mut by_way: BTreeMap<(ExecPlan, usize), Vec<SizePoint>> = BTreeMap::new();
-        for (choice, _) in speeds.choices() {
+        for (choice, _) in speeds.run_choices() {
             let points = by_way.entry((choice.plan.clone(), choice.pool)).or_default();
-            points.extend(speeds.closest(choice).map(|closest| SizePoint {
+            points.extend(speeds.closest_placement(choice).map(|closest| SizePoint {
                 nodes: choice.gpus,
                 rate: closest.rate * speeds.batch,
-                error: KNOWN.0,
-                secs: KNOWN.1,
+                error: KNOWN_SPEED_EVIDENCE.0,
+                secs: KNOWN_SPEED_EVIDENCE.1,
                 step_samples: Some(speeds.batch),
                 hosts: Some(closest.by_node.len() as f64).filter(|hosts| *hosts < f64::from(choice.gpus)),
                 spread: Spread::Near,
@@ -114,7 +114,7 @@ impl TrainingProgram {
             }));
         }
         let profile = |((plan, pool), points)| {
-            let key = self.key(&plan, place_type(machine, pool)?);
+            let key = self.profile_key(&plan, place_type(machine, pool)?);
             Some(Profile { points, ..Profile::new(key) })
         };
         by_way.into_iter().filter_map(profile).collect()
@@ -123,7 +123,7 @@ impl TrainingProgram {
 
 /// What was estimated of the rows of the table, as rates of the programs; of several placements of a number
 /// of GPUs the fastest.
-pub(super) fn estimates(setup: &Setup, program: &TrainingProgram) -> Vec<RateEstimate> {
+pub(super) fn rate_estimates(setup: &ClosedSetup, program: &TrainingProgram) -> Vec<RateEstimate> {
     let mut best: BTreeMap<(ExecPlan, usize, u32), f64> = BTreeMap::new();
     for (row, secs) in setup.speeds.rows.iter().zip(&setup.estimates) {
         let Some(secs) = secs.filter(|secs| row.model == program.model && *secs > 0.0) else { continue };
@@ -141,7 +141,7 @@ pub(super) fn estimates(setup: &Setup, program: &TrainingProgram) -> Vec<RateEst
 }
 
 /// A plan as an owner would declare it.
-fn declared(setup: &Setup, model: &str, name: &ExecPlan, choices: &[&Choice]) -> DeclaredPlan {
+fn declared_plan(setup: &ClosedSetup, model: &str, name: &ExecPlan, choices: &[&RunChoice]) -> DeclaredPlan {
     let own = || choices.iter().copied().filter(|c| c.plan == *name);
     let pools: BTreeSet<usize> = own().map(|c| c.pool).collect();
     let is_everywhere = pools.len() == setup.machine.pools.len();
@@ -150,7 +150,7 @@ fn declared(setup: &Setup, model: &str, name: &ExecPlan, choices: &[&Choice]) ->
     let strategy = row.and_then(|row| row.parallelism).map(|parallelism| parallelism.strategy);
     DeclaredPlan {
         name: name.clone(),
-        sizes: Some(AllowedSizes::Set(sizes(own()))),
+        sizes: Some(AllowedSizes::Set(distinct_sizes(own()))),
         node_types: types.filter(|_| !is_everywhere).map(|(_, p)| p.node_type.to_string()).collect(),
         shards: strategy.is_some_and(|s| s.divides_model() || s.zero > 0),
         strategy,
@@ -158,6 +158,6 @@ fn declared(setup: &Setup, model: &str, name: &ExecPlan, choices: &[&Choice]) ->
     }
 }
 
-fn sizes<'c>(choices: impl Iterator<Item = &'c Choice>) -> Vec<u32> {
+fn distinct_sizes<'c>(choices: impl Iterator<Item = &'c RunChoice>) -> Vec<u32> {
     choices.map(|c| c.gpus).collect::<BTreeSet<u32>>().into_iter().collect()
 }

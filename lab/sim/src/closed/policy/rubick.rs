@@ -7,150 +7,152 @@
 
 use std::collections::BTreeMap;
 
-use super::{Policy, View, Wish, as_submitted, fastest, offers};
-use crate::closed::{job::Job, speeds::Choice};
+use super::{ClosedMachinePolicy, ClosedTarget, ClosedView, as_submitted, fastest_per_size, true_offers};
+use crate::closed::{job::ActiveJob, speeds::RunChoice};
 
 /// Seconds between two rounds.
-const EVERY_SECS: f64 = 60.0;
+const ROUND_INTERVAL_SECS: f64 = 60.0;
 
 /// A job may run so many times slower than as submitted.
-const SLOWER: f64 = 1.5;
+const GUARANTEED_SLOWDOWN: f64 = 1.5;
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rubick;
+pub(crate) struct RubickPolicy;
 
 /// A job's sensitivity curve: sizes at which it is faster than at all smaller ones, ascending.
-struct Curve {
-    points: Vec<(Choice, f64)>,
+struct SensitivityCurve {
+    points: Vec<(RunChoice, f64)>,
     /// The first point that keeps what was guaranteed.
     least: usize,
 }
 
-impl Curve {
-    fn of(view: &View<'_>, job: &Job) -> Option<Curve> {
+impl SensitivityCurve {
+    fn for_job(view: &ClosedView<'_>, job: &ActiveJob) -> Option<SensitivityCurve> {
         let (asked, rate) = as_submitted(view, job, false)?;
-        let mut points: Vec<(Choice, f64)> = Vec::new();
-        for (choice, rate) in fastest(offers(view, job)).into_iter().filter(|(c, _)| c.pool == asked.pool) {
+        let mut points: Vec<(RunChoice, f64)> = Vec::new();
+        for (choice, rate) in
+            fastest_per_size(true_offers(view, job)).into_iter().filter(|(c, _)| c.pool == asked.pool)
+        {
             if points.last().is_none_or(|(_, known)| rate > *known) {
                 points.push((choice, rate));
             }
         }
-        let least = points.iter().position(|(_, r)| *r >= rate / SLOWER)?;
-        Some(Curve { points, least })
+        let least = points.iter().position(|(_, r)| *r >= rate / GUARANTEED_SLOWDOWN)?;
+        Some(SensitivityCurve { points, least })
     }
 
-    fn gpus(&self, at: usize) -> u32 {
+    fn gpus_at(&self, at: usize) -> u32 {
         self.points.get(at).map_or(0, |(choice, _)| choice.gpus)
     }
 
     /// The relative gain a GPU from one point to the next.
-    fn slope(&self, at: usize) -> Option<f64> {
+    fn slope_at(&self, at: usize) -> Option<f64> {
         let ((_, rate), (_, next)) = (self.points.get(at)?, self.points.get(at + 1)?);
-        Some((next - rate) / rate / f64::from(self.gpus(at + 1) - self.gpus(at)))
+        Some((next - rate) / rate / f64::from(self.gpus_at(at + 1) - self.gpus_at(at)))
     }
 }
 
 /// A division of the machine as it is made.
-struct Division {
-    curves: BTreeMap<usize, Curve>,
+struct GpuDivision {
+    curves: BTreeMap<usize, SensitivityCurve>,
     /// The point of each job that has GPUs.
     at: BTreeMap<usize, usize>,
     /// Free GPUs by pool.
     free: Vec<u32>,
 }
 
-impl Policy for Rubick {
+impl ClosedMachinePolicy for RubickPolicy {
     fn name(&self) -> String {
         "rubick".to_owned()
     }
 
-    fn every_secs(&self) -> f64 {
-        EVERY_SECS
+    fn round_interval_secs(&self) -> f64 {
+        ROUND_INTERVAL_SECS
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Wish> {
-        let mut division = Division::now(view);
+    fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
+        let mut division = GpuDivision::from_view(view);
         let waiting: Vec<usize> =
             division.curves.keys().copied().filter(|j| !division.at.contains_key(j)).collect();
         for job in waiting {
-            division.admit(job);
+            division.admit_job(job);
         }
-        division.share_out();
+        division.distribute_rest();
         let choice = |job: usize| {
             let at = division.at.get(&job)?;
             division.curves.get(&job)?.points.get(*at).map(|(choice, _)| choice.clone())
         };
-        division.at.keys().map(|job| Wish::to(*job, choice(*job))).collect()
+        division.at.keys().map(|job| ClosedTarget::with_choice(*job, choice(*job))).collect()
     }
 }
 
-impl Division {
+impl GpuDivision {
     /// What jobs have now.
-    fn now(view: &View<'_>) -> Division {
-        let curves: BTreeMap<usize, Curve> =
-            view.jobs.values().filter_map(|j| Some((j.id, Curve::of(view, j)?))).collect();
-        let point = |job: &Job| {
+    fn from_view(view: &ClosedView<'_>) -> GpuDivision {
+        let curves: BTreeMap<usize, SensitivityCurve> =
+            view.jobs.values().filter_map(|j| Some((j.id, SensitivityCurve::for_job(view, j)?))).collect();
+        let point = |job: &ActiveJob| {
             let (run, curve) = (job.run.as_ref()?, curves.get(&job.id)?);
-            let fits = |(_, (choice, _)): &(usize, &(Choice, f64))| choice.gpus <= run.choice.gpus;
+            let fits = |(_, (choice, _)): &(usize, &(RunChoice, f64))| choice.gpus <= run.choice.gpus;
             curve.points.iter().enumerate().rfind(fits).map(|(at, _)| (job.id, at))
         };
         let at: BTreeMap<usize, usize> = view.jobs.values().filter_map(point).collect();
-        let mut free: Vec<u32> = view.machine.pools.iter().map(|p| p.gpus()).collect();
+        let mut free: Vec<u32> = view.machine.pools.iter().map(|p| p.gpu_count()).collect();
         for (job, at) in &at {
             if let Some((choice, _)) = curves.get(job).and_then(|c| c.points.get(*at)) {
                 free[choice.pool] = free[choice.pool].saturating_sub(choice.gpus);
             }
         }
-        Division { curves, at, free }
+        GpuDivision { curves, at, free }
     }
 
     /// Gives a job that waits what it is guaranteed, if others can spare it.
-    fn admit(&mut self, job: usize) {
+    fn admit_job(&mut self, job: usize) {
         let Some(curve) = self.curves.get(&job) else { return };
         let Some((choice, _)) = curve.points.get(curve.least) else { return };
         let (pool, gpus, least) = (choice.pool, choice.gpus, curve.least);
         let before = (self.at.clone(), self.free.clone());
         while self.free[pool] < gpus {
-            let Some(loser) = self.flattest(pool) else {
+            let Some(loser) = self.flattest_job(pool) else {
                 (self.at, self.free) = before;
                 return;
             };
-            self.go(loser, -1);
+            self.move_job(loser, -1);
         }
         self.free[pool] -= gpus;
         self.at.insert(job, least);
     }
 
     /// Who would lose least by one step down, and keeps what is guaranteed.
-    fn flattest(&self, pool: usize) -> Option<usize> {
+    fn flattest_job(&self, pool: usize) -> Option<usize> {
         let loss = |(job, at): (&usize, &usize)| {
             let curve = self.curves.get(job)?;
             let fits = curve.points.get(*at).is_some_and(|(c, _)| c.pool == pool) && *at > curve.least;
-            Some((*job, curve.slope(at.checked_sub(1).filter(|_| fits)?)?))
+            Some((*job, curve.slope_at(at.checked_sub(1).filter(|_| fits)?)?))
         };
         self.at.iter().filter_map(loss).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(job, _)| job)
     }
 
     /// Gives what is left over where it is worth most.
-    fn share_out(&mut self) {
+    fn distribute_rest(&mut self) {
         loop {
             let gain = |(job, at): (&usize, &usize)| {
                 let curve = self.curves.get(job)?;
                 let pool = curve.points.get(*at)?.0.pool;
-                let slope = curve.slope(*at)?;
-                let needs = curve.gpus(*at + 1) - curve.gpus(*at);
+                let slope = curve.slope_at(*at)?;
+                let needs = curve.gpus_at(*at + 1) - curve.gpus_at(*at);
                 (needs <= self.free[pool]).then_some((*job, slope))
             };
             let Some((job, _)) = self.at.iter().filter_map(gain).max_by(|a, b| a.1.total_cmp(&b.1)) else {
                 return;
             };
-            self.go(job, 1);
+            self.move_job(job, 1);
         }
     }
 
     /// One point up or down a job's curve.
-    fn go(&mut self, job: usize, by: isize) {
+    fn move_job(&mut self, job: usize, by: isize) {
         let (Some(curve), Some(at)) = (self.curves.get(&job), self.at.get_mut(&job)) else { return };
         let to = at.saturating_add_signed(by);
         let (Some((from, _)), Some((into, _))) = (curve.points.get(*at), curve.points.get(to)) else {

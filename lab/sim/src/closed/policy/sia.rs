@@ -7,97 +7,97 @@
 
 use std::collections::BTreeMap;
 
-use super::{Policy, View, Wish, fastest, offers};
-use crate::closed::{job::Job, speeds::Choice};
-use infill_planner::plan::{Milp, Variable, solver};
+use super::{ClosedMachinePolicy, ClosedTarget, ClosedView, fastest_per_size, true_offers};
+use crate::closed::{job::ActiveJob, speeds::RunChoice};
+use infill_planner::plan::{Milp, MilpVariable, solver};
 
 /// Seconds between two rounds.
-const EVERY_SECS: f64 = 60.0;
+const ROUND_INTERVAL_SECS: f64 = 60.0;
 
 /// Power of the rates.
-const POWER: f64 = -0.5;
+const RATE_POWER: f64 = -0.5;
 
 /// What it costs to give a job nothing.
-const LAMBDA: f64 = 1.1;
+const IDLE_JOB_COST: f64 = 1.1;
 
 /// The least that a restart leaves of a rate.
-const LEAST_FACTOR: f64 = 0.01;
+const MIN_RESTART_FACTOR: f64 = 0.01;
 
 /// Jobs that a program holds, by submission: those that wait beyond them are not looked at yet.
-const MOST_JOBS: usize = 128;
+const MAX_PROGRAM_JOBS: usize = 128;
 
 /// How long and how precisely a program is solved. The time is never up for so few jobs: it would make the
 /// outcome depend on the machine.
-const LIMITS: solver::Limits = solver::Limits { secs: 600.0, mip_gap: 1e-3 };
+const SOLVER_LIMITS: solver::Limits = solver::Limits { secs: 600.0, mip_gap: 1e-3 };
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sia;
+pub(crate) struct SiaPolicy;
 
 /// The variable of a job's configuration.
-struct Configuration {
+struct ConfigurationVariable {
     job: usize,
-    choice: Choice,
+    choice: RunChoice,
     variable: usize,
 }
 
-impl Policy for Sia {
+impl ClosedMachinePolicy for SiaPolicy {
     fn name(&self) -> String {
         "sia".to_owned()
     }
 
-    fn every_secs(&self) -> f64 {
-        EVERY_SECS
+    fn round_interval_secs(&self) -> f64 {
+        ROUND_INTERVAL_SECS
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Wish> {
-        let mut jobs: Vec<&Job> = view.jobs.values().collect();
+    fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
+        let mut jobs: Vec<&ActiveJob> = view.jobs.values().collect();
         jobs.sort_by_key(|j| (j.run.is_none(), j.id));
-        jobs.truncate(MOST_JOBS);
-        let (milp, configurations) = program(view, &jobs);
+        jobs.truncate(MAX_PROGRAM_JOBS);
+        let (milp, configurations) = build_program(view, &jobs);
         let Some(solver) = solver::default_solver() else { return Vec::new() };
-        let Ok(solution) = solver.solve(&milp, LIMITS, None) else { return Vec::new() };
-        let chosen = |c: &&Configuration| solution.values.get(c.variable).is_some_and(|v| *v > 0.5);
-        let chosen: BTreeMap<usize, Choice> =
+        let Ok(solution) = solver.solve(&milp, SOLVER_LIMITS, None) else { return Vec::new() };
+        let chosen = |c: &&ConfigurationVariable| solution.values.get(c.variable).is_some_and(|v| *v > 0.5);
+        let chosen: BTreeMap<usize, RunChoice> =
             configurations.iter().filter(chosen).map(|c| (c.job, c.choice.clone())).collect();
-        jobs.iter().map(|job| Wish::to(job.id, chosen.get(&job.id).cloned())).collect()
+        jobs.iter().map(|job| ClosedTarget::with_choice(job.id, chosen.get(&job.id).cloned())).collect()
     }
 }
 
-fn program(view: &View<'_>, jobs: &[&Job]) -> (Milp, Vec<Configuration>) {
+fn build_program(view: &ClosedView<'_>, jobs: &[&ActiveJob]) -> (Milp, Vec<ConfigurationVariable>) {
     let (mut milp, mut found) = (Milp::default(), Vec::new());
     let mut used: Vec<Vec<(usize, f64)>> = vec![Vec::new(); view.machine.pools.len()];
     for job in jobs {
-        let all = fastest(offers(view, job));
+        let all = fastest_per_size(true_offers(view, job));
         let unit = all.iter().map(|(_, rate)| *rate).fold(f64::INFINITY, f64::min);
         let mut one = Vec::new();
         let least = all.iter().map(|(choice, _)| choice.gpus).min().unwrap_or(1);
-        for (choice, rate) in all.into_iter().filter(|(choice, _)| choice.gpus <= most(job).max(least)) {
-            let gain = LAMBDA - (factor(view, job, &choice) * rate / unit).powf(POWER);
-            let variable = milp.add(Variable { lower: 0.0, upper: 1.0, integer: true, gain });
+        for (choice, rate) in all.into_iter().filter(|(choice, _)| choice.gpus <= max_gpus(job).max(least)) {
+            let gain = IDLE_JOB_COST - (restart_factor(view, job, &choice) * rate / unit).powf(RATE_POWER);
+            let variable = milp.add_variable(MilpVariable { lower: 0.0, upper: 1.0, integer: true, gain });
             one.push((variable, 1.0));
             used[choice.pool].push((variable, f64::from(choice.gpus)));
-            found.push(Configuration { job: job.id, choice, variable });
+            found.push(ConfigurationVariable { job: job.id, choice, variable });
         }
-        milp.at_most(one, 1.0);
+        milp.add_at_most(one, 1.0);
     }
     for (pool, terms) in view.machine.pools.iter().zip(used) {
-        milp.at_most(terms, f64::from(pool.gpus()));
+        milp.add_at_most(terms, f64::from(pool.gpu_count()));
     }
     (milp, found)
 }
 
 /// The most GPUs that a job may have now: it begins with what it asked for, and doubles at most.
-fn most(job: &Job) -> u32 {
+fn max_gpus(job: &ActiveJob) -> u32 {
     job.run.as_ref().map_or(job.submitted.gpus, |run| 2 * run.choice.gpus)
 }
 
 /// What a change leaves of a rate.
-fn factor(view: &View<'_>, job: &Job, choice: &Choice) -> f64 {
+fn restart_factor(view: &ClosedView<'_>, job: &ActiveJob, choice: &RunChoice) -> f64 {
     if job.run.as_ref().is_none_or(|run| run.choice == *choice) {
         return 1.0;
     }
     let age = view.now - job.first_start.unwrap_or(view.now);
     let lost = f64::from(job.starts.saturating_sub(1)) * view.restart_secs;
-    ((age - lost) / (age + view.restart_secs).max(1.0)).max(LEAST_FACTOR)
+    ((age - lost) / (age + view.restart_secs).max(1.0)).max(MIN_RESTART_FACTOR)
 }

@@ -1,53 +1,53 @@
 //! Jobs as they were submitted: nothing is rescaled.
 
-use super::{Policy, View, Wish, as_submitted};
-use crate::closed::machine::Machine;
+use super::{ClosedMachinePolicy, ClosedTarget, ClosedView, as_submitted};
+use crate::closed::machine::ClosedMachine;
 
 /// Seconds between two rounds; nothing depends on it, for rounds follow what happens.
-const EVERY_SECS: f64 = 300.0;
+const ROUND_INTERVAL_SECS: f64 = 300.0;
 
 /// Starts jobs as they were submitted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Submitted {
+pub(crate) struct SubmittedPolicy {
     /// Whether nobody passes a job that does not fit, and each has the best plan for its size.
     strict: bool,
 }
 
-impl Submitted {
+impl SubmittedPolicy {
     /// With the plan that each was submitted with; whoever fits starts.
-    pub(crate) fn as_they_are() -> Self {
-        Submitted { strict: false }
+    pub(crate) fn with_submitted_plans() -> Self {
+        SubmittedPolicy { strict: false }
     }
 
     /// With the best plan for type and size; nobody passes another one.
-    pub fn in_order() -> Self {
-        Submitted { strict: true }
+    pub fn in_strict_order() -> Self {
+        SubmittedPolicy { strict: true }
     }
 }
 
-impl Policy for Submitted {
+impl ClosedMachinePolicy for SubmittedPolicy {
     fn name(&self) -> String {
         if self.strict { "fcfs" } else { "static" }.to_owned()
     }
 
-    fn every_secs(&self) -> f64 {
-        EVERY_SECS
+    fn round_interval_secs(&self) -> f64 {
+        ROUND_INTERVAL_SECS
     }
 
-    fn hears_events(&self) -> bool {
+    fn reacts_to_events(&self) -> bool {
         true
     }
 
-    fn decide(&mut self, view: &View<'_>) -> Vec<Wish> {
-        let mut machine: Machine = view.machine.clone();
+    fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
+        let mut machine: ClosedMachine = view.machine.clone();
         let mut wishes = Vec::new();
         for job in view.jobs.values().filter(|j| j.run.is_none()) {
             let Some((choice, _)) = as_submitted(view, job, self.strict) else { continue };
-            let speeds = view.speeds.of(&job.submitted.model);
-            match speeds.and_then(|m| m.seat(&machine, &choice)) {
+            let speeds = view.speeds.for_model(&job.submitted.model);
+            match speeds.and_then(|m| m.find_placement(&machine, &choice)) {
                 Some((seat, _)) => {
-                    machine.take(&seat);
-                    wishes.push(Wish::to(job.id, Some(choice)));
+                    machine.take_gpus(&seat);
+                    wishes.push(ClosedTarget::with_choice(job.id, Some(choice)));
                 }
                 None if self.strict => break,
                 None => {}

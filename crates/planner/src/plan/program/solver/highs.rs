@@ -8,9 +8,9 @@ use crate::plan::program::milp::{Assignment, Milp};
 
 /// The HiGHS solver, single-threaded and silent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Highs;
+pub(crate) struct HighsSolver;
 
-impl Solver for Highs {
+impl Solver for HighsSolver {
     fn name(&self) -> &'static str {
         "HiGHS"
     }
@@ -25,17 +25,17 @@ impl Solver for Highs {
         let mut built = problem_for_highs(problem);
         translate::add_rows(&mut built, milp, &variables);
         let mut model = built.try_into_inner().map_err(|e| SolverError::Failed(e.to_string()))?;
-        configure(&mut model, limits)?;
+        set_options(&mut model, limits)?;
         if let Some(start) = start.filter(|s| s.len() == milp.variables.len()) {
             // A start that HiGHS refuses only costs time.
             let _ = model.try_set_solution(Some(start), None, None, None);
         }
         let solved = model.try_solve().map_err(|e| SolverError::Failed(format!("HiGHS: {e:?}")))?;
-        read(&solved)
+        read_solution(&solved)
     }
 }
 
-fn configure(model: &mut Model, limits: Limits) -> Result<(), SolverError> {
+fn set_options(model: &mut Model, limits: Limits) -> Result<(), SolverError> {
     let failed = |key: &str| SolverError::Failed(format!("HiGHS refuses the option {key}"));
     model.make_quiet();
     model.try_set_option("time_limit", limits.secs).map_err(|_| failed("time_limit"))?;
@@ -46,7 +46,7 @@ fn configure(model: &mut Model, limits: Limits) -> Result<(), SolverError> {
     model.try_set_option("parallel", "off").map_err(|_| failed("parallel"))
 }
 
-fn read(solved: &SolvedModel) -> Result<Solution, SolverError> {
+fn read_solution(solved: &SolvedModel) -> Result<Solution, SolverError> {
     let optimal = match solved.status() {
         HighsModelStatus::Optimal | HighsModelStatus::ObjectiveBound | HighsModelStatus::ObjectiveTarget => {
             true

@@ -56,7 +56,7 @@ pub trait Solver: Send + Sync {
 /// The solver that this program was built with; HiGHS if there are two, `None` if there is none.
 pub fn default_solver() -> Option<Box<dyn Solver>> {
     #[cfg(feature = "highs")]
-    return Some(Box::new(highs::Highs));
+    return Some(Box::new(highs::HighsSolver));
     #[cfg(all(feature = "microlp", not(feature = "highs")))]
     return Some(Box::new(microlp::Microlp));
     #[cfg(not(any(feature = "highs", feature = "microlp")))]

@@ -1,0 +1,184 @@
+//! The numbers that the terms of a step's time are made of, and what is usual of them.
+
+/// A number that all plans of a program share, in the order of its place. All but `Pair`, `Rails`, `OddPower`
+/// and `Bubble` are logarithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepParameter {
+    /// Seconds of one GPU for a step's forward and backward pass.
+    Compute,
+    /// Parameters, thousand millions.
+    Params,
+    /// The optimizer, seconds a thousand million parameters.
+    Optimize,
+    /// Gradients within a node, seconds a thousand million parameters.
+    Intra,
+    /// Gradients between nodes that have one GPU each, seconds a thousand million parameters.
+    Inter,
+    /// What nodes with an odd number of GPUs add, seconds a thousand million parameters.
+    Odd,
+    /// Power by which two GPUs of a node are faster between nodes than one.
+    Pair,
+    /// Power by which more than two are.
+    Rails,
+    /// Power of the GPUs of the largest node by which odd nodes cost more.
+    OddPower,
+    /// Factor to computing on one GPU, which exchanges nothing.
+    Alone,
+    /// The optimizer on the CPUs of one GPU, seconds a thousand million parameters.
+    Offload,
+    /// What of it is not divided over replicas.
+    OffloadFixed,
+    /// Share of computing that recomputation adds.
+    Recompute,
+    /// Tensor parallelism's exchanges, in parts of computing, for a hidden size of 2,048.
+    Tensor,
+    /// Power of the time by which a pipeline's bubble lengthens a step.
+    Bubble,
+    /// What each further stage sends, in parts of `Compute`.
+    Stage,
+    /// Factor to computing where the model is divided.
+    Divided,
+    /// What is never divided, in parts of `Compute`.
+    Fixed,
+    /// Seconds to launch the kernels of a layer, for each micro-batch.
+    Launch,
+    /// How little gradients hide behind the backward pass: times add up as the root of their powers, of
+    /// 1 plus this.
+    Overlap,
+    /// Seconds that each step takes beside all that.
+    Constant,
+    /// Power by which more CPUs a GPU make the offloaded optimizer faster.
+    Cpus,
+}
+
+/// How many of them there are.
+pub(super) const PARAMETER_COUNT: usize = 22;
+
+/// Doubt of what a layer takes where nobody knows how many there are, or how large.
+pub(super) const UNKNOWN_SHAPE_SD: f64 = 0.5;
+
+/// Standard deviation of how a further type's network compares.
+const NETWORK_OF_TYPE_SD: f64 = 0.3;
+
+/// Standard deviations of the shares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ResidualShares {
+    /// A strategy's.
+    pub(super) strategy: f64,
+    /// A kind of strategies', on one node or on several.
+    pub(super) kind: f64,
+    /// A placement's.
+    pub(super) placement: f64,
+    /// A number of GPUs', for a kind.
+    pub(super) gpus: f64,
+    /// Of one way to run alone.
+    pub(super) alone: f64,
+    /// The same of the time that odd nodes add.
+    pub(super) odd: f64,
+}
+
+impl ResidualShares {
+    /// The same, each so many times as large.
+    pub(super) fn scaled_by(self, factor: f64) -> ResidualShares {
+        ResidualShares {
+            strategy: self.strategy * factor,
+            kind: self.kind * factor,
+            placement: self.placement * factor,
+            gpus: self.gpus * factor,
+            alone: self.alone * factor,
+            odd: self.odd * factor,
+        }
+    }
+}
+
+/// What is believed of the numbers of a program before it is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanPriors {
+    pub(super) mean: [f64; PARAMETER_COUNT],
+    pub(super) sd: [f64; PARAMETER_COUNT],
+    pub(super) network_of_type_sd: f64,
+    pub(super) shares: ResidualShares,
+}
+
+/// Mean and deviation of each number before any program was measured, in the order of [`StepParameter`]. Those of
+/// the first two follow from the program.
+pub(super) const REFERENCE_PRIORS: [(f64, f64); PARAMETER_COUNT] = [
+    (0.00, 3.00),
+    (0.00, 0.05),
+    (-2.90, 0.60),
+    (-1.60, 0.80),
+    (-0.97, 0.70),
+    (-2.50, 1.27),
+    (0.30, 0.25),
+    (1.13, 0.20),
+    (0.58, 0.16),
+    (0.03, 0.38),
+    (-0.25, 0.37),
+    (-1.20, 0.59),
+    (-1.10, 0.13),
+    (-1.30, 0.77),
+    (0.80, 0.25),
+    (-2.80, 0.52),
+    (0.20, 0.25),
+    (-4.50, 0.19),
+    (-7.02, 0.63),
+    (-0.50, 0.93),
+    (-5.30, 1.20),
+    (1.00, 0.40),
+];
+
+/// The same as public tables leave it: Rubick's (A800, four models; MLSys 2025), BigScience's (V100 and A100,
+/// two models), and GPT-2 on an H100.
+const PUBLIC_PRIORS: [(f64, f64); PARAMETER_COUNT] = [
+    (0.00, 3.00),
+    (0.00, 0.05),
+    (-3.63, 0.59),
+    (-1.89, 0.51),
+    (-0.81, 0.35),
+    (-2.61, 1.78),
+    (0.23, 0.15),
+    (1.17, 0.14),
+    (0.67, 0.10),
+    (-0.20, 0.28),
+    (-0.58, 0.59),
+    (-1.28, 0.35),
+    (-1.14, 0.09),
+    (0.06, 1.87),
+    (0.94, 0.16),
+    (-2.97, 0.33),
+    (0.38, 0.30),
+    (-4.50, 0.13),
+    (-7.18, 0.75),
+    (-0.54, 0.65),
+    (-5.11, 1.14),
+    (1.00, 0.28),
+];
+
+const RESIDUAL_SHARES: ResidualShares =
+    ResidualShares { strategy: 0.039, kind: 0.06, placement: 0.043, gpus: 0.032, alone: 0.052, odd: 0.19 };
+
+impl PlanPriors {
+    fn from_table(numbers: [(f64, f64); PARAMETER_COUNT]) -> PlanPriors {
+        PlanPriors {
+            mean: numbers.map(|(mean, _)| mean),
+            sd: numbers.map(|(_, sd)| sd),
+            network_of_type_sd: NETWORK_OF_TYPE_SD,
+            shares: RESIDUAL_SHARES,
+        }
+    }
+
+    /// What is believed where no program was measured.
+    pub(super) fn from_reference() -> PlanPriors {
+        PlanPriors::from_table(REFERENCE_PRIORS)
+    }
+
+    /// What is usual, by public tables.
+    pub fn from_public_tables() -> PlanPriors {
+        PlanPriors::from_table(PUBLIC_PRIORS)
+    }
+
+    /// Mean and standard deviation of each number.
+    pub fn mean_and_sd(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.mean.into_iter().zip(self.sd)
+    }
+}

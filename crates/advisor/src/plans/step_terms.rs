@@ -1,0 +1,318 @@
+//! The time of a step as a sum of terms, each with a factor of which something is known beforehand.
+//!
+//! The first terms are Rubick's (MLSys 2025): computing goes down with the GPUs, gradients cross the network,
+//! the optimizer updates parameters, CPUs do so where it is offloaded. Those of divided models follow from
+//! what crosses a link (Narayanan et al., 2021): tensor parallelism reduces activations twice in each pass of
+//! a layer, so its time against computing goes down with the hidden size; stages of a pipeline wait for each
+//! other for (pp − 1) ÷ micro-batches of their time, and send activations once for each micro-batch. Beyond
+//! them: GPUs of a node share its ways to the network, kernels take time to launch, and rings over nodes with
+//! an odd number of GPUs are slow on some machines.
+
+use infill_model::{ModelFacts, Parallelism, PlanMeasurement};
+
+use super::step_parameters::{PARAMETER_COUNT, PlanPriors, StepParameter, UNKNOWN_SHAPE_SD};
+
+/// Below that, exchanges take what they take to begin, and not what they carry.
+const LEAST_HIDDEN: f64 = 512.0;
+
+/// The numbers that a further type of GPU has of its own: logarithms of factors to the seconds of computing
+/// and of the network.
+const PARAMETERS_PER_TYPE: usize = 2;
+
+/// Layers and hidden size of a model of which they are not known.
+const USUAL_LAYERS: f64 = 24.0;
+const USUAL_HIDDEN: f64 = 2048.0;
+
+/// Parameters of a model of which no facts are given: so many (logarithm of thousand millions) for a step of
+/// one second on one GPU, and the standard deviation of that.
+const PARAMS_UNKNOWN: (f64, f64) = (-0.55, 0.7);
+
+/// Standard deviation of the logarithm of the parameters, where told.
+const PARAMS_KNOWN_SD: f64 = 0.05;
+
+/// CPUs a GPU where they are not known.
+const USUAL_CPUS: f64 = 8.0;
+
+/// ZeRO sends parameters back as well, beside the gradients.
+const ZERO_INTER: f64 = 1.28;
+
+/// Offloading hides the network behind the CPUs.
+const OFFLOAD_INTER: f64 = 0.75;
+const OFFLOAD_ODD: f64 = 0.13;
+
+/// How many times as slow tensor parallelism is that leaves a node.
+const TENSOR_BETWEEN_NODES: f64 = 5.0;
+
+/// How far apart two sizes of a step may lie, as logarithms, before the first is believed to be mostly what
+/// computing takes.
+const MOST_BESIDE_COMPUTING: f64 = 6.0;
+
+/// One way to run a program, of which the time of a step is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedPlan {
+    /// The plan, on so many GPUs.
+    pub parallelism: Parallelism,
+    /// GPUs on each node, at least one node, none without GPUs.
+    pub gpus_by_node: Vec<u32>,
+    /// Samples of a step, over all GPUs.
+    pub global_batch: f64,
+    /// CPUs for each GPU, where known.
+    pub cpus_per_gpu: Option<f64>,
+    /// Number of the type of GPU; the first one measured should be 0.
+    pub node_type: usize,
+}
+
+impl From<&PlanMeasurement> for PlacedPlan {
+    fn from(run: &PlanMeasurement) -> PlacedPlan {
+        PlacedPlan {
+            parallelism: run.parallelism,
+            gpus_by_node: run.gpus_by_node.clone(),
+            global_batch: run.global_batch,
+            cpus_per_gpu: run.cpus_per_gpu,
+            node_type: 0,
+        }
+    }
+}
+
+/// A way to run as the terms see it.
+#[derive(Clone, Debug)]
+pub(super) struct RunFeatures {
+    pub(super) parallelism: Parallelism,
+    pub(super) gpus_by_node: Vec<u32>,
+    pub(super) node_type: usize,
+    /// [dp, tp, pp, micro-batches].
+    split: [f64; 4],
+    pub(super) gpus: u32,
+    /// Fewest and most GPUs of a node.
+    fewest: f64,
+    most: f64,
+    pub(super) several_nodes: bool,
+    /// Whether rings pass nodes with an odd number of GPUs.
+    pub(super) odd: bool,
+    /// CPUs a GPU, in parts of the usual.
+    cpus: f64,
+    batch: f64,
+}
+
+impl RunFeatures {
+    pub(super) fn from_plan(placed: &PlacedPlan) -> RunFeatures {
+        let (parallelism, strategy) = (placed.parallelism, placed.parallelism.strategy);
+        let by_node = &placed.gpus_by_node;
+        let gpus: u32 = by_node.iter().sum();
+        let several_nodes = by_node.len() > 1;
+        let odd = several_nodes && gpus > 2 && by_node.iter().any(|g| g % 2 == 1);
+        RunFeatures {
+            parallelism,
+            gpus_by_node: by_node.clone(),
+            node_type: placed.node_type,
+            split: [parallelism.dp, strategy.tp, strategy.pp, strategy.accumulate]
+                .map(|n| f64::from(n.max(1))),
+            gpus,
+            fewest: f64::from(by_node.iter().min().copied().unwrap_or(1)),
+            most: f64::from(by_node.iter().max().copied().unwrap_or(1)),
+            several_nodes,
+            odd: odd && !strategy.divides_model(),
+            cpus: placed.cpus_per_gpu.map_or(1.0, |cpus| cpus.max(0.1) / USUAL_CPUS),
+            batch: placed.global_batch,
+        }
+    }
+
+    /// Whether a measurement of one is a measurement of the other.
+    pub(super) fn is_same(&self, other: &RunFeatures) -> bool {
+        let how = |f: &RunFeatures| (f.node_type, f.parallelism, f.batch, f.cpus);
+        how(self) == how(other) && self.gpus_by_node == other.gpus_by_node
+    }
+
+    /// Logarithm of the seconds of a step, and the share of them that odd nodes add.
+    pub(super) fn log_secs(&self, terms: &StepTerms, theta: &[f64]) -> (f64, f64) {
+        let at = TermEvaluator { row: self, terms, theta };
+        let odd = at.odd_node_secs();
+        let secs = at.regular_secs() + odd;
+        (secs.ln(), odd / secs)
+    }
+}
+
+/// The terms for one program.
+#[derive(Clone, Debug)]
+pub(super) struct StepTerms {
+    layers: f64,
+    hidden: f64,
+    facts: Option<ModelFacts>,
+    /// Samples of the step that `Compute` is of.
+    batch: f64,
+    /// What is believed of each number: mean and standard deviation.
+    pub(super) mean: Vec<f64>,
+    pub(super) sd: Vec<f64>,
+}
+
+impl StepTerms {
+    /// Of a program on so many types of GPUs, given how much slower each but the first is believed to be:
+    /// mean and standard deviation of the logarithm.
+    pub(super) fn new(facts: Option<ModelFacts>, priors: &PlanPriors, types: &[(f64, f64)]) -> StepTerms {
+        let (mut mean, mut sd) = (priors.mean.to_vec(), priors.sd.to_vec());
+        let told = |of: fn(&ModelFacts) -> Option<u32>| facts.as_ref().and_then(of).map(f64::from);
+        let (layers, hidden) = (told(|f| f.layers), told(|f| f.hidden));
+        for (known, number) in [(layers, StepParameter::Launch), (hidden, StepParameter::Tensor)] {
+            if known.is_none() {
+                sd[number as usize] = sd[number as usize].hypot(UNKNOWN_SHAPE_SD);
+            }
+        }
+        for (slower, doubt) in types {
+            mean.extend([*slower, 0.0]);
+            sd.extend([*doubt, priors.network_of_type_sd]);
+        }
+        let hidden = hidden.map_or(USUAL_HIDDEN, |hidden| hidden.max(LEAST_HIDDEN));
+        let layers = layers.unwrap_or(USUAL_LAYERS);
+        StepTerms { layers, hidden, facts, batch: 1.0, mean, sd }
+    }
+
+    /// Takes the first measurement (log of seconds) for what is believed of the job's size.
+    pub(super) fn anchor_to_first(&mut self, row: &RunFeatures, log_secs: f64) {
+        self.batch = row.batch;
+        let (compute, params) = (StepParameter::Compute as usize, StepParameter::Params as usize);
+        self.mean[compute] = log_secs;
+        for _ in 0..30 {
+            match self.facts {
+                Some(facts) => {
+                    (self.mean[params], self.sd[params]) = ((facts.params_mi * 1e-3).ln(), PARAMS_KNOWN_SD);
+                }
+                None => {
+                    (self.mean[params], self.sd[params]) =
+                        (PARAMS_UNKNOWN.0 + self.mean[compute], PARAMS_UNKNOWN.1);
+                }
+            }
+            let wrong = log_secs - row.log_secs(self, &self.mean).0;
+            self.mean[compute] += wrong.clamp(-1.0, 1.0);
+            if wrong.abs() < 1e-3 || self.mean[compute] < log_secs - MOST_BESIDE_COMPUTING {
+                break;
+            }
+        }
+    }
+}
+
+/// A row with numbers for the terms.
+struct TermEvaluator<'a> {
+    row: &'a RunFeatures,
+    terms: &'a StepTerms,
+    theta: &'a [f64],
+}
+
+impl TermEvaluator<'_> {
+    fn raw_value(&self, number: StepParameter) -> f64 {
+        self.theta[number as usize]
+    }
+
+    fn exp_value(&self, number: StepParameter) -> f64 {
+        self.raw_value(number).exp()
+    }
+
+    /// Factor to the seconds of computing (0) or the network (1) on the row's type.
+    fn type_factor(&self, what: usize) -> f64 {
+        let at = self
+            .row
+            .node_type
+            .checked_sub(1)
+            .map(|further| PARAMETER_COUNT + further * PARAMETERS_PER_TYPE + what);
+        at.and_then(|at| self.theta.get(at)).map_or(1.0, |log| log.exp())
+    }
+
+    /// Seconds of a step but for what odd nodes add.
+    fn regular_secs(&self) -> f64 {
+        let [dp, tp, pp, micro_batches] = self.row.split;
+        let strategy = self.row.parallelism.strategy;
+        let work = self.exp_value(StepParameter::Compute) * self.row.batch / self.terms.batch;
+        let bubble = (1.0 + (pp - 1.0) / micro_batches).powf(self.raw_value(StepParameter::Bubble));
+        let recomputed = f64::from(u8::from(strategy.checkpointing));
+        let divided = if strategy.divides_model() { self.exp_value(StepParameter::Divided) } else { 1.0 };
+        let alone = if self.row.gpus > 1 { 1.0 } else { self.exp_value(StepParameter::Alone) };
+        let compute =
+            work * divided * alone * (1.0 + self.exp_value(StepParameter::Recompute) * recomputed) * bubble
+                / (dp * tp * pp);
+        let launch = self.exp_value(StepParameter::Launch) * micro_batches * self.terms.layers / pp
+            * (1.0 + recomputed / 3.0)
+            * bubble;
+        let fixed = if strategy.divides_model() {
+            0.0
+        } else {
+            self.exp_value(StepParameter::Compute) * self.exp_value(StepParameter::Fixed)
+        };
+        let stage = self.exp_value(StepParameter::Stage) * work * (pp - 1.0) / dp
+            * (1.0 / micro_batches + (1.0 - 1.0 / micro_batches) / pp);
+        let params = self.exp_value(StepParameter::Params) / (tp * pp);
+        let replicas = if strategy.zero > 0 { dp } else { 1.0 };
+        let optimize = self.exp_value(StepParameter::Optimize) * params / replicas;
+        let computing = compute / 3.0 + launch + fixed + optimize;
+        let network = stage + self.tensor_secs(work) * bubble * (1.0 + recomputed / 2.0);
+        let backward = self.overlapped_secs(
+            compute * 2.0 / 3.0 * self.type_factor(0),
+            self.gradient_secs(params) * self.type_factor(1),
+        );
+        self.exp_value(StepParameter::Constant)
+            + computing * self.type_factor(0)
+            + network * self.type_factor(1)
+            + backward
+            + self.offload_secs(params)
+    }
+
+    /// What two take that partly go on at the same time.
+    fn overlapped_secs(&self, a: f64, b: f64) -> f64 {
+        let power = 1.0 + self.exp_value(StepParameter::Overlap);
+        (a.powf(power) + b.powf(power)).powf(1.0 / power)
+    }
+
+    /// Seconds of tensor parallelism's exchanges.
+    fn tensor_secs(&self, work: f64) -> f64 {
+        let [dp, tp, pp, _] = self.row.split;
+        let between = if tp > self.row.fewest { TENSOR_BETWEEN_NODES } else { 1.0 };
+        self.exp_value(StepParameter::Tensor) * work * (USUAL_HIDDEN / self.terms.hidden) * (tp - 1.0)
+            / (tp * dp * pp)
+            * between
+    }
+
+    /// Seconds to exchange the gradients of so many parameters, thousand millions.
+    fn gradient_secs(&self, params: f64) -> f64 {
+        let [dp, tp, _, _] = self.row.split;
+        let (strategy, fewest) = (self.row.parallelism.strategy, self.row.fewest);
+        let between = self.row.several_nodes && tp * dp > fewest;
+        let members = (fewest / tp).floor().clamp(1.0, dp);
+        // Rings that leave a node together share its ways out.
+        let rings = if strategy.divides_model() { fewest / members } else { 1.0 };
+        let zero = if strategy.zero > 0 { ZERO_INTER } else { 1.0 };
+        let offload = if strategy.offload { OFFLOAD_INTER } else { 1.0 };
+        let inter = if between {
+            self.exp_value(StepParameter::Inter) * self.network_factor() * rings * zero * offload
+        } else {
+            0.0
+        };
+        params * (dp - 1.0) / dp * (self.exp_value(StepParameter::Intra) + inter)
+    }
+
+    /// Time between nodes, in parts of what it takes where each has one GPU: several have more ways out.
+    fn network_factor(&self) -> f64 {
+        let (pair, rails) = (self.row.fewest.min(2.0), (self.row.fewest.min(8.0) / 2.0).max(1.0));
+        pair.powf(-self.raw_value(StepParameter::Pair)) * rails.powf(-self.raw_value(StepParameter::Rails))
+    }
+
+    /// Seconds of the optimizer on the CPUs.
+    fn offload_secs(&self, params: f64) -> f64 {
+        if !self.row.parallelism.strategy.offload {
+            return 0.0;
+        }
+        let cpus = self.row.cpus.powf(-self.raw_value(StepParameter::Cpus));
+        params
+            * (self.exp_value(StepParameter::Offload) * cpus / self.row.split[0]
+                + self.exp_value(StepParameter::OffloadFixed))
+    }
+
+    /// Seconds that odd nodes add.
+    fn odd_node_secs(&self) -> f64 {
+        if !self.row.odd {
+            return 0.0;
+        }
+        let hidden = if self.row.parallelism.strategy.offload { OFFLOAD_ODD } else { 1.0 };
+        self.exp_value(StepParameter::Params)
+            * self.exp_value(StepParameter::Odd)
+            * self.row.most.powf(self.raw_value(StepParameter::OddPower))
+            * hidden
+    }
+}

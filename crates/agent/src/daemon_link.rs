@@ -1,0 +1,463 @@
+//! Requests to the daemon, the session that they belong to, and whether the daemon can be reached.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
+use tokio::time::Instant;
+
+use super::http_client;
+use infill_api::{
+    AgentHello, AgentPoll, AgentReport, AgentRole, AgentWelcome, BodyProof, Capability, CapabilitySet,
+    ErrorBody, MAX_POLL_SECS, PROTOCOL, RawAssignment, ReportReceipt,
+    addresses::{self, DaemonAddresses},
+    daemon_urls, headers, routes,
+    seal::request_digest,
+};
+use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, error_causes};
+
+use super::identity::{IdentityError, IdentityProvider, ProofPurpose};
+use super::session::{self, DaemonAnswer, DaemonSession};
+
+/// A daemon on the same network answers in milliseconds; one that is gone should be noticed soon.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for an answer, beyond what the daemon was asked to wait.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest answer, bytes. An assignment names all nodes of a job once, or twice.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// First and longest pause between attempts. The daemon gives up agents that it has not heard for longer.
+const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Leave time until the daemon has told us the site's.
+const DEFAULT_LEAVE: Duration = Duration::from_secs(2);
+
+/// The port that PyTorch takes by default, for a node that has no free port to tell.
+const FALLBACK_PORT: u16 = 29500;
+
+/// Stands for "nothing runs" in the number of the running generation; generations begin at 1.
+const NO_GENERATION: u64 = 0;
+
+/// Who speaks to which daemon.
+pub(crate) struct LinkConfig {
+    /// The daemon's URL, or several, as [`daemon_urls`] reads them.
+    pub url: String,
+    /// PEM file with the authorities of its certificate, if not the system's.
+    pub ca: Option<PathBuf>,
+    /// Our Slurm job.
+    pub job: JobId,
+    /// Our node.
+    pub node: NodeName,
+    /// Lead or wing.
+    pub role: AgentRole,
+    /// From a lead.
+    pub spec: Option<RunSpec>,
+    /// Proves who we are.
+    pub identity: Box<dyn IdentityProvider>,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    /// No proof of who we are.
+    #[error("cannot prove who we are")]
+    Identity(#[from] IdentityError),
+    /// No answer, none that can be read, or none that is proved to be the daemon's. Worth repeating.
+    #[error("no answer from {url}: {what}")]
+    Unreachable {
+        /// The daemon.
+        url: String,
+        /// The whole chain of reasons.
+        what: String,
+    },
+    /// The daemon does not know us (any more).
+    #[error("the daemon does not accept us: {0}")]
+    Unauthorized(String),
+    /// The daemon refuses this request; it would refuse it again.
+    #[error("the daemon refuses the request ({status}): {what}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// What it says.
+        what: String,
+    },
+    /// The client cannot be set up.
+    #[error("cannot set up the HTTP client: {0}")]
+    Setup(String),
+}
+
+/// Our side of the conversation. Shared by the loops that poll and report.
+pub(crate) struct DaemonLink {
+    config: LinkConfig,
+    daemons: DaemonAddresses,
+    http: Client,
+    standing: tokio::sync::Mutex<SessionState>,
+    running: AtomicU64,
+    state: Mutex<LinkState>,
+    /// Shut while the daemon must not hear from us.
+    door: Arc<RwLock<()>>,
+}
+
+/// How we stand with the daemon.
+#[derive(Default)]
+struct SessionState {
+    session: Option<Arc<DaemonSession>>,
+    /// Where the daemon has us; `None`: on our node, which we have for ourselves.
+    place: Option<NodeName>,
+    /// Counts hellos: versions of assignments start anew with each.
+    epoch: u64,
+}
+
+/// What a request after the hello needs.
+struct RequestContext {
+    session: Arc<DaemonSession>,
+    /// Under which name the daemon knows our place.
+    node: NodeName,
+    /// The number of the hello.
+    epoch: u64,
+}
+
+struct LinkState {
+    /// Whether it has ever taken us in.
+    welcomed: bool,
+    /// Whether it has said that this job cannot be.
+    refused: bool,
+    away_since: Option<Instant>,
+    leave: Duration,
+}
+
+impl DaemonLink {
+    /// Sets up the client; says nothing to the daemon yet.
+    pub fn new(config: LinkConfig) -> Result<DaemonLink, LinkError> {
+        let http = http_client::build_agent_client(CONNECT_TIMEOUT, config.ca.as_deref())
+            .map_err(LinkError::Setup)?;
+        let none = || LinkError::Setup("no daemon's URL is given".to_owned());
+        let daemons = DaemonAddresses::new(daemon_urls(&config.url)).ok_or_else(none)?;
+        Ok(DaemonLink {
+            config,
+            daemons,
+            http,
+            standing: tokio::sync::Mutex::default(),
+            running: AtomicU64::new(NO_GENERATION),
+            state: Mutex::new(LinkState {
+                welcomed: false,
+                refused: false,
+                away_since: None,
+                leave: DEFAULT_LEAVE,
+            }),
+            door: Arc::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes which generation's command runs, for the next hello.
+    pub(crate) fn set_running_generation(&self, generation: Option<u64>) {
+        self.running.store(generation.unwrap_or(NO_GENERATION), Ordering::Relaxed);
+    }
+
+    /// How long a preempted worker may take to save.
+    pub(crate) fn leave_time(&self) -> Duration {
+        self.state().leave
+    }
+
+    /// For how long the daemon has been away; zero when the last request succeeded.
+    pub fn away_duration(&self) -> Duration {
+        self.state().away_since.map_or(Duration::ZERO, |t| t.elapsed())
+    }
+
+    /// Waits for the end of what is being said, and keeps all further polls, reports and hellos waiting until
+    /// the guard is dropped.
+    pub(crate) async fn block_requests(&self) -> OwnedRwLockWriteGuard<()> {
+        self.door.clone().write_owned().await
+    }
+
+    /// Whether no daemon has taken us in since we began, and the last to answer has said that this job cannot
+    /// be: it would say so again.
+    pub(crate) fn is_refused(&self) -> bool {
+        let state = self.state();
+        state.refused && !state.welcomed
+    }
+
+    /// Whether a daemon has taken us in since we began.
+    pub(crate) fn was_accepted(&self) -> bool {
+        self.state().welcomed
+    }
+
+    /// Whether there is a daemon that leads and makes rounds, and proves to be one. Tells it no more of us
+    /// than whose we are.
+    pub async fn is_daemon_healthy(&self) -> bool {
+        for (_, url) in self.daemons.in_preferred_order() {
+            if self.check_health(url).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn check_health(&self, url: &str) -> bool {
+        let request = self.http.get(format!("{url}{}", routes::HEALTHZ)).timeout(ANSWER_TIMEOUT);
+        let Some(to) = addresses::host_and_port(url) else { return false };
+        let purpose = ProofPurpose { what: headers::HEALTH_PURPOSE, job: None, to: &to, order: None };
+        let Ok(proof) = self.config.identity.make_proof(&purpose).await else { return false };
+        let by_munge = matches!(proof.credential, Credential::Munge(_));
+        // A token is worth more than the answer.
+        let request = if by_munge { session::attach_proof(request, &proof, &to) } else { request };
+        let Ok(answer) = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await else { return false };
+        let opened = DaemonSession::from_answer(
+            self.config.identity.as_ref(),
+            &proof,
+            None,
+            (routes::HEALTHZ, &answer),
+        );
+        let known = !by_munge || opened.await.is_ok();
+        known && answer.status.is_success() && answer.body.starts_with(b"ok")
+    }
+
+    /// Asks for the assignment, after saying hello where needed. Returns the number of the hello with it.
+    pub async fn poll_assignment(
+        &self,
+        seen: impl Fn(u64) -> u64,
+    ) -> Result<(u64, RawAssignment), LinkError> {
+        let _open = self.door.read().await;
+        let RequestContext { session, node, epoch } = self.request_context().await?;
+        let body = AgentPoll { job: self.config.job, node, seen: seen(epoch), wait_secs: MAX_POLL_SECS };
+        let wait = ANSWER_TIMEOUT + Duration::from_secs(MAX_POLL_SECS);
+        let answer = self.send_to_any(routes::AGENT_POLL, &session, &body, wait).await;
+        self.forget_if_unknown(&answer, epoch).await;
+        Ok((epoch, answer?))
+    }
+
+    /// Delivers events, after saying hello where needed. Returns the names of those that an older daemon does
+    /// not know.
+    pub async fn send_report(&self, events: Vec<AgentEvent>) -> Result<Vec<String>, LinkError> {
+        let _open = self.door.read().await;
+        let RequestContext { session, node, epoch } = self.request_context().await?;
+        let body = AgentReport { job: self.config.job, node, events };
+        let answer: Result<serde_json::Value, _> =
+            self.send_to_any(routes::AGENT_REPORT, &session, &body, ANSWER_TIMEOUT).await;
+        self.forget_if_unknown(&answer, epoch).await;
+        // Whatever the answer holds, the events have arrived.
+        answer.map(|receipt| {
+            serde_json::from_value::<ReportReceipt>(receipt).unwrap_or_default().not_understood
+        })
+    }
+
+    async fn request_context(&self) -> Result<RequestContext, LinkError> {
+        let mut standing = self.standing.lock().await;
+        let session = match &standing.session {
+            Some(session) => session.clone(),
+            None => {
+                let (welcome, session) = self.say_hello().await?;
+                self.state().welcomed = true;
+                standing.place = welcome.place;
+                standing.epoch += 1;
+                standing.session.insert(Arc::new(session)).clone()
+            }
+        };
+        let node = standing.place.as_ref().unwrap_or(&self.config.node).clone();
+        Ok(RequestContext { session, node, epoch: standing.epoch })
+    }
+
+    /// Says hello to the daemon that answered last; if that does not prove itself, to each of the others.
+    async fn say_hello(&self) -> Result<(AgentWelcome, DaemonSession), LinkError> {
+        let mut result = Err(LinkError::Setup(String::new()));
+        for (number, url) in self.daemons.in_preferred_order() {
+            result = self.say_hello_to(url).await;
+            if !matches!(result, Err(LinkError::Unreachable { .. })) {
+                self.daemons.record_answer(number);
+                break;
+            }
+        }
+        let unfit = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
+        self.state().refused = matches!(&result, Err(LinkError::Refused { status, .. }) if *status == unfit);
+        // It is back once it answers a poll or a report: anyone on the way may let hellos pass, and no more.
+        let (welcome, session) = result.inspect_err(|error| self.record_away(error))?;
+        // Anything else would be a number that no Duration can hold.
+        if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
+            self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
+        }
+        tracing::info!(url = self.daemons.preferred_url(), "the daemon knows us");
+        Ok((welcome, session))
+    }
+
+    async fn say_hello_to(&self, url: &str) -> Result<(AgentWelcome, DaemonSession), LinkError> {
+        let job = Some(self.config.job);
+        let to = addresses::host_and_port(url).ok_or_else(|| LinkError::Setup(format!("{url} is no URL")))?;
+        let hello = AgentHello {
+            proof: BodyProof::default(),
+            job: self.config.job,
+            role: self.config.role,
+            node: self.config.node.clone(),
+            port: free_port(),
+            running: Some(self.running.load(Ordering::Relaxed)).filter(|g| *g != NO_GENERATION),
+            spec: self.config.spec.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL,
+            capabilities: CapabilitySet::from_iter([Capability::SealedSession]),
+        };
+        let route = routes::AGENT_HELLO;
+        let body = serde_json::to_vec(&hello).map_err(|e| LinkError::Setup(e.to_string()))?;
+        let order = request_digest(route, &body);
+        let purpose = ProofPurpose { what: "hello", job, to: &to, order: Some(&order) };
+        let proof = self.config.identity.make_proof(&purpose).await?;
+        let proof = proof.require_private_channel(self.daemons.urls())?;
+        let request = self.http.post(format!("{url}{route}")).timeout(ANSWER_TIMEOUT);
+        let request =
+            session::attach_proof(request, &proof, &to).header(CONTENT_TYPE, "application/json").body(body);
+        let answer = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await;
+        let answer = answer.map_err(|e| unreachable_error(url, error_causes::error_chain(&e)))?;
+        // Who does not prove itself is as good as nobody, whatever it says.
+        let session =
+            DaemonSession::from_answer(self.config.identity.as_ref(), &proof, job, (route, &answer)).await;
+        let session = session.map_err(|e| unreachable_error(url, session::describe_doubt(&e, &answer)))?;
+        Ok((read_answer(url, &answer)?, session))
+    }
+
+    async fn forget_if_unknown<T>(&self, answer: &Result<T, LinkError>, epoch: u64) {
+        if matches!(answer, Err(LinkError::Unauthorized(_))) {
+            let mut standing = self.standing.lock().await;
+            if standing.epoch == epoch {
+                standing.session = None;
+            }
+        }
+    }
+
+    /// Asks the daemon that answered last; if it does not answer, each of the others in turn.
+    async fn send_to_any<A: DeserializeOwned>(
+        &self,
+        route: &str,
+        session: &DaemonSession,
+        body: &impl Serialize,
+        wait: Duration,
+    ) -> Result<A, LinkError> {
+        let body = serde_json::to_vec(body).map_err(|e| LinkError::Setup(e.to_string()))?;
+        let mut result = Err(LinkError::Setup(String::new()));
+        for (number, url) in self.daemons.in_preferred_order() {
+            result = self.send_to_url(url, route, session, &body, wait).await;
+            if !matches!(result, Err(LinkError::Unreachable { .. })) {
+                self.daemons.record_answer(number);
+                break;
+            }
+        }
+        match &result {
+            Ok(_) => self.record_back(),
+            // A session that is no longer known is replaced at once and is not the daemon being away.
+            Err(LinkError::Unauthorized(_)) if session.has_answered() => {}
+            Err(error) => self.record_away(error),
+        }
+        result
+    }
+
+    async fn send_to_url<A: DeserializeOwned>(
+        &self,
+        url: &str,
+        route: &str,
+        session: &DaemonSession,
+        body: &[u8],
+        wait: Duration,
+    ) -> Result<A, LinkError> {
+        let request = self.http.post(format!("{url}{route}")).timeout(wait);
+        let (request, counter) = session.sign_request(request, route, body);
+        let request = request.header(CONTENT_TYPE, "application/json").body(body.to_vec());
+        let answer = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await;
+        let answer = answer.map_err(|e| unreachable_error(url, error_causes::error_chain(&e)))?;
+        match session.verify_answer(&answer, route, counter) {
+            Ok(()) => read_answer(url, &answer),
+            // A daemon that has restarted knows nothing of the session. Whoever says so, we only say hello.
+            Err(_) if answer.status == StatusCode::UNAUTHORIZED => {
+                Err(LinkError::Unauthorized("it does not know the session".to_owned()))
+            }
+            Err(e) => Err(unreachable_error(url, session::describe_doubt(&e, &answer))),
+        }
+    }
+
+    fn record_away(&self, error: &dyn std::error::Error) {
+        let mut state = self.state();
+        if state.away_since.is_none() {
+            state.away_since = Some(Instant::now());
+            tracing::warn!(
+                error = error_causes::error_chain(error),
+                "no word from the daemon; going on, and trying again"
+            );
+        }
+    }
+
+    fn record_back(&self) {
+        if let Some(since) = self.state().away_since.take() {
+            tracing::info!(away_secs = since.elapsed().as_secs(), "the daemon is back");
+        }
+    }
+}
+
+fn read_answer<A: DeserializeOwned>(url: &str, answer: &DaemonAnswer) -> Result<A, LinkError> {
+    let (status, body) = (answer.status, answer.body.as_slice());
+    if status.is_success() {
+        // An answer without content is as good as `null`.
+        let body = if body.is_empty() { b"null".as_slice() } else { body };
+        return serde_json::from_slice(body)
+            .map_err(|e| unreachable_error(url, format!("unreadable answer: {e}")));
+    }
+    let said = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
+    match status {
+        StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(said)),
+        // What is not for this daemon may be for the next.
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::MISDIRECTED_REQUEST => {
+            Err(unreachable_error(url, format!("{status}: {said}")))
+        }
+        _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: said }),
+        _ => Err(unreachable_error(url, format!("{status}: {said}"))),
+    }
+}
+
+fn unreachable_error(url: &str, what: String) -> LinkError {
+    LinkError::Unreachable { url: url.to_owned(), what }
+}
+
+/// Pauses between attempts, growing.
+pub(crate) struct Backoff(Duration);
+
+impl Backoff {
+    /// Starts with the shortest.
+    pub fn new() -> Backoff {
+        Backoff(BACKOFF_RANGE.0)
+    }
+
+    /// The next pause: doubled each time, and scattered so that a thousand agents don't come back at once.
+    pub fn next_pause(&mut self) -> Duration {
+        let mut byte = [0u8];
+        // Without random bytes there is just no scatter.
+        getrandom::fill(&mut byte).ok();
+        let pause = self.0.mul_f64(0.75 + f64::from(byte[0]) / 1024.0);
+        self.0 = (self.0 * 2).min(BACKOFF_RANGE.1);
+        pause
+    }
+
+    /// After a success.
+    pub fn reset(&mut self) {
+        self.0 = BACKOFF_RANGE.0;
+    }
+}
+
+/// Whether somebody listens at this TCP port of this node.
+pub(crate) fn is_taken(port: u16) -> bool {
+    let bound = std::net::TcpListener::bind(("0.0.0.0", port));
+    bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+}
+
+/// A TCP port that is free on this node now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind(("0.0.0.0", 0))
+        .and_then(|listener| listener.local_addr())
+        .map_or(FALLBACK_PORT, |address| address.port())
+}

@@ -1,0 +1,210 @@
+//! The own nodes of a job of the main queue that wings extend.
+//!
+//! The agent on the first of them runs the command there, and has `srun` run it on the others, in the job's
+//! own allocation: with them it needs neither the daemon nor anybody else. Where there are others, no process
+//! of the command stays alive over a change of size.
+//!
+//! `srun` hands the rescale signal on. On SIGTERM it kills what it has started, and slurmstepd does so when
+//! `srun` is gone (tried out on 24.11).
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio::time::interval;
+
+use infill_model::{GenerationMember, NodeName, hostlist};
+
+use super::args::{CommandArgs, RunArgs};
+use super::command::{LaunchSpec, RemoteLauncher, RunningCommand};
+use super::environment::{CommandEnvironment, kept_cpus_per_task};
+use super::executable;
+use super::oom_kills::OomKillCounter;
+use super::output::OutputForwarder;
+use super::progress::{self, ProgressTally};
+use super::runtime_dir::RuntimeDir;
+use super::signals::{AgentSignal, listen_for_signals};
+use super::slurm_context::SlurmContext;
+use super::step::SHARE_VARIABLES;
+
+/// Carries the place of the first of the other nodes to them, as JSON.
+const MEMBER_VARIABLE: &str = "INFILL_MEMBER";
+
+/// Options of `srun` for one task on each of the other nodes: when the command fails on one, it ends on all.
+const SRUN_OPTIONS: [&str; 7] = [
+    "--overlap",
+    "--no-kill",
+    "--kill-on-bad-exit=1",
+    "--wait=0",
+    "--ntasks-per-node=1",
+    "--cpu-bind=none",
+    "--input=none",
+];
+
+/// How often the other nodes tell of progress.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Most own nodes of a job.
+const MAX_OWN_NODES: usize = 4096;
+
+/// Runs the command on one of the further nodes of a main job; infill starts it by itself
+#[derive(Args, Clone, Debug)]
+pub struct OwnNodeArgs {
+    /// How the command is run.
+    #[command(flatten)]
+    pub common: CommandArgs,
+}
+
+/// The nodes of the job in which we are, ours first. None where no wings are to extend it.
+///
+/// # Errors
+/// When that cannot be, or what Slurm says of the job cannot be read.
+pub(crate) fn own_nodes(
+    args: &RunArgs,
+    place: &SlurmContext,
+    malleable: Option<&str>,
+    var: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Vec<NodeName>> {
+    if args.spec.extend.is_none() {
+        return Ok(Vec::new());
+    }
+    let partition = var("SLURM_JOB_PARTITION");
+    if let Some(partition) = partition.filter(|p| Some(p.as_str()) == malleable) {
+        bail!("--extend is for jobs of the main queue; in partition {partition} a job says --nodes");
+    }
+    let list = var("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set")?;
+    let all = hostlist::expand_hostlist(&list).with_context(|| format!("SLURM_JOB_NODELIST={list:?}"))?;
+    if all.len() > MAX_OWN_NODES {
+        bail!("--extend is for jobs of at most {MAX_OWN_NODES} nodes, and this one has {}", all.len());
+    }
+    if all.len() > 1 && ![libc::SIGUSR1, libc::SIGUSR2].contains(&args.common.signal.0) {
+        bail!("--extend needs --signal USR1 or USR2 where a job has several nodes: srun hands on no other");
+    }
+    let ours = std::iter::once(place.node.clone());
+    Ok(ours.chain(all.into_iter().filter(|n| *n != place.node)).collect())
+}
+
+/// The further nodes of these on which the command runs, too, as a program that does so; `None` where there
+/// are none.
+pub(crate) fn remote_launcher(
+    own: &[NodeName],
+    member: &GenerationMember,
+    common: &CommandArgs,
+) -> Option<RemoteLauncher> {
+    let others = own.get(1..).unwrap_or_default();
+    if others.is_empty() {
+        return None;
+    }
+    let count = others.len();
+    let mut words = vec!["srun".to_owned()];
+    words.extend(SRUN_OPTIONS.map(str::to_owned));
+    words.extend([
+        format!("--nodes={count}"),
+        format!("--ntasks={count}"),
+        format!("--nodelist={}", hostlist::compress_nodes(others)),
+        "--job-name=infill-own".to_owned(),
+    ]);
+    let program =
+        executable::program_path().map_or_else(|_| "infill".to_owned(), |p| p.display().to_string());
+    words.extend([program, "own-node".to_owned()]);
+    words.extend(common.to_worker_args());
+    let first = GenerationMember { rank: 1, ..member.clone() };
+    // What cannot be written cannot be read there, and the command fails on all nodes.
+    let member = serde_json::to_string(&first).unwrap_or_default();
+    Some(RemoteLauncher {
+        words,
+        variables: vec![(MEMBER_VARIABLE.into(), member)],
+        without: SHARE_VARIABLES.to_vec(),
+    })
+}
+
+/// `infill own-node`: runs the command on this node until it ends. Returns the exit code for the process: 0
+/// once it was asked to save and exit, for what it then returns is nobody's failure.
+pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
+    let var = |name: &str| std::env::var(name).ok();
+    let place = SlurmContext::from_env(var).context("infill own-node runs in a job step")?;
+    let member = read_member(var)?;
+    let common = &args.common;
+    let home = RuntimeDir::create_for(&place).context("cannot make the private directory")?;
+    home.clear_previous_run();
+    let (socket, tally) = (home.progress_socket(), ProgressTally::new());
+    let listener = progress::open_progress_socket(&socket).context("cannot open the progress socket")?;
+    tokio::spawn(progress::receive_datagrams(listener, tally.clone()));
+    let mut told = listen_for_signals().context("cannot listen for signals")?;
+    let around = CommandEnvironment {
+        cpus_per_task: kept_cpus_per_task(),
+        elastic_signals: var("TORCHELASTIC_SIGNALS_TO_HANDLE"),
+        ..CommandEnvironment::from_args(common, place.job, &socket)
+    };
+    let rank = |local| (around.global_rank(&member, local), around.rank_variables(&member, local));
+    let output = OutputForwarder::to_own_streams(!common.no_prefix).context("cannot write to our output")?;
+    let mut running = RunningCommand::start(LaunchSpec {
+        words: common.command_for_plan(&member.exec_plan),
+        ranks: (0..common.started_ranks()).map(rank).collect(),
+        remote: None,
+        mark: format!("{}.{}.{}", home.path().display(), member.generation, std::process::id()),
+        signal: common.signal.0,
+        output: output.clone(),
+        regex: common.progress_regex.clone(),
+        tally: tally.clone(),
+        kills: OomKillCounter::for_job(place.job),
+    });
+    let mut reports = interval(REPORT_INTERVAL);
+    let ended = loop {
+        tokio::select! {
+            ended = running.wait_for_end() => break ended,
+            _ = reports.tick() => {
+                if let Some((message, _)) = tally.take() {
+                    output.send_progress(&message).await;
+                }
+            }
+            Some(signal) = told.recv() => {
+                if signal == AgentSignal::Leave || signal == AgentSignal::User(common.signal.0) {
+                    running.stop(common.grace_period());
+                }
+            }
+        }
+    };
+    if let Some((message, _)) = tally.take() {
+        output.send_progress(&message).await;
+    }
+    if ended.failed_unasked && tally.ran_out_of_memory() {
+        output.report_out_of_memory().await;
+    }
+    home.remove();
+    if ended.exit.asked && ended.exit.code != 0 {
+        tracing::warn!(code = ended.exit.code, "the command did not end well after it was asked to");
+    }
+    Ok(if ended.exit.asked { 0 } else { ended.exit.code })
+}
+
+/// Our place: that of the first of the other nodes, and as many further as our node of the step is.
+fn read_member(var: impl Fn(&str) -> Option<String>) -> anyhow::Result<GenerationMember> {
+    let text = var(MEMBER_VARIABLE).with_context(|| format!("{MEMBER_VARIABLE} is not set"))?;
+    let member: GenerationMember =
+        serde_json::from_str(&text).with_context(|| format!("reading {MEMBER_VARIABLE}"))?;
+    let node = var("SLURM_NODEID").context("SLURM_NODEID is not set")?;
+    let node: u32 = node.parse().with_context(|| format!("SLURM_NODEID={node:?}"))?;
+    Ok(GenerationMember { rank: member.rank.saturating_add(node), ..member })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_the_other_nodes_finds_its_place() {
+        let text = r#"{"generation":2,"rank":1,"world":6,"master_addr":"n1","master_port":4000,
+            "nodes":["n1","n2","n3","n4","n7","n8"],"exec_plan":"default"}"#;
+        let of = |node: &str| {
+            let var = |name: &str| match name {
+                MEMBER_VARIABLE => Some(text.to_owned()),
+                _ => Some(node.to_owned()),
+            };
+            read_member(var)
+        };
+        assert_eq!(["0", "2"].map(|node| of(node).unwrap().rank), [1, 3]);
+        assert!(of("x").is_err());
+        assert!(read_member(|_| None).is_err());
+    }
+}

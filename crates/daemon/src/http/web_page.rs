@@ -1,0 +1,63 @@
+//! The page: what a browser loads, and links to it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderName;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::response::IntoResponse;
+
+use crate::context::DaemonContext;
+use crate::session_store::AuthenticatedUser;
+use infill_api::{LinkRequest, WebLink};
+use infill_slurm::identity::name_of;
+
+use super::signed_requests::VerifiedOrder;
+use super::{RequestDenial, random};
+
+/// The page loads and asks nobody but this daemon, and stands in nobody's frame.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// One of the page's files.
+fn page_file(kind: &'static str, text: &'static str) -> impl IntoResponse {
+    let headers: [(HeaderName, &str); 6] = [
+        (CONTENT_TYPE, kind),
+        (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        // Another version of the daemon has another page.
+        (CACHE_CONTROL, "no-cache"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    (headers, text)
+}
+
+/// `GET /`.
+pub(crate) async fn get_page() -> impl IntoResponse {
+    page_file("text/html; charset=utf-8", include_str!("page/index.html"))
+}
+
+/// `GET /page.js`.
+pub(crate) async fn get_script() -> impl IntoResponse {
+    page_file("text/javascript; charset=utf-8", include_str!("page/page.js"))
+}
+
+/// `GET /page.css`.
+pub(crate) async fn get_style() -> impl IntoResponse {
+    page_file("text/css; charset=utf-8", include_str!("page/page.css"))
+}
+
+/// `POST /v1/web/links`.
+pub(crate) async fn create_link(
+    State(context): State<Arc<DaemonContext>>,
+    VerifiedOrder { uid, .. }: VerifiedOrder<LinkRequest>,
+) -> Result<Json<WebLink>, RequestDenial> {
+    let (ticket, links) = (random::new_secret()?, &context.doors.links);
+    links.add_session(&ticket, AuthenticatedUser { uid, name: name_of(uid).await }, Instant::now());
+    Ok(Json(WebLink { ticket, lasts_secs: links.lifetime().as_secs() }))
+}

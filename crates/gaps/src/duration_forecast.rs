@@ -1,0 +1,46 @@
+//! How long gaps without a planned end can be counted on: one answer for all nodes that became free together.
+
+use std::collections::BTreeMap;
+
+use super::{GapTracker, SurvivalModel, hour_of_day};
+use infill_model::UnixTime;
+
+/// Answers of the survival model at one moment.
+pub(super) struct DurationForecast<'a> {
+    survival: &'a SurvivalModel,
+    confidence: f64,
+    lookahead_secs: f64,
+    now: UnixTime,
+    /// Number of nodes that became free at each moment.
+    blocks: BTreeMap<UnixTime, u32>,
+    known: BTreeMap<UnixTime, (UnixTime, f64)>,
+}
+
+impl<'a> DurationForecast<'a> {
+    /// The tracker tells when each gap began.
+    pub(super) fn new(
+        survival: &'a SurvivalModel,
+        tracker: &GapTracker,
+        confidence: f64,
+        lookahead_secs: f64,
+        now: UnixTime,
+    ) -> Self {
+        let mut blocks = BTreeMap::new();
+        for at in tracker.gap_starts() {
+            *blocks.entry(at).or_insert(0) += 1;
+        }
+        DurationForecast { survival, confidence, lookahead_secs, now, blocks, known: BTreeMap::new() }
+    }
+
+    /// Until when a gap that began at `since` can be counted on, and the seconds for which it is expected to
+    /// last.
+    pub(super) fn forecast_for(&mut self, since: UnixTime) -> (UnixTime, f64) {
+        *self.known.entry(since).or_insert_with(|| {
+            let (age, hour) = (self.now.secs_since(since), hour_of_day(self.now));
+            let block = self.blocks.get(&since).copied().unwrap_or(1);
+            let secs =
+                self.survival.quantile_secs(age, block, hour, self.confidence).min(self.lookahead_secs);
+            (self.now.plus_secs(secs), self.survival.expected_secs(age, block, hour))
+        })
+    }
+}

@@ -1,0 +1,12 @@
+//! What is said of a plan: whether it may be carried out, and why it is as it is.
+
+pub mod check;
+pub(crate) mod checked_job;
+mod guarantees;
+mod host_capacity;
+pub(crate) mod recomputed_value;
+pub(crate) mod report;
+pub(crate) mod rules;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! Why the round decided what it decided: a verdict for each job and each node. The words are in `model`.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::plan::space::{cost, problem::PlanningProblem, slots::job_excludes, steps::TimeSteps};
+use infill_model::{
+    ChangeKind, ExecPlan, Gap, GuaranteeReason, HeldNode, JobId, JobPlan, JobReason, JobVerdict,
+    LeavingNodes, MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan, PlannedNode,
+    Probe, RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime, WantedAt,
+    WindowEnd,
+};
+
+/// Explains a plan of this problem.
+pub(crate) fn explain_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> RoundReport {
+    let steps = TimeSteps::from_problem(problem);
+    let round = ReportContext::new(problem, &steps, plan);
+    let mut jobs: Vec<&MalleableJob> = problem.jobs.iter().collect();
+    jobs.sort_by_key(|j| j.id);
+    let verdict = |job: &MalleableJob| {
+        let planned = plan.job_plan(job.id)?;
+        let why = job_reason(&round, job, planned);
+        let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
+        let assured = guarantee_reason(problem, job, planned, &why);
+        Some(JobVerdict { job: job.id, had, gets, why, assured })
+    };
+    let jobs = jobs.into_iter().filter_map(verdict).collect();
+    RoundReport {
+        at: problem.now,
+        jobs,
+        nodes: node_verdicts(&round),
+        notes: round_notes(&round),
+        ..RoundReport::default()
+    }
+}
+
+/// What is asked about again and again.
+struct ReportContext<'a> {
+    problem: &'a PlanningProblem<'a>,
+    steps: &'a TimeSteps,
+    plan: &'a Plan,
+    /// Who gets each node, and until when.
+    users: HashMap<NodeName, (JobId, UnixTime)>,
+    /// Nodes on which jobs could start now if no other job had them.
+    startable: Vec<&'a Gap>,
+    /// How many of them the plan uses.
+    taken: usize,
+    /// Voluntary changes that the budget would still allow.
+    changes_left: usize,
+    /// See [`Round::startable`]: by the list of nodes that a job avoids, which jobs share, and its block.
+    counted: RefCell<FxHashMap<(usize, u32), (usize, usize)>>,
+    /// Types of the nodes that are not on such a list.
+    types: RefCell<FxHashMap<usize, Rc<[&'a NodeType]>>>,
+}
+
+impl<'a> ReportContext<'a> {
+    fn new(problem: &'a PlanningProblem<'a>, steps: &'a TimeSteps, plan: &'a Plan) -> Self {
+        let placements = plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p)));
+        let parts = |(job, p): (JobId, &PlannedNode)| {
+            let user = (job, p.lease_until);
+            p.node.single_places().into_iter().map(move |part| (part, user))
+        };
+        let users: HashMap<_, _> = placements.flat_map(parts).collect();
+        let long = |g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0);
+        let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(long).collect();
+        let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
+        let changes_left = changes_left(problem, steps, plan);
+        let (counted, types) = (RefCell::default(), RefCell::default());
+        ReportContext { problem, steps, plan, users, startable, taken, changes_left, counted, types }
+    }
+
+    /// Whether nothing was planned.
+    fn is_last_resort(&self) -> bool {
+        matches!(self.plan.status, SolveStatus::LastResort(_))
+    }
+
+    /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
+    fn startable(&self, job: &MalleableJob) -> (usize, usize) {
+        let kind = (job.excluded.list_id(), job.block.max(1));
+        *self.counted.borrow_mut().entry(kind).or_insert_with(|| match job.block > 1 {
+            true => self.startable_blocks(job),
+            false => self.startable_places(job),
+        })
+    }
+
+    /// The same where its nodes are blocks of places of one node each.
+    fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
+        let block = job.block as usize;
+        let alike = |a: &&Gap, b: &&Gap| a.node.shares_host_with(&b.node) && a.node_type == b.node_type;
+        let count = |host: &[&Gap], free: bool| {
+            let is_taken = |g: &Gap| free && self.users.contains_key(&g.node);
+            let fits = |g: &&&Gap| !job_excludes(job, &g.node) && !is_taken(g);
+            host.iter().filter(fits).count() / block
+        };
+        let hosts = self.startable.chunk_by(alike);
+        let (all, free) = hosts.fold((0, 0), |(all, free), h| (all + count(h, false), free + count(h, true)));
+        (all, all - free)
+    }
+
+    fn startable_places(&self, job: &MalleableJob) -> (usize, usize) {
+        if job.excluded.is_empty() {
+            return (self.startable.len(), self.taken);
+        }
+        let lost = || self.startable.iter().filter(|g| job_excludes(job, &g.node));
+        let taken = lost().filter(|g| self.users.contains_key(&g.node)).count();
+        (self.startable.len() - lost().count(), self.taken - taken)
+    }
+
+    /// Whether the job has a rate on some node that it could start on.
+    fn has_rate(&self, job: &MalleableJob) -> bool {
+        let types = || {
+            let mut types: Vec<&NodeType> = Vec::new();
+            for gap in self.startable.iter().filter(|g| !job_excludes(job, &g.node)) {
+                // Neighbours are mostly of one type.
+                if types.last() != Some(&&gap.node_type) {
+                    types.push(&gap.node_type);
+                }
+            }
+            types.sort_unstable();
+            types.dedup();
+            types.into()
+        };
+        let types: Rc<[&NodeType]> =
+            self.types.borrow_mut().entry(job.excluded.list_id()).or_insert_with(types).clone();
+        types.iter().any(|t| cost::best_rate(job, t, job.sizes.min()).is_some())
+    }
+}
+
+fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) -> JobReason {
+    let problem = round.problem;
+    if problem.is_busy(job) {
+        return JobReason::Busy { nodes: planned.nodes.len() };
+    }
+    if problem.drain {
+        return JobReason::Drained;
+    }
+    if let Some(until) = problem.backs_off_until(job) {
+        return JobReason::BacksOff { secs: until.secs_since(problem.now) };
+    }
+    if let SchedulingState::Barred(bar) = &job.standing {
+        return JobReason::Barred { bar: bar.clone(), at: problem.now };
+    }
+    let change = cost::first_change(job, planned);
+    let secs = job.change_secs(change);
+    let (had, gets) = (job.held.len(), RatedSize { nodes: planned.nodes.len(), rate: planned.rate });
+    let can_stay = || cost::can_stay(problem, round.steps, job);
+    let leaving = || leaving_nodes(problem, round.steps, job);
+    if let Some(probe) = planned_probe(problem, round.steps, job, planned) {
+        let (gets, leaving, probe) = (gets.nodes, leaving(), probe.clone());
+        return JobReason::Probes { had, gets, secs, leaving, probe };
+    }
+    // Another plan is said of by its size.
+    let change = match change {
+        ChangeKind::Replan => ChangeKind::between_sizes(had as u32, gets.nodes as u32, false),
+        change => change,
+    };
+    match change {
+        ChangeKind::None if gets.nodes == 0 => waiting_reason(round, job),
+        ChangeKind::None => keeps_reason(round, job, gets),
+        ChangeKind::Grow => {
+            JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving: leaving() }
+        }
+        ChangeKind::Shrink if can_stay() => JobReason::GivesUp { had, gets: gets.nodes, secs },
+        ChangeKind::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving: leaving() },
+        ChangeKind::Swap | ChangeKind::Replan => JobReason::Swaps { gets, leaving: leaving() },
+        ChangeKind::Start if had == 0 => JobReason::Starts { gets, secs },
+        ChangeKind::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
+        ChangeKind::Park if can_stay() && job.turn == Some(TurnState::Over) => JobReason::TurnEnds { had },
+        ChangeKind::Park if can_stay() => JobReason::Outbid { had },
+        ChangeKind::Park => JobReason::Parked { leaving: leaving(), shortage: node_shortage(round, job) },
+    }
+}
+
+/// What a plan tries for jobs, in order to measure it.
+pub(crate) fn planned_probes(problem: &PlanningProblem<'_>, plan: &Plan) -> BTreeMap<JobId, Probe> {
+    let tried: Vec<&MalleableJob> = problem.jobs.iter().filter(|job| job.probe.is_some()).collect();
+    if tried.is_empty() {
+        return BTreeMap::new();
+    }
+    let steps = TimeSteps::from_problem(problem);
+    let of = |job: &&MalleableJob| {
+        Some((job.id, planned_probe(problem, &steps, job, plan.job_plan(job.id)?)?.clone()))
+    };
+    tried.iter().filter_map(of).collect()
+}
+
+/// What the plan tries for the job; `None` where it does not, and where the job has to shrink anyway.
+fn planned_probe<'a>(
+    problem: &PlanningProblem<'_>,
+    steps: &TimeSteps,
+    job: &'a MalleableJob,
+    planned: &JobPlan,
+) -> Option<&'a Probe> {
+    let probe = job.probe.as_ref().filter(|probe| planned.nodes.len() == probe.nodes as usize)?;
+    let first = problem.gap_at(&planned.nodes.first()?.node);
+    let is_with = |(plan, node_type): &(ExecPlan, NodeType)| {
+        planned.exec_plan == *plan && first.is_some_and(|gap| gap.node_type == *node_type)
+    };
+    let must = cost::first_change(job, planned) == ChangeKind::Shrink && !cost::can_stay(problem, steps, job);
+    (!must && probe.with.as_ref().is_none_or(is_with)).then_some(probe)
+}
+
+/// What became of what the job shall make at the least, unless something else than the plan decides.
+fn guarantee_reason(
+    problem: &PlanningProblem<'_>,
+    job: &MalleableJob,
+    planned: &JobPlan,
+    why: &JobReason,
+) -> Option<GuaranteeReason> {
+    use JobReason::{BacksOff, Barred, Busy, Drained};
+    let assured = job.assured.as_ref()?;
+    let decided = !matches!(why, Busy { .. } | Drained | BacksOff { .. } | Barred { .. });
+    let gap = planned.nodes.first().and_then(|placement| problem.gap_at(&placement.node));
+    let nodes = planned.nodes.len() as u32;
+    let is_met = gap.is_some_and(|gap| assured.is_enough(&gap.node_type, &planned.exec_plan, nodes));
+    decided.then(|| assured.outcome_reason(is_met))
+}
+
+fn present_rate(problem: &PlanningProblem<'_>, job: &MalleableJob) -> f64 {
+    let gap = job.held.first().and_then(|h| problem.gap_at(&h.node));
+    let nodes = job.held.len() as u32;
+    let counted = gap.and_then(|g| cost::rate_of(job, &g.node_type, &job.exec_plan, nodes));
+    counted.map_or(0.0, |rate| job.rate_without_bonus(rate))
+}
+
+fn keeps_reason(round: &ReportContext<'_>, job: &MalleableJob, size: RatedSize) -> JobReason {
+    let problem = round.problem;
+    match problem.stays_secs(job) {
+        Some(secs) => JobReason::Stays { size, secs },
+        None if size.nodes as u32 >= job.sizes.max() => JobReason::AtMaximum(size),
+        None if !problem.may_grow => JobReason::MayNotGrow(size),
+        None if round.is_last_resort() => JobReason::LeftAsItIs(size),
+        None => JobReason::Settled(size),
+    }
+}
+
+/// Which held nodes must be left.
+fn leaving_nodes(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> LeavingNodes {
+    let ends = |node: &&HeldNode| {
+        problem.held_gap(job, &node.node).is_none_or(|g| steps.steps_through(g.usable_until) == 0)
+    };
+    LeavingNodes(job.held.iter().filter(ends).map(|h| h.node.clone()).collect())
+}
+
+fn node_shortage(round: &ReportContext<'_>, job: &MalleableJob) -> NodeShortage {
+    let (free, _) = round.startable(job);
+    NodeShortage { least: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
+}
+
+/// Why a job that holds nothing gets nothing.
+fn waiting_reason(round: &ReportContext<'_>, job: &MalleableJob) -> JobReason {
+    let problem = round.problem;
+    if !problem.may_grow {
+        return JobReason::WaitsForResume;
+    }
+    if round.is_last_resort() {
+        return JobReason::WaitsForPlan;
+    }
+    let (all, taken) = round.startable(job);
+    let least = job.sizes.min();
+    if (all as u32) < least {
+        return JobReason::WaitsForNodes(node_shortage(round, job));
+    }
+    if !round.has_rate(job) {
+        return JobReason::WaitsForRate;
+    }
+    let is_short = ((all - taken) as u32) < least;
+    if let Some(place) = job.turn.and_then(TurnState::queue_position).filter(|_| is_short) {
+        return JobReason::WaitsForTurn(place);
+    }
+    if is_short {
+        return JobReason::WaitsForOthers { least, taken, all, window_secs: problem.min_window_secs };
+    }
+    if round.changes_left == 0 {
+        return JobReason::WaitsForBudget { most: problem.config.max_changes };
+    }
+    JobReason::WaitsForWindows { free: all - taken, all, start_secs: job.costs.start_secs }
+}
+
+/// Voluntary changes that the budget would still allow.
+fn changes_left(problem: &PlanningProblem<'_>, steps: &TimeSteps, plan: &Plan) -> usize {
+    let voluntary = |job: &&MalleableJob| {
+        let free = job.held.is_empty() || cost::can_stay(problem, steps, job);
+        let changed = plan.job_plan(job.id).is_some_and(|p| cost::first_change(job, p) != ChangeKind::None);
+        free && changed && !problem.is_busy(job)
+    };
+    (problem.config.max_changes as usize).saturating_sub(problem.jobs.iter().filter(voluntary).count())
+}
+
+fn node_verdicts(round: &ReportContext<'_>) -> Vec<NodeVerdict> {
+    let problem = round.problem;
+    let mut found: Vec<NodeVerdict> = Vec::with_capacity(problem.gaps.gaps.len());
+    for gap in &problem.gaps.gaps {
+        let user = round.users.get(&gap.node).copied();
+        let why = match user {
+            Some((job, until)) if gap.holder == Some(job) => NodeReason::Kept { job, until },
+            Some((job, until)) => NodeReason::Given { job, until },
+            None => idle_reason(round, gap),
+        };
+        found.push(NodeVerdict { node: gap.node.clone(), job: user.map(|(job, _)| job), why });
+    }
+    for (node, why) in &problem.gaps.refused {
+        let why = NodeReason::Refused(why.clone());
+        found.push(NodeVerdict { node: node.clone(), job: None, why });
+    }
+    found.sort_by(|a, b| a.node.cmp(&b.node));
+    found
+}
+
+/// Why nobody gets a gap.
+fn idle_reason(round: &ReportContext<'_>, gap: &Gap) -> NodeReason {
+    let (problem, steps) = (round.problem, round.steps);
+    let secs = gap.usable_until.secs_since(problem.now).max(0.0);
+    let wanted = WantedAt(match &gap.end {
+        WindowEnd::Known { at, .. } => Some(*at),
+        WindowEnd::Unknown => None,
+    });
+    if steps.steps_through(gap.usable_until) == 0 {
+        return match gap.holder {
+            Some(job) => NodeReason::Left { job, wanted },
+            None => NodeReason::Ends { secs, wanted },
+        };
+    }
+    let worth_secs = problem.min_window_secs;
+    match (problem.jobs.is_empty(), problem.drain, problem.may_grow, gap.holder) {
+        (true, ..) => NodeReason::NoJob,
+        (_, true, ..) => NodeReason::Drained,
+        (.., Some(job)) => NodeReason::Spared { job },
+        _ if secs < worth_secs => NodeReason::Short { secs, worth_secs, wanted },
+        (_, _, false, _) => NodeReason::Paused,
+        _ if round.is_last_resort() => NodeReason::NotPlanned,
+        _ => NodeReason::NoGain { secs, wanted },
+    }
+}
+
+fn round_notes(round: &ReportContext<'_>) -> Vec<RoundNote> {
+    let problem = round.problem;
+    let of_status = match &round.plan.status {
+        SolveStatus::Optimal | SolveStatus::Trivial => None,
+        SolveStatus::TimeLimit { gap } => Some(RoundNote::OutOfTime { gap: *gap }),
+        SolveStatus::Unasked { gap } => Some(RoundNote::Unasked { gap: *gap }),
+        SolveStatus::Fallback(why) => Some(RoundNote::NoSolver(why.clone())),
+        SolveStatus::LastResort(why) => Some(RoundNote::NotPlanned(why.clone())),
+    };
+    let of_mode = match (problem.drain, problem.may_grow) {
+        (true, _) => Some(RoundNote::Draining),
+        (false, false) => Some(RoundNote::Paused),
+        (false, true) => None,
+    };
+    let used = !problem.drain && round.changes_left == 0;
+    let of_budget = used.then_some(RoundNote::BudgetUsed { most: problem.config.max_changes });
+    [of_status, of_mode, of_budget].into_iter().flatten().collect()
+}

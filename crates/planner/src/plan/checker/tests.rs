@@ -1,0 +1,412 @@
+//! For each rule a plan that breaks it and nothing else; and that judge and planner reckon alike.
+
+use std::collections::BTreeSet;
+
+use super::rules::Rule;
+use super::{checked_job::CheckedJob, recomputed_value};
+use crate::plan::tests::random_worlds;
+use crate::plan::tests::worlds::*;
+use infill_model::TurnState;
+use infill_testkit::effort;
+
+mod hosts;
+mod proofs;
+mod reasons;
+mod worths;
+
+/// A right plan of a world, and what makes it wrong.
+struct Plant {
+    /// Gaps and jobs, as [`World::new`] reads them.
+    world: (&'static str, &'static [&'static str]),
+    /// What becomes of the world once the plan is made.
+    turn: fn(&mut World),
+    /// What is done to the plan.
+    spoil: fn(&mut Plan),
+    /// Whether the planner reckons it anew afterwards, so that its objective is no lie.
+    reckoned: bool,
+}
+
+/// A wrong plan that says truly what it is worth.
+fn plant(
+    world: (&'static str, &'static [&'static str]),
+    turn: fn(&mut World),
+    spoil: fn(&mut Plan),
+) -> Plant {
+    Plant { world, turn, spoil, reckoned: true }
+}
+
+/// A wrong plan that says of its worth what was true before.
+fn lie(world: (&'static str, &'static [&'static str]), spoil: fn(&mut Plan)) -> Plant {
+    Plant { world, turn: |_| (), spoil, reckoned: false }
+}
+
+/// Two nodes, and the jobs of most plants: one that waits, one that runs on both.
+const NODES: &str = "n1:1800 n2:1800";
+const WAITS: (&str, &[&str]) = (NODES, &["1 1-2 linear"]);
+const RUNS: (&str, &[&str]) = (NODES, &["1 1-2 linear held=n1,n2"]);
+const GROWS: (&str, &[&str]) = (NODES, &["1 1-2 linear held=n1"]);
+const ONE_EACH: (&str, &[&str]) = (NODES, &["1 1 linear", "2 1 linear"]);
+/// The second one gets nothing.
+const RIVALS: (&str, &[&str]) = ("n1:1800", &["1 1 linear age=20", "2 1 linear age=10"]);
+/// The first one is parked for the second.
+const OUTBID: (&str, &[&str]) = ("n1:1800", &["1 1 linear held=n1", "2 1 linear w=9"]);
+/// The second one keeps all nodes.
+const HOLDS_ALL: (&str, &[&str]) = (NODES, &["1 1 linear", "2 1-2 linear w=9 held=n1,n2"]);
+/// The second one grows, beside one that is busy.
+const GROWS_BESIDE: (&str, &[&str]) = (
+    "n1:1800 n2:1800 n3:1800 n4:1800",
+    &["1 2 linear", "2 1-2 linear w=9 held=n1", "3 1-2 linear held=n3,n4 busy"],
+);
+const TWO_STEPS: (&str, &[&str]) = ("n1:1800 n2:600", &["1 1-2 linear"]);
+
+/// Four places of one node, and a job of one or two blocks of them. The last two places end first.
+const BLOCKS: (&str, &[&str]) = ("n1#0:1800 n1#1:1800 n1#2:600 n1#3:600", &["1 1-2 linear block=2"]);
+
+/// Two places of one host, and a job on each.
+const PLACES: (&str, &[&str]) = ("n1#0:1800 n1#1:1800", &["1 1 linear", "2 1 linear"]);
+/// One that could run another plan, and the job beside it.
+const BESIDE: (&str, &[&str]) =
+    ("n1#0:1800 n1#1:1800", &["1 1 linear plan:big=linear held=n1:0", "2 1 linear held=n1:1"]);
+
+/// What a host has, and what each worker of a plan of the first job needs.
+fn count(world: &mut World, has: &str, plan: usize, needs: (Option<u32>, Option<u64>)) {
+    world.count((4, 1000), has);
+    let (cpus, memory_mib) = needs;
+    world.jobs[0].rates[plan].needs = PlanNeeds { cpus, memory_mib, gpu_memory_mib: None };
+}
+
+/// Wrong plans of blocks of places. Each breaks this rule only.
+fn planted_in_blocks(rule: Rule) -> Vec<Plant> {
+    let as_it_was = |_: &mut World| ();
+    match rule {
+        // Two blocks are four places, and two places last.
+        Rule::ForecastNodes => vec![plant(BLOCKS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
+        Rule::HeldOnce => vec![
+            // The second job gets a place in the middle of the first one's block.
+            plant(("n1#0:1800 n1#1:1800 n2#0:1800", &["1 1 linear block=2", "2 1 linear"]), as_it_was, |p| {
+                p.jobs[1].nodes[0].node = NodeName::from("n1:1")
+            }),
+            // Two blocks of one job share a place.
+            plant(("n1#0:1800 n1#1:1800 n1#2:1800 n1#3:1800", &["1 2 linear block=2"]), as_it_was, |p| {
+                p.jobs[0].nodes[1].node = NodeName::from("n1:1+2")
+            }),
+        ],
+        // The place that ends first counts, wherever it stands in the block.
+        Rule::Lease => {
+            let longer = |p: &mut Plan| {
+                let lease = &mut p.jobs[0].nodes[0].lease_until;
+                *lease = *lease + 1;
+            };
+            vec![
+                plant(("n1#0:1800 n1#1:900", &["1 1 linear block=2"]), as_it_was, longer),
+                plant(("n1#0:900 n1#1:1800", &["1 1 linear block=2"]), as_it_was, longer),
+            ]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Wrong plans that give out more of a host than there is.
+fn planted_on_hosts() -> Vec<Plant> {
+    vec![
+        plant(PLACES, |w| count(w, "n1=8/2000", 0, (Some(5), None)), |_| ()),
+        plant(PLACES, |w| count(w, "n1=9/2000", 0, (Some(5), Some(1001))), |_| ()),
+        // One that runs goes over to a plan that needs more than it has.
+        plant(
+            BESIDE,
+            |w| count(w, "n1=8/2000", 1, (Some(5), None)),
+            |p| {
+                p.jobs[0].exec_plan = ExecPlan("big".to_owned());
+            },
+        ),
+        // A place that ends takes its share with it.
+        plant(
+            PLACES,
+            |w| {
+                count(w, "n1=8/2000 n2=4/1000", 0, (Some(5), None));
+                let gone = Gap { usable_until: NOW + 2, ..w.gaps.gaps[0].clone() };
+                w.gaps.gaps[0].node = NodeName::from("n2:0");
+                w.gaps.gaps = vec![gone, w.gaps.gaps[1].clone(), w.gaps.gaps[0].clone()];
+            },
+            |p| p.jobs[1].nodes[0].node = NodeName::from("n2:0"),
+        ),
+        // Nobody else counts on what somebody is promised who has not got it yet.
+        plant(
+            BESIDE,
+            |w| {
+                count(w, "n1=8/2000", 0, (Some(6), None));
+                let share = w.gaps.gaps[0].share.as_mut().unwrap();
+                share.held = CpuMemory::default();
+                w.gaps.gaps[1].share.as_mut().unwrap().held = CpuMemory::default();
+                w.gaps.gaps.iter_mut().for_each(|gap| gap.share.as_mut().unwrap().free.cpus = 8);
+                (w.gaps.gaps[1].holder, w.jobs[1].held) = (None, Vec::new());
+                w.jobs[1].lead_node = None;
+                w.jobs[1].standing = SchedulingState::Waiting;
+            },
+            |_| (),
+        ),
+    ]
+}
+
+fn keeps_least(world: &mut World) {
+    world.jobs[0].turn = Some(TurnState::Keeps { until: NOW + 60 });
+}
+
+/// Wrong plans, each of which breaks this rule only.
+fn planted(rule: Rule) -> Vec<Plant> {
+    let as_it_was = |_: &mut World| ();
+    match rule {
+        Rule::Order => vec![plant(RIVALS, as_it_was, |p| p.jobs.push(p.jobs[1].clone()))],
+        Rule::KnownJob => vec![plant(RIVALS, |w| drop(w.jobs.pop()), |_| ())],
+        Rule::Moment => vec![
+            plant(WAITS, as_it_was, |p| p.at = p.at + 1),
+            plant(WAITS, as_it_was, |p| p.steps[0] = p.steps[0] + -1),
+        ],
+        Rule::Budget => vec![plant(ONE_EACH, |w| w.config.max_changes = 1, |_| ())],
+        Rule::ForecastNodes => vec![plant(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
+        Rule::Objective => vec![
+            lie(WAITS, |p| p.objective *= 1.01),
+            lie(TWO_STEPS, |p| p.objective *= 0.99),
+            lie(RUNS, |p| p.objective = f64::NAN),
+            // Moved, grown and shrunk at no cost.
+            lie((NODES, &["1 1 linear held=n1"]), |p| p.jobs[0].nodes[0].node = NodeName::from("n2")),
+            Plant { turn: |w| w.jobs[0].costs.up_secs *= 2.0, ..lie(GROWS, |_| ()) },
+            Plant { turn: |w| w.jobs[0].costs.down_secs *= 2.0, ..lie(TWO_STEPS, |_| ()) },
+        ],
+        Rule::Bound => vec![lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 0.9)],
+        Rule::Gap => vec![
+            lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 1.05),
+            lie(WAITS, |p| p.proof.as_mut().unwrap().gap = f64::NAN),
+        ],
+        Rule::Complete => vec![plant(RIVALS, as_it_was, |p| drop(p.jobs.pop()))],
+        Rule::Busy => vec![
+            plant((NODES, &["1 1-2 linear held=n1,n2 busy"]), as_it_was, |p| {
+                drop(p.jobs[0].nodes.pop());
+                p.jobs[0].rate = 1.0;
+            }),
+            plant((NODES, &["1 1 linear held=n1 busy"]), as_it_was, |p| {
+                p.jobs[0].nodes[0].node = NodeName::from("n2");
+            }),
+            plant((NODES, &["1 1 linear plan:other=linear held=n1 busy"]), as_it_was, |p| {
+                p.jobs[0].exec_plan = ExecPlan("other".to_owned());
+            }),
+        ],
+        Rule::Drain => vec![plant(RUNS, |w| w.drain = true, |_| ())],
+        Rule::BackOff => {
+            vec![plant(WAITS, |w| w.jobs[0].standing = SchedulingState::BackOff(NOW + 40), |_| ())]
+        }
+        // A node is a new one unless both the job and the gap say that the job holds it.
+        Rule::Pause => vec![
+            plant(WAITS, |w| w.may_grow = false, |_| ()),
+            plant(RUNS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, None), |_| ()),
+            plant(GROWS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, Some(JobId(1))), |_| ()),
+        ],
+        Rule::MinStay => vec![
+            plant(GROWS, |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
+            plant(
+                GROWS,
+                |w| (w.jobs[0].last_change, w.jobs[0].stay_secs) = (Some(NOW + -100), 600.0),
+                |_| (),
+            ),
+        ],
+        Rule::Turn => vec![plant(OUTBID, keeps_least, |_| ())],
+        // One is parked, one is left below it, and one grows while another one waits for a busy job.
+        Rule::Promise => vec![
+            plant(OUTBID, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
+            plant(HOLDS_ALL, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
+            plant(GROWS_BESIDE, |w| promise(&mut w.jobs[0], 2.0), |_| ()),
+        ],
+        // More than the largest size, and one between two sizes.
+        Rule::Size => vec![
+            plant(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1").unwrap(), |_| ()),
+            plant(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1,4").unwrap(), |_| ()),
+        ],
+        Rule::ForecastSize => {
+            vec![plant(TWO_STEPS, |w| w.jobs[0].sizes = AllowedSizes::parse("2").unwrap(), |_| ())]
+        }
+        Rule::Rate => vec![lie(WAITS, |p| p.jobs[0].rate *= 1.01)],
+        Rule::KnownRate => vec![plant(
+            WAITS,
+            |w| w.jobs[0].rates[0].node_type = Some(NodeType::new("b")),
+            |p| p.jobs[0].rate = 0.0,
+        )],
+        Rule::ForecastSteps => {
+            vec![plant(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].0 = NOW + 1000)]
+        }
+        Rule::HeldOnce => vec![
+            plant(ONE_EACH, as_it_was, |p| p.jobs[1].nodes = p.jobs[0].nodes.clone()),
+            plant(WAITS, as_it_was, |p| p.jobs[0].nodes[1] = p.jobs[0].nodes[0].clone()),
+        ],
+        // More nodes than there are.
+        Rule::IsGap => vec![plant(WAITS, as_it_was, |p| p.jobs[0].nodes[1].node = NodeName::from("n9"))],
+        Rule::Window => vec![plant(RUNS, |w| w.gaps.gaps[1].usable_until = NOW + 2, |_| ())],
+        Rule::StartWindow => vec![plant(WAITS, |w| w.min_window_secs = 4000.0, |_| ())],
+        Rule::Excluded => {
+            vec![plant(WAITS, |w| w.jobs[0].excluded = vec![NodeName::from("n1")].into(), |_| ())]
+        }
+        Rule::Foreign => vec![plant(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
+        Rule::OneType => vec![plant(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
+        Rule::Block => vec![plant(WAITS, |w| w.jobs[0].block = 2, |_| ())],
+        Rule::Host => planted_on_hosts(),
+        Rule::LeadFirst => vec![plant(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
+        Rule::Lease => vec![plant(WAITS, as_it_was, |p| {
+            let lease = &mut p.jobs[0].nodes[0].lease_until;
+            *lease = *lease + 1;
+        })],
+    }
+}
+
+#[test]
+fn each_wrong_plan_is_refused_by_its_own_rule() {
+    for rule in Rule::ALL {
+        let mut plants = planted(*rule);
+        assert!(!plants.is_empty(), "{rule:?} has no wrong plan");
+        plants.extend(planted_in_blocks(*rule));
+        for (number, plant) in plants.into_iter().enumerate() {
+            let mut world = World::new(plant.world.0, plant.world.1);
+            let mut plan = plan_without_solver(&world.problem(), "test");
+            passes(&world, &plan);
+            (plant.turn)(&mut world);
+            (plant.spoil)(&mut plan);
+            let problem = world.problem();
+            if plant.reckoned {
+                plan.objective =
+                    evaluate_plan(&problem, &TimeSteps::from_problem(&problem), &plan).net_samples();
+            }
+            if !matches!(rule, Rule::Bound | Rule::Gap) {
+                plan.proof = None;
+            }
+            let violations = check_plan(&problem, &plan).expect_err("a plan that breaks a rule");
+            let rules: BTreeSet<Rule> = violations.iter().map(|v| v.rule()).collect();
+            let text: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            assert_eq!(rules, BTreeSet::from([*rule]), "{rule:?}, plan {number}: {text:?}");
+        }
+    }
+}
+
+/// The rules that a lie about a right plan breaks.
+fn broken_by(lie: impl Fn(&mut Plan)) -> Vec<Rule> {
+    let world = World::new(WAITS.0, WAITS.1);
+    let mut plan = plan_without_solver(&world.problem(), "test");
+    passes(&world, &plan);
+    lie(&mut plan);
+    let violations = check_plan(&world.problem(), &plan).err().unwrap_or_default();
+    violations.iter().map(|v| v.rule()).collect()
+}
+
+#[test]
+fn an_objective_or_a_rate_is_wrong_from_a_millionth_on() {
+    for (share, is_wrong) in [(0.9e-6, false), (1.1e-6, true)] {
+        for factor in [1.0 - share, 1.0 + share] {
+            let expect = |rule| if is_wrong { vec![rule] } else { Vec::new() };
+            assert_eq!(broken_by(|p| p.objective *= factor), expect(Rule::Objective), "{factor}");
+            assert_eq!(broken_by(|p| p.jobs[0].rate *= factor), expect(Rule::Rate), "{factor}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_may_exceed_its_bound_by_a_hundredth() {
+    let broken = |factor: f64| broken_by(|p| p.proof.as_mut().unwrap().bound *= factor);
+    assert_eq!(broken(1.0 - 0.0099), []);
+    assert_eq!(broken(1.0 - 0.0101), [Rule::Bound]);
+}
+
+#[test]
+fn a_plan_may_fall_short_of_its_bound_by_its_gap_only() {
+    let broken = |factor: f64, gap: f64| {
+        broken_by(|p| {
+            let proof = p.proof.as_mut().unwrap();
+            proof.bound *= factor;
+            proof.gap = gap;
+        })
+    };
+    // What breaks ties is far below a hundred-thousandth.
+    assert_eq!(broken(1.0 + 1e-6, 0.0), []);
+    assert_eq!(broken(1.0 + 1e-5, 0.0), [Rule::Gap]);
+    assert_eq!(broken(1.02, 0.02), []);
+    assert_eq!(broken(1.02 + 1e-5, 0.02), [Rule::Gap]);
+}
+
+#[test]
+fn violations_in_words() {
+    let mut lines = Vec::new();
+    for rule in Rule::ALL {
+        let plant = planted(*rule).remove(0);
+        let mut world = World::new(plant.world.0, plant.world.1);
+        let mut plan = plan_without_solver(&world.problem(), "test");
+        (plant.turn)(&mut world);
+        (plant.spoil)(&mut plan);
+        let found = check_plan(&world.problem(), &plan).unwrap_err();
+        let first = found.iter().find(|v| v.rule() == *rule).unwrap();
+        lines.push(format!("{}: {first}", rule.word()));
+    }
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    order: jobs are not sorted, or one is there twice
+    known_job: job 2 is not one of ours
+    moment: it was made for another moment or other steps
+    budget: 2 voluntary changes exceed the 1 allowed
+    forecast_nodes: 2 nodes are foreseen until 1970-01-12T14:16:40Z, but 1 last so long
+    objective: its objective is 3564.000, not 3599.640
+    bound: it is worth 3564.000, more than the 3207.600 that are proved to be the most
+    gap: it is 5.000 % short of the bound, not 0.000 % as its proof says
+    complete: job 2: is missing from the plan
+    busy: job 1: is in the middle of a change and must be left alone
+    drain: job 1: gets nodes although all jobs are to be parked
+    back_off: job 1: gets nodes although it backs off
+    pause: job 1: gets new nodes although growth is paused
+    min_stay: job 1: is changed although it was changed a moment ago
+    turn: job 1: is parked although its turn has not ended
+    promise: job 1: makes less than the 1.000 samples/s that it is promised
+    size: job 1: gets 2 nodes, but allows 1
+    forecast_size: job 1: is foreseen on 1 nodes, but allows 2
+    rate: job 1: is promised 2.020 samples/s, its profile says 2.000
+    known_rate: job 1: has no known rate on 2 of these nodes
+    forecast_steps: job 1: has a forecast for other steps
+    held_once: job 2: node n2: is given to job 1 too
+    is_gap: job 1: node n9: is no gap
+    window: job 1: node n2: ends before the first step does
+    start_window: job 1: node n2: has a window too short to start in
+    excluded: job 1: node n1: cannot be used by the job
+    foreign: job 1: node n1: is held by a job that is not planned here
+    block: job 1: node n2: is not 2 places of one node
+    one_type: job 1: node n1: is of another type than the lead's
+    host: job 1: node n1:1: 9 CPUs and 2000 MiB of its host are given out, but it has 8 and 2000
+    lead_first: job 1: node n1: holds the lead, which must stay the first
+    lease: job 1: node n2: has a lease past the end of its window
+    ");
+}
+
+/// Judge and planner are two programs for one definition: what they reckon is the same, whatever the plan.
+#[test]
+fn judge_and_planner_reckon_alike() {
+    let mut compared = 0;
+    for seed in effort::seed_range(50_000..52_000) {
+        let world = random_worlds::world(seed, 7, 14);
+        let mut plan = plan_without_solver(&world.problem(), "test");
+        // Forecasts that no schedule has are walked through as well.
+        let mut random = random_worlds::Random(seed);
+        for (_, nodes) in plan.jobs.iter_mut().flat_map(|j| &mut j.forecast) {
+            if random.chance(30) {
+                *nodes = random.below(9) as u32;
+            }
+        }
+        let problem = world.problem();
+        let steps = TimeSteps::from_problem(&problem);
+        let facts: Vec<CheckedJob<'_>> = plan
+            .jobs
+            .iter()
+            .zip(&world.jobs)
+            .map(|(p, j)| CheckedJob::from_plan(&problem, &steps, j, p))
+            .collect();
+        let (planner, judge) = (
+            evaluate_plan(&problem, &steps, &plan),
+            recomputed_value::recompute_value(&problem, &steps, &facts),
+        );
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+        assert!(close(planner.net_samples(), judge.net), "seed {seed}: {planner:?} {judge:?}");
+        assert!(close(planner.reluctance, judge.reluctance), "seed {seed}: {planner:?} {judge:?}");
+        compared += u64::from(planner.reluctance > 0.0 && planner.rescale > 0.0);
+    }
+    assert!(compared >= effort::at_least(301), "only {compared} plans have changes");
+}

@@ -1,0 +1,30 @@
+//! How far jobs are spread over the network: what plans of equal worth are compared by.
+
+use rustc_hash::FxHashSet;
+
+use super::slot_pool::host_of;
+use crate::plan::space::problem::PlanningProblem;
+use infill_model::{JobPlan, NodeName};
+
+/// How far jobs are spread: links of their rings of nodes that go from leaf to leaf, and hosts, one that
+/// several are on counted for each of them.
+pub(crate) type NetworkSpread = (usize, usize);
+
+/// How far the jobs of a plan are spread.
+pub(crate) fn plan_spread(problem: &PlanningProblem<'_>, jobs: &[JobPlan]) -> NetworkSpread {
+    let of = |job: &JobPlan| nodes_spread(problem, job.nodes.iter().map(|placement| &placement.node));
+    jobs.iter().map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+}
+
+/// As [`plan_spread`], of the nodes of one job.
+pub(super) fn nodes_spread<'n>(
+    problem: &PlanningProblem<'_>,
+    nodes: impl Iterator<Item = &'n NodeName> + Clone,
+) -> NetworkSpread {
+    let crossings = match problem.topology.map_or(1, |topology| topology.count_leaves(nodes.clone())) {
+        1 => 0,
+        leaves => leaves,
+    };
+    let hosts: FxHashSet<&str> = nodes.map(|node| host_of(node).unwrap_or(node.as_str())).collect();
+    (crossings, hosts.len())
+}

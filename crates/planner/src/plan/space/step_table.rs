@@ -1,0 +1,45 @@
+//! A value for each step and option of a job.
+
+/// A value for each step and option of a job, step by step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct StepTable {
+    options: usize,
+    values: Vec<f64>,
+}
+
+impl StepTable {
+    /// A table of so many options from its values, step by step.
+    pub fn new(options: usize, values: Vec<f64>) -> Self {
+        StepTable { options: options.max(1), values }
+    }
+
+    /// The values of one step; empty for a step that does not exist.
+    pub fn row(&self, step: usize) -> &[f64] {
+        self.values.get(step * self.options..(step + 1) * self.options).unwrap_or_default()
+    }
+
+    /// One row for each step.
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &[f64]> + ExactSizeIterator {
+        self.values.chunks_exact(self.options.max(1))
+    }
+
+    /// One row for each step, to be changed.
+    pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
+        self.values.chunks_exact_mut(self.options.max(1))
+    }
+
+    /// Becomes a copy of another one, in the memory that it has.
+    pub fn copy_from(&mut self, other: &StepTable) {
+        self.options = other.options;
+        self.values.clear();
+        self.values.extend_from_slice(&other.values);
+    }
+
+    /// The row of a step, to be changed, and that of the step after it, empty if there is none.
+    pub(crate) fn with_next(&mut self, step: usize) -> (&mut [f64], &[f64]) {
+        let from = self.values.len().min(step * self.options);
+        let here = &mut self.values[from..];
+        let (here, next) = here.split_at_mut(self.options.min(here.len()));
+        (here, &next[..self.options.min(next.len())])
+    }
+}

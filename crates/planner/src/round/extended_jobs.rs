@@ -1,0 +1,135 @@
+//! Jobs of the main queue that wings extend, as the planner sees them: all their own nodes are one, a gap
+//! that nobody else can have and that never ends. Where GPUs are lent, each of their own places is such a
+//! gap, and all of them are one worker.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use infill_model::{
+    AllowedSizes, CurvePoint, Gap, GapSet, JobFacts, JobId, MalleableJob, NodeName, NodeType, PlaceShare,
+    Probe, ScalingCurve, Snapshot, UnixTime, WindowEnd, malleable::RateCurve,
+};
+
+/// For how long a main job's own nodes are counted on, seconds: for longer than any horizon.
+const OWN_SECS: f64 = 86_400.0;
+
+/// Most points of a curve.
+const MOST_POINTS: usize = 64;
+
+/// What main jobs have of the CPUs and memory of each of their places, in a snapshot. What Slurm does not say
+/// is what comes with the place.
+pub(super) fn place_shares(snapshot: &Snapshot, jobs: &[JobFacts]) -> BTreeMap<NodeName, PlaceShare> {
+    let own = jobs.iter().flat_map(|job| job.place.own_places());
+    let share = |place: NodeName| {
+        let share = snapshot.node(&place)?.share?;
+        let held = if share.held.is_none() { share.own } else { share.held };
+        Some((place, PlaceShare { held, ..share }))
+    };
+    own.filter_map(share).collect()
+}
+
+/// The gaps, and one for each job's own nodes, or one for each of its own places. `type_at`: the type of a
+/// node that a lead is on. `shares`: what is known of places.
+pub(super) fn gaps_with_own<'a>(
+    mut gaps: Arc<GapSet>,
+    jobs: &[JobFacts],
+    type_at: impl Fn(&NodeName) -> Option<&'a NodeType>,
+    shares: &BTreeMap<NodeName, PlaceShare>,
+    now: UnixTime,
+) -> Arc<GapSet> {
+    let own = jobs.iter().filter_map(|j| Some((j.job, j.since, j.place.own.first()?)));
+    let gap = |(job, since, node): (JobId, UnixTime, &NodeName)| {
+        let node_type = type_at(node)?;
+        let of_part = move |node: NodeName| Gap {
+            share: shares.get(&node).copied(),
+            node,
+            node_type: node_type.clone(),
+            since,
+            end: WindowEnd::Unknown,
+            vacate_by: None,
+            usable_until: now.plus_secs(OWN_SECS),
+            expected_secs: OWN_SECS,
+            holder: Some(job),
+        };
+        Some(node.single_places().into_iter().map(of_part))
+    };
+    let known: Vec<Gap> = own.filter_map(gap).flatten().collect();
+    if !known.is_empty() {
+        let all = Arc::make_mut(&mut gaps);
+        let is_own = |node: &NodeName| known.iter().any(|gap| gap.node == *node);
+        all.refused.retain(|(node, _)| !is_own(node));
+        all.gaps.retain(|gap| !is_own(&gap.node));
+        all.gaps.extend(known);
+        all.gaps.sort_by(|a, b| a.node.cmp(&b.node));
+    }
+    gaps
+}
+
+/// The job with its own nodes as one: sizes and rates of so many fewer. Its weight stays: what a further node
+/// is worth is what it adds to them.
+pub(super) fn merge_own_nodes(job: MalleableJob, fewer: u32) -> MalleableJob {
+    let Some(sizes) = job.sizes.shifted_down(fewer).filter(|_| fewer > 0) else { return job };
+    let shifted = |rate: &RateCurve| {
+        let of_plan = match &rate.sizes {
+            Some(all) => Some(all.shifted_down(fewer)?),
+            None => None,
+        };
+        let curve = curve_less(&rate.curve, fewer, &sizes)?;
+        Some(RateCurve { curve, sizes: of_plan, ..rate.clone() })
+    };
+    let rates: Vec<RateCurve> = job.rates.iter().filter_map(shifted).collect();
+    if rates.is_empty() {
+        return job;
+    }
+    let probe = job.probe.as_ref().and_then(|probe| probe_less(probe, fewer));
+    let mut assured = job.assured.clone();
+    if let Some(assured) = &mut assured {
+        assured.enough =
+            std::mem::take(&mut assured.enough).into_iter().map(|e| e.shifted_down(fewer)).collect();
+    }
+    MalleableJob { rates, sizes, probe, assured, ..job }
+}
+
+/// The probe of so many fewer nodes, if any are left.
+fn probe_less(probe: &Probe, fewer: u32) -> Option<Probe> {
+    let nodes = probe.nodes.checked_sub(fewer).filter(|nodes| *nodes > 0)?;
+    Some(Probe { nodes, with: probe.with.clone() })
+}
+
+/// The curve over so many fewer nodes: at all sizes where those are few, else at those that are known.
+fn curve_less(curve: &ScalingCurve, fewer: u32, sizes: &AllowedSizes) -> Option<ScalingCurve> {
+    let mut nodes = sizes.up_to(sizes.max().min(sizes.min().saturating_add(MOST_POINTS as u32)));
+    nodes.extend(curve.points().iter().filter_map(|p| p.nodes.checked_sub(fewer)).filter(|n| *n > 0));
+    nodes.push(sizes.max());
+    nodes.sort_unstable();
+    nodes.dedup();
+    let point = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes.saturating_add(fewer)) };
+    ScalingCurve::new(nodes.into_iter().map(point).collect()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_main_job_are_one() {
+        let curve = ScalingCurve::parse("1:10,2:18,4:32,8:50").unwrap();
+        let less = curve_less(&curve, 3, &AllowedSizes::parse("1-5").unwrap()).unwrap();
+        for extra in 0..5 {
+            assert!((less.rate(1 + extra) - curve.rate(4 + extra)).abs() < 1e-9, "{extra}");
+        }
+        for (sizes, less) in
+            [("4-12", Some("1-9")), ("2-3", None), ("4,6,8", Some("1,3,5")), ("1-9", Some("1-6"))]
+        {
+            let left = AllowedSizes::parse(sizes).unwrap().shifted_down(3).map(|s| s.to_string());
+            assert_eq!(left.as_deref(), less, "{sizes}");
+        }
+        let probe = |nodes| Probe { nodes, with: None };
+        assert_eq!(probe_less(&probe(5), 3), Some(probe(2)));
+        assert_eq!((probe_less(&probe(3), 3), probe_less(&probe(2), 3)), (None, None));
+        assert_eq!(AllowedSizes::parse("1,3,5").unwrap().shifted_up(3).to_string(), "4,6,8");
+        for (extend, all) in [("1-16", "1-17"), ("4", "1,5"), ("2-4", "1,3,4,5"), ("1,2,4", "1,2,3,5")] {
+            assert_eq!(AllowedSizes::parse(extend).unwrap().added_to_one().to_string(), all, "{extend}");
+        }
+    }
+}

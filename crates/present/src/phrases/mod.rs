@@ -1,0 +1,56 @@
+//! What the API tells in numbers, in words: for the command line and the page.
+
+mod display_clock;
+pub mod explain;
+pub mod percent;
+
+pub use display_clock::DisplayClock;
+
+use infill_api::{EndView, IdleShare, NodeKind};
+use infill_model::{GpuCounts, JobPlan, Resources, duration};
+
+/// The word for a kind of node.
+pub fn node_kind_name(kind: NodeKind) -> &'static str {
+    match kind {
+        NodeKind::Busy => "busy",
+        NodeKind::Gap => "gap",
+        NodeKind::Held => "held",
+        NodeKind::Refused => "refused",
+    }
+}
+
+/// `2 GPUs, 8 CPUs, 7.8 GiB`.
+pub fn idle_share(idle: IdleShare) -> String {
+    let IdleShare { gpus, cpus, memory_mib } = idle;
+    let of_any_type = GpuCounts::from_counts([(String::new(), gpus)]);
+    Resources { cpus, memory_mib, gpus: of_any_type }.to_string()
+}
+
+/// When a job ends, `40:00 at its present rate, most likely 25:00 to 1:23:20: known well`.
+pub(crate) fn describe_end(ends: &EndView) -> String {
+    let [low, median, high] =
+        [ends.low_secs, ends.median_secs, ends.high_secs].map(duration::format_duration);
+    let known = if ends.predictable { "known well" } else { "not known well" };
+    format!("{median} at its present rate, most likely {low} to {high}: {known}")
+}
+
+/// The text, or `-`: an empty cell would shift the columns of whoever splits the line at blanks.
+pub fn text_or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+/// `4 until 22:30:00, 2 until 22:40:00`, sizes that stay joined.
+pub fn describe_forecast(plan: &JobPlan, when: DisplayClock) -> String {
+    let parts: Vec<String> = plan
+        .forecast
+        .chunk_by(|a, b| a.1 == b.1)
+        .filter_map(|same| same.last())
+        .map(|(end, nodes)| format!("{nodes} until {}", when.format_clock(*end)))
+        .collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
+/// A number of things: `1 job`, `2 jobs`.
+pub fn counted_noun(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}

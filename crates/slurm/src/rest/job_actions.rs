@@ -1,0 +1,195 @@
+//! What infill does to jobs. Each act first reads the job: a job outside the malleable partition is never
+//! touched, and some acts on a job in the wrong state do harm instead of failing.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::RestSlurm;
+use super::failure::{FailureKind, RequestFailure};
+use crate::SlurmError;
+use crate::command::ProgramCall;
+use infill_model::{BaseState, Job, JobId, NodeName};
+
+/// A begin time in the past. Slurm takes it as "now" by its own clock, whereas 0 leaves the begin time as it
+/// is: then a requeued job waits for two minutes.
+const BEGIN_NOW: u32 = 1;
+
+/// No nodes, as an update has to say it: slurmrestd takes an empty list for nothing said.
+const NO_NODES: [&str; 1] = [""];
+
+/// Longest wait for scontrol beyond one request's time.
+const SCONTROL_EXTRA: Duration = Duration::from_secs(2);
+
+fn set_number(n: u32) -> Value {
+    json!({ "set": true, "infinite": false, "number": n })
+}
+
+fn node_names(nodes: &[NodeName]) -> Value {
+    nodes.iter().map(NodeName::as_str).collect()
+}
+
+fn permanent_error(doing: &str, what: impl Into<String>) -> SlurmError {
+    SlurmError::Permanent { doing: doing.to_owned(), what: what.into() }
+}
+
+impl RestSlurm {
+    /// The job, if Slurm knows it and it is ours to touch.
+    async fn malleable_job_if_known(&self, id: JobId, doing: &str) -> Result<Option<Job>, SlurmError> {
+        match self.read_job_record(id, doing).await? {
+            Some(job) if job.partition != self.partition => Err(SlurmError::Denied {
+                doing: doing.to_owned(),
+                what: format!(
+                    "it is in partition {}, and infill only touches {}",
+                    job.partition, self.partition
+                ),
+            }),
+            job => Ok(job),
+        }
+    }
+
+    async fn malleable_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.malleable_job_if_known(id, doing).await?;
+        job.ok_or_else(|| permanent_error(doing, "Slurm knows no such job"))
+    }
+
+    async fn running_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.malleable_job(id, doing).await?;
+        if job.state.is_running() { Ok(job) } else { Err(permanent_error(doing, "the job does not run")) }
+    }
+
+    async fn pending_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.malleable_job(id, doing).await?;
+        if job.state.is_pending() { Ok(job) } else { Err(permanent_error(doing, "the job is not pending")) }
+    }
+
+    async fn update_job(&self, id: JobId, body: &Value, doing: &str) -> Result<(), SlurmError> {
+        let result = self.session.send_change(Method::POST, &format!("job/{id}"), Some(body)).await;
+        result.map_err(|f| f.into_slurm_error(doing))
+    }
+
+    pub(super) async fn do_launch(&self, id: JobId, node: &NodeName, mins: u32) -> Result<(), SlurmError> {
+        let doing = format!("launching job {id} on {node} for {mins} min");
+        let job = self.pending_job(id, &doing).await?;
+        if job.state.flags.contains("COMPLETING") {
+            // When it has left its old node, Slurm sets the requeue delay, and would overwrite what we say
+            // now.
+            let what = "the job still leaves its former node".to_owned();
+            return Err(SlurmError::Transient { doing, what });
+        }
+        let body = json!({
+            "required_nodes": node_names(std::slice::from_ref(node)),
+            "time_limit": set_number(mins.max(1)),
+            "begin_time": set_number(BEGIN_NOW),
+            "hold": false,
+        });
+        self.update_job(id, &body, &doing).await
+    }
+
+    pub(super) async fn do_set_time_limit(&self, id: JobId, mins: u32) -> Result<(), SlurmError> {
+        let doing = format!("setting the time limit of job {id} to {mins} min");
+        self.running_job(id, &doing).await?;
+        self.update_job(id, &json!({ "time_limit": set_number(mins.max(1)) }), &doing).await
+    }
+
+    pub(super) async fn do_shrink(&self, id: JobId, keep: &[NodeName]) -> Result<(), SlurmError> {
+        let doing = format!("shrinking job {id} to {} nodes", keep.len());
+        let job = self.running_job(id, &doing).await?;
+        let mut wanted = keep.to_vec();
+        wanted.sort();
+        wanted.dedup();
+        if wanted == job.nodes {
+            return Ok(());
+        }
+        if let Some(node) = wanted.iter().find(|n| !job.nodes.contains(n)) {
+            return Err(permanent_error(&doing, format!("it does not hold {node}")));
+        }
+        if wanted.is_empty() || job.batch_host.as_ref().is_some_and(|host| !wanted.contains(host)) {
+            return Err(permanent_error(&doing, "its batch script's node must stay"));
+        }
+        self.update_job(id, &json!({ "required_nodes": node_names(&wanted) }), &doing).await
+    }
+
+    pub(super) async fn do_cancel(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("cancelling job {id}");
+        match self.malleable_job_if_known(id, &doing).await? {
+            Some(job) if !job.state.is_ended() => {}
+            _ => return Ok(()),
+        }
+        match self.session.send_change(Method::DELETE, &format!("job/{id}"), None).await {
+            Err(f) if f.kind == FailureKind::NoSuchJob => Ok(()),
+            // Also said of a requeued job that is still leaving its node: look whether it is really ending.
+            Err(f) if f.kind == FailureKind::AlreadyDone => match self.read_job_record(id, &doing).await? {
+                Some(job) if job.state.is_pending() => {
+                    Err(RequestFailure::new(FailureKind::Transient, format!("{}, yet it is pending", f.what))
+                        .into_slurm_error(doing))
+                }
+                _ => Ok(()),
+            },
+            result => result.map_err(|f| f.into_slurm_error(doing)),
+        }
+    }
+
+    pub(super) async fn do_requeue_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("requeueing job {id}, held");
+        // Slurm would bring a cancelled job back to life.
+        let job = self.running_job(id, &doing).await?;
+        if job.state.base == BaseState::Suspended {
+            return Err(permanent_error(&doing, "somebody has suspended it"));
+        }
+        let has_requeue = |rest: &str| rest.trim_start_matches("v0.0.").parse::<u32>().is_ok_and(|v| v >= 45);
+        let endpoint = self.session.find_endpoint().await.map_err(|f| f.into_slurm_error(&doing))?;
+        if !has_requeue(&endpoint.rest_version) {
+            return self.run_scontrol(&["requeuehold", &id.to_string()], &doing).await;
+        }
+        let tail = format!("job/{id}/requeue?Hold=true");
+        self.session.send_change(Method::GET, &tail, None).await.map_err(|f| f.into_slurm_error(doing))
+    }
+
+    /// Runs `scontrol ARG…`.
+    async fn run_scontrol(&self, args: &[&str], doing: &str) -> Result<(), SlurmError> {
+        let token = self.session.current_token().await;
+        let env: Vec<(&str, &str)> = token.iter().map(|t| ("SLURM_JWT", t.0.as_str())).collect();
+        let limit = self.timeout + SCONTROL_EXTRA;
+        let program = ProgramCall { path: &self.scontrol, args, env: &env, stdin: b"", limit };
+        let transient = |what: String| SlurmError::Transient { doing: doing.to_owned(), what };
+        let out = program.run().await.map_err(|e| transient(e.to_string()))?;
+        let lower = out.stderr.to_ascii_lowercase();
+        match out.code {
+            Some(0) => Ok(()),
+            _ if lower.contains("denied") => {
+                Err(SlurmError::Denied { doing: doing.to_owned(), what: out.stderr })
+            }
+            _ if lower.contains("invalid job id") => Err(permanent_error(doing, out.stderr)),
+            code => Err(transient(format!("scontrol ended with {code:?}: {}", out.stderr))),
+        }
+    }
+
+    /// Holds as the job's owner would (`uhold`), which slurmrestd cannot. An administrator's hold would not
+    /// be told from it otherwise, and the owner could not release the job.
+    pub(super) async fn do_hold(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("holding job {id}");
+        let job = self.pending_job(id, &doing).await?;
+        if job.held {
+            return Ok(());
+        }
+        self.run_scontrol(&["uhold", &id.to_string()], &doing).await
+    }
+
+    /// A slurmrestd that answers "done" and has done nothing is not believed: scontrol can clear them, too.
+    pub(super) async fn do_unpin(&self, id: JobId) -> Result<(), SlurmError> {
+        let doing = format!("unpinning job {id}");
+        self.held_pending_job(id, &doing).await?;
+        self.update_job(id, &json!({ "required_nodes": NO_NODES }), &doing).await?;
+        if self.held_pending_job(id, &doing).await?.asks.pinned.is_empty() {
+            return Ok(());
+        }
+        self.run_scontrol(&["update", &format!("JobId={id}"), "ReqNodeList="], &doing).await
+    }
+
+    async fn held_pending_job(&self, id: JobId, doing: &str) -> Result<Job, SlurmError> {
+        let job = self.pending_job(id, doing).await?;
+        if job.held { Ok(job) } else { Err(permanent_error(doing, "the job is not held")) }
+    }
+}

@@ -1,0 +1,146 @@
+//! Which REST version is spoken: found out once, and again when slurmrestd no longer knows it.
+
+use reqwest::Method;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::failure::{FailureKind, RequestFailure};
+use super::field::{WireObject, WireText};
+use super::http::{RestRequest, RestTransport};
+use super::response_body::{BodyReader, WholeBody};
+use super::wire::ResponseEnvelope;
+use crate::RestEndpoint;
+
+/// The versions that we speak, newest first. Each was tried against a real slurmrestd. The oldest is that of
+/// Slurm 24.05: before, a job that leaves within the grace time of its preemption is FAILED instead of queued
+/// again.
+const VERSIONS: [&str; 5] = ["v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41"];
+
+/// In this version a job's record does not tell that it wants its nodes for itself.
+const SILENT_ON_SHARES: &str = "v0.0.45";
+
+/// A slurmrestd and the version spoken with it.
+pub(super) struct VersionedClient {
+    http: RestTransport,
+    endpoint: Mutex<Option<RestEndpoint>>,
+    /// A version that is spoken only if there is no other.
+    avoided: Option<&'static str>,
+}
+
+impl VersionedClient {
+    pub(super) fn new(http: RestTransport) -> VersionedClient {
+        VersionedClient { http, endpoint: Mutex::new(None), avoided: None }
+    }
+
+    /// Speaks a version that tells of shares of nodes, if there is one.
+    pub(super) fn with_share_records(self) -> VersionedClient {
+        VersionedClient { avoided: Some(SILENT_ON_SHARES), ..self }
+    }
+
+    /// The token to hand to Slurm's own programs.
+    pub(super) async fn current_token(&self) -> Option<infill_model::Secret> {
+        self.http.current_token().await
+    }
+
+    /// Who answers; asked only if it is not known.
+    pub(super) async fn find_endpoint(&self) -> Result<RestEndpoint, RequestFailure> {
+        let mut known = self.endpoint.lock().await;
+        if let Some(endpoint) = &*known {
+            return Ok(endpoint.clone());
+        }
+        let found = self.discover_endpoint().await?;
+        tracing::info!(rest = found.rest_version, slurm = found.slurm_version, "slurmrestd found");
+        *known = Some(found.clone());
+        Ok(found)
+    }
+
+    async fn discover_endpoint(&self) -> Result<RestEndpoint, RequestFailure> {
+        let (mut available, mut about, mut last) = (Vec::new(), None, None);
+        for version in VERSIONS {
+            match self.http.send_read(&format!("/slurm/{version}/ping/"), &WholeBody).await {
+                Ok(body) => {
+                    available.push(version.to_owned());
+                    about = about.or_else(|| about_slurm(&body));
+                }
+                Err(f) if matches!(f.kind, FailureKind::NoSuchUrl | FailureKind::Permanent) => {
+                    last = Some(f.what)
+                }
+                Err(f) => return Err(f),
+            }
+        }
+        let speaks_well = |version: &&String| Some(version.as_str()) != self.avoided;
+        let Some(newest) = available.iter().find(speaks_well).or(available.first()).cloned() else {
+            let oldest = VERSIONS.last().copied().unwrap_or_default();
+            let what = format!(
+                "it speaks no version from {oldest} (Slurm 24.05) to {}: {}",
+                VERSIONS[0],
+                last.unwrap_or_default()
+            );
+            return Err(RequestFailure::new(FailureKind::Permanent, what));
+        };
+        let (slurm_version, cluster) = about.unwrap_or_default();
+        Ok(RestEndpoint { slurm_version, rest_version: newest, available, cluster })
+    }
+
+    /// Forgets the version, unless somebody else has found another meanwhile.
+    async fn forget_version(&self, version: &str) {
+        let mut known = self.endpoint.lock().await;
+        if known.as_ref().is_some_and(|e| e.rest_version == version) {
+            *known = None;
+        }
+    }
+
+    /// Reads `/slurm/VERSION/tail`.
+    pub(super) async fn get_tail<T: BodyReader>(
+        &self,
+        tail: &str,
+        take: &T,
+    ) -> Result<T::Out, RequestFailure> {
+        let version = self.find_endpoint().await?.rest_version;
+        match self.http.send_read(&format!("/slurm/{version}/{tail}"), take).await {
+            Err(f) if f.kind == FailureKind::NoSuchUrl => {
+                self.forget_version(&version).await;
+                let version = self.find_endpoint().await?.rest_version;
+                self.http.send_read(&format!("/slurm/{version}/{tail}"), take).await
+            }
+            result => result,
+        }
+    }
+
+    /// Reads `/slurm/VERSION/tail` with this login instead of ours.
+    pub(super) async fn get_as(&self, tail: &str, user: &str, token: &str) -> Result<(), RequestFailure> {
+        let version = self.find_endpoint().await?.rest_version;
+        let path = format!("/slurm/{version}/{tail}");
+        self.http.send_as(&RestRequest::get(&path), &WholeBody, Some((Some(user), token))).await.map(drop)
+    }
+
+    /// Changes something. A version that is gone means that nothing was done, so then there is a second try.
+    pub(super) async fn send_change(
+        &self,
+        method: Method,
+        tail: &str,
+        body: Option<&Value>,
+    ) -> Result<(), RequestFailure> {
+        let version = self.find_endpoint().await?.rest_version;
+        let send = async |version: &str| {
+            let path = format!("/slurm/{version}/{tail}");
+            self.http.send_change(&RestRequest { method: method.clone(), path: &path, body }).await.map(drop)
+        };
+        match send(&version).await {
+            Err(f) if f.kind == FailureKind::NoSuchUrl => {
+                self.forget_version(&version).await;
+                send(&self.find_endpoint().await?.rest_version).await
+            }
+            result => result,
+        }
+    }
+}
+
+/// Slurm's release and the cluster's name.
+fn about_slurm(body: &[u8]) -> Option<(String, String)> {
+    let envelope: ResponseEnvelope<'_> = serde_json::from_slice(body).ok()?;
+    let WireObject::Value(meta) = envelope.meta else { return None };
+    let WireObject::Value(slurm) = meta.slurm else { return None };
+    let text = |t: WireText<'_>| if let WireText::Value(s) = t { s.into_owned() } else { String::new() };
+    Some((text(slurm.release), text(slurm.cluster)))
+}
