@@ -105,9 +105,9 @@ impl Column {
         check_plan(&problem, &planned).expect("a plan that keeps all rules");
         self.check_millis.push(1e3 * clock.elapsed().as_secs_f64());
         check_plan(&problem, &without).expect("a plan that keeps all rules");
-        let gap = |plan: &Plan| match plan_round.status {
+        let gap = |plan: &Plan| match plan.status {
             SolveStatus::Trivial => Some(0.0),
-            _ => plan_round.proof.map(|proof| proof.gap),
+            _ => plan.proof.map(|proof| proof.gap),
         };
         match gap(&planned) {
             Some(gap) => self.gaps.push(gap),
@@ -246,7 +246,7 @@ fn simulator(data: &Data, solver: &Counting, quick: bool) {
             eprint!("\r10 jobs, {nodes} nodes: {seed} ");
             let case = data.draw(1000 + seed, 10, nodes, 6);
             let plan = changing.measure(&case, solver);
-            settled.measure(&case.settled(&plan_round), solver);
+            settled.measure(&case.settled(&plan), solver);
         }
         eprint!("\r{:60}\r", "");
         changing.print(&format!("  10 jobs {nodes:5} nodes 6 steps"));

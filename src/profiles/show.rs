@@ -138,7 +138,7 @@ pub async fn show_profiles(args: ShowProfilesArgs, session: &CliSession) -> Comm
     if args.json {
         output::print_json(&ProfilesView { schema: SCHEMA, profiles })?;
     } else if let Some(path) = &args.svg {
-        draw_curves(&profiles, &replace_control_chars(&args.name), path)?;
+        write_curves(&profiles, &replace_control_chars(&args.name), path)?;
     } else {
         let width = output::terminal_width().unwrap_or(output::DEFAULT_WIDTH);
         let page = PageLayout {
@@ -152,7 +152,7 @@ pub async fn show_profiles(args: ShowProfilesArgs, session: &CliSession) -> Comm
     Ok(ProgramExit::Ok.code())
 }
 
-fn draw_curves(profiles: &[ProfileView], name: &str, path: &std::path::Path) -> Result<(), CommandFailure> {
+fn write_curves(profiles: &[ProfileView], name: &str, path: &std::path::Path) -> Result<(), CommandFailure> {
     let measured = profiles.iter().filter(|p| !p.curve.is_empty());
     let pictures: Vec<CurveFigure> = measured.take(MAX_DRAWN_CURVES).map(CurveFigure::from).collect();
     if pictures.is_empty() {

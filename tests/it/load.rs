@@ -218,7 +218,7 @@ impl Daemon {
         let user = 6000 + job % 50;
         let body = serde_json::to_vec(&hello).unwrap();
         let digest = request_digest(routes::AGENT_HELLO, &body);
-        let payload = bound_payload("hello", Some(JobId(job)), "n", TO, Some(&request_digest));
+        let payload = bound_payload("hello", Some(JobId(job)), "n", TO, Some(&digest));
         let request = http.post(format!("{}{}", self.url, routes::AGENT_HELLO));
         let request = request.header("authorization", format!("Munge {user}|{payload}"));
         let request = request.header(headers::NONCE, "n").header(headers::TO, TO);

@@ -190,13 +190,13 @@ fn no_files_import_each_other_in_a_circle() {
 /// Steps of a round, as they are called. Only the scene may call them: the daemon, the simulator, the
 /// scenarios and the benches feed it.
 const STEPS_OF_A_ROUND: [&str; 7] = [
-    "tracker.observe(",
-    "lookahead.note(",
-    "lookahead.secs(",
-    "gaps::find(",
-    "find(&occupancy",
-    "library.round(",
-    "demand::jobs(",
+    "tracker.observe_round(",
+    "lookahead.record_arrivals(",
+    "lookahead.lookahead_secs(",
+    "find_gaps(",
+    "find_gaps(&occupancy",
+    ".run_round(",
+    "malleable_jobs(",
 ];
 
 /// Where the steps of a round are put together.
@@ -221,7 +221,13 @@ fn the_steps_of_a_round_are_put_together_in_one_place() {
         }
     }
     assert_none(found, "only the scene calls the steps of a round");
-    for step in ["tracker.observe(", "lookahead.note(", "gaps::find(", "library.round(", "demand::jobs("] {
+    for step in [
+        "tracker.observe_round(",
+        "lookahead.record_arrivals(",
+        "find_gaps(",
+        ".run_round(",
+        "malleable_jobs(",
+    ] {
         assert!(scene.contains(step), "{SCENE} does not call {step}");
     }
 }

@@ -7,7 +7,7 @@ use super::{assert_none, code, packages, program, read, relative};
 const MAKERS: [(&str, &[&str]); 6] = [
     // The advisor: for rounds, and for `infill advise`, which tries one program, or one table, alone.
     (
-        "Library::new(",
+        "JobAdvisor::new(",
         &[
             "crates/planner/src/round/round_state.rs",
             "crates/advisor/src/curve_trial.rs",
@@ -15,9 +15,9 @@ const MAKERS: [(&str, &[&str]); 6] = [
         ],
     ),
     // The order.
-    ("Turns::default()", &["crates/planner/src/round/round_state.rs"]),
+    ("JobPriorities::default()", &["crates/planner/src/round/round_state.rs"]),
     // What the planner is asked, and by what it is judged.
-    ("Question {", &["crates/planner/src/round/round_state.rs", "crates/planner/src/round/round_input.rs"]),
+    ("RoundInput {", &["crates/planner/src/round/round_state.rs", "crates/planner/src/round/round_input.rs"]),
     (
         "MalleableJob {",
         &[
@@ -27,10 +27,10 @@ const MAKERS: [(&str, &[&str]); 6] = [
             "crates/planner/src/round/extended_jobs.rs",
         ],
     ),
-    ("check(&problem, ", &["crates/planner/src/round/round_input.rs"]),
+    ("check_plan(&problem, ", &["crates/planner/src/round/round_input.rs"]),
     // All of them together.
     (
-        "Scene::new(",
+        "RoundState::new(",
         &[
             "crates/daemon/src/state.rs",
             "lab/sim/src/policy/infill.rs",
@@ -44,15 +44,15 @@ const POLICIES: [&str; 2] = ["lab/sim/src/policy/infill.rs", "lab/sim/src/closed
 
 /// What a policy would do that computes rates or weights of its own, or asks a part instead of the whole.
 const OF_ITS_OWN: [&str; 9] = [
-    "Curve::new(",
-    "Curve {",
+    "ScalingCurve::new(",
+    "ScalingCurve {",
     "CurvePoint {",
     "RateCurve::new(",
     ".curve =",
     ".rate =",
     ".weight =",
-    "Problem::new(",
-    "fallback(",
+    "PlanningProblem::new(",
+    "plan_without_solver(",
 ];
 
 #[test]
@@ -89,7 +89,7 @@ fn policies_of_infill_compute_no_weight_and_no_curve() {
     let mut found = Vec::new();
     for policy in POLICIES {
         let text = read(&super::repository().join(policy));
-        assert!(text.contains("judge(&question"), "{policy} has the daemon's plans judged");
+        assert!(text.contains("check_solved_plan(&"), "{policy} has the daemon's plans judged");
         for (number, line) in code(&text) {
             let own = OF_ITS_OWN.iter().filter(|what| line.contains(**what));
             found.extend(own.map(|what| format!("{policy}:{number}: {what}")));

@@ -42,7 +42,7 @@ pub fn seed_range(full: Range<u64>) -> Range<u64> {
 }
 
 /// The settings of a property test that names `full` cases.
-pub fn property_config(full: u32) -> Config {
+pub fn property(full: u32) -> Config {
     let cases = u32::try_from(case_count(u64::from(full))).unwrap_or(u32::MAX);
     Config { cases, ..Config::default() }
 }

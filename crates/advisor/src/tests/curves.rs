@@ -148,7 +148,7 @@ fn the_same_seed_gives_the_same_verdict() {
 }
 
 proptest! {
-    #![proptest_config(effort::property_config(256))]
+    #![proptest_config(effort::property(256))]
 
     #[test]
     fn rates_are_positive_and_bounded_whatever_was_measured(

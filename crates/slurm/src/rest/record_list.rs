@@ -259,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(effort::property_config(300))]
+        #![proptest_config(effort::property(300))]
 
         #[test]
         fn in_pieces_it_says_the_same(window in 1usize..3000, drops in 1usize..3000) {

@@ -407,7 +407,7 @@ fn damage(value: &mut Value, choices: &[usize], drop_it: bool, with: &Value) {
 }
 
 proptest! {
-    #![proptest_config(effort::property_config(200))]
+    #![proptest_config(effort::property(200))]
 
     #[test]
     fn damaged_answers_never_panic(

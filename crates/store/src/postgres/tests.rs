@@ -39,16 +39,17 @@ impl Site {
     }
 
     async fn open(&self) -> SqlStore {
-        open_postgres(&self.url(), || panic!("somebody else leads")).await.unwrap()
+        open(&self.url(), || panic!("somebody else leads")).await.unwrap()
     }
 
     /// Opens the store a second time; that it stands by is said at once.
     async fn stand_by(&self) -> tokio::task::JoinHandle<SqlStore> {
         let (url, said) = (self.url(), Arc::new(AtomicBool::new(false)));
         let say = said.clone();
-        let waiting = tokio::spawn(async move {
-            open_postgres(&url, move || say.store(true, Ordering::Relaxed)).await.unwrap()
-        });
+        let waiting =
+            tokio::spawn(
+                async move { open(&url, move || say.store(true, Ordering::Relaxed)).await.unwrap() },
+            );
         until("it stands by", async || said.load(Ordering::Relaxed)).await;
         waiting
     }
@@ -82,7 +83,7 @@ async fn a_store_of_every_version_opens_with_every_row() {
             sqlx::query(AssertSqlSafe(statement)).execute(&mut session).await.unwrap();
         }
         session.close().await.unwrap();
-        old.check(&open_postgres(&url, || panic!("somebody else leads")).await.unwrap()).await;
+        old.check(&open(&url, || panic!("somebody else leads")).await.unwrap()).await;
     }
 }
 
@@ -184,9 +185,9 @@ async fn what_is_no_database_of_ours_is_refused() {
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
          VALUES (9999, 'x', TRUE, '', 0)",
     );
-    let e = open_postgres(&site.url(), || ()).await.err().unwrap();
+    let e = open(&site.url(), || ()).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
     site.server.ask("DROP TABLE _sqlx_migrations");
-    let e = open_postgres(&site.url(), || ()).await.err().unwrap();
+    let e = open(&site.url(), || ()).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("already exists")), "{e}");
 }

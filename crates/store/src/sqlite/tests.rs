@@ -24,7 +24,7 @@ fn url_in(dir: &Path) -> String {
 }
 
 async fn open_in(dir: &Path) -> SqlStore {
-    open_sqlite(&url_in(dir)).await.unwrap()
+    open(&url_in(dir)).await.unwrap()
 }
 
 fn lead(job: u32, state: serde_json::Value) -> LeadRecord {
@@ -80,7 +80,7 @@ async fn a_store_of_every_version_opens_with_every_row() {
 
 #[tokio::test]
 async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
-    let store = open_sqlite("sqlite::memory:").await.unwrap();
+    let store = open("sqlite::memory:").await.unwrap();
     let add = async |at: i64| {
         let at = UnixTime(at);
         let status = SolveStatus::Trivial;
@@ -181,7 +181,7 @@ async fn a_locked_file_is_unavailable_and_comes_back() {
 
 #[tokio::test]
 async fn a_call_that_was_given_up_half_way_does_not_block_the_next() {
-    let store = open_sqlite("sqlite::memory:").await.unwrap();
+    let store = open("sqlite::memory:").await.unwrap();
     let mut given_up = store.begin("testing").await.unwrap();
     let half = "INSERT INTO settings (name, content) VALUES ('a', 'half')";
     sqlx::query(half).execute(&mut *given_up).await.unwrap();
@@ -216,16 +216,16 @@ async fn what_is_no_database_of_ours_is_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("x.db");
     std::fs::write(&file, "this is no database, but a text of some length".repeat(50)).unwrap();
-    let e = open_sqlite(&format!("sqlite:{}", file.display())).await.err().unwrap();
+    let e = open(&format!("sqlite:{}", file.display())).await.err().unwrap();
     assert!(matches!(e, StoreError::Corrupt { .. }), "{e}");
     let store = open_in(dir.path()).await;
     let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
                  VALUES (9999, 'x', TRUE, x'00', 0)";
     sqlx::query(newer).execute(&store.writer).await.unwrap();
     drop(store);
-    let e = open_sqlite(&url_in(dir.path())).await.err().unwrap();
+    let e = open(&url_in(dir.path())).await.err().unwrap();
     assert!(matches!(&e, StoreError::Corrupt { what, .. } if what.contains("newer infill")), "{e}");
-    let e = open_sqlite("sqlite:/proc/no/such/infill.db").await.err().unwrap();
+    let e = open("sqlite:/proc/no/such/infill.db").await.err().unwrap();
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
 }
 
@@ -241,7 +241,7 @@ async fn plan(store: &SqlStore, statement: &'static str) -> Vec<String> {
 
 #[tokio::test]
 async fn among_many_an_index_finds_rounds_ended_jobs_profiles_and_their_measurements() {
-    let store = open_sqlite("sqlite::memory:").await.unwrap();
+    let store = open("sqlite::memory:").await.unwrap();
     let many: Vec<Measurement> = (0..20_000).map(|n| measurement(&format!("s{}", n % 100), n)).collect();
     store.add_measurements(&many).await.unwrap();
     assert_eq!(store.recent_measurements(&key("s7"), 5).await.unwrap().last().unwrap().at, UnixTime(19_907));

@@ -70,7 +70,7 @@ fn read_all(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(effort::property_config(256))]
+    #![proptest_config(effort::property(256))]
 
     #[test]
     fn bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
