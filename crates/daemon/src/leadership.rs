@@ -2,9 +2,9 @@
 //!
 //! The store decides who leads; here is what follows from it outside the store. Twice a second the daemon
 //! looks whether it still leads. Where another waits to take over, a look that fails ends this daemon, for
-//! the other leads in the same moment; and a look is worth nothing after [`LEADER_LEASE`]: a daemon that was stopped
-//! for a while thus finds, before it does anything at Slurm or answers an agent, that its last look is too
-//! old. Where nobody waits, a store that is away stops nobody.
+//! the other leads in the same moment; and a look is worth nothing after [`LEADER_LEASE`]: a daemon that was
+//! stopped for a while thus finds, before it does anything at Slurm or answers an agent, that its last look
+//! is too old. Where nobody waits, a store that is away stops nobody.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -2,8 +2,8 @@
 //!
 //! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets
 //! time pass for the machines; `lead` looks whether this daemon still leads. What they share is a
-//! [`context::DaemonContext`]: services, and a [`state::DaemonState`] of values (fleet, scene, ledger, health) behind a
-//! lock that is never held over an await.
+//! [`context::DaemonContext`]: services, and a [`state::DaemonState`] of values (fleet, scene, ledger,
+//! health) behind a lock that is never held over an await.
 
 mod access_control;
 mod agent_channels;

@@ -1,7 +1,8 @@
 //! All that the daemon knows, as values behind one lock: the fleet, the scene, what is to be written, what is
 //! wrong.
 //!
-//! What follows from a change of one of them reaches the others in [`DaemonState::apply_output`], and the outside as
+//! What follows from a change of one of them reaches the others in [`DaemonState::apply_output`], and the
+//! outside as
 //! [`PendingActions`], which the [`super::context::DaemonContext`] hands on before it lets go of the lock.
 
 use std::collections::BTreeMap;

@@ -56,8 +56,8 @@ impl GapTracker {
     }
 
     /// Takes in one round and returns the gaps that ended, sorted by node. A snapshot that cannot be trusted
-    /// changes nothing. Call it before [`super::find_gaps`] so that new gaps have their start, with the gaps of
-    /// the round before (or empty ones), and never again with the same snapshot.
+    /// changes nothing. Call it before [`super::find_gaps`] so that new gaps have their start, with the gaps
+    /// of the round before (or empty ones), and never again with the same snapshot.
     pub fn observe_round(
         &mut self,
         occupancy: &NodeOccupancy<'_>,

@@ -1,9 +1,10 @@
 //! The gap finder: from a snapshot to the nodes that the main queue does not use now, and until when.
 //!
-//! [`find_gaps`] judges every node of the malleable partition: it is a gap with a window, or it is refused with a
-//! reason. [`GapTracker`] remembers since when each gap has been open and hands out the ones that ended;
-//! [`SurvivalModel`] learns from those how long gaps last when nothing is planned. [`GapStatistics`] are figures
-//! for people.
+//! [`find_gaps`] judges every node of the malleable partition: it is a gap with a window, or it is refused
+//! with a reason. [`GapTracker`] remembers since when each gap has been open and hands out the ones that
+//! ended;
+//! [`SurvivalModel`] learns from those how long gaps last when nothing is planned. [`GapStatistics`] are
+//! figures for people.
 
 #![warn(clippy::disallowed_types)]
 

@@ -2,8 +2,8 @@
 //! the day.
 //!
 //! The hazard is the rate at which gaps of a given age end. Gaps are heavy-tailed: the longer one has lasted,
-//! the longer it will. With no history the hazard is that of a Weibull distribution; [`SurvivalModel::fit_samples`] moves
-//! it towards what the site has seen.
+//! the longer it will. With no history the hazard is that of a Weibull distribution;
+//! [`SurvivalModel::fit_samples`] moves it towards what the site has seen.
 
 use serde::{Deserialize, Serialize};
 

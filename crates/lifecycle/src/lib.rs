@@ -1,11 +1,11 @@
 //! The life of one malleable job: a pure state machine that moves its workers from generation to generation.
 //!
 //! Inputs are what agents report ([`JobLifecycle::hello`], [`JobLifecycle::event`]), what Slurm shows
-//! ([`JobLifecycle::observe`]) and what the planner wants ([`JobLifecycle::set_target`]). Outputs are [`Effect`]s on
-//! Slurm, returned by [`JobLifecycle::step`], and what each worker shall do now ([`JobLifecycle::directive`]), which is
-//! derived from the state and so can be asked any number of times. Nothing is an edge: an effect whose result
-//! Slurm does not show is returned again after a while, and a state read back from the store goes on where it
-//! was.
+//! ([`JobLifecycle::observe`]) and what the planner wants ([`JobLifecycle::set_target`]). Outputs are
+//! [`Effect`]s on Slurm, returned by [`JobLifecycle::step`], and what each worker shall do now
+//! ([`JobLifecycle::directive`]), which is derived from the state and so can be asked any number of times.
+//! Nothing is an edge: an effect whose result Slurm does not show is returned again after a while, and a
+//! state read back from the store goes on where it was.
 //!
 //! ```text
 //! Queued ──launch──▶ Launching ──hello──▶ Idle ──start──▶ Running ──stop──▶ Stopping ──all stopped──▶ Idle

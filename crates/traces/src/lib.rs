@@ -2,8 +2,8 @@
 //!
 //! A file may be plain or compressed (gzip, xz, zstd, bzip2), whatever its name. Each function reads one file
 //! to its end, within bounds, into values of [`infill_model`]. Real logs have a few broken lines: those are
-//! passed over and told in the [`Reading`](infill_model::ParsedFile); a file with many of them is refused, for
-//! it is hardly what it is taken for.
+//! passed over and told in the [`Reading`](infill_model::ParsedFile); a file with many of them is refused,
+//! for it is hardly what it is taken for.
 
 mod closed_tables;
 mod collectives;

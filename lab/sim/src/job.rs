@@ -27,8 +27,8 @@ pub struct CheckpointCosts {
     pub save_secs: f64,
     /// Seconds between two checkpoints while it runs.
     pub interval_secs: f64,
-    /// Seconds that a preempted job has to save: with less than [`CheckpointCosts::save_secs`] it loses what it
-    /// did since the last.
+    /// Seconds that a preempted job has to save: with less than [`CheckpointCosts::save_secs`] it loses what
+    /// it did since the last.
     pub grace_secs: f64,
 }
 

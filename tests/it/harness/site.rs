@@ -170,7 +170,8 @@ impl Site {
         self.daemon.borrow().pid()
     }
 
-    /// Daemons that are started from now on have a clock that can be wrong: see [`SiteMeasurements::step_clock`].
+    /// Daemons that are started from now on have a clock that can be wrong: see
+    /// [`SiteMeasurements::step_clock`].
     pub fn steps_clock(&self) {
         let source = cluster::repository().join("tests/it/harness/clock.c");
         let library = self.cluster().dir.join(daemon::CLOCK);

@@ -2,8 +2,9 @@
 
 use super::distribution::LengthDistribution;
 
-/// Atoms of what a forest says, beside the history's [`HISTORY_ATOMS`](super::history::HISTORY_ATOMS): their numbers are
-/// weights. The history is better at hitting what recurs, the forest at telling long jobs from short ones.
+/// Atoms of what a forest says, beside the history's [`HISTORY_ATOMS`](super::history::HISTORY_ATOMS): their
+/// numbers are weights. The history is better at hitting what recurs, the forest at telling long jobs from
+/// short ones.
 const FOREST_ATOMS: usize = 11;
 
 /// The mixture, with by how much each tree says that its median misses.

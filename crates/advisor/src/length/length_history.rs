@@ -250,8 +250,8 @@ fn intern_id(ids: &mut NameIds, text: &str) -> u32 {
     *ids.entry(text.to_owned()).or_insert(next)
 }
 
-/// In which ways jobs are alike to this one, in the order of [`KIND_WEIGHTS`]. Where it has no name, not by that;
-/// where nobody is known to have submitted it, not by that alone.
+/// In which ways jobs are alike to this one, in the order of [`KIND_WEIGHTS`]. Where it has no name, not by
+/// that; where nobody is known to have submitted it, not by that alone.
 fn history_keys(job: &Submission, user: u32, name: u32) -> [Option<HistoryKey>; KIND_COUNT] {
     let size = (job.nodes, job.gpus);
     let (named, owned) = (!job.name.is_empty(), !job.user.is_empty());

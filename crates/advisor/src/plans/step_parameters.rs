@@ -100,8 +100,8 @@ pub struct PlanPriors {
     pub(super) shares: ResidualShares,
 }
 
-/// Mean and deviation of each number before any program was measured, in the order of [`StepParameter`]. Those of
-/// the first two follow from the program.
+/// Mean and deviation of each number before any program was measured, in the order of [`StepParameter`].
+/// Those of the first two follow from the program.
 pub(super) const REFERENCE_PRIORS: [(f64, f64); PARAMETER_COUNT] = [
     (0.00, 3.00),
     (0.00, 0.05),

@@ -1,8 +1,9 @@
 //! A round, once for all who make rounds: what Slurm shows and what is known of the jobs → what the planner
 //! is asked → a plan that the checker has passed.
 //!
-//! The daemon, the simulator, the scenarios and the benches feed one [`RoundState`] with [`JobFacts`]; they differ
-//! in where their jobs and nodes come from, and in nothing else. [`RoundState::ingest_snapshot`] takes in a snapshot,
+//! The daemon, the simulator, the scenarios and the benches feed one [`RoundState`] with [`JobFacts`]; they
+//! differ in where their jobs and nodes come from, and in nothing else. [`RoundState::ingest_snapshot`] takes
+//! in a snapshot,
 //! [`RoundState::round_input`] asks, [`RoundInput::solve_plan`] and [`check_solved_plan`] answer.
 
 pub(crate) mod breaker;

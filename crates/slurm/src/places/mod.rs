@@ -2,9 +2,9 @@
 //! CPUs of a node without GPUs, and everything else in infill takes places for nodes.
 //!
 //! A node `n1` with four GPUs becomes `n1:0` to `n1:3`. Which job is on which place is ours to say, for what
-//! counts is how much each has: a job keeps its places as long as it runs ([`PlaceAssignments`]), a wing is on the
-//! place that its comment names, a lead on the one it was launched on. A planned start claims as many places
-//! as the job will find missing ([`claims`]).
+//! counts is how much each has: a job keeps its places as long as it runs ([`PlaceAssignments`]), a wing is
+//! on the place that its comment names, a lead on the one it was launched on. A planned start claims as many
+//! places as the job will find missing ([`claims`]).
 
 mod claims;
 mod lent_node;

@@ -2,11 +2,11 @@
 //!
 //! The session is a connection of its own on which nothing is done but to look whether it is still there, so
 //! that slow statements don't look like a lost lead. The server ends it when it has been silent for
-//! [`MAX_SILENCE`]: then a leader that was stopped, or that the network has cut off, leads no more, and the next
-//! in the queue does. Such a leader may come back and not know. Therefore each leader raises the **epoch** in
-//! the table `leader`, and every transaction that writes first looks whether the epoch is still its own
-//! ([`super::SqlStore::begin`]). What a daemon does outside the database is fenced by `daemon::leadership`,
-//! which lets nothing be done or said once the last look is too old.
+//! [`MAX_SILENCE`]: then a leader that was stopped, or that the network has cut off, leads no more, and the
+//! next in the queue does. Such a leader may come back and not know. Therefore each leader raises the
+//! **epoch** in the table `leader`, and every transaction that writes first looks whether the epoch is still
+//! its own ([`super::SqlStore::begin`]). What a daemon does outside the database is fenced by
+//! `daemon::leadership`, which lets nothing be done or said once the last look is too old.
 //!
 //! A leader that has lost its session takes it up again if nobody has led in between: then what it has in
 //! memory is still the truth.
