@@ -124,7 +124,7 @@ impl CrossingCosts {
     }
 
     /// In short.
-    pub fn to_slowdown(&self) -> CrossingSlowdown {
+    pub fn crossing_slowdown(&self) -> CrossingSlowdown {
         let times = |crossing: Option<CrossingCost>| crossing.map_or(1.0, |crossing| crossing.times);
         CrossingSlowdown { hosts: times(self.hosts), switches: times(self.switches) }
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     fn slowdown(points: &[SizePoint]) -> f64 {
-        CrossingCosts::from_points(points, BatchMode::Auto, true).to_slowdown().switches
+        CrossingCosts::from_points(points, BatchMode::Auto, true).crossing_slowdown().switches
     }
 
     fn on_one(points: &[SizePoint]) -> Vec<SizePoint> {
@@ -281,10 +281,10 @@ mod tests {
         assert_eq!((both.rate, both.over_hosts), (36.0, Spread::Both { rate: 18.0, error: 0.02 }));
         assert_eq!((both, both.spread), (merge_spreads(&one, &several), Spread::Near));
         let CrossingSlowdown { hosts, switches } =
-            CrossingCosts::from_points(&[both], BatchMode::Auto, true).to_slowdown();
+            CrossingCosts::from_points(&[both], BatchMode::Auto, true).crossing_slowdown();
         assert!((1.95..2.0).contains(&hosts) && switches == 1.0, "{hosts}, {switches}");
         assert_eq!(
-            CrossingCosts::from_points(&[both], BatchMode::Auto, false).to_slowdown(),
+            CrossingCosts::from_points(&[both], BatchMode::Auto, false).crossing_slowdown(),
             CrossingSlowdown::NONE
         );
         // Two on one host make 19, four would make 36: eight on two of them are measured at 33.
@@ -310,7 +310,7 @@ mod tests {
                 (36.0, Spread::Both { rate: 18.0, error: 0.02 }, Spread::Both { rate: 12.0, error: 0.02 });
             assert_eq!((all.rate, all.over_hosts, all.spread), expected);
             let CrossingSlowdown { hosts, switches } =
-                CrossingCosts::from_points(&[all], BatchMode::Auto, true).to_slowdown();
+                CrossingCosts::from_points(&[all], BatchMode::Auto, true).crossing_slowdown();
             assert!((1.95..2.0).contains(&hosts) && (1.45..1.55).contains(&switches), "{hosts}, {switches}");
         }
         let more = merge_spreads(&merge_spreads(&one, &leaves), &four(11.8, Spread::Across, Spread::Across));

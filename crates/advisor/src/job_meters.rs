@@ -71,7 +71,7 @@ struct JobMeter {
 }
 
 impl JobMeter {
-    fn to_measurement(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> JobMeasurement {
+    fn measure_stretch(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> JobMeasurement {
         let change = if stretch.first { self.measure_change(&stretch) } else { None };
         let new_job = self.generation == 1 && stretch.first;
         let (hosts, apart, crosses) = (self.hosts, self.apart, self.crosses);
@@ -181,14 +181,14 @@ impl JobMeters {
         }
         let stretch =
             watch.meter.add_report(progress.node, progress.samples, progress.secs, progress.step)?;
-        Some(watch.to_measurement(key, progress.nodes, stretch))
+        Some(watch.measure_stretch(key, progress.nodes, stretch))
     }
 
     /// The job's generation has ended or was interrupted: what was measured of it.
     pub(super) fn finish_generation(&mut self, job: JobId) -> Option<JobMeasurement> {
         let watch = self.watches.get_mut(&job)?;
         let (key, nodes, stretch) = (watch.key.clone()?, watch.nodes, watch.meter.finish_stretch()?);
-        Some(watch.to_measurement(&key, nodes, stretch))
+        Some(watch.measure_stretch(&key, nodes, stretch))
     }
 
     /// Forgets a job that has ended.

@@ -136,7 +136,7 @@ impl ProfileCache {
 
     /// How many times as long a step of a profile takes on several hosts, and leaf switches.
     pub(super) fn crossing_slowdown(&self, key: &ProfileKey) -> CrossingSlowdown {
-        self.known.get(key).map_or(CrossingSlowdown::NONE, |k| k.crossings.to_slowdown())
+        self.known.get(key).map_or(CrossingSlowdown::NONE, |k| k.crossings.crossing_slowdown())
     }
 
     /// The measured sizes of a profile as they would be on one host, where parts of nodes are lent, and
