@@ -34,7 +34,7 @@ use infill_model::{
 /// A size counts as measured when its rate is known so well.
 const MEASURED_ERROR: f64 = 0.05;
 
-/// See the module's text.
+/// Learns how fast jobs run at each size, and chooses which sizes to probe.
 #[derive(Clone, Debug)]
 pub struct JobAdvisor {
     settings: AdvisorConfig,
@@ -45,7 +45,6 @@ pub struct JobAdvisor {
     thoughts: BTreeMap<JobId, String>,
     programs: ProgramModels,
     speeds: SiteSpeeds,
-    /// How long collectives take on the site's nodes.
     collectives: SiteCollectives,
     /// How often that has changed.
     collective_changes: u64,
@@ -54,7 +53,6 @@ pub struct JobAdvisor {
     use_secs: BTreeMap<String, f64>,
 }
 
-/// The profiles.
 impl JobAdvisor {
     /// An empty library within these bounds.
     pub fn new(settings: AdvisorConfig) -> Self {
@@ -244,7 +242,6 @@ impl JobAdvisor {
     }
 }
 
-/// The jobs.
 impl JobAdvisor {
     /// Takes in progress of a job's worker.
     pub fn record_progress(
@@ -312,7 +309,6 @@ impl JobAdvisor {
     }
 }
 
-/// The probes.
 impl JobAdvisor {
     /// What the job shall be brought to, to measure it.
     pub fn aim_of(&self, job: JobId) -> Option<&ProbeAim> {

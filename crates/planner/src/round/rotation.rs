@@ -19,9 +19,12 @@
 //! time first, and least attained service first for the others. Who has waited for [`PATIENCE_SECS`] comes
 //! before all but new ones. A job whose turn has ended goes on while nobody else wants its nodes.
 
+mod user_queue;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use infill_model::{JobFacts, JobId, QueuePosition, RescaleCosts, TurnState, UnixTime};
+use user_queue::{UserQueue, divide_by_share};
 
 /// Largest share of the node time that exchanges may cost.
 const MOST_LOSS: f64 = 0.01;
@@ -320,29 +323,6 @@ struct TurnAllocation<'a> {
     turns: BTreeMap<JobId, TurnState>,
 }
 
-/// A user's jobs in an allocation.
-#[derive(Debug, Default)]
-struct UserQueue {
-    share: f64,
-    used_secs: f64,
-    /// Nodes that the user's jobs could use.
-    wants: f64,
-    /// Nodes that its share entitles it to.
-    entitled: f64,
-    /// Nodes of its jobs whose turn it is.
-    has: u32,
-    /// Its other jobs, the one that comes first last.
-    queue: Vec<usize>,
-}
-
-impl UserQueue {
-    /// Whether the user's jobs have turns for all the nodes that its share entitles it to; for one job at the
-    /// least.
-    fn is_full(&self) -> bool {
-        self.has > 0 && f64::from(self.has) >= self.entitled
-    }
-}
-
 impl<'a> TurnAllocation<'a> {
     fn new(
         rotation: &'a TurnRotation,
@@ -497,18 +477,6 @@ impl TurnRotation {
     fn has_waited_long(&self, claim: &NodeClaim<'_>) -> bool {
         let since = claim.facts.waits_since.filter(|_| claim.is_waiting());
         since.is_some_and(|since| self.at.secs_since(since) > PATIENCE_SECS)
-    }
-}
-
-/// Divides nodes over users by their shares; what somebody cannot use is for the others.
-fn divide_by_share(mut users: Vec<&mut UserQueue>, places: f64) {
-    let mut left = places;
-    users.sort_by(|a, b| (a.wants / a.share).total_cmp(&(b.wants / b.share)));
-    let mut shares: f64 = users.iter().map(|user| user.share).sum();
-    for user in users {
-        user.entitled = (left * user.share / shares).min(user.wants);
-        left -= user.entitled;
-        shares = (shares - user.share).max(f64::MIN_POSITIVE);
     }
 }
 

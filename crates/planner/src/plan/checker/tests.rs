@@ -152,6 +152,19 @@ fn keeps_least(world: &mut World) {
     world.jobs[0].turn = Some(TurnState::Keeps { until: NOW + 60 });
 }
 
+/// Plans whose objective is not what they are worth.
+fn planted_objectives() -> Vec<Plant> {
+    vec![
+        lie(WAITS, |p| p.objective *= 1.01),
+        lie(TWO_STEPS, |p| p.objective *= 0.99),
+        lie(RUNS, |p| p.objective = f64::NAN),
+        // Moved, grown and shrunk at no cost.
+        lie((NODES, &["1 1 linear held=n1"]), |p| p.jobs[0].nodes[0].node = NodeName::from("n2")),
+        Plant { turn: |w| w.jobs[0].costs.up_secs *= 2.0, ..lie(GROWS, |_| ()) },
+        Plant { turn: |w| w.jobs[0].costs.down_secs *= 2.0, ..lie(TWO_STEPS, |_| ()) },
+    ]
+}
+
 /// Wrong plans, each of which breaks this rule only.
 fn planted(rule: Rule) -> Vec<Plant> {
     let as_it_was = |_: &mut World| ();
@@ -164,15 +177,7 @@ fn planted(rule: Rule) -> Vec<Plant> {
         ],
         Rule::Budget => vec![plant(ONE_EACH, |w| w.config.max_changes = 1, |_| ())],
         Rule::ForecastNodes => vec![plant(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
-        Rule::Objective => vec![
-            lie(WAITS, |p| p.objective *= 1.01),
-            lie(TWO_STEPS, |p| p.objective *= 0.99),
-            lie(RUNS, |p| p.objective = f64::NAN),
-            // Moved, grown and shrunk at no cost.
-            lie((NODES, &["1 1 linear held=n1"]), |p| p.jobs[0].nodes[0].node = NodeName::from("n2")),
-            Plant { turn: |w| w.jobs[0].costs.up_secs *= 2.0, ..lie(GROWS, |_| ()) },
-            Plant { turn: |w| w.jobs[0].costs.down_secs *= 2.0, ..lie(TWO_STEPS, |_| ()) },
-        ],
+        Rule::Objective => planted_objectives(),
         Rule::Bound => vec![lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 0.9)],
         Rule::Gap => vec![
             lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 1.05),

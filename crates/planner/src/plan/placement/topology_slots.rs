@@ -6,6 +6,8 @@
 //! the slack. Windows being nested, no seat goes without a slot that had one, in whatever order jobs come.
 //! Blocks come before all seats of fewer slots, and regard no slack, as where nobody asks what is near.
 
+mod topology_index;
+
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -16,94 +18,12 @@ use super::slot_pool::{
     BySize, SeatMatches, SlotPool, count_matched, host_of, match_seats, min_seats_each, sizes_by_harm,
 };
 use crate::plan::space::{decision::DecisionSpace, resource::BlockSize};
-use infill_model::{NodeName, SwitchId, Topology};
+use infill_model::{NodeName, SwitchId};
+use topology_index::{LeafSlots, TopologyIndex};
 
 /// Most leaves or hosts of a kind that are looked at for some seats: with more of them, one that is as
 /// good is among these.
 const CANDIDATES: usize = 24;
-
-/// Free slots of one type on one leaf.
-#[derive(Clone, Debug)]
-struct LeafSlots {
-    node_type: usize,
-    /// The switches above it and itself, the topmost first; none for slots that hang on none that is known,
-    /// which are together here though they are not near each other.
-    path: Vec<SwitchId>,
-    /// How many slots are free, by the number of steps that they last through.
-    by_lasts: Vec<usize>,
-    /// How many these are.
-    free: usize,
-    /// The place of its most stable slot among all.
-    rank: usize,
-    /// Its pools in which slots are free.
-    pools: BySize,
-    /// How many blocks of each level these make, windows apart.
-    blocks: Vec<usize>,
-}
-
-/// Where slots are, whether they are free or not.
-#[derive(Debug, Default)]
-struct TopologyIndex<'t> {
-    topology: Option<&'t Topology>,
-    /// Sizes of blocks.
-    levels: Vec<BlockSize>,
-    /// The place of each switch's leaf of a type; without a switch, of the slots that hang on none.
-    leaves: FxHashMap<(Option<SwitchId>, usize), usize>,
-    /// The pool of each host on a leaf; without a host, of its whole nodes.
-    pools: FxHashMap<(Option<&'t str>, usize), usize>,
-}
-
-impl TopologyIndex<'_> {
-    /// The switches above a leaf and itself, the topmost first.
-    fn switch_path(&self, leaf: Option<SwitchId>) -> Vec<SwitchId> {
-        let upwards = leaf
-            .into_iter()
-            .flat_map(|leaf| self.topology.into_iter().flat_map(move |t| t.path_to_root(leaf)));
-        let mut path: Vec<SwitchId> = upwards.collect();
-        path.reverse();
-        path
-    }
-
-    fn leaf_of(&self, node: &NodeName) -> Option<SwitchId> {
-        self.topology?.leaf_of(node)
-    }
-
-    /// The leaf of a node's switch and type.
-    fn leaf_at(
-        &mut self,
-        node: &NodeName,
-        node_type: usize,
-        classes: usize,
-        leaves: &mut Vec<LeafSlots>,
-    ) -> usize {
-        let switch = self.leaf_of(node);
-        if let Some(at) = self.leaves.get(&(switch, node_type)) {
-            return *at;
-        }
-        let (path, blocks) = (self.switch_path(switch), vec![0; self.levels.len()]);
-        let (by_lasts, pools) = (vec![0; classes], BySize::new());
-        leaves.push(LeafSlots { node_type, path, by_lasts, free: 0, rank: 0, pools, blocks });
-        self.leaves.insert((switch, node_type), leaves.len() - 1);
-        leaves.len() - 1
-    }
-}
-
-impl<'t> TopologyIndex<'t> {
-    /// The pool of a node on a leaf.
-    fn pool_at(
-        &mut self,
-        node: &'t NodeName,
-        leaf: usize,
-        classes: usize,
-        pools: &mut Vec<SlotPool>,
-    ) -> usize {
-        let host = host_of(node);
-        *self.pools.entry((host, leaf)).or_insert_with(|| {
-            pools.push(SlotPool::new(leaf, host.is_some(), classes));
-            pools.len() - 1
-        })
-    }
-}
 
 /// All free slots on which jobs may start.
 #[derive(Clone, Debug)]
