@@ -83,7 +83,8 @@ fn tables(data: &Path) -> BTreeMap<(String, String), Table> {
         let model = file.parent().and_then(Path::file_name).expect("a folder").to_string_lossy().into_owned();
         let mut by_gpus: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
         for row in rows(&file) {
-            let (nodes, gpus) = (number(&row, "num_nodes") as u32, number(&row, "num_replicas") as u32);
+            let nodes = number(&row, "num_nodes") as u32;
+            let gpus = number(&row, "num_replicas") as u32;
             let batch = number(&row, "local_bsz");
             let rate = f64::from(gpus) * batch / number(&row, "step_time");
             by_gpus.entry((batch as u32, gpus)).or_default().push(rate);

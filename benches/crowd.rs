@@ -46,7 +46,6 @@ fn snapshot(jobs: u32, nodes: usize, wanted: bool) -> Snapshot {
         partitions: vec!["main".to_owned(), PARTITION.to_owned()],
         ..Node::new(NodeName::new(format!("nid{n:06}")), kind.clone())
     };
-    let job = |n: u32| Job { partition: PARTITION.to_owned(), ..pending_job(1 + n, 6000 + n % USERS) };
     let nodes: Vec<Node> = (0..nodes).map(node).collect();
     let planned = |n: usize| Job {
         scheduled_nodes: vec![nodes[n].name.clone()],
@@ -54,7 +53,10 @@ fn snapshot(jobs: u32, nodes: usize, wanted: bool) -> Snapshot {
         ..pending_job(100_000 + n as u32, 1)
     };
     let planned = (0..nodes.len()).step_by(3).filter(|_| wanted).map(planned);
-    let jobs = (0..jobs).map(job).chain(planned).collect();
+    let jobs = (0..jobs)
+        .map(|n: u32| Job { partition: PARTITION.to_owned(), ..pending_job(1 + n, 6000 + n % USERS) })
+        .chain(planned)
+        .collect();
     let mut snapshot = Snapshot { taken_at: UnixTime(NOW), nodes, jobs, ..Snapshot::default() };
     snapshot.backfill.complete = true;
     snapshot
@@ -100,7 +102,8 @@ fn measure(jobs: u32, nodes: usize, wanted: bool) {
     let mut about = String::new();
     for round in 0..ROUNDS {
         let now = UnixTime(NOW + 30 * round);
-        let (mut clock, mut stages) = (Instant::now(), Vec::new());
+        let mut clock = Instant::now();
+        let mut stages = Vec::new();
         let mut lap = || stages.push(std::mem::replace(&mut clock, Instant::now()).elapsed());
         scene.ingest_snapshot(&snapshot, &facts, AdvisorMode::Probe, now);
         lap();

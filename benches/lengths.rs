@@ -27,7 +27,8 @@ fn chance(of: u64) -> f64 {
 
 fn past(number: usize) -> PastJob {
     let dice = |what: u64| chance(number as u64 * 16 + what);
-    let (user, kind) = ((dice(0) * 500.0) as u32, (dice(1) * 4.0) as u32);
+    let user = (dice(0) * 500.0) as u32;
+    let kind = (dice(1) * 4.0) as u32;
     let at = 60.0 * number as f64;
     let usual = 10f64.powf(1.5 + 3.0 * chance(u64::from(user * 4 + kind)));
     let secs = usual * (0.6 * (dice(2) + dice(3) - 1.0)).exp();

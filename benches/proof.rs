@@ -176,7 +176,8 @@ async fn main() -> anyhow::Result<()> {
     let http = http_client(Duration::from_secs(3), None)?.timeout(Duration::from_secs(10)).build()?;
     let sealed = Agent::hello(&http, &url, SEALED).await?;
     let bearer = Agent::hello(&http, &url, BEARER).await?;
-    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let mut with = Vec::new();
+    let mut without = Vec::new();
     for block in 0..BLOCKS {
         // Each comes first in every other pair.
         if block % 2 == 0 {

@@ -120,7 +120,8 @@ async fn measure(store: &dyn Store) -> Result<(), StoreError> {
     ask("its newest 100 measurements", async || Ok(store.recent_measurements(&key(1234), 100).await?.len()))
         .await?;
     let started = Instant::now();
-    let (rounds, never) = (UnixTime(1_700_000_000 + 5_000), UnixTime(0));
+    let rounds = UnixTime(1_700_000_000 + 5_000);
+    let never = UnixTime(0);
     let [profiles, ended, hours, users] = [never; 4];
     let kept = RetentionLimits { rounds, profiles, ended, hours, users, profiles_a_user: u32::MAX };
     let rows = store.prune_history(&kept).await?;

@@ -196,11 +196,16 @@ mod tests {
         let named: Vec<String> = named
             .filter(|words| words.starts_with("infill "))
             .map(|words| {
-                let quoted = |(i, part): (usize, &str)| {
-                    if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() }
-                };
-                let words: String =
-                    words.replace(['[', ']'], "").split('\'').enumerate().map(quoted).collect();
+                let words: String = words
+                    .replace(['[', ']'], "")
+                    .split('\'')
+                    .enumerate()
+                    .map(
+                        |(i, part): (usize, &str)| {
+                            if i % 2 == 1 { part.replace(' ', "_") } else { part.to_owned() }
+                        },
+                    )
+                    .collect();
                 words.split_whitespace().collect::<Vec<_>>().join(" ")
             })
             .collect();

@@ -336,14 +336,16 @@ impl DaemonClient {
                 }
             }
         }
-        let none = || ClientError::Url { url: self.joined_urls(), what: "it names no daemon".to_owned() };
-        Err(failure.unwrap_or_else(none))
+        Err(failure.unwrap_or_else(|| ClientError::Url {
+            url: self.joined_urls(),
+            what: "it names no daemon".to_owned(),
+        }))
     }
 
     async fn fetch_answer(&self, url: &str, request: RequestBuilder) -> Result<DaemonAnswer, ClientError> {
-        let unreachable =
-            |e: AnswerError| ClientError::Unreachable { url: url.to_owned(), why: answer_error_text(&e) };
-        DaemonAnswer::fetch_answer(request, MAX_ANSWER).await.map_err(unreachable)
+        DaemonAnswer::fetch_answer(request, MAX_ANSWER).await.map_err(|e: AnswerError| {
+            ClientError::Unreachable { url: url.to_owned(), why: answer_error_text(&e) }
+        })
     }
 }
 

@@ -119,7 +119,8 @@ pub async fn run(args: CollectivesArgs, session: &CliSession) -> CommandResult {
 
 async fn import_table(args: ImportTableArgs, session: &CliSession) -> CommandResult {
     let rows = traces::read_collectives(&args.file).map_err(|e| ProgramExit::Input.caused_by(e))?;
-    let (node_type, count) = (args.node_type, rows.len());
+    let node_type = args.node_type;
+    let count = rows.len();
     // What is wrong is told before anybody is asked.
     let table = TypeCollectives { node_type, imported_at: UnixTime::default(), rows };
     table.check_rows().map_err(|e| ProgramExit::Input.caused_by(e))?;
@@ -150,7 +151,8 @@ async fn show_table(args: &ShowTableArgs, session: &CliSession) -> CommandResult
 
 fn table_text(view: &CollectivesView, when: DisplayClock) -> Result<String, CommandFailure> {
     let of_type = |table: &TypeCollectives| {
-        let (node_type, imported_at) = (table.node_type.clone(), table.imported_at);
+        let node_type = table.node_type.clone();
+        let imported_at = table.imported_at;
         let shown = move |row: &CollectiveRow| CollectiveTableRow {
             node_type: node_type.clone(),
             imported_at,

@@ -64,7 +64,9 @@ async fn output_within(
 
 async fn collect_output(mut command: Command, input: &str) -> io::Result<Output> {
     let mut child = command.spawn()?;
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let stdin = child.stdin.take();
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
     let write = async {
         if let Some(mut stdin) = stdin {
             // A command that does not read its input closes it; what it answers counts.
@@ -85,7 +87,8 @@ async fn read_bounded(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8
 }
 
 fn output_text(program: &str, args: &[&str], out: Output) -> Result<String, String> {
-    let (stdout, stderr) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    let stderr = String::from_utf8_lossy(&out.stderr);
     if out.status.success() {
         return Ok(stdout.into_owned());
     }

@@ -137,9 +137,14 @@ async fn serve_daemon(session: &CliSession, passed: PassedSockets) -> CommandRes
 
 /// What Slurm denies has an exit code of its own.
 fn daemon_failure(error: anyhow::Error) -> CommandFailure {
-    let is_denial =
-        |cause: &(dyn Error + 'static)| matches!(cause.downcast_ref(), Some(SlurmError::Denied { .. }));
-    if error.chain().any(is_denial) { ProgramExit::Denied.caused_by(error) } else { error.into() }
+    if error
+        .chain()
+        .any(|cause: &(dyn Error + 'static)| matches!(cause.downcast_ref(), Some(SlurmError::Denied { .. })))
+    {
+        ProgramExit::Denied.caused_by(error)
+    } else {
+        error.into()
+    }
 }
 
 fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {

@@ -96,8 +96,9 @@ fn node_reason(row: &ListedNode) -> String {
 /// Runs `infill nodes`.
 pub async fn run(args: NodesArgs, session: &CliSession) -> CommandResult {
     let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
-    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name));
-    if let Some(name) = args.node.iter().find(unknown) {
+    if let Some(name) =
+        args.node.iter().find(|name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name)))
+    {
         return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no node {name} in infill's partition")));
     }
     let nodes = select_nodes(&status, &args);
@@ -115,10 +116,15 @@ fn node_table(nodes: Vec<NodeView>, args: &TableArgs, when: DisplayClock) -> Res
 }
 
 fn select_nodes(status: &DaemonStatus, args: &NodesArgs) -> Vec<NodeView> {
-    let named =
-        |n: &&NodeView| args.node.is_empty() || args.node.iter().any(|name| n.node.matches_name(name));
-    let bad = |n: &&NodeView| !args.bad || n.why.is_some() || !n.failures.is_empty();
-    status.nodes.iter().filter(named).filter(bad).cloned().collect()
+    status
+        .nodes
+        .iter()
+        .filter(|n: &&NodeView| {
+            args.node.is_empty() || args.node.iter().any(|name| n.node.matches_name(name))
+        })
+        .filter(|n: &&NodeView| !args.bad || n.why.is_some() || !n.failures.is_empty())
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]

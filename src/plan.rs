@@ -146,11 +146,15 @@ fn node_rows(round: &RoundView, when: DisplayClock) -> Vec<NodeRow> {
         let plan = round.plan.job_plan(verdict.job?)?;
         plan.nodes.iter().find(|p| p.node.single_places().contains(&verdict.node)).map(|p| p.lease_until)
     };
-    let row = |verdict: &NodeVerdict| NodeRow {
-        until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.format_clock(t)),
-        verdict: verdict.clone(),
-    };
-    round.report.nodes.iter().map(row).collect()
+    round
+        .report
+        .nodes
+        .iter()
+        .map(|verdict: &NodeVerdict| NodeRow {
+            until: lease(verdict).map_or_else(|| "-".to_owned(), |t| when.format_clock(t)),
+            verdict: verdict.clone(),
+        })
+        .collect()
 }
 
 #[cfg(test)]

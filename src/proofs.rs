@@ -162,7 +162,8 @@ mod tests {
             "" => dir.join("none"),
             body => write_script(dir.join(name), body),
         };
-        let (munge, scontrol) = (program("munge", munge), program("scontrol", scontrol));
+        let munge = program("munge", munge);
+        let scontrol = program("scontrol", scontrol);
         ProofProvider::new(SlurmIdentity { munge, scontrol, ..SlurmIdentity::default() })
     }
 

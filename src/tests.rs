@@ -68,8 +68,9 @@ async fn rounds(Query(_): Query<RoundsQuery>) -> Json<RoundsView> {
 
 /// The round of the samples is the first one that was kept.
 async fn round_at(Path(at): Path<i64>) -> Result<Json<RoundView>, (StatusCode, Json<Value>)> {
-    let none = || (StatusCode::NOT_FOUND, Json(json!({"error": "no round is kept"})));
-    (at >= samples::NOW.0).then(|| Json(samples::sample_round())).ok_or_else(none)
+    (at >= samples::NOW.0)
+        .then(|| Json(samples::sample_round()))
+        .ok_or_else(|| (StatusCode::NOT_FOUND, Json(json!({"error": "no round is kept"}))))
 }
 
 /// The exit code of a line, as the shell would see it.

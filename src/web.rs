@@ -53,7 +53,8 @@ async fn revoke_sessions(client: &DaemonClient, user: Option<String>) -> Command
 /// The link stands in the fragment, which no browser sends and no log has.
 fn link_text(url: &Url, link: &WebLink, this_host: &str) -> String {
     let page = |url: &Url| format!("{}#ticket={}", url.as_str(), link.ticket.0);
-    let (host, port) = (url.host_str().unwrap_or("localhost"), url.port_or_known_default().unwrap_or(80));
+    let host = url.host_str().unwrap_or("localhost");
+    let port = url.port_or_known_default().unwrap_or(80);
     let mut near = url.clone();
     let is_near = near.set_host(Some("localhost")).is_ok() && near.set_port(Some(port)).is_ok();
     let near = if is_near { page(&near) } else { page(url) };

@@ -18,7 +18,8 @@ type Tables = BTreeMap<String, BTreeMap<u32, f64>>;
 pub fn load(dir: &Path) -> Result<Vec<ScalingCurve>, String> {
     let mut tables = Tables::new();
     for row in rows(&dir.join("summit.csv"))? {
-        let (nodes, rate) = (number(&row, "nodes")?, number(&row, "images_per_s")?);
+        let nodes = number(&row, "nodes")?;
+        let rate = number(&row, "images_per_s")?;
         tables.entry(format!("summit {}", text(&row, "model")?)).or_default().insert(nodes as u32, rate);
     }
     for file in files(&dir.join("elasticflow-a100"))? {
@@ -30,11 +31,13 @@ pub fn load(dir: &Path) -> Result<Vec<ScalingCurve>, String> {
             pollux(&file, &mut tables)?;
         }
     }
-    let known = |table: &BTreeMap<u32, f64>| {
-        let points = table.iter().map(|(nodes, rate)| CurvePoint { nodes: *nodes, rate: *rate });
-        (table.len() >= FEWEST_SIZES).then(|| ScalingCurve::new(points.collect()).ok())?
-    };
-    let curves: Vec<ScalingCurve> = tables.values().filter_map(known).collect();
+    let curves: Vec<ScalingCurve> = tables
+        .values()
+        .filter_map(|table: &BTreeMap<u32, f64>| {
+            let points = table.iter().map(|(nodes, rate)| CurvePoint { nodes: *nodes, rate: *rate });
+            (table.len() >= FEWEST_SIZES).then(|| ScalingCurve::new(points.collect()).ok())?
+        })
+        .collect();
     if curves.is_empty() { Err(format!("no curve in {}", dir.display())) } else { Ok(curves) }
 }
 
@@ -50,7 +53,8 @@ fn elasticflow(file: &Path, tables: &mut Tables) -> Result<(), String> {
 
 fn pollux(file: &Path, tables: &mut Tables) -> Result<(), String> {
     for row in rows(file)? {
-        let (nodes, gpus) = (number(&row, "num_nodes")? as u32, number(&row, "num_replicas")? as u32);
+        let nodes = number(&row, "num_nodes")? as u32;
+        let gpus = number(&row, "num_replicas")? as u32;
         let batch = number(&row, "local_bsz")?;
         if gpus == 4 * nodes {
             let rate = f64::from(gpus) * batch / number(&row, "step_time")?;

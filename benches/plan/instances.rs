@@ -62,17 +62,29 @@ impl Lent {
         match self {
             Lent::Nodes => return gaps,
             Lent::Types => {
-                let typed = |gap: Gap| Gap { node_type: node_type(number(&gap) % TYPES.len() as u64), ..gap };
-                return GapSet { gaps: gaps.gaps.into_iter().map(typed).collect(), ..gaps };
+                return GapSet {
+                    gaps: gaps
+                        .gaps
+                        .into_iter()
+                        .map(|gap: Gap| Gap {
+                            node_type: node_type(number(&gap) % TYPES.len() as u64),
+                            ..gap
+                        })
+                        .collect(),
+                    ..gaps
+                };
             }
             Lent::Gpus => {}
         }
         let free = |gap: &Gap| 1 + number(gap) % GPUS;
-        let places = |gap: &Gap| {
-            let gap = gap.clone();
-            (0..free(&gap)).map(move |gpu| Gap { node: gap.node.place_name(gpu as usize), ..gap.clone() })
-        };
-        let mut found: Vec<Gap> = gaps.gaps.iter().flat_map(places).collect();
+        let mut found: Vec<Gap> = gaps
+            .gaps
+            .iter()
+            .flat_map(|gap: &Gap| {
+                let gap = gap.clone();
+                (0..free(&gap)).map(move |gpu| Gap { node: gap.node.place_name(gpu as usize), ..gap.clone() })
+            })
+            .collect();
         found.sort_by(|a, b| a.node.cmp(&b.node));
         GapSet { gaps: found, refused: Vec::new() }
     }
@@ -207,7 +219,8 @@ impl Data {
     /// Instants that together have enough idle nodes now and after `passed` seconds.
     fn shards(&self, r: &mut StdRng, nodes: usize, passed: i64) -> Vec<i64> {
         let mut shards = Vec::new();
-        let (mut now, mut later) = (0, 0);
+        let mut now = 0;
+        let mut later = 0;
         while now < nodes || later < nodes {
             let at = r.random_range(0..self.last - 2 * passed);
             now += self.idle_at(at).count();
@@ -234,7 +247,8 @@ impl Data {
 
     fn job(&self, r: &mut StdRng, id: u32) -> MalleableJob {
         let curve = self.curves[r.random_range(0..self.curves.len())].clone();
-        let (min, max) = (curve.points()[0], curve.points()[curve.points().len() - 1].nodes);
+        let min = curve.points()[0];
+        let max = curve.points()[curve.points().len() - 1].nodes;
         let slow = r.random_range(0.5..2.0);
         let costs = RescaleCosts { up_secs: 18.0 * slow, down_secs: 12.0 * slow, start_secs: 18.0 * slow };
         // Jobs count samples in different units: as in the daemon, a node-second at the smallest size weighs
@@ -274,14 +288,19 @@ fn with_plans(job: MalleableJob, r: &mut StdRng) -> MalleableJob {
     for (number, (level, exponent)) in PLANS.into_iter().enumerate() {
         for (of_type, speed) in TYPES.into_iter().enumerate() {
             let factor = level * speed * r.random_range(0.85..1.15);
-            let point = |p: &CurvePoint| CurvePoint {
-                rate: p.rate * factor * f64::from(p.nodes).powf(exponent),
-                ..*p
-            };
             rates.push(RateCurve {
                 exec_plan: ExecPlan(format!("plan{number}")),
                 node_type: Some(node_type(of_type as u64)),
-                curve: ScalingCurve::new(base.points().iter().map(point).collect()).expect("a curve"),
+                curve: ScalingCurve::new(
+                    base.points()
+                        .iter()
+                        .map(|p: &CurvePoint| CurvePoint {
+                            rate: p.rate * factor * f64::from(p.nodes).powf(exponent),
+                            ..*p
+                        })
+                        .collect(),
+                )
+                .expect("a curve"),
                 sizes: None,
                 needs: PlanNeeds::default(),
             });
@@ -296,7 +315,8 @@ fn gap(shard: usize, interval: Interval, at: i64, now: UnixTime) -> Gap {
     let planned = block % 10 < PLANNED_TENTHS;
     let settings = GapsConfig::default();
     let survival = SurvivalModel::default();
-    let (age, hour) = ((at - interval.start) as f64, hour_of_day(WEEK_START + at));
+    let age = (at - interval.start) as f64;
+    let hour = hour_of_day(WEEK_START + at);
     let end = now + (interval.end - at);
     let vacate_by = planned.then(|| end.plus_secs(-settings.leave_secs));
     let counted = now.plus_secs(survival.quantile_secs(age, 1, hour, settings.confidence));
@@ -347,7 +367,9 @@ fn read_log(path: &PathBuf) -> Result<Vec<Interval>, String> {
     let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let (reader, _) = niffler::from_path(path).map_err(|e| failed(&e))?;
     let rows = csv::Reader::from_reader(reader).into_deserialize::<(f64, f64, u32)>();
-    let interval =
-        |(start, end, node): (f64, f64, u32)| Interval { start: start as i64, end: end as i64, node };
-    rows.map(|row| row.map(interval)).collect::<Result<_, _>>().map_err(|e| failed(&e))
+    rows.map(|row| {
+        row.map(|(start, end, node): (f64, f64, u32)| Interval { start: start as i64, end: end as i64, node })
+    })
+    .collect::<Result<_, _>>()
+    .map_err(|e| failed(&e))
 }

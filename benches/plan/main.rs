@@ -211,7 +211,8 @@ fn switches(data: &Data, _: &Counting, quick: bool) {
         "\n200 jobs on 10,000 nodes, laid on 500 switches and without regard to them, without the solver, ms"
     );
     println!("             median      p95    worst");
-    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let mut without = Vec::new();
+    let mut with = Vec::new();
     for seed in 0..if quick { 3 } else { 20 } {
         eprint!("\r200 jobs, 10,000 nodes: {seed} ");
         let case = data.draw(7000 + seed, 200, 10_000, 6);
@@ -241,7 +242,8 @@ fn cell(data: &Data, solver: &Counting, (jobs, nodes, steps): (usize, usize, u32
 fn simulator(data: &Data, solver: &Counting, quick: bool) {
     head("Ten jobs, as in replays of Summit's log; the second line when nothing can change");
     for nodes in [50, 100, 350, 1000, 4608] {
-        let (mut changing, mut settled) = (Column::default(), Column::default());
+        let mut changing = Column::default();
+        let mut settled = Column::default();
         for seed in 0..if quick { 5 } else { 50 } {
             eprint!("\r10 jobs, {nodes} nodes: {seed} ");
             let case = data.draw(1000 + seed, 10, nodes, 6);
@@ -293,7 +295,8 @@ fn compare(data: &Data, solver: &Counting, nodes: usize, seed: u64) {
         }
         Err(why) => format!(">{secs:8.3}  {why}"),
     };
-    let (variables, rows) = (milp.variables.len(), milp.rows.len());
+    let variables = milp.variables.len();
+    let rows = milp.rows.len();
     let columns = ours.map(|own| format!("{:9.2} ({:6.1}x)", 1e3 * own, secs / own));
     println!("{nodes:5} nodes {found}  {variables:9} {rows:5}  {}", columns.join(" "));
 }

@@ -60,7 +60,8 @@ fn breakpoints(job: &MalleableJob) -> Vec<(u32, f64)> {
 
 /// Growth, shrink, and no migration: Σ_n |x_n − c_n| = |n − C|.
 fn changes(milp: &mut Milp, job: &MalleableJob, nodes: &[Gap], x: &[usize]) {
-    let (held, present) = (job.held.len() as f64, present(job));
+    let held = job.held.len() as f64;
+    let present = present(job);
     let up = milp.add_variable(binary(-job.costs.up_secs * present));
     let down = milp.add_variable(binary(-job.costs.down_secs * present));
     let most = nodes.len() as f64;
@@ -94,18 +95,20 @@ pub fn optimum(jobs: &[MalleableJob], nodes: usize) -> f64 {
     let mut best = vec![0.0; nodes + 1];
     for job in jobs {
         let value = values(job);
-        let with = |supply: usize| {
-            let fits = value.iter().take_while(|(n, _)| **n as usize <= supply);
-            fits.map(|(n, v)| v + best[supply - *n as usize]).fold(f64::NEG_INFINITY, f64::max)
-        };
-        best = (0..=nodes).map(with).collect();
+        best = (0..=nodes)
+            .map(|supply: usize| {
+                let fits = value.iter().take_while(|(n, _)| **n as usize <= supply);
+                fits.map(|(n, v)| v + best[supply - *n as usize]).fold(f64::NEG_INFINITY, f64::max)
+            })
+            .collect();
     }
     best[nodes]
 }
 
 /// Value of each size.
 fn values(job: &MalleableJob) -> BTreeMap<u32, f64> {
-    let (held, present) = (job.held.len() as u32, present(job));
+    let held = job.held.len() as u32;
+    let present = present(job);
     let rate = |n: u32| job.rates.first().map_or(0.0, |r| r.curve.rate(n)) * job.weight;
     let change = |n: u32| match n.cmp(&held) {
         std::cmp::Ordering::Greater => job.costs.up_secs * present,

@@ -147,7 +147,8 @@ fn read(site: Site, seats: Option<&mut PlaceAssignments>, stages: &mut Stages) -
     let read_jobs = stages
         .less("read jobs", || (offline::read_jobs(&mut jobs, &mut read_nodes).expect("jobs"), jobs.spent));
     bytes += jobs.bytes;
-    let (reservations, diag) = (answers::reservations(), answers::diag());
+    let reservations = answers::reservations();
+    let diag = answers::diag();
     let snapshot = stages.of("put together", || {
         offline::build_snapshot(read_nodes, read_jobs, &*reservations, &diag, "infill").expect("a snapshot")
     });

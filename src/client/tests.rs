@@ -51,7 +51,8 @@ async fn daemon(status: u16, body: &'static str) -> String {
 
 #[tokio::test]
 async fn of_several_daemons_the_one_that_leads_answers() {
-    let (away, standby) = ("http://127.0.0.1:1", daemon(503, r#"{"error":"on standby"}"#).await);
+    let away = "http://127.0.0.1:1";
+    let standby = daemon(503, r#"{"error":"on standby"}"#).await;
     let leader = daemon(200, "7").await;
     let ask = async |urls: String| {
         DaemonClient::new(&urls, SlurmIdentity::default(), None).unwrap().get::<u32>("/v1/x").await
@@ -97,8 +98,8 @@ fn munged(dir: &std::path::Path, uid: u32) -> SlurmIdentity {
         "printf 'STATUS: Success (0)\\nUID: who ({uid})\\nGID: g (1)\\n'
         carries=$(cut -d: -f2 | base64 -d); printf 'LENGTH: %s\\n\\n%s' ${{#carries}} \"$carries\""
     );
-    let (munge, unmunge) =
-        (write_script(dir.join("munge"), "base64 -w0"), write_script(dir.join("unmunge"), &body));
+    let munge = write_script(dir.join("munge"), "base64 -w0");
+    let unmunge = write_script(dir.join("unmunge"), &body);
     SlurmIdentity {
         munge,
         unmunge,
@@ -128,13 +129,15 @@ async fn proving(fault: Fault) -> (String, std::sync::Arc<std::sync::Mutex<Vec<S
         let text = |name: &str| sent.get(name).map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
         let credential = text("authorization").split(' ').nth(1).unwrap_or_default().to_owned();
         let shown = base64::engine::general_purpose::STANDARD.decode(credential).unwrap();
-        let (shown, body) = (String::from_utf8(shown).unwrap(), String::from_utf8(body.to_vec()).unwrap());
+        let shown = String::from_utf8(shown).unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
         let number = {
             let mut asked = asked.lock().unwrap();
             asked.push(format!("{shown}|{}|{body}", text(headers::SESSION)));
             asked.len().to_string()
         };
-        let (key, route) = (SessionKey::new([7; 32]), uri.path_and_query().unwrap().as_str().to_owned());
+        let key = SessionKey::new([7; 32]);
+        let route = uri.path_and_query().unwrap().as_str().to_owned();
         let counter = text(headers::COUNTER).parse().unwrap_or(0);
         let mac = key.sign_answer(&route, counter, 200, number.as_bytes());
         let told = if fault == Fault::Altered { format!("{number}0") } else { number };

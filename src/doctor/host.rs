@@ -68,7 +68,8 @@ pub fn check_versions(daemon: &str, ours: &str) -> Option<Finding> {
 
 /// The daemon's user on two hosts: who proves who they are by MUNGE is a number.
 pub fn check_same_user(daemon: Option<UserId>, here: Option<UserId>) -> Option<Finding> {
-    let (daemon, here) = (daemon?, here?);
+    let daemon = daemon?;
+    let here = here?;
     (daemon != here && daemon.0 != 0).then(|| {
         Finding::warn(
             "user",
@@ -85,8 +86,8 @@ pub fn parse_df(text: &str) -> Option<u64> {
 
 /// Free space where the store is.
 pub fn check_disk(free_kib: u64, dir: &str) -> Finding {
-    let (free, mend) =
-        (format!("{} MiB free in {dir}", free_kib / 1024), "make room, or lower daemon.keep_days");
+    let free = format!("{} MiB free in {dir}", free_kib / 1024);
+    let mend = "make room, or lower daemon.keep_days";
     match free_kib {
         k if k < DISK_ERROR_KIB => Finding::error("store", free, mend),
         k if k < DISK_WARN_KIB => Finding::warn("store", free, mend),

@@ -47,7 +47,8 @@ pub async fn run_checks(config: &Config, (url, ca): (&str, Option<&Path>)) -> Ve
 
 /// The files with secrets that the configuration names.
 fn check_secrets(config: &Config) -> Option<Finding> {
-    let (password, url) = (&config.store.password_file, &config.notify.url_file);
+    let password = &config.store.password_file;
+    let url = &config.notify.url_file;
     let names_one = [password, url].iter().any(|path| !path.as_os_str().is_empty());
     match config.check_secrets() {
         Ok(()) if names_one => Some(Finding::ok("secrets", "only the daemon reads them")),
@@ -307,9 +308,11 @@ async fn check_daemon(url: &str, ca: Option<&Path>, daemon_user: &str) -> Vec<Fi
     let mut findings = vec![Finding::ok("daemon", format!("infill {} answers at {url}", status.version))];
     findings.extend(host::check_versions(&status.version, env!("CARGO_PKG_VERSION")));
     findings.extend(host::check_same_user(status.runs_as, uid_of(DAEMON_USER).await));
-    let problem =
-        |p: &String| Finding::warn("daemon", p.clone(), "see the daemon's log: journalctl -u infill");
-    findings.extend(status.problems.iter().map(problem));
+    findings.extend(
+        status.problems.iter().map(|p: &String| {
+            Finding::warn("daemon", p.clone(), "see the daemon's log: journalctl -u infill")
+        }),
+    );
     findings
 }
 

@@ -147,8 +147,9 @@ pub async fn run(args: GapsArgs, session: &CliSession) -> CommandResult {
     }
     let status: DaemonStatus = session.daemon_client()?.get(routes::STATUS).await?;
     let filter = args.filter.resolve_me()?;
-    let unknown = |name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name));
-    if let Some(name) = filter.node.iter().find(unknown) {
+    if let Some(name) =
+        filter.node.iter().find(|name: &&String| !status.nodes.iter().any(|n| n.node.matches_name(name)))
+    {
         return Err(ProgramExit::NotFound.caused_by(anyhow::anyhow!("no node {name} in infill's partition")));
     }
     // A node that was asked for by name is shown whatever it is.
@@ -179,9 +180,13 @@ fn select_nodes(status: &DaemonStatus, filter: &FilterArgs, all: bool) -> Vec<No
         let holder = job.and_then(|id| status.jobs.iter().find(|j| j.job == id));
         holder.is_some_and(|j| filter.admits_job(j.job) && filter.admits_user(&j.user))
     };
-    let shown = |n: &&NodeView| all || matches!(n.kind, NodeKind::Gap | NodeKind::Held);
-    let passes = |n: &&NodeView| filter.admits_node(&n.node) && holder_passes(n.job);
-    status.nodes.iter().filter(shown).filter(passes).cloned().collect()
+    status
+        .nodes
+        .iter()
+        .filter(|n: &&NodeView| all || matches!(n.kind, NodeKind::Gap | NodeKind::Held))
+        .filter(|n: &&NodeView| filter.admits_node(&n.node) && holder_passes(n.job))
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]

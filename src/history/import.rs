@@ -146,7 +146,8 @@ async fn ended_in_day(
     to: UnixTime,
 ) -> Result<Vec<EndedJob>, CommandFailure> {
     let moment = |t: UnixTime| t.to_string().trim_end_matches('Z').to_owned();
-    let (start, end) = (format!("--starttime={}", moment(from)), format!("--endtime={}", moment(to)));
+    let start = format!("--starttime={}", moment(from));
+    let end = format!("--endtime={}", moment(to));
     let format = format!("--format={}", traces::SACCT_FORMAT);
     let args = ["--allusers", "--allocations", "--parsable2", &format, &start, &end];
     let text = command::run_in_utc(SACCT_TIMEOUT, sacct, &args).await;
@@ -205,12 +206,14 @@ mod tests {
         let jobs: Vec<String> = (1..=2500).map(|id| job(id, "2026-03-01T10:00:00")).collect();
         std::fs::write(&path, format!("{HEADER}\n{}\n3|ann|x\n4|bob|||Unknown|1|PENDING\n", jobs.join("\n")))
             .unwrap();
-        let (mut seen, mut parts) = (Vec::new(), Vec::new());
-        let send = async |jobs: &[EndedJob]| {
+        let mut seen = Vec::new();
+        let mut parts = Vec::new();
+        let totals = from_file(&path, "", None, async |jobs: &[EndedJob]| {
             parts.push(jobs.len());
             take(jobs, &mut seen).await
-        };
-        let totals = from_file(&path, "", None, send).await.unwrap();
+        })
+        .await
+        .unwrap();
         assert_eq!((parts, seen), (vec![1000, 1000, 500], (1..=2500).collect()));
         assert_eq!(
             totals_text(&totals),
@@ -237,8 +240,11 @@ mod tests {
         let sacct = write_script(dir.path().join("sacct"), &body);
         let mut seen = Vec::new();
         let span = (MARCH, MARCH + 36 * 3600);
-        let send = async |jobs: &[EndedJob]| take(jobs, &mut seen).await;
-        let totals = from_slurm(&sacct.to_string_lossy(), "", span, send).await.unwrap();
+        let totals = from_slurm(&sacct.to_string_lossy(), "", span, async |jobs: &[EndedJob]| {
+            take(jobs, &mut seen).await
+        })
+        .await
+        .unwrap();
         assert_eq!((totals.read, totals.taken, totals.known, seen), (3, 2, 1, vec![1, 2, 3]));
         let format = format!("--format={}", traces::SACCT_FORMAT);
         assert_eq!(

@@ -119,11 +119,13 @@ const COLUMNS: &[TableColumn<ProfileRow>] = &[
 fn measured_sizes(view: &ProfileView) -> String {
     let mut sizes: Vec<u32> = view.profile.points.iter().map(|p| p.nodes).collect();
     sizes.sort_unstable();
-    let run = |run: &[u32]| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        few => few.iter().map(u32::to_string).collect(),
-    };
-    let runs: Vec<String> = sizes.chunk_by(|a, b| a + 1 == *b).map(run).collect();
+    let runs: Vec<String> = sizes
+        .chunk_by(|a, b| a + 1 == *b)
+        .map(|run: &[u32]| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            few => few.iter().map(u32::to_string).collect(),
+        })
+        .collect();
     if runs.is_empty() { "-".to_owned() } else { runs.join(",") }
 }
 

@@ -65,7 +65,8 @@ fn main_jobs_html(report: &HarvestReport) -> String {
         format!("<p>{} started; wait {}.</p>", report.main_jobs, text::waits_text(&report.main_waits));
     if let Some(before) = &report.before {
         let ComparedPeriod { from, to, main_waits } = before;
-        let (count, waits) = (main_waits.count, text::waits_text(main_waits));
+        let count = main_waits.count;
+        let waits = text::waits_text(main_waits);
         let _ = write!(text, "<p>Before, {from} to {to}: {count} started; wait {waits}.</p>");
     }
     let _ = write!(
@@ -149,9 +150,11 @@ mod tests {
 
     #[test]
     fn names_are_names_and_no_tags_and_nothing_is_asked_of_others() {
-        let (from, to) = (UnixTime(0), UnixTime(7200));
+        let from = UnixTime(0);
+        let to = UnixTime(7200);
         let row = |n: usize| {
-            let (user, account) = (format!("</td><script>{n}"), String::new());
+            let user = format!("</td><script>{n}");
+            let account = String::new();
             let key = NodeTimeKey { from, account, user, node_type: "a".to_owned() };
             NodeTimeRow {
                 key,

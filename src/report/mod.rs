@@ -92,7 +92,8 @@ pub async fn run(args: ReportArgs, session: &CliSession) -> CommandResult {
         }
     }
     if let Some(month) = args.compare {
-        let (from, to) = (midnight_utc(month), midnight_utc(next_month(month)));
+        let from = midnight_utc(month);
+        let to = midnight_utc(next_month(month));
         report.before = Some(read_accounting(None, from, to, ours).await?.main_job_waits());
     }
     if view.is_partial {
@@ -287,8 +288,10 @@ mod tests {
         let mut sums = AccountingTotals::new(UnixTime(0), to, to, "infill");
         ask_slurm(sacct.to_str().unwrap(), (UnixTime(0), to), &mut sums).await.unwrap();
         let uses = UsesView::default();
-        let (partition, prices) = ("infill".to_owned(), ReportConfig::default());
-        let (spent, delays) = (Vec::new(), Vec::new());
+        let partition = "infill".to_owned();
+        let prices = ReportConfig::default();
+        let spent = Vec::new();
+        let delays = Vec::new();
         let view = ReportView {
             schema: 1,
             from: UnixTime(0),

@@ -86,8 +86,13 @@ impl AccountingTotals {
     }
 
     fn wait_statistics(&self) -> WaitStatistics {
-        let within = |(start, _): &&(UnixTime, f64)| (self.from..self.to).contains(start);
-        WaitStatistics::from_secs(self.starts.values().filter(within).map(|(_, waited)| *waited).collect())
+        WaitStatistics::from_secs(
+            self.starts
+                .values()
+                .filter(|(start, _): &&(UnixTime, f64)| (self.from..self.to).contains(start))
+                .map(|(_, waited)| *waited)
+                .collect(),
+        )
     }
 
     /// How long main jobs waited that started in the time.
@@ -106,7 +111,8 @@ impl AccountingTotals {
     /// With what the daemon knows.
     pub fn build_report(&self, view: &ReportView, by: GroupBy) -> HarvestReport {
         let prices = &view.prices;
-        let (seen, energy) = (observed_usage(view), self.energy_use(prices, view.lends_parts));
+        let seen = observed_usage(view);
+        let energy = self.energy_use(prices, view.lends_parts);
         let (secs, gpu_secs) =
             self.held.values().fold((0.0, 0.0), |sum, held| (sum.0 + held.0, sum.1 + held.1));
         let waits = self.wait_statistics();
@@ -176,8 +182,10 @@ fn usage_rows(
         row.preempted_hours += spent.preempted_secs / HOUR_SECS;
         row.probing_hours += spent.probing_secs / HOUR_SECS;
     }
-    let named = |(name, row): (&str, UsageRow)| UsageRow { name: name.to_owned(), ..row };
-    let mut rows: Vec<UsageRow> = rows.into_iter().map(named).collect();
+    let mut rows: Vec<UsageRow> = rows
+        .into_iter()
+        .map(|(name, row): (&str, UsageRow)| UsageRow { name: name.to_owned(), ..row })
+        .collect();
     rows.sort_by(|a, b| b.node_hours.total_cmp(&a.node_hours));
     rows
 }

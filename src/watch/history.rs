@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn the_past_is_what_was_seen_last() {
-        let (mut history, n1) = (WatchHistory::default(), NodeName::from("n1"));
+        let mut history = WatchHistory::default();
+        let n1 = NodeName::from("n1");
         let mut status = samples::sample_status();
         history.record_status(&status, NOW);
         status.nodes[0] = samples::sample_node("n1", NodeKind::Gap);

@@ -215,7 +215,8 @@ fn draw_jobs(scene: ScreenContent<'_>, view: ViewOptions, title: Rect, list: Rec
 fn job_line(job: &JobView) -> String {
     let step = job.step.map_or_else(|| "-".to_owned(), |s| s.to_string());
     let rate = job.rate.map_or_else(|| "-".to_owned(), output::format_number);
-    let (id, nodes) = (job.job.to_string(), job.nodes.len());
+    let id = job.job.to_string();
+    let nodes = job.nodes.len();
     format!("{id:<9} {:<10} {:<10} {nodes:>5} {step:>8} {rate:>7}  {}", job.user, job.state, job.name)
 }
 
@@ -268,7 +269,8 @@ mod tests {
     const VIEW: ViewOptions = ViewOptions { column_secs: 60, scroll: 0, colour: true };
 
     fn past() -> WatchHistory {
-        let (mut history, mut status) = (WatchHistory::default(), samples::sample_status());
+        let mut history = WatchHistory::default();
+        let mut status = samples::sample_status();
         let now = status.nodes.clone();
         for node in &mut status.nodes[..3] {
             *node = samples::sample_node(node.node.as_str(), infill_api::NodeKind::Busy);
@@ -321,7 +323,8 @@ mod tests {
     fn no_size_is_too_small() {
         for (width, height) in [(1, 1), (0, 0), (3, 200), (200, 2), (12, 7)] {
             let area = Rect::new(0, 0, width, height);
-            let (history, status) = (past(), samples::sample_status());
+            let history = past();
+            let status = samples::sample_status();
             let scene = ScreenContent {
                 history: &history,
                 status: &status,
@@ -335,7 +338,8 @@ mod tests {
     #[test]
     fn colours_stay_away_when_unwanted() {
         let area = Rect::new(0, 0, 76, 14);
-        let (history, status) = (past(), samples::sample_status());
+        let history = past();
+        let status = samples::sample_status();
         let scene =
             ScreenContent { history: &history, status: &status, lost: None, when: samples::sample_moment() };
         let coloured = |colour| {

@@ -77,7 +77,8 @@ fn learns(truth: &str) {
         (truth.rate(nodes) >= 0.97 * best).then_some(())
     });
     let learned = profile(&site);
-    let (points, curve) = (rates(&learned, "points"), rates(&learned, "curve"));
+    let points = rates(&learned, "points");
+    let curve = rates(&learned, "curve");
     eprintln!(
         "{truth}: measured {points:?}, believed {curve:?}, probes {} in {} s",
         learned["probes"], learned["probe_secs"]
@@ -120,7 +121,8 @@ fn a_curve_that_falls_is_learned_and_the_same_job_starts_at_its_peak() {
     let job = Paced { curve: truth, run_flags: "", flags: "" }.submit(&site);
     until_it_knows(&site, job);
     site.until("its best size", 30.0, || (3..=5).contains(&site.nodes_of(job).len()));
-    let (learned, truth_curve) = (profile(&site), ScalingCurve::parse(truth).expect("a curve"));
+    let learned = profile(&site);
+    let truth_curve = ScalingCurve::parse(truth).expect("a curve");
     for (nodes, rate) in rates(&learned, "curve").into_iter().filter(|(nodes, _)| *nodes <= 8) {
         let wrong = rate / truth_curve.rate(nodes) - 1.0;
         assert!(wrong.abs() <= 0.10, "{nodes} nodes: wrong by {wrong:.3}, {learned}");
@@ -213,7 +215,8 @@ fn rescale_costs_are_what_the_job_says_they_are() {
         let lines = text.lines().filter(|l| l.contains(what)).map(words);
         lines.map(|w| (w["generation"] as u64, w)).collect()
     };
-    let (changes, stops) = (told("change: "), told("saved at "));
+    let changes = told("change: ");
+    let stops = told("saved at ");
     let mut truth = BTreeMap::<&str, Vec<f64>>::new();
     let mut saves = BTreeMap::<&str, Vec<f64>>::new();
     for (generation, change) in &changes {
@@ -227,8 +230,9 @@ fn rescale_costs_are_what_the_job_says_they_are() {
         let parts = ["checkpoint_secs", "exit_secs", "start_secs", "warmup_secs"];
         let cost = |part: &str| learned["costs"][kind][part].as_f64().expect("a number");
         let mean_of = |secs: &[f64]| secs.iter().sum::<f64>() / secs.len() as f64;
-        let (total, mean, saving) =
-            (parts.map(cost).iter().sum::<f64>(), mean_of(&truth), mean_of(&saves[kind]));
+        let total = parts.map(cost).iter().sum::<f64>();
+        let mean = mean_of(&truth);
+        let saving = mean_of(&saves[kind]);
         assert_eq!(cost("count") as usize, truth.len(), "{kind}: {text}");
         assert!((total / mean - 1.0).abs() < 0.1, "{kind}: {total:.2} s for {mean:.2} s");
         assert!((cost("checkpoint_secs") / saving - 1.0).abs() < 0.1, "{kind}: {learned} for {saving:.2} s");
@@ -256,10 +260,12 @@ fn truth(plan: &str, on_four_cpus: bool, nodes: u32) -> f64 {
 fn the_right_plan_on_the_right_nodes_is_found_and_what_does_not_fit_is_tried_once() {
     let slurm = Slurm::default().set("NodeName=n[5-8] CPUs=4");
     let site = Site::on(&slurm, |settings| settings.set("advisor.probe", true));
-    let curves = |(name, two, four): &(&str, &str, &str)| {
-        ((*name).to_owned(), json!({ "n[1-4]": two, "n[5-8]": four }))
-    };
-    let table: serde_json::Map<String, Value> = PLANS.iter().map(curves).collect();
+    let table: serde_json::Map<String, Value> = PLANS
+        .iter()
+        .map(|(name, two, four): &(&str, &str, &str)| {
+            ((*name).to_owned(), json!({ "n[1-4]": two, "n[5-8]": four }))
+        })
+        .collect();
     std::fs::write(site.scratch().join("truth.json"), Value::Object(table).to_string()).expect("a file");
     let plans: String = PLANS.iter().map(|(name, ..)| format!("[[plan]]\nname = {name:?}\n")).collect();
     std::fs::write(site.scratch().join("plans.toml"), plans).expect("a file");
@@ -284,7 +290,8 @@ fn the_right_plan_on_the_right_nodes_is_found_and_what_does_not_fit_is_tried_onc
     let probed: f64 = learned.iter().filter_map(|p| p["probe_secs"].as_f64()).sum();
     eprintln!("probed for {probed:.0} s:\n{said}\n{}", advice.borrow().join("\n"));
     for profile in &learned {
-        let (plan, four) = (profile["exec_plan"].as_str().expect("a plan"), profile["node_type"] == "cpu4");
+        let plan = profile["exec_plan"].as_str().expect("a plan");
+        let four = profile["node_type"] == "cpu4";
         for (nodes, rate) in rates(profile, "points") {
             let wrong = rate / truth(plan, four, nodes) - 1.0;
             assert!(wrong.abs() <= 0.05, "{plan} on {nodes} nodes: wrong by {wrong:.3}");

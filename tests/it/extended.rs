@@ -54,8 +54,10 @@ fn a_main_job_trains_on_its_own_nodes_without_a_daemon() {
     site.until_trains(job, 30, 10.0);
     // Its command dies: nobody is there to start it but its own agent.
     let first = site.field(job, "BatchHost");
-    let dies = |p: &&crate::harness::processes::Process| p.runs("trainee.py") && p.node() == Some(&first);
-    site.processes().iter().filter(dies).for_each(|p| p.kill());
+    site.processes()
+        .iter()
+        .filter(|p: &&crate::harness::processes::Process| p.runs("trainee.py") && p.node() == Some(&first))
+        .for_each(|p| p.kill());
     site.until("it to train on its own again", 60.0, || site.diary(job).worlds().last() == Some(&2));
     site.until_trains(job, 20, 20.0);
     assert!(site.diary(job).last_step() > reached);

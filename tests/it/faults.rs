@@ -45,9 +45,9 @@ fn all_is_well(site: &Site, job: u32, nodes: usize) {
 }
 
 fn agent_on(site: &Site, node: &str, word: &str) -> Option<Process> {
-    let is_agent =
-        |p: &Process| p.name == "infill" && p.node() == Some(node) && p.args.iter().any(|a| a == word);
-    site.processes().into_iter().find(is_agent)
+    site.processes()
+        .into_iter()
+        .find(|p: &Process| p.name == "infill" && p.node() == Some(node) && p.args.iter().any(|a| a == word))
 }
 
 fn is_trainee(process: &Process) -> bool {

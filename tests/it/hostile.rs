@@ -67,7 +67,8 @@ fn assert_worth_nothing(site: &Site, heard: &[Value]) {
         let bearer = sent.iter().find(|(name, value)| name == "authorization" && value.starts_with("Bearer"));
         assert_eq!(bearer, None, "what whoever sees it can use went to bob");
         let sent: Vec<(&str, &str)> = sent.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        let (path, body) = (text(&said["path"]), text(&said["body"]));
+        let path = text(&said["path"]);
+        let body = text(&said["body"]);
         let whole = http::whole(site.port(), &text(&said["method"]), &path, &sent, body.as_bytes());
         let whole = whole.expect("an answer");
         let (head, answer) = whole.split_once("\r\n\r\n").expect("an answer");
@@ -136,7 +137,8 @@ fn who_passes_messages_on_can_neither_use_nor_alter_them() {
     let relay = site.port() + 2;
     site.configure(&Settings::quick(site.port()).set("agent.url", format!("http://127.0.0.1:{relay}")));
     site.start();
-    let (port, switch) = (site.port().to_string(), "/scratch/alter");
+    let port = site.port().to_string();
+    let switch = "/scratch/alter";
     let bob = Bob::starts(&site, "relay", relay, &[&port, switch]);
     let job = Train::on("1-4").submit(&site);
     site.until_trains_on(job, 4, 60.0);

@@ -66,8 +66,9 @@ fn log(site: &Site, job: u32) -> Vec<Line> {
 
 /// Waits until the job trains on so many nodes; its membership.
 fn until_world(site: &Site, job: u32, world: u32) -> u64 {
-    let last = || log(site, job).last().filter(|line| line.world == world).map(|line| line.membership);
-    site.wait(&format!("PyTorch to train on {world} nodes"), 90.0, last)
+    site.wait(&format!("PyTorch to train on {world} nodes"), 90.0, || {
+        log(site, job).last().filter(|line| line.world == world).map(|line| line.membership)
+    })
 }
 
 #[test]
@@ -86,7 +87,8 @@ fn who_writes_to_a_live_jobs_store_neither_holds_it_up_nor_runs_code_in_it() {
     let _ports = Stranger::begin(&site, "root", &["ports", PORTS, BOB_SECS]);
     let (_flood, port) = Stranger::connected(&site, &["flood", PORTS, BOB_SECS]);
     // Where the pickle that he sends would leave a trace, if a process of alice's read it.
-    let (trace, next) = ("/scratch/called", (epoch + 1).to_string());
+    let trace = "/scratch/called";
+    let next = (epoch + 1).to_string();
     let port = port.to_string();
     let (_joins, _) = Stranger::connected(&site, &["join", &port, &next, "3", "4", trace, BOB_SECS]);
     site.must("root", &["scancel", &first.id.to_string()]);

@@ -23,7 +23,8 @@ const MOST: usize = 1000;
 /// Imports profiles that are new each time until it was sent away often enough. How many were taken.
 async fn import(url: String, importer: usize, refused: Arc<AtomicUsize>) -> usize {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let (mut taken, mut sent_away) = (0, 0);
+    let mut taken = 0;
+    let mut sent_away = 0;
     for turn in 0.. {
         let name = |i| format!("job-{importer}-{turn}-{i}");
         let profiles = (0..PROFILES).map(|i| samples::sample_profile(STRANGER, &name(i), "cpu")).collect();

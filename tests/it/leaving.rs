@@ -54,7 +54,8 @@ fn a_job_that_saves_slowly_leaves_a_planned_start_in_time_whatever_others_take()
 fn reserve(site: &Site, nodes: &str, secs: f64) -> f64 {
     let begin = clock().floor() + secs;
     let at = site.must("root", &["date", "-d", &format!("@{begin}"), "+%Y-%m-%dT%H:%M:%S"]);
-    let (start, wanted) = (format!("StartTime={}", at.trim()), format!("Nodes={nodes}"));
+    let start = format!("StartTime={}", at.trim());
+    let wanted = format!("Nodes={nodes}");
     let words = ["ReservationName=service", &start, "Duration=10", "Users=bob", &wanted, "Flags=IGNORE_JOBS"];
     site.must("root", &[&["scontrol", "create", "reservation"], &words[..]].concat());
     begin

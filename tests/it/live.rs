@@ -19,8 +19,10 @@ fn pids(site: &Site, job: u32) -> BTreeMap<String, u32> {
 
 /// Which process runs the command on a node.
 fn trainee_on(site: &Site, node: &str) -> Process {
-    let is_it = |p: &Process| p.node() == Some(node) && p.runs("trainee_live.py");
-    site.processes().into_iter().find(is_it).unwrap_or_else(|| panic!("nothing runs on {node}"))
+    site.processes()
+        .into_iter()
+        .find(|p: &Process| p.node() == Some(node) && p.runs("trainee_live.py"))
+        .unwrap_or_else(|| panic!("nothing runs on {node}"))
 }
 
 /// Steps were made one after the other, whatever became of the job, and nobody was told to stop.

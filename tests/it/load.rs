@@ -141,7 +141,8 @@ impl Talk {
         let request = request.header(headers::SESSION, session).header(headers::COUNTER, counter);
         let request = request.header(headers::MAC, key.sign_request(route, counter, &body));
         let answer = request.header("content-type", "application/json").body(body).send().await.unwrap();
-        let (status, mac) = (answer.status().as_u16(), answer.headers().get(headers::MAC).cloned());
+        let status = answer.status().as_u16();
+        let mac = answer.headers().get(headers::MAC).cloned();
         let body = answer.bytes().await.unwrap();
         let mac = mac.expect("a proved answer");
         assert!(key.verify_answer(mac.to_str().unwrap(), route, counter, status, &body), "{route} {status}");
@@ -246,7 +247,8 @@ impl Daemon {
 
     /// Mean seconds of a round while it is watched, and the shortest distance of two dumps.
     async fn watch(&self) -> (f64, Duration) {
-        let (before, seen) = (self.rounds(), self.slurm.dumps().len());
+        let before = self.rounds();
+        let seen = self.slurm.dumps().len();
         tokio::time::sleep(WATCHED).await;
         let after = self.rounds();
         assert!(after.1 > before.1 + 2.0, "rounds go on");
@@ -296,7 +298,8 @@ async fn a_crowd_and_a_loop_keep_nobody_waiting() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let daemon = Daemon::start(AGENTS + 1).await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let (mut talks, began) = (Vec::new(), Instant::now());
+    let mut talks = Vec::new();
+    let began = Instant::now();
     for job in 1..=AGENTS {
         talks.push(daemon.hello(&http, job).await);
     }

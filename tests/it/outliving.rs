@@ -14,7 +14,8 @@ fn a_daemon_that_hangs_for_a_minute_disturbs_nobody() {
     site.until("the other job to train", 40.0, || site.diary(other).last_step() > 0);
     let generation = site.view(other).expect("the other job").generation;
     let starts = |job| site.diary(job).all("start").len();
-    let (ours, others) = (starts(job), starts(other));
+    let ours = starts(job);
+    let others = starts(other);
     site.freeze_daemon();
     sleep(Duration::from_secs(65));
     site.thaw_daemon();

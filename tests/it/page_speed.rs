@@ -55,7 +55,8 @@ fn now() -> UnixTime {
 
 /// What each node was used for until now, hour by hour; the last is under way.
 fn day() -> Vec<UsageHour> {
-    let (end, mut random) = (now().0, 1_u64);
+    let end = now().0;
+    let mut random = 1_u64;
     let mut next = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as u32
@@ -133,8 +134,8 @@ async fn begin(interval_secs: f64) -> (Arc<DaemonContext>, u16) {
     context.doors.set_privacy(PrivacyRules { private: PrivateData::default(), operators: [].into() });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let (router, room) =
-        (http::build_router(context.clone()), ConnectionLimits { connections: 4096, a_host: 1024 });
+    let router = http::build_router(context.clone());
+    let room = ConnectionLimits { connections: 4096, a_host: 1024 };
     tokio::spawn(async move { http::serve_plain(listener, router, room, std::future::pending()).await });
     tokio::spawn(executor::run(context.clone(), queues));
     tokio::spawn(ticks::run(context.clone()));
@@ -195,9 +196,11 @@ fn heap(browser: &Browser) -> f64 {
 /// Milliseconds and kilobytes of answers, each of another stretch of time.
 async fn answers(url: &str) -> (Vec<f64>, Vec<f64>) {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let (mut millis, mut kilobytes) = (Vec::new(), Vec::new());
+    let mut millis = Vec::new();
+    let mut kilobytes = Vec::new();
     for i in 0..TIMES as i64 {
-        let (to, hours) = (now().0 - i * 600, 1 + i % HOURS);
+        let to = now().0 - i * 600;
+        let hours = 1 + i % HOURS;
         let query =
             format!("v1/timeline?from={}&to={to}&rows=225&columns=1200&first={}", to - hours * 3600, i * 20);
         let begun = Instant::now();
@@ -216,7 +219,8 @@ async fn watch(url: String) {
     let mut seen = now().0;
     loop {
         let to = (now().0 + 2700).div_euclid(30) * 30;
-        let (from, begin) = (to - 21_600, seen.div_euclid(30) * 30);
+        let from = to - 21_600;
+        let begin = seen.div_euclid(30) * 30;
         let columns = (to - begin) / 30;
         let query =
             format!("from={begin}&to={to}&rows=135&columns={columns}&nodes_since={from}&after={seen}");
@@ -232,7 +236,8 @@ async fn watch(url: String) {
 
 /// Processor seconds a second, and seconds of a round, over a while.
 fn cost(daemon: &Daemon) -> (f64, f64) {
-    let (cpu, rounds) = (cpu_secs(), daemon.rounds());
+    let cpu = cpu_secs();
+    let rounds = daemon.rounds();
     std::thread::sleep(Duration::from_secs(TURN_SECS));
     let after = daemon.rounds();
     let round = (after.0 - rounds.0) / (after.1 - rounds.1).max(1.0);
@@ -310,7 +315,8 @@ fn how_quick_the_page_is() {
     let daemon = Daemon::start(5.0);
     let [alone, watched] = costs(&daemon);
     line("50 watchers, % of a core", format!("{:.1}", (watched.0 - alone.0) * 100.0), "5");
-    let (before, with) = (alone.1 * 1000.0, watched.1 * 1000.0);
+    let before = alone.1 * 1000.0;
+    let with = watched.1 * 1000.0;
     line(
         "a round, ms, without and with them",
         format!("{before:.0}, {with:.0} ({:+.1} %)", (with / before - 1.0) * 100.0),

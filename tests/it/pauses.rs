@@ -172,7 +172,8 @@ impl Subject {
         });
         let lines = self.lines();
         let at = lines.iter().rposition(|l| l.place() == before).expect("it was there");
-        let (last, first) = (&lines[at], &lines[at + 1]);
+        let last = &lines[at];
+        let first = &lines[at + 1];
         let old: Vec<&Line> = lines[..=at].iter().filter(|l| l.place() == before).collect();
         let step_secs = median(old.windows(2).map(|two| two[1].time - two[0].time));
         let warm_secs = WARM_SECS.min(last.time - old[0].time + step_secs);
@@ -196,7 +197,8 @@ impl Subject {
 
     /// On a node that is in both memberships the process is the same.
     fn assert_survivors_stay(&self, before: u64, after: u64) {
-        let (old, new) = (self.members(before), self.members(after));
+        let old = self.members(before);
+        let new = self.members(after);
         let stays: Vec<&String> = old.keys().filter(|n| new.contains_key(*n)).collect();
         assert!(!stays.is_empty(), "nobody stayed: {old:?} became {new:?}");
         assert!(stays.iter().all(|n| old[*n] == new[*n]), "{old:?} became {new:?}");
@@ -254,13 +256,17 @@ impl Subject {
     }
 
     fn command_on(&self, node: &str) -> Process {
-        let is_it = |p: &Process| p.node() == Some(node) && p.runs("train_live.py");
-        self.site.processes().into_iter().find(is_it).unwrap_or_else(|| panic!("nothing runs on {node}"))
+        self.site
+            .processes()
+            .into_iter()
+            .find(|p: &Process| p.node() == Some(node) && p.runs("train_live.py"))
+            .unwrap_or_else(|| panic!("nothing runs on {node}"))
     }
 
     /// Loses a wing without notice.
     fn lose(&mut self, kind: Kind, node: &str) {
-        let (command, daemon) = (self.command_on(node), format!("node:{node}"));
+        let command = self.command_on(node);
+        let daemon = format!("node:{node}");
         self.change(kind, |site| match kind {
             Kind::Killed => command.kill(),
             Kind::Stopped => command.signal(libc::SIGSTOP),

@@ -87,7 +87,8 @@ fn a_rescaled_training_learns_what_an_undisturbed_one_learns() {
         let apart = (line.loss - reference[&line.step]).abs();
         assert!(apart < LOSS_TOLERANCE, "at step {} the losses are {apart} apart: {line:?}", line.step);
     }
-    let (begin, end) = (lines[0].loss, lines[lines.len() - 1].loss);
+    let begin = lines[0].loss;
+    let end = lines[lines.len() - 1].loss;
     assert!(end < 0.9 * begin, "it learned nothing: {begin} to {end}");
 }
 

@@ -84,9 +84,9 @@ fn gaps_are_filled_where_backfill_never_rests() {
     for _ in 0..BACKLOG {
         site.main_job(1, &["--nodelist=n1", "--time=30"]);
     }
-    let is_busy =
-        || site.run("root", &["sdiag"]).contains("Backfilling stats (WARNING: data obtained in the middle");
-    site.until("backfill to be at work", 30.0, is_busy);
+    site.until("backfill to be at work", 30.0, || {
+        site.run("root", &["sdiag"]).contains("Backfilling stats (WARNING: data obtained in the middle")
+    });
     let job = Train::on("1-3").submit(&site);
     site.until_trains_on(job, 3, 150.0);
     // So far, all looks may have fallen between two cycles.

@@ -84,8 +84,8 @@ fn submit(site: &Site, (name, user, curve): (&str, &str, &str)) -> u32 {
 
 /// What is the case now, if the plan is what the jobs have and `idle` nodes are the main queue's to give.
 fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Option<Settled> {
-    let (status, round) = (site.status()?, site.round()?);
-    let lent = |n: &&infill_api::NodeView| matches!(n.kind, NodeKind::Gap | NodeKind::Held);
+    let status = site.status()?;
+    let round = site.round()?;
     let held = |job: u32| status.nodes.iter().filter(|n| n.job == Some(JobId(job))).count();
     let planned = |job: u32| round.plan.job_plan(JobId(job)).map_or(0, |p| p.nodes.len());
     let calm = |job: u32| {
@@ -95,7 +95,11 @@ fn present(site: &Site, what: &'static str, jobs: [u32; 2], idle: usize) -> Opti
         })
     };
     let carried_out = jobs.iter().all(|job| held(*job) == planned(*job) && calm(*job));
-    let found = status.nodes.iter().filter(lent).count();
+    let found = status
+        .nodes
+        .iter()
+        .filter(|n: &&infill_api::NodeView| matches!(n.kind, NodeKind::Gap | NodeKind::Held))
+        .count();
     let windows = status.nodes.iter().filter_map(|n| Some((n.node.clone(), n.window_end?))).collect();
     (carried_out && found == idle).then(|| Settled {
         what,
@@ -224,10 +228,14 @@ fn planned(log: &JobLog, at: i64) -> BTreeMap<NodeName, UnixTime> {
     while queue.next_change().is_some_and(|next| next <= at) {
         queue.advance();
     }
-    let window = |(name, node): (&NodeName, u32)| {
-        Some((name.clone(), UnixTime(queue.window_end(node, Foresight::Backfill)?.at)))
-    };
-    queue.node_names().iter().zip(0..).filter_map(window).collect()
+    queue
+        .node_names()
+        .iter()
+        .zip(0..)
+        .filter_map(|(name, node): (&NodeName, u32)| {
+            Some((name.clone(), UnixTime(queue.window_end(node, Foresight::Backfill)?.at)))
+        })
+        .collect()
 }
 
 #[test]

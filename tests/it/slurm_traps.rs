@@ -10,8 +10,9 @@ fn take_out(site: &Site, node: &str) {
     site.kill(&format!("slurmd:{node}"));
     site.must("root", &["sed", "-i", &format!("/^NodeName={node} /d"), "/etc/slurm/slurm.conf"]);
     site.must("root", &["scontrol", "reconfigure"]);
-    let is_gone = || !site.run("root", &["sinfo", "-h", "-N", "-o", "%N"]).lines().any(|line| line == node);
-    site.until("the node to be gone", 20.0, is_gone);
+    site.until("the node to be gone", 20.0, || {
+        !site.run("root", &["sinfo", "-h", "-N", "-o", "%N"]).lines().any(|line| line == node)
+    });
 }
 
 #[test]
@@ -84,9 +85,9 @@ fn a_node_that_vanishes_while_a_wing_starts_there_costs_nothing() {
     let job = Train::on("1-3").submit(&site);
     site.until_trains_on(job, 2, 90.0);
     site.must("root", &["scancel", &main.id.to_string()]);
-    let starts_there =
-        || site.queue().into_iter().any(|j| j.lead() == Some(job) && j.runs() && j.nodes == ["n3"]);
-    site.until("a wing to start on the node", 40.0, starts_there);
+    site.until("a wing to start on the node", 40.0, || {
+        site.queue().into_iter().any(|j| j.lead() == Some(job) && j.runs() && j.nodes == ["n3"])
+    });
     take_out(&site, "n3");
     site.rounds_go_by(OUTLIVES_ROUNDS);
     site.until_trains_on(job, 2, 60.0);

@@ -39,8 +39,9 @@ impl Pair {
     /// Waits until the second daemon leads; it is the one that the site asks from now on.
     fn until_second_leads(&mut self, since: f64) {
         self.site.swap_daemon(&mut self.second);
-        let leads = || self.site.status().is_some_and(|s| s.last_round.is_some());
-        self.site.until("the second daemon to lead", TAKEOVER_SECS, leads);
+        self.site.until("the second daemon to lead", TAKEOVER_SECS, || {
+            self.site.status().is_some_and(|s| s.last_round.is_some())
+        });
         let secs = clock() - since;
         eprintln!("the second daemon led after {secs:.2} s");
         assert!(secs <= TAKEOVER_SECS, "it took {secs:.2} s");
@@ -132,8 +133,9 @@ fn a_database_that_is_away_stops_no_job_and_loses_no_history() {
     let view = site.until_trains_on(job, 4, 30.0);
     server.crash();
     let away = clock();
-    let troubled = || site.status().is_some_and(|s| s.problems.iter().any(|p| p.contains("the store fails")));
-    site.until("the daemon to notice", 15.0, troubled);
+    site.until("the daemon to notice", 15.0, || {
+        site.status().is_some_and(|s| s.problems.iter().any(|p| p.contains("the store fails")))
+    });
     assert!(site.metric("infill_store_up") == 0.0);
     // Leaving needs nobody's leave.
     let main = site.main_job(1, &["--nodes=6", &format!("--exclude={}", view.nodes[0])]);

@@ -41,8 +41,7 @@ fn no_lead_is_sent_where_backfill_starts_nothing_any_more() {
     let planned = site.started_at(first).expect("it runs").floor() + 2.0 * MINUTE_SECS;
     let kept_from = planned - planned % MINUTE_SECS;
     assert!(planned - kept_from > 2.0 * LEAVE_SECS, "too little is rounded to show anything");
-    let starts_nothing = || clock() > kept_from - MINUTE_SECS + 1.0;
-    site.until("backfill to start nothing there any more", 90.0, starts_nothing);
+    site.until("backfill to start nothing there any more", 90.0, || clock() > kept_from - MINUTE_SECS + 1.0);
     let is_planned = || {
         let shown = site.status().map(|s| s.nodes).unwrap_or_default();
         shown
@@ -77,8 +76,9 @@ fn a_lead_that_backfill_leaves_in_the_queue_is_called_back() {
     // Nothing that infill can see keeps a lead from starting.
     site.must("root", &["scontrol", "update", "PartitionName=infill", "State=DOWN"]);
     let job = Train::on("1").submit(&site);
-    let called_back = || !site.logged(&["called the lead back from", "which is idle"]).is_empty();
-    site.until("the lead to be called back", 40.0, called_back);
+    site.until("the lead to be called back", 40.0, || {
+        !site.logged(&["called the lead back from", "which is idle"]).is_empty()
+    });
     assert!(site.logged(&["the lead did not start on"]).is_empty(), "it was waited for");
     site.until("the lead to be held", 20.0, || !waits_for_slurm(&site, job));
     site.must("root", &["scontrol", "update", "PartitionName=infill", "State=UP"]);

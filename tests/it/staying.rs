@@ -45,7 +45,8 @@ fn restart_without_daemon(site: &Site, job: u32) {
 
 /// Each start went on where the one before had stopped.
 fn assert_nothing_lost(site: &Site, job: u32) {
-    let (mut reached, mut starts) = (0, 0);
+    let mut reached = 0;
+    let mut starts = 0;
     for e in site.diary(job).0.iter().filter(|e| e.rank == 0) {
         match e.event.as_str() {
             "start" => {
@@ -155,8 +156,9 @@ fn what_a_script_does_beside_and_after_infill_run_holds_no_node() {
     });
     assert!(!output().contains("rest"), "{}", output());
     site.must("root", &["scancel", &job.to_string()]);
-    let nobody = || !site.processes().iter().any(|p| p.args.iter().any(|a| a == "sentry"));
-    site.until("the sentry to be gone", 20.0, nobody);
+    site.until("the sentry to be gone", 20.0, || {
+        !site.processes().iter().any(|p| p.args.iter().any(|a| a == "sentry"))
+    });
 }
 
 #[test]
@@ -168,8 +170,9 @@ fn a_sentry_makes_no_job_longer() {
     let ended = clock();
     eprintln!("the job was over {:.2} s after its script", ended - over);
     assert!(ended - over < 3.0, "{:.2} s", ended - over);
-    let nobody = || !site.processes().iter().any(|p| p.args.iter().any(|a| a == "sentry"));
-    site.until("the sentry to be gone", 10.0, nobody);
+    site.until("the sentry to be gone", 10.0, || {
+        !site.processes().iter().any(|p| p.args.iter().any(|a| a == "sentry"))
+    });
 }
 
 /// Nodes that wings would come to: drained until the lead's directory is gone.

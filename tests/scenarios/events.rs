@@ -48,7 +48,8 @@ fn of_main_job<'a>(job: &'a Main, all: &mut Vec<Happening<'a>>) {
     let on = hosts(&job.nodes.0);
     let mut add = |at: i64, event: Event<'a>, text: String| all.push(Happening { at, event, text });
     if job.start != Some(job.submitted()) {
-        let (nodes, mins) = (job.nodes.0.len(), job.limit_mins);
+        let nodes = job.nodes.0.len();
+        let mins = job.limit_mins;
         add(job.submitted(), Event::Seen, format!("main job {id} is submitted: nodes {nodes}, {mins} min"));
     }
     for planned in &job.planned {
@@ -75,7 +76,8 @@ fn of_main_job<'a>(job: &'a Main, all: &mut Vec<Happening<'a>>) {
 fn of_reservation(r: &Reserved, all: &mut Vec<Happening<'_>>) {
     let mut add = |at: i64, text: String| all.push(Happening { at, event: Event::Seen, text });
     if let Some(from) = r.known_from {
-        let (start, end) = (clock(r.start), clock(r.end));
+        let start = clock(r.start);
+        let end = clock(r.end);
         add(from, format!("reservation {} is made: {} from {start} to {end}", r.name, hosts(&r.nodes.0)));
     }
     add(r.start, format!("reservation {} begins", r.name));

@@ -48,12 +48,14 @@ fn difference(golden: &str, found: &str) -> Option<String> {
     if golden == found {
         return None;
     }
-    let (a, b): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), found.lines().collect());
+    let a: Vec<&str> = golden.lines().collect();
+    let b: Vec<&str> = found.lines().collect();
     let at = a.iter().zip(&b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()));
     let before: Vec<String> =
         a[at.saturating_sub(CONTEXT_LINES)..at].iter().map(|line| format!("    {line}")).collect();
     let line = |lines: &[&str]| lines.get(at).map_or("(the end)".to_owned(), |l| (*l).to_owned());
-    let (was, is) = (line(&a), line(&b));
+    let was = line(&a);
+    let is = line(&b);
     Some(format!("line {}:\n{}\n  - {was}\n  + {is}", at + 1, before.join("\n")))
 }
 

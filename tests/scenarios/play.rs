@@ -108,7 +108,8 @@ impl<'a> World<'a> {
             Vec::new()
         };
         let control = self.script.order(at);
-        let (may_grow, drain) = (control == ControlState::Normal, control == ControlState::Draining);
+        let may_grow = control == ControlState::Normal;
+        let drain = control == ControlState::Draining;
         let question = self.scene.round_input(&jobs, RoundConstraints { may_grow, drain, trusted }, now);
         let solved = question.solve_plan(&self.config);
         let judged = check_solved_plan(&question, &self.config, Ok(solved))
@@ -165,7 +166,8 @@ impl<'a> World<'a> {
         let facts = job.facts(id, at);
         self.scene.job_advisor_mut().forget_job(id);
         let unit = self.scene.remaining_work(&facts).1;
-        let (secs, word) = (job.course.work_secs(unit), job.course.first_estimate(unit));
+        let secs = job.course.work_secs(unit);
+        let word = job.course.first_estimate(unit);
         self.scene.priorities_mut().outlook.record_end(id, at, secs, &word);
         format!("job {id} ends: it has made {:.0} samples", job.course.samples)
     }
@@ -326,7 +328,8 @@ fn program(of: &Malleable) -> ProgramIdentity {
 }
 
 fn key(of: &Malleable, node_type: NodeType) -> ProfileKey {
-    let (user, name) = (of.user.clone(), format!("program {}", of.id));
+    let user = of.user.clone();
+    let name = format!("program {}", of.id);
     ProfileKey { user, name, node_type, exec_plan: ExecPlan::default(), batch: BatchMode::Auto }
 }
 

@@ -231,8 +231,11 @@ impl Main {
 
     /// When it leaves its nodes; the end of time for one that does not start.
     pub fn ended(&self) -> i64 {
-        let limit = |start: i64| start.saturating_add(self.limit_mins.min(10_000_000) as i64 * 60);
-        self.ends.unwrap_or_else(|| self.start.map_or(i64::MAX, limit))
+        self.ends.unwrap_or_else(|| {
+            self.start.map_or(i64::MAX, |start: i64| {
+                start.saturating_add(self.limit_mins.min(10_000_000) as i64 * 60)
+            })
+        })
     }
 
     /// Its state at a moment; `None` before and after its life.

@@ -112,7 +112,9 @@ fn window(gap: &Gap) -> String {
         WindowEnd::Unknown => "nothing is planned".to_owned(),
     };
     let holder = gap.holder.map_or(String::new(), |job| format!("; held by job {job}"));
-    let (node_type, since, until) = (&gap.node_type, time(gap.since), time(gap.usable_until));
+    let node_type = &gap.node_type;
+    let since = time(gap.since);
+    let until = time(gap.usable_until);
     format!("{node_type}, free since {since}; {end}; usable until {until}{holder}")
 }
 
@@ -157,7 +159,8 @@ fn of_job(plan: &JobPlan) -> String {
         leases.sort();
         let leases: Vec<String> =
             leases.iter().map(|(until, nodes)| format!("{} until {}", hosts(nodes), time(*until))).collect();
-        let (count, rate) = (plan.nodes.len(), plan.rate);
+        let count = plan.nodes.len();
+        let rate = plan.rate;
         text = format!("{} (nodes {count}, lead {}) at {rate:.2}/s", leases.join(", "), lead.node);
     }
     let foreseen = plan.forecast.chunk_by(|a, b| a.1 == b.1).filter_map(|same| same.last());
@@ -190,7 +193,8 @@ fn changes(round: &Round) -> impl Iterator<Item = String> {
 fn turns(round: &Round) -> impl Iterator<Item = String> {
     let same = round.turns.chunk_by(|(_, a), (_, b)| a == b);
     same.filter_map(|same| {
-        let ((first, why), (last, _)) = (same.first()?, same.last()?);
+        let (first, why) = same.first()?;
+        let (last, _) = same.last()?;
         Some(if first == last {
             format!("job {first}: {why}")
         } else {
@@ -219,7 +223,8 @@ fn why(round: &Round) -> impl Iterator<Item = String> {
     };
     let jobs = report.jobs.chunk_by(move |a, b| alike(a) == alike(b));
     let jobs = jobs.filter_map(move |same| {
-        let (first, last) = (same.first()?, same.last()?);
+        let first = same.first()?;
+        let last = same.last()?;
         let who = match same.len() {
             1 => format!("job {}", first.job),
             _ => format!("jobs {} to {}", first.job, last.job),

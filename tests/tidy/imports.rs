@@ -8,7 +8,8 @@ pub fn module(path: &str) -> Vec<String> {
 
 /// Paths from the root of the crate that lines of code in the module `own` name, with the lines' numbers.
 pub fn named<'a>(own: &[String], lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, Vec<String>)> {
-    let (mut text, mut starts) = (String::new(), Vec::new());
+    let mut text = String::new();
+    let mut starts = Vec::new();
     for (number, line) in lines {
         starts.push((text.len(), number));
         text.push_str(line);

@@ -105,8 +105,11 @@ fn test_files(dirs: &[PathBuf]) -> BTreeSet<PathBuf> {
         "crates/store/src/conformance.rs",
         "crates/testkit",
     ];
-    let is_shared = |path: &PathBuf| shared.iter().any(|shared| path.to_string_lossy().contains(shared));
-    found.extend(dirs.iter().flat_map(|dir| sources(dir)).filter(is_shared));
+    found.extend(
+        dirs.iter()
+            .flat_map(|dir| sources(dir))
+            .filter(|path: &PathBuf| shared.iter().any(|shared| path.to_string_lossy().contains(shared))),
+    );
     found
 }
 
@@ -180,7 +183,8 @@ fn no_files_import_each_other_in_a_circle() {
         "imports are seen: {uses:?}"
     );
     let reaches = |from: &str, to: &str| {
-        let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+        let mut seen = BTreeSet::new();
+        let mut open = vec![from];
         while let Some(file) = open.pop() {
             open.extend(
                 uses.get(file).into_iter().flatten().map(String::as_str).filter(|next| seen.insert(*next)),
@@ -314,8 +318,8 @@ fn what_the_architecture_names_is_there() {
         let of_crate = ["crates", "lab"].map(|dir| format!("{dir}/{name}/src/{rest}"));
         of_crate.iter().map(String::as_str).chain([path]).any(|p| repository().join(p).exists())
     };
-    let there = |path: &&str| !is_there(path);
-    let missing: Vec<String> = paths.into_iter().filter(there).map(str::to_owned).collect();
+    let missing: Vec<String> =
+        paths.into_iter().filter(|path: &&str| !is_there(path)).map(str::to_owned).collect();
     assert_none(missing, "ARCHITECTURE.md names files and folders that are there");
 }
 

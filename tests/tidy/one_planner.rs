@@ -63,7 +63,8 @@ fn advisor_order_planner_and_judge_are_put_together_in_one_place() {
         let mut found = Vec::new();
         let mut seen = 0;
         for path in &files {
-            let (text, path) = (read(path), relative(path));
+            let text = read(path);
+            let path = relative(path);
             let lines = code(&text).filter(|(_, line)| makes(line, made));
             let places: Vec<String> = lines.map(|(number, _)| format!("{path}:{number}")).collect();
             seen += places.len();

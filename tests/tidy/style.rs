@@ -178,11 +178,14 @@ pub(super) fn sentences(prose: &str) -> Vec<String> {
     let mut found = Vec::new();
     for paragraph in prose.split("\n\n") {
         let words: Vec<&str> = paragraph.split_whitespace().collect();
-        let ends = |word: &&str| {
-            let word = word.trim_end_matches(['*', '_', ')', '"', '`']);
-            word.ends_with(['.', '?', '!', ':', ';']) && !["e.g.", "i.e.", "etc."].contains(&word)
-        };
-        found.extend(words.split_inclusive(ends).map(|sentence| sentence.join(" ")));
+        found.extend(
+            words
+                .split_inclusive(|word: &&str| {
+                    let word = word.trim_end_matches(['*', '_', ')', '"', '`']);
+                    word.ends_with(['.', '?', '!', ':', ';']) && !["e.g.", "i.e.", "etc."].contains(&word)
+                })
+                .map(|sentence| sentence.join(" ")),
+        );
     }
     found
 }

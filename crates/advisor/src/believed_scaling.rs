@@ -40,8 +40,13 @@ impl BelievedScaling {
         sizes: &[u32],
         counted: impl Fn(u32, SizeEstimate) -> f64,
     ) -> Option<ScalingCurve> {
-        let point = |n: &u32| CurvePoint { nodes: *n, rate: counted(*n, self.estimate_at(*n)) };
-        ScalingCurve::new(sizes.iter().map(point).collect()).ok()
+        ScalingCurve::new(
+            sizes
+                .iter()
+                .map(|n: &u32| CurvePoint { nodes: *n, rate: counted(*n, self.estimate_at(*n)) })
+                .collect(),
+        )
+        .ok()
     }
 }
 

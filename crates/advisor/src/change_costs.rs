@@ -50,7 +50,8 @@ pub(crate) fn believed_live_costs(
     restarts: &RescaleCosts,
     otherwise: &LiveCosts,
 ) -> RescaleCosts {
-    let (up, down) = (known_secs(&measured.live_up), known_secs(&measured.live_down));
+    let up = known_secs(&measured.live_up);
+    let down = known_secs(&measured.live_down);
     RescaleCosts {
         up_secs: up.or(down).unwrap_or(otherwise.up_secs),
         down_secs: down.or(up).unwrap_or(otherwise.down_secs),
@@ -61,8 +62,9 @@ pub(crate) fn believed_live_costs(
 /// What the planner is to count on: what was measured; for a kind of change that never happened, what the
 /// other kinds took; for a job that never changed, `otherwise`.
 pub fn believed_costs(measured: &MeasuredCosts, otherwise: &RescaleCosts) -> RescaleCosts {
-    let (up, down, start) =
-        (known_secs(&measured.up), known_secs(&measured.down), known_secs(&measured.start));
+    let up = known_secs(&measured.up);
+    let down = known_secs(&measured.down);
+    let start = known_secs(&measured.start);
     RescaleCosts {
         up_secs: up.or(down).or(start).unwrap_or(otherwise.up_secs),
         down_secs: down.or(up).or(start).unwrap_or(otherwise.down_secs),

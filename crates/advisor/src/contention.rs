@@ -86,11 +86,14 @@ impl SharedSaves {
     /// learned again.
     pub fn load(&mut self, text: &str) {
         let read: Vec<SaveRecord> = serde_json::from_str(text).unwrap_or_default();
-        let sane = |s: &SaveRecord| {
-            (0.0..=MAX_STOP_SECS).contains(&s.secs)
-                && (0.0..=2.0 * MAX_STOP_SECS).contains(&(s.ended - s.began))
-        };
-        self.last = read.into_iter().filter(sane).take(MOST_REMEMBERED).collect();
+        self.last = read
+            .into_iter()
+            .filter(|s: &SaveRecord| {
+                (0.0..=MAX_STOP_SECS).contains(&s.secs)
+                    && (0.0..=2.0 * MAX_STOP_SECS).contains(&(s.ended - s.began))
+            })
+            .take(MOST_REMEMBERED)
+            .collect();
         self.stale = true;
     }
 
@@ -113,7 +116,8 @@ impl SharedSaves {
             return;
         }
         let ended = now.0 as f64;
-        let (began, program) = (ended - stop.secs, program.map_or(0, program_digest));
+        let began = ended - stop.secs;
+        let program = program.map_or(0, program_digest);
         let same = |s: &&mut SaveRecord| (s.job, s.generation) == (stop.job, stop.generation);
         match self.last.iter_mut().rev().find(same).filter(|s| ended - s.began <= MAX_STOP_SECS) {
             Some(known) => {
@@ -142,8 +146,8 @@ impl SharedSaves {
         let alone: Vec<[f64; CONTENTION_GRID.len()]> =
             self.last.iter().map(|s| course.alone_secs_by_grid(s)).collect();
         let named = grid_votes(&self.last, &beside, &alone);
-        let (least, most) =
-            (named.each_ref().map(|n| lowest_vote(n)), named.each_ref().map(|n| highest_vote(n)));
+        let least = named.each_ref().map(|n| lowest_vote(n));
+        let most = named.each_ref().map(|n| highest_vote(n));
         let believed = [least, most].map(|c| SaveContention::new(c.map(|at| CONTENTION_GRID[at])));
         self.alone = FxHashMap::default();
         for ((saved, beside), alone) in self.last.iter().zip(&beside).zip(&alone) {
@@ -179,7 +183,8 @@ impl SharedSaves {
         let mut crowded = beside.iter().filter(|others| **others >= LEAST_MORE).count();
         let mut rest = self.last.len() - crowded;
         let mut gone: FxHashSet<usize> = FxHashSet::default();
-        let (mut next_crowded, mut next_rest) = (0, 0);
+        let mut next_crowded = 0;
+        let mut next_rest = 0;
         while beyond > 0 {
             let takes_crowded = crowded > rest;
             let (next, left) =
@@ -212,10 +217,13 @@ impl SaveTimeline {
         let mut changes: Vec<(f64, i32)> = saves.iter().flat_map(|s| [(s.began, 1), (s.ended, -1)]).collect();
         changes.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut course = SaveTimeline { at: Vec::new(), beside: Vec::new(), done: Vec::new() };
-        let (mut last, mut saving) = (changes.first().map_or(0.0, |c| c.0), 0);
-        let (mut beside, mut done) = (0.0, [0.0; CONTENTION_GRID.len()]);
+        let mut last = changes.first().map_or(0.0, |c| c.0);
+        let mut saving = 0;
+        let mut beside = 0.0;
+        let mut done = [0.0; CONTENTION_GRID.len()];
         for (at, change) in changes {
-            let (secs, others) = (at - last, f64::from((saving - 1).max(0)));
+            let secs = at - last;
+            let others = f64::from((saving - 1).max(0));
             beside += secs * others;
             done.iter_mut().zip(CONTENTION_GRID).for_each(|(done, c)| *done += secs / (1.0 + c * others));
             course.at.push(at);
@@ -284,10 +292,12 @@ fn grid_votes(
             let place = *places.get(places.len() / 2)?;
             Some((place, (more / places.len() as f64).min(MOST_WEIGHT)))
         };
-        let of_one = |members: &Vec<usize>| {
-            members.iter().filter(slow).filter_map(|at| pair(*at, members)).collect::<Vec<GridVote>>()
-        };
-        programs.iter().flat_map(of_one).collect()
+        programs
+            .iter()
+            .flat_map(|members: &Vec<usize>| {
+                members.iter().filter(slow).filter_map(|at| pair(*at, members)).collect::<Vec<GridVote>>()
+            })
+            .collect()
     })
 }
 

@@ -56,7 +56,8 @@ pub(crate) fn is_other_spread(old: &SizePoint, new: &SizePoint) -> bool {
 /// rate. A rate on several that contradicts the one that was known replaces it.
 pub(crate) fn merge_spreads(old: &SizePoint, new: &SizePoint) -> SizePoint {
     let level = differing_level(old, new).unwrap_or(CrossingLevel::Switches);
-    let (here, there) = ((old.rate, old.error), (new.rate, new.error));
+    let here = (old.rate, old.error);
+    let there = (new.rate, new.error);
     let (near, (rate, error)) = match level.spread_of(old) {
         Spread::Across => (new, here),
         Spread::Both { rate, error } if !rates_contradict((rate, error), there) => {
@@ -64,7 +65,8 @@ pub(crate) fn merge_spreads(old: &SizePoint, new: &SizePoint) -> SizePoint {
         }
         _ => (old, there),
     };
-    let (step_samples, at) = (new.step_samples.or(old.step_samples), new.at.max(old.at));
+    let step_samples = new.step_samples.or(old.step_samples);
+    let at = new.at.max(old.at);
     // What is known of switches holds for one host, too.
     let spread = if level == CrossingLevel::Hosts { old.spread } else { near.spread };
     level.with_spread(&SizePoint { spread, step_samples, at, ..*near }, Spread::Both { rate, error })
@@ -271,7 +273,8 @@ mod tests {
     #[test]
     fn hosts_are_crossed_as_switches_are() {
         let of = |nodes, rate, over_hosts| SizePoint { nodes, over_hosts, ..point(rate, Spread::Near) };
-        let (one, several) = (of(4, 36.0, Spread::Near), of(4, 18.0, Spread::Across));
+        let one = of(4, 36.0, Spread::Near);
+        let several = of(4, 18.0, Spread::Across);
         assert!(
             is_other_spread(&one, &several)
                 && is_other_spread(&several, &one)

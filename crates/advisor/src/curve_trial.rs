@@ -148,7 +148,9 @@ impl<'a> SimulatedJob<'a> {
             batch: BatchMode::Auto,
         };
         let sizes = AllowedSizes::Set(trial.table.iter().map(|p| p.nodes).collect());
-        let (declared, running, costs) = (None, Some(nodes), trial.costs);
+        let declared = None;
+        let running = Some(nodes);
+        let costs = trial.costs;
         Some(SimulatedJob {
             trial,
             random: StdRng::seed_from_u64(trial.seed),
@@ -190,7 +192,9 @@ impl<'a> SimulatedJob<'a> {
     fn report_progress(&mut self) {
         let slow = if self.held_secs <= WARMUP_SECS { 0.5 } else { 1.0 };
         let samples = self.true_rate() * slow * self.noise_factor();
-        let (generation, nodes, node) = (self.generation, self.nodes, NodeName::new("n"));
+        let generation = self.generation;
+        let nodes = self.nodes;
+        let node = NodeName::new("n");
         let progress = ProgressReport {
             generation,
             nodes,
@@ -216,7 +220,8 @@ impl<'a> SimulatedJob<'a> {
         let sizes = &self.trial.table;
         let turn = self.clock.unsigned_abs() as usize % sizes.len();
         let free = self.subject.sizes.max() - self.nodes;
-        let (subject, may_probe) = (std::slice::from_ref(&self.subject), self.trial.settings.probe);
+        let subject = std::slice::from_ref(&self.subject);
+        let may_probe = self.trial.settings.probe;
         let room = NodeCapacity::from_one_type(self.subject.key.node_type.clone(), sizes[turn].nodes, free);
         self.library.run_round(subject, room, may_probe, UnixTime(self.clock));
     }

@@ -127,11 +127,13 @@ impl RunInput {
 impl NameInterner {
     /// The row of a way to run.
     pub(super) fn intern_run(&mut self, named: &RunNames<'_>) -> RunInput {
-        let number = |word: String| {
-            let next = self.numbers.len();
-            *self.numbers.entry(word).or_insert(next)
-        };
-        RunInput::from_numbers(interner_keys(named).map(number), named.gpus)
+        RunInput::from_numbers(
+            interner_keys(named).map(|word: String| {
+                let next = self.numbers.len();
+                *self.numbers.entry(word).or_insert(next)
+            }),
+            named.gpus,
+        )
     }
 
     /// The same, also of strangers to the register; `stranger` tells two unknown types apart.

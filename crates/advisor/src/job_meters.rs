@@ -74,7 +74,9 @@ impl JobMeter {
     fn measure_stretch(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> JobMeasurement {
         let change = if stretch.first { self.measure_change(&stretch) } else { None };
         let new_job = self.generation == 1 && stretch.first;
-        let (hosts, apart, crosses) = (self.hosts, self.apart, self.crosses);
+        let hosts = self.hosts;
+        let apart = self.apart;
+        let crosses = self.crosses;
         JobMeasurement { key: key.clone(), nodes, hosts, apart, crosses, stretch, new_job, change }
     }
 
@@ -140,7 +142,10 @@ impl JobMeters {
             return None;
         }
         let last = watch.meter.finish_stretch().zip(watch.key.take());
-        let (nodes, hosts, apart, crosses) = (watch.nodes, watch.hosts, watch.apart, watch.crosses);
+        let nodes = watch.nodes;
+        let hosts = watch.hosts;
+        let apart = watch.apart;
+        let crosses = watch.crosses;
         let before = if watch.any { nodes } else { 0 };
         *watch = JobMeter {
             generation: progress.generation,
@@ -154,7 +159,8 @@ impl JobMeters {
             ..JobMeter::default()
         };
         // Whether the job is new, and what it cost to come there, is told by a generation that still runs.
-        let (new_job, change) = (false, None);
+        let new_job = false;
+        let change = None;
         last.map(|(stretch, key)| JobMeasurement {
             key,
             nodes,
@@ -187,7 +193,9 @@ impl JobMeters {
     /// The job's generation has ended or was interrupted: what was measured of it.
     pub(super) fn finish_generation(&mut self, job: JobId) -> Option<JobMeasurement> {
         let watch = self.watches.get_mut(&job)?;
-        let (key, nodes, stretch) = (watch.key.clone()?, watch.nodes, watch.meter.finish_stretch()?);
+        let key = watch.key.clone()?;
+        let nodes = watch.nodes;
+        let stretch = watch.meter.finish_stretch()?;
         Some(watch.measure_stretch(&key, nodes, stretch))
     }
 

@@ -71,9 +71,11 @@ impl LayerEstimates {
 
 /// The types, of those at hand and the job's own, that have what the layers were profiled on.
 fn matching_types(layers: &LayerProfile, subject: &JobInput, types: &[NodeType]) -> Vec<NodeType> {
-    let (own, width) = (&subject.key.node_type, subject.key.node_type.single_place().1);
-    let wide = |node_type: &NodeType| node_type.single_place().0.with_place_count(width);
-    let mut all: Vec<NodeType> = std::iter::once(own.clone()).chain(types.iter().map(wide)).collect();
+    let own = &subject.key.node_type;
+    let width = subject.key.node_type.single_place().1;
+    let mut all: Vec<NodeType> = std::iter::once(own.clone())
+        .chain(types.iter().map(|node_type: &NodeType| node_type.single_place().0.with_place_count(width)))
+        .collect();
     all.sort();
     all.dedup();
     all.retain(|node_type| device_matches(&layers.device, node_type));
@@ -113,7 +115,8 @@ fn estimate_rates(subject: &JobInput, basis: &EstimateBasis, site: &SiteCollecti
                 Some(batch / step_secs(&basis.layers, &links, plan, place, batch)?)
             };
             found.extend(sizes.iter().filter_map(|nodes| {
-                let (exec_plan, node_type) = (exec_plan.clone(), node_type.clone());
+                let exec_plan = exec_plan.clone();
+                let node_type = node_type.clone();
                 Some(RateEstimate { exec_plan, node_type, nodes: *nodes, rate: rate(*nodes)? })
             }));
         }

@@ -45,10 +45,14 @@ impl NodeCapacity {
 
     /// So many free nodes of each of these types, and nothing else.
     pub fn from_types(nodes: impl IntoIterator<Item = (NodeType, u32)>) -> NodeCapacity {
-        let stock = |(node_type, n): (NodeType, u32)| {
-            (node_type, TypeCapacity { usable: n, free: vec![1; n as usize] })
-        };
-        NodeCapacity { types: nodes.into_iter().map(stock).collect() }
+        NodeCapacity {
+            types: nodes
+                .into_iter()
+                .map(|(node_type, n): (NodeType, u32)| {
+                    (node_type, TypeCapacity { usable: n, free: vec![1; n as usize] })
+                })
+                .collect(),
+        }
     }
 
     /// How many nodes of this type are free.
@@ -62,7 +66,8 @@ impl NodeCapacity {
     pub(super) fn take_nodes(&mut self, node_type: &NodeType, nodes: u32) {
         let (one, width) = node_type.single_place();
         let Some(stock) = self.types.get_mut(&one) else { return };
-        let (width, mut missing) = (width.max(1), nodes);
+        let width = width.max(1);
+        let mut missing = nodes;
         for free in &mut stock.free {
             let taken = missing.min(*free / width);
             *free -= taken * width;

@@ -36,7 +36,8 @@ impl PlanCurve {
         let mut narrower = vec![1.0; self.sizes.len()];
         for (i, nodes) in self.sizes.iter().enumerate() {
             let Ok(j) = other.sizes.binary_search(nodes) else { continue };
-            let (own, its) = (self.covariance[(i, i)].max(1e-9), other.covariance[(j, j)].max(1e-9));
+            let own = self.covariance[(i, i)].max(1e-9);
+            let its = other.covariance[(j, j)].max(1e-9);
             both.log_rates[i] = (self.log_rates[i] * its + other.log_rates[j] * own) / (own + its);
             narrower[i] = (own.min(its) / own).sqrt();
         }

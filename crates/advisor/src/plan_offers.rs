@@ -98,8 +98,10 @@ impl RateEstimator<'_> {
             }
             _ => {}
         }
-        let fits = |sizes: AllowedSizes| sizes.contains(nodes) || !subject.sizes.contains(nodes);
-        if !self.fitting_sizes(subject, Some(plan), key).is_none_or(fits) {
+        if !self
+            .fitting_sizes(subject, Some(plan), key)
+            .is_none_or(|sizes: AllowedSizes| sizes.contains(nodes) || !subject.sizes.contains(nodes))
+        {
             return Err(PlanObstacle::TooLarge);
         }
         self.known_rate(subject, plan, nodes).ok_or(PlanObstacle::Unknown)

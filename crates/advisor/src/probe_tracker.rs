@@ -91,8 +91,8 @@ impl ProbeTracker {
 
     /// Whether the job tries a size, or did so until a moment ago.
     pub(super) fn is_probing(&self, job: JobId, now: UnixTime) -> bool {
-        let lately = |at: &UnixTime| now.age_of(*at) < ARRIVAL_SECS;
-        self.probes.contains_key(&job) || self.ended_at.get(&job).is_some_and(lately)
+        self.probes.contains_key(&job)
+            || self.ended_at.get(&job).is_some_and(|at: &UnixTime| now.age_of(*at) < ARRIVAL_SECS)
     }
 
     /// How far a job's probe has come, for people.
@@ -138,8 +138,11 @@ impl ProbeTracker {
 
     /// Notes that the job reports with this signature and at this size.
     pub(super) fn record_arrival(&mut self, job: JobId, key: &ProfileKey, nodes: u32, now: UnixTime) {
-        let there = |p: &&mut ActiveProbe| p.aim.nodes == nodes && p.aim.key == *key && p.since.is_none();
-        if let Some(probe) = self.probes.get_mut(&job).filter(there) {
+        if let Some(probe) = self
+            .probes
+            .get_mut(&job)
+            .filter(|p: &&mut ActiveProbe| p.aim.nodes == nodes && p.aim.key == *key && p.since.is_none())
+        {
             probe.since = Some(now);
         }
     }
@@ -159,8 +162,10 @@ impl ProbeTracker {
         nodes: u32,
         now: UnixTime,
     ) -> Option<EndedProbe> {
-        let is_here = |p: &ActiveProbe| p.aim.nodes == nodes && p.aim.key == *key && p.since.is_some();
-        let there = self.probes.get(&job).is_some_and(is_here);
+        let there = self
+            .probes
+            .get(&job)
+            .is_some_and(|p: &ActiveProbe| p.aim.nodes == nodes && p.aim.key == *key && p.since.is_some());
         if there { self.end_probe(job, now) } else { None }
     }
 

@@ -91,7 +91,8 @@ pub fn best_probe(fitted: &impl ScalingModel, stakes: &ProbeContext) -> Option<P
 /// Gain and cost of all sizes that may be tried.
 pub(crate) fn probe_candidates(fitted: &impl ScalingModel, stakes: &ProbeContext) -> Vec<ProbeCandidate> {
     let rates: Vec<f64> = stakes.sizes.iter().map(|n| fitted.estimate_at(*n).rate).collect();
-    let (covariance, shares) = (fitted.error_covariance(&stakes.sizes), size_shares(stakes));
+    let covariance = fitted.error_covariance(&stakes.sizes);
+    let shares = size_shares(stakes);
     let variance = covariance.diagonal().sum() / covariance.nrows().max(1) as f64;
     let misjudged = MISJUDGE_FACTOR / (1.0 + MISJUDGE_FACTOR * variance / MAX_MISJUDGE_LOSS);
     let present = match stakes.elsewhere {
@@ -99,7 +100,8 @@ pub(crate) fn probe_candidates(fitted: &impl ScalingModel, stakes: &ProbeContext
         None if stakes.present == 0 => 0.0,
         None => fitted.estimate_at(stakes.present).rate,
     };
-    let (usual, prices) = (mean_best_rate(stakes, &shares, &rates), net_rates_by_price(stakes, &rates));
+    let usual = mean_best_rate(stakes, &shares, &rates);
+    let prices = net_rates_by_price(stakes, &rates);
     let index = |nodes: u32| stakes.sizes.binary_search(&nodes).ok();
     let tried = stakes.triable.iter().filter_map(|n| Some((*n, index(*n)?)));
     tried
@@ -116,8 +118,7 @@ pub(crate) fn probe_candidates(fitted: &impl ScalingModel, stakes: &ProbeContext
 /// By how much the squared relative errors shrink, on average over all sizes, when size `c` is measured.
 fn variance_reduction(covariance: &DMatrix<f64>, c: usize, spread: f64) -> f64 {
     let sizes = covariance.nrows();
-    let shrinks = |i: usize| (covariance[(i, c)] / spread).powi(2);
-    (0..sizes).map(shrinks).sum::<f64>() / sizes.max(1) as f64
+    (0..sizes).map(|i: usize| (covariance[(i, c)] / spread).powi(2)).sum::<f64>() / sizes.max(1) as f64
 }
 
 /// The share of the time in which the first so many sizes fit, by their number less one.
@@ -161,11 +162,17 @@ fn net_rates_by_price(stakes: &ProbeContext, rates: &[f64]) -> [NetRates; NODE_P
     NODE_PRICES.map(|share| {
         let price = share * best_node;
         let net = |(nodes, rate): (u32, f64)| rate - price * f64::from(nodes);
-        let rival = |most: &u32| {
-            let fits = stakes.rivals.iter().copied().filter(|(n, _)| n <= most);
-            fits.map(net).fold(0.0, f64::max)
-        };
-        NetRates { own: own.clone().map(net).collect(), others: stakes.sizes.iter().map(rival).collect() }
+        NetRates {
+            own: own.clone().map(net).collect(),
+            others: stakes
+                .sizes
+                .iter()
+                .map(|most: &u32| {
+                    let fits = stakes.rivals.iter().copied().filter(|(n, _)| n <= most);
+                    fits.map(net).fold(0.0, f64::max)
+                })
+                .collect(),
+        }
     })
 }
 
@@ -174,7 +181,8 @@ fn expected_gain(prices: &[NetRates], shares: &[f64], moves: &[f64]) -> f64 {
     let mut gain = 0.0;
     for NetRates { own, others } in prices {
         for (z, weight) in GAUSS_HERMITE {
-            let (mut best, mut moved) = (0.0_f64, 0.0_f64);
+            let mut best = 0.0_f64;
+            let mut moved = 0.0_f64;
             for (i, (own, other)) in own.iter().zip(others).enumerate() {
                 best = best.max(*own).max(*other);
                 moved = moved.max(own + z * moves[i]).max(*other);

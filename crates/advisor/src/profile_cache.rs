@@ -106,8 +106,10 @@ impl ProfileCache {
 
     /// Those that changed since the last call, to be stored.
     pub(super) fn take_unsaved(&mut self) -> Vec<Profile> {
-        let unsaved = |k: &mut ProfileEntry| std::mem::take(&mut k.unsaved).then(|| k.profile.clone());
-        self.known.values_mut().filter_map(unsaved).collect()
+        self.known
+            .values_mut()
+            .filter_map(|k: &mut ProfileEntry| std::mem::take(&mut k.unsaved).then(|| k.profile.clone()))
+            .collect()
     }
 
     /// Says that these could not be stored after all.
@@ -184,8 +186,10 @@ impl ProfileCache {
 
     /// A profile of which something is learned now.
     fn entry_mut(&mut self, key: &ProfileKey, now: UnixTime) -> &mut ProfileEntry {
-        let fresh = || ProfileEntry::new(Profile::new(key.clone()), now);
-        let known = self.known.entry(key.clone()).or_insert_with(fresh);
+        let known = self
+            .known
+            .entry(key.clone())
+            .or_insert_with(|| ProfileEntry::new(Profile::new(key.clone()), now));
         (known.profile.updated_at, known.unsaved, known.used_at) = (now, true, now);
         known
     }

@@ -110,11 +110,10 @@ pub(crate) fn learn_point(
         doubts.remove(&nodes);
         return LearnOutcome::Agrees;
     }
-    let fresh = |d: &SizePoint| {
+    let Some(first) = doubts.get(&nodes).copied().filter(|d: &SizePoint| {
         (0.0..DOUBT_SECS).contains(&at.secs_since(d.at))
             && !rates_contradict((d.rate, d.error), (new.rate, new.error))
-    };
-    let Some(first) = doubts.get(&nodes).copied().filter(fresh) else {
+    }) else {
         doubts.insert(nodes, new);
         return LearnOutcome::Doubted;
     };
@@ -122,7 +121,8 @@ pub(crate) fn learn_point(
         return LearnOutcome::Doubted;
     }
     doubts.remove(&nodes);
-    let (now, factor) = (merge_points(&first, &new), new.rate / old.rate);
+    let now = merge_points(&first, &new);
+    let factor = new.rate / old.rate;
     if old.secs < LITTLE_SECS {
         *old = SizePoint { spread: old.spread, over_hosts: old.over_hosts, ..now };
         return LearnOutcome::Agrees;

@@ -35,12 +35,15 @@ impl StepBatch {
             return StepBatch::Global(f64::from(samples));
         }
         let per_node = profiles.batch_mode(&subject.key) == BatchMode::PerNode;
-        let of = |p: &SizePoint| {
-            p.step_samples.map(|samples| if per_node { samples / f64::from(p.nodes.max(1)) } else { samples })
-        };
         let own = profiles.of_program(&subject.key);
-        let mut told: Vec<f64> =
-            own.flat_map(|p| &p.points).filter_map(of).filter(|s| s.is_normal()).collect();
+        let mut told: Vec<f64> = own
+            .flat_map(|p| &p.points)
+            .filter_map(|p: &SizePoint| {
+                p.step_samples
+                    .map(|samples| if per_node { samples / f64::from(p.nodes.max(1)) } else { samples })
+            })
+            .filter(|s| s.is_normal())
+            .collect();
         told.sort_by(f64::total_cmp);
         let samples = told.get(told.len() / 2).copied().unwrap_or(1.0);
         if per_node { StepBatch::PerNode(samples) } else { StepBatch::Global(samples) }
@@ -110,10 +113,12 @@ impl ProgramModels {
             }
         }
         self.known.retain(|name, _| wanted.contains_key(name));
-        let is_due = |(name, (_, (made, updated_at))): &(_, (_, (ModelBasis, UnixTime)))| {
-            self.known.get(name).is_none_or(|known| known.needs_refit(made, *updated_at, now))
-        };
-        let mut due: Vec<_> = wanted.into_iter().filter(is_due).collect();
+        let mut due: Vec<_> = wanted
+            .into_iter()
+            .filter(|(name, (_, (made, updated_at))): &(_, (_, (ModelBasis, UnixTime)))| {
+                self.known.get(name).is_none_or(|known| known.needs_refit(made, *updated_at, now))
+            })
+            .collect();
         // Those of which there is none yet come first, then the oldest.
         due.sort_by_key(|(name, _)| self.known.get(name).map(|known| known.made_at));
         for (name, (subject, made)) in due.into_iter().take(MOST_MADE) {
@@ -135,10 +140,9 @@ impl ProgramModels {
         points: Vec<SizePoint>,
     ) -> Option<PlanCurve> {
         let program = self.known.get(&program_name(&subject.key))?;
-        let has = |curve: &&PlanCurve| {
+        match program.curves.get(&(plan.name.clone(), node_type.clone())).filter(|curve: &&PlanCurve| {
             sizes.iter().all(|n| curve.has_size(*n) || program.placed_plan(plan, node_type, *n).is_none())
-        };
-        match program.curves.get(&(plan.name.clone(), node_type.clone())).filter(has) {
+        }) {
             Some(curve) => Some(curve.with_points(points)),
             None => program.predict_curve(plan, node_type, sizes, points),
         }
@@ -192,11 +196,15 @@ impl ProgramModel {
         let first = ProfileKey { node_type: made.types[0].clone(), ..subject.key.clone() };
         let least = profiles.of_program(&first).filter(|p| p.key.node_type == first.node_type);
         let least = least.flat_map(|p| &p.points).map(|p| p.nodes).min().unwrap_or(1);
-        let slower = |to: &NodeType| {
-            let ratio = speeds.log_ratio(&first, to, least);
-            (-ratio.mean, ratio.sd)
-        };
-        let further: Vec<(f64, f64)> = made.types.iter().skip(1).map(slower).collect();
+        let further: Vec<(f64, f64)> = made
+            .types
+            .iter()
+            .skip(1)
+            .map(|to: &NodeType| {
+                let ratio = speeds.log_ratio(&first, to, least);
+                (-ratio.mean, ratio.sd)
+            })
+            .collect();
         let model = PlanModel::new(made.facts, &PlanPriors::from_public_tables(), &further);
         let own = profiles.of_program(&subject.key);
         let together =

@@ -20,7 +20,8 @@ pub(crate) fn rates_contradict(a: (f64, f64), b: (f64, f64)) -> bool {
 /// Both rates with their relative errors, weighted by how exact they are.
 pub(crate) fn weighted_mean_rate(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     let weight = |error: f64| error.max(MIN_RATE_ERROR).powi(-2);
-    let (wa, wb) = (weight(a.1), weight(b.1));
+    let wa = weight(a.1);
+    let wb = weight(b.1);
     (((wa * a.0.ln() + wb * b.0.ln()) / (wa + wb)).exp(), (wa + wb).powf(-0.5).max(MIN_RATE_ERROR))
 }
 
@@ -81,7 +82,8 @@ pub struct SteadyRate {
 pub(crate) fn steady_rate(series: &[RateReport], fresh: bool) -> Option<SteadyRate> {
     let logs: Vec<f64> = series.iter().map(|r| (r.samples / r.secs).max(f64::MIN_POSITIVE).ln()).collect();
     let warmup = if fresh { warmup_length(&logs) } else { 0 };
-    let (rest, rest_logs) = (&series[warmup..], &logs[warmup..]);
+    let rest = &series[warmup..];
+    let rest_logs = &logs[warmup..];
     if rest.len() < FEWEST_REPORTS {
         return None;
     }

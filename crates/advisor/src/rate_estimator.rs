@@ -78,7 +78,9 @@ impl RateEstimator<'_> {
         for (i, node_type) in std::iter::once(&subject.key.node_type).chain(known).enumerate() {
             let Some((curve, sizes)) = self.rate_on_type(subject, node_type) else { continue };
             let on = |node_type: Option<NodeType>| {
-                let (exec_plan, curve, sizes) = (ExecPlan::default(), curve.clone(), sizes.clone());
+                let exec_plan = ExecPlan::default();
+                let curve = curve.clone();
+                let sizes = sizes.clone();
                 RateCurve::new(exec_plan, node_type, curve, sizes)
             };
             rates.push(on(Some(node_type.clone())));
@@ -118,8 +120,10 @@ impl RateEstimator<'_> {
 
     /// Where the program was measured with the plan of a key.
     fn measured_with_plan<'p>(&'p self, key: &'p ProfileKey) -> impl Iterator<Item = &'p Profile> {
-        let so = |p: &&Profile| p.key.name == key.name && p.key.exec_plan == key.exec_plan;
-        self.profiles.of_user(&key.user).filter(so).filter(|p| !p.points.is_empty())
+        self.profiles
+            .of_user(&key.user)
+            .filter(|p: &&Profile| p.key.name == key.name && p.key.exec_plan == key.exec_plan)
+            .filter(|p| !p.points.is_empty())
     }
 
     /// Whether the program ran with the plan of a key on another type.
@@ -167,7 +171,6 @@ impl RateEstimator<'_> {
             let points: Vec<SizePoint> = self.profiles.normalized_points(&key).collect();
             Some(BelievedScaling::Alike(self.similar_curve(subject, &key, &of_interest(&points))?))
         };
-        let fitted = || Some(BelievedScaling::Fitted(self.fitted_for_key(subject, &key)?));
         let is_untried = self.profiles.points(&key).is_empty();
         let planned = planned.map(|planned| match planned {
             BelievedScaling::Planned(curve) if is_untried && self.speeds.is_estimated(&key) => {
@@ -177,7 +180,9 @@ impl RateEstimator<'_> {
             }
             other => other,
         });
-        let believed = planned.or_else(alike).or_else(fitted)?;
+        let believed = planned
+            .or_else(alike)
+            .or_else(|| Some(BelievedScaling::Fitted(self.fitted_for_key(subject, &key)?)))?;
         let mut sizes = of_interest(believed.points());
         sizes.retain(|n| believed.covers_size(*n));
         (!sizes.is_empty()).then_some(WayToRun { key, believed, sizes, allowed })
@@ -188,8 +193,10 @@ impl RateEstimator<'_> {
         let key = &way.key;
         let points = self.profiles.points(key);
         let is_declared = subject.declared.is_some() && is_first_plan(subject, key);
-        let is_own = |p: &&Profile| p.key.name == key.name && !p.points.is_empty();
-        let mut own = self.profiles.of_user(&key.user).filter(is_own);
+        let mut own = self
+            .profiles
+            .of_user(&key.user)
+            .filter(|p: &&Profile| p.key.name == key.name && !p.points.is_empty());
         let ran_here = own.clone().any(|p| p.key.node_type == key.node_type);
         let same_plan = own.any(|p| p.key.exec_plan == key.exec_plan);
         match &way.believed {
@@ -208,7 +215,8 @@ impl RateEstimator<'_> {
 
     pub(super) fn rate_curve_of(&self, subject: &JobInput, way: &WayToRun) -> Option<RateCurve> {
         let curve = self.believed_curve(subject, way)?;
-        let (exec_plan, node_type) = (way.key.exec_plan.clone(), Some(way.key.node_type.clone()));
+        let exec_plan = way.key.exec_plan.clone();
+        let node_type = Some(way.key.node_type.clone());
         Some(RateCurve::new(exec_plan, node_type, curve, way.allowed.clone()))
     }
 
@@ -345,9 +353,10 @@ impl RateEstimator<'_> {
         };
         let updated = |p: &&Profile| p.updated_at;
         let doubted = |p: &Profile, factor: f64, error: f64| {
-            let doubted =
-                |p: SizePoint| SizePoint { rate: p.rate * factor, error: p.error.hypot(error), ..p };
-            self.profiles.normalized_points(&p.key).map(doubted).collect()
+            self.profiles
+                .normalized_points(&p.key)
+                .map(|p: SizePoint| SizePoint { rate: p.rate * factor, error: p.error.hypot(error), ..p })
+                .collect()
         };
         if let Some(own) = self.profiles.of_user(&key.user).filter(alike).max_by_key(updated) {
             return Some(doubted(
@@ -363,8 +372,10 @@ impl RateEstimator<'_> {
     /// The fastest that the program was seen to be with another plan at its smallest measured size, on the
     /// same type of nodes if possible: how fast it is says something of a plan, how it scales does not.
     fn other_plan_points(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
-        let other = |p: &&Profile| p.key.name == key.name && p.key.exec_plan != key.exec_plan;
-        let own = self.profiles.of_user(&key.user).filter(other);
+        let own = self
+            .profiles
+            .of_user(&key.user)
+            .filter(|p: &&Profile| p.key.name == key.name && p.key.exec_plan != key.exec_plan);
         let points = own.flat_map(|p| self.profiles.normalized_points(&p.key).map(move |point| (p, point)));
         let (profile, point) = points.min_by(|(p, a), (q, b)| {
             let elsewhere = |p: &Profile| p.key.node_type != key.node_type;

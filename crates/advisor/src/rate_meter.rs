@@ -181,21 +181,19 @@ impl RateMeter {
     }
 
     fn cut_stretch(&mut self) -> Option<Stretch> {
-        let hasty = |r: SteadyRate| match !self.later && r.secs < SHORTEST_SECS {
+        let rate = self.current_rate().map(|r: SteadyRate| match !self.later && r.secs < SHORTEST_SECS {
             true => SteadyRate { error: r.error.max(HASTY_ERROR), ..r },
             false => r,
-        };
-        let rate = self.current_rate().map(hasty);
+        });
         let (samples, secs) = self.series.iter().fold((0.0, 0.0), |(n, s), r| (n + r.samples, s + r.secs));
-        let of_a_step = |(first, last, between): (u64, u64, f64)| {
-            let steps = last.saturating_sub(first);
-            (steps > 0 && between > 0.0).then(|| between / steps as f64)
-        };
         let stretch = rate.map(|rate| Stretch {
             rate,
             samples,
             secs,
-            step_samples: self.steps.and_then(of_a_step),
+            step_samples: self.steps.and_then(|(first, last, between): (u64, u64, f64)| {
+                let steps = last.saturating_sub(first);
+                (steps > 0 && between > 0.0).then(|| between / steps as f64)
+            }),
             first: !self.later,
             age_secs: self.age_secs,
         });

@@ -92,8 +92,10 @@ impl FittedCurve {
 
     /// The curve at these sizes, up to the largest (see [`sizes_of_interest`]).
     pub fn to_scaling_curve(&self, sizes: &[u32]) -> Option<ScalingCurve> {
-        let point = |n: &u32| CurvePoint { nodes: *n, rate: self.estimate_at(*n).rate };
-        ScalingCurve::new(sizes.iter().map(point).collect()).ok()
+        ScalingCurve::new(
+            sizes.iter().map(|n: &u32| CurvePoint { nodes: *n, rate: self.estimate_at(*n).rate }).collect(),
+        )
+        .ok()
     }
 
     /// The formula that has the most evidence, for people: node-seconds a sample.
@@ -115,7 +117,8 @@ impl FittedCurve {
         let apart: Vec<Vec<f64>> = sizes
             .iter()
             .map(|n| {
-                let (t, mean) = (term_values(*n), mean_log_rate(&self.models, *n));
+                let t = term_values(*n);
+                let mean = mean_log_rate(&self.models, *n);
                 self.models.iter().map(|m| m.log_rate(*n, &t) - mean).collect()
             })
             .collect();
@@ -171,7 +174,8 @@ pub fn sizes_of_interest(sizes: &AllowedSizes, measured: &[SizePoint]) -> Vec<u3
         AllowedSizes::Set(listed) if listed.len() <= SHORT_LIST => listed.as_slice(),
         _ => &[],
     };
-    let (min, max) = (sizes.min(), sizes.max());
+    let min = sizes.min();
+    let max = sizes.max();
     let wide = std::iter::successors(Some(f64::from(ALL_UP_TO)), |n| Some(n * 1.125));
     let mut all: Vec<u32> = (min..=max.min(ALL_UP_TO))
         .chain(wide.map(|n| n as u32).take_while(|n| *n < max).filter(|n| *n >= min))
@@ -187,8 +191,11 @@ pub fn sizes_of_interest(sizes: &AllowedSizes, measured: &[SizePoint]) -> Vec<u3
 
 /// Sorted by size, without what no rate can be.
 fn usable_points(points: &[SizePoint]) -> Vec<SizePoint> {
-    let sound = |p: &&SizePoint| p.nodes > 0 && p.rate.is_normal() && p.rate > 0.0 && p.error.is_finite();
-    let mut points: Vec<SizePoint> = points.iter().filter(sound).copied().collect();
+    let mut points: Vec<SizePoint> = points
+        .iter()
+        .filter(|p: &&SizePoint| p.nodes > 0 && p.rate.is_normal() && p.rate > 0.0 && p.error.is_finite())
+        .copied()
+        .collect();
     points.sort_by(|a, b| a.nodes.cmp(&b.nodes).then(a.error.total_cmp(&b.error)));
     points.dedup_by_key(|p| p.nodes);
     if points.len() > MOST_POINTS {

@@ -138,8 +138,8 @@ fn estimates_as_measurements(
     let mut all = Vec::new();
     for ((exec_plan, node_type, nodes), rate) in estimated.into_iter().flatten() {
         let key = ProfileKey { exec_plan: exec_plan.clone(), node_type: node_type.clone(), ..key.clone() };
-        let (row, log_secs) =
-            (run_input(register, &key, *nodes, shares), log_gpu_secs(node_type, *nodes, *rate));
+        let row = run_input(register, &key, *nodes, shares);
+        let log_secs = log_gpu_secs(node_type, *nodes, *rate);
         all.push(SpeedMeasurement { row, log_secs, wrong: None, variance: ESTIMATE_ERROR.powi(2) });
     }
     spread_evenly(&all, MAX_ESTIMATES)
@@ -171,10 +171,14 @@ fn estimate_errors(seen: &[SpeedMeasurement]) -> (Vec<RunObservation>, f64) {
     let all = || seen.iter().filter_map(|s| s.wrong);
     let middle = mean_or_zero(all());
     let unit = if middle.abs() > OTHER_UNIT_FACTOR.ln() { middle } else { 0.0 };
-    let of = |s: &SpeedMeasurement| {
-        Some(RunObservation { row: s.row, value: s.wrong? - unit, variance: s.variance })
-    };
-    (seen.iter().filter_map(of).collect(), unit)
+    (
+        seen.iter()
+            .filter_map(|s: &SpeedMeasurement| {
+                Some(RunObservation { row: s.row, value: s.wrong? - unit, variance: s.variance })
+            })
+            .collect(),
+        unit,
+    )
 }
 
 /// What the site has measured, program by program.
@@ -215,11 +219,13 @@ impl SiteMeasurements {
         for ((user, name), own) in programs {
             let name = (user.to_owned(), name.to_owned());
             let estimated = estimates.rates_of(&name);
-            let of_profile = |p: &&Profile| {
-                let of_it = program_measurements(register, profiles, &[p], estimated, shares);
-                spread_evenly(&of_it, MOST_OF_PROFILE)
-            };
-            let of_program: Vec<SpeedMeasurement> = own.iter().flat_map(of_profile).collect();
+            let of_program: Vec<SpeedMeasurement> = own
+                .iter()
+                .flat_map(|p: &&Profile| {
+                    let of_it = program_measurements(register, profiles, &[p], estimated, shares);
+                    spread_evenly(&of_it, MOST_OF_PROFILE)
+                })
+                .collect();
             // One measurement says nothing of others, but for how wrong its estimate was.
             let says = of_program.len() > 1 || of_program.iter().any(|s| s.wrong.is_some());
             if !says || of_program.len() > left {
@@ -317,7 +323,8 @@ impl SiteSpeeds {
         profiles: &ProfileCache,
         types: &[NodeType],
     ) -> Option<(CurveBasis, UnixTime)> {
-        let (name, key) = (program_name(&subject.key), &subject.key);
+        let name = program_name(&subject.key);
+        let key = &subject.key;
         let own = profiles.of_program(key).filter(|p| !p.points.is_empty());
         let (_, width) = key.node_type.single_place();
         let at_hand = types
@@ -333,8 +340,8 @@ impl SiteSpeeds {
             true => vec![key.exec_plan.clone()],
             false => subject.plans.iter().map(|plan| plan.name.clone()).collect(),
         };
-        let (estimated, points) =
-            (self.estimates.rates_of(&name).is_some(), own.clone().map(|p| p.points.len()).sum());
+        let estimated = self.estimates.rates_of(&name).is_some();
+        let points = own.clone().map(|p| p.points.len()).sum();
         let updated_at = own.map(|p| p.updated_at).max();
         let tells = estimated || (updated_at.is_some() && all.len() > 1);
         let made = CurveBasis { plans, points, types: all, estimates: self.estimates.program_version(&name) };
@@ -349,7 +356,8 @@ impl SiteSpeeds {
         profiles: &ProfileCache,
         made: &CurveBasis,
     ) -> BTreeMap<(ExecPlan, NodeType), PlanCurve> {
-        let (name, shares) = (program_name(&subject.key), self.shares);
+        let name = program_name(&subject.key);
+        let shares = self.shares;
         let estimated = self.estimates.rates_of(&name);
         let own: Vec<&Profile> = profiles.of_program(&subject.key).collect();
         let keys: Vec<ProfileKey> = keys_to_estimate(subject, &own, estimated, made);
@@ -404,8 +412,9 @@ impl SiteSpeeds {
 
     /// Whether anything was estimated of the plan of a key, on any type.
     pub(super) fn is_estimated(&self, key: &ProfileKey) -> bool {
-        let ways = |known: &EstimatedRates| known.keys().any(|(plan, ..)| *plan == key.exec_plan);
-        self.estimates.rates_of(&program_name(key)).is_some_and(ways)
+        self.estimates
+            .rates_of(&program_name(key))
+            .is_some_and(|known: &EstimatedRates| known.keys().any(|(plan, ..)| *plan == key.exec_plan))
     }
 
     /// How a program's rates on the GPUs of so many nodes of the type of its key compare with those on as
@@ -459,15 +468,16 @@ fn keys_to_estimate(
     let modelled = all_tell && made.points > 0;
     let mut keys = Vec::new();
     for plan in &made.plans {
-        let (measured, estimated) =
-            (of_plan(plan), estimated.is_some_and(|known| known.keys().any(|(of, ..)| of == plan)));
+        let measured = of_plan(plan);
+        let estimated = estimated.is_some_and(|known| known.keys().any(|(of, ..)| of == plan));
         for node_type in &made.types {
             let points = |on_it: bool| -> usize {
                 let of_type = measured.iter().filter(|p| (p.key.node_type == *node_type) == on_it);
                 of_type.map(|p| p.points.len()).sum()
             };
             if points(true) < 2 && (estimated || (points(false) > 0 && !modelled)) {
-                let (exec_plan, node_type) = (plan.clone(), node_type.clone());
+                let exec_plan = plan.clone();
+                let node_type = node_type.clone();
                 keys.push(ProfileKey { node_type, exec_plan, ..subject.key.clone() });
             }
         }

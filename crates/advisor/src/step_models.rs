@@ -44,12 +44,16 @@ impl StepModel {
 
     /// As a formula, for people: node-seconds a sample.
     pub(super) fn to_formula(&self) -> String {
-        let term = |(w, name): (&f64, &str)| match name {
-            "" | "/n" => format!("{w:.3e}{name}"),
-            _ => format!("{w:.3e}·{name}"),
-        };
-        let parts: Vec<String> =
-            self.weights.iter().zip(TERM_NAMES).filter(|(w, _)| **w > 0.0).map(term).collect();
+        let parts: Vec<String> = self
+            .weights
+            .iter()
+            .zip(TERM_NAMES)
+            .filter(|(w, _)| **w > 0.0)
+            .map(|(w, name): (&f64, &str)| match name {
+                "" | "/n" => format!("{w:.3e}{name}"),
+                _ => format!("{w:.3e}·{name}"),
+            })
+            .collect();
         format!("n/rate = {}", parts.join(" + "))
     }
 }
@@ -87,7 +91,8 @@ impl FitRow {
     /// What is expected of a size far from the nearest measured one; nothing if that is the same. The more
     /// was measured, the less it counts.
     fn from_prior(nearest: &SizePoint, nodes: u32, measured: usize) -> Option<Self> {
-        let (n, m) = (f64::from(nodes), f64::from(nearest.nodes));
+        let n = f64::from(nodes);
+        let m = f64::from(nearest.nodes);
         let doublings = (n / m).log2().abs();
         let y = m / nearest.rate * (n / m).powf(PRIOR_LOSS);
         (doublings > 0.0).then_some(FitRow {

@@ -22,8 +22,8 @@ pub(crate) fn learn_stop(stops: &mut Vec<GenerationStop>, new: &GenerationStop) 
     if !(0.0..=MAX_STOP_SECS).contains(&new.secs) {
         return;
     }
-    let same = |s: &&mut GenerationStop| (s.job, s.generation) == (new.job, new.generation);
-    match stops.iter_mut().find(same) {
+    match stops.iter_mut().find(|s: &&mut GenerationStop| (s.job, s.generation) == (new.job, new.generation))
+    {
         Some(known) => {
             known.secs = known.secs.max(new.secs);
             known.end = known.end.max(new.end);

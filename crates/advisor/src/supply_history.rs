@@ -80,8 +80,7 @@ impl SupplyHistory {
         let mut seen: Vec<u32> = seen.map(|places| places / width.max(1)).collect();
         seen.sort_unstable();
         let last = (seen.len().max(1) - 1) as f64;
-        let quantile = |q: &f64| seen.get((last * q).round() as usize).copied();
-        SUPPLY_QUANTILES.iter().filter_map(quantile).collect()
+        SUPPLY_QUANTILES.iter().filter_map(|q: &f64| seen.get((last * q).round() as usize).copied()).collect()
     }
 }
 

@@ -114,7 +114,8 @@ pub struct TypeTrialResult {
 
 impl TypePlacement {
     fn from_row(node_type: &NodeType, gpus_by_node: &[u32]) -> TypePlacement {
-        let (gpus, nodes) = (gpus_by_node.iter().sum(), gpus_by_node.len() as u32);
+        let gpus = gpus_by_node.iter().sum();
+        let nodes = gpus_by_node.len() as u32;
         TypePlacement { node_type: node_type.clone(), gpus, nodes }
     }
 }
@@ -131,8 +132,9 @@ impl TypeTrial {
             (0..self.rows.len()).filter(has).map(|row| self.rows[row].model.as_str()).collect();
         let mut points = Vec::new();
         for model in &models {
-            let is_own = |row: &usize| has(row) && self.rows[*row].model == *model;
-            let own: Vec<usize> = (0..self.rows.len()).filter(is_own).collect();
+            let own: Vec<usize> = (0..self.rows.len())
+                .filter(|row: &usize| has(row) && self.rows[*row].model == *model)
+                .collect();
             points.extend(self.model_points(&own, &estimates, &seen));
         }
         Some(TypeTrialResult {
@@ -148,9 +150,11 @@ impl TypeTrial {
     fn model_points(&self, own: &[usize], estimates: &[Option<f64>], seen: &[f64]) -> Vec<TypePoint> {
         let measured = self.smallest_of_each_type(own);
         let Some(model) = own.first().map(|row| self.rows[*row].model.as_str()) else { return Vec::new() };
-        let counts =
-            |number: &usize| measured.contains(number) || (self.others && self.rows[*number].model != model);
-        let known: Vec<usize> = (0..self.rows.len()).filter(counts).collect();
+        let known: Vec<usize> = (0..self.rows.len())
+            .filter(|number: &usize| {
+                measured.contains(number) || (self.others && self.rows[*number].model != model)
+            })
+            .collect();
         let mut library = JobAdvisor::new(AdvisorConfig::default());
         let profiles = self.measured_profiles(&known, seen);
         let others: BTreeSet<&str> = known.iter().map(|row| self.rows[*row].model.as_str()).collect();
@@ -262,12 +266,17 @@ impl TypeTrial {
             least.extend(place.map(|place| (place, *number)));
         }
         let mut types: BTreeSet<NodeType> = BTreeSet::new();
-        let first = |(place, number): (TypePlacement, usize)| types.insert(place.node_type).then_some(number);
-        least.into_iter().filter_map(first).collect()
+        least
+            .into_iter()
+            .filter_map(|(place, number): (TypePlacement, usize)| {
+                types.insert(place.node_type).then_some(number)
+            })
+            .collect()
     }
 
     fn profiling_cost(&self, points: &[TypePoint]) -> ProfilingCost {
-        let (mut profiles, mut all) = (BTreeMap::new(), BTreeMap::new());
+        let mut profiles = BTreeMap::new();
+        let mut all = BTreeMap::new();
         for row in &self.estimates {
             let split = [row.parallelism.strategy.pp, row.parallelism.dp, row.parallelism.strategy.tp];
             let stages = f64::from(row.parallelism.strategy.pp);
@@ -279,9 +288,13 @@ impl TypeTrial {
             let place = (&row.model, &row.node_type, &row.gpus_by_node, split);
             all.insert(place, f64::from(gpus) * row.step_secs);
         }
-        let (profiles, all): (f64, f64) = (profiles.into_values().sum(), all.into_values().sum());
-        let once = |point: &TypePoint| f64::from(point.place.gpus) * point.truth;
-        let measured: f64 = points.iter().filter(|p| p.measured).map(once).sum();
+        let profiles: f64 = profiles.into_values().sum();
+        let all: f64 = all.into_values().sum();
+        let measured: f64 = points
+            .iter()
+            .filter(|p| p.measured)
+            .map(|point: &TypePoint| f64::from(point.place.gpus) * point.truth)
+            .sum();
         ProfilingCost {
             profiles_gpu_secs: profiles,
             measured_gpu_secs: measured,
@@ -317,11 +330,12 @@ pub fn best_estimates(rows: &[SpeedRow], estimates: &[EstimateRow]) -> Vec<Optio
         let secs = best.entry(key).or_insert(row.step_secs);
         *secs = secs.min(row.step_secs);
     }
-    let of = |row: &SpeedRow| {
-        let place = TypePlacement::from_row(row.node_type.as_ref()?, &row.gpus_by_node);
-        best.get(&(row.model.as_str(), place)).copied()
-    };
-    rows.iter().map(of).collect()
+    rows.iter()
+        .map(|row: &SpeedRow| {
+            let place = TypePlacement::from_row(row.node_type.as_ref()?, &row.gpus_by_node);
+            best.get(&(row.model.as_str(), place)).copied()
+        })
+        .collect()
 }
 
 /// How well what `said` says is known. `None` where there is no row.

@@ -278,8 +278,9 @@ impl CommandArgs {
     /// Processes that train on each node, whoever starts them: as many as a launcher's own flag says, else
     /// ours, else one for each GPU that the job was given there.
     pub(crate) fn ranks_per_node(&self) -> u32 {
-        let gpus = || std::env::var(GPUS_ON_NODE_VARIABLE).ok()?.trim().parse().ok();
-        let said = launcher::processes_per_node(&self.command).or(self.nproc_per_node).or_else(gpus);
+        let said = launcher::processes_per_node(&self.command)
+            .or(self.nproc_per_node)
+            .or_else(|| std::env::var(GPUS_ON_NODE_VARIABLE).ok()?.trim().parse().ok());
         said.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
     }
 
@@ -387,12 +388,14 @@ fn parse_curve(text: &str) -> Result<ScalingCurve, String> {
 
 fn parse_at_least(text: &str) -> Result<LeastRate, String> {
     let text = text.trim();
-    let rate = || text.parse().ok().filter(|rate| is_valid_rate(*rate)).map(LeastRate::Rate);
     let asked = |nodes: &str| match nodes.strip_prefix(':') {
         None => nodes.is_empty().then_some(RequestedSize::default()),
         Some(nodes) => Some(RequestedSize { nodes: Some(nodes.parse().ok().filter(|nodes| *nodes > 0)?) }),
     };
-    let least = text.strip_prefix("asked").map_or_else(rate, |nodes| asked(nodes).map(LeastRate::Asked));
+    let least = text.strip_prefix("asked").map_or_else(
+        || text.parse().ok().filter(|rate| is_valid_rate(*rate)).map(LeastRate::Rate),
+        |nodes| asked(nodes).map(LeastRate::Asked),
+    );
     least.ok_or_else(|| "expected a positive number of samples a second, asked or asked:NODES".to_owned())
 }
 
@@ -426,7 +429,8 @@ fn normalize_word(word: &str) -> String {
 }
 
 fn replace_numbers(text: &str) -> String {
-    let (mut out, mut named) = (String::new(), false);
+    let mut out = String::new();
+    let mut named = false;
     for c in text.chars() {
         named = c.is_alphabetic() || (named && c.is_ascii_digit());
         match c.is_ascii_digit() && !named {

@@ -183,7 +183,8 @@ pub(crate) async fn accept_processes<T: From<ReceivedMessage> + Send + 'static>(
     listener: UnixListener,
     tell: mpsc::Sender<T>,
 ) {
-    let (mut tasks, mut number) = (JoinSet::new(), 0);
+    let mut tasks = JoinSet::new();
+    let mut number = 0;
     let room = Arc::new(Semaphore::new(MAX_CONVERSATIONS));
     loop {
         // Nobody closes it.
@@ -232,7 +233,9 @@ async fn read_messages<T: From<ReceivedMessage>>(
     voice: &ProcessChannel,
     tell: &mpsc::Sender<T>,
 ) {
-    let (mut reader, mut line, mut warned) = (BufReader::new(read), Vec::new(), false);
+    let mut reader = BufReader::new(read);
+    let mut line = Vec::new();
+    let mut warned = false;
     loop {
         line.clear();
         let read = (&mut reader).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await;
@@ -285,7 +288,8 @@ mod tests {
 
     #[test]
     fn what_is_said_to_them() {
-        let (epoch, nodes) = (4, [NodeName::new("n1"), NodeName::new("n2")]);
+        let epoch = 4;
+        let nodes = [NodeName::new("n1"), NodeName::new("n2")];
         let regroup = |secret| AgentMessage::Regroup {
             epoch,
             rank: 1,

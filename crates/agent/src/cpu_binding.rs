@@ -77,7 +77,8 @@ fn parse_number_list(list: &str) -> Option<Vec<usize>> {
     let mut all = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        let first: usize = first.parse().ok()?;
+        let last: usize = last.parse().ok()?;
         if last >= most {
             return None;
         }

@@ -139,8 +139,8 @@ impl DaemonLink {
     pub fn new(config: LinkConfig) -> Result<DaemonLink, LinkError> {
         let http = http_client::build_agent_client(CONNECT_TIMEOUT, config.ca.as_deref())
             .map_err(LinkError::Setup)?;
-        let none = || LinkError::Setup("no daemon's URL is given".to_owned());
-        let daemons = DaemonAddresses::new(daemon_urls(&config.url)).ok_or_else(none)?;
+        let daemons = DaemonAddresses::new(daemon_urls(&config.url))
+            .ok_or_else(|| LinkError::Setup("no daemon's URL is given".to_owned()))?;
         Ok(DaemonLink {
             config,
             daemons,
@@ -401,7 +401,8 @@ impl DaemonLink {
 }
 
 fn read_answer<A: DeserializeOwned>(url: &str, answer: &DaemonAnswer) -> Result<A, LinkError> {
-    let (status, body) = (answer.status, answer.body.as_slice());
+    let status = answer.status;
+    let body = answer.body.as_slice();
     if status.is_success() {
         // An answer without content is as good as `null`.
         let body = if body.is_empty() { b"null".as_slice() } else { body };

@@ -17,8 +17,10 @@ const HASTY_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Brings assignments, each time the daemon answers.
 pub(crate) async fn poll_loop(link: Arc<DaemonLink>, tell: mpsc::Sender<WorkerEvent>) {
-    let (mut backoff, mut seen) = (Backoff::new(), (0, 0));
-    let (mut directive, mut strange) = (Directive::Hold, UnknownNames::default());
+    let mut backoff = Backoff::new();
+    let mut seen = (0, 0);
+    let mut directive = Directive::Hold;
+    let mut strange = UnknownNames::default();
     loop {
         let asked_at = Instant::now();
         match link.poll_assignment(|epoch| if epoch == seen.0 { seen.1 } else { 0 }).await {
@@ -47,7 +49,8 @@ pub(crate) async fn poll_loop(link: Arc<DaemonLink>, tell: mpsc::Sender<WorkerEv
 
 /// Delivers events.
 pub(crate) async fn report_loop(link: Arc<DaemonLink>, outbox: Arc<EventOutbox>) {
-    let (mut backoff, mut strange) = (Backoff::new(), UnknownNames::default());
+    let mut backoff = Backoff::new();
+    let mut strange = UnknownNames::default();
     loop {
         let events = outbox.take().await;
         let count = events.len();

@@ -184,7 +184,8 @@ impl ExecPlans {
         {
             return Err(nonsense(at, what));
         }
-        let (mut plans, mut lines): (Vec<RunPlan>, Vec<usize>) = (Vec::new(), Vec::new());
+        let mut plans: Vec<RunPlan> = Vec::new();
+        let mut lines: Vec<usize> = Vec::new();
         for spanned in plan {
             let at = line(spanned.span());
             let plan = spanned.into_inner();
@@ -231,13 +232,14 @@ impl ExecPlans {
         sizes: Option<&AllowedSizes>,
     ) -> Result<Vec<DeclaredPlan>, PlansError> {
         let declared = |(at, plan): (usize, &RunPlan)| {
-            let nowhere = |what: String| match self.lines.get(at) {
-                Some(line) => PlansError::Nonsense { line: *line, what },
-                None => PlansError::Syntax(what),
-            };
             Ok(DeclaredPlan {
                 name: ExecPlan(plan.name.clone()),
-                sizes: plan.runnable_sizes(ranks, sizes).map_err(nowhere)?,
+                sizes: plan.runnable_sizes(ranks, sizes).map_err(|what: String| {
+                    match self.lines.get(at) {
+                        Some(line) => PlansError::Nonsense { line: *line, what },
+                        None => PlansError::Syntax(what),
+                    }
+                })?,
                 node_types: plan.types.clone(),
                 shards: plan.zero > 0 || plan.parallel_strategy().divides_model(),
                 strategy: Some(plan.parallel_strategy()),
@@ -284,13 +286,15 @@ impl RunPlan {
         named: Option<&AllowedSizes>,
     ) -> Result<Option<AllowedSizes>, String> {
         let divides = self.parallel_strategy().gpus_per_replica();
-        let fits = |nodes: &u32| nodes.saturating_mul(ranks).is_multiple_of(divides);
         if divides <= 1 || ranks.is_multiple_of(divides) {
             return Ok(self.nodes.clone());
         }
         let all = self.nodes.as_ref().or(named);
         let sizes = all.map_or_else(|| (1..=MAX_DIVIDED_SIZE).collect(), |sizes| sizes.up_to(u32::MAX));
-        let sizes: Vec<u32> = sizes.into_iter().filter(fits).collect();
+        let sizes: Vec<u32> = sizes
+            .into_iter()
+            .filter(|nodes: &u32| nodes.saturating_mul(ranks).is_multiple_of(divides))
+            .collect();
         if sizes.is_empty() {
             let of = all.map_or_else(|| format!("1-{MAX_DIVIDED_SIZE}"), AllowedSizes::to_string);
             return Err(format!(
@@ -355,8 +359,10 @@ fn find_word_problem(what: &str, word: &str) -> Option<String> {
 }
 
 fn find_variable_problem(name: &str, value: &str) -> Option<String> {
-    let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(of_name) {
+    if name.is_empty()
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !name.chars().all(|c: char| c.is_ascii_alphanumeric() || c == '_')
+    {
         return Some(format!("env {name:?} is no name of a variable"));
     }
     if RESERVED_PREFIXES.iter().any(|start| name.starts_with(start)) {

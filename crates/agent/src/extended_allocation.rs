@@ -127,7 +127,8 @@ pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
     let common = &args.common;
     let home = RuntimeDir::create_for(&place).context("cannot make the private directory")?;
     home.clear_previous_run();
-    let (socket, tally) = (home.progress_socket(), ProgressTally::new());
+    let socket = home.progress_socket();
+    let tally = ProgressTally::new();
     let listener = progress::open_progress_socket(&socket).context("cannot open the progress socket")?;
     tokio::spawn(progress::receive_datagrams(listener, tally.clone()));
     let mut told = listen_for_signals().context("cannot listen for signals")?;
@@ -136,11 +137,12 @@ pub async fn run_own_node(args: OwnNodeArgs) -> anyhow::Result<i32> {
         elastic_signals: var("TORCHELASTIC_SIGNALS_TO_HANDLE"),
         ..CommandEnvironment::from_args(common, place.job, &socket)
     };
-    let rank = |local| (around.global_rank(&member, local), around.rank_variables(&member, local));
     let output = OutputForwarder::to_own_streams(!common.no_prefix).context("cannot write to our output")?;
     let mut running = RunningCommand::start(LaunchSpec {
         words: common.command_for_plan(&member.exec_plan),
-        ranks: (0..common.started_ranks()).map(rank).collect(),
+        ranks: (0..common.started_ranks())
+            .map(|local| (around.global_rank(&member, local), around.rank_variables(&member, local)))
+            .collect(),
         remote: None,
         mark: format!("{}.{}.{}", home.path().display(), member.generation, std::process::id()),
         signal: common.signal.0,
@@ -197,11 +199,10 @@ mod tests {
         let text = r#"{"generation":2,"rank":1,"world":6,"master_addr":"n1","master_port":4000,
             "nodes":["n1","n2","n3","n4","n7","n8"],"exec_plan":"default"}"#;
         let of = |node: &str| {
-            let var = |name: &str| match name {
+            read_member(|name: &str| match name {
                 MEMBER_VARIABLE => Some(text.to_owned()),
                 _ => Some(node.to_owned()),
-            };
-            read_member(var)
+            })
         };
         assert_eq!(["0", "2"].map(|node| of(node).unwrap().rank), [1, 3]);
         assert!(of("x").is_err());

@@ -211,11 +211,9 @@ impl SlurmIdentity {
     async fn is_daemon_uid(&self, uid: u32) -> bool {
         // What was found once is kept: an impostor must not have each agent ask Slurm for each answer.
         let is = |found: Result<&u32, ()>| found == Ok(&uid);
-        let daemons = async || self.daemon_uid().await.ok_or(());
-        let slurms = async || self.slurm_uid().await.ok_or(());
         uid == 0
-            || is(self.known.daemon.get_or_try_init(daemons).await)
-            || is(self.known.slurm.get_or_try_init(slurms).await)
+            || is(self.known.daemon.get_or_try_init(async || self.daemon_uid().await.ok_or(())).await)
+            || is(self.known.slurm.get_or_try_init(async || self.slurm_uid().await.ok_or(())).await)
     }
 
     async fn slurm_uid(&self) -> Option<u32> {

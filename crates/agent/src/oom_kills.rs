@@ -94,13 +94,15 @@ fn memory_cgroup(cgroups: &str) -> Option<(&Path, CgroupVersion)> {
 fn parse_mount(line: &str, version: CgroupVersion, path: &Path) -> Option<(PathBuf, PathBuf)> {
     let (place, what) = line.split_once(" - ")?;
     let mut what = what.split(' ');
-    let (kind, options) = (what.next()?, what.nth(1)?);
+    let kind = what.next()?;
+    let options = what.nth(1)?;
     let is_it = match version {
         CgroupVersion::One => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
         CgroupVersion::Two => kind == "cgroup2",
     };
     let mut place = place.split(' ').skip(3);
-    let (root, top) = (place.next()?, place.next()?);
+    let root = place.next()?;
+    let top = place.next()?;
     let below = path.strip_prefix(root).ok()?;
     let is_plain = below.components().all(|part| matches!(part, Component::Normal(_)));
     (is_it && is_plain).then(|| (PathBuf::from(top), below.to_owned()))
@@ -108,11 +110,12 @@ fn parse_mount(line: &str, version: CgroupVersion, path: &Path) -> Option<(PathB
 
 /// Kills by the text of a counter; `None` where it has none.
 fn parse_kill_count(text: &str) -> Option<u64> {
-    let value = |line: &str| match line.split_once(' ')? {
-        ("oom_kill" | "oom_group_kill", number) => number.trim().parse::<u64>().ok(),
-        _ => None,
-    };
-    text.lines().filter_map(value).reduce(u64::saturating_add)
+    text.lines()
+        .filter_map(|line: &str| match line.split_once(' ')? {
+            ("oom_kill" | "oom_group_kill", number) => number.trim().parse::<u64>().ok(),
+            _ => None,
+        })
+        .reduce(u64::saturating_add)
 }
 
 #[cfg(test)]

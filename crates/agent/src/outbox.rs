@@ -191,7 +191,9 @@ mod tests {
         outbox.push(AgentEvent::Leaving);
         outbox.push(progress(1, 3.0, 6));
         outbox.push(AgentEvent::Leaving);
-        let (step, loss, opening) = (Some(6), None, None);
+        let step = Some(6);
+        let loss = None;
+        let opening = None;
         let sum =
             AgentEvent::Progress { generation: 1, samples: 5.0, secs: 2.0, step, loss, total: None, opening };
         assert_eq!(outbox.take().await, [AgentEvent::Started { generation: 1 }, sum, AgentEvent::Leaving]);

@@ -218,8 +218,8 @@ mod tests {
     #[tokio::test]
     async fn progress_on_other_nodes_comes_through_their_output() {
         let (mut sent, from) = tokio::io::duplex(1024);
-        let (sender, tally) =
-            (OutputForwarder::to_writers(from, tokio::io::sink(), true), ProgressTally::new());
+        let sender = OutputForwarder::to_writers(from, tokio::io::sink(), true);
+        let tally = ProgressTally::new();
         let message =
             ProgressMessage { samples: 24.5, step: Some(7), loss: Some(0.5), total: None, saved: false };
         sender.send_progress(&message).await;

@@ -170,7 +170,8 @@ impl ProgressTally {
     }
 
     fn add_message(&self, message: ProgressMessage) {
-        let (mut counts, now) = (self.counts(), Instant::now());
+        let mut counts = self.counts();
+        let now = Instant::now();
         if message.saved {
             counts.saved = Some(now);
         }
@@ -277,7 +278,8 @@ mod tests {
     #[test]
     fn time_counts_from_message_to_message() {
         let tally = ProgressTally::new();
-        let (early, late) = (tally.counts().anchor, Duration::from_secs(7));
+        let early = tally.counts().anchor;
+        let late = Duration::from_secs(7);
         tally.add_datagram(b"samples=1");
         tally.counts().last = Some(early + late);
         assert_eq!(tally.take().unwrap().1, 7.0);

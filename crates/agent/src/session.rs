@@ -51,7 +51,9 @@ impl DaemonAnswer {
     pub async fn fetch_answer(request: RequestBuilder, most: usize) -> Result<DaemonAnswer, AnswerError> {
         let mut response = request.send().await?;
         let text = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-        let (status, seal, mac) = (response.status(), text(headers::SEAL), text(headers::MAC));
+        let status = response.status();
+        let seal = text(headers::SEAL);
+        let mac = text(headers::MAC);
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             if body.len() + chunk.len() > most {

@@ -75,7 +75,9 @@ pub(crate) async fn run_step(args: &RunArgs, place: &SlurmContext) -> io::Result
     batch_script::dismiss_sentries(place.job).await;
     let home = RuntimeDir::create_for(place)?;
     let mut signals = forwarded_signals()?;
-    let (mut revivals, mut told, mut lost) = (0, false, false);
+    let mut revivals = 0;
+    let mut told = false;
+    let mut lost = false;
     let mut since = Instant::now();
     let code = {
         let wanted = wait_until_wanted(&home, place.job, SlurmPrograms::default());
@@ -286,7 +288,8 @@ mod tests {
     #[test]
     fn what_follows_the_end_of_a_step() {
         let killed = 137;
-        let (soon, long) = (Duration::from_secs(1), STEP_PATIENCE);
+        let soon = Duration::from_secs(1);
+        let long = STEP_PATIENCE;
         for (code, life, revivals, lifeless, want) in [
             (0, AgentPhase::None, 0, soon, AfterStep::End),
             (3, AgentPhase::Ended, 0, soon, AfterStep::End),

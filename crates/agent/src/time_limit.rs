@@ -161,7 +161,8 @@ pub(crate) async fn is_preempted(programs: SlurmPrograms, job: JobId) -> bool {
 /// the start that stands beside it.
 fn shows_preemption(text: &str) -> bool {
     let mut times = text.split_whitespace();
-    let (preempted, started) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
+    let preempted = times.next().unwrap_or_default();
+    let started = times.next().unwrap_or_default();
     preempted.starts_with(|c: char| c.is_ascii_digit()) && preempted >= started
 }
 

@@ -255,8 +255,9 @@ impl WingSubmitter {
 /// The options by which a lead's owner said what comes with its GPU; the site's defaults hold for the rest.
 pub(crate) fn lead_share_options(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let first = |options: &[(&str, &str)]| {
-        let given = |(name, option): &(&str, &str)| var(name).map(|value| format!("--{option}={value}"));
-        options.iter().find_map(given)
+        options
+            .iter()
+            .find_map(|(name, option): &(&str, &str)| var(name).map(|value| format!("--{option}={value}")))
     };
     let cpus = first(&[("SLURM_CPUS_PER_GPU", "cpus-per-gpu"), (KEPT_CPUS_PER_TASK, "cpus-per-task")]);
     let memory = first(&[
@@ -312,8 +313,10 @@ mod tests {
             );
             let order: WingOrder = serde_json::from_str(&order).unwrap();
             let args = submitter.sbatch_args(&order);
-            let is_share = |arg: &String| arg.starts_with("--cpus") || arg.starts_with("--mem");
-            args.into_iter().filter(is_share).collect::<Vec<_>>().join(" ")
+            args.into_iter()
+                .filter(|arg: &String| arg.starts_with("--cpus") || arg.starts_with("--mem"))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let as_before = "--cpus-per-gpu=3 --mem-per-gpu=1000";
         assert_eq!(asks("", "n1:2"), as_before, "a daemon that does not tell");

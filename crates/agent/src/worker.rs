@@ -138,7 +138,8 @@ impl Worker {
             .context("cannot open the progress socket")?;
         let control = control::open_control_socket(&config.home.control_socket())
             .context("cannot open the control socket")?;
-        let (tally, outbox) = (ProgressTally::new(), Arc::new(EventOutbox::default()));
+        let tally = ProgressTally::new();
+        let outbox = Arc::new(EventOutbox::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(progress::receive_datagrams(listener, tally.clone()));
         let orders = submitter.map(|submitter| {
@@ -345,14 +346,16 @@ impl Worker {
             tracing::warn!(port = member.master_port, "the rendezvous port is taken: asking for another");
             // To the daemon this generation was stopped: the next one has a fresh port, and nothing has
             // failed.
-            let (generation, exit) = (member.generation, NEVER_RAN);
+            let generation = member.generation;
+            let exit = NEVER_RAN;
             let event = AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: free_port() };
             self.ended = Some((generation, event, exit));
             self.report_end(generation);
             return;
         }
         let common = &self.config.common;
-        let (socket, control) = (self.config.home.progress_socket(), self.config.home.control_socket());
+        let socket = self.config.home.progress_socket();
+        let control = self.config.home.control_socket();
         let around = CommandEnvironment {
             control: Some(&control),
             cpus_per_task: kept_cpus_per_task(),

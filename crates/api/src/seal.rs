@@ -88,7 +88,8 @@ impl SessionKey {
     }
 
     fn answer_mac(&self, route: &str, counter: u64, status: u16, body: &[u8]) -> Hmac<Sha256> {
-        let (counter, status) = (counter.to_string(), status.to_string());
+        let counter = counter.to_string();
+        let status = status.to_string();
         self.fields_mac(&[b"answer", route.as_bytes(), counter.as_bytes(), status.as_bytes(), body])
     }
 
@@ -206,7 +207,8 @@ mod tests {
     /// Computed by another program, with Python's hmac and hashlib.
     #[test]
     fn the_vectors_of_the_format() {
-        let (route, body) = ("/v1/agent/poll", br#"{"job":7}"#);
+        let route = "/v1/agent/poll";
+        let body = br#"{"job":7}"#;
         assert_eq!(
             key().sign_request(route, 3, body),
             "fed819a15cd72a3098f433711bd7c89034f888f13137aaa11e70a136058fd910"

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn tells_a_pause_and_a_clock_that_was_set_from_time_that_passes() {
-        let (mut attention, start) = (ClockJumpDetector::default(), Instant::now());
+        let mut attention = ClockJumpDetector::default();
+        let start = Instant::now();
         let mut look =
             |awake, now| attention.detect_jump(start + Duration::from_millis(awake), UnixTime(now));
         assert_eq!(look(0, 1000), 0.0);

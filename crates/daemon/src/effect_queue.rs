@@ -143,7 +143,8 @@ mod tests {
     use infill_model::NodeName;
 
     fn effects() -> Vec<Effect> {
-        let (lead, wing) = (JobId(1), JobId(2));
+        let lead = JobId(1);
+        let wing = JobId(2);
         vec![
             Effect::SetLimit { job: lead, limit_mins: 9 },
             Effect::CancelWing { job: wing },

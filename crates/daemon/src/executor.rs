@@ -115,7 +115,9 @@ async fn execute_effect(context: &DaemonContext, job: JobId, effect: &Effect) {
             } else {
                 tracing::warn!(job = %job, retry = e.is_transient(), "could not do {effect:?}: {e}");
             }
-            let (why, passing, at) = (e.to_string(), e.is_transient(), now());
+            let why = e.to_string();
+            let passing = e.is_transient();
+            let at = now();
             context.change_fleet(at, |state| state.fleet.effect_failed(job, effect, &why, passing, at));
         }
     }
@@ -275,7 +277,8 @@ mod tests {
     async fn at_the_end_history_is_stored_too_after_what_is_being_stored() {
         let at = UnixTime(100);
         let (context, _queues) = daemon(Arc::new(FakeSlurm::new(1, "infill"))).await;
-        let (jobs, steps) = (Vec::new(), Vec::new());
+        let jobs = Vec::new();
+        let steps = Vec::new();
         let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
         context.lock_state().ledger.add_round(RoundRecord {
             at,

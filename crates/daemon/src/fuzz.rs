@@ -346,7 +346,8 @@ fn wrong_records_cost_only_themselves() {
     let places = seats.snapshot_with_places(whole.clone());
     let free = places.nodes.iter().filter(|n| n.state.is_idle()).count() as u64;
     assert_eq!(free, 4 * IDLE + 3, "a GPU of the last node is taken: {places:?}");
-    let (values, texts) = (odd_values(), odd_texts());
+    let values = odd_values();
+    let texts = odd_texts();
     for seed in effort::seed_range(0..SNAPSHOTS) {
         let mut chance = SeededChance(seed);
         let mut lists = RecordLists::whole();

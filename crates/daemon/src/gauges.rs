@@ -73,7 +73,8 @@ fn set_job_gauges(metrics: &JobMetrics, state: &DaemonState) {
     }
     let rescales: u64 = state.fleet.job_lifecycles().map(|m| u64::from(m.counts.rescales)).sum();
     metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));
-    let (lengths, tally) = (&metrics.lengths, state.scene.priorities().outlook.accuracy_counts());
+    let lengths = &metrics.lengths;
+    let tally = state.scene.priorities().outlook.accuracy_counts();
     lengths.jobs.set(tally.jobs as i64);
     lengths.within_2x.set(tally.within_2x as i64);
     lengths.in_interval.set(tally.in_interval as i64);
@@ -85,7 +86,8 @@ fn main_nodes(snapshot: &Snapshot, partition: &str) -> usize {
     let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.occupies_nodes());
     // Several may share one.
     let nodes: FxHashSet<&NodeName> = main.flat_map(|j| &j.nodes).collect();
-    let is_ours =
-        |n: &&NodeName| snapshot.node(n).is_some_and(|n| n.partitions.iter().any(|p| p == partition));
-    nodes.into_iter().filter(is_ours).count()
+    nodes
+        .into_iter()
+        .filter(|n: &&NodeName| snapshot.node(n).is_some_and(|n| n.partitions.iter().any(|p| p == partition)))
+        .count()
 }

@@ -170,8 +170,10 @@ mod tests {
 
     /// Three stops of 10 s each, one after the other, and thirty at once.
     fn note_stops(state: &mut DaemonState) {
-        let (node_type, exec_plan) = (NodeType::new("a"), ExecPlan::default());
-        let (user, name) = ("anna".to_owned(), "x".to_owned());
+        let node_type = NodeType::new("a");
+        let exec_plan = ExecPlan::default();
+        let user = "anna".to_owned();
+        let name = "x".to_owned();
         let key = ProfileKey { user, name, node_type, exec_plan, batch: BatchMode::Auto };
         for n in 0..33 {
             let stop = GenerationStop { job: JobId(n), generation: 1, secs: 10.0, end: StopOutcome::Saved };

@@ -95,7 +95,8 @@ impl HourCache {
         let mut found = self.find_cached(&over);
         let missing: Vec<UnixTime> = over.into_iter().filter(|begin| !found.contains_key(begin)).collect();
         for some in missing.chunks(HOURS_PER_READ) {
-            let (first, last) = (some[0], some[some.len() - 1]);
+            let first = some[0];
+            let last = some[some.len() - 1];
             let reach = (last.0 - first.0) / HOUR_SECS + 1;
             let packed = store.hours_between(first, last + 1, reach as u32).await?;
             let read = tokio::task::spawn_blocking(move || unpack_hours(&packed)).await.unwrap_or_default();
@@ -182,7 +183,8 @@ mod tests {
     fn hours(from: i64, count: i64) -> Vec<UsageHour> {
         let mut recorder = HourRecorder::default();
         let idle = || {
-            let (node, used) = (NodeName::new("n1"), NodeUse::Idle);
+            let node = NodeName::new("n1");
+            let used = NodeUse::Idle;
             std::iter::once(ObservedUse { node, used, since: None })
         };
         let looks = (0..=count * 60).map(|minute| from + 60 * minute);
@@ -197,10 +199,12 @@ mod tests {
         for hour in &packed[..2] {
             store.put_hour(hour, &NodeUsageSecs::default()).await.unwrap();
         }
-        let (timelines, now) = (HourCache::default(), UnixTime(7200 + 5 * 3600 + 600));
+        let timelines = HourCache::default();
+        let now = UnixTime(7200 + 5 * 3600 + 600);
         let between = async |from: i64, to: i64| -> Vec<i64> {
             let recent = vec![Arc::new(hours(7200 + 5 * 3600, 1).remove(0))];
-            let (from, to) = (UnixTime(from), UnixTime(to));
+            let from = UnixTime(from);
+            let to = UnixTime(to);
             let stretch = HoursRequest { recent, from, to, now, keep_days: 30 };
             let found = timelines.hours_between(store.as_ref(), stretch).await.unwrap();
             found.iter().map(|hour| (hour.from.0 - 7200) / 3600).collect()
@@ -232,7 +236,8 @@ mod tests {
     #[tokio::test]
     async fn an_hour_that_goes_on_is_read_again_until_it_is_whole() {
         let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
-        let (timelines, now) = (HourCache::default(), UnixTime(7200 + 3600 + 5));
+        let timelines = HourCache::default();
+        let now = UnixTime(7200 + 3600 + 5);
         let whole = hours(7200, 1).remove(0);
         let stretch =
             || HoursRequest { recent: Vec::new(), from: UnixTime(7200), to: now, now, keep_days: 30 };
@@ -253,7 +258,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_what_was_asked_for_last_stays() {
-        let (kept, now) = (HourCache::default(), UnixTime(10_000_000));
+        let kept = HourCache::default();
+        let now = UnixTime(10_000_000);
         let asked: Vec<UnixTime> = (0..192).map(|hour| UnixTime(hour * HOUR_SECS)).collect();
         for begin in asked.iter().rev() {
             kept.find_cached(&[*begin]);

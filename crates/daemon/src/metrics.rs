@@ -262,7 +262,8 @@ impl DaemonMetrics {
         r.register("gap_nodes", "Usable nodes that nobody uses", nodes.gaps.clone());
         r.register("held_nodes", "Nodes that infill uses", nodes.held.clone());
         r.register("busy_nodes", "Nodes of the partition used by the main queue", nodes.busy.clone());
-        let (gpus, cpus) = (nodes.idle_beside_gpus.clone(), nodes.idle_beside_cpus.clone());
+        let gpus = nodes.idle_beside_gpus.clone();
+        let cpus = nodes.idle_beside_cpus.clone();
         r.register("idle_beside_gpus", "GPUs idle on nodes that main jobs share", gpus);
         r.register("idle_beside_cpus", "CPUs that come with them, or are idle without GPUs", cpus);
         r.register("jobs", "Malleable jobs by state", jobs.by_state.clone());

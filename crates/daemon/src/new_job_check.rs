@@ -119,7 +119,9 @@ mod tests {
     /// The `secs` at which looks were overtaken or not; whether what follows from each is put off. `None`:
     /// nothing is to follow from it.
     fn put_off(looks: &[(u64, Option<bool>)]) -> Vec<bool> {
-        let (start, mut patience, mut said) = (Instant::now(), DeferralState::default(), Vec::new());
+        let start = Instant::now();
+        let mut patience = DeferralState::default();
+        let mut said = Vec::new();
         for (secs, come) in looks {
             let now = start + Duration::from_secs(*secs);
             patience.begin_snapshot();
@@ -137,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_stream_of_jobs_puts_off_a_few_looks_only() {
-        let (come, none) = (Some(true), Some(false));
+        let come = Some(true);
+        let none = Some(false);
         let stream = [(0, come), (1, come), (2, come), (3, come), (4, come), (5, none), (6, come)];
         assert_eq!(put_off(&stream), [true, true, true, false, true, false, true]);
         let with_pauses =
@@ -159,7 +162,8 @@ mod tests {
 
     #[test]
     fn an_answer_belongs_to_its_look() {
-        let (now, mut patience) = (Instant::now(), DeferralState::default());
+        let now = Instant::now();
+        let mut patience = DeferralState::default();
         patience.decide_deferral(now);
         let look = patience.look;
         patience.begin_snapshot();

@@ -379,7 +379,8 @@ mod tests {
     fn doubt_is_told_after_a_minute_and_when_it_is_over() {
         let notices =
             NoticeQueue::new(&NotifyConfig { url: "http://x".to_owned(), ..NotifyConfig::default() });
-        let (start, nothing) = (UnixTime(1000), RoundEvents::default());
+        let start = UnixTime(1000);
+        let nothing = RoundEvents::default();
         let mut state = DaemonState::new(Arc::new(Config::default()), start);
         let mut noticed = |secs: i64, is_doubtful: bool| {
             if is_doubtful {
@@ -447,8 +448,8 @@ mod tests {
     async fn a_program_that_hangs_keeps_nobody_waiting() {
         let command = ["/bin/sleep", "60"].map(str::to_owned).to_vec();
         let config = NotifyConfig { command, ..NotifyConfig::default() };
-        let (notices, state) =
-            (NoticeQueue::new(&config), DaemonState::new(Arc::new(Config::default()), now()));
+        let notices = NoticeQueue::new(&config);
+        let state = DaemonState::new(Arc::new(Config::default()), now());
         notices.announce_lead(now());
         let happened =
             RoundEvents { lost: BTreeMap::from([(HistoryKind::Rounds, 3)]), ..RoundEvents::default() };

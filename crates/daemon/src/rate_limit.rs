@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_few_at_once_and_then_one_a_while() {
-        let (allowance, began) = (UserRateLimiter::new(RATE), Instant::now());
+        let allowance = UserRateLimiter::new(RATE);
+        let began = Instant::now();
         let at = |millis| began + Duration::from_millis(millis);
         for _ in 0..3 {
             assert_eq!(allowance.try_take(7, began), Ok(()));
@@ -106,7 +107,8 @@ mod tests {
 
     #[test]
     fn askers_without_end_take_no_memory_without_end() {
-        let (allowance, began) = (UserRateLimiter::new(RATE), Instant::now());
+        let allowance = UserRateLimiter::new(RATE);
+        let began = Instant::now();
         let askers = || u32::try_from(allowance.askers.lock().unwrap().len()).unwrap();
         for user in 0..20_000 {
             let _ = allowance.try_take(user, began);

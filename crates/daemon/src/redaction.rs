@@ -187,8 +187,11 @@ impl<'a> RedactionFilter<'a> {
         let names_a_node =
             |part: &str| NODE_NAMES.as_ref().is_none_or(|nodes| nodes.captures_iter(part).any(is_name));
         let is_hidden = |part: &str| self.private.nodes && names_a_node(part);
-        let is_shown = |part: &&str| self.redact_text(part) == **part && !is_hidden(part);
-        let mut kept: Vec<&str> = parts.iter().copied().filter(is_shown).collect();
+        let mut kept: Vec<&str> = parts
+            .iter()
+            .copied()
+            .filter(|part: &&str| self.redact_text(part) == **part && !is_hidden(part))
+            .collect();
         if kept.len() < parts.len() {
             kept.push(HIDDEN_PROBLEM);
         }
@@ -212,7 +215,9 @@ impl<'a> RedactionFilter<'a> {
         if self.sees_everything() {
             return view;
         }
-        let (plan, report, hidden) = (&mut view.plan, &mut view.report, &mut view.hidden);
+        let plan = &mut view.plan;
+        let report = &mut view.report;
+        let hidden = &mut view.hidden;
         plan.jobs.retain(|j| self.may_see_job(j.job));
         report.jobs.retain(|verdict| {
             let seen = self.may_see_job(verdict.job);

@@ -156,8 +156,10 @@ mod tests {
         secs: u32,
         calls: impl Fn(u32) -> Vec<(RoundUrgency, Option<u32>)>,
     ) -> Vec<u32> {
-        let (start, mut pace) = (Instant::now(), RoundPace::new(MS * interval_ms));
-        let (mut began, mut busy_until) = (Vec::new(), 0);
+        let start = Instant::now();
+        let mut pace = RoundPace::new(MS * interval_ms);
+        let mut began = Vec::new();
+        let mut busy_until = 0;
         for ms in (0..secs * 1000).step_by(50) {
             let now = start + MS * ms;
             for (call, user) in calls(ms) {
@@ -179,8 +181,8 @@ mod tests {
 
     #[test]
     fn users_who_leave_in_a_loop_get_one_dump_a_second_at_most() {
-        let crowd = |_| (0..50).map(|u| (RoundUrgency::Urgent, Some(u))).collect::<Vec<_>>();
-        let began = dumps(5000, 20, 60, crowd);
+        let began =
+            dumps(5000, 20, 60, |_| (0..50).map(|u| (RoundUrgency::Urgent, Some(u))).collect::<Vec<_>>());
         assert!(began.len() <= 61 && shortest(&began) >= 1000, "{began:?}");
         // One of them alone has soon used up what is theirs.
         let began = dumps(5000, 20, 60, |_| vec![(RoundUrgency::Urgent, Some(7))]);

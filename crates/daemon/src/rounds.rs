@@ -240,7 +240,8 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
         context.metrics.rounds.count_round(end);
         state.fleet.remember_why(&view.report);
         let chronicle = &mut state.chronicle;
-        let (delays, spent) = (chronicle.take_delays(), chronicle.take_node_time());
+        let delays = chronicle.take_delays();
+        let spent = chronicle.take_node_time();
         let happened = RoundEvents { delays, spent, lost: state.ledger.take_lost() };
         gauges::set_gauges(&context.metrics, &mut state, &view, &happened);
         gauges::count_node_time(&context.metrics.nodes, &happened, context.shows_accounts());
@@ -263,10 +264,9 @@ async fn set_targets(context: &DaemonContext, plan: &Plan) {
     let most = context.config.daemon.max_actions_a_round as usize;
     let taking = {
         let mut state = context.lock_state();
-        let grows = |j: &&JobPlan| {
+        let (growing, mut others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(|j: &&JobPlan| {
             state.fleet.job_lifecycle(j.job).is_some_and(|m| j.nodes.len() > m.occupied_nodes().len())
-        };
-        let (growing, mut others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(grows);
+        });
         let growing = growing.into_iter().take(most);
         let (taking, changing): (Vec<_>, Vec<_>) =
             growing.partition(|job| only_adds_nodes(&state.fleet, job, plan.at));
@@ -290,7 +290,8 @@ async fn set_targets(context: &DaemonContext, plan: &Plan) {
 /// Whether this plan leaves a job all that it has, and gives it nodes that it is not about to have anyway.
 fn only_adds_nodes(fleet: &JobFleet, plan: &JobPlan, at: UnixTime) -> bool {
     let Some(machine) = fleet.job_lifecycle(plan.job) else { return false };
-    let (has, held) = (machine.occupied_nodes(), machine.held_nodes(at));
+    let has = machine.occupied_nodes();
+    let held = machine.held_nodes(at);
     let gets = |node: &NodeName| plan.nodes.iter().any(|p| p.node == *node);
     has.keys().all(gets) && plan.nodes.iter().any(|p| !held.contains_key(&p.node))
 }

@@ -194,7 +194,8 @@ fn load_collectives(state: &mut DaemonState, text: &str) {
 /// Goes on with the hour in which the last daemon noted what nodes were used for.
 async fn resume_hour(state: &mut DaemonState, store: &dyn Store) -> Result<(), store::StoreError> {
     // Not what a clock that was wrong has noted for later.
-    let (now, reach) = (now(), (HOUR_SECS + USE_HOLDS_SECS) as f64);
+    let now = now();
+    let reach = (HOUR_SECS + USE_HOLDS_SECS) as f64;
     let Some(packed) = store.hours_between(now.plus_secs(-reach), now, 2).await?.pop() else { return Ok(()) };
     match UsageHour::unpack(&packed) {
         Ok(hour) => state.chronicle.resume_hour(hour),

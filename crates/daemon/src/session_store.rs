@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_secret_counts_for_a_while() {
-        let (passes, now) = (SessionStore::new(LASTS, 32), Instant::now());
+        let passes = SessionStore::new(LASTS, 32);
+        let now = Instant::now();
         passes.add_session(&secret(0), person(7), now);
         assert_eq!(passes.find_user(&secret(0), now), Some(person(7)));
         assert_eq!(passes.find_user(&secret(1), now), None);
@@ -201,7 +202,8 @@ mod tests {
 
     #[test]
     fn each_request_of_a_session_counts_once() {
-        let (passes, now) = (SessionStore::new(LASTS, 32), Instant::now());
+        let passes = SessionStore::new(LASTS, 32);
+        let now = Instant::now();
         passes.add_session(&secret(0), person(7), now);
         let counts = |counter| passes.accept_request(&secret(0), counter, now).is_some();
         assert_eq!([1, 1, 5, 4, 6].map(counts), [true, false, true, false, true]);
@@ -211,7 +213,8 @@ mod tests {
 
     #[test]
     fn what_is_for_once_is_for_once_and_not_too_late() {
-        let (passes, now) = (SessionStore::new(LASTS, 32), Instant::now());
+        let passes = SessionStore::new(LASTS, 32);
+        let now = Instant::now();
         (0..2).for_each(|n| passes.add_session(&secret(n), person(7), now));
         assert_eq!(passes.redeem_secret(&secret(0), now), Some(person(7)));
         assert_eq!(passes.redeem_secret(&secret(0), now), None);
@@ -220,12 +223,15 @@ mod tests {
 
     #[test]
     fn what_is_kept_counts_for_as_long_as_it_would_have() {
-        let (passes, now, clock) = (SessionStore::new(LASTS, 32), Instant::now(), UnixTime(1_000_000));
+        let passes = SessionStore::new(LASTS, 32);
+        let now = Instant::now();
+        let clock = UnixTime(1_000_000);
         passes.add_session(&secret(0), person(7), now);
         passes.add_session(&secret(1), person(8), now + Duration::from_secs(300));
         let kept = passes.serialize_active(now + Duration::from_secs(301), clock);
         assert!(!kept.contains("secret") && kept.contains("user7"), "{kept}");
-        let (next, later) = (SessionStore::new(LASTS, 32), now + Duration::from_secs(10_000));
+        let next = SessionStore::new(LASTS, 32);
+        let later = now + Duration::from_secs(10_000);
         next.load(&kept, later, clock + 400);
         assert_eq!(next.find_user(&secret(0), later), None, "it has ended meanwhile");
         assert_eq!(next.find_user(&secret(1), later), Some(person(8)));
@@ -239,7 +245,8 @@ mod tests {
 
     #[test]
     fn nobody_crowds_others_out() {
-        let (passes, now) = (SessionStore::new(LASTS, 32), Instant::now());
+        let passes = SessionStore::new(LASTS, 32);
+        let now = Instant::now();
         passes.add_session(&Secret("bob's".to_owned()), person(8), now);
         for n in 0..96 {
             passes.add_session(&secret(n), person(7), now + Duration::from_millis(n as u64));

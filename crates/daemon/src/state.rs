@@ -135,10 +135,16 @@ impl DaemonState {
         if let Some(secs) = self.scene.node_times().start_secs() {
             self.fleet.set_start_secs(secs);
         }
-        let (partition, gaps) = (&self.config.slurm.partition, self.scene.gaps());
+        let partition = &self.config.slurm.partition;
+        let gaps = self.scene.gaps();
         let library = self.scene.job_advisor();
-        let doing = |job| self.fleet.job_activity(job, library.probe_size(job).is_some());
-        let noted = self.chronicle.record_snapshot(&snapshot, partition, gaps, doing, now);
+        let noted = self.chronicle.record_snapshot(
+            &snapshot,
+            partition,
+            gaps,
+            |job| self.fleet.job_activity(job, library.probe_size(job).is_some()),
+            now,
+        );
         self.ledger.add_usage(noted);
         self.snapshot = Some(Arc::new(snapshot));
     }
@@ -233,11 +239,14 @@ impl DaemonState {
             let notice = facts.and_then(|facts| self.scene.save_warning(&facts)).map(|w| w.to_string());
             self.fleet.set_notice(*job, notice);
         }
-        let told = |job: JobId| {
-            let permit = if self.ledger.is_stored(job) { OrderPermit::Order } else { OrderPermit::Stop };
-            (self.fleet.agent_orders(job), permit)
-        };
-        errands.words = out.turned.into_iter().map(told).collect();
+        errands.words = out
+            .turned
+            .into_iter()
+            .map(|job: JobId| {
+                let permit = if self.ledger.is_stored(job) { OrderPermit::Order } else { OrderPermit::Stop };
+                (self.fleet.agent_orders(job), permit)
+            })
+            .collect();
         errands.batches = out.batches;
         if !self.is_acting() {
             errands.batches.iter_mut().for_each(|b| b.effects.clear());
@@ -323,7 +332,9 @@ impl DaemonState {
         let (rate, error) = (stretch.rate.rate, stretch.rate.error);
         let text = format!("measured on {nodes} nodes: {rate} samples/s, error {error}");
         notes.push(LogNote { level: Level::DEBUG, job: Some(job), text });
-        let (samples, secs, probe) = (stretch.samples, stretch.secs, news.probe);
+        let samples = stretch.samples;
+        let secs = stretch.secs;
+        let probe = news.probe;
         self.ledger.add_measurement(Measurement {
             key: key.clone(),
             job,
@@ -395,8 +406,10 @@ impl DaemonState {
 
     /// Host at which other nodes reach a node.
     pub fn node_address(&self, node: &NodeName) -> String {
-        let shown = |s: &Arc<Snapshot>| Some(s.node(node.single_places().first()?)?.address.clone());
-        let known = self.snapshot.as_ref().and_then(shown);
+        let known = self
+            .snapshot
+            .as_ref()
+            .and_then(|s: &Arc<Snapshot>| Some(s.node(node.single_places().first()?)?.address.clone()));
         known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.host().to_string())
     }
 

@@ -173,8 +173,11 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     }
     // What the parser says could quote the file.
     let what = || "expected a private key in PEM, without a passphrase".to_owned();
-    let wrong = |_| TlsError::Wrong { key, path: path.to_owned(), what: what() };
-    PrivateKeyDer::from_pem_slice(&text).map_err(wrong)
+    PrivateKeyDer::from_pem_slice(&text).map_err(|_| TlsError::Wrong {
+        key,
+        path: path.to_owned(),
+        what: what(),
+    })
 }
 
 /// A file's bytes and permissions, both of the same file.
@@ -199,7 +202,8 @@ mod tests {
     use super::*;
 
     fn of(CertificateFiles { cert, key }: &CertificateFiles) -> Result<Option<Arc<TlsFiles>>, String> {
-        let (tls_cert, tls_key) = (Some(cert.clone()), Some(key.clone()));
+        let tls_cert = Some(cert.clone());
+        let tls_key = Some(key.clone());
         let config = DaemonConfig { tls_cert, tls_key, ..DaemonConfig::default() };
         TlsFiles::from_config(&config).map_err(|e| error_chain(&e))
     }
@@ -213,10 +217,8 @@ mod tests {
         assert!(TlsFiles::from_config(&DaemonConfig::default()).unwrap().is_none());
         let dir = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::new(dir.path());
-        let (one, other) = (
-            authority.issue_certificate("one", LOCALHOST_NAMES),
-            authority.issue_certificate("other", LOCALHOST_NAMES),
-        );
+        let one = authority.issue_certificate("one", LOCALHOST_NAMES);
+        let other = authority.issue_certificate("other", LOCALHOST_NAMES);
         assert!(of(&one).unwrap().is_some());
         allow(&one.key, 0o640);
         assert!(of(&one).is_ok(), "a group may have it");

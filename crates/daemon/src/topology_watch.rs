@@ -21,7 +21,8 @@ const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
 /// When it did not tell; what was known last stays.
 pub(crate) async fn refresh_topology(context: &DaemonContext) -> Result<(), SlurmError> {
     let topology = context.slurm.read_topology().await?;
-    let (switches, odd) = (topology.len(), topology.oddities().to_vec());
+    let switches = topology.len();
+    let odd = topology.oddities().to_vec();
     if !context.lock_state().scene.set_topology(topology) {
         return Ok(());
     }

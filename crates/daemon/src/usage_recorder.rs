@@ -227,8 +227,15 @@ mod tests {
         let refused =
             vec![(NodeName::new("n4"), short), (NodeName::new("n5"), GapRefusal::Kept { nodes: 1 })];
         let gaps = GapSet { gaps: Vec::new(), refused };
-        let doing = |job| if job == JobId(7) { JobActivity::Steps } else { JobActivity::Changing };
-        chronicle.record_snapshot(&snapshot(), "infill", &gaps, doing, UnixTime(at)).hours
+        chronicle
+            .record_snapshot(
+                &snapshot(),
+                "infill",
+                &gaps,
+                |job| if job == JobId(7) { JobActivity::Steps } else { JobActivity::Changing },
+                UnixTime(at),
+            )
+            .hours
     }
 
     #[test]

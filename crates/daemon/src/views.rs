@@ -84,9 +84,11 @@ fn node_views(state: &DaemonState, which: WhichNodes<'_>, now: UnixTime) -> Vec<
         NodeView { idle, ..node_view(state, n, main_job(at), occupied.get(&n.name)) }
     };
     let mut views: Vec<NodeView> = ours.map(view).collect();
-    let failure = |s: &NodeStrike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() };
     for (name, strikes) in state.scene.breaker().recent_strikes(now) {
-        let failures: Vec<NodeFailure> = strikes.into_iter().map(failure).collect();
+        let failures: Vec<NodeFailure> = strikes
+            .into_iter()
+            .map(|s: &NodeStrike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() })
+            .collect();
         for view in views.iter_mut().filter(|v| v.node.matches_name(name.as_str())) {
             view.failures.clone_from(&failures);
         }
@@ -142,7 +144,8 @@ fn job_efficiency(state: &DaemonState, machine: &JobLifecycle, now: UnixTime) ->
     let facts = state.fleet.facts_for_job(machine.job, now)?;
     let rates = state.scene.job_advisor().rate_curves(&state.scene.job_input(&facts), &[]);
     let curve = &rates.first()?.curve;
-    let (min, nodes) = (facts.sizes.min(), machine.generation_node_count(members.len()));
+    let min = facts.sizes.min();
+    let nodes = machine.generation_node_count(members.len());
     let ideal = curve.rate(min) * f64::from(nodes) / f64::from(min);
     (ideal > 0.0).then(|| curve.rate(nodes) / ideal)
 }

@@ -164,8 +164,11 @@ impl WriteQueue {
     /// Takes in what was measured of a job. What is alike is added up until it makes a row.
     pub(crate) fn add_measurement(&mut self, new: Measurement) {
         let job = new.job;
-        let alike = |r: &&mut Measurement| r.key == new.key && r.nodes == new.nodes && r.probe == new.probe;
-        match self.open.get_mut(&job).filter(alike) {
+        match self
+            .open
+            .get_mut(&job)
+            .filter(|r: &&mut Measurement| r.key == new.key && r.nodes == new.nodes && r.probe == new.probe)
+        {
             Some(open) => {
                 open.samples += new.samples;
                 open.secs += new.secs;

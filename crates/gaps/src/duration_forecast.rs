@@ -36,7 +36,8 @@ impl<'a> DurationForecast<'a> {
     /// last.
     pub(super) fn forecast_for(&mut self, since: UnixTime) -> (UnixTime, f64) {
         *self.known.entry(since).or_insert_with(|| {
-            let (age, hour) = (self.now.secs_since(since), hour_of_day(self.now));
+            let age = self.now.secs_since(since);
+            let hour = hour_of_day(self.now);
             let block = self.blocks.get(&since).copied().unwrap_or(1);
             let secs =
                 self.survival.quantile_secs(age, block, hour, self.confidence).min(self.lookahead_secs);

@@ -124,10 +124,10 @@ impl GapTracker {
         saw_start: bool,
         now: UnixTime,
     ) {
-        let is_new = |(usage, watched): (&Option<OccupancyState<'_>>, &bool)| {
-            !watched && usage.is_some_and(|usage| usage.is_gap())
-        };
-        let states = uses.iter().zip(watched).map(is_new);
+        let states =
+            uses.iter().zip(watched).map(|(usage, watched): (&Option<OccupancyState<'_>>, &bool)| {
+                !watched && usage.is_some_and(|usage| usage.is_gap())
+            });
         let new: Vec<&Node> =
             occupancy.snapshot().nodes.iter().zip(states).filter(|(_, new)| *new).map(|(n, _)| n).collect();
         let block = u32::try_from(new.len()).unwrap_or(u32::MAX);

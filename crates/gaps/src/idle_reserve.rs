@@ -37,7 +37,8 @@ impl IdleReserve {
         }
         let rank = |gap: &Gap| {
             let planned = gap.end != WindowEnd::Unknown;
-            let (sleeps, stays) = (asleep.contains(&gap.node), self.before.contains(&gap.node));
+            let sleeps = asleep.contains(&gap.node);
+            let stays = self.before.contains(&gap.node);
             (Reverse(sleeps), Reverse(stays), planned, gap.since, gap.node.clone())
         };
         let mut free: Vec<_> = found.gaps.iter().filter(|g| g.holder.is_none()).map(rank).collect();

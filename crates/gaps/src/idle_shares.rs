@@ -53,15 +53,13 @@ pub type IdleBesideMain = FxHashMap<NodeName, IdleUnits>;
 pub fn idle_beside_main(occupancy: &NodeOccupancy<'_>) -> IdleBesideMain {
     let snapshot = occupancy.snapshot();
     let held = held_by_node(occupancy);
-    let is_main = |at: &usize| matches!(occupancy.use_at(*at), Some(OccupancyState::Main(_)));
-    let idle = |at: usize| {
-        let node = snapshot.nodes.get(at)?;
-        Some((node.name.clone(), idle_units(node, held.get(at)?)?))
-    };
     (0..snapshot.nodes.len())
         .filter(|at| occupancy.is_in_partition(*at))
-        .filter(is_main)
-        .filter_map(idle)
+        .filter(|at: &usize| matches!(occupancy.use_at(*at), Some(OccupancyState::Main(_))))
+        .filter_map(|at: usize| {
+            let node = snapshot.nodes.get(at)?;
+            Some((node.name.clone(), idle_units(node, held.get(at)?)?))
+        })
         .collect()
 }
 
@@ -75,7 +73,8 @@ fn idle_units(node: &Node, held: &HeldResources) -> Option<IdleUnits> {
 
 /// What the jobs of a snapshot have, by place of the node.
 fn held_by_node(occupancy: &NodeOccupancy<'_>) -> Vec<HeldResources> {
-    let (snapshot, places) = (occupancy.snapshot(), occupancy.node_index());
+    let snapshot = occupancy.snapshot();
+    let places = occupancy.node_index();
     let mut held = vec![HeldResources::default(); snapshot.nodes.len()];
     for job in snapshot.jobs.iter().filter(|j| j.state.occupies_nodes()) {
         for node in &job.nodes {
@@ -111,8 +110,11 @@ mod tests {
     fn snapshot(held: &[Option<Resources>], used: &Resources, state: &str) -> Snapshot {
         let name = NodeName::new("n1");
         let job = |(n, held): (usize, &Option<Resources>)| {
-            let part = |holds: &Resources| AllocatedResources { node: name.clone(), holds: holds.clone() };
-            let (nodes, allocations) = (vec![name.clone()], held.iter().map(part).collect());
+            let nodes = vec![name.clone()];
+            let allocations = held
+                .iter()
+                .map(|holds: &Resources| AllocatedResources { node: name.clone(), holds: holds.clone() })
+                .collect();
             let partition = if n == 0 { "main" } else { "infill" };
             Job { nodes, allocations, ..Job::new(JobId(n as u32 + 1), partition, BaseState::Running) }
         };
@@ -139,7 +141,8 @@ mod tests {
         let check = |held: &[Option<Resources>], used: Resources, expected| {
             assert_eq!(idle(held, &used, "MIXED"), expected, "{held:?}");
         };
-        let (one, two) = (gpus(2, 1000, 1), gpus(5, 4000, 2));
+        let one = gpus(2, 1000, 1);
+        let two = gpus(5, 4000, 2);
         check(&[Some(one.clone())], one.clone(), Some((3, 12, 12_000)));
         check(&[Some(one.clone()), Some(two)], gpus(7, 5000, 3), Some((1, 4, 4000)));
         check(&[Some(gpus(9, 1000, 1))], gpus(9, 1000, 1), Some((1, 4, 4000)));
@@ -151,7 +154,8 @@ mod tests {
 
     #[test]
     fn records_that_contradict_each_other_leave_nothing() {
-        let (one, five) = (gpus(2, 1000, 1), gpus(2, 1000, 5));
+        let one = gpus(2, 1000, 1);
+        let five = gpus(2, 1000, 5);
         assert_eq!(idle(&[Some(one.clone())], &gpus(4, 1000, 1), "MIXED"), None);
         assert_eq!(idle(&[Some(one.clone())], &gpus(2, 1000, 2), "MIXED"), None);
         assert_eq!(idle(&[Some(five.clone())], &five, "MIXED"), None);

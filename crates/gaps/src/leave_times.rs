@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn each_job_has_its_own_time_and_what_is_configured_is_the_least() {
-        let (plain, slow) = (NodeType::new("a"), NodeType::new("b"));
+        let plain = NodeType::new("a");
+        let slow = NodeType::new("b");
         let stops = [(JobId(1), StopTime::from_secs(1.0)), (JobId(2), StopTime::from_secs(40.0))];
         let times = LeaveTimes {
             least_secs: 15.0,

@@ -151,11 +151,13 @@ impl<'a> GapFinder<'a> {
         let confidence = trusted_confidence(snapshot, context.config);
         // Where less is trusted, less far ahead.
         let trust = (1.0 - confidence) / (1.0 - context.config.confidence);
-        let (most, least) = (context.lookahead_secs, context.config.min_window_secs);
+        let most = context.lookahead_secs;
+        let least = context.config.min_window_secs;
         let lookahead_secs = (most * trust).max(most.min(least));
         let outlook =
             DurationForecast::new(context.survival, context.tracker, confidence, lookahead_secs, now);
-        let (asleep, partitions) = (FxHashSet::default(), Vec::new());
+        let asleep = FxHashSet::default();
+        let partitions = Vec::new();
         GapFinder { snapshot, context, now, occupancy, windows, outlook, asleep, off: 0, partitions }
     }
 
@@ -213,7 +215,8 @@ impl<'a> GapFinder<'a> {
 
     /// Builds the gap of a usable node; by when it must be left depends on the others.
     fn measure_gap(&mut self, at: usize) -> Gap {
-        let (node, now) = (&self.snapshot.nodes[at], self.now);
+        let node = &self.snapshot.nodes[at];
+        let now = self.now;
         let since = self.context.tracker.gap_start(&node.name).unwrap_or(now).min(now);
         let end = self.windows.window_end(at);
         let (usable_until, expected_secs) = match &end {

@@ -44,9 +44,11 @@ impl DelayTracker {
         self.record_preemptions(snapshot, partition, now);
         let planned = self.record_planned_starts(snapshot, occupancy, now);
         let seen_at = self.seen_at.replace(now);
-        let began = |j: &&Job| seen_at.is_some_and(|at| j.start_time.is_some_and(|start| start + 1 >= at));
         let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.is_running());
-        let started = main.filter(began).filter_map(|job| self.take_delay(job)).collect();
+        let started = main
+            .filter(|j: &&Job| seen_at.is_some_and(|at| j.start_time.is_some_and(|start| start + 1 >= at)))
+            .filter_map(|job| self.take_delay(job))
+            .collect();
         self.wanted.retain(|node, wanted| {
             let is_backed = !wanted.planned || planned.contains(node);
             is_backed && wanted.is_still_wanted(snapshot, occupancy.use_of(node), now)
@@ -85,10 +87,9 @@ impl DelayTracker {
         for job in snapshot.jobs.iter().filter(|j| j.waits_in_main_queue(occupancy.partition())) {
             planned.extend(&job.scheduled_nodes);
             let Some(since) = job.start_time.filter(|at| *at <= now) else { continue };
-            let ours = |node: &&NodeName| {
+            for node in job.scheduled_nodes.iter().filter(|node: &&NodeName| {
                 matches!(occupancy.use_of(node), Some(OccupancyState::Ours(_) | OccupancyState::Leaving(_)))
-            };
-            for node in job.scheduled_nodes.iter().filter(ours) {
+            }) {
                 let wanted = WantedNode { since, planned: true, free_since: None };
                 self.wanted.entry(node.clone()).or_insert(wanted);
             }

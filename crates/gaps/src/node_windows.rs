@@ -21,7 +21,8 @@ pub(super) struct NodeWindows<'a> {
 impl<'a> NodeWindows<'a> {
     /// Reads the claims of the main queue out of a snapshot.
     pub(super) fn from_snapshot(occupancy: &NodeOccupancy<'a>, now: UnixTime) -> Self {
-        let (snapshot, places) = (occupancy.snapshot(), occupancy.node_index());
+        let snapshot = occupancy.snapshot();
+        let places = occupancy.node_index();
         let count = snapshot.nodes.len();
         let mut windows = NodeWindows { ends: vec![None; count], ongoing: vec![None; count] };
         let mut taking = PreemptionHandover::from_snapshot(occupancy, now);

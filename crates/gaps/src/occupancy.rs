@@ -105,7 +105,8 @@ impl<'a> NodeOccupancy<'a> {
 
     /// What the node at this place of the snapshot's list is used for; `None` if the list is shorter.
     pub fn use_at(&self, at: usize) -> Option<OccupancyState<'a>> {
-        let (node, here) = (self.snapshot.nodes.get(at)?, self.here.get(at)?);
+        let node = self.snapshot.nodes.get(at)?;
+        let here = self.here.get(at)?;
         if let Some(job) = here.main {
             return Some(OccupancyState::Main(job));
         }

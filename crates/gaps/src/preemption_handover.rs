@@ -58,8 +58,10 @@ impl<'o, 'a> PreemptionHandover<'o, 'a> {
         }
         let (own, others): (Vec<_>, Vec<_>) =
             job.scheduled_nodes.iter().partition(|n| self.taken.contains(n));
-        let ours = |n: &&&NodeName| matches!(self.occupancy.use_of(n), Some(OccupancyState::Ours(_)));
-        let wanted = others.iter().filter(ours).count();
+        let wanted = others
+            .iter()
+            .filter(|n: &&&NodeName| matches!(self.occupancy.use_of(n), Some(OccupancyState::Ours(_))))
+            .count();
         // Idle nodes alone would have let it start: something speaks against them.
         let waits_for_some = self.coming + own.len() > 0;
         if !waits_for_some || wanted == 0 || self.coming + self.idle < wanted {

@@ -71,7 +71,8 @@ impl StopRanking {
     fn max_load(&self, others: usize, unknown: usize, secs: f64, contention: &SaveContention) -> f64 {
         // It is one of them.
         let first = self.secs.partition_point(|other| *other >= secs).max(1);
-        let (slower, end) = (others.min(first - 1 + unknown), self.secs.len());
+        let slower = others.min(first - 1 + unknown);
+        let end = self.secs.len();
         let quicker = self.loads[(first + others - slower).min(end)] - self.loads[first.min(end)];
         slower as f64 * contention.max_delay_secs(secs) + quicker
     }
@@ -104,7 +105,8 @@ impl<'a> SaveCrowding<'a> {
     /// Seconds in which a job saves and exits that comes to hold a node with this end of its window.
     fn stop_secs(&self, stop: &StopTime, at: UnixTime) -> f64 {
         let secs = [0, 1].map(|i| {
-            let (alone, unknown) = (stop.alone_secs[i], self.leave.unknown);
+            let alone = stop.alone_secs[i];
+            let unknown = self.leave.unknown;
             let all = self.all[i].secs.len() + unknown;
             let mut secs = alone.min(stop.most_secs);
             for _ in 0..MOST_PASSES {
@@ -123,7 +125,8 @@ impl<'a> SaveCrowding<'a> {
 
     /// How many nodes' windows end within so many seconds of this moment.
     fn nodes_within(&self, secs: f64, at: UnixTime) -> usize {
-        let (first, last) = (at.plus_secs(-secs), at.plus_secs(secs));
+        let first = at.plus_secs(-secs);
+        let last = at.plus_secs(secs);
         let before = |n: usize| n.checked_sub(1).map_or(0, |last| self.ends[last].1);
         before(self.ends.partition_point(|(end, _)| *end <= last))
             - before(self.ends.partition_point(|(end, _)| *end < first))
@@ -155,7 +158,8 @@ fn joint_stop_secs(
     held.dedup();
     for i in [0, 1] {
         let leaver = |at: UnixTime, job: JobId, stop: StopTime| {
-            let (alone_secs, most_secs) = (stop.alone_secs[i], stop.most_secs);
+            let alone_secs = stop.alone_secs[i];
+            let most_secs = stop.most_secs;
             LeavingJob { at, job, alone_secs, most_secs, takes_secs: alone_secs.min(most_secs) }
         };
         // What it has still to do lasts as long as this where nobody holds it up.
@@ -163,9 +167,11 @@ fn joint_stop_secs(
             let stop = leave.stop_time(Some(*job))?;
             Some(leaver(now.plus_secs(leave.notice_secs + stop.alone_secs[i]), *job, stop))
         };
-        let known = |(at, job): &(UnixTime, JobId)| Some(leaver(*at, *job, leave.stop_time(Some(*job))?));
-        let mut leavers: Vec<LeavingJob> =
-            held.iter().filter_map(known).chain(saving.iter().filter_map(just)).collect();
+        let mut leavers: Vec<LeavingJob> = held
+            .iter()
+            .filter_map(|(at, job): &(UnixTime, JobId)| Some(leaver(*at, *job, leave.stop_time(Some(*job))?)))
+            .chain(saving.iter().filter_map(just))
+            .collect();
         leavers.sort_by_key(|l| (l.at, l.job));
         apply_contention(&mut leavers, &leave.contention[i], leave.contention_secs);
         for l in leavers {
@@ -192,8 +198,10 @@ fn apply_contention(leavers: &mut [LeavingJob], contention: &SaveContention, mos
             let others = leavers[from..till.max(from)].iter().filter(overlaps);
             others.map(|other| contention.max_delay_secs(one.alone_secs.min(other.alone_secs))).sum::<f64>()
         };
-        let takes = |one: &LeavingJob| (one.alone_secs + load(one).min(most_secs)).min(one.most_secs);
-        let longer: Vec<f64> = leavers.iter().map(takes).collect();
+        let longer: Vec<f64> = leavers
+            .iter()
+            .map(|one: &LeavingJob| (one.alone_secs + load(one).min(most_secs)).min(one.most_secs))
+            .collect();
         let mut grown = false;
         for (leaver, secs) in leavers.iter_mut().zip(longer) {
             grown |= secs > leaver.takes_secs;
@@ -240,8 +248,9 @@ mod tests {
         let mut gaps = gaps(held);
         let saving: Vec<JobId> = saving.iter().copied().map(JobId).collect();
         set_leave_times(&mut gaps, leave, &saving, NOW);
-        let secs = |gap: &Gap| gap.end.planned_moment().unwrap().secs_since(gap.vacate_by.unwrap()) - 3.0;
-        gaps.iter().map(secs).collect()
+        gaps.iter()
+            .map(|gap: &Gap| gap.end.planned_moment().unwrap().secs_since(gap.vacate_by.unwrap()) - 3.0)
+            .collect()
     }
 
     #[test]

@@ -109,8 +109,11 @@ impl GapStatistics {
     /// the span is not looked at. Gaps may come in any order; those of one node must not overlap. Takes n log
     /// n for n gaps.
     pub fn from_intervals(gaps: &[IdleTime], nodes: usize, span: (i64, i64)) -> GapStatistics {
-        let clipped = |g: &IdleTime| IdleTime { start: g.start.max(span.0), end: g.end.min(span.1) };
-        let gaps: Vec<IdleTime> = gaps.iter().map(clipped).filter(|g| g.start < g.end).collect();
+        let gaps: Vec<IdleTime> = gaps
+            .iter()
+            .map(|g: &IdleTime| IdleTime { start: g.start.max(span.0), end: g.end.min(span.1) })
+            .filter(|g| g.start < g.end)
+            .collect();
         let mut lengths: Vec<i64> = gaps.iter().map(|g| g.end - g.start).collect();
         lengths.sort_unstable();
         let idle_node_secs = lengths.iter().sum::<i64>() as f64;
@@ -190,7 +193,10 @@ fn idle_extremes(gaps: &[IdleTime], span: (i64, i64)) -> (u64, i64) {
     let mut changes: Vec<(i64, i64)> = gaps.iter().flat_map(|g| [(g.start, 1), (g.end, -1)]).collect();
     // At one moment nodes leave before others join: they are not idle together.
     changes.sort_unstable();
-    let (mut idle, mut most, mut none_secs, mut last) = (0i64, 0i64, 0i64, span.0);
+    let mut idle = 0i64;
+    let mut most = 0i64;
+    let mut none_secs = 0i64;
+    let mut last = span.0;
     for (at, change) in changes {
         none_secs += if idle == 0 { at - last } else { 0 };
         idle += change;

@@ -43,7 +43,8 @@ impl SurvivalModel {
     /// that became free together, `hour` the hour of the day now (0–23, UTC). 1 at 0, never rising.
     #[cfg(test)]
     pub(crate) fn chance_free(&self, age_secs: f64, block: u32, hour: u8, ahead_secs: f64) -> f64 {
-        let (age, ahead) = (not_negative(age_secs), not_negative(ahead_secs));
+        let age = not_negative(age_secs);
+        let ahead = not_negative(ahead_secs);
         let hazards = self.hazards_for(block, hour);
         (-(cumulative(hazards, age + ahead) - cumulative(hazards, age))).exp().clamp(0.0, 1.0)
     }
@@ -69,7 +70,8 @@ impl SurvivalModel {
     /// Expected seconds for which the gap stays free, at most [`LONGEST_SECS`].
     pub fn expected_secs(&self, age_secs: f64, block: u32, hour: u8) -> f64 {
         let mut age = not_negative(age_secs);
-        let (mut chance, mut secs) = (1.0, 0.0);
+        let mut chance = 1.0;
+        let mut secs = 0.0;
         for (bin, hazard) in self.hazards_for(block, hour).iter().enumerate().skip(age_bin(age)) {
             // A bin without hazard, or one that is left at once, adds chance × length; otherwise the integral
             // of chance × exp(-hazard t) over the bin.

@@ -286,10 +286,13 @@ fn the_tracker_tells_which_gaps_ended() {
         let snapshot = snapshot(&nodes, jobs);
         let occupancy = NodeOccupancy::from_snapshot(&snapshot, "infill");
         let ended = tracker.observe_round(&occupancy, &GapSet::default(), NOW + secs);
-        let line = |e: &infill_model::EndedGap| {
-            format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
-        };
-        ended.iter().map(line).collect::<Vec<_>>().join(", ")
+        ended
+            .iter()
+            .map(|e: &infill_model::EndedGap| {
+                format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
+            })
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     // i: idle, m: main job, c: our job cleans up, d: drained, -: gone.
     assert_eq!(see(0, "immm"), "");
@@ -362,7 +365,8 @@ fn summit() -> Option<Vec<(f64, f64)>> {
 /// tenths of the predictions that hold at least 2 % of them.
 fn calibration(survival: &SurvivalModel, gaps: &[(f64, f64, u32)]) -> (f64, f64) {
     let mut bins = [(0.0, 0.0, 0.0); 10];
-    let (mut squares, mut count) = (0.0, 0.0);
+    let mut squares = 0.0;
+    let mut count = 0.0;
     for (start, end, block) in gaps {
         for age in [0.0, 120.0, 600.0, 1800.0, 7200.0] {
             for ahead in [60.0, 300.0, 900.0, 1800.0] {

@@ -40,7 +40,8 @@ impl RetryBackoff {
     /// A start came to nothing.
     pub(super) fn record_failed_start(&mut self, settings: &LifecycleSettings, now: UnixTime) {
         self.failed_starts += 1;
-        let (first, longest) = (settings.backoff_secs, settings.backoff_max_secs);
+        let first = settings.backoff_secs;
+        let longest = settings.backoff_max_secs;
         self.start_after = Some(now.plus_secs(doubled_backoff_secs(first, self.failed_starts, longest)));
     }
 
@@ -85,7 +86,8 @@ impl RetryBackoff {
     /// while.
     pub(super) fn record_refusal(&mut self, settings: &LifecycleSettings, now: UnixTime) {
         self.refusals += 1;
-        let (first, longest) = (settings.backoff_secs, settings.backoff_max_secs);
+        let first = settings.backoff_secs;
+        let longest = settings.backoff_max_secs;
         self.order_after = Some(now.plus_secs(doubled_backoff_secs(first, self.refusals, longest)));
     }
 

@@ -48,10 +48,14 @@ impl JobLifecycle {
     /// The first member that still holds in its memory what the lost ones had, too.
     fn find_rescuer(&self) -> Option<&NodeName> {
         let JobPhase::Stopping { members, reason, .. } = &self.phase else { return None };
-        let holds = |n: &&NodeName| {
-            self.workers.get(*n).is_some_and(|w| matches!(w.live, LiveState::In(_)) && w.stopped.is_none())
-        };
-        members.iter().find(holds).filter(|_| *reason != StopReason::Rescale)
+        members
+            .iter()
+            .find(|n: &&NodeName| {
+                self.workers
+                    .get(*n)
+                    .is_some_and(|w| matches!(w.live, LiveState::In(_)) && w.stopped.is_none())
+            })
+            .filter(|_| *reason != StopReason::Rescale)
     }
 
     /// The place that a newcomer would have next. Nobody waits for it there: a command that takes it without

@@ -72,7 +72,8 @@ impl JobLifecycle {
     }
 
     fn handle_joined(&mut self, node: &NodeName, secs: f64) {
-        let (number, lead) = (self.generation.number, self.job);
+        let number = self.generation.number;
+        let lead = self.job;
         let is_member = self.phase.members().contains(node);
         let is_change = matches!(self.phase, JobPhase::Regrouping { .. });
         let Some(worker) = self.workers.get_mut(node).filter(|_| is_member) else { return };
@@ -115,8 +116,12 @@ impl JobLifecycle {
 
     /// Whether the command stays alive on all of these nodes and is in the present generation.
     pub(super) fn is_live_on(&self, nodes: &[NodeName]) -> bool {
-        let is_in = |w: &Worker| w.live == LiveState::In(self.generation.number) && w.stopped.is_none();
-        !nodes.is_empty() && nodes.iter().all(|n| self.workers.get(n).is_some_and(is_in))
+        !nodes.is_empty()
+            && nodes.iter().all(|n| {
+                self.workers.get(n).is_some_and(|w: &Worker| {
+                    w.live == LiveState::In(self.generation.number) && w.stopped.is_none()
+                })
+            })
     }
 
     /// In which way the job would change its size now.
@@ -156,8 +161,9 @@ impl JobLifecycle {
 
     /// Whether a member of a command that stays alive is lost to the others, or will be in a moment.
     pub(super) fn is_failed_member(&self, node: &NodeName) -> bool {
-        let ended_badly = |e: CommandExit| e.asked || e.code != 0;
-        self.workers.get(node).is_none_or(|w| w.leaving || w.stopped.is_some_and(ended_badly))
+        self.workers
+            .get(node)
+            .is_none_or(|w| w.leaving || w.stopped.is_some_and(|e: CommandExit| e.asked || e.code != 0))
     }
 
     /// Why a member was lost, and what a restart because of it would be.
@@ -285,10 +291,10 @@ impl JobLifecycle {
     /// for the others.
     fn is_time_to_join(&self, members: &[NodeName], settings: &LifecycleSettings, now: UnixTime) -> bool {
         let all_ready = self.newcomers(members).all(|(_, w)| matches!(w.live, LiveState::Ready { .. }));
-        let waited = |(_, w): (&NodeName, &Worker)| match w.live {
-            LiveState::Ready { since } => now.secs_since(since) >= JOIN_SECS,
-            _ => false,
-        };
-        (all_ready && !self.has_pending_wings(settings, now)) || self.newcomers(members).any(waited)
+        (all_ready && !self.has_pending_wings(settings, now))
+            || self.newcomers(members).any(|(_, w): (&NodeName, &Worker)| match w.live {
+                LiveState::Ready { since } => now.secs_since(since) >= JOIN_SECS,
+                _ => false,
+            })
     }
 }

@@ -16,7 +16,8 @@ impl JobLifecycle {
         match &mut self.phase {
             JobPhase::Running { members } if nodes.iter().any(|n| members.contains(n)) => {
                 let members = std::mem::take(members);
-                let (reason, next) = (StopReason::Lost, NextGeneration::for_reason(why));
+                let reason = StopReason::Lost;
+                let next = NextGeneration::for_reason(why);
                 self.enter_phase(JobPhase::Stopping { members, reason, next }, now);
             }
             JobPhase::Stopping { members, reason, .. } if nodes.iter().any(|n| members.contains(n)) => {

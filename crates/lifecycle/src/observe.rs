@@ -271,8 +271,8 @@ impl JobLifecycle {
         match agents.peek() {
             None => true,
             Some(_) => {
-                let speaks = |w: &Worker| !w.leaving && now.secs_since(w.last_seen) < HEARS_SECS;
-                now.secs_since(told_at) > HEARS_SECS && agents.all(speaks)
+                now.secs_since(told_at) > HEARS_SECS
+                    && agents.all(|w: &Worker| !w.leaving && now.secs_since(w.last_seen) < HEARS_SECS)
             }
         }
     }

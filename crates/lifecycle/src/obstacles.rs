@@ -135,7 +135,8 @@ impl JobObstacles {
 
 /// Why Slurm holds a lead itself, if that was requeued too often for one of Slurm's limits.
 pub(super) fn requeue_limit_reason(lead: &Job) -> Option<String> {
-    let (reason, more) = (&lead.state_reason, &lead.state_description);
+    let reason = &lead.state_reason;
+    let more = &lead.state_description;
     let holds = lead.held && REQUEUE_LIMITS.iter().any(|r| reason.starts_with(r));
     holds.then(|| if more.is_empty() { reason.clone() } else { format!("{reason} ({more})") })
 }

@@ -43,7 +43,8 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        let (from, reason) = (members.to_vec(), StopReason::Rescale);
+        let from = members.to_vec();
+        let reason = StopReason::Rescale;
         let regroup = RegroupState { from, urgent: false, reason, tries: 1, began: now };
         self.begin_regroup(to, regroup, NextGeneration::for_reason(why), now, out);
     }
@@ -71,7 +72,8 @@ impl JobLifecycle {
             lost: true,
             ..NextGeneration::for_reason("a step failed, and nobody knows why")
         };
-        let (from, reason) = (members.to_vec(), StopReason::Lost);
+        let from = members.to_vec();
+        let reason = StopReason::Lost;
         let regroup = RegroupState { from, urgent: true, reason, tries: 1, began: now };
         self.begin_regroup(members.to_vec(), regroup, next, now, out);
     }
@@ -133,8 +135,9 @@ impl JobLifecycle {
     /// What members are given to know each other by: what the store's host has made, if all of their agents
     /// can pass it on. One that cannot would keep its processes from the others.
     pub(super) fn shared_secret(&self, members: &[NodeName]) -> Option<Secret> {
-        let can = |n: &NodeName| self.workers.get(n).is_some_and(|w| w.dialect.passes_secrets());
-        self.generation.store.as_ref()?.secret.clone().filter(|_| members.iter().all(can))
+        self.generation.store.as_ref()?.secret.clone().filter(|_| {
+            members.iter().all(|n: &NodeName| self.workers.get(n).is_some_and(|w| w.dialect.passes_secrets()))
+        })
     }
 
     pub(super) fn step_regrouping(
@@ -170,11 +173,12 @@ impl JobLifecycle {
     /// end may be an echo of that.
     fn has_finished_meanwhile(&self, members: &[NodeName], how: &RegroupState) -> bool {
         let mut stayed = members.iter().filter(|n| how.from.contains(n)).peekable();
-        let done = |n: &NodeName| {
-            let end = self.workers.get(n).and_then(|w| w.stopped);
-            end.is_some_and(|e| e.code == 0 && !e.asked)
-        };
-        how.reason == StopReason::Rescale && stayed.peek().is_some() && stayed.all(done)
+        how.reason == StopReason::Rescale
+            && stayed.peek().is_some()
+            && stayed.all(|n: &NodeName| {
+                let end = self.workers.get(n).and_then(|w| w.stopped);
+                end.is_some_and(|e| e.code == 0 && !e.asked)
+            })
     }
 
     /// Whether a member is lost to a change that is under way.
@@ -248,7 +252,8 @@ impl JobLifecycle {
     fn measure_live_change(&self, members: &[NodeName], how: &RegroupState) -> Option<LiveChange> {
         let stayed = members.iter().filter(|n| how.from.contains(n));
         let secs = stayed.filter_map(|n| self.workers.get(n)?.stood_secs).reduce(f64::max)?;
-        let (from, to) = (how.from.len() as u32, members.len() as u32);
+        let from = how.from.len() as u32;
+        let to = members.len() as u32;
         (how.tries == 1 && !how.urgent && from != to).then_some(LiveChange { from, to, secs })
     }
 

@@ -242,21 +242,27 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        let done = |n: &NodeName| self.workers.get(n).is_some_and(|w| w.stopped.is_some_and(|e| e.code == 0));
-        if members.iter().all(done) {
+        if members
+            .iter()
+            .all(|n: &NodeName| self.workers.get(n).is_some_and(|w| w.stopped.is_some_and(|e| e.code == 0)))
+        {
             self.finish_command(now, out);
             return;
         }
-        let is_lost =
-            |n: &&NodeName| self.is_lost(n, now) || self.is_failed_member(n) || self.missed_roll_call(n, now);
-        let lost: Vec<NodeName> = members.iter().filter(is_lost).cloned().collect();
+        let lost: Vec<NodeName> = members
+            .iter()
+            .filter(|n: &&NodeName| {
+                self.is_lost(n, now) || self.is_failed_member(n) || self.missed_roll_call(n, now)
+            })
+            .cloned()
+            .collect();
         if !lost.is_empty() {
             self.continue_after_loss(members, &lost, now, out);
             return;
         }
         if self.is_store_missing(now) {
-            let (reason, next) =
-                (StopReason::Failed { code: 1 }, NextGeneration::for_reason("no store could be opened"));
+            let reason = StopReason::Failed { code: 1 };
+            let next = NextGeneration::for_reason("no store could be opened");
             self.enter_phase(JobPhase::Stopping { members: members.to_vec(), reason, next }, now);
             return;
         }
@@ -265,7 +271,8 @@ impl JobLifecycle {
             return;
         }
         if let Some(why) = self.restart_reason(members, settings, now) {
-            let (reason, next) = (StopReason::Rescale, NextGeneration::for_reason(why));
+            let reason = StopReason::Rescale;
+            let next = NextGeneration::for_reason(why);
             self.enter_phase(JobPhase::Stopping { members: members.to_vec(), reason, next }, now);
         }
     }
@@ -311,10 +318,11 @@ impl JobLifecycle {
     /// wait for it that are still heard: they told of progress before, and tell of none any more.
     fn is_lost(&self, node: &NodeName, now: UnixTime) -> bool {
         let Some(worker) = self.workers.get(node) else { return true };
-        let waits = |w: &Worker| {
-            w.silent_secs(now) < SILENT_SECS && w.progress_at.is_some_and(|t| now.secs_since(t) > LOST_SECS)
-        };
-        worker.silent_secs(now) > LOST_SECS && self.workers.values().any(waits)
+        worker.silent_secs(now) > LOST_SECS
+            && self.workers.values().any(|w: &Worker| {
+                w.silent_secs(now) < SILENT_SECS
+                    && w.progress_at.is_some_and(|t| now.secs_since(t) > LOST_SECS)
+            })
     }
 
     /// Why the planner wants another generation than the one of these members, if it does.
@@ -324,7 +332,8 @@ impl JobLifecycle {
         settings: &LifecycleSettings,
         now: UnixTime,
     ) -> Option<String> {
-        let (plan, lead) = (&self.target.as_ref()?.plan, self.lead_node()?);
+        let plan = &self.target.as_ref()?.plan;
+        let lead = self.lead_node()?;
         let exec_plan = self.declared_plan(&plan.exec_plan);
         if *exec_plan != self.generation.exec_plan {
             return Some(plan.with_probe_note(format!("execution plan {}", exec_plan.0), plan.nodes.len()));

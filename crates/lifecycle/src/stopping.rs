@@ -114,10 +114,12 @@ impl JobLifecycle {
             self.handle_out_of_memory(members.len(), code, next, now, out);
             return;
         }
-        let by_itself = |n: &&NodeName| {
-            self.workers.get(*n).and_then(|w| w.stopped).is_some_and(|e| !e.asked && e.code != 0)
-        };
-        let failed: Vec<&NodeName> = members.iter().filter(by_itself).collect();
+        let failed: Vec<&NodeName> = members
+            .iter()
+            .filter(|n: &&NodeName| {
+                self.workers.get(*n).and_then(|w| w.stopped).is_some_and(|e| !e.asked && e.code != 0)
+            })
+            .collect();
         match self.obstacles.trials.blame_node(&failed) {
             Some(node) => self.retry_without_node(&node, code, now, out),
             None => self.retry_command(code, next, now, out),
@@ -184,7 +186,8 @@ impl JobLifecycle {
 
     fn retry_command(&mut self, code: i32, next: NextGeneration, now: UnixTime, out: &mut StepOutcome) {
         out.acquitted |= self.obstacles.trials.clear_blame();
-        let (restarts, most) = (&mut self.counts.restarts, self.spec.max_restarts);
+        let restarts = &mut self.counts.restarts;
+        let most = self.spec.max_restarts;
         if *restarts >= most {
             out.notes.push(format!("the command failed with code {code} after {restarts} restarts"));
             self.enter_phase(JobPhase::Ending { code }, now);

@@ -164,7 +164,8 @@ impl JobLifecycle {
         let startable_secs = block.iter().filter_map(|p| (ground.startable_secs)(&p.node)).reduce(f64::min);
         let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
         let needs = self.plan_needs(block);
-        let (asked, of_place) = (some(&self.submitted.gres), self.place_gres(block));
+        let asked = some(&self.submitted.gres);
+        let of_place = self.place_gres(block);
         // What a main job has of its node, wings have of theirs, however it asked for that.
         let gres = if self.is_extension() { of_place.or(asked) } else { asked.or(of_place) };
         let order = WingOrder {
@@ -227,7 +228,8 @@ mod tests {
 
     #[test]
     fn parts_of_one_host_get_one_wing_each_also_with_the_same_end() {
-        let (at, cause) = (UnixTime(900), WindowCause::PlannedJob(JobId(9)));
+        let at = UnixTime(900);
+        let cause = WindowCause::PlannedJob(JobId(9));
         let window = move |node: &NodeName| match node.matches_name("n9") {
             true => WindowEnd::Unknown,
             false => WindowEnd::Known { at, cause: cause.clone() },
@@ -239,12 +241,19 @@ mod tests {
             wings_left: usize::MAX,
         };
         let wings = |names: &[&str]| {
-            let place = |name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at };
-            let wings = group_into_wings(names.iter().map(place).collect(), &ground);
-            let names = |wing: Vec<PlannedNode>| {
-                wing.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ")
-            };
-            wings.into_iter().map(names).collect::<Vec<_>>()
+            let wings = group_into_wings(
+                names
+                    .iter()
+                    .map(|name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at })
+                    .collect(),
+                &ground,
+            );
+            wings
+                .into_iter()
+                .map(|wing: Vec<PlannedNode>| {
+                    wing.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ")
+                })
+                .collect::<Vec<_>>()
         };
         assert_eq!(wings(&["n1:0", "n1:1", "n9:0", "n9:1"]), ["n1:0", "n1:1", "n9:0", "n9:1"]);
         assert_eq!(wings(&["n1:0+1", "n1:2+3"]), ["n1:0+1", "n1:2+3"], "a worker of several has one");

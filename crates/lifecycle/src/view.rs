@@ -34,7 +34,8 @@ impl JobLifecycle {
     /// Why the lead's agent is asked for no wings, if it is too old for that; for people.
     pub(crate) fn outdated_lead_reason(&self) -> Option<String> {
         let lead = self.workers.values().find(|w| self.is_lead(w)).filter(|w| !w.dialect.orders_wings())?;
-        let (theirs, ours) = (lead.dialect.protocol, PROTOCOL);
+        let theirs = lead.dialect.protocol;
+        let ours = PROTOCOL;
         Some(format!(
             "its agent is of an older version of infill than the daemon (protocol {theirs}, the daemon's is {ours}), \
              and is asked for no further nodes until its lead starts anew"

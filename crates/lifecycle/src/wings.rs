@@ -41,8 +41,11 @@ impl JobLifecycle {
         out: &mut StepOutcome,
     ) {
         let order = order_from_comment(&job.comment);
-        let is_it = |(o, w): &(&u64, &Wing)| Some(**o) == order || w.job == Some(job.id);
-        let known = self.wings.iter().find(is_it).map(|(o, _)| *o);
+        let known = self
+            .wings
+            .iter()
+            .find(|(o, w): &(&u64, &Wing)| Some(**o) == order || w.job == Some(job.id))
+            .map(|(o, _)| *o);
         match known {
             Some(number) => self.observe_known_wing(number, job, now, out),
             None if self.may_adopt_wing(job) => self.adopt_wing(job, order, settings, now, out),

@@ -113,7 +113,8 @@ impl AllowedSizes {
         };
         match &self {
             AllowedSizes::Range { min, max } => {
-                let (min, max) = (min.div_ceil(each), max / each);
+                let min = min.div_ceil(each);
+                let max = max / each;
                 if min <= max { Ok(AllowedSizes::Range { min, max }) } else { Err(refused()) }
             }
             AllowedSizes::Set(set) if set.iter().all(|n| n.is_multiple_of(each)) => {

@@ -119,8 +119,10 @@ impl TypeCollectives {
         let mut seen = BTreeSet::new();
         for (i, row) in self.rows.iter().enumerate() {
             let is_new = seen.insert((row.op, row.bytes, row.ranks, row.nodes));
-            let twice = || (!is_new).then(|| "the same was measured in an earlier row".to_owned());
-            if let Some(what) = row.find_problem().or_else(twice) {
+            if let Some(what) = row
+                .find_problem()
+                .or_else(|| (!is_new).then(|| "the same was measured in an earlier row".to_owned()))
+            {
                 return Err(CollectivesError(format!("row {} of {name} ({}): {what}", i + 1, row.op)));
             }
         }

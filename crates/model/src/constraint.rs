@@ -229,11 +229,13 @@ mod tests {
             Err(e) => return e.to_string(),
         };
         let features = |node: &str| node.chars().map(String::from).collect::<Vec<_>>();
-        let of = |n: usize| {
-            let met = nodes.iter().filter(|node| constraint.admits_node(n, &features(node)));
-            met.copied().collect::<Vec<_>>().join(" ")
-        };
-        (0..constraint.alternatives()).map(of).collect::<Vec<_>>().join(" or ")
+        (0..constraint.alternatives())
+            .map(|n: usize| {
+                let met = nodes.iter().filter(|node| constraint.admits_node(n, &features(node)));
+                met.copied().collect::<Vec<_>>().join(" ")
+            })
+            .collect::<Vec<_>>()
+            .join(" or ")
     }
 
     #[test]

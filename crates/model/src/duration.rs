@@ -15,7 +15,10 @@ pub fn parse(text: &str) -> Option<u64> {
 /// As squeue writes it: `0:07`, `12:30`, `1:02:03`, `2-00:00:00`. What is negative or NaN is `0:00`.
 pub fn format_duration(secs: f64) -> String {
     let s = secs.max(0.0) as u64;
-    let (days, h, m, s) = (s / DAY, s / 3600 % 24, s / 60 % 60, s % 60);
+    let days = s / DAY;
+    let h = s / 3600 % 24;
+    let m = s / 60 % 60;
+    let s = s % 60;
     match (days, h) {
         (0, 0) => format!("{m}:{s:02}"),
         (0, _) => format!("{h}:{m:02}:{s:02}"),

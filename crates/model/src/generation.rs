@@ -22,8 +22,10 @@ pub struct GenerationRecord {
 /// Of the generations of all jobs that have had a number, oldest first, those of the last one: each job's
 /// begin anew.
 pub fn generations_of_last_job(mut generations: Vec<GenerationRecord>) -> Vec<GenerationRecord> {
-    let begins = |pair: &[GenerationRecord]| pair[1].generation <= pair[0].generation;
-    let first = generations.windows(2).rposition(begins).map_or(0, |before| before + 1);
+    let first = generations
+        .windows(2)
+        .rposition(|pair: &[GenerationRecord]| pair[1].generation <= pair[0].generation)
+        .map_or(0, |before| before + 1);
     generations.split_off(first)
 }
 

@@ -63,7 +63,8 @@ pub fn compress_nodes(nodes: &[NodeName]) -> String {
     split.dedup();
     let mut parts = Vec::new();
     for group in split.chunk_by(|a, b| a.0 == b.0) {
-        let (prefix, ranges) = (group[0].0, number_ranges(group));
+        let prefix = group[0].0;
+        let ranges = number_ranges(group);
         match (group.len(), prefix) {
             (1, _) => parts.push(format!("{prefix}{}", group[0].1)),
             _ => parts.push(format!("{prefix}[{}]", ranges.join(","))),
@@ -100,7 +101,9 @@ fn shortened(list: &str) -> String {
 }
 
 fn split_outside_brackets(list: &str) -> Result<Vec<&str>, HostlistError> {
-    let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
+    let mut items = Vec::new();
+    let mut start = 0;
+    let mut inside = false;
     for (at, c) in list.char_indices() {
         match c {
             '[' if inside => return Err(syntax_error(list, "nested brackets")),
@@ -152,7 +155,8 @@ fn expand_numbers(list: &str, inner: &str) -> Result<Vec<String>, HostlistError>
     let mut numbers = Vec::new();
     for part in inner.split(',') {
         let (low, high) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (parse_number(list, low)?, parse_number(list, high)?);
+        let first = parse_number(list, low)?;
+        let last = parse_number(list, high)?;
         if first > last {
             return Err(syntax_error(list, "a range runs backwards"));
         }

@@ -93,9 +93,8 @@ impl NodeName {
 
     /// Whether it is meant by this name: its own, or that of the node that it is a place on.
     pub fn matches_name(&self, name: &str) -> bool {
-        let is_place = |(host, _): (&str, &str)| host == name;
         *self.0 == *name
-            || self.0.split_once(':').is_some_and(is_place)
+            || self.0.split_once(':').is_some_and(|(host, _): (&str, &str)| host == name)
             || (self.is_block() && self.single_places().iter().any(|part| part.as_str() == name))
     }
 
@@ -294,7 +293,8 @@ mod tests {
 
     #[test]
     fn a_place_is_on_a_node() {
-        let (node, place) = (NodeName::new("n1"), NodeName::new("n1").place_name(2));
+        let node = NodeName::new("n1");
+        let place = NodeName::new("n1").place_name(2);
         assert_eq!((place.as_str(), place.host(), place.place_numbers()), ("n1:2", node.clone(), vec![2]));
         assert_eq!(
             (node.host(), node.place_numbers(), node.single_places()),
@@ -312,7 +312,8 @@ mod tests {
 
     #[test]
     fn several_places_are_one() {
-        let (node, block) = (NodeName::new("n1"), NodeName::new("n1").block_name(&[0, 2]));
+        let node = NodeName::new("n1");
+        let block = NodeName::new("n1").block_name(&[0, 2]);
         assert_eq!(
             (block.as_str(), block.host(), block.place_numbers()),
             ("n1:0+2", node.clone(), vec![0, 2])

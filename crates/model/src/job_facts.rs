@@ -63,8 +63,11 @@ impl JobFacts {
 
     /// Nodes, or places of such, that the job counts as holding, though no part of it is there yet.
     pub fn promised_nodes(&self) -> impl Iterator<Item = NodeName> + '_ {
-        let comes = |h: &&HeldNode| h.slurm_job == self.job && Some(&h.node) != self.place.lead_now.as_ref();
-        self.place.held.iter().filter(comes).flat_map(|h| h.node.single_places())
+        self.place
+            .held
+            .iter()
+            .filter(|h: &&HeldNode| h.slurm_job == self.job && Some(&h.node) != self.place.lead_now.as_ref())
+            .flat_map(|h| h.node.single_places())
     }
 }
 

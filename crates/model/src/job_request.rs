@@ -229,7 +229,9 @@ mod tests {
     const PLUGIN: &str = include_str!("../../../slurm/job_submit.lua");
 
     fn job(name: &str, admin_comment: &str, comment: &str) -> Job {
-        let (name, admin_comment, comment) = (name.to_owned(), admin_comment.to_owned(), comment.to_owned());
+        let name = name.to_owned();
+        let admin_comment = admin_comment.to_owned();
+        let comment = comment.to_owned();
         Job { name, admin_comment, comment, ..Job::new(JobId(7), "infill", BaseState::Pending) }
     }
 

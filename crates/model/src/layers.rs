@@ -85,9 +85,13 @@ impl LayerProfile {
         if let Some((_, what)) = rules.into_iter().find(|(holds, _)| !holds) {
             return Err(LayersError(what));
         }
-        let odd =
-            |(i, layer): (usize, &ProfiledLayer)| Some(format!("layer {}: {}", i + 1, layer.find_problem()?));
-        layers.iter().enumerate().find_map(odd).map_or(Ok(()), |what| Err(LayersError(what)))
+        layers
+            .iter()
+            .enumerate()
+            .find_map(|(i, layer): (usize, &ProfiledLayer)| {
+                Some(format!("layer {}: {}", i + 1, layer.find_problem()?))
+            })
+            .map_or(Ok(()), |what| Err(LayersError(what)))
     }
 
     /// It if it can be, else nothing: what comes over the wire may hold anything.

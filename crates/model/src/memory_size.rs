@@ -60,7 +60,8 @@ impl FromStr for MemorySize {
 
 impl fmt::Display for MemorySize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut number, mut unit) = (self.mib, 'M');
+        let mut number = self.mib;
+        let mut unit = 'M';
         for larger in ['G', 'T'] {
             if !number.is_multiple_of(1024) {
                 break;

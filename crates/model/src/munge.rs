@@ -17,8 +17,11 @@ pub struct DecodedCredential {
 /// Whether this looks like a credential, and may be passed on to `unmunge`.
 pub fn is_credential(text: &str) -> bool {
     let inner = text.strip_prefix("MUNGE:").and_then(|t| t.strip_suffix(':'));
-    let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
-    text.len() <= MAX_CREDENTIAL && inner.is_some_and(|t| !t.is_empty() && t.bytes().all(is_base64))
+    text.len() <= MAX_CREDENTIAL
+        && inner.is_some_and(|t| {
+            !t.is_empty()
+                && t.bytes().all(|c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'='))
+        })
 }
 
 /// Reads `unmunge`'s output: metadata lines, an empty line, the payload. The payload comes from the other
@@ -39,7 +42,8 @@ pub fn parse(text: &str) -> Result<DecodedCredential, &'static str> {
     if number("LENGTH", "no length")? as usize != payload.len() {
         return Err("the payload has another length than it says");
     }
-    let (uid, gid) = (number("UID", "no user")?, number("GID", "no group")?);
+    let uid = number("UID", "no user")?;
+    let gid = number("GID", "no group")?;
     Ok(DecodedCredential { uid, gid, payload: payload.to_owned() })
 }
 

@@ -66,7 +66,8 @@ const IDLE: u64 = {
 
 /// The words that forbid new work, as bits.
 const UNUSABLE: u64 = {
-    let (mut bits, mut at) = (0, 0);
+    let mut bits = 0;
+    let mut at = 0;
     while at < WORDS.len() {
         if matches!(WORDS[at].1, Unusable) {
             bits |= 1 << at;

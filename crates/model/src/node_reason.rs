@@ -177,8 +177,11 @@ mod tests {
 
     #[test]
     fn sentences() {
-        let (job, until, secs) = (JobId(7), UnixTime(0), 40.0);
-        let (wanted, free) = (WantedAt(Some(UnixTime(60))), WantedAt(None));
+        let job = JobId(7);
+        let until = UnixTime(0);
+        let secs = 40.0;
+        let wanted = WantedAt(Some(UnixTime(60)));
+        let free = WantedAt(None);
         let all = [
             NodeReason::Kept { job, until },
             NodeReason::Given { job, until },

@@ -46,7 +46,8 @@ impl NodeUsageSecs {
 
     /// Both together.
     pub fn sum_with(&self, more: &NodeUsageSecs) -> NodeUsageSecs {
-        let (mut sums, more) = (self.to_array(), more.to_array());
+        let mut sums = self.to_array();
+        let more = more.to_array();
         sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
         NodeUsageSecs::from_array(sums)
     }

@@ -243,7 +243,8 @@ impl ProfileKey {
     /// Names this profile, in each batch mode.
     pub fn to_filter(&self) -> ProfileFilter {
         let ProfileKey { user, name, node_type, exec_plan, batch: _ } = self.clone();
-        let (user, name) = (Some(user), Some(name));
+        let user = Some(user);
+        let name = Some(name);
         ProfileFilter { user, name, node_type: Some(node_type), exec_plan: Some(exec_plan) }
     }
 }
@@ -410,7 +411,8 @@ pub struct Profile {
 impl Profile {
     /// Of which nothing is known yet.
     pub fn new(key: ProfileKey) -> Self {
-        let (points, costs) = (Vec::new(), MeasuredCosts::default());
+        let points = Vec::new();
+        let costs = MeasuredCosts::default();
         Profile {
             key,
             points,

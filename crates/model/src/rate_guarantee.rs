@@ -92,11 +92,17 @@ impl SufficientSizes {
     /// The same sizes counted with so many nodes less; those that would have none are left out.
     #[must_use]
     pub fn shifted_down(self, fewer: u32) -> Self {
-        let shifted = |(first, last): &(u32, u32)| {
-            let last = last.checked_sub(fewer).filter(|last| *last > 0)?;
-            Some((first.saturating_sub(fewer).max(1), last))
-        };
-        SufficientSizes { ranges: self.ranges.iter().filter_map(shifted).collect(), ..self }
+        SufficientSizes {
+            ranges: self
+                .ranges
+                .iter()
+                .filter_map(|(first, last): &(u32, u32)| {
+                    let last = last.checked_sub(fewer).filter(|last| *last > 0)?;
+                    Some((first.saturating_sub(fewer).max(1), last))
+                })
+                .collect(),
+            ..self
+        }
     }
 }
 
@@ -167,11 +173,11 @@ impl RateGuarantee {
     /// The fewest nodes of a type on which one of its plans makes so much.
     pub fn min_nodes_on(&self, node_type: &NodeType) -> Option<u32> {
         let all = self.enough.iter().filter(|e| e.node_type.as_ref().is_none_or(|t| t == node_type));
-        let least = |e: &SufficientSizes| {
+        all.filter_map(|e: &SufficientSizes| {
             let least = e.min_nodes()?;
             self.is_enough(node_type, &e.exec_plan, least).then_some(least)
-        };
-        all.filter_map(least).min()
+        })
+        .min()
     }
 
     /// What a job makes of which the planner counts so much.
@@ -394,8 +400,8 @@ mod tests {
     fn what_is_said_of_a_type_goes_before_what_is_said_of_all() {
         let allowed = AllowedSizes::parse("2-8").unwrap().up_to(u32::MAX);
         let enough = |plan: &str, node_type: Option<&str>, curve: &str| {
-            let (run, curve) =
-                ((ExecPlan(plan.to_owned()), node_type.map(NodeType::new)), ScalingCurve::parse(curve));
+            let run = (ExecPlan(plan.to_owned()), node_type.map(NodeType::new));
+            let curve = ScalingCurve::parse(curve);
             SufficientSizes::from_allowed(run, &allowed, |n| {
                 curve.as_ref().is_ok_and(|curve| curve.rate(n) >= 30.0)
             })
@@ -408,7 +414,8 @@ mod tests {
         let assured = RateGuarantee { enough, ..assured(GuaranteeProspect::Open { needs: 3 }, None) };
         let ranges: Vec<&[(u32, u32)]> = assured.enough.iter().map(|e| e.ranges.as_slice()).collect();
         assert_eq!(ranges, [&[(3, 6)][..], &[(6, 8)], &[(2, 8)]]);
-        let (slow, other) = (NodeType::new("slow"), NodeType::new("other"));
+        let slow = NodeType::new("slow");
+        let other = NodeType::new("other");
         let plan = |name: &str| ExecPlan(name.to_owned());
         let is_enough = |t: &NodeType, name: &str, nodes| assured.is_enough(t, &plan(name), nodes);
         assert!(is_enough(&other, "dp", 3) && !is_enough(&slow, "dp", 3) && is_enough(&slow, "dp", 7));

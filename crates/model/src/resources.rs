@@ -236,9 +236,15 @@ mod tests {
     fn resources(text: &str) -> Resources {
         let mut words = text.split_whitespace();
         let mut number = || words.next().and_then(|w| w.parse::<u32>().ok()).expect("a number");
-        let (cpus, memory_mib) = (number(), u64::from(number()));
-        let gpu = |word: &str| word.split_once('=').map(|(kind, n)| (kind.to_owned(), n.parse().unwrap()));
-        Resources { cpus, memory_mib, gpus: GpuCounts::from_counts(words.filter_map(gpu)) }
+        let cpus = number();
+        let memory_mib = u64::from(number());
+        Resources {
+            cpus,
+            memory_mib,
+            gpus: GpuCounts::from_counts(words.filter_map(|word: &str| {
+                word.split_once('=').map(|(kind, n)| (kind.to_owned(), n.parse().unwrap()))
+            })),
+        }
     }
 
     #[test]
@@ -261,7 +267,8 @@ mod tests {
 
     #[test]
     fn added_again_it_is_whole() {
-        let (has, held) = (resources("16 16000 a100=4 t4=2"), resources("3 100 a100=4"));
+        let has = resources("16 16000 a100=4 t4=2");
+        let held = resources("3 100 a100=4");
         let mut sum = has.checked_sub(&held).unwrap();
         assert!(!sum.is_none());
         sum.add(&held);

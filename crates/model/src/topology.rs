@@ -78,8 +78,13 @@ impl Topology {
     /// # Errors
     /// When they are no forest.
     pub fn from_records(records: &[SwitchRecord]) -> Result<Topology, TopologyError> {
-        let switch = |record: &SwitchRecord| Switch { name: record.name.clone(), above: None };
-        let mut topology = Topology { switches: records.iter().map(switch).collect(), ..Topology::default() };
+        let mut topology = Topology {
+            switches: records
+                .iter()
+                .map(|record: &SwitchRecord| Switch { name: record.name.clone(), above: None })
+                .collect(),
+            ..Topology::default()
+        };
         let mut by_name = FxHashMap::default();
         for (record, id) in records.iter().zip((0..).map(SwitchId)) {
             if by_name.contains_key(record.name.as_str()) {
@@ -168,7 +173,8 @@ impl Topology {
 
     /// Number of leaves on which these nodes hang; each of which none is known counts as one of its own.
     pub fn count_leaves<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeName>) -> usize {
-        let (mut leaves, mut alone) = (Vec::new(), 0);
+        let mut leaves = Vec::new();
+        let mut alone = 0;
         for node in nodes {
             match self.leaf_of(node) {
                 Some(leaf) => leaves.push(leaf),

@@ -51,7 +51,9 @@ pub fn draw_bar(share: f64, cells: usize) -> String {
 /// A bar of parts, one behind the other, at most so many cells long. Parts end at the cell next to their true
 /// end.
 pub fn draw_stacked_bar(parts: &[BarPart], cells: usize, colours: bool) -> String {
-    let (mut text, mut sum, mut filled) = (String::new(), 0.0, 0usize);
+    let mut text = String::new();
+    let mut sum = 0.0;
+    let mut filled = 0usize;
     for part in parts {
         sum += part.share.max(0.0);
         let end = (sum.min(1.0) * cells as f64).round() as usize;

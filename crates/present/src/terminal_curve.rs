@@ -60,7 +60,8 @@ fn draw_axes((nodes, rates): (ValueAxis, ValueAxis), field: Rect, buf: &mut Buff
     let base = field.bottom();
     put_text(buf, field.left() - 1, base, &format!("└{}", "─".repeat(usize::from(field.width))));
     for tick in nodes.tick_values() {
-        let (x, label) = (field.left() + cell_of(tick, nodes, field.width), format!("{tick:.0}"));
+        let x = field.left() + cell_of(tick, nodes, field.width);
+        let label = format!("{tick:.0}");
         put_text(buf, x, base, "┬");
         put_text(buf, x - (label.len() / 2) as u16, base + 1, &label);
     }
@@ -99,7 +100,8 @@ fn scatter(context: &mut Context<'_>, (symbol, color): (char, Color), coords: &[
 fn draw_curve(context: &mut Context<'_>, picture: &CurveFigure) {
     context.marker(Marker::Braille);
     for w in picture.curve.windows(2) {
-        let (x1, x2) = (f64::from(w[0].nodes), f64::from(w[1].nodes));
+        let x1 = f64::from(w[0].nodes);
+        let x2 = f64::from(w[1].nodes);
         context.draw(&Line { x1, y1: w[0].rate, x2, y2: w[1].rate, color: CURVE });
     }
 }
@@ -129,7 +131,8 @@ fn columns(nodes: ValueAxis, width: f64) -> impl Iterator<Item = f64> {
 
 /// The middles of the cells that lie between two rates.
 fn cells_between(low: f64, high: f64, height: f64) -> impl Iterator<Item = f64> {
-    let (first, last) = ((low / height).ceil() as u32, (high / height).floor().min(f64::from(ROWS)) as u32);
+    let first = (low / height).ceil() as u32;
+    let last = (high / height).floor().min(f64::from(ROWS)) as u32;
     (first..=last).filter(move |_| high - low > height).map(move |i| f64::from(i) * height)
 }
 
@@ -214,8 +217,8 @@ mod tests {
 
     #[test]
     fn colours_are_codes_around_the_same_characters() {
-        let (plain, coloured) =
-            (draw_terminal_curve(&picture(), 72, false), draw_terminal_curve(&picture(), 72, true));
+        let plain = draw_terminal_curve(&picture(), 72, false);
+        let coloured = draw_terminal_curve(&picture(), 72, true);
         assert!(coloured.contains("\u{1b}[36m") && !plain.contains('\u{1b}'));
         let codes = regex::Regex::new("\u{1b}\\[[0-9]+m").unwrap();
         assert_eq!(codes.replace_all(&coloured, ""), plain);

@@ -76,7 +76,9 @@ impl ProgramCall<'_> {
             .kill_on_drop(true)
             .spawn()
             .map_err(|source| CommandError::Start { program: name.to_owned(), source })?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take();
+        let stderr = child.stderr.take();
         let write = async {
             if let Some(mut stdin) = stdin {
                 // A program that reads nothing closes its end early: its exit code says what that meant.
@@ -86,7 +88,8 @@ impl ProgramCall<'_> {
         let (_, out, err) =
             tokio::join!(write, read_bounded(stdout, bytes), read_bounded(stderr, MAX_OUTPUT_BYTES));
         let pipe = |source| CommandError::Pipe { program: name.to_owned(), source };
-        let (stdout, stderr) = (out.map_err(pipe)?, err.map_err(pipe)?);
+        let stdout = out.map_err(pipe)?;
+        let stderr = err.map_err(pipe)?;
         let status = child.wait().await.map_err(pipe)?;
         let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
         Ok(ProgramOutput { code: status.code(), stdout, stderr })

@@ -35,8 +35,9 @@ impl ControllerConfig {
     pub(crate) fn backfill_resolution_secs(&self) -> u32 {
         let parameters = self.get_value("SchedulerParameters").unwrap_or_default();
         let told = parameters.split(',').find_map(|p| p.trim().strip_prefix("bf_resolution="));
-        let sound = |secs: &u32| (1..=MOST_RESOLUTION_SECS).contains(secs);
-        told.and_then(|secs| secs.parse().ok()).filter(sound).unwrap_or(USUAL_RESOLUTION_SECS)
+        told.and_then(|secs| secs.parse().ok())
+            .filter(|secs: &u32| (1..=MOST_RESOLUTION_SECS).contains(secs))
+            .unwrap_or(USUAL_RESOLUTION_SECS)
     }
 }
 

@@ -126,7 +126,9 @@ impl FakeSlurm {
         if let Some(error) = state.failures.pop_front() {
             return Err(error);
         }
-        let (now, partition, doing) = (state.world.taken_at, state.partition.clone(), format!("{act:?}"));
+        let now = state.world.taken_at;
+        let partition = state.partition.clone();
+        let doing = format!("{act:?}");
         let Some(job) = state.world.jobs.iter_mut().find(|j| j.id == id) else {
             return Err(SlurmError::Permanent { doing, what: "Slurm knows no such job".to_owned() });
         };
@@ -221,8 +223,11 @@ impl SlurmApi for FakeSlurm {
     async fn has_news(&self) -> Result<bool, SlurmError> {
         self.read_state(|state| {
             let Some(told_of) = &state.told_of else { return false };
-            let is_new = |job: &Job| job.partition != state.partition && !told_of.contains(&job.id);
-            state.world.jobs.iter().any(is_new)
+            state
+                .world
+                .jobs
+                .iter()
+                .any(|job: &Job| job.partition != state.partition && !told_of.contains(&job.id))
         })
     }
 
@@ -352,7 +357,8 @@ mod tests {
     #[tokio::test]
     async fn it_fails_when_told_to() {
         let slurm = FakeSlurm::new(1, "infill");
-        let (doing, what) = ("x".to_owned(), "y".to_owned());
+        let doing = "x".to_owned();
+        let what = "y".to_owned();
         slurm.fail_next(SlurmError::Transient { doing, what });
         assert!(slurm.read_snapshot().await.unwrap_err().is_transient());
         assert!(slurm.read_snapshot().await.is_ok());

@@ -18,7 +18,9 @@ struct GenericResource {
 
 /// Splits at commas outside parentheses: `gpu:a100:4(S:0,1),nvme:1` has two items.
 fn split_items(text: &str) -> Vec<&str> {
-    let (mut items, mut start, mut depth) = (Vec::new(), 0, 0usize);
+    let mut items = Vec::new();
+    let mut start = 0;
+    let mut depth = 0usize;
     for (at, c) in text.char_indices() {
         match c {
             '(' => depth += 1,
@@ -69,8 +71,11 @@ pub(super) fn gpu_counts(text: &str) -> Option<GpuCounts> {
 /// under other names.
 pub(super) fn gpus_held(text: &str) -> Option<GpuCounts> {
     let all: Vec<GenericResource> = split_items(text).into_iter().map(parse_gres).collect();
-    let is_part = |g: &GenericResource| PARTS_OF_GPUS.contains(&g.name.as_str());
-    if all.iter().any(is_part) { None } else { count_gpus(all.into_iter().filter(|g| g.name == GPU)) }
+    if all.iter().any(|g: &GenericResource| PARTS_OF_GPUS.contains(&g.name.as_str())) {
+        None
+    } else {
+        count_gpus(all.into_iter().filter(|g| g.name == GPU))
+    }
 }
 
 /// How many GPUs a request names, of whatever types: `gres/gpu:a100:2`, `gres:gpu:2`, `cpu=4,gres/gpu=1`.

@@ -177,9 +177,8 @@ pub async fn name_of(uid: UserId) -> Option<String> {
 
 /// A name that `id` cannot take for a number or an option.
 fn is_login_name(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
     (1..=MAX_NAME).contains(&name.len())
-        && name.chars().all(allowed)
+        && name.chars().all(|c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@'))
         && !name.starts_with('-')
         && !name.chars().all(|c| c.is_ascii_digit())
 }

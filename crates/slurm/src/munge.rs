@@ -54,7 +54,8 @@ pub(crate) async fn encode_for(reader: UserId, payload: &Secret) -> Result<Secre
 
 async fn encode_with(munge: &Path, reader: UserId, payload: &Secret) -> Result<Secret, MungeError> {
     let restrict = format!("--restrict-uid={reader}");
-    let (args, stdin) = ([restrict.as_str()], payload.0.as_bytes());
+    let args = [restrict.as_str()];
+    let stdin = payload.0.as_bytes();
     let program = ProgramCall { path: munge, args: &args, env: &[], stdin, limit: LIMIT };
     let out = program.run().await?;
     let text = String::from_utf8_lossy(&out.stdout);

@@ -61,7 +61,8 @@ pub(crate) async fn read_topology(scontrol: &Path) -> Result<Topology, SlurmErro
 /// Blocks that are put together of others say nothing of which: they are passed over. So is what is no
 /// switch. Of a cluster with several topologies scontrol shows the default one.
 fn parse_topology(text: &str) -> Result<Vec<SwitchRecord>, String> {
-    let (mut records, mut nodes) = (Vec::new(), 0);
+    let mut records = Vec::new();
+    let mut nodes = 0;
     for (line, number) in text.lines().zip(1..) {
         let Some(record) = parse_switch(line, number)? else { continue };
         nodes += record.nodes.len() + record.below.len();
@@ -80,9 +81,9 @@ fn parse_switch(line: &str, number: usize) -> Result<Option<SwitchRecord>, Strin
     };
     let Some(name) = value("SwitchName").or_else(|| value("BlockName")) else { return Ok(None) };
     let list = |key: &str| {
-        let expand =
-            |list: &str| hostlist::expand_hostlist(list).map_err(|e| format!("line {number}, {key}: {e}"));
-        value(key).map_or(Ok(Vec::new()), expand)
+        value(key).map_or(Ok(Vec::new()), |list: &str| {
+            hostlist::expand_hostlist(list).map_err(|e| format!("line {number}, {key}: {e}"))
+        })
     };
     let below: Vec<String> = list("Switches")?.iter().map(ToString::to_string).collect();
     // What hangs below the switches below it is not on the switch itself.

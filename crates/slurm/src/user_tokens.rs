@@ -30,7 +30,8 @@ pub(super) struct UserTokenChecker {
 impl UserTokenChecker {
     /// With the configured scontrol.
     pub(super) fn new(config: &SlurmConfig) -> UserTokenChecker {
-        let (scontrol, partition) = (config.scontrol.clone(), config.partition.clone());
+        let scontrol = config.scontrol.clone();
+        let partition = config.partition.clone();
         UserTokenChecker { scontrol, partition, sound: OnceCell::new() }
     }
 
@@ -65,9 +66,10 @@ impl UserTokenChecker {
 /// # Errors
 /// When this is no token.
 pub(super) fn forge_token(token: &str) -> Result<String, IdentityError> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '=');
     let (claims, signature) = token.rsplit_once('.').unwrap_or_default();
-    if signature.is_empty() || !token.chars().all(allowed) {
+    if signature.is_empty()
+        || !token.chars().all(|c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '='))
+    {
         return Err(IdentityError::Refused("this is not a token".to_owned()));
     }
     let other: String = signature.chars().map(|c| if c == 'A' { 'B' } else { 'A' }).collect();

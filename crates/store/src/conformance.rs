@@ -59,7 +59,9 @@ fn lead(job: u32, submitted: i64, ended: bool) -> LeadRecord {
 async fn leads(store: &dyn Store) -> Result<(), String> {
     ok(store.put_leads(&[]).await)?;
     same("no lead yet", &ok(store.open_leads().await)?, &vec![])?;
-    let (old, new, other) = (lead(7, 100, true), lead(7, 200, false), lead(3, 150, false));
+    let old = lead(7, 100, true);
+    let new = lead(7, 200, false);
+    let other = lead(3, 150, false);
     ok(store.put_leads(&[new.clone(), old.clone(), other.clone()]).await)?;
     same("open leads by job id", &ok(store.open_leads().await)?, &vec![other.clone(), new.clone()])?;
     let ended = LeadRecord { ended: true, updated_at: UnixTime(300), state: serde_json::json!(1), ..new };
@@ -89,7 +91,8 @@ fn generation(number: u64, why: &str) -> GenerationRecord {
 }
 
 async fn generations(store: &dyn Store) -> Result<(), String> {
-    let (first, second) = (generation(1, "start"), generation(2, "grow"));
+    let first = generation(1, "start");
+    let second = generation(2, "grow");
     ok(store.add_generations(&[second.clone(), first.clone()]).await)?;
     ok(store.add_generations(&[generation(2, "again")]).await)?;
     let listed = ok(store.list_generations(JobId(7)).await)?;
@@ -188,7 +191,8 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
     same("none added", &ok(store.add_ended_jobs(&[]).await)?, &0)?;
     let unknown = EndedJob { limit_secs: None, said_secs: None, exit_code: None, ..ended_job(7, 50, 101) };
     let unknown = EndedJob { flat_secs: None, ..unknown };
-    let (first, last) = (ended_job(u32::MAX, 50, 100), ended_job(7, 60, 102));
+    let first = ended_job(u32::MAX, 50, 100);
+    let last = ended_job(7, 60, 102);
     let all = [last.clone(), first.clone(), unknown.clone()];
     same("all are new", &ok(store.add_ended_jobs(&all).await)?, &3)?;
     same(
@@ -198,7 +202,8 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
     )?;
     same("none asked for", &ok(store.recent_ended_jobs(0).await)?, &vec![])?;
     // Told again, in another way, and twice at once.
-    let (again, new) = (EndedJob { why: "failed".to_owned(), ..last.clone() }, ended_job(9, 70, 102));
+    let again = EndedJob { why: "failed".to_owned(), ..last.clone() };
+    let new = ended_job(9, 70, 102);
     let told = [again, new.clone(), new.clone()];
     same("what is known stays", &ok(store.add_ended_jobs(&told).await)?, &1)?;
     let odd = EndedJob { name: "a\0b".to_owned(), ..ended_job(10, 70, 99) };
@@ -239,7 +244,9 @@ async fn hours(store: &dyn Store) -> Result<(), String> {
 
 async fn spent(store: &dyn Store) -> Result<(), String> {
     let row = |from, user: &str, node_type: &str, useful_secs| {
-        let (account, user, node_type) = ("ml".to_owned(), user.to_owned(), node_type.to_owned());
+        let account = "ml".to_owned();
+        let user = user.to_owned();
+        let node_type = node_type.to_owned();
         let key = NodeTimeKey { from: UnixTime(from), account, user, node_type };
         let spent = NodeTimeUsage {
             useful_secs,
@@ -380,8 +387,10 @@ async fn profiles(store: &dyn Store) -> Result<(), String> {
     same("no profile yet", &ok(store.find_profiles(&all("alice"), 9).await)?, &vec![])?;
     let train = key("alice", "it's \"train\" – ü%_");
     let gpu = ProfileKey { node_type: NodeType::new("gpu:a100:4/cpu64"), ..train.clone() };
-    let (old, new) = (profile(train.clone(), 1.0, 100), profile(train.clone(), 1.5, 130));
-    let (other_type, other_name) = (profile(gpu.clone(), 9.0, 110), profile(key("alice", "x"), 3.0, 120));
+    let old = profile(train.clone(), 1.0, 100);
+    let new = profile(train.clone(), 1.5, 130);
+    let other_type = profile(gpu.clone(), 9.0, 110);
+    let other_name = profile(key("alice", "x"), 3.0, 120);
     ok(store.put_profiles(&[old, other_type.clone(), other_name.clone()]).await)?;
     ok(store.put_profiles(std::slice::from_ref(&new)).await)?;
     let newest = vec![new.clone(), other_name.clone(), other_type.clone()];

@@ -217,11 +217,15 @@ impl OldStore<'_> {
             over_hosts: Spread::Near,
             at: UnixTime(170),
         };
-        let stop = || GenerationStop { job: JobId(7), generation: 2, secs: 2.5, end: StopOutcome::Killed };
         Profile {
             points: vec![point],
             costs: MeasuredCosts { up, ..MeasuredCosts::default() },
-            stops: self.once("stops", stop),
+            stops: self.once("stops", || GenerationStop {
+                job: JobId(7),
+                generation: 2,
+                secs: 2.5,
+                end: StopOutcome::Killed,
+            }),
             unfit: self.once("unfit", || 8),
             probes: 2,
             probe_secs: 33.5,

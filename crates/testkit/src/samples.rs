@@ -271,14 +271,16 @@ pub fn sample_profile(user: &str, name: &str, node_type: &str) -> Profile {
 /// shown must not change with how curves are fitted.
 pub fn sample_profiles() -> ProfilesView {
     let rates = [410.0, 780.0, 1100.0, 1390.0, 1640.0, 1860.0, 2050.0, 2210.0];
-    let row = |(nodes, rate): (u32, f64)| {
-        let doubt = rate * 0.04 * f64::from(nodes.saturating_sub(3));
-        CurveRow { nodes, rate, low: rate - doubt, high: rate + doubt }
-    };
     let measured = ProfileView {
         profile: sample_profile("alice", "bert", "gpu:a100:4/cpu64"),
         batch_seen: BatchMode::PerNode,
-        curve: (1..).zip(rates).map(row).collect(),
+        curve: (1..)
+            .zip(rates)
+            .map(|(nodes, rate): (u32, f64)| {
+                let doubt = rate * 0.04 * f64::from(nodes.saturating_sub(3));
+                CurveRow { nodes, rate, low: rate - doubt, high: rate + doubt }
+            })
+            .collect(),
         model: "n/rate = 2.440e-3 + 1.361e-4·(n-1)".to_owned(),
     };
     let key = ProfileKey { user: "bob".to_owned(), batch: BatchMode::Global, ..measured.profile.key.clone() };

@@ -46,7 +46,8 @@ fn parse_speeds(source: TraceSource) -> Result<Vec<SpeedRow>, TraceError> {
             let columns = plans::PlanColumns::from_table(&table)?;
             let node_type = table.find_column("gpu_type");
             Box::new(move |row| {
-                let (model, run) = (columns.model(row)?, columns.read_measurement(row)?);
+                let model = columns.model(row)?;
+                let run = columns.read_measurement(row)?;
                 let mut gpus_by_node = run.gpus_by_node;
                 gpus_by_node.sort_unstable();
                 Ok(Some(SpeedRow {
@@ -171,7 +172,8 @@ pub fn read_closed_jobs(path: &Path) -> Result<ParsedFile<Vec<ClosedJob>>, Trace
 fn parse_jobs(source: TraceSource) -> Result<ParsedFile<Vec<ClosedJob>>, TraceError> {
     let table = Table::open(source, TableDialect::Csv)?;
     let columns = JobColumns::from_table(&table)?;
-    let (mut jobs, mut names) = (Vec::new(), BTreeSet::new());
+    let mut jobs = Vec::new();
+    let mut names = BTreeSet::new();
     let tally = table.for_each_row(|row| {
         if jobs.len() == MAX_JOBS {
             return Err(format!("more than {MAX_JOBS} jobs"));

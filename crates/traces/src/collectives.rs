@@ -20,7 +20,11 @@ fn parse(source: TraceSource) -> Result<Vec<CollectiveRow>, TraceError> {
     let table = Table::open(source, TableDialect::Csv)?;
     let [op, bytes, world, nodes, secs] =
         ["op", "bytes", "world", "nodes", "seconds_median"].map(|name| table.require_column(name));
-    let (op, bytes, world, nodes, secs) = (op?, bytes?, world?, nodes?, secs?);
+    let op = op?;
+    let bytes = bytes?;
+    let world = world?;
+    let nodes = nodes?;
+    let secs = secs?;
     let read = |row: &TableRow| -> Result<CollectiveRow, String> {
         let word = row.get(op);
         let op = word.parse().map_err(|_| wrong_value("op", word, CollectiveOp::WORDS))?;

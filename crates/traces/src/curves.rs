@@ -42,11 +42,14 @@ pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<Vec<NamedCurve>>, 
         (None, Some(sizes)) => read_wide(table, &sizes, &stem, &mut points),
         (None, None) => Err(table.missing_columns("nodes and throughput, or numbers of nodes".to_owned())),
     }?;
-    let curve = |(name, points): (String, Vec<CurvePoint>)| match ScalingCurve::new(points) {
-        Ok(curve) => Ok(NamedCurve { name, curve }),
-        Err(source) => Err(TraceError::Curve { path: path.clone(), name, source }),
-    };
-    let curves = points.curves.into_iter().map(curve).collect::<Result<Vec<_>, _>>()?;
+    let curves = points
+        .curves
+        .into_iter()
+        .map(|(name, points): (String, Vec<CurvePoint>)| match ScalingCurve::new(points) {
+            Ok(curve) => Ok(NamedCurve { name, curve }),
+            Err(source) => Err(TraceError::Curve { path: path.clone(), name, source }),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
     let some = !curves.is_empty();
     tally.finish(curves, some, "throughput")
 }

@@ -126,9 +126,10 @@ impl EndedJobColumns {
     /// The job of a row; `None` where it is none that has ended.
     fn read_job(&self, row: &TableRow, without: &str) -> Result<Option<EndedJob>, String> {
         let submit = parse_time("Submit", row.get(self.submit))?;
-        let (start, end) =
-            (parse_time("Start", row.get(self.ran.0))?, parse_time("End", row.get(self.ran.1))?);
-        let (number, state) = (row.get(self.job), first_word(row.get(self.state)));
+        let start = parse_time("Start", row.get(self.ran.0))?;
+        let end = parse_time("End", row.get(self.ran.1))?;
+        let number = row.get(self.job);
+        let state = first_word(row.get(self.state));
         let has_ended = ENDED.contains(&state) && !number.contains('.');
         let is_wing = lead_from_wing_name(row.get_if(self.name)).is_some();
         let counts = has_ended && !is_wing && (without.is_empty() || row.get_if(self.partition) != without);

@@ -81,7 +81,8 @@ impl EstimateColumns {
         };
         let parallelism = Parallelism { dp: parse_count("dp", row.get(dp), MAX_GPUS)?, strategy };
         if gpus % nodes != 0 || parallelism.gpus() != gpus {
-            let (dp, ParallelStrategy { tp, pp, .. }) = (parallelism.dp, strategy);
+            let dp = parallelism.dp;
+            let ParallelStrategy { tp, pp, .. } = strategy;
             return Err(format!(
                 "{gpus} GPUs on {nodes} nodes, dp × tp × pp is {dp} × {tp} × {pp}; expected as many on each node, \
                  {gpus} in all"

@@ -99,8 +99,6 @@ impl HistoryColumns {
         };
         let wait = known(self.wait).map_or(Ok(0.0), |text| parse_secs("wait_s", text))?;
         let limit_secs = known(self.limit).map(|text| parse_positive("limit_s", text)).transpose()?;
-        let number =
-            |column: &usize| row.get(*column).parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(-1.0);
         let settings: Vec<&str> = self.settings.iter().map(|column| row.get(*column)).collect();
         let name = match self.submit {
             Some(_) => row.get_if(self.name).to_owned(),
@@ -113,7 +111,13 @@ impl HistoryColumns {
             nodes: size("nodes", self.nodes)?,
             gpus: size("gpus", self.gpus)?,
             limit_secs,
-            more: self.settings.iter().map(number).collect(),
+            more: self
+                .settings
+                .iter()
+                .map(|column: &usize| {
+                    row.get(*column).parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(-1.0)
+                })
+                .collect(),
         };
         // Before the next one comes, and after it came itself.
         let ended_at = at + if self.submit.is_some() { wait.max(0.0) + length } else { 0.5 };

@@ -26,12 +26,14 @@ type NumberedInterval = (u32, i64, i64);
 
 pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<IdleLog>, TraceError> {
     let table = Table::open(source, TableDialect::Csv)?;
-    let (start, end, node) =
-        (table.require_column("start_s")?, table.require_column("end_s")?, table.require_column("node")?);
+    let start = table.require_column("start_s")?;
+    let end = table.require_column("end_s")?;
+    let node = table.require_column("node")?;
     let mut names = NodeNameTable::default();
     let mut found: Vec<NumberedInterval> = Vec::new();
     let tally = table.for_each_row(|row| {
-        let (from, till) = (parse_secs("start_s", row.get(start))?, parse_secs("end_s", row.get(end))?);
+        let from = parse_secs("start_s", row.get(start))?;
+        let till = parse_secs("end_s", row.get(end))?;
         if till <= from {
             return Err(wrong_value("end_s", row.get(end), &format!("more than start_s, which is {from}")));
         }
@@ -40,7 +42,8 @@ pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<IdleLog>, TraceErr
             return Err(wrong_value("node", name, "a node"));
         }
         // The bound on seconds keeps both within i64.
-        let (from, till) = (from.ceil() as i64, till.floor() as i64);
+        let from = from.ceil() as i64;
+        let till = till.floor() as i64;
         if from < till {
             found.push((names.intern_name(name), from, till));
         }

@@ -41,7 +41,8 @@ pub fn read_plans(path: &Path, model: &str) -> Result<Vec<PlanMeasurement>, Trac
 
 fn parse_plans(source: TraceSource, model: &str) -> Result<Vec<PlanMeasurement>, TraceError> {
     let table = Table::open(source, TableDialect::Csv)?;
-    let (columns, mut others) = (PlanColumns::from_table(&table)?, OtherModels::from_table(&table, model));
+    let columns = PlanColumns::from_table(&table)?;
+    let mut others = OtherModels::from_table(&table, model);
     let mut found = Vec::new();
     let tally = table.for_each_row(|row| {
         if others.record_other(row.get(columns.model)) {
@@ -67,7 +68,8 @@ fn parse_plans(source: TraceSource, model: &str) -> Result<Vec<PlanMeasurement>,
 pub fn read_programs(path: &Path) -> Result<BTreeMap<String, Vec<PlanMeasurement>>, TraceError> {
     let table = Table::open(TraceSource::open(path)?, TableDialect::Csv)?;
     let columns = PlanColumns::from_table(&table)?;
-    let (precision, compiled) = (table.find_column("precision"), table.find_column("compiled"));
+    let precision = table.find_column("precision");
+    let compiled = table.find_column("compiled");
     let mut programs: BTreeMap<String, Vec<PlanMeasurement>> = BTreeMap::new();
     let tally = table.for_each_row(|row| {
         let mut name = columns.model(row)?;
@@ -98,10 +100,12 @@ pub fn read_programs(path: &Path) -> Result<BTreeMap<String, Vec<PlanMeasurement
 /// When the file cannot be read, lacks a column, does not know the model, or knows it wrongly.
 pub fn read_model_facts(path: &Path, model: &str) -> Result<ModelFacts, TraceError> {
     let table = Table::open(TraceSource::open(path)?, TableDialect::Csv)?;
-    let (name, params) = (table.require_column("model")?, table.require_column("params_mi")?);
+    let name = table.require_column("model")?;
+    let params = table.require_column("params_mi")?;
     let [layers, hidden, heads, sequence, batch] =
         ["layers", "hidden", "heads", "seq", "global_batch"].map(|column| table.find_column(column));
-    let (mut found, mut others) = (None, OtherModels::from_table(&table, model));
+    let mut found = None;
+    let mut others = OtherModels::from_table(&table, model);
     let tally = table.for_each_row(|row| {
         if !others.record_other(row.get(name)) {
             found = Some(ModelFacts {
@@ -218,7 +222,8 @@ impl PlanColumns {
         let gpus_by_node = self.placement(row)?;
         let gpus: u32 = gpus_by_node.iter().sum();
         if parallelism.gpus() != gpus {
-            let (dp, ParallelStrategy { tp, pp, .. }) = (parallelism.dp, strategy);
+            let dp = parallelism.dp;
+            let ParallelStrategy { tp, pp, .. } = strategy;
             return Err(format!(
                 "dp × tp × pp is {dp} × {tp} × {pp}; expected {gpus}, as many as there are GPUs"
             ));
@@ -257,10 +262,12 @@ impl PlanColumns {
             };
         }
         let by_node: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(10).filter(|d| *d > 0)).collect();
-        let fits =
-            |by_node: &Vec<u32>| by_node.len() == nodes as usize && by_node.iter().sum::<u32>() == gpus;
         let expected = || format!("a digit for each of {nodes} nodes, its GPUs, {gpus} together");
-        by_node.filter(fits).ok_or_else(|| wrong_value("placement", text, &expected()))
+        by_node
+            .filter(|by_node: &Vec<u32>| {
+                by_node.len() == nodes as usize && by_node.iter().sum::<u32>() == gpus
+            })
+            .ok_or_else(|| wrong_value("placement", text, &expected()))
     }
 }
 
@@ -292,7 +299,8 @@ mod tests {
         let strategy = ParallelStrategy { zero: 2, offload: true, ..ParallelStrategy::default() };
         let parallelism = Parallelism { dp: 4, strategy };
         let plan = ExecPlan("zero".to_owned());
-        let (global_batch, rate) = (32.0, 64.0);
+        let global_batch = 32.0;
+        let rate = 64.0;
         assert_eq!(
             rows,
             [PlanMeasurement {

@@ -143,7 +143,8 @@ impl JobLogBuilder {
     }
 
     fn close(self) -> JobLog {
-        let (mut jobs, mut left_out) = (self.jobs, self.left_out);
+        let mut jobs = self.jobs;
+        let mut left_out = self.left_out;
         let before = jobs.len();
         // All that is listed ended in the days that were asked for, or still runs: what ran from the first
         // end on is here.
@@ -169,7 +170,8 @@ pub(super) fn parse_time(name: &str, text: &str) -> Result<Option<i64>, String> 
 
 /// The GPUs of `cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1`, where each may come with its type and without.
 pub(super) fn parse_gpus(tres: &str) -> Result<u32, String> {
-    let (mut all, mut typed) = (None, 0u32);
+    let mut all = None;
+    let mut typed = 0u32;
     for (name, value) in tres.split(',').filter_map(|item| item.split_once('=')) {
         let kind = match name.trim().strip_prefix("gres/gpu") {
             Some(kind) if kind.is_empty() || kind.starts_with(':') => kind,

@@ -53,7 +53,9 @@ impl TableRow<'_> {
 
     /// Text and ends of the same row, where each of these columns has so many bars in it.
     fn joined(&self, bars: &[(usize, usize)]) -> (String, Vec<usize>) {
-        let (mut text, mut ends, mut next) = (String::new(), Vec::new(), 0);
+        let mut text = String::new();
+        let mut ends = Vec::new();
+        let mut next = 0;
         while next < self.ends.len() {
             let within = bars.iter().find(|(column, _)| *column == ends.len()).map_or(0, |(_, bars)| *bars);
             let fields: Vec<&str> = (next..=next + within).map(|i| self.field(i)).collect();
@@ -89,11 +91,12 @@ fn list_shares(things: usize, among: usize) -> Vec<Vec<usize>> {
     if among <= 1 {
         return vec![vec![things]];
     }
-    let with_last = |last: usize| {
-        let others = list_shares(things - last, among - 1).into_iter();
-        others.map(move |others| others.into_iter().chain([last]).collect())
-    };
-    (0..=things).flat_map(with_last).collect()
+    (0..=things)
+        .flat_map(|last: usize| {
+            let others = list_shares(things - last, among - 1).into_iter();
+            others.map(move |others| others.into_iter().chain([last]).collect())
+        })
+        .collect()
 }
 
 impl Table {
@@ -210,7 +213,8 @@ impl FieldSplitter {
         self.ends.resize(self.ends.len().max(text.len() + 2), 0);
         let (_, _, mut length, mut count) =
             self.core.read_record(text.as_bytes(), &mut self.fields, &mut self.ends);
-        let (fields, ends) = (&mut self.fields[length..], &mut self.ends[count..]);
+        let fields = &mut self.fields[length..];
+        let ends = &mut self.ends[count..];
         let (result, _, more, last) = self.core.read_record(b"\n", fields, ends);
         (length, count) = (length + more, count + last);
         if result != csv_core::ReadRecordResult::Record {

@@ -47,7 +47,8 @@ pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<Vec<WorkloadJob>>,
         weight: table.find_column("weight"),
         user: table.find_column("user"),
     };
-    let (mut jobs, mut names) = (Vec::new(), BTreeSet::new());
+    let mut jobs = Vec::new();
+    let mut names = BTreeSet::new();
     let tally = table.for_each_row(|row| {
         let job = columns.read_job(row)?;
         if !names.insert(job.name.clone()) {

@@ -114,7 +114,8 @@ fn block_size(row: &BlockRow, of: fn(&WeightedQuantiles) -> i64) -> String {
 pub fn run(args: &LogArgs, json: bool) -> CommandResult {
     let log = setup::read_log(args)?;
     let statistics = sim::gap_statistics(&setup::main_queue(&log, args)?, None);
-    let (name, unit) = (args.file_name(), args.unit);
+    let name = args.file_name();
+    let unit = args.unit;
     if json {
         output::print_json(&GapLogDocument { schema: SCHEMA, log: &name, unit, statistics: &statistics })?;
     } else {

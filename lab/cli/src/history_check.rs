@@ -61,11 +61,10 @@ pub fn run(args: &HistoryCheckArgs) -> CommandResult {
     let predicted = run_backtest(&jobs, &how, &mut |share| line.set_share(share))
         .map_err(|e| ProgramExit::Failed.caused_by(e))?;
     drop(line);
-    let none = || {
+    let score = score_predictions(&jobs, &predicted).ok_or_else(|| {
         ProgramExit::Failed
             .caused_by(anyhow::anyhow!("{}: no job is left to be predicted", args.log.display()))
-    };
-    let score = score_predictions(&jobs, &predicted).ok_or_else(none)?;
+    })?;
     if args.json {
         output::print_json(&HistoryCheckDocument { schema: SCHEMA, score })?;
     } else {

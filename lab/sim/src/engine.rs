@@ -212,7 +212,8 @@ impl<'a> SimulationEngine<'a> {
             self.books.holdings.entry(job.id).or_default().record_stretch(secs, job.size());
         }
         if secs > 0.0 {
-            let (idle, held) = (self.cluster.idle_count(), self.cluster.held_count());
+            let idle = self.cluster.idle_count();
+            let held = self.cluster.held_count();
             self.books.balance.idle_node_secs += secs * idle as f64;
             self.books.balance.held_node_secs += secs * held as f64;
             self.books.series.add_stretch(self.now as f64, secs, idle, held);
@@ -296,7 +297,8 @@ impl<'a> SimulationEngine<'a> {
         let counts = &mut self.books.balance.preempted;
         for taken in &moment.taken {
             counts.jobs += 1;
-            let (mut delay, mut late) = (0.0f64, false);
+            let mut delay = 0.0f64;
+            let mut late = false;
             for node in &taken.nodes {
                 let place = *node as usize;
                 let leaves = self.windows.leaves_secs[place];
@@ -305,8 +307,9 @@ impl<'a> SimulationEngine<'a> {
                 let held = matches!(self.cluster.node_owner(*node), NodeOwner::Held(_));
                 let waits = if held { at_once } else { leaving.max(0.0) };
                 let notice = leaves.ceil() as i64 + WINDOW_NOTICE_SECS;
-                let known = |(at, since): (i64, i64)| at <= self.now && since <= self.now - notice;
-                late |= waits > 0.0 && self.windows.told[place].is_some_and(known);
+                late |= waits > 0.0
+                    && self.windows.told[place]
+                        .is_some_and(|(at, since): (i64, i64)| at <= self.now && since <= self.now - notice);
                 delay = delay.max(waits);
             }
             counts.late += u64::from(late);

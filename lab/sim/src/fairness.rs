@@ -52,8 +52,10 @@ impl PolicyScore {
 
 /// Jain's index of these shares, none of which is negative; `None` where there is none, or all are 0.
 fn jain_index(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let add = |(n, sum, squares): (f64, f64, f64), x: f64| (n + 1.0, sum + x, squares + x * x);
-    let (n, sum, squares) = shares.into_iter().fold((0.0, 0.0, 0.0), add);
+    let (n, sum, squares) =
+        shares.into_iter().fold((0.0, 0.0, 0.0), |(n, sum, squares): (f64, f64, f64), x: f64| {
+            (n + 1.0, sum + x, squares + x * x)
+        });
     // Rounding must not make anything fairer than fair.
     (squares > 0.0).then(|| (sum * sum / (n * squares)).min(1.0))
 }
@@ -68,17 +70,20 @@ fn shares_of_users(jobs: &[JobScore]) -> Vec<f64> {
     for job in jobs {
         users.entry(job.user.as_deref()).or_default().push(job);
     }
-    let of_user = |jobs: Vec<&JobScore>| {
-        let stays = jobs.iter().map(|j| (j.submitted_at as f64, j.submitted_at as f64 + j.present_secs));
-        average_nodes(jobs.iter().map(|j| j.node_secs).sum(), covered_secs(stays.collect()))
-    };
-    users.into_values().filter_map(of_user).collect()
+    users
+        .into_values()
+        .filter_map(|jobs: Vec<&JobScore>| {
+            let stays = jobs.iter().map(|j| (j.submitted_at as f64, j.submitted_at as f64 + j.present_secs));
+            average_nodes(jobs.iter().map(|j| j.node_secs).sum(), covered_secs(stays.collect()))
+        })
+        .collect()
 }
 
 /// Seconds that lie in at least one of these stretches, each from and to a moment.
 fn covered_secs(mut stretches: Vec<(f64, f64)>) -> f64 {
     stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (mut secs, mut until) = (0.0, f64::NEG_INFINITY);
+    let mut secs = 0.0;
+    let mut until = f64::NEG_INFINITY;
     for (from, to) in stretches {
         secs += (to - from.max(until)).max(0.0);
         until = until.max(to);

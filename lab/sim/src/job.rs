@@ -277,8 +277,7 @@ impl SimJob {
 
     /// Goes over to these nodes alive: new ones warm up first, and only those that train and go stop.
     fn rescale_alive(&mut self, nodes: Vec<NodeIx>, cause: ChangeCause, costs: &RescaleCosts, now: i64) {
-        let goes = |n: &NodeIx| !self.newcomers.contains(*n) && !nodes.contains(n);
-        let some_go = self.nodes.iter().any(goes);
+        let some_go = self.nodes.iter().any(|n: &NodeIx| !self.newcomers.contains(*n) && !nodes.contains(n));
         for node in nodes.iter().filter(|n| !self.nodes.contains(n)) {
             self.newcomers.admit_node(*node, now as f64 + self.warming.secs);
         }

@@ -14,8 +14,13 @@ use infill_model::{
 
 /// Eight nodes that nobody else wants.
 fn setup(jobs: &[WorkloadJob], secs: i64) -> SimulationSetup {
-    let node = |n: i64| IdleInterval { start: 0, end: secs, node: NodeName::new(format!("n{n}")) };
-    let log = IdleLog { intervals: (1..9).map(node).collect(), start: 0, end: secs };
+    let log = IdleLog {
+        intervals: (1..9)
+            .map(|n: i64| IdleInterval { start: 0, end: secs, node: NodeName::new(format!("n{n}")) })
+            .collect(),
+        start: 0,
+        end: secs,
+    };
     let curves = [
         NamedCurve { name: "one".to_owned(), curve: ScalingCurve::parse("1:10").unwrap() },
         NamedCurve { name: "wide".to_owned(), curve: ScalingCurve::parse("1:10,2:19,4:36,8:66").unwrap() },
@@ -90,6 +95,7 @@ fn short_jobs_end_before_long_ones() {
         let times = short.map(|j| j.ended_at.unwrap_or(10_000.0) - j.submitted_at as f64);
         times.sum::<f64>() / 20.0
     };
-    let (soon, most) = (jct(PlanningObjective::Completion), jct(PlanningObjective::Throughput));
+    let soon = jct(PlanningObjective::Completion);
+    let most = jct(PlanningObjective::Throughput);
     assert!(soon < 0.9 * most, "{soon} {most}");
 }

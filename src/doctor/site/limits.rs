@@ -189,9 +189,9 @@ ClusterName=minicluster Account=harvest UserName= Partition= Priority=0 ID=9 Par
 
     #[test]
     fn few_of_many_and_no_nonsense() {
-        let line =
-            |i: usize| format!("Account=a{i} UserName= ParentAccount=a{i} GrpJobs={i}(0) GrpTRES=x(\n");
-        let manager: String = (0..20).map(line).collect();
+        let manager: String = (0..20)
+            .map(|i: usize| format!("Account=a{i} UserName= ParentAccount=a{i} GrpJobs={i}(0) GrpTRES=x(\n"))
+            .collect();
         let text: String = (0..20).map(|i| format!("a{i}||infill,main\nbroken|line\n")).collect();
         assert_eq!(check_limits(&text, &manager, "infill").len(), MAX_REPORTED_LIMITS + 1);
         assert_eq!(check_limits("", "", "infill").len(), 1);

@@ -11,11 +11,13 @@ pub type PartitionSettings = BTreeMap<String, String>;
 
 /// Reads a line a partition.
 pub fn parse_partitions(text: &str) -> Vec<PartitionSettings> {
-    let words = |line: &str| {
-        let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
-        pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<PartitionSettings>()
-    };
-    text.lines().map(words).filter(|p| p.contains_key("PartitionName")).collect()
+    text.lines()
+        .map(|line: &str| {
+            let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+            pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect::<PartitionSettings>()
+        })
+        .filter(|p| p.contains_key("PartitionName"))
+        .collect()
 }
 
 fn get_setting<'a>(partition: &'a PartitionSettings, key: &str) -> &'a str {
@@ -108,11 +110,10 @@ pub fn check_memory(all: &[PartitionSettings], name: &str, on_cpus: bool) -> Opt
     let is_set =
         |p: &PartitionSettings, key: &str| get_setting(p, key).parse::<u64>().is_ok_and(|mib| mib > 0);
     let has_default = |p: &&PartitionSettings| DEFAULT_MEMORY.iter().any(|key| is_set(p, key));
-    let is_meant = |p: &&PartitionSettings| on_cpus || get_setting(p, "PartitionName") != name;
     let without: Vec<&str> = all
         .iter()
         .filter(|p| !has_default(p))
-        .filter(is_meant)
+        .filter(|p: &&PartitionSettings| on_cpus || get_setting(p, "PartitionName") != name)
         .map(|p| get_setting(p, "PartitionName"))
         .collect();
     (!without.is_empty()).then(|| {

@@ -71,8 +71,8 @@ impl Browser {
         let capabilities = capabilities(&dir);
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(capabilities);
-        let started = || runtime.block_on(builder.connect(&url)).ok();
-        let driver = wait::look(START_SECS * PATIENCE, started).expect("the browser does not start");
+        let driver = wait::look(START_SECS * PATIENCE, || runtime.block_on(builder.connect(&url)).ok())
+            .expect("the browser does not start");
         let browser = Browser { name, driver, runtime, _driven: driven, dir };
         browser.show_on(screen);
         browser
@@ -113,8 +113,8 @@ impl Browser {
 
     /// Waits until a script returns true in the page.
     pub fn until(&self, what: &str, secs: f64, script: &str) {
-        let is_so = || (self.run(script) == Value::Bool(true)).then_some(());
-        wait::look(secs * PATIENCE, is_so).unwrap_or_else(|| panic!("waited {secs} s for {what}"));
+        wait::look(secs * PATIENCE, || (self.run(script) == Value::Bool(true)).then_some(()))
+            .unwrap_or_else(|| panic!("waited {secs} s for {what}"));
     }
 
     /// Presses keys, by their names: `Tab`, `Enter`, `ArrowLeft`.
@@ -136,8 +136,10 @@ impl Browser {
 
     /// Waits until its console has said this.
     pub fn until_complains(&self, words: &str) {
-        let is_so = || self.complaints().iter().any(|line| line.contains(words)).then_some(());
-        wait::look(10.0 * PATIENCE, is_so).unwrap_or_else(|| panic!("the console did not say {words:?}"));
+        wait::look(10.0 * PATIENCE, || {
+            self.complaints().iter().any(|line| line.contains(words)).then_some(())
+        })
+        .unwrap_or_else(|| panic!("the console did not say {words:?}"));
     }
 
     /// Keeps a picture and the page as it stands.

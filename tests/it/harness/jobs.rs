@@ -67,7 +67,8 @@ impl Site {
         let fixed = ["sbatch", "--parsable", "--open-mode=append", "-o", "/scratch/%j.out"];
         let words: Vec<&str> = fixed.iter().chain(options).copied().collect();
         let output = self.exec_with(user, &words, &format!("#!/bin/bash\n{script}\n"));
-        let (said, id) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let id = String::from_utf8_lossy(&output.stdout);
         id.trim().parse().map_err(|_| said.trim().to_owned())
     }
 
@@ -173,7 +174,8 @@ fn expand(list: &str) -> Vec<String> {
     };
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().unwrap_or(1), last.parse().unwrap_or(0));
+        let first: u32 = first.parse().unwrap_or(1);
+        let last: u32 = last.parse().unwrap_or(0);
         (first..=last).map(|i| format!("n{i}"))
     };
     inside.split(',').flat_map(range).collect()

@@ -145,6 +145,5 @@ fn find(name: &str) -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest = versions.map(|v| v.path().join("bin").join(name)).filter(|p| p.exists()).max();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = || std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.exists());
-    newest.or_else(in_path)
+    newest.or_else(|| std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.exists()))
 }

@@ -405,11 +405,10 @@ impl Site {
         let answer = http::get(self.port(), &path).map(|a| a.body).unwrap_or_default();
         let Ok(list) = serde_json::from_str::<serde_json::Value>(&answer) else { return Vec::new() };
         let changed = list["rounds"].as_array().into_iter().flatten().filter(|r| r["changes"] != 0);
-        let one = |at: i64| http::get(self.port(), &routes::round_path(UnixTime(at)));
         changed
             .take(MOST_ROUNDS)
             .filter_map(|r| r["at"].as_i64())
-            .filter_map(one)
+            .filter_map(|at: i64| http::get(self.port(), &routes::round_path(UnixTime(at))))
             .map(|answer| answer.body)
             .collect()
     }
@@ -441,8 +440,10 @@ impl Site {
             rm -rf /scratch/* /etc/infill/* /var/lib/infill/*
             [ $(sinfo -h -N -p main -t idle -o %N | sort -u | wc -l) = $0 ] && [ -z $(squeue -h -a -o %A | head -1) ]";
         let nodes = cluster.slurm.node_count().to_string();
-        let cleaned = || self.exec("root", &["bash", "-c", clean, &nodes]).status.success().then_some(());
-        wait::look(RESTORE_SECS, cleaned).is_some()
+        wait::look(RESTORE_SECS, || {
+            self.exec("root", &["bash", "-c", clean, &nodes]).status.success().then_some(())
+        })
+        .is_some()
     }
 }
 

@@ -33,7 +33,8 @@ pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
     let mut delays: Vec<f64> = queue.delays().into_iter().map(|(_, late)| late).collect();
     delays.sort_by(f64::total_cmp);
     assert!(!delays.is_empty(), "no main job was submitted");
-    let (median, last) = (delays[delays.len() / 2], delays[delays.len() - 1]);
+    let median = delays[delays.len() / 2];
+    let last = delays[delays.len() - 1];
     format!(
         "Slurm alone, site {}: {} main jobs, a start takes {:.2} s; half at most {median:.2} s late, 99 % {:.2}, \
          the last {last:.2}; seed {seed}",
@@ -48,7 +49,6 @@ pub fn run(spec: &Spec, secs: f64, seed: u64) -> String {
 /// Says whether all nodes are in use.
 fn fill(site: &Site) -> bool {
     let states = site.run("root", &["sinfo", "-h", "-N", "-p", "infill", "-o", "%T %N"]);
-    let used = |line: &str| ["allocated", "mixed"].iter().any(|state| line.starts_with(state));
     let idle = states.lines().filter_map(|line| line.strip_prefix("idle "));
     let waits = site.queue().iter().any(|row| !row.runs());
     for node in idle.filter(|_| !waits) {
@@ -56,5 +56,5 @@ fn fill(site: &Site) -> bool {
         // The node may just have been given to a main job.
         drop(site.try_sbatch("alice", &options, FILLER));
     }
-    states.lines().all(used)
+    states.lines().all(|line: &str| ["allocated", "mixed"].iter().any(|state| line.starts_with(state)))
 }

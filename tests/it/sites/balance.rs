@@ -148,7 +148,8 @@ impl Balance {
             }
         }
         if self.unsaved.len() > 2 * self.hard_faults {
-            let (times, hard) = (self.unsaved.len(), self.hard_faults);
+            let times = self.unsaved.len();
+            let hard = self.hard_faults;
             self.broken.push(format!(
                 "commands ended {times} times without having saved, by {hard} faults that could do that"
             ));

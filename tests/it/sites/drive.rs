@@ -104,8 +104,11 @@ pub fn run(spec: &Spec, plan: &Plan) -> Balance {
     let jobs = submit(&site, spec);
     let first = 120.0 + 2.0 * f64::from(spec.prolog_secs);
     site.until("a malleable job to train", first, || jobs.iter().any(|j| site.diary(*j).last_step() > 0));
-    let (mut gauge, mut fault, mut past) = (Gauge::new(), None::<Fault>, Vec::new());
-    let (end, mut next_fault) = (clock() + plan.secs, clock() + plan.fault_every_secs / 2.0);
+    let mut gauge = Gauge::new();
+    let mut fault = None::<Fault>;
+    let mut past = Vec::new();
+    let end = clock() + plan.secs;
+    let mut next_fault = clock() + plan.fault_every_secs / 2.0;
     while clock() < end || fault.is_some() {
         let over = fault.take_if(|f| clock() >= f.until.min(end));
         past.extend(over.iter().map(|f| faults::end(&site, f)));
@@ -211,7 +214,8 @@ fn leaks(site: &Site) -> Vec<String> {
 /// Steps that a job did again, by whether its command had saved them when it was asked to.
 fn losses(diary: &Diary) -> Losses {
     let mut losses = Losses::default();
-    let (mut reached, mut saved) = (0, None);
+    let mut reached = 0;
+    let mut saved = None;
     for event in diary.0.iter().filter(|e| e.rank == 0) {
         match event.event.as_str() {
             "start" => {

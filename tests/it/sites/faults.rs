@@ -126,7 +126,8 @@ impl Past {
     /// As it is shown beside a moment: what it was, and in seconds from that moment (before it: negative)
     /// when it began, when it began to be mended and when Slurm was whole again.
     pub fn seen_at(&self, at: f64) -> String {
-        let (mending, whole) = (self.mended.0 - at, self.mended.1 - at);
+        let mending = self.mended.0 - at;
+        let whole = self.mended.1 - at;
         let begun = self.begun - at;
         format!("{:?}{} from {begun:+.1} to {mending:+.1} s, whole at {whole:+.1} s", self.kind, self.of)
     }
@@ -308,11 +309,10 @@ fn has_lost_a_job(site: &Site, only: Option<&str>) -> bool {
         let id = job.id.to_string();
         processes.iter().any(|p| p.node() == Some(node) && p.env.get("SLURM_JOB_ID") == Some(&id))
     };
-    let is_lost = |job: &JobRow| {
+    site.queue().iter().any(|job: &JobRow| {
         let mut nodes = job.nodes.iter().filter(|node| only.is_none_or(|only| only == node.as_str()));
         job.partition == "infill" && job.runs() && nodes.any(|node| !runs(job, node))
-    };
-    site.queue().iter().any(is_lost)
+    })
 }
 
 /// Whether any node waits for the end of a job.
@@ -345,8 +345,12 @@ fn retries(log: &str, now: f64) -> bool {
         return false;
     };
     let step = last.split("] ").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or("no step");
-    let is_done = |line: &str| line.contains(step) && line.contains("done with step");
-    is_young(last) && !log.lines().rev().take_while(|line| *line != last).any(is_done)
+    is_young(last)
+        && !log
+            .lines()
+            .rev()
+            .take_while(|line| *line != last)
+            .any(|line: &str| line.contains(step) && line.contains("done with step"))
 }
 
 #[test]

@@ -89,7 +89,8 @@ impl Gauge {
 fn grown(what: &str, values: &[u64], slack: u64) -> Option<String> {
     let third = values.len() / 3;
     let most = |part: &[u64]| part.iter().max().copied();
-    let (first, last) = (most(&values[..third])?, most(&values[values.len() - third..])?);
+    let first = most(&values[..third])?;
+    let last = most(&values[values.len() - third..])?;
     (last > first + slack).then(|| format!("{what} grew from {first} to {last}"))
 }
 
@@ -99,11 +100,12 @@ fn rows(site: &Site) -> BTreeMap<String, u64> {
             echo \"$t $(sqlite3 -readonly $db \"select count(*) from \\\"$t\\\"\")\"
         done 2>/dev/null";
     let text = site.run("infill", &["bash", "-c", script]);
-    let row = |line: &str| {
-        let (name, count) = line.split_once(' ')?;
-        Some((name.to_owned(), count.parse().ok()?))
-    };
-    text.lines().filter_map(row).collect()
+    text.lines()
+        .filter_map(|line: &str| {
+            let (name, count) = line.split_once(' ')?;
+            Some((name.to_owned(), count.parse().ok()?))
+        })
+        .collect()
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl<'a> Queue<'a> {
     /// start takes anything up to that, and a few in step with it would say too little or too much.
     fn median_calm_start(&mut self) -> f64 {
         let (least, most) = CALM_STARTS.into_inner();
-        let (end, mut secs) = (clock() + CALM_STARTS_SECS, Vec::new());
+        let end = clock() + CALM_STARTS_SECS;
+        let mut secs = Vec::new();
         while secs.len() < least || (secs.len() < most && clock() < end) {
             std::thread::sleep(Duration::from_secs_f64(secs.len() as f64 / most as f64));
             secs.push(self.calm_start());
@@ -73,7 +74,8 @@ impl<'a> Queue<'a> {
     fn calm_start(&mut self) -> f64 {
         self.submit(1, 1, "main");
         let entry = self.entries.last().expect("it was just submitted");
-        let (id, submitted_at) = (entry.id, entry.submitted_at);
+        let id = entry.id;
+        let submitted_at = entry.submitted_at;
         let secs = CALM_SECS + f64::from(self.spec.prolog_secs);
         let started = self.site.wait("a job on the empty cluster", secs, || self.note("started", id));
         let after = 20.0 + f64::from(self.spec.epilog_secs);
@@ -94,7 +96,8 @@ impl<'a> Queue<'a> {
         }
         let uniform: f64 = random.random_range(1e-9..1.0);
         self.next_at = clock() - uniform.ln() * BETWEEN_SECS;
-        let (all, free) = (self.spec.units(), self.spec.units().saturating_sub(self.busy()));
+        let all = self.spec.units();
+        let free = self.spec.units().saturating_sub(self.busy());
         let fits = random.random_bool(FITTING) && free > 0;
         let units = random.random_range(1..=if fits { free } else { all });
         let secs = random.random_range(RUN_SECS.0..=RUN_SECS.1);
@@ -156,11 +159,14 @@ impl<'a> Queue<'a> {
         let log = self.site.cluster().dir.join("log/power.log");
         let text = std::fs::read_to_string(log).unwrap_or_default();
         let moments: Vec<f64> = text.lines().filter_map(|l| l.split(' ').next()?.parse().ok()).collect();
-        let slept = |entry: &&Entry| {
-            let started = self.note("started", entry.id).unwrap_or(f64::INFINITY);
-            moments.iter().any(|at| (entry.submitted_at - SWITCHING_SECS..started).contains(at))
-        };
-        self.entries.iter().filter(slept).map(|e| e.id).collect()
+        self.entries
+            .iter()
+            .filter(|entry: &&Entry| {
+                let started = self.note("started", entry.id).unwrap_or(f64::INFINITY);
+                moments.iter().any(|at| (entry.submitted_at - SWITCHING_SECS..started).contains(at))
+            })
+            .map(|e| e.id)
+            .collect()
     }
 
     /// When a job was submitted, and when it started or now, by `clock`.

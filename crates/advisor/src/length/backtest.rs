@@ -98,11 +98,13 @@ impl<'a> BacktestLog<'a> {
     fn from_jobs(jobs: &'a [PastJob]) -> Self {
         let mut by_end: Vec<usize> = (0..jobs.len()).collect();
         by_end.sort_by(|a, b| jobs[*a].ended_at.total_cmp(&jobs[*b].ended_at));
-        let (mut history, mut count) = (LengthHistory::default(), 0);
+        let mut history = LengthHistory::default();
+        let mut count = 0;
         let mut ended = Vec::with_capacity(jobs.len());
         let look = |past: &PastJob| {
-            let is_over = |done: &&PastJob| done.ended_at <= past.job.at;
-            while let Some(done) = by_end.get(count).map(|i| &jobs[*i]).filter(is_over) {
+            while let Some(done) =
+                by_end.get(count).map(|i| &jobs[*i]).filter(|done: &&PastJob| done.ended_at <= past.job.at)
+            {
                 history.record_end(&done.job, done.ended_at, done.secs);
                 count += 1;
             }
@@ -123,8 +125,12 @@ impl<'a> BacktestLog<'a> {
             return Ok(None);
         }
         let rows: Vec<&[f64]> = last.iter().map(|i| self.glances[*i].features.as_slice()).collect();
-        let missed = |i: &usize| self.glances[*i].log_error(&self.jobs[*i]);
-        Forest::grow(&rows, last.iter().map(missed).collect(), how.seed).map(Some)
+        Forest::grow(
+            &rows,
+            last.iter().map(|i: &usize| self.glances[*i].log_error(&self.jobs[*i])).collect(),
+            how.seed,
+        )
+        .map(Some)
     }
 }
 
@@ -152,7 +158,8 @@ impl<'a> BacktestPredictor<'a> {
 
     fn predict_job(&mut self, index: usize, sample: Option<&[f64]>) -> PredictedJob {
         self.learn_ended(self.seen.ended[index]);
-        let (mixture, limit_secs) = (&self.seen.glances[index].mixture, self.seen.jobs[index].job.limit_secs);
+        let mixture = &self.seen.glances[index].mixture;
+        let limit_secs = self.seen.jobs[index].job.limit_secs;
         let both = pool_with_forest(mixture, sample);
         let pooled = self.calibration.apply_to(&both).capped_at(limit_secs);
         let raw = both.capped_at(limit_secs);
@@ -181,7 +188,8 @@ mod tests {
     fn log(count: usize) -> Vec<PastJob> {
         let past = |i: usize| {
             let nodes = [1, 8][i % 2];
-            let (at, secs) = (60.0 * i as f64, [100.0, 1000.0][i % 2] * (1.0 + 0.01 * (i % 5) as f64));
+            let at = 60.0 * i as f64;
+            let secs = [100.0, 1000.0][i % 2] * (1.0 + 0.01 * (i % 5) as f64);
             let user = ["alice", "bob"][i / 2 % 2].to_owned();
             let job = Submission { at, user, nodes, ..Submission::default() };
             PastJob { job, ended_at: at + secs, secs, word: UserEstimate::default() }

@@ -81,7 +81,8 @@ impl LengthDistribution {
     pub fn quantile(&self, share: f64) -> f64 {
         let last = self.0.len() - 1;
         let at = (share * self.0.len() as f64 - 0.5).clamp(0.0, last as f64);
-        let (below, above) = (self.0[at.floor() as usize], self.0[at.ceil() as usize]);
+        let below = self.0[at.floor() as usize];
+        let above = self.0[at.ceil() as usize];
         below + (above - below) * (at - at.floor())
     }
 
@@ -93,7 +94,8 @@ impl LengthDistribution {
     /// Stretched about its median, downwards and upwards: wholly in its tails of a tenth, less towards its
     /// middle, so that its median stays. The tails count as `least` away from that at least.
     pub fn stretch_tails(&self, down: f64, up: f64, least: f64) -> LengthDistribution {
-        let (middle, count) = (self.quantile(0.5), self.0.len() as f64);
+        let middle = self.quantile(0.5);
+        let count = self.0.len() as f64;
         let stretch = |(i, atom): (usize, &f64)| {
             let place = (i as f64 + 0.5) / count - 0.5;
             let towards_tail = (place.abs() / TAIL_SHARE).min(1.0);
@@ -114,7 +116,8 @@ impl LengthDistribution {
     /// several modes the median may lie between them. The middle of the atoms within a factor of four that
     /// are most; of several as many, those nearest to the median.
     pub(crate) fn likeliest_secs(&self) -> f64 {
-        let (atoms, median) = (&self.0, self.quantile(0.5));
+        let atoms = &self.0;
+        let median = self.quantile(0.5);
         let middle_of = |from: usize| {
             let count = atoms[from..].partition_point(|a| *a <= atoms[from] + 2.0 * LN_2);
             (count, f64::midpoint(atoms[from], atoms[from + count - 1]))
@@ -131,7 +134,8 @@ impl LengthDistribution {
 
     /// Whether its interval from 10 to 90 % holds a job that took so long.
     pub fn interval_contains(&self, secs: f64) -> bool {
-        let (low, high) = (self.quantile_secs(INTERVAL_SHARES.0), self.quantile_secs(INTERVAL_SHARES.1));
+        let low = self.quantile_secs(INTERVAL_SHARES.0);
+        let high = self.quantile_secs(INTERVAL_SHARES.1);
         (low / END_TOLERANCE..=high * END_TOLERANCE).contains(&secs.max(SHORTEST_SECS))
     }
 
@@ -168,7 +172,8 @@ impl LengthDistribution {
     /// outlived.
     pub fn gittins_index(&self, done_secs: f64) -> f64 {
         let left = self.remaining_secs(done_secs);
-        let (mut ended, mut best) = (0.0, 0.0_f64);
+        let mut ended = 0.0;
+        let mut best = 0.0_f64;
         for (i, secs) in left.iter().enumerate() {
             ended += secs;
             let go_on = (left.len() - 1 - i) as f64;

@@ -95,7 +95,8 @@ mod tests {
         let said = forest.tree_samples(&[&[0.0, 3.0], &[1.0, 3.0]]).unwrap();
         let right = said[0].iter().filter(|m| m.abs() < 1e-9).count();
         assert!(right * 10 > said[0].len() * 9, "{:?}", said[0]);
-        let (low, high) = (said[1].iter().any(|m| *m < -0.2), said[1].iter().any(|m| *m > 0.2));
+        let low = said[1].iter().any(|m| *m < -0.2);
+        let high = said[1].iter().any(|m| *m > 0.2);
         assert!(low && high, "{:?}", said[1]);
         let again = Forest::grow(&rows, missed.clone(), 1).unwrap();
         assert_eq!(again.tree_samples(&rows[..5]).unwrap(), forest.tree_samples(&rows[..5]).unwrap());

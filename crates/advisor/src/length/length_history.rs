@@ -126,7 +126,8 @@ impl LengthHistory {
         if !log.is_finite() {
             return;
         }
-        let (user, name) = (intern_id(&mut self.users, &job.user), intern_id(&mut self.names, &job.name));
+        let user = intern_id(&mut self.users, &job.user);
+        let name = intern_id(&mut self.names, &job.name);
         let keys = history_keys(job, user, name);
         if let Some(recent) = keys.iter().flatten().find_map(|key| self.recent.get(key)) {
             for (missed, memory) in self.missed.iter_mut().zip(MEMORIES) {
@@ -181,7 +182,8 @@ impl LengthHistory {
     pub fn look_up(&self, job: &Submission) -> LengthFeatures {
         // Somebody new has ended nothing.
         let id = |ids: &NameIds, text: &str| ids.get(text).copied().unwrap_or(u32::MAX);
-        let (user, name) = (id(&self.users, &job.user), id(&self.names, &job.name));
+        let user = id(&self.users, &job.user);
+        let name = id(&self.names, &job.name);
         let mut weighted: Vec<(f64, f64)> = Vec::new();
         let mut features = Vec::with_capacity(
             KIND_COUNT * FEATURES_OF_KIND + FEATURES_OF_JOB + FEATURE_QUANTILES.len() + job.more.len(),
@@ -254,7 +256,8 @@ fn intern_id(ids: &mut NameIds, text: &str) -> u32 {
 /// that; where nobody is known to have submitted it, not by that alone.
 fn history_keys(job: &Submission, user: u32, name: u32) -> [Option<HistoryKey>; KIND_COUNT] {
     let size = (job.nodes, job.gpus);
-    let (named, owned) = (!job.name.is_empty(), !job.user.is_empty());
+    let named = !job.name.is_empty();
+    let owned = !job.user.is_empty();
     [
         named.then_some(HistoryKey { kind: 0, user, name, size }),
         named.then_some(HistoryKey { kind: 1, user, name, size: (0, 0) }),
@@ -296,7 +299,8 @@ mod tests {
 
     #[test]
     fn what_recurs_without_change_counts_however_old_it_is() {
-        let (mut changing, mut recurring) = (LengthHistory::default(), LengthHistory::default());
+        let mut changing = LengthHistory::default();
+        let mut recurring = LengthHistory::default();
         let alice = job("alice", "train", 4);
         for i in 0..200 {
             // One doubles every ten jobs; the other takes 100 s, and at times more, in no order.

@@ -52,10 +52,13 @@ pub fn score_predictions(jobs: &[PastJob], predicted: &[PredictedJob]) -> Option
     let shares = errors.iter().zip(&truth).map(|(e, t)| e / t).collect();
     let per_cent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     let pinball = |of: &dyn Fn(&PredictedJob) -> &LengthDistribution| {
-        let loss = |(p, t): (&PredictedJob, &f64)| 0.5 * (t.ln() - of(p).quantile(0.5)).abs();
-        predicted.iter().zip(&truth).map(loss).sum::<f64>() / count as f64
+        predicted
+            .iter()
+            .zip(&truth)
+            .map(|(p, t): (&PredictedJob, &f64)| 0.5 * (t.ln() - of(p).quantile(0.5)).abs())
+            .sum::<f64>()
+            / count as f64
     };
-    let is_held = |(p, t): &(&PredictedJob, &f64)| p.pooled.interval_contains(**t);
     let narrow: Vec<usize> = (0..count).filter(|i| predicted[*i].is_predictable()).collect();
     Some(LengthScore {
         jobs: count,
@@ -65,7 +68,14 @@ pub fn score_predictions(jobs: &[PastJob], predicted: &[PredictedJob]) -> Option
         spearman: pearson_correlation(&mean_ranks(&truth), &mean_ranks(&said)),
         pinball: pinball(&|p| &p.pooled),
         pinball_of_history: pinball(&|p| &p.mixture),
-        coverage_80: per_cent(predicted.iter().zip(&truth).filter(is_held).count(), count),
+        coverage_80: per_cent(
+            predicted
+                .iter()
+                .zip(&truth)
+                .filter(|(p, t): &(&PredictedJob, &f64)| p.pooled.interval_contains(**t))
+                .count(),
+            count,
+        ),
         predictable: PredictableShare {
             share: per_cent(narrow.len(), count),
             within_2x: per_cent(narrow.iter().filter(|i| is_near(**i)).count(), narrow.len()),
@@ -90,7 +100,8 @@ fn mean_ranks(values: &[f64]) -> Vec<f64> {
 /// Pearson's correlation; 0 where one of them does not vary.
 fn pearson_correlation(a: &[f64], b: &[f64]) -> f64 {
     let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let (ma, mb) = (mean(a), mean(b));
+    let ma = mean(a);
+    let mb = mean(b);
     let both: f64 = a.iter().zip(b).map(|(x, y)| (x - ma) * (y - mb)).sum();
     let spread = |v: &[f64], m: f64| v.iter().map(|x| (x - m).powi(2)).sum::<f64>();
     let norm = (spread(a, ma) * spread(b, mb)).sqrt();

@@ -60,7 +60,8 @@ impl LinkTimes<'_> {
 /// `points`: ascending.
 fn interpolate_secs(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
     let above = points.partition_point(|(b, _)| *b < bytes);
-    let (first, last) = (points.first()?, points.last()?);
+    let first = points.first()?;
+    let last = points.last()?;
     Some(match (above.checked_sub(1).map(|i| points[i]), points.get(above)) {
         (None, _) => first.1,
         (Some((b, secs)), Some((to_b, to_secs))) => secs + (to_secs - secs) * (bytes - b) / (to_b - b),
@@ -95,7 +96,8 @@ pub fn step_secs(
     global_batch: f64,
 ) -> Option<f64> {
     let Parallelism { dp, strategy } = plan;
-    let (tp, pp) = (strategy.tp.max(1), strategy.pp.max(1));
+    let tp = strategy.tp.max(1);
+    let pp = strategy.pp.max(1);
     if strategy.offload || pp as usize > profile.layers.len() || dp == 0 {
         return None;
     }
@@ -118,7 +120,10 @@ pub fn step_secs(
     };
     let layers: Vec<f64> = profile.layers.iter().map(secs).collect::<Option<_>>()?;
     let ends = stage_ends(&layers, pp as usize);
-    let (mut longest, mut sum, mut most_parameters, mut first) = (0.0_f64, 0.0, 0, 0);
+    let mut longest = 0.0_f64;
+    let mut sum = 0.0;
+    let mut most_parameters = 0;
+    let mut first = 0;
     let next_nodes = if place.nodes > 1 { 2 } else { 1 };
     for (i, end) in ends.iter().enumerate() {
         let passed = profile.layers[end - 1].activation_bytes as f64 * scale / f64::from(tp);
@@ -158,7 +163,8 @@ pub fn stage_ends(layers: &[f64], count: usize) -> Vec<usize> {
     let mut best: Vec<f64> = sums.clone();
     let mut began: Vec<Vec<usize>> = Vec::new();
     for k in 1..count {
-        let (mut next, mut from) = (vec![f64::INFINITY; sums.len()], vec![0; sums.len()]);
+        let mut next = vec![f64::INFINITY; sums.len()];
+        let mut from = vec![0; sums.len()];
         for n in k + 1..sums.len() {
             for m in k..n {
                 let slowest = best[m].max(sums[n] - sums[m]);
@@ -187,7 +193,8 @@ mod tests {
 
     fn table() -> TypeCollectives {
         let row = |op, bytes, ranks, nodes, secs| CollectiveRow { op, bytes, ranks, nodes, secs };
-        let (all, one) = (CollectiveOp::AllReduce, CollectiveOp::PointToPoint);
+        let all = CollectiveOp::AllReduce;
+        let one = CollectiveOp::PointToPoint;
         let rows = vec![
             row(all, MIB, 2, 1, 0.001),
             row(all, 3 * MIB, 2, 1, 0.002),

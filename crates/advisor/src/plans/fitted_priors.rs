@@ -54,8 +54,9 @@ impl PlanPriors {
     }
 
     fn update_from_fits(&mut self, fits: &[FittedTerms]) {
-        let own = |i: &usize| ![StepParameter::Compute as usize, StepParameter::Params as usize].contains(i);
-        for i in (0..PARAMETER_COUNT).filter(own) {
+        for i in (0..PARAMETER_COUNT).filter(|i: &usize| {
+            ![StepParameter::Compute as usize, StepParameter::Params as usize].contains(i)
+        }) {
             let (mean, sd) = REFERENCE_PRIORS[i];
             let told =
                 |belief: &FittedTerms| (1.0 - belief.posterior[(i, i)] / self.sd[i].powi(2)).clamp(0.0, 1.0);
@@ -83,9 +84,8 @@ fn fit_program(
     terms.anchor_to_first(&rows[first], step(&runs[first]));
     // Spread over the whole table.
     let count = rows.len().min(MOST_ROWS);
-    let at = |i: usize| i * (rows.len() - 1) / (count - 1).max(1);
     let seen: Vec<StepObservation> = (0..count)
-        .map(at)
+        .map(|i: usize| i * (rows.len() - 1) / (count - 1).max(1))
         .map(|i| StepObservation {
             row: rows[i].clone(),
             log_secs: step(&runs[i]),

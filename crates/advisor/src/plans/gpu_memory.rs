@@ -60,10 +60,13 @@ fn bytes_per_token(precision: Precision) -> ActivationBytes {
 /// GiB of each GPU at the peak of a step with `global_batch` samples, on the GPU that needs most. `None`
 /// where layers, hidden size or tokens of a sample are not known.
 pub fn gpu_memory_gib(model: &ModelFacts, parallelism: Parallelism, global_batch: f64) -> Option<f64> {
-    let (layers, hidden) = (f64::from(model.layers?), f64::from(model.hidden?));
+    let layers = f64::from(model.layers?);
+    let hidden = f64::from(model.hidden?);
     let strategy = parallelism.strategy;
-    let (tp, pp) = (f64::from(strategy.tp), f64::from(strategy.pp));
-    let (replicas, micro_batches) = (f64::from(parallelism.dp), f64::from(strategy.accumulate));
+    let tp = f64::from(strategy.tp);
+    let pp = f64::from(strategy.pp);
+    let replicas = f64::from(parallelism.dp);
+    let micro_batches = f64::from(strategy.accumulate);
     let params = model.params_mi * 1e6;
     let tokens = f64::from(model.sequence?) * global_batch / (replicas * micro_batches);
 
@@ -78,14 +81,16 @@ pub fn gpu_memory_gib(model: &ModelFacts, parallelism: Parallelism, global_batch
     let kept = of_layer * layers / pp;
     // The first stage of a pipeline has begun as many micro-batches as there are stages when the first comes
     // back.
-    let (first, last) = (kept * pp.min(micro_batches) + again, kept + logits.max(again));
+    let first = kept * pp.min(micro_batches) + again;
+    let last = kept + logits.max(again);
     let most = if pp > 1.0 { first.max(last) } else { last };
     Some((model_bytes + most) / GIB)
 }
 
 /// Bytes of each parameter on a GPU: weights, gradients, optimizer.
 fn state_bytes(precision: Precision, parallelism: Parallelism) -> f64 {
-    let (states, strategy) = (bytes_per_param(precision), parallelism.strategy);
+    let states = bytes_per_param(precision);
+    let strategy = parallelism.strategy;
     let replicas = f64::from(parallelism.dp);
     // Gradients stay from one micro-batch to the next, and in the buckets that replicas exchange; else they
     // are made while activations go.
@@ -97,7 +102,8 @@ fn state_bytes(precision: Precision, parallelism: Parallelism) -> f64 {
     let cast = if strategy.checkpointing { 0.0 } else { states.cast };
     // ZeRO's programs keep weights and gradients in 16 bits where they can, and the rest with the optimizer.
     let short = |bytes: f64| if precision == Precision::Mixed { bytes.min(2.0) } else { bytes };
-    let (weights, short_gradients) = (short(states.weights), short(gradients));
+    let weights = short(states.weights);
+    let short_gradients = short(gradients);
     let all = states.weights + states.gradients + states.optimizer;
     match (strategy.offload, strategy.zero) {
         // The optimizer and its copy of the weights are on the host.
@@ -139,12 +145,14 @@ mod tests {
 
     #[test]
     fn what_is_divided_needs_less() {
-        let (model, plain) = (gpt2(), ParallelStrategy::default());
+        let model = gpt2();
+        let plain = ParallelStrategy::default();
         let at = |dp: u32, strategy: ParallelStrategy| gib(&model, dp, strategy, f64::from(dp) * 8.0);
         let zero = |zero: u32| at(8, ParallelStrategy { zero, ..plain });
         assert!((0..3).all(|stage| zero(stage) > zero(stage + 1)));
         assert!(at(1, ParallelStrategy { offload: true, ..plain }) < at(1, plain));
-        let (whole, halves) = (at(1, plain), at(1, ParallelStrategy { tp: 2, ..plain }));
+        let whole = at(1, plain);
+        let halves = at(1, ParallelStrategy { tp: 2, ..plain });
         assert!(halves < whole && halves > whole / 2.0, "norms and dropout are not divided");
         let few = ParallelStrategy { pp: 4, accumulate: 8, ..plain };
         assert!(at(1, few) < at(1, ParallelStrategy { accumulate: 8, ..plain }));

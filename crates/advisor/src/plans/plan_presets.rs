@@ -96,8 +96,13 @@ impl ModelShape {
     fn fit_shape(&self, shape: PlanPreset, machine: &GpuMachine, usable: f64) -> Option<PlanPreset> {
         let with = |accumulate: u32| {
             let plan = PlanPreset { accumulate, ..shape.clone() };
-            let fits = |gpus: &u32| Some((*gpus, self.memory_gib(&plan, *gpus).filter(|m| *m <= usable)?));
-            let sizes = machine.gpus.iter().filter_map(fits).collect();
+            let sizes = machine
+                .gpus
+                .iter()
+                .filter_map(|gpus: &u32| {
+                    Some((*gpus, self.memory_gib(&plan, *gpus).filter(|m| *m <= usable)?))
+                })
+                .collect();
             PlanPreset { sizes, ..plan }
         };
         let all = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n <= MAX_MICRO_BATCHES);

@@ -107,7 +107,8 @@ pub struct PlanTrialResult {
 
 impl PlanPlacement {
     fn from_run(run: &PlanMeasurement) -> Self {
-        let (plan, gpus_by_node) = (run.plan.clone(), run.gpus_by_node.clone());
+        let plan = run.plan.clone();
+        let gpus_by_node = run.gpus_by_node.clone();
         PlanPlacement { plan, gpus: run.gpus(), nodes: run.nodes(), gpus_by_node }
     }
 }
@@ -164,12 +165,14 @@ impl PlanTrial {
         let points: Vec<PlanPoint> = self.runs.iter().zip(&estimates).enumerate().map(point).collect();
         let others: Vec<&PlanPoint> = points.iter().filter(|p| !p.measured).collect();
         let wrong: f64 = others.iter().map(|p| (p.predicted / p.truth - 1.0).abs()).sum();
-        let probe = |(row, log_secs): &MeasuredRow| {
-            let run = &self.runs[*row];
-            PlanProbe { place: PlanPlacement::from_run(run), rate: run.global_batch / log_secs.exp() }
-        };
         PlanTrialResult {
-            probes: seen.iter().map(probe).collect(),
+            probes: seen
+                .iter()
+                .map(|(row, log_secs): &MeasuredRow| {
+                    let run = &self.runs[*row];
+                    PlanProbe { place: PlanPlacement::from_run(run), rate: run.global_batch / log_secs.exp() }
+                })
+                .collect(),
             mape: wrong / others.len().max(1) as f64,
             chosen: best_by_gpus(&points),
             points,
@@ -177,11 +180,14 @@ impl PlanTrial {
     }
 
     fn rate_estimates(&self, predicted: &PlanPredictions) -> Vec<SizeEstimate> {
-        let of = |(i, run): (usize, &PlanMeasurement)| SizeEstimate {
-            rate: run.global_batch / predicted.log_secs[i].exp(),
-            error: predicted.standard_error(i),
-        };
-        self.runs.iter().enumerate().map(of).collect()
+        self.runs
+            .iter()
+            .enumerate()
+            .map(|(i, run): (usize, &PlanMeasurement)| SizeEstimate {
+                rate: run.global_batch / predicted.log_secs[i].exp(),
+                error: predicted.standard_error(i),
+            })
+            .collect()
     }
 }
 
@@ -194,9 +200,11 @@ fn best_by_gpus(points: &[PlanPoint]) -> Vec<ChosenPlan> {
             *best = point;
         }
     }
-    let share = |(best, truth): (&PlanPoint, f64)| ChosenPlan {
-        place: best.place.clone(),
-        true_share_of_best: best.truth / truth,
-    };
-    by_gpus.into_values().map(share).collect()
+    by_gpus
+        .into_values()
+        .map(|(best, truth): (&PlanPoint, f64)| ChosenPlan {
+            place: best.place.clone(),
+            true_share_of_best: best.truth / truth,
+        })
+        .collect()
 }

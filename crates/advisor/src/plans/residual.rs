@@ -24,12 +24,14 @@ impl ResidualShares {
     ) -> DMatrix<f64> {
         let odd =
             |rows: &[RunFeatures]| -> Vec<f64> { rows.iter().map(|r| r.log_secs(terms, theta).1).collect() };
-        let (odd_a, odd_b) = (odd(a), odd(b));
+        let odd_a = odd(a);
+        let odd_b = odd(b);
         DMatrix::from_fn(a.len(), b.len(), |i, j| self.pair_covariance(&a[i], &b[j], odd_a[i] * odd_b[j]))
     }
 
     fn pair_covariance(&self, a: &RunFeatures, b: &RunFeatures, odd: f64) -> f64 {
-        let (s, t) = (&a.parallelism.strategy, &b.parallelism.strategy);
+        let s = &a.parallelism.strategy;
+        let t = &b.parallelism.strategy;
         let kind = (s.zero > 0) == (t.zero > 0)
             && s.offload == t.offload
             && s.checkpointing == t.checkpointing

@@ -149,9 +149,11 @@ impl StepTerms {
     /// Of a program on so many types of GPUs, given how much slower each but the first is believed to be:
     /// mean and standard deviation of the logarithm.
     pub(super) fn new(facts: Option<ModelFacts>, priors: &PlanPriors, types: &[(f64, f64)]) -> StepTerms {
-        let (mut mean, mut sd) = (priors.mean.to_vec(), priors.sd.to_vec());
+        let mut mean = priors.mean.to_vec();
+        let mut sd = priors.sd.to_vec();
         let told = |of: fn(&ModelFacts) -> Option<u32>| facts.as_ref().and_then(of).map(f64::from);
-        let (layers, hidden) = (told(|f| f.layers), told(|f| f.hidden));
+        let layers = told(|f| f.layers);
+        let hidden = told(|f| f.hidden);
         for (known, number) in [(layers, StepParameter::Launch), (hidden, StepParameter::Tensor)] {
             if known.is_none() {
                 sd[number as usize] = sd[number as usize].hypot(UNKNOWN_SHAPE_SD);
@@ -169,7 +171,8 @@ impl StepTerms {
     /// Takes the first measurement (log of seconds) for what is believed of the job's size.
     pub(super) fn anchor_to_first(&mut self, row: &RunFeatures, log_secs: f64) {
         self.batch = row.batch;
-        let (compute, params) = (StepParameter::Compute as usize, StepParameter::Params as usize);
+        let compute = StepParameter::Compute as usize;
+        let params = StepParameter::Params as usize;
         self.mean[compute] = log_secs;
         for _ in 0..30 {
             match self.facts {
@@ -272,7 +275,8 @@ impl TermEvaluator<'_> {
     /// Seconds to exchange the gradients of so many parameters, thousand millions.
     fn gradient_secs(&self, params: f64) -> f64 {
         let [dp, tp, _, _] = self.row.split;
-        let (strategy, fewest) = (self.row.parallelism.strategy, self.row.fewest);
+        let strategy = self.row.parallelism.strategy;
+        let fewest = self.row.fewest;
         let between = self.row.several_nodes && tp * dp > fewest;
         let members = (fewest / tp).floor().clamp(1.0, dp);
         // Rings that leave a node together share its ways out.
@@ -289,7 +293,8 @@ impl TermEvaluator<'_> {
 
     /// Time between nodes, in parts of what it takes where each has one GPU: several have more ways out.
     fn network_factor(&self) -> f64 {
-        let (pair, rails) = (self.row.fewest.min(2.0), (self.row.fewest.min(8.0) / 2.0).max(1.0));
+        let pair = self.row.fewest.min(2.0);
+        let rails = (self.row.fewest.min(8.0) / 2.0).max(1.0);
         pair.powf(-self.raw_value(StepParameter::Pair)) * rails.powf(-self.raw_value(StepParameter::Rails))
     }
 

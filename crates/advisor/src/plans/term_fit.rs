@@ -169,7 +169,8 @@ impl<'a> FitProblem<'a> {
 
     /// Levenberg's and Marquardt's search from where it is.
     fn minimize_cost(&mut self) -> Option<()> {
-        let (mut damping, mut cost) = (1e-3, self.cost(&self.theta));
+        let mut damping = 1e-3;
+        let mut cost = self.cost(&self.theta);
         for _ in 0..MAX_STEPS {
             let (predicted, slopes) = predict_with_slopes(self.terms, &self.theta, &self.rows);
             let curvature = self.curvature(&slopes);

@@ -78,8 +78,9 @@ fn a_few_measurements_tell_of_all_plans() {
 
 #[test]
 fn without_facts_it_learns_them() {
-    let blind = |seed| PlanTrial { facts: None, ..trial(7, seed) }.run().unwrap().mape;
-    let mean = (1..=10).map(blind).sum::<f64>() / 10.0;
+    let mean =
+        (1..=10).map(|seed| PlanTrial { facts: None, ..trial(7, seed) }.run().unwrap().mape).sum::<f64>()
+            / 10.0;
     assert!(mean < 0.15, "{mean}");
 }
 

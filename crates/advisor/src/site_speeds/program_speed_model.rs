@@ -42,8 +42,11 @@ impl ProgramSpeedModel<'_> {
                 Some(process) => (process.posterior_means(&rows), process.posterior_covariance(&rows)),
                 None => (vec![0.0; rows.len()], prior_covariance(&rows, covariance_of_errors)),
             };
-            let rate = |(n, wrong): (&u32, &f64)| Some((*n, estimate(*n)?.ln() - wrong - self.unit));
-            found.extend(with.iter().zip(&wrong).filter_map(rate));
+            found.extend(
+                with.iter().zip(&wrong).filter_map(|(n, wrong): (&u32, &f64)| {
+                    Some((*n, estimate(*n)?.ln() - wrong - self.unit))
+                }),
+            );
             blocks.push(left);
         }
         if let Some(plain) = self.plain.as_ref().filter(|_| !without.is_empty()) {
@@ -56,7 +59,8 @@ impl ProgramSpeedModel<'_> {
         order.sort_by_key(|i| found[*i].0);
         let of_block = |i: usize| if i < with.len() { (0, i) } else { (blocks.len() - 1, i - with.len()) };
         let covariance = DMatrix::from_fn(order.len(), order.len(), |i, j| {
-            let ((a, i), (b, j)) = (of_block(order[i]), of_block(order[j]));
+            let (a, i) = of_block(order[i]);
+            let (b, j) = of_block(order[j]);
             if a == b { blocks[a][(i, j)] } else { 0.0 }
         });
         let (sizes, log_rates) = order.iter().map(|i| found[*i]).unzip();

@@ -121,7 +121,8 @@ fn a_profile_of_layers_tells_of_every_size_before_anything_ran() {
         let (low, high) = told.interval_90();
         assert!(low < truth(nodes) && truth(nodes) < high && told.error > 0.15, "{nodes}: {told:?}");
     }
-    let (profiled, other) = (at(PROFILED, 1), at(OTHER, 1));
+    let profiled = at(PROFILED, 1);
+    let other = at(OTHER, 1);
     assert!(other.error > 1.5 * profiled.error, "nobody knows how fast the other type is: {other:?}");
     let rates = library.rate_curves(&subject, &[NodeType::new(OTHER)]);
     assert!(rates.iter().any(|r| r.node_type == Some(NodeType::new(PROFILED)) && r.rate(8) > 0.0));
@@ -133,13 +134,16 @@ fn an_estimate_is_better_than_nothing_after_the_first_measurement_too() {
         let subject = subject(layers, Vec::new());
         let mut library = measured_once(&subject);
         round(&mut library, &subject);
-        let error = |n: u32| {
-            let told = library.estimate_size(&subject, None, &NodeType::new(PROFILED), n).unwrap();
-            (told.rate / truth(n) - 1.0).abs()
-        };
-        (2..=8).map(error).sum::<f64>() / 7.0
+        (2..=8)
+            .map(|n: u32| {
+                let told = library.estimate_size(&subject, None, &NodeType::new(PROFILED), n).unwrap();
+                (told.rate / truth(n) - 1.0).abs()
+            })
+            .sum::<f64>()
+            / 7.0
     };
-    let (with, without) = (wrong(Some(layers())), wrong(None));
+    let with = wrong(Some(layers()));
+    let without = wrong(None);
     assert!(with < 0.12 && with < 0.3 * without, "{with} wrong with a profile, {without} without");
 }
 
@@ -168,7 +172,8 @@ fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
     let bare = JobInput { layers: None, ..subject.clone() };
     let mut alone = measured_once(&bare);
     round(&mut alone, &bare);
-    let (both, terms) = (of(&once, &subject), of(&alone, &bare));
+    let both = of(&once, &subject);
+    let terms = of(&alone, &bare);
     let apart = |a: f64, b: f64| (a / b).ln().abs();
     assert!(apart(both.rate, estimated.rate) < apart(terms.rate, estimated.rate), "{both:?}, {terms:?}");
     assert!(both.error <= terms.error, "{both:?}, {terms:?}");

@@ -44,7 +44,8 @@ impl Play {
     }
 
     fn subject(&self, job: JobId, running: Option<u32>) -> JobInput {
-        let (sizes, declared) = (AllowedSizes::parse("1-8").unwrap(), None);
+        let sizes = AllowedSizes::parse("1-8").unwrap();
+        let declared = None;
         JobInput {
             job,
             key: key("alice"),
@@ -217,7 +218,8 @@ fn similar_programs_help_and_strangers_do_only_if_allowed() {
     let fitted = |library: &JobAdvisor, s: &JobInput| library.fitted_curve(s, &s.key.node_type);
     let other_type = fitted(&play.library, &subject("alice", "gpu4")).unwrap();
     let own = play.library.fitted_curve(&subject("alice", "cpu2"), &key("").node_type).unwrap();
-    let (own, other) = (own.estimate_at(8), other_type.estimate_at(8));
+    let own = own.estimate_at(8);
+    let other = other_type.estimate_at(8);
     assert!(
         (other.rate / own.rate - 1.0).abs() < 0.2 && other.error > 2.0 * own.error,
         "{other:?} for {own:?}"
@@ -259,12 +261,17 @@ fn what_changed_is_stored_once_and_again_when_that_failed() {
 fn what_crossing_hosts_costs_is_learned_where_parts_of_nodes_are_lent() {
     let learned = |node: &str, exec_plan: &str| {
         let mut library = JobAdvisor::new(AdvisorConfig::default());
-        let (node, mut clock) = (NodeName::new(node), 0);
+        let node = NodeName::new(node);
+        let mut clock = 0;
         let key = ProfileKey { exec_plan: ExecPlan(exec_plan.to_owned()), ..key("alice") };
         for (generation, hosts, samples) in [(1, 1, 20.0), (2, 2, 10.0)] {
             for _ in 0..90 {
                 clock += 1;
-                let (nodes, crosses, secs, step, opening) = (2, false, 1.0, None, None);
+                let nodes = 2;
+                let crosses = false;
+                let secs = 1.0;
+                let step = None;
+                let opening = None;
                 let node = &node;
                 let progress =
                     ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };

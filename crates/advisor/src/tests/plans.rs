@@ -46,11 +46,13 @@ struct Play {
 impl Play {
     /// `PLAN TYPE CURVE` a line; the first is how it runs at first, on the four nodes that there are of each.
     fn new(truth: &[&str], plans: Vec<DeclaredPlan>) -> Play {
-        let row = |line: &&str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            (key(words[0], words[1]), ScalingCurve::parse(words[2]).unwrap())
-        };
-        let rows: Vec<(ProfileKey, ScalingCurve)> = truth.iter().map(row).collect();
+        let rows: Vec<(ProfileKey, ScalingCurve)> = truth
+            .iter()
+            .map(|line: &&str| {
+                let words: Vec<&str> = line.split(' ').collect();
+                (key(words[0], words[1]), ScalingCurve::parse(words[2]).unwrap())
+            })
+            .collect();
         let subject = JobInput {
             job: JOB,
             key: rows[0].0.clone(),
@@ -78,12 +80,15 @@ impl Play {
     /// One second: the job reports, and is brought to what the advisor wants to try.
     fn second(&mut self) {
         self.clock += 1;
-        let (node, nodes) = (NodeName::new("n1"), self.subject.running.unwrap());
+        let node = NodeName::new("n1");
+        let nodes = self.subject.running.unwrap();
         let now = UnixTime(self.clock);
         match self.truth.get(&self.subject.key) {
             Some(curve) => {
                 let samples = curve.rate(nodes);
-                let (generation, hosts, secs) = (self.generation, nodes, 1.0);
+                let generation = self.generation;
+                let hosts = nodes;
+                let secs = 1.0;
                 let progress = ProgressReport {
                     generation,
                     nodes,
@@ -252,7 +257,10 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
     let node = NodeName::new("n1");
     for (generation, plan, samples) in [(1, "a", 20.0), (2, "e", 40.0)] {
         for second in 1..=20 {
-            let (nodes, hosts, secs, now) = (2, 2, 1.0, 100 * generation + second);
+            let nodes = 2;
+            let hosts = 2;
+            let secs = 1.0;
+            let now = 100 * generation + second;
             let progress = ProgressReport {
                 generation,
                 nodes,
@@ -299,17 +307,24 @@ fn what_is_offered_says_from_what_it_is_known_and_how_well() {
     assert_eq!(of(&play, "old", "b", 2), (None, 0.0));
     for (generation, plan, samples) in [(1, "a", 19.0), (2, "b", 11.0)] {
         for second in 1..=20 {
-            let (nodes, hosts, secs) = (2, 2, 1.0);
-            let (node, step, opening, crosses) = (&node, None, None, false);
+            let nodes = 2;
+            let hosts = 2;
+            let secs = 1.0;
+            let node = &node;
+            let step = None;
+            let opening = None;
+            let crosses = false;
             let progress =
                 ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
             let now = UnixTime((100 * generation + second) as i64);
             let _ = play.library.record_progress(JOB, &key(plan, "old"), &progress, now);
         }
     }
-    let (measured, others) = (of(&play, "old", "b", 2), of(&play, "old", "b", 4));
+    let measured = of(&play, "old", "b", 2);
+    let others = of(&play, "old", "b", 4);
     assert_eq!((measured.0, others.0), (Some(RateSource::Measured), Some(RateSource::OtherSizes)));
-    let (guess, elsewhere) = (of(&play, "old", "c", 2), of(&play, "new", "b", 2));
+    let guess = of(&play, "old", "c", 2);
+    let elsewhere = of(&play, "new", "b", 2);
     assert_eq!((guess.0, elsewhere.0), (Some(RateSource::OtherPlans), Some(RateSource::OtherTypes)));
     let widths = [measured.1, others.1, guess.1, elsewhere.1];
     assert!(widths[0] < 0.1 && widths[1..].iter().all(|width| *width > widths[0]), "{widths:?}");
@@ -321,7 +336,11 @@ fn a_program_that_fits_nowhere_is_offered_as_ever() {
     let subject = JobInput { plans: Vec::new(), ..Play::new(&["default old 1:10"], Vec::new()).subject };
     let node = NodeName::new("n1");
     for second in 1..=20 {
-        let (generation, nodes, hosts, samples, secs) = (1, 4, 4, 40.0, 1.0);
+        let generation = 1;
+        let nodes = 4;
+        let hosts = 4;
+        let samples = 40.0;
+        let secs = 1.0;
         let progress = ProgressReport {
             generation,
             nodes,

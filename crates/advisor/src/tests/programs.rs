@@ -24,9 +24,12 @@ fn key(user: &str, plan: &str, node_type: &str) -> ProfileKey {
 }
 
 fn plan(name: &str, strategy: ParallelStrategy) -> DeclaredPlan {
-    let (sizes, node_types) = (None, Vec::new());
+    let sizes = None;
+    let node_types = Vec::new();
     let shards = strategy.zero > 0 || strategy.divides_model();
-    let (name, strategy, needs) = (ExecPlan(name.to_owned()), Some(strategy), PlanNeeds::default());
+    let name = ExecPlan(name.to_owned());
+    let strategy = Some(strategy);
+    let needs = PlanNeeds::default();
     DeclaredPlan { name, sizes, node_types, shards, strategy, needs }
 }
 
@@ -84,8 +87,12 @@ fn secs(plan: &str, node_type: &str, nodes: u32) -> f64 {
 fn see(library: &mut JobAdvisor, key: &ProfileKey, nodes: u32, from: i64) {
     let node = NodeName::new("n1");
     let samples = BATCH / secs(&key.exec_plan.0, key.node_type.as_str(), nodes);
-    let (generation, hosts, secs) = (from as u64, nodes, 1.0);
-    let (crosses, step, opening) = (false, None, None);
+    let generation = from as u64;
+    let hosts = nodes;
+    let secs = 1.0;
+    let crosses = false;
+    let step = None;
+    let opening = None;
     for second in 1..=20 {
         let node = &node;
         let progress =
@@ -117,8 +124,10 @@ fn rates(library: &mut JobAdvisor, subject: &JobInput) -> Vec<RateCurve> {
 }
 
 fn rate(rates: &[RateCurve], plan: &str, node_type: &str, nodes: u32) -> f64 {
-    let is = |r: &&RateCurve| r.exec_plan.0 == plan && r.node_type == Some(NodeType::new(node_type));
-    rates.iter().find(is).map_or(0.0, |r| r.rate(nodes))
+    rates
+        .iter()
+        .find(|r: &&RateCurve| r.exec_plan.0 == plan && r.node_type == Some(NodeType::new(node_type)))
+        .map_or(0.0, |r| r.rate(nodes))
 }
 
 #[test]
@@ -234,11 +243,16 @@ fn what_was_measured_rules_whatever_the_terms_say() {
     for (i, (plan, nodes)) in
         [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)].into_iter().enumerate()
     {
-        let (key, from) = (key("alice", plan, OLD), 100 * (i as i64 + 1));
+        let key = key("alice", plan, OLD);
+        let from = 100 * (i as i64 + 1);
         let samples = 24.0 * f64::from(nodes) / 3.2;
         let node = NodeName::new("n1");
-        let (generation, hosts, secs) = (from as u64, nodes, 1.0);
-        let (crosses, step, opening) = (false, None, None);
+        let generation = from as u64;
+        let hosts = nodes;
+        let secs = 1.0;
+        let crosses = false;
+        let step = None;
+        let opening = None;
         for second in 1..=8 {
             let node = &node;
             let progress =

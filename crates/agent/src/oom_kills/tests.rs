@@ -95,7 +95,8 @@ fn a_kill_long_ago_is_forgotten_and_another_jobs_needs_more_than_a_count() {
     let fake = Fake::new();
     let job = "system.slice/slurmstepd.scope/job_17";
     fake.say(job, 1);
-    let (mut own, mut shared) = (fake.kills(17).unwrap(), fake.kills(9).unwrap());
+    let mut own = fake.kills(17).unwrap();
+    let mut shared = fake.kills(9).unwrap();
     assert!(!own.killed_command(true));
     let file = fake.say(job, 2);
     assert!(own.killed_command(false) && own.killed_command(true));

@@ -134,8 +134,14 @@ fn speaking(daemon: &FakeDaemon, version: u64, site: &Path) -> Subject {
     let process = obedient().replace("version=1", &format!("version={version}"));
     let process = process.replace(r#""text")"#, r#""secret", "version")"#);
     let programs = munge(site, own_uid(), 0);
-    let change = |config: &mut WorkerConfig| config.programs = programs.clone();
-    Subject::with(daemon, AgentRole::Wing { lead: LEAD }, "", &process, |_| None, change)
+    Subject::with(
+        daemon,
+        AgentRole::Wing { lead: LEAD },
+        "",
+        &process,
+        |_| None,
+        |config: &mut WorkerConfig| config.programs = programs.clone(),
+    )
 }
 
 fn told_of(generation: u64, secret: Option<Secret>) -> Directive {

@@ -122,8 +122,7 @@ async fn a_refusal_is_told() {
     let daemon = FakeDaemon::start(Directive::Hold).await;
     let subject = lead(&daemon, &site.path().join("wings"), &programs);
     daemon.order(vec![order(9)]);
-    let refusal = |e: &AgentEvent| matches!(e, AgentEvent::WingRefused { order: 9, error } if error.contains("no such QOS"));
-    until("refused", || daemon.events().iter().any(refusal)).await;
+    until("refused", || daemon.events().iter().any(|e: &AgentEvent| matches!(e, AgentEvent::WingRefused { order: 9, error } if error.contains("no such QOS")))).await;
     subject.task.abort();
 }
 

@@ -20,7 +20,9 @@ impl IdentityProvider for ByToken {
 }
 
 fn link(url: String, identity: Box<dyn IdentityProvider>) -> DaemonLink {
-    let (job, node, role) = (LEAD, NodeName::new("n1"), AgentRole::Lead);
+    let job = LEAD;
+    let node = NodeName::new("n1");
+    let role = AgentRole::Lead;
     DaemonLink::new(LinkConfig { url, ca: None, job, node, role, spec: None, identity }).unwrap()
 }
 

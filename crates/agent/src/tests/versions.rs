@@ -69,7 +69,8 @@ async fn an_older_daemon_that_refuses_a_report_gets_the_events_that_it_knows() {
         spec: None,
         identity: Box::new(Trusted),
     };
-    let (link, outbox) = (Arc::new(DaemonLink::new(link).unwrap()), Arc::new(EventOutbox::default()));
+    let link = Arc::new(DaemonLink::new(link).unwrap());
+    let outbox = Arc::new(EventOutbox::default());
     let started = |generation| AgentEvent::Started { generation };
     for event in [started(1), AgentEvent::OutOfMemory { generation: 1 }, started(2)] {
         outbox.push(event);

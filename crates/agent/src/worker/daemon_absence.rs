@@ -90,7 +90,8 @@ impl Worker {
             return;
         }
         self.absence.began = None;
-        let (link, programs) = (self.link.clone(), self.config.programs.clone());
+        let link = self.link.clone();
+        let programs = self.config.programs.clone();
         let tell = self.news.0.clone();
         self.tasks.spawn(async move {
             if yield_to_main::blocks_main_job(&link, &programs, &partition).await {
@@ -111,7 +112,8 @@ impl Worker {
     /// With nothing running and nobody to say what comes next, a wing gives its node back after a while; a
     /// lead waits, or trains alone.
     pub(super) fn handle_absence(&mut self) {
-        let (away, patience) = (self.link.away_duration(), self.config.patience);
+        let away = self.link.away_duration();
+        let patience = self.config.patience;
         if away <= patience {
             self.absence.next_word = patience;
             return;
@@ -135,8 +137,10 @@ impl Worker {
                     }
                     let terms = AloneTerms { patience, for_good };
                     self.absence.alone = AloneState::Preparing;
-                    let (link, tell) = (self.link.clone(), self.news.0.clone());
-                    let (programs, job) = (self.config.programs.clone(), self.config.job);
+                    let link = self.link.clone();
+                    let tell = self.news.0.clone();
+                    let programs = self.config.programs.clone();
+                    let job = self.config.job;
                     self.tasks.spawn(train_alone::prepare_alone(link, programs, job, terms, tell));
                 }
                 return;
@@ -153,7 +157,8 @@ impl Worker {
 
     /// Sees to it that the job does not meet its time limit. In time, the daemon calls a wing back itself.
     pub(super) fn watch_limit(&mut self) {
-        let (away, now) = (self.link.away_duration(), Instant::now());
+        let away = self.link.away_duration();
+        let now = Instant::now();
         // What a main job's limit is, its owner has said.
         if (!self.is_lead() && away < DAEMON_SILENCE) || !self.config.own.is_empty() {
             return;

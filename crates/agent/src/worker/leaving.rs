@@ -64,7 +64,8 @@ impl Worker {
 
     /// The node may be wanted, and what Slurm said of it missed, or a signal that users send too.
     pub(super) fn check_preemption(&mut self) {
-        let (programs, job) = (self.config.programs.clone(), self.config.job);
+        let programs = self.config.programs.clone();
+        let job = self.config.job;
         let tell = self.news.0.clone();
         self.tasks.spawn(async move {
             if time_limit::is_preempted(programs, job).await {

@@ -175,8 +175,14 @@ impl Worker {
             self.handle_hello(version, local_rank, voice);
             return;
         }
-        let by_it = |t: &&mut ProcessConversation| t.voice.conversation == voice.conversation;
-        let Some(talk) = self.alive.talks.values_mut().find(by_it) else { return };
+        let Some(talk) = self
+            .alive
+            .talks
+            .values_mut()
+            .find(|t: &&mut ProcessConversation| t.voice.conversation == voice.conversation)
+        else {
+            return;
+        };
         talk.heard = true;
         match said {
             // What is said again wakes nobody: processes may say it as often as they like.
@@ -269,15 +275,20 @@ impl Worker {
     }
 
     fn report_joined(&self) {
-        let (generation, talks) = (self.alive.newest.joined, self.alive.talks.values());
+        let generation = self.alive.newest.joined;
+        let talks = self.alive.talks.values();
         let secs = talks.map(|t| t.secs).fold(0.0, f64::max);
         self.outbox.push(AgentEvent::Joined { generation, secs });
     }
 
     fn report_stuck(&mut self, epoch: u64) {
         let now = Instant::now();
-        let lately = |(told, at): (u64, Instant)| told == epoch && now < at + STUCK_PAUSE;
-        if !self.alive.newest.stuck.is_some_and(lately) {
+        if !self
+            .alive
+            .newest
+            .stuck
+            .is_some_and(|(told, at): (u64, Instant)| told == epoch && now < at + STUCK_PAUSE)
+        {
             self.alive.newest.stuck = Some((epoch, now));
             self.outbox.push(AgentEvent::Stuck { generation: epoch });
         }
@@ -340,7 +351,8 @@ impl Worker {
     }
 
     fn send_place(&self, member: &GenerationMember, store: &str, secret: Option<&Secret>, urgent: bool) {
-        let (ranks, hosts) = (self.local_ranks(), member.hosts());
+        let ranks = self.local_ranks();
+        let hosts = member.hosts();
         for (local, talk) in &self.alive.talks {
             talk.voice.send_message(&AgentMessage::Regroup {
                 epoch: member.generation,
@@ -373,7 +385,8 @@ impl Worker {
         if self.alive.rescue_by.is_some() {
             return;
         }
-        let (now, grace) = (Instant::now(), self.config.grace);
+        let now = Instant::now();
+        let grace = self.config.grace;
         self.alive.rescue_by = Some((now + grace * 3 / 4, now + grace));
         match self.alive.saving {
             SaveState::No => {
@@ -391,7 +404,8 @@ impl Worker {
 
     fn stop_after_save(&mut self) {
         if let Some((at, end)) = &mut self.alive.rescue_by {
-            let (left, far) = (end.saturating_duration_since(Instant::now()), Duration::from_secs(3600));
+            let left = end.saturating_duration_since(Instant::now());
+            let far = Duration::from_secs(3600);
             // It stays set, so that nobody begins it again.
             *at += far;
             *end += far;

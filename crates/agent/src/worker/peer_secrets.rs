@@ -38,7 +38,9 @@ impl Worker {
         }
         self.alive.secrets.waiting = Some((generation, port));
         if !std::mem::replace(&mut self.alive.secrets.making, true) {
-            let (programs, lead, news) = (self.config.programs.clone(), self.lead_job(), self.news.0.clone());
+            let programs = self.config.programs.clone();
+            let lead = self.lead_job();
+            let news = self.news.0.clone();
             self.tasks.spawn(async move {
                 news.send(WorkerEvent::Sealed(sealing::make_secret(&programs, lead).await)).await.ok();
             });
@@ -75,7 +77,9 @@ impl Worker {
         let is_new = self.alive.secrets.opening.as_ref().is_none_or(|(other, _)| other != sealed);
         self.alive.secrets.opening = Some((sealed.clone(), epoch));
         if is_new {
-            let (programs, lead, news) = (self.config.programs.clone(), self.lead_job(), self.news.0.clone());
+            let programs = self.config.programs.clone();
+            let lead = self.lead_job();
+            let news = self.news.0.clone();
             let sealed = sealed.clone();
             self.tasks.spawn(async move {
                 let opened = sealing::open_secret(&programs, lead, &sealed).await;

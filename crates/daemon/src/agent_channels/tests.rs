@@ -71,7 +71,8 @@ fn told(words: &[Said<'_>]) -> String {
 fn a_word_is_told_as_far_as_it_may_be_and_wakes_if_it_is_new() {
     use Directive::{Hold, Stop};
     use OrderPermit::{Order, Run, Stop as Silent};
-    let (stop, wings) = (Stop { generation: 1 }, [wing()]);
+    let stop = Stop { generation: 1 };
+    let wings = [wing()];
     let cases: [(&[Said<'_>], &str); 8] = [
         (&[(Hold, &[], Order)], "hold, 0 wings"),
         (&[(run(1), &wings, Silent)], "hold, 0 wings"),
@@ -136,7 +137,8 @@ fn a_session_is_known_by_its_name_and_no_request_of_it_counts_twice() {
 #[test]
 fn a_line_has_its_own_measure_of_reports_and_gets_it_back() {
     let lines = AgentChannels::new(UnixTime(1));
-    let (secret, wrong) = ("s", "t");
+    let secret = "s";
+    let wrong = "t";
     let pass = |text: &str| AgentPass::Bearer(Secret(text.to_owned()));
     let other = (JobId(8), NodeName::from("n2"));
     lines.open_channel(agent(), pass(secret));

@@ -73,7 +73,8 @@ fn unknown_host_denial(host: &str) -> RequestDenial {
 
 fn check_headers(config: &Config, headers: &HeaderMap) -> Result<(), RequestDenial> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let (site, origin) = (text(FETCH_SITE), text(ORIGIN.as_str()));
+    let site = text(FETCH_SITE);
+    let origin = text(ORIGIN.as_str());
     if site.is_none() && origin.is_none() {
         return Ok(());
     }
@@ -121,8 +122,8 @@ mod tests {
         config.agent.url = "http://ctl:6810,http://[fd00::7]:6810".to_owned();
         config.http.hosts = vec!["infill.site.example".to_owned()];
         let headers = sent.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()));
-        let refused = |e: RequestDenial| e.into_response().status().as_u16();
-        check_headers(&config, &headers.collect::<HeaderMap>()).map_or_else(refused, |()| 200)
+        check_headers(&config, &headers.collect::<HeaderMap>())
+            .map_or_else(|e: RequestDenial| e.into_response().status().as_u16(), |()| 200)
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(crate) async fn open_session(
         .links
         .redeem_secret(&request.ticket, now)
         .ok_or_else(RequestDenial::not_authenticated)?;
-    let (secret, sessions) = (random::new_secret()?, &context.doors.sessions);
+    let secret = random::new_secret()?;
+    let sessions = &context.doors.sessions;
     tracing::info!(uid = %person.uid, "a browser reads");
     sessions.add_session(&secret, person.clone(), now);
     // Where they are not kept they ask for a new link of the next daemon.
@@ -91,8 +92,7 @@ pub(crate) async fn revoke_sessions(
 async fn save_ended(context: &DaemonContext) -> Result<(), RequestDenial> {
     context.doors.unstruck.store(true, Ordering::Relaxed);
     let what = "the sessions have ended; the store does not answer, and until it does a daemon that starts would know them";
-    let denied = |()| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, what);
-    try_save(context).await.map_err(denied)
+    try_save(context).await.map_err(|()| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, what))
 }
 
 /// Keeps the sessions for the next daemon on this store, if that can be done soon.

@@ -34,7 +34,8 @@ pub(crate) async fn import_collectives(
 ) -> Result<Json<CollectivesView>, RequestDenial> {
     auth::require_admin(&context, uid).await?;
     let ImportCollectivesRequest { node_type, rows, .. } = request;
-    let (told, count) = (node_type.clone(), rows.len());
+    let told = node_type.clone();
+    let count = rows.len();
     // One import at a time: the next one keeps what this one brings.
     let _learned = context.saving.learned.lock().await;
     let mut site = context.lock_state().scene.job_advisor().collectives().clone();

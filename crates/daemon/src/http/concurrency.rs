@@ -15,8 +15,11 @@ pub(crate) async fn run_limited<T: Send + 'static>(
     gate: &Arc<Semaphore>,
     work: impl Future<Output = Result<T, RequestDenial>> + Send + 'static,
 ) -> Result<T, RequestDenial> {
-    let stops = |_| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops");
-    let turn = gate.clone().acquire_owned().await.map_err(stops)?;
+    let turn = gate
+        .clone()
+        .acquire_owned()
+        .await
+        .map_err(|_| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops"))?;
     let working = tokio::spawn(async move {
         let _turn = turn;
         work.await
@@ -42,7 +45,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_hangs_up_keeps_the_turn_until_all_is_found() {
-        let (gate, (go, goes)) = (Arc::new(Semaphore::new(1)), tokio::sync::oneshot::channel::<()>());
+        let gate = Arc::new(Semaphore::new(1));
+        let (go, goes) = tokio::sync::oneshot::channel::<()>();
         let waits = run_limited(&gate, async move { goes.await.map_err(internal_error) });
         let hung_up = tokio::time::timeout(std::time::Duration::from_millis(20), waits).await;
         assert!(hung_up.is_err());

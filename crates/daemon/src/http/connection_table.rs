@@ -115,7 +115,8 @@ impl ConnectionTable {
             RequestStage::Answered => guest.busy.saturating_sub(1),
         };
         guest.since = now;
-        let (host, is_idle) = (guest.host, guest.busy == 0);
+        let host = guest.host;
+        let is_idle = guest.busy == 0;
         self.update_idle(host, |idle| {
             idle.remove(&was);
             is_idle && idle.insert((now, id))
@@ -149,7 +150,8 @@ mod tests {
 
     #[test]
     fn newcomers_take_the_place_of_who_was_idle_longest() {
-        let (mut book, now) = (ConnectionTable::default(), Instant::now());
+        let mut book = ConnectionTable::default();
+        let now = Instant::now();
         let mut admit = |at: u64| book.admit_connection(HERE, ROOM, now + Duration::from_secs(at));
         let ids: Vec<u64> = (0..4).filter_map(&mut admit).collect();
         assert_eq!(ids.len(), 4, "our own host may have all");
@@ -166,7 +168,8 @@ mod tests {
 
     #[test]
     fn who_is_busy_is_never_sent_away() {
-        let (mut book, now) = (ConnectionTable::default(), Instant::now());
+        let mut book = ConnectionTable::default();
+        let now = Instant::now();
         for n in 0..4 {
             let id = book.admit_connection(host(n), ROOM, now).unwrap();
             book.set_stage(id, RequestStage::Came, now);
@@ -177,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_crowd_makes_room_before_those_who_came_alone() {
-        let (mut book, now) = (ConnectionTable::default(), Instant::now());
+        let mut book = ConnectionTable::default();
+        let now = Instant::now();
         let room = ConnectionLimits { connections: 4, a_host: 4 };
         let alone = book.admit_connection(host(1), room, now).unwrap();
         let mut later = (1..10).map(|at| now + Duration::from_secs(at));
@@ -197,7 +201,8 @@ mod tests {
 
     #[test]
     fn one_host_has_its_share() {
-        let (mut book, now) = (ConnectionTable::default(), Instant::now());
+        let mut book = ConnectionTable::default();
+        let now = Instant::now();
         let first = book.admit_connection(host(1), ROOM, now).unwrap();
         let second = book.admit_connection(host(1), ROOM, now).unwrap();
         let other = book.admit_connection(host(2), ROOM, now).unwrap();

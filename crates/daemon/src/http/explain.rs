@@ -23,7 +23,8 @@ pub(crate) async fn explain_subject(
     subject: Result<Path<String>, PathRejection>,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Result<Json<ExplainView>, RequestDenial> {
-    let (Path(subject), Query(query)) = (subject?, query?);
+    let Path(subject) = subject?;
+    let Query(query) = query?;
     let when = DisplayClock { now: now(), zone: parse_zone(query.zone)? };
     let gate = context.doors.fits.clone();
     let saying =

@@ -103,11 +103,13 @@ mod tests {
         let mut job = Job::new(JobId(7), "main", BaseState::Running);
         job.nodes = nodes.split_whitespace().map(NodeName::from).collect();
         job.batch_host = Some(NodeName::new(batch));
-        let part = |(node, cpus, gpus): &(&str, u32, u32)| AllocatedResources {
-            node: NodeName::new(*node),
-            holds: resources(*cpus, *gpus),
-        };
-        job.allocations = holds.iter().map(part).collect();
+        job.allocations = holds
+            .iter()
+            .map(|(node, cpus, gpus): &(&str, u32, u32)| AllocatedResources {
+                node: NodeName::new(*node),
+                holds: resources(*cpus, *gpus),
+            })
+            .collect();
         match own_places(&job, Some(&snapshot())) {
             Ok(place) => place.to_string(),
             Err(ExtensionError::Never(why)) => format!("never: {why}"),

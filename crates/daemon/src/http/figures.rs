@@ -57,13 +57,16 @@ pub(crate) async fn get_figure(
     kind: Result<Path<FigureKind>, PathRejection>,
     query: Result<Query<FigureQuery>, QueryRejection>,
 ) -> Result<impl IntoResponse, RequestDenial> {
-    let (Path(kind), Query(query)) = (kind?, query?);
+    let Path(kind) = kind?;
+    let Query(query) = query?;
     check_query(&query)?;
     let is_private = context.doors.private_data().jobs && !viewer.all;
     let asked = FigureCacheKey { kind, query, is_private };
     let answer = context.told.figures.entry_for(*context.told.looked.borrow(), asked);
-    let making = || run_limited(&context.doors.sums, render_figure(context.clone(), asked));
-    let body = answer.get_or_try_init(making).await?.clone();
+    let body = answer
+        .get_or_try_init(|| run_limited(&context.doors.sums, render_figure(context.clone(), asked)))
+        .await?
+        .clone();
     Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 
@@ -98,7 +101,8 @@ async fn load_figure(
     kind: FigureKind,
     query: &FigureQuery,
 ) -> Result<FigureSource, RequestDenial> {
-    let (store, FigureQuery { from, to, .. }) = (context.store.as_ref(), *query);
+    let store = context.store.as_ref();
+    let FigureQuery { from, to, .. } = *query;
     Ok(match kind {
         FigureKind::Nodes => {
             let recent = context.lock_state().recent_hours();
@@ -156,7 +160,8 @@ fn area_figure(
         let over = (now().0 - begin).clamp(1, part_secs) as f64;
         means.iter_mut().zip(secs).for_each(|(mean, secs)| *mean += secs / over);
     }
-    let (from, to) = (UnixTime(begin), UnixTime(begin + parts * part_secs));
+    let from = UnixTime(begin);
+    let to = UnixTime(begin + parts * part_secs);
     let area = |(kind, (name, colour)): (usize, &FigureSeries)| StackedArea {
         name,
         colour: *colour,
@@ -184,14 +189,19 @@ fn dot_figure(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<Figur
     worst.truncate(MAX_DOTS);
     worst.sort_by_key(|delay| delay.at);
     let dots: Vec<(UnixTime, f64)> = worst.iter().map(|delay| (delay.at, delay.secs)).collect();
-    let (from, to, zone_secs) = (query.from, query.to, query.zone);
+    let from = query.from;
+    let to = query.to;
+    let zone_secs = query.zone;
     let drawing = TimeFigure { title, unit: "seconds", from, to, zone_secs, marks: TimeMarks::Dots(&dots) };
     let why = |planned| if planned { "a planned start" } else { "a preemption" };
-    let row = |delay: &MainDelay| {
-        vec![json!(delay.at), json!(round_to_cents(delay.secs)), json!(why(delay.planned))]
-    };
     let heads = ["at", "seconds", "for"].map(str::to_owned).to_vec();
-    let (svg, rows) = (Some(drawing.to_svg()?), worst.into_iter().map(row).collect());
+    let svg = Some(drawing.to_svg()?);
+    let rows = worst
+        .into_iter()
+        .map(|delay: &MainDelay| {
+            vec![json!(delay.at), json!(round_to_cents(delay.secs)), json!(why(delay.planned))]
+        })
+        .collect();
     Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
 }
 

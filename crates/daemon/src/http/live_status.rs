@@ -127,9 +127,9 @@ pub(crate) async fn get_plan(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
 ) -> Result<Json<RoundView>, RequestDenial> {
-    let busy =
-        |_| RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again");
-    let turn = context.doors.planning.clone().try_lock_owned().map_err(busy)?;
+    let turn = context.doors.planning.clone().try_lock_owned().map_err(|_| {
+        RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again")
+    })?;
     // A reader who hangs up has the plan computed all the same: the rest that follows is due.
     let planned = tokio::spawn(plan_after_pause(context.clone(), turn)).await;
     let view = planned.map_err(internal_error)??;
@@ -146,8 +146,8 @@ async fn plan_after_pause(
     }
     let began = Instant::now();
     let question = context.lock_state().round_input(true, now());
-    let none = || RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet");
-    let question = question.ok_or_else(none)?;
+    let question = question
+        .ok_or_else(|| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet"))?;
     let view = rounds::plan_round(&context.doors.planner, context.config.clone(), question).await;
     *rested = Some(Instant::now() + (began.elapsed() * PAUSE_PER_COST).min(MAX_PLAN_PAUSE));
     let mut view = view.map_err(|e| {
@@ -165,7 +165,8 @@ pub(crate) async fn list_generations(
     Extension(viewer): Extension<ApiReader>,
     Path(id): Path<u32>,
 ) -> Result<Json<GenerationsView>, RequestDenial> {
-    let (job, private) = (JobId(id), context.doors.private_data());
+    let job = JobId(id);
+    let private = context.doors.private_data();
     let list = GenerationsView { schema: SCHEMA, generations: context.store.list_generations(job).await? };
     let now_there = {
         let state = context.lock_state();

@@ -205,8 +205,9 @@ where
     axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
 {
     let body = tokio::time::timeout(patience, axum::Json::<T>::from_request(request, state)).await;
-    let late = |_| RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
-    let axum::Json(value) = body.map_err(late)??;
+    let axum::Json(value) = body.map_err(|_| {
+        RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
+    })??;
     Ok(value)
 }
 

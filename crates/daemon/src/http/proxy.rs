@@ -71,9 +71,12 @@ pub async fn serve_proxy(
 
 /// The page and what it reads.
 fn proxy_router(context: &Arc<DaemonContext>) -> Router {
-    let is_read = |access| matches!(access, RouteAccess::Open | RouteAccess::Reads | RouteAccess::Computes);
     let vouched = middleware::from_fn_with_state(context.clone(), identify_user);
-    routes::filter_routes(context, is_read).layer(vouched).with_state(context.clone())
+    routes::filter_routes(context, |access| {
+        matches!(access, RouteAccess::Open | RouteAccess::Reads | RouteAccess::Computes)
+    })
+    .layer(vouched)
+    .with_state(context.clone())
 }
 
 /// Tells the routes behind it who reads.
@@ -83,8 +86,12 @@ async fn identify_user(
     next: Next,
 ) -> Result<Response, RequestDenial> {
     browser_guard::refuse_cross_site(request.headers())?;
-    let crowded = |_| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "too many readers at a time");
-    let _place = context.doors.gates.vouching.try_acquire().map_err(crowded)?;
+    let _place = context
+        .doors
+        .gates
+        .vouching
+        .try_acquire()
+        .map_err(|_| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "too many readers at a time"))?;
     let header = context.config.web.user_header.as_str();
     let mut values = request.headers().get_all(header).into_iter();
     if let Some(first) = values.next() {
@@ -99,7 +106,9 @@ async fn identify_user(
 
 /// A user of that name. Nobody is root by the word of a web server.
 async fn find_user(context: &DaemonContext, name: &str) -> Option<AuthenticatedUser> {
-    let (known, key, now) = (&context.doors.vouched, Secret(name.to_owned()), Instant::now());
+    let known = &context.doors.vouched;
+    let key = Secret(name.to_owned());
+    let now = Instant::now();
     if let Some(person) = known.find_user(&key, now) {
         return Some(person);
     }

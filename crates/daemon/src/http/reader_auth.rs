@@ -83,7 +83,8 @@ async fn identify_reader(
     let scheme =
         value.to_str().ok().and_then(|v| v.split_once(' ')).ok_or_else(RequestDenial::not_authenticated)?.0;
     if scheme == headers::TICKET_SCHEME {
-        let (doors, secret) = (&context.doors, auth::bearer_secret(sent)?);
+        let doors = &context.doors;
+        let secret = auth::bearer_secret(sent)?;
         let known = doors.tickets.find_user(&secret, now).or_else(|| doors.sessions.find_user(&secret, now));
         return Ok((to_reader(context, known.ok_or_else(RequestDenial::not_authenticated)?), None));
     }

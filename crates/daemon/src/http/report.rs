@@ -44,7 +44,8 @@ pub(super) async fn build_report(
     delays.truncate(most_delays as usize);
     let delays = delays.into_iter().map(|delay| (delay.secs, delay.planned)).collect();
     let uses = sum_usage(&context, begin, to).await?;
-    let (partition, prices) = (context.config.slurm.partition.clone(), context.config.report.clone());
+    let partition = context.config.slurm.partition.clone();
+    let prices = context.config.report.clone();
     let private = context.doors.private_data();
     let is_partial = VisibilityClass::for_reader(&viewer, private) != VisibilityClass::All;
     let lends_parts = context.config.gaps.lend != LendingMode::Nodes;
@@ -68,9 +69,7 @@ pub(super) async fn build_report(
 async fn sum_usage(context: &DaemonContext, from: UnixTime, to: UnixTime) -> Result<UsesView, RequestDenial> {
     let recent = context.lock_state().recent_hours();
     let hours = hour_cache::usage_by_hour(context.store.as_ref(), &recent, from, to).await?;
-    let sum = |view: UsesView, (_, secs): &(UnixTime, NodeUsageSecs)| UsesView {
-        hours: view.hours + 1,
-        secs: view.secs.sum_with(secs),
-    };
-    Ok(hours.iter().fold(UsesView::default(), sum))
+    Ok(hours.iter().fold(UsesView::default(), |view: UsesView, (_, secs): &(UnixTime, NodeUsageSecs)| {
+        UsesView { hours: view.hours + 1, secs: view.secs.sum_with(secs) }
+    }))
 }

@@ -135,10 +135,13 @@ fn read_claim(sent: &HeaderMap) -> Option<(ProvedRequest, String)> {
 
 /// A whole body, if it comes in time.
 async fn read_body(body: Body) -> Result<Bytes, RequestDenial> {
-    let late = |_| RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
     let what = || format!("the request's body broke off, or has more than {MAX_BODY} bytes");
-    let broken = |_| RequestDenial::new(StatusCode::PAYLOAD_TOO_LARGE, what());
-    tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await.map_err(late)?.map_err(broken)
+    tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY))
+        .await
+        .map_err(|_| {
+            RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
+        })?
+        .map_err(|_| RequestDenial::new(StatusCode::PAYLOAD_TOO_LARGE, what()))
 }
 
 /// The answer with what proves it.

@@ -105,9 +105,9 @@ impl<T: Ordered> FromRequest<Arc<DaemonContext>> for VerifiedOrder<T> {
             false => None,
         };
         let whole = Bytes::from_request(Request::from_parts(parts.clone(), body), context);
-        let late =
-            |_| RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time");
-        let bytes = tokio::time::timeout(BODY_TIMEOUT, whole).await.map_err(late)?;
+        let bytes = tokio::time::timeout(BODY_TIMEOUT, whole).await.map_err(|_| {
+            RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
+        })?;
         let bytes = bytes.map_err(|e: BytesRejection| RequestDenial::new(e.status(), e.body_text()))?;
         under_way.iter().for_each(|request| request.mark_received());
         let again = Request::from_parts(parts.clone(), Body::from(bytes.clone()));

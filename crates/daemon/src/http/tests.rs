@@ -153,7 +153,8 @@ async fn remember(context: &DaemonContext) {
     profile.job_name = String::new();
     let key = profile.key.clone();
     context.store.put_profiles(&[profile]).await.unwrap();
-    let (job, at) = (JobId(424_201), UnixTime(1_000_000));
+    let job = JobId(424_201);
+    let at = UnixTime(1_000_000);
     let row = Measurement { key, job, nodes: 2, samples: 780.0, secs: 1.5, probe: false, at };
     context.store.add_measurements(&[row]).await.unwrap();
     let generation = |generation, started_at, why: &str| {

@@ -52,7 +52,8 @@ pub async fn get_timeline(
         let _ = tokio::time::timeout(NEWS_TIMEOUT, looked.wait_for(|at| *at > after)).await;
     }
     let packed = accepts_gzip(&headers);
-    let (recent, private) = (context.lock_state().recent_hours(), context.doors.private_data());
+    let recent = context.lock_state().recent_hours();
+    let private = context.doors.private_data();
     let asked = MapCacheKey {
         query: TimelineQuery { after: None, ..query },
         class: VisibilityClass::for_reader(&viewer, private),
@@ -142,13 +143,15 @@ fn to_map_request(query: &TimelineQuery, is_whole: bool) -> MapRequest {
 fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> TimelineView {
     let UsageMap { nodes, first, count, rows } = map;
     let rows = match rows {
-        MapRows::Nodes(rows) => {
-            let row = |(node, runs): (_, Vec<timeline::UsageRun>)| NodeRow {
-                node,
-                runs: runs.into_iter().map(|run| (run.from, run.to, run.used.to_code())).collect(),
-            };
-            TimelineRows::Nodes { rows: rows.into_iter().map(row).collect() }
-        }
+        MapRows::Nodes(rows) => TimelineRows::Nodes {
+            rows: rows
+                .into_iter()
+                .map(|(node, runs): (_, Vec<timeline::UsageRun>)| NodeRow {
+                    node,
+                    runs: runs.into_iter().map(|run| (run.from, run.to, run.used.to_code())).collect(),
+                })
+                .collect(),
+        },
         MapRows::Mixtures { nodes, shares } => {
             let shares = base64::engine::general_purpose::STANDARD.encode(pack_shares(&shares));
             TimelineRows::Mixtures { rows: nodes, columns: query.columns, shares }

@@ -57,7 +57,8 @@ pub(crate) async fn create_link(
     State(context): State<Arc<DaemonContext>>,
     VerifiedOrder { uid, .. }: VerifiedOrder<LinkRequest>,
 ) -> Result<Json<WebLink>, RequestDenial> {
-    let (ticket, links) = (random::new_secret()?, &context.doors.links);
+    let ticket = random::new_secret()?;
+    let links = &context.doors.links;
     links.add_session(&ticket, AuthenticatedUser { uid, name: name_of(uid).await }, Instant::now());
     Ok(Json(WebLink { ticket, lasts_secs: links.lifetime().as_secs() }))
 }

@@ -300,7 +300,8 @@ fn a_reader_gets_their_own_profiles_whether_they_say_their_name_or_not() {
 
 #[test]
 fn readers_share_answers_only_with_those_who_see_the_same() {
-    let (jobs, none) = (PrivateData::parse("jobs"), PrivateData::default());
+    let jobs = PrivateData::parse("jobs");
+    let none = PrivateData::default();
     assert_eq!(VisibilityClass::for_reader(&operator(), jobs), VisibilityClass::All);
     assert_eq!(VisibilityClass::for_reader(&reader(), none), VisibilityClass::All);
     assert_eq!(VisibilityClass::for_reader(&reader(), jobs), VisibilityClass::Own(Some(UserId(1000)), jobs));

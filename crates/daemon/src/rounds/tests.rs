@@ -80,12 +80,15 @@ impl Site {
     /// Gives the first job these nodes.
     async fn plan(&self, nodes: &[&str]) {
         let at = now();
-        let placement = |name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at + 3600 };
-        let nodes = nodes.iter().map(placement).collect();
+        let nodes = nodes
+            .iter()
+            .map(|name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at + 3600 })
+            .collect();
         let exec_plan = ExecPlan::default();
         let jobs =
             vec![JobPlan { job: JobId(1), nodes, exec_plan, rate: 1.0, probe: None, forecast: vec![] }];
-        let (status, steps) = (SolveStatus::Optimal, Vec::new());
+        let status = SolveStatus::Optimal;
+        let steps = Vec::new();
         let plan = Plan { at, jobs, status, proof: None, objective: 1.0, steps };
         set_targets(&self.context, &plan).await;
     }
@@ -141,7 +144,8 @@ async fn a_plan_that_takes_nodes_from_a_job_holds_though_a_main_job_has_overtake
 #[tokio::test]
 async fn slurm_that_does_not_answer_is_a_problem_until_it_does() {
     let site = Site::new(1, |_| ()).await;
-    let (doing, what) = ("ping".to_owned(), "connection refused".to_owned());
+    let doing = "ping".to_owned();
+    let what = "connection refused".to_owned();
     site.slurm.fail_next(SlurmError::Transient { doing, what });
     assert_eq!(run_round(&site.context, &site.planner).await, None);
     let problems = site.context.lock_state().health.problem_sentences();
@@ -228,7 +232,8 @@ async fn a_planner_is_waited_for_up_to_twice_its_limit() {
     assert!(site.look().await.is_some());
     let question = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
     let (end, plan) = hangs();
-    let (planner, config) = (site.planner.clone(), site.context.config.clone());
+    let planner = site.planner.clone();
+    let config = site.context.config.clone();
     tokio::time::pause();
     let solving = tokio::spawn(async move { planner.solve_round(config, question, plan).await });
     pass(20.0).await;
@@ -265,7 +270,8 @@ async fn while_a_planner_hangs_no_other_begins_and_people_are_told() {
     let mut site = Site::new(1, |config| config.planner.solve_secs = 0.0).await;
     assert!(site.look().await.is_some());
     let (end, plan) = hangs();
-    let (planner, config) = (site.planner.clone(), site.context.config.clone());
+    let planner = site.planner.clone();
+    let config = site.context.config.clone();
     let question = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
     tokio::time::pause();
     let first = tokio::spawn(async move { planner.solve_round(config, question, plan).await });

@@ -82,12 +82,15 @@ impl NodeTimeTracker {
         }
         self.newest = from;
         for NodeHolding { account, user, node_type, nodes, gpus, doing } in &self.held {
-            let (account, user, node_type) = (account.clone(), user.clone(), node_type.clone());
+            let account = account.clone();
+            let user = user.clone();
+            let node_type = node_type.clone();
             let key = NodeTimeKey { from, account, user, node_type };
             if self.hour.len() >= MAX_HOUR_ROWS && !self.hour.contains_key(&key) {
                 continue;
             }
-            let (held, mut more) = (f64::from(*nodes) * secs, NodeTimeUsage::default());
+            let held = f64::from(*nodes) * secs;
+            let mut more = NodeTimeUsage::default();
             match doing {
                 JobActivity::Steps => more.useful_secs = held,
                 JobActivity::Probing => more.probing_secs = held,

@@ -181,10 +181,12 @@ mod tests {
     fn spans(hour: &UsageHour) -> Vec<String> {
         let mut spans = hour.use_spans();
         spans.sort_by_key(|(node, from, ..)| (*node, *from));
-        let word = |(node, from, to, each): &(u32, u32, u32, NodeUse)| {
-            format!("{} {from}-{to} {each:?}", hour.names[*node as usize])
-        };
-        spans.iter().map(word).collect()
+        spans
+            .iter()
+            .map(|(node, from, to, each): &(u32, u32, u32, NodeUse)| {
+                format!("{} {from}-{to} {each:?}", hour.names[*node as usize])
+            })
+            .collect()
     }
 
     #[test]

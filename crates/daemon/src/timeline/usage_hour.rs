@@ -286,7 +286,8 @@ mod tests {
         };
         // Jobs begin and end on several nodes at once.
         let change = |n: u64| {
-            let (of, at) = (n / 8, dice(n / 8) % 10_000);
+            let of = n / 8;
+            let at = dice(n / 8) % 10_000;
             UseChange {
                 secs: (of * 8 * 3600 / 10_416) as u32,
                 node: ((at + n % 8) % 10_000) as u32,

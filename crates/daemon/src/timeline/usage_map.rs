@@ -140,13 +140,15 @@ impl<'h> NodeRoster<'h> {
         let length = asked.to.secs_since(asked.from).max(0.0) as i64;
         let within = |at: UnixTime| (at.0 - asked.from.0).clamp(0, length) as u32;
         let mut visit = |place: usize, from: UnixTime, to: UnixTime, used: NodeUse| {
-            let (from, to) = (within(from), within(to));
+            let from = within(from);
+            let to = within(to);
             if from < to && range.contains(&place) && used != NodeUse::Unknown {
                 visit(place, from, to, used);
             }
         };
         let reach = |hour: &&Arc<UsageHour>| hour.from < asked.to && hour.from + HOUR_SECS > asked.from;
-        let (mut places, mut last) = (Vec::new(), &[] as &[NodeName]);
+        let mut places = Vec::new();
+        let mut last = &[] as &[NodeName];
         for hour in self.hours.iter().filter(reach) {
             // Most hours have the nodes of the one before.
             if std::mem::replace(&mut last, hour.names.as_slice()) != hour.names {
@@ -181,7 +183,8 @@ fn node_rows(asked: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Range
 /// Each stretch adds to its first and last column by itself, and to those between by the difference from one
 /// column to the next, which is summed up at the end.
 fn mixture_rows(asked: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Range<usize>) -> MapRows {
-    let (rows, columns) = (asked.rows.max(1), asked.columns.max(1));
+    let rows = asked.rows.max(1);
+    let columns = asked.columns.max(1);
     let row_of = |place: usize| (place - range.start) * rows / range.len();
     let mut nodes = vec![0; rows];
     range.clone().for_each(|place| nodes[row_of(place)] += 1);
@@ -189,9 +192,11 @@ fn mixture_rows(asked: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Ra
     let mut shares = vec![0.0_f32; rows * columns * USE_KINDS];
     let mut steps = vec![0.0_f32; rows * (columns + 1) * USE_KINDS];
     roster.visit_uses(asked, &range, |place, from, to, used| {
-        let (row, part) = (row_of(place), use_index(used));
+        let row = row_of(place);
+        let part = use_index(used);
         let (from, to) = (f64::from(from) / width, f64::from(to) / width);
-        let (begin, end) = (from as usize, (to as usize).min(columns - 1));
+        let begin = from as usize;
+        let end = (to as usize).min(columns - 1);
         let at = |column: usize| (row * columns + column) * USE_KINDS + part;
         if begin >= end {
             shares[at(end)] += (to - from) as f32;
@@ -251,8 +256,11 @@ mod tests {
             let first = if at < 1800 { NodeUse::Idle } else { JOB };
             let mut uses = vec![("n1", first), ("n2", NodeUse::Main)];
             uses.extend((at >= 3600).then_some(("n10", NodeUse::Idle)));
-            let seen = |(name, used)| ObservedUse { node: NodeName::new(name), used, since: None };
-            let uses = uses.into_iter().map(seen);
+            let uses = uses.into_iter().map(|(name, used)| ObservedUse {
+                node: NodeName::new(name),
+                used,
+                since: None,
+            });
             hours.extend(recorder.record_uses(UnixTime(at), uses).into_iter().map(Arc::new));
         }
         hours.push(Arc::new(recorder.current_hour().clone()));

@@ -9,7 +9,9 @@ use infill_testkit::ended_job;
 /// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written,
 /// `b` those that were taken come back, `f` as many rows come as may wait, `l` one is lost.
 fn play(kind: HistoryKind, events: &str) -> String {
-    let (mut ledger, mut taken, mut number) = (WriteQueue::default(), WriteBatch::default(), 0);
+    let mut ledger = WriteQueue::default();
+    let mut taken = WriteBatch::default();
+    let mut number = 0;
     let mut taken_generations = Vec::new();
     for event in events.chars() {
         match event {
@@ -45,7 +47,8 @@ fn most(kind: HistoryKind) -> usize {
 
 fn add(ledger: &mut WriteQueue, kind: HistoryKind, number: &mut i64) {
     *number += 1;
-    let (at, job) = (UnixTime(*number), JobId(*number as u32));
+    let at = UnixTime(*number);
+    let job = JobId(*number as u32);
     match kind {
         HistoryKind::Rounds => ledger.add_round(round(at)),
         HistoryKind::Gaps => ledger.add_gaps(vec![gap(at)]),
@@ -92,7 +95,8 @@ fn numbers(ledger: &mut WriteQueue, kind: HistoryKind) -> Vec<i64> {
 }
 
 fn round(at: UnixTime) -> RoundRecord {
-    let (jobs, steps) = (Vec::new(), Vec::new());
+    let jobs = Vec::new();
+    let steps = Vec::new();
     let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
     RoundRecord { at, plan, report: RoundReport::default(), acted: true }
 }
@@ -110,12 +114,16 @@ fn gap(end: UnixTime) -> EndedGap {
 }
 
 fn spent(from: UnixTime) -> NodeTimeRow {
-    let (account, user, node_type) = ("ml".to_owned(), "alice".to_owned(), "cpu".to_owned());
+    let account = "ml".to_owned();
+    let user = "alice".to_owned();
+    let node_type = "cpu".to_owned();
     NodeTimeRow { key: NodeTimeKey { from, account, user, node_type }, spent: NodeTimeUsage::default() }
 }
 
 fn measurement(job: JobId, nodes: u32, secs: f64, at: UnixTime) -> Measurement {
-    let (user, name, node_type) = ("alice".to_owned(), "bert".to_owned(), NodeType::new("cpu"));
+    let user = "alice".to_owned();
+    let name = "bert".to_owned();
+    let node_type = NodeType::new("cpu");
     let key = ProfileKey { user, name, node_type, exec_plan: ExecPlan::default(), batch: BatchMode::Auto };
     Measurement { key, job, nodes, samples: 10.0 * secs, secs, probe: false, at }
 }

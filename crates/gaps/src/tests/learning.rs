@@ -15,8 +15,9 @@ fn median(survival: &SurvivalModel, block: u32, hour: u8) -> f64 {
 fn blocks_of_three_sixteen_and_128_nodes_begin_a_class() {
     for least in [3, 16, 128] {
         let survival = SurvivalModel::fit_samples(&gaps(100.0, least, 0));
-        let (below, at, above) =
-            (median(&survival, least - 1, 0), median(&survival, least, 0), median(&survival, least + 1, 0));
+        let below = median(&survival, least - 1, 0);
+        let at = median(&survival, least, 0);
+        let above = median(&survival, least + 1, 0);
         assert!(at < below, "{least}: {at} s, and {below} s with a node less");
         assert_eq!(at, above, "{least}");
     }
@@ -59,9 +60,11 @@ fn a_node_that_was_free_for_a_day_stays_so_for_nearly_two_hours_more() {
 
 #[test]
 fn a_gap_of_no_length_teaches_nothing() {
-    let (survival, default) = (SurvivalModel::fit_samples(&gaps(0.0, 1, 0)), SurvivalModel::default());
+    let survival = SurvivalModel::fit_samples(&gaps(0.0, 1, 0));
+    let default = SurvivalModel::default();
     for age in [0.0, 100.0, 10_000.0] {
-        let (learned, known) = (survival.expected_secs(age, 1, 0), default.expected_secs(age, 1, 0));
+        let learned = survival.expected_secs(age, 1, 0);
+        let known = default.expected_secs(age, 1, 0);
         assert!((learned / known - 1.0).abs() < 1e-9, "{learned} instead of {known}");
     }
 }
@@ -71,10 +74,8 @@ fn a_gap_whose_end_was_not_seen_counts_as_no_end() {
     let ended = gaps(100.0, 1, 0);
     let watched: Vec<GapSample> = ended.iter().map(|gap| GapSample { taken: false, ..*gap }).collect();
     let chance = |survival: SurvivalModel| survival.chance_free(0.0, 1, 0, 110.0);
-    let (watched, unknown, ended) = (
-        chance(SurvivalModel::fit_samples(&watched)),
-        chance(SurvivalModel::default()),
-        chance(SurvivalModel::fit_samples(&ended)),
-    );
+    let watched = chance(SurvivalModel::fit_samples(&watched));
+    let unknown = chance(SurvivalModel::default());
+    let ended = chance(SurvivalModel::fit_samples(&ended));
     assert!(watched > 0.95 && unknown < 0.9 && ended < 0.5, "{watched} {unknown} {ended}");
 }

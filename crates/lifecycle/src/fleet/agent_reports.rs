@@ -53,7 +53,8 @@ impl JobFleet {
     pub fn handle_report(&mut self, report: &AgentReport, now: UnixTime) -> Option<FleetOutcome> {
         let lead = self.lead_of_job(report.job)?;
         let entry = self.jobs.get_mut(&lead)?;
-        let (mut outcome, mut measured) = (StepOutcome::default(), Vec::new());
+        let mut outcome = StepOutcome::default();
+        let mut measured = Vec::new();
         for event in &report.events {
             if matches!(event, AgentEvent::Leaving) {
                 let here = entry.machine.workers.values().map(|w| w.slurm_job);
@@ -93,7 +94,9 @@ impl FleetJob {
         let AgentEvent::Progress { generation, samples, secs, step, loss, total, opening } = event else {
             return None;
         };
-        let (generation, samples, secs) = (*generation, *samples, *secs);
+        let generation = *generation;
+        let samples = *samples;
+        let secs = *secs;
         let told = ProgressEvent {
             samples,
             secs,

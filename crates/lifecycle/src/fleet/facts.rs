@@ -14,8 +14,12 @@ use infill_model::{
 impl JobFleet {
     /// The jobs that have not ended, as they are now.
     pub fn job_facts(&self, now: UnixTime) -> Vec<JobFacts> {
-        let counts = |e: &&FleetJob| !e.has_ended() && !e.is_queued_extension();
-        let mut facts: Vec<JobFacts> = self.jobs.values().filter(counts).map(|e| e.job_facts(now)).collect();
+        let mut facts: Vec<JobFacts> = self
+            .jobs
+            .values()
+            .filter(|e: &&FleetJob| !e.has_ended() && !e.is_queued_extension())
+            .map(|e| e.job_facts(now))
+            .collect();
         // Whoever has them: they are a main job's.
         if let Some(first) = facts.first_mut() {
             first.place.taken.extend(self.racing.nodes.iter().cloned());
@@ -72,7 +76,9 @@ impl FleetJob {
         let spec = &self.machine.spec;
         let told = self.program_identity().told.is_some();
         let grace_secs = told.then_some(f64::from(spec.grace_secs));
-        let (profile, curve, plans) = (spec.profile.clone(), spec.curve.clone(), spec.plans.clone());
+        let profile = spec.profile.clone();
+        let curve = spec.curve.clone();
+        let plans = spec.plans.clone();
         JobDeclaration {
             profile,
             curve,
@@ -90,11 +96,12 @@ impl FleetJob {
     /// it is the smallest that it was submitted with; of a main job it is its own nodes.
     fn minimum_rate(&self) -> Option<MinimumRate> {
         let (machine, spec) = (&self.machine, &self.machine.spec);
-        let submitted = || match machine.is_extension() {
-            true => machine.extra_lead_nodes().saturating_add(1),
-            false => machine.submitted.sizes.min(),
-        };
-        let asked = spec.as_asked.map(|asked| MinimumRate::Asked(asked.nodes.unwrap_or_else(submitted)));
+        let asked = spec.as_asked.map(|asked| {
+            MinimumRate::Asked(asked.nodes.unwrap_or_else(|| match machine.is_extension() {
+                true => machine.extra_lead_nodes().saturating_add(1),
+                false => machine.submitted.sizes.min(),
+            }))
+        });
         spec.at_least.map(MinimumRate::Rate).or(asked)
     }
 
@@ -117,7 +124,8 @@ impl FleetJob {
     }
 
     fn job_facts(&self, now: UnixTime) -> JobFacts {
-        let (machine, about) = (&self.machine, &self.about);
+        let machine = &self.machine;
+        let about = &self.about;
         let standing = match (machine.scheduling_state(now), &about.bar) {
             (SchedulingState::Waiting, Some(bar)) => SchedulingState::Barred(bar.clone()),
             (standing, _) => standing,

@@ -61,7 +61,8 @@ pub(super) struct DurableState {
 impl DurableState {
     fn from_lifecycle(machine: &JobLifecycle) -> Self {
         let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
-        let (phase, generation) = (machine.phase.clone(), machine.generation.number);
+        let phase = machine.phase.clone();
+        let generation = machine.generation.number;
         let fifths = (machine.counts.course.held_secs.max(MIN_STORED_SECS).log2() * FIFTHS) as u32;
         DurableState { phase, generation, wings, obstacles: machine.obstacles.persistent_part(), fifths }
     }
@@ -224,7 +225,8 @@ impl FleetJob {
         let spec = &self.machine.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
         let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
-        let (user, job_name) = (self.about.user.clone(), self.about.name.clone());
+        let user = self.about.user.clone();
+        let job_name = self.about.name.clone();
         let submitted = &self.machine.submitted;
         ProgramIdentity {
             user,

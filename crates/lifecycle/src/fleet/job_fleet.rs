@@ -199,12 +199,11 @@ impl JobFleet {
     /// Whether Slurm should be looked at because a lead that was released has had time to start, and no look
     /// has shown yet whether it did.
     pub fn awaits_lead_start(&self, now: UnixTime) -> bool {
-        let is_due = |released: UnixTime| {
+        let awaiting = self.job_lifecycles().filter(|m| m.awaits_start_on().is_some());
+        awaiting.filter_map(|m| m.obstacles.released_at).any(|released: UnixTime| {
             let due = released.plus_secs(START_SECS);
             due <= now && self.last_look.read_at < due
-        };
-        let awaiting = self.job_lifecycles().filter(|m| m.awaits_start_on().is_some());
-        awaiting.filter_map(|m| m.obstacles.released_at).any(is_due)
+        })
     }
 
     /// Wings that may still be ordered.
@@ -289,8 +288,11 @@ impl JobFleet {
         out.arrived = outcome.arrived;
         // Scripts of wings that an older agent wrote may name a program that an upgrade has replaced.
         if let Some(user) = entry.about.user_id.filter(|_| entry.machine.outdated_lead_reason().is_none()) {
-            let strike = |(node, why)| (node, NodeStrike { job, user, why, at: now });
-            out.strikes = outcome.strikes.into_iter().map(strike).collect();
+            out.strikes = outcome
+                .strikes
+                .into_iter()
+                .map(|(node, why)| (node, NodeStrike { job, user, why, at: now }))
+                .collect();
         }
         out.acquitted.extend(outcome.acquitted.then_some(job));
         if outcome.effects.iter().any(|e| matches!(e, Effect::Launch { .. })) {

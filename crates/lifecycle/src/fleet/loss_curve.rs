@@ -86,8 +86,8 @@ impl LossCurve {
             return None;
         }
         let losses = || self.points.iter().map(|p| p.loss);
-        let (low, high) =
-            (losses().fold(f64::INFINITY, f64::min), losses().fold(f64::NEG_INFINITY, f64::max));
+        let low = losses().fold(f64::INFINITY, f64::min);
+        let high = losses().fold(f64::NEG_INFINITY, f64::max);
         let mean = losses().sum::<f64>() / self.points.len() as f64;
         let variance: f64 = losses().map(|loss| (loss - mean).powi(2)).sum();
         // Evenly by ratios, from close below the least loss to far.
@@ -101,12 +101,18 @@ impl LossCurve {
 
     /// The line through 1 ÷ (loss − floor), weighted so that errors of the loss count alike.
     fn fit(&self, floor: f64) -> Option<LossFit> {
-        let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let mut w = 0.0;
+        let mut wx = 0.0;
+        let mut wy = 0.0;
+        let mut wxx = 0.0;
+        let mut wxy = 0.0;
         // A curve that was first heard of late lies far from nothing.
         let middle = self.points[self.points.len() / 2].samples;
         for point in &self.points {
-            let (x, above) = (point.samples - middle, point.loss - floor);
-            let (weight, y) = (above.powi(4), above.recip());
+            let x = point.samples - middle;
+            let above = point.loss - floor;
+            let weight = above.powi(4);
+            let y = above.recip();
             (w, wx, wy) = (w + weight, wx + weight * x, wy + weight * y);
             (wxx, wxy) = (wxx + weight * x * x, wxy + weight * x * y);
         }

@@ -110,8 +110,10 @@ impl<'a> NodeMatcher<'a> {
             }
             let asked = NodeRequest::parse(wish);
             budget.spend(lead.user_id, wish.1.len() + asked.as_ref().map_or(0, |asked| asked.exclude.len()));
-            let answers = |asked| RequestMatches { asked, largest: None, by_alternative: BTreeMap::new() };
-            self.known.insert(wish, asked.map(answers));
+            self.known.insert(
+                wish,
+                asked.map(|asked| RequestMatches { asked, largest: None, by_alternative: BTreeMap::new() }),
+            );
         }
         let Some(Ok(answers)) = self.known.get_mut(&wish) else {
             let why = self.known.get(&wish).and_then(|known| known.as_ref().err()).cloned();
@@ -186,12 +188,13 @@ impl RequestMatches {
         }
         *self.largest.get_or_insert_with(|| {
             looks(all.len());
-            let size = |n: &usize| {
-                let asked = &self.asked;
-                nodes.iter().filter(|n| asked.has_all(n)).filter(|node| asked.admits(*n, node)).count()
-            };
             // The first of those with as many.
-            all.rev().max_by_key(size).unwrap_or(0)
+            all.rev()
+                .max_by_key(|n: &usize| {
+                    let asked = &self.asked;
+                    nodes.iter().filter(|n| asked.has_all(n)).filter(|node| asked.admits(*n, node)).count()
+                })
+                .unwrap_or(0)
         })
     }
 }

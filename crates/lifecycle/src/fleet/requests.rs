@@ -15,13 +15,13 @@ impl JobFleet {
     /// Reads what the jobs of a trusted snapshot ask for.
     pub(super) fn read_requests(&mut self, snapshot: &Snapshot) {
         let partition = &self.settings.partition;
-        let mine = |n: &&Node| n.partitions.iter().any(|p| p == partition);
-        let nodes: Vec<&Node> = snapshot.nodes.iter().filter(mine).collect();
-        let is_on_cpus = |n: &&Node| n.name.is_place() && !n.node_type.has_gpus();
+        let nodes: Vec<&Node> =
+            snapshot.nodes.iter().filter(|n: &&Node| n.partitions.iter().any(|p| p == partition)).collect();
         // Where parts of nodes are lent, GPUs are for jobs that ask for them, and the others for those that
         // ask for CPUs.
         let lends_parts = nodes.iter().any(|n| n.name.is_place());
-        let (on_cpus, others): (Vec<&Node>, Vec<&Node>) = nodes.into_iter().partition(is_on_cpus);
+        let (on_cpus, others): (Vec<&Node>, Vec<&Node>) =
+            nodes.into_iter().partition(|n: &&Node| n.name.is_place() && !n.node_type.has_gpus());
         let mut on_cpus = NodeMatcher::new(on_cpus);
         let mut others = NodeMatcher::new(others);
         let parts = self.parts.clone();

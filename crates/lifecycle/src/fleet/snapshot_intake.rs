@@ -97,9 +97,14 @@ impl JobFleet {
         let mut wings: BTreeMap<JobId, Vec<&Job>> = BTreeMap::new();
         let mut out_of_memory: BTreeMap<JobId, Vec<JobId>> = BTreeMap::new();
         let mut leads: BTreeMap<JobId, &Job> = BTreeMap::new();
-        let extends = |j: &&Job| self.job_lifecycle(j.id).is_some_and(JobLifecycle::is_extension);
         if self.job_lifecycles().any(JobLifecycle::is_extension) {
-            leads.extend(snapshot.jobs.iter().filter(extends).map(|job| (job.id, job)));
+            leads.extend(
+                snapshot
+                    .jobs
+                    .iter()
+                    .filter(|j: &&Job| self.job_lifecycle(j.id).is_some_and(JobLifecycle::is_extension))
+                    .map(|job| (job.id, job)),
+            );
         }
         for job in ours {
             leads.insert(job.id, job);
@@ -115,7 +120,8 @@ impl JobFleet {
             Some(start_conditions_on(node, snapshot, &self.settings.partition, read_at))
         };
         let sight = |id: &JobId| {
-            let (lead, wings) = (leads.get(id).copied(), wings.remove(id).unwrap_or_default());
+            let lead = leads.get(id).copied();
+            let wings = wings.remove(id).unwrap_or_default();
             let out_of_memory = out_of_memory.remove(id).unwrap_or_default();
             (*id, ObservedJob { lead, wings, out_of_memory, read_at, start: start(*id) })
         };
@@ -221,8 +227,10 @@ impl JobFleet {
     /// Whether the lead may be a main job that this daemon does not know yet, because its store was lost or
     /// does not say: it is known once its agent says hello, which takes seconds. Until then its wings train.
     fn may_lead_still_arrive(&mut self, lead: JobId, wing: &Job, snapshot: &Snapshot, now: UnixTime) -> bool {
-        let is_main = |job: &&Job| job.partition != self.settings.partition && job.state.occupies_nodes();
-        let owner = snapshot.job(lead).filter(is_main).map(|job| job.user_id);
+        let owner = snapshot
+            .job(lead)
+            .filter(|job: &&Job| job.partition != self.settings.partition && job.state.occupies_nodes())
+            .map(|job| job.user_id);
         if self.jobs.contains_key(&lead) || owner != Some(wing.user_id) {
             return false;
         }

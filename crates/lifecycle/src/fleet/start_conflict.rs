@@ -40,17 +40,20 @@ impl StartConflict {
     /// Takes in what Slurm shows to have taken back, where no agent has said so: it may be stopped, or dead.
     fn record_shown_preemptions(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
         let ours = || snapshot.jobs.iter().filter(|job| job.partition == malleable);
-        let lately = |at: &UnixTime| read_at.secs_since(*at) < RACE_SECS;
         let told = ours().filter(|job| job.was_told_to_leave());
-        let told = told.filter_map(|job| Some((job, job.preempt_time.filter(lately)?)));
+        let told = told.filter_map(|job| {
+            Some((job, job.preempt_time.filter(|at: &UnixTime| read_at.secs_since(*at) < RACE_SECS)?))
+        });
         for (job, at) in told {
             for node in job.nodes.iter().map(NodeName::host) {
                 if self.taken_at.contains_key(&node) {
                     continue;
                 }
                 if self.taken_at.is_empty() {
-                    let before = |job: &&Job| job.start_time.is_some_and(|start| start < at);
-                    self.here = ours().filter(before).map(|job| job.id).collect();
+                    self.here = ours()
+                        .filter(|job: &&Job| job.start_time.is_some_and(|start| start < at))
+                        .map(|job| job.id)
+                        .collect();
                 }
                 self.taken_at.insert(node, at);
             }
@@ -131,7 +134,8 @@ mod tests {
 
     #[test]
     fn what_began_while_nodes_were_taken_back_makes_way() {
-        let (main, ours) = (job(1, "main", &[], 0), job(2, "infill", &["n2"], 1));
+        let main = job(1, "main", &[], 0);
+        let ours = job(2, "infill", &["n2"], 1);
         assert_eq!(left("IDLE", &[main.clone(), ours.clone()]), ["n1", "n2"]);
         // It had begun just before.
         assert!(left_beside(&[2], "IDLE", &[main.clone(), ours.clone()]).is_empty());
@@ -175,7 +179,8 @@ mod tests {
     #[test]
     fn what_slurm_shows_counts_where_no_agent_has_said_so() {
         let told = Job { preempt_time: Some(NOW + 1), ..job(3, "infill", &["n1"], -60) };
-        let (main, ours) = (job(1, "main", &[], 0), job(2, "infill", &["n2"], 2));
+        let main = job(1, "main", &[], 0);
+        let ours = job(2, "infill", &["n2"], 2);
         let left = |jobs: &[Job], at| {
             let nodes = vec![node("n1", "IDLE"), node("n2", "ALLOCATED"), node("n3", "IDLE")];
             let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };

@@ -199,7 +199,8 @@ impl From<Worker> for WorkerRecord {
             doubt: _,
             dialect: AgentDialect { protocol, capabilities },
         } = w;
-        let (stopped, live) = (stopped.map(Into::into), live.into());
+        let stopped = stopped.map(Into::into);
+        let live = live.into();
         WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, protocol, capabilities }
     }
 }
@@ -217,7 +218,8 @@ impl From<WorkerRecord> for Worker {
             protocol,
             capabilities,
         } = w;
-        let (stopped, live) = (stopped.map(Into::into), live.into());
+        let stopped = stopped.map(Into::into);
+        let live = live.into();
         Worker {
             slurm_job,
             address,

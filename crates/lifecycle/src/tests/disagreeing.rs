@@ -26,7 +26,8 @@ fn a_daemon_restarted_while_a_lead_is_requeued_does_not_plan_to_keep_its_node() 
 fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
     let mut r = running("1-8", &[1, 2]);
     let record = r.m.to_record();
-    let (effects, generations) = (r.effects.len(), r.started.len());
+    let effects = r.effects.len();
+    let generations = r.started.len();
     r.m = JobLifecycle::from_record(record).unwrap();
     r.now = r.now + 300;
     let now = r.now;
@@ -76,7 +77,8 @@ fn a_generation_that_cannot_be_is_not_believed() {
     for running in [u64::MAX, MAX_GENERATION + 1] {
         let mut r = rig("1-8");
         r.slurm.insert(LEAD, vec![n(1)]);
-        let (running, address) = (Some(running), "n1".to_owned());
+        let running = Some(running);
+        let address = "n1".to_owned();
         let arrival = AuthenticatedHello {
             node: n(1),
             slurm_job: LEAD,

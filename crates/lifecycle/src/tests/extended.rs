@@ -82,7 +82,8 @@ fn its_own_nodes_have_the_first_ranks() {
         Directive::Run(member) => member,
         other => panic!("{other:?}"),
     };
-    let (lead, wing) = (member(1), member(7));
+    let lead = member(1);
+    let wing = member(7);
     assert_eq!(((lead.rank, lead.world), (wing.rank, wing.world)), ((0, 4), (3, 4)));
     assert_eq!(wing.nodes, [n(1), n(2), n(3), n(7)]);
     assert!(wing.meeting.is_none(), "nobody could tell those on its further nodes");

@@ -20,11 +20,13 @@ fn renewed(r: &mut Rig, lead: &Job, wings: Vec<&Job>) -> Vec<(JobId, u32)> {
     r.effects.clear();
     let sight = ObservedJob { lead: Some(lead), wings, read_at: r.now, ..ObservedJob::default() };
     r.with(|m, now, out| m.renew_limits(&sight, now, out));
-    let limit = |effect: &Effect| match effect {
-        Effect::SetLimit { job, limit_mins } => Some((*job, *limit_mins)),
-        _ => None,
-    };
-    r.effects.iter().filter_map(limit).collect()
+    r.effects
+        .iter()
+        .filter_map(|effect: &Effect| match effect {
+            Effect::SetLimit { job, limit_mins } => Some((*job, *limit_mins)),
+            _ => None,
+        })
+        .collect()
 }
 
 fn with_limit(id: JobId, node: u32, limit_mins: u64) -> Job {

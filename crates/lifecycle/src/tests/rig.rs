@@ -190,8 +190,13 @@ impl Rig {
 
     /// What the planner wants, lead first: each node with the seconds of its lease.
     pub fn target_for(&mut self, leases: &[(u32, i64)]) {
-        let placement = |(i, secs): &(u32, i64)| PlannedNode { node: n(*i), lease_until: self.now + *secs };
-        self.target_of(ExecPlan::default(), leases.iter().map(placement).collect());
+        self.target_of(
+            ExecPlan::default(),
+            leases
+                .iter()
+                .map(|(i, secs): &(u32, i64)| PlannedNode { node: n(*i), lease_until: self.now + *secs })
+                .collect(),
+        );
     }
 
     /// What the planner wants, lead first: which execution plan, and where.
@@ -205,7 +210,8 @@ impl Rig {
                 cause: WindowCause::PlannedJob(JobId(1)),
             })
         };
-        let (mut numbers, wings_left) = (Numbers(self.numbers.0), self.wings_left);
+        let mut numbers = Numbers(self.numbers.0);
+        let wings_left = self.wings_left;
         let resolution_secs = self.resolution_secs;
         self.with(|m, now, out| {
             let backfill = BackfillState { resolution_secs, ..BackfillState::default() };
@@ -305,7 +311,9 @@ impl Rig {
             }
             Directive::Part { generation, .. } if running.is_some() && !self.hang.contains(node) => {
                 self.agents.insert(node.clone(), None);
-                let (exit, stop_secs, port) = (ASKED, 0.0, 4000);
+                let exit = ASKED;
+                let stop_secs = 0.0;
+                let port = 4000;
                 self.event(node, AgentEvent::Stopped { generation, exit, stop_secs, port });
             }
             Directive::Stop { generation } | Directive::Rescue { generation }

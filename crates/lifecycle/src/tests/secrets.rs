@@ -8,11 +8,13 @@ use super::rig::{Rig, n, running};
 
 /// What each member would be told now to know the others by.
 fn secrets(r: &Rig, members: &[u32]) -> Vec<Option<String>> {
-    let told = |i: &u32| match r.m.directive_for(&n(*i)) {
-        Directive::Run(place) | Directive::Regroup(place) => place.meeting?.secret.map(|secret| secret.0),
-        other => panic!("{other:?}"),
-    };
-    members.iter().map(told).collect()
+    members
+        .iter()
+        .map(|i: &u32| match r.m.directive_for(&n(*i)) {
+            Directive::Run(place) | Directive::Regroup(place) => place.meeting?.secret.map(|secret| secret.0),
+            other => panic!("{other:?}"),
+        })
+        .collect()
 }
 
 /// What agents of version 1 or 2 understand.

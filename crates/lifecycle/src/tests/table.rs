@@ -97,8 +97,8 @@ const FORBIDDEN: [Forbidden; 5] = {
     use MalleableState::{
         Ended, Ending, Launching, Parking, Queued, Regrouping, Rescaling, Running, Starting,
     };
-    let (alive, past): (&[_], &[_]) =
-        (&[Queued, Launching, Starting, Running, Rescaling, Regrouping, Parking, Ending], &[Ended]);
+    let alive: &[_] = &[Queued, Launching, Starting, Running, Rescaling, Regrouping, Parking, Ending];
+    let past: &[_] = &[Ended];
     [
         Forbidden { from: past, to: alive, why: "what has ended has ended" },
         Forbidden {
@@ -240,7 +240,8 @@ fn observe(r: &mut Rig, lead: Option<&infill_model::Job>, wings: bool) {
 /// Where the job is after one input: a dot where it was, a star where a generation has begun.
 fn cell(phase: Make, (name, input): (&str, Input)) -> String {
     let mut r = phase();
-    let (before, generations) = (r.m.malleable_state(), r.started.len());
+    let before = r.m.malleable_state();
+    let generations = r.started.len();
     input(&mut r);
     let after = r.m.malleable_state();
     for rule in FORBIDDEN.iter().filter(|_| name != LATER) {

@@ -19,7 +19,8 @@ fn older(sizes: &str, nodes: &[u32]) -> Rig {
 #[test]
 fn an_older_lead_is_asked_for_no_wings_and_says_why() {
     let mut r = older("1-8", &[1, 2]);
-    let (members, generation) = (r.m.phase.members().to_vec(), r.m.generation.number);
+    let members = r.m.phase.members().to_vec();
+    let generation = r.m.generation.number;
     r.target(&[1, 2, 3, 4]);
     assert_eq!((r.m.wing_orders().len(), r.m.wings.len()), (0, 1), "{:?}", r.m.wings);
     let held: Vec<_> = r.m.held_nodes(r.now).into_keys().collect();

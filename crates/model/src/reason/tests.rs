@@ -82,7 +82,8 @@ fn probe(nodes: u32) -> Probe {
 #[test]
 fn a_probe_says_what_becomes_of_the_size() {
     let said = |had, gets: u32, secs, left: &str| {
-        let (leaving, probe) = (leaving(left), probe(gets));
+        let leaving = leaving(left);
+        let probe = probe(gets);
         JobReason::Probes { had, gets: gets as usize, secs, leaving, probe }.to_string()
     };
     insta::assert_snapshot!([said(0, 2, 18.0, ""), said(1, 4, 9.0, "a"), said(4, 4, 0.0, "")].join("\n"), @r"

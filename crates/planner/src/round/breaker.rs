@@ -67,7 +67,8 @@ impl Breaker {
     pub fn record_strike(&mut self, node: &NodeName, strike: NodeStrike) -> bool {
         let now = strike.at;
         self.forget_old(now);
-        let (user, why) = (strike.user, strike.why.clone());
+        let user = strike.user;
+        let why = strike.why.clone();
         let record = self.nodes.entry(node.host()).or_default();
         record.strikes.retain(|s| s.job != strike.job);
         record.strikes.push(strike);

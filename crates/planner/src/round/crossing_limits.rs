@@ -96,7 +96,9 @@ impl<'a> GroupCapacity<'a> {
     }
 
     fn from_gaps(gaps: &'a GapSet, topology: Option<&'a Topology>) -> GroupCapacity<'a> {
-        let (free, most, held) = (FxHashMap::default(), BTreeMap::new(), BTreeMap::new());
+        let free = FxHashMap::default();
+        let most = BTreeMap::new();
+        let held = BTreeMap::new();
         let mut rooms = GroupCapacity { topology, free, most, held };
         gaps.gaps.iter().for_each(|gap| rooms.add_gap(gap));
         rooms
@@ -129,7 +131,9 @@ impl<'a> GroupCapacity<'a> {
         let is_it = |other: &NodeType| node_type.is_none_or(|t| t == other);
         let held = self.held.get(&job.job).into_iter().flatten().filter(|((t, _), _)| is_it(t));
         let lead = job.lead.map(|node| self.group_of(node));
-        let (mut own, mut all, mut own_type) = (0, 0, None);
+        let mut own = 0;
+        let mut all = 0;
+        let mut own_type = None;
         for ((t, group), count) in held {
             all += count;
             if lead.as_ref() == Some(group) {
@@ -164,8 +168,13 @@ impl<'a> GroupCapacity<'a> {
         turns.sort_unstable();
         turns.dedup();
         let slower = |nodes: u32| if nodes > room { slowdown } else { 1.0 };
-        let point = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) / slower(nodes) };
-        ScalingCurve::new(turns.into_iter().map(point).collect()).unwrap_or_else(|_| curve.clone())
+        ScalingCurve::new(
+            turns
+                .into_iter()
+                .map(|nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) / slower(nodes) })
+                .collect(),
+        )
+        .unwrap_or_else(|_| curve.clone())
     }
 }
 
@@ -214,7 +223,8 @@ mod tests {
                 && GroupCapacity::per_host(&gaps).is_none()
         );
         let leaves = GroupCapacity::per_leaf(&gaps, &topology).unwrap();
-        let (a, sizes) = (NodeType::new("a"), AllowedSizes::parse("1-4").unwrap());
+        let a = NodeType::new("a");
+        let sizes = AllowedSizes::parse("1-4").unwrap();
         let lead = |node: &str| (!node.is_empty()).then(|| NodeName::new(node));
         let room = |job: u32, node: &str| {
             let lead = lead(node);
@@ -255,7 +265,9 @@ mod tests {
         ];
         let gaps = held.iter().map(|(node, holder)| gap(node, *holder)).collect();
         let gaps = GapSet { gaps, refused: Vec::new() };
-        let (a, sizes, none) = (NodeType::new("a"), AllowedSizes::parse("1-4").unwrap(), Topology::default());
+        let a = NodeType::new("a");
+        let sizes = AllowedSizes::parse("1-4").unwrap();
+        let none = Topology::default();
         let curve = ScalingCurve::parse("1:10,2:19,3:28,4:36").unwrap();
         let slowdown = CrossingSlowdown { hosts: 2.0, ..CrossingSlowdown::NONE };
         let of = |job: u32, lead: &str, block: u32| {

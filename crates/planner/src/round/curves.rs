@@ -43,8 +43,14 @@ pub(crate) fn believable_curve(curve: &ScalingCurve, sizes: &AllowedSizes) -> Op
 /// what it will.
 pub(super) fn capped_curve(curve: &ScalingCurve, sizes: &AllowedSizes, most: f64) -> ScalingCurve {
     let unit = unit_rate(curve, sizes);
-    let cap = |p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p };
-    ScalingCurve::new(curve.points().iter().map(cap).collect()).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(
+        curve
+            .points()
+            .iter()
+            .map(|p: &CurvePoint| CurvePoint { rate: p.rate.min(most * unit * f64::from(p.nodes)), ..*p })
+            .collect(),
+    )
+    .unwrap_or_else(|_| curve.clone())
 }
 
 /// Samples a second and node at the smallest size.
@@ -57,8 +63,13 @@ pub(super) fn unit_rate(curve: &ScalingCurve, sizes: &AllowedSizes) -> f64 {
 pub(super) fn prior_curve(sizes: &AllowedSizes) -> ScalingCurve {
     let doubled = std::iter::successors(Some(sizes.min()), |n| n.checked_mul(2).filter(|n| *n < sizes.max()));
     let sizes: BTreeSet<u32> = doubled.chain([sizes.max()]).collect();
-    let point = |nodes: u32| CurvePoint { nodes, rate: f64::from(nodes).powf(PRIOR_EXPONENT) };
-    ScalingCurve::new(sizes.into_iter().map(point).collect()).unwrap_or_else(|_| ScalingCurve::linear())
+    ScalingCurve::new(
+        sizes
+            .into_iter()
+            .map(|nodes: u32| CurvePoint { nodes, rate: f64::from(nodes).powf(PRIOR_EXPONENT) })
+            .collect(),
+    )
+    .unwrap_or_else(|_| ScalingCurve::linear())
 }
 
 /// How many times more the smallest size of a job counts whose turn it is, if a node-second of somebody
@@ -69,11 +80,14 @@ pub(super) fn turn_bonus(outweighs: f64) -> f64 {
 
 /// The curve with so many samples a second more at every size.
 pub(super) fn with_bonus(curve: &ScalingCurve, sizes: &AllowedSizes, bonus: f64) -> ScalingCurve {
-    let (min, max) = (sizes.min(), sizes.max());
+    let min = sizes.min();
+    let max = sizes.max();
     let inner = curve.points().iter().map(|p| p.nodes).filter(|n| (min..max).contains(n));
     let nodes: BTreeSet<u32> = inner.chain([min, max]).collect();
-    let raised = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) + bonus };
-    ScalingCurve::new(nodes.into_iter().map(raised).collect()).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(
+        nodes.into_iter().map(|nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) + bonus }).collect(),
+    )
+    .unwrap_or_else(|_| curve.clone())
 }
 
 /// The highest rate at any size that the curve names.

@@ -133,8 +133,9 @@ pub(super) fn malleable_jobs(
         let may_be_on =
             |aim: &ProbeAim| candidate.own_type().is_none_or(|own| own == aim.key.node_type.single_place().0);
         let is_allowed = |aim: &ProbeAim| may_be_on(aim) && guarantee_permits(wish.as_ref(), aim);
-        let may_try = |aim: &&ProbeAim| is_in_reach(aim, &candidate, &room) && is_allowed(aim);
-        let probe = library.aim_of(candidate.subject.job).filter(may_try);
+        let probe = library
+            .aim_of(candidate.subject.job)
+            .filter(|aim: &&ProbeAim| is_in_reach(aim, &candidate, &room) && is_allowed(aim));
         let turn = turns.rotation.turn_of(candidate.facts.job);
         let pushes = turn == Some(TurnState::Next) && turns.rotation.has_pressure();
         let bonus = waiting_bonus(candidate.facts, pushes, outweighs);
@@ -183,10 +184,13 @@ fn job_weights(
     let jobs = |r: &RatedJob<'_>| jobs_of.get(user_of(r)).map_or(1.0, |jobs| jobs.max(1.0));
     let tilt = |r: &RatedJob<'_>| turns.rotation.weight_factor(r.candidate.facts.job);
     let soon = match config.objective {
-        PlanningObjective::Completion => {
-            let left = |(r, ahead)| (user_of(r), left_at_best(r, ahead));
-            job_end::urgency_factors(&rated.iter().zip(ahead).map(left).collect::<Vec<_>>())
-        }
+        PlanningObjective::Completion => job_end::urgency_factors(
+            &rated
+                .iter()
+                .zip(ahead)
+                .map(|(r, ahead)| (user_of(r), left_at_best(r, ahead)))
+                .collect::<Vec<_>>(),
+        ),
         PlanningObjective::Throughput => vec![1.0; rated.len()],
     };
     rated.iter().zip(soon).map(|(r, soon)| of_one(r, jobs(r)) * tilt(r) * soon).collect()
@@ -257,8 +261,10 @@ fn rates_with_crossing(
     crossed: &CrossingLimits<'_>,
     library: &JobAdvisor,
 ) -> Vec<RateCurve> {
-    let (key, block) = (&candidate.subject.key, candidate.block_size());
-    let (job, lead) = (candidate.subject.job, candidate.facts.place.lead.as_ref());
+    let key = &candidate.subject.key;
+    let block = candidate.block_size();
+    let job = candidate.subject.job;
+    let lead = candidate.facts.place.lead.as_ref();
     let asking = CurveRequest { job, lead, sizes: &candidate.subject.sizes, block };
     for rate in &mut rates {
         let node_type =
@@ -304,9 +310,8 @@ fn prior_rates(
         let plans = subject.plans.iter().map(Some).chain(subject.plans.is_empty().then_some(None));
         plans.flat_map(|plan| on(plan, fits)).collect()
     };
-    let can_run = |rate: &RateCurve| rate.sizes.as_ref().is_none_or(|s| !s.up_to(u32::MAX).is_empty());
     let mut all = of_all(true);
-    all.retain(can_run);
+    all.retain(|rate: &RateCurve| rate.sizes.as_ref().is_none_or(|s| !s.up_to(u32::MAX).is_empty()));
     if all.is_empty() {
         all = of_all(false);
     }
@@ -336,8 +341,9 @@ fn rates_on_own_kind(
     };
     let on_others = |everywhere: &RateCurve| {
         let others = types.iter().filter(|t| fits(t) && !is_known(&everywhere.exec_plan, t));
-        let on = |t: &NodeType| RateCurve { node_type: Some(t.clone()), ..everywhere.clone() };
-        others.map(on).collect::<Vec<_>>()
+        others
+            .map(|t: &NodeType| RateCurve { node_type: Some(t.clone()), ..everywhere.clone() })
+            .collect::<Vec<_>>()
     };
     let others: Vec<RateCurve> = rates.iter().filter(|r| r.node_type.is_none()).flat_map(on_others).collect();
     let known = rates.into_iter().filter(|rate| rate.node_type.as_ref().is_some_and(fits));

@@ -41,11 +41,17 @@ impl NodeDepartures {
 
 /// The nodes that the jobs hold, or the places where nodes are blocks of such.
 pub(super) fn node_holders(jobs: &[JobFacts]) -> NodeHolders {
-    let parts = |j: &JobFacts| {
-        let job = j.job;
-        j.place.held.iter().flat_map(|h| h.node.single_places()).map(move |n| (n, job)).collect::<Vec<_>>()
-    };
-    jobs.iter().flat_map(parts).collect()
+    jobs.iter()
+        .flat_map(|j: &JobFacts| {
+            let job = j.job;
+            j.place
+                .held
+                .iter()
+                .flat_map(|h| h.node.single_places())
+                .map(move |n| (n, job))
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The jobs of which a part is still on nodes that they have left: they are just saving there.

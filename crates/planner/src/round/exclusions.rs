@@ -33,17 +33,22 @@ struct ExclusionKey {
 impl<'a> NodeExclusions<'a> {
     /// Of a round with these gaps.
     pub fn new(gaps: &'a GapSet, facts: &[JobFacts], breaker: &'a Breaker, now: UnixTime) -> Self {
-        let own_of =
-            |j: &JobFacts| j.place.own_places().into_iter().map(|node| (j.job, node)).collect::<Vec<_>>();
-        let own: Vec<_> = facts.iter().flat_map(own_of).collect();
+        let own: Vec<_> = facts
+            .iter()
+            .flat_map(|j: &JobFacts| {
+                j.place.own_places().into_iter().map(|node| (j.job, node)).collect::<Vec<_>>()
+            })
+            .collect();
         let owners = own.iter().map(|(job, _)| *job).collect();
-        let (blocked, known) = (FxHashMap::default(), FxHashMap::default());
+        let blocked = FxHashMap::default();
+        let known = FxHashMap::default();
         NodeExclusions { gaps, breaker, now, own, owners, blocked, known }
     }
 
     /// All nodes that the job cannot have.
     pub fn excluded_for(&mut self, job: &MalleableJob) -> ExcludedNodes {
-        let (breaker, now) = (self.breaker, self.now);
+        let breaker = self.breaker;
+        let now = self.now;
         let blocked = self.blocked.entry(job.user);
         let blocked = blocked.or_insert_with(|| breaker.blocked_to(job.user, now).cloned().collect());
         let kind = ExclusionKey {

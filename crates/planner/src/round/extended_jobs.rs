@@ -103,8 +103,13 @@ fn curve_less(curve: &ScalingCurve, fewer: u32, sizes: &AllowedSizes) -> Option<
     nodes.push(sizes.max());
     nodes.sort_unstable();
     nodes.dedup();
-    let point = |nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes.saturating_add(fewer)) };
-    ScalingCurve::new(nodes.into_iter().map(point).collect()).ok()
+    ScalingCurve::new(
+        nodes
+            .into_iter()
+            .map(|nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes.saturating_add(fewer)) })
+            .collect(),
+    )
+    .ok()
 }
 
 #[cfg(test)]

@@ -105,7 +105,8 @@ impl<'a> GuaranteeSupply<'a> {
         wish: &GuaranteeRequest,
         stands: bool,
     ) -> GuaranteeProspect {
-        let (block, own) = (facts.place.block.max(1), facts.place.extra_own_nodes());
+        let block = facts.place.block.max(1);
+        let own = facts.place.extra_own_nodes();
         let mut nearest: Option<(u32, GuaranteeProspect)> = None;
         let mut fitting: Option<(bool, u32, &NodeType)> = None;
         let lead_type = || {
@@ -136,11 +137,13 @@ impl<'a> GuaranteeSupply<'a> {
             }
         }
         let Some((_, needs, node_type)) = fitting else {
-            let nowhere = || match wish.assured.enough.iter().filter_map(SufficientSizes::min_nodes).min() {
-                Some(needs) => GuaranteeProspect::TooFew { needs, there: 0 },
-                None => GuaranteeProspect::TooSlow { most: wish.max_rate() },
-            };
-            return nearest.map_or_else(nowhere, |(_, prospect)| prospect);
+            return nearest.map_or_else(
+                || match wish.assured.enough.iter().filter_map(SufficientSizes::min_nodes).min() {
+                    Some(needs) => GuaranteeProspect::TooFew { needs, there: 0 },
+                    None => GuaranteeProspect::TooSlow { most: wish.max_rate() },
+                },
+                |(_, prospect)| prospect,
+            );
         };
         if !wish.may_start {
             return GuaranteeProspect::Waits { needs };
@@ -352,8 +355,8 @@ mod tests {
             refused: Vec::new(),
         };
         let rate = |plan: &str, node_type: Option<&str>, curve: &str, sizes: Option<&str>| {
-            let (plan, sizes) =
-                (ExecPlan(plan.to_owned()), sizes.map(|sizes| AllowedSizes::parse(sizes).unwrap()));
+            let plan = ExecPlan(plan.to_owned());
+            let sizes = sizes.map(|sizes| AllowedSizes::parse(sizes).unwrap());
             RateCurve::new(plan, node_type.map(NodeType::new), ScalingCurve::parse(curve).unwrap(), sizes)
         };
         let known = [

@@ -53,8 +53,14 @@ pub(super) fn raise_growth_cost(
     if nodes == 0 || unit <= 0.0 || !ahead.is_well_known() {
         return;
     }
-    let plan = |r: &&infill_model::malleable::RateCurve| r.exec_plan == job.exec_plan;
-    let Some(rate) = job.rates.iter().find(plan).map(|r| r.curve.rate(nodes)) else { return };
+    let Some(rate) = job
+        .rates
+        .iter()
+        .find(|r: &&infill_model::malleable::RateCurve| r.exec_plan == job.exec_plan)
+        .map(|r| r.curve.rate(nodes))
+    else {
+        return;
+    };
     let left_secs = ahead.remaining_secs() * unit / rate.max(f64::MIN_POSITIVE);
     let times = (horizon_secs / left_secs.max(1.0)).clamp(1.0, MAX_GROWTH_FACTOR);
     // To shrink may be for others, or all that is left to it.
@@ -71,7 +77,8 @@ mod tests {
         let shown = |jobs: &[(&str, Option<f64>)]| {
             urgency_factors(jobs).iter().map(|tilt| format!("{tilt:.2}")).collect::<Vec<_>>().join(" ")
         };
-        let (a, b) = (|secs| ("a", Some(secs)), |secs| ("b", Some(secs)));
+        let a = |secs| ("a", Some(secs));
+        let b = |secs| ("b", Some(secs));
         assert_eq!(shown(&[a(100.0), a(1_000.0), a(10_000.0)]), "1.27 1.00 0.79");
         assert_eq!(shown(&[a(100.0), b(1e6), a(100.0), b(1e6)]), "1.00 1.00 1.00 1.00", "each has its share");
         assert_eq!(

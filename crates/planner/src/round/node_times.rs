@@ -64,8 +64,10 @@ impl NodeTimes {
 
     /// Seconds from a worker's exit until its node is idle, by type.
     pub fn cleanup_secs(&self) -> BTreeMap<NodeType, f64> {
-        let known = |(t, times): (&NodeType, &TypeTimes)| Some((t.clone(), usual_secs(&times.cleanup)?));
-        self.types.iter().filter_map(known).collect()
+        self.types
+            .iter()
+            .filter_map(|(t, times): (&NodeType, &TypeTimes)| Some((t.clone(), usual_secs(&times.cleanup)?)))
+            .collect()
     }
 
     /// Seconds from an order until the agent says hello, on the slowest type of nodes.

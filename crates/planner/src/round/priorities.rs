@@ -64,10 +64,8 @@ impl JobPriorities {
             (_, true) => "as jobs like it did",
             (_, false) => "if anything, for jobs like it differ",
         };
-        let (all, done) = (
-            duration::format_duration(ahead.lengths.quantile_secs(0.5)),
-            duration::format_duration(ahead.done_secs),
-        );
+        let all = duration::format_duration(ahead.lengths.quantile_secs(0.5));
+        let done = duration::format_duration(ahead.done_secs);
         format!(
             "{all} of one node's work in all, {whose}; {done} done; its owner has had {:.1} node-hours lately",
             self.usage.used_by(&job.program.user) / 3600.0

@@ -167,7 +167,8 @@ pub(super) struct TurnRotation {
 impl TurnRotation {
     /// Takes in what jobs hold at a look.
     pub fn ingest_jobs(&mut self, jobs: &[JobFacts], now: UnixTime) {
-        let (before, passed) = (self.at, now.secs_since(self.at));
+        let before = self.at;
+        let passed = now.secs_since(self.at);
         self.at = now;
         let secs = if (0.0..=LONGEST_SECS).contains(&passed) { passed } else { 0.0 };
         let here: BTreeSet<JobId> = jobs.iter().map(|job| job.job).collect();
@@ -175,11 +176,10 @@ impl TurnRotation {
         let least = self.least_by_user(jobs);
         for job in jobs {
             let user = job.program.user.as_str();
-            let newcomer = || TurnAccount {
+            let account = self.accounts.entry(job.job).or_insert_with(|| TurnAccount {
                 had_secs: least.get(user).copied().unwrap_or(0.0),
                 ..TurnAccount::default()
-            };
-            let account = self.accounts.entry(job.job).or_insert_with(newcomer);
+            });
             let nodes = job.place.held.len().saturating_sub(job.place.own.len()) as f64;
             account.had_secs += nodes * f64::from(job.place.block.max(1)) * secs;
             account.has_trained |= job.running.is_some();
@@ -229,9 +229,11 @@ impl TurnRotation {
             }
         }
         let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block_size()).sum();
-        let is_next = |claim: &&NodeClaim<'_>| self.turn_of(claim.facts.job) == Some(TurnState::Next);
-        let needed: u32 =
-            claims.iter().filter(is_next).map(NodeClaim::min_places).fold(0, u32::saturating_add);
+        let needed: u32 = claims
+            .iter()
+            .filter(|claim: &&NodeClaim<'_>| self.turn_of(claim.facts.job) == Some(TurnState::Next))
+            .map(NodeClaim::min_places)
+            .fold(0, u32::saturating_add);
         let are_more = self.turns.values().any(|turn| turn.queue_position().is_some());
         self.pushes = needed > 0 && (are_more || needed > places.saturating_sub(held));
     }
@@ -400,7 +402,8 @@ impl<'a> TurnAllocation<'a> {
             )
         };
         let before = |a: &UserQueue, b: &UserQueue| {
-            let ((full_a, has_a, used_a), (full_b, has_b, used_b)) = (key(a), key(b));
+            let (full_a, has_a, used_a) = key(a);
+            let (full_b, has_b, used_b) = key(b);
             full_a.cmp(&full_b).then(has_a.total_cmp(&has_b)).then(used_a.total_cmp(&used_b))
         };
         let user_queue = self.users.values_mut().filter(|p| has_next(p)).min_by(|a, b| before(a, b))?;
@@ -447,8 +450,11 @@ impl<'a> TurnAllocation<'a> {
 impl TurnRotation {
     /// Whether a job waits for its first turn. One that never trains waits like any other in the end.
     fn is_new(&self, claim: &NodeClaim<'_>) -> bool {
-        let never = |account: &TurnAccount| !account.has_trained && account.turns < MOST_FIRST;
-        claim.is_waiting() && self.accounts.get(&claim.facts.job).is_none_or(never)
+        claim.is_waiting()
+            && self
+                .accounts
+                .get(&claim.facts.job)
+                .is_none_or(|account: &TurnAccount| !account.has_trained && account.turns < MOST_FIRST)
     }
 
     /// When the turn of a job that holds nodes ends.
@@ -462,14 +468,14 @@ impl TurnRotation {
     /// Where a job comes among its user's: the least comes first. That is the work that it has ahead where
     /// that counts and is known, else as much as it has had.
     fn rank(&self, claim: &NodeClaim<'_>) -> (bool, i64, UnixTime, JobId) {
-        let (job, is_new) = (claim.facts.job, self.is_new(claim));
-        let had_secs = || if is_new { 0.0 } else { self.had_secs(job) };
+        let job = claim.facts.job;
+        let is_new = self.is_new(claim);
         let lead = if claim.holds_nodes() {
             EXCHANGE_MARGIN * claim.length_secs() * f64::from(claim.min_places())
         } else {
             0.0
         };
-        let secs = claim.left_secs.unwrap_or_else(had_secs) - lead;
+        let secs = claim.left_secs.unwrap_or_else(|| if is_new { 0.0 } else { self.had_secs(job) }) - lead;
         let comes_first = is_new || self.has_waited_long(claim);
         (!comes_first, secs.round() as i64, claim.facts.submitted_at, job)
     }

@@ -52,7 +52,8 @@ pub struct RoundInput {
 impl RoundInput {
     /// The question in the planner's terms.
     pub fn planning_problem<'a>(&'a self, config: &'a Config) -> PlanningProblem<'a> {
-        let (gaps, jobs) = (&self.gaps, &self.jobs);
+        let gaps = &self.gaps;
+        let jobs = &self.jobs;
         let mut problem =
             PlanningProblem::new(self.at, gaps, jobs, &config.planner, config.gaps.min_window_secs);
         (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
@@ -72,11 +73,10 @@ impl RoundInput {
     /// Says why a plan of this question is as it is.
     pub fn explain_plan(&self, config: &Config, plan: &Plan) -> RoundReport {
         let mut report = explain_plan(&self.planning_problem(config), plan);
-        let waits = |(job, place): &(JobId, QueuePosition)| {
+        report.jobs.extend(self.in_line.iter().map(|(job, place): &(JobId, QueuePosition)| {
             let why = JobReason::WaitsForTurn(*place);
             JobVerdict { job: *job, had: 0, gets: 0, why, assured: None }
-        };
-        report.jobs.extend(self.in_line.iter().map(waits));
+        }));
         report.jobs.sort_by_key(|verdict| verdict.job);
         report.notes.splice(0..0, self.notes.iter().cloned().map(RoundNote::Said));
         report

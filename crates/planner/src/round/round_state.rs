@@ -157,8 +157,8 @@ impl RoundState {
         self.kept = IdleReserve::from_gaps(&found);
         self.gaps = Arc::new(self.without_blocked(found, now));
         self.gaps_at = now;
-        let (beside, notes) =
-            (gaps::idle_beside_main(&occupancy), gaps::window_notes(snapshot, &self.config.gaps));
+        let beside = gaps::idle_beside_main(&occupancy);
+        let notes = gaps::window_notes(snapshot, &self.config.gaps);
         self.margin = SnapshotFindings { beside, notes };
         self.record_types(snapshot, jobs);
         self.turns.ingest_jobs(jobs, config.planner.usage_half_life_secs, now);
@@ -170,18 +170,20 @@ impl RoundState {
 
     /// What the planner is to be asked at this moment about the snapshot that was last looked at.
     pub fn round_input(&self, facts: &[JobFacts], terms: RoundConstraints, now: UnixTime) -> RoundInput {
-        let type_at = |node: &NodeName| self.type_at(node);
         let gaps = extended_jobs::gaps_with_own(
             self.gaps_now(facts, now),
             facts,
-            type_at,
+            |node: &NodeName| self.type_at(node),
             &self.nodes.own_shares,
             now,
         );
-        let candidate = |facts| CandidateJob { subject: self.job_input(facts), facts };
-        let is_in =
-            |facts: &&JobFacts| !facts.ending && self.turns.rotation.position_behind(facts.job).is_none();
-        let candidates = facts.iter().filter(is_in).map(candidate).collect();
+        let candidates = facts
+            .iter()
+            .filter(|facts: &&JobFacts| {
+                !facts.ending && self.turns.rotation.position_behind(facts.job).is_none()
+            })
+            .map(|facts| CandidateJob { subject: self.job_input(facts), facts })
+            .collect();
         let ground = (&*gaps, &*self.nodes.topology);
         let mut jobs =
             demand::malleable_jobs(candidates, &self.library, &self.turns, ground, &self.config.planner, now);
@@ -197,8 +199,11 @@ impl RoundState {
             .collect();
         let may_grow = terms.may_grow && terms.trusted;
         let topology = self.nodes.topology.clone();
-        let behind = |j: &JobFacts| self.turns.rotation.position_behind(j.job).map(|place| (j.job, place));
-        let in_line = facts.iter().filter(|j| !j.ending).filter_map(behind).collect();
+        let in_line = facts
+            .iter()
+            .filter(|j| !j.ending)
+            .filter_map(|j: &JobFacts| self.turns.rotation.position_behind(j.job).map(|place| (j.job, place)))
+            .collect();
         RoundInput { gaps, jobs, in_line, topology, at: now, may_grow, drain: terms.drain, notes }
     }
 
@@ -288,7 +293,8 @@ impl RoundState {
         let one =
             self.lead_or_usual_type(lead_now, program.on_cpus).cloned().unwrap_or_else(|| NodeType::new(""));
         let node_type = one.with_place_count(program.block);
-        let (user, exec_plan) = (program.user.clone(), program.exec_plan.clone());
+        let user = program.user.clone();
+        let exec_plan = program.exec_plan.clone();
         ProfileKey { user, name, node_type, exec_plan, batch }
     }
 
@@ -342,9 +348,14 @@ impl RoundState {
 
     /// How the job changes its size. While it waits, as the last of its profile did.
     fn rescale_mode(&self, facts: &JobFacts, key: &ProfileKey) -> RescaleMode {
-        let lived = |p: &Profile| p.costs.live_up.count > 0 || p.costs.live_down.count > 0;
         match facts.place.lead_now {
-            None if self.library.profile(key).is_some_and(lived) => RescaleMode::Live,
+            None if self
+                .library
+                .profile(key)
+                .is_some_and(|p: &Profile| p.costs.live_up.count > 0 || p.costs.live_down.count > 0) =>
+            {
+                RescaleMode::Live
+            }
             _ => facts.changing.way,
         }
     }
@@ -367,8 +378,12 @@ impl RoundState {
     fn declared_curve(&self, facts: &JobFacts) -> Option<ScalingCurve> {
         let ProgramIdentity { told, job_name, .. } = &facts.program;
         let names = told.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);
-        let configured = || names.into_iter().find_map(|n| self.config.planner.curves.get(n));
-        facts.claims.curve.as_ref().or_else(configured).and_then(|c| believable_curve(c, &facts.sizes))
+        facts
+            .claims
+            .curve
+            .as_ref()
+            .or_else(|| names.into_iter().find_map(|n| self.config.planner.curves.get(n)))
+            .and_then(|c| believable_curve(c, &facts.sizes))
     }
 
     fn lead_or_usual_type(&self, lead_now: Option<&NodeName>, on_cpus: bool) -> Option<&NodeType> {
@@ -378,8 +393,10 @@ impl RoundState {
 
     /// The type of a node that a lead was on at the last look, or that was a gap then.
     pub fn type_at(&self, node: &NodeName) -> Option<&NodeType> {
-        let gap = || self.gaps.get(node.single_places().first()?).map(|g| &g.node_type);
-        self.nodes.of_leads.get(node).or_else(gap)
+        self.nodes
+            .of_leads
+            .get(node)
+            .or_else(|| self.gaps.get(node.single_places().first()?).map(|g| &g.node_type))
     }
 
     fn record_types(&mut self, snapshot: &Snapshot, jobs: &[JobFacts]) {
@@ -389,8 +406,8 @@ impl RoundState {
         let of_leads = known.collect();
         let usual = self.most_common_type(false).or(self.nodes.usual.take());
         let usual_on_cpus = self.most_common_type(true).or(self.nodes.usual_on_cpus.take());
-        let (own_shares, topology) =
-            (extended_jobs::place_shares(snapshot, jobs), self.nodes.topology.clone());
+        let own_shares = extended_jobs::place_shares(snapshot, jobs);
+        let topology = self.nodes.topology.clone();
         self.nodes = NodeContext { of_leads, own_shares, usual, usual_on_cpus, topology };
     }
 

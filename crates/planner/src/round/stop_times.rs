@@ -66,11 +66,15 @@ impl SiteStops {
         let alike = library.user_stops(&key.user, Some(&key.name)).map(alone);
         let least = stops::min_stop_secs(own.clone());
         let measured = stops::believed_stop_secs(own).or_else(|| stops::believed_stop_secs(alike));
-        let others = || {
-            let of_owner = time_of_several(library.user_stops(&key.user, None).map(alone));
-            of_owner.or_else(|| time_of_several(self.last.iter().map(alone)))
-        };
-        Some(measured.or(facts.claims.grace_secs).or_else(others)?.max(least))
+        Some(
+            measured
+                .or(facts.claims.grace_secs)
+                .or_else(|| {
+                    let of_owner = time_of_several(library.user_stops(&key.user, None).map(alone));
+                    of_owner.or_else(|| time_of_several(self.last.iter().map(alone)))
+                })?
+                .max(least),
+        )
     }
 }
 

@@ -102,7 +102,8 @@ fn what_has_happened_since_the_look_is_in_the_question() {
     n3: free
     n4: free
     ");
-    let (mut first, second) = (job(1, "n1"), job(2, "n3"));
+    let mut first = job(1, "n1");
+    let second = job(2, "n3");
     (first.place.left, first.place.taken) = (vec![NodeName::from("n2")], vec![NodeName::from("n1")]);
     let moved = scene.round_input(&[first, second], RoundConstraints::FREE, NOW);
     insta::assert_snapshot!(gaps(&moved), @r"
@@ -209,7 +210,8 @@ fn stops(scene: &mut RoundState, job: &JobFacts, secs: f64, count: u64) {
 #[test]
 fn each_job_leaves_in_the_time_that_its_executable_takes() {
     let mut scene = scene();
-    let (fast, slow) = (of_profile(1, "fast", 60.0), of_profile(2, "slow", 60.0));
+    let fast = of_profile(1, "fast", 60.0);
+    let slow = of_profile(2, "slow", 60.0);
     assert_eq!(leaves_n4(&mut scene, &fast), 68.0, "it was never stopped: all of its grace time");
     stops(&mut scene, &fast, 1.0, 5);
     assert_eq!(leaves_n4(&mut scene, &fast), 20.0, "what is configured is the least");
@@ -225,19 +227,26 @@ fn each_job_leaves_in_the_time_that_its_executable_takes() {
 /// the first is told of it.
 fn leaves_with_others(scene: &mut RoundState, jobs: &[JobFacts], now: UnixTime) -> (Vec<f64>, String) {
     let mut snapshot = snapshot();
-    let all = |j: &mut infill_model::Job| {
+    snapshot.jobs.iter_mut().for_each(|j: &mut infill_model::Job| {
         j.scheduled_nodes = (1..=4).map(|n| NodeName::new(format!("n{n}"))).collect()
-    };
-    snapshot.jobs.iter_mut().for_each(all);
+    });
     let _ = scene.ingest_snapshot(&snapshot, jobs, AdvisorMode::Watch, now);
-    let secs = |gap: &infill_model::Gap| (NOW + 600).secs_since(gap.vacate_by.unwrap());
-    (scene.gaps().gaps.iter().map(secs).collect(), scene.describe_leaving(&jobs[0]))
+    (
+        scene
+            .gaps()
+            .gaps
+            .iter()
+            .map(|gap: &infill_model::Gap| (NOW + 600).secs_since(gap.vacate_by.unwrap()))
+            .collect(),
+        scene.describe_leaving(&jobs[0]),
+    )
 }
 
 /// Jobs on n1 to n4 that took 20 s to save when each was stopped alone.
 fn four_jobs(scene: &mut RoundState) -> Vec<JobFacts> {
-    let on = |id: u32| JobFacts { place: job(id, &format!("n{id}")).place, ..of_profile(id, "x", 300.0) };
-    let jobs: Vec<JobFacts> = (1..=4).map(on).collect();
+    let jobs: Vec<JobFacts> = (1..=4)
+        .map(|id: u32| JobFacts { place: job(id, &format!("n{id}")).place, ..of_profile(id, "x", 300.0) })
+        .collect();
     look(scene, &jobs);
     for (generation, at) in (1..=10).map(|n| (n, NOW + -10_000 + n as i64 * 100)) {
         let stop = GenerationStop { job: JobId(1), generation, secs: 20.0, end: StopOutcome::Saved };
@@ -362,7 +371,8 @@ fn a_pause_that_is_on_is_no_cost_of_a_further_change() {
         scene.round_input(std::slice::from_ref(job), RoundConstraints::FREE, NOW).jobs[0].costs
     };
     // 18 s to grow, 12 s to shrink, as configured; 8 s of the last change are left.
-    let (whole, less) = (costs(&job(1, "n1")), costs(&paused));
+    let whole = costs(&job(1, "n1"));
+    let less = costs(&paused);
     assert_eq!((whole.up_secs, whole.down_secs), (18.0, 12.0));
     assert_eq!((less.up_secs, less.down_secs, less.start_secs), (10.0, 4.0, 10.0));
 }

@@ -43,13 +43,17 @@ pub struct CurrentPoint {
 
 impl From<&ProfileView> for CurveFigure {
     fn from(view: &ProfileView) -> CurveFigure {
-        let point = |p: &SizePoint| {
-            let (low, high) = SizeEstimate { rate: p.rate, error: p.error }.interval_90();
-            CurveRow { nodes: p.nodes, rate: p.rate, low, high }
-        };
         CurveFigure {
             title: profile_title(&view.profile.key),
-            measured: view.profile.points.iter().map(point).collect(),
+            measured: view
+                .profile
+                .points
+                .iter()
+                .map(|p: &SizePoint| {
+                    let (low, high) = SizeEstimate { rate: p.rate, error: p.error }.interval_90();
+                    CurveRow { nodes: p.nodes, rate: p.rate, low, high }
+                })
+                .collect(),
             curve: view.curve.clone(),
             ..CurveFigure::default()
         }
@@ -81,7 +85,8 @@ impl CurveFigure {
         let sizes = sizes.chain(self.now.map(|now| now.nodes));
         let rates = rows().map(|r| r.rate).chain(self.truth.iter().map(|p| p.rate));
         let rates = rates.chain(self.now.map(|now| now.rate));
-        let (nodes, rate) = (f64::from(sizes.max()?), rates.fold(0.0, f64::max));
+        let nodes = f64::from(sizes.max()?);
+        let rate = rates.fold(0.0, f64::max);
         let above = rows().map(|r| r.high).chain(self.ideal_rate().map(|i| i * nodes)).fold(rate, f64::max);
         let top = above.min(rate * HEADROOM);
         (top.is_normal() && top > 0.0).then(|| (ValueAxis::for_nodes(nodes), ValueAxis::for_rates(top)))
@@ -89,8 +94,10 @@ impl CurveFigure {
 
     /// The curve at any size within it, interpolated: low, rate, high.
     pub fn interpolate_at(&self, nodes: f64) -> Option<(f64, f64, f64)> {
-        let pair = |w: &&[CurveRow]| (f64::from(w[0].nodes)..=f64::from(w[1].nodes)).contains(&nodes);
-        let w = self.curve.windows(2).find(pair)?;
+        let w = self
+            .curve
+            .windows(2)
+            .find(|w: &&[CurveRow]| (f64::from(w[0].nodes)..=f64::from(w[1].nodes)).contains(&nodes))?;
         let (from, to) = (f64::from(w[0].nodes), f64::from(w[1].nodes));
         let share = if to > from { (nodes - from) / (to - from) } else { 0.0 };
         let between = |a: f64, b: f64| a + share * (b - a);

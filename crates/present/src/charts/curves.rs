@@ -92,8 +92,14 @@ fn draw_common_curve(
     drawn
         .label(&picture.title)
         .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
-    let dot = |r: &CurveRow| Circle::new((f64::from(r.nodes), r.rate), DOT, colour.filled());
-    chart.draw_series(picture.measured.iter().map(dot)).map_err(drawing_error)?;
+    chart
+        .draw_series(
+            picture
+                .measured
+                .iter()
+                .map(|r: &CurveRow| Circle::new((f64::from(r.nodes), r.rate), DOT, colour.filled())),
+        )
+        .map_err(drawing_error)?;
     Ok(())
 }
 
@@ -184,11 +190,12 @@ fn draw_measured(
     picture: &CurveFigure,
     rates: ValueAxis,
 ) -> anyhow::Result<()> {
-    let bar = |p: &CurveRow| {
-        let high = p.high.min(rates.max);
-        ErrorBar::new_vertical(f64::from(p.nodes), p.low, p.rate, high, ORANGE.filled(), CAP)
-    };
-    let drawn = chart.draw_series(picture.measured.iter().map(bar)).map_err(drawing_error)?;
+    let drawn = chart
+        .draw_series(picture.measured.iter().map(|p: &CurveRow| {
+            let high = p.high.min(rates.max);
+            ErrorBar::new_vertical(f64::from(p.nodes), p.low, p.rate, high, ORANGE.filled(), CAP)
+        }))
+        .map_err(drawing_error)?;
     drawn
         .label("measured, with its 90 % interval")
         .legend(|(x, y)| Circle::new((x + 9, y), 4, ORANGE.filled()));

@@ -106,8 +106,9 @@ impl TimeFigure<'_> {
         let top = match &self.marks {
             TimeMarks::Areas(areas) => {
                 let parts = areas.iter().map(|area| area.values.len()).max().unwrap_or(0);
-                let sum = |part| areas.iter().filter_map(|area| area.values.get(part)).sum::<f64>();
-                (0..parts).map(sum).fold(0.0, f64::max)
+                (0..parts)
+                    .map(|part| areas.iter().filter_map(|area| area.values.get(part)).sum::<f64>())
+                    .fold(0.0, f64::max)
             }
             TimeMarks::Dots(dots) => dots.iter().map(|(_, value)| *value).fold(0.0, f64::max),
         };
@@ -195,8 +196,10 @@ struct ClockAxis {
 
 impl ClockAxis {
     fn step(&self) -> i64 {
-        let enough = |step: &i64| (self.to - self.from) / step <= MOST_TICKS;
-        STEPS.into_iter().find(enough).unwrap_or((self.to - self.from) / MOST_TICKS + 1)
+        STEPS
+            .into_iter()
+            .find(|step: &i64| (self.to - self.from) / step <= MOST_TICKS)
+            .unwrap_or((self.to - self.from) / MOST_TICKS + 1)
     }
 
     /// A mark in the reader's time.

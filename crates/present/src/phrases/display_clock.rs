@@ -33,7 +33,8 @@ impl DisplayClock {
 
     /// `22:10:16`, with the date in front if it is not today's.
     pub fn format_clock(&self, t: UnixTime) -> String {
-        let (moment, today) = (self.format_moment(t), self.format_moment(self.now));
+        let moment = self.format_moment(t);
+        let today = self.format_moment(self.now);
         match (moment.split_once('T'), today.split_once('T')) {
             (Some((day, time)), Some((this_day, _))) if day == this_day => time.to_owned(),
             _ => moment,

@@ -269,7 +269,8 @@ fn generation_lines(generations: &[GenerationRecord], when: DisplayClock) -> Vec
     }
     let mut lines = vec![String::new(), "generations, newest first:".to_owned()];
     for g in generations.iter().rev().take(SHOWN_GENERATIONS) {
-        let (at, nodes) = (when.format_clock(g.started_at), hostlist::compress_nodes(&g.nodes));
+        let at = when.format_clock(g.started_at);
+        let nodes = hostlist::compress_nodes(&g.nodes);
         lines.push(format!("  {:>3}  {at}  {} on {nodes}: {}", g.generation, g.nodes.len(), g.why));
     }
     let hidden = generations.len().saturating_sub(SHOWN_GENERATIONS);

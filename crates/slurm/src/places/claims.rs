@@ -122,7 +122,8 @@ impl<'a> NodeClaims<'a> {
 
     /// How many places what is left makes.
     fn usable_places(&self, at: UnixTime) -> i64 {
-        let (left, unit) = (self.remaining_at(at), self.lent.unit);
+        let left = self.remaining_at(at);
+        let unit = self.lent.unit;
         let mib = i64::try_from(unit.memory_mib).unwrap_or(i64::MAX);
         let memory = if mib > 0 { left.memory_mib / mib } else { i64::MAX };
         let gpus = if unit.has_gpu { left.gpus } else { i64::MAX };

@@ -61,7 +61,9 @@ impl LentNode {
             None => String::new(),
         };
         let node_type = gres::node_type(&gres, i64::from(unit.cpus), &node.features);
-        let (holders, starved, capped) = (Vec::new(), Vec::new(), Vec::new());
+        let holders = Vec::new();
+        let starved = Vec::new();
+        let capped = Vec::new();
         let free = CpuMemory::default();
         LentNode { node, unit, node_type, on, holders, starved, capped, free, doubtful: false }
     }
@@ -156,8 +158,8 @@ impl LentNode {
             self.on[gpu] = None;
         }
         let missing = count - mine.len();
-        let is_free = |gpu: &usize| self.on[*gpu].is_none();
-        let gets: Vec<usize> = (0..self.on.len()).filter(is_free).take(missing).collect();
+        let gets: Vec<usize> =
+            (0..self.on.len()).filter(|gpu: &usize| self.on[*gpu].is_none()).take(missing).collect();
         self.doubtful |= gets.len() < missing;
         gets.into_iter().for_each(|gpu| self.on[gpu] = Some(holder.job));
         let kind = self.node.has.gpus.only_type().unwrap_or_default();
@@ -173,7 +175,8 @@ impl LentNode {
 
     /// Finds out how many of the free places are of use.
     fn find_usable(&mut self, max_cpus: Option<u32>) {
-        let (mut held, mut cpus_of_ours) = (Resources::default(), 0u32);
+        let mut held = Resources::default();
+        let mut cpus_of_ours = 0u32;
         for holder in &self.holders {
             let holds = holder.holds.as_ref().unwrap_or(&self.node.has);
             held.add(holds);
@@ -216,8 +219,8 @@ impl LentNode {
 
     /// The job that is on a place, or a main job that keeps it from being of use.
     pub fn place_user(&self, gpu: usize) -> Option<JobId> {
-        let starver = || self.starved.iter().find(|(starved, _)| *starved == gpu).and_then(|(_, job)| *job);
-        self.on[gpu].or_else(starver)
+        self.on[gpu]
+            .or_else(|| self.starved.iter().find(|(starved, _)| *starved == gpu).and_then(|(_, job)| *job))
     }
 
     /// Whether nobody may say that a free place is one.
@@ -229,8 +232,9 @@ impl LentNode {
     pub fn place_as_node(&self, gpu: usize, jobs: &[Job]) -> Node {
         let node = &self.node;
         let has = self.unit.unit_resources(node.has.gpus.only_type().unwrap_or_default());
-        let job = |id: JobId| jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|at| &jobs[at]);
-        let user = self.place_user(gpu).and_then(job);
+        let user = self
+            .place_user(gpu)
+            .and_then(|id: JobId| jobs.binary_search_by(|j| j.id.cmp(&id)).ok().map(|at| &jobs[at]));
         Node {
             name: node.name.place_name(gpu),
             state: self.place_state(gpu, user),

@@ -58,8 +58,8 @@ impl PlaceAssignments {
         let odd = |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::Inconsistent(_));
         let is_sound = !snapshot.jobs.is_empty() && !snapshot.doubts.iter().any(odd);
         let Snapshot { nodes, jobs, reservations, .. } = snapshot;
-        let is_ours = |n: &Node| n.partitions.contains(&self.partition);
-        let (ours, mut others): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(is_ours);
+        let (ours, mut others): (Vec<Node>, Vec<Node>) =
+            nodes.into_iter().partition(|n: &Node| n.partitions.contains(&self.partition));
         let mut lent = Vec::new();
         for mut node in ours {
             let on = self.taken.get(&node.name).cloned().unwrap_or_default();
@@ -97,7 +97,6 @@ impl PlaceAssignments {
 
     /// One job as it was last seated; `None` where that cannot be known yet: no snapshot has come.
     pub(super) fn job_as_seated(&self, mut job: Job) -> Option<Job> {
-        let is_on = |place: &(usize, &Option<JobId>)| *place.1 == Some(job.id);
         // Of a main job nobody but the last snapshot says where it is.
         let is_ours = job.partition == self.partition;
         let host = |node: &NodeName| {
@@ -105,7 +104,12 @@ impl PlaceAssignments {
             match self.taken.get(node) {
                 _ if !asked.is_empty() => Some(asked.into_iter().map(|gpu| node.place_name(gpu)).collect()),
                 Some(taken) => Some(
-                    taken.iter().enumerate().filter(is_on).map(|(gpu, _)| node.place_name(gpu)).collect(),
+                    taken
+                        .iter()
+                        .enumerate()
+                        .filter(|place: &(usize, &Option<JobId>)| *place.1 == Some(job.id))
+                        .map(|(gpu, _)| node.place_name(gpu))
+                        .collect(),
                 ),
                 None if self.taken.is_empty() => None,
                 None => Some(vec![node.clone()]),
@@ -113,8 +117,8 @@ impl PlaceAssignments {
         };
         let nodes: Option<Vec<Vec<NodeName>>> = job.nodes.iter().map(host).collect();
         job.nodes = nodes?.concat();
-        let seats = |host: &NodeName| self.taken.get(host).map_or(&[][..], Vec::as_slice);
-        job.batch_host = self.batch_place(&job, seats);
+        job.batch_host =
+            self.batch_place(&job, |host: &NodeName| self.taken.get(host).map_or(&[][..], Vec::as_slice));
         Some(job)
     }
 
@@ -198,8 +202,9 @@ impl PlaceAssignments {
         planned.extend(claimed.map(|(at, gpu)| lent[*at].node.name.place_name(*gpu)));
         planned.sort();
         (job.nodes, job.scheduled_nodes, job.allocations) = (nodes, planned, Vec::new());
-        let seats = |host: &NodeName| index.get(host).map_or(&[][..], |at| lent[*at].on.as_slice());
-        job.batch_host = self.batch_place(&job, seats);
+        job.batch_host = self.batch_place(&job, |host: &NodeName| {
+            index.get(host).map_or(&[][..], |at| lent[*at].on.as_slice())
+        });
         job
     }
 }
@@ -209,10 +214,13 @@ fn reservation_with_places(
     lent: &[LentNode],
     index: &FxHashMap<NodeName, usize>,
 ) -> Reservation {
-    let places = |node: &NodeName| match index.get(node) {
-        None => vec![node.clone()],
-        Some(at) => (0..lent[*at].on.len()).map(|gpu| node.place_name(gpu)).collect(),
-    };
-    reservation.nodes = reservation.nodes.iter().flat_map(places).collect();
+    reservation.nodes = reservation
+        .nodes
+        .iter()
+        .flat_map(|node: &NodeName| match index.get(node) {
+            None => vec![node.clone()],
+            Some(at) => (0..lent[*at].on.len()).map(|gpu| node.place_name(gpu)).collect(),
+        })
+        .collect();
     reservation
 }

@@ -34,7 +34,8 @@ impl MalleableJobs {
     /// that do not.
     pub(super) fn settle_jobs(&mut self, listed: RecordList<Job>) -> SettledJobs {
         let RecordList { records: mut jobs, bad, .. } = listed;
-        let (mut doubtful, mut passed) = (Vec::new(), Vec::new());
+        let mut doubtful = Vec::new();
+        let mut passed = Vec::new();
         for bad in bad {
             match self.decide_outcome(&bad) {
                 BadRecordOutcome::Counts(job) => {

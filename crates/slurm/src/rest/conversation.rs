@@ -163,7 +163,9 @@ async fn a_refused_token_is_read_again_once() {
 async fn only_jobs_of_the_partition_in_the_right_state_are_touched() {
     for (state, partition) in [("RUNNING", "main"), ("PENDING", "main,infill"), ("COMPLETED", "infill")] {
         let served = serve(SlurmConfig::default(), with_job(state, partition)).await;
-        let (slurm, id, node) = (&served.slurm, JobId(7), NodeName::new("n1"));
+        let slurm = &served.slurm;
+        let id = JobId(7);
+        let node = NodeName::new("n1");
         assert!(slurm.launch_job(id, &node, 5).await.is_err());
         assert!(slurm.set_time_limit(id, 5).await.is_err());
         assert!(slurm.shrink_job(id, &[node]).await.is_err());
@@ -177,7 +179,8 @@ async fn only_jobs_of_the_partition_in_the_right_state_are_touched() {
 #[tokio::test]
 async fn acts_that_would_do_harm_are_not_sent() {
     let served = serve(SlurmConfig::default(), with_job("RUNNING", "infill")).await;
-    let (slurm, id) = (&served.slurm, JobId(7));
+    let slurm = &served.slurm;
+    let id = JobId(7);
     let nodes = |names: &[&str]| names.iter().map(NodeName::new).collect::<Vec<_>>();
     for keep in [nodes(&[]), nodes(&["n2"]), nodes(&["n1", "n9"])] {
         assert!(slurm.shrink_job(id, &keep).await.is_err(), "{keep:?}");

@@ -126,11 +126,15 @@ fn convert_job(w: &wire::WireJob<'_>, shared: &mut SharedNames, flaws: &mut Reco
         JobState::from_base(BaseState::Unknown(String::new()))
     });
     let mut string = |t: &WireText<'_>, field| flaws.or_default(text_or_empty(t, field)).to_owned();
-    let (user_name, account) = (string(&w.user_name, "user_name"), string(&w.account, "account"));
-    let (name, partition) = (string(&w.name, "name"), string(&w.partition, "partition"));
-    let (qos, state_reason) = (string(&w.qos, "qos"), string(&w.state_reason, "state_reason"));
+    let user_name = string(&w.user_name, "user_name");
+    let account = string(&w.account, "account");
+    let name = string(&w.name, "name");
+    let partition = string(&w.partition, "partition");
+    let qos = string(&w.qos, "qos");
+    let state_reason = string(&w.state_reason, "state_reason");
     let state_description = string(&w.state_description, "state_description");
-    let (comment, admin_comment) = (string(&w.comment, "comment"), string(&w.admin_comment, "admin_comment"));
+    let comment = string(&w.comment, "comment");
+    let admin_comment = string(&w.admin_comment, "admin_comment");
     let host = flaws.or_default(text_or_empty(&w.batch_host, "batch_host"));
     let per_node = flaws.or_default(text_or_empty(&w.tres_per_node, "tres_per_node"));
     let total = flaws.or_default(text_or_empty(&w.tres_req_str, "tres_req_str"));

@@ -64,7 +64,8 @@ impl RequestFailure {
 
     /// The error as everybody else sees it.
     pub(super) fn into_slurm_error(self, doing: impl Into<String>) -> SlurmError {
-        let (doing, what) = (doing.into(), self.what);
+        let doing = doing.into();
+        let what = self.what;
         match self.kind {
             FailureKind::Unsent | FailureKind::Transient | FailureKind::TimedOut | FailureKind::NoSuchUrl => {
                 SlurmError::Transient { doing, what }

@@ -183,7 +183,9 @@ impl<'de> Visitor<'de> for NumberVisitor {
         drain_seq(seq).map(|()| WireNumber::Bad)
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WireNumber, A::Error> {
-        let (mut set, mut infinite, mut value) = (None, false, None);
+        let mut set = None;
+        let mut infinite = false;
+        let mut value = None;
         while let Some(part) = map.next_key::<NumberMember>()? {
             match part {
                 NumberMember::Set => set = Some(map.next_value::<WireNumber>()? == WireNumber::Value(1)),
@@ -243,7 +245,8 @@ impl<'de> Visitor<'de> for WordsVisitor {
         Ok(WireWords::Unset)
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<WireWords<'de>, A::Error> {
-        let (mut words, mut bad) = (Vec::new(), false);
+        let mut words = Vec::new();
+        let mut bad = false;
         while let Some(item) = seq.next_element::<WireText<'de>>()? {
             match item {
                 WireText::Value(word) if words.len() < MAX_WORDS => words.push(word),

@@ -52,7 +52,8 @@ fn take_value<'a>(rest: &mut &'a str) -> Option<&'a str> {
 }
 
 fn join_members(members: &[(&str, &str)]) -> String {
-    let (mut text, mut known) = (String::from("{"), HashSet::new());
+    let mut text = String::from("{");
+    let mut known = HashSet::new();
     for (name, value) in members {
         // A name that cannot be read is none that we know.
         let Ok(name) = serde_json::from_str::<String>(name) else { continue };

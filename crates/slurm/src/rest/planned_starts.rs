@@ -46,11 +46,10 @@ impl PlannedStarts {
     }
 
     fn can_restore(&self, snapshot: &Snapshot) -> bool {
-        let at_work =
-            |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved);
         let age_secs = self.whole_at.map(|at| snapshot.taken_at.secs_since(at));
-        snapshot.doubts.iter().all(at_work)
-            && age_secs.is_some_and(|secs| (0.0..=PLAN_MEMORY_SECS).contains(&secs))
+        snapshot.doubts.iter().all(|d: &SnapshotDoubt| {
+            matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved)
+        }) && age_secs.is_some_and(|secs| (0.0..=PLAN_MEMORY_SECS).contains(&secs))
     }
 }
 

@@ -88,7 +88,8 @@ fn state_from_exits(pulse: &SchedulerDiag, before: &BTreeMap<String, i64>) -> Ba
         .filter(|(name, n)| **n > before.get(*name).copied().unwrap_or(0))
         .map(|(name, _)| name.as_str())
         .collect();
-    let (last_cycle, complete) = (pulse.last_cycle, grown == [WHOLE_QUEUE]);
+    let last_cycle = pulse.last_cycle;
+    let complete = grown == [WHOLE_QUEUE];
     BackfillState { last_cycle, complete, exit: grown.join("+"), ..BackfillState::default() }
 }
 
@@ -105,9 +106,12 @@ impl RawReading {
     /// What the answers say together. `ours` knows the jobs of the malleable partition from earlier readings.
     pub(super) fn into_snapshot(self, backfill: BackfillState, ours: &mut MalleableJobs) -> Snapshot {
         let mut doubts = self.backfill_doubts();
-        let at_work =
-            |d: &SnapshotDoubt| matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved);
-        let backfill = BackfillState { active: doubts.iter().any(at_work), ..backfill };
+        let backfill = BackfillState {
+            active: doubts.iter().any(|d: &SnapshotDoubt| {
+                matches!(d, SnapshotDoubt::BackfillActive | SnapshotDoubt::BackfillMoved)
+            }),
+            ..backfill
+        };
         let taken_at = self.before.now.unwrap_or_default();
         let SettledJobs { jobs, doubtful: mut unclear, mut passed } = ours.settle_jobs(self.jobs);
         let nodes = named_nodes(self.nodes, &mut passed);
@@ -131,7 +135,8 @@ impl RawReading {
 
     /// Whether backfill was at rest and stayed so, and slurmctld lived on.
     fn backfill_doubts(&self) -> Vec<SnapshotDoubt> {
-        let (before, after) = (&self.before, &self.after);
+        let before = &self.before;
+        let after = &self.after;
         let mut doubts = Vec::new();
         if before.counting_since != after.counting_since {
             doubts.push(SnapshotDoubt::ControllerRestarted);

@@ -90,8 +90,11 @@ impl<M: WireRecord> AnswerMembers<M> {
             "errors" | "status" => {
                 self.envelope.push(if self.envelope.is_empty() { b'{' } else { b',' });
                 self.envelope.extend(format!("\"{name}\":").bytes());
-                let text = |b: &[u8]| first_value::<IgnoredAny>(b).map(|(_, n)| (b[..n].to_vec(), n));
-                self.envelope.append(&mut window.read_with(text)?);
+                self.envelope.append(
+                    &mut window.read_with(|b: &[u8]| {
+                        first_value::<IgnoredAny>(b).map(|(_, n)| (b[..n].to_vec(), n))
+                    })?,
+                );
             }
             _ => drop(window.read_value::<IgnoredAny>()?),
         }
@@ -115,7 +118,8 @@ fn read_records<M: WireRecord, R: Read>(
     window: &mut JsonWindow<R>,
     shared: &mut SharedNames,
 ) -> Result<(Vec<M>, Vec<BadRecord<M>>), RequestFailure> {
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
     window.expect_byte(b"[")?;
     if window.peek()? == Some(b']') {
         window.expect_byte(b"]")?;

@@ -87,7 +87,8 @@ fn digest(s: &Snapshot) -> String {
         ));
     }
     for r in &s.reservations {
-        let (from, to) = (at(Some(r.start_time)), at(Some(r.end_time)));
+        let from = at(Some(r.start_time));
+        let to = at(Some(r.end_time));
         lines.push(format!("{} {} {from}-{to} {}", r.name, names(&r.nodes), r.flags.join("+")));
     }
     lines.push(format!("{:?} {:?}", s.backfill.exit, s.doubts));
@@ -138,7 +139,8 @@ fn shares(s: &Snapshot) -> String {
 fn every_version_tells_the_same_of_shared_nodes() {
     let of = |(release, version): (&str, &str)| {
         let text = |name: &str| recorded(release, version, name);
-        let (nodes, jobs) = (text("shared-nodes"), text("shared-jobs"));
+        let nodes = text("shared-nodes");
+        let jobs = text("shared-jobs");
         shares(&snapshot_of(&nodes, &jobs, &text("reservations"), &text("diag")).unwrap())
     };
     let newest = of(("26.05", "v0.0.44"));
@@ -318,7 +320,8 @@ fn a_plan_that_was_cut_short_is_told_from_a_whole_one() {
 
 #[test]
 fn a_cycle_during_the_reading_is_noticed() {
-    let (release, version) = ("26.05", "v0.0.45");
+    let release = "26.05";
+    let version = "v0.0.45";
     let read = |name: &str| recorded(release, version, name);
     let doubts = |before: SchedulerDiag, after: SchedulerDiag, last_backfill: i64| {
         let mut jobs: Value = serde_json::from_str(&read("jobs")).unwrap();

@@ -39,7 +39,8 @@ impl BodyReader for WholeBody {
     type Out = Vec<u8>;
 
     async fn read_body(&self, response: Response) -> Result<Vec<u8>, RequestFailure> {
-        let (status, mut body) = (response.status(), Vec::new());
+        let status = response.status();
+        let mut body = Vec::new();
         let mut arriving = IncomingBody::new(response);
         while let Some(piece) = arriving.next_chunk().await? {
             body.extend_from_slice(piece.as_ref());

@@ -124,8 +124,10 @@ impl TokenSource {
             Ok(out) if out.code == Some(0) => {
                 let text = String::from_utf8_lossy(&out.stdout).into_owned();
                 let token = text.trim().strip_prefix("SLURM_JWT=").unwrap_or("").to_owned();
-                let ours = |c: &TokenClaims| self.user.is_none() || c.sun == self.user;
-                if TokenClaims::parse_token(&token).as_ref().is_some_and(ours) {
+                if TokenClaims::parse_token(&token)
+                    .as_ref()
+                    .is_some_and(|c: &TokenClaims| self.user.is_none() || c.sun == self.user)
+                {
                     cached.token = Some(Secret(token));
                     return cached.token.clone();
                 }
@@ -140,8 +142,9 @@ impl TokenSource {
 }
 
 async fn read_mark(path: &Path) -> Result<FileMark, TokenError> {
-    let error = |source| TokenError::Read { path: path.to_owned(), source };
-    let meta = tokio::fs::metadata(path).await.map_err(error)?;
+    let meta = tokio::fs::metadata(path)
+        .await
+        .map_err(|source| TokenError::Read { path: path.to_owned(), source })?;
     if meta.len() > MAX_TOKEN_BYTES {
         return Err(TokenError::NoToken(path.to_owned()));
     }
@@ -149,8 +152,9 @@ async fn read_mark(path: &Path) -> Result<FileMark, TokenError> {
 }
 
 async fn read_token(path: &Path) -> Result<Secret, TokenError> {
-    let error = |source| TokenError::Read { path: path.to_owned(), source };
-    let text = tokio::fs::read_to_string(path).await.map_err(error)?;
+    let text = tokio::fs::read_to_string(path)
+        .await
+        .map_err(|source| TokenError::Read { path: path.to_owned(), source })?;
     // `scontrol token > file` leaves the variable's name in the file.
     let token = text.trim().strip_prefix("SLURM_JWT=").unwrap_or(text.trim());
     let printable = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());

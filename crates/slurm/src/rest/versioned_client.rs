@@ -55,7 +55,9 @@ impl VersionedClient {
     }
 
     async fn discover_endpoint(&self) -> Result<RestEndpoint, RequestFailure> {
-        let (mut available, mut about, mut last) = (Vec::new(), None, None);
+        let mut available = Vec::new();
+        let mut about = None;
+        let mut last = None;
         for version in VERSIONS {
             match self.http.send_read(&format!("/slurm/{version}/ping/"), &WholeBody).await {
                 Ok(body) => {
@@ -68,8 +70,12 @@ impl VersionedClient {
                 Err(f) => return Err(f),
             }
         }
-        let speaks_well = |version: &&String| Some(version.as_str()) != self.avoided;
-        let Some(newest) = available.iter().find(speaks_well).or(available.first()).cloned() else {
+        let Some(newest) = available
+            .iter()
+            .find(|version: &&String| Some(version.as_str()) != self.avoided)
+            .or(available.first())
+            .cloned()
+        else {
             let oldest = VERSIONS.last().copied().unwrap_or_default();
             let what = format!(
                 "it speaks no version from {oldest} (Slurm 24.05) to {}: {}",

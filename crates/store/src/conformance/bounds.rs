@@ -23,7 +23,9 @@ async fn names(store: &dyn Store, user: &str) -> Result<Vec<String>, String> {
 pub(super) async fn brought(store: &dyn Store) -> Result<(), String> {
     let brought = |name: &str, at| -> Profile { profile(key("ann", name), 1.0, at) };
     let room = |profiles, bytes| ProfileQuota { profiles, bytes };
-    let (a, b, c) = (brought("a", LATE), brought("b", LATE + 1), brought("c", LATE + 2));
+    let a = brought("a", LATE);
+    let b = brought("b", LATE + 1);
+    let c = brought("c", LATE + 2);
     let wide = room(2, 1_000_000);
     same("two of two", &ok(store.import_profiles(&[a.clone(), b.clone()], &wide).await)?, &Ok(()))?;
     same(
@@ -66,7 +68,8 @@ pub(super) async fn users(store: &dyn Store) -> Result<(), String> {
     let since = |users| RetentionLimits { users: UnixTime(users), ..RetentionLimits::all() };
     // Of the tests before.
     while ok(store.prune_history(&since(LATE)).await)? > 0 {}
-    let (second, later) = (LATE + HOUR, LATE + MONTH);
+    let second = LATE + HOUR;
+    let later = LATE + MONTH;
     let rows = [
         spent(LATE, "a", "ann", 1.0),
         spent(LATE, "a", "bea", 2.0),

@@ -44,7 +44,8 @@ impl Site {
 
     /// Opens the store a second time; that it stands by is said at once.
     async fn stand_by(&self) -> tokio::task::JoinHandle<SqlStore> {
-        let (url, said) = (self.url(), Arc::new(AtomicBool::new(false)));
+        let url = self.url();
+        let said = Arc::new(AtomicBool::new(false));
         let say = said.clone();
         let waiting =
             tokio::spawn(

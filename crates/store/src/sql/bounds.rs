@@ -61,7 +61,8 @@ async fn quota_with(
         .push("), 0) AS BIGINT) FROM profiles WHERE owner = ")
         .push_bind(storable_text(user));
     let row = query.build().fetch_one(&mut *tx).await?;
-    let (mut count, mut bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    let mut count: i64 = row.try_get(0)?;
+    let mut bytes: i64 = row.try_get(1)?;
     for profile in profiles {
         let mut query = QueryBuilder::new("SELECT CAST(");
         query.push(KEPT_BYTES).push(" AS BIGINT) FROM profiles WHERE TRUE");

@@ -20,9 +20,15 @@ pub(super) fn read_valid<T>(
     rows: &[SqlRow],
     read: fn(&SqlRow) -> Result<T, RowError>,
 ) -> Vec<T> {
-    let warn =
-        |why: &RowError| tracing::warn!(table, why, "a row in the store cannot be read and is passed over");
-    rows.iter().filter_map(|row| read(row).inspect_err(warn).ok()).collect()
+    rows.iter()
+        .filter_map(|row| {
+            read(row)
+                .inspect_err(|why: &RowError| {
+                    tracing::warn!(table, why, "a row in the store cannot be read and is passed over")
+                })
+                .ok()
+        })
+        .collect()
 }
 
 pub(super) fn read_lead(row: &SqlRow) -> Result<LeadRecord, RowError> {

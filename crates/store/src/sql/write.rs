@@ -122,8 +122,10 @@ pub(super) async fn write_gaps(tx: &mut SqlConnection, gaps: &[EndedGap]) -> Sql
 pub(super) async fn write_ended_jobs(tx: &mut SqlConnection, jobs: &[EndedJob]) -> SqlResult<u64> {
     // SQLite keeps no NaN, and nobody could use one.
     let finite = |secs: Option<f64>| secs.filter(|s| s.is_finite());
-    let is_sound = |j: &&EndedJob| [j.work_secs, j.samples, j.secs].iter().all(|x| x.is_finite());
-    let sound: Vec<_> = jobs.iter().filter(is_sound).collect();
+    let sound: Vec<_> = jobs
+        .iter()
+        .filter(|j: &&EndedJob| [j.work_secs, j.samples, j.secs].iter().all(|x| x.is_finite()))
+        .collect();
     let mut new = 0;
     for rows in sound.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new(
@@ -291,8 +293,10 @@ pub(super) async fn write_profiles(tx: &mut SqlConnection, profiles: &[Profile])
 
 /// Inserts a profile, or makes this assignment to the one that is there; returns its number.
 async fn put_profile(tx: &mut SqlConnection, profile: &Profile, assignment: &'static str) -> SqlResult<i64> {
-    let (points, costs) = (to_json(&profile.points)?, to_json(&profile.costs)?);
-    let (stops, unfit) = (to_json(&profile.stops)?, to_json(&profile.unfit)?);
+    let points = to_json(&profile.points)?;
+    let costs = to_json(&profile.costs)?;
+    let stops = to_json(&profile.stops)?;
+    let unfit = to_json(&profile.unfit)?;
     let mut query = QueryBuilder::new(
         "INSERT INTO profiles (owner, name, node_type, exec_plan, batch, points, costs, stops, unfit, probes, probe_secs,
          jobs, job_name, updated_at) ",

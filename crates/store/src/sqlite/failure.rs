@@ -7,7 +7,8 @@ const DAMAGED_CODES: [i64; 2] = [11, 26];
 
 /// What SQLite said, sorted into what passes and what does not.
 pub(super) fn classify_error(doing: &str, e: &sqlx::Error) -> StoreError {
-    let (doing, what) = (doing.to_owned(), e.to_string());
+    let doing = doing.to_owned();
+    let what = e.to_string();
     let damaged = match e {
         sqlx::Error::Database(e) => {
             // The low byte is the kind of the error; the rest says more about it.

@@ -43,7 +43,9 @@ fn key(name: &str) -> ProfileKey {
 }
 
 fn measurement(name: &str, at: i64) -> Measurement {
-    let (key, job, at) = (key(name), JobId(1), UnixTime(at));
+    let key = key(name);
+    let job = JobId(1);
+    let at = UnixTime(at);
     Measurement { key, job, nodes: 1, samples: 1.0, secs: 1.0, probe: false, at }
 }
 
@@ -119,7 +121,8 @@ async fn nobody_else_may_read_the_file() {
 
 #[tokio::test]
 async fn what_was_written_survives_a_crash() {
-    let (dir, after) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let dir = TempDir::new().unwrap();
+    let after = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
     let order = store.next_orders(5, 0).await.unwrap();
     store.put_leads(&[lead(1, serde_json::json!({"a": [1, 2]}))]).await.unwrap();

@@ -77,7 +77,8 @@ impl SwfEntry {
         }
         let limit = if six { self.sixth } else { self.requested_secs };
         let start = self.submit + self.wait;
-        let (begin, end) = (start.round() as i64, (start + self.run).round() as i64);
+        let begin = start.round() as i64;
+        let end = (start + self.run).round() as i64;
         let nodes = self.nodes(six, per_node)?;
         if end <= begin {
             return Ok(None);
@@ -125,7 +126,8 @@ fn state(status: f64) -> &'static str {
 /// Whether a log has six columns that matter (see [`super::SwfLayout::Auto`]).
 pub(super) fn look_like_six(entries: &[SwfEntry]) -> bool {
     let ran = || entries.iter().filter(|e| e.run > 0.0);
-    let asks = |e: &SwfEntry| e.requested_procs > 0.0 || e.requested_secs > 0.0;
     let outlasts = ran().filter(|e| e.sixth > e.run).count();
-    outlasts > 0 && 2 * outlasts >= ran().count() && !entries.iter().any(asks)
+    outlasts > 0
+        && 2 * outlasts >= ran().count()
+        && !entries.iter().any(|e: &SwfEntry| e.requested_procs > 0.0 || e.requested_secs > 0.0)
 }

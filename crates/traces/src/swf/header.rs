@@ -19,7 +19,8 @@ impl SwfHeader {
     /// Takes in a comment, without its semicolon.
     pub(super) fn add_comment(&mut self, comment: &str) {
         let Some((key, value)) = comment.split_once(':') else { return };
-        let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
+        let key = key.trim().to_ascii_lowercase();
+        let value = value.trim();
         match key.as_str() {
             "maxnodes" => self.max_nodes = self.max_nodes.or(leading_size(value)),
             "maxprocs" => self.max_procs = self.max_procs.or(leading_size(value)),

@@ -60,7 +60,8 @@ pub fn read_swf(path: &Path, options: SwfOptions) -> Result<ParsedFile<JobLog>, 
 }
 
 pub(super) fn parse(source: TraceSource, options: SwfOptions) -> Result<ParsedFile<JobLog>, TraceError> {
-    let (mut header, mut entries) = (SwfHeader::default(), Vec::new());
+    let mut header = SwfHeader::default();
+    let mut entries = Vec::new();
     let mut tally = LineReader::new(source).for_each_line(|line, text| {
         match text.trim_start().strip_prefix(';') {
             Some(comment) => header.add_comment(comment),
@@ -94,7 +95,8 @@ fn jobs(
     per_node: NonZeroU32,
     tally: &mut LineTally,
 ) -> Result<(Vec<LoggedJob>, usize), TraceError> {
-    let (mut jobs, mut left_out) = (Vec::with_capacity(entries.len()), 0);
+    let mut jobs = Vec::with_capacity(entries.len());
+    let mut left_out = 0;
     for entry in entries {
         let line = entry.line;
         match entry.job(six, per_node) {

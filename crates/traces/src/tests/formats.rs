@@ -116,7 +116,8 @@ fn a_file_that_is_no_idle_log_is_refused() {
 #[test]
 fn one_line_in_a_hundred_may_be_malformed() {
     let with = |good: usize| {
-        let (good, bad) = ("1,2,a\n".repeat(good), "2,1,a\n".repeat(11));
+        let good = "1,2,a\n".repeat(good);
+        let bad = "2,1,a\n".repeat(11);
         idle::parse(source("idle.csv", format!("start_s,end_s,node\n{bad}{good}")))
     };
     let reading = with(1089).expect("few enough");
@@ -202,9 +203,14 @@ fn the_layout_is_told_by_the_columns() {
         let log = swf::parse(source("log.swf", lines.join("\n")), options).expect("a log");
         log.value.jobs[0].limit_secs.is_some()
     };
-    let (asks, cpu, unknown) = ("120 -1 8 -1", "90 -1 -1 -1", "-1 -1 -1 -1");
+    let asks = "120 -1 8 -1";
+    let cpu = "90 -1 -1 -1";
+    let unknown = "-1 -1 -1 -1";
     let line = |middle: &str| format!("1 10 5 100 8 {middle} -1 1 1 1 -1 1 1 -1 -1");
-    let (asks, cpu, unknown, six) = (line(asks), line(cpu), line(unknown), line("120 -1 -1 -1"));
+    let asks = line(asks);
+    let cpu = line(cpu);
+    let unknown = line(unknown);
+    let six = line("120 -1 -1 -1");
     assert!(is_six(&[&six]));
     assert!(is_six(&[&six, &cpu]), "half of the jobs");
     assert!(!is_six(&[&cpu, &cpu, &six]), "most processors are idle at times");

@@ -110,7 +110,9 @@ pub(super) fn run_held_out_trials(
         let others: Vec<MeasuredProgram<'_>> = others.map(|p| (p.runs.as_slice(), p.facts)).collect();
         let priors = PlanPriors::fit_to_programs(&others);
         let verdicts = (1..=seeds).filter_map(|seed| {
-            let (runs, facts, priors) = (program.runs.clone(), program.facts, priors.clone());
+            let runs = program.runs.clone();
+            let facts = program.facts;
+            let priors = priors.clone();
             PlanTrial { runs, facts, noise, seed, measurements, priors }.run()
         });
         held_out_row(program, &verdicts.collect::<Vec<PlanTrialResult>>())

@@ -14,9 +14,11 @@ fn rows(path: &Path) -> Vec<Row> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap().split(',').collect();
-    let row =
-        |line: &str| header.iter().map(|h| (*h).to_owned()).zip(line.split(',').map(str::to_owned)).collect();
-    lines.map(row).collect()
+    lines
+        .map(|line: &str| {
+            header.iter().map(|h| (*h).to_owned()).zip(line.split(',').map(str::to_owned)).collect()
+        })
+        .collect()
 }
 
 fn number<T: std::str::FromStr + Default>(row: &Row, column: &str) -> T {
@@ -73,7 +75,8 @@ fn measured_peaks_are_predicted() {
     assert_eq!(wrong.len(), 3);
     for (model, mut wrong) in wrong {
         wrong.sort_by(f64::total_cmp);
-        let (median, worst) = (wrong[wrong.len() / 2], wrong[wrong.len() - 1]);
+        let median = wrong[wrong.len() / 2];
+        let worst = wrong[wrong.len() - 1];
         println!("{model}: {median:.3} in the median, {worst:.3} at worst, of {}", wrong.len());
         assert!(median < 0.05 && worst < 0.15, "{model}: {wrong:?}");
     }
@@ -89,7 +92,8 @@ fn what_did_not_fit_is_not_predicted_to_fit() {
         let words: Vec<&str> = row["plan"].split('-').collect();
         let numbered =
             |letters: &str| words.iter().find_map(|word| word.strip_prefix(letters)?.parse::<u32>().ok());
-        let (batch, accumulate) = (numbered("b").unwrap(), numbered("ga").unwrap_or(1));
+        let batch = numbered("b").unwrap();
+        let accumulate = numbered("ga").unwrap_or(1);
         let strategy = ParallelStrategy {
             accumulate,
             checkpointing: words.contains(&"gc"),
@@ -107,7 +111,8 @@ fn what_did_not_fit_is_not_predicted_to_fit() {
             sequence: Some(2048),
             ..ModelFacts::from_params(1e3 * number::<f64>(&row, "size_b"))
         };
-        let (batch, dp): (u32, u32) = (number(&row, "global_batch"), number(&row, "dp"));
+        let batch: u32 = number(&row, "global_batch");
+        let dp: u32 = number(&row, "dp");
         let accumulate = batch / (dp * number::<u32>(&row, "mbs"));
         let strategy = ParallelStrategy { accumulate, ..strategy(&row) };
         let gib = gpu_memory_gib(&facts, Parallelism { dp, strategy }, f64::from(batch)).unwrap();

@@ -153,9 +153,9 @@ fn run_curve_trial(
         costs: config.planner.costs,
         settings: config.advisor.clone(),
     };
-    let nothing =
-        || ProgramExit::Failed.caused_by(anyhow::anyhow!("nothing can be measured with such noise"));
-    trial.run().ok_or_else(nothing)
+    trial.run().ok_or_else(|| {
+        ProgramExit::Failed.caused_by(anyhow::anyhow!("nothing can be measured with such noise"))
+    })
 }
 
 fn render_trial(verdict: &CurveTrialResult, table: &MeasuredThroughputs) -> Result<String, CommandFailure> {
@@ -181,12 +181,17 @@ fn render_trial(verdict: &CurveTrialResult, table: &MeasuredThroughputs) -> Resu
 fn curve_picture(verdict: &CurveTrialResult) -> CurveFigure {
     let mut tried: Vec<TriedSize> = verdict.probes.iter().copied().chain([verdict.start]).collect();
     tried.sort_by_key(|p| p.nodes);
-    let known = |p: TriedSize| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate };
-    let fitted = |r: &ComparedSize| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high };
     CurveFigure {
         title: "advise".to_owned(),
-        measured: tried.into_iter().map(known).collect(),
-        curve: verdict.curve.iter().map(fitted).collect(),
+        measured: tried
+            .into_iter()
+            .map(|p: TriedSize| CurveRow { nodes: p.nodes, rate: p.rate, low: p.rate, high: p.rate })
+            .collect(),
+        curve: verdict
+            .curve
+            .iter()
+            .map(|r: &ComparedSize| CurveRow { nodes: r.nodes, rate: r.predicted, low: r.low, high: r.high })
+            .collect(),
         truth: verdict.curve.iter().map(|r| CurvePoint { nodes: r.nodes, rate: r.truth }).collect(),
         now: None,
     }

@@ -115,8 +115,9 @@ fn run_plan_trial(args: &AdviseArgs) -> Result<PlanTrialResult, CommandFailure> 
         measurements: args.plans.measurements as usize,
         priors: PlanPriors::from_public_tables(),
     };
-    let nothing = || ProgramExit::Failed.caused_by(anyhow::anyhow!("no model fits such measurements"));
-    trial.run().ok_or_else(nothing)
+    trial
+        .run()
+        .ok_or_else(|| ProgramExit::Failed.caused_by(anyhow::anyhow!("no model fits such measurements")))
 }
 
 fn render_plan_trial(verdict: &PlanTrialResult) -> Result<String, CommandFailure> {
@@ -139,7 +140,8 @@ mod tests {
     use infill_testkit::data_files;
 
     fn place(plan: &str, gpus_by_node: &[u32]) -> PlanPlacement {
-        let (gpus, nodes) = (gpus_by_node.iter().sum(), gpus_by_node.len() as u32);
+        let gpus = gpus_by_node.iter().sum();
+        let nodes = gpus_by_node.len() as u32;
         PlanPlacement { plan: ExecPlan(plan.to_owned()), gpus, nodes, gpus_by_node: gpus_by_node.to_vec() }
     }
 
@@ -148,7 +150,8 @@ mod tests {
     }
 
     fn sample() -> PlanTrialResult {
-        let (one, several) = (place("ddp", &[1]), place("zero-offload", &[2, 2, 4]));
+        let one = place("ddp", &[1]);
+        let several = place("zero-offload", &[2, 2, 4]);
         PlanTrialResult {
             probes: vec![PlanProbe { place: one.clone(), rate: 48.0 }],
             points: vec![point(one.clone(), true, 50.0, 48.5), point(several.clone(), false, 200.0, 210.0)],

@@ -27,7 +27,8 @@ fn args(seed: u64) -> AdviseArgs {
 fn sample() -> CurveTrialResult {
     let probe = |nodes, seconds, rate| TriedSize { nodes, seconds, rate };
     let row = |nodes, truth, predicted: f64| {
-        let (low, high) = (predicted * 0.9, predicted * 1.1);
+        let low = predicted * 0.9;
+        let high = predicted * 1.1;
         ComparedSize { nodes, truth, predicted, low, high }
     };
     CurveTrialResult {

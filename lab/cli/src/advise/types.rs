@@ -106,9 +106,12 @@ pub(super) fn advise_types(args: &AdviseArgs) -> CommandResult {
 }
 
 fn run_type_trial(args: &AdviseArgs) -> Result<TypeTrialResult, CommandFailure> {
-    let missing = || ProgramExit::Usage.caused_by(anyhow::anyhow!("--types needs --estimates"));
-    let (types, estimates) =
-        args.types.types.as_ref().zip(args.types.estimates.as_ref()).ok_or_else(missing)?;
+    let (types, estimates) = args
+        .types
+        .types
+        .as_ref()
+        .zip(args.types.estimates.as_ref())
+        .ok_or_else(|| ProgramExit::Usage.caused_by(anyhow::anyhow!("--types needs --estimates")))?;
     let trial = TypeTrial {
         rows: traces::read_speeds(types).map_err(|e| ProgramExit::Input.caused_by(e))?,
         estimates: traces::read_estimates(estimates).map_err(|e| ProgramExit::Input.caused_by(e))?,
@@ -167,7 +170,8 @@ mod tests {
     #[test]
     fn a_measurement_a_type_betters_estimates() {
         let Some(verdict) = arena(false) else { return };
-        let (estimated, predicted) = (verdict.estimated, verdict.predicted);
+        let estimated = verdict.estimated;
+        let predicted = verdict.predicted;
         assert!(predicted.mape < 0.9 * estimated.mape, "{predicted:?}, {estimated:?}");
         assert!(predicted.true_share_of_best > 0.99 && estimated.true_share_of_best > 0.97);
         assert!(verdict.profiling.share < 1.0 / 18.0, "{:?}", verdict.profiling);

@@ -139,10 +139,10 @@ pub fn simulate_closed(args: &SimulateArgs, machine: &ClosedMachine, config: &Co
     filter::render_table(&args.table, DEFAULT_FORMAT, CLOSED_COLUMNS, &[])?;
     let setup = closed_setup(args, machine, config)?;
     let progress = ProgressLines::new(ProgressMeasure::Jobs(setup.jobs.len()));
-    let simulate = |policy: ClosedPolicyName, line: &mut ProgressLine| {
-        closed::run_closed(&setup, policy.build_policy(&setup), &mut |share| line.set_share(share))
-    };
-    let outcomes = threads::simulate_each(&policies, &progress, simulate);
+    let outcomes =
+        threads::simulate_each(&policies, &progress, |policy: ClosedPolicyName, line: &mut ProgressLine| {
+            closed::run_closed(&setup, policy.build_policy(&setup), &mut |share| line.set_share(share))
+        });
     let rows = outcomes
         .iter()
         .map(|(outcome, secs)| ClosedRow::from_outcome(outcome, args.timings.then_some(*secs)));

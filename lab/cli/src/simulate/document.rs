@@ -117,8 +117,10 @@ pub(crate) fn simulation_document(
     subject: SimulationSubject,
     timings: bool,
 ) -> SimulationDocument {
-    let row = |(outcome, secs): &(PolicyScore, f64)| policy_row(outcome, bound, timings.then_some(*secs));
-    let policies = outcomes.iter().map(row).collect();
+    let policies = outcomes
+        .iter()
+        .map(|(outcome, secs): &(PolicyScore, f64)| policy_row(outcome, bound, timings.then_some(*secs)))
+        .collect();
     SimulationDocument { schema: SCHEMA, subject, idle_node_secs: bound.idle_node_secs, policies }
 }
 

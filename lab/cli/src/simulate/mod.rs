@@ -96,10 +96,9 @@ fn simulate_all(
         wanted.push(PolicyName::Bound);
     }
     let progress = ProgressLines::new(ProgressMeasure::Time(span_secs));
-    let simulate = |name: PolicyName, line: &mut ProgressLine| {
+    let mut done = threads::simulate_each(&wanted, &progress, |name: PolicyName, line: &mut ProgressLine| {
         sim::run_simulation(setup, name.build_policy(config), &mut |share| line.set_share(share))
-    };
-    let mut done = threads::simulate_each(&wanted, &progress, simulate);
+    });
     let bound = wanted.iter().position(|n| *n == PolicyName::Bound).and_then(|at| done.get(at));
     let bound = bound.map(|(outcome, _)| outcome.clone()).unwrap_or_default();
     done.truncate(names.len());

@@ -113,10 +113,9 @@ pub fn simulate_orders(args: &SimulateArgs, machine: &ClosedMachine) -> CommandR
     let units = machine.gpu_count();
     let jobs = rigid_jobs(args, units)?;
     let progress = ProgressLines::new(ProgressMeasure::Jobs(jobs.len()));
-    let one = |order: QueueOrder, line: &mut ProgressLine| {
+    let outcomes = threads::simulate_each(orders, &progress, |order: QueueOrder, line: &mut ProgressLine| {
         simulate_order(&jobs, units, order, args.closed.stop, &mut |share| line.set_share(share))
-    };
-    let outcomes = threads::simulate_each(orders, &progress, one);
+    });
     let span = jobs.last().zip(jobs.first()).map_or(0.0, |(last, first)| last.at - first.at);
     let work: f64 = jobs.iter().map(|j| j.secs * f64::from(j.size)).sum();
     let document = OrderDocument {
@@ -149,8 +148,11 @@ fn heading_lines(document: &OrderDocument) -> [String; 3] {
 
 /// The jobs that are simulated: those that were predicted, on GPUs where the log has any.
 fn rigid_jobs(args: &SimulateArgs, units: u32) -> Result<Vec<RigidJob>, CommandFailure> {
-    let missing = || ProgramExit::Usage.caused_by(anyhow!("--order needs --workload"));
-    let path = args.supply.workload.as_ref().ok_or_else(missing)?;
+    let path = args
+        .supply
+        .workload
+        .as_ref()
+        .ok_or_else(|| ProgramExit::Usage.caused_by(anyhow!("--order needs --workload")))?;
     let log = parsed_with_warnings(path, traces::read_history(path))?;
     let how = BacktestConfig { seed: args.seed, ..BacktestConfig::default() };
     let progress = ProgressLines::new(ProgressMeasure::Jobs(log.len() - how.training_jobs(log.len())));

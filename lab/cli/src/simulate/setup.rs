@@ -177,7 +177,9 @@ fn read_curves(args: &SupplyArgs) -> Result<Vec<NamedCurve>, CommandFailure> {
 }
 
 fn build_supply(args: &SimulateArgs, curves: &[NamedCurve]) -> Result<JobSupply, CommandFailure> {
-    let (wanted, sizes, worth) = (&args.supply, args.supply.size_range(), args.worth.into());
+    let wanted = &args.supply;
+    let sizes = args.supply.size_range();
+    let worth = args.worth.into();
     let of = if let Some(path) = &wanted.workload {
         JobSupply::from_list(&parsed_with_warnings(path, traces::read_workload(path))?, curves, worth)
     } else if let Some((trials, eta)) = wanted.hpo {

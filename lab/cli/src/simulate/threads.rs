@@ -22,7 +22,8 @@ pub(crate) fn simulate_each<N: Copy + Display + Send, T: Send>(
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                     let Some((place, name)) = next else { break };
-                    let (clock, mut line) = (Instant::now(), progress.add_line(name));
+                    let clock = Instant::now();
+                    let mut line = progress.add_line(name);
                     let outcome = work(name, &mut line);
                     let secs = clock.elapsed().as_secs_f64();
                     tracing::debug!(policy = %name, secs, "simulated");

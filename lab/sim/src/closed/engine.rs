@@ -52,7 +52,9 @@ struct ClosedEngine<'a> {
 impl<'a> ClosedEngine<'a> {
     fn new(setup: &'a ClosedSetup, policy: Box<dyn ClosedMachinePolicy>) -> Self {
         let outcome = ClosedOutcome::new(policy.name());
-        let (machine, jobs, dice) = (setup.machine.clone(), BTreeMap::new(), SeededRandom::new(setup.seed));
+        let machine = setup.machine.clone();
+        let jobs = BTreeMap::new();
+        let dice = SeededRandom::new(setup.seed);
         ClosedEngine {
             setup,
             policy,
@@ -169,15 +171,20 @@ impl<'a> ClosedEngine<'a> {
             self.measure_all();
         }
         let wishes = {
-            let (now, restart_secs) = (self.now, self.setup.restart_secs);
-            let (machine, jobs, speeds) = (&self.machine, &self.jobs, &self.setup.speeds);
+            let now = self.now;
+            let restart_secs = self.setup.restart_secs;
+            let machine = &self.machine;
+            let jobs = &self.jobs;
+            let speeds = &self.setup.speeds;
             self.policy.decide_targets(&ClosedView { now, restart_secs, machine, jobs, speeds })
         };
-        let changes = |w: &ClosedTarget| {
-            let now = self.jobs.get(&w.job).map(|j| j.run.as_ref().map(|r| &r.choice));
-            now.is_some_and(|now| w.anew || now != w.choice.as_ref())
-        };
-        let mut wishes: Vec<ClosedTarget> = wishes.into_iter().filter(changes).collect();
+        let mut wishes: Vec<ClosedTarget> = wishes
+            .into_iter()
+            .filter(|w: &ClosedTarget| {
+                let now = self.jobs.get(&w.job).map(|j| j.run.as_ref().map(|r| &r.choice));
+                now.is_some_and(|now| w.anew || now != w.choice.as_ref())
+            })
+            .collect();
         // First all that is given back, then all that is taken.
         let mut before: BTreeMap<usize, ActiveRun> =
             wishes.iter().filter_map(|w| Some((w.job, self.stop_job(w.job)?))).collect();
@@ -202,11 +209,10 @@ impl<'a> ClosedEngine<'a> {
             self.jobs.values().filter_map(|j| Some((j.clone(), j.run.clone()?))).collect();
         running.iter().for_each(|(job, run)| self.report_work(job, run));
         let now = self.now;
-        let due = |run: &&mut ActiveRun| now - run.unmeasured >= MIN_MEASURED_SECS;
         self.jobs
             .values_mut()
             .filter_map(|j| j.run.as_mut())
-            .filter(due)
+            .filter(|run: &&mut ActiveRun| now - run.unmeasured >= MIN_MEASURED_SECS)
             .for_each(|run| run.unmeasured = now);
     }
 

@@ -150,7 +150,8 @@ fn parse_pool(text: &str) -> Option<GpuPool> {
     let (shape, node_type) = text.trim().split_once(':').unwrap_or((text.trim(), ANY_GPU_TYPE));
     let (nodes, gpus) = shape.split_once('x')?;
     let number = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=MAX_GPUS).contains(n));
-    let (nodes, per_node) = (number(nodes)?, number(gpus)?);
+    let nodes = number(nodes)?;
+    let per_node = number(gpus)?;
     let good = !node_type.is_empty();
     good.then(|| GpuPool {
         node_type: NodeType::new(node_type),

@@ -109,7 +109,8 @@ fn all_policies_end_all_jobs_and_the_same_seed_has_the_same_outcome() {
         .collect();
     let setup = setup("2x4:a,2x2:b", speeds, &workload);
     for policy in ClosedPolicyName::ALL {
-        let (first, second) = (outcome(&setup, policy), outcome(&setup, policy));
+        let first = outcome(&setup, policy);
+        let second = outcome(&setup, policy);
         assert_eq!((first.jobs.len(), first.submitted), (12, 12), "{policy}");
         assert!(first.gpu_use > 0.0 && first.gpu_use <= 1.0, "{policy}: {}", first.gpu_use);
         assert_eq!(first, second, "{policy}");
@@ -120,8 +121,8 @@ fn all_policies_end_all_jobs_and_the_same_seed_has_the_same_outcome() {
 fn infill_lets_short_jobs_pass_and_chooses_plans() {
     let workload = "long 0 m 2 p 4000\nshort 100 m 2 p 200\nother 101 m 2 p 200";
     let setup = setup("1x2:a", ONE_MODEL, workload);
-    let (ours, theirs) =
-        (outcome(&setup, ClosedPolicyName::InfillKnown), outcome(&setup, ClosedPolicyName::Static));
+    let ours = outcome(&setup, ClosedPolicyName::InfillKnown);
+    let theirs = outcome(&setup, ClosedPolicyName::Static);
     assert!(ours.jct_mean() < 0.5 * theirs.jct_mean(), "{} against {}", lives(&ours), lives(&theirs));
     // 4,000 steps of 0.4 s with the better plan, and the others' 80 s each, and starts.
     assert!(ours.makespan_secs < 1600.0 + 160.0 + 6.0 * 10.0, "{}", lives(&ours));

@@ -73,7 +73,9 @@ impl<'a> OrderEngine<'a> {
     }
 
     fn end_jobs(&mut self) {
-        let (jobs, now, outcome) = (self.jobs, self.now, &mut self.outcome);
+        let jobs = self.jobs;
+        let now = self.now;
+        let outcome = &mut self.outcome;
         self.live.retain(|live| {
             let is_over = live.runs && live.left_secs <= DONE_TOLERANCE_SECS;
             if is_over {

@@ -115,7 +115,8 @@ impl OrderOutcome {
         sorted.sort_by(f64::total_cmp);
         let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
         let at = share * last as f64;
-        let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+        let below = sorted[at.floor() as usize];
+        let above = sorted[at.ceil() as usize];
         below + (above - below) * (at - at.floor())
     }
 

@@ -127,7 +127,8 @@ fn virtual_ends(jobs: &[RigidJob], units: u32) -> Vec<f64> {
         |job: &RigidJob| job.lengths.quantile_secs(0.5) * f64::from(job.size) / f64::from(units.max(1));
     let mut ends = vec![f64::INFINITY; jobs.len()];
     let mut left: BinaryHeap<Reverse<(OrderedSecs, usize)>> = BinaryHeap::new();
-    let (mut now, mut next) = (0.0_f64, 0);
+    let mut now = 0.0_f64;
+    let mut next = 0;
     while next < jobs.len() || !left.is_empty() {
         if left.is_empty() {
             now = now.max(jobs[next].at);

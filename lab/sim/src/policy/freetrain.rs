@@ -58,9 +58,13 @@ impl AllocationPolicy for FreeTrain {
     }
 
     fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
-        let rate = |job: &SimJob, n| (self.believes)(job, n);
         let nodes = view.cluster.idle_count() as u32;
-        targets_for_sizes(view, &allocate_sizes(view.jobs, nodes, self.tfwd_secs, view.costs, rate))
+        targets_for_sizes(
+            view,
+            &allocate_sizes(view.jobs, nodes, self.tfwd_secs, view.costs, |job: &SimJob, n| {
+                (self.believes)(job, n)
+            }),
+        )
     }
 }
 

@@ -206,14 +206,17 @@ impl AllocationPolicy for InfillPolicy {
 
     fn record_leaving(&mut self, job: &SimJob, secs: f64, now: i64) {
         if self.name != PolicyName::InfillOracle {
-            let (generation, secs) = (job.generation, (secs - CLEANUP_SECS).max(0.0));
+            let generation = job.generation;
+            let secs = (secs - CLEANUP_SECS).max(0.0);
             let stop = GenerationStop { job: job.id, generation, secs, end: StopOutcome::Saved };
             self.scene.record_stop(&self.profile_key(job), &stop, true, UnixTime(now));
         }
     }
 
     fn decide_targets(&mut self, view: &PolicyView<'_>) -> Vec<Target> {
-        let (foresight, advice, now) = (self.foresight(), self.advisor_mode(), UnixTime(view.now));
+        let foresight = self.foresight();
+        let advice = self.advisor_mode();
+        let now = UnixTime(view.now);
         let mut mirror = self.mirror.take().unwrap_or_else(|| SnapshotMirror::new(view.cluster.node_names()));
         let told = OwnerDeclaration {
             curve: self.knows_curves(),

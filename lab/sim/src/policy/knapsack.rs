@@ -12,7 +12,8 @@ pub(crate) fn solve_knapsack(jobs: &[SizeValues], nodes: u32) -> Vec<u32> {
     let mut best = vec![0.0f64; nodes + 1];
     let mut chosen: Vec<Vec<u32>> = Vec::with_capacity(jobs.len());
     for choices in jobs {
-        let (mut next, mut choice) = (vec![f64::NEG_INFINITY; nodes + 1], vec![0u32; nodes + 1]);
+        let mut next = vec![f64::NEG_INFINITY; nodes + 1];
+        let mut choice = vec![0u32; nodes + 1];
         for (size, value) in choices {
             let size_here = *size as usize;
             for total in size_here..=nodes {

@@ -60,9 +60,13 @@ enum JobEvent {
 
 /// All starts and ends in the order of time; what ends makes room for what starts in the same second.
 fn events_in_order(jobs: &[LoggedJob]) -> Vec<JobEvent> {
-    let both =
-        |(at, job): (usize, &LoggedJob)| [(job.end, JobEvent::End(at)), (job.start, JobEvent::Start(at))];
-    let mut turns: Vec<(i64, JobEvent)> = jobs.iter().enumerate().flat_map(both).collect();
+    let mut turns: Vec<(i64, JobEvent)> = jobs
+        .iter()
+        .enumerate()
+        .flat_map(|(at, job): (usize, &LoggedJob)| {
+            [(job.end, JobEvent::End(at)), (job.start, JobEvent::Start(at))]
+        })
+        .collect();
     turns.sort_unstable();
     turns.into_iter().map(|(_, turn)| turn).collect()
 }
@@ -117,7 +121,8 @@ mod tests {
         let job = |(at, line): (usize, &str)| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let (start, end) = words[0].split_once("..").unwrap();
-            let (start, end) = (start.parse().unwrap(), end.parse().unwrap());
+            let start = start.parse().unwrap();
+            let end = end.parse().unwrap();
             let names = words[2].split(',').filter(|n| *n != "-").map(NodeName::new);
             let node_list: Vec<NodeName> = names.collect();
             LoggedJob {

@@ -50,8 +50,11 @@ impl LogQueue {
     pub fn new(log: &JobLog, nodes: Option<usize>) -> Self {
         let names = all_node_names(log, nodes);
         let numbers: BTreeMap<&NodeName, NodeIx> = names.iter().zip(0..).collect();
-        let of = |j: &LoggedJob| j.node_list.iter().filter_map(|n| numbers.get(n).copied()).collect();
-        let named = log.jobs.iter().map(of).collect();
+        let named = log
+            .jobs
+            .iter()
+            .map(|j: &LoggedJob| j.node_list.iter().filter_map(|n| numbers.get(n).copied()).collect())
+            .collect();
         let mut by_submit: Vec<usize> = (0..log.jobs.len()).collect();
         by_submit.sort_by_key(|i| (log.jobs[*i].submit, *i));
         let count = names.len();
@@ -150,7 +153,8 @@ impl LogQueue {
     }
 
     fn choose_nodes(&self, job: usize) -> Vec<NodeIx> {
-        let (id, wanted) = (self.jobs[job].id, self.jobs[job].nodes as usize);
+        let id = self.jobs[job].id;
+        let wanted = self.jobs[job].nodes as usize;
         let mut free: Vec<NodeIx> =
             (0..self.users.len()).filter(|n| self.is_free(*n)).map(|n| n as NodeIx).collect();
         let own: BTreeSet<NodeIx> =
@@ -213,7 +217,8 @@ fn all_node_names(log: &JobLog, nodes: Option<usize>) -> Vec<NodeName> {
     names.dedup();
     let said = nodes.or(log.nodes_total.map(|n| n as usize));
     let total = said.unwrap_or_else(|| most_at_once(log.jobs.iter().filter(|j| j.node_list.is_empty())));
-    let (missing, width) = (total.saturating_sub(names.len()), total.to_string().len());
+    let missing = total.saturating_sub(names.len());
+    let width = total.to_string().len();
     let prefix = if names.is_empty() { "n" } else { "unnamed" };
     names.extend((1..=missing).map(|n| NodeName::new(format!("{prefix}{n:0width$}"))));
     names.sort_by(NodeName::cmp_natural);

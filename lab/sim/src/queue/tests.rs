@@ -69,8 +69,9 @@ fn a_job_starts_where_it_was_planned_and_else_on_nodes_that_are_wanted_last() {
 
 /// Replays all, and returns when each node was given back and taken.
 fn replayed(queue: &mut LogQueue) -> Vec<(i64, Vec<NodeIx>, Vec<NodeIx>)> {
-    let moment = |m: QueueChange| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect());
-    std::iter::from_fn(|| queue.advance()).map(moment).collect()
+    std::iter::from_fn(|| queue.advance())
+        .map(|m: QueueChange| (m.at, m.freed, m.taken.into_iter().flat_map(|t| t.nodes).collect()))
+        .collect()
 }
 
 fn on(nodes: &[&str], job: LoggedJob) -> LoggedJob {

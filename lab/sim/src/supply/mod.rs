@@ -169,7 +169,8 @@ impl JobSupply {
     pub(super) fn submit_due(&mut self, now: i64) -> Vec<SimJob> {
         let later = self.due.split_off(&(now - self.start + 1));
         let orders = std::mem::replace(&mut self.due, later).into_values().flatten();
-        let (mut jobs, worth) = (Vec::new(), self.worth);
+        let mut jobs = Vec::new();
+        let worth = self.worth;
         for order in orders {
             self.ids += 1;
             let mut job = SimJob::new(JobId(self.ids), &order.program, order.curve, order.sizes, now);

@@ -66,8 +66,10 @@ impl HalvingSearch {
         let place = (self.bracket as usize - 1) % self.curves.len().max(1);
         let Some(curve) = self.curves.get(place) else { return Vec::new() };
         let samples = FIRST_RUNG_NODE_SECS * f64::from(self.eta).powi(self.rung as i32) * curve.curve.rate(1);
-        let (shared, program) = (Arc::new(curve.curve.clone()), curve.name.clone());
-        let (bracket, rung) = (self.bracket, self.rung);
+        let shared = Arc::new(curve.curve.clone());
+        let program = curve.name.clone();
+        let bracket = self.bracket;
+        let rung = self.rung;
         let order = |trial: &u32| JobSubmission {
             name: format!("{program}-{bracket}.{trial}-rung{rung}"),
             program: program.clone(),
@@ -159,9 +161,15 @@ impl ArchitectureSearch {
 /// A curve with another speed, and the efficiency of the old to this power.
 fn derive_curve(curve: &ScalingCurve, exponent: f64, speed: f64) -> ScalingCurve {
     let one = curve.rate(1);
-    let point = |p: &CurvePoint| {
-        let efficiency = (p.rate / (one * f64::from(p.nodes))).powf(exponent);
-        CurvePoint { nodes: p.nodes, rate: speed * one * f64::from(p.nodes) * efficiency }
-    };
-    ScalingCurve::new(curve.points().iter().map(point).collect()).unwrap_or_else(|_| curve.clone())
+    ScalingCurve::new(
+        curve
+            .points()
+            .iter()
+            .map(|p: &CurvePoint| {
+                let efficiency = (p.rate / (one * f64::from(p.nodes))).powf(exponent);
+                CurvePoint { nodes: p.nodes, rate: speed * one * f64::from(p.nodes) * efficiency }
+            })
+            .collect(),
+    )
+    .unwrap_or_else(|_| curve.clone())
 }

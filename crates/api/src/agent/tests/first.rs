@@ -16,10 +16,14 @@ const RECORDED: &str = include_str!("../../../schema/first.json");
 /// All recorded messages of this kind.
 fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
     let all: Value = serde_json::from_str(RECORDED).unwrap();
-    let read = |message: &Value| {
-        serde_json::from_value(message.clone()).unwrap_or_else(|e| panic!("{kind}: {e}: {message}"))
-    };
-    let messages: Vec<T> = all[kind].as_array().unwrap().iter().map(read).collect();
+    let messages: Vec<T> = all[kind]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message: &Value| {
+            serde_json::from_value(message.clone()).unwrap_or_else(|e| panic!("{kind}: {e}: {message}"))
+        })
+        .collect();
     assert!(!messages.is_empty());
     messages
 }

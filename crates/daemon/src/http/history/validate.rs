@@ -19,8 +19,9 @@ pub(crate) struct InvalidEndedJob {
 
 /// Whether all of them are what a job can be.
 pub(crate) fn check_jobs(jobs: &[EndedJob], now: UnixTime) -> Result<(), InvalidEndedJob> {
-    let wrong = |job: &EndedJob| Some(InvalidEndedJob { job: job.job, what: find_problem(job, now)? });
-    jobs.iter().find_map(wrong).map_or(Ok(()), Err)
+    jobs.iter()
+        .find_map(|job: &EndedJob| Some(InvalidEndedJob { job: job.job, what: find_problem(job, now)? }))
+        .map_or(Ok(()), Err)
 }
 
 fn find_problem(job: &EndedJob, now: UnixTime) -> Option<&'static str> {

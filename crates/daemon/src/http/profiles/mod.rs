@@ -82,10 +82,12 @@ pub(crate) async fn profile_figure(
         // As of one that is not there.
         false => None,
     };
-    let is_sound = |(nodes, rate): &(u32, f64)| {
-        (1..=MAX_NODES_A_JOB).contains(nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(rate)
-    };
-    let now = at.zip(rate).filter(is_sound).map(|(nodes, rate)| CurrentPoint { nodes, rate });
+    let now = at
+        .zip(rate)
+        .filter(|(nodes, rate): &(u32, f64)| {
+            (1..=MAX_NODES_A_JOB).contains(nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(rate)
+        })
+        .map(|(nodes, rate)| CurrentPoint { nodes, rate });
     let drawn =
         run_blocking(move || found.map(|profile| draw_profile(&profile_view(profile), now)).transpose());
     let drawn = run_limited(&context.doors.fits, drawn).await?.map_err(internal_error)?;
@@ -124,11 +126,18 @@ pub(crate) async fn profile_history(
         // As of one that is not there.
         false => Vec::new(),
     };
-    let row = |m: Measurement| {
-        let Measurement { key: _, job, nodes, samples, secs, probe, at } = m;
-        HistoryRow { at, job, nodes, samples, secs, probe }
-    };
-    Ok(Json(HistoryView { schema: SCHEMA, profile, rows: found.into_iter().rev().map(row).collect() }))
+    Ok(Json(HistoryView {
+        schema: SCHEMA,
+        profile,
+        rows: found
+            .into_iter()
+            .rev()
+            .map(|m: Measurement| {
+                let Measurement { key: _, job, nodes, samples, secs, probe, at } = m;
+                HistoryRow { at, job, nodes, samples, secs, probe }
+            })
+            .collect(),
+    }))
 }
 
 /// `POST /v1/profiles/forget`.
@@ -158,8 +167,8 @@ pub(crate) async fn import_profiles(
     let owners = request.profiles.iter().map(|p| p.key.user.as_str()).collect();
     auth::require_owner(&context, uid, Some(owners)).await?;
     let _gate = acquire_change_permit(&context, uid).await?;
-    let sound = |p| validate::validate_profile(p, now());
-    let profiles: Result<Vec<Profile>, _> = request.profiles.into_iter().map(sound).collect();
+    let profiles: Result<Vec<Profile>, _> =
+        request.profiles.into_iter().map(|p| validate::validate_profile(p, now())).collect();
     let profiles =
         profiles.map_err(|e| RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
     let _turn = context.saving.learned.lock().await;

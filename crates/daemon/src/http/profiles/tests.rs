@@ -63,7 +63,8 @@ impl Daemon {
     async fn post(&self, what: &str, body: &impl Serialize) -> (u16, Value) {
         let request = reqwest::Client::new().post(format!("{}/v1/profiles/{what}", self.url)).json(body);
         let answer = request.send().await.unwrap();
-        let (status, body) = (answer.status().as_u16(), answer.bytes().await.unwrap());
+        let status = answer.status().as_u16();
+        let body = answer.bytes().await.unwrap();
         (status, serde_json::from_slice(&body).unwrap_or_default())
     }
 

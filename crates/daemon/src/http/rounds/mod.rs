@@ -46,8 +46,9 @@ pub(crate) async fn get_round_at(
     let Path(at) = at?;
     let at = UnixTime(at);
     let found = context.store.round_at(at).await?;
-    let none = || RequestDenial::new(StatusCode::NOT_FOUND, format!("no round of {at} or before it is kept"));
-    let round = found.map(to_round_view).ok_or_else(none)?;
+    let round = found.map(to_round_view).ok_or_else(|| {
+        RequestDenial::new(StatusCode::NOT_FOUND, format!("no round of {at} or before it is kept"))
+    })?;
     Ok(Json(live_status::visible_round(&context, &viewer, round)))
 }
 

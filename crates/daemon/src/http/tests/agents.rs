@@ -75,10 +75,6 @@ async fn main_jobs_alone_are_extended() {
 /// Where GPUs are lent, a main job's GPUs of its one node are one worker, and what else it has is told.
 #[tokio::test]
 async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
-    let place = |number: usize| Node {
-        has: Resources { cpus: 4, memory_mib: 4000, gpus: GpuCounts::from_counts([("a100".to_owned(), 1)]) },
-        ..Node::new(NodeName::new("n3").place_name(number), NodeType::new("gpu:a100:1/cpu4"))
-    };
     for (nodes, batch, expected, said) in [
         ("n3:1 n3:2", "n3:1+2", 200, json!("n3:1+2")),
         ("n3:0", "n3:0", 200, json!("n3:0")),
@@ -92,7 +88,19 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
             main.nodes = nodes.split_whitespace().map(NodeName::from).collect();
             main.batch_host = Some(NodeName::new(batch));
         });
-        let snapshot = Snapshot { nodes: (0..4).map(place).collect(), ..Snapshot::default() };
+        let snapshot = Snapshot {
+            nodes: (0..4)
+                .map(|number: usize| Node {
+                    has: Resources {
+                        cpus: 4,
+                        memory_mib: 4000,
+                        gpus: GpuCounts::from_counts([("a100".to_owned(), 1)]),
+                    },
+                    ..Node::new(NodeName::new("n3").place_name(number), NodeType::new("gpu:a100:1/cpu4"))
+                })
+                .collect(),
+            ..Snapshot::default()
+        };
         daemon.context.lock_state().snapshot = Some(Arc::new(snapshot));
         let answer = hello(&daemon, MAIN, "n3", true).await;
         assert_eq!(answer.status().as_u16(), expected, "{nodes}: {answer:?}");
@@ -102,7 +110,8 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
         if expected == 200 {
             assert_eq!(answer["place"], said, "{answer}");
             let submitted = &machine.unwrap().submitted;
-            let (own, count) = (vec![NodeName::new(batch)], nodes.split_whitespace().count());
+            let own = vec![NodeName::new(batch)];
+            let count = nodes.split_whitespace().count();
             assert_eq!((&submitted.own, submitted.block as usize), (&own, count));
         } else {
             assert!(answer["error"].as_str().unwrap().contains(said.as_str().unwrap()), "{answer}");
@@ -134,7 +143,8 @@ async fn an_agent_reports_with_its_own_secret_and_at_most_256_events_at_a_time()
         let request = daemon.http.post(format!("{}{}", daemon.url, paths::AGENT_REPORT)).json(&body);
         request.bearer_auth(secret).send().await.unwrap().status().as_u16()
     };
-    let (secret, other) = (welcome.secret.unwrap().0, "0".repeat(64));
+    let secret = welcome.secret.unwrap().0;
+    let other = "0".repeat(64);
     assert_eq!(report(&secret, 256).await, 204);
     assert_eq!(report(&secret, 257).await, 413);
     assert_eq!(report(&other, 1).await, 401);

@@ -55,7 +55,8 @@ async fn hears_welcome(guest: &mut TcpStream, text: &str) -> bool {
     if guest.write_all(text.as_bytes()).await.is_err() {
         return false;
     }
-    let (mut answer, mut bytes) = (Vec::new(), [0; 512]);
+    let mut answer = Vec::new();
+    let mut bytes = [0; 512];
     while !answer.ends_with(b"welcome") {
         match guest.read(&mut bytes).await {
             Ok(count) if count > 0 => answer.extend_from_slice(&bytes[..count]),
@@ -132,7 +133,8 @@ async fn handshakes_that_do_not_come_make_room() {
     let dir = tempfile::tempdir().unwrap();
     let authority = CertificateAuthority::new(dir.path());
     let files = authority.issue_certificate("daemon", LOCALHOST_NAMES);
-    let (tls_cert, tls_key) = (Some(files.cert), Some(files.key));
+    let tls_cert = Some(files.cert);
+    let tls_key = Some(files.key);
     let config = DaemonConfig { tls_cert, tls_key, ..DaemonConfig::default() };
     let address = room_behind(5, TlsFiles::from_config(&config).unwrap()).await;
     let mut crowd = Vec::new();
@@ -163,7 +165,10 @@ async fn a_hello_whose_credential_is_looked_at_keeps_its_connection() {
     hellos.forget_permits(hellos.available_permits());
     let address = served(crate::http::build_router(daemon.context.clone()), 3, None).await;
     let body = hello_body().to_string();
-    let (route, nonce, to, length) = (routes::AGENT_HELLO, headers::NONCE, headers::TO, body.len());
+    let route = routes::AGENT_HELLO;
+    let nonce = headers::NONCE;
+    let to = headers::TO;
+    let length = body.len();
     let text = format!(
         "POST {route} HTTP/1.1\r\nHost: x\r\nAuthorization: Munge x\r\n{nonce}: n\r\n{to}: 127.0.0.1:6810\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"

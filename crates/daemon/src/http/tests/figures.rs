@@ -212,7 +212,8 @@ async fn a_report_says_whether_there_were_more_delays_than_it_has() {
     let all = [(41.256, true), (3.0, false)];
     for (most, expected, is_cut) in [(1, &all[..1], true), (2, &all[..], false), (3, &all[..], false)] {
         let viewer = ApiReader { all: true, ..ApiReader::default() };
-        let (from, to) = (UnixTime(998_000), UnixTime(1_010_000));
+        let from = UnixTime(998_000);
+        let to = UnixTime(1_010_000);
         let view = report::build_report(daemon.context.clone(), viewer, from, to, most).await.unwrap();
         assert_eq!((&view.delays[..], view.delays_cut), (expected, is_cut), "at most {most}");
     }

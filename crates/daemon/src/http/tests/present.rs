@@ -59,7 +59,8 @@ async fn plans_rest_for_several_times_as_long_as_one_took() {
 
 /// A job that Slurm does not show any more, of the owner's; what the store has of it.
 async fn remember_a_job_that_is_gone(daemon: &Daemon) {
-    let (job, at) = (JobId(424_777), UnixTime(900_000));
+    let job = JobId(424_777);
+    let at = UnixTime(900_000);
     let mut view = sample_round();
     view.plan.at = at + -5;
     view.report.owners = [(job, uid_of(OWNER).await.unwrap())].into();

@@ -34,8 +34,8 @@ struct Answer {
 impl Answer {
     async fn of(response: Response) -> Answer {
         let text = |name: &str| response.headers().get(name).map(|v| v.to_str().unwrap().to_owned());
-        let (mac, seal) =
-            (text(headers::MAC), text(headers::SEAL).and_then(|s| SessionSeal::from_header(&s)));
+        let mac = text(headers::MAC);
+        let seal = text(headers::SEAL).and_then(|s| SessionSeal::from_header(&s));
         let status = response.status().as_u16();
         Answer { status, body: response.bytes().await.unwrap().to_vec(), mac, seal }
     }

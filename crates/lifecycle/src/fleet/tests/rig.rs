@@ -64,7 +64,8 @@ pub fn fleet(text: &str) -> Rig {
     drop(rig.look());
     for (lead, part) in (LEAD.0..).zip(parts) {
         let mut words = part.split_whitespace();
-        let (phase, nodes) = (words.next().unwrap(), words.map(NodeName::from).collect::<Vec<_>>());
+        let phase = words.next().unwrap();
+        let nodes = words.map(NodeName::from).collect::<Vec<_>>();
         rig.bring(JobId(lead), phase, &nodes);
     }
     rig
@@ -301,7 +302,8 @@ impl Rig {
 impl Rig {
     /// What a command that stays alive does with its place.
     fn meet(&mut self, agent: (JobId, NodeName), member: &GenerationMember) {
-        let (generation, meeting) = (member.generation, member.meeting.clone().unwrap_or_default());
+        let generation = member.generation;
+        let meeting = member.meeting.clone().unwrap_or_default();
         self.agents.insert(agent.clone(), Some(generation));
         let mut say = |event| drop(self.report(agent.0, &agent.1, event));
         if meeting.host {

@@ -87,7 +87,8 @@ fn is_consistent(rig: &Rig, after: u64) {
 
 #[test]
 fn whatever_comes_in_whatever_order_no_node_has_two_users() {
-    let (mut rig, mut dice) = (empty(), Dice(1));
+    let mut rig = empty();
+    let mut dice = Dice(1);
     (0..JOBS).for_each(|i| rig.submit(JobId(1000 + i)));
     drop(rig.look());
     let mut began = 0;

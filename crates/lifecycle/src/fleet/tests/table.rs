@@ -237,7 +237,8 @@ fn state(r: &Rig, job: JobId) -> MalleableState {
 /// speaker has no place.
 fn cell(phase: &str, (name, input): (&str, Input), reached: &mut Reached) -> String {
     let mut r = fleet(&format!("{phase} n1 n2; queued"));
-    let (before, words) = (state(&r, LEAD), r.fleet.agent_orders(LEAD));
+    let before = state(&r, LEAD);
+    let words = r.fleet.agent_orders(LEAD);
     r.heard.clear();
     let out = input(&mut r);
     reached.0.append(&mut r.heard);
@@ -254,7 +255,8 @@ fn cell(phase: &str, (name, input): (&str, Input), reached: &mut Reached) -> Str
     let runs = out.generations.is_empty() || runs;
     assert!(runs || name == SILENCE, "{name}: a generation runs");
     assert!(now == before || out.changed.contains(&LEAD), "{name}: a new state is stored");
-    let (now, follows) = (if now == before { '.' } else { letter(now) }, follows(&out, told));
+    let now = if now == before { '.' } else { letter(now) };
+    let follows = follows(&out, told);
     format!("{now}{follows}")
 }
 

@@ -87,7 +87,8 @@ fn a_pause_lasts_from_the_stop_until_the_first_samples() {
     let mut rig = fleet("running n1 n2");
     assert!(pause(&rig).is_some(), "it was launched a moment ago");
     let opening = Some(WorkerStartup::default());
-    let (step, loss) = (None, None);
+    let step = None;
+    let loss = None;
     let first =
         AgentEvent::Progress { generation: 1, samples: 9.0, secs: 1.0, step, loss, total: None, opening };
     drop(rig.report(LEAD, &n(1), first));

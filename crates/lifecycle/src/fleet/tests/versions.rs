@@ -10,7 +10,9 @@ use crate::fleet::agent_orders::can_read_directive;
 /// A lead on n1 whose agent names this, and how many strikes follow when its wing on n2 can start nothing.
 fn strikes(dialect: AgentDialect) -> usize {
     let mut rig = fleet("running n1 n2");
-    let (node, address, running) = (n(1), "n1".to_owned(), Some(1));
+    let node = n(1);
+    let address = "n1".to_owned();
+    let running = Some(1);
     let arrival =
         AuthenticatedHello { node, slurm_job: LEAD, address, port: 4000, running, spec: None, dialect };
     drop(rig.fleet.handle_hello(LEAD, arrival, rig.now).unwrap());
@@ -27,8 +29,11 @@ fn nodes_are_not_blamed_for_what_comes_to_nothing_through_an_older_lead() {
 fn a_lead_asks_for_the_rate_of_the_size_that_it_says_or_was_submitted_with() {
     let wants = |spec: RunSpec| {
         let mut rig = fleet("running n1 n2");
-        let (node, address, running) = (n(1), "n1".to_owned(), Some(1));
-        let (spec, dialect) = (Some(spec), AgentDialect::present_protocol());
+        let node = n(1);
+        let address = "n1".to_owned();
+        let running = Some(1);
+        let spec = Some(spec);
+        let dialect = AgentDialect::present_protocol();
         let arrival =
             AuthenticatedHello { node, slurm_job: LEAD, address, port: 4000, running, spec, dialect };
         drop(rig.fleet.handle_hello(LEAD, arrival, rig.now).unwrap());

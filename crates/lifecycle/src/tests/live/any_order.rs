@@ -14,7 +14,8 @@ impl Dice {
 
 /// Lets something happen to a job on up to six nodes.
 fn anything(r: &mut Rig, dice: &mut Dice) {
-    let (node, generation) = (n(1 + dice.below(6)), r.m.generation.number);
+    let node = n(1 + dice.below(6));
+    let generation = r.m.generation.number;
     let known = r.agents.get(&node).copied();
     match dice.below(14) {
         0 | 1 => {
@@ -56,7 +57,8 @@ fn anything(r: &mut Rig, dice: &mut Dice) {
 #[test]
 fn whatever_comes_in_whatever_order_the_job_runs_in_the_end() {
     let mut dice = Dice(7);
-    let (mut regrouped, mut restarted) = (0, 0);
+    let mut regrouped = 0;
+    let mut restarted = 0;
     for round in 0..200 {
         let mut r = alive("1-8", &[1, 2, 3]);
         r.m.spec.max_restarts = 1000;

@@ -117,7 +117,8 @@ fn check_objective<'a>(
     found: &mut Vec<Violation>,
 ) {
     let worth = recomputed_value::recompute_value(problem, steps, facts);
-    let (said, is) = (plan.objective, worth.net);
+    let said = plan.objective;
+    let is = worth.net;
     if !is_close(said, is) {
         found.push(Violation::WrongObjective { said, is });
     }
@@ -138,11 +139,13 @@ fn max_job_value(facts: &[CheckedJob<'_>]) -> f64 {
         let turns = job.rates.iter().flat_map(RateCurve::curve_breakpoints);
         turns.chain([job.sizes.max()]).collect::<Vec<u32>>()
     };
-    let value = |f: &CheckedJob<'_>| {
-        let rates = sizes(f.job).into_iter().map(|n| top_rate(f.job, n as usize));
-        rates.fold(0.0, f64::max) * f.job.weight
-    };
-    facts.iter().map(value).fold(0.0, f64::max)
+    facts
+        .iter()
+        .map(|f: &CheckedJob<'_>| {
+            let rates = sizes(f.job).into_iter().map(|n| top_rate(f.job, n as usize));
+            rates.fold(0.0, f64::max) * f.job.weight
+        })
+        .fold(0.0, f64::max)
 }
 
 /// Whether a proof agrees with the worth that is found. It is about counts, and a forecast does not say which
@@ -150,7 +153,8 @@ fn max_job_value(facts: &[CheckedJob<'_>]) -> f64 {
 /// more than its counts can be worth at the very most; and where it is worth just that, nothing is left open,
 /// and a bound below it is none.
 fn check_proof(proof: &OptimalityProof, worth: &RecomputedValue, room: f64, found: &mut Vec<Violation>) {
-    let (is, room) = (worth.score(), room + TOLERANCE * worth.most.abs());
+    let is = worth.score();
+    let room = room + TOLERANCE * worth.most.abs();
     let is_open = worth.is_open || worth.most > is + room;
     if !proof.bound.is_finite() || (!is_open && proof.bound < is - room - BOUND_TOLERANCE * is.abs()) {
         found.push(Violation::WrongBound { said: proof.bound, is });
@@ -176,10 +180,12 @@ fn check_given_once(plan: &Plan, found: &mut Vec<Violation>) {
 /// A busy job keeps exactly what it holds, except nodes whose window has ended; without its lead's it has
 /// nothing, unless the lead is away.
 fn check_busy_job(problem: &PlanningProblem<'_>, facts: &CheckedJob<'_>, found: &mut Vec<Violation>) {
-    let (job, planned) = (facts.job, facts.planned);
+    let job = facts.job;
+    let planned = facts.planned;
     let alive = |node: &NodeName| {
-        let lasts = |patch: NodeGaps<'_>| patch.first_to_end.usable_until > problem.now;
-        holds_node(problem, job, node) && NodeGaps::for_node(problem, node).is_some_and(lasts)
+        holds_node(problem, job, node)
+            && NodeGaps::for_node(problem, node)
+                .is_some_and(|patch: NodeGaps<'_>| patch.first_to_end.usable_until > problem.now)
     };
     let lead_alive = job.lead_node.as_ref().is_some_and(alive);
     let stays = lead_alive || job.lead_away;
@@ -217,7 +223,8 @@ fn check_standing(problem: &PlanningProblem<'_>, facts: &CheckedJob<'_>, found: 
 fn check_size(steps: &TimeSteps, facts: &CheckedJob<'_>, found: &mut Vec<Violation>) {
     let MalleableJob { id: job, sizes, .. } = facts.job;
     let JobPlan { forecast, rate: said, .. } = facts.planned;
-    let (job, nodes) = (*job, facts.planned.nodes.len());
+    let job = *job;
+    let nodes = facts.planned.nodes.len();
     if nodes > 0 && !sizes.contains(nodes as u32) {
         found.push(Violation::NotAllowedSize { job, nodes, sizes: sizes.clone() });
     }
@@ -252,7 +259,8 @@ fn check_nodes(
             found.push(Violation::NoGap { job, node: node() });
             continue;
         };
-        let (gap, any) = (patch.first_to_end, |is: &dyn Fn(&Gap) -> bool| patch.gaps.iter().any(|g| is(g)));
+        let gap = patch.first_to_end;
+        let any = |is: &dyn Fn(&Gap) -> bool| patch.gaps.iter().any(|g| is(g));
         if patch.gaps.len() != facts.job.block.max(1) as usize {
             found.push(Violation::OtherBlock { job, node: node(), block: facts.job.block });
         }

@@ -68,8 +68,9 @@ impl<'a> CheckedJob<'a> {
 
     /// What its profile says of the planned nodes, samples a second; 0 where nothing is known.
     pub fn planned_rate(&self) -> f64 {
-        let rate = |node_type| profile_rate(self.job, node_type, &self.planned.exec_plan, self.gaps.len());
-        self.node_type().map_or(0.0, rate)
+        self.node_type().map_or(0.0, |node_type| {
+            profile_rate(self.job, node_type, &self.planned.exec_plan, self.gaps.len())
+        })
     }
 }
 

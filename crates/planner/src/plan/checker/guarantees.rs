@@ -70,10 +70,12 @@ impl<'a> JobHolding<'a> {
             (is_whole && lasts).then_some(patch.first_to_end)
         };
         let lead = job.lead_node.as_ref().and_then(lasting);
-        let is_alike = |gap: &&Gap| lead.is_some_and(|lead| lead.node_type == gap.node_type);
         let others =
             job.held.iter().map(|held| &held.node).filter(|node| Some(*node) != job.lead_node.as_ref());
-        let mut others: Vec<&Gap> = others.filter_map(lasting).filter(is_alike).collect();
+        let mut others: Vec<&Gap> = others
+            .filter_map(lasting)
+            .filter(|gap: &&Gap| lead.is_some_and(|lead| lead.node_type == gap.node_type))
+            .collect();
         others.dedup_by_key(|gap| &gap.node);
         let is_locked = facts.can_stay && problem.stays_secs(job).is_some();
         JobHolding { facts, lead, others, is_locked }
@@ -130,10 +132,13 @@ struct GuaranteeCheck<'a> {
 
 impl<'a> GuaranteeCheck<'a> {
     fn new(problem: &'a PlanningProblem<'a>, steps: &'a TimeSteps, facts: &'a [CheckedJob<'a>]) -> Self {
-        let needs = |job: &MalleableJob| job.rates.iter().any(|rate| !rate.needs.is_empty());
         let counts_hosts = problem.gaps.gaps.iter().any(|gap| gap.share.is_some());
         let holdings = facts.iter().map(|facts| JobHolding::from_checked(problem, steps, facts)).collect();
-        let counts_hosts = counts_hosts && problem.jobs.iter().any(needs);
+        let counts_hosts = counts_hosts
+            && problem
+                .jobs
+                .iter()
+                .any(|job: &MalleableJob| job.rates.iter().any(|rate| !rate.needs.is_empty()));
         let mut types: Vec<&NodeType> = problem.gaps.gaps.iter().map(|gap| &gap.node_type).collect();
         types.sort_unstable();
         types.dedup();
@@ -199,7 +204,8 @@ impl<'a> GuaranteeCheck<'a> {
 
     /// Nodes that others can give in this round, with so many changes of their own choice.
     fn givable_nodes(&self, short: &JobHolding<'_>, node_type: &NodeType, changes: u32) -> u32 {
-        let (mut must, mut may) = (0, Vec::new());
+        let mut must = 0;
+        let mut may = Vec::new();
         for other in self.holdings.iter().filter(|other| other.facts.job.id != short.facts.job.id) {
             let facts = other.facts;
             let is_short = other.is_in_force() && !other.keeps_guarantee(self.counts_hosts);
@@ -220,15 +226,17 @@ impl<'a> GuaranteeCheck<'a> {
             let stays = short.lead.is_some_and(|lead| lead.node_type == *node_type);
             let own = if stays { short.lasting_nodes() } else { 0 };
             let others = self.holdings.iter().filter(|other| other.facts.job.id != job.id);
-            let spare = |other: &JobHolding<'_>| self.spare_nodes(other, job, node_type);
-            let there = own + self.free_nodes(job, node_type) + others.map(spare).sum::<u32>();
+            let there = own
+                + self.free_nodes(job, node_type)
+                + others.map(|other: &JobHolding<'_>| self.spare_nodes(other, job, node_type)).sum::<u32>();
             promise.min_nodes_on(node_type).is_some_and(|needs| needs <= there)
         })
     }
 
     /// The first node beyond its least that a job gets while another one waits for such.
     fn grows_beside(&self, other: &JobHolding<'_>, waits: &JobHolding<'_>) -> Option<Violation> {
-        let (facts, promise) = (other.facts, waits.guarantee()?);
+        let facts = other.facts;
+        let promise = waits.guarantee()?;
         let is_other = facts.job.id != waits.facts.job.id && !facts.is_busy;
         let is_more = |gap: &Gap| facts.gaps.len() as u32 > self.min_nodes_on(facts.job, &gap.node_type);
         let waits_for = |gap: &Gap| {
@@ -246,8 +254,12 @@ impl<'a> GuaranteeCheck<'a> {
 /// The fewest nodes of a type that a job has while others are to have theirs: its smallest size that is known
 /// to run, or that makes its promise.
 fn min_nodes_of(job: &MalleableJob, node_type: &NodeType) -> u32 {
-    let runs = |nodes: &u32| best_rate(job, node_type, *nodes as usize) > 0.0;
-    let least = job.sizes.up_to(u32::MAX).into_iter().find(runs).unwrap_or(job.sizes.min());
+    let least = job
+        .sizes
+        .up_to(u32::MAX)
+        .into_iter()
+        .find(|nodes: &u32| best_rate(job, node_type, *nodes as usize) > 0.0)
+        .unwrap_or(job.sizes.min());
     let promised = job.active_guarantee().and_then(|promise| promise.min_nodes_on(node_type));
     least.max(promised.unwrap_or(0))
 }

@@ -39,8 +39,10 @@ pub(super) fn check_hosts(
             workers.entry(placement.node.host()).or_default().extend(worker);
         }
     }
-    let is_more = |w: &CheckedWorker<'_>| !w.takes.is_within(w.backed);
-    workers.retain(|_, on_host| on_host.iter().any(is_more) && on_host.iter().any(|w| w.asks));
+    workers.retain(|_, on_host| {
+        on_host.iter().any(|w: &CheckedWorker<'_>| !w.takes.is_within(w.backed))
+            && on_host.iter().any(|w| w.asks)
+    });
     if workers.is_empty() {
         return;
     }
@@ -78,7 +80,8 @@ fn checked_worker<'a>(
         needed.max_each(has)
     };
     let backed = if is_held { own.max_each(held) } else { own };
-    let (planned, before) = (takes(&facts.planned.exec_plan), takes(&facts.job.exec_plan).max_each(backed));
+    let planned = takes(&facts.planned.exec_plan);
+    let before = takes(&facts.job.exec_plan).max_each(backed);
     let asks = !facts.is_busy && (!is_held || !planned.is_within(before));
     Some(CheckedWorker { job: facts.job, node, takes: planned, backed, asks, is_busy: facts.is_busy })
 }

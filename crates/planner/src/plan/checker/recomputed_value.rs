@@ -77,7 +77,8 @@ fn recompute_job<'a>(
     market: &GapsByType<'a>,
     facts: &CheckedJob<'a>,
 ) -> JobValue {
-    let (job, ends) = (facts.job, steps.ends());
+    let job = facts.job;
+    let ends = steps.ends();
     let mut crew = NodeWalk::from_job(facts);
     let mut made = crew.rate * steps.secs(0);
     let mut reluctant = 0;
@@ -92,9 +93,11 @@ fn recompute_job<'a>(
         made -= crew.rate * stop.pause_secs(job, crew.len());
         reluctant += u32::from(facts.can_stay && !problem.drain);
     }
-    let (mut most, mut is_open) = (made, false);
+    let mut most = made;
+    let mut is_open = false;
     for ((_, nodes), (step, end)) in facts.planned.forecast.iter().zip(ends.iter().enumerate().skip(1)) {
-        let (had, secs) = (crew.len(), steps.secs(step));
+        let had = crew.len();
+        let secs = steps.secs(step);
         let stop = crew.advance_to(market, *end, *nodes as usize);
         made += crew.rate * secs;
         most += if facts.is_busy { crew.rate * secs } else { max_step_samples(job, had, crew.len(), secs) };
@@ -168,10 +171,13 @@ struct NodeWalk<'a> {
 
 impl<'a> NodeWalk<'a> {
     fn from_job(facts: &CheckedJob<'a>) -> Self {
-        let until = |(gap, _): &(Option<&Gap>, bool)| gap.map_or(UnixTime(i64::MIN), |g| g.usable_until);
         NodeWalk {
             job: facts.job,
-            named: facts.gaps.iter().map(until).collect(),
+            named: facts
+                .gaps
+                .iter()
+                .map(|(gap, _): &(Option<&Gap>, bool)| gap.map_or(UnixTime(i64::MIN), |g| g.usable_until))
+                .collect(),
             lead_named: !facts.gaps.is_empty(),
             others: 0,
             node_type: facts.node_type(),

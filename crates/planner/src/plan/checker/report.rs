@@ -23,7 +23,8 @@ pub(crate) fn explain_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> RoundR
     let verdict = |job: &MalleableJob| {
         let planned = plan.job_plan(job.id)?;
         let why = job_reason(&round, job, planned);
-        let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
+        let had = job.held.len() as u32;
+        let gets = planned.nodes.len() as u32;
         let assured = guarantee_reason(problem, job, planned, &why);
         Some(JobVerdict { job: job.id, had, gets, why, assured })
     };
@@ -59,16 +60,22 @@ struct ReportContext<'a> {
 impl<'a> ReportContext<'a> {
     fn new(problem: &'a PlanningProblem<'a>, steps: &'a TimeSteps, plan: &'a Plan) -> Self {
         let placements = plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p)));
-        let parts = |(job, p): (JobId, &PlannedNode)| {
-            let user = (job, p.lease_until);
-            p.node.single_places().into_iter().map(move |part| (part, user))
-        };
-        let users: HashMap<_, _> = placements.flat_map(parts).collect();
-        let long = |g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0);
-        let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(long).collect();
+        let users: HashMap<_, _> = placements
+            .flat_map(|(job, p): (JobId, &PlannedNode)| {
+                let user = (job, p.lease_until);
+                p.node.single_places().into_iter().map(move |part| (part, user))
+            })
+            .collect();
+        let startable: Vec<&Gap> = problem
+            .gaps
+            .gaps
+            .iter()
+            .filter(|g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0))
+            .collect();
         let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
         let changes_left = changes_left(problem, steps, plan);
-        let (counted, types) = (RefCell::default(), RefCell::default());
+        let counted = RefCell::default();
+        let types = RefCell::default();
         ReportContext { problem, steps, plan, users, startable, taken, changes_left, counted, types }
     }
 
@@ -89,13 +96,13 @@ impl<'a> ReportContext<'a> {
     /// The same where its nodes are blocks of places of one node each.
     fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
         let block = job.block as usize;
-        let alike = |a: &&Gap, b: &&Gap| a.node.shares_host_with(&b.node) && a.node_type == b.node_type;
         let count = |host: &[&Gap], free: bool| {
             let is_taken = |g: &Gap| free && self.users.contains_key(&g.node);
-            let fits = |g: &&&Gap| !job_excludes(job, &g.node) && !is_taken(g);
-            host.iter().filter(fits).count() / block
+            host.iter().filter(|g: &&&Gap| !job_excludes(job, &g.node) && !is_taken(g)).count() / block
         };
-        let hosts = self.startable.chunk_by(alike);
+        let hosts = self
+            .startable
+            .chunk_by(|a: &&Gap, b: &&Gap| a.node.shares_host_with(&b.node) && a.node_type == b.node_type);
         let (all, free) = hosts.fold((0, 0), |(all, free), h| (all + count(h, false), free + count(h, true)));
         (all, all - free)
     }
@@ -145,11 +152,14 @@ fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) 
     }
     let change = cost::first_change(job, planned);
     let secs = job.change_secs(change);
-    let (had, gets) = (job.held.len(), RatedSize { nodes: planned.nodes.len(), rate: planned.rate });
+    let had = job.held.len();
+    let gets = RatedSize { nodes: planned.nodes.len(), rate: planned.rate };
     let can_stay = || cost::can_stay(problem, round.steps, job);
     let leaving = || leaving_nodes(problem, round.steps, job);
     if let Some(probe) = planned_probe(problem, round.steps, job, planned) {
-        let (gets, leaving, probe) = (gets.nodes, leaving(), probe.clone());
+        let gets = gets.nodes;
+        let leaving = leaving();
+        let probe = probe.clone();
         return JobReason::Probes { had, gets, secs, leaving, probe };
     }
     // Another plan is said of by its size.
@@ -181,10 +191,12 @@ pub(crate) fn planned_probes(problem: &PlanningProblem<'_>, plan: &Plan) -> BTre
         return BTreeMap::new();
     }
     let steps = TimeSteps::from_problem(problem);
-    let of = |job: &&MalleableJob| {
-        Some((job.id, planned_probe(problem, &steps, job, plan.job_plan(job.id)?)?.clone()))
-    };
-    tried.iter().filter_map(of).collect()
+    tried
+        .iter()
+        .filter_map(|job: &&MalleableJob| {
+            Some((job.id, planned_probe(problem, &steps, job, plan.job_plan(job.id)?)?.clone()))
+        })
+        .collect()
 }
 
 /// What the plan tries for the job; `None` where it does not, and where the job has to shrink anyway.
@@ -196,11 +208,12 @@ fn planned_probe<'a>(
 ) -> Option<&'a Probe> {
     let probe = job.probe.as_ref().filter(|probe| planned.nodes.len() == probe.nodes as usize)?;
     let first = problem.gap_at(&planned.nodes.first()?.node);
-    let is_with = |(plan, node_type): &(ExecPlan, NodeType)| {
-        planned.exec_plan == *plan && first.is_some_and(|gap| gap.node_type == *node_type)
-    };
     let must = cost::first_change(job, planned) == ChangeKind::Shrink && !cost::can_stay(problem, steps, job);
-    (!must && probe.with.as_ref().is_none_or(is_with)).then_some(probe)
+    (!must
+        && probe.with.as_ref().is_none_or(|(plan, node_type): &(ExecPlan, NodeType)| {
+            planned.exec_plan == *plan && first.is_some_and(|gap| gap.node_type == *node_type)
+        }))
+    .then_some(probe)
 }
 
 /// What became of what the job shall make at the least, unless something else than the plan decides.
@@ -239,10 +252,15 @@ fn keeps_reason(round: &ReportContext<'_>, job: &MalleableJob, size: RatedSize) 
 
 /// Which held nodes must be left.
 fn leaving_nodes(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> LeavingNodes {
-    let ends = |node: &&HeldNode| {
-        problem.held_gap(job, &node.node).is_none_or(|g| steps.steps_through(g.usable_until) == 0)
-    };
-    LeavingNodes(job.held.iter().filter(ends).map(|h| h.node.clone()).collect())
+    LeavingNodes(
+        job.held
+            .iter()
+            .filter(|node: &&HeldNode| {
+                problem.held_gap(job, &node.node).is_none_or(|g| steps.steps_through(g.usable_until) == 0)
+            })
+            .map(|h| h.node.clone())
+            .collect(),
+    )
 }
 
 fn node_shortage(round: &ReportContext<'_>, job: &MalleableJob) -> NodeShortage {
@@ -312,7 +330,8 @@ fn node_verdicts(round: &ReportContext<'_>) -> Vec<NodeVerdict> {
 
 /// Why nobody gets a gap.
 fn idle_reason(round: &ReportContext<'_>, gap: &Gap) -> NodeReason {
-    let (problem, steps) = (round.problem, round.steps);
+    let problem = round.problem;
+    let steps = round.steps;
     let secs = gap.usable_until.secs_since(problem.now).max(0.0);
     let wanted = WantedAt(match &gap.end {
         WindowEnd::Known { at, .. } => Some(*at),

@@ -404,10 +404,8 @@ fn judge_and_planner_reckon_alike() {
             .zip(&world.jobs)
             .map(|(p, j)| CheckedJob::from_plan(&problem, &steps, j, p))
             .collect();
-        let (planner, judge) = (
-            evaluate_plan(&problem, &steps, &plan),
-            recomputed_value::recompute_value(&problem, &steps, &facts),
-        );
+        let planner = evaluate_plan(&problem, &steps, &plan);
+        let judge = recomputed_value::recompute_value(&problem, &steps, &facts);
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
         assert!(close(planner.net_samples(), judge.net), "seed {seed}: {planner:?} {judge:?}");
         assert!(close(planner.reluctance, judge.reluctance), "seed {seed}: {planner:?} {judge:?}");

@@ -106,8 +106,10 @@ fn attempt_placement(
     regard: PlacementCriterion,
 ) -> PlacementResult {
     let (problem, counts) = (space.problem, count_by_type(space.problem, &space.steps));
-    let (mut jobs, mut short) = (Vec::with_capacity(problem.jobs.len()), Vec::new());
-    let (mut value, mut busy) = (PlanValue::default(), PlanValue::default());
+    let mut jobs = Vec::with_capacity(problem.jobs.len());
+    let mut short = Vec::new();
+    let mut value = PlanValue::default();
+    let mut busy = PlanValue::default();
     let SeatedJobs { nodes: seated, denied } = seat_jobs(space, schedule, favoured, regard);
     for (number, (nodes, denied)) in seated.into_iter().zip(denied).enumerate() {
         let job = &space.jobs[number];
@@ -138,7 +140,9 @@ fn attempt_placement(
     }
     value.add_value(busy);
     jobs.sort_by_key(|j| j.job);
-    let (at, steps, objective) = (problem.now, space.steps.ends().to_vec(), value.net_samples());
+    let at = problem.now;
+    let steps = space.steps.ends().to_vec();
+    let objective = value.net_samples();
     let plan = Plan { at, jobs, status: status.clone(), proof: None, objective, steps };
     PlacementResult { plan, value, busy, short }
 }
@@ -175,8 +179,7 @@ fn job_plan(
         let best =
             |size: u32| Some((size, cost::best_rate_of(job, node_type?, size, |plan| may_run(plan, size))?));
         let best = job.sizes.up_to(nodes.len() as u32).into_iter().rev().find_map(best);
-        let none = || (0, (job.exec_plan.clone(), 0.0));
-        (most, (exec_plan, rate)) = best.unwrap_or_else(none);
+        (most, (exec_plan, rate)) = best.unwrap_or_else(|| (0, (job.exec_plan.clone(), 0.0)));
         nodes.truncate(most as usize);
     }
     if nodes.is_empty() {
@@ -212,10 +215,12 @@ fn plan_fits_hosts(
 ) -> bool {
     let (Some(spec), true) = (specs.first(), space.shares.is_some()) else { return true };
     let name = &space.types[spec.node_type];
-    let (counted, needs) = (plan_needs(job, name, &spec.exec_plan), plan_needs(job, name, plan));
+    let counted = plan_needs(job, name, &spec.exec_plan);
+    let needs = plan_needs(job, name, plan);
     nodes.iter().take(size as usize).enumerate().all(|(at, node)| {
         let Some(worker) = space.worker_on(node) else { return true };
-        let (is_kept, is_held) = (at < spec.kept as usize, space.are_held(job, node));
+        let is_kept = at < spec.kept as usize;
+        let is_held = space.are_held(job, node);
         let takes = |needs| if is_held { worker.share_for_kept(needs) } else { worker.share_for_new(needs) };
         let most = match denied {
             false => takes(counted),

@@ -119,7 +119,8 @@ impl<'a> FreeBlocks<'a> {
         steps: usize,
         number: usize,
     ) -> Option<HostRank> {
-        let (budget, host) = (self.budget.as_ref()?, &self.hosts[number]);
+        let budget = self.budget.as_ref()?;
+        let host = &self.hosts[number];
         let (lasts, node) = host.find_block(space, seeker, size, steps)?;
         let taking = seeker.worker_reservation(space, &node);
         let at = budget.host_of(node[0]);
@@ -186,7 +187,8 @@ fn placement_harm(
         usize::try_from(least).unwrap_or(usize::MAX)
     };
     let left = budget.remaining_share(host);
-    let (now, then) = (shares(left).min(free), shares(left.saturating_sub(taking.takes)).min(free - size));
+    let now = shares(left).min(free);
+    let then = shares(left.saturating_sub(taking.takes)).min(free - size);
     // Places without their share are lost to all but those who need less.
     let lost = (now - then.min(now)).saturating_sub(size);
     (lost + broken_places(levels, size, now, now - then.min(now)), now)
@@ -202,11 +204,15 @@ impl HostSlots {
         size: usize,
         steps: usize,
     ) -> Option<(usize, NodeSlots)> {
-        let fits = |slot: &&usize| {
-            let slot = &space.slots[**slot];
-            slot.node_type == seeker.spec.node_type && seeker.may_use_slot(slot)
-        };
-        let usable: Vec<usize> = self.0.iter().filter(fits).copied().collect();
+        let usable: Vec<usize> = self
+            .0
+            .iter()
+            .filter(|slot: &&usize| {
+                let slot = &space.slots[**slot];
+                slot.node_type == seeker.spec.node_type && seeker.may_use_slot(slot)
+            })
+            .copied()
+            .collect();
         let from = usable.len().checked_sub(size)?;
         let enough = usable.iter().position(|slot| space.slots[*slot].lasts >= steps).unwrap_or(from);
         let node = usable[enough.min(from)..][..size].to_vec();

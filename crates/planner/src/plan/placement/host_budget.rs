@@ -42,7 +42,8 @@ impl<'a> HostBudget<'a> {
 
     /// Number of steps, from the first, in which the host has room for one more worker.
     pub fn fitting_steps(&self, host: usize, more: WorkerReservation) -> usize {
-        let (taken, room) = (&self.hosts[host], &self.shares.hosts[host].room);
+        let taken = &self.hosts[host];
+        let room = &self.shares.hosts[host].room;
         if !taken.is_tight && !more.exceeds_backed() {
             return room.len();
         }
@@ -114,7 +115,8 @@ impl<'a> HostBudget<'a> {
             let worker = space.worker_on(node)?;
             let WorkerReservation { takes, backed } =
                 WorkerReservation::for_kept_worker(space, job.job, spec, &worker);
-            let (host, granted) = (self.host_of(*node.first()?), granted_share(job.job, name, &worker));
+            let host = self.host_of(*node.first()?);
+            let granted = granted_share(job.job, name, &worker);
             Some(KeptWorker { host, takes, granted, backed })
         };
         nodes.iter().filter_map(kept).collect()

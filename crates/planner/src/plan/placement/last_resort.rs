@@ -30,7 +30,9 @@ pub fn last_resort(problem: &PlanningProblem<'_>, why: &str) -> Plan {
         jobs.push(planned);
     }
     jobs.sort_by_key(|j| j.job);
-    let (at, objective, status) = (problem.now, value.net_samples(), SolveStatus::LastResort(why.to_owned()));
+    let at = problem.now;
+    let objective = value.net_samples();
+    let status = SolveStatus::LastResort(why.to_owned());
     Plan { at, jobs, status, proof: None, objective, steps: steps.ends().to_vec() }
 }
 
@@ -112,9 +114,12 @@ fn fitting_nodes<'a, 'j>(
     let largest = || {
         let mut sizes = job.sizes.up_to(count).into_iter().rev();
         sizes.find_map(|size| {
-            let may_run =
-                |plan: &ExecPlan| needs_no_more(problem, job, node_type, (plan, &nodes[..size as usize]));
-            Some((size, cost::best_rate_of(job, node_type, size, may_run)?))
+            Some((
+                size,
+                cost::best_rate_of(job, node_type, size, |plan: &ExecPlan| {
+                    needs_no_more(problem, job, node_type, (plan, &nodes[..size as usize]))
+                })?,
+            ))
         })
     };
     // What keeps a promise goes before what is larger.
@@ -122,11 +127,13 @@ fn fitting_nodes<'a, 'j>(
         let promise = job.active_guarantee()?;
         let mut sizes = job.sizes.up_to(count).into_iter().rev();
         sizes.find_map(|size| {
-            let may_run = |plan: &ExecPlan| {
-                promise.is_enough(node_type, plan, size)
-                    && needs_no_more(problem, job, node_type, (plan, &nodes[..size as usize]))
-            };
-            Some((size, cost::best_rate_of(job, node_type, size, may_run)?))
+            Some((
+                size,
+                cost::best_rate_of(job, node_type, size, |plan: &ExecPlan| {
+                    promise.is_enough(node_type, plan, size)
+                        && needs_no_more(problem, job, node_type, (plan, &nodes[..size as usize]))
+                })?,
+            ))
         })
     };
     let (size, run) = present().or_else(promised).or_else(largest).unzip();

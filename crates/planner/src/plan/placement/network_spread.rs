@@ -12,8 +12,9 @@ pub(crate) type NetworkSpread = (usize, usize);
 
 /// How far the jobs of a plan are spread.
 pub(crate) fn plan_spread(problem: &PlanningProblem<'_>, jobs: &[JobPlan]) -> NetworkSpread {
-    let of = |job: &JobPlan| nodes_spread(problem, job.nodes.iter().map(|placement| &placement.node));
-    jobs.iter().map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    jobs.iter()
+        .map(|job: &JobPlan| nodes_spread(problem, job.nodes.iter().map(|placement| &placement.node)))
+        .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
 }
 
 /// As [`plan_spread`], of the nodes of one job.

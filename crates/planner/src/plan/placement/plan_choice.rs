@@ -27,7 +27,8 @@ pub(crate) fn choose_plan(
     others: &[Schedule],
     known: SolveBound,
 ) -> Plan {
-    let (mut best, mut chosen) = (extract::place_schedule(space, first, &known.status), first);
+    let mut best = extract::place_schedule(space, first, &known.status);
+    let mut chosen = first;
     let loses = |laid: &PlacementResult, schedule: &Schedule| {
         laid.value.score() - laid.busy.score() < space.score(schedule) * (1.0 - TOLERATED_LOSS)
     };

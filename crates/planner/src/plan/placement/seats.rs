@@ -127,7 +127,9 @@ fn seat_nearby<'s>(
     let mut best: Option<(NetworkSpread, Vec<Vec<NodeSlots>>)> = None;
     for order in [|seats: usize| -(seats as i64), |seats| seats as i64, |_| 0] {
         jobs.sort_by_key(|(job, steps)| (!favoured.contains(job), block(*job), order(steps.len()), *job));
-        let (mut near, mut seated, mut spread) = (near.clone(), nodes.clone(), (0, 0));
+        let mut near = near.clone();
+        let mut seated = nodes.clone();
+        let mut spread = (0, 0);
         for (job, steps) in &jobs {
             let Some(seeker) = seeker(*job) else { continue };
             let kept: Vec<usize> = seated[*job].iter().flatten().copied().collect();

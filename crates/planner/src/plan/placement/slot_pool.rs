@@ -52,7 +52,8 @@ impl SlotPool {
     /// Takes the `count` most stable slots of a class of those that may be taken.
     pub fn take_stable(&mut self, lasts: usize, count: usize, may_sit: impl Fn(usize) -> bool) -> Vec<usize> {
         let class = &mut self.by_lasts[lasts];
-        let (mut given, mut passed) = (Vec::with_capacity(count), Vec::new());
+        let mut given = Vec::with_capacity(count);
+        let mut passed = Vec::new();
         while given.len() < count
             && let Some(number) = class.pop()
         {
@@ -76,7 +77,8 @@ impl SlotPool {
         size: usize,
         needs: &[usize],
     ) -> Vec<(usize, NodeSlots)> {
-        let (mut usable, mut found) = (self.usable_slots(space, seeker, size), Vec::new());
+        let mut usable = self.usable_slots(space, seeker, size);
+        let mut found = Vec::new();
         for need in (0..needs.len()).rev() {
             for _ in 0..needs[need] {
                 let from = usable.partition_point(|slot| space.slots[*slot].lasts < need);
@@ -164,7 +166,8 @@ pub(super) fn min_seats_each(
 ) -> Option<usize> {
     let mut most: Vec<usize> = by_size.iter().rev().take(looked_at).map(|(.., at)| takes(*at)).collect();
     most.sort_unstable_by(|a, b| b.cmp(a));
-    let (mut left, largest) = (wanted, most.first().copied().filter(|takes| *takes > 0)?);
+    let mut left = wanted;
+    let largest = most.first().copied().filter(|takes| *takes > 0)?;
     for takes in most {
         if takes >= left {
             return Some(left);

@@ -86,10 +86,12 @@ impl<'t> TopologySlots<'t> {
     /// nodes are whole.
     pub fn new(space: &DecisionSpace<'t>, taken: &[bool]) -> Option<TopologySlots<'t>> {
         let topology = space.problem.topology.filter(|topology| !topology.is_empty());
-        let (classes, types) = (space.steps.len() + 1, space.types.len());
+        let classes = space.steps.len() + 1;
+        let types = space.types.len();
         let mut index =
             TopologyIndex { topology, levels: space.blocks.levels.clone(), ..TopologyIndex::default() };
-        let (mut leaves, mut pools) = (Vec::new(), Vec::new());
+        let mut leaves = Vec::new();
+        let mut pools = Vec::new();
         let mut pool_of = vec![None; space.slots.len()];
         let mut slack = vec![vec![0; classes]; types];
         for (rank, number) in space.by_stability().iter().enumerate().rev() {
@@ -242,10 +244,11 @@ impl<'t> TopologySlots<'t> {
             self.take_block(space, at, &node, need);
             return Some(node);
         }
-        let usable = |number: &usize| seeker.may_use_slot(&space.slots[*number]);
         let of_pool = |(at, pool): (usize, &SlotPool)| {
             let classes = 0..pool.by_lasts.len();
-            let lasts = classes.rev().find(|lasts| pool.by_lasts[*lasts].iter().any(usable))?;
+            let lasts = classes.rev().find(|lasts| {
+                pool.by_lasts[*lasts].iter().any(|number: &usize| seeker.may_use_slot(&space.slots[*number]))
+            })?;
             Some((lasts, std::cmp::Reverse(pool.rank), at))
         };
         let (lasts, _, at) = pools.filter_map(of_pool).max()?;
@@ -262,7 +265,8 @@ impl<'t> TopologySlots<'t> {
         let nodes = seeker.job.excluded.iter().cloned().chain(parts);
         let avoids = |number: &usize| !seeker.may_use_slot(&space.slots[*number]);
         let slots: BTreeSet<usize> = nodes.filter_map(|node| space.slot_at(&node)).filter(avoids).collect();
-        let (mut on_leaves, mut in_pools) = (AvoidedCounts::default(), AvoidedCounts::default());
+        let mut on_leaves = AvoidedCounts::default();
+        let mut in_pools = AvoidedCounts::default();
         for number in slots {
             if let Some(pool) = self.pool_of[number] {
                 let lasts = space.slots[number].lasts;
@@ -328,8 +332,9 @@ impl<'t> TopologySlots<'t> {
             return level.map_or(0, |level| leaf.blocks[level]).min(search.seats_wanted());
         }
         let avoided = |lasts: usize| search.on_leaves.get(&(at, lasts)).copied().unwrap_or(0);
-        let free = |lasts: usize| leaf.by_lasts[lasts].saturating_sub(avoided(lasts));
-        count_matched(&match_seats(&self.slack[leaf.node_type], &search.needs, free))
+        count_matched(&match_seats(&self.slack[leaf.node_type], &search.needs, |lasts: usize| {
+            leaf.by_lasts[lasts].saturating_sub(avoided(lasts))
+        }))
     }
 
     /// The pool of a leaf that is best for some of a job's seats: a host that it is on already, else one
@@ -354,8 +359,10 @@ impl<'t> TopologySlots<'t> {
         let tightest = |least: usize| {
             let taken = least.max(1) * search.size;
             let sizes = sizes_by_harm(pools, &self.index.levels, search.size, taken);
-            let of_size = |free: usize| pools.range((free, 0, 0)..(free + 1, 0, 0)).take(CANDIDATES);
-            let mut candidates = sizes.into_iter().flat_map(of_size).map(|(.., pool)| *pool);
+            let mut candidates = sizes
+                .into_iter()
+                .flat_map(|free: usize| pools.range((free, 0, 0)..(free + 1, 0, 0)).take(CANDIDATES))
+                .map(|(.., pool)| *pool);
             candidates.find(|pool| takes(*pool) >= least.max(1))
         };
         let wanted = self.leaf_takes(search, at);
@@ -365,8 +372,9 @@ impl<'t> TopologySlots<'t> {
     fn matched_in_pool(&self, search: &SeatSearch<'_>, number: usize) -> SeatMatches {
         let pool = &self.pools[number];
         let avoided = |lasts: usize| search.in_pools.get(&(number, lasts)).copied().unwrap_or(0);
-        let free = |lasts: usize| pool.by_lasts[lasts].len().saturating_sub(avoided(lasts));
-        match_seats(&self.slack[self.leaves[pool.leaf].node_type], &search.needs, free)
+        match_seats(&self.slack[self.leaves[pool.leaf].node_type], &search.needs, |lasts: usize| {
+            pool.by_lasts[lasts].len().saturating_sub(avoided(lasts))
+        })
     }
 
     /// The blocks of a host that a job's seats get: for each its need, and its slots.
@@ -402,7 +410,8 @@ impl<'t> TopologySlots<'t> {
     /// Counts slots of a pool that are free no more, and that are needed through so many steps.
     fn record_taken(&mut self, space: &DecisionSpace<'_>, number: usize, given: &[usize], need: usize) {
         let pool = &mut self.pools[number];
-        let (at, before) = (pool.leaf, pool.free);
+        let at = pool.leaf;
+        let before = pool.free;
         pool.free -= given.len();
         let leaf = &mut self.leaves[at];
         leaf.pools.remove(&(before, pool.rank, number));

@@ -42,8 +42,11 @@ impl<'a> DecisionSpace<'a> {
         types.dedup();
         let (slots, slot_of) = slots::find_slots(problem, &steps, &types);
         let supply = slots::count_supply(&slots, types.len(), steps.len());
-        let (jobs, limits, limit_at) = (Vec::new(), Vec::new(), Vec::new());
-        let (blocks, by_stability) = (BlockLayout::from_slots(problem, &slots), OnceCell::new());
+        let jobs = Vec::new();
+        let limits = Vec::new();
+        let limit_at = Vec::new();
+        let blocks = BlockLayout::from_slots(problem, &slots);
+        let by_stability = OnceCell::new();
         let shares = HostShares::from_problem(problem, &steps, &types, &slots);
         let mut space = DecisionSpace {
             problem,
@@ -93,15 +96,19 @@ impl<'a> DecisionSpace<'a> {
     /// Held nodes in the order in which a job keeps them.
     fn kept_order(&self, job: &MalleableJob) -> Vec<KeptSlots> {
         let lead = job.lead_node.as_ref().filter(|node| self.problem.held_gap(job, node).is_some());
-        let is_one = |slots: &Vec<usize>| slots.len() == job.block.max(1) as usize;
-        let Some(lead) = lead.and_then(|node| self.slots_of(node)).filter(is_one) else {
+        let Some(lead) = lead
+            .and_then(|node| self.slots_of(node))
+            .filter(|slots: &Vec<usize>| slots.len() == job.block.max(1) as usize)
+        else {
             return Vec::new();
         };
         let node_type = self.slots[lead[0]].node_type;
         let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
         let lasts = |slots: &[usize]| slots.iter().map(|i| self.slots[*i].lasts).min().unwrap_or(0);
-        let is_whole = |slots: &Vec<usize>| slots.len() == job.block.max(1) as usize && slots.iter().all(own);
-        let held = job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(is_whole);
+        let held =
+            job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(|slots: &Vec<usize>| {
+                slots.len() == job.block.max(1) as usize && slots.iter().all(own)
+            });
         let mut order: Vec<KeptSlots> = held.map(|slots| KeptSlots { lasts: lasts(&slots), slots }).collect();
         order.dedup();
         let leaf = |slots: &[usize]| self.problem.topology?.leaf_of(&self.slots[*slots.first()?].gap.node);
@@ -134,8 +141,13 @@ impl<'a> DecisionSpace<'a> {
     /// Ties go to what is there already, then to the job that has waited longest.
     fn add_ties(&mut self) {
         let secs = self.steps.total_secs();
-        let value = |j: &JobSpace<'_>| j.options.iter().map(|o| o.rate).fold(0.0, f64::max) * j.job.weight;
-        let unit = TIE_SHARE * secs * self.jobs.iter().map(value).fold(0.0, f64::max);
+        let unit = TIE_SHARE
+            * secs
+            * self
+                .jobs
+                .iter()
+                .map(|j: &JobSpace<'_>| j.options.iter().map(|o| o.rate).fold(0.0, f64::max) * j.job.weight)
+                .fold(0.0, f64::max);
         let mut by_age: Vec<usize> = (0..self.jobs.len()).collect();
         by_age.sort_by_key(|i| (self.jobs[*i].job.submitted_at, self.jobs[*i].job.id));
         let count = by_age.len().max(1) as f64;

@@ -44,7 +44,8 @@ impl ChangeCosts {
             ..ChangeCosts::default()
         };
         for at in 1..options.len() {
-            let (before, here) = (&options[at - 1], &options[at]);
+            let before = &options[at - 1];
+            let here = &options[at];
             match found.classes.last_mut() {
                 Some(class) if before.continues_as(here) => class.end = at + 1,
                 _ => found.classes.push(at..at + 1),

@@ -97,20 +97,19 @@ fn present_value(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &Malleab
 /// and an allowed size: only then is a change its own choice.
 pub(crate) fn can_stay(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> bool {
     let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
-    let lasts = |g: Option<&Gap>| {
-        g.is_some_and(|g| g.node_type == first.node_type && steps.steps_through(g.usable_until) > 0)
-    };
     let nodes = job.held.len() as u32;
     let lead_is_held = job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref());
-    problem.held_gaps(job).all(lasts)
-        && lead_is_held
+    problem.held_gaps(job).all(|g: Option<&Gap>| {
+        g.is_some_and(|g| g.node_type == first.node_type && steps.steps_through(g.usable_until) > 0)
+    }) && lead_is_held
         && job.sizes.contains(nodes)
         && rate_of(job, &first.node_type, &job.exec_plan, nodes).is_some()
 }
 
 /// What carrying out `planned` does to the job now.
 pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> ChangeKind {
-    let (had, gets) = (job.held.len() as u32, planned.nodes.len() as u32);
+    let had = job.held.len() as u32;
+    let gets = planned.nodes.len() as u32;
     let lead = planned.nodes.first().map(|p| &p.node);
     if gets > 0 && had > 0 && lead != job.lead_node.as_ref() {
         return ChangeKind::Start;

@@ -152,8 +152,14 @@ impl<'a> DecisionSpace<'a> {
             let avoided = self.count_avoided(&job.excluded);
             count.iter_mut().zip(&avoided[node_type]).for_each(|(n, avoided)| *n -= avoided);
         }
-        let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
-        for slot in self.held_slots(job).into_iter().filter(own).map(|i| &self.slots[i]) {
+        for slot in self
+            .held_slots(job)
+            .into_iter()
+            .filter(|i: &usize| {
+                self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap)
+            })
+            .map(|i| &self.slots[i])
+        {
             if !slot.startable || job_excludes(job, &slot.gap.node) {
                 count.iter_mut().take(slot.lasts).for_each(|n| *n += 1);
             }
@@ -246,8 +252,9 @@ impl<'a> DecisionSpace<'a> {
         let path = |job: &JobSpace<'_>| {
             let options = &job.options;
             let keeps = options.iter().position(|o| o.keeps && o.now);
-            let some = || options.iter().rposition(|o| o.keeps_some() && !options[0].now);
-            let keeps = keeps.or_else(some).unwrap_or(0);
+            let keeps = keeps
+                .or_else(|| options.iter().rposition(|o| o.keeps_some() && !options[0].now))
+                .unwrap_or(0);
             (0..steps).map(|step| if step == 0 { keeps } else { 0 }).collect()
         };
         let mut schedule: Schedule = self.jobs.iter().map(path).collect();
@@ -259,12 +266,11 @@ impl<'a> DecisionSpace<'a> {
 
     /// Whether a schedule keeps all limits, and each option is allowed where it is used.
     pub(crate) fn is_feasible(&self, schedule: &Schedule) -> bool {
-        let allowed = |(job, path): (usize, &Vec<usize>)| {
-            path.len() == self.steps.len()
-                && path.iter().enumerate().all(|(step, option)| self.is_allowed(job, *option, step))
-        };
         schedule.len() == self.jobs.len()
-            && schedule.iter().enumerate().all(allowed)
+            && schedule.iter().enumerate().all(|(job, path): (usize, &Vec<usize>)| {
+                path.len() == self.steps.len()
+                    && path.iter().enumerate().all(|(step, option)| self.is_allowed(job, *option, step))
+            })
             && self.limits_left(schedule).iter().all(|left| *left >= 0)
     }
 

@@ -59,11 +59,10 @@ fn guarantee_queue(space: &DecisionSpace<'_>) -> Vec<usize> {
         job.active_guarantee().is_some() && !space.problem.is_barred(job) && !waits
     };
     let mut found: Vec<usize> = (0..space.jobs.len()).filter(|at| may_run(space.jobs[*at].job)).collect();
-    let rank = |at: &usize| -> (UnixTime, JobId) {
+    found.sort_by_key(|at: &usize| -> (UnixTime, JobId) {
         let job = space.jobs[*at].job;
         (job.submitted_at, job.id)
-    };
-    found.sort_by_key(rank);
+    });
     found
 }
 
@@ -76,8 +75,10 @@ fn meets_guarantee(space: &DecisionSpace<'_>, job: usize, spec: &JobOption) -> b
 /// Whether a job makes its promise as it is, or with what it can keep where it cannot stay so.
 fn holds_guarantee(space: &DecisionSpace<'_>, job: usize) -> bool {
     let JobSpace { options, can_stay, .. } = &space.jobs[job];
-    let keeps = |spec: &&JobOption| if *can_stay { spec.keeps && spec.now } else { spec.keeps_some() };
-    options.iter().filter(keeps).any(|spec| meets_guarantee(space, job, spec))
+    options
+        .iter()
+        .filter(|spec: &&JobOption| if *can_stay { spec.keeps && spec.now } else { spec.keeps_some() })
+        .any(|spec| meets_guarantee(space, job, spec))
 }
 
 /// Forbids in the first step what makes less than the promise.
@@ -92,8 +93,12 @@ fn forbid_below_guarantee(space: &mut DecisionSpace<'_>, job: usize) {
 /// The fewest nodes of a type that a job has while others are to have theirs: its smallest size that is known
 /// to run, or that makes its promise.
 fn min_nodes_of(job: &MalleableJob, node_type: &NodeType) -> u32 {
-    let runs = |nodes: &u32| cost::best_rate(job, node_type, *nodes).is_some();
-    let least = job.sizes.up_to(u32::MAX).into_iter().find(runs).unwrap_or(job.sizes.min());
+    let least = job
+        .sizes
+        .up_to(u32::MAX)
+        .into_iter()
+        .find(|nodes: &u32| cost::best_rate(job, node_type, *nodes).is_some())
+        .unwrap_or(job.sizes.min());
     let promised = job.active_guarantee().and_then(|promise| promise.min_nodes_on(node_type));
     least.max(promised.unwrap_or(0))
 }
@@ -140,9 +145,14 @@ impl DonorPool {
         node_type: usize,
     ) -> Vec<(&NodeDonor, u32)> {
         let avoids = |slot: &usize| job_excludes(space.jobs[taker].job, &space.slots[*slot].gap.node);
-        let of_use = |slots: &&Vec<usize>| slots.iter().all(|s| space.slots[*s].startable && !avoids(s));
-        let gives =
-            |donor: &NodeDonor| donor.given.iter().filter(of_use).map(|slots| slots.len() as u32).sum();
+        let gives = |donor: &NodeDonor| {
+            donor
+                .given
+                .iter()
+                .filter(|slots: &&Vec<usize>| slots.iter().all(|s| space.slots[*s].startable && !avoids(s)))
+                .map(|slots| slots.len() as u32)
+                .sum()
+        };
         let on_type = self.donors.iter().filter(|donor| donor.job != taker);
         let on_type = on_type.filter(|d| space.jobs[d.job].options[d.least].node_type == node_type);
         let mut found: Vec<(&NodeDonor, u32)> = on_type.map(|donor| (donor, gives(donor))).collect();

@@ -60,8 +60,11 @@ fn limit_sources(space: &DecisionSpace<'_>) -> Vec<LimitSource> {
     for (node_type, level) in (0..space.types.len()).flat_map(levels) {
         found.push((LimitedResource::Nodes(node_type, level), None));
         found.push((LimitedResource::StartNodes(node_type, level), None));
-        let of_set = |set: &Rc<AvoidedNodes>| (LimitedResource::Allowed(node_type, level), Some(set.clone()));
-        found.extend(avoided.iter().map(of_set));
+        found.extend(
+            avoided.iter().map(|set: &Rc<AvoidedNodes>| {
+                (LimitedResource::Allowed(node_type, level), Some(set.clone()))
+            }),
+        );
     }
     for (node_type, part, unit) in space.shares.iter().flat_map(|shares| shares.rows.iter().copied()) {
         let of = match part {
@@ -188,8 +191,11 @@ fn job_demand(
 ) -> Option<ResourceDemand> {
     let avoids = avoided.as_ref().is_none_or(|set| set.jobs.binary_search(&job).is_ok());
     let job = &space.jobs[job];
-    let amount = |spec: &JobOption| if avoids { option_amount(space, job, spec, *of) } else { 0.0 };
-    let amounts: Vec<f64> = job.options.iter().map(amount).collect();
+    let amounts: Vec<f64> = job
+        .options
+        .iter()
+        .map(|spec: &JobOption| if avoids { option_amount(space, job, spec, *of) } else { 0.0 })
+        .collect();
     let most = amounts.iter().copied().fold(0.0, f64::max);
     (most > 0.0).then_some(ResourceDemand { resource, amounts, most })
 }

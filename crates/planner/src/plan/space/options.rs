@@ -104,7 +104,8 @@ fn add_stay_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut V
             }
             let lasts = lasts.iter().take(kept as usize).copied().min().unwrap_or(0);
             let mut add = |(exec_plan, rate): (ExecPlan, f64), later| {
-                let (family, node_type, kept) = (OptionFamily::Stay, lead.node_type, kept);
+                let family = OptionFamily::Stay;
+                let node_type = lead.node_type;
                 let base = empty_option(space);
                 let replans = keeps_plan && exec_plan != job.job.exec_plan;
                 let all = if replans { &mut others } else { &mut *found };
@@ -187,8 +188,8 @@ fn plans_for_size(
             found.push((plan, rate));
         }
     }
-    let is_new = |(plan, _): &(ExecPlan, f64)| found.iter().all(|(known, _)| known != plan);
-    let promised = promised.filter(is_new);
+    let promised =
+        promised.filter(|(plan, _): &(ExecPlan, f64)| found.iter().all(|(known, _)| known != plan));
     found.extend(promised);
     found
 }
@@ -218,8 +219,7 @@ fn thinned_sizes(space: &DecisionSpace<'_>, job: &JobSpace<'_>, node_type: usize
     special.extend(job.job.rates.iter().flat_map(RateCurve::curve_breakpoints));
     special.extend((1..64).map(|i| (f64::from(ALL_SIZES_UP_TO) * 1.125f64.powi(i)) as u32));
     special.sort_unstable();
-    let wanted = |n: &u32| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok();
-    allowed.into_iter().filter(wanted).collect()
+    allowed.into_iter().filter(|n: &u32| *n <= ALL_SIZES_UP_TO || special.binary_search(n).is_ok()).collect()
 }
 
 /// Drops options that can never pay: more nodes than another one of the same kind for no more samples, and

@@ -38,7 +38,9 @@ impl<'a> PlanningProblem<'a> {
         min_window_secs: f64,
     ) -> Self {
         let places = gaps.gaps.iter().enumerate().map(|(at, gap)| (&gap.node, at)).collect();
-        let (may_grow, drain, topology) = (true, false, None);
+        let may_grow = true;
+        let drain = false;
+        let topology = None;
         PlanningProblem { now, gaps, jobs, config, min_window_secs, may_grow, drain, topology, places }
     }
 
@@ -67,8 +69,7 @@ impl<'a> PlanningProblem<'a> {
     /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another
     /// job.
     pub(crate) fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
-        let held = |_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
-        self.gap_held_by(job, node).filter(held)
+        self.gap_held_by(job, node).filter(|_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok())
     }
 
     /// The gap of a node, if by the gap's own account this job holds it, all its places.

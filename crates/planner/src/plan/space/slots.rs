@@ -44,11 +44,15 @@ pub(crate) fn find_slots<'a>(
         (lasts > 0 && !foreign).then_some(NodeSlot { gap, node_type, lasts, startable: long })
     };
     let mut slots = Vec::with_capacity(problem.gaps.gaps.len());
-    let place = |gap: &'a Gap| {
-        slots.push(slot(gap)?);
-        Some(slots.len() - 1)
-    };
-    let places = problem.gaps.gaps.iter().map(place).collect();
+    let places = problem
+        .gaps
+        .gaps
+        .iter()
+        .map(|gap: &'a Gap| {
+            slots.push(slot(gap)?);
+            Some(slots.len() - 1)
+        })
+        .collect();
     (slots, places)
 }
 

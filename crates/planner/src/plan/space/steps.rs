@@ -37,8 +37,14 @@ impl TimeSteps {
         for gap in problem.gaps.gaps.iter().filter(usable) {
             *counts.entry(secs(gap) as i64).or_insert(0) += 1;
         }
-        let held = |gap: &&Gap| gap.holder.is_some();
-        let first = problem.gaps.gaps.iter().filter(usable).filter(held).map(|g| secs(g) as i64).min();
+        let first = problem
+            .gaps
+            .gaps
+            .iter()
+            .filter(usable)
+            .filter(|gap: &&Gap| gap.holder.is_some())
+            .map(|g| secs(g) as i64)
+            .min();
         let ends = choose_ends(coarsen_ends(counts, first), first, problem.config.max_steps as usize);
         TimeSteps { now: problem.now, ends: ends.into_iter().map(|e| problem.now + e).collect() }
     }
@@ -102,7 +108,8 @@ fn coarsen_ends(counts: BTreeMap<i64, i64>, first: Option<i64>) -> Vec<(i64, i64
 /// largest chosen end that is not past their own is greatest. A dynamic program from the last end to the
 /// first.
 fn choose_ends(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i64> {
-    let (n, most) = (ends.len(), most.max(1));
+    let n = ends.len();
+    let most = most.max(1);
     if n <= most {
         return ends.into_iter().map(|(end, _)| end).collect();
     }

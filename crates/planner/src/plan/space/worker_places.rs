@@ -20,7 +20,8 @@ impl WorkerPlaces {
     /// A worker on the places of these gaps; `None` where CPUs and memory are not counted.
     pub fn from_gaps<'g>(gaps: impl IntoIterator<Item = &'g Gap>) -> Option<WorkerPlaces> {
         let shares: Vec<_> = gaps.into_iter().map(|gap| gap.share).collect::<Option<_>>()?;
-        let (own, held) = (shares.iter().map(|s| s.own), shares.iter().map(|s| s.held));
+        let own = shares.iter().map(|s| s.own);
+        let held = shares.iter().map(|s| s.held);
         Some(WorkerPlaces { own: CpuMemory::sum_all(own), held: CpuMemory::sum_all(held) })
     }
 
@@ -54,8 +55,9 @@ impl WorkerPlaces {
 pub(crate) fn plan_needs(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan) -> PlanNeeds {
     let of_plan = || job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
     let on_type = of_plan().find(|r| r.node_type.as_ref() == Some(node_type));
-    let anywhere = || of_plan().find(|r| r.node_type.is_none());
-    on_type.or_else(anywhere).map_or(PlanNeeds::default(), |rate| rate.needs)
+    on_type
+        .or_else(|| of_plan().find(|r| r.node_type.is_none()))
+        .map_or(PlanNeeds::default(), |rate| rate.needs)
 }
 
 /// What a worker that stays may take without asking: what it takes with the job's present plan, or its

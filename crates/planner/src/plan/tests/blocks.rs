@@ -73,7 +73,8 @@ fn all_get_theirs(space: &DecisionSpace<'_>) -> Option<Schedule> {
 
 #[test]
 fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
-    let (mut fit, mut not) = (0, 0);
+    let mut fit = 0;
+    let mut not = 0;
     for seed in effort::seed_range(0..10_000) {
         let mut random = Random(seed);
         let r = &mut random;

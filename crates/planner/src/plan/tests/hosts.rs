@@ -122,20 +122,27 @@ fn hosts_come_under_leaf_switches_also_for_blocks() {
 
 #[test]
 fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
-    let (mut ours, mut by_name, mut optimum) = (0, 0, 0);
+    let mut ours = 0;
+    let mut by_name = 0;
+    let mut optimum = 0;
     for seed in effort::seed_range(0..300) {
         let mut random = Random(seed);
         let r = &mut random;
         let free: Vec<usize> = (0..2 + r.below(4)).map(|_| 1 + r.below(4) as usize).collect();
-        let (mut left, mut sizes) = (free.iter().sum::<usize>().min(12), Vec::new());
+        let mut left = free.iter().sum::<usize>().min(12);
+        let mut sizes = Vec::new();
         while left > 0 && sizes.len() < 4 {
             let size = (1 + r.below(6) as usize).min(left);
             sizes.push(size);
             left -= size;
         }
-        let of_host =
-            |(host, free): (usize, &usize)| (0..*free).map(move |at| (host, at)).collect::<Vec<_>>();
-        let all: Vec<(usize, usize)> = free.iter().enumerate().flat_map(of_host).collect();
+        let all: Vec<(usize, usize)> = free
+            .iter()
+            .enumerate()
+            .flat_map(|(host, free): (usize, &usize)| {
+                (0..*free).map(move |at| (host, at)).collect::<Vec<_>>()
+            })
+            .collect();
         let gaps: Vec<String> = all.iter().map(|(host, at)| format!("n{host}#{at}:900")).collect();
         let jobs: Vec<String> =
             sizes.iter().enumerate().map(|(id, size)| format!("{} {size} linear", id + 1)).collect();
@@ -167,7 +174,8 @@ fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
 
 #[test]
 fn few_hosts_cost_nothing_else() {
-    let (mut near, mut anywhere) = (0, 0);
+    let mut near = 0;
+    let mut anywhere = 0;
     for seed in effort::seed_range(0..600) {
         let world = blocks::world(seed);
         let problem = world.problem();
@@ -177,7 +185,8 @@ fn few_hosts_cost_nothing_else() {
         passes(&world, &plan);
         let by_windows = extract::placed_plan_by_windows(&space, &schedule, SolveStatus::Trivial);
         let worth = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
-        let (with, least) = (worth(&plan), worth(&by_windows));
+        let with = worth(&plan);
+        let least = worth(&by_windows);
         assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
         let hosts = |plan: &Plan| plan_spread(&problem, &plan.jobs).1;
         assert!(hosts(&plan) <= hosts(&by_windows), "seed {seed}");

@@ -15,10 +15,13 @@ const TRUTHS: [&str; 5] = [
 
 /// Samples a second of all jobs under a plan, by these curves.
 fn made(plan: &Plan, curves: &[ScalingCurve]) -> f64 {
-    let rate = |(i, curve): (usize, &ScalingCurve)| {
-        plan.job_plan(JobId(i as u32 + 1)).map_or(0.0, |p| curve.rate(p.nodes.len() as u32))
-    };
-    curves.iter().enumerate().map(rate).sum()
+    curves
+        .iter()
+        .enumerate()
+        .map(|(i, curve): (usize, &ScalingCurve)| {
+            plan.job_plan(JobId(i as u32 + 1)).map_or(0.0, |p| curve.rate(p.nodes.len() as u32))
+        })
+        .sum()
 }
 
 #[test]
@@ -40,7 +43,8 @@ fn a_plan_by_learned_curves_is_nearly_as_good_as_one_by_the_true_ones() {
             let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
             solve(&World::new(&gaps.join(" "), &jobs)).0
         };
-        let (best, ours) = (made(&plan_by(&truths), &truths), made(&plan_by(&learned), &truths));
+        let best = made(&plan_by(&truths), &truths);
+        let ours = made(&plan_by(&learned), &truths);
         assert!(ours >= 0.97 * best, "{nodes} nodes: {ours} for {best}");
     }
 }

@@ -83,7 +83,8 @@ fn have_promises(world: &mut World, seed: u64) {
     for job in &mut world.jobs {
         let is_present = !job.held.is_empty() && random.chance(70);
         let plan = if is_present { 0 } else { random.below(job.rates.len() as u64) as usize };
-        let (rate, sizes): (&RateCurve, Vec<u32>) = (&job.rates[plan], job.sizes.up_to(12));
+        let rate: &RateCurve = &job.rates[plan];
+        let sizes: Vec<u32> = job.sizes.up_to(12);
         let any = sizes.get(random.below(sizes.len() as u64) as usize).copied();
         let nodes = if is_present { Some(job.held.len() as u32) } else { any };
         let least = nodes.map_or(0.0, |nodes| rate.rate(nodes));
@@ -107,7 +108,8 @@ fn rate(world: &World, plan: &Plan, job: &MalleableJob) -> f64 {
 fn are_kept(world: &World, plan: &Plan, seed: u64) -> (u64, u64) {
     let problem = world.problem();
     let steps = TimeSteps::from_problem(&problem);
-    let (mut kept, mut brought) = (0, 0);
+    let mut kept = 0;
+    let mut brought = 0;
     for job in world.jobs.iter().filter(|_| !world.drain) {
         let Some(least) = job.active_guarantee().map(|promise| promise.rate * (1.0 - 1e-9)) else { continue };
         let gap = job.lead_node.as_ref().and_then(|node| problem.gap_at(node));
@@ -124,7 +126,8 @@ fn are_kept(world: &World, plan: &Plan, seed: u64) -> (u64, u64) {
 
 #[test]
 fn no_plan_of_a_random_world_breaks_a_promise() {
-    let (mut kept, mut brought) = (0, 0);
+    let mut kept = 0;
+    let mut brought = 0;
     for seed in effort::seed_range(0..4_000) {
         let mut world = world(seed, 7, 14);
         world.config.mip_gap = 0.001;

@@ -27,7 +27,8 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
     assert_eq!(plan.status, SolveStatus::LastResort("test".to_owned()));
     let problem = world.problem();
     let steps = TimeSteps::from_problem(&problem);
-    let (mut kept, mut lost) = (0, 0);
+    let mut kept = 0;
+    let mut lost = 0;
     for job in &world.jobs {
         let nodes = &plan.job_plan(job.id).unwrap().nodes;
         let has = |node: &NodeName| job.held.iter().any(|h| h.node == *node);
@@ -52,7 +53,8 @@ pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
 
 #[test]
 fn the_checker_passes_every_last_resort() {
-    let (mut kept, mut lost) = (0, 0);
+    let mut kept = 0;
+    let mut lost = 0;
     for seed in effort::seed_range(40_000..44_000) {
         let (keep, lose) = is_last_resort(&world(seed, 7, 14), seed);
         (kept, lost) = (kept + keep, lost + lose);
@@ -90,7 +92,8 @@ fn the_last_resort_keeps_what_lasts() {
 
 #[test]
 fn the_checker_passes_every_plan_of_the_solver() {
-    let (mut worse, mut score) = (0, 0);
+    let mut worse = 0;
+    let mut score = 0;
     for seed in effort::seed_range(20_000..21_000) {
         let mut world = world(seed, 5, 10);
         world.config.mip_gap = 0.001;
@@ -99,7 +102,8 @@ fn the_checker_passes_every_plan_of_the_solver() {
         let problem = world.problem();
         let steps = TimeSteps::from_problem(&problem);
         let value = |plan: &Plan| evaluate_plan(&problem, &steps, plan).score();
-        let (with, without) = (value(&plan), value(&without));
+        let with = value(&plan);
+        let without = value(&without);
         assert!(with >= without - 1e-6 * without.abs().max(1.0), "seed {seed}: {with} < {without}");
         worse += u32::from(without < with - 1e-6 * with.abs().max(1.0));
         score += 1;
@@ -109,7 +113,8 @@ fn the_checker_passes_every_plan_of_the_solver() {
 
 #[test]
 fn an_unchanged_world_is_left_alone() {
-    let (mut moved, mut total) = (Vec::new(), 0);
+    let mut moved = Vec::new();
+    let mut total = 0;
     for seed in effort::seed_range(30_000..30_400) {
         let mut world = world(seed, 6, 12);
         // A start that is dearer than a growth would first be made small; see `cost`.

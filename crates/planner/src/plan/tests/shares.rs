@@ -17,8 +17,11 @@ const OFFLOADS: &str = "1 1 1:10 plan:offload=1:30 needs:offload=8";
 /// What the plan gives to each job, and with which execution plan.
 fn laid(world: &World) -> String {
     let (plan, _) = solve(world);
-    let job = |job: &infill_model::JobPlan| format!("{}:{}", job.nodes.len(), job.exec_plan.0);
-    plan.jobs.iter().map(job).collect::<Vec<_>>().join(" ")
+    plan.jobs
+        .iter()
+        .map(|job: &infill_model::JobPlan| format!("{}:{}", job.nodes.len(), job.exec_plan.0))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn world(gaps: &str, jobs: &[&str], hosts: &str) -> World {
@@ -113,7 +116,8 @@ fn small(r: &mut Random) -> World {
     for host in 0..1 + r.below(3) {
         let places = 1 + r.below(4);
         gaps.extend((0..places).map(|place| format!("n{host}#{place}:900")));
-        let (cpus, mib) = (4 * places + r.below(5), 10 * places + r.below(11));
+        let cpus = 4 * places + r.below(5);
+        let mib = 10 * places + r.below(11);
         counted.push(format!("n{host}={cpus}/{mib}"));
     }
     let jobs: Vec<String> = (1..=1 + r.below(3))
@@ -196,7 +200,11 @@ fn all_get_theirs(space: &DecisionSpace<'_>) -> Option<Schedule> {
 /// - where laying misses what could be packed, it gives a job less: in fewer than one of 100 worlds.
 #[test]
 fn counts_of_hosts_against_packing_worker_by_worker() {
-    let (mut fit, mut not, mut one_host, mut loose, mut missed) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    let mut fit = 0u64;
+    let mut not = 0u64;
+    let mut one_host = 0u64;
+    let mut loose = 0u64;
+    let mut missed = 0u64;
     for seed in effort::seed_range(0..10_000) {
         let world = small(&mut Random(seed));
         let problem = world.problem();
@@ -204,7 +212,8 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
         if space.shares.is_none() {
             continue;
         }
-        let (schedule, mut hosts) = (all_get_theirs(&space), hosts(&world));
+        let schedule = all_get_theirs(&space);
+        let mut hosts = hosts(&world);
         let can_be = packs(&mut hosts, &items(&world));
         assert!(schedule.is_some() || !can_be, "seed {seed}: the rows forbid what fits: {world:#?}");
         if hosts.len() == 1 {
@@ -215,9 +224,9 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
         let Some(schedule) = schedule else { continue };
         let plan = extract::placed_plan(&space, &schedule, SolveStatus::Trivial);
         passes(&world, &plan);
-        let has_all =
-            |job: &MalleableJob| plan.job_plan(job.id).map(|p| p.nodes.len() as u32) == Some(job.sizes.max());
-        let is_whole = world.jobs.iter().all(has_all);
+        let is_whole = world.jobs.iter().all(|job: &MalleableJob| {
+            plan.job_plan(job.id).map(|p| p.nodes.len() as u32) == Some(job.sizes.max())
+        });
         assert!(can_be || !is_whole, "seed {seed}: {}", show(&plan));
         loose += u64::from(!can_be);
         missed += u64::from(can_be && !is_whole);
@@ -233,7 +242,8 @@ pub(super) fn moving(seed: u64) -> World {
     let mut random = Random(seed);
     let r = &mut random;
     let mut gaps = Vec::new();
-    let (mut counted, mut free) = (Vec::new(), Vec::new());
+    let mut counted = Vec::new();
+    let mut free = Vec::new();
     for host in 0..1 + r.below(4) {
         let places = 1 + r.below(4);
         for place in 0..places {
@@ -248,7 +258,8 @@ pub(super) fn moving(seed: u64) -> World {
     for id in 1..=1 + r.below(4) as u32 {
         let needs = |r: &mut Random| format!("{}/{}", 1 + r.below(12), 1 + r.below(30));
         let sizes = ["1-4", "1,2,4", "2-3"][r.below(3) as usize];
-        let (big, few) = (needs(r), needs(r));
+        let big = needs(r);
+        let few = needs(r);
         let mut job = job(&format!(
             "{id} {sizes} 1:10,4:30 plan:big=1:14,4:45 plan:few=1:8,4:28 needs:big={big} needs:few={few}"
         ));
@@ -288,7 +299,8 @@ pub(super) fn moving(seed: u64) -> World {
 
 #[test]
 fn the_checker_passes_every_plan_on_counted_hosts() {
-    let (mut more, mut counted) = (0u64, 0u64);
+    let mut more = 0u64;
+    let mut counted = 0u64;
     for seed in effort::seed_range(0..800) {
         let mut world = moving(seed);
         let without = plan_without_solver(&world.problem(), "test");

@@ -36,8 +36,11 @@ fn topology(leaves: &BTreeMap<String, Vec<String>>) -> Topology {
     leaves
         .keys()
         .for_each(|name| pods.entry(above(name).unwrap_or_default()).or_default().push(name.clone()));
-    let pod = |(name, below)| SwitchRecord { name, nodes: Vec::new(), below };
-    let records: Vec<SwitchRecord> = leaves.iter().map(leaf).chain(pods.into_iter().map(pod)).collect();
+    let records: Vec<SwitchRecord> = leaves
+        .iter()
+        .map(leaf)
+        .chain(pods.into_iter().map(|(name, below)| SwitchRecord { name, nodes: Vec::new(), below }))
+        .collect();
     Topology::from_records(&records).expect("a forest")
 }
 
@@ -89,7 +92,9 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
     let Some(leaves) = real_leaves() else { return };
     let topology = topology(&leaves);
     let names: Vec<&String> = leaves.keys().collect();
-    let (mut ours, mut by_name, mut optimum) = (0.0, 0.0, 0.0);
+    let mut ours = 0.0;
+    let mut by_name = 0.0;
+    let mut optimum = 0.0;
     for seed in effort::seed_range(0..300) {
         let mut random = Random(seed);
         let r = &mut random;
@@ -104,7 +109,8 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
         while free.len() > 12 {
             free.remove(r.below(free.len() as u64) as usize);
         }
-        let (mut left, mut sizes) = (free.len(), Vec::new());
+        let mut left = free.len();
+        let mut sizes = Vec::new();
         while left > 1 && sizes.len() < 4 {
             let size = (2 + r.below(6) as usize).min(left);
             sizes.push(size);
@@ -140,7 +146,8 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
 
 #[test]
 fn switches_cost_nothing_else() {
-    let (mut near, mut anywhere) = (0, 0);
+    let mut near = 0;
+    let mut anywhere = 0;
     for seed in effort::seed_range(71_000..71_150) {
         let world = random_worlds::world(seed, 6, 40);
         let mut random = Random(seed);
@@ -158,7 +165,8 @@ fn switches_cost_nothing_else() {
         passes(&world, &plan);
         let without = plan_without_solver(&world.problem(), "test");
         let worth = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
-        let (with, least) = (worth(&plan), worth(&without));
+        let with = worth(&plan);
+        let least = worth(&without);
         assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
         near +=
             plan.jobs.iter().map(|j| topology.count_leaves(j.nodes.iter().map(|p| &p.node))).sum::<usize>();

@@ -48,8 +48,11 @@ impl World {
 
     pub fn set_holders(&mut self) {
         for gap in &mut self.gaps.gaps {
-            let holds = |j: &&MalleableJob| j.held.iter().any(|h| h.node.single_places().contains(&gap.node));
-            gap.holder = self.jobs.iter().find(holds).map(|j| j.id);
+            gap.holder = self
+                .jobs
+                .iter()
+                .find(|j: &&MalleableJob| j.held.iter().any(|h| h.node.single_places().contains(&gap.node)))
+                .map(|j| j.id);
         }
     }
 
@@ -119,11 +122,14 @@ pub fn gap(text: &str) -> Gap {
 /// Promises the job so many samples a second, of the rates that it has; the planner is told by nothing else.
 pub fn promise(job: &mut MalleableJob, least: f64) {
     let allowed = job.sizes.up_to(u32::MAX);
-    let of = |rate: &RateCurve| {
-        let run = (rate.exec_plan.clone(), rate.node_type.clone());
-        SufficientSizes::from_allowed(run, &allowed, |nodes| rate.rate(nodes) >= least * (1.0 - 1e-9))
-    };
-    let enough: Vec<SufficientSizes> = job.rates.iter().map(of).collect();
+    let enough: Vec<SufficientSizes> = job
+        .rates
+        .iter()
+        .map(|rate: &RateCurve| {
+            let run = (rate.exec_plan.clone(), rate.node_type.clone());
+            SufficientSizes::from_allowed(run, &allowed, |nodes| rate.rate(nodes) >= least * (1.0 - 1e-9))
+        })
+        .collect();
     let needs = enough.iter().filter_map(SufficientSizes::min_nodes).min().unwrap_or(0);
     let prospect = GuaranteeProspect::Open { needs };
     job.assured = Some(RateGuarantee { rate: least, asked: None, prospect, bonus: 0.0, enough });
@@ -196,7 +202,8 @@ pub fn job(text: &str) -> MalleableJob {
             ("plan", name) => job.rates.push(rate(name, None, value)),
             ("needs", name) => {
                 let (cpus, mib) = value.split_once('/').unwrap_or((value, ""));
-                let (cpus, memory_mib) = (cpus.parse().ok(), mib.parse().ok());
+                let cpus = cpus.parse().ok();
+                let memory_mib = mib.parse().ok();
                 let needs = PlanNeeds { cpus, memory_mib, gpu_memory_mib: None };
                 job.rates.iter_mut().filter(|r| r.exec_plan.0 == name).for_each(|r| r.needs = needs);
             }
@@ -210,10 +217,14 @@ pub fn job(text: &str) -> MalleableJob {
 /// What the plan gives to each job: `1: n1* n2 | 2: -`, the lead's node with a star.
 pub fn show(plan: &Plan) -> String {
     let job = |j: &infill_model::JobPlan| {
-        let name = |(i, p): (usize, &infill_model::PlannedNode)| {
-            format!("{}{}", p.node, if i == 0 { "*" } else { "" })
-        };
-        let names: Vec<String> = j.nodes.iter().enumerate().map(name).collect();
+        let names: Vec<String> = j
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(i, p): (usize, &infill_model::PlannedNode)| {
+                format!("{}{}", p.node, if i == 0 { "*" } else { "" })
+            })
+            .collect();
         format!("{}: {}", j.job, if names.is_empty() { "-".to_owned() } else { names.join(" ") })
     };
     plan.jobs.iter().map(job).collect::<Vec<_>>().join(" | ")

@@ -66,8 +66,11 @@ impl World {
     fn settle(&mut self) {
         let now = UnixTime(self.now);
         self.rotation.ingest_jobs(&self.jobs, now);
-        let claim = |facts| NodeClaim { facts, may_start: true, costs: COSTS, left_secs: None };
-        let claims: Vec<NodeClaim<'_>> = self.jobs.iter().map(claim).collect();
+        let claims: Vec<NodeClaim<'_>> = self
+            .jobs
+            .iter()
+            .map(|facts| NodeClaim { facts, may_start: true, costs: COSTS, left_secs: None })
+            .collect();
         let user_shares = UserShares { share: &|_| 1.0, used_secs: &|_| 0.0 };
         self.rotation.settle_turns(&claims, self.places, &user_shares, now);
     }
@@ -139,7 +142,8 @@ fn a_user_with_many_jobs_has_as_many_nodes_as_one_with_few() {
             world.jobs.iter().filter(|j| j.program.user == user).map(|j| j.job).collect();
         world.had.iter().filter(|(job, _)| jobs.contains(job)).map(|(_, secs)| secs).sum::<f64>()
     };
-    let (alice, bob) = (of(&world, "alice"), of(&world, "bob"));
+    let alice = of(&world, "alice");
+    let bob = of(&world, "bob");
     assert!((alice / bob - 1.0).abs() < 0.05, "{alice} {bob}");
 }
 
@@ -150,7 +154,8 @@ fn one_that_needs_all_nodes_has_its_turn_among_small_ones() {
     world.run(86_400);
     let first = world.first[&JobId(16)];
     assert!(first <= 4 * LENGTH_SECS, "it first had nodes after {first} s");
-    let (large, all) = (world.had[&JobId(16)], world.had.values().sum::<f64>());
+    let large = world.had[&JobId(16)];
+    let all = world.had.values().sum::<f64>();
     assert!((0.04..0.2).contains(&(large / all)), "{large} of {all}");
 }
 
@@ -162,7 +167,8 @@ fn who_arrives_late_has_a_first_turn_soon_and_no_more_than_others_then() {
     world.run(43_200);
     let first = world.first[&JobId(99)] - 43_200;
     assert!(first <= 900, "after {first} s");
-    let (late, early) = (world.had[&JobId(99)], world.had[&JobId(0)]);
+    let late = world.had[&JobId(99)];
+    let early = world.had[&JobId(0)];
     assert!((0.35..0.65).contains(&(late / early)), "{late} {early}");
 }
 
@@ -186,7 +192,8 @@ fn those_that_wait_are_told_when_their_turn_comes() {
         let rounds = if at < 8 { 1.0 } else { 2.0 };
         assert!((secs - rounds * 375.0).abs() <= 30.0, "{position}: {secs}");
     }
-    let (first, last) = (world.first[&JobId(0)], world.now);
+    let first = world.first[&JobId(0)];
+    let last = world.now;
     world.run(3_000);
     let took = world.first[&JobId(19)];
     assert!((took - last - 750).abs() <= 60, "{first} {last} {took}");

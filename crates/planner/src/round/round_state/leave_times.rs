@@ -15,8 +15,8 @@ use infill_model::{
 impl RoundState {
     /// What leaving takes each job, on each type of nodes.
     pub(super) fn times_to_leave(&self, jobs: &[JobFacts]) -> LeaveTimes {
-        let known = |j: &JobFacts| Some((j.job, self.stop_time(j)?));
-        let stops: FxHashMap<JobId, StopTime> = jobs.iter().filter_map(known).collect();
+        let stops: FxHashMap<JobId, StopTime> =
+            jobs.iter().filter_map(|j: &JobFacts| Some((j.job, self.stop_time(j)?))).collect();
         let times = LeaveTimes {
             least_secs: self.config.gaps.leave_secs,
             notice_secs: self.config.daemon.poll_interval_secs,
@@ -106,10 +106,13 @@ impl RoundState {
         let crowds = SaveCrowding::from_gaps(&gaps.gaps, leave, saving);
         let known: Vec<(&Gap, UnixTime)> =
             gaps.gaps.iter().filter_map(|gap| Some((gap, gap.end.planned_moment()?))).collect();
-        let ends_soon = |(gap, at): &&(&Gap, UnixTime)| {
-            gap.holder.is_some() && at.secs_since(now) < leave.max_quickest_secs() + least_secs
-        };
-        let soon: Vec<(&Gap, UnixTime)> = known.iter().filter(ends_soon).copied().collect();
+        let soon: Vec<(&Gap, UnixTime)> = known
+            .iter()
+            .filter(|(gap, at): &&(&Gap, UnixTime)| {
+                gap.holder.is_some() && at.secs_since(now) < leave.max_quickest_secs() + least_secs
+            })
+            .copied()
+            .collect();
         let mut lists: FxHashMap<(usize, Vec<NodeName>), (ExcludedNodes, ExcludedNodes)> =
             FxHashMap::default();
         for job in jobs {

@@ -37,8 +37,9 @@ impl RoundState {
         let types = ends_soon.then(|| demand::gap_types(&self.gaps));
         for facts in jobs.iter().filter(|facts| !facts.ending && facts.place.own.is_empty()) {
             let key = self.profile_key(&facts.program, facts.place.lead_now.as_ref());
-            let left = |types: &Vec<NodeType>| self.remaining_work_on(facts, types).0.known_remaining_secs();
-            let left_secs = types.as_ref().and_then(left);
+            let left_secs = types.as_ref().and_then(|types: &Vec<NodeType>| {
+                self.remaining_work_on(facts, types).0.known_remaining_secs()
+            });
             let mut claim =
                 NodeClaim { facts, may_start: false, costs: self.rescale_costs(facts, &key), left_secs };
             claim.may_start =
@@ -59,11 +60,14 @@ struct SuitableGaps<'g> {
 impl SuitableGaps<'_> {
     /// Nodes, or places of such, on which the job could be if nobody else had them.
     fn count_for(&mut self, facts: &JobFacts) -> u32 {
-        let (gaps, excluded, on_cpus) = (self.gaps, &facts.excluded, facts.program.on_cpus);
+        let gaps = self.gaps;
+        let excluded = &facts.excluded;
+        let on_cpus = facts.program.on_cpus;
         // Parts of nodes with GPUs and of others are for those who ask for them.
         let is_of_kind = |gap: &Gap| !gap.node.is_place() || gap.node_type.has_gpus() != on_cpus;
-        let suits = |gap: &&Gap| is_of_kind(gap) && !excluded.contains(&gap.node);
-        let count = || gaps.gaps.iter().filter(suits).count() as u32;
-        *self.known.entry((excluded.list_id(), on_cpus)).or_insert_with(count)
+        *self.known.entry((excluded.list_id(), on_cpus)).or_insert_with(|| {
+            gaps.gaps.iter().filter(|gap: &&Gap| is_of_kind(gap) && !excluded.contains(&gap.node)).count()
+                as u32
+        })
     }
 }

@@ -17,7 +17,8 @@ fn shown(own: &NodeName) -> Snapshot {
     let parts = own.single_places();
     let place = |(node, number): (&str, usize)| {
         let name = NodeName::from(node).place_name(number);
-        let (is_own, is_main) = (parts.contains(&name), node == "n2" && number == 3);
+        let is_own = parts.contains(&name);
+        let is_main = node == "n2" && number == 3;
         let held = portion(if is_own { 5 } else { 0 });
         let mut node = Node {
             partitions: vec!["infill".to_owned(), "main".to_owned()],
@@ -94,7 +95,8 @@ fn gpus_of_a_main_job_are_one_worker_that_nobody_else_can_have() {
     assert_eq!(question.gaps.gaps.len(), 11, "each is counted once");
     assert!(scene.gaps().get(&NodeName::from("n1:0")).is_none(), "it is no gap to anybody who looks");
     assert!(question.jobs[0].rates.iter().all(|rate| rate.node_type == Some(NodeType::new(A100))));
-    let (first, second) = (nodes_of(&plan, 7), nodes_of(&plan, 8));
+    let first = nodes_of(&plan, 7);
+    let second = nodes_of(&plan, 8);
     assert!(first.contains(&"n1:0+2".to_owned()), "{first:?}");
     assert!(first.iter().all(|node| NodeName::new(node.clone()).single_places().len() == 2), "{first:?}");
     assert!(first.iter().all(|node| !node.starts_with("n3")), "of its own type: {first:?}");

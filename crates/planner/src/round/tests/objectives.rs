@@ -64,6 +64,7 @@ fn a_job_that_is_about_to_end_is_not_rescaled_for_what_it_could_gain_later() {
         job.place = self::job(1, "n1").place;
         scene.round_input(&[job], RoundConstraints::FREE, NOW).jobs[0].costs
     };
-    let (far, near) = (costs(0.0), costs(9_990.0));
+    let far = costs(0.0);
+    let near = costs(9_990.0);
     assert!(near.up_secs > 20.0 * far.up_secs && near.start_secs == far.start_secs, "{far:?} {near:?}");
 }

@@ -54,7 +54,8 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_dearly() {
     look(&mut scene, std::slice::from_ref(&facts));
     let priced = |scene: &mut RoundState, facts: &JobFacts| {
         let question = scene.round_input(std::slice::from_ref(facts), RoundConstraints::FREE, NOW);
-        let (job, subject) = (&question.jobs[0], scene.job_input(facts));
+        let job = &question.jobs[0];
+        let subject = scene.job_input(facts);
         assert_eq!(job.swap_secs, subject.swap_secs);
         (job.costs.up_secs, job.costs.down_secs, job.costs.start_secs, job.swap_secs)
     };

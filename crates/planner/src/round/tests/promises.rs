@@ -51,8 +51,8 @@ fn promises_are_made_in_the_order_of_submission_while_there_is_room() {
     let mut scene = scene();
     let mut jobs = vec![asks(1, "n1", 3, 10), asks(2, "n2", 2, 20), asks(3, "n3", 1, 5)];
     look(&mut scene, &jobs);
-    let (open, left) =
-        (|needs| GuaranteeProspect::Open { needs }, GuaranteeProspect::Promised { needs: 3, there: 1 });
+    let open = |needs| GuaranteeProspect::Open { needs };
+    let left = GuaranteeProspect::Promised { needs: 3, there: 1 };
     // The third is promised what the second one leaves, less the least of the first.
     assert_eq!(prospects(&scene, &jobs), [left, open(2), open(1)]);
     jobs.remove(1);
@@ -68,11 +68,12 @@ fn promises_are_made_in_the_order_of_submission_while_there_is_room() {
 #[test]
 fn a_promise_stands_whoever_is_known_or_comes_later() {
     let mut scene = scene();
-    let (first, second) = (asks(1, "n1", 3, 20), asks(2, "n2 n3", 2, 10));
+    let first = asks(1, "n1", 3, 20);
+    let second = asks(2, "n2 n3", 2, 10);
     look(&mut scene, &[unknown(first.clone()), second.clone()]);
     let jobs = [first.clone(), second.clone()];
-    let (left, open) =
-        (GuaranteeProspect::Promised { needs: 3, there: 2 }, GuaranteeProspect::Open { needs: 2 });
+    let left = GuaranteeProspect::Promised { needs: 3, there: 2 };
+    let open = GuaranteeProspect::Open { needs: 2 };
     assert_eq!(prospects(&scene, &jobs), [left, open]);
     // All nodes are others' least: that is no reason to take it back.
     let crowd = [second.clone(), job(3, "n1"), job(4, "n4"), asks(5, "", 2, 30)];

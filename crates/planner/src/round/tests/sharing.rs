@@ -7,8 +7,8 @@ use infill_model::NodeStrike;
 fn jobs_that_are_kept_from_the_same_nodes_share_one_list() {
     let mut scene = scene();
     let asked: ExcludedNodes = ["n1", "n2"].map(NodeName::from).into_iter().collect();
-    let waiting = |id: u32| JobFacts { excluded: asked.clone(), ..job(id, "") };
-    let jobs: Vec<JobFacts> = (1..=100).map(waiting).collect();
+    let jobs: Vec<JobFacts> =
+        (1..=100).map(|id: u32| JobFacts { excluded: asked.clone(), ..job(id, "") }).collect();
     look(&mut scene, &jobs);
     let lists = |scene: &RoundState| {
         let question = scene.round_input(&jobs, RoundConstraints::FREE, NOW);

@@ -85,7 +85,8 @@ impl FigureFrame<'_> {
             let _ =
                 write!(svg, "<text x=\"-8\" y=\"{at}\" dy=\".35em\">{}</text>", markup::escape_html(word));
         }
-        let (x_title, y_title) = (markup::escape_html(self.x_title), markup::escape_html(self.y_title));
+        let x_title = markup::escape_html(self.x_title);
+        let y_title = markup::escape_html(self.y_title);
         let _ = write!(
             svg,
             "</g>\n<text class=\"of-x\" x=\"50%\" y=\"{}\">{x_title}</text>\

@@ -15,8 +15,9 @@ pub(crate) struct LegendKey<'a> {
 
 /// Names that say what a colour means.
 pub(crate) fn fixed_legend<'a>(keys: impl IntoIterator<Item = LegendKey<'a>>) -> String {
-    let key = |key: LegendKey<'_>| format!("<span class=\"swatch\">{}</span>\n", key_html(&key));
-    keys.into_iter().map(key).collect()
+    keys.into_iter()
+        .map(|key: LegendKey<'_>| format!("<span class=\"swatch\">{}</span>\n", key_html(&key)))
+        .collect()
 }
 
 /// Names that show and hide what the figure's style sheet knows by `s0`, `s1` and so on. `figure` tells the

@@ -62,14 +62,17 @@ impl RasterFigure<'_> {
         let pitch = height / rows;
         let every = (NAME / pitch).ceil().max(1.0) as usize;
         let named = self.names.iter().take(self.cells.len()).enumerate().step_by(every);
-        let beside =
-            |(i, name): (usize, &String)| SideLabel { at: pitch * (i as f64 + 0.5), word: name.clone() };
         let frame = FigureFrame {
             title: self.title,
             height,
             x: FigureScale::from_zero_to(self.end),
             x_title: self.times,
-            left: named.map(beside).collect(),
+            left: named
+                .map(|(i, name): (usize, &String)| SideLabel {
+                    at: pitch * (i as f64 + 0.5),
+                    word: name.clone(),
+                })
+                .collect(),
             y_title: self.row,
             distance: NAME,
             is_ruled: false,

@@ -80,24 +80,37 @@ impl RowFigure<'_> {
     /// The same as numbers: a row a row, a column a series.
     pub fn to_table(&self) -> NumberTable {
         let heads = std::iter::once(self.row.to_owned()).chain(self.series.iter().map(|s| s.name.clone()));
-        let row = |(i, name): (usize, &String)| {
-            let values = self.series.iter().map(|s| self.value_text(finite_value(s, i)));
-            std::iter::once(name.clone()).chain(values).collect()
-        };
-        NumberTable { heads: heads.collect(), rows: self.names.iter().enumerate().map(row).collect() }
+        NumberTable {
+            heads: heads.collect(),
+            rows: self
+                .names
+                .iter()
+                .enumerate()
+                .map(|(i, name): (usize, &String)| {
+                    let values = self.series.iter().map(|s| self.value_text(finite_value(s, i)));
+                    std::iter::once(name.clone()).chain(values).collect()
+                })
+                .collect(),
+        }
     }
 
     fn svg(&self) -> String {
         let pitch = self.pitch();
-        let beside =
-            |(i, name): (usize, &String)| SideLabel { at: pitch * (i as f64 + 0.5), word: name.clone() };
         let x = self.scale();
         let frame = FigureFrame {
             title: self.title,
             height: pitch * self.names.len().max(1) as f64,
             x,
             x_title: self.values,
-            left: self.names.iter().enumerate().map(beside).collect(),
+            left: self
+                .names
+                .iter()
+                .enumerate()
+                .map(|(i, name): (usize, &String)| SideLabel {
+                    at: pitch * (i as f64 + 0.5),
+                    word: name.clone(),
+                })
+                .collect(),
             y_title: self.row,
             distance: pitch,
             is_ruled: false,
@@ -126,8 +139,11 @@ impl RowFigure<'_> {
     }
 
     fn scale(&self) -> FigureScale {
-        let of = |series: usize| (0..self.names.len()).map(move |row| self.span(series, row));
-        FigureScale::around_values((0..self.series.len()).flat_map(of).flat_map(|(from, to)| [from, to]))
+        FigureScale::around_values(
+            (0..self.series.len())
+                .flat_map(|series: usize| (0..self.names.len()).map(move |row| self.span(series, row)))
+                .flat_map(|(from, to)| [from, to]),
+        )
     }
 
     /// From where to where a value reaches.
@@ -150,12 +166,14 @@ impl RowFigure<'_> {
         let title = escape_html(&format!("{name}{of_what}: {}", self.value_text(to - from)));
         let top = self.pitch() * row as f64;
         if self.marks == RowMarks::Dots {
-            let (at, middle) = (svg_percent(x.share_of(to)), svg_number(top + DOT_ROW / 2.0));
+            let at = svg_percent(x.share_of(to));
+            let middle = svg_number(top + DOT_ROW / 2.0);
             return format!(
                 "<circle cx=\"{at}\" cy=\"{middle}\" r=\"{DOT}\"><title>{title}</title></circle>"
             );
         }
-        let (left, right) = (x.share_of(from.min(to)), x.share_of(from.max(to)));
+        let left = x.share_of(from.min(to));
+        let right = x.share_of(from.max(to));
         let (offset, height) = match self.marks {
             RowMarks::Bars if self.series.len() > 1 => (BAR * series as f64, BAR),
             _ => (0.0, LONE_BAR),
@@ -177,10 +195,12 @@ impl RowFigure<'_> {
         let mut text = String::new();
         for row in 0..self.names.len() {
             let (from, to) = self.span(0, row);
-            let (at, middle) = (x.share_of(from.max(to)), svg_number(self.pitch() * (row as f64 + 0.5)));
+            let at = x.share_of(from.max(to));
+            let middle = svg_number(self.pitch() * (row as f64 + 0.5));
             let is_within = (x.share_of(to) - x.share_of(from)).abs() >= ROOMY;
             let (class, beside) = if is_within { (" class=\"end\"", -6) } else { ("", 6) };
-            let (at, word) = (svg_percent(at), format!("{:.1}{}", to - from, self.sign));
+            let at = svg_percent(at);
+            let word = format!("{:.1}{}", to - from, self.sign);
             let _ = write!(
                 text,
                 "<text{class} x=\"{at}\" dx=\"{beside}\" y=\"{middle}\" dy=\".35em\">{word}</text>"

@@ -48,8 +48,8 @@ impl FigureScale {
             0.0 => "0".to_owned(),
             _ => format!("{:.decimals$}{unit}", at / scale),
         };
-        let (first, last) =
-            ((self.from / self.step).round() as i64, (self.to / self.step * 1.000_001).floor() as i64);
+        let first = (self.from / self.step).round() as i64;
+        let last = (self.to / self.step * 1.000_001).floor() as i64;
         (first..=last).map(|i| i as f64 * self.step).map(|at| (at, word(at))).collect()
     }
 }

@@ -59,7 +59,8 @@ impl StepFigure<'_> {
         // What is left of a part by rounding is none.
         let parts = (self.end / part - 1e-6).ceil().max(0.0) as usize;
         let row = |i: usize| {
-            let (from, to) = (i as f64 * part, ((i + 1) as f64 * part).min(self.end));
+            let from = i as f64 * part;
+            let to = ((i + 1) as f64 * part).min(self.end);
             let name = format!("{}–{}", exact_number(from), exact_number(to));
             std::iter::once(name)
                 .chain(self.lines.iter().map(|line| exact_number(line.mean(from, to))))
@@ -69,9 +70,13 @@ impl StepFigure<'_> {
     }
 
     fn svg(&self) -> String {
-        let (x, y) = (FigureScale::from_zero_to(self.end), self.scale());
-        let beside = |(at, word): (f64, String)| SideLabel { at: HEIGHT * (1.0 - y.share_of(at)), word };
-        let left: Vec<SideLabel> = y.labelled_ticks().into_iter().map(beside).collect();
+        let x = FigureScale::from_zero_to(self.end);
+        let y = self.scale();
+        let left: Vec<SideLabel> = y
+            .labelled_ticks()
+            .into_iter()
+            .map(|(at, word): (f64, String)| SideLabel { at: HEIGHT * (1.0 - y.share_of(at)), word })
+            .collect();
         let frame = FigureFrame {
             title: self.title,
             height: HEIGHT,
@@ -87,7 +92,8 @@ impl StepFigure<'_> {
             GRAIN.0, GRAIN.1
         );
         for (i, line) in self.lines.iter().enumerate() {
-            let (class, filled) = (line.colour.class(), if line.is_filled { " area" } else { "" });
+            let class = line.colour.class();
+            let filled = if line.is_filled { " area" } else { "" };
             let way = line.path_data(x, y);
             let name = escape_html(&line.name);
             let _ = writeln!(
@@ -106,11 +112,10 @@ impl StepFigure<'_> {
 impl StepLine {
     /// As SVG writes a path: to the right and up or down in turn, by whole points; what is smaller is joined.
     fn path_data(&self, x: FigureScale, y: FigureScale) -> String {
-        let place = |(at, value): &(f64, f64)| {
+        let mut places = self.points.iter().map(|(at, value): &(f64, f64)| {
             let right = (x.share_of(*at) * GRAIN.0).round() as i64;
             (right, ((1.0 - y.share_of(*value)) * GRAIN.1).round() as i64)
-        };
-        let mut places = self.points.iter().map(place);
+        });
         let Some((begin, top)) = places.next() else { return String::new() };
         let ground = ((1.0 - y.share_of(0.0)) * GRAIN.1).round() as i64;
         let mut way = if self.is_filled {
@@ -118,7 +123,9 @@ impl StepLine {
         } else {
             format!("M{begin} {top}")
         };
-        let (mut at, mut height, mut last) = (begin, top, begin);
+        let mut at = begin;
+        let mut height = top;
+        let mut last = begin;
         for (right, new) in places {
             last = right;
             if new != height {
@@ -134,8 +141,11 @@ impl StepLine {
 
     /// The mean between two times; what lies outside the line counts as 0.
     fn mean(&self, from: f64, to: f64) -> f64 {
-        let part = |w: &[(f64, f64)]| (w[1].0.min(to) - w[0].0.max(from)).max(0.0) * w[0].1;
-        let sum: f64 = self.points.windows(2).map(part).sum();
+        let sum: f64 = self
+            .points
+            .windows(2)
+            .map(|w: &[(f64, f64)]| (w[1].0.min(to) - w[0].0.max(from)).max(0.0) * w[0].1)
+            .sum();
         sum / (to - from).max(f64::MIN_POSITIVE)
     }
 }

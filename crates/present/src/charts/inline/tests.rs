@@ -13,7 +13,8 @@ fn rows(marks: RowMarks, series: Vec<RowSeries>) -> RowFigure<'static> {
 
 /// The first attribute of this name in each of the elements.
 fn all<'a>(html: &'a str, element: &str, attribute: &str) -> Vec<&'a str> {
-    let (open, name) = (format!("<{element} "), format!(" {attribute}=\""));
+    let open = format!("<{element} ");
+    let name = format!(" {attribute}=\"");
     let tags = html.split(open.as_str()).skip(1).filter_map(|rest| rest.split_once('>'));
     let value = |(tag, _): (&'a str, &str)| tag.split_once(name.as_str())?.1.split_once('"');
     // The first attribute has no blank before it, since the element's name took it.
@@ -152,7 +153,8 @@ fn cells(cells: Vec<Vec<Option<usize>>>) -> RasterFigure<'static> {
 
 #[test]
 fn cells_side_by_side_are_one_stroke() {
-    let (idle, job) = (Some(0), Some(1));
+    let idle = Some(0);
+    let job = Some(1);
     let html = cells(vec![vec![idle, idle, None, job, idle], vec![None, job, job, job, None]]).to_html();
     assert_eq!(all(&html, "path", "d"), ["M0 0h2m2 0h1", "M3 0h1", "M1 1h3"]);
     assert_eq!(titles(&html), ["n&lt;1&gt;: idle", "n&lt;1&gt;: job &amp; co", "n&lt;2&gt;: job &amp; co"]);

@@ -4,7 +4,8 @@ use super::*;
 
 #[test]
 fn a_main_job_that_wings_extend_keeps_its_places_under_one_name() {
-    let (mut cluster, mut seats) = (Cluster::of(&["n1", "n2"]), seats());
+    let mut cluster = Cluster::of(&["n1", "n2"]);
+    let mut seats = seats();
     cluster.runs("1 main n1=1").runs("5 main n1=2");
     cluster.job(5).batch_host = Some(NodeName::new("n1"));
     assert_eq!(seats.job_as_seated(cluster.job(5).clone()), None, "no snapshot has come");

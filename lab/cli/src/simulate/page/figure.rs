@@ -21,7 +21,8 @@ impl PageFigure {
     /// As HTML.
     pub fn to_html(&self) -> String {
         let mut text = String::with_capacity(self.drawing.len() + 512);
-        let (title, caption) = (markup::escape_html(self.title), markup::escape_html(&self.caption));
+        let title = markup::escape_html(self.title);
+        let caption = markup::escape_html(&self.caption);
         let table = self.table.as_ref().map_or_else(String::new, NumberTable::to_html);
         let _ = write!(
             text,

@@ -51,8 +51,11 @@ impl JobComparison {
         if self.more == 0 {
             return String::new();
         }
-        let each = |p: &PolicyJobs| format!("{} under {}", output::format_number(of(p.rest)), p.name);
-        let sums: Vec<String> = self.policies.iter().map(each).collect();
+        let sums: Vec<String> = self
+            .policies
+            .iter()
+            .map(|p: &PolicyJobs| format!("{} under {}", output::format_number(of(p.rest)), p.name))
+            .collect();
         format!("Not shown are {} more jobs; {unit} of theirs in all: {}.", self.more, sums.join(", "))
     }
 }
@@ -81,8 +84,10 @@ mod tests {
     use infill_sim::JobScore;
 
     fn outcome(policy: &str, jobs: impl IntoIterator<Item = (String, f64)>) -> PolicyScore {
-        let score = |(name, samples): (String, f64)| JobScore { name, samples, ..job("", 3600.0) };
-        let jobs = jobs.into_iter().map(score).collect();
+        let jobs = jobs
+            .into_iter()
+            .map(|(name, samples): (String, f64)| JobScore { name, samples, ..job("", 3600.0) })
+            .collect();
         PolicyScore { policy: policy.to_owned(), jobs, ..PolicyScore::default() }
     }
 

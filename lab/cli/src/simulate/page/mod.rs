@@ -84,7 +84,8 @@ pub(crate) fn page_html(material: &PageInput<'_>) -> anyhow::Result<String> {
 }
 
 fn page_figures(material: &PageInput<'_>, shown: &PolicyScore) -> Vec<PageFigure> {
-    let (document, outcomes) = (material.document, material.outcomes);
+    let document = material.document;
+    let outcomes = material.outcomes;
     let span_secs = document.subject.span_secs;
     let jobs = jobs::JobComparison::from_outcomes(outcomes, shown);
     let work = [
@@ -122,7 +123,8 @@ fn policy_table(document: &SimulationDocument) -> String {
     let key: Vec<String> = key
         .map(|(header, help, _)| format!("<b>{}</b> {}", escape_html(header), escape_html(help)))
         .collect();
-    let (key, measure) = (key.join("; "), escape_html(EFFICIENCY_NOTE));
+    let key = key.join("; ");
+    let measure = escape_html(EFFICIENCY_NOTE);
     let _ =
         writeln!(text, "</table></div>\n<p class=\"soft\">{measure}</p>\n<p class=\"soft key\">{key}.</p>");
     text

@@ -30,7 +30,8 @@ fn harvest_sentence(document: &SimulationDocument, shown: &PolicyRow) -> String 
 
 fn main_queue_sentence(document: &SimulationDocument, shown: &PolicyRow) -> String {
     let found = &shown.preempted;
-    let (met, late) = (found.unforeseen + found.late, found.late);
+    let met = found.unforeseen + found.late;
+    let late = found.late;
     // An idle log tells that nodes were taken, not by how many jobs.
     let what =
         if document.subject.idle_log { "times that the main queue took nodes it" } else { "main jobs" };

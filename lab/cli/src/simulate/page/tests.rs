@@ -136,7 +136,8 @@ fn the_sentences() {
 
 #[test]
 fn nothing_simulated_is_an_error() {
-    let (document, gaps) = (document(), GapStatistics::from_intervals(&[], 1, (0, 1)));
+    let document = document();
+    let gaps = GapStatistics::from_intervals(&[], 1, (0, 1));
     let material =
         PageInput { document: &document, outcomes: &[], gaps: &gaps, nodes: &[], start: 0, command: "" };
     assert!(page_html(&material).is_err());

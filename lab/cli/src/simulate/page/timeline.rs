@@ -95,7 +95,8 @@ fn rasterize_spans(spans: &[NodeSpan], start: i64, span_secs: f64, columns: usiz
         // Seconds in each cell by use; what is missing is the main queue's.
         let mut secs: Vec<BTreeMap<Option<JobId>, f64>> = vec![BTreeMap::new(); columns];
         for span in spans.iter().filter(|s| s.node as usize == node) {
-            let (from, to) = ((span.from - start) as f64 / width, (span.to - start) as f64 / width);
+            let from = (span.from - start) as f64 / width;
+            let to = (span.to - start) as f64 / width;
             let last = (to.ceil().max(0.0) as usize).min(columns);
             for (i, cell) in secs.iter_mut().enumerate().take(last).skip(from.max(0.0) as usize) {
                 let part = to.min(i as f64 + 1.0) - from.max(i as f64);
@@ -121,9 +122,16 @@ fn number_jobs(rows: &[Vec<RasterCell>]) -> BTreeMap<JobId, usize> {
 
 /// 0 for an idle node, 1 and more for jobs.
 fn cell_kinds(rows: &[Vec<RasterCell>], used: &BTreeMap<JobId, usize>) -> Vec<Vec<Option<usize>>> {
-    let number = |job: &JobId| used.get(job).map_or(0, |i| 1 + i);
-    let cell = |cell: &RasterCell| cell.as_ref().map(|job| job.as_ref().map_or(0, number));
-    rows.iter().map(|row| row.iter().map(cell).collect()).collect()
+    rows.iter()
+        .map(|row| {
+            row.iter()
+                .map(|cell: &RasterCell| {
+                    cell.as_ref()
+                        .map(|job| job.as_ref().map_or(0, |job: &JobId| used.get(job).map_or(0, |i| 1 + i)))
+                })
+                .collect()
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -155,8 +155,11 @@ impl ClosedInfill {
             let Some(program) = jobs.get(&job.id).and_then(|job| self.job_program(job)) else { continue };
             for rate in &mut job.rates {
                 let among = rate.sizes.as_ref().unwrap_or(&job.sizes);
-                let known = |node_type| program.sizes_on(&rate.exec_plan, node_type, among);
-                rate.sizes = rate.node_type.as_ref().map(known).or(rate.sizes.take());
+                rate.sizes = rate
+                    .node_type
+                    .as_ref()
+                    .map(|node_type| program.sizes_on(&rate.exec_plan, node_type, among))
+                    .or(rate.sizes.take());
             }
         }
         question
@@ -169,13 +172,13 @@ impl ClosedInfill {
             let Some(first) = planned.nodes.first() else {
                 return Some(ClosedTarget::with_choice(job.id, None));
             };
-            let (pool, gpus) = (pool_of(view.machine, &first.node)?, planned.nodes.len() as u32);
+            let pool = pool_of(view.machine, &first.node)?;
+            let gpus = planned.nodes.len() as u32;
             let program = self.job_program(job)?;
-            let is_planned = |c: &&RunChoice| {
-                c.pool == pool && c.gpus == gpus && program.is_plan(&planned.exec_plan, &c.plan)
-            };
             let speeds = view.speeds.for_model(&job.submitted.model)?;
-            let choice = speeds.run_choices().map(|(choice, _)| choice).find(is_planned)?;
+            let choice = speeds.run_choices().map(|(choice, _)| choice).find(|c: &&RunChoice| {
+                c.pool == pool && c.gpus == gpus && program.is_plan(&planned.exec_plan, &c.plan)
+            })?;
             Some(ClosedTarget::with_choice(job.id, Some(choice.clone())))
         };
         view.jobs.values().filter_map(wish).collect()
@@ -188,7 +191,8 @@ impl ClosedInfill {
         job: &ActiveJob,
         facts: &[JobFacts],
     ) -> Option<ProgressEstimate> {
-        let (run, program) = (job.run.as_ref()?, self.job_program(job)?);
+        let run = job.run.as_ref()?;
+        let program = self.job_program(job)?;
         let facts = facts.iter().find(|facts| facts.job == job_id(job.id))?;
         let node_type = place_type(view.machine, run.seat.pool)?;
         let plan = program.plan_name(&run.choice.plan);
@@ -196,10 +200,14 @@ impl ClosedInfill {
             .scene
             .job_advisor()
             .rate_curves(&self.scene.job_input(facts), std::slice::from_ref(&node_type));
-        let is_it = |r: &&infill_model::malleable::RateCurve| {
-            r.exec_plan == plan && r.node_type.as_ref().is_none_or(|t| *t == node_type)
-        };
-        let rate_if_close = rates.iter().find(is_it)?.curve.rate(run.choice.gpus) / program.batch;
+        let rate_if_close = rates
+            .iter()
+            .find(|r: &&infill_model::malleable::RateCurve| {
+                r.exec_plan == plan && r.node_type.as_ref().is_none_or(|t| *t == node_type)
+            })?
+            .curve
+            .rate(run.choice.gpus)
+            / program.batch;
         let (ahead, unit) = self.scene.remaining_work(facts);
         Some(ProgressEstimate {
             left: ahead.remaining_secs() * unit / program.batch,
@@ -221,13 +229,19 @@ impl ClosedInfill {
     fn note_stops(&mut self, view: &ClosedView<'_>, wishes: &[ClosedTarget], now: UnixTime) {
         for wish in wishes {
             let Some(job) = view.jobs.get(&wish.job) else { continue };
-            let stays = |run: &&ActiveRun| wish.anew || Some(&run.choice) != wish.choice.as_ref();
-            let Some(run) = job.run.as_ref().filter(stays) else { continue };
+            let Some(run) = job
+                .run
+                .as_ref()
+                .filter(|run: &&ActiveRun| wish.anew || Some(&run.choice) != wish.choice.as_ref())
+            else {
+                continue;
+            };
             let Some(node_type) = place_type(view.machine, run.seat.pool) else { continue };
             let Some(key) = self.job_program(job).map(|p| p.profile_key(&run.choice.plan, node_type)) else {
                 continue;
             };
-            let (id, generation) = (job_id(job.id), u64::from(job.starts));
+            let id = job_id(job.id);
+            let generation = u64::from(job.starts);
             let stop = GenerationStop {
                 job: id,
                 generation,
@@ -260,7 +274,8 @@ impl ClosedMachinePolicy for ClosedInfill {
         let WorkReport { steps, secs } = report;
         let Some((run, program)) = job.run.as_ref().zip(self.job_program(job)) else { return };
         let Some(node_type) = place_type(machine, run.seat.pool) else { return };
-        let (key, samples) = (program.profile_key(&run.choice.plan, node_type), steps * program.batch);
+        let key = program.profile_key(&run.choice.plan, node_type);
+        let samples = steps * program.batch;
         let progress = ProgressReport {
             generation: u64::from(job.starts),
             nodes: run.choice.gpus,
@@ -296,7 +311,8 @@ impl ClosedMachinePolicy for ClosedInfill {
     }
 
     fn decide_targets(&mut self, view: &ClosedView<'_>) -> Vec<ClosedTarget> {
-        let (now, mirror) = (unix_time(view.now), MachineSnapshot::from_view(view));
+        let now = unix_time(view.now);
+        let mirror = MachineSnapshot::from_view(view);
         let facts = |job: &ActiveJob| self.job_facts(view, job, mirror.job_places(job.id));
         let facts: Vec<JobFacts> = view.jobs.values().filter_map(facts).collect();
         let advice = if self.knows_speeds { AdvisorMode::Watch } else { AdvisorMode::Probe };

@@ -39,8 +39,10 @@ impl TrainingProgram {
     /// The programs of all models of the table, by model.
     pub fn all_models(setup: &ClosedSetup) -> BTreeMap<String, TrainingProgram> {
         let models: BTreeSet<&String> = setup.speeds.rows.iter().map(|row| &row.model).collect();
-        let of = |model: &String| Some((model.clone(), TrainingProgram::for_model(setup, model)?));
-        models.into_iter().filter_map(of).collect()
+        models
+            .into_iter()
+            .filter_map(|model: &String| Some((model.clone(), TrainingProgram::for_model(setup, model)?)))
+            .collect()
     }
 
     fn for_model(setup: &ClosedSetup, model: &str) -> Option<TrainingProgram> {
@@ -113,11 +115,13 @@ impl TrainingProgram {
                 at: infill_model::UnixTime::default(),
             }));
         }
-        let profile = |((plan, pool), points)| {
-            let key = self.profile_key(&plan, place_type(machine, pool)?);
-            Some(Profile { points, ..Profile::new(key) })
-        };
-        by_way.into_iter().filter_map(profile).collect()
+        by_way
+            .into_iter()
+            .filter_map(|((plan, pool), points)| {
+                let key = self.profile_key(&plan, place_type(machine, pool)?);
+                Some(Profile { points, ..Profile::new(key) })
+            })
+            .collect()
     }
 }
 
@@ -134,10 +138,11 @@ pub(super) fn rate_estimates(setup: &ClosedSetup, program: &TrainingProgram) -> 
             *rate = rate.max(row.batch / secs);
         }
     }
-    let estimate = |((exec_plan, pool, nodes), rate)| {
-        Some(RateEstimate { exec_plan, node_type: place_type(&setup.machine, pool)?, nodes, rate })
-    };
-    best.into_iter().filter_map(estimate).collect()
+    best.into_iter()
+        .filter_map(|((exec_plan, pool, nodes), rate)| {
+            Some(RateEstimate { exec_plan, node_type: place_type(&setup.machine, pool)?, nodes, rate })
+        })
+        .collect()
 }
 
 /// A plan as an owner would declare it.

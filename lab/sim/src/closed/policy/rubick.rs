@@ -48,7 +48,8 @@ impl SensitivityCurve {
 
     /// The relative gain a GPU from one point to the next.
     fn slope_at(&self, at: usize) -> Option<f64> {
-        let ((_, rate), (_, next)) = (self.points.get(at)?, self.points.get(at + 1)?);
+        let (_, rate) = self.points.get(at)?;
+        let (_, next) = self.points.get(at + 1)?;
         Some((next - rate) / rate / f64::from(self.gpus_at(at + 1) - self.gpus_at(at)))
     }
 }
@@ -93,9 +94,14 @@ impl GpuDivision {
         let curves: BTreeMap<usize, SensitivityCurve> =
             view.jobs.values().filter_map(|j| Some((j.id, SensitivityCurve::for_job(view, j)?))).collect();
         let point = |job: &ActiveJob| {
-            let (run, curve) = (job.run.as_ref()?, curves.get(&job.id)?);
-            let fits = |(_, (choice, _)): &(usize, &(RunChoice, f64))| choice.gpus <= run.choice.gpus;
-            curve.points.iter().enumerate().rfind(fits).map(|(at, _)| (job.id, at))
+            let run = job.run.as_ref()?;
+            let curve = curves.get(&job.id)?;
+            curve
+                .points
+                .iter()
+                .enumerate()
+                .rfind(|(_, (choice, _)): &(usize, &(RunChoice, f64))| choice.gpus <= run.choice.gpus)
+                .map(|(at, _)| (job.id, at))
         };
         let at: BTreeMap<usize, usize> = view.jobs.values().filter_map(point).collect();
         let mut free: Vec<u32> = view.machine.pools.iter().map(|p| p.gpu_count()).collect();
@@ -111,7 +117,9 @@ impl GpuDivision {
     fn admit_job(&mut self, job: usize) {
         let Some(curve) = self.curves.get(&job) else { return };
         let Some((choice, _)) = curve.points.get(curve.least) else { return };
-        let (pool, gpus, least) = (choice.pool, choice.gpus, curve.least);
+        let pool = choice.pool;
+        let gpus = choice.gpus;
+        let least = curve.least;
         let before = (self.at.clone(), self.free.clone());
         while self.free[pool] < gpus {
             let Some(loser) = self.flattest_job(pool) else {

@@ -65,7 +65,8 @@ impl ClosedMachinePolicy for SiaPolicy {
 }
 
 fn build_program(view: &ClosedView<'_>, jobs: &[&ActiveJob]) -> (Milp, Vec<ConfigurationVariable>) {
-    let (mut milp, mut found) = (Milp::default(), Vec::new());
+    let mut milp = Milp::default();
+    let mut found = Vec::new();
     let mut used: Vec<Vec<(usize, f64)>> = vec![Vec::new(); view.machine.pools.len()];
     for job in jobs {
         let all = fastest_per_size(true_offers(view, job));

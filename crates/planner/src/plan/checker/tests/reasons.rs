@@ -84,7 +84,8 @@ fn why(gaps: &str, job: &str) -> JobReason {
 
 /// A probe of so many nodes.
 fn probes(had: usize, gets: u32, secs: f64) -> JobReason {
-    let (leaving, probe) = (LeavingNodes::default(), Probe { nodes: gets, with: None });
+    let leaving = LeavingNodes::default();
+    let probe = Probe { nodes: gets, with: None };
     JobReason::Probes { had, gets: gets as usize, secs, leaving, probe }
 }
 

@@ -15,8 +15,8 @@ fn worth(world: &World, nodes: &[&str], later: &[u32]) -> RecomputedValue {
     let mut plan = plan_without_solver(&problem, "test");
     let planned = &mut plan.jobs[0];
     let lease_until = NOW + 1800;
-    let placement = |node: &&str| PlannedNode { node: NodeName::from(*node), lease_until };
-    planned.nodes = nodes.iter().map(placement).collect();
+    planned.nodes =
+        nodes.iter().map(|node: &&str| PlannedNode { node: NodeName::from(*node), lease_until }).collect();
     planned.forecast = steps.ends().iter().skip(1).copied().zip(later.iter().copied()).collect();
     assert_eq!(planned.forecast.len(), later.len(), "a number for each later step");
     recomputed_value::recompute_value(

@@ -64,8 +64,10 @@ impl TopologyIndex<'_> {
         if let Some(at) = self.leaves.get(&(switch, node_type)) {
             return *at;
         }
-        let (path, blocks) = (self.switch_path(switch), vec![0; self.levels.len()]);
-        let (by_lasts, pools) = (vec![0; classes], BySize::new());
+        let path = self.switch_path(switch);
+        let blocks = vec![0; self.levels.len()];
+        let by_lasts = vec![0; classes];
+        let pools = BySize::new();
         leaves.push(LeafSlots { node_type, path, by_lasts, free: 0, rank: 0, pools, blocks });
         self.leaves.insert((switch, node_type), leaves.len() - 1);
         leaves.len() - 1
