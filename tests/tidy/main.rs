@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 mod imports;
 mod one_planner;
 mod promises;
+mod prose;
 mod style;
 
 /// Crates that compute and do nothing else: no I/O, no async, no clock or randomness of their own.
