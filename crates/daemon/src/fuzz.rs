@@ -318,7 +318,7 @@ fn check_whole(snapshot: &Snapshot, whole: &Snapshot, seed: u64) {
 fn round(state: &mut DaemonState, snapshot: Snapshot, waits: usize, seed: u64) {
     let now = UnixTime(NOW + seed as i64);
     let _ = state.update_fleet(&snapshot, now, now);
-    state.update_rounds(snapshot, now);
+    let _ = state.update_rounds(snapshot, now);
     for job in OURS_AND_MAIN.step_by(2).map(|id| JobId(id as u32)).take(waits) {
         let known = state.fleet.job_lifecycle(job).map(|m| m.malleable_state());
         assert_eq!(known, Some(MalleableState::Queued), "seed {seed}: job {job}");

@@ -152,7 +152,8 @@ async fn ingest_snapshot(
     let errands = state.update_fleet(&snapshot, read_at, now());
     context.run_actions(errands);
     let at = now();
-    state.update_rounds(snapshot, at);
+    let errands = state.update_rounds(snapshot, at);
+    context.run_actions(errands);
     Some(at)
 }
 

@@ -180,6 +180,7 @@ pub(crate) async fn restore_state(
     state.chronicle.resume_spending(store.sum_node_time(hour, hour + HOUR_SECS).await?);
     state.fleet.orders.refill(first_order);
     let out = state.fleet.restore_jobs(leads, now());
+    state.scene.priorities_mut().restore_promises(state.fleet.promises());
     Ok(state.apply_output(out, now()))
 }
 
@@ -320,7 +321,7 @@ pub async fn plan_once(config: &Config) -> anyhow::Result<RoundView> {
     let at = now();
     let mut state = DaemonState::new(config.clone(), at);
     let _ = state.update_fleet(&snapshot, at, at);
-    state.update_rounds(snapshot, at);
+    let _ = state.update_rounds(snapshot, at);
     let question = state.round_input(true, at);
     let question = question.context("no snapshot")?;
     Ok(rounds::plan_round(&PlannerThread::default(), config, question).await?)

@@ -128,7 +128,7 @@ impl DaemonState {
     }
 
     /// Has the scene take it in, once the fleet has.
-    pub fn update_rounds(&mut self, snapshot: Snapshot, now: UnixTime) {
+    pub fn update_rounds(&mut self, snapshot: Snapshot, now: UnixTime) -> PendingActions {
         let ended =
             self.scene.ingest_snapshot(&snapshot, &self.fleet.job_facts(now), self.advisor_mode(), now);
         self.ledger.add_gaps(ended);
@@ -147,6 +147,9 @@ impl DaemonState {
         );
         self.ledger.add_usage(noted);
         self.snapshot = Some(Arc::new(snapshot));
+        let priorities = self.scene.priorities();
+        let out = self.fleet.set_promises(|job| priorities.promised_at(job));
+        self.apply_output(out, now)
     }
 
     /// What nodes were used for, of the hours that the store may not have yet.
@@ -214,6 +217,7 @@ impl DaemonState {
         for JobEnd { job, gone } in out.ended {
             gone.iter().for_each(|gone| self.record_ended_job(gone, now));
             self.scene.job_advisor_mut().forget_job(job);
+            self.scene.priorities_mut().forget_job(job);
         }
         out.stops.iter().for_each(|stopped| self.record_stop(stopped, now));
         out.overflowed.iter().for_each(|overflowed| self.record_out_of_memory(overflowed, now));

@@ -120,6 +120,8 @@ pub struct JobCounters {
     pub warm_secs: u32,
     /// How far it has come.
     pub course: JobProgress,
+    /// When the rate was promised that its owner wants; `None` while nothing is promised.
+    pub promised_at: Option<UnixTime>,
 }
 
 /// What the planner wants.

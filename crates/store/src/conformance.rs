@@ -46,13 +46,14 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> 
 }
 
 fn lead(job: u32, submitted: i64, ended: bool) -> LeadRecord {
+    let text = "it's \"quoted\" – ünïcode\n";
     LeadRecord {
         job: JobId(job),
         submitted_at: UnixTime(submitted),
         user_id: (job != 3).then_some(UserId(job)),
         updated_at: UnixTime(submitted + 10),
         ended,
-        state: serde_json::json!({ "text": "it's \"quoted\" – ünïcode\n", "n": 1.5, "list": [null, true] }),
+        state: serde_json::json!({ "text": text, "n": 1.5, "list": [null, true], "promised_at": submitted }),
     }
 }
 

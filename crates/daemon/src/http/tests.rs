@@ -137,7 +137,8 @@ async fn look(context: &DaemonContext) {
         let mut state = context.lock_state();
         let errands = state.update_fleet(&snapshot, at, at);
         context.run_actions(errands);
-        state.update_rounds(snapshot, at);
+        let errands = state.update_rounds(snapshot, at);
+        context.run_actions(errands);
         state.round_input(true, at).unwrap()
     };
     let mut view =

@@ -48,6 +48,25 @@ fn what_changes_no_record_is_told_at_once() {
     assert_eq!(permits(&state.apply_output(out, rig.now)), [OrderPermit::Order]);
 }
 
+#[tokio::test]
+async fn the_next_daemon_knows_what_was_promised() {
+    let mut rig = fleet("running n1 n2");
+    let at = rig.now + -60;
+    let out = rig.fleet.set_promises(|job| (job == LEAD).then_some(at));
+    let record_alone = EffectBatch { job: LEAD, effects: Vec::new() };
+    assert_eq!(out.batches, vec![record_alone.clone()]);
+    let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
+    store.put_leads(&[rig.fleet.lead_record(LEAD, rig.now).unwrap()]).await.unwrap();
+
+    let mut next = DaemonState::new(Arc::new(Config::default()), rig.now);
+    let _ = crate::serve::restore_state(&mut next, store.as_ref()).await.unwrap();
+    assert_eq!(next.scene.priorities().promised_at(LEAD), Some(at));
+    // Its owner wants nothing any more: the record says so, too.
+    let errands = next.update_rounds(Snapshot { taken_at: rig.now, ..Snapshot::default() }, rig.now);
+    assert_eq!((next.fleet.promises().count(), errands.batches), (0, vec![record_alone]));
+    assert!(!next.ledger.is_stored(LEAD));
+}
+
 #[test]
 fn a_daemon_that_observes_stores_and_does_nothing() {
     for (mode, effects) in [(DaemonMode::Act, 1), (DaemonMode::Observe, 0)] {

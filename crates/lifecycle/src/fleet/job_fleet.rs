@@ -127,6 +127,26 @@ impl JobFleet {
         out
     }
 
+    /// When each job was promised its rate, of those that were.
+    pub fn promises(&self) -> impl Iterator<Item = (JobId, UnixTime)> {
+        let open = self.jobs.iter().filter(|(_, entry)| !entry.has_ended());
+        open.filter_map(|(job, entry)| Some((*job, entry.machine.counts.promised_at?)))
+    }
+
+    /// Takes in what is promised now, so that the records of these jobs say it to the next daemon.
+    pub fn set_promises(&mut self, promised_at: impl Fn(JobId) -> Option<UnixTime>) -> FleetOutcome {
+        let mut out = FleetOutcome::default();
+        for (job, entry) in self.jobs.iter_mut().filter(|(_, entry)| !entry.has_ended()) {
+            let promised_at = promised_at(*job);
+            if entry.machine.counts.promised_at != promised_at {
+                entry.machine.counts.promised_at = promised_at;
+                out.changed.insert(*job);
+                out.batches.push(EffectBatch { job: *job, effects: Vec::new() });
+            }
+        }
+        out
+    }
+
     /// A job's state machine.
     pub fn job_lifecycle(&self, job: JobId) -> Option<&JobLifecycle> {
         self.jobs.get(&job).map(|e| &e.machine)

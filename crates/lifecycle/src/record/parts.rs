@@ -101,6 +101,8 @@ record! {
         warm_secs: u32,
         #[serde(default)]
         course: JobProgress,
+        #[serde(default)]
+        promised_at: Option<UnixTime>,
     }
 }
 

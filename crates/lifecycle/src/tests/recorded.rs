@@ -97,6 +97,19 @@ fn a_record_that_says_nothing_of_a_model_is_read() {
 }
 
 #[test]
+fn when_a_rate_was_promised_is_kept() {
+    let mut machine = running("1-8", &[1]).m;
+    machine.counts.promised_at = Some(UnixTime(900));
+    let mut record = machine.to_record();
+    assert_eq!(record["version"], json!(5), "a daemon before the field reads the record as well");
+    let read =
+        |record: &serde_json::Value| JobLifecycle::from_record(record.clone()).unwrap().counts.promised_at;
+    assert_eq!(read(&record), Some(UnixTime(900)));
+    assert_eq!(record["counts"].as_object_mut().unwrap().remove("promised_at"), Some(json!(900)));
+    assert_eq!(read(&record), None, "nothing was promised before the field");
+}
+
+#[test]
 fn only_known_versions_are_read() {
     let record = |version| {
         let mut record = running("1-8", &[1]).m.to_record();

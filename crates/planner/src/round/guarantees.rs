@@ -31,14 +31,40 @@ const MAX_SHARE_FACTOR: f64 = 1e6;
 #[derive(Clone, Debug, Default)]
 pub(super) struct GuaranteeRecord {
     made: BTreeMap<JobId, UnixTime>,
+    /// Whether an earlier daemon made them, and this one has not looked yet.
+    is_restored: bool,
 }
 
 impl GuaranteeRecord {
-    /// Takes in what is promised now.
+    /// Takes up what an earlier daemon promised.
+    pub fn restore_guarantees(&mut self, made: impl Iterator<Item = (JobId, UnixTime)>) {
+        (self.made, self.is_restored) = (made.collect(), true);
+    }
+
+    /// Takes in what is promised now. The first look after a start comes before profiles are read, so it
+    /// neither makes a promise nor takes one back.
     pub fn record_guarantees(&mut self, jobs: &[MalleableJob], now: UnixTime) {
-        let promised = jobs.iter().filter(|job| job.active_guarantee().is_some());
+        let is_first = std::mem::take(&mut self.is_restored);
+        let stands = |job: &&MalleableJob| {
+            let is_made = self.has_guarantee(job.id);
+            let is_unmeasured = || {
+                let prospect = job.assured.as_ref().map(|assured| assured.prospect);
+                prospect == Some(GuaranteeProspect::Unmeasured)
+            };
+            if is_first { is_made } else { job.active_guarantee().is_some() || (is_made && is_unmeasured()) }
+        };
         let since = |job: &MalleableJob| self.made.get(&job.id).copied().unwrap_or(now);
-        self.made = promised.map(|job| (job.id, since(job))).collect();
+        self.made = jobs.iter().filter(stands).map(|job| (job.id, since(job))).collect();
+    }
+
+    /// Forgets what was promised to a job that is gone: its number may be another one's next.
+    pub fn forget_job(&mut self, job: JobId) {
+        self.made.remove(&job);
+    }
+
+    /// When a job was promised its rate.
+    pub fn made_at(&self, job: JobId) -> Option<UnixTime> {
+        self.made.get(&job).copied()
     }
 
     fn has_guarantee(&self, job: JobId) -> bool {

@@ -49,6 +49,21 @@ impl JobPriorities {
         self.rotation.turn_of(job)
     }
 
+    /// When a job was promised its rate, by the last look; `None` where nothing is promised.
+    pub fn promised_at(&self, job: JobId) -> Option<UnixTime> {
+        self.promises.made_at(job)
+    }
+
+    /// Takes up what an earlier daemon promised, and when.
+    pub fn restore_promises(&mut self, made: impl Iterator<Item = (JobId, UnixTime)>) {
+        self.promises.restore_guarantees(made);
+    }
+
+    /// Forgets what was promised to a job that has ended.
+    pub fn forget_job(&mut self, job: JobId) {
+        self.promises.forget_job(job);
+    }
+
     /// When the next turn ends for which somebody waits.
     pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
         self.rotation.next_end(now)

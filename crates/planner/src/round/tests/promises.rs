@@ -89,6 +89,30 @@ fn a_promise_stands_whoever_is_known_or_comes_later() {
 }
 
 #[test]
+fn a_promise_outlives_the_daemon_that_made_it() {
+    let (first, second) = (asks(1, "n1", 3, 20), asks(2, "n2 n3", 2, 10));
+    let jobs = [first.clone(), second.clone()];
+    let kept = [GuaranteeProspect::Promised { needs: 3, there: 2 }, GuaranteeProspect::Open { needs: 2 }];
+    let made_at = NOW + -5;
+    let promised = |scene: &RoundState| [1, 2].map(|id| scene.priorities().promised_at(JobId(id)));
+    let mut scene = scene();
+    scene.priorities_mut().restore_promises([(JobId(2), made_at)].into_iter());
+    // Its profile is read after the first look.
+    let unread = [first, unknown(second)];
+    look(&mut scene, &unread);
+    assert_eq!(promised(&scene), [None, Some(made_at)], "nobody takes its place meanwhile");
+    assert_eq!(prospects(&scene, &jobs), kept);
+    look(&mut scene, &jobs);
+    assert_eq!((promised(&scene), prospects(&scene, &jobs)), ([None, Some(made_at)], kept.into()));
+    look(&mut scene, &unread);
+    assert_eq!(promised(&scene)[1], Some(made_at), "a profile that was forgotten takes nothing back");
+    assert_eq!(prospects(&scene, &jobs), kept);
+    // Its number may be another job's next.
+    scene.priorities_mut().forget_job(JobId(2));
+    assert_eq!(promised(&scene)[1], None);
+}
+
+#[test]
 fn who_may_not_start_is_promised_nothing_yet_and_takes_nothing() {
     let mut scene = scene();
     let mut barred = asks(1, "", 4, 20);
