@@ -27,10 +27,18 @@ const MAX_BONUS_FACTOR: f64 = 80.0;
 /// Nor does it for the sake of others' shares.
 const MAX_SHARE_FACTOR: f64 = 1e6;
 
-/// Promises that were made at earlier looks and still stand, each with the moment at which it was made.
+/// A promise that was made and still stands.
+#[derive(Clone, Copy, Debug)]
+struct MadeGuarantee {
+    at: UnixTime,
+    /// Nodes that it takes; 0 until a look says that.
+    needs: u32,
+}
+
+/// Promises that were made at earlier looks and still stand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GuaranteeRecord {
-    made: BTreeMap<JobId, UnixTime>,
+    made: BTreeMap<JobId, MadeGuarantee>,
     /// Whether an earlier daemon made them, and this one has not looked yet.
     is_restored: bool,
 }
@@ -38,23 +46,33 @@ pub(super) struct GuaranteeRecord {
 impl GuaranteeRecord {
     /// Takes up what an earlier daemon promised.
     pub fn restore_guarantees(&mut self, made: impl Iterator<Item = (JobId, UnixTime)>) {
-        (self.made, self.is_restored) = (made.collect(), true);
+        self.made = made.map(|(job, at)| (job, MadeGuarantee { at, needs: 0 })).collect();
+        self.is_restored = true;
     }
 
     /// Takes in what is promised now. The first look after a start comes before profiles are read, so it
     /// neither makes a promise nor takes one back.
     pub fn record_guarantees(&mut self, jobs: &[MalleableJob], now: UnixTime) {
         let is_first = std::mem::take(&mut self.is_restored);
-        let stands = |job: &&MalleableJob| {
+        let standing = jobs.iter().filter(|job| {
             let is_made = self.has_guarantee(job.id);
-            let is_unmeasured = || {
-                let prospect = job.assured.as_ref().map(|assured| assured.prospect);
-                prospect == Some(GuaranteeProspect::Unmeasured)
-            };
-            if is_first { is_made } else { job.active_guarantee().is_some() || (is_made && is_unmeasured()) }
+            match prospect_of(job) {
+                _ if is_first => is_made,
+                Some(GuaranteeProspect::Unmeasured) => is_made,
+                _ => job.active_guarantee().is_some(),
+            }
+        });
+        self.made = standing.map(|job| (job.id, self.continued(job, now))).collect();
+    }
+
+    /// The promise of a job that stands, by what a look says of it.
+    fn continued(&self, job: &MalleableJob, now: UnixTime) -> MadeGuarantee {
+        let before = self.made.get(&job.id);
+        let needs = match prospect_of(job) {
+            Some(GuaranteeProspect::Open { needs } | GuaranteeProspect::Waits { needs }) => needs,
+            _ => before.map_or(0, |made| made.needs),
         };
-        let since = |job: &MalleableJob| self.made.get(&job.id).copied().unwrap_or(now);
-        self.made = jobs.iter().filter(stands).map(|job| (job.id, since(job))).collect();
+        MadeGuarantee { at: before.map_or(now, |made| made.at), needs }
     }
 
     /// Forgets what was promised to a job that is gone: its number may be another one's next.
@@ -64,7 +82,13 @@ impl GuaranteeRecord {
 
     /// When a job was promised its rate.
     pub fn made_at(&self, job: JobId) -> Option<UnixTime> {
-        self.made.get(&job).copied()
+        self.made.get(&job).map(|made| made.at)
+    }
+
+    /// Places that the promise of a job takes, beyond those of a main job; `None` where nothing is promised.
+    pub fn promised_places(&self, facts: &JobFacts) -> Option<u32> {
+        let made = self.made.get(&facts.job)?;
+        Some(places_for(facts, made.needs))
     }
 
     fn has_guarantee(&self, job: JobId) -> bool {
@@ -73,9 +97,20 @@ impl GuaranteeRecord {
 
     /// Where the promise of a job stands in line.
     fn queue_rank(&self, facts: &JobFacts) -> (UnixTime, UnixTime, JobId) {
-        let made = self.made.get(&facts.job).copied().unwrap_or(UnixTime(i64::MAX));
+        let made = self.made_at(facts.job).unwrap_or(UnixTime(i64::MAX));
         (made, facts.submitted_at, facts.job)
     }
+}
+
+/// What a round says of the wish of a job, if it has one.
+fn prospect_of(job: &MalleableJob) -> Option<GuaranteeProspect> {
+    job.assured.as_ref().map(|assured| assured.prospect)
+}
+
+/// Places that these nodes of a job take. Own nodes of a main job beyond its first take none.
+fn places_for(facts: &JobFacts, nodes: u32) -> u32 {
+    let (block, own) = (facts.place.block.max(1), facts.place.extra_own_nodes());
+    nodes.saturating_sub(own).max(1).saturating_mul(block)
 }
 
 /// Nodes, or places of such, that there are, who has them, and which are promised.
@@ -174,8 +209,7 @@ impl<'a> GuaranteeSupply<'a> {
         if !wish.may_start {
             return GuaranteeProspect::Waits { needs };
         }
-        let places = needs.saturating_sub(own).max(1).saturating_mul(block);
-        self.promised.push((facts.job, node_type, places));
+        self.promised.push((facts.job, node_type, places_for(facts, needs)));
         GuaranteeProspect::Open { needs }
     }
 }

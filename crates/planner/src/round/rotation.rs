@@ -9,7 +9,7 @@
 //! ```
 //!
 //! exchanges cost at most that share of the node time, 1 %. While jobs wait that never had nodes, a turn is
-//! [`FIRST_SHARE`] of that: each job causes this once.
+//! [`node_claim::FIRST_SHARE`] of that: each job causes this once.
 //!
 //! When a turn has ended, the nodes go to whoever has had least. Users come by their shares: each may have
 //! turns for the nodes that its share entitles it to, or for one job if that is more. Of one user, jobs that
@@ -18,19 +18,18 @@
 //! soon, one of which it is well known how much work it has ahead comes by that instead: shortest remaining
 //! time first, and least attained service first for the others. Who has waited for [`PATIENCE_SECS`] comes
 //! before all but new ones. A job whose turn has ended goes on while nobody else wants its nodes.
+//!
+//! A job that was promised a rate comes before all turns. Turns are given out on the nodes that promises
+//! leave.
 
+mod node_claim;
 mod user_queue;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use infill_model::{JobFacts, JobId, QueuePosition, RescaleCosts, TurnState, UnixTime};
+use infill_model::{JobFacts, JobId, QueuePosition, TurnState, UnixTime};
+pub(super) use node_claim::NodeClaim;
 use user_queue::{UserQueue, divide_by_share};
-
-/// Largest share of the node time that exchanges may cost.
-const MOST_LOSS: f64 = 0.01;
-
-/// Share of a turn's length while jobs wait for their first.
-const FIRST_SHARE: f64 = 0.125;
 
 /// A job that was given nodes so often and has not trained counts as having had its first turn.
 const MOST_FIRST: u32 = 2;
@@ -44,9 +43,6 @@ const FEWEST_AND_MOST_WAITING: (u32, u32) = (32, 256);
 
 /// From the moment at which a job's turn comes until it has nodes, seconds.
 const BEGINS_SECS: i64 = 5;
-
-/// Shortest and longest turn, seconds.
-const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
 
 /// By so many node-seconds, as a share of a turn, must one that waits have had less than one whose turn has
 /// ended, or have less ahead.
@@ -89,58 +85,6 @@ struct TurnAccount {
     turns: u32,
     /// Whether it has ever trained.
     has_trained: bool,
-}
-
-/// A job that wants nodes, or has some.
-#[derive(Clone, Debug)]
-pub(super) struct NodeClaim<'a> {
-    /// The job.
-    pub facts: &'a JobFacts,
-    /// Whether it may be started if it holds nothing.
-    pub may_start: bool,
-    /// What its changes cost.
-    pub costs: RescaleCosts,
-    /// Work that it has ahead, seconds on one node, where jobs shall end soon and that is well known.
-    pub left_secs: Option<f64>,
-}
-
-impl NodeClaim<'_> {
-    fn block_size(&self) -> u32 {
-        self.facts.place.block.max(1)
-    }
-
-    /// Nodes, or places of such, that it needs at the least.
-    pub fn min_places(&self) -> u32 {
-        self.facts.sizes.min().max(1).saturating_mul(self.block_size())
-    }
-
-    /// The same at the most.
-    fn max_places(&self) -> u32 {
-        self.facts.sizes.max().max(1).saturating_mul(self.block_size())
-    }
-
-    fn holds_nodes(&self) -> bool {
-        !self.facts.place.held.is_empty()
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.may_start && !self.holds_nodes()
-    }
-
-    fn user(&self) -> &str {
-        &self.facts.program.user
-    }
-
-    /// Length of its turn while somebody waits for a first one, or nobody does, seconds.
-    fn turn_secs(&self, first_waits: bool) -> f64 {
-        self.length_secs() * if first_waits { FIRST_SHARE } else { 1.0 }
-    }
-
-    /// Length of its turns once all have had their first, seconds.
-    fn length_secs(&self) -> f64 {
-        let exchange_secs = self.costs.start_secs + self.costs.down_secs;
-        (exchange_secs / MOST_LOSS).clamp(SHORTEST_AND_LONGEST_SECS.0, SHORTEST_AND_LONGEST_SECS.1)
-    }
 }
 
 /// What users are entitled to.
@@ -347,12 +291,11 @@ impl<'a> TurnAllocation<'a> {
                 ..UserQueue::default()
             });
             user_queue.wants += f64::from(claim.max_places());
-            let until = rotation.turn_ends(claim, first_waits);
-            match until.filter(|until| *until > now) {
-                Some(until) => {
-                    user_queue.has = user_queue.has.saturating_add(claim.min_places());
-                    allocation.left = allocation.left.saturating_sub(claim.min_places());
-                    allocation.turns.insert(claim.facts.job, TurnState::Keeps { until });
+            match rotation.settled_turn(claim, first_waits, now) {
+                Some(turn) => {
+                    user_queue.has = user_queue.has.saturating_add(claim.reserved_places());
+                    allocation.left = allocation.left.saturating_sub(claim.reserved_places());
+                    allocation.turns.insert(claim.facts.job, turn);
                 }
                 None => user_queue.queue.push(at),
             }
@@ -421,7 +364,8 @@ impl<'a> TurnAllocation<'a> {
     fn line_up(&mut self, after: &[usize]) {
         let of = after.len() as u32;
         let mut ends: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for claim in self.claims {
+        // A promise has no end for which others could wait.
+        for claim in self.claims.iter().filter(|claim| claim.promised_places.is_none()) {
             let secs = match self.turns.get(&claim.facts.job) {
                 Some(TurnState::Keeps { until }) => until.secs_since(self.now).max(0.0),
                 Some(TurnState::Next) => claim.turn_secs(self.first_waits),
@@ -463,6 +407,13 @@ impl TurnRotation {
             self.accounts.get(&claim.facts.job).filter(|account| claim.holds_nodes() && !account.fills)?;
         let since = account.since?;
         Some(since + claim.turn_secs(first_waits).ceil() as i64)
+    }
+
+    /// The turn of a job that does not queue: its turn goes on, or it was promised its nodes.
+    fn settled_turn(&self, claim: &NodeClaim<'_>, first_waits: bool, now: UnixTime) -> Option<TurnState> {
+        let until = self.turn_ends(claim, first_waits).filter(|until| *until > now);
+        let until = until.or(claim.promised_places.map(|_| now));
+        until.map(|until| if claim.holds_nodes() { TurnState::Keeps { until } } else { TurnState::Next })
     }
 
     /// Where a job comes among its user's: the least comes first. That is the work that it has ahead where

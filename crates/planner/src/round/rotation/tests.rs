@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use infill_model::{
     AllowedSizes, ExcludedNodes, HeldNode, JobDeclaration, JobLocation, JobProgress, NodeName,
-    ProgramIdentity, ResizeState, SchedulingState, UserId,
+    ProgramIdentity, RescaleCosts, ResizeState, SchedulingState, UserId,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
@@ -33,11 +33,19 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
     }
 }
 
+fn hold(job: &mut JobFacts, nodes: u32) {
+    let held = |n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job };
+    job.place.held = (0..nodes).map(held).collect();
+    job.running = Some(nodes);
+}
+
 /// A cluster of nodes that go to those whose turn it is, at their smallest sizes.
 struct World {
     rotation: TurnRotation,
     jobs: Vec<JobFacts>,
     places: u32,
+    /// Places of what jobs were promised.
+    promised: BTreeMap<JobId, u32>,
     now: i64,
     /// Node-seconds of each job.
     had: BTreeMap<JobId, f64>,
@@ -52,6 +60,7 @@ impl World {
             rotation: TurnRotation::default(),
             jobs,
             places,
+            promised: BTreeMap::new(),
             now: 0,
             had: BTreeMap::new(),
             first: BTreeMap::new(),
@@ -66,11 +75,14 @@ impl World {
     fn settle(&mut self) {
         let now = UnixTime(self.now);
         self.rotation.ingest_jobs(&self.jobs, now);
-        let claims: Vec<NodeClaim<'_>> = self
-            .jobs
-            .iter()
-            .map(|facts| NodeClaim { facts, may_start: true, costs: COSTS, left_secs: None })
-            .collect();
+        let claims = self.jobs.iter().map(|facts| NodeClaim {
+            facts,
+            may_start: true,
+            costs: COSTS,
+            left_secs: None,
+            promised_places: self.promised.get(&facts.job).copied(),
+        });
+        let claims: Vec<NodeClaim<'_>> = claims.collect();
         let user_shares = UserShares { share: &|_| 1.0, used_secs: &|_| 0.0 };
         self.rotation.settle_turns(&claims, self.places, &user_shares, now);
     }
@@ -95,9 +107,7 @@ impl World {
                 let is_next = turn(&self.jobs[at], &self.rotation) == Some(TurnState::Next);
                 if is_next && needs <= self.free() {
                     let job = &mut self.jobs[at];
-                    let held = |n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job };
-                    job.place.held = (0..needs).map(held).collect();
-                    job.running = Some(needs);
+                    hold(job, needs);
                     self.first.entry(job.job).or_insert(self.now);
                 }
             }
@@ -145,6 +155,31 @@ fn a_user_with_many_jobs_has_as_many_nodes_as_one_with_few() {
     let alice = of(&world, "alice");
     let bob = of(&world, "bob");
     assert!((alice / bob - 1.0).abs() < 0.05, "{alice} {bob}");
+}
+
+#[test]
+fn turns_pass_on_beside_the_nodes_of_a_promise() {
+    let mut world = World::of((0..9).map(|id| job(id, "alice", "1-8")).collect(), 8);
+    hold(&mut world.jobs[0], 4);
+    world.promised.insert(JobId(0), 4);
+    world.run(86_400);
+    assert_eq!(world.jobs[0].place.held.len(), 4, "its owner is not parked");
+    world.had.remove(&JobId(0));
+    let last = world.first.values().max().unwrap();
+    assert!(world.first.len() == 8 && *last <= 900, "the last first turn came after {last} s");
+    assert!(world.fairness() >= 0.95, "{}", world.fairness());
+}
+
+#[test]
+fn the_owner_of_a_promise_waits_for_no_turn() {
+    let mut world = World::of((0..17).map(|id| job(id, "alice", "1")).collect(), 8);
+    world.run(3_600);
+    let turn = |world: &World, job: JobId| world.rotation.turn_of(job);
+    let waits = |job: &&JobFacts| turn(&world, job.job).is_some_and(|turn| turn.queue_position().is_some());
+    let last = world.jobs.iter().rev().find(waits).expect("more jobs than places").job;
+    world.promised.insert(last, 2);
+    world.settle();
+    assert_eq!(turn(&world, last), Some(TurnState::Next));
 }
 
 #[test]

@@ -13,7 +13,12 @@ impl RoundState {
     /// Settles whose turn it is to hold nodes.
     pub(super) fn settle_turns(&mut self, jobs: &[JobFacts], now: UnixTime) {
         let claims = self.node_claims(jobs, now);
-        let places = self.gaps.gaps.len() as u32;
+        // Jobs that wings extend have no turns. Turns do not get what such a job was promised, either.
+        let mut places = self.gaps.gaps.len() as u32;
+        for facts in jobs.iter().filter(|facts| !facts.place.own.is_empty()) {
+            let promised = self.turns.promises.promised_places(facts).unwrap_or(0);
+            places = places.saturating_sub(promised.saturating_sub(facts.place.block.max(1)));
+        }
         let JobPriorities { usage, rotation, .. } = &mut self.turns;
         let planner = &self.config.planner;
         let share = |user: &str| planner.user_share(user);
@@ -40,8 +45,9 @@ impl RoundState {
             let left_secs = types.as_ref().and_then(|types: &Vec<NodeType>| {
                 self.remaining_work_on(facts, types).0.known_remaining_secs()
             });
-            let mut claim =
-                NodeClaim { facts, may_start: false, costs: self.rescale_costs(facts, &key), left_secs };
+            let promised_places = self.turns.promises.promised_places(facts);
+            let costs = self.rescale_costs(facts, &key);
+            let mut claim = NodeClaim { facts, may_start: false, costs, left_secs, promised_places };
             claim.may_start =
                 demand::may_start(&facts.standing, now) && claim.min_places() <= suiting.count_for(facts);
             claims.push(claim);

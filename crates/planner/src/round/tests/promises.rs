@@ -90,7 +90,8 @@ fn a_promise_stands_whoever_is_known_or_comes_later() {
 
 #[test]
 fn a_promise_outlives_the_daemon_that_made_it() {
-    let (first, second) = (asks(1, "n1", 3, 20), asks(2, "n2 n3", 2, 10));
+    let first = asks(1, "n1", 3, 20);
+    let second = asks(2, "n2 n3", 2, 10);
     let jobs = [first.clone(), second.clone()];
     let kept = [GuaranteeProspect::Promised { needs: 3, there: 2 }, GuaranteeProspect::Open { needs: 2 }];
     let made_at = NOW + -5;
@@ -100,7 +101,7 @@ fn a_promise_outlives_the_daemon_that_made_it() {
     // Its profile is read after the first look.
     let unread = [first, unknown(second)];
     look(&mut scene, &unread);
-    assert_eq!(promised(&scene), [None, Some(made_at)], "nobody takes its place meanwhile");
+    assert_eq!(promised(&scene), [None, Some(made_at)], "no other job takes its place meanwhile");
     assert_eq!(prospects(&scene, &jobs), kept);
     look(&mut scene, &jobs);
     assert_eq!((promised(&scene), prospects(&scene, &jobs)), ([None, Some(made_at)], kept.into()));
@@ -110,6 +111,27 @@ fn a_promise_outlives_the_daemon_that_made_it() {
     // Its number may be another job's next.
     scene.priorities_mut().forget_job(JobId(2));
     assert_eq!(promised(&scene)[1], None);
+}
+
+#[test]
+fn turns_leave_alone_what_is_promised() {
+    let mut scene = scene();
+    let owner = asks(1, "n1 n2 n3", 3, 10_000);
+    look(&mut scene, std::slice::from_ref(&owner));
+    let waiting = (2..5).map(|id| job(id, ""));
+    let turn = |scene: &RoundState, id| scene.priorities().turn_of(JobId(id));
+    let jobs: Vec<JobFacts> = std::iter::once(owner).chain(waiting.clone()).collect();
+    look(&mut scene, &jobs);
+    assert_eq!(turn(&scene, 2), Some(TurnState::Next), "n4 is free");
+    for id in [3, 4] {
+        assert!(turn(&scene, id).and_then(TurnState::queue_position).is_some(), "{:?}", turn(&scene, id));
+    }
+    // The main queue took its nodes, and they are back: no other job is before it.
+    let parked = asks(1, "", 3, 10_000);
+    let jobs: Vec<JobFacts> = std::iter::once(parked).chain(waiting).collect();
+    look(&mut scene, &jobs);
+    assert_eq!(turn(&scene, 1), Some(TurnState::Next));
+    assert_eq!(assured(&scene, &jobs, 1).prospect, GuaranteeProspect::Open { needs: 3 });
 }
 
 #[test]
