@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use super::duration;
+use super::host_shortage::HostShortage;
 use super::ids::NodeName;
 use super::probe::Probe;
 use super::sentence::sentence;
@@ -145,6 +146,8 @@ pub enum JobReason {
     WaitsForNodes(NodeShortage),
     /// It waits: nobody knows how fast it is on what is free.
     WaitsForRate,
+    /// It waits: there are places, but their hosts have too few CPUs or too little memory.
+    WaitsForHosts(HostShortage),
     /// It waits: the round's changes are used up.
     WaitsForBudget {
         /// Changes of a round.
@@ -225,6 +228,8 @@ words! {
         WaitsForNodes = "waits_for_nodes",
         /// No known rate.
         WaitsForRate = "waits_for_rate",
+        /// Too little of hosts.
+        WaitsForHosts = "waits_for_hosts",
         /// No change left in this round.
         WaitsForBudget = "waits_for_budget",
         /// Windows too short.
@@ -290,6 +295,7 @@ impl JobReason {
             JobReason::WaitsForPlan => Kind::WaitsForPlan,
             JobReason::WaitsForNodes(_) => Kind::WaitsForNodes,
             JobReason::WaitsForRate => Kind::WaitsForRate,
+            JobReason::WaitsForHosts(_) => Kind::WaitsForHosts,
             JobReason::WaitsForBudget { .. } => Kind::WaitsForBudget,
             JobReason::WaitsForWindows { .. } => Kind::WaitsForWindows,
             JobReason::WaitsForOthers { .. } => Kind::WaitsForOthers,
@@ -359,6 +365,7 @@ impl JobReason {
             JobReason::WaitsForPlan => f.write_str("waits: nothing was planned in this round"),
             JobReason::WaitsForNodes(shortage) => write!(f, "waits: {shortage}"),
             JobReason::WaitsForRate => f.write_str("waits: no rate is known on the node types that are free"),
+            JobReason::WaitsForHosts(shortage) => write!(f, "waits: {shortage}"),
             JobReason::WaitsForBudget { most } => {
                 write!(f, "waits for the next round: the {most} changes of this one are used up")
             }
@@ -411,6 +418,7 @@ impl fmt::Display for JobReason {
             | JobReason::WaitsForPlan
             | JobReason::WaitsForNodes(_)
             | JobReason::WaitsForRate
+            | JobReason::WaitsForHosts(_)
             | JobReason::WaitsForBudget { .. }
             | JobReason::WaitsForWindows { .. }
             | JobReason::WaitsForOthers { .. }

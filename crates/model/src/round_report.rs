@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{GuaranteeReason, JobId, JobReason, NodeName, NodeReason, RoundNote, UnixTime, UserId};
+use super::{
+    GuaranteeReason, HostShortage, JobId, JobReason, NodeName, NodeReason, RoundNote, UnixTime, UserId,
+};
 
 /// Why a job got what it got.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +19,9 @@ pub struct JobVerdict {
     pub gets: u32,
     /// The reason, with its numbers.
     pub why: JobReason,
+    /// What hosts lack for its next larger size, if that keeps it from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<HostShortage>,
     /// Whether it gets what its owner wants at the least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assured: Option<GuaranteeReason>,
@@ -25,10 +30,9 @@ pub struct JobVerdict {
 impl JobVerdict {
     /// All of it in one sentence.
     pub fn full_sentence(&self) -> String {
-        match &self.assured {
-            Some(assured) => format!("{}; {assured}", self.why),
-            None => self.why.to_string(),
-        }
+        let hosts = self.hosts.map(|hosts| format!("; {hosts}")).unwrap_or_default();
+        let assured = self.assured.as_ref().map(|assured| format!("; {assured}")).unwrap_or_default();
+        format!("{}{hosts}{assured}", self.why)
     }
 }
 

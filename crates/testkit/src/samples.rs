@@ -153,6 +153,7 @@ pub fn sample_round() -> RoundView {
         had,
         gets,
         why: why.to_owned().into(),
+        hosts: None,
         assured: None,
     };
     let node = |name: &str, job: Option<u32>, why: &str| NodeVerdict {

@@ -1,6 +1,7 @@
 //! Every reason in words.
 
 use super::*;
+use crate::{CpuMemory, HostPart};
 
 fn leaving(names: &str) -> LeavingNodes {
     LeavingNodes(names.split_whitespace().map(NodeName::new).collect())
@@ -34,6 +35,7 @@ fn sentences() {
         JobReason::WaitsForPlan,
         JobReason::WaitsForNodes(NodeShortage { free: 0, ..shortage }),
         JobReason::WaitsForRate,
+        JobReason::WaitsForHosts(too_little(2, HostPart::Cpus)),
         JobReason::WaitsForBudget { most: 20 },
         JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
         JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
@@ -67,11 +69,26 @@ fn sentences() {
     waits_for_plan: waits: nothing was planned in this round
     waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
     waits_for_rate: waits: no rate is known on the node types that are free
+    waits_for_hosts: waits: 2 more workers would each take 8 CPUs of its host, and the CPUs left beside free places would do for 1
     waits_for_budget: waits for the next round: the 20 changes of this one are used up
     waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
     waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
     waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12:30 from now
     said: as it was
+    ");
+}
+
+fn too_little(workers: u32, lacks: HostPart) -> HostShortage {
+    let takes = CpuMemory { cpus: 8, memory_mib: 1900 };
+    HostShortage { workers, takes, lacks, fit: workers - 1 }
+}
+
+#[test]
+fn what_hosts_lack_is_named() {
+    let said = [HostPart::Cpus, HostPart::Memory].map(|part| too_little(1, part).to_string());
+    insta::assert_snapshot!(said.join("\n"), @r"
+    1 more worker would take 8 CPUs of its host, and the CPUs left beside free places would do for none
+    1 more worker would take 1900 MiB of its host, and the memory left beside free places would do for none
     ");
 }
 

@@ -75,7 +75,7 @@ impl RoundInput {
         let mut report = explain_plan(&self.planning_problem(config), plan);
         report.jobs.extend(self.in_line.iter().map(|(job, place): &(JobId, QueuePosition)| {
             let why = JobReason::WaitsForTurn(*place);
-            JobVerdict { job: *job, had: 0, gets: 0, why, assured: None }
+            JobVerdict { job: *job, had: 0, gets: 0, why, hosts: None, assured: None }
         }));
         report.jobs.sort_by_key(|verdict| verdict.job);
         report.notes.splice(0..0, self.notes.iter().cloned().map(RoundNote::Said));

@@ -32,24 +32,12 @@ pub(super) fn check_hosts(
     facts: &[CheckedJob<'_>],
     found: &mut Vec<Violation>,
 ) {
-    let mut workers: BTreeMap<NodeName, Vec<CheckedWorker<'_>>> = BTreeMap::new();
-    for facts in facts {
-        for (placement, (_, held)) in facts.planned.nodes.iter().zip(&facts.gaps) {
-            let worker = checked_worker(problem, facts, &placement.node, *held);
-            workers.entry(placement.node.host()).or_default().extend(worker);
-        }
-    }
-    workers.retain(|_, on_host| {
-        on_host.iter().any(|w: &CheckedWorker<'_>| !w.takes.is_within(w.backed))
-            && on_host.iter().any(|w| w.asks)
-    });
+    let mut workers = workers_by_host(problem, facts);
+    workers.retain(|_, on_host| is_tight(on_host) && on_host.iter().any(|w| w.asks));
     if workers.is_empty() {
         return;
     }
-    let mut gaps: BTreeMap<NodeName, Vec<&Gap>> = BTreeMap::new();
-    for gap in &problem.gaps.gaps {
-        gaps.entry(gap.node.host()).or_default().push(gap);
-    }
+    let gaps = gaps_by_host(problem);
     for (host, on_host) in &workers {
         let there = available_on_host(problem, steps, gaps.get(host).map_or(&[], Vec::as_slice), on_host);
         let planned = on_host.iter().filter(|w| !w.is_busy);
@@ -58,6 +46,63 @@ pub(super) fn check_hosts(
             found.push(Violation::TooLittleOfHost { job: w.job.id, node: w.node.clone(), takes, there });
         }
     }
+}
+
+fn workers_by_host<'a>(
+    problem: &PlanningProblem<'a>,
+    facts: &[CheckedJob<'a>],
+) -> BTreeMap<NodeName, Vec<CheckedWorker<'a>>> {
+    let mut workers: BTreeMap<NodeName, Vec<CheckedWorker<'a>>> = BTreeMap::new();
+    for facts in facts {
+        for (placement, (_, held)) in facts.planned.nodes.iter().zip(&facts.gaps) {
+            let worker = checked_worker(problem, facts, &placement.node, *held);
+            workers.entry(placement.node.host()).or_default().extend(worker);
+        }
+    }
+    workers
+}
+
+fn gaps_by_host<'a>(problem: &PlanningProblem<'a>) -> BTreeMap<NodeName, Vec<&'a Gap>> {
+    let mut gaps: BTreeMap<NodeName, Vec<&Gap>> = BTreeMap::new();
+    for gap in &problem.gaps.gaps {
+        gaps.entry(gap.node.host()).or_default().push(gap);
+    }
+    gaps
+}
+
+/// Whether a worker on a host takes more than its places come with, or than it has.
+fn is_tight(on_host: &[CheckedWorker<'_>]) -> bool {
+    on_host.iter().any(|w| !w.takes.is_within(w.backed))
+}
+
+/// What a plan leaves of a host.
+pub(super) struct HostLeftover<'a> {
+    /// Its gaps.
+    pub gaps: Vec<&'a Gap>,
+    /// What the workers of the plan do not take.
+    pub there: CpuMemory,
+    /// Whether one of them takes more than its own.
+    pub is_tight: bool,
+}
+
+/// What a plan leaves of each host. One whose CPUs and memory are not counted has any amount.
+pub(super) fn leftovers<'a>(
+    problem: &PlanningProblem<'a>,
+    steps: &TimeSteps,
+    facts: &[CheckedJob<'a>],
+) -> Vec<HostLeftover<'a>> {
+    let workers = workers_by_host(problem, facts);
+    let mut found = Vec::new();
+    for (host, gaps) in gaps_by_host(problem) {
+        let on_host = workers.get(&host).map_or(&[][..], Vec::as_slice);
+        let takes = CpuMemory::sum_all(on_host.iter().filter(|w| !w.is_busy).map(|w| w.takes));
+        let there = match gaps.iter().all(|gap| gap.share.is_some()) {
+            true => available_on_host(problem, steps, &gaps, on_host).saturating_sub(takes),
+            false => CpuMemory { cpus: u32::MAX, memory_mib: u64::MAX },
+        };
+        found.push(HostLeftover { gaps, there, is_tight: is_tight(on_host) });
+    }
+    found
 }
 
 /// A worker of the plan; `None` where CPUs and memory are not counted.
@@ -88,7 +133,7 @@ fn checked_worker<'a>(
 
 /// What a plan's workers need, as their owner says. What is known of the type goes before what is said of
 /// all.
-fn plan_needs(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan) -> PlanNeeds {
+pub(super) fn plan_needs(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan) -> PlanNeeds {
     let mut of_plan = job.rates.iter().filter(|rate| rate.exec_plan == *exec_plan);
     let for_all = of_plan.clone().find(|rate| rate.node_type.is_none());
     let of_type = of_plan.find(|rate| rate.node_type.as_ref() == Some(node_type));

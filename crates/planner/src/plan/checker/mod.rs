@@ -4,6 +4,7 @@ pub mod check;
 pub(crate) mod checked_job;
 mod guarantees;
 mod host_capacity;
+mod host_shortage;
 pub(crate) mod recomputed_value;
 pub(crate) mod report;
 pub(crate) mod rules;

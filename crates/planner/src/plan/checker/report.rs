@@ -6,12 +6,13 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::host_shortage::HostLeftovers;
 use crate::plan::space::{cost, problem::PlanningProblem, slots::job_excludes, steps::TimeSteps};
 use infill_model::{
-    ChangeKind, ExecPlan, Gap, GuaranteeReason, HeldNode, JobId, JobPlan, JobReason, JobVerdict,
-    LeavingNodes, MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan, PlannedNode,
-    Probe, RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime, WantedAt,
-    WindowEnd,
+    ChangeKind, ExecPlan, Gap, GuaranteeReason, HeldNode, HostShortage, JobId, JobPlan, JobReason,
+    JobVerdict, LeavingNodes, MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan,
+    PlannedNode, Probe, RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime,
+    WantedAt, WindowEnd,
 };
 
 /// Explains a plan of this problem.
@@ -26,7 +27,8 @@ pub(crate) fn explain_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> RoundR
         let had = job.held.len() as u32;
         let gets = planned.nodes.len() as u32;
         let assured = guarantee_reason(problem, job, planned, &why);
-        Some(JobVerdict { job: job.id, had, gets, why, assured })
+        let hosts = host_shortage(&round, job, planned, &why);
+        Some(JobVerdict { job: job.id, had, gets, why, hosts, assured })
     };
     let jobs = jobs.into_iter().filter_map(verdict).collect();
     RoundReport {
@@ -49,6 +51,8 @@ struct ReportContext<'a> {
     startable: Vec<&'a Gap>,
     /// How many of them the plan uses.
     taken: usize,
+    /// What the plan leaves of CPUs and memory of hosts.
+    hosts: HostLeftovers<'a>,
     /// Voluntary changes that the budget would still allow.
     changes_left: usize,
     /// See [`Round::startable`]: by the list of nodes that a job avoids, which jobs share, and its block.
@@ -66,17 +70,16 @@ impl<'a> ReportContext<'a> {
                 p.node.single_places().into_iter().map(move |part| (part, user))
             })
             .collect();
-        let startable: Vec<&Gap> = problem
-            .gaps
-            .gaps
-            .iter()
-            .filter(|g: &&Gap| g.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0))
-            .collect();
+        let least_secs = problem.min_window_secs.max(1.0);
+        let is_long = |g: &Gap| g.usable_until.secs_since(problem.now) >= least_secs;
+        let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(|g| is_long(g)).collect();
         let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
         let changes_left = changes_left(problem, steps, plan);
+        let is_free = |gap: &Gap| is_long(gap) && gap.holder.is_none() && !users.contains_key(&gap.node);
+        let hosts = HostLeftovers::from_plan(problem, steps, plan, is_free);
         let counted = RefCell::default();
         let types = RefCell::default();
-        ReportContext { problem, steps, plan, users, startable, taken, changes_left, counted, types }
+        ReportContext { problem, steps, plan, users, startable, taken, hosts, changes_left, counted, types }
     }
 
     /// Whether nothing was planned.
@@ -232,6 +235,23 @@ fn guarantee_reason(
     decided.then(|| assured.outcome_reason(is_met))
 }
 
+/// What hosts lack for a larger size of a job that gets nodes, where nothing else decides.
+fn host_shortage(
+    round: &ReportContext<'_>,
+    job: &MalleableJob,
+    planned: &JobPlan,
+    why: &JobReason,
+) -> Option<HostShortage> {
+    use JobReason::{Grows, Settled, Shrinks, Starts, StartsAnew, Swaps};
+    let could_grow = round.problem.may_grow && !round.is_last_resort();
+    let gap = planned.nodes.first().and_then(|placement| round.problem.gap_at(&placement.node))?;
+    let is_open = matches!(
+        why,
+        Settled(_) | Starts { .. } | StartsAnew { .. } | Grows { .. } | Shrinks { .. } | Swaps { .. }
+    );
+    (could_grow && is_open).then(|| round.hosts.growth_shortage(job, planned, &gap.node_type))?
+}
+
 fn present_rate(problem: &PlanningProblem<'_>, job: &MalleableJob) -> f64 {
     let gap = job.held.first().and_then(|h| problem.gap_at(&h.node));
     let nodes = job.held.len() as u32;
@@ -291,6 +311,9 @@ fn waiting_reason(round: &ReportContext<'_>, job: &MalleableJob) -> JobReason {
     }
     if is_short {
         return JobReason::WaitsForOthers { least, taken, all, window_secs: problem.min_window_secs };
+    }
+    if let Some(shortage) = round.hosts.start_shortage(job) {
+        return JobReason::WaitsForHosts(shortage);
     }
     if round.changes_left == 0 {
         return JobReason::WaitsForBudget { most: problem.config.max_changes };

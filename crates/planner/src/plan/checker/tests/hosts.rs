@@ -1,6 +1,7 @@
 //! Who is not to blame where a host has too little.
 
 use crate::plan::tests::worlds::*;
+use infill_model::{HostPart, HostShortage, JobReason, JobReasonKind};
 
 /// Two jobs on one host, whose plans need more than it has.
 fn crowded() -> World {
@@ -30,4 +31,64 @@ fn where_nothing_is_counted_nobody_needs_too_much() {
     let plan = plan_without_solver(&world.problem(), "test");
     assert_eq!(show(&plan), "1: n1:0* n1:2 | 2: n1:1*");
     passes(&world, &plan);
+}
+
+/// The kind of reason of the last job of a world, and what hosts lack for it. A place comes with 4 CPUs and
+/// 1000 MiB.
+fn said(gaps: &str, jobs: &[&str], hosts: &str) -> (JobReasonKind, Option<HostShortage>) {
+    let mut world = World::new(gaps, jobs);
+    world.count((4, 1000), hosts);
+    let plan = plan_without_solver(&world.problem(), "test");
+    passes(&world, &plan);
+    let verdict = explain_plan(&world.problem(), &plan).jobs.pop().expect("a job");
+    let waits = match verdict.why {
+        JobReason::WaitsForHosts(shortage) => Some(shortage),
+        _ => None,
+    };
+    (verdict.why.kind(), verdict.hosts.or(waits))
+}
+
+fn lacks(lacks: HostPart, takes: (u32, u64), workers: u32, fit: u32) -> Option<HostShortage> {
+    let takes = CpuMemory { cpus: takes.0, memory_mib: takes.1 };
+    Some(HostShortage { workers, takes, lacks, fit })
+}
+
+const THREE_PLACES: &str = "n1#0:1800 n1#1:1800 n1#2:1800";
+
+#[test]
+fn a_job_that_gets_less_because_of_its_hosts_is_told() {
+    let crowded = crowded();
+    let plan = plan_without_solver(&crowded.problem(), "test");
+    let settled = explain_plan(&crowded.problem(), &plan).jobs.remove(0);
+    assert_eq!(
+        (settled.why.kind(), settled.hosts),
+        (JobReasonKind::Settled, lacks(HostPart::Cpus, (9, 1000), 1, 0))
+    );
+
+    let starts = |job: &str, hosts: &str| {
+        let (kind, hosts) = said(THREE_PLACES, &[job], hosts);
+        assert_eq!(kind, JobReasonKind::Starts);
+        hosts
+    };
+    assert_eq!(starts("1 1-3 linear needs:default=6", "n1=12/3000"), lacks(HostPart::Cpus, (6, 1000), 1, 0));
+    let memory = starts("1 1-3 linear needs:default=4/1500", "n1=12/3000");
+    assert_eq!(memory, lacks(HostPart::Memory, (4, 1500), 1, 0));
+    assert_eq!(starts("1 1-3 linear needs:default=6", "n1=18/3000"), None, "it gets all that it may have");
+    assert_eq!(starts("1 1-4 linear needs:default=6", "n1=18/3000"), None, "there is no place for more");
+    assert_eq!(starts("1 1-4 linear", "n1=12/3000"), None);
+}
+
+#[test]
+fn a_job_that_waits_because_of_hosts_is_told() {
+    let of_cpus = ["1 1 linear w=9 needs:default=8", "2 1 linear needs:default=8"];
+    let waits = (JobReasonKind::WaitsForHosts, lacks(HostPart::Cpus, (8, 1000), 1, 0));
+    assert_eq!(said(THREE_PLACES, &of_cpus, "n1=12/3000"), waits);
+    let waits = (JobReasonKind::WaitsForHosts, lacks(HostPart::Cpus, (6, 1000), 3, 2));
+    assert_eq!(said(THREE_PLACES, &["1 3 linear needs:default=6"], "n1=12/3000"), waits);
+    // With its other plan it starts.
+    let either = [of_cpus[0], "2 1 1:10 needs:default=8 plan:few=1:1 needs:few=1"];
+    assert_eq!(said(THREE_PLACES, &either, "n1=12/3000"), (JobReasonKind::Starts, None));
+    // Nodes are too few whatever hosts have.
+    let many = said(THREE_PLACES, &["1 4 linear needs:default=6"], "n1=12/3000");
+    assert_eq!(many, (JobReasonKind::WaitsForNodes, None));
 }
