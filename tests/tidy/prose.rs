@@ -1,5 +1,5 @@
-//! Text that people read: no phrase that reads like a translation, no sentence too long to take in at once, and
-//! each term of the glossary defined once.
+//! Text that people read: no phrase that reads like a translation, no sentence too long to take in at once,
+//! and each term of the glossary defined once.
 //!
 //! `cargo test --test tidy prose` runs these. The banned phrases hold for documents, strings and comments.
 //! The length of sentences is checked where users read: in documents, messages and help.
@@ -170,7 +170,8 @@ fn banned_in(text: &str) -> Vec<&'static (&'static str, &'static str)> {
     BANNED.iter().filter(|(phrase, _)| words.contains(&format!(" {phrase} "))).collect()
 }
 
-/// A text in lower case whose names are split into words: `ObservedJob` and `observed_job` read "observed job".
+/// A text in lower case whose names are split into words: `ObservedJob` and `observed_job` read
+/// "observed job".
 fn words_of_names(text: &str) -> String {
     let mut words = String::new();
     let mut before = ' ';

@@ -1,4 +1,4 @@
-//! What every database must do: one suite for all adapters.
+//! The behaviour that every database must show: one suite for all adapters.
 
 mod bounds;
 mod samples;
@@ -17,7 +17,7 @@ use samples::ended_job;
 /// Runs the suite on an empty store.
 ///
 /// # Errors
-/// The first thing that is not as it must be, in words.
+/// The first deviation, in words.
 pub(crate) async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     let store = store.as_ref();
     leads(store).await?;
@@ -33,7 +33,7 @@ pub(crate) async fn run(store: Arc<dyn Store>) -> Result<(), String> {
     profiles(store).await?;
     settings(store).await?;
     prune(store).await?;
-    bounds::brought(store).await?;
+    bounds::imports(store).await?;
     bounds::users(store).await
 }
 
@@ -59,7 +59,7 @@ fn lead(job: u32, submitted: i64, ended: bool) -> LeadRecord {
 
 async fn leads(store: &dyn Store) -> Result<(), String> {
     ok(store.put_leads(&[]).await)?;
-    same("no lead yet", &ok(store.open_leads().await)?, &vec![])?;
+    same("an empty store has no lead", &ok(store.open_leads().await)?, &vec![])?;
     let old = lead(7, 100, true);
     let new = lead(7, 200, false);
     let other = lead(3, 150, false);
@@ -78,7 +78,7 @@ async fn leads(store: &dyn Store) -> Result<(), String> {
     )?;
     let again = lead(3, 500, false);
     ok(store.put_leads(std::slice::from_ref(&again)).await)?;
-    same("a number that is used again is one lead", &ok(store.open_leads().await)?, &vec![again, highest])
+    same("a reused job number is one open lead", &ok(store.open_leads().await)?, &vec![again, highest])
 }
 
 fn generation(number: u64, why: &str) -> GenerationRecord {
@@ -98,25 +98,25 @@ async fn generations(store: &dyn Store) -> Result<(), String> {
     ok(store.add_generations(&[generation(2, "again")]).await)?;
     let listed = ok(store.list_generations(JobId(7)).await)?;
     same("generations, oldest first", &listed, &vec![first.clone(), second.clone()])?;
-    same("of another job", &ok(store.list_generations(JobId(8)).await)?, &vec![])?;
-    // The number of a job that is gone.
+    same("generations of another job", &ok(store.list_generations(JobId(8)).await)?, &vec![])?;
+    // Slurm gives the number of a job that is gone to a new job.
     let again = GenerationRecord { started_at: UnixTime(900), ..first.clone() };
     ok(store.add_generations(std::slice::from_ref(&again)).await)?;
     let listed = ok(store.list_generations(JobId(7)).await)?;
-    same("a number that is used again", &listed, &vec![first, second, again])
+    same("a reused job number keeps all generations", &listed, &vec![first, second, again])
 }
 
 async fn orders(store: &dyn Store) -> Result<(), String> {
     let first = ok(store.next_orders(3, 0).await)?;
-    same("orders go on where they ended", &ok(store.next_orders(1, 0).await)?, &(first + 3))?;
-    same("one after the other", &ok(store.next_orders(2, first).await)?, &(first + 4))?;
-    let more = || store.next_orders(10, 0);
-    let (a, b, c) = tokio::join!(more(), more(), more());
-    let mut at_once = [ok(a)?, ok(b)?, ok(c)?];
-    at_once.sort_unstable();
-    same("none twice when asked at once", &at_once, &[first + 6, first + 16, first + 26])?;
+    same("orders continue after the last one", &ok(store.next_orders(1, 0).await)?, &(first + 3))?;
+    same("orders are consecutive", &ok(store.next_orders(2, first).await)?, &(first + 4))?;
+    let (a, b, c) =
+        tokio::join!(store.next_orders(10, 0), store.next_orders(10, 0), store.next_orders(10, 0));
+    let mut concurrent = [ok(a)?, ok(b)?, ok(c)?];
+    concurrent.sort_unstable();
+    same("concurrent calls get different orders", &concurrent, &[first + 6, first + 16, first + 26])?;
     let least = first + 5_000_000_000_000_000;
-    same("none below the least", &ok(store.next_orders(10, least).await)?, &least)?;
+    same("no order is below the least", &ok(store.next_orders(10, least).await)?, &least)?;
     same("orders go on from there", &ok(store.next_orders(1, 0).await)?, &(least + 10))
 }
 
@@ -138,7 +138,7 @@ async fn rounds(store: &dyn Store) -> Result<(), String> {
     for at in [100, 101, 102] {
         ok(store.add_round(&round(at)).await)?;
     }
-    // The clock was set back: rounds are found by their time, and of the same second the last one counts.
+    // The clock was set back: rounds are found by their time, and among those of one second the last counts.
     let again = RoundRecord { acted: true, ..round(101) };
     ok(store.add_round(&again).await)?;
     same(
@@ -147,9 +147,9 @@ async fn rounds(store: &dyn Store) -> Result<(), String> {
         &summaries(&[round(102), again.clone()]),
     )?;
     let until = ok(rounds_until(store, Some(101), 9).await)?;
-    same("up to a moment, with it", &until, &summaries(&[again.clone(), round(101), round(100)]))?;
-    same("none so far back", &ok(rounds_until(store, Some(99), 9).await)?, &vec![])?;
-    same("no rounds asked for", &ok(rounds_until(store, None, 0).await)?, &vec![])?;
+    same("rounds up to a moment, inclusive", &until, &summaries(&[again.clone(), round(101), round(100)]))?;
+    same("rounds before the first", &ok(rounds_until(store, Some(99), 9).await)?, &vec![])?;
+    same("rounds with a limit of 0", &ok(rounds_until(store, None, 0).await)?, &vec![])?;
     for (at, found) in [(99, None), (100, Some(round(100))), (101, Some(again)), (9999, Some(round(102)))] {
         same("the last round at a moment", &ok(store.round_at(UnixTime(at)).await)?, &found)?;
     }
@@ -188,8 +188,8 @@ async fn gaps(store: &dyn Store) -> Result<(), String> {
 }
 
 async fn ended(store: &dyn Store) -> Result<(), String> {
-    same("no job yet", &ok(store.recent_ended_jobs(9).await)?, &vec![])?;
-    same("none added", &ok(store.add_ended_jobs(&[]).await)?, &0)?;
+    same("an empty store has no ended job", &ok(store.recent_ended_jobs(9).await)?, &vec![])?;
+    same("adding no job", &ok(store.add_ended_jobs(&[]).await)?, &0)?;
     let unknown = EndedJob { limit_secs: None, said_secs: None, exit_code: None, ..ended_job(7, 50, 101) };
     let unknown = EndedJob { flat_secs: None, ..unknown };
     let first = ended_job(u32::MAX, 50, 100);
@@ -197,29 +197,30 @@ async fn ended(store: &dyn Store) -> Result<(), String> {
     let all = [last.clone(), first.clone(), unknown.clone()];
     same("all are new", &ok(store.add_ended_jobs(&all).await)?, &3)?;
     same(
-        "newest, oldest first",
+        "the newest ended jobs, oldest first",
         &ok(store.recent_ended_jobs(2).await)?,
         &vec![unknown.clone(), last.clone()],
     )?;
-    same("none asked for", &ok(store.recent_ended_jobs(0).await)?, &vec![])?;
-    // Told again, in another way, and twice at once.
+    same("ended jobs with a limit of 0", &ok(store.recent_ended_jobs(0).await)?, &vec![])?;
+    // A known job with another reason, and a new one twice in the same call.
     let again = EndedJob { why: "failed".to_owned(), ..last.clone() };
     let new = ended_job(9, 70, 102);
-    let told = [again, new.clone(), new.clone()];
-    same("what is known stays", &ok(store.add_ended_jobs(&told).await)?, &1)?;
+    let repeated = [again, new.clone(), new.clone()];
+    same("existing jobs are not replaced", &ok(store.add_ended_jobs(&repeated).await)?, &1)?;
     let odd = EndedJob { name: "a\0b".to_owned(), ..ended_job(10, 70, 99) };
-    let useless = EndedJob { work_secs: f64::NAN, ..ended_job(11, 70, 103) };
+    let not_a_number = EndedJob { work_secs: f64::NAN, ..ended_job(11, 70, 103) };
     let endless = EndedJob { limit_secs: Some(f64::INFINITY), ..ended_job(12, 70, 98) };
-    same("no number is no job", &ok(store.add_ended_jobs(&[odd, useless, endless.clone()]).await)?, &2)?;
+    let unusual = [odd, not_a_number, endless.clone()];
+    same("a job with a NaN is skipped", &ok(store.add_ended_jobs(&unusual).await)?, &2)?;
     let listed = ok(store.recent_ended_jobs(9).await)?;
-    same("a limit that is none", &listed[0], &EndedJob { limit_secs: None, ..endless })?;
+    same("an infinite limit is dropped", &listed[0], &EndedJob { limit_secs: None, ..endless })?;
     same("a name with a zero byte", &listed[1].name, &"a\u{fffd}b".to_owned())?;
-    same("in the order of their ends", &listed[2..].to_vec(), &vec![first, unknown, last, new])?;
-    // More than one statement can hold.
+    same("jobs in the order of their ends", &listed[2..].to_vec(), &vec![first, unknown, last, new])?;
+    // More jobs than one statement can hold.
     let many: Vec<_> = (0..2500).map(|n| ended_job(100 + n, 10, 90)).collect();
-    same("many at once", &ok(store.add_ended_jobs(&many).await)?, &2500)?;
-    same("and again", &ok(store.add_ended_jobs(&many).await)?, &0)?;
-    same("all are there", &ok(store.recent_ended_jobs(9999).await)?[..2500].to_vec(), &many)
+    same("many jobs at once", &ok(store.add_ended_jobs(&many).await)?, &2500)?;
+    same("many jobs again", &ok(store.add_ended_jobs(&many).await)?, &0)?;
+    same("all jobs are kept", &ok(store.recent_ended_jobs(9999).await)?[..2500].to_vec(), &many)
 }
 
 async fn hours(store: &dyn Store) -> Result<(), String> {
@@ -231,16 +232,16 @@ async fn hours(store: &dyn Store) -> Result<(), String> {
     }
     let between = async |from, to, limit| store.hours_between(UnixTime(from), UnixTime(to), limit).await;
     same("all hours", &ok(between(0, i64::MAX, 9).await)?, &all)?;
-    same("from one to before another", &ok(between(3600, 7200, 9).await)?, &all[..1].to_vec())?;
-    same("the first of them", &ok(between(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())?;
+    same("the end of the range is exclusive", &ok(between(3600, 7200, 9).await)?, &all[..1].to_vec())?;
+    same("hours with a limit of 1", &ok(between(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())?;
     let longer = hour(7200, &vec![7; 100_000]);
     ok(store.put_hour(&longer, &uses(7.0)).await)?;
-    same("an hour that goes on", &ok(between(7200, 7201, 9).await)?, &vec![longer])?;
-    same("no hour twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)?;
+    same("an hour is replaced", &ok(between(7200, 7201, 9).await)?, &vec![longer])?;
+    same("no hour is kept twice", &ok(between(0, i64::MAX, 9).await)?.len(), &3)?;
     let sums = async |from, to, limit| store.usage_by_hour(UnixTime(from), UnixTime(to), limit).await;
     let all = [(3600, 0.0), (7200, 7.0), (10_800, 2.0)].map(|(from, idle)| (UnixTime(from), uses(idle)));
     same("sums of all hours", &ok(sums(0, i64::MAX, 9).await)?, &all.to_vec())?;
-    same("sums of the first of them", &ok(sums(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())
+    same("sums with a limit of 1", &ok(sums(3601, i64::MAX, 1).await)?, &all[1..2].to_vec())
 }
 
 async fn spent(store: &dyn Store) -> Result<(), String> {
@@ -266,22 +267,22 @@ async fn spent(store: &dyn Store) -> Result<(), String> {
     ];
     ok(store.put_node_time(&rows).await)?;
     let between = async |from, to| store.sum_node_time(UnixTime(from), UnixTime(to)).await;
-    same("an hour", &ok(between(3600, 7200).await)?, &rows[..2].to_vec())?;
+    same("node-time of one hour", &ok(between(3600, 7200).await)?, &rows[..2].to_vec())?;
     let both = NodeTimeRow { spent: rows[0].spent.sum_with(&rows[2].spent), ..rows[0].clone() };
     let all = vec![both, rows[3].clone(), rows[1].clone()];
-    same("all hours together", &ok(between(0, i64::MAX).await)?, &all)?;
-    same("none", &ok(between(7201, i64::MAX).await)?, &Vec::new())?;
+    same("node-time of all hours together", &ok(between(0, i64::MAX).await)?, &all)?;
+    same("node-time after the last hour", &ok(between(7201, i64::MAX).await)?, &Vec::new())?;
     let by_hour = async |from, to, limit| store.node_time_by_hour(UnixTime(from), UnixTime(to), limit).await;
     let hours = vec![
         (UnixTime(3600), rows[0].spent.sum_with(&rows[1].spent)),
         (UnixTime(7200), rows[2].spent.sum_with(&rows[3].spent)),
     ];
-    same("hour by hour", &ok(by_hour(0, i64::MAX, 9).await)?, &hours)?;
+    same("node-time hour by hour", &ok(by_hour(0, i64::MAX, 9).await)?, &hours)?;
     same("the first hour", &ok(by_hour(0, i64::MAX, 1).await)?, &hours[..1].to_vec())?;
     same("the second hour", &ok(by_hour(3601, 7201, 9).await)?, &hours[1..].to_vec())?;
     let more = row(7200, "alice", "b", 5.0);
     ok(store.put_node_time(std::slice::from_ref(&more)).await)?;
-    same("an hour that goes on", &ok(between(7200, 7201).await)?, &vec![rows[2].clone(), more])
+    same("node-time is replaced", &ok(between(7200, 7201).await)?, &vec![rows[2].clone(), more])
 }
 
 async fn delays(store: &dyn Store) -> Result<(), String> {
@@ -290,7 +291,7 @@ async fn delays(store: &dyn Store) -> Result<(), String> {
     ok(store.add_delays(&[all[2], all[0], all[1]]).await)?;
     ok(store.add_delays(&[delay(1, 100, 99.0, true)]).await)?;
     let between = async |from, to, limit| store.delays_between(UnixTime(from), UnixTime(to), limit).await;
-    same("all delays, each as it was told first", &ok(between(0, i64::MAX, 9).await)?, &all)?;
+    same("all delays, none replaced", &ok(between(0, i64::MAX, 9).await)?, &all)?;
     same("some delays", &ok(between(101, 200, 9).await)?, &all[1..2].to_vec())?;
     same("the first delay", &ok(between(0, i64::MAX, 1).await)?, &all[..1].to_vec())
 }
@@ -324,22 +325,22 @@ async fn measurements(store: &dyn Store) -> Result<(), String> {
     ok(store.add_measurements(&all).await)?;
     let a = key("bob", "a");
     let newest = vec![measurement("a", 101, 4), measurement("a", 102, 1)];
-    same("newest of a profile, oldest first", &ok(store.recent_measurements(&a, 2).await)?, &newest)?;
+    same("a profile's newest, oldest first", &ok(store.recent_measurements(&a, 2).await)?, &newest)?;
     let other_mode = ProfileKey { batch: BatchMode::PerNode, ..a.clone() };
     same("another batch mode", &ok(store.recent_measurements(&other_mode, 9).await)?, &vec![])?;
-    let useless = Measurement { samples: f64::NAN, ..measurement("nan", 100, 1) };
-    ok(store.add_measurements(&[useless]).await)?;
+    let not_a_number = Measurement { samples: f64::NAN, ..measurement("nan", 100, 1) };
+    ok(store.add_measurements(&[not_a_number]).await)?;
     same(
-        "no number is no measurement",
+        "a measurement with a NaN is skipped",
         &ok(store.recent_measurements(&key("bob", "nan"), 9).await)?,
         &vec![],
     )?;
-    // More than one statement can hold, and of a profile that is there by now.
+    // More measurements than one statement can hold, for a profile that exists by now.
     let many: Vec<_> = (0..2500).map(|n| measurement("b", 90, 1 + n)).collect();
     ok(store.add_measurements(&many).await)?;
     let found = ok(store.recent_measurements(&key("bob", "b"), 9999).await)?;
-    same("many at once, in their order", &found[..2500].to_vec(), &many)?;
-    same("the newer one comes last", &found[2500..].to_vec(), &vec![measurement("b", 101, 2)])
+    same("many measurements, in their order", &found[..2500].to_vec(), &many)?;
+    same("the newest measurement comes last", &found[2500..].to_vec(), &vec![measurement("b", 101, 2)])
 }
 
 /// A profile in which every field differs from the others.
@@ -385,7 +386,7 @@ fn profile(key: ProfileKey, rate: f64, at: i64) -> Profile {
 async fn profiles(store: &dyn Store) -> Result<(), String> {
     let all = |user: &str| ProfileFilter { user: Some(user.to_owned()), ..ProfileFilter::default() };
     ok(store.put_profiles(&[]).await)?;
-    same("no profile yet", &ok(store.find_profiles(&all("alice"), 9).await)?, &vec![])?;
+    same("alice has no profile yet", &ok(store.find_profiles(&all("alice"), 9).await)?, &vec![])?;
     let train = key("alice", "it's \"train\" – ü%_");
     let gpu = ProfileKey { node_type: NodeType::new("gpu:a100:4/cpu64"), ..train.clone() };
     let old = profile(train.clone(), 1.0, 100);
@@ -395,32 +396,34 @@ async fn profiles(store: &dyn Store) -> Result<(), String> {
     ok(store.put_profiles(&[old, other_type.clone(), other_name.clone()]).await)?;
     ok(store.put_profiles(std::slice::from_ref(&new)).await)?;
     let newest = vec![new.clone(), other_name.clone(), other_type.clone()];
-    same("replaced, and the last changed first", &ok(store.find_profiles(&all("alice"), 9).await)?, &newest)?;
-    same("at most as many", &ok(store.find_profiles(&all("alice"), 2).await)?, &newest[..2].to_vec())?;
-    same("none asked for", &ok(store.find_profiles(&all("alice"), 0).await)?, &vec![])?;
-    let named = ProfileFilter { name: Some(train.name.clone()), ..all("alice") };
-    same("by name", &ok(store.find_profiles(&named, 9).await)?, &vec![new.clone(), other_type.clone()])?;
-    let typed = ProfileFilter { node_type: Some(gpu.node_type.clone()), ..ProfileFilter::default() };
-    same("by node type, whoever owns it", &ok(store.find_profiles(&typed, 9).await)?, &vec![other_type])?;
-    let planned = ProfileFilter { exec_plan: Some(ExecPlan::default()), ..all("alice") };
-    same("by execution plan", &ok(store.find_profiles(&planned, 9).await)?, &vec![])?;
+    same("profiles, the last changed first", &ok(store.find_profiles(&all("alice"), 9).await)?, &newest)?;
+    let two = ok(store.find_profiles(&all("alice"), 2).await)?;
+    same("profiles with a limit of 2", &two, &newest[..2].to_vec())?;
+    same("profiles with a limit of 0", &ok(store.find_profiles(&all("alice"), 0).await)?, &vec![])?;
+    let by_name = ProfileFilter { name: Some(train.name.clone()), ..all("alice") };
+    let found = ok(store.find_profiles(&by_name, 9).await)?;
+    same("profiles by name", &found, &vec![new.clone(), other_type.clone()])?;
+    let by_type = ProfileFilter { node_type: Some(gpu.node_type.clone()), ..ProfileFilter::default() };
+    same("profiles by node type", &ok(store.find_profiles(&by_type, 9).await)?, &vec![other_type])?;
+    let by_plan = ProfileFilter { exec_plan: Some(ExecPlan::default()), ..all("alice") };
+    same("profiles by execution plan", &ok(store.find_profiles(&by_plan, 9).await)?, &vec![])?;
     let part = ProfileFilter { name: Some("it".to_owned()), ..ProfileFilter::default() };
-    same("a part of a name is another name", &ok(store.find_profiles(&part, 9).await)?, &vec![])?;
+    same("a part of a name does not match", &ok(store.find_profiles(&part, 9).await)?, &vec![])?;
     measured_only(store, &all("bob")).await?;
     forgetting(store, &train, &[new, other_name]).await
 }
 
-/// Profiles that were made because something was measured: `measurements` has left two of bob's.
-async fn measured_only(store: &dyn Store, of_bob: &ProfileFilter) -> Result<(), String> {
+/// Profiles that exist because of their measurements: `measurements` has left two of bob's.
+async fn measured_only(store: &dyn Store, bobs: &ProfileFilter) -> Result<(), String> {
     let empty = |name, at| Profile { updated_at: UnixTime(at), ..Profile::new(key("bob", name)) };
-    let made = vec![empty("a", 102), empty("b", 101)];
-    same("what was measured is listed", &ok(store.find_profiles(of_bob, 9).await)?, &made)?;
+    let expected = vec![empty("a", 102), empty("b", 101)];
+    same("profiles without points are listed", &ok(store.find_profiles(bobs, 9).await)?, &expected)?;
     let learned = profile(key("bob", "a"), 2.0, 140);
     ok(store.put_profiles(std::slice::from_ref(&learned)).await)?;
-    same("what was learned of it", &ok(store.find_profiles(of_bob, 1).await)?, &vec![learned.clone()])?;
-    same("keeps what was measured", &ok(store.recent_measurements(&learned.key, 9).await)?.len(), &3)?;
+    same("a profile gets points", &ok(store.find_profiles(bobs, 1).await)?, &vec![learned.clone()])?;
+    same("its measurements stay", &ok(store.recent_measurements(&learned.key, 9).await)?.len(), &3)?;
     ok(store.add_measurements(&[measurement("a", 103, 2)]).await)?;
-    same("and stays when more is", &ok(store.find_profiles(of_bob, 1).await)?, &vec![learned])
+    same("measurements don't change a profile", &ok(store.find_profiles(bobs, 1).await)?, &vec![learned])
 }
 
 async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Result<(), String> {
@@ -432,34 +435,35 @@ async fn forgetting(store: &dyn Store, key: &ProfileKey, left: &[Profile]) -> Re
         node_type: Some(NodeType::new("gpu:a100:4/cpu64")),
         exec_plan: None,
     };
-    same("one forgotten", &ok(store.forget_profiles(&one).await)?, &1)?;
-    same("and gone", &ok(store.forget_profiles(&one).await)?, &0)?;
-    same("its measurements were others'", &ok(store.recent_measurements(key, 9).await)?.len(), &1)?;
+    same("one profile is forgotten", &ok(store.forget_profiles(&one).await)?, &1)?;
+    same("a forgotten profile is gone", &ok(store.forget_profiles(&one).await)?, &0)?;
+    same("other measurements stay", &ok(store.recent_measurements(key, 9).await)?.len(), &1)?;
     let all = ProfileFilter { user: Some(key.user.clone()), ..ProfileFilter::default() };
-    same("the others stay", &ok(store.find_profiles(&all, 9).await)?, &left.to_vec())?;
-    same("all of a user's", &ok(store.forget_profiles(&all).await)?, &2)?;
+    same("other profiles stay", &ok(store.find_profiles(&all, 9).await)?, &left.to_vec())?;
+    same("all of a user's profiles are forgotten", &ok(store.forget_profiles(&all).await)?, &2)?;
     for key in [key, &left[1].key] {
-        same("with what was measured", &ok(store.recent_measurements(key, 9).await)?, &vec![])?;
+        same("measurements are forgotten", &ok(store.recent_measurements(key, 9).await)?, &vec![])?;
     }
     Ok(())
 }
 
 async fn settings(store: &dyn Store) -> Result<(), String> {
-    same("it leads", &ok(store.lead_standing().await)?, &LeadStanding::Alone)?;
-    same("no setting", &ok(store.get_setting("control").await)?, &None)?;
+    same("the store leads alone", &ok(store.lead_standing().await)?, &LeadStanding::Alone)?;
+    same("a setting that was never written", &ok(store.get_setting("control").await)?, &None)?;
     ok(store.put_setting("control", "paused").await)?;
     ok(store.put_setting("control", "normal").await)?;
     same("the last setting", &ok(store.get_setting("control").await)?, &Some("normal".to_owned()))?;
-    // Agents may send anything in a name; what one user sends must not stop what all others do.
+    // Agents may send anything in a name. One user's name must not block the records of the others.
     let odd = Measurement { key: key("bob", "a\0b"), ..measurement("", 10, 1) };
     ok(store.add_measurements(std::slice::from_ref(&odd)).await)?;
     same("a name with a zero byte", &ok(store.recent_measurements(&odd.key, 9).await)?.len(), &1)?;
-    let named = ProfileFilter { name: Some(odd.key.name.clone()), ..ProfileFilter::default() };
-    same("can be forgotten", &ok(store.forget_profiles(&named).await)?, &1)
+    let by_name = ProfileFilter { name: Some(odd.key.name.clone()), ..ProfileFilter::default() };
+    same("a name with a zero byte is forgotten", &ok(store.forget_profiles(&by_name).await)?, &1)
 }
 
-/// Of what the tests before have left: what is older than 102 goes, open leads stay, of bob's profiles `a`,
-/// which was learned of at 140, and not `b`, the jobs that ended from 101 on, and all hours but the first.
+/// Prunes what the earlier tests have left. Records older than 102 are deleted. Open leads stay, and so do
+/// bob's profile `a`, which was updated at 140, the jobs that ended from 101 on, and all hours but the first.
+/// Bob's profile `b` is deleted.
 async fn prune(store: &dyn Store) -> Result<(), String> {
     ok(store.put_leads(&[lead(20, 10, true), lead(21, 10, false)]).await)?;
     let rows = ok(prune_before(store, 102, 140, 101).await)?;
@@ -471,11 +475,7 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     same("an old open lead stays", &old, &Some(lead(21, 10, false)))?;
     let all = ProfileFilter::default();
     same("a profile stays", &ok(store.find_profiles(&all, 9).await)?.len(), &1)?;
-    same(
-        "with what was measured since",
-        &ok(store.recent_measurements(&key("bob", "a"), 9).await)?.len(),
-        &2,
-    )?;
+    same("newer measurements stay", &ok(store.recent_measurements(&key("bob", "a"), 9).await)?.len(), &2)?;
     let jobs: Vec<i64> = ok(store.recent_ended_jobs(9).await)?.iter().map(|j| j.ended_at.0).collect();
     same("ended jobs stay", &jobs, &vec![101, 102, 102])?;
     let hours = ok(store.hours_between(UnixTime(0), UnixTime(i64::MAX), 9).await)?;
@@ -484,9 +484,9 @@ async fn prune(store: &dyn Store) -> Result<(), String> {
     same("hours stay", &hours.iter().map(|h| h.from.0).collect::<Vec<_>>(), &vec![7200, 10_800])?;
     same("nothing is left to delete", &ok(prune_before(store, 102, 140, 101).await)?, &0)?;
     ok(store.add_measurements(&[measurement("a", 145, 2)]).await)?;
-    same("measured since, and so kept", &ok(prune_before(store, 102, 141, 101).await)?, &0)?;
+    same("a profile measured since then stays", &ok(prune_before(store, 102, 141, 101).await)?, &0)?;
     let rows = ok(prune_before(store, 146, 146, 146).await)?;
-    same("all is old", &rows, &(1 + 1 + 1 + 1 + 3 + 1 + 3))?;
+    same("everything is old", &rows, &(1 + 1 + 1 + 1 + 3 + 1 + 3))?;
     same("no ended job is left", &ok(store.recent_ended_jobs(9).await)?, &vec![])?;
     same("no profile is left", &ok(store.find_profiles(&all, 9).await)?, &vec![])
 }

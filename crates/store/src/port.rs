@@ -1,4 +1,4 @@
-//! What a store keeps and what it can be asked for: the trait that each database's adapter fulfils.
+//! The trait that each database's adapter implements, and the types of its arguments and results.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -8,37 +8,37 @@ use infill_model::{
     NodeUsageSecs, PackedHour, Plan, Profile, ProfileFilter, ProfileKey, RoundReport, RoundSummary, UnixTime,
 };
 
-/// What went wrong at the store.
+/// Why a call to the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Disk full, locked, connection lost: goes on later.
+    /// The disk is full, the database is locked, or the connection is lost. The call may succeed later.
     #[error("{doing}: {what}")]
     Unavailable {
-        /// What was being done.
+        /// The failed operation, such as "writing leads".
         doing: String,
-        /// What the database said.
+        /// The database's message.
         what: String,
     },
-    /// The URL names a database that infill does not know.
+    /// The URL names a database that infill does not support.
     #[error("{doing}: {what}")]
     Unsupported {
-        /// What was being done.
+        /// The failed operation, such as "opening the store".
         doing: String,
-        /// What is wrong with the URL.
+        /// What is wrong with the URL or the server.
         what: String,
     },
-    /// Another daemon leads on this database now: whatever this one wanted is out of date.
+    /// Another daemon leads on this database now. Whatever this daemon wanted to write is out of date.
     #[error("{doing}: another daemon has taken over")]
     Deposed {
-        /// What was being done.
+        /// The failed operation, such as "writing leads".
         doing: String,
     },
-    /// The database holds something that we cannot read, or has an unknown schema.
+    /// The database holds something unreadable, or has an unknown schema.
     #[error("{doing}: {what}")]
     Corrupt {
-        /// What was being done.
+        /// The failed operation, such as "reading leads".
         doing: String,
-        /// What was found.
+        /// What was found, in words.
         what: String,
     },
 }
@@ -50,63 +50,63 @@ impl StoreError {
     }
 }
 
-/// What became of the lead that [`open`](super::open) gave.
+/// Whether another daemon waits to take over the lead that [`open_store`](super::open_store) gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeadStanding {
-    /// This process leads, and nobody waits to take over.
+    /// This process leads, and no other process waits to take over.
     Alone,
-    /// This process leads, and another waits to take over.
+    /// This process leads, and another process waits to take over.
     Watched,
 }
 
-/// One round.
+/// One round with its plan and report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundRecord {
-    /// When.
+    /// When the round was planned.
     pub at: UnixTime,
-    /// What was decided.
+    /// The nodes that each job gets.
     pub plan: Plan,
-    /// Why.
+    /// The reasons for the plan.
     pub report: RoundReport,
-    /// Whether it was carried out.
+    /// Whether the plan was carried out.
     pub acted: bool,
 }
 
 impl RoundRecord {
-    /// The round in a line.
+    /// The summary of the round, without its plan and report.
     pub fn to_summary(&self) -> RoundSummary {
         RoundSummary::new(self.at, self.acted, &self.plan, &self.report)
     }
 }
 
-/// Which rounds are asked for.
+/// Selects the rounds of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundsFilter {
-    /// None later than this; `None` for the newest.
+    /// The latest time of a round, inclusive. `None` does not limit it.
     pub until: Option<UnixTime>,
-    /// At most so many.
+    /// Largest number of rounds.
     pub limit: u32,
 }
 
-/// The moments since when things are kept: what is older is deleted. And how many, where that is bounded.
+/// How far back and how much history is kept. Records older than these times are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionLimits {
-    /// Rounds, generations, ended leads, gaps and measurements.
+    /// For rounds, generations, ended leads, gaps and measurements.
     pub rounds: UnixTime,
-    /// Profiles, since something was last learned of them.
+    /// For profiles, by the time of their last update.
     pub profiles: UnixTime,
-    /// Jobs that have ended, since then.
+    /// For ended jobs, by the time of their end.
     pub ended: UnixTime,
-    /// What nodes were used for.
+    /// For the hours that say what nodes were used for.
     pub hours: UnixTime,
-    /// Users' names on sums of node-time.
+    /// For users' names on sums of node-time. The sums themselves stay.
     pub users: UnixTime,
-    /// Most profiles of a user, the last changed ones.
+    /// Largest number of profiles of a user. The last changed ones are kept.
     pub profiles_a_user: u32,
 }
 
 impl RetentionLimits {
-    /// Everything is kept.
+    /// Limits that keep everything.
     #[cfg(test)]
     pub(crate) fn all() -> RetentionLimits {
         let [rounds, profiles, ended, hours, users] = [UnixTime(i64::MIN); 5];
@@ -114,21 +114,21 @@ impl RetentionLimits {
     }
 }
 
-/// How much of a user's profiles there is room for.
+/// How much a user's profiles may take up, or would take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileQuota {
-    /// Profiles.
+    /// Number of profiles.
     pub profiles: u64,
-    /// Bytes of all that was measured of them, as it is kept.
+    /// Bytes of their measured points, costs, stops and unfit sizes, as the store keeps them.
     pub bytes: u64,
 }
 
-/// Whose profiles there is no room for, and what they would come to.
+/// A user whose imported profiles would exceed the quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaExceeded {
-    /// The user.
+    /// The user's name.
     pub user: String,
-    /// What the user would have.
+    /// What the user's profiles would take up after the import.
     pub would_be: ProfileQuota,
 }
 
@@ -139,11 +139,11 @@ pub struct Measurement {
     pub key: ProfileKey,
     /// The lead's job id.
     pub job: JobId,
-    /// Number of nodes.
+    /// Number of nodes during the stretch.
     pub nodes: u32,
-    /// Samples done.
+    /// Samples done during the stretch.
     pub samples: f64,
-    /// Seconds measured.
+    /// Length of the stretch, seconds.
     pub secs: f64,
     /// Whether the size was held only to measure it.
     pub probe: bool,
@@ -151,42 +151,42 @@ pub struct Measurement {
     pub at: UnixTime,
 }
 
-/// Everything that infill keeps. Calls are batched; each is one transaction.
+/// Everything that infill keeps. Calls take batches; each call is one transaction.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Whether this process still leads; cheap, to be asked every second. `Deposed` says that it does not,
-    /// and no other error says so: a database that does not answer may or may not have let another daemon
-    /// take over.
+    /// Whether this process still leads. Cheap enough to be called every second. Only the error `Deposed`
+    /// means that it does not lead any more: a database that does not answer may or may not have let another
+    /// daemon take over.
     async fn lead_standing(&self) -> Result<LeadStanding, StoreError>;
-    /// Inserts or replaces these leads' records. Of one that has not ended, all that were submitted earlier
-    /// under the same number have.
+    /// Inserts or replaces these leads' records. A record that has not ended marks all earlier submissions
+    /// under the same job number as ended.
     async fn put_leads(&self, leads: &[LeadRecord]) -> Result<(), StoreError>;
     /// Records of all leads that have not ended, by job id.
     async fn open_leads(&self) -> Result<Vec<LeadRecord>, StoreError>;
-    /// Adds generations; one that is there already stays.
+    /// Adds generations. Does not replace existing ones.
     async fn add_generations(&self, generations: &[GenerationRecord]) -> Result<(), StoreError>;
     /// Generations of the leads that have had this number, oldest first.
     async fn list_generations(&self, job: JobId) -> Result<Vec<GenerationRecord>, StoreError>;
-    /// Hands out `count` order numbers that were never handed out before, none below `least`; returns the
-    /// first.
+    /// Hands out `count` consecutive order numbers, all new and none below `least`. Returns the first.
     async fn next_orders(&self, count: u64, least: u64) -> Result<u64, StoreError>;
-    /// Adds a round.
+    /// Adds a round. If several rounds have the same time, [`Store::round_at`] returns the one added last.
     async fn add_round(&self, round: &RoundRecord) -> Result<(), StoreError>;
-    /// The newest of the rounds asked for, newest first. Each is read and let go: a round on a large machine
-    /// has a hundred kilobytes.
-    async fn list_rounds(&self, asked: &RoundsFilter) -> Result<Vec<RoundSummary>, StoreError>;
-    /// The last round at this moment or before it; `None` where nothing is kept from so far back.
+    /// Summaries of the rounds that the filter selects, newest first. Reads one round at a time: a round on a
+    /// large machine has a hundred kilobytes.
+    async fn list_rounds(&self, filter: &RoundsFilter) -> Result<Vec<RoundSummary>, StoreError>;
+    /// The last round at this moment or before it. `None` if nothing from that time is kept.
     async fn round_at(&self, at: UnixTime) -> Result<Option<RoundRecord>, StoreError>;
     /// Adds ended gaps.
     async fn add_gaps(&self, gaps: &[EndedGap]) -> Result<(), StoreError>;
     /// The newest ended gaps, oldest first, at most `limit`.
     async fn recent_gaps(&self, limit: u32) -> Result<Vec<EndedGap>, StoreError>;
-    /// Adds jobs that have ended; one that is there already, by its number and submission, stays. Returns how
-    /// many are new.
+    /// Adds jobs that have ended. Does not replace existing ones with the same number and submission time.
+    /// Returns how many are new.
     async fn add_ended_jobs(&self, jobs: &[EndedJob]) -> Result<u64, StoreError>;
     /// The jobs that ended last, oldest first, at most `limit`.
     async fn recent_ended_jobs(&self, limit: u32) -> Result<Vec<EndedJob>, StoreError>;
-    /// Inserts or replaces what nodes were used for in an hour, and its sums, which are kept for ever.
+    /// Inserts or replaces an hour that says what nodes were used for, and its sums. The sums are never
+    /// deleted.
     async fn put_hour(&self, hour: &PackedHour, sums: &NodeUsageSecs) -> Result<(), StoreError>;
     /// The hours that began from `from` on and before `to`, the earliest first, at most `limit`.
     async fn hours_between(
@@ -202,50 +202,54 @@ pub trait Store: Send + Sync {
         to: UnixTime,
         limit: u32,
     ) -> Result<Vec<(UnixTime, NodeUsageSecs)>, StoreError>;
-    /// Inserts or replaces what became of node-time.
+    /// Inserts or replaces rows of node-time: how the time on nodes was spent, by hour, account, user and node
+    /// type.
     async fn put_node_time(&self, rows: &[NodeTimeRow]) -> Result<(), StoreError>;
-    /// What became of the node-time of the hours that began from `from` on and before `to`, of each account,
-    /// user and type of nodes in all; ordered by these.
+    /// The node-time of the hours that began from `from` on and before `to`: one sum for each account, user
+    /// and node type, ordered by these.
     async fn sum_node_time(&self, from: UnixTime, to: UnixTime) -> Result<Vec<NodeTimeRow>, StoreError>;
-    /// The same by the hour, of everybody together, the earliest first, at most `limit`.
+    /// Like [`Store::sum_node_time`], but one sum for each hour, the earliest first, at most `limit`.
     async fn node_time_by_hour(
         &self,
         from: UnixTime,
         to: UnixTime,
         limit: u32,
     ) -> Result<Vec<(UnixTime, NodeTimeUsage)>, StoreError>;
-    /// Adds main jobs that started where ours were; one that is there already stays.
+    /// Adds the delays of main jobs that started on nodes which malleable jobs had. Does not replace existing
+    /// ones.
     async fn add_delays(&self, delays: &[MainDelay]) -> Result<(), StoreError>;
-    /// Those that started from `from` on and before `to`, the earliest first, at most `limit`.
+    /// The delays of main jobs that started from `from` on and before `to`, the earliest first, at most
+    /// `limit`.
     async fn delays_between(
         &self,
         from: UnixTime,
         to: UnixTime,
         limit: u32,
     ) -> Result<Vec<MainDelay>, StoreError>;
-    /// Adds measurements. Where the store has no such profile yet, it gets one without points, so that what
-    /// was measured is listed and can be forgotten.
+    /// Adds measurements. If the store does not have their profile yet, adds one without points, so that the
+    /// profile is listed and can be forgotten.
     async fn add_measurements(&self, measurements: &[Measurement]) -> Result<(), StoreError>;
     /// The newest measurements of a profile, oldest first, at most `limit`.
     async fn recent_measurements(&self, key: &ProfileKey, limit: u32)
     -> Result<Vec<Measurement>, StoreError>;
     /// Inserts or replaces profiles.
     async fn put_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError>;
-    /// Inserts or replaces profiles that somebody brings: all of them, or none where one of their users would
-    /// have more than there is room for.
+    /// Inserts or replaces imported profiles: all of them, or none if one of their users would exceed the
+    /// quota.
     async fn import_profiles(
         &self,
         profiles: &[Profile],
-        room: &ProfileQuota,
+        quota: &ProfileQuota,
     ) -> Result<Result<(), QuotaExceeded>, StoreError>;
-    /// Profiles that a filter names, the last changed first, at most `limit`.
+    /// Profiles that the filter selects, the last changed first, at most `limit`.
     async fn find_profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError>;
-    /// Deletes the profiles that a filter names, with their measurements; returns how many profiles.
+    /// Deletes the profiles that the filter selects, with their measurements. Returns how many profiles.
     async fn forget_profiles(&self, filter: &ProfileFilter) -> Result<u64, StoreError>;
-    /// A small setting that outlives the daemon, such as the administrator's last order.
+    /// A small setting that outlives the daemon, such as the administrator's last order. `None` if it was
+    /// never written.
     async fn get_setting(&self, key: &str) -> Result<Option<String>, StoreError>;
-    /// Writes a setting.
+    /// Inserts or replaces a setting.
     async fn put_setting(&self, key: &str, value: &str) -> Result<(), StoreError>;
-    /// Deletes what is older than it is to be kept; returns how many rows.
+    /// Deletes the history that these limits do not keep. Returns the number of deleted rows.
     async fn prune_history(&self, since: &RetentionLimits) -> Result<u64, StoreError>;
 }

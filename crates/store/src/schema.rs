@@ -1,22 +1,22 @@
-//! The versions of a schema, and why one could not be brought up to date.
+//! The versions of each database's schema, and the errors of bringing a schema up to date.
 
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
 use super::port::StoreError;
 
-/// One version of a schema: the name of its file in `migrations/`, and what that says.
+/// One version of a schema: the name of its file in `migrations/`, and the file's text.
 pub(super) type SchemaVersion = (&'static str, &'static str);
 
-/// The file `migrations/$name`. (The macro that reads a whole folder would have the databases' drivers
-/// compiled a second time.)
+/// The file `migrations/$name`. (sqlx's macro that reads a whole folder would compile the databases' drivers a
+/// second time.)
 macro_rules! version {
     ($name:literal) => {
         ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/", $name)))
     };
 }
 
-/// SQLite's.
+/// The versions of SQLite's schema, oldest first.
 pub(super) const SQLITE: [SchemaVersion; 10] = [
     version!("sqlite/0001_start.sql"),
     version!("sqlite/0002_profiles.sql"),
@@ -30,7 +30,7 @@ pub(super) const SQLITE: [SchemaVersion; 10] = [
     version!("sqlite/0010_spent.sql"),
 ];
 
-/// PostgreSQL's.
+/// The versions of PostgreSQL's schema, oldest first.
 pub(super) const POSTGRES: [SchemaVersion; 9] = [
     version!("postgres/0001_start.sql"),
     version!("postgres/0002_stops.sql"),
@@ -43,32 +43,35 @@ pub(super) const POSTGRES: [SchemaVersion; 9] = [
     version!("postgres/0009_spent.sql"),
 ];
 
-/// What brings a schema up to date. Files are named `…/NUMBER_DESCRIPTION.sql`, with numbers from 1 on.
+/// The migrator that brings a schema up to date. Versions have the numbers from 1 on.
 pub(super) fn build_migrator(versions: &[SchemaVersion]) -> Migrator {
-    let migration = |(number, (name, text)): (i64, &SchemaVersion)| {
-        let description = name.split_once('_').map_or(*name, |(_, rest)| rest);
-        let description = description.trim_end_matches(".sql").replace('_', " ");
-        Migration::new(number, description.into(), MigrationType::Simple, text.into_sql_str(), false)
-    };
-    Migrator::with_migrations((1..).zip(versions).map(migration).collect())
+    let numbered = (1..).zip(versions);
+    Migrator::with_migrations(numbered.map(|(number, version)| build_migration(number, version)).collect())
 }
 
-/// Sorts what a migration failed of; `failed` sorts the database's own errors.
+/// The migration to one version, whose file is named `…/NUMBER_DESCRIPTION.sql`.
+fn build_migration(number: i64, (name, text): &SchemaVersion) -> Migration {
+    let description = name.split_once('_').map_or(*name, |(_, rest)| rest);
+    let description = description.trim_end_matches(".sql").replace('_', " ");
+    Migration::new(number, description.into(), MigrationType::Simple, text.into_sql_str(), false)
+}
+
+/// Sorts the error of a migration; `classify_error` sorts the database's own errors.
 pub(super) fn migration_error(
     doing: &str,
     e: MigrateError,
-    failed: fn(&str, &sqlx::Error) -> StoreError,
+    classify_error: fn(&str, &sqlx::Error) -> StoreError,
 ) -> StoreError {
     let what = e.to_string();
     match e {
         MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => StoreError::Corrupt {
             doing: doing.to_owned(),
-            what: format!("a newer infill has written it: {what}"),
+            what: format!("a newer infill wrote this database: {what}"),
         },
         MigrateError::VersionMismatch(_) | MigrateError::Dirty(_) => {
             StoreError::Corrupt { doing: doing.to_owned(), what }
         }
-        MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _) => failed(doing, &e),
+        MigrateError::Execute(e) | MigrateError::ExecuteMigration(e, _) => classify_error(doing, &e),
         _ => StoreError::Unavailable { doing: doing.to_owned(), what },
     }
 }

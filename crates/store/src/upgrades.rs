@@ -1,4 +1,4 @@
-//! Stores that earlier versions of the schema have made: the present version opens each, with every row.
+//! Stores that earlier versions of the schema made. The present version must open each, with every row.
 
 use super::port::{Measurement, RoundRecord, Store};
 use super::schema::{POSTGRES, SQLITE, SchemaVersion};
@@ -119,7 +119,7 @@ fn a_released_version_of_the_schema_is_never_edited() {
 /// A store as these versions of the schema make it.
 pub(super) struct OldStore<'a>(&'a [SchemaVersion]);
 
-/// One for each version, the oldest first.
+/// One store for each version, the oldest first.
 pub(super) fn old_stores(all: &[SchemaVersion]) -> impl Iterator<Item = OldStore<'_>> {
     (1..=all.len()).map(|count| OldStore(&all[..count]))
 }
@@ -136,18 +136,21 @@ impl OldStore<'_> {
 
     fn has(&self, version: &str) -> bool {
         // PostgreSQL's first version has profiles.
-        let is_version = |(name, _): &SchemaVersion| name.ends_with(&format!("_{version}.sql"));
-        (version == "profiles" && !self.is_sqlite()) || self.0.iter().any(is_version)
+        if version == "profiles" && !self.is_sqlite() {
+            return true;
+        }
+        let suffix = format!("_{version}.sql");
+        self.0.iter().any(|(name, _)| name.ends_with(&suffix))
     }
 
-    /// The statements that its daemon wrote its rows with.
+    /// The statements with which its daemon wrote its rows.
     pub(super) fn statements(&self) -> Vec<String> {
         let bytes = if self.is_sqlite() { "X'00FF'" } else { r"'\x00ff'::bytea" };
         let written = ROWS.iter().filter(|(version, _)| self.has(version));
         written.map(|(_, statement)| statement.replace("BYTES", bytes)).collect()
     }
 
-    /// Panics if the present version does not read all of that.
+    /// Panics if the present version does not read all of these rows.
     pub(super) async fn check(&self, store: &dyn Store) {
         let made_by = self.0[self.0.len() - 1].0;
         assert_eq!(store.open_leads().await.unwrap(), self.leads(), "{made_by}");
@@ -175,7 +178,7 @@ impl OldStore<'_> {
         assert_eq!(uses, self.once("spent", used), "{made_by}");
     }
 
-    /// A row that is there from this version on.
+    /// The row if this store's schema has this version; else nothing.
     fn once<T>(&self, version: &str, row: impl Fn() -> T) -> Vec<T> {
         self.has(version).then(row).into_iter().collect()
     }

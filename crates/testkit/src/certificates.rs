@@ -1,16 +1,16 @@
-//! Throw-away authorities and their certificates, made by openssl.
+//! Throw-away certificate authorities and certificates, made by openssl.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names and addresses of this machine.
+/// Names and addresses of this machine, as subject alternative names.
 pub const LOCALHOST_NAMES: &str = "DNS:localhost,IP:127.0.0.1";
 
-/// What `openssl ca` wants to know.
+/// The configuration file of `openssl ca`. `DIR` stands for the authority's folder.
 const CA_CONFIG: &str = "[ca]\ndefault_ca=c\n[c]\ndatabase=DIR/index\nserial=DIR/serial\nnew_certs_dir=DIR\ndefault_md=sha256\n\
                   policy=p\ncopy_extensions=copy\nunique_subject=no\n[p]\ncommonName=supplied\n";
 
-/// One of them.
+/// A certificate authority whose key and certificates lie in one folder.
 #[derive(Debug)]
 pub struct CertificateAuthority {
     dir: PathBuf,
@@ -26,11 +26,11 @@ pub struct CertificateFiles {
 }
 
 impl CertificateAuthority {
-    /// A new one, whose files are in `dir`, which is made.
+    /// Creates `dir` and an authority whose files it holds.
     pub fn new(dir: &Path) -> CertificateAuthority {
         std::fs::create_dir_all(dir).expect("a folder for certificates");
-        let shown = dir.display().to_string();
-        std::fs::write(dir.join("ca.cnf"), CA_CONFIG.replace("DIR", &shown)).expect("a file in it");
+        let config = CA_CONFIG.replace("DIR", &dir.display().to_string());
+        std::fs::write(dir.join("ca.cnf"), config).expect("a file in it");
         std::fs::write(dir.join("index"), "").expect("a file in it");
         std::fs::write(dir.join("serial"), "1000\n").expect("a file in it");
         let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem \
@@ -40,17 +40,17 @@ impl CertificateAuthority {
         CertificateAuthority { dir: dir.to_owned() }
     }
 
-    /// Its own certificate.
+    /// The file of the authority's own certificate.
     pub fn certificate_path(&self) -> PathBuf {
         self.dir.join("ca.pem")
     }
 
-    /// A certificate for these names, such as [`LOCALHOST_NAMES`], that counts from now on.
+    /// Issues a certificate for these names, such as [`LOCALHOST_NAMES`]. It is valid from now on, for a day.
     pub fn issue_certificate(&self, file: &str, names: &str) -> CertificateFiles {
         self.sign_certificate(file, names, ["-days", "1"])
     }
 
-    /// One that has expired.
+    /// Issues a certificate that has expired.
     pub fn issue_expired(&self, file: &str, names: &str) -> CertificateFiles {
         self.sign_certificate(file, names, ["-startdate", "200101000000Z"])
     }
@@ -61,11 +61,11 @@ impl CertificateAuthority {
         let words = "req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=infill";
         let files = ["-addext", &names, "-keyout", &key, "-out", &request];
         run_openssl(&self.dir, words.split_whitespace().chain(files));
-        let ends = ["-enddate", "200102000000Z"];
-        let ends = ends.iter().copied().filter(|_| dates[0] == "-startdate");
+        let end_date: &[&str] = if dates[0] == "-startdate" { &["-enddate", "200102000000Z"] } else { &[] };
         let words = "ca -batch -notext -config ca.cnf -cert ca.pem -keyfile ca.key";
         let files = ["-in", request.as_str(), "-out", cert.as_str()];
-        run_openssl(&self.dir, words.split_whitespace().chain(files).chain(dates).chain(ends));
+        let arguments = words.split_whitespace().chain(files).chain(dates);
+        run_openssl(&self.dir, arguments.chain(end_date.iter().copied()));
         CertificateFiles { cert: self.dir.join(cert), key: self.dir.join(key) }
     }
 }

@@ -1,4 +1,4 @@
-//! Time that passes only when a test lets it.
+//! A clock that advances only when a test says so.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -6,34 +6,35 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, advance, pause, resume};
 
-/// Time passes in steps of this length.
+/// [`StoppedClock::advance_by`] advances the clock in steps of this length.
 const STEP: Duration = Duration::from_millis(20);
 
 /// Processes and sockets get this much real time in each step.
 const REAL_TIME_STEP: Duration = Duration::from_millis(1);
 
-/// While it lives, tokio's clock stands still: no timer fires. Processes and sockets go on. It needs a
-/// runtime of one thread.
+/// Stops tokio's clock while it lives: no timer fires. Processes and sockets go on. It needs a runtime of one
+/// thread.
 pub struct StoppedClock {
-    _held: mpsc::Sender<()>,
+    /// Dropping it ends the blocking task.
+    _blocking_task: mpsc::Sender<()>,
 }
 
 impl StoppedClock {
     /// Stops the clock.
     ///
-    /// A paused clock jumps to the next timer as soon as no task can go on, though a process may be at work.
-    /// It does not while a blocking task runs, so one runs until the end.
+    /// A paused clock jumps to the next timer as soon as no task can go on, even if a process is at work.
+    /// It does not jump while a blocking task runs, so one runs until this value is dropped.
     pub fn stop() -> StoppedClock {
         pause();
-        let (_held, end) = mpsc::channel();
+        let (_blocking_task, end) = mpsc::channel();
         drop(spawn_blocking(move || end.recv().ok()));
-        StoppedClock { _held }
+        StoppedClock { _blocking_task }
     }
 
-    /// Lets this much time pass, quicker than it does.
+    /// Advances the clock by this much, faster than real time.
     pub async fn advance_by(&self, time: Duration) {
         let end = Instant::now() + time;
-        // Tasks that have just begun set their timers first.
+        // Give tasks that have just begun the time to set their timers.
         wait_real_time().await;
         while Instant::now() < end {
             advance(STEP.min(end - Instant::now())).await;
@@ -50,7 +51,7 @@ impl Drop for StoppedClock {
     }
 }
 
-/// Waits for a moment of real time, also while the clock stands still.
+/// Waits for a moment of real time, also while the clock is stopped.
 pub async fn wait_real_time() {
     spawn_blocking(|| std::thread::sleep(REAL_TIME_STEP)).await.unwrap();
 }
@@ -63,13 +64,13 @@ async fn a_stopped_clock_fires_no_timer_until_time_passes() {
     for _ in 0..20 {
         wait_real_time().await;
     }
-    assert_eq!(began.elapsed(), Duration::ZERO, "it jumps to the next timer");
+    assert_eq!(began.elapsed(), Duration::ZERO, "the clock jumped to the next timer");
     clock.advance_by(Duration::from_millis(980)).await;
     assert!(!timer.is_finished());
     clock.advance_by(Duration::from_millis(30)).await;
     assert!(timer.is_finished());
     assert_eq!(began.elapsed(), Duration::from_millis(1010));
     drop(clock);
-    // It goes on by itself.
+    // The clock runs by itself again.
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

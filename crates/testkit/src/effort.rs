@@ -1,21 +1,20 @@
 //! How many cases the random tests try.
 //!
-//! `INFILL_TEST_EFFORT` is the factor on the numbers of cases that the tests name: a number above 0, at most
-//! 100. The default is 0.25, for a quick look. 1 tries all cases that a test names; more is for a night. Each
-//! test keeps one case at least. Below 0.25 the totals over all cases say too little: tests do not check
-//! them.
+//! Each test names a number of cases. `INFILL_TEST_EFFORT` multiplies it: a number above 0, at most 100. The
+//! default is 0.25, for a quick look. 1 tries all cases that a test names; more is for a night. Each test
+//! keeps at least one case. Below 0.25 the totals over all cases mean too little, and tests do not check them.
 
 use std::ops::Range;
 
 use proptest::test_runner::Config;
 
-/// The variable.
+/// Name of the variable that sets the effort.
 pub const EFFORT: &str = "INFILL_TEST_EFFORT";
 
 const DEFAULT: f64 = 0.25;
 const MOST: f64 = 100.0;
 
-/// The factor.
+/// The factor that [`EFFORT`] sets. Panics if it is not a valid one.
 fn effort() -> f64 {
     let value = std::env::var_os(EFFORT).map(|value| value.to_string_lossy().into_owned());
     parse_effort(value.as_deref()).unwrap_or_else(|e| panic!("{e}"))
@@ -31,12 +30,12 @@ fn scale_count(full: u64, effort: f64) -> u64 {
     ((full as f64 * effort).round() as u64).max(1)
 }
 
-/// How many cases to try, of a test that names `full` of them.
+/// How many cases a test tries that names `full` of them.
 pub fn case_count(full: u64) -> u64 {
     scale_count(full, effort())
 }
 
-/// The first seeds of a range; with an effort above 1, those that follow it as well.
+/// The first seeds of a range. With an effort above 1, seeds that follow the range as well.
 pub fn seed_range(full: Range<u64>) -> Range<u64> {
     full.start..full.start + case_count(full.end - full.start)
 }
@@ -47,18 +46,18 @@ pub fn property(full: u32) -> Config {
     Config { cases, ..Config::default() }
 }
 
-/// Whether there are enough cases to check what all of them show together.
+/// Whether there are enough cases for checking totals over all of them.
 pub fn has_totals() -> bool {
     effort() >= DEFAULT
 }
 
-/// How often a test must have seen something, if all its cases must show it `full` times. The factor is the
-/// same as that of the cases, rounded down.
+/// How often a test must have seen something that effort 1 must show `full` times. Scales as the number
+/// of cases does, rounded down; 0 without totals.
 pub fn at_least(full: u64) -> u64 {
     if has_totals() { (full as f64 * effort()) as u64 } else { 0 }
 }
 
-/// How often a test may have seen something, if all its cases may show it `full` times; rounded up.
+/// How often a test may have seen something that effort 1 may show `full` times. Rounded up.
 pub fn at_most(full: u64) -> u64 {
     (full as f64 * effort()).ceil() as u64
 }

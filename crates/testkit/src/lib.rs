@@ -1,4 +1,5 @@
-//! For unit tests only.
+//! Helpers that unit tests of several crates share: sample records, a stopped clock, certificates, and how
+//! tests are skipped or scaled.
 
 pub mod certificates;
 pub mod clock;
@@ -14,17 +15,17 @@ use std::process::{Command, Stdio};
 
 use infill_model::{EndedJob, JobId, UnixTime};
 
-/// Names the folder of the logs and tables that are not part of this repository.
+/// Variable that names the folder of the logs and tables that are not part of this repository.
 const DATA_VARIABLE: &str = "INFILL_DATA";
 
-/// A file of that folder, or of the one beside this repository. `None`, and the test is skipped, where it is
-/// missing.
+/// A file of the folder that `INFILL_DATA` names, or of `shared/data` beside this repository. `None` if the
+/// file is missing: the test is then reported as skipped.
 pub fn data_file(name: &str) -> Option<PathBuf> {
     let [path] = data_files([name])?;
     Some(path)
 }
 
-/// The same for a test that needs several files.
+/// Like [`data_file`], for a test that needs several files. `None` if any of them is missing.
 pub fn data_files<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
     let dir = std::env::var_os(DATA_VARIABLE).map_or_else(|| PathBuf::from(beside), PathBuf::from);
@@ -40,8 +41,8 @@ pub fn data_files<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
 
 /// Makes an executable shell script.
 ///
-/// A child process writes it: a file that this process has open for writing is inherited by whatever another
-/// test's thread forks at that moment, and cannot be executed meanwhile ("text file busy").
+/// A child process writes it. Any process that another test's thread forks inherits the files that this
+/// process has open for writing, and such a file cannot be executed meanwhile ("text file busy").
 pub fn write_script(path: impl AsRef<Path>, body: &str) -> PathBuf {
     let path = path.as_ref();
     let mut child = Command::new("sh")
@@ -55,7 +56,7 @@ pub fn write_script(path: impl AsRef<Path>, body: &str) -> PathBuf {
     path.to_owned()
 }
 
-/// A job of alice's that has ended.
+/// A job of user alice that completed at `ended_at`.
 pub fn ended_job(job: JobId, ended_at: UnixTime) -> EndedJob {
     EndedJob {
         job,

@@ -1,4 +1,4 @@
-//! A small cluster that the tests of the command line show.
+//! A small cluster, as the tests of the command line's output show it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use infill_model::{
 /// The moment of the samples: 2026-11-20 22:10:17 UTC.
 pub const NOW: UnixTime = UnixTime(1_795_212_617);
 
-/// A node of this kind.
+/// An idle node of this kind. All optional fields are empty.
 pub fn sample_node(name: &str, kind: NodeKind) -> NodeView {
     NodeView {
         node: NodeName::from(name),
@@ -34,7 +34,7 @@ pub fn sample_node(name: &str, kind: NodeKind) -> NodeView {
     }
 }
 
-/// A job on these nodes.
+/// A job in this state on these nodes, with sizes 1 to 8. It has neither measurements nor reasons.
 pub fn sample_job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) -> JobView {
     JobView {
         job: JobId(id),
@@ -66,7 +66,7 @@ pub fn sample_job(id: u32, user: &str, state: MalleableState, nodes: &[&str]) ->
     }
 }
 
-/// Two held nodes, a gap, a busy one and a refused one; a running job and a waiting one.
+/// A status with two held nodes, a gap, a busy node and a refused one; one running job and one waiting job.
 pub fn sample_status() -> DaemonStatus {
     let held = NodeView {
         job: Some(JobId(101)),
@@ -137,39 +137,46 @@ pub fn sample_status() -> DaemonStatus {
     }
 }
 
-/// A round that gives two nodes to job 101 and none to 102.
-pub fn sample_round() -> RoundView {
-    let place = |node: &str| PlannedNode { node: NodeName::from(node), lease_until: NOW + 1785 };
-    let plan = |id, nodes: Vec<PlannedNode>, rate, forecast| JobPlan {
+fn planned_node(name: &str) -> PlannedNode {
+    PlannedNode { node: NodeName::from(name), lease_until: NOW + 1785 }
+}
+
+/// A plan for a job that gets these nodes.
+fn job_plan(id: u32, nodes: &[&str], rate: f64, forecast: Vec<(UnixTime, u32)>) -> JobPlan {
+    JobPlan {
         job: JobId(id),
-        nodes,
+        nodes: nodes.iter().map(|name| planned_node(name)).collect(),
         exec_plan: ExecPlan::default(),
         rate,
         probe: None,
         forecast,
-    };
-    let verdict = |id, had, gets, why: &str| JobVerdict {
+    }
+}
+
+/// The verdict on a job that keeps its number of nodes.
+fn job_verdict(id: u32, nodes: u32, why: &str) -> JobVerdict {
+    JobVerdict {
         job: JobId(id),
-        had,
-        gets,
+        had: nodes,
+        gets: nodes,
         why: why.to_owned().into(),
         hosts: None,
         assured: None,
-    };
-    let node = |name: &str, job: Option<u32>, why: &str| NodeVerdict {
-        node: NodeName::from(name),
-        job: job.map(JobId),
-        why: why.to_owned().into(),
-    };
+    }
+}
+
+fn node_verdict(name: &str, job: Option<u32>, why: &str) -> NodeVerdict {
+    NodeVerdict { node: NodeName::from(name), job: job.map(JobId), why: why.to_owned().into() }
+}
+
+/// A round that gives two nodes to job 101 and none to 102.
+pub fn sample_round() -> RoundView {
     let forecast = vec![(NOW + 240, 2), (NOW + 900, 2), (NOW + 1785, 1)];
     RoundView {
         schema: SCHEMA,
         plan: Plan {
             at: NOW,
-            jobs: vec![
-                plan(101, vec![place("n1"), place("n2")], 812.4, forecast),
-                plan(102, vec![], 0.0, vec![]),
-            ],
+            jobs: vec![job_plan(101, &["n1", "n2"], 812.4, forecast), job_plan(102, &[], 0.0, vec![])],
             status: SolveStatus::Optimal,
             proof: None,
             objective: 1_450_134.0,
@@ -178,28 +185,28 @@ pub fn sample_round() -> RoundView {
         report: RoundReport {
             at: NOW,
             jobs: vec![
-                verdict(101, 2, 2, "growing to 3 costs 18 s and gains 12 s"),
-                verdict(102, 0, 0, "needs 2 nodes for a minute"),
+                job_verdict(101, 2, "growing to 3 costs 18 s and gains 12 s"),
+                job_verdict(102, 0, "needs 2 nodes for a minute"),
             ],
             nodes: vec![
-                node("n1", Some(101), "kept"),
-                node("n2", Some(101), "kept"),
-                node("n3", None, "closes in 4:00, too soon for any job"),
+                node_verdict("n1", Some(101), "kept"),
+                node_verdict("n2", Some(101), "kept"),
+                node_verdict("n3", None, "closes in 4:00, too soon for any job"),
             ],
             notes: vec!["backfill's plan was cut short".to_owned().into()],
             owners: BTreeMap::new(),
         },
         hidden: Hidden::default(),
         acting: true,
-        secs: [("snapshot", 0.031), ("plan", 0.012)].map(|(k, v)| (k.to_owned(), v)).into(),
+        secs: [("snapshot", 0.031), ("plan", 0.012)].map(|(part, secs)| (part.to_owned(), secs)).into(),
     }
 }
 
-/// That round and two before it.
+/// The round of [`sample_round`] and two earlier ones, newest first.
 pub fn sample_rounds() -> RoundsView {
     let RoundView { plan, report, .. } = sample_round();
     let last = RoundSummary::new(NOW, true, &plan, &report);
-    let cut = RoundSummary {
+    let cut_short = RoundSummary {
         at: NOW + -5,
         acted: false,
         status: SolveStatus::TimeLimit { gap: Some(0.012) },
@@ -210,7 +217,7 @@ pub fn sample_rounds() -> RoundsView {
         notes: vec![],
         ..last.clone()
     };
-    let nothing = RoundSummary {
+    let empty = RoundSummary {
         at: NOW + -10,
         status: SolveStatus::Trivial,
         objective: 0.0,
@@ -219,16 +226,31 @@ pub fn sample_rounds() -> RoundsView {
         notes: vec![],
         ..last.clone()
     };
-    RoundsView { schema: SCHEMA, rounds: vec![last, cut, nothing] }
+    RoundsView { schema: SCHEMA, rounds: vec![last, cut_short, empty] }
 }
 
-/// What was measured for alice's profile: a minute of work, and a probe that came to nothing.
+/// The history of alice's profile: a minute of work, and a probe during which no sample was done.
 pub fn sample_history() -> HistoryView {
     let work =
         HistoryRow { at: NOW + -60, job: JobId(101), nodes: 2, samples: 46_800.0, secs: 60.0, probe: false };
     let probe = HistoryRow { at: NOW + -120, nodes: 4, samples: 0.0, secs: 0.0, probe: true, ..work.clone() };
     let profile = sample_profile("alice", "bert", "gpu:a100:4/cpu64").key;
     HistoryView { schema: SCHEMA, profile, rows: vec![work, probe] }
+}
+
+/// A measured point of [`sample_profile`].
+fn sample_point(nodes: u32, rate: f64, error: f64) -> SizePoint {
+    SizePoint {
+        nodes,
+        rate,
+        error,
+        secs: 60.0 * f64::from(nodes),
+        step_samples: Some(256.0 * f64::from(nodes)),
+        hosts: None,
+        spread: infill_model::Spread::Near,
+        over_hosts: infill_model::Spread::Near,
+        at: NOW + -600,
+    }
 }
 
 /// A profile with three measured sizes.
@@ -240,24 +262,17 @@ pub fn sample_profile(user: &str, name: &str, node_type: &str) -> Profile {
         exec_plan: ExecPlan::default(),
         batch: BatchMode::Auto,
     };
-    let point = |nodes: u32, rate, error| SizePoint {
-        nodes,
-        rate,
-        error,
-        secs: 60.0 * f64::from(nodes),
-        step_samples: Some(256.0 * f64::from(nodes)),
-        hosts: None,
-        spread: infill_model::Spread::Near,
-        over_hosts: infill_model::Spread::Near,
-        at: NOW + -600,
-    };
-    let grown =
+    let growing =
         ChangeCost { checkpoint_secs: 2.5, exit_secs: 1.0, start_secs: 8.25, warmup_secs: 3.0, count: 4 };
     Profile {
-        points: vec![point(1, 410.0, 0.006), point(2, 780.0, 0.01), point(4, 1390.0, 0.03)],
+        points: vec![
+            sample_point(1, 410.0, 0.006),
+            sample_point(2, 780.0, 0.01),
+            sample_point(4, 1390.0, 0.03),
+        ],
         costs: MeasuredCosts {
-            up: grown,
-            down: ChangeCost { count: 1, ..grown },
+            up: growing,
+            down: ChangeCost { count: 1, ..growing },
             ..MeasuredCosts::default()
         },
         probes: 2,
@@ -268,18 +283,18 @@ pub fn sample_profile(user: &str, name: &str, node_type: &str) -> Profile {
     }
 }
 
-/// One that is measured, and one of which nothing is known. The curve is written down, not fitted: what is
-/// shown must not change with how curves are fitted.
+/// A measured profile and an empty one. The curve is written down, not fitted, so that the output does not
+/// change with how curves are fitted.
 pub fn sample_profiles() -> ProfilesView {
-    let rates = [410.0, 780.0, 1100.0, 1390.0, 1640.0, 1860.0, 2050.0, 2210.0];
+    let rates: [f64; 8] = [410.0, 780.0, 1100.0, 1390.0, 1640.0, 1860.0, 2050.0, 2210.0];
     let measured = ProfileView {
         profile: sample_profile("alice", "bert", "gpu:a100:4/cpu64"),
         batch_seen: BatchMode::PerNode,
-        curve: (1..)
+        curve: (1..=8_u32)
             .zip(rates)
-            .map(|(nodes, rate): (u32, f64)| {
-                let doubt = rate * 0.04 * f64::from(nodes.saturating_sub(3));
-                CurveRow { nodes, rate, low: rate - doubt, high: rate + doubt }
+            .map(|(nodes, rate)| {
+                let error = rate * 0.04 * f64::from(nodes.saturating_sub(3));
+                CurveRow { nodes, rate, low: rate - error, high: rate + error }
             })
             .collect(),
         model: "n/rate = 2.440e-3 + 1.361e-4·(n-1)".to_owned(),
@@ -294,7 +309,7 @@ pub fn sample_profiles() -> ProfilesView {
     ProfilesView { schema: SCHEMA, profiles: vec![measured, unknown] }
 }
 
-/// A job that has ended a while ago.
+/// A job that completed a minute before [`NOW`].
 pub fn sample_ended_job(id: u32) -> EndedJob {
     EndedJob {
         job: JobId(id),

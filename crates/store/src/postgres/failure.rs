@@ -1,13 +1,13 @@
-//! What PostgreSQL said, sorted.
+//! Sorts PostgreSQL's errors by what can be done about them.
 
 use crate::port::StoreError;
 
-/// Classes of SQLSTATE that do not pass by waiting: data that the database cannot take (22), a broken
+/// Classes of SQLSTATE that waiting does not resolve: data that the database cannot take (22), a broken
 /// constraint (23), a wrong statement or schema (42), a damaged index or file (XX).
 const LASTING_CLASSES: [&str; 4] = ["22", "23", "42", "XX"];
 
-/// What PostgreSQL said, sorted into what passes and what does not. Its messages hold no password; what sqlx
-/// says of a configuration may.
+/// Sorts an error into those that may pass and those that do not. PostgreSQL's messages hold no password, but
+/// sqlx's messages about a configuration may.
 pub(super) fn classify_error(doing: &str, e: &sqlx::Error) -> StoreError {
     let doing = doing.to_owned();
     match e {

@@ -1,4 +1,4 @@
-//! The store in PostgreSQL (14 or newer), for sites that have one and for a second daemon that stands by.
+//! The store in PostgreSQL (14 or newer), for sites that run it and for a second daemon that stands by.
 
 mod failure;
 mod leader;
@@ -21,7 +21,7 @@ type SqlArguments = PgArguments;
 type SqlConnection = PgConnection;
 type SqlRow = PgRow;
 
-/// A database through a pool, and the session that makes this process its leader.
+/// A pool of connections, and the session that makes this process the leader.
 pub(super) struct SqlStore {
     /// Connections for reading and writing.
     readers: PgPool,
@@ -33,19 +33,22 @@ impl SqlStore {
         self.leader.check_standing().await
     }
 
-    /// Opens a transaction, if this process still leads. Until the transaction ends nobody can take over: a
-    /// daemon that was stopped for a while finds its number out of date and writes nothing any more.
+    /// Opens a transaction if this process still leads. No other daemon can take over until the transaction
+    /// ends. A daemon that was stopped for a while finds its epoch out of date and writes nothing more.
     async fn begin(&self, doing: &str) -> Result<Transaction<'static, Postgres>, StoreError> {
         let mut tx = self.readers.begin().await.map_err(|e| classify_error(doing, &e))?;
-        let ours = sqlx::query("SELECT epoch FROM leader WHERE epoch = $1 FOR SHARE")
+        let own_epoch = sqlx::query("SELECT epoch FROM leader WHERE epoch = $1 FOR SHARE")
             .bind(self.leader.epoch())
             .fetch_optional(tx.acquire().await.map_err(|e| classify_error(doing, &e))?)
             .await
             .map_err(|e| classify_error(doing, &e))?;
-        ours.map(|_| tx).ok_or_else(|| StoreError::Deposed { doing: doing.to_owned() })
+        if own_epoch.is_none() {
+            return Err(StoreError::Deposed { doing: doing.to_owned() });
+        }
+        Ok(tx)
     }
 
-    /// Commits if all went well; otherwise takes everything back.
+    /// Commits if the result is a success; otherwise rolls back.
     async fn end<T>(
         &self,
         tx: Transaction<'static, Postgres>,
@@ -55,7 +58,7 @@ impl SqlStore {
         let result = match result {
             Ok(value) => tx.commit().await.map(|()| value),
             Err(e) => {
-                // On a connection that is lost the server rolls back by itself.
+                // If the connection is lost, the server rolls back by itself.
                 let _ = tx.rollback().await;
                 Err(e)
             }

@@ -1,5 +1,5 @@
-//! What is PostgreSQL's own: connections, passwords, a server that goes and comes, and who leads. The rest is
-//! in the conformance suite. Each test has a server of its own.
+//! Tests of what only PostgreSQL has: connections, passwords, a server that crashes and comes back, and which
+//! daemon leads. The conformance suite has the rest. Each test starts its own server.
 
 #[path = "../../../../tests/it/harness/postgres.rs"]
 mod server;
@@ -16,7 +16,7 @@ use self::server::Postgres;
 use super::{SqlStore, open};
 use crate::{LeadStanding, Store, StoreError, conformance, schema, upgrades};
 
-/// Ends the session of the leader, as the network or an administrator might.
+/// Ends the leader's session, as the network or an administrator might.
 const END_LEADER: &str =
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted";
 
@@ -39,19 +39,18 @@ impl Site {
     }
 
     async fn open(&self) -> SqlStore {
-        open(&self.url(), || panic!("somebody else leads")).await.unwrap()
+        open(&self.url(), || panic!("another process leads")).await.unwrap()
     }
 
-    /// Opens the store a second time; that it stands by is said at once.
+    /// Opens the store a second time, and returns once that stands by.
     async fn stand_by(&self) -> tokio::task::JoinHandle<SqlStore> {
         let url = self.url();
-        let said = Arc::new(AtomicBool::new(false));
-        let say = said.clone();
-        let waiting =
-            tokio::spawn(
-                async move { open(&url, move || say.store(true, Ordering::Relaxed)).await.unwrap() },
-            );
-        until("it stands by", async || said.load(Ordering::Relaxed)).await;
+        let stands_by = Arc::new(AtomicBool::new(false));
+        let reported = stands_by.clone();
+        let waiting = tokio::spawn(async move {
+            open(&url, move || reported.store(true, Ordering::Relaxed)).await.unwrap()
+        });
+        until("it stands by", async || stands_by.load(Ordering::Relaxed)).await;
         waiting
     }
 }
@@ -84,12 +83,12 @@ async fn a_store_of_every_version_opens_with_every_row() {
             sqlx::query(AssertSqlSafe(statement)).execute(&mut session).await.unwrap();
         }
         session.close().await.unwrap();
-        old.check(&open(&url, || panic!("somebody else leads")).await.unwrap()).await;
+        old.check(&open(&url, || panic!("another process leads")).await.unwrap()).await;
     }
 }
 
 #[tokio::test]
-async fn a_password_is_never_told() {
+async fn errors_never_show_a_password() {
     for url in
         ["postgres://u:geheim@h:99999/db", "postgres://u:geheim@/db?host=/no/such/dir", "postgres:u:geheim"]
     {
@@ -136,14 +135,14 @@ async fn a_leader_that_falls_silent_is_deposed() {
     let site = Site::new();
     let first = site.open().await;
     let waiting = site.stand_by().await;
-    // Nobody looks after the first: like a process that was stopped.
+    // The first store makes no more checks, like a process that was stopped.
     let second = tokio::time::timeout(Duration::from_secs(9), waiting).await.unwrap().unwrap();
     second.put_setting("a", "b").await.unwrap();
     assert!(matches!(first.put_setting("a", "c").await.unwrap_err(), StoreError::Deposed { .. }));
 }
 
 #[tokio::test]
-async fn takeover_waits_for_a_transaction_that_is_under_way() {
+async fn takeover_waits_for_a_running_transaction() {
     let site = Site::new();
     let first = site.open().await;
     let mut late = first.begin("testing").await.unwrap();
@@ -179,7 +178,7 @@ async fn a_server_that_comes_back_finds_its_leader_again() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_of_ours_is_refused() {
+async fn databases_that_are_not_infills_are_refused() {
     let site = Site::new();
     drop(site.open().await);
     site.server.ask(

@@ -1,4 +1,4 @@
-//! The store's calls: reading with any connection, writing in one transaction each.
+//! Implements the store's calls. Reads use any connection; each write is one transaction.
 
 use async_trait::async_trait;
 use sqlx::QueryBuilder;
@@ -17,7 +17,7 @@ use infill_model::{
     NodeUsageSecs, PackedHour, Profile, ProfileFilter, ProfileKey, RoundSummary, UnixTime,
 };
 
-/// Does `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
+/// Runs `$work` in one transaction `$tx` of the store `$store`: all of it happens or nothing.
 macro_rules! written {
     ($store:expr, $doing:expr, |$tx:ident| $work:expr) => {
         within($doing, async {
@@ -29,7 +29,7 @@ macro_rules! written {
     };
 }
 
-/// What became of node-time from $1 on and before $2: these columns, and sums by `$by`, at most $3 of them.
+/// The query for node-time from $1 on and before $2: these columns, and sums by `$by`, at most $3 rows.
 macro_rules! spent_by {
     ($columns:literal, $by:literal) => {
         concat!(
@@ -47,7 +47,7 @@ macro_rules! spent_by {
 }
 
 impl SqlStore {
-    /// All rows of a query that can be read.
+    /// The rows of a query. Skips rows that cannot be read.
     async fn read_rows<T>(
         &self,
         table: &'static str,
@@ -59,9 +59,10 @@ impl SqlStore {
         Ok(rows::read_valid(table, &within(&doing, rows).await?, read))
     }
 
-    /// First which rounds, then one after the other: all at once may be a hundred megabytes.
-    async fn read_summaries(&self, asked: &RoundsFilter) -> Result<Vec<RoundSummary>, StoreError> {
-        let RoundsFilter { until, limit } = *asked;
+    /// First reads the ids of the rounds, then one round after the other: all at once may be a hundred
+    /// megabytes.
+    async fn read_summaries(&self, filter: &RoundsFilter) -> Result<Vec<RoundSummary>, StoreError> {
+        let RoundsFilter { until, limit } = *filter;
         let query = sqlx::query(
             "SELECT id FROM rounds WHERE planned_at <= $1 ORDER BY planned_at DESC, id DESC LIMIT $2",
         );
@@ -109,8 +110,8 @@ impl Store for SqlStore {
         written!(self, "writing a round", |tx| write::write_round(&mut tx, round))
     }
 
-    async fn list_rounds(&self, asked: &RoundsFilter) -> Result<Vec<RoundSummary>, StoreError> {
-        within("reading rounds", self.read_summaries(asked)).await
+    async fn list_rounds(&self, filter: &RoundsFilter) -> Result<Vec<RoundSummary>, StoreError> {
+        within("reading rounds", self.read_summaries(filter)).await
     }
 
     async fn round_at(&self, at: UnixTime) -> Result<Option<RoundRecord>, StoreError> {
@@ -146,7 +147,7 @@ impl Store for SqlStore {
     }
 
     async fn put_hour(&self, hour: &PackedHour, sums: &NodeUsageSecs) -> Result<(), StoreError> {
-        written!(self, "writing what nodes were used for", |tx| write::write_hour(&mut tx, hour, sums))
+        written!(self, "writing an hour of node use", |tx| write::write_hour(&mut tx, hour, sums))
     }
 
     async fn hours_between(
@@ -176,7 +177,7 @@ impl Store for SqlStore {
     }
 
     async fn put_node_time(&self, rows: &[NodeTimeRow]) -> Result<(), StoreError> {
-        written!(self, "writing what became of node-time", |tx| write::write_node_time(&mut tx, rows))
+        written!(self, "writing node-time", |tx| write::write_node_time(&mut tx, rows))
     }
 
     async fn sum_node_time(&self, from: UnixTime, to: UnixTime) -> Result<Vec<NodeTimeRow>, StoreError> {
@@ -246,9 +247,9 @@ impl Store for SqlStore {
     async fn import_profiles(
         &self,
         profiles: &[Profile],
-        room: &ProfileQuota,
+        quota: &ProfileQuota,
     ) -> Result<Result<(), QuotaExceeded>, StoreError> {
-        written!(self, "taking profiles in", |tx| bounds::import_profiles(&mut tx, profiles, room))
+        written!(self, "importing profiles", |tx| bounds::import_profiles(&mut tx, profiles, quota))
     }
 
     async fn find_profiles(&self, filter: &ProfileFilter, limit: u32) -> Result<Vec<Profile>, StoreError> {

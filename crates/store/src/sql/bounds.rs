@@ -1,4 +1,4 @@
-//! Bounds on what users can have the store keep, and on how long it keeps what tells of them.
+//! Bounds on how much the store keeps for a user, and on how long it keeps users' names.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use super::{SqlConnection, filter, storable_text};
 use crate::port::{ProfileQuota, QuotaExceeded, RetentionLimits};
 use infill_model::{Profile, ProfileKey, UnixTime};
 
-/// What of a profile grows with what was measured, as it is kept.
+/// The bytes of a profile's columns that grow with its measurements.
 const KEPT_BYTES: &str = "LENGTH(points) + LENGTH(costs) + LENGTH(stops) + LENGTH(unfit)";
 
 /// Seconds in an hour.
 const HOUR_SECS: i64 = 3600;
 
-/// Setting that keeps the moment before which no user is named any more.
+/// Setting that holds the moment before which users' names have been removed.
 const FORGOTTEN_SETTING: &str = "users_forgotten";
 
-/// Hours whose users are forgotten at a time, which takes a second at most.
+/// Hours whose users are forgotten at a time, which takes at most a second.
 const HOURS_AT_ONCE: i64 = 31 * 24;
 
-/// Deletes what is older than it is to be kept, and what there is too much of; returns how many rows.
+/// Deletes what is too old and what exceeds its bound. Returns the number of deleted rows.
 pub(super) async fn prune_all(tx: &mut SqlConnection, since: &RetentionLimits) -> SqlResult<u64> {
     let mut rows = write::prune_by_age(tx, since).await?;
     rows += trim_profiles(tx, since.profiles_a_user).await?;
@@ -30,26 +30,26 @@ pub(super) async fn prune_all(tx: &mut SqlConnection, since: &RetentionLimits) -
     Ok(rows)
 }
 
-/// Inserts or replaces profiles, if there is room for all of them.
+/// Inserts or replaces profiles if no user exceeds the quota with them.
 pub(super) async fn import_profiles(
     tx: &mut SqlConnection,
     profiles: &[Profile],
-    room: &ProfileQuota,
+    quota: &ProfileQuota,
 ) -> SqlResult<Result<(), QuotaExceeded>> {
-    let mut users: BTreeMap<&str, BTreeMap<&ProfileKey, &Profile>> = BTreeMap::new();
+    let mut by_user: BTreeMap<&str, BTreeMap<&ProfileKey, &Profile>> = BTreeMap::new();
     for profile in profiles {
-        users.entry(&profile.key.user).or_default().insert(&profile.key, profile);
+        by_user.entry(&profile.key.user).or_default().insert(&profile.key, profile);
     }
-    for (user, theirs) in users {
-        let would_be = quota_with(tx, user, theirs.into_values()).await?;
-        if would_be.profiles > room.profiles || would_be.bytes > room.bytes {
+    for (user, users_profiles) in by_user {
+        let would_be = quota_with(tx, user, users_profiles.into_values()).await?;
+        if would_be.profiles > quota.profiles || would_be.bytes > quota.bytes {
             return Ok(Err(QuotaExceeded { user: user.to_owned(), would_be }));
         }
     }
     write::write_profiles(tx, profiles).await.map(Ok)
 }
 
-/// What a user would have with these profiles.
+/// What a user's profiles would take up with these added or replaced.
 async fn quota_with(
     tx: &mut SqlConnection,
     user: &str,
@@ -80,33 +80,37 @@ async fn quota_with(
             .saturating_sub(replaced.unwrap_or(0))
             .saturating_add(i64::try_from(kept).unwrap_or(i64::MAX));
     }
-    let whole = |n: i64| u64::try_from(n).unwrap_or(0);
-    Ok(ProfileQuota { profiles: whole(count), bytes: whole(bytes) })
+    Ok(ProfileQuota { profiles: to_unsigned(count), bytes: to_unsigned(bytes) })
 }
 
-/// Deletes of each user's profiles all but the last changed ones; returns how many.
+/// 0 for a negative number.
+fn to_unsigned(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}
+
+/// Deletes all but the last changed profiles of each user. Returns how many.
 async fn trim_profiles(tx: &mut SqlConnection, most_of_a_user: u32) -> SqlResult<u64> {
-    let done = sqlx::query(
+    let delete = sqlx::query(
         "DELETE FROM profiles WHERE id IN (SELECT id FROM (SELECT id,
          ROW_NUMBER() OVER (PARTITION BY owner ORDER BY updated_at DESC, id DESC) AS place FROM profiles) AS ranked
          WHERE place > $1)",
     );
-    Ok(done.bind(i64::from(most_of_a_user)).execute(tx).await?.rows_affected())
+    Ok(delete.bind(i64::from(most_of_a_user)).execute(tx).await?.rows_affected())
 }
 
-/// Takes users' names off the node-time of hours that began before this moment: sums by the hour, account and
-/// type of nodes stay. Not more than a month of hours at a time; returns how many rows are gone.
+/// Removes users' names from the node-time of hours that began before this moment. The sums by hour, account
+/// and node type stay. Handles at most a month of hours at a time. Returns how many rows were deleted.
 async fn forget_users(tx: &mut SqlConnection, before: UnixTime) -> SqlResult<u64> {
-    // What lies before needs no second look.
-    let done: Option<String> = sqlx::query_scalar("SELECT content FROM settings WHERE name = $1")
+    // Hours before this moment were done by an earlier call.
+    let setting: Option<String> = sqlx::query_scalar("SELECT content FROM settings WHERE name = $1")
         .bind(FORGOTTEN_SETTING)
         .fetch_optional(&mut *tx)
         .await?;
-    let done: i64 = done.and_then(|text| text.parse().ok()).unwrap_or(i64::MIN);
+    let forgotten_until: i64 = setting.and_then(|text| text.parse().ok()).unwrap_or(i64::MIN);
     let first: Option<i64> = sqlx::query_scalar(
         "SELECT MIN(began_at) FROM node_time WHERE owner <> '' AND began_at >= $1 AND began_at < $2",
     )
-    .bind(done)
+    .bind(forgotten_until)
     .bind(before.0)
     .fetch_one(&mut *tx)
     .await?;
@@ -117,9 +121,9 @@ async fn forget_users(tx: &mut SqlConnection, before: UnixTime) -> SqlResult<u64
     Ok(rows)
 }
 
-/// Sums the users of these hours up.
+/// Replaces the users' rows of these hours by their sums. Returns how many rows had a name.
 async fn sum_up_users(tx: &mut SqlConnection, from: i64, end: i64) -> SqlResult<u64> {
-    // Rows that nobody's name was on are summed up with the others.
+    // The sums are added to rows that already have no name.
     sqlx::query(
         "INSERT INTO node_time (began_at, account, owner, node_type, useful_secs, rescale_secs, preempted_secs,
          probing_secs, gpu_secs)
@@ -137,6 +141,6 @@ async fn sum_up_users(tx: &mut SqlConnection, from: i64, end: i64) -> SqlResult<
     .bind(end)
     .execute(&mut *tx)
     .await?;
-    let named = sqlx::query("DELETE FROM node_time WHERE owner <> '' AND began_at >= $1 AND began_at < $2");
-    Ok(named.bind(from).bind(end).execute(tx).await?.rows_affected())
+    let delete = sqlx::query("DELETE FROM node_time WHERE owner <> '' AND began_at >= $1 AND began_at < $2");
+    Ok(delete.bind(from).bind(end).execute(tx).await?.rows_affected())
 }

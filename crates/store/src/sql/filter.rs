@@ -1,12 +1,12 @@
-//! Which profiles: the conditions of a filter, and of a key.
+//! The SQL conditions that select profiles by a filter or by their key.
 
 use sqlx::QueryBuilder;
 
 use super::{SqlDatabase, storable_text};
 use infill_model::{ProfileFilter, ProfileKey};
 
-/// Adds a filter's conditions to a query that has one. What the filter leaves open is not asked for at all:
-/// the database then finds by its index what is left.
+/// Adds a filter's conditions to a query that already has a `WHERE`. Adds none for fields that the filter
+/// leaves open, so that the database can use an index for the others.
 pub(super) fn push_filter(query: &mut QueryBuilder<SqlDatabase>, filter: &ProfileFilter) {
     let ProfileFilter { user, name, node_type, exec_plan } = filter;
     let conditions = [
@@ -22,7 +22,7 @@ pub(super) fn push_filter(query: &mut QueryBuilder<SqlDatabase>, filter: &Profil
     }
 }
 
-/// Adds the conditions that name one profile.
+/// Adds the conditions that select one profile.
 pub(super) fn push_key(query: &mut QueryBuilder<SqlDatabase>, key: &ProfileKey) {
     let ProfileKey { user, name, node_type, exec_plan, batch } = key;
     query.push(" AND owner = ").push_bind(storable_text(user));

@@ -1,10 +1,10 @@
-//! What both databases do alike: their SQL is the same, but sqlx gives each database types of its own. So
-//! these files are compiled once for each. The module around them says which types are meant, opens
+//! The code that both databases share. Their SQL is the same, but sqlx gives each database its own types. So
+//! these files are compiled once for each database. The surrounding module names the types, opens
 //! transactions ([`SqlStore`]) and sorts errors ([`classify_error`]).
 //!
-//! Why not generic over [`sqlx::Database`]: every function would have to repeat for each of some fifteen
-//! types that the database can encode and decode it, and for each connection that it executes queries; a
-//! macro around all of it would hide five hundred lines from the compiler's messages.
+//! The code is not generic over [`sqlx::Database`]: every function would have to repeat that the database can
+//! encode and decode each of some fifteen types, and that each connection executes queries. A macro around
+//! all of it would hide five hundred lines from the compiler's messages.
 
 mod adapter;
 mod bounds;
@@ -17,11 +17,11 @@ use std::time::Duration;
 use super::{SqlArguments, SqlConnection, SqlDatabase, SqlRow, SqlStore, classify_error};
 use crate::port::StoreError;
 
-/// Longest that one call may take. A database on the same network answers in milliseconds; one that is frozen
-/// never does, and nobody may wait for it.
+/// Longest time for one call. A database on the same network answers in milliseconds. A frozen one never
+/// answers, and the daemon must not wait for it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What `call` comes to, if it does so in time. A call that is given up leaves nothing written.
+/// Awaits `call`, but fails with `Unavailable` after [`CALL_TIMEOUT`]. A call that is given up writes nothing.
 pub(super) async fn within<T>(
     doing: &str,
     call: impl Future<Output = Result<T, StoreError>>,
@@ -32,8 +32,8 @@ pub(super) async fn within<T>(
     })
 }
 
-/// A name as both databases can keep it: PostgreSQL's texts hold no zero byte, and who sends one shall stop
-/// nobody.
+/// A text as both databases can keep it. PostgreSQL's texts cannot hold a zero byte, and a name with one must
+/// not block the records of other users.
 fn storable_text(name: &str) -> String {
     name.replace('\0', "\u{fffd}")
 }

@@ -1,4 +1,4 @@
-//! From a row to a record. A row that cannot be read is left where it is, and told.
+//! Reads rows into records. A row that cannot be read is logged and stays in the table.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +14,7 @@ use infill_model::{
 /// Why a row cannot be read, in words.
 pub(super) type RowError = String;
 
-/// All rows that can be read; one warning for each that cannot.
+/// Reads all rows that can be read. Logs a warning for each other row.
 pub(super) fn read_valid<T>(
     table: &'static str,
     rows: &[SqlRow],
@@ -24,7 +24,7 @@ pub(super) fn read_valid<T>(
         .filter_map(|row| {
             read(row)
                 .inspect_err(|why: &RowError| {
-                    tracing::warn!(table, why, "a row in the store cannot be read and is passed over")
+                    tracing::warn!(table, why, "skipping a row in the store that cannot be read")
                 })
                 .ok()
         })
@@ -221,7 +221,7 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
     serde_json::to_string(value).map_err(|e| sqlx::Error::Encode(Box::new(e)))
 }
 
-/// The databases' integers are signed; nothing that we count reaches the half of `u64`.
+/// The databases' integers are signed. No number that infill keeps exceeds `i64::MAX`.
 pub(super) fn to_signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

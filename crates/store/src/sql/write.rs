@@ -1,4 +1,4 @@
-//! Writing: each function's statements run inside one transaction that [`super::SqlStore`] has opened.
+//! The statements that write. Each function runs inside one transaction that [`super::SqlStore`] has opened.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use infill_model::{
     Profile, ProfileFilter, ProfileKey, UnixTime,
 };
 
-/// Most rounds that are kept, besides what `prune` deletes by age: a day of rounds every five seconds. On a
-/// large machine a round's report has a hundred kilobytes, so that these have up to 2 GB.
+/// Largest number of rounds that are kept, whatever their age: more than a day of rounds every five seconds.
+/// On a large machine a round's report has a hundred kilobytes, so these rounds take up to 2 GB.
 const MAX_ROUNDS: i64 = 20_000;
 
 /// Name of the counter of order numbers.
 const ORDER_COUNTER: &str = "orders";
 
-/// Rows of one statement: with seventeen values each below what a statement may bind, which is 32766 in
-/// SQLite.
+/// Rows of one statement. With at most eighteen values each, they stay below the 32766 values that a
+/// statement may bind in SQLite.
 const ROWS_AT_ONCE: usize = 1000;
 
 pub(super) type SqlResult<T> = Result<T, sqlx::Error>;
@@ -118,16 +118,20 @@ pub(super) async fn write_gaps(tx: &mut SqlConnection, gaps: &[EndedGap]) -> Sql
     Ok(())
 }
 
-/// Jobs that are there already stay as they are; returns how many are new.
+/// SQLite cannot keep NaN, and a reader could not use it.
+fn finite(secs: Option<f64>) -> Option<f64> {
+    secs.filter(|secs| secs.is_finite())
+}
+
+/// Does not change jobs that are kept already. Returns how many are new. Skips jobs with numbers that are not
+/// finite.
 pub(super) async fn write_ended_jobs(tx: &mut SqlConnection, jobs: &[EndedJob]) -> SqlResult<u64> {
-    // SQLite keeps no NaN, and nobody could use one.
-    let finite = |secs: Option<f64>| secs.filter(|s| s.is_finite());
-    let sound: Vec<_> = jobs
+    let valid: Vec<_> = jobs
         .iter()
         .filter(|j: &&EndedJob| [j.work_secs, j.samples, j.secs].iter().all(|x| x.is_finite()))
         .collect();
     let mut new = 0;
-    for rows in sound.chunks(ROWS_AT_ONCE) {
+    for rows in valid.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new(
             "INSERT INTO ended_jobs (job, submitted_at, ended_at, owner, account, name, command_hash, min_nodes,
              max_nodes, gpus_per_node, limit_secs, work_secs, said_secs, flat_secs, samples, secs, exit_code,
@@ -187,13 +191,13 @@ pub(super) async fn write_hour(
     sums.into_iter().fold(query.bind(hour.from.0), |query, secs| query.bind(secs)).execute(tx).await.map(drop)
 }
 
+/// Skips rows with numbers that are not finite.
 pub(super) async fn write_node_time(tx: &mut SqlConnection, rows: &[NodeTimeRow]) -> SqlResult<()> {
-    // SQLite keeps no NaN, and nobody could use one.
-    let sound: Vec<_> = rows
+    let valid: Vec<_> = rows
         .iter()
         .filter(|row| row.spent.held_secs().is_finite() && row.spent.gpu_secs.is_finite())
         .collect();
-    for rows in sound.chunks(ROWS_AT_ONCE) {
+    for rows in valid.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new(
             "INSERT INTO node_time (began_at, account, owner, node_type, useful_secs, rescale_secs, preempted_secs, \
                  probing_secs, gpu_secs) ",
@@ -220,9 +224,10 @@ pub(super) async fn write_node_time(tx: &mut SqlConnection, rows: &[NodeTimeRow]
     Ok(())
 }
 
+/// Skips delays that are not finite.
 pub(super) async fn write_delays(tx: &mut SqlConnection, delays: &[MainDelay]) -> SqlResult<()> {
-    let sound: Vec<_> = delays.iter().filter(|delay| delay.secs.is_finite()).collect();
-    for rows in sound.chunks(ROWS_AT_ONCE) {
+    let valid: Vec<_> = delays.iter().filter(|delay| delay.secs.is_finite()).collect();
+    for rows in valid.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new("INSERT INTO main_delays (job, started_at, secs, planned) ");
         query.push_values(rows, |mut values, delay| {
             values
@@ -237,19 +242,19 @@ pub(super) async fn write_delays(tx: &mut SqlConnection, delays: &[MainDelay]) -
     Ok(())
 }
 
+/// Skips measurements with numbers that are not finite.
 pub(super) async fn write_measurements(
     tx: &mut SqlConnection,
     measurements: &[Measurement],
 ) -> SqlResult<()> {
-    // SQLite keeps no NaN, and nobody could use one.
-    let sound: Vec<_> = measurements.iter().filter(|m| m.samples.is_finite() && m.secs.is_finite()).collect();
+    let valid: Vec<_> = measurements.iter().filter(|m| m.samples.is_finite() && m.secs.is_finite()).collect();
     let mut ids = BTreeMap::new();
-    for m in &sound {
+    for m in &valid {
         if !ids.contains_key(&m.key) {
             ids.insert(&m.key, profile_id(tx, &m.key, m.at).await?);
         }
     }
-    for rows in sound.chunks(ROWS_AT_ONCE) {
+    for rows in valid.chunks(ROWS_AT_ONCE) {
         let mut query = QueryBuilder::new(
             "INSERT INTO measurements (profile, job, nodes, samples, secs, probe, measured_at) ",
         );
@@ -267,9 +272,9 @@ pub(super) async fn write_measurements(
     Ok(())
 }
 
-/// The number of a profile, which is made if there is none yet.
+/// The id of a profile's row. Inserts a profile without points if there is none.
 async fn profile_id(tx: &mut SqlConnection, key: &ProfileKey, at: UnixTime) -> SqlResult<i64> {
-    // Looked for first: an update that changes nothing would still write the row anew.
+    // Selects first: an update that changes nothing would still rewrite the row.
     let mut query = QueryBuilder::new("SELECT id FROM profiles WHERE TRUE");
     filter::push_key(&mut query, key);
     match query.build_query_scalar().fetch_optional(&mut *tx).await? {
@@ -291,7 +296,7 @@ pub(super) async fn write_profiles(tx: &mut SqlConnection, profiles: &[Profile])
     Ok(())
 }
 
-/// Inserts a profile, or makes this assignment to the one that is there; returns its number.
+/// Inserts a profile, or makes this assignment to the existing row. Returns the row's id.
 async fn put_profile(tx: &mut SqlConnection, profile: &Profile, assignment: &'static str) -> SqlResult<i64> {
     let points = to_json(&profile.points)?;
     let costs = to_json(&profile.costs)?;
@@ -323,7 +328,7 @@ async fn put_profile(tx: &mut SqlConnection, profile: &Profile, assignment: &'st
 }
 
 pub(super) async fn forget_profiles(tx: &mut SqlConnection, filter: &ProfileFilter) -> SqlResult<u64> {
-    // Their measurements go with them.
+    // The measurements are deleted with their profiles.
     let mut query = QueryBuilder::new("DELETE FROM profiles WHERE TRUE");
     filter::push_filter(&mut query, filter);
     query.build().execute(tx).await.map(|done| done.rows_affected())
@@ -349,13 +354,13 @@ pub(super) async fn prune_by_age(tx: &mut SqlConnection, since: &RetentionLimits
         ("DELETE FROM generations WHERE started_at < $1", before),
         ("DELETE FROM leads WHERE ended AND updated_at < $1", before),
         ("DELETE FROM gaps WHERE ended_at < $1", before),
-        // A second's work at most. What is left over goes the next time.
+        // At most a second's work. The next call deletes the rest.
         (
             "DELETE FROM measurements WHERE id IN
              (SELECT id FROM measurements WHERE measured_at < $1 ORDER BY measured_at LIMIT 100000)",
             before,
         ),
-        // A profile of which something was measured since then is not forgotten with its measurements.
+        // Keeps a profile that has been measured since then, with its measurements.
         (
             "DELETE FROM profiles WHERE updated_at < $1
              AND NOT EXISTS (SELECT 1 FROM measurements WHERE profile = profiles.id AND measured_at >= $1)",

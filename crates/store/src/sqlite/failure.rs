@@ -1,11 +1,11 @@
-//! What SQLite said, sorted.
+//! Sorts SQLite's errors by what can be done about them.
 
 use crate::port::StoreError;
 
-/// SQLite's result codes for a damaged file and for one that is no database.
+/// SQLite's result codes for a damaged file and for a file that is not a database.
 const DAMAGED_CODES: [i64; 2] = [11, 26];
 
-/// What SQLite said, sorted into what passes and what does not.
+/// Sorts an error into those that may pass and those that do not.
 pub(super) fn classify_error(doing: &str, e: &sqlx::Error) -> StoreError {
     let doing = doing.to_owned();
     let what = e.to_string();

@@ -1,4 +1,5 @@
-//! One daemon to a file: a lock on a file beside it, which ends with its process however that ends.
+//! Keeps a second daemon off a database: a lock on a file beside it. The lock ends with its process, however
+//! that ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -6,14 +7,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Held for as long as it lives.
+/// The lock, held while this value lives.
 pub(super) struct FileLock(File);
 
 impl FileLock {
     /// Takes the lock of the database at `path`; `None` if another process has it.
     pub(super) fn try_acquire(path: &Path) -> io::Result<Option<FileLock>> {
-        // Not on the database's own file: on a network file system that would be the kind of lock that SQLite
-        // takes.
+        // Does not lock the database's own file: on a network file system that would be the same kind of lock
+        // as SQLite's own.
         let mut name = path.as_os_str().to_owned();
         name.push(".lock");
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(name)?;
@@ -29,10 +30,10 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Given back in so many words: closing would leave it to a child that was forked meanwhile and has not
-    /// become its program yet.
+    /// Releases the lock explicitly. Closing the file alone would leave the lock to a child that was forked
+    /// meanwhile and has not yet executed its program.
     fn drop(&mut self) {
-        // SAFETY: as in `take`. If it fails, closing the file gives the lock back.
+        // SAFETY: as in `try_acquire`. If it fails, closing the file releases the lock.
         unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
     }
 }

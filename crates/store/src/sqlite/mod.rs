@@ -1,4 +1,4 @@
-//! The store in one SQLite file: write-ahead log, one writer, a few readers that never wait for it.
+//! The store in one SQLite file: a write-ahead log, one writer, and a few readers that never wait for it.
 
 mod failure;
 mod lock;
@@ -20,30 +20,30 @@ type SqlArguments = SqliteArguments;
 type SqlConnection = SqliteConnection;
 type SqlRow = SqliteRow;
 
-/// The file through two pools.
+/// The pools of connections to the file, and its lock.
 pub(super) struct SqlStore {
     /// One connection, so that writers queue here and not at the file's lock.
     writer: SqlitePool,
     /// Read-only connections.
     readers: SqlitePool,
-    /// Keeps other daemons away for as long as this one lives; none for a database in memory.
+    /// Keeps other daemons away while this one lives. `None` for a database in memory.
     _lock: Option<lock::FileLock>,
 }
 
 impl SqlStore {
-    /// Nobody waits for a file: a second daemon is refused.
+    /// Always `Alone`: a second daemon is refused and cannot stand by.
     async fn lead_state(&self) -> Result<LeadStanding, StoreError> {
         Ok(LeadStanding::Alone)
     }
 
-    /// Opens a transaction by hand. SQLite ends one by itself when the disk is full, which sqlx's own
-    /// transactions do not notice: their connection would be of no more use.
+    /// Opens a transaction by hand. SQLite ends a transaction by itself when the disk is full. sqlx's own
+    /// transactions do not notice this, and their connection would be useless afterwards.
     async fn begin(&self, doing: &str) -> Result<PoolConnection<Sqlite>, StoreError> {
-        // Taking the lock at once means that a commit never fails because somebody else wrote in between.
+        // Takes the lock at once, so that a commit never fails because another process wrote in between.
         const BEGIN: &str = "BEGIN IMMEDIATE";
         let mut connection = self.writer.acquire().await.map_err(|e| classify_error(doing, &e))?;
         if let Err(e) = sqlx::query(BEGIN).execute(&mut *connection).await {
-            // A call that was given up half way has left its transaction open.
+            // A call that was given up halfway has left its transaction open.
             if sqlx::query("ROLLBACK").execute(&mut *connection).await.is_err() {
                 return Err(classify_error(doing, &e));
             }
@@ -52,7 +52,7 @@ impl SqlStore {
         Ok(connection)
     }
 
-    /// Commits if all went well; otherwise takes everything back.
+    /// Commits if the result is a success; otherwise rolls back.
     async fn end<T>(
         &self,
         mut connection: PoolConnection<Sqlite>,
@@ -64,7 +64,7 @@ impl SqlStore {
             Err(e) => Err(e),
         };
         if result.is_err() {
-            // It fails if SQLite has rolled back already, which is just as well.
+            // Fails if SQLite has already rolled back, which does no harm.
             let _ = sqlx::query("ROLLBACK").execute(&mut *connection).await;
         }
         result.map_err(|e| classify_error(doing, &e))

@@ -1,4 +1,4 @@
-//! Opening the file: who may read it, how it is written, and which schema it has.
+//! Opens the file: who may read it, how it is written, and which schema it has.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -14,13 +14,14 @@ use super::lock::FileLock;
 use crate::port::StoreError;
 use crate::schema;
 
-/// Wait for a lock that another process holds (a backup, a curious administrator).
+/// Longest wait for a lock that another process holds (a backup, a curious administrator).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Wait for a free connection. Longer means that the disk hangs, and the round goes on without the store.
+/// Longest wait for a free connection. After that the disk counts as hung, and the round goes on without the
+/// store.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The API's readers and the round's; more only cost memory.
+/// Readers for the API and the round. More would only cost memory.
 const MAX_READERS: u32 = 3;
 
 /// Opens or creates the database of a `sqlite:` URL, keeps other daemons off it, and brings its schema up to
@@ -30,8 +31,8 @@ pub(crate) async fn open(url: &str) -> Result<SqlStore, StoreError> {
     let options = SqliteConnectOptions::from_str(url).map_err(|e| classify_error(&doing, &e))?;
     let in_memory = url.contains(":memory:") || url.contains("mode=memory");
     let lock = if in_memory { None } else { Some(lock_database(options.get_filename(), &doing)?) };
-    // Full synchronisation costs one flush a transaction, a few every round. With less, a power cut could
-    // take back order numbers that sbatch has already used, or a decision that was already carried out.
+    // Full synchronisation costs one flush for each transaction, a few every round. With less, a power cut
+    // could undo order numbers that sbatch has already used, or a decision that was already carried out.
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
@@ -56,7 +57,7 @@ pub(crate) async fn open(url: &str) -> Result<SqlStore, StoreError> {
 }
 
 fn pool_options(connections: u32) -> SqlitePoolOptions {
-    // Connections to a file do not age, and one to memory must not end.
+    // Connections to a file do not age, and a connection to memory must not end.
     SqlitePoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -64,20 +65,24 @@ fn pool_options(connections: u32) -> SqlitePoolOptions {
         .max_lifetime(None)
 }
 
-/// Makes the file if it is not there, and this process the only daemon on it.
+/// Creates the file if it does not exist, and takes its lock.
+///
+/// # Errors
+/// `Unavailable` if another daemon holds the lock or the file cannot be created.
 fn lock_database(path: &Path, doing: &str) -> Result<FileLock, StoreError> {
-    let unavailable = |what| StoreError::Unavailable { doing: doing.to_owned(), what };
     let lock = create_file(path).and_then(|()| FileLock::try_acquire(path));
-    lock.map_err(|e| unavailable(format!("{}: {e}", path.display())))?.ok_or_else(|| {
-        unavailable(format!(
-            "another daemon uses {} (for a second one that stands by, use PostgreSQL)",
-            path.display()
-        ))
-    })
+    let what = match lock {
+        Ok(Some(lock)) => return Ok(lock),
+        Ok(None) => {
+            format!("another daemon uses {}; a second daemon that stands by needs PostgreSQL", path.display())
+        }
+        Err(e) => format!("{}: {e}", path.display()),
+    };
+    Err(StoreError::Unavailable { doing: doing.to_owned(), what })
 }
 
-/// Creates the file with its directory before SQLite does, so that others never may read it. SQLite gives the
-/// write-ahead log the mode of the file.
+/// Creates the file with its directory before SQLite does, so that other users can never read it. SQLite gives
+/// the write-ahead log the mode of the file.
 fn create_file(path: &Path) -> std::io::Result<()> {
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o750).create(directory)?;

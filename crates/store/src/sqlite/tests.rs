@@ -1,5 +1,5 @@
-//! What is SQLite's own: files, modes, crashes, full disks, damaged rows. The rest is in the conformance
-//! suite.
+//! Tests of what only SQLite has: files, modes, crashes, full disks, damaged rows. The conformance suite has
+//! the rest.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -18,7 +18,7 @@ use infill_model::{
 };
 use infill_testkit::ended_job;
 
-/// The address of the store in `dir`.
+/// The URL of the store in `dir`.
 fn url_in(dir: &Path) -> String {
     format!("sqlite:{}", dir.join("state/infill.db").display())
 }
@@ -81,7 +81,7 @@ async fn a_store_of_every_version_opens_with_every_row() {
 }
 
 #[tokio::test]
-async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
+async fn only_the_last_twenty_thousand_rounds_are_kept() {
     let store = open("sqlite::memory:").await.unwrap();
     let add = async |at: i64| {
         let at = UnixTime(at);
@@ -98,7 +98,7 @@ async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
     };
     add(101).await;
     add(102).await;
-    // The rounds between are left out.
+    // The id jumps, as if the rounds between had been added.
     let later = "INSERT INTO rounds SELECT 19999, 103, plan, report, acted FROM rounds WHERE id = 1";
     sqlx::query(later).execute(&store.writer).await.unwrap();
     add(104).await;
@@ -108,7 +108,7 @@ async fn of_all_rounds_the_last_twenty_thousand_are_kept() {
 }
 
 #[tokio::test]
-async fn nobody_else_may_read_the_file() {
+async fn only_the_owner_may_read_the_file() {
     let dir = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
     store.put_setting("a", "b").await.unwrap();
@@ -122,17 +122,17 @@ async fn nobody_else_may_read_the_file() {
 #[tokio::test]
 async fn what_was_written_survives_a_crash() {
     let dir = TempDir::new().unwrap();
-    let after = TempDir::new().unwrap();
+    let copy = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
     let order = store.next_orders(5, 0).await.unwrap();
     store.put_leads(&[lead(1, serde_json::json!({"a": [1, 2]}))]).await.unwrap();
-    // What a killed process leaves: the files as they are, with nothing closed.
-    std::fs::create_dir(after.path().join("state")).unwrap();
+    // A killed process leaves the files as they are, with nothing closed.
+    std::fs::create_dir(copy.path().join("state")).unwrap();
     for file in ["infill.db", "infill.db-wal"] {
         let name = format!("state/{file}");
-        std::fs::copy(dir.path().join(&name), after.path().join(&name)).unwrap();
+        std::fs::copy(dir.path().join(&name), copy.path().join(&name)).unwrap();
     }
-    let revived = open_in(after.path()).await;
+    let revived = open_in(copy.path()).await;
     assert_eq!(revived.open_leads().await.unwrap(), [lead(1, serde_json::json!({"a": [1, 2]}))]);
     assert_eq!(revived.next_orders(1, 0).await.unwrap(), order + 5);
 }
@@ -149,12 +149,12 @@ async fn a_second_daemon_is_refused_while_the_first_lives() {
 }
 
 #[tokio::test]
-async fn a_full_disk_stops_writing_and_not_reading() {
+async fn a_full_disk_stops_writing_but_not_reading() {
     let dir = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
     store.put_leads(&[lead(1, serde_json::json!({}))]).await.unwrap();
     let writer = &store.writer;
-    // The limit is raised to the present size by SQLite itself, so the next new page finds no room.
+    // SQLite raises the limit to the present size, so the next new page does not fit.
     sqlx::query("PRAGMA max_page_count = 1").execute(writer).await.unwrap();
     let big = lead(2, serde_json::json!("x".repeat(1_000_000)));
     let e = store.put_leads(std::slice::from_ref(&big)).await.unwrap_err();
@@ -172,7 +172,7 @@ async fn a_locked_file_is_unavailable_and_comes_back() {
     let store = open_in(dir.path()).await;
     let writer = &store.writer;
     sqlx::query("PRAGMA busy_timeout = 50").execute(writer).await.unwrap();
-    // Somebody who looks into the file with another program.
+    // Another program has the file open and locked.
     let mut other = sqlx::SqliteConnection::connect(&url_in(dir.path())).await.unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let e = store.put_setting("a", "b").await.unwrap_err();
@@ -183,7 +183,7 @@ async fn a_locked_file_is_unavailable_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_given_up_half_way_does_not_block_the_next() {
+async fn a_call_that_was_given_up_halfway_does_not_block_the_next() {
     let store = open("sqlite::memory:").await.unwrap();
     let mut given_up = store.begin("testing").await.unwrap();
     let half = "INSERT INTO settings (name, content) VALUES ('a', 'half')";
@@ -195,7 +195,7 @@ async fn a_call_that_was_given_up_half_way_does_not_block_the_next() {
 }
 
 #[tokio::test]
-async fn a_damaged_row_is_passed_over_and_kept() {
+async fn a_damaged_row_is_skipped_and_kept() {
     let dir = TempDir::new().unwrap();
     let store = open_in(dir.path()).await;
     store.put_leads(&[lead(1, serde_json::json!({})), lead(2, serde_json::json!({}))]).await.unwrap();
@@ -215,10 +215,10 @@ async fn a_damaged_row_is_passed_over_and_kept() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_of_ours_is_refused() {
+async fn files_that_are_not_infills_are_refused() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("x.db");
-    std::fs::write(&file, "this is no database, but a text of some length".repeat(50)).unwrap();
+    std::fs::write(&file, "this is not a database, but a text of some length".repeat(50)).unwrap();
     let e = open(&format!("sqlite:{}", file.display())).await.err().unwrap();
     assert!(matches!(e, StoreError::Corrupt { .. }), "{e}");
     let store = open_in(dir.path()).await;
@@ -232,24 +232,24 @@ async fn what_is_no_database_of_ours_is_refused() {
     assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
 }
 
-/// How SQLite would find the rows of a statement.
+/// SQLite's query plan for a statement.
 async fn plan(store: &SqlStore, statement: &'static str) -> Vec<String> {
     let rows: Vec<(i64, i64, i64, String)> =
         sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}")))
             .fetch_all(&store.writer)
             .await
             .unwrap();
-    rows.into_iter().map(|r| r.3).collect()
+    rows.into_iter().map(|(_, _, _, detail)| detail).collect()
 }
 
 #[tokio::test]
-async fn among_many_an_index_finds_rounds_ended_jobs_profiles_and_their_measurements() {
+async fn indexes_find_rounds_ended_jobs_profiles_and_their_measurements() {
     let store = open("sqlite::memory:").await.unwrap();
     let many: Vec<Measurement> = (0..20_000).map(|n| measurement(&format!("s{}", n % 100), n)).collect();
     store.add_measurements(&many).await.unwrap();
     assert_eq!(store.recent_measurements(&key("s7"), 5).await.unwrap().last().unwrap().at, UnixTime(19_907));
-    let named = ProfileFilter { name: Some("s7".to_owned()), ..ProfileFilter::default() };
-    let listed = store.find_profiles(&named, 5).await.unwrap();
+    let by_name = ProfileFilter { name: Some("s7".to_owned()), ..ProfileFilter::default() };
+    let listed = store.find_profiles(&by_name, 5).await.unwrap();
     assert_eq!(listed, [Profile { updated_at: UnixTime(7), ..Profile::new(key("s7")) }]);
     let newest = "SELECT * FROM measurements WHERE profile = 7 ORDER BY measured_at DESC, id DESC LIMIT 5";
     assert_eq!(
@@ -265,12 +265,12 @@ async fn among_many_an_index_finds_rounds_ended_jobs_profiles_and_their_measurem
     );
     let ended = "SELECT * FROM ended_jobs ORDER BY ended_at DESC, job DESC, submitted_at DESC LIMIT 5";
     assert_eq!(plan(&store, ended).await, ["SCAN ended_jobs USING INDEX ended_jobs_by_end"]);
-    let of_a_job = plan(&store, "SELECT * FROM profiles WHERE TRUE AND owner = 'a' AND name = 's7'").await;
-    assert!(of_a_job[0].ends_with("(owner=? AND name=?)"), "{of_a_job:?}");
+    let by_name = plan(&store, "SELECT * FROM profiles WHERE TRUE AND owner = 'a' AND name = 's7'").await;
+    assert!(by_name[0].ends_with("(owner=? AND name=?)"), "{by_name:?}");
 }
 
 #[tokio::test]
-async fn an_unknown_kind_of_database_is_refused_without_telling_the_password() {
+async fn an_unknown_kind_of_database_is_refused_without_showing_the_password() {
     let e = crate::open_store("mysql://user:geheim@host/db", || ()).await.err().unwrap();
     let text = e.to_string();
     assert!(matches!(e, StoreError::Unsupported { .. }), "{e}");
