@@ -32,8 +32,8 @@ pub const POSTGRES_SILENCE: std::time::Duration = postgres::MAX_SILENCE;
 ///   If another daemon leads, this calls `stand_by` once and waits until the other daemon has gone.
 ///
 /// # Errors
-/// `Unsupported` for another kind of URL, `Corrupt` for a database that is not infill's or that a newer infill
-/// wrote, `Unavailable` for anything that may pass.
+/// `Unsupported` for another kind of URL, `Corrupt` for a database that is not infill's or that a newer
+/// infill wrote, `Unavailable` for anything that may pass.
 pub async fn open_store(url: &str, stand_by: impl FnOnce() + Send) -> Result<Arc<dyn Store>, StoreError> {
     // Errors show only the scheme: the rest may hold a password.
     match url.split_once(':').map_or(url, |(scheme, _)| scheme) {

@@ -202,8 +202,8 @@ pub trait Store: Send + Sync {
         to: UnixTime,
         limit: u32,
     ) -> Result<Vec<(UnixTime, NodeUsageSecs)>, StoreError>;
-    /// Inserts or replaces rows of node-time: how the time on nodes was spent, by hour, account, user and node
-    /// type.
+    /// Inserts or replaces rows of node-time: how the time on nodes was spent, by hour, account, user and
+    /// node type.
     async fn put_node_time(&self, rows: &[NodeTimeRow]) -> Result<(), StoreError>;
     /// The node-time of the hours that began from `from` on and before `to`: one sum for each account, user
     /// and node type, ordered by these.

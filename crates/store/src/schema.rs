@@ -8,8 +8,8 @@ use super::port::StoreError;
 /// One version of a schema: the name of its file in `migrations/`, and the file's text.
 pub(super) type SchemaVersion = (&'static str, &'static str);
 
-/// The file `migrations/$name`. (sqlx's macro that reads a whole folder would compile the databases' drivers a
-/// second time.)
+/// The file `migrations/$name`. (sqlx's macro that reads a whole folder would compile the databases' drivers
+/// a second time.)
 macro_rules! version {
     ($name:literal) => {
         ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/", $name)))

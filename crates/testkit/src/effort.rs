@@ -2,7 +2,8 @@
 //!
 //! Each test names a number of cases. `INFILL_TEST_EFFORT` multiplies it: a number above 0, at most 100. The
 //! default is 0.25, for a quick look. 1 tries all cases that a test names; more is for a night. Each test
-//! keeps at least one case. Below 0.25 the totals over all cases mean too little, and tests do not check them.
+//! keeps at least one case. Below 0.25 the totals over all cases mean too little, and tests do not check
+//! them.
 
 use std::ops::Range;
 

@@ -5,8 +5,8 @@
 //! silence. A leader that was stopped, or that the network has cut off, then no longer leads, and the next
 //! daemon in the queue does. Such a leader may come back without knowing that it was deposed. Therefore each
 //! leader raises the **epoch** in the table `leader`, and every transaction that writes first checks that the
-//! epoch is still its own ([`super::SqlStore::begin`]). `daemon::leadership` fences what a daemon does outside
-//! the database: it lets the daemon do and say nothing once the last check is too old.
+//! epoch is still its own ([`super::SqlStore::begin`]). `daemon::leadership` fences what a daemon does
+//! outside the database: it lets the daemon do and say nothing once the last check is too old.
 //!
 //! A leader that has lost its session opens a new one if no other daemon has led in between: what it holds in
 //! memory is then still valid.

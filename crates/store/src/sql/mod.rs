@@ -21,7 +21,8 @@ use crate::port::StoreError;
 /// answers, and the daemon must not wait for it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Awaits `call`, but fails with `Unavailable` after [`CALL_TIMEOUT`]. A call that is given up writes nothing.
+/// Awaits `call`, but fails with `Unavailable` after [`CALL_TIMEOUT`]. A call that is given up writes
+/// nothing.
 pub(super) async fn within<T>(
     doing: &str,
     call: impl Future<Output = Result<T, StoreError>>,

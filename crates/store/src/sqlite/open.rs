@@ -81,8 +81,8 @@ fn lock_database(path: &Path, doing: &str) -> Result<FileLock, StoreError> {
     Err(StoreError::Unavailable { doing: doing.to_owned(), what })
 }
 
-/// Creates the file with its directory before SQLite does, so that other users can never read it. SQLite gives
-/// the write-ahead log the mode of the file.
+/// Creates the file with its directory before SQLite does, so that other users can never read it. SQLite
+/// gives the write-ahead log the mode of the file.
 fn create_file(path: &Path) -> std::io::Result<()> {
     if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
