@@ -103,28 +103,28 @@ impl AllowedSizes {
         }
     }
 
-    /// Converts numbers of GPUs to numbers of nodes that have `gpus_each` GPUs each. A range keeps its
+    /// Converts numbers of GPUs or CPUs to numbers of nodes with `units_each` of them each. A range keeps its
     /// multiples.
     ///
     /// # Errors
-    /// If a listed number is not a multiple of `gpus_each`, or a range contains no multiple.
-    pub(crate) fn divided_by_block(self, gpus_each: u32) -> Result<Self, SizesError> {
-        let gpus_each = gpus_each.max(1);
+    /// If a listed number is not a multiple of `units_each`, or a range contains no multiple.
+    pub(crate) fn divided_by_block(self, units_each: u32) -> Result<Self, SizesError> {
+        let units_each = units_each.max(1);
         match &self {
             AllowedSizes::Range { min, max } => {
-                let min = min.div_ceil(gpus_each);
-                let max = max / gpus_each;
+                let min = min.div_ceil(units_each);
+                let max = max / units_each;
                 if min <= max {
                     return Ok(AllowedSizes::Range { min, max });
                 }
             }
             AllowedSizes::Set(sizes) => {
-                if sizes.iter().all(|n| n.is_multiple_of(gpus_each)) {
-                    return Ok(AllowedSizes::Set(sizes.iter().map(|n| n / gpus_each).collect()));
+                if sizes.iter().all(|n| n.is_multiple_of(units_each)) {
+                    return Ok(AllowedSizes::Set(sizes.iter().map(|n| n / units_each).collect()));
                 }
             }
         }
-        let what = format!("no multiples of {gpus_each}, the GPUs of each node");
+        let what = format!("no multiples of {units_each}, the GPUs or CPUs of each node");
         Err(SizesError { text: self.to_string(), what })
     }
 

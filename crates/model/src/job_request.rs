@@ -1,9 +1,9 @@
 //! Requests of jobs in the malleable partition, in their names and comments.
 //!
 //! - A lead's comment is `infill:nodes=SIZES`. The job_submit plug-in writes it, or the user if there is no
-//! plug-in.
+//!   plug-in.
 //! - A wing's name is `wing:LEAD`, and its comment is `infill:order=NUMBER;wing=LEAD`. The lead's agent
-//! writes both. The plug-in adds `infill:wing=LEAD` where only an administrator can change it.
+//!   writes both. The plug-in adds `infill:wing=LEAD` where only an administrator can change it.
 //!
 //! If parts of nodes are lent, sizes may be numbers of GPUs (`gpus=SIZES`) or of CPUs (`cpus=SIZES`). Then
 //! `each=N` is the number of them that each worker has.
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_s_request_is_read_from_its_name_and_comments() {
+    fn the_request_of_a_job_is_read_from_its_name_and_comments() {
         let cases = [
             ("train", "infill:nodes=2-8", "", "lead 2-8"),
             ("train", "", "mine infill:nodes=1,2,4;profile=bert and more", "lead 1,2,4"),
@@ -257,7 +257,7 @@ mod tests {
                 "train",
                 "infill:gpus=2,3;each=2",
                 "",
-                r#"node sizes "2,3": no multiples of 2, the GPUs of each node (expected N, MIN-MAX or a list like 1,2,4)"#,
+                r#"node sizes "2,3": no multiples of 2, the GPUs or CPUs of each node (expected N, MIN-MAX or a list like 1,2,4)"#,
             ),
             ("train", "infill:gpus=1-7;each=2", "", "lead 1-3"),
             ("train", "infill:cpus=8-64;each=8", "", "lead 1-8"),
