@@ -36,7 +36,7 @@ fn every_reason_has_a_kind_and_a_sentence() {
         JobReason::WaitsForPlan,
         JobReason::WaitsForNodes(NodeShortage { free: 0, ..shortage }),
         JobReason::WaitsForRate,
-        JobReason::WaitsForHosts(too_little(2, HostPart::Cpus)),
+        JobReason::WaitsForHosts(shortage_of(2, HostPart::Cpus)),
         JobReason::WaitsForBudget { most: 20 },
         JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
         JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
@@ -71,7 +71,7 @@ fn every_reason_has_a_kind_and_a_sentence() {
     waits_for_plan: waits: nothing was planned in this round
     waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
     waits_for_rate: waits: no rate is known on the node types that are free
-    waits_for_hosts: waits: 2 more workers would each take 8 CPUs of its host, and the CPUs left beside free places would do for 1
+    waits_for_hosts: waits: 2 more workers would each take 8 CPUs of its host, but the CPUs left on hosts with free places are enough for 1
     waits_for_budget: waits for the next round: the 20 changes of this one are used up
     waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
     waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
@@ -80,17 +80,17 @@ fn every_reason_has_a_kind_and_a_sentence() {
     ");
 }
 
-fn too_little(workers: u32, lacks: HostPart) -> HostShortage {
+fn shortage_of(workers: u32, lacks: HostPart) -> HostShortage {
     let takes = CpuMemory { cpus: 8, memory_mib: 1900 };
     HostShortage { workers, takes, lacks, fit: workers - 1 }
 }
 
 #[test]
-fn what_hosts_lack_is_named() {
-    let said = [HostPart::Cpus, HostPart::Memory].map(|part| too_little(1, part).to_string());
-    insta::assert_snapshot!(said.join("\n"), @r"
-    1 more worker would take 8 CPUs of its host, and the CPUs left beside free places would do for none
-    1 more worker would take 1900 MiB of its host, and the memory left beside free places would do for none
+fn a_shortage_of_hosts_names_the_resource() {
+    let sentences = [HostPart::Cpus, HostPart::Memory].map(|part| shortage_of(1, part).to_string());
+    insta::assert_snapshot!(sentences.join("\n"), @r"
+    1 more worker would take 8 CPUs of its host, but the CPUs left on hosts with free places are enough for none
+    1 more worker would take 1900 MiB of its host, but the memory left on hosts with free places is enough for none
     ");
 }
 
