@@ -7,6 +7,7 @@ use super::closed_tables::{ModelColumns, does_not_fit};
 use super::error::TraceError;
 use super::line_reader::TraceSource;
 use super::parse_field::{parse_count, parse_positive, wrong_value};
+use super::plans::SplitColumns;
 use super::table::{Table, TableDialect, TableRow};
 use infill_model::{EstimateRow, MAX_NODES_A_JOB, NodeType, ParallelStrategy, Parallelism};
 
@@ -48,9 +49,7 @@ struct EstimateColumns {
     node_type: usize,
     gpus: usize,
     nodes: usize,
-    dp: usize,
-    tp: usize,
-    pp: usize,
+    split: SplitColumns,
     compute: usize,
     secs: usize,
 }
@@ -62,9 +61,7 @@ impl EstimateColumns {
             node_type: table.require_column("gpu_type")?,
             gpus: table.require_column("gpus")?,
             nodes: table.require_column("nodes")?,
-            dp: table.require_column("dp")?,
-            tp: table.require_column("tp")?,
-            pp: table.require_column("pp")?,
+            split: SplitColumns::from_table(table)?,
             compute: table.require_column("compute_s")?,
             secs: table.require_column("iter_time_s")?,
         })
@@ -78,11 +75,11 @@ impl EstimateColumns {
         let gpus = parse_count("gpus", row.get(self.gpus), MAX_GPUS)?;
         let nodes = parse_count("nodes", row.get(self.nodes), MAX_NODES_A_JOB)?;
         let strategy = ParallelStrategy {
-            tp: parse_count("tp", row.get(self.tp), MAX_GPUS)?,
-            pp: parse_count("pp", row.get(self.pp), MAX_GPUS)?,
+            tp: parse_count("tp", row.get(self.split.tp), MAX_GPUS)?,
+            pp: parse_count("pp", row.get(self.split.pp), MAX_GPUS)?,
             ..ParallelStrategy::default()
         };
-        let parallelism = Parallelism { dp: parse_count("dp", row.get(self.dp), MAX_GPUS)?, strategy };
+        let parallelism = Parallelism { dp: parse_count("dp", row.get(self.split.dp), MAX_GPUS)?, strategy };
         if gpus % nodes != 0 || parallelism.gpus() != gpus {
             let dp = parallelism.dp;
             let ParallelStrategy { tp, pp, .. } = strategy;

@@ -167,9 +167,7 @@ pub(super) struct PlanColumns {
     plan: usize,
     gpus: usize,
     nodes: usize,
-    dp: usize,
-    tp: usize,
-    pp: usize,
+    split: SplitColumns,
     global_batch: usize,
     secs: usize,
     placement: Option<usize>,
@@ -181,6 +179,24 @@ pub(super) struct PlanColumns {
     cpus_per_gpu: Option<usize>,
 }
 
+/// The columns that say how the training is divided over GPUs.
+pub(super) struct SplitColumns {
+    pub(super) dp: usize,
+    pub(super) tp: usize,
+    pub(super) pp: usize,
+}
+
+impl SplitColumns {
+    /// Finds the columns of a table.
+    pub(super) fn from_table(table: &Table) -> Result<SplitColumns, TraceError> {
+        Ok(SplitColumns {
+            dp: table.require_column("dp")?,
+            tp: table.require_column("tp")?,
+            pp: table.require_column("pp")?,
+        })
+    }
+}
+
 impl PlanColumns {
     /// Finds the columns of a table.
     pub(super) fn from_table(table: &Table) -> Result<PlanColumns, TraceError> {
@@ -189,9 +205,7 @@ impl PlanColumns {
             plan: table.require_column("plan")?,
             gpus: table.require_column("gpus")?,
             nodes: table.require_column("nodes")?,
-            dp: table.require_column("dp")?,
-            tp: table.require_column("tp")?,
-            pp: table.require_column("pp")?,
+            split: SplitColumns::from_table(table)?,
             global_batch: table.require_column("global_batch")?,
             secs: table.require_column("iter_time_s")?,
             placement: table.find_column("placement"),
@@ -215,14 +229,14 @@ impl PlanColumns {
     /// Reads the measurement of a row.
     pub(super) fn read_measurement(&self, row: &TableRow) -> Result<PlanMeasurement, String> {
         let strategy = ParallelStrategy {
-            tp: parse_count("tp", row.get(self.tp), MAX_GPUS)?,
-            pp: parse_count("pp", row.get(self.pp), MAX_GPUS)?,
+            tp: parse_count("tp", row.get(self.split.tp), MAX_GPUS)?,
+            pp: parse_count("pp", row.get(self.split.pp), MAX_GPUS)?,
             zero: parse_stage("zero", row.get_if(self.zero), 3)?,
             offload: parse_stage("offload", row.get_if(self.offload), 1)? > 0,
             accumulate: self.micro_batches(row)?,
             checkpointing: parse_stage("gc", row.get_if(self.recompute), 1)? > 0,
         };
-        let parallelism = Parallelism { dp: parse_count("dp", row.get(self.dp), MAX_GPUS)?, strategy };
+        let parallelism = Parallelism { dp: parse_count("dp", row.get(self.split.dp), MAX_GPUS)?, strategy };
         let gpus_by_node = self.placement(row)?;
         let gpus: u32 = gpus_by_node.iter().sum();
         if parallelism.gpus() != gpus {

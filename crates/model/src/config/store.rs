@@ -1,6 +1,5 @@
 //! `[store]`: where the daemon keeps its data, and for how long.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -114,7 +113,7 @@ impl StoreConfig {
         for byte in password.bytes() {
             match byte {
                 b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => url.push(char::from(byte)),
-                _ => write!(url, "%{byte:02X}").expect("writing to a string does not fail"),
+                _ => url.push_str(&format!("%{byte:02X}")),
             }
         }
         Ok(url)
