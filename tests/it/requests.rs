@@ -64,7 +64,7 @@ fn a_job_that_must_not_start_takes_nothing_from_the_first_round() {
 
     let job = Train::on("1-8").option("--begin=now+25").submit(&site);
     let submitted = clock();
-    takes_nothing(&site, job, "is not to begin for another");
+    takes_nothing(&site, job, "must not begin for another");
     site.until_trains_on(job, 8, 60.0);
     let began = site.diary(job).all("start")[0].at - submitted;
     assert!(began >= 24.0, "it began after {began} s");

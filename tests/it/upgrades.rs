@@ -104,7 +104,7 @@ fn a_configuration_that_cannot_be_read_holds_jobs_and_fails_none() {
 #[test]
 fn a_daemon_starts_with_a_key_that_is_gone_and_says_so() {
     let site = Site::with(|settings| settings.set("daemon.early_death_secs", 60.0));
-    let told = site.logged(&["daemon.early_death_secs is gone since version 0.1.0"]);
+    let told = site.logged(&["daemon.early_death_secs was removed in version 0.1.0"]);
     assert_eq!(told.len(), 1, "{}", site.log());
     let checked = site.must("infill", &["infill", "config", "check"]);
     assert!(checked.contains("warning: daemon.early_death_secs is gone"), "{checked}");

@@ -1,122 +1,125 @@
-//! What happens at a worker.
+//! Events that an agent reports about its worker.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CommandExit, JobId, Secret};
 use crate::words;
 
-/// One event. Reporting an event again is harmless.
+/// An event at a worker, reported by its agent. Reporting an event again is harmless.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AgentEvent {
-    /// The command of this generation was started.
+    /// The agent started the command of this generation.
     Started {
-        /// Its generation.
+        /// The generation of the command.
         generation: u64,
     },
-    /// The command of this generation is gone.
+    /// The command of this generation has exited.
     Stopped {
-        /// Its generation.
+        /// The generation of the command.
         generation: u64,
         /// Why and how it ended.
         exit: CommandExit,
         /// Seconds from the rescale signal to the exit; 0 when none was sent.
         stop_secs: f64,
-        /// A port that is free now, for the next rendezvous.
+        /// A port that is free now, for the next rendezvous of the job.
         port: u16,
     },
-    /// The command of this generation stays alive over changes, and waits for its place.
+    /// The command of this generation stays alive over changes. It waits for its place in a generation.
     Ready {
         /// The generation that it was started for.
         generation: u64,
     },
-    /// The command of this generation says that its memory does not suffice, the GPUs' or the node's.
+    /// The command of this generation reports that memory does not suffice: the GPUs' or the node's.
     OutOfMemory {
-        /// Its generation.
+        /// The generation of the command.
         generation: u64,
     },
-    /// It hosts the store at which this generation meets.
+    /// The command hosts the store at which the members of this generation meet.
     Store {
-        /// The generation.
+        /// The generation whose members meet there.
         generation: u64,
         /// The store's port on this node.
         port: u16,
-        /// By which members know each other there, sealed for the job's owner. Older agents make none.
+        /// The secret that members of the generation show each other at the store, sealed for the job's
+        /// owner. `None` from older agents.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         secret: Option<Secret>,
     },
-    /// It has its place in this generation.
+    /// The command has taken its place in this generation.
     Joined {
-        /// The generation.
+        /// The generation that it joined.
         generation: u64,
-        /// Seconds from the last step in the old one.
+        /// Seconds since the last step in the old generation.
         secs: f64,
     },
-    /// Its present step lasts suspiciously long: a peer may have fallen silent.
+    /// The present step of the command lasts suspiciously long: a peer may have stopped responding.
     Stuck {
-        /// Its generation.
+        /// The generation of the command.
         generation: u64,
     },
-    /// A step, or meeting the others, has failed: a member may be lost. It waits for another generation.
+    /// A step, or the meeting with the other members, has failed: a member may be lost. The command waits for
+    /// another generation.
     Failed {
-        /// The generation.
+        /// The generation that failed.
         generation: u64,
     },
-    /// It cannot go on without a restart.
+    /// The command cannot continue without a restart.
     Hopeless {
-        /// Its generation.
+        /// The generation of the command.
         generation: u64,
-        /// What it says of that.
+        /// The reason, in the command's words.
         why: String,
     },
     /// Slurm wants the node: this worker will be gone within the preemption leave time.
     Leaving,
     /// Progress since the last report of this kind.
     Progress {
-        /// Its generation.
+        /// The generation of the command.
         generation: u64,
         /// Samples done since the last report.
         samples: f64,
-        /// Seconds between the command's last word in the last report and its last word in this one, by the
-        /// node's monotonic clock. In the first report of a generation, since its start.
+        /// Seconds between the command's last message in the previous report and its last message in this
+        /// one, by the node's monotonic clock. In the first report of a generation, seconds since its start.
         secs: f64,
-        /// Last step that the command named.
+        /// The last step that the command named.
         step: Option<u64>,
-        /// Last loss that it named.
+        /// The last loss that the command named.
         loss: Option<f64>,
-        /// How many steps it will make in all, by its own word; of samples, where it tells of no steps.
+        /// The number of steps that the command says it will make in total. In samples if it reports no
+        /// steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<f64>,
-        /// In the first report of a generation: how it came about.
+        /// In the first report of a generation: how the generation came about on this worker.
         #[serde(default)]
         opening: Option<WorkerStartup>,
     },
     /// `sbatch` accepted a wing.
     WingSubmitted {
-        /// The order.
+        /// The wing order that the agent carried out.
         order: u64,
-        /// Slurm's job id.
+        /// Slurm's job id of the wing.
         job: JobId,
     },
     /// `sbatch` refused a wing.
     WingRefused {
-        /// The order.
+        /// The wing order that failed.
         order: u64,
-        /// What sbatch said.
+        /// The error message of `sbatch`.
         error: String,
     },
-    /// A wing's agent is here and can start nothing on its node. It ends now.
+    /// The agent of a wing is running but can start nothing on its node. It exits now.
     Unfit {
-        /// Who is to blame.
+        /// Where the fault lies: with the job or with the node.
         blame: FaultSource,
-        /// What is missing.
+        /// The missing requirement.
         why: String,
     },
 }
 
 impl AgentEvent {
-    /// What kind of event it is.
+    /// The kind of this event.
     pub fn kind(&self) -> AgentEventKind {
         match self {
             AgentEvent::Started { .. } => AgentEventKind::Started,
@@ -138,11 +141,11 @@ impl AgentEvent {
 }
 
 words! {
-    /// A kind of [`AgentEvent`], as it is counted.
+    /// A kind of [`AgentEvent`], as metrics count it.
     pub enum AgentEventKind {
         /// A command was started.
         Started = "started",
-        /// A command is gone.
+        /// A command has exited.
         Stopped = "stopped",
         /// A command has run out of memory.
         OutOfMemory = "out_of_memory",
@@ -150,13 +153,13 @@ words! {
         Ready = "ready",
         /// A command hosts the store of a generation.
         Store = "store",
-        /// A command that stays alive has its place.
+        /// A command that stays alive has taken its place.
         Joined = "joined",
         /// A step lasts suspiciously long.
         Stuck = "stuck",
         /// A step has failed, perhaps because a member was lost.
         Failed = "failed",
-        /// A command that stays alive cannot go on.
+        /// A command that stays alive cannot continue.
         Hopeless = "hopeless",
         /// Slurm wants a node.
         Leaving = "leaving",
@@ -172,7 +175,7 @@ words! {
 }
 
 words! {
-    /// Who is to blame that nothing can be started on a node.
+    /// Where the fault lies if nothing can be started on a node.
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum FaultSource {
         /// The job: it needs what other nodes do not have.
@@ -182,16 +185,17 @@ words! {
     }
 }
 
-/// How a generation came about on one worker, seconds by its monotonic clock.
+/// How a generation came about on one worker. All times are in seconds, by the worker's monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerStartup {
-    /// From the last generation's rescale signal until its command said that the checkpoint was saved, if it
-    /// did.
+    /// From the last generation's rescale signal until its command reported that the checkpoint was saved.
+    /// `None` if it did not report that.
     pub saved_secs: Option<f64>,
-    /// From that signal until that command had exited. `None` when nothing was stopped here: a first start.
+    /// From that signal until that command had exited. `None` if nothing was stopped here, as at a first
+    /// start.
     pub stop_secs: Option<f64>,
-    /// From there, or from the agent's own start, until the command was started.
+    /// From that exit, or from the agent's own start, until the command was started.
     pub idle_secs: f64,
 }
 
@@ -200,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_of_an_agent_that_is_older_than_secrets() {
+    fn a_store_event_without_a_secret_is_read_and_written() {
         let store = AgentEvent::Store { generation: 1, port: 5, secret: None };
         let text = r#"{"store":{"generation":1,"port":5}}"#;
         assert_eq!(serde_json::from_str::<AgentEvent>(text).unwrap(), store);

@@ -1,14 +1,14 @@
-//! How many nodes a malleable job may have.
+//! The numbers of nodes that a malleable job may have.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Largest node count that a request may name: a typo must not make the planner allocate gigabytes. The
-/// job_submit plug-in has the same bound.
+/// The largest node count that a request may name, so that a typo cannot make the planner allocate gigabytes.
+/// The job_submit plug-in has the same bound.
 pub const MAX_NODES_A_JOB: u32 = 10_000;
 
-/// The sizes that a malleable job may have, besides zero. As text and as JSON: `4`, `2-8` or `1,2,4,8`.
+/// The sizes that a malleable job may have, besides zero. As text and in JSON: `4`, `2-8` or `1,2,4,8`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
@@ -16,49 +16,49 @@ pub const MAX_NODES_A_JOB: u32 = 10_000;
 pub enum AllowedSizes {
     /// Every size from `min` to `max` nodes, both included.
     Range {
-        /// Smallest size, at least 1.
+        /// The smallest size, at least 1.
         min: u32,
-        /// Largest size.
+        /// The largest size, at least `min`.
         max: u32,
     },
-    /// Just these sizes, ascending, at least one.
+    /// Exactly these sizes, ascending, at least one.
     Set(Vec<u32>),
 }
 
 impl AllowedSizes {
-    /// Smallest size.
+    /// The smallest size, at least 1.
     pub fn min(&self) -> u32 {
         match self {
             AllowedSizes::Range { min, .. } => *min,
-            AllowedSizes::Set(s) => s.first().copied().unwrap_or(1),
+            AllowedSizes::Set(sizes) => sizes.first().copied().unwrap_or(1),
         }
     }
 
-    /// Largest size.
+    /// The largest size.
     pub fn max(&self) -> u32 {
         match self {
             AllowedSizes::Range { max, .. } => *max,
-            AllowedSizes::Set(s) => s.last().copied().unwrap_or(1),
+            AllowedSizes::Set(sizes) => sizes.last().copied().unwrap_or(1),
         }
     }
 
-    /// Whether `nodes` is allowed (zero never is; it means parked).
+    /// Whether the job may have `nodes` nodes. Zero is never allowed: it means parked.
     pub fn contains(&self, nodes: u32) -> bool {
         match self {
             AllowedSizes::Range { min, max } => (*min..=*max).contains(&nodes),
-            AllowedSizes::Set(s) => s.binary_search(&nodes).is_ok(),
+            AllowedSizes::Set(sizes) => sizes.binary_search(&nodes).is_ok(),
         }
     }
 
-    /// Allowed sizes up to `limit`, ascending.
+    /// The allowed sizes up to `limit`, ascending.
     pub fn up_to(&self, limit: u32) -> Vec<u32> {
         match self {
             AllowedSizes::Range { min, max } => (*min..=(*max).min(limit)).collect(),
-            AllowedSizes::Set(s) => s.iter().copied().filter(|n| *n <= limit).collect(),
+            AllowedSizes::Set(sizes) => sizes.iter().copied().filter(|n| *n <= limit).collect(),
         }
     }
 
-    /// The same without the sizes above `limit`, but for the smallest.
+    /// These sizes without those above `limit`. The smallest size always stays.
     pub fn capped_at(&self, limit: u32) -> AllowedSizes {
         match self {
             AllowedSizes::Range { min, max } => {
@@ -68,84 +68,98 @@ impl AllowedSizes {
         }
     }
 
-    /// Each of them and `more`.
+    /// These sizes, each increased by `more`.
     pub fn shifted_up(&self, more: u32) -> AllowedSizes {
         match self {
             AllowedSizes::Range { min, max } => {
                 AllowedSizes::Range { min: min.saturating_add(more), max: max.saturating_add(more) }
             }
-            AllowedSizes::Set(set) => AllowedSizes::Set(set.iter().map(|n| n.saturating_add(more)).collect()),
+            AllowedSizes::Set(sizes) => {
+                AllowedSizes::Set(sizes.iter().map(|n| n.saturating_add(more)).collect())
+            }
         }
     }
 
-    /// One alone, or with so many others.
+    /// The sizes of one node alone, and of one node together with each of these sizes.
     pub fn added_to_one(&self) -> AllowedSizes {
         match self.shifted_up(1) {
             AllowedSizes::Range { min: 2, max } => AllowedSizes::Range { min: 1, max },
-            more => AllowedSizes::Set(std::iter::once(1).chain(more.up_to(u32::MAX)).collect()),
+            shifted => AllowedSizes::Set(std::iter::once(1).chain(shifted.up_to(u32::MAX)).collect()),
         }
     }
 
-    /// Each of them less `fewer`; `None` where nothing would be left of any.
+    /// These sizes, each decreased by `fewer`, without those that drop to zero. `None` if none is left.
     pub fn shifted_down(&self, fewer: u32) -> Option<AllowedSizes> {
         match self {
             AllowedSizes::Range { min, max } => {
                 let max = max.checked_sub(fewer).filter(|max| *max > 0)?;
                 Some(AllowedSizes::Range { min: min.saturating_sub(fewer).max(1), max })
             }
-            AllowedSizes::Set(set) => {
+            AllowedSizes::Set(sizes) => {
                 let left: Vec<u32> =
-                    set.iter().filter_map(|n| n.checked_sub(fewer)).filter(|n| *n > 0).collect();
-                (!left.is_empty()).then_some(AllowedSizes::Set(left))
+                    sizes.iter().filter_map(|n| n.checked_sub(fewer)).filter(|n| *n > 0).collect();
+                if left.is_empty() { None } else { Some(AllowedSizes::Set(left)) }
             }
         }
     }
 
-    /// From numbers of GPUs to numbers of nodes that have so many each. Of a range, those that are multiples.
+    /// Converts numbers of GPUs or CPUs to numbers of nodes with `units_each` of them each. A range keeps its
+    /// multiples.
     ///
     /// # Errors
-    /// Where a listed number is no multiple, or a range has none.
-    pub(crate) fn divided_by_block(self, each: u32) -> Result<Self, SizesError> {
-        let each = each.max(1);
-        let refused = || SizesError {
-            text: self.to_string(),
-            what: format!("no multiples of {each}, which is what each node has"),
-        };
+    /// If a listed number is not a multiple of `units_each`, or a range contains no multiple.
+    pub(crate) fn divided_by_block(self, units_each: u32) -> Result<Self, SizesError> {
+        let units_each = units_each.max(1);
         match &self {
             AllowedSizes::Range { min, max } => {
-                let min = min.div_ceil(each);
-                let max = max / each;
-                if min <= max { Ok(AllowedSizes::Range { min, max }) } else { Err(refused()) }
+                let min = min.div_ceil(units_each);
+                let max = max / units_each;
+                if min <= max {
+                    return Ok(AllowedSizes::Range { min, max });
+                }
             }
-            AllowedSizes::Set(set) if set.iter().all(|n| n.is_multiple_of(each)) => {
-                Ok(AllowedSizes::Set(set.iter().map(|n| n / each).collect()))
+            AllowedSizes::Set(sizes) => {
+                if sizes.iter().all(|n| n.is_multiple_of(units_each)) {
+                    return Ok(AllowedSizes::Set(sizes.iter().map(|n| n / units_each).collect()));
+                }
             }
-            AllowedSizes::Set(_) => Err(refused()),
         }
+        let what = format!("no multiples of {units_each}, the GPUs or CPUs of each node");
+        Err(SizesError { text: self.to_string(), what })
     }
 
     /// Parses `4`, `2-8` or `1,2,4,8`.
+    ///
+    /// # Errors
+    /// If the text has another form, names zero nodes, or names more than [`MAX_NODES_A_JOB`].
     pub fn parse(text: &str) -> Result<Self, SizesError> {
-        let bad = |what: &str| SizesError { text: text.to_owned(), what: what.to_owned() };
-        let number = |s: &str| s.trim().parse::<u32>().map_err(|_| bad("not a number of nodes"));
-        let sizes = if text.contains(',') {
-            let mut set = text.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
-            set.sort_unstable();
-            set.dedup();
-            AllowedSizes::Set(set)
-        } else if let Some((min, max)) = text.split_once('-') {
-            AllowedSizes::Range { min: number(min)?, max: number(max)? }
-        } else {
-            let n = number(text)?;
-            AllowedSizes::Range { min: n, max: n }
+        let sizes = AllowedSizes::parse_form(text)?;
+        let problem = match &sizes {
+            AllowedSizes::Range { min, max } if min > max => "the minimum exceeds the maximum",
+            sizes if sizes.min() == 0 => "0 nodes",
+            sizes if sizes.max() > MAX_NODES_A_JOB => "too many nodes",
+            _ => return Ok(sizes),
         };
-        match &sizes {
-            AllowedSizes::Range { min, max } if min > max => Err(bad("the minimum exceeds the maximum")),
-            s if s.min() == 0 => Err(bad("0 nodes")),
-            s if s.max() > MAX_NODES_A_JOB => Err(bad("too many nodes")),
-            _ => Ok(sizes),
-        }
+        Err(SizesError::new(text, problem))
     }
+
+    /// Parses the text without a check of the bounds.
+    fn parse_form(text: &str) -> Result<Self, SizesError> {
+        if text.contains(',') {
+            let mut sizes =
+                text.split(',').map(|number| parse_nodes(text, number)).collect::<Result<Vec<_>, _>>()?;
+            sizes.sort_unstable();
+            sizes.dedup();
+            return Ok(AllowedSizes::Set(sizes));
+        }
+        let (min, max) = text.split_once('-').unwrap_or((text, text));
+        Ok(AllowedSizes::Range { min: parse_nodes(text, min)?, max: parse_nodes(text, max)? })
+    }
+}
+
+/// One number of `text`.
+fn parse_nodes(text: &str, number: &str) -> Result<u32, SizesError> {
+    number.trim().parse().map_err(|_| SizesError::new(text, "not a number of nodes"))
 }
 
 impl TryFrom<String> for AllowedSizes {
@@ -166,17 +180,25 @@ impl fmt::Display for AllowedSizes {
         match self {
             AllowedSizes::Range { min, max } if min == max => write!(f, "{min}"),
             AllowedSizes::Range { min, max } => write!(f, "{min}-{max}"),
-            AllowedSizes::Set(s) => f.write_str(&s.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+            AllowedSizes::Set(sizes) => {
+                f.write_str(&sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+            }
         }
     }
 }
 
-/// Why a text names no sizes.
+/// The reason why a text does not name sizes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node sizes {text:?}: {what} (expected N, MIN-MAX or a list like 1,2,4)")]
 pub struct SizesError {
-    /// As written.
+    /// The text as written.
     pub text: String,
-    /// What is wrong.
+    /// The problem with it.
     pub what: String,
+}
+
+impl SizesError {
+    fn new(text: &str, problem: &str) -> SizesError {
+        SizesError { text: text.to_owned(), what: problem.to_owned() }
+    }
 }

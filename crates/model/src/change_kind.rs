@@ -1,11 +1,11 @@
-//! Kinds of changes of a job: what becomes of its nodes, and how long it then makes no samples.
+//! Kinds of changes of a job: what happens to its nodes, and how long it makes no samples.
 
 use super::RescaleCosts;
 
 /// What happens to a job between two steps, or between the present and the first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
-    /// Nothing.
+    /// It keeps everything.
     None,
     /// It keeps its lead and gets more nodes than it had.
     Grow,
@@ -13,8 +13,8 @@ pub enum ChangeKind {
     Shrink,
     /// It keeps its lead and its size, on other nodes or with another execution plan.
     Swap,
-    /// It keeps its lead, and goes on with another execution plan at whatever size, where that costs more
-    /// than a change of size: a command that else stays alive is started anew.
+    /// It keeps its lead and continues with another execution plan at any size. Used where this costs more
+    /// than a change of size: a command that otherwise stays alive is started again.
     Replan,
     /// It starts from nothing, or with its lead on another node.
     Start,
@@ -23,7 +23,8 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// The change between two sizes with the same lead; `same` says whether nodes and execution plan stay.
+    /// The change between two sizes with the same lead. `same` says whether the nodes and the execution plan
+    /// stay.
     pub fn between_sizes(had: u32, gets: u32, same: bool) -> ChangeKind {
         match gets.cmp(&had) {
             _ if gets == 0 => ChangeKind::Park,
@@ -35,8 +36,8 @@ impl ChangeKind {
         }
     }
 
-    /// Seconds without samples. Of a job with a cost of its own for another execution plan,
-    /// [`MalleableJob::change_secs`](super::MalleableJob::change_secs) knows more.
+    /// Seconds without samples. A job may have its own cost for another execution plan: see
+    /// [`MalleableJob::change_secs`](super::MalleableJob::change_secs).
     pub fn pause_secs(self, costs: &RescaleCosts) -> f64 {
         match self {
             ChangeKind::None | ChangeKind::Park => 0.0,
@@ -46,7 +47,7 @@ impl ChangeKind {
         }
     }
 
-    /// Whether it takes nodes that the job did not have.
+    /// Whether this change takes nodes that the job did not have.
     pub fn takes_nodes(self) -> bool {
         matches!(self, ChangeKind::Grow | ChangeKind::Swap | ChangeKind::Replan | ChangeKind::Start)
     }

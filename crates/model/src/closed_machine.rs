@@ -1,65 +1,65 @@
-//! A closed machine, as published experiments have it: no main queue, jobs that come and train, and what was
-//! measured of their models.
+//! A closed machine, as in published experiments: it has no main queue. Jobs arrive and train, and tables
+//! hold measurements of their models.
 
 use super::{ExecPlan, NodeType, Parallelism};
 
-/// A job as it was submitted.
+/// A job as it is submitted to a closed machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedJob {
-    /// Its name, unique in a workload.
+    /// The job's name, unique in a workload.
     pub name: String,
-    /// When it is submitted, s since the workload's start.
+    /// Submission time, in seconds since the workload's start.
     pub submit_secs: f64,
-    /// What it trains: the key of its speeds.
+    /// The model that it trains: the key of its rows in the table of speeds.
     pub model: String,
-    /// How many GPUs it asks for, at least 1.
+    /// The number of GPUs that it asks for, at least 1.
     pub gpus: u32,
-    /// The type of GPU that it asks for, if it does.
+    /// The type of GPU that it asks for, if any.
     pub node_type: Option<NodeType>,
-    /// The execution plan that it was submitted with, if it says so.
+    /// The execution plan that it was submitted with, if the workload says so.
     pub plan: Option<ExecPlan>,
-    /// Work: steps, positive.
+    /// Work in steps, positive.
     pub steps: f64,
 }
 
 /// How fast a model trains with one execution plan on one placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeedRow {
-    /// The model.
+    /// The model's name.
     pub model: String,
-    /// The type of GPU; `None` where the table knows but one.
+    /// The type of GPU; `None` if the table has only one type.
     pub node_type: Option<NodeType>,
     /// The plan's name.
     pub plan: ExecPlan,
-    /// What the plan does, where the table says so.
+    /// The parallelism of the plan, if the table says so.
     pub parallelism: Option<Parallelism>,
-    /// Samples of a step, over all GPUs.
+    /// Samples per step, over all GPUs.
     pub batch: f64,
-    /// GPUs on each node, ascending; at least one node, none without GPUs.
+    /// GPUs on each node, ascending. There is at least one node, and each has a GPU.
     pub gpus_by_node: Vec<u32>,
-    /// Seconds of a step.
+    /// Seconds per step.
     pub step_secs: f64,
 }
 
-/// What was estimated of one way to run a model, without running it on so many GPUs.
+/// An estimate for one way to run a model, made without running it on that many GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EstimateRow {
-    /// The model.
+    /// The model's name.
     pub model: String,
     /// The type of GPU.
     pub node_type: NodeType,
-    /// How the model is split.
+    /// How the model is divided over GPUs.
     pub parallelism: Parallelism,
-    /// GPUs on each node, ascending; at least one node, none without GPUs.
+    /// GPUs on each node, ascending. There is at least one node, and each has a GPU.
     pub gpus_by_node: Vec<u32>,
-    /// Seconds that a GPU computes in a step, as it was profiled on one.
+    /// Seconds that a GPU computes in a step, as profiled on one GPU.
     pub compute_secs: f64,
-    /// Seconds of a step.
+    /// Estimated seconds per step.
     pub step_secs: f64,
 }
 
 impl SpeedRow {
-    /// GPUs on all nodes.
+    /// The number of GPUs on all nodes.
     pub fn gpus(&self) -> u32 {
         self.gpus_by_node.iter().sum()
     }

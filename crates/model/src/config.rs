@@ -1,7 +1,7 @@
 //! The configuration file: one commented TOML file, `config/infill.toml`, which is also in the binary.
 //!
-//! Unknown keys are refused with their line; those that were removed are told of for one release. A flag wins
-//! over the environment, that over the file, that over the default.
+//! Unknown keys are refused with their line. Removed keys give a warning for one release. A flag wins over
+//! the environment, the environment over the file, and the file over the default.
 
 mod client;
 mod daemon;
@@ -37,39 +37,39 @@ use rule::{ConfigRule, first_broken};
 pub(crate) use store::StoreConfig;
 pub use web::WebConfig;
 
-/// The commented default file.
+/// The commented default file, `config/infill.toml`.
 pub const DEFAULT_FILE: &str = include_str!("../../../config/infill.toml");
 
-/// Where the file is looked for when neither flag nor `INFILL_CONFIG` says.
+/// The path of the file if neither a flag nor `INFILL_CONFIG` names one.
 pub const DEFAULT_PATH: &str = "/etc/infill/infill.toml";
 
 /// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The daemon.
+    /// `[daemon]`: mode, port and administrators of the daemon.
     pub daemon: DaemonConfig,
-    /// The HTTP API.
+    /// `[http]`: access to the HTTP API.
     pub http: HttpConfig,
-    /// The page behind a site's own web server.
+    /// `[web]`: the page behind a site's own web server.
     pub web: WebConfig,
-    /// How to reach Slurm.
+    /// `[slurm]`: how the daemon reaches Slurm.
     pub slurm: SlurmConfig,
-    /// The gap finder.
+    /// `[gaps]`: the gap finder.
     pub gaps: GapsConfig,
-    /// What parts of nodes are lent, where it is not whole ones.
+    /// `[nodes]`: the parts of nodes that are lent, if they are not whole nodes.
     pub nodes: LendingRules,
-    /// The planner.
+    /// `[planner]`: the planner.
     pub planner: PlannerConfig,
-    /// The job profiling advisor.
+    /// `[advisor]`: the job profiling advisor.
     pub advisor: AdvisorConfig,
-    /// The agents.
+    /// `[agent]`: the agents.
     pub agent: AgentConfig,
-    /// The store.
+    /// `[store]`: the database.
     pub store: StoreConfig,
-    /// Who is told of what administrators should know.
+    /// `[notify]`: how administrators are notified of events.
     pub notify: NotifyConfig,
-    /// What reports say of costs.
+    /// `[report]`: costs, for reports.
     pub report: ReportConfig,
 }
 
@@ -77,22 +77,22 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SlurmConfig {
-    /// `unix:/path` or `http(s)://host:port`.
+    /// Where slurmrestd listens: `unix:/path` or `http(s)://host:port`.
     pub rest: String,
-    /// File with a JWT, for HTTP(S).
+    /// A file with a JWT, for HTTP(S).
     pub token_file: Option<PathBuf>,
-    /// User name that goes with the token.
+    /// The user name that belongs to the token.
     pub token_user: Option<String>,
-    /// Seconds for one request.
+    /// Timeout of one request, in seconds.
     pub timeout_secs: f64,
-    /// The malleable partition. Jobs elsewhere are never touched.
+    /// The malleable partition. Jobs in other partitions are never touched.
     pub partition: String,
-    /// QOS for wings; empty takes that of their lead.
+    /// QOS of wings; empty for the QOS of their lead.
     pub qos: String,
-    /// Most wings of all malleable jobs together. With those that have ended and that slurmctld still keeps
-    /// there are at most three times as many.
+    /// Most wings of all malleable jobs together. Slurm has at most three times as many, counting ended ones
+    /// that slurmctld still keeps.
     pub max_wings: u32,
-    /// Path of scontrol, for what old REST versions lack.
+    /// Path of scontrol, for operations that old REST versions lack.
     pub scontrol: PathBuf,
 }
 
@@ -100,26 +100,26 @@ pub struct SlurmConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GapsConfig {
-    /// Seconds from the decision to leave until the node is idle again, at the least and until it was
-    /// measured.
+    /// Seconds from the decision to leave until the node is idle again. This is the minimum, and the value
+    /// to use until it has been measured.
     pub leave_secs: f64,
-    /// Most seconds by which a job leaves earlier because others save at the same time; 0: each leaves as if
-    /// it saved alone. See [`crate::SaveContention`].
+    /// The most that a job leaves earlier because others save at the same time, in seconds. With 0, each job
+    /// leaves as if it saved alone. See [`crate::SaveContention`].
     pub contention_secs: f64,
-    /// Windows shorter than this are not worth starting in, seconds.
+    /// The shortest window that is worth starting in, in seconds.
     pub min_window_secs: f64,
-    /// A node with no planned end is counted on until the chance that it is still free falls below this.
+    /// The planner counts on a node without a planned end until its chance to be still free falls below this.
     pub confidence: f64,
-    /// No such node is counted on for longer than this, seconds: what is decided for it will soon be decided
-    /// anew. See [`infill_gaps::ArrivalLookahead`] for when it is less, or more.
+    /// The longest time for which the planner counts on such a node, in seconds: the daemon soon decides
+    /// again. `infill_gaps::ArrivalLookahead` says when the time is shorter or longer.
     pub lookahead_secs: f64,
-    /// A node must have been a gap for this long before it is used, seconds: main jobs often follow at once.
+    /// How long a node must have been a gap before it is used, in seconds: main jobs often follow at once.
     pub settle_secs: f64,
-    /// Nodes that are left alone while they are idle, so that Slurm can switch them off.
+    /// Idle nodes that are left alone, so that Slurm can switch them off.
     pub keep_idle: KeepIdle,
-    /// Whether nodes that Slurm has switched off are gaps: it switches on those that jobs are started on.
+    /// Whether nodes that Slurm has switched off are gaps. Slurm switches them on when a job starts there.
     pub wake: bool,
-    /// What is lent: whole nodes, or GPUs with their share of a node.
+    /// What the site lends: whole nodes, or GPUs with their share of a node.
     pub lend: LendingMode,
 }
 
@@ -127,35 +127,35 @@ pub struct GapsConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlannerConfig {
-    /// What it strives for.
+    /// The goal of planning.
     pub objective: PlanningObjective,
-    /// Seconds after which half of what a user has had of the gaps counts, where jobs shall end soon.
+    /// Seconds after which a user's past usage of gaps counts half, with the objective to end jobs soon.
     pub usage_half_life_secs: f64,
-    /// How far ahead throughput counts, seconds.
+    /// How far ahead throughput counts, in seconds.
     pub horizon_secs: f64,
     /// Most time steps that the horizon is divided into.
     pub max_steps: u32,
-    /// Solver's time limit, seconds.
+    /// The solver's time limit, in seconds.
     pub solve_secs: f64,
-    /// Relative optimality gap that is good enough.
+    /// The relative optimality gap at which the solver stops.
     pub mip_gap: f64,
-    /// Most jobs that may be rescaled in one round, besides those that must.
+    /// Most jobs that may be rescaled in one round, besides those that must change.
     pub max_changes: u32,
-    /// A job that was just rescaled stays as it is for this long, unless it must leave, seconds.
+    /// How long a job stays as it is after a rescale unless it must leave, in seconds.
     pub min_stay_secs: f64,
-    /// A change must gain at least this share of the job's present value over the horizon; in proportion less
-    /// where the job's changes cost less than the configured ones.
+    /// A change must gain at least this share of the job's present value over the horizon. If the job's
+    /// changes cost less than the configured ones, the share is proportionally smaller.
     pub hysteresis: f64,
-    /// End of leases on nodes without a planned end, seconds from now; renewed at half time.
+    /// End of leases on nodes without a planned end, in seconds from now. Leases are renewed at half time.
     pub lease_secs: f64,
-    /// Rescale costs of a job that has declared none and of which nothing was measured.
+    /// Rescale costs of a job that has neither declared nor measured costs.
     pub costs: RescaleCosts,
-    /// The same of a command that stays alive over changes, of which nothing was measured.
+    /// Rescale costs of a command that stays alive over changes, if none were measured.
     pub live_costs: LiveCosts,
-    /// Throughput curves (`nodes:samples a second`, as for `infill run --curve`) by profile or job name, for
-    /// jobs that declare none themselves.
+    /// Throughput curves (`nodes:samples a second`, as for `infill run --curve`) by name of profile or job,
+    /// for jobs that declare none.
     pub curves: BTreeMap<String, ScalingCurve>,
-    /// Shares of users; others have 1. A user's share is divided over the user's jobs.
+    /// Shares of users; other users have 1. A user's share is divided over the user's jobs.
     pub shares: BTreeMap<String, f64>,
 }
 
@@ -163,20 +163,20 @@ pub struct PlannerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdvisorConfig {
-    /// Whether jobs are brought to sizes only to measure them.
+    /// Whether jobs may be brought to a size only to measure it.
     pub probe: bool,
     /// Most sizes tried for one profile.
     pub max_probes: u32,
-    /// Most seconds of all probes of a profile; of a program with several execution plans 15 more for each
-    /// further one.
+    /// Most seconds of all probes of a profile. A program with several execution plans gets 15 more for each
+    /// further plan.
     pub max_probe_secs: f64,
-    /// Most probes at a time, of all jobs.
+    /// Most probes at a time, over all jobs.
     pub max_at_once: u32,
-    /// Most seconds of all probes of all jobs in an hour.
+    /// Most seconds of all probes of all jobs within an hour.
     pub max_secs_an_hour: f64,
-    /// Most seconds for which what is learned will be of use.
+    /// Most seconds for which a measurement is expected to be of use.
     pub horizon_secs: f64,
-    /// Whether what is known of other users' programs of the same name may help.
+    /// Whether measurements of other users' programs with the same name may be used.
     pub share_profiles: bool,
 }
 
@@ -184,19 +184,19 @@ pub struct AdvisorConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
-    /// URL at which agents and the command line reach the daemon; of several daemons all, separated by
+    /// URL at which agents and the command line reach the daemon. URLs of several daemons are separated by
     /// commas.
     pub url: String,
-    /// The user as whom the daemon runs: nobody else is believed to be the daemon, but root and SlurmUser.
+    /// The user as which the daemon runs. Agents believe only this user, root and SlurmUser to be the daemon.
     pub daemon_user: String,
-    /// PEM file with the authorities of the daemon's certificate, and no other is believed; none: the
-    /// system's.
+    /// PEM file with the only authorities that may sign the daemon's certificate. `None` for the system's
+    /// authorities.
     pub ca: Option<PathBuf>,
     /// Seconds for which a preempted worker may save before it is killed.
     pub preempt_leave_secs: f64,
-    /// Seconds until a wing that was ordered must have said hello; then it is cancelled.
+    /// Seconds within which an ordered wing must contact the daemon. After that it is cancelled.
     pub wing_start_secs: f64,
-    /// Seconds until a lead that was released must have said hello.
+    /// Seconds within which a released lead must contact the daemon.
     pub lead_start_secs: f64,
 }
 
@@ -226,8 +226,9 @@ impl SlurmConfig {
         ConfigRule::custom_check(
             "slurm.rest",
             |c| {
-                let known = ["unix:/", "http://", "https://"].iter().any(|p| c.rest.starts_with(p));
-                (!known).then(|| c.rest.clone())
+                let has_known_scheme =
+                    ["unix:/", "http://", "https://"].iter().any(|scheme| c.rest.starts_with(scheme));
+                if has_known_scheme { None } else { Some(c.rest.clone()) }
             },
             "expected unix:/path, http://host:port or https://host:port",
         ),
@@ -276,7 +277,7 @@ impl Default for PlannerConfig {
     fn default() -> Self {
         PlannerConfig {
             objective: PlanningObjective::default(),
-            // As Slurm's PriorityDecayHalfLife.
+            // Slurm's PriorityDecayHalfLife has the same default.
             usage_half_life_secs: 7.0 * 86_400.0,
             horizon_secs: 1800.0,
             max_steps: 6,
@@ -297,7 +298,7 @@ impl Default for PlannerConfig {
 }
 
 impl PlannerConfig {
-    /// The share of a user.
+    /// The configured share of a user, else 1.
     pub fn user_share(&self, user: &str) -> f64 {
         self.shares.get(user).copied().unwrap_or(1.0)
     }
@@ -385,7 +386,7 @@ impl AgentConfig {
     ];
 }
 
-/// A file's text and path: of `path`, or of [`DEFAULT_PATH`], which may be missing.
+/// The text and the path of `path`, or of [`DEFAULT_PATH`], which may be missing.
 fn read_file(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigError> {
     let (path, optional) = match path {
         Some(p) => (p.to_owned(), false),
@@ -399,15 +400,18 @@ fn read_file(path: Option<&Path>) -> Result<Option<(String, PathBuf)>, ConfigErr
 }
 
 impl Config {
-    /// Reads `path`; where there is no path, [`DEFAULT_PATH`] if it exists, else the defaults.
+    /// Reads `path`. Without a path it reads [`DEFAULT_PATH`] if that exists, else it takes the defaults.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is not a valid configuration.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         Config::load_with_removed(path).map(|(config, _)| config)
     }
 
-    /// The same, and the removed keys that the file has.
+    /// Reads as [`Config::load`] does, and returns the removed keys that the file has.
     ///
     /// # Errors
-    /// When the file cannot be read, or is no configuration.
+    /// If the file cannot be read, or is not a valid configuration.
     pub fn load_with_removed(path: Option<&Path>) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
         match read_file(path)? {
             Some((text, path)) => Config::read_text(&text, &path),
@@ -415,38 +419,43 @@ impl Config {
         }
     }
 
-    /// Parses and checks a file's text; `path` is for messages.
+    /// Parses and checks a file's text. `path` is for messages.
+    ///
+    /// # Errors
+    /// If the text is not a valid configuration.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
         Config::read_text(text, path).map(|(config, _)| config)
     }
 
     fn read_text(text: &str, path: &Path) -> Result<(Config, Vec<RemovedKey>), ConfigError> {
-        let (rest, removed) = removed::without_removed(text);
-        let read = toml::from_str(&rest).or_else(|e| removed::read_without(text, &removed).ok_or(e));
+        let (without_removed, removed) = removed::without_removed(text);
+        let parsed =
+            toml::from_str(&without_removed).or_else(|e| removed::read_without(text, &removed).ok_or(e));
         let config: Config =
-            read.map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
+            parsed.map_err(|e| ConfigError::Parse { path: path.to_owned(), what: e.to_string() })?;
         config.check(path)?;
         Ok((config, removed))
     }
 
-    /// Reads the files with secrets that it names, to see whether they are as they should be.
+    /// Reads the files with secrets that the configuration names, to check them.
     ///
     /// # Errors
-    /// When one cannot be read, others may read it, or it holds no such secret.
+    /// If a file cannot be read, other users may read it, or it does not hold the expected secret.
     pub fn check_secrets(&self) -> Result<(), ConfigError> {
         self.store.connection_url()?;
         self.notify.notice_url().map(drop)
     }
 
-    /// A port has TLS for all, or for none.
+    /// Finds a plain `agent.url` of a daemon with TLS: a port has TLS for all clients, or for none.
     fn find_scheme_conflict(&self) -> Option<(&'static str, String, &'static str)> {
-        let plain = self.agent.url.split(',').any(|url| url.trim_start().starts_with("http://"));
-        let is_wrong = self.daemon.tls_cert.is_some() && plain;
-        is_wrong
-            .then(|| ("agent.url", self.agent.url.clone(), "expected https://, for daemon.tls_cert is set"))
+        let has_plain_url = self.agent.url.split(',').any(|url| url.trim_start().starts_with("http://"));
+        if self.daemon.tls_cert.is_none() || !has_plain_url {
+            return None;
+        }
+        Some(("agent.url", self.agent.url.clone(), "expected https://, because daemon.tls_cert is set"))
     }
 
-    /// The sections in the file's order; of each the first value that breaks a rule.
+    /// Checks the sections in the file's order, and reports the first value that breaks a rule.
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
         let broken = first_broken(DaemonConfig::RULES, &self.daemon)
             .or_else(|| first_broken(HttpConfig::RULES, &self.http))

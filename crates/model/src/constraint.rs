@@ -1,39 +1,39 @@
-//! What sbatch's `--constraint` asks of nodes: features with `&`, `|`, parentheses, counts and alternatives.
+//! sbatch's `--constraint` on the features of nodes, with `&`, `|`, parentheses, counts and alternatives.
 //!
-//! A malleable job has no number of nodes, and each of its nodes must do for any of its workers. So a count
-//! is taken strictly: every node must have the feature. Of alternatives in brackets (`[rack1|rack2]`) all
-//! nodes have the same, as Slurm wants it. Features that must lie on different nodes (`[a*2&b*4]`) cannot be
-//! had.
+//! The number of nodes of a malleable job is open, and each of its nodes must suit any of its workers. So a
+//! count is read strictly: every node must have the feature. With alternatives in brackets (`[rack1|rack2]`),
+//! all nodes have the same one, as Slurm requires. Features that must be on different nodes (`[a*2&b*4]`) are
+//! not supported.
 
-/// Longest text that is read. People write dozens of characters.
+/// The longest text that is read. Users write dozens of characters.
 const MAX_CHARS: usize = 1_000;
 
-/// Most alternatives of one constraint.
+/// Most alternatives of a constraint.
 const MAX_ALTERNATIVES: usize = 16;
 
-/// Deepest nesting: Slurm itself allows one level.
+/// Deepest nesting. Slurm itself allows one level.
 const MAX_DEPTH: usize = 8;
 
-/// Why a constraint cannot be followed.
+/// The reason why infill cannot follow a constraint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
-    /// It is not written as Slurm writes it.
-    #[error("--constraint={text}, which is not understood at character {at}")]
+    /// The text does not have Slurm's form.
+    #[error("--constraint={text}, which infill does not understand at character {at}")]
     Syntax {
         /// The constraint.
         text: String,
-        /// Where, from 1.
+        /// The position of the error, counted from 1.
         at: usize,
     },
-    /// It wants some nodes to be of one kind and some of another.
-    #[error("--constraint={0}, which wants nodes of different kinds for one job")]
+    /// The constraint asks for nodes of different kinds.
+    #[error("--constraint={0}, which asks for nodes of different kinds for one job")]
     Mixed(String),
-    /// It is too long, or has too many alternatives.
+    /// The text is too long, or has too many alternatives.
     #[error("a --constraint of more than {MAX_CHARS} characters or {MAX_ALTERNATIVES} alternatives")]
     TooLong,
 }
 
-/// What one node must have.
+/// The features that one node must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FeatureExpr {
     Feature(String),
@@ -51,18 +51,18 @@ impl FeatureExpr {
     }
 }
 
-/// A constraint that was understood.
+/// A parsed constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
-    /// One of these must hold for all nodes of the job; at least one.
+    /// The alternatives, at least one. The same one must hold for all nodes of the job.
     alternatives: Vec<FeatureExpr>,
 }
 
 impl Constraint {
-    /// Reads what stands behind `--constraint=`. `Ok(None)` if nothing does.
+    /// Parses the text after `--constraint=`. Returns `Ok(None)` if it is empty.
     ///
     /// # Errors
-    /// When it cannot be understood, or not be followed.
+    /// If the text cannot be parsed, or infill cannot follow it.
     pub fn parse(text: &str) -> Result<Option<Constraint>, ConstraintError> {
         if text.trim().is_empty() || text == "(null)" {
             return Ok(None);
@@ -78,46 +78,46 @@ impl Constraint {
         Ok(Some(Constraint { alternatives }))
     }
 
-    /// Whether it says the same of each node, whichever others there are: then Slurm may check it node by
-    /// node.
+    /// Whether the constraint applies to each node independently of the others, so that Slurm can check it
+    /// node by node.
     pub fn is_simple(text: &str) -> bool {
         !text.contains(['[', '*'])
     }
 
-    /// In how many ways it can be met.
+    /// The number of alternatives, at least 1.
     pub fn alternatives(&self) -> usize {
         self.alternatives.len()
     }
 
-    /// Whether a node with these features meets the alternative of this number.
+    /// Whether a node with these features meets the alternative of this index.
     pub fn admits_node(&self, alternative: usize, features: &[String]) -> bool {
-        self.alternatives.get(alternative).is_some_and(|e| e.admits(features))
+        self.alternatives.get(alternative).is_some_and(|expr| expr.admits(features))
     }
 }
 
-/// Why a parser stopped.
+/// The reason why a parser stopped.
 #[derive(Clone, Copy, Debug)]
 enum ParseFailure {
     Syntax,
     TooLong,
 }
 
-/// The text, and what of it is still to be read.
+/// A text and the rest of it that is not parsed yet.
 struct ConstraintParser<'a> {
     text: &'a str,
     rest: &'a str,
-    /// Somewhere different nodes are asked for.
+    /// Whether some part asks for different nodes.
     is_mixed: bool,
 }
 
 impl<'a> ConstraintParser<'a> {
-    fn to_error(&self, stop: ParseFailure) -> ConstraintError {
-        match stop {
+    fn to_error(&self, failure: ParseFailure) -> ConstraintError {
+        match failure {
             _ if self.is_mixed => ConstraintError::Mixed(self.text.to_owned()),
             ParseFailure::TooLong => ConstraintError::TooLong,
             ParseFailure::Syntax => {
-                let read = self.text.len() - self.rest.len();
-                ConstraintError::Syntax { text: self.text.to_owned(), at: read + 1 }
+                let parsed = self.text.len() - self.rest.len();
+                ConstraintError::Syntax { text: self.text.to_owned(), at: parsed + 1 }
             }
         }
     }
@@ -132,63 +132,70 @@ impl<'a> ConstraintParser<'a> {
         }
     }
 
-    /// Terms up to `close`, from left to right as Slurm reads them: neither `&` nor `|` binds tighter.
+    /// Terms up to `close`, from left to right as Slurm reads them: `&` and `|` bind equally.
     fn parse_list(&mut self, close: Option<char>, depth: usize) -> Result<Vec<FeatureExpr>, ParseFailure> {
-        let mut found = self.parse_term(depth)?;
+        let mut alternatives = self.parse_term(depth)?;
         while !self.rest.is_empty() && close.is_none_or(|c| !self.rest.starts_with(c)) {
-            let and = self.consume_char('&') || self.consume_char(',');
-            if !and && !self.consume_char('|') {
+            let is_and = self.consume_char('&') || self.consume_char(',');
+            if !is_and && !self.consume_char('|') {
                 return Err(ParseFailure::Syntax);
             }
             let next = self.parse_term(depth)?;
-            if found.len() * next.len() > MAX_ALTERNATIVES {
+            if alternatives.len() * next.len() > MAX_ALTERNATIVES {
                 return Err(ParseFailure::TooLong);
             }
-            let join = if and { FeatureExpr::All } else { FeatureExpr::Any };
-            let pairs = found.iter().flat_map(|a| next.iter().map(move |b| (a.clone(), b.clone())));
-            found = pairs.map(|(a, b)| join(Box::new(a), Box::new(b))).collect();
+            let join = if is_and { FeatureExpr::All } else { FeatureExpr::Any };
+            let mut joined = Vec::new();
+            for left in &alternatives {
+                for right in &next {
+                    joined.push(join(Box::new(left.clone()), Box::new(right.clone())));
+                }
+            }
+            alternatives = joined;
         }
-        Ok(found)
+        Ok(alternatives)
     }
 
-    /// A feature or a group, and perhaps a count.
+    /// A feature or a group, perhaps with a count.
     fn parse_term(&mut self, depth: usize) -> Result<Vec<FeatureExpr>, ParseFailure> {
         if depth > MAX_DEPTH {
             return Err(ParseFailure::TooLong);
         }
-        let found = if self.consume_char('(') {
+        let alternatives = if self.consume_char('(') {
             let inner = self.parse_list(Some(')'), depth + 1)?;
-            if self.consume_char(')') { inner } else { return Err(ParseFailure::Syntax) }
+            if !self.consume_char(')') {
+                return Err(ParseFailure::Syntax);
+            }
+            inner
         } else if self.consume_char('[') {
             self.parse_choices(depth + 1)?
         } else {
             vec![FeatureExpr::Feature(self.parse_name()?)]
         };
         self.parse_count()?;
-        Ok(found)
+        Ok(alternatives)
     }
 
-    /// What stands between brackets: alternatives, of which all nodes have the same.
+    /// The alternatives between brackets. All nodes have the same one.
     fn parse_choices(&mut self, depth: usize) -> Result<Vec<FeatureExpr>, ParseFailure> {
-        let mut found = self.parse_term(depth)?;
+        let mut alternatives = self.parse_term(depth)?;
         while !self.consume_char(']') {
             if self.consume_char('&') || self.consume_char(',') {
                 self.is_mixed = true;
             } else if !self.consume_char('|') {
                 return Err(ParseFailure::Syntax);
             }
-            found.extend(self.parse_term(depth)?);
-            if found.len() > MAX_ALTERNATIVES {
+            alternatives.extend(self.parse_term(depth)?);
+            if alternatives.len() > MAX_ALTERNATIVES {
                 return Err(ParseFailure::TooLong);
             }
         }
-        // A place for the error: behind the bracket.
-        if self.is_mixed { Err(ParseFailure::Syntax) } else { Ok(found) }
+        // The error is reported only here, so that its position is after the bracket.
+        if self.is_mixed { Err(ParseFailure::Syntax) } else { Ok(alternatives) }
     }
 
     fn parse_name(&mut self) -> Result<String, ParseFailure> {
-        let belongs = |c: char| c.is_alphanumeric() || "_-.:=+/@%".contains(c);
-        let end = self.rest.find(|c: char| !belongs(c)).unwrap_or(self.rest.len());
+        let end = self.rest.find(|c: char| !is_name_char(c)).unwrap_or(self.rest.len());
         let (name, rest) = self.rest.split_at(end);
         if name.is_empty() {
             return Err(ParseFailure::Syntax);
@@ -197,7 +204,8 @@ impl<'a> ConstraintParser<'a> {
         Ok(name.to_owned())
     }
 
-    /// `*4`: of so many nodes; here of all.
+    /// A count such as `*4`. Slurm applies it to that number of nodes; infill applies the feature to all
+    /// nodes.
     fn parse_count(&mut self) -> Result<(), ParseFailure> {
         if !self.consume_char('*') {
             return Ok(());
@@ -213,6 +221,10 @@ impl<'a> ConstraintParser<'a> {
     }
 }
 
+fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || "_-.:=+/@%".contains(c)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -220,19 +232,21 @@ mod tests {
     use super::*;
     use infill_testkit::effort;
 
-    /// The nodes that meet each alternative, of nodes that are named by their features.
-    fn met(text: &str) -> String {
+    /// For each alternative the nodes that meet it, or the error. Each node is named by its features.
+    fn matching_nodes(text: &str) -> String {
         let nodes = ["", "a", "b", "ab", "c", "bc"];
         let constraint = match Constraint::parse(text) {
             Ok(Some(constraint)) => constraint,
             Ok(None) => return "anything".to_owned(),
             Err(e) => return e.to_string(),
         };
-        let features = |node: &str| node.chars().map(String::from).collect::<Vec<_>>();
         (0..constraint.alternatives())
-            .map(|n: usize| {
-                let met = nodes.iter().filter(|node| constraint.admits_node(n, &features(node)));
-                met.copied().collect::<Vec<_>>().join(" ")
+            .map(|alternative| {
+                let has_match = |node: &&&str| {
+                    let features: Vec<String> = node.chars().map(String::from).collect();
+                    constraint.admits_node(alternative, &features)
+                };
+                nodes.iter().filter(has_match).copied().collect::<Vec<_>>().join(" ")
             })
             .collect::<Vec<_>>()
             .join(" or ")
@@ -259,26 +273,26 @@ mod tests {
             ("nosuch", ""),
         ];
         for (text, expected) in cases {
-            assert_eq!(met(text), expected, "{text}");
+            assert_eq!(matching_nodes(text), expected, "{text}");
         }
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused_with_the_place() {
+    fn a_constraint_that_infill_cannot_follow_is_refused_with_the_position() {
         let cases = [
-            ("[a*2&b*4]", "--constraint=[a*2&b*4], which wants nodes of different kinds for one job"),
-            ("a&", "--constraint=a&, which is not understood at character 3"),
-            ("a b", "--constraint=a b, which is not understood at character 2"),
-            ("!a", "--constraint=!a, which is not understood at character 1"),
-            ("(a", "--constraint=(a, which is not understood at character 3"),
-            ("a)", "--constraint=a), which is not understood at character 2"),
-            ("[a|b", "--constraint=[a|b, which is not understood at character 5"),
-            ("a*0", "--constraint=a*0, which is not understood at character 3"),
-            ("a*99999999999", "--constraint=a*99999999999, which is not understood at character 3"),
-            ("\u{fffd}", "--constraint=\u{fffd}, which is not understood at character 1"),
+            ("[a*2&b*4]", "--constraint=[a*2&b*4], which asks for nodes of different kinds for one job"),
+            ("a&", "--constraint=a&, which infill does not understand at character 3"),
+            ("a b", "--constraint=a b, which infill does not understand at character 2"),
+            ("!a", "--constraint=!a, which infill does not understand at character 1"),
+            ("(a", "--constraint=(a, which infill does not understand at character 3"),
+            ("a)", "--constraint=a), which infill does not understand at character 2"),
+            ("[a|b", "--constraint=[a|b, which infill does not understand at character 5"),
+            ("a*0", "--constraint=a*0, which infill does not understand at character 3"),
+            ("a*99999999999", "--constraint=a*99999999999, which infill does not understand at character 3"),
+            ("\u{fffd}", "--constraint=\u{fffd}, which infill does not understand at character 1"),
         ];
         for (text, expected) in cases {
-            assert_eq!(met(text), expected, "{text}");
+            assert_eq!(matching_nodes(text), expected, "{text}");
         }
         for long in ["a&".repeat(1_000), "(".repeat(500), ["[a|b|c]"; 4].join("&")] {
             assert_eq!(Constraint::parse(&long), Err(ConstraintError::TooLong), "{long}");

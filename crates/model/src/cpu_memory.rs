@@ -1,4 +1,4 @@
-//! CPUs and memory of a host, and what of them a place comes with.
+//! CPUs and memory of a host, and the share of them that a place has.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 pub struct CpuMemory {
     /// CPUs, as Slurm counts them.
     pub cpus: u32,
-    /// MiB; 0 where the site does not share memory out.
+    /// Memory in MiB; 0 if the site does not allocate memory.
     pub memory_mib: u64,
 }
 
 impl CpuMemory {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn sum_with(self, other: CpuMemory) -> CpuMemory {
         CpuMemory {
@@ -21,7 +21,7 @@ impl CpuMemory {
         }
     }
 
-    /// What is left without the other; nothing of what the other has more of.
+    /// The difference, where each part is at least zero.
     #[must_use]
     pub fn saturating_sub(self, other: CpuMemory) -> CpuMemory {
         CpuMemory {
@@ -30,19 +30,19 @@ impl CpuMemory {
         }
     }
 
-    /// Of each the larger.
+    /// The larger value of each part.
     #[must_use]
     pub fn max_each(self, other: CpuMemory) -> CpuMemory {
         CpuMemory { cpus: self.cpus.max(other.cpus), memory_mib: self.memory_mib.max(other.memory_mib) }
     }
 
-    /// Of each the smaller.
+    /// The smaller value of each part.
     #[must_use]
     pub fn min_each(self, other: CpuMemory) -> CpuMemory {
         CpuMemory { cpus: self.cpus.min(other.cpus), memory_mib: self.memory_mib.min(other.memory_mib) }
     }
 
-    /// So many of it.
+    /// `count` times this amount.
     #[must_use]
     pub fn scaled_by(self, count: u32) -> CpuMemory {
         CpuMemory {
@@ -51,31 +51,33 @@ impl CpuMemory {
         }
     }
 
-    /// Whether the other has as much of each at least.
+    /// Whether `other` has at least as much of each part.
     pub fn is_within(self, other: CpuMemory) -> bool {
         self.cpus <= other.cpus && self.memory_mib <= other.memory_mib
     }
 
-    /// Whether it is nothing.
+    /// Whether both parts are zero.
     pub fn is_none(self) -> bool {
         self == CpuMemory::default()
     }
 
-    /// The sum of these.
+    /// The sum of all these amounts.
     pub fn sum_all(all: impl IntoIterator<Item = CpuMemory>) -> CpuMemory {
         all.into_iter().fold(CpuMemory::default(), CpuMemory::sum_with)
     }
 }
 
-/// What is known of a host's CPUs and memory at one of its places.
+/// A host's CPUs and memory, as seen from one of its places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceShare {
-    /// What the place comes with.
+    /// The place's own share of the host.
     pub own: CpuMemory,
-    /// What the malleable job on it has of the host; of a job on several places this place's part.
+    /// The part of the host that the malleable job here holds at this place. For a job on several places, the
+    /// part of this place only.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub held: CpuMemory,
-    /// What no job has of the host, so far as malleable jobs may have it. The same at all of its places.
+    /// The part of the host that no job holds and that malleable jobs may take. All places of the host have
+    /// the same value.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub free: CpuMemory,
 }
@@ -90,20 +92,25 @@ mod tests {
 
     #[test]
     fn sums_and_bounds() {
-        let p = |cpus, memory_mib| CpuMemory { cpus, memory_mib };
-        assert_eq!(p(3, 10).sum_with(p(1, 5)), p(4, 15));
-        assert_eq!(p(u32::MAX, 1).sum_with(p(1, u64::MAX)), p(u32::MAX, u64::MAX));
-        assert_eq!(p(3, 10).saturating_sub(p(4, 4)), p(0, 6));
-        assert_eq!((p(3, 10).max_each(p(4, 4)), p(3, 10).min_each(p(4, 4))), (p(4, 10), p(3, 4)));
-        assert_eq!(p(3, 10).scaled_by(3), p(9, 30));
-        assert_eq!(CpuMemory::sum_all([p(1, 2), p(3, 4)]), p(4, 6));
-        let within = |a: CpuMemory, b: CpuMemory| a.is_within(b);
-        assert!(within(p(3, 4), p(3, 4)) && !within(p(4, 4), p(3, 4)) && !within(p(3, 5), p(3, 4)));
-        assert!(p(0, 0).is_none() && !p(0, 1).is_none());
+        assert_eq!(amount(3, 10).sum_with(amount(1, 5)), amount(4, 15));
+        assert_eq!(amount(u32::MAX, 1).sum_with(amount(1, u64::MAX)), amount(u32::MAX, u64::MAX));
+        assert_eq!(amount(3, 10).saturating_sub(amount(4, 4)), amount(0, 6));
+        assert_eq!(amount(3, 10).max_each(amount(4, 4)), amount(4, 10));
+        assert_eq!(amount(3, 10).min_each(amount(4, 4)), amount(3, 4));
+        assert_eq!(amount(3, 10).scaled_by(3), amount(9, 30));
+        assert_eq!(CpuMemory::sum_all([amount(1, 2), amount(3, 4)]), amount(4, 6));
+        assert!(amount(3, 4).is_within(amount(3, 4)));
+        assert!(!amount(4, 4).is_within(amount(3, 4)));
+        assert!(!amount(3, 5).is_within(amount(3, 4)));
+        assert!(amount(0, 0).is_none() && !amount(0, 1).is_none());
+    }
+
+    fn amount(cpus: u32, memory_mib: u64) -> CpuMemory {
+        CpuMemory { cpus, memory_mib }
     }
 
     #[test]
-    fn what_is_nothing_is_not_told() {
+    fn zero_amounts_are_not_written() {
         let own = CpuMemory { cpus: 4, memory_mib: 0 };
         let share = PlaceShare { own, ..PlaceShare::default() };
         let text = serde_json::to_string(&share).unwrap();

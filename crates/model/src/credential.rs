@@ -1,4 +1,4 @@
-//! Proof of who speaks to the daemon.
+//! Credentials: proof of who sends a request to the daemon.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::JobId;
 
-/// A secret that never shows in logs.
+/// A secret that logs never show.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -18,24 +18,25 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Proof of who speaks.
+/// Proof of who sends a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Credential {
-    /// A MUNGE credential whose payload is [`bound_payload`], or [`hello_payload`] of who is older.
+    /// A MUNGE credential. Its payload is [`bound_payload`], or [`hello_payload`] from older senders.
     Munge(Secret),
     /// A Slurm JWT of the user (`scontrol token`), checked by asking slurmrestd in their name.
     Jwt(Secret),
 }
 
-/// What a MUNGE credential must carry: it is worth something for this purpose, job and nonce only.
+/// The payload of a MUNGE credential that is valid only for this purpose, job and nonce.
 pub fn hello_payload(purpose: &str, job: Option<JobId>, nonce: &str) -> String {
     format!("infill1 {purpose} {} {nonce}", job.map_or(0, |j| j.0))
 }
 
-/// The same of those who say which daemon it is for: `to`, as `HOST:PORT`, and of an order its digest. Nobody
-/// can pass it on to another daemon, or with another order.
+/// The payload of a MUNGE credential that is also valid only for one daemon and for one order. The daemon is
+/// `to`, as `HOST:PORT`, and the order is given by its digest. Such a credential cannot be passed on to
+/// another daemon or with another order.
 pub fn bound_payload(
     purpose: &str,
     job: Option<JobId>,

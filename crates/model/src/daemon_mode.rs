@@ -1,27 +1,27 @@
-//! What the daemon may do: the mode of the configuration, and an administrator's passing order.
+//! What the daemon may do: the configured mode, and the current order of an administrator.
 
 use crate::words;
 
 words! {
     /// Operating mode of the daemon.
     pub enum DaemonMode {
-        /// Look and plan, touch nothing.
+        /// It observes and plans, and changes nothing.
         Observe = "observe",
-        /// Carry plans out.
+        /// It carries out plans.
         Act = "act",
     }
 }
 
 words! {
-    /// A passing order of an administrator, kept over restarts.
+    /// The current order of an administrator, kept over restarts.
     #[derive(Default)]
     pub enum ControlState {
-        /// Work as the mode says.
+        /// The daemon works as its mode says.
         #[default]
         Normal = "normal",
-        /// Start nothing and grow nothing; what runs, runs on and still leaves in time.
+        /// The daemon starts nothing and grows nothing. Running jobs continue and still leave in time.
         Paused = "paused",
-        /// Save and park everything.
+        /// All malleable jobs save and are parked.
         Draining = "draining",
     }
 }
@@ -30,20 +30,20 @@ words! {
     /// What the site lends to malleable jobs.
     #[derive(Default)]
     pub enum LendingMode {
-        /// Nodes on which no main job is.
+        /// Whole nodes without main jobs.
         #[default]
         Nodes = "nodes",
-        /// GPUs that no main job has, each with its share of the node's CPUs and memory.
+        /// GPUs without main jobs, each with its share of the node's CPUs and memory.
         Gpus = "gpus",
     }
 }
 
 words! {
-    /// Who may read what the daemon shows.
+    /// Who may read the daemon's data.
     pub enum ReadAccess {
-        /// Whoever proves who they are.
+        /// Anyone who proves their identity.
         Proof = "proof",
-        /// Whoever reaches the port.
+        /// Anyone who can reach the port.
         Open = "open",
     }
 }
@@ -52,12 +52,12 @@ words! {
     /// Who may read `/metrics`.
     #[derive(Default)]
     pub enum MetricsAccess {
-        /// Whoever reaches the port.
+        /// Anyone who can reach the port.
         #[default]
         Open = "open",
-        /// Programs on the daemon's own machine.
+        /// Programs on the daemon's own host.
         Loopback = "loopback",
-        /// Nobody.
+        /// No one.
         Closed = "closed",
     }
 }

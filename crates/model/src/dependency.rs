@@ -1,24 +1,24 @@
-//! sbatch's `--dependency`: whether the jobs that it names have come so far.
+//! sbatch's `--dependency`: whether the jobs that it names have reached the required state.
 //!
-//! Slurm looks at dependencies of a job that it may start, and not while the job is held. So for a malleable
-//! job that waits, held by infill, somebody else must look. What is not sure here counts as met: Slurm has
-//! the last word when the job is released.
+//! Slurm checks dependencies of a job that it may start, but not while the job is held. So infill checks them
+//! for a malleable job that waits, held by infill. Uncertain dependencies count as met: Slurm decides when
+//! the job is released.
 
 use super::{BaseState, Job, JobId, Snapshot};
 
-/// The part of a dependency that is not met, by what a snapshot shows of the jobs that it names; `None` when
-/// all may be met.
+/// The part of a dependency that is not met, judged by the jobs of the snapshot. `None` if all parts may be
+/// met.
 pub fn unmet_dependency<'a>(job: &'a Job, snapshot: &Snapshot) -> Option<&'a str> {
     let text = job.asks.dependency.as_str();
-    let bad = |part: &&str| !is_met(part.trim(), job, snapshot);
     if text.contains('?') {
-        // Any one of them suffices.
-        return text.split('?').all(|part| bad(&part)).then_some(text);
+        // One met part suffices.
+        let is_unmet = text.split('?').all(|part| !is_met(part.trim(), job, snapshot));
+        return if is_unmet { Some(text) } else { None };
     }
-    text.split(',').find(bad)
+    text.split(',').find(|part| !is_met(part.trim(), job, snapshot))
 }
 
-/// Whether one condition may be met: `afterok:12(unfulfilled)`, `after:12+5(unfulfilled)`, `singleton`.
+/// Whether one condition may be met: `afterok:12(unfulfilled)`, `after:12+5(unfulfilled)` or `singleton`.
 fn is_met(part: &str, job: &Job, snapshot: &Snapshot) -> bool {
     let (bare, state) = part.split_once('(').unwrap_or((part, ""));
     if state.starts_with("fulfilled") {
@@ -32,30 +32,30 @@ fn is_met(part: &str, job: &Job, snapshot: &Snapshot) -> bool {
         return !snapshot.jobs.iter().any(|other| comes_first(other, job));
     }
     ids.split(':').all(|id| {
-        // `12`, `12_3`, `12_*`, `12+5`.
+        // The forms are `12`, `12_3`, `12_*` and `12+5`.
         let digits = id.find(|c: char| !c.is_ascii_digit()).unwrap_or(id.len());
         let other = id[..digits].parse().ok().and_then(|id| snapshot.job(JobId(id)));
-        other.is_none_or(|other| has_come(kind, other))
+        other.is_none_or(|other| has_reached(kind, other))
     })
 }
 
-/// Whether a job has come as far as this kind of dependency wants it.
-fn has_come(kind: &str, other: &Job) -> bool {
-    let good = other.state.base == BaseState::Completed;
+/// Whether a job has reached the state that this kind of dependency requires.
+fn has_reached(kind: &str, other: &Job) -> bool {
+    let has_succeeded = other.state.base == BaseState::Completed;
     let ended = other.state.is_ended();
     match kind {
         "after" => !other.state.is_pending(),
         "afterany" | "afterburstbuffer" => ended,
-        "afterok" | "aftercorr" => ended && good,
-        "afternotok" => ended && !good,
+        "afterok" | "aftercorr" => ended && has_succeeded,
+        "afternotok" => ended && !has_succeeded,
         _ => true,
     }
 }
 
-/// Whether a singleton waits for this other job: of the same user and name, and older.
+/// Whether a singleton waits for this other job: an older one of the same user and name that has not ended.
 fn comes_first(other: &Job, job: &Job) -> bool {
-    let alike = other.user_id == job.user_id && other.name == job.name;
-    alike && other.id < job.id && !other.state.is_ended()
+    let is_same_kind = other.user_id == job.user_id && other.name == job.name;
+    is_same_kind && other.id < job.id && !other.state.is_ended()
 }
 
 #[cfg(test)]
@@ -64,19 +64,18 @@ mod tests {
     use crate::UserId;
 
     fn snapshot() -> Snapshot {
-        let job = |id, state| Job::new(JobId(id), "main", state);
         let jobs = vec![
-            job(1, BaseState::Pending),
-            job(2, BaseState::Running),
-            job(3, BaseState::Completed),
-            job(4, BaseState::Failed),
-            Job { name: "train".to_owned(), ..job(5, BaseState::Running) },
+            Job::new(JobId(1), "main", BaseState::Pending),
+            Job::new(JobId(2), "main", BaseState::Running),
+            Job::new(JobId(3), "main", BaseState::Completed),
+            Job::new(JobId(4), "main", BaseState::Failed),
+            Job { name: "train".to_owned(), ..Job::new(JobId(5), "main", BaseState::Running) },
         ];
         Snapshot { jobs, ..Snapshot::default() }
     }
 
     #[test]
-    fn a_dependency_is_unmet_while_a_job_has_not_come_so_far() {
+    fn a_dependency_is_unmet_until_a_job_has_reached_the_required_state() {
         let cases = [
             ("", None),
             ("afterok:1(unfulfilled)", Some("afterok:1(unfulfilled)")),
@@ -106,7 +105,8 @@ mod tests {
         ];
         for (text, expected) in cases {
             let mut job = Job::new(JobId(7), "infill", BaseState::Pending);
-            (job.user_id, job.name) = (UserId(0), "train".to_owned());
+            job.user_id = UserId(0);
+            job.name = "train".to_owned();
             job.asks.dependency = text.to_owned();
             assert_eq!(unmet_dependency(&job, &snapshot()), expected, "{text}");
         }

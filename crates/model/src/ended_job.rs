@@ -1,54 +1,55 @@
-//! A malleable job that has ended, as history keeps it.
+//! The history's record of an ended malleable job.
 
 use serde::{Deserialize, Serialize};
 
 use super::{JobId, PastJob, Submission, UnixTime, UserEstimate};
 
-/// What is kept of a job that has ended: what it was, what it did, and why it ended.
+/// The history's record of an ended job: its identity, its work, and why it ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndedJob {
     /// The lead's job id.
     pub job: JobId,
-    /// Slurm's submission time: with the id it names a job for good.
+    /// Slurm's submission time. Together with the id it identifies a job for good, because ids wrap around.
     pub submitted_at: UnixTime,
     /// When it ended.
     pub ended_at: UnixTime,
-    /// Owner.
+    /// The owner's login name.
     pub user: String,
-    /// Slurm's account; empty where that is not known.
+    /// Slurm's account; empty if unknown.
     pub account: String,
-    /// Its profile's name, else Slurm's name of it with numbers taken out.
+    /// The name of its profile, else its Slurm name without digits.
     pub name: String,
-    /// Hash of its command; empty where that is not known.
+    /// Hash of its command; empty if unknown.
     pub command_hash: String,
-    /// Fewest nodes that it could have.
+    /// The fewest nodes that it could have.
     pub min_nodes: u32,
-    /// Most nodes that it could have.
+    /// The most nodes that it could have.
     pub max_nodes: u32,
-    /// GPUs of each; 0 where that is not known.
+    /// GPUs of each node; 0 if unknown.
     pub gpus_per_node: u32,
-    /// Its time limit, seconds.
+    /// Its time limit in seconds; `None` if it had none.
     pub limit_secs: Option<f64>,
-    /// Work that it has done: seconds that it would have taken on one node, by its own rate there; of a job
-    /// whose progress nobody knows, the seconds for which it held nodes, times these.
+    /// The work that it has done, as the seconds that it would have taken on one node at its own rate there.
+    /// For a job of unknown progress, node-seconds: the seconds for which it held nodes, times their number.
     pub work_secs: f64,
-    /// Work in all that it first told of, in the same seconds, if it told.
+    /// Its first estimate of its total work, in the same seconds; `None` if it made none.
     pub said_secs: Option<f64>,
-    /// Work in all after which its loss would have been flat, as was first seen, if it told of losses.
+    /// The first estimate of the total work at which its loss is flat, in the same seconds. `None` if it
+    /// reported no losses.
     #[serde(default)]
     pub flat_secs: Option<f64>,
-    /// Samples that it has made; 0 where it told of none.
+    /// The samples that it has made; 0 if it reported none.
     pub samples: f64,
     /// Seconds from its first start to its end.
     pub secs: f64,
-    /// Its command's exit code; `None` where Slurm ended it, or nobody saw it.
+    /// The exit code of its command. `None` if Slurm ended the job, or no agent saw the exit.
     pub exit_code: Option<i32>,
-    /// Why it ended, in a word or two: a state of Slurm's.
+    /// Why it ended: a Slurm state, in a word or two.
     pub why: String,
 }
 
 impl EndedJob {
-    /// The same as what lengths are learned from: its work is its length.
+    /// Converts it to a record from which the lengths of jobs are learned. Its work is its length.
     pub fn to_past_job(&self) -> PastJob {
         let job = Submission {
             at: self.submitted_at.0 as f64,
@@ -56,16 +57,16 @@ impl EndedJob {
             name: self.name.clone(),
             nodes: self.max_nodes,
             gpus: 0,
-            // A limit is seconds of the wall, not of work.
+            // The limit counts wall-clock seconds, not work.
             limit_secs: None,
             more: vec![f64::from(self.min_nodes)],
         };
-        let word = UserEstimate { said_secs: self.said_secs, flat_secs: self.flat_secs };
-        PastJob { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs, word }
+        let estimate = UserEstimate { said_secs: self.said_secs, flat_secs: self.flat_secs };
+        PastJob { job, ended_at: self.ended_at.0 as f64, secs: self.work_secs, word: estimate }
     }
 }
 
-/// A name of a job without what changes from one of its kind to the next: its digits.
+/// The name of a job without its digits, which differ between the jobs of a series.
 pub fn strip_digits(name: &str) -> String {
     name.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

@@ -1,15 +1,15 @@
-//! An error and what it was caused by, as text.
+//! Formats an error and its causes as text.
 
 use std::error::Error;
 
-/// An error with all its causes in one line: `reqwest` and others say only where something happened, and
-/// leave it to the last cause to say what.
+/// An error with all its causes in one line. Errors of `reqwest` and others name only the operation that
+/// failed; only their last cause says why.
 pub fn error_chain(error: &dyn Error) -> String {
-    let all: Vec<String> = causes(error).map(ToString::to_string).collect();
-    all.join(": ")
+    let messages: Vec<String> = causes(error).map(ToString::to_string).collect();
+    messages.join(": ")
 }
 
-/// The last cause alone: it says what happened (`Connection refused`), the ones before it only where.
+/// The last cause alone: it says why the operation failed (`Connection refused`).
 pub fn innermost_cause(error: &dyn Error) -> String {
     causes(error).last().map_or_else(String::new, ToString::to_string)
 }
@@ -32,7 +32,7 @@ mod tests {
     struct Unreachable(#[source] std::io::Error);
 
     #[test]
-    fn causes_are_told_from_the_outside_in() {
+    fn causes_are_listed_from_the_outside_in() {
         let error = Unreachable(std::io::Error::other("connection refused"));
         assert_eq!(error_chain(&error), "cannot reach the daemon: connection refused");
         assert_eq!(innermost_cause(&error), "connection refused");

@@ -1,4 +1,4 @@
-//! Nodes that a job cannot use.
+//! The nodes that a job cannot use.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -9,30 +9,29 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeName;
 
-/// Names of nodes, sorted, each once. Clones share one list, so that thousands of jobs that ask for the same
-/// cost no more than one.
+/// Node names, sorted, each once. Clones share one list, so that thousands of jobs with equal requirements
+/// cost as much memory as one.
 #[derive(Clone, Debug, Default, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<NodeName>")]
 pub struct ExcludedNodes(Arc<[NodeName]>);
 
 impl ExcludedNodes {
-    /// Whether the node is one of them.
+    /// Whether the node is in this list.
     pub fn contains(&self, node: &NodeName) -> bool {
         self.0.binary_search(node).is_ok()
     }
 
-    /// These and more: the same list where nothing comes to it.
+    /// This list with more nodes. The same list if there are no new ones.
     #[must_use]
     pub fn with_nodes(&self, more: impl IntoIterator<Item = NodeName>) -> ExcludedNodes {
-        let more: Vec<NodeName> = more.into_iter().filter(|node| !self.contains(node)).collect();
-        match more.is_empty() {
-            true => self.clone(),
-            false => self.0.iter().cloned().chain(more).collect(),
+        let new: Vec<NodeName> = more.into_iter().filter(|node| !self.contains(node)).collect();
+        if new.is_empty() {
+            return self.clone();
         }
+        self.0.iter().cloned().chain(new).collect()
     }
 
-    /// A number that two lists have in common only if they are one, as long as both are there; 0 of an empty
-    /// one.
+    /// A number that identifies the shared list while it exists. 0 if the list is empty.
     pub fn list_id(&self) -> usize {
         if self.is_empty() { 0 } else { Arc::as_ptr(&self.0).cast::<NodeName>().addr() }
     }
@@ -88,14 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_sorted_and_shared_until_something_comes_to_it() {
-        let name = |text: &str| NodeName::new(text);
+    fn a_list_is_sorted_and_shared_until_a_node_is_added() {
         let list: ExcludedNodes = serde_json::from_str(r#"["n3","n1","n3"]"#).unwrap();
         assert_eq!(serde_json::to_string(&list).unwrap(), r#"["n1","n3"]"#);
-        assert!(list.contains(&name("n3")) && !list.contains(&name("n2")));
-        assert_eq!(list.with_nodes([name("n1")]).list_id(), list.list_id(), "nothing comes to it");
-        let more = list.with_nodes([name("n2"), name("n3")]);
-        assert_eq!(more[..], [name("n1"), name("n2"), name("n3")]);
-        assert!(more.list_id() != list.list_id() && list.len() == 2);
+        assert!(list.contains(&"n3".into()) && !list.contains(&"n2".into()));
+        assert_eq!(list.with_nodes(["n1".into()]).list_id(), list.list_id(), "no new node");
+        let longer = list.with_nodes(["n2".into(), "n3".into()]);
+        assert_eq!(longer[..], ["n1", "n2", "n3"].map(NodeName::new));
+        assert!(longer.list_id() != list.list_id() && list.len() == 2);
     }
 }

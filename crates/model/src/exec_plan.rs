@@ -1,11 +1,11 @@
-//! How a training is split over GPUs, and what was measured of that.
+//! How a training is divided over GPUs, and measurements of its speed.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::ExecPlan;
 use crate::words;
 
-/// What an execution plan does with model, optimizer and batch, on whatever number of GPUs.
+/// How an execution plan divides model, optimizer and batch, for any number of GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -14,13 +14,13 @@ pub struct ParallelStrategy {
     pub tp: u32,
     /// Stages that the layers are divided into: pipeline parallelism.
     pub pp: u32,
-    /// Stage of ZeRO, 0 to 3: what replicas share of optimizer, gradients and weights.
+    /// The ZeRO stage, 0 to 3: which of optimizer state, gradients and weights the replicas share.
     pub zero: u32,
-    /// Whether the optimizer works on the CPUs (ZeRO-Offload).
+    /// Whether the optimizer runs on the CPUs (ZeRO-Offload).
     pub offload: bool,
-    /// Micro-batches that each replica computes in a step, one after the other.
+    /// Micro-batches that each replica computes in sequence in a step.
     pub accumulate: u32,
-    /// Whether activations are computed again for the backward pass (gradient checkpointing).
+    /// Whether activations are computed again in the backward pass (gradient checkpointing).
     pub checkpointing: bool,
 }
 
@@ -30,16 +30,17 @@ impl ParallelStrategy {
         self.tp.saturating_mul(self.pp)
     }
 
-    /// Whether the model is divided, and not only the batch.
+    /// Whether the model itself is divided, not only the batch.
     pub fn divides_model(&self) -> bool {
         self.tp > 1 || self.pp > 1
     }
 
-    /// The same on so many GPUs; `None` where these cannot be divided so.
+    /// This strategy on a number of GPUs. `None` if they do not divide into whole replicas.
     pub fn on_gpus(self, gpus: u32) -> Option<Parallelism> {
-        let replica = self.gpus_per_replica();
-        let dp = gpus.checked_div(replica).filter(|dp| *dp > 0 && gpus.is_multiple_of(replica))?;
-        Some(Parallelism { dp, strategy: self })
+        let per_replica = self.gpus_per_replica();
+        let dp = gpus.checked_div(per_replica)?;
+        let is_whole = dp > 0 && gpus.is_multiple_of(per_replica);
+        if is_whole { Some(Parallelism { dp, strategy: self }) } else { None }
     }
 }
 
@@ -55,112 +56,115 @@ impl Default for ParallelStrategy {
 pub struct Parallelism {
     /// Replicas of the model: data parallelism.
     pub dp: u32,
-    /// What each of them does.
+    /// The strategy of each replica.
     pub strategy: ParallelStrategy,
 }
 
 impl Parallelism {
-    /// GPUs that it takes.
+    /// The number of GPUs that it takes.
     pub fn gpus(&self) -> u32 {
         self.dp.saturating_mul(self.strategy.gpus_per_replica())
     }
 }
 
-/// One measurement: an execution plan on some GPUs.
+/// One measurement of an execution plan on some GPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanMeasurement {
     /// The plan's name.
     pub plan: ExecPlan,
-    /// What it does.
+    /// The plan's parallelism.
     pub parallelism: Parallelism,
-    /// Samples of a step, over all GPUs.
+    /// Samples per step, over all GPUs.
     pub global_batch: f64,
-    /// GPUs on each node, at least one node, none without GPUs.
+    /// GPUs on each node. There is at least one node, and each has a GPU.
     pub gpus_by_node: Vec<u32>,
-    /// CPUs for each GPU, where known.
+    /// CPUs for each GPU, if known.
     pub cpus_per_gpu: Option<f64>,
-    /// Samples a second.
+    /// Measured samples a second.
     pub rate: f64,
 }
 
 impl PlanMeasurement {
-    /// GPUs on all nodes.
+    /// The number of GPUs on all nodes.
     pub fn gpus(&self) -> u32 {
         self.gpus_by_node.iter().sum()
     }
 
-    /// Nodes.
+    /// The number of nodes.
     pub fn nodes(&self) -> u32 {
         u32::try_from(self.gpus_by_node.len()).unwrap_or(u32::MAX)
     }
 }
 
 words! {
-    /// Numbers in which a training computes and keeps its weights.
+    /// The number format in which a training computes and stores its weights.
     #[derive(Default)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum Precision {
-        /// Computes in 16 bits, and keeps weights and optimizer in 32: automatic mixed precision.
+        /// Computes in 16 bits, and stores weights and optimizer state in 32: automatic mixed precision.
         #[default]
         Mixed = "mixed",
-        /// All in 16 bits.
+        /// Everything in 16 bits.
         Half = "half",
-        /// All in 32 bits.
+        /// Everything in 32 bits.
         Single = "single",
     }
 }
 
-/// What is known of a model before anything is measured. Its parameters are; of the rest, what a program
-/// tells.
+/// The known facts about a model before any measurement. The number of parameters is always known; a program
+/// may declare the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelFacts {
-    /// Parameters, millions.
+    /// Parameters in millions.
     pub params_mi: f64,
     /// Layers (blocks of a transformer).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<u32>,
-    /// Hidden size: numbers that stand for a token between two layers.
+    /// Hidden size: the numbers that represent a token between two layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<u32>,
-    /// Heads of attention.
+    /// Attention heads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heads: Option<u32>,
-    /// Tokens of a sample.
+    /// Tokens per sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u32>,
-    /// Samples of a step, over all GPUs.
+    /// Samples per step, over all GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_batch: Option<u32>,
-    /// In which numbers it trains. A word of a newer version is read as the usual one.
-    #[serde(default, deserialize_with = "known_or_usual", skip_serializing_if = "Precision::is_usual")]
+    /// The number format of the training. A word of a newer version is read as the default.
+    #[serde(
+        default,
+        deserialize_with = "precision_or_default",
+        skip_serializing_if = "Precision::is_default"
+    )]
     pub precision: Precision,
 }
 
 impl Precision {
-    /// Whether it is what most train in, which need not be said.
-    fn is_usual(&self) -> bool {
+    /// Whether this is the default, which JSON leaves out.
+    fn is_default(&self) -> bool {
         *self == Precision::default()
     }
 }
 
-/// An unknown precision is no reason to refuse a job.
-fn known_or_usual<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Precision, D::Error> {
+/// Reads a precision. An unknown one is read as the default, because it must not make a job fail.
+fn precision_or_default<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Precision, D::Error> {
     let word = String::deserialize(deserializer)?;
     Ok(word.parse().unwrap_or_default())
 }
 
 impl ModelFacts {
-    /// Of a model of which only its parameters are known, millions.
+    /// A model with this many million parameters, and no other known facts.
     pub fn from_params(params_mi: f64) -> Self {
-        let nothing = None::<u32>;
         ModelFacts {
             params_mi,
-            layers: nothing,
-            hidden: nothing,
-            heads: nothing,
-            sequence: nothing,
-            global_batch: nothing,
+            layers: None,
+            hidden: None,
+            heads: None,
+            sequence: None,
+            global_batch: None,
             precision: Precision::default(),
         }
     }

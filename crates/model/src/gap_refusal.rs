@@ -1,4 +1,4 @@
-//! Why a node is no gap: values that become a sentence only when somebody reads it.
+//! Why a node is not a gap. The values become sentences only when someone reads them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{JobId, NodeState, WindowCause};
 
 /// Why a node of the malleable partition is not usable. Every round makes one for each busy node of the
-/// machine, so it holds no sentence. In JSON it is the sentence, and is read back as [`GapRefusal::Said`].
+/// machine, so it holds no sentence. In JSON it is a sentence, which is read back as [`GapRefusal::Said`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum GapRefusal {
-    /// A job of the main queue is on it, even if only to clean up.
+    /// A main job is on it, even if only to clean up.
     Busy {
-        /// The job.
+        /// The main job.
         job: JobId,
-        /// Its partition.
+        /// The main job's partition.
         partition: Arc<str>,
     },
     /// Slurm's state forbids new work.
     Unsound(NodeState),
-    /// Ours have all CPUs of its node that the malleable partition may have.
+    /// Malleable jobs have all CPUs of its node that the malleable partition may have.
     Capped,
-    /// Slurm calls it allocated, but shows no job on it.
+    /// Slurm calls it allocated, but the snapshot shows no job on it.
     Unexplained,
-    /// A job of ours is cleaning up on it.
+    /// A malleable job is cleaning up on it.
     Leaving(JobId),
-    /// A job of ours is on it that no malleable job holds.
+    /// A job of the malleable partition is on it that no malleable job holds.
     NotOurs(JobId),
     /// This reservation covers it now.
     Reserved(Arc<str>),
@@ -34,26 +34,26 @@ pub enum GapRefusal {
     Young {
         /// Seconds for which it has been free.
         free_secs: f64,
-        /// Seconds after which it is used.
+        /// Seconds after which it will be used.
         settle_secs: f64,
     },
     /// Its window is too short to start in.
     Short {
         /// Length of the window, seconds.
         window_secs: f64,
-        /// What ends it, if that is known.
+        /// What ends the window, if known.
         cause: Option<WindowCause>,
         /// Shortest window that is worth starting in, seconds.
         worth_secs: f64,
     },
-    /// Slurm has switched it off, and we do not switch it on.
+    /// Slurm has switched it off, and the daemon may not switch it on.
     Asleep,
-    /// It is one of the idle nodes that are left alone.
+    /// It is among the idle nodes that are left alone.
     Kept {
-        /// How many these shall be.
+        /// The number of nodes that are left alone.
         nodes: usize,
     },
-    /// What others than the gap finder have against it.
+    /// A reason from outside the gap finder, or one read back from JSON.
     Said(String),
 }
 

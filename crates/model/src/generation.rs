@@ -1,30 +1,31 @@
-//! A generation as history keeps it.
+//! The history's record of a generation.
 
 use serde::{Deserialize, Serialize};
 
 use super::{JobId, NodeName, UnixTime};
 
-/// One generation, for history.
+/// The history's record of one generation of a malleable job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerationRecord {
     /// The lead's job id.
     pub job: JobId,
-    /// Number of the generation.
+    /// The number of the generation, from 1 for each job.
     pub generation: u64,
     /// When its command was started on all workers.
     pub started_at: UnixTime,
-    /// Nodes by rank.
+    /// The nodes by rank.
     pub nodes: Vec<NodeName>,
-    /// Why it was made, in words.
+    /// The reason for the generation, in words.
     pub why: String,
 }
 
-/// Of the generations of all jobs that have had a number, oldest first, those of the last one: each job's
-/// begin anew.
+/// Keeps the generations of the last job that had a Slurm job id. The input has the generations of all jobs
+/// with that id, oldest first. The numbers of each job begin again, so a number that does not grow marks a
+/// new job.
 pub fn generations_of_last_job(mut generations: Vec<GenerationRecord>) -> Vec<GenerationRecord> {
     let first = generations
         .windows(2)
-        .rposition(|pair: &[GenerationRecord]| pair[1].generation <= pair[0].generation)
+        .rposition(|pair| pair[1].generation <= pair[0].generation)
         .map_or(0, |before| before + 1);
     generations.split_off(first)
 }
@@ -34,24 +35,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_used_again() {
-        let generation = |(at, generation): (usize, &u64)| GenerationRecord {
-            job: JobId(7),
-            generation: *generation,
-            started_at: UnixTime(at as i64),
-            nodes: Vec::new(),
-            why: String::new(),
-        };
+    fn only_the_last_job_with_an_id_counts() {
         for (all, last) in [
             (vec![], vec![]),
             (vec![1, 2, 3], vec![1, 2, 3]),
-            // Old ones are thrown away.
+            // The first generations of this job were deleted.
             (vec![4, 5, 1, 2], vec![1, 2]),
             (vec![1, 1], vec![1]),
             (vec![1, 2, 1, 2, 3, 2], vec![2]),
         ] {
-            let told = generations_of_last_job(all.iter().enumerate().map(generation).collect());
-            assert_eq!(told.iter().map(|g| g.generation).collect::<Vec<_>>(), last, "{all:?}");
+            let records = all.iter().map(|generation| record(*generation)).collect();
+            let kept: Vec<u64> = generations_of_last_job(records).iter().map(|r| r.generation).collect();
+            assert_eq!(kept, last, "{all:?}");
+        }
+    }
+
+    fn record(generation: u64) -> GenerationRecord {
+        GenerationRecord {
+            job: JobId(7),
+            generation,
+            started_at: UnixTime(0),
+            nodes: Vec::new(),
+            why: String::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a program has come to its end when it was asked to save and exit.
+//! How a command ended after it was asked to save and exit.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use super::JobId;
 use crate::words;
 
 words! {
-    /// How a command has ended that was asked to save and exit; the worse, the later.
+    /// How a command ended after it was asked to save and exit, from best to worst.
     pub enum StopOutcome {
-        /// It said that all is well.
+        /// It reported success.
         Saved = "saved",
-        /// It was killed before the end of its own grace time, for Slurm wanted the node.
+        /// It was killed before the end of its own grace time, because Slurm wanted the node.
         Cut = "cut",
         /// It ended with an error.
         Failed = "failed",
@@ -20,26 +20,26 @@ words! {
 }
 
 impl StopOutcome {
-    /// Whether the checkpoint of this stop counts as lost through the program's own doing.
+    /// Whether the checkpoint of this stop was lost through the program's own fault.
     pub fn lost_checkpoint(self) -> bool {
         matches!(self, StopOutcome::Failed | StopOutcome::Killed)
     }
 
-    /// Whether it might have taken longer.
+    /// Whether the stop might have taken longer if the command had not been killed.
     pub fn is_lower_bound(self) -> bool {
         matches!(self, StopOutcome::Cut | StopOutcome::Killed)
     }
 }
 
-/// One stop of one generation of a job; of its workers the slowest, with the worst end.
+/// One stop of one generation of a job: the time of its slowest worker, and the worst end of any worker.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerationStop {
     /// The lead's job id.
     pub job: JobId,
-    /// The generation.
+    /// The generation that was stopped.
     pub generation: u64,
-    /// Seconds from the signal to the end.
+    /// Seconds from the signal to the exit of the slowest worker.
     pub secs: f64,
-    /// How it ended.
+    /// The worst end of any worker.
     pub end: StopOutcome,
 }

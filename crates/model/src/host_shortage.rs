@@ -1,4 +1,4 @@
-//! What hosts lack for a size of a job, though they have places for it.
+//! The CPUs or memory that hosts lack for a size of a job, although they have places for it.
 
 use std::fmt;
 
@@ -6,46 +6,49 @@ use serde::{Deserialize, Serialize};
 
 use super::cpu_memory::CpuMemory;
 
-/// What workers take of a host besides its places.
+/// A resource of hosts that workers take besides places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostPart {
-    /// CPUs.
+    /// CPUs of the host.
     Cpus,
-    /// Memory.
+    /// Memory of the host.
     Memory,
 }
 
-/// Workers that have places, and for which the hosts of these places have too little.
+/// A shortage of CPUs or memory on hosts that have places for more workers of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostShortage {
     /// Workers that the size takes beyond those that the job has.
     pub workers: u32,
-    /// What each takes of its host.
+    /// What each of them takes of its host.
     pub takes: CpuMemory,
-    /// What hosts have too little of.
+    /// The resource that is scarce.
     pub lacks: HostPart,
-    /// How many of the workers fit.
+    /// The number of these workers that fit.
     pub fit: u32,
 }
 
 impl fmt::Display for HostShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.workers {
-            1 => f.write_str("1 more worker would take")?,
-            workers => write!(f, "{workers} more workers would each take")?,
+        if self.workers == 1 {
+            f.write_str("1 more worker would take")?;
+        } else {
+            write!(f, "{} more workers would each take", self.workers)?;
         }
-        let part = match self.lacks {
-            HostPart::Cpus => {
-                write!(f, " {} CPUs of its host", self.takes.cpus)?;
-                "CPUs"
-            }
+        let CpuMemory { cpus, memory_mib } = self.takes;
+        match self.lacks {
+            HostPart::Cpus => write!(
+                f,
+                " {cpus} CPUs of its host, but the CPUs left on hosts with free places are enough for "
+            )?,
             HostPart::Memory => {
-                write!(f, " {} MiB of its host", self.takes.memory_mib)?;
-                "memory"
+                write!(
+                    f,
+                    " {memory_mib} MiB of its host, but the memory left on hosts with free places is enough for "
+                )?;
             }
-        };
-        write!(f, ", and the {part} left beside free places would do for ")?;
+        }
         if self.fit == 0 { f.write_str("none") } else { write!(f, "{}", self.fit) }
     }
 }

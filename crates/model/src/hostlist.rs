@@ -2,37 +2,37 @@
 
 use super::NodeName;
 
-/// Most names in one list. Ten times the largest machine; a wrong bracket must not take all memory.
+/// Most names in one list: ten times the largest machine. A wrong bracket must not use up all memory.
 pub(crate) const MAX_NAMES: usize = 100_000;
 
-/// Most digits of a number in brackets: what fits `u64` without a thought about overflow.
+/// Most digits of a number in brackets. Such numbers fit into `u64` without overflow.
 const MAX_DIGITS: usize = 18;
 
-/// Why a text is no host list.
+/// The reason why a text is not a host list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
-    /// Unbalanced or nested brackets, an empty or reversed range, or no number where one must be.
+    /// Unbalanced or nested brackets, an empty or reversed range, or a missing number.
     #[error("host list {list:?}: {what}")]
     Syntax {
         /// The list, cut to a readable length.
         list: String,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
-    /// More than [`MAX_NAMES`].
+    /// The list has more than [`MAX_NAMES`] names.
     #[error("host list {0:?} names more than 100000 nodes")]
     TooMany(String),
 }
 
-/// All names of a list, sorted, each once. An empty text and Slurm's `(null)` name nobody.
+/// All names of a list, sorted, each once. An empty text and Slurm's `(null)` name no nodes.
 ///
 /// # Errors
-/// When the text is no host list, or names more than [`MAX_NAMES`] nodes.
+/// If the text is not a host list, or names more than [`MAX_NAMES`] nodes.
 pub fn expand_hostlist(list: &str) -> Result<Vec<NodeName>, HostlistError> {
     expand_hostlist_with(list, |name| NodeName::new(name))
 }
 
-/// As [`expand_hostlist`], with names made by `name`.
+/// Expands as [`expand_hostlist`] does, with names made by `name`.
 ///
 /// # Errors
 /// As for [`expand_hostlist`].
@@ -56,35 +56,37 @@ pub fn expand_hostlist_with(
     Ok(names.iter().map(|n| name(n)).collect())
 }
 
-/// Nodes in Slurm's short form, sorted: `n[1-3,7],login1`.
+/// Node names in Slurm's short form, sorted: `n[1-3,7],login1`.
 pub fn compress_nodes(nodes: &[NodeName]) -> String {
     let mut split: Vec<(&str, &str)> = nodes.iter().map(|n| split_number(n.as_str())).collect();
     split.sort_by_key(|(prefix, digits)| (*prefix, digits.len(), *digits));
     split.dedup();
     let mut parts = Vec::new();
     for group in split.chunk_by(|a, b| a.0 == b.0) {
-        let prefix = group[0].0;
-        let ranges = number_ranges(group);
-        match (group.len(), prefix) {
-            (1, _) => parts.push(format!("{prefix}{}", group[0].1)),
-            _ => parts.push(format!("{prefix}[{}]", ranges.join(","))),
+        let (prefix, digits) = group[0];
+        if group.len() == 1 {
+            parts.push(format!("{prefix}{digits}"));
+        } else {
+            parts.push(format!("{prefix}[{}]", number_ranges(group).join(",")));
         }
     }
     parts.join(",")
 }
 
-/// A name and the digits that it ends in, if they fit a number.
+/// Splits a name into a prefix and its last digits, if these fit into a number.
 fn split_number(name: &str) -> (&str, &str) {
     let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = &name[prefix.len()..];
     if digits.is_empty() || digits.parse::<u64>().is_err() { (name, "") } else { (prefix, digits) }
 }
 
-/// The numbers of one prefix as ranges; numbers written with other widths do not join.
+/// The numbers of one prefix as ranges. Numbers with different widths do not join.
 fn number_ranges(group: &[(&str, &str)]) -> Vec<String> {
-    let number = |digits: &str| digits.parse::<u64>().unwrap_or(0);
     group
-        .chunk_by(|a, b| a.1.len() == b.1.len() && number(a.1) + 1 == number(b.1))
+        .chunk_by(|a, b| {
+            let has_same_width = a.1.len() == b.1.len();
+            has_same_width && number_or_zero(a.1) + 1 == number_or_zero(b.1)
+        })
         .map(|run| match run {
             [only] => only.1.to_owned(),
             _ => format!("{}-{}", run[0].1, run[run.len() - 1].1),
@@ -92,39 +94,45 @@ fn number_ranges(group: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-fn syntax_error(list: &str, what: &'static str) -> HostlistError {
-    HostlistError::Syntax { list: shortened(list), what }
+fn number_or_zero(digits: &str) -> u64 {
+    digits.parse().unwrap_or(0)
 }
 
-fn shortened(list: &str) -> String {
+fn syntax_error(list: &str, what: &'static str) -> HostlistError {
+    HostlistError::Syntax { list: shorten(list), what }
+}
+
+fn shorten(list: &str) -> String {
     list.chars().take(80).collect()
 }
 
 fn split_outside_brackets(list: &str) -> Result<Vec<&str>, HostlistError> {
     let mut items = Vec::new();
     let mut start = 0;
-    let mut inside = false;
-    for (at, c) in list.char_indices() {
+    let mut in_brackets = false;
+    for (index, c) in list.char_indices() {
         match c {
-            '[' if inside => return Err(syntax_error(list, "nested brackets")),
-            '[' => inside = true,
-            ']' if !inside => return Err(syntax_error(list, "a closing bracket without an opening one")),
-            ']' => inside = false,
-            ',' if !inside => {
-                items.push(&list[start..at]);
-                start = at + 1;
+            '[' if in_brackets => return Err(syntax_error(list, "nested brackets")),
+            '[' => in_brackets = true,
+            ']' if !in_brackets => {
+                return Err(syntax_error(list, "a closing bracket without an opening one"));
+            }
+            ']' => in_brackets = false,
+            ',' if !in_brackets => {
+                items.push(&list[start..index]);
+                start = index + 1;
             }
             _ => {}
         }
     }
-    if inside {
+    if in_brackets {
         return Err(syntax_error(list, "a bracket is not closed"));
     }
     items.push(&list[start..]);
     Ok(items)
 }
 
-/// One item may have several brackets (`rack[1-2]n[1-4]`): every combination is a name.
+/// Adds the names of one item. It may have several brackets (`rack[1-2]n[1-4]`): every combination is a name.
 fn expand_item(list: &str, item: &str, names: &mut Vec<String>) -> Result<(), HostlistError> {
     if item.is_empty() {
         return Err(syntax_error(list, "an empty name"));
@@ -136,7 +144,7 @@ fn expand_item(list: &str, item: &str, names: &mut Vec<String>) -> Result<(), Ho
             after.split_once(']').ok_or_else(|| syntax_error(list, "a bracket is not closed"))?;
         let numbers = expand_numbers(list, inner)?;
         if stems.len().saturating_mul(numbers.len()).saturating_add(names.len()) > MAX_NAMES {
-            return Err(HostlistError::TooMany(shortened(list)));
+            return Err(HostlistError::TooMany(shorten(list)));
         }
         stems = stems
             .iter()
@@ -145,7 +153,7 @@ fn expand_item(list: &str, item: &str, names: &mut Vec<String>) -> Result<(), Ho
         rest = tail;
     }
     if names.len() + stems.len() > MAX_NAMES {
-        return Err(HostlistError::TooMany(shortened(list)));
+        return Err(HostlistError::TooMany(shorten(list)));
     }
     names.extend(stems.into_iter().map(|stem| stem + rest));
     Ok(())
@@ -161,9 +169,9 @@ fn expand_numbers(list: &str, inner: &str) -> Result<Vec<String>, HostlistError>
             return Err(syntax_error(list, "a range runs backwards"));
         }
         if last - first >= (MAX_NAMES - numbers.len().min(MAX_NAMES)) as u64 {
-            return Err(HostlistError::TooMany(shortened(list)));
+            return Err(HostlistError::TooMany(shorten(list)));
         }
-        // The width of the lower end pads all numbers of the range, as Slurm does it.
+        // As in Slurm, all numbers of the range are padded to the width of the lower end.
         let width = low.len();
         numbers.extend((first..=last).map(|n| format!("{n:0width$}")));
     }
@@ -172,9 +180,9 @@ fn expand_numbers(list: &str, inner: &str) -> Result<Vec<String>, HostlistError>
 
 fn parse_number(list: &str, digits: &str) -> Result<u64, HostlistError> {
     if digits.is_empty() || digits.len() > MAX_DIGITS || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(syntax_error(list, "no number in brackets"));
+        return Err(syntax_error(list, "a number is missing in brackets"));
     }
-    digits.parse().map_err(|_| syntax_error(list, "no number in brackets"))
+    digits.parse().map_err(|_| syntax_error(list, "a number is missing in brackets"))
 }
 
 #[cfg(test)]
@@ -203,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn invalid_lists_are_refused() {
         for bad in ["n[1-3", "n]1", "n[[1]]", "n[]", "n[3-1]", "n[a-b]", "n1,,n2", "n[1-]", "n[-1]"] {
             assert!(expand_hostlist(bad).is_err(), "{bad}");
         }
@@ -213,19 +221,20 @@ mod tests {
     }
 
     #[test]
-    fn node_names_are_folded() {
-        let check = |names: &str, folded: &str| {
+    fn node_names_are_compressed() {
+        for (names, compressed) in [
+            ("", ""),
+            ("n7", "n7"),
+            ("n3 n1 n2 n7", "n[1-3,7]"),
+            ("n9 n10 n11", "n[9,10-11]"),
+            ("a001 a002 b1 head", "a[001-002],b1,head"),
+            ("r1c2 r1c3 r2c2", "r1c[2-3],r2c2"),
+            ("n1 n1", "n1"),
+            ("x99999999999999999999999", "x99999999999999999999999"),
+        ] {
             let nodes: Vec<NodeName> = names.split_whitespace().map(NodeName::from).collect();
-            assert_eq!(compress_nodes(&nodes), folded, "{names}");
-        };
-        check("", "");
-        check("n7", "n7");
-        check("n3 n1 n2 n7", "n[1-3,7]");
-        check("n9 n10 n11", "n[9,10-11]");
-        check("a001 a002 b1 head", "a[001-002],b1,head");
-        check("r1c2 r1c3 r2c2", "r1c[2-3],r2c2");
-        check("n1 n1", "n1");
-        check("x99999999999999999999999", "x99999999999999999999999");
+            assert_eq!(compress_nodes(&nodes), compressed, "{names}");
+        }
     }
 
     proptest! {
@@ -251,7 +260,7 @@ mod tests {
         }
 
         #[test]
-        fn a_list_names_what_it_was_made_of(numbers in prop::collection::vec((0u32..300, 1usize..5), 0..40)) {
+                fn a_compressed_list_expands_to_the_same_names(numbers in prop::collection::vec((0u32..300, 1usize..5), 0..40)) {
             let mut names: Vec<NodeName> =
                 numbers.iter().map(|(n, width)| NodeName::new(format!("n{n:0width$}"))).collect();
             names.sort();

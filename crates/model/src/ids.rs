@@ -1,4 +1,4 @@
-//! Newtypes for the things that Slurm numbers or names, so that they cannot be mixed up.
+//! Newtypes for the numbers and names that Slurm gives, so that they cannot be mixed up.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A Slurm job id. A malleable job is known by the id of its lead.
+/// A Slurm job id. The id of a malleable job is the id of its lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobId(pub u32);
@@ -28,7 +28,7 @@ impl fmt::Display for UserId {
     }
 }
 
-/// The name of a node as Slurm knows it. Cheap to clone, and clones are quick to compare.
+/// The name of a node in Slurm, or of places on a node. Cheap to clone, and clones are quick to compare.
 #[derive(Clone, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeName(Arc<str>);
@@ -58,63 +58,68 @@ impl Hash for NodeName {
 }
 
 impl NodeName {
-    /// Wraps `name` as it is; Slurm decides what a valid name is.
+    /// Wraps `name` unchanged. Slurm decides which names are valid.
     pub fn new(name: impl AsRef<str>) -> Self {
         NodeName(Arc::from(name.as_ref()))
     }
 
-    /// The name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The place of this number on the node: `n1:2`. Slurm's names have no colon.
+    /// The place with this number on the node: `n1:2`. Names in Slurm have no colon.
     pub fn place_name(&self, number: usize) -> NodeName {
         NodeName::new(format!("{}:{number}", self.0))
     }
 
-    /// Several places of the node as one, in ascending order: `n1:0+2`. Of one it is that place.
+    /// Several places of the node as one block, in ascending order: `n1:0+2`. A single place stays that
+    /// place.
     pub fn block_name(&self, numbers: &[usize]) -> NodeName {
         let numbers: std::collections::BTreeSet<usize> = numbers.iter().copied().collect();
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         NodeName::new(format!("{}:{}", self.0, numbers.join("+")))
     }
 
-    /// The node that a place is on; of a node the node itself.
+    /// The node that a place is on. For a node, the node itself.
     pub fn host(&self) -> NodeName {
         self.0.split_once(':').map_or_else(|| self.clone(), |(host, _)| NodeName::new(host))
     }
 
-    /// Whether it is the same node, or places of the same.
+    /// Whether both are on the same node.
     pub fn shares_host_with(&self, other: &NodeName) -> bool {
-        let host = |name: &NodeName| name.0.find(':').unwrap_or(name.0.len());
-        self.0[..host(self)] == other.0[..host(other)]
+        self.host_part() == other.host_part()
     }
 
-    /// Whether it is meant by this name: its own, or that of the node that it is a place on.
+    fn host_part(&self) -> &str {
+        self.0.split_once(':').map_or(&*self.0, |(host, _)| host)
+    }
+
+    /// Whether `name` refers to it: by its own name, by the name of its node, or by the name of a place in
+    /// the block.
     pub fn matches_name(&self, name: &str) -> bool {
         *self.0 == *name
-            || self.0.split_once(':').is_some_and(|(host, _): (&str, &str)| host == name)
+            || (self.is_place() && self.host_part() == name)
             || (self.is_block() && self.single_places().iter().any(|part| part.as_str() == name))
     }
 
-    /// Whether it is a place, or several of one node, rather than a node.
+    /// Whether it is a place or a block of places, and not a whole node.
     pub fn is_place(&self) -> bool {
         self.0.contains(':')
     }
 
-    /// Whether it is several places of one node.
+    /// Whether it is a block of several places on one node.
     pub fn is_block(&self) -> bool {
         self.0.contains('+')
     }
 
-    /// The numbers of a place on its node; none of a node.
+    /// The numbers of its places on the node. Empty for a whole node.
     pub fn place_numbers(&self) -> Vec<usize> {
         let numbers = self.0.split_once(':').map_or("", |(_, numbers)| numbers);
         numbers.split('+').filter_map(|number| number.parse().ok()).collect()
     }
 
-    /// Each place of several by itself; of all else just that.
+    /// The places of a block one by one. For anything else, just itself.
     pub fn single_places(&self) -> Vec<NodeName> {
         if !self.is_block() {
             return vec![self.clone()];
@@ -123,28 +128,31 @@ impl NodeName {
         self.place_numbers().into_iter().map(|number| host.place_name(number)).collect()
     }
 
-    /// Compares as people count: `n9` before `n10`.
+    /// Compares numbers in names by value: `n9` comes before `n10`.
     pub fn cmp_natural(&self, other: &NodeName) -> Ordering {
         digit_runs(&self.0).cmp(digit_runs(&other.0)).then_with(|| self.cmp(other))
     }
 }
 
-/// Runs of digits and of other characters; digits as (length without leading zeros, digits), so that longer
-/// is larger.
+/// Runs of digits and of other characters. A run of digits is (true, length without leading zeros, digits),
+/// so that longer runs are larger.
 fn digit_runs(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
-    let digits = |s: &str| s.starts_with(|c: char| c.is_ascii_digit());
     let mut rest = text;
     std::iter::from_fn(move || {
-        let number = digits(rest);
-        let end = rest.find(|c: char| c.is_ascii_digit() != number).unwrap_or(rest.len());
+        let is_number = rest.starts_with(|c: char| c.is_ascii_digit());
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_number).unwrap_or(rest.len());
         let (run, tail) = rest.split_at_checked(end).filter(|(run, _)| !run.is_empty())?;
         rest = tail;
-        let bare = if number { run.trim_start_matches('0') } else { run };
-        Some((number, if number { bare.len() } else { 0 }, bare))
+        if is_number {
+            let digits = run.trim_start_matches('0');
+            Some((true, digits.len(), digits))
+        } else {
+            Some((false, 0, run))
+        }
     })
 }
 
-/// Sets of names can be asked for a text.
+/// Sets of names can be searched for a text.
 impl std::borrow::Borrow<str> for NodeName {
     fn borrow(&self) -> &str {
         &self.0
@@ -169,10 +177,10 @@ impl fmt::Debug for NodeName {
     }
 }
 
-/// Most GiB of a GPU that a type's name is believed.
+/// The largest GPU memory that is believed if a type's name contains it, in GiB.
 const MOST_GPU_GIB: u32 = 2048;
 
-/// GiB of GPUs that are sold with one size of memory only.
+/// GPUs that are sold with one memory size only, with that size in GiB.
 const GPU_MEMORY_GIB: &[(&str, u32)] = &[
     ("h200", 141),
     ("h100", 80),
@@ -196,7 +204,7 @@ const GPU_MEMORY_GIB: &[(&str, u32)] = &[
 pub struct NodeType(Arc<str>);
 
 impl NodeType {
-    /// Wraps a type name.
+    /// Wraps a type's name unchanged.
     pub fn new(name: impl AsRef<str>) -> Self {
         NodeType(Arc::from(name.as_ref()))
     }
@@ -206,60 +214,75 @@ impl NodeType {
         &self.0
     }
 
-    /// The type of a node that is so many places of this type: `gpu:a100:1/cpu4*2`.
+    /// The type of a block of `count` places of this type: `gpu:a100:1/cpu4*2`. A count of 0 or 1 changes
+    /// nothing.
     pub fn with_place_count(self, count: u32) -> NodeType {
         if count > 1 { NodeType::new(format!("{self}*{count}")) } else { self }
     }
 
-    /// Whether it has GPUs.
+    /// Whether its nodes have GPUs.
     pub fn has_gpus(&self) -> bool {
-        let generic = self.0.split_once('/').map_or("", |(generic, _)| generic);
-        generic.split('+').any(|gres| gres == "gpu" || gres.starts_with("gpu:"))
+        let gres = self.gres_part();
+        gres.split('+').any(|item| item == "gpu" || item.starts_with("gpu:"))
     }
 
-    /// GPUs of a node of it; 0 where it has none.
+    /// The generic resources of its name: `gpu:a100:4` of `gpu:a100:4/cpu64`. Empty if it has none.
+    fn gres_part(&self) -> &str {
+        self.0.split_once('/').map_or("", |(gres, _)| gres)
+    }
+
+    /// GPUs of a node of this type; 0 if it has none.
     pub fn gpus(&self) -> u32 {
-        let (one, times) = self.single_place();
-        let generic = one.0.split_once('/').map_or("", |(generic, _)| generic);
-        let count = |gres: &str| match gres.split(':').collect::<Vec<_>>()[..] {
-            ["gpu"] => 1,
-            ["gpu", .., last] => last.parse().unwrap_or(1),
-            _ => 0,
-        };
-        generic.split('+').map(count).fold(0, u32::saturating_add).saturating_mul(times)
+        let (place, places) = self.single_place();
+        let on_place = place.gres_part().split('+').map(gpus_of_gres).fold(0, u32::saturating_add);
+        on_place.saturating_mul(places)
     }
 
-    /// The make of its GPUs, where its name tells: `a100` of `gpu:a100:4/cpu64`.
+    /// The model of its GPUs, if its name contains it: `a100` of `gpu:a100:4/cpu64`.
     pub fn gpu_make(&self) -> Option<&str> {
-        let (generic, _) = self.0.split_once('/')?;
-        generic.split('+').find_map(|gres| match gres.split(':').collect::<Vec<_>>()[..] {
+        self.gres_part().split('+').find_map(|item| match item.split(':').collect::<Vec<_>>()[..] {
             ["gpu", make, ..] if make.parse::<u32>().is_err() => Some(make),
             _ => None,
         })
     }
 
-    /// GiB of each of its GPUs: as its name says (`a100-80gb`), else as all of that make have; `None` where
-    /// neither tells.
+    /// GiB of each of its GPUs. Its name may contain the size (`a100-80gb`); else the size follows from the
+    /// GPU model if all GPUs of the model have the same. `None` if neither is the case.
     pub fn gpu_memory_gib(&self) -> Option<f64> {
-        let generic = self.0.split_once('/').map_or("", |(generic, _)| generic);
-        let words = || generic.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_ascii_lowercase);
-        let told = words().find_map(|word| {
+        let words: Vec<String> = self
+            .gres_part()
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .map(str::to_ascii_lowercase)
+            .collect();
+        let named = words.iter().find_map(|word| {
             let digits = word.strip_suffix("gb").or_else(|| word.strip_suffix('g'))?;
             digits.parse::<u32>().ok().filter(|gib| (1..=MOST_GPU_GIB).contains(gib))
         });
-        let usual = || words().find_map(|word| GPU_MEMORY_GIB.iter().find(|(make, _)| *make == word));
-        told.map(f64::from).or_else(|| usual().map(|(_, gib)| f64::from(*gib)))
+        if let Some(gib) = named {
+            return Some(f64::from(gib));
+        }
+        let by_model = words.iter().find_map(|word| GPU_MEMORY_GIB.iter().find(|(model, _)| model == word));
+        by_model.map(|(_, gib)| f64::from(*gib))
     }
 
-    /// Whether a word means it: its whole name, or a part of that (`a100` of `gpu:a100:4/cpu64`).
+    /// Whether `word` refers to it: its whole name, or a part of that (`a100` of `gpu:a100:4/cpu64`).
     pub fn matches_name(&self, word: &str) -> bool {
         *self.0 == *word || self.0.split(['/', ':', '+', '*']).any(|part| part == word)
     }
 
-    /// The type of one place, and how many it is.
+    /// The type of one place, and the number of places in a node of this type.
     pub fn single_place(&self) -> (NodeType, u32) {
-        let times = self.0.rsplit_once('*').and_then(|(one, count)| Some((one, count.parse().ok()?)));
-        times.map_or_else(|| (self.clone(), 1), |(one, count)| (NodeType::new(one), count))
+        let block = self.0.rsplit_once('*').and_then(|(place, count)| Some((place, count.parse().ok()?)));
+        block.map_or_else(|| (self.clone(), 1), |(place, count)| (NodeType::new(place), count))
+    }
+}
+
+/// GPUs of one generic resource: 4 of `gpu:a100:4`, 1 of `gpu` and `gpu:a100`, 0 of others.
+fn gpus_of_gres(item: &str) -> u32 {
+    match item.split(':').collect::<Vec<_>>()[..] {
+        ["gpu"] => 1,
+        ["gpu", .., last] => last.parse().unwrap_or(1),
+        _ => 0,
     }
 }
 
@@ -311,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn several_places_are_one() {
+    fn a_block_of_places_is_on_one_node() {
         let node = NodeName::new("n1");
         let block = NodeName::new("n1").block_name(&[0, 2]);
         assert_eq!(
@@ -326,33 +349,37 @@ mod tests {
 
     #[test]
     fn memory_of_a_gpu_is_read_off_the_type() {
-        let gib = |name: &str| NodeType::new(name).gpu_memory_gib();
-        assert_eq!(gib("gpu:nvidia_a100-sxm4-80gb:8/cpu128"), Some(80.0));
-        assert_eq!(gib("gpu:a100-40g:1/cpu16*2"), Some(40.0));
-        assert_eq!(gib("gpu:H100:8/cpu96"), Some(80.0));
-        assert_eq!(gib("gpu:a100:4/cpu64"), None, "there are two of that make");
-        assert_eq!(gib("cpu64"), None);
-        assert_eq!(gib("gpu:x0gb:4/cpu64"), None);
+        for (name, gib) in [
+            ("gpu:nvidia_a100-sxm4-80gb:8/cpu128", Some(80.0)),
+            ("gpu:a100-40g:1/cpu16*2", Some(40.0)),
+            ("gpu:H100:8/cpu96", Some(80.0)),
+            // The A100 is sold with two sizes.
+            ("gpu:a100:4/cpu64", None),
+            ("cpu64", None),
+            ("gpu:x0gb:4/cpu64", None),
+        ] {
+            assert_eq!(NodeType::new(name).gpu_memory_gib(), gib, "{name}");
+        }
     }
 
     #[test]
-    fn gpus_and_their_make_are_read_off_the_type() {
-        let told = |name: &str| {
+    fn gpus_and_their_model_are_read_off_the_type() {
+        for (name, gpus, model) in [
+            ("gpu:a100:4/cpu64", 4, Some("a100")),
+            ("gpu:a100:1/cpu4*2", 2, Some("a100")),
+            ("gpu:a100/cpu4", 1, Some("a100")),
+            ("gpu:8/cpu64", 8, None),
+            ("gpu/cpu64", 1, None),
+            ("shard:4+gpu:a100:2/cpu64", 2, Some("a100")),
+            ("cpu64", 0, None),
+        ] {
             let node_type = NodeType::new(name);
-            (node_type.gpus(), node_type.gpu_make().map(str::to_owned))
-        };
-        let a100 = || Some("a100".to_owned());
-        assert_eq!(told("gpu:a100:4/cpu64"), (4, a100()));
-        assert_eq!(told("gpu:a100:1/cpu4*2"), (2, a100()));
-        assert_eq!(told("gpu:a100/cpu4"), (1, a100()));
-        assert_eq!(told("gpu:8/cpu64"), (8, None));
-        assert_eq!(told("gpu/cpu64"), (1, None));
-        assert_eq!(told("shard:4+gpu:a100:2/cpu64"), (2, a100()));
-        assert_eq!(told("cpu64"), (0, None));
+            assert_eq!((node_type.gpus(), node_type.gpu_make()), (gpus, model), "{name}");
+        }
     }
 
     #[test]
-    fn types_of_several_places() {
+    fn a_type_can_be_a_block_of_places() {
         let one = NodeType::new("gpu:a100:1/cpu4");
         assert_eq!(
             (one.clone().with_place_count(1), one.clone().with_place_count(0)),
@@ -361,12 +388,13 @@ mod tests {
         let two = one.clone().with_place_count(2);
         assert_eq!((two.as_str(), two.single_place()), ("gpu:a100:1/cpu4*2", (one.clone(), 2)));
         assert_eq!(one.single_place(), (one.clone(), 1));
-        let called = ["a100", "gpu", "cpu4", "gpu:a100:1/cpu4", "a10", ""].map(|word| one.matches_name(word));
-        assert_eq!(called, [true, true, true, true, false, false]);
+        let matches =
+            ["a100", "gpu", "cpu4", "gpu:a100:1/cpu4", "a10", ""].map(|word| one.matches_name(word));
+        assert_eq!(matches, [true, true, true, true, false, false]);
     }
 
     #[test]
-    fn names_count_as_people_do() {
+    fn numbers_in_names_are_compared_by_value() {
         let sorted = ["gpu1", "n1", "n2", "n9", "n10", "n10b2", "n10b11", "x007", "x8"];
         let mut names: Vec<NodeName> = sorted.iter().rev().map(NodeName::new).collect();
         names.sort_by(NodeName::cmp_natural);

@@ -1,4 +1,4 @@
-//! A Slurm job as the snapshot shows it, of the main queue or ours.
+//! A Slurm job as the snapshot shows it, of the main queue or of infill.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AllocatedResources, JobId, NodeName, Resources, UnixTime, UserId};
 
-/// Slurm's base job states. A state that we do not know is kept by name.
+/// Slurm's base job states. An unknown state is kept by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "the names are Slurm's own")]
@@ -26,12 +26,12 @@ pub enum BaseState {
     Unknown(String),
 }
 
-/// Base state and flags (`COMPLETING`, `CONFIGURING`, `REQUEUED`, ...).
+/// A job's base state and flags (`COMPLETING`, `CONFIGURING`, `REQUEUED`, ...).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobState {
     /// The base state.
     pub base: BaseState,
-    /// Flags in upper case, known to us or not.
+    /// Flags in upper case, including unknown ones.
     pub flags: BTreeSet<String>,
 }
 
@@ -46,7 +46,7 @@ impl JobState {
         self.base == BaseState::Pending
     }
 
-    /// Whether the job holds nodes and is not on its way out.
+    /// Whether the job holds nodes and is not leaving them.
     pub fn is_running(&self) -> bool {
         matches!(self.base, BaseState::Running | BaseState::Suspended) && !self.flags.contains("COMPLETING")
     }
@@ -56,7 +56,7 @@ impl JobState {
         matches!(self.base, BaseState::Running | BaseState::Suspended) || self.flags.contains("COMPLETING")
     }
 
-    /// Whether the job will never run again. A state that we do not know does not count as ended.
+    /// Whether the job will never run again. An unknown state does not count as ended.
     pub fn is_ended(&self) -> bool {
         !matches!(
             self.base,
@@ -66,97 +66,99 @@ impl JobState {
     }
 }
 
-/// What a job asks for besides nodes and time, in Slurm's words; empty where it asks for nothing.
+/// A job's requirements besides nodes and time, in Slurm's words. Empty texts mean no requirement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobRequirements {
-    /// Features of its nodes: `--constraint`.
+    /// Features that its nodes must have: `--constraint`.
     pub constraint: String,
-    /// Nodes that it must not have, as a host list: `--exclude`.
+    /// Nodes that it must not get, as a host list: `--exclude`.
     pub exclude: String,
-    /// Nodes that it must have, as a host list: `--nodelist`, or where a launch pinned it last.
+    /// Nodes that it must get, as a host list: `--nodelist`, or the nodes that the last launch pinned it to.
     #[serde(default)]
     pub pinned: String,
-    /// Jobs that must come first, with what Slurm last knew of them: `afterok:12(unfulfilled)`.
+    /// Jobs that must come first, with their state as Slurm last knew it: `afterok:12(unfulfilled)`.
     pub dependency: String,
-    /// The reservation that it wants to run in.
+    /// The reservation that it must run in.
     pub reservation: String,
-    /// When it may begin; Slurm also sets it when it requeues a job.
+    /// The earliest start. Slurm also sets it when it requeues a job.
     pub begin: Option<UnixTime>,
-    /// How often it was requeued.
+    /// The number of times that it was requeued.
     pub requeues: u32,
 }
 
-/// One Slurm job. Times that Slurm leaves unset or infinite are `None`.
+/// A Slurm job. Times that Slurm leaves unset or infinite are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Job id.
+    /// Slurm's job id.
     pub id: JobId,
-    /// Owner.
+    /// The job's owner.
     pub user_id: UserId,
-    /// Owner's login name (empty if Slurm does not say).
+    /// The owner's login name; empty if Slurm does not say.
     pub user_name: String,
-    /// Slurm account.
+    /// Slurm's account of the job.
     pub account: String,
-    /// Job name.
+    /// The job's name.
     pub name: String,
-    /// Partition, or a comma-separated list while pending in several.
+    /// The partition. While pending in several partitions, a comma-separated list.
     pub partition: String,
-    /// Quality of service.
+    /// The quality of service.
     pub qos: String,
-    /// State and flags.
+    /// Base state and flags.
     pub state: JobState,
-    /// Why it waits, in Slurm's words (`Resources`, `JobHeldUser`, ...).
+    /// Why the job waits, in Slurm's words (`Resources`, `JobHeldUser`, ...).
     pub state_reason: String,
-    /// More about that, if Slurm has more to say (`job requeued in held state`).
+    /// More about that reason, if Slurm gives more (`job requeued in held state`).
     pub state_description: String,
-    /// Submission.
+    /// When the job was submitted.
     pub submit_time: Option<UnixTime>,
-    /// Start; while pending, the start that Slurm expects.
+    /// When the job started. While it is pending, the start that Slurm expects.
     pub start_time: Option<UnixTime>,
-    /// End; while running, start plus time limit.
+    /// When the job ended. While it runs, its start plus its time limit.
     pub end_time: Option<UnixTime>,
-    /// When Slurm last told it to leave for a job of more worth.
+    /// When Slurm last asked the job to leave for a job of higher priority.
     pub preempt_time: Option<UnixTime>,
-    /// Time limit in minutes; `None` is unlimited or unset.
+    /// Time limit in minutes; `None` if unlimited or unset.
     pub time_limit_mins: Option<u64>,
-    /// Nodes that it holds, sorted.
+    /// The nodes that it holds, sorted.
     pub nodes: Vec<NodeName>,
-    /// What it has of them, sorted by node. Empty where it has them whole, or Slurm does not say.
+    /// The resources that it holds on them, sorted by node. Empty if it holds whole nodes, or Slurm does not
+    /// say.
     #[serde(default)]
     pub allocations: Vec<AllocatedResources>,
-    /// What it asks for of each node, at the most. `None`: whole nodes, or nobody can tell.
+    /// The most that it asks for on each node. `None` for whole nodes, or if this cannot be determined.
     #[serde(default)]
     pub wants: Option<Resources>,
     /// The node on which its batch script runs.
     pub batch_host: Option<NodeName>,
-    /// Nodes that backfill reserved for it while it waits.
+    /// Nodes that backfill has reserved for it while it waits.
     pub scheduled_nodes: Vec<NodeName>,
-    /// Number of nodes held or asked for.
+    /// The number of nodes that it holds or asks for.
     pub node_count: u32,
     /// Whether its priority is 0.
     pub held: bool,
-    /// User's comment.
+    /// The user's comment.
     pub comment: String,
-    /// Comment that only administrators and plug-ins can write.
+    /// The comment that only administrators and plug-ins can write.
     pub admin_comment: String,
-    /// Generic resources asked for per node, as for `--gres`; empty if none.
+    /// Generic resources per node, as for `--gres`; empty if none.
     pub gres: String,
-    /// What else it asks for.
+    /// Its further requirements.
     pub asks: JobRequirements,
 }
 
-/// Whether Slurm's word for why a job waits means that it waits for nodes only.
+/// Whether Slurm's reason for a job's waiting means that it waits only for nodes.
 pub fn is_waiting_for_nodes(reason: &str) -> bool {
     ["None", "Priority", "Resources"].contains(&reason)
 }
 
 impl Job {
-    /// The node of its batch script, or of its first task.
+    /// The node of its batch script, or else of its first task.
     pub fn first_node(&self) -> Option<&NodeName> {
         self.batch_host.as_ref().or_else(|| self.nodes.first())
     }
 
-    /// The nodes on which a job of ours has workers: its own, or its places of a node as one.
+    /// The nodes on which a malleable job's Slurm job has workers: its own nodes, or its places of a node as
+    /// one block.
     pub fn worker_nodes(&self) -> Vec<NodeName> {
         match self.first_node() {
             Some(place) if place.is_place() => vec![place.clone()],
@@ -164,29 +166,29 @@ impl Job {
         }
     }
 
-    /// Whether it runs, and Slurm has told this run of it to leave.
+    /// Whether it runs, and Slurm has asked this run to leave.
     pub fn is_preempted(&self) -> bool {
         self.state.is_running() && self.was_told_to_leave()
     }
 
-    /// Whether Slurm has told this run of it, which may be over, to leave: an earlier run's preemption shows,
-    /// too.
+    /// Whether Slurm has asked this run, which may be over, to leave. `preempt_time` may also be of an
+    /// earlier run.
     pub fn was_told_to_leave(&self) -> bool {
         self.preempt_time.is_some() && self.preempt_time >= self.start_time
     }
 
-    /// Whether it is a pending job of the main queue that may start. One that waits in this partition and in
-    /// others counts: it may start in one of those.
+    /// Whether it is a pending job of the main queue that may start. A job that waits in the partition
+    /// `malleable` and in others counts, because it may start in one of the others.
     pub fn waits_in_main_queue(&self, malleable: &str) -> bool {
         self.state.is_pending() && !self.held && self.partition.split(',').any(|p| p.trim() != malleable)
     }
 
-    /// Whether Slurm's word for why it waits, or will wait, is that an administrator holds it.
+    /// Whether Slurm's reason for its waiting, now or later, is that an administrator holds it.
     pub fn is_held_by_admin(&self) -> bool {
         self.state_reason == "JobHeldAdmin"
     }
 
-    /// A job of which nothing more is known: no owner, no times, no nodes.
+    /// A job without any further facts: no owner, no times, no nodes.
     pub fn new(id: JobId, partition: &str, state: BaseState) -> Job {
         Job {
             id,

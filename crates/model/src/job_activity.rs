@@ -1,14 +1,14 @@
-//! What a job does on its nodes.
+//! The activity of a job on its nodes.
 
-/// What a job does on its nodes.
+/// The activity of a job on its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobActivity {
     /// It makes steps.
     Steps,
-    /// It makes steps at a size that is being tried.
+    /// It makes steps at a size that is being measured.
     Probing,
-    /// It starts, or changes as the planner wants.
+    /// It starts, or changes because the planner wants it.
     Changing,
-    /// The same because Slurm has taken nodes, or some were lost.
+    /// It starts or changes because Slurm has taken nodes, or some were lost.
     Recovering,
 }

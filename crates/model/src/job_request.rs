@@ -1,34 +1,34 @@
-//! What jobs in the malleable partition say of themselves in their names and comments.
+//! Requests of jobs in the malleable partition, in their names and comments.
 //!
-//! - A lead's comment is `infill:nodes=SIZES`, written by the job_submit plug-in, or by the user where there
-//!   is none.
-//! - A wing's name is `wing:LEAD`, and its comment `infill:order=NUMBER;wing=LEAD`, both written by the
-//!   lead's agent; the plug-in adds an `infill:wing=LEAD` that nobody but an administrator can change.
+//! - A lead's comment is `infill:nodes=SIZES`. The job_submit plug-in writes it, or the user if there is no
+//!   plug-in.
+//! - A wing's name is `wing:LEAD`, and its comment is `infill:order=NUMBER;wing=LEAD`. The lead's agent
+//!   writes both. The plug-in adds `infill:wing=LEAD` where only an administrator can change it.
 //!
-//! Where parts of nodes are lent, sizes may be numbers of GPUs (`gpus=SIZES`) or of CPUs (`cpus=SIZES`), and
-//! `each=N` says how many of them each worker has.
+//! If parts of nodes are lent, sizes may be numbers of GPUs (`gpus=SIZES`) or of CPUs (`cpus=SIZES`). Then
+//! `each=N` is the number of them that each worker has.
 //!
-//! Comments may have further `;key=value` options: the plug-in writes `time=MINUTES` for `--time`,
-//! `held=owner` for `--hold`, and `each=N` for `--gpus-per-node` and `--cpus-per-task`. Others are kept for
-//! later versions.
+//! Comments may have further `;key=value` options. The plug-in writes `time=MINUTES` for `--time`,
+//! `held=owner` for `--hold`, and `each=N` for `--gpus-per-node` and `--cpus-per-task`. Unknown options are
+//! ignored, so that later versions can add some.
 
 use serde::{Deserialize, Serialize};
 
 use super::{AllowedSizes, Job, JobId, LendingRules, NodeName, SizesError};
 
-/// What comments for infill begin with.
+/// The beginning of comments for infill.
 const TAG: &str = "infill:";
 
-/// Most GPUs that a node may be thought to have. The job_submit plug-in has the same bound.
+/// Most GPUs that a worker may have on one node. The job_submit plug-in has the same bound.
 const MOST_GPUS_A_NODE: u32 = 64;
 
-/// Most CPUs that a worker may have of one. So does the plug-in.
+/// Most CPUs that a worker may have on one node. The job_submit plug-in has the same bound.
 const MOST_CPUS_A_NODE: u32 = 4096;
 
-/// What the names of wings begin with.
+/// The beginning of the names of wings.
 const WING: &str = "wing:";
 
-/// What a job in the malleable partition is, from its name and comments.
+/// The role of a job in the malleable partition, from its name and comments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobRequest {
@@ -38,26 +38,26 @@ pub enum JobRequest {
     Wing(JobId),
 }
 
-/// Why a comment is no request.
+/// The reason why a comment is not a valid request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The list of sizes is wrong.
+    /// The list of sizes is not valid.
     #[error(transparent)]
     Sizes(#[from] SizesError),
-    /// It does not say how many CPUs each worker has.
+    /// The comment does not say how many CPUs each worker has.
     #[error("{0:?} does not say how many CPUs each worker has (each=CPUS, or --cpus-per-task)")]
     NoShare(String),
-    /// The tag names nothing that we know.
+    /// The comment has neither sizes nor a lead.
     #[error("{0:?} has neither infill:nodes=SIZES nor infill:wing=JOBID")]
     Unknown(String),
 }
 
 impl JobRequest {
-    /// What a job asks for. Its name goes before its comments, and the plug-in's comment before the user's.
-    /// `Ok(None)` when nothing in it speaks to infill.
+    /// The request of a job. The job's name has precedence over its comments, and the plug-in's comment over
+    /// the user's. `Ok(None)` if none of them addresses infill.
     ///
     /// # Errors
-    /// When it speaks to infill, and cannot be understood.
+    /// If one of them addresses infill but cannot be parsed.
     pub fn from_job(job: &Job) -> Result<Option<JobRequest>, RequestError> {
         if let Some(lead) = lead_of_wing(job) {
             return Ok(Some(JobRequest::Wing(lead)));
@@ -65,70 +65,70 @@ impl JobRequest {
         JobRequest::parse(infill_comment(job))
     }
 
-    /// Reads `infill:nodes=2-8` or `infill:wing=123` out of a comment. `Ok(None)` when the comment does not
-    /// speak to infill.
+    /// Parses `infill:nodes=2-8` or `infill:wing=123` in a comment. `Ok(None)` if the comment does not
+    /// address infill.
     ///
     /// # Errors
-    /// When it does, and cannot be understood.
+    /// If it addresses infill but cannot be parsed.
     pub fn parse(comment: &str) -> Result<Option<JobRequest>, RequestError> {
         let Some(text) = tagged_word(comment) else { return Ok(None) };
-        let unknown = || RequestError::Unknown(text.to_owned());
         for (key, value) in parse_options(text) {
             match key {
                 "nodes" => return Ok(Some(JobRequest::Lead(AllowedSizes::parse(value)?))),
                 "gpus" => {
-                    let each = parse_share(text).map_or(1, |share| share.unit_count());
-                    return Ok(Some(JobRequest::Lead(AllowedSizes::parse(value)?.divided_by_block(each)?)));
+                    let gpus_each = parse_share(text).map_or(1, |share| share.unit_count());
+                    let sizes = AllowedSizes::parse(value)?.divided_by_block(gpus_each)?;
+                    return Ok(Some(JobRequest::Lead(sizes)));
                 }
                 "cpus" => {
                     let share = parse_share(text).ok_or_else(|| RequestError::NoShare(text.to_owned()))?;
-                    return Ok(Some(JobRequest::Lead(
-                        AllowedSizes::parse(value)?.divided_by_block(share.unit_count())?,
-                    )));
+                    let sizes = AllowedSizes::parse(value)?.divided_by_block(share.unit_count())?;
+                    return Ok(Some(JobRequest::Lead(sizes)));
                 }
                 "wing" => {
-                    return value.parse().map(|id| Some(JobRequest::Wing(JobId(id)))).map_err(|_| unknown());
+                    let lead = value.parse().map_err(|_| RequestError::Unknown(text.to_owned()))?;
+                    return Ok(Some(JobRequest::Wing(JobId(lead))));
                 }
                 _ => {}
             }
         }
-        Err(unknown())
+        Err(RequestError::Unknown(text.to_owned()))
     }
 }
 
-/// What a lead's comment says besides sizes.
+/// The options of a lead's comment besides sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommentOptions {
-    /// `time=MINUTES`: the user's own time limit.
+    /// `time=MINUTES`: the user's own time limit in minutes.
     pub limit_mins: Option<u32>,
-    /// `held=owner`: submitted with `--hold`.
+    /// `held=owner`: the job was submitted with `--hold`.
     pub held: bool,
-    /// `each=N`: what each worker has, where parts of nodes are lent; `None` means one GPU.
+    /// `each=N`: the share of each worker if parts of nodes are lent; `None` for one GPU.
     pub share: Option<WorkerShare>,
 }
 
-/// What each worker of a job has of a node, where parts of nodes are lent.
+/// The share of a node that each worker of a job has, if parts of nodes are lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerShare {
-    /// So many GPUs, each with what comes with it.
+    /// This number of GPUs, each with its share of CPUs and memory.
     Gpus(u32),
-    /// So many CPUs of a node without GPUs, with their memory.
+    /// This number of CPUs of a node without GPUs, with their share of memory.
     Cpus(u32),
 }
 
 impl WorkerShare {
-    /// How many of them.
+    /// The number of GPUs or CPUs.
     pub fn unit_count(self) -> u32 {
         match self {
             WorkerShare::Gpus(count) | WorkerShare::Cpus(count) => count,
         }
     }
 
-    /// How many places of a node that is, where such parts are lent.
+    /// The number of places of a node that make up this share.
     pub fn place_count(self, parts: &LendingRules) -> u32 {
         match self {
             WorkerShare::Gpus(gpus) => gpus,
-            // They are not lent.
+            // CPUs are not lent.
             WorkerShare::Cpus(_) if parts.cpus == 0 => 1,
             WorkerShare::Cpus(cpus) => cpus.div_ceil(parts.cpus),
         }
@@ -136,42 +136,47 @@ impl WorkerShare {
 }
 
 impl CommentOptions {
-    /// What a job's comment says; the plug-in's before the user's, as for sizes. What cannot be read is no
-    /// wish.
+    /// Reads the options of a job's comment. The plug-in's comment has precedence over the user's. Unreadable
+    /// options are ignored.
     pub fn from_job(job: &Job) -> CommentOptions {
-        let value = |key| {
-            parse_options(tagged_word(infill_comment(job))?).find(|(k, _)| *k == key).map(|(_, value)| value)
-        };
+        let Some(text) = tagged_word(infill_comment(job)) else { return CommentOptions::default() };
+        let limit_mins = find_option(text, "time").and_then(|mins| mins.parse().ok());
         CommentOptions {
-            limit_mins: value("time").and_then(|mins| mins.parse().ok()).filter(|mins| *mins > 0),
-            held: value("held") == Some("owner"),
-            share: tagged_word(infill_comment(job)).and_then(parse_share),
+            limit_mins: limit_mins.filter(|mins| *mins > 0),
+            held: find_option(text, "held") == Some("owner"),
+            share: parse_share(text),
         }
     }
 }
 
-/// What each worker has, by a comment's word; `None` where it does not say, or nothing that can be.
+/// The share of each worker in a comment's word. `None` if it has no share, or an invalid one.
 fn parse_share(text: &str) -> Option<WorkerShare> {
     let (kind, _) = parse_options(text).find(|(key, _)| matches!(*key, "gpus" | "cpus"))?;
-    let (_, each) = parse_options(text).find(|(key, _)| *key == "each")?;
-    let each = |most| each.parse().ok().filter(|each| (1..=most).contains(each));
-    match kind {
-        "gpus" => each(MOST_GPUS_A_NODE).map(WorkerShare::Gpus),
-        _ => each(MOST_CPUS_A_NODE).map(WorkerShare::Cpus),
-    }
+    let count: u32 = find_option(text, "each")?.parse().ok()?;
+    let (most, share) = if kind == "gpus" {
+        (MOST_GPUS_A_NODE, WorkerShare::Gpus(count))
+    } else {
+        (MOST_CPUS_A_NODE, WorkerShare::Cpus(count))
+    };
+    if (1..=most).contains(&count) { Some(share) } else { None }
 }
 
-/// The comment that speaks to infill: the plug-in's, else the user's.
+/// The value of the first option with this key.
+fn find_option<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    parse_options(text).find(|(name, _)| *name == key).map(|(_, value)| value)
+}
+
+/// The comment that addresses infill: the plug-in's, else the user's.
 fn infill_comment(job: &Job) -> &str {
     if job.admin_comment.contains(TAG) { &job.admin_comment } else { &job.comment }
 }
 
-/// The lead of this job, if it is a wing.
+/// The lead of this job, if the job is a wing.
 pub fn lead_of_wing(job: &Job) -> Option<JobId> {
     lead_from_wing_name(&job.name)
 }
 
-/// The lead that a wing's name names.
+/// The lead in a wing's name.
 pub fn lead_from_wing_name(name: &str) -> Option<JobId> {
     name.strip_prefix(WING)?.parse().ok().map(JobId)
 }
@@ -181,42 +186,42 @@ pub fn wing_name(lead: JobId) -> String {
     format!("{WING}{lead}")
 }
 
-/// The comment of the wing of this lead that was ordered under this number, for this place if it is one.
+/// The comment of this lead's wing with this order number, and with its place if it has one.
 pub fn wing_comment(order: u64, lead: JobId, place: Option<&NodeName>) -> String {
     let place = place.map(|place| format!(";place={place}")).unwrap_or_default();
     format!("{TAG}order={order};wing={lead}{place}")
 }
 
-/// The place that a wing's comment names, or the places as one.
+/// The place in a wing's comment. Several places are one block.
 pub fn place_from_comment(comment: &str) -> Option<NodeName> {
     let (host, numbers) = wing_option(comment, "place")?.split_once(':')?;
     let numbers: Option<Vec<usize>> = numbers.split('+').map(|n| leading_digits(n).parse().ok()).collect();
     Some(NodeName::new(host).block_name(&numbers?))
 }
 
-/// The order number that a wing's comment names.
+/// The order number in a wing's comment.
 pub fn order_from_comment(comment: &str) -> Option<u64> {
     leading_digits(wing_option(comment, "order")?).parse().ok()
 }
 
-/// The value of an option in a wing's comment. Others may have written before it and behind it.
+/// The value of an option in a wing's comment. Other programs may have written before and after it.
 fn wing_option<'a>(comment: &'a str, key: &str) -> Option<&'a str> {
     let words = comment.split(TAG).skip(1).map(|rest| rest.split(char::is_whitespace).next().unwrap_or(rest));
     words.flat_map(parse_options).find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
-/// The digits that a text begins with.
+/// The digits at the beginning of a text.
 fn leading_digits(text: &str) -> &str {
     &text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())]
 }
 
-/// The word of a comment that speaks to infill, without its tag.
+/// The word of a comment that addresses infill, without its tag.
 fn tagged_word(comment: &str) -> Option<&str> {
     let (_, rest) = comment.split_once(TAG)?;
     Some(rest.split(char::is_whitespace).next().unwrap_or(rest))
 }
 
-/// The options of such a word.
+/// The `key=value` options of such a word.
 fn parse_options(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split(';').filter_map(|option| option.split_once('='))
 }
@@ -236,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_asks_for() {
+    fn the_request_of_a_job_is_read_from_its_name_and_comments() {
         let cases = [
             ("train", "infill:nodes=2-8", "", "lead 2-8"),
             ("train", "", "mine infill:nodes=1,2,4;profile=bert and more", "lead 1,2,4"),
@@ -252,7 +257,7 @@ mod tests {
                 "train",
                 "infill:gpus=2,3;each=2",
                 "",
-                r#"node sizes "2,3": no multiples of 2, which is what each node has (expected N, MIN-MAX or a list like 1,2,4)"#,
+                r#"node sizes "2,3": no multiples of 2, the GPUs or CPUs of each node (expected N, MIN-MAX or a list like 1,2,4)"#,
             ),
             ("train", "infill:gpus=1-7;each=2", "", "lead 1-3"),
             ("train", "infill:cpus=8-64;each=8", "", "lead 1-8"),
@@ -282,41 +287,42 @@ mod tests {
             ),
         ];
         for (name, admin_comment, comment, expected) in cases {
-            let said = match JobRequest::from_job(&job(name, admin_comment, comment)) {
+            let request = match JobRequest::from_job(&job(name, admin_comment, comment)) {
                 Ok(Some(JobRequest::Lead(sizes))) => format!("lead {sizes}"),
                 Ok(Some(JobRequest::Wing(lead))) => format!("wing of {lead}"),
                 Ok(None) => "nothing".to_owned(),
                 Err(e) => e.to_string(),
             };
-            assert_eq!(said, expected, "{name:?} {admin_comment:?} {comment:?}");
+            assert_eq!(request, expected, "{name:?} {admin_comment:?} {comment:?}");
         }
     }
 
     #[test]
-    fn what_else_a_job_wishes() {
-        let wishes = |admin_comment, comment| {
-            let CommentOptions { limit_mins, held, share } =
-                CommentOptions::from_job(&job("train", admin_comment, comment));
-            let share = share.map(|share| format!(" {share:?}")).unwrap_or_default();
-            format!("{limit_mins:?} {held}{share}")
-        };
-        assert_eq!(wishes("infill:gpus=2-8;each=2", ""), "None false Gpus(2)");
-        assert_eq!(wishes("", "infill:each=128;cpus=128-1024"), "None false Cpus(128)");
+    fn further_options_are_read_from_comments() {
+        assert_eq!(options("infill:gpus=2-8;each=2", ""), "None false Gpus(2)");
+        assert_eq!(options("", "infill:each=128;cpus=128-1024"), "None false Cpus(128)");
         for nonsense in
             ["infill:gpus=2;each=0", "infill:gpus=2;each=65", "infill:gpus=2;each=x", "infill:nodes=2;each=2"]
         {
-            assert_eq!(wishes(nonsense, ""), "None false", "{nonsense}");
+            assert_eq!(options(nonsense, ""), "None false", "{nonsense}");
         }
-        assert_eq!(wishes("infill:nodes=2-8", "infill:time=3"), "None false");
-        assert_eq!(wishes("infill:nodes=2-8;time=90;held=owner", ""), "Some(90) true");
-        assert_eq!(wishes("", "infill:nodes=2;time=5 and more"), "Some(5) false");
+        assert_eq!(options("infill:nodes=2-8", "infill:time=3"), "None false");
+        assert_eq!(options("infill:nodes=2-8;time=90;held=owner", ""), "Some(90) true");
+        assert_eq!(options("", "infill:nodes=2;time=5 and more"), "Some(5) false");
         for nonsense in ["infill:time=0", "infill:time=-1", "infill:time=99999999999;held=no", "time=5"] {
-            assert_eq!(wishes("", nonsense), "None false", "{nonsense}");
+            assert_eq!(options("", nonsense), "None false", "{nonsense}");
         }
     }
 
+    fn options(admin_comment: &str, comment: &str) -> String {
+        let CommentOptions { limit_mins, held, share } =
+            CommentOptions::from_job(&job("train", admin_comment, comment));
+        let share = share.map(|share| format!(" {share:?}")).unwrap_or_default();
+        format!("{limit_mins:?} {held}{share}")
+    }
+
     #[test]
-    fn what_is_written_of_a_wing_is_read_again() {
+    fn the_comment_of_a_wing_is_read_as_it_was_written() {
         let comment = wing_comment(17, JobId(100), None);
         let wing = job(&wing_name(JobId(100)), "", &comment);
         assert_eq!((lead_of_wing(&wing), order_from_comment(&comment)), (Some(JobId(100)), Some(17)));
@@ -343,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn the_plug_in_has_the_same_bound_and_writes_what_is_read_here() {
-        let bound = PLUGIN.lines().find_map(|l| l.strip_prefix("local MAX_NODES = ")).expect("a bound");
+    fn the_plug_in_has_the_same_bounds_and_writes_the_same_words() {
+        let bound = PLUGIN.lines().find_map(|line| line.strip_prefix("local MAX_NODES = ")).expect("a bound");
         assert_eq!(bound.parse(), Ok(MAX_NODES_A_JOB));
         for (name, most) in [("MAX_GPUS_A_NODE", MOST_GPUS_A_NODE), ("MAX_CPUS_A_NODE", MOST_CPUS_A_NODE)] {
             let line = format!("local {name} = {most}");
@@ -353,7 +359,7 @@ mod tests {
         for text in
             [format!("\"^{WING}(%d+)$\""), format!("\"{TAG}\" .. what .. \"=\""), format!("\"{TAG}wing=\"")]
         {
-            assert!(PLUGIN.contains(&text), "the plug-in says nothing of {text}");
+            assert!(PLUGIN.contains(&text), "the plug-in has no {text}");
         }
     }
 }

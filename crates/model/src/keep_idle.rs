@@ -1,32 +1,33 @@
-//! How many nodes are left alone: a number, or a share of all.
+//! The idle nodes that are left alone, as a number or as a share of all nodes.
 
 use std::fmt;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How many nodes are left alone. In a file `4`, or `"5%"` of the nodes of the malleable partition.
+/// How many idle nodes are left alone. In a file it is `4`, or `"5%"` of the nodes of the malleable
+/// partition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeepIdle {
-    /// So many.
+    /// This number of nodes.
     Nodes(u32),
-    /// So many in a hundred, rounded up.
+    /// This percentage of the nodes, rounded up.
     Percent(f64),
 }
 
 impl KeepIdle {
-    /// How many of `all` nodes these are.
+    /// The number of nodes out of `all` nodes.
     pub fn node_count(self, all: usize) -> usize {
-        match self {
+        let nodes = match self {
             KeepIdle::Nodes(nodes) => nodes as usize,
             KeepIdle::Percent(percent) => (all as f64 * percent / 100.0).ceil() as usize,
-        }
-        .min(all)
+        };
+        nodes.min(all)
     }
 
     fn parse(text: &str) -> Option<KeepIdle> {
         let percent: f64 = text.trim().strip_suffix('%')?.trim_end().parse().ok()?;
-        (0.0..=100.0).contains(&percent).then_some(KeepIdle::Percent(percent))
+        if (0.0..=100.0).contains(&percent) { Some(KeepIdle::Percent(percent)) } else { None }
     }
 }
 
@@ -36,7 +37,7 @@ impl Default for KeepIdle {
     }
 }
 
-/// As in a file, without quotes.
+/// As in a file, but without quotes.
 impl fmt::Display for KeepIdle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,16 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_or_a_share() {
-        for (text, of_ten, of_a_thousand) in
+    fn a_number_or_a_share_is_read_and_written() {
+        for (text, in_ten, in_a_thousand) in
             [("0", 0, 0), ("4", 4, 4), (r#""5%""#, 1, 50), (r#""100 %""#, 10, 1000)]
         {
             let keep: KeepIdle = serde_json::from_str(text).unwrap();
-            assert_eq!((keep.node_count(10), keep.node_count(1000)), (of_ten, of_a_thousand), "{text}");
-            assert_eq!(
-                serde_json::from_str::<KeepIdle>(&serde_json::to_string(&keep).unwrap()).unwrap(),
-                keep
-            );
+            assert_eq!((keep.node_count(10), keep.node_count(1000)), (in_ten, in_a_thousand), "{text}");
+            let written = serde_json::to_string(&keep).unwrap();
+            assert_eq!(serde_json::from_str::<KeepIdle>(&written).unwrap(), keep);
         }
         assert_eq!(KeepIdle::Nodes(20).node_count(10), 10);
         for text in ["-1", "1.5", r#""5""#, r#""101%""#, r#""nan%""#, "true", "99999999999"] {

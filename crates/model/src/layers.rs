@@ -1,28 +1,28 @@
-//! How long the layers of a model take on one GPU, as its owner has profiled them.
+//! A profile of a model's layers on one GPU, which the job's owner has measured.
 
 use serde::{Deserialize, Serialize};
 
 use crate::MAX_NAME_CHARS;
 
-/// The version of the format that is read and written.
+/// The version of the format that infill reads and writes.
 pub const LAYERS_VERSION: u32 = 1;
 
-/// Most layers of a profile.
+/// Most layers in a profile.
 pub const MOST_PROFILED_LAYERS: usize = 512;
 
-/// Most samples of a batch that is profiled.
+/// Most samples in the profiled batch.
 const MOST_BATCH: u32 = 1 << 20;
 
-/// The longest that a layer takes one way, s.
+/// The longest time of a layer in one direction, in seconds.
 const MOST_SECS: f64 = 3600.0;
 
-/// Most parameters, or bytes of activations, of a layer.
+/// Most parameters, or bytes of activations, in a layer.
 const MOST_OF_LAYER: u64 = 1 << 50;
 
-/// Largest number of bytes of a parameter.
+/// Most bytes of a parameter.
 const MOST_ELEMENT_BYTES: u32 = 16;
 
-/// One layer.
+/// The measurements of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProfiledLayer {
@@ -30,9 +30,9 @@ pub struct ProfiledLayer {
     pub forward_secs: f64,
     /// Seconds of the backward pass.
     pub backward_secs: f64,
-    /// Parameters.
+    /// The number of parameters.
     pub parameters: u64,
-    /// Bytes of what it passes on, for the whole batch.
+    /// Bytes of the output that it passes to the next layer, for the whole batch.
     pub activation_bytes: u64,
 }
 
@@ -40,34 +40,34 @@ pub struct ProfiledLayer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LayerProfile {
-    /// [`LAYERS_VERSION`].
+    /// The version of the format: [`LAYERS_VERSION`].
     pub version: u32,
-    /// The GPU that they were profiled on, as its driver calls it, or a word that means its type of nodes.
+    /// The GPU of the measurement, as its driver names it, or a word that stands for its node type.
     pub device: String,
-    /// Samples of the batch.
+    /// Samples in the profiled batch.
     pub batch: u32,
-    /// Bytes of a gradient's element.
+    /// Bytes of one element of a gradient.
     pub element_bytes: u32,
-    /// The layers.
+    /// The layers, from first to last.
     pub layers: Vec<ProfiledLayer>,
 }
 
-/// Why a profile is not taken.
+/// The reason why a profile is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LayersError(String);
 
 impl LayerProfile {
-    /// Whether it is what a profile can be.
+    /// Checks that all numbers of the profile are valid.
     ///
     /// # Errors
-    /// What is wrong, and in which layer, counted from 1.
+    /// The problem, and the layer that has it, counted from 1.
     pub fn check_layers(&self) -> Result<(), LayersError> {
         let LayerProfile { version, device, batch, element_bytes, layers } = self;
-        let is_name = device.chars().count() <= MAX_NAME_CHARS && !device.chars().any(char::is_control);
+        let is_valid_name = device.chars().count() <= MAX_NAME_CHARS && !device.chars().any(char::is_control);
         let rules = [
             (*version == LAYERS_VERSION, format!("version is {version}; expected {LAYERS_VERSION}")),
-            (is_name, format!("device is longer than {MAX_NAME_CHARS} characters, or not printable")),
+            (is_valid_name, format!("device is longer than {MAX_NAME_CHARS} characters, or not printable")),
             ((1..=MOST_BATCH).contains(batch), format!("batch is {batch}; expected 1 to {MOST_BATCH}")),
             (
                 (1..=MOST_ELEMENT_BYTES).contains(element_bytes),
@@ -79,22 +79,21 @@ impl LayerProfile {
             ),
             (
                 layers.iter().any(|layer| layer.forward_secs + layer.backward_secs > 0.0),
-                "no layer takes any time; expected some seconds".to_owned(),
+                "all layers take zero seconds; expected some time".to_owned(),
             ),
         ];
-        if let Some((_, what)) = rules.into_iter().find(|(holds, _)| !holds) {
-            return Err(LayersError(what));
+        if let Some((_, problem)) = rules.into_iter().find(|(holds, _)| !holds) {
+            return Err(LayersError(problem));
         }
-        layers
-            .iter()
-            .enumerate()
-            .find_map(|(i, layer): (usize, &ProfiledLayer)| {
-                Some(format!("layer {}: {}", i + 1, layer.find_problem()?))
-            })
-            .map_or(Ok(()), |what| Err(LayersError(what)))
+        for (i, layer) in layers.iter().enumerate() {
+            if let Some(problem) = layer.find_problem() {
+                return Err(LayersError(format!("layer {}: {problem}", i + 1)));
+            }
+        }
+        Ok(())
     }
 
-    /// It if it can be, else nothing: what comes over the wire may hold anything.
+    /// Whether the profile is valid. A profile comes over the network, so it may hold anything.
     pub(crate) fn is_sound(&self) -> bool {
         self.check_layers().is_ok()
     }
@@ -103,12 +102,17 @@ impl LayerProfile {
 impl ProfiledLayer {
     fn find_problem(&self) -> Option<String> {
         let ProfiledLayer { forward_secs, backward_secs, parameters, activation_bytes } = *self;
-        let secs = [("forward_secs", forward_secs), ("backward_secs", backward_secs)];
-        let odd = secs.into_iter().find(|(_, secs)| !(0.0..=MOST_SECS).contains(secs));
-        let odd = odd.map(|(name, secs)| format!("{name} is {secs}; expected 0 to {MOST_SECS}"));
-        let counts = [("parameters", parameters), ("activation_bytes", activation_bytes)];
-        let many = counts.into_iter().find(|(_, count)| *count > MOST_OF_LAYER);
-        odd.or(many.map(|(name, count)| format!("{name} is {count}; expected {MOST_OF_LAYER} at most")))
+        for (name, secs) in [("forward_secs", forward_secs), ("backward_secs", backward_secs)] {
+            if !(0.0..=MOST_SECS).contains(&secs) {
+                return Some(format!("{name} is {secs}; expected 0 to {MOST_SECS}"));
+            }
+        }
+        for (name, count) in [("parameters", parameters), ("activation_bytes", activation_bytes)] {
+            if count > MOST_OF_LAYER {
+                return Some(format!("{name} is {count}; expected {MOST_OF_LAYER} at most"));
+            }
+        }
+        None
     }
 }
 
@@ -116,7 +120,7 @@ impl ProfiledLayer {
 mod tests {
     use super::*;
 
-    fn sound() -> LayerProfile {
+    fn valid_profile() -> LayerProfile {
         let layer = ProfiledLayer {
             forward_secs: 0.01,
             backward_secs: 0.02,
@@ -133,25 +137,33 @@ mod tests {
     }
 
     #[test]
-    fn what_no_profile_can_be_is_refused() {
-        assert_eq!(sound().check_layers(), Ok(()));
-        let says = |change: fn(&mut LayerProfile)| {
-            let mut odd = sound();
-            change(&mut odd);
-            odd.check_layers().unwrap_err().to_string()
-        };
-        assert_eq!(says(|p| p.version = 2), "version is 2; expected 1");
-        assert_eq!(says(|p| p.batch = 0), "batch is 0; expected 1 to 1048576");
-        assert!(says(|p| p.device = "a\nb".to_owned()).contains("not printable"));
-        assert!(says(|p| p.element_bytes = 99).contains("element_bytes is 99"));
-        assert!(says(|p| p.layers.clear()).contains("0 layers"));
-        assert!(says(|p| p.layers = vec![p.layers[0]; 513]).contains("513 layers"));
-        assert!(says(|p| p.layers[1].forward_secs = -1.0).starts_with("layer 2: forward_secs is -1"));
-        assert!(says(|p| p.layers[2].backward_secs = f64::NAN).starts_with("layer 3: backward_secs is NaN"));
-        assert!(says(|p| p.layers[0].parameters = u64::MAX).starts_with("layer 1: parameters is"));
-        let idle = |p: &mut LayerProfile| {
-            p.layers.iter_mut().for_each(|l| (l.forward_secs, l.backward_secs) = (0.0, 0.0));
-        };
-        assert!(says(idle).contains("no layer takes any time"));
+    fn an_invalid_profile_is_refused() {
+        assert_eq!(valid_profile().check_layers(), Ok(()));
+        assert_eq!(problem_after(|p| p.version = 2), "version is 2; expected 1");
+        assert_eq!(problem_after(|p| p.batch = 0), "batch is 0; expected 1 to 1048576");
+        assert!(problem_after(|p| p.device = "a\nb".to_owned()).contains("not printable"));
+        assert!(problem_after(|p| p.element_bytes = 99).contains("element_bytes is 99"));
+        assert!(problem_after(|p| p.layers.clear()).contains("0 layers"));
+        assert!(problem_after(|p| p.layers = vec![p.layers[0]; 513]).contains("513 layers"));
+        let negative = problem_after(|p| p.layers[1].forward_secs = -1.0);
+        assert!(negative.starts_with("layer 2: forward_secs is -1"), "{negative}");
+        let nan = problem_after(|p| p.layers[2].backward_secs = f64::NAN);
+        assert!(nan.starts_with("layer 3: backward_secs is NaN"), "{nan}");
+        let many = problem_after(|p| p.layers[0].parameters = u64::MAX);
+        assert!(many.starts_with("layer 1: parameters is"), "{many}");
+        let without_time = problem_after(|p| {
+            for layer in &mut p.layers {
+                layer.forward_secs = 0.0;
+                layer.backward_secs = 0.0;
+            }
+        });
+        assert!(without_time.contains("all layers take zero seconds"), "{without_time}");
+    }
+
+    /// The problem of a profile that is valid but for one change.
+    fn problem_after(change: fn(&mut LayerProfile)) -> String {
+        let mut profile = valid_profile();
+        change(&mut profile);
+        profile.check_layers().unwrap_err().to_string()
     }
 }

@@ -1,14 +1,13 @@
-//! Pure values that every other module speaks in: ids, time, nodes, jobs, snapshots, gaps, profiles, plans,
-//! traces.
+//! Pure values that all other crates use: ids, time, nodes, jobs, snapshots, gaps, profiles, plans, traces.
 //!
-//! Nothing here does I/O, reads a clock or draws a random number.
+//! This crate does no I/O, reads no clock and draws no random numbers, except in `clock` and `config`.
 
 #![warn(clippy::disallowed_types)]
 
 mod agent_event;
 mod allowed_sizes;
 mod change_kind;
-#[expect(clippy::disallowed_types, reason = "the one place that reads the clock, for edges")]
+#[expect(clippy::disallowed_types, reason = "the only place that reads the clock, for the edges")]
 pub mod clock;
 mod closed_machine;
 mod collectives;

@@ -1,18 +1,18 @@
-//! How long a main job waited for nodes that malleable ones were on.
+//! How long a main job waited for nodes that malleable jobs were on.
 
 use serde::{Deserialize, Serialize};
 
 use super::{JobId, UnixTime};
 
-/// A main job has started on a node that ours were on.
+/// The delay of a main job that started on a node of malleable jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MainDelay {
     /// The main job.
     pub job: JobId,
-    /// When it started.
+    /// When the main job started.
     pub at: UnixTime,
-    /// Seconds from when ours were to leave until then; Slurm tells whole ones.
+    /// Seconds from when malleable jobs were to leave until the start, in Slurm's whole seconds.
     pub secs: f64,
-    /// Whether the moment was one that Slurm had planned, and not a preemption.
+    /// Whether Slurm had planned that moment. `false` for a preemption.
     pub planned: bool,
 }

@@ -1,23 +1,23 @@
-//! Where a malleable job is in its life, in a word.
+//! The phase of a malleable job's life, in a word.
 
 use crate::words;
 
 words! {
-    /// Where a malleable job is in its life, in a word.
+    /// The phase of a malleable job's life, in a word.
     pub enum MalleableState {
-        /// Waits, held, for nodes.
+        /// It waits for nodes, held in Slurm.
         Queued = "queued",
-        /// Its lead was sent to a node, and has not come to `infill run` yet.
+        /// Its lead was released to a node but has not started `infill run` yet.
         Launching = "launching",
-        /// Its lead is there; nothing runs until the first nodes are here.
+        /// Its lead runs, but no command runs until the first nodes are ready.
         Starting = "starting",
         /// Its command runs.
         Running = "running",
-        /// Its command saves and stops, to go on with other nodes.
+        /// Its command saves and stops, to continue on other nodes.
         Rescaling = "rescaling",
         /// Its command changes its members while it stays alive.
         Regrouping = "regrouping",
-        /// Its lead goes back to the queue.
+        /// Its lead returns to the queue.
         Parking = "parking",
         /// Its command has ended; its agents leave.
         Ending = "ending",

@@ -1,18 +1,18 @@
-//! Sizes of memory as people write them.
+//! Memory sizes as users write them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Most memory that one worker, or one GPU, is believed to have, MiB: a PiB.
+/// The largest memory that a worker or a GPU may have, in MiB: 1 PiB.
 pub const MOST_MEMORY_MIB: u64 = 1 << 30;
 
-/// Units with their MiB; the last is the largest.
+/// The units in MiB, ascending.
 const UNITS: [(char, f64); 4] = [('K', 1.0 / 1024.0), ('M', 1.0), ('G', 1024.0), ('T', 1024.0 * 1024.0)];
 
-/// An amount of memory, whole MiB, from 1 to [`MOST_MEMORY_MIB`]. As text it is `64G`: units are powers of
-/// 1024, and a number alone is MiB, as for `sbatch --mem`.
+/// A memory size in whole MiB, from 1 to [`MOST_MEMORY_MIB`]. As text it is `64G`. Units are powers of 1024,
+/// and a number without a unit is MiB, as for `sbatch --mem`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MemorySize {
@@ -20,12 +20,12 @@ pub struct MemorySize {
 }
 
 impl MemorySize {
-    /// So many MiB; at least one, at most [`MOST_MEMORY_MIB`].
+    /// A size of `mib` MiB, limited to 1 to [`MOST_MEMORY_MIB`].
     pub fn from_mib(mib: u64) -> Self {
         MemorySize { mib: mib.clamp(1, MOST_MEMORY_MIB) }
     }
 
-    /// MiB.
+    /// The size in MiB.
     pub fn mib(self) -> u64 {
         self.mib
     }
@@ -34,27 +34,27 @@ impl MemorySize {
 impl FromStr for MemorySize {
     type Err = MemorySizeError;
     fn from_str(text: &str) -> Result<Self, MemorySizeError> {
-        let refused = |what: &'static str| MemorySizeError { text: text.to_owned(), what };
         let word = text.trim().to_ascii_uppercase();
-        let stripped = word.strip_suffix("IB").or_else(|| word.strip_suffix('B'));
-        let word = stripped.unwrap_or(&word);
+        let without_b = word.strip_suffix("IB").or_else(|| word.strip_suffix('B'));
+        let word = without_b.unwrap_or(&word);
         let unit = UNITS.iter().find_map(|(letter, mib)| Some((word.strip_suffix(*letter)?, *mib)));
         let (number, mib) = match unit {
             Some(unit) => unit,
-            // Bytes are too small a unit to be meant.
-            None if stripped.is_some() => return Err(refused("not a number")),
+            // A size in bytes is surely an error.
+            None if without_b.is_some() => return Err(MemorySizeError::new(text, "not a number")),
             None => (word, 1.0),
         };
         let number = number.trim_end();
-        // What Rust reads besides, such as `inf` and `1e3`, people do not write.
+        // Rust also parses forms such as `inf` and `1e3`, which users do not write.
         let is_plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
-        let number: f64 = number.parse().ok().filter(|_| is_plain).ok_or_else(|| refused("not a number"))?;
+        let number: Option<f64> = number.parse().ok().filter(|_| is_plain);
+        let number = number.ok_or_else(|| MemorySizeError::new(text, "not a number"))?;
         let mib = (number * mib).ceil();
         if (1.0..=MOST_MEMORY_MIB as f64).contains(&mib) {
-            Ok(MemorySize { mib: mib as u64 })
-        } else {
-            Err(refused(if mib < 1.0 { "no memory at all" } else { "more than any machine has" }))
+            return Ok(MemorySize { mib: mib as u64 });
         }
+        let problem = if mib < 1.0 { "it must be more than zero" } else { "no host has that much" };
+        Err(MemorySizeError::new(text, problem))
     }
 }
 
@@ -66,7 +66,8 @@ impl fmt::Display for MemorySize {
             if !number.is_multiple_of(1024) {
                 break;
             }
-            (number, unit) = (number / 1024, larger);
+            number /= 1024;
+            unit = larger;
         }
         write!(f, "{number}{unit}")
     }
@@ -85,14 +86,20 @@ impl From<MemorySize> for String {
     }
 }
 
-/// Why a text is no amount of memory.
+/// The reason why a text is not a memory size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("memory {text:?}: {what} (expected a number with K, M, G or T, such as 64G)")]
 pub struct MemorySizeError {
-    /// As written.
+    /// The text as written.
     pub text: String,
-    /// What is wrong.
+    /// The problem with it.
     pub what: &'static str,
+}
+
+impl MemorySizeError {
+    fn new(text: &str, what: &'static str) -> MemorySizeError {
+        MemorySizeError { text: text.to_owned(), what }
+    }
 }
 
 #[cfg(test)]
@@ -117,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused_with_its_text() {
-        for (text, want) in [
+    fn an_invalid_size_is_refused_with_its_text() {
+        for (text, problem) in [
             ("", "not a number"),
             ("G", "not a number"),
             ("64X", "not a number"),
@@ -127,16 +134,16 @@ mod tests {
             ("1e3", "not a number"),
             ("inf", "not a number"),
             ("64GG", "not a number"),
-            ("0", "no memory at all"),
-            ("1025T", "more than any machine has"),
+            ("0", "it must be more than zero"),
+            ("1025T", "no host has that much"),
         ] {
-            let said = text.parse::<MemorySize>().unwrap_err().to_string();
-            assert!(said.starts_with(&format!("memory {text:?}: {want}")), "{said}");
+            let message = text.parse::<MemorySize>().unwrap_err().to_string();
+            assert!(message.starts_with(&format!("memory {text:?}: {problem}")), "{message}");
         }
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_size_is_read_as_the_same() {
         for (mib, text) in [(64 * 1024, "64G"), (1536, "1536M"), (2 << 20, "2T"), (MOST_MEMORY_MIB, "1024T")]
         {
             let size = MemorySize::from_mib(mib);

@@ -1,35 +1,35 @@
-//! Moments as Slurm's tools take them: `22:10`, `2026-11-20T22:10:17`, `now-10minutes`.
+//! Moments in the forms that Slurm's tools accept: `22:10`, `2026-11-20T22:10:17`, `now-10minutes`.
 
 use chrono::{DateTime, NaiveDate, NaiveTime};
 
 use super::UnixTime;
 
-/// What is understood, for whoever wrote something else.
+/// The accepted forms, for error messages.
 pub(crate) const ACCEPTED_FORMS: &str =
     "HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], now-10minutes, or seconds since 1970";
 
-/// What a text is that names no moment.
+/// The error for a text that is not a moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {ACCEPTED_FORMS}")]
 pub struct MomentError;
 
-/// Reads a moment. Times of day are today's; a zone is never named: it is the one that lies `utc_offset_secs`
-/// east of UTC, on every day.
+/// Parses a moment. Times of day are of today. No form has a time zone: times are in the zone that is always
+/// `utc_offset_secs` east of UTC.
 ///
 /// # Errors
-/// For a text of another form, or a moment that the calendar does not have.
+/// If the text has another form, or names a moment that does not exist in the calendar.
 pub fn parse(text: &str, now: UnixTime, utc_offset_secs: i32) -> Result<UnixTime, MomentError> {
     let text = text.trim();
     let found = match text.strip_prefix("now") {
-        Some(rest) => relative(rest).and_then(|secs| now.0.checked_add(secs)),
+        Some(rest) => relative_secs(rest).and_then(|secs| now.0.checked_add(secs)),
         None if text.bytes().all(|b| b.is_ascii_digit()) => text.parse().ok(),
         None => wall_clock_secs(text, now, utc_offset_secs),
     };
     found.map(UnixTime).ok_or(MomentError)
 }
 
-/// Seconds of what follows `now`: nothing, or a sign, a number and perhaps a unit.
-fn relative(text: &str) -> Option<i64> {
+/// Seconds of the text after `now`: nothing, or a sign, a number and perhaps a unit.
+fn relative_secs(text: &str) -> Option<i64> {
     if text.is_empty() {
         return Some(0);
     }
@@ -38,9 +38,9 @@ fn relative(text: &str) -> Option<i64> {
         ("+", rest) => (1, rest),
         _ => return None,
     };
-    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (number, unit) = rest.split_at(digits);
-    let secs = match unit {
+    let unit_secs = match unit {
         "" | "second" | "seconds" => 1,
         "minute" | "minutes" => 60,
         "hour" | "hours" => 3600,
@@ -48,22 +48,26 @@ fn relative(text: &str) -> Option<i64> {
         "week" | "weeks" => 7 * 86_400,
         _ => return None,
     };
-    Some(sign * number.parse::<i64>().ok()?.checked_mul(secs)?)
+    let secs = number.parse::<i64>().ok()?.checked_mul(unit_secs)?;
+    Some(sign * secs)
 }
 
-/// A date, a time of day or both, as a clock on the wall shows them.
+/// Unix time of a local date, a time of day, or both.
 fn wall_clock_secs(text: &str, now: UnixTime, utc_offset_secs: i32) -> Option<i64> {
     let offset = i64::from(utc_offset_secs);
-    let date = |t: &str| NaiveDate::parse_from_str(t, "%Y-%m-%d").ok();
     let day_and_time = match text.split_once('T') {
-        Some((day, time)) => date(day)?.and_time(time_of_day(time)?),
-        None if text.contains(':') => today(now, offset)?.and_time(time_of_day(text)?),
-        None => date(text)?.and_time(NaiveTime::MIN),
+        Some((day, time)) => parse_date(day)?.and_time(parse_time(time)?),
+        None if text.contains(':') => today(now, offset)?.and_time(parse_time(text)?),
+        None => parse_date(text)?.and_time(NaiveTime::MIN),
     };
     day_and_time.and_utc().timestamp().checked_sub(offset)
 }
 
-fn time_of_day(text: &str) -> Option<NaiveTime> {
+fn parse_date(text: &str) -> Option<NaiveDate> {
+    NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()
+}
+
+fn parse_time(text: &str) -> Option<NaiveTime> {
     ["%H:%M:%S", "%H:%M"].iter().find_map(|form| NaiveTime::parse_from_str(text, form).ok())
 }
 
@@ -99,17 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_on_the_wall_may_be_elsewhere() {
-        let two_hours = |text| parse(text, NOW, 7200).unwrap().to_string();
-        // There it is the 21st already.
-        assert_eq!(two_hours("00:05"), "2026-11-20T22:05:00Z");
-        assert_eq!(two_hours("2026-11-20T22:10"), "2026-11-20T20:10:00Z");
-        assert_eq!(two_hours("now-10seconds"), "2026-11-20T22:10:07Z");
-        assert_eq!(two_hours("1795212617"), "2026-11-20T22:10:17Z");
+    fn local_times_are_in_the_zone_of_the_offset() {
+        for (text, moment) in [
+            // In that zone it is already the 21st.
+            ("00:05", "2026-11-20T22:05:00Z"),
+            ("2026-11-20T22:10", "2026-11-20T20:10:00Z"),
+            ("now-10seconds", "2026-11-20T22:10:07Z"),
+            ("1795212617", "2026-11-20T22:10:17Z"),
+        ] {
+            assert_eq!(parse(text, NOW, 7200).map(|t| t.to_string()).as_deref(), Ok(moment), "{text}");
+        }
     }
 
     #[test]
-    fn what_names_no_moment_is_refused() {
+    fn a_text_that_is_not_a_moment_is_refused() {
         for text in [
             "",
             "-5",

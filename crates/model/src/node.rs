@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NodeName, NodeType, PlaceShare, Resources};
 
-/// Whether a word of a node's state forbids new work on the node, whatever the other words are.
+/// Whether a word of a node's state allows new work on the node. One unusable word suffices to forbid it.
 #[derive(Clone, Copy, PartialEq)]
 enum NodeUsability {
     Usable,
@@ -17,7 +17,7 @@ use NodeUsability::{Unusable, Usable};
 
 /// Slurm's words for states of nodes, sorted.
 ///
-/// PLANNED forbids nothing: it carries no time and may mean tomorrow.
+/// PLANNED forbids nothing: it has no time, which may be tomorrow.
 const WORDS: [(&str, NodeUsability); 34] = [
     ("ALLOCATED", Usable),
     ("BLOCKED", Unusable),
@@ -57,37 +57,37 @@ const WORDS: [(&str, NodeUsability); 34] = [
 
 /// The bit of the word IDLE.
 const IDLE: u64 = {
-    let mut at = 0;
-    while !matches!(WORDS[at].0.as_bytes(), b"IDLE") {
-        at += 1;
+    let mut index = 0;
+    while !matches!(WORDS[index].0.as_bytes(), b"IDLE") {
+        index += 1;
     }
-    1 << at
+    1 << index
 };
 
 /// The words that forbid new work, as bits.
 const UNUSABLE: u64 = {
     let mut bits = 0;
-    let mut at = 0;
-    while at < WORDS.len() {
-        if matches!(WORDS[at].1, Unusable) {
-            bits |= 1 << at;
+    let mut index = 0;
+    while index < WORDS.len() {
+        if matches!(WORDS[index].1, Unusable) {
+            bits |= 1 << index;
         }
-        at += 1;
+        index += 1;
     }
     bits
 };
 
-/// The bit of a word that we know.
+/// The bit of a word in [`WORDS`].
 fn state_bit(word: &str) -> Option<u64> {
-    WORDS.binary_search_by(|(known, _)| (*known).cmp(word)).ok().map(|at| 1 << at)
+    WORDS.binary_search_by(|(known, _)| (*known).cmp(word)).ok().map(|index| 1 << index)
 }
 
-/// A node's state: Slurm's base state and flags, as upper-case words. Words that we do not know are kept.
+/// A node's state: Slurm's base state and flags, as upper-case words. Unknown words are kept.
 ///
-/// Every round makes one for each node and compares it, so the usual words are bits. Its JSON is `{"words":
-/// […]}`.
+/// Every round makes one for each node and compares it, so the known words are stored as bits. Its JSON is
+/// `{"words": […]}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Shown", into = "Shown")]
+#[serde(from = "NodeStateJson", into = "NodeStateJson")]
 pub struct NodeState {
     known: u64,
     other: BTreeSet<String>,
@@ -95,24 +95,24 @@ pub struct NodeState {
 
 /// A [`NodeState`] in JSON.
 #[derive(Serialize, Deserialize)]
-struct Shown {
+struct NodeStateJson {
     words: BTreeSet<String>,
 }
 
-impl From<Shown> for NodeState {
-    fn from(shown: Shown) -> Self {
-        NodeState::from_words(shown.words)
+impl From<NodeStateJson> for NodeState {
+    fn from(json: NodeStateJson) -> Self {
+        NodeState::from_words(json.words)
     }
 }
 
-impl From<NodeState> for Shown {
+impl From<NodeState> for NodeStateJson {
     fn from(state: NodeState) -> Self {
-        Shown { words: state.words().into_iter().map(str::to_owned).collect() }
+        NodeStateJson { words: state.words().into_iter().map(str::to_owned).collect() }
     }
 }
 
 impl NodeState {
-    /// The one word that is not Slurm's: what is left of the node the malleable partition may not have
+    /// The only word that is not Slurm's: the malleable partition may not have the free rest of the node
     /// (MaxCPUsPerNode).
     pub const CAPPED: &str = "MAX_CPUS_PER_NODE";
 
@@ -127,7 +127,7 @@ impl NodeState {
 
     /// All words that Slurm gave, for example `IDLE` and `PLANNED`, sorted.
     pub fn words(&self) -> Vec<&str> {
-        let known = WORDS.iter().enumerate().filter(|(at, _)| self.known & (1 << at) != 0);
+        let known = WORDS.iter().enumerate().filter(|(index, _)| self.known & (1 << index) != 0);
         let mut words: Vec<&str> = known.map(|(_, (word, _))| *word).collect();
         words.extend(self.other.iter().map(String::as_str));
         words.sort_unstable();
@@ -139,7 +139,7 @@ impl NodeState {
         state_bit(word).map_or_else(|| self.other.contains(word), |bit| self.known & bit != 0)
     }
 
-    /// Adds a word, in upper case.
+    /// Adds a word. It is stored in upper case.
     pub fn insert(&mut self, word: &str) {
         if let Some(bit) = state_bit(word) {
             self.known |= bit;
@@ -148,32 +148,36 @@ impl NodeState {
         let word = word.to_ascii_uppercase();
         match state_bit(&word) {
             Some(bit) => self.known |= bit,
-            None => drop(self.other.insert(word)),
+            None => {
+                self.other.insert(word);
+            }
         }
     }
 
-    /// Takes a word out; whether it was there.
+    /// Removes a word. Returns whether the state had it.
     pub fn remove(&mut self, word: &str) -> bool {
-        let had = self.has_word(word);
+        let had_word = self.has_word(word);
         match state_bit(word) {
             Some(bit) => self.known &= !bit,
-            None => drop(self.other.remove(word)),
+            None => {
+                self.other.remove(word);
+            }
         }
-        had
+        had_word
     }
 
-    /// Whether nothing runs here and nothing forbids new work.
+    /// Whether nothing runs on the node and no word forbids new work.
     pub fn is_idle(&self) -> bool {
         self.known & IDLE != 0 && self.is_sound()
     }
 
-    /// Whether no flag forbids new work; says nothing about what runs on the node.
+    /// Whether no word forbids new work. This does not say whether something runs on the node.
     pub fn is_sound(&self) -> bool {
         self.known & UNUSABLE == 0
     }
 }
 
-/// As Slurm shows it: `DRAIN+IDLE`.
+/// In Slurm's form: `DRAIN+IDLE`.
 impl fmt::Display for NodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.words().join("+"))
@@ -183,33 +187,33 @@ impl fmt::Display for NodeState {
 /// A compute node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// Slurm's name.
+    /// The node's name in Slurm.
     pub name: NodeName,
-    /// Where other nodes reach it: Slurm's NodeAddr.
+    /// The address at which other nodes reach it: Slurm's NodeAddr.
     pub address: String,
     /// Base state and flags.
     pub state: NodeState,
-    /// Partitions that contain the node.
+    /// The partitions that contain the node.
     pub partitions: Vec<String>,
     /// The class of interchangeable nodes that it belongs to.
     pub node_type: NodeType,
-    /// Features that it has now, which jobs may ask for.
+    /// The features that it has now. Jobs may ask for them.
     pub features: Vec<String>,
-    /// Why the node is drained or down, if somebody said so.
+    /// Why the node is drained or down, if someone gave a reason.
     pub reason: Option<String>,
-    /// What jobs may have of it; nothing where Slurm does not say.
+    /// The resources that jobs may have on it; empty if Slurm does not say.
     #[serde(default)]
     pub has: Resources,
-    /// What jobs have of it by Slurm's own sums, which lag some seconds behind the jobs.
+    /// The resources that jobs hold on it by Slurm's own sums, which lag some seconds behind the jobs.
     #[serde(default)]
     pub used: Resources,
-    /// Where it is a place: what it has of its host.
+    /// If it is a place: its share of its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<PlaceShare>,
 }
 
 impl Node {
-    /// A node that is idle, at the address that its name is, and in no partition.
+    /// An idle node in no partition, whose address is its name.
     pub fn new(name: NodeName, node_type: NodeType) -> Node {
         Node {
             address: name.to_string(),
@@ -231,8 +235,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_words_are_sorted_so_that_they_are_found() {
-        assert!(WORDS.windows(2).all(|w| w[0].0 < w[1].0));
+    fn known_words_are_sorted_and_fit_into_the_bits() {
+        assert!(WORDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(WORDS.len() <= 64);
     }
 

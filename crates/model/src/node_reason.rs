@@ -1,4 +1,4 @@
-//! Why a round gave a node to a job or to none: values that become a sentence only when somebody reads it.
+//! Why a round gave a node to a job or to none. The values become sentences only when someone reads them.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use super::sentence::sentence;
 use super::time::UnixTime;
 use crate::words;
 
-/// Why a node got the job it got, or none. A round makes one for each node of the partition, so it holds no
-/// sentence. In JSON it is the sentence, and is read back as [`NodeReason::Said`].
+/// Why a round gave a node to a job, or to none. A round makes one for each node of the partition, so it
+/// holds no sentence. In JSON it is a sentence, which is read back as [`NodeReason::Said`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeReason {
     /// Its job keeps it.
@@ -30,21 +30,21 @@ pub enum NodeReason {
     Left {
         /// The job.
         job: JobId,
-        /// What is planned on it.
+        /// When the main queue wants it.
         wanted: WantedAt,
     },
-    /// It is too soon at its end for a step.
+    /// It is available for too short a time for one step.
     Ends {
-        /// Seconds for which it is counted on.
+        /// Seconds for which the planner counts on it.
         secs: f64,
-        /// What is planned on it.
+        /// When the main queue wants it.
         wanted: WantedAt,
     },
     /// There is no malleable job.
     NoJob,
     /// All jobs are parked.
     Drained,
-    /// Its job gives it up, and no other gains by it.
+    /// Its job gives it up, and no other job gains from it.
     Spared {
         /// The job.
         job: JobId,
@@ -55,28 +55,28 @@ pub enum NodeReason {
         secs: f64,
         /// Shortest window that is worth starting in, seconds.
         worth_secs: f64,
-        /// What is planned on it.
+        /// When the main queue wants it.
         wanted: WantedAt,
     },
     /// Starting and growth are paused.
     Paused,
     /// Nothing was planned in this round.
     NotPlanned,
-    /// No job gains more by it than the change costs.
+    /// No job gains more from it than the change costs.
     NoGain {
         /// Length of the window, seconds.
         secs: f64,
-        /// What is planned on it.
+        /// When the main queue wants it.
         wanted: WantedAt,
     },
-    /// It is no gap.
+    /// It is not a gap, for this reason.
     Refused(GapRefusal),
-    /// In the words of another round.
+    /// A sentence that was read back from JSON.
     Said(String),
 }
 
 words! {
-    /// What kind of reason a [`NodeReason`] is.
+    /// The kind of a [`NodeReason`].
     pub enum NodeReasonKind {
         /// Its job keeps it.
         Kept = "kept",
@@ -84,35 +84,35 @@ words! {
         Given = "given",
         /// Its job must leave it.
         Left = "left",
-        /// Too soon at its end.
+        /// It is available for too short a time for one step.
         Ends = "ends",
-        /// No malleable job.
+        /// There is no malleable job.
         NoJob = "no_job",
         /// All jobs are parked.
         Drained = "drained",
-        /// Given up.
+        /// Its job gives it up.
         Spared = "spared",
-        /// Window too short to start in.
+        /// Its window is too short to start in.
         Short = "short",
         /// Starting and growth are paused.
         Paused = "paused",
-        /// Nothing was planned.
+        /// Nothing was planned in this round.
         NotPlanned = "not_planned",
-        /// No job gains by it.
+        /// No job gains from it.
         NoGain = "no_gain",
-        /// No gap.
+        /// It is not a gap.
         Refused = "refused",
-        /// In the words of another round.
+        /// A sentence that was read back from JSON.
         Said = "said",
     }
 }
 
-/// When the main queue wants a node, as far as it is planned.
+/// When the main queue wants a node; `None` if nothing is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedAt(pub Option<UnixTime>);
 
 impl NodeReason {
-    /// What kind of reason it is.
+    /// The kind of this reason.
     pub fn kind(&self) -> NodeReasonKind {
         use NodeReasonKind as Kind;
         match self {
@@ -142,9 +142,9 @@ impl fmt::Display for NodeReason {
             NodeReason::Ends { secs, wanted } => {
                 write!(f, "left alone: it is counted on for {secs:.0} s only, too short for a step; {wanted}")
             }
-            NodeReason::NoJob => f.write_str("idle: no malleable job is there"),
+            NodeReason::NoJob => f.write_str("idle: there is no malleable job"),
             NodeReason::Drained => f.write_str("idle: an administrator drains infill"),
-            NodeReason::Spared { job } => write!(f, "job {job} gives it up, and no other job gains by it"),
+            NodeReason::Spared { job } => write!(f, "job {job} gives it up, and no other job gains from it"),
             NodeReason::Short { secs, worth_secs, wanted } => {
                 write!(f, "idle: its window of {secs:.0} s is shorter than the {worth_secs:.0} s")?;
                 write!(f, " worth starting in; {wanted}")
@@ -152,10 +152,10 @@ impl fmt::Display for NodeReason {
             NodeReason::Paused => f.write_str("idle: starting and growth are paused"),
             NodeReason::NotPlanned => f.write_str("idle: nothing was planned in this round"),
             NodeReason::NoGain { secs, wanted } => {
-                write!(f, "idle: no job gains more by it in {secs:.0} s than the change costs; {wanted}")
+                write!(f, "idle: no job gains more from it in {secs:.0} s than the change costs; {wanted}")
             }
-            NodeReason::Refused(why) => why.fmt(f),
-            NodeReason::Said(why) => f.write_str(why),
+            NodeReason::Refused(refusal) => refusal.fmt(f),
+            NodeReason::Said(sentence) => f.write_str(sentence),
         }
     }
 }
@@ -176,13 +176,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences() {
+    fn every_reason_has_a_kind_and_a_sentence() {
         let job = JobId(7);
         let until = UnixTime(0);
         let secs = 40.0;
         let wanted = WantedAt(Some(UnixTime(60)));
         let free = WantedAt(None);
-        let all = [
+        let reasons = [
             NodeReason::Kept { job, until },
             NodeReason::Given { job, until },
             NodeReason::Left { job, wanted },
@@ -197,26 +197,27 @@ mod tests {
             NodeReason::Refused(GapRefusal::Leaving(job)),
             NodeReason::Said("as it was".to_owned()),
         ];
-        let kinds: Vec<NodeReasonKind> = all.iter().map(NodeReason::kind).collect();
+        let kinds: Vec<NodeReasonKind> = reasons.iter().map(NodeReason::kind).collect();
         assert_eq!(kinds, NodeReasonKind::ALL);
-        let lines: Vec<String> = all.iter().map(|r| format!("{}: {r}", r.kind().word())).collect();
+        let lines: Vec<String> =
+            reasons.iter().map(|reason| format!("{}: {reason}", reason.kind().word())).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         kept: job 7 keeps it until 1970-01-01T00:00:00Z
         given: job 7 gets it until 1970-01-01T00:00:00Z
         left: job 7 leaves it: the main queue wants it at 1970-01-01T00:01:00Z
         ends: left alone: it is counted on for 40 s only, too short for a step; the main queue wants it at 1970-01-01T00:01:00Z
-        no_job: idle: no malleable job is there
+        no_job: idle: there is no malleable job
         drained: idle: an administrator drains infill
-        spared: job 7 gives it up, and no other job gains by it
+        spared: job 7 gives it up, and no other job gains from it
         short: idle: its window of 40 s is shorter than the 60 s worth starting in; the main queue wants it at 1970-01-01T00:01:00Z
         paused: idle: starting and growth are paused
         not_planned: idle: nothing was planned in this round
-        no_gain: idle: no job gains more by it in 40 s than the change costs; nothing is planned on it
+        no_gain: idle: no job gains more from it in 40 s than the change costs; nothing is planned on it
         refused: job 7 of ours is still cleaning up on it
         said: as it was
         ");
-        let json = serde_json::to_string(&all[4]).unwrap();
-        assert_eq!(json, r#""idle: no malleable job is there""#);
-        assert_eq!(serde_json::from_str::<NodeReason>(&json).unwrap().to_string(), all[4].to_string());
+        let json = serde_json::to_string(&reasons[4]).unwrap();
+        assert_eq!(json, r#""idle: there is no malleable job""#);
+        assert_eq!(serde_json::from_str::<NodeReason>(&json).unwrap().to_string(), reasons[4].to_string());
     }
 }

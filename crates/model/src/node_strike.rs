@@ -1,16 +1,16 @@
-//! What counts against a node.
+//! Failures that count against a node.
 
 use super::{JobId, UnixTime, UserId};
 
-/// Something that went wrong on a node.
+/// A failure of a job on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeStrike {
-    /// To which job.
+    /// The job that failed.
     pub job: JobId,
-    /// Whose job that is.
+    /// The owner of the job.
     pub user: UserId,
-    /// What it was.
+    /// What went wrong, in words.
     pub why: String,
-    /// When.
+    /// When it happened.
     pub at: UnixTime,
 }

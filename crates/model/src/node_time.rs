@@ -1,62 +1,62 @@
-//! What became of the node-time that malleable jobs held, hour by hour.
+//! How malleable jobs spent their node-time, hour by hour.
 
 use serde::{Deserialize, Serialize};
 
 use super::UnixTime;
 
-/// Whose node-time it was, and of what nodes, in an hour.
+/// The user, account and node type of some node-time, and its hour.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeTimeKey {
-    /// The hour's begin; of several hours that of the first that was asked for.
+    /// The beginning of the hour. If several hours are summed, the beginning of the first.
     pub from: UnixTime,
-    /// Slurm's account.
+    /// Slurm's account of the jobs.
     pub account: String,
-    /// Owner.
+    /// The owner's login name.
     pub user: String,
-    /// Type of the nodes.
+    /// The type of the nodes.
     pub node_type: String,
 }
 
-/// Node-seconds by what they went into.
+/// Node-seconds, by how they were spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeTimeUsage {
-    /// Steps were made.
+    /// The job made steps.
     pub useful_secs: f64,
     /// Starts, and changes that the planner wanted.
     pub rescale_secs: f64,
-    /// The same because Slurm had taken nodes, or some were lost.
+    /// Starts and changes because Slurm had taken nodes, or some were lost.
     pub preempted_secs: f64,
-    /// Steps were made at a size that was being tried.
+    /// The job made steps at a size that was being measured.
     pub probing_secs: f64,
-    /// GPU-seconds of all these.
+    /// GPU-seconds of all of these together.
     pub gpu_secs: f64,
 }
 
 impl NodeTimeUsage {
-    /// Node-seconds in all.
+    /// The sum of all node-seconds.
     pub fn held_secs(&self) -> f64 {
         self.useful_secs + self.rescale_secs + self.preempted_secs + self.probing_secs
     }
 
-    /// Both together.
-    pub fn sum_with(&self, more: &NodeTimeUsage) -> NodeTimeUsage {
+    /// The sum of both.
+    pub fn sum_with(&self, other: &NodeTimeUsage) -> NodeTimeUsage {
         NodeTimeUsage {
-            useful_secs: self.useful_secs + more.useful_secs,
-            rescale_secs: self.rescale_secs + more.rescale_secs,
-            preempted_secs: self.preempted_secs + more.preempted_secs,
-            probing_secs: self.probing_secs + more.probing_secs,
-            gpu_secs: self.gpu_secs + more.gpu_secs,
+            useful_secs: self.useful_secs + other.useful_secs,
+            rescale_secs: self.rescale_secs + other.rescale_secs,
+            preempted_secs: self.preempted_secs + other.preempted_secs,
+            probing_secs: self.probing_secs + other.probing_secs,
+            gpu_secs: self.gpu_secs + other.gpu_secs,
         }
     }
 }
 
-/// A row of the store.
+/// A row of the store, with the fields of both parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeTimeRow {
-    /// Whose, and of what.
+    /// The user, account, node type and hour.
     #[serde(flatten)]
     pub key: NodeTimeKey,
-    /// How much.
+    /// How the node-time was spent.
     #[serde(flatten)]
     pub spent: NodeTimeUsage,
 }

@@ -1,15 +1,14 @@
-//! What the planner strives for.
+//! The goal of planning.
 
 use crate::words;
 
 words! {
-    /// What the planner strives for.
+    /// The goal of planning.
     #[derive(Default)]
     pub enum PlanningObjective {
-        /// That the jobs of a user come as far as one another: who has had least comes next.
+        /// Equal progress of users' jobs: the user with the smallest usage comes next.
         Throughput = "throughput",
-        /// That jobs end soon after they were submitted: who has the least work ahead comes next, where that
-        /// is known.
+        /// Early completion of jobs: the job with the least remaining work comes next, if that is known.
         #[default]
         Completion = "completion",
     }

@@ -1,35 +1,35 @@
-//! Jobs as they were submitted, and what became of them.
+//! Jobs as they were submitted, and the outcome of past jobs.
 
 use super::UserEstimate;
 
-/// A job as it is submitted.
+/// The facts about a job when it is submitted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Submission {
-    /// When, in seconds.
+    /// The submission time in seconds.
     pub at: f64,
-    /// Its owner.
+    /// The owner's login name.
     pub user: String,
-    /// Its profile's name, or Slurm's without its numbers; empty where it has none.
+    /// The name of its profile, else its Slurm name without digits. Empty if it has none.
     pub name: String,
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// GPUs.
+    /// The number of GPUs.
     pub gpus: u32,
-    /// Its time limit, seconds.
+    /// Its time limit in seconds; `None` if it has none.
     pub limit_secs: Option<f64>,
-    /// What else is known of all jobs of this history, as numbers.
+    /// Further facts, as numbers. All jobs of a history have the same.
     pub more: Vec<f64>,
 }
 
-/// A job of a log.
+/// A past job of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastJob {
-    /// As it was submitted.
+    /// The facts at its submission.
     pub job: Submission,
-    /// When it ended, seconds.
+    /// When it ended, in seconds.
     pub ended_at: f64,
-    /// How long it ran, seconds.
+    /// How long it ran, in seconds.
     pub secs: f64,
-    /// What it first told of that itself.
+    /// Its own first estimate of its length.
     pub word: UserEstimate,
 }

@@ -1,4 +1,4 @@
-//! A plan: for each malleable job the nodes it shall hold. It leaves nothing to decide.
+//! A plan: the nodes that each malleable job shall hold. It leaves nothing to decide.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,31 +9,32 @@ use crate::words;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SolveStatus {
-    /// Proved optimal within the gap that was asked for.
+    /// Proved optimal within the requested gap.
     Optimal,
-    /// The time limit came first; the plan is the best that was found, with this relative gap if it is known.
+    /// The solver reached its time limit. The plan is the best that it found, with this relative gap if
+    /// known.
     TimeLimit {
-        /// Relative distance to the bound; `None` if no bound is known.
+        /// Relative distance to the bound; `None` if there is no bound.
         gap: Option<f64>,
     },
-    /// The solver was not asked: there is no solve time, or its program would be too large to prove anything.
-    /// The plan is the best that was found without it.
+    /// The solver was not used: it has no time, or its program would be too large to prove anything. The plan
+    /// is the best that was found without it.
     Unasked {
-        /// Relative distance to the bound; `None` if no bound is known.
+        /// Relative distance to the bound; `None` if there is no bound.
         gap: Option<f64>,
     },
-    /// The solver failed or was too late; the plan in hand is used. The text says why.
+    /// The solver failed or was too late, so the best plan found before is used. The text is the reason.
     Fallback(String),
-    /// Nothing was planned: jobs keep what they have, less what they must leave. The text says why. In JSON
-    /// it is a fallback, which all versions know.
+    /// Nothing was planned: jobs keep their nodes except those that they must leave. The text is the reason.
+    /// In JSON it is `fallback`, which all versions know.
     #[serde(rename = "fallback", skip_deserializing)]
     LastResort(String),
-    /// Nothing to solve: no gap or no job.
+    /// There was nothing to solve: no gap or no job.
     Trivial,
 }
 
 words! {
-    /// How planning ended, as it is counted.
+    /// How the solve ended, as metrics count it.
     pub enum SolveStatusKind {
         /// [`SolveStatus::Optimal`].
         Optimal = "optimal",
@@ -51,7 +52,7 @@ words! {
 }
 
 impl SolveStatus {
-    /// What kind of end it is.
+    /// The kind of this end.
     pub fn kind(&self) -> SolveStatusKind {
         match self {
             SolveStatus::Optimal => SolveStatusKind::Optimal,
@@ -64,28 +65,29 @@ impl SolveStatus {
     }
 }
 
-/// How good a plan is proved to be. Worth is what plans are compared by: `objective` less reluctance to
-/// change. It is that of the counts in each step; a forecast does not say which nodes are kept later, and
-/// `objective`, which is computed from it, may be a little less.
+/// A proved bound on the quality of a plan. Plans are compared by their worth: the objective less the
+/// reluctance to change. Worth is computed from the number of nodes in each step. A
+/// forecast does not say which nodes a job keeps later, so `objective`, which is computed from the forecast,
+/// may be slightly less.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptimalityProof {
-    /// No plan is worth more than this, weighted samples.
+    /// No plan has a larger worth than this, in weighted samples.
     pub bound: f64,
-    /// (bound − worth of this plan) / worth of this plan; not negative. 0.001 is a tenth of a per cent.
+    /// (bound − worth of this plan) / worth of this plan, not negative. 0.001 is a tenth of a percent.
     pub gap: f64,
-    /// What proves it.
+    /// The method that proves the bound.
     pub by: BoundSource,
 }
 
-/// What proves a bound.
+/// The method that proves a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundSource {
-    /// Prices for what runs short (Lagrangian relaxation); no solver was needed for it.
+    /// Lagrange multipliers of scarce nodes (Lagrangian relaxation), without the solver.
     Prices,
-    /// A dynamic program over all counts, which is exact where there is one step.
+    /// A dynamic program over all numbers of nodes. It is exact if there is one step.
     Knapsack,
-    /// Prices for each of the parts into which all plans were split.
+    /// Lagrange multipliers for each part into which branch and bound divided the plans.
     Branches,
     /// The solver.
     Solver,
@@ -96,31 +98,33 @@ pub enum BoundSource {
 pub struct PlannedNode {
     /// The node.
     pub node: NodeName,
-    /// End of the lease on it: the time limit to set on its Slurm job never passes this moment
-    /// (except that Slurm's limits are whole minutes, at least one).
+    /// End of the lease. The time limit of its Slurm job never passes this moment, except that Slurm's limits
+    /// are whole minutes, at least one.
     pub lease_until: UnixTime,
 }
 
-/// What one job shall hold from now on.
+/// The nodes that one job shall hold from now on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobPlan {
     /// The lead's job id.
     pub job: JobId,
-    /// Nodes, the lead's first; empty means that the job is parked or keeps waiting.
+    /// The nodes, the lead's first. Empty if the job is parked or keeps waiting.
     pub nodes: Vec<PlannedNode>,
-    /// Execution plan to run.
+    /// The execution plan that the job shall run.
     pub exec_plan: ExecPlan,
-    /// Rate that the planner expects, samples a second; what the planner counts, until the plan is judged.
+    /// The expected rate in samples a second. Until the plan is judged, the rate that the planner counts,
+    /// with bonuses.
     pub rate: f64,
-    /// What is tried by it, in order to be measured.
+    /// The probe of this plan: what it measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
-    /// Sizes that are foreseen for the later steps (the forecast), as (step's end, nodes).
+    /// The sizes that are expected in later steps (the forecast), as (end of the step, nodes).
     pub forecast: Vec<(UnixTime, u32)>,
 }
 
 impl JobPlan {
-    /// Why the job changes to so many nodes: for this, and as a probe if all of the plan is one.
+    /// The reason `why` for a change to `nodes` nodes. The probe is added if the change reaches the whole
+    /// plan.
     pub fn with_probe_note(&self, why: String, nodes: usize) -> String {
         match self.probe.as_ref().filter(|_| nodes == self.nodes.len()) {
             Some(probe) => format!("{why}: {probe}"),
@@ -129,7 +133,7 @@ impl JobPlan {
     }
 }
 
-/// The outcome of a round.
+/// The result of planning in one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// When it was computed.
@@ -138,20 +142,20 @@ pub struct Plan {
     pub jobs: Vec<JobPlan>,
     /// How the solve ended.
     pub status: SolveStatus,
-    /// How good the plan is proved to be; `None` where nothing is worth anything, and in plans of earlier
-    /// versions.
+    /// The proved quality of the plan. `None` if no plan has a worth, and in plans of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<OptimalityProof>,
     /// Objective value: weighted samples over the horizon less rescale costs.
     pub objective: f64,
-    /// Ends of the steps that were planned over, ascending; the first step starts at `at`.
+    /// The ends of the planned steps, ascending. The first step starts at `at`.
     pub steps: Vec<UnixTime>,
 }
 
 impl Plan {
-    /// The plan of one job.
+    /// The plan of one job, if it was considered.
     pub fn job_plan(&self, id: JobId) -> Option<&JobPlan> {
-        self.jobs.binary_search_by(|j| j.job.cmp(&id)).ok().map(|i| &self.jobs[i])
+        let index = self.jobs.binary_search_by(|plan| plan.job.cmp(&id)).ok()?;
+        Some(&self.jobs[index])
     }
 }
 
@@ -160,10 +164,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_last_resort_is_a_fallback_to_those_who_know_of_none() {
-        let why = || "it takes too long".to_owned();
-        let last = serde_json::to_string(&SolveStatus::LastResort(why())).unwrap();
-        assert_eq!(last, r#"{"fallback":"it takes too long"}"#);
-        assert_eq!(serde_json::from_str::<SolveStatus>(&last).unwrap(), SolveStatus::Fallback(why()));
+    fn older_versions_read_a_last_resort_as_a_fallback() {
+        let reason = "it takes too long".to_owned();
+        let json = serde_json::to_string(&SolveStatus::LastResort(reason.clone())).unwrap();
+        assert_eq!(json, r#"{"fallback":"it takes too long"}"#);
+        assert_eq!(serde_json::from_str::<SolveStatus>(&json).unwrap(), SolveStatus::Fallback(reason));
     }
 }

@@ -1,62 +1,62 @@
-//! What the numbers of an execution plan and of a model can be.
+//! The bounds of the numbers in execution plans and models.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::{ModelFacts, ParallelStrategy};
 
-/// Most ways in which one dimension of parallelism may divide a model, and most micro-batches of a step.
+/// Most GPUs over which one dimension of parallelism divides a model, and most micro-batches of a step.
 pub const MOST_WAYS: u32 = 4096;
 
-/// Highest stage of ZeRO.
+/// The highest ZeRO stage.
 pub const MOST_ZERO: u32 = 3;
 
-/// Most parameters of a model, millions.
+/// Most parameters of a model, in millions.
 const MOST_PARAMS_MI: f64 = 1e9;
 
-/// Fewest parameters of a model, millions: one.
+/// Fewest parameters of a model, in millions: one parameter.
 const LEAST_PARAMS_MI: f64 = 1e-6;
 
 /// Most layers of a model.
 pub const MOST_LAYERS: u32 = 100_000;
 
-/// Largest hidden size of a model, and most heads of its attention.
+/// The largest hidden size of a model, and most heads of its attention.
 pub const MOST_HIDDEN: u32 = 10_000_000;
 
-/// Most tokens of a sample.
+/// Most tokens per sample.
 pub const MOST_SEQUENCE: u32 = 100_000_000;
 
-/// Most samples of a step.
+/// Most samples per step.
 pub const MOST_BATCH: u32 = 1_000_000_000;
 
 /// A number outside its bounds.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} = {value}: expected {least} to {most}")]
 pub struct OutOfBounds {
-    /// What it stands for, as users write it.
+    /// The name of the number, as users write it.
     pub field: &'static str,
     /// The number.
     pub value: f64,
-    /// The least that it can be.
+    /// The smallest allowed value.
     pub least: f64,
-    /// The most that it can be.
+    /// The largest allowed value.
     pub most: f64,
 }
 
-/// Whether a value of this field is one of these.
+/// Checks that the value of a field is within bounds, both included.
 pub(crate) fn check_within(
     field: &'static str,
     value: f64,
     least: f64,
     most: f64,
 ) -> Result<(), OutOfBounds> {
-    // Not a number is within no bounds.
+    // NaN is never within bounds.
     let is_within = (least..=most).contains(&value);
     if is_within { Ok(()) } else { Err(OutOfBounds { field, value, least, most }) }
 }
 
-/// Reads a value that only predictions rest on: one of another form counts as not told, and is no reason to
-/// refuse the job.
+/// Reads a value that only predictions need. A value of another form is ignored, so that it does not make the
+/// job fail.
 pub(crate) fn known_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -75,10 +75,11 @@ where
 }
 
 impl ParallelStrategy {
-    /// Whether it can be: `tp`, `pp` and `accumulate` from 1 to [`MOST_WAYS`], `zero` up to [`MOST_ZERO`].
+    /// Checks the bounds: `tp`, `pp` and `accumulate` from 1 to [`MOST_WAYS`], and `zero` up to
+    /// [`MOST_ZERO`].
     ///
     /// # Errors
-    /// With the first number that cannot.
+    /// The first number that is out of bounds.
     pub fn check_bounds(&self) -> Result<(), OutOfBounds> {
         for (field, ways) in [("tp", self.tp), ("pp", self.pp), ("accumulate", self.accumulate)] {
             check_within(field, ways.into(), 1.0, MOST_WAYS.into())?;
@@ -88,26 +89,30 @@ impl ParallelStrategy {
 }
 
 impl ModelFacts {
-    /// Whether all of it can be.
+    /// Checks the bounds of all numbers.
     ///
     /// # Errors
-    /// With the first number that cannot.
+    /// The first number that is out of bounds.
     pub fn check_bounds(&self) -> Result<(), OutOfBounds> {
         check_within("params_mi", self.params_mi, LEAST_PARAMS_MI, MOST_PARAMS_MI)?;
-        self.bounded_counts().into_iter().try_for_each(|(field, value, most)| check_count(field, value, most))
+        for (field, value, most) in self.bounded_counts() {
+            check_count(field, value, most)?;
+        }
+        Ok(())
     }
 
-    /// The same without what cannot be; `None` where that holds of its parameters.
+    /// These facts without counts that are out of bounds. `None` if the number of parameters is out of
+    /// bounds.
     pub fn without_invalid(self) -> Option<Self> {
-        let kept = self
+        let valid_counts = self
             .bounded_counts()
             .map(|(field, value, most)| value.filter(|v| check_count(field, Some(*v), most).is_ok()));
-        let [layers, hidden, heads, sequence, global_batch] = kept;
+        let [layers, hidden, heads, sequence, global_batch] = valid_counts;
         let facts = ModelFacts { layers, hidden, heads, sequence, global_batch, ..self };
-        facts.check_bounds().is_ok().then_some(facts)
+        if facts.check_bounds().is_ok() { Some(facts) } else { None }
     }
 
-    /// What it counts, each with its name and its most.
+    /// Its counts: the name, the value and the bound of each.
     fn bounded_counts(&self) -> [(&'static str, Option<u32>, u32); 5] {
         [
             ("layers", self.layers, MOST_LAYERS),
@@ -139,29 +144,30 @@ mod tests {
     };
 
     #[test]
-    fn a_strategy_that_cannot_be_says_why() {
-        let one = ParallelStrategy::default();
-        let most = ParallelStrategy { tp: MOST_WAYS, pp: MOST_WAYS, zero: 3, accumulate: MOST_WAYS, ..one };
-        assert_eq!((one.check_bounds(), most.check_bounds()), (Ok(()), Ok(())));
-        for (strategy, want) in [
-            (ParallelStrategy { tp: 0, ..one }, "tp = 0: expected 1 to 4096"),
-            (ParallelStrategy { pp: 4097, ..one }, "pp = 4097: expected 1 to 4096"),
-            (ParallelStrategy { accumulate: 0, ..one }, "accumulate = 0: expected 1 to 4096"),
-            (ParallelStrategy { zero: 9, ..one }, "zero = 9: expected 0 to 3"),
+    fn an_invalid_strategy_is_refused_with_its_number() {
+        let valid = ParallelStrategy::default();
+        let largest =
+            ParallelStrategy { tp: MOST_WAYS, pp: MOST_WAYS, zero: 3, accumulate: MOST_WAYS, ..valid };
+        assert_eq!((valid.check_bounds(), largest.check_bounds()), (Ok(()), Ok(())));
+        for (strategy, message) in [
+            (ParallelStrategy { tp: 0, ..valid }, "tp = 0: expected 1 to 4096"),
+            (ParallelStrategy { pp: 4097, ..valid }, "pp = 4097: expected 1 to 4096"),
+            (ParallelStrategy { accumulate: 0, ..valid }, "accumulate = 0: expected 1 to 4096"),
+            (ParallelStrategy { zero: 9, ..valid }, "zero = 9: expected 0 to 3"),
         ] {
-            assert_eq!(strategy.check_bounds().unwrap_err().to_string(), want);
+            assert_eq!(strategy.check_bounds().unwrap_err().to_string(), message);
         }
     }
 
     #[test]
-    fn a_model_keeps_what_can_be_of_it() {
+    fn a_model_keeps_its_valid_facts() {
         assert_eq!((FACTS.check_bounds(), FACTS.without_invalid()), (Ok(()), Some(FACTS)));
         for params_mi in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e10] {
             let facts = ModelFacts { params_mi, ..FACTS };
             assert!(facts.check_bounds().is_err() && facts.without_invalid().is_none(), "{params_mi}");
         }
-        let odd = ModelFacts { layers: Some(0), sequence: Some(u32::MAX), ..FACTS };
-        assert_eq!(odd.check_bounds().unwrap_err().to_string(), "layers = 0: expected 1 to 100000");
-        assert_eq!(odd.without_invalid(), Some(ModelFacts { layers: None, sequence: None, ..FACTS }));
+        let invalid = ModelFacts { layers: Some(0), sequence: Some(u32::MAX), ..FACTS };
+        assert_eq!(invalid.check_bounds().unwrap_err().to_string(), "layers = 0: expected 1 to 100000");
+        assert_eq!(invalid.without_invalid(), Some(ModelFacts { layers: None, sequence: None, ..FACTS }));
     }
 }

@@ -1,6 +1,6 @@
-//! What a site keeps private: Slurm's `PrivateData`.
+//! The data that a site keeps private: Slurm's `PrivateData`.
 
-/// What users may not see of each other. What infill shows of no kind of data is left out.
+/// The data that users may not see of each other. Kinds of data that infill never shows are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrivateData {
     /// Other users' jobs.
@@ -18,15 +18,15 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// Everything: for as long as nobody knows what the site wants.
+    /// Everything is private. Used while the site's setting is unknown.
     pub const ALL: PrivateData =
         PrivateData { jobs: true, nodes: true, reservations: true, usage: true, users: true, accounts: true };
 
-    /// Reads Slurm's list, such as `jobs,users`; `none` is nothing. Words for what infill does not show are
-    /// passed over.
+    /// Parses Slurm's list, such as `jobs,users`; `none` means nothing. Words for data that infill never
+    /// shows are ignored.
     pub fn parse(list: &str) -> PrivateData {
         let mut private = PrivateData::default();
-        for word in list.split(',').map(|w| w.trim().to_ascii_lowercase()) {
+        for word in list.split(',').map(|word| word.trim().to_ascii_lowercase()) {
             match word.as_str() {
                 "all" => private = PrivateData::ALL,
                 "jobs" => private.jobs = true,
@@ -41,17 +41,17 @@ impl PrivateData {
         private
     }
 
-    /// Whether users may see everything.
+    /// Whether no data is private.
     pub fn is_nothing(self) -> bool {
         self == PrivateData::default()
     }
 
-    /// Whether it is private what other users' jobs, and those of accounts, have had.
+    /// Whether the usage of other users' jobs and of accounts is private.
     pub fn hides_spending(self) -> bool {
         self.usage || self.users || self.accounts
     }
 
-    /// Whether other users' profiles are private: they name users, tell of their jobs, and how these ran.
+    /// Whether other users' profiles are private: they name users and show how their jobs ran.
     pub fn hides_profiles(self) -> bool {
         self.jobs || self.usage || self.users
     }

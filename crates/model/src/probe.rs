@@ -1,5 +1,5 @@
-//! A size that is tried in order to be measured, as it is told from the advisor to those who ask why a job
-//! changes.
+//! A size that a job is brought to so that its rate is measured. The advisor passes it on to users who ask
+//! why a job changes.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{ExecPlan, NodeType};
 
-/// A size that is tried in order to be measured.
+/// A size that a job is brought to so that its rate is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// Number of nodes.
     pub nodes: u32,
-    /// With which execution plan, on nodes of which type, where the job has declared its plans; `None` for
-    /// whatever it runs as.
+    /// The execution plan and the node type, if the job has declared its plans. `None` for the plan that it
+    /// runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<(ExecPlan, NodeType)>,
 }
 
-/// What a change is that is made for it; the end of a sentence.
+/// Describes a change for this probe, as the end of a sentence.
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let s = if self.nodes == 1 { "" } else { "s" };
-        write!(f, "a probe, to measure how fast it is on {} node{s}", self.nodes)?;
+        let plural = if self.nodes == 1 { "" } else { "s" };
+        write!(f, "a probe, to measure how fast it is on {} node{plural}", self.nodes)?;
         match &self.with {
             Some((plan, node_type)) => write!(f, " of {node_type} with plan {}", plan.0),
             None => Ok(()),
@@ -35,11 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_is_measured() {
+    fn a_probe_describes_its_measurement() {
         let with = Some((ExecPlan("tp2".to_owned()), NodeType::new("a100")));
-        let said = [Probe { nodes: 1, with: None }, Probe { nodes: 4, with }].map(|p| p.to_string());
+        let texts = [Probe { nodes: 1, with: None }, Probe { nodes: 4, with }].map(|probe| probe.to_string());
         assert_eq!(
-            said,
+            texts,
             [
                 "a probe, to measure how fast it is on 1 node",
                 "a probe, to measure how fast it is on 4 nodes of a100 with plan tp2"

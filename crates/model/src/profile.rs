@@ -1,4 +1,4 @@
-//! How a job scales: throughput by number of nodes, and what a rescale costs.
+//! How a job scales: throughput by number of nodes, and the costs of a rescale.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{GenerationStop, NodeType, UnixTime};
 use crate::words;
 
-/// The name of an execution plan (how the job parallelises); `default` unless the job declares several.
+/// The name of an execution plan (how the job parallelises). It is `default` unless the job declares several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExecPlan(pub String);
@@ -18,7 +18,7 @@ impl Default for ExecPlan {
     }
 }
 
-/// How the curve of a job of which nothing is known is written.
+/// The text of the curve of a job without any known rates.
 const LINEAR: &str = "linear";
 
 /// Throughput at one size.
@@ -26,30 +26,30 @@ const LINEAR: &str = "linear";
 pub struct CurvePoint {
     /// Number of nodes.
     pub nodes: u32,
-    /// Samples a second (any unit that is the same at all sizes).
+    /// Samples a second, or any other unit that is the same at all sizes.
     pub rate: f64,
 }
 
-/// Throughput as a function of the number of nodes: known points, sorted by size, at least one.
+/// Throughput as a function of the number of nodes: points sorted by size, at least one.
 ///
-/// Between points the rate is interpolated linearly. Outside it is extrapolated in proportion to the nodes
-/// below the first point, and flat above the last: more is never promised than was seen.
+/// Between points the rate is interpolated linearly. Below the first point it is proportional to the nodes,
+/// and above the last point it is constant: it never exceeds the known rates.
 ///
-/// As text and as JSON: `linear`, or `1:10,2:19,4:35`.
+/// As text and in JSON: `linear`, or `1:10,2:19,4:35`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
 pub struct ScalingCurve {
     points: Vec<CurvePoint>,
-    /// `true` for the default curve of a job of which nothing is known: rate = nodes, at any size.
+    /// Whether it is the default curve of a job without any known rates: rate = nodes, at any size.
     linear: bool,
 }
 
-/// Why a list of points is no curve.
+/// The reason why a list of points is not a curve.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CurveError {
-    /// No point at all.
+    /// There is no point.
     #[error("a curve needs at least one point")]
     Empty,
     /// A size of 0, or a rate that is not a positive finite number.
@@ -60,49 +60,51 @@ pub enum CurveError {
         /// The rate.
         rate: f64,
     },
-    /// The same size twice.
+    /// A size occurs twice.
     #[error("size {0} is given twice")]
     Duplicate(u32),
-    /// Not `nodes:rate`.
+    /// A point does not have the form `nodes:rate`.
     #[error("expected NODES:RATE, found {0:?}")]
     Syntax(String),
 }
 
 impl ScalingCurve {
-    /// The curve of a job of which nothing is known: one unit a second and node.
+    /// The curve of a job without any known rates: one unit a second for each node.
     pub fn linear() -> Self {
         ScalingCurve { points: vec![CurvePoint { nodes: 1, rate: 1.0 }], linear: true }
     }
 
-    /// A curve through `points`, in any order.
+    /// A curve through `points`, which may be in any order.
+    ///
+    /// # Errors
+    /// If there is no point, a size occurs twice, or a size or rate is not positive and finite.
     pub fn new(mut points: Vec<CurvePoint>) -> Result<Self, CurveError> {
         if points.is_empty() {
             return Err(CurveError::Empty);
         }
-        points.sort_by_key(|p| p.nodes);
-        for p in &points {
-            if p.nodes == 0 || !p.rate.is_finite() || p.rate <= 0.0 {
-                return Err(CurveError::BadPoint { nodes: p.nodes, rate: p.rate });
+        points.sort_by_key(|point| point.nodes);
+        for CurvePoint { nodes, rate } in &points {
+            if *nodes == 0 || !rate.is_finite() || *rate <= 0.0 {
+                return Err(CurveError::BadPoint { nodes: *nodes, rate: *rate });
             }
         }
-        if let Some(w) = points.windows(2).find(|w| w[0].nodes == w[1].nodes) {
-            return Err(CurveError::Duplicate(w[0].nodes));
+        if let Some(pair) = points.windows(2).find(|pair| pair[0].nodes == pair[1].nodes) {
+            return Err(CurveError::Duplicate(pair[0].nodes));
         }
         Ok(ScalingCurve { points, linear: false })
     }
 
     /// Parses `1:10,2:19,4:35` (nodes:samples a second), or `linear`.
+    ///
+    /// # Errors
+    /// If the text has another form, or its points are not a curve.
     pub fn parse(text: &str) -> Result<Self, CurveError> {
         if text.trim() == LINEAR {
             return Ok(ScalingCurve::linear());
         }
-        let point = |item: &str| -> Option<CurvePoint> {
-            let (n, r) = item.trim().split_once(':')?;
-            Some(CurvePoint { nodes: n.trim().parse().ok()?, rate: r.trim().parse().ok()? })
-        };
         let points = text
             .split(',')
-            .map(|item| point(item).ok_or_else(|| CurveError::Syntax(item.trim().to_owned())))
+            .map(|item| parse_point(item).ok_or_else(|| CurveError::Syntax(item.trim().to_owned())))
             .collect::<Result<Vec<_>, _>>()?;
         ScalingCurve::new(points)
     }
@@ -112,12 +114,12 @@ impl ScalingCurve {
         &self.points
     }
 
-    /// Whether nothing is known and the rate is simply the number of nodes.
+    /// Whether no rates are known, so that the rate is the number of nodes.
     pub fn is_default(&self) -> bool {
         self.linear
     }
 
-    /// Samples a second on `nodes` nodes; 0 on no node.
+    /// Samples a second on `nodes` nodes; 0 on no nodes.
     pub fn rate(&self, nodes: u32) -> f64 {
         if nodes == 0 {
             return 0.0;
@@ -125,18 +127,25 @@ impl ScalingCurve {
         if self.linear {
             return f64::from(nodes);
         }
-        let i = self.points.partition_point(|p| p.nodes < nodes);
-        match (i.checked_sub(1).map(|k| self.points[k]), self.points.get(i)) {
-            (_, Some(p)) if p.nodes == nodes => p.rate,
-            (None, Some(p)) => p.rate * f64::from(nodes) / f64::from(p.nodes),
-            (Some(a), Some(b)) => {
-                let t = f64::from(nodes - a.nodes) / f64::from(b.nodes - a.nodes);
-                a.rate + t * (b.rate - a.rate)
+        let index = self.points.partition_point(|point| point.nodes < nodes);
+        let below = index.checked_sub(1).map(|index| self.points[index]);
+        match (below, self.points.get(index)) {
+            (_, Some(point)) if point.nodes == nodes => point.rate,
+            (None, Some(first)) => first.rate * f64::from(nodes) / f64::from(first.nodes),
+            (Some(below), Some(above)) => {
+                let position = f64::from(nodes - below.nodes) / f64::from(above.nodes - below.nodes);
+                below.rate + position * (above.rate - below.rate)
             }
-            (Some(a), None) => a.rate,
+            (Some(last), None) => last.rate,
             (None, None) => 0.0,
         }
     }
+}
+
+/// Parses `4:35`.
+fn parse_point(item: &str) -> Option<CurvePoint> {
+    let (nodes, rate) = item.trim().split_once(':')?;
+    Some(CurvePoint { nodes: nodes.trim().parse().ok()?, rate: rate.trim().parse().ok()? })
 }
 
 impl TryFrom<String> for ScalingCurve {
@@ -162,31 +171,31 @@ impl fmt::Display for ScalingCurve {
     }
 }
 
-/// Seconds without useful work at each kind of change.
+/// Seconds without useful work for each kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RescaleCosts {
-    /// Growing.
+    /// The job grows.
     pub up_secs: f64,
-    /// Shrinking.
+    /// The job shrinks.
     pub down_secs: f64,
-    /// Starting from nothing, after a park or for the first time.
+    /// The job starts from nothing: after a park or for the first time.
     pub start_secs: f64,
 }
 
-/// What [`RescaleCosts`] are for a command that stays alive: seconds in which those stand still that were
-/// there before.
+/// The costs of changes of a command that stays alive: seconds in which the workers that continue make no
+/// steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LiveCosts {
-    /// Growing.
+    /// The job grows.
     pub up_secs: f64,
-    /// Shrinking.
+    /// The job shrinks.
     pub down_secs: f64,
 }
 
 impl RescaleCosts {
-    /// What a change from `from` to `to` nodes costs, seconds.
+    /// The cost of a change from `from` to `to` nodes, in seconds.
     pub fn cost_between(&self, from: u32, to: u32) -> f64 {
         match (from, to) {
             (0, _) => self.start_secs,
@@ -201,10 +210,10 @@ words! {
     /// How a job changes its size while it runs.
     #[derive(Default)]
     pub enum RescaleMode {
-        /// Its command saves, stops everywhere, and starts again.
+        /// Its command saves, exits on all nodes, and starts again.
         #[default]
         Restart = "restart",
-        /// Its command stays alive: only who comes starts, and only who goes stops.
+        /// Its command stays alive: only new workers start, and only leaving ones stop.
         Live = "live",
     }
 }
@@ -212,211 +221,212 @@ words! {
 words! {
     /// How the work of one step grows with the number of nodes.
     #[derive(Default)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+    #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     pub enum BatchMode {
-        /// Not said: recognised from samples and steps, if it can be.
+        /// Not declared. The mode is inferred from samples and steps, if possible.
         #[default]
         Auto = "auto",
-        /// Each node works on a batch of its own: a step has more samples on more nodes (weak scaling).
+        /// Each node has its own batch: on more nodes, a step has more samples (weak scaling).
         PerNode = "per-node",
-        /// The nodes share one batch: a step has the same samples on any number of nodes (strong scaling).
+        /// All nodes share one batch: a step has the same samples on any number of nodes (strong scaling).
         Global = "global",
     }
 }
 
-/// Whom and what a profile describes: its signature.
+/// The key of a profile: its user, its program and how the program runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProfileKey {
-    /// Owner of the jobs.
+    /// The owner of the jobs.
     pub user: String,
-    /// What the user calls it, else the hash of the normalised command.
+    /// The user's name for the program, else the hash of the normalised command.
     pub name: String,
-    /// Node type.
+    /// The node type that it ran on.
     pub node_type: NodeType,
-    /// Execution plan.
+    /// The execution plan that it ran with.
     pub exec_plan: ExecPlan,
-    /// Batch mode as declared.
+    /// The declared batch mode.
     pub batch: BatchMode,
 }
 
 impl ProfileKey {
-    /// Names this profile, in each batch mode.
+    /// A filter for this profile, in every batch mode.
     pub fn to_filter(&self) -> ProfileFilter {
         let ProfileKey { user, name, node_type, exec_plan, batch: _ } = self.clone();
-        let user = Some(user);
-        let name = Some(name);
-        ProfileFilter { user, name, node_type: Some(node_type), exec_plan: Some(exec_plan) }
+        ProfileFilter {
+            user: Some(user),
+            name: Some(name),
+            node_type: Some(node_type),
+            exec_plan: Some(exec_plan),
+        }
     }
 }
 
-/// Which profiles: all that agree with every field that is given.
+/// A filter for profiles. It matches if each given field is equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileFilter {
-    /// Owner.
+    /// The owner; `None` for any.
     pub user: Option<String>,
-    /// Name, whole.
+    /// The whole name; `None` for any.
     pub name: Option<String>,
-    /// Node type.
+    /// The node type; `None` for any.
     pub node_type: Option<NodeType>,
-    /// Execution plan.
+    /// The execution plan; `None` for any.
     pub exec_plan: Option<ExecPlan>,
 }
 
 impl ProfileFilter {
-    /// Whether a profile agrees with every field that is given.
+    /// Whether each given field is equal to the key's.
     pub fn matches_key(&self, key: &ProfileKey) -> bool {
-        self.user.as_ref().is_none_or(|u| *u == key.user)
-            && self.name.as_ref().is_none_or(|n| *n == key.name)
-            && self.node_type.as_ref().is_none_or(|t| *t == key.node_type)
-            && self.exec_plan.as_ref().is_none_or(|p| *p == key.exec_plan)
+        self.user.as_ref().is_none_or(|user| *user == key.user)
+            && self.name.as_ref().is_none_or(|name| *name == key.name)
+            && self.node_type.as_ref().is_none_or(|node_type| *node_type == key.node_type)
+            && self.exec_plan.as_ref().is_none_or(|plan| *plan == key.exec_plan)
     }
 }
 
-/// What was measured at one size.
+/// The measurements at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SizePoint {
     /// Number of nodes.
     pub nodes: u32,
-    /// Samples a second, of all nodes together.
+    /// Samples a second of all nodes together.
     pub rate: f64,
     /// Relative standard error of the rate.
     pub error: f64,
-    /// Seconds of steady work that it rests on, as far as they still count.
+    /// Seconds of steady work behind the rate, as far as they still count.
     pub secs: f64,
-    /// Samples of one step, where the job counts steps.
+    /// Samples per step, if the job counts steps.
     #[serde(default)]
     pub step_samples: Option<f64>,
-    /// On how many hosts they were on average, where parts of nodes are lent and several may be on one.
+    /// The mean number of hosts, if parts of nodes are lent and several may be on one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<f64>,
-    /// Where in the network they were.
+    /// The rate's dependence on the number of leaf switches.
     #[serde(default, skip_serializing_if = "Spread::is_near")]
     pub spread: Spread,
-    /// The same of hosts, where parts of nodes are lent: of the rate on one switch that on one host, and on
-    /// several.
+    /// The same for hosts, if parts of nodes are lent: the rates on one host and on several, under one
+    /// switch.
     #[serde(default, skip_serializing_if = "Spread::is_near")]
     pub over_hosts: Spread,
-    /// Last measured.
+    /// When the size was last measured.
     pub at: UnixTime,
 }
 
-/// On how many leaf switches the nodes were on which a rate was measured, where Slurm knows of switches;
-/// or on how many hosts, where parts of nodes are lent.
+/// Whether a rate was measured on one leaf switch or on several, if Slurm has a topology. Also used for
+/// hosts, if parts of nodes are lent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
-    /// On one, or nobody knows.
+    /// On one, or unknown.
     #[default]
     Near,
     /// On several.
     Across,
-    /// The rate is that on one; on several it was measured, too.
+    /// On both. The rate of the size is that on one; this is the rate on several.
     Both {
-        /// Samples a second there.
+        /// Samples a second on several.
         rate: f64,
-        /// Relative standard error of it.
+        /// Relative standard error of this rate.
         error: f64,
     },
 }
 
 impl Spread {
-    /// Whether it was measured on one switch, or host, only.
+    /// Whether there are only measurements on one switch or host.
     pub fn is_near(&self) -> bool {
         *self == Spread::Near
     }
 }
 
-/// Mean seconds without useful work at one kind of change, by part.
+/// Mean seconds without useful work for one kind of change, by part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChangeCost {
-    /// From the rescale signal until the checkpoint is saved; 0 where the command does not say when that is.
+    /// From the rescale signal until the checkpoint is saved. 0 if the command does not report that.
     pub checkpoint_secs: f64,
-    /// From there until all workers have exited.
+    /// From then until all workers have exited.
     pub exit_secs: f64,
-    /// From there until the first step of the next generation, less what that step takes.
+    /// From then until the end of the first step of the next generation, less the time of that step.
     pub start_secs: f64,
-    /// Lost by the first steps being slower than the later ones.
+    /// The time lost because the first steps are slower than later ones.
     pub warmup_secs: f64,
-    /// Changes that the means are of; 0 for never measured.
+    /// The number of changes in the means; 0 if none was measured.
     pub count: u32,
 }
 
 impl ChangeCost {
-    /// All parts, seconds.
+    /// The sum of all parts, in seconds.
     pub fn total_secs(&self) -> f64 {
         self.checkpoint_secs + self.exit_secs + self.start_secs + self.warmup_secs
     }
 }
 
-/// Costs by kind of change.
+/// Measured costs by kind of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredCosts {
-    /// Growing.
+    /// The job grows.
     pub up: ChangeCost,
-    /// Shrinking.
+    /// The job shrinks.
     pub down: ChangeCost,
-    /// First start, and start after a park.
+    /// The job starts, for the first time or after a park.
     pub start: ChangeCost,
-    /// Growing alive: how long those stood still that were there before. What warming up takes the newcomers
-    /// is no part of it.
+    /// The job grows alive: how long the previous workers made no steps. The warm-up of new workers does not
+    /// count.
     #[serde(default)]
     pub live_up: ChangeCost,
-    /// Shrinking alive: the same for those that stay.
+    /// The job shrinks alive: how long the remaining workers made no steps.
     #[serde(default)]
     pub live_down: ChangeCost,
 }
 
-/// A change of size that a command lived through.
+/// A change of size during which the command stayed alive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveChange {
     /// Nodes before.
     pub from: u32,
-    /// Nodes since.
+    /// Nodes after.
     pub to: u32,
-    /// Longest that one of those that were there before stood still, seconds.
+    /// The longest time for which a previous worker made no steps, in seconds.
     pub secs: f64,
 }
 
-/// What is known of a recurring job on one node type with one execution plan. The curve is not kept: it
-/// follows from the points.
+/// The measurements of a recurring job on one node type with one execution plan. The curve is not stored,
+/// because it follows from the points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Whom and what it describes.
+    /// The user, the program and how it ran.
     #[serde(flatten)]
     pub key: ProfileKey,
-    /// What was measured, by size.
+    /// The measurements, by size.
     pub points: Vec<SizePoint>,
-    /// Rescale costs.
+    /// The measured costs of changes.
     pub costs: MeasuredCosts,
-    /// Its last stops, oldest first.
+    /// The last stops, oldest first.
     #[serde(default)]
     pub stops: Vec<GenerationStop>,
     /// Sizes at which the program ran out of memory, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<u32>,
-    /// Sizes that were tried only to measure them.
+    /// The number of probes so far.
     pub probes: u32,
-    /// Seconds that these took.
+    /// Seconds that all probes took.
     pub probe_secs: f64,
-    /// Jobs that it was learned from.
+    /// The number of jobs that contributed.
     pub jobs: u32,
-    /// Slurm's name of the last of them: a job that waits has told nothing else yet.
+    /// Slurm's name of the last of these jobs. For a waiting job, this is the only name to match.
     #[serde(default)]
     pub job_name: String,
-    /// Last change.
+    /// The time of the last change.
     pub updated_at: UnixTime,
 }
 
 impl Profile {
-    /// Of which nothing is known yet.
+    /// A profile without any measurements.
     pub fn new(key: ProfileKey) -> Self {
-        let points = Vec::new();
-        let costs = MeasuredCosts::default();
         Profile {
             key,
-            points,
-            costs,
+            points: Vec::new(),
+            costs: MeasuredCosts::default(),
             stops: Vec::new(),
             unfit: Vec::new(),
             probes: 0,
@@ -433,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn curves_are_text_and_only_sound_ones_are_taken() {
+    fn curves_are_text_and_only_valid_ones_are_accepted() {
         for text in ["linear", "1:10,2:19.5,4:35"] {
             let curve = ScalingCurve::parse(text).unwrap();
             assert_eq!(serde_json::to_string(&curve).unwrap(), format!("{text:?}"));
@@ -446,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_between_below_and_above_the_points() {
+    fn rates_are_interpolated_between_points_and_extrapolated_outside() {
         let curve = ScalingCurve::parse("2:10,4:16").unwrap();
         let rates: Vec<f64> = [0, 1, 2, 3, 4, 9].iter().map(|n| curve.rate(*n)).collect();
         assert_eq!(rates, [0.0, 5.0, 10.0, 13.0, 16.0, 16.0]);

@@ -1,43 +1,44 @@
-//! What workers report of their progress.
+//! Reports of workers on their progress.
 
 use super::NodeName;
 
-/// What a worker told of its progress.
+/// A worker's report on its progress.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgressReport<'a> {
-    /// The generation.
+    /// The generation of the worker.
     pub generation: u64,
-    /// Its number of nodes.
+    /// The number of nodes in the generation.
     pub nodes: u32,
-    /// On how many hosts they are: fewer, where parts of nodes are lent.
+    /// The number of hosts of these nodes. It may be smaller if parts of nodes are lent.
     pub hosts: u32,
-    /// Whether these hang on several leaf switches.
+    /// Whether these hosts are on several leaf switches.
     pub crosses: bool,
-    /// The worker.
+    /// The worker's node.
     pub node: &'a NodeName,
-    /// Samples since its last word.
+    /// Samples since its last report.
     pub samples: f64,
-    /// Seconds since its last word.
+    /// Seconds since its last report.
     pub secs: f64,
-    /// Its step.
+    /// Its last step, if it reports steps.
     pub step: Option<u64>,
-    /// If it is the first of its generation: how that came about.
+    /// In the first report of a generation: how the generation came about.
     pub opening: Option<GenerationStartup>,
 }
 
-/// How a generation came about, seconds.
+/// How a generation came about. All times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GenerationStartup {
-    /// From the signal until the checkpoint was saved, if that is known.
+    /// From the signal until the checkpoint was saved, if known.
     pub saved_secs: Option<f64>,
     /// From the signal until the old command had exited; `None` for a first start.
     pub stop_secs: Option<f64>,
-    /// From there until the new command was started.
+    /// From that exit until the new command was started.
     pub idle_secs: f64,
-    /// From there until its last word in this report.
+    /// From that start until the last message of this report.
     pub start_secs: f64,
-    /// Samples that it had done by then.
+    /// Samples that it had made by then.
     pub samples: f64,
-    /// Whether it tells what a change costs; not where a command was started again because it had failed.
+    /// Whether it counts as a measurement of a change. `false` if a command was started again after a
+    /// failure.
     pub counts: bool,
 }

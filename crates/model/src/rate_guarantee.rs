@@ -1,5 +1,4 @@
-//! The rate that the owner of a job wants it to make at the least (`infill run --at-least`), and what a round
-//! made of it.
+//! The minimum rate that a job's owner asks for (`infill run --at-least`), and what a round made of it.
 
 use std::fmt;
 
@@ -8,130 +7,128 @@ use serde::{Deserialize, Serialize};
 use super::sentence::sentence;
 use super::{ExecPlan, NodeType};
 
-/// Relative difference up to which a rate counts as reached: sums in another order differ by less.
+/// Relative difference up to which a rate counts as reached. Sums in another order differ by less.
 const TOLERANCE: f64 = 1e-9;
 
-/// What the owner of a job wants it to make at the least.
+/// The minimum rate that a job's owner asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MinimumRate {
-    /// So many samples a second.
+    /// This number of samples a second.
     Rate(f64),
-    /// What its first execution plan makes on so many nodes: what it was submitted with.
+    /// The rate of the job's first execution plan on this number of nodes, as it was submitted.
     Asked(u32),
 }
 
 /// The size and the execution plan whose rate a job is promised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedRun {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// Execution plan.
+    /// The execution plan.
     pub exec_plan: ExecPlan,
 }
 
-/// What a job shall make at the least, while others have more than their least.
+/// The rate that a job is to make at least, while other jobs have more than their minimum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateGuarantee {
-    /// Samples a second; 0 where nobody knows yet.
+    /// Samples a second; 0 while the rate is unknown.
     pub rate: f64,
-    /// The run that makes so many, where its owner asked for what that makes.
+    /// The run whose rate the owner asked for, if they asked for a run and not for a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<RequestedRun>,
-    /// Whether that can be had.
+    /// Whether the job can have that rate.
     pub prospect: GuaranteeProspect,
-    /// By how much more than it makes each size counts that makes so many, samples a second.
+    /// The bonus that is added to the rate of each size that reaches the guaranteed rate, in samples a
+    /// second.
     pub bonus: f64,
-    /// Sizes that make so many, for each entry of the job's rates.
+    /// The sizes that reach the rate, for each entry of the job's rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enough: Vec<SufficientSizes>,
 }
 
-/// Sizes at which one execution plan makes what a job is promised.
+/// The sizes at which one execution plan reaches the promised rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SufficientSizes {
-    /// Execution plan.
+    /// The execution plan.
     pub exec_plan: ExecPlan,
-    /// Node type; `None` for any type.
+    /// The node type; `None` for any type.
     pub node_type: Option<NodeType>,
-    /// First and last of each run of allowed sizes, ascending.
+    /// The first and last size of each run of consecutive allowed sizes, ascending.
     pub ranges: Vec<(u32, u32)>,
 }
 
 impl SufficientSizes {
-    /// Those of the `allowed` sizes, ascending, that are enough.
+    /// Selects the sizes that are enough among the `allowed` sizes, which are ascending.
     pub fn from_allowed(
         (exec_plan, node_type): (ExecPlan, Option<NodeType>),
         allowed: &[u32],
         is_enough: impl Fn(u32) -> bool,
     ) -> Self {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
-        let mut goes_on = false;
+        let mut is_previous_enough = false;
         for nodes in allowed {
             let is_enough = is_enough(*nodes);
             match ranges.last_mut() {
-                Some(last) if is_enough && goes_on => last.1 = *nodes,
+                Some(last) if is_enough && is_previous_enough => last.1 = *nodes,
                 _ if is_enough => ranges.push((*nodes, *nodes)),
                 _ => {}
             }
-            goes_on = is_enough;
+            is_previous_enough = is_enough;
         }
         SufficientSizes { exec_plan, node_type, ranges }
     }
 
-    /// The fewest nodes.
+    /// The smallest of these sizes, if there is one.
     pub fn min_nodes(&self) -> Option<u32> {
         self.ranges.first().map(|(first, _)| *first)
     }
 
-    /// Whether so many nodes are among them.
+    /// Whether `nodes` is one of these sizes.
     pub fn contains(&self, nodes: u32) -> bool {
-        let after = self.ranges.partition_point(|(first, _)| *first <= nodes);
-        after.checked_sub(1).is_some_and(|at| nodes <= self.ranges[at].1)
+        let following = self.ranges.partition_point(|(first, _)| *first <= nodes);
+        following.checked_sub(1).is_some_and(|index| nodes <= self.ranges[index].1)
     }
 
-    /// The same sizes counted with so many nodes less; those that would have none are left out.
+    /// These sizes, each decreased by `fewer`, without those that drop to zero.
     #[must_use]
     pub fn shifted_down(self, fewer: u32) -> Self {
-        SufficientSizes {
-            ranges: self
-                .ranges
-                .iter()
-                .filter_map(|(first, last): &(u32, u32)| {
-                    let last = last.checked_sub(fewer).filter(|last| *last > 0)?;
-                    Some((first.saturating_sub(fewer).max(1), last))
-                })
-                .collect(),
-            ..self
+        let mut ranges = Vec::new();
+        for (first, last) in &self.ranges {
+            let last = last.saturating_sub(fewer);
+            if last > 0 {
+                ranges.push((first.saturating_sub(fewer).max(1), last));
+            }
         }
+        SufficientSizes { ranges, ..self }
     }
 }
 
-/// Whether a rate is no less than another one.
-fn reaches_rate(rate: f64, least: f64) -> bool {
-    rate > 0.0 && rate >= least * (1.0 - TOLERANCE)
+/// Whether a rate is at least `minimum`, within [`TOLERANCE`].
+fn reaches_rate(rate: f64, minimum: f64) -> bool {
+    rate > 0.0 && rate >= minimum * (1.0 - TOLERANCE)
 }
 
-/// Whether a job can have what it shall make at the least.
+/// Whether a job can have its minimum rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuaranteeProspect {
-    /// Nobody knows yet how fast it is.
+    /// Its rates are still unknown.
     Unmeasured,
-    /// The plan that it was submitted with does not run at the size that it asked for.
+    /// The plan that it was submitted with cannot run at the requested size.
     NoSuchRun,
-    /// None of its sizes is so fast.
+    /// None of its sizes reaches the rate.
     TooSlow {
-        /// The most that one of them makes, samples a second.
+        /// The highest rate of its sizes, in samples a second.
         most: f64,
     },
-    /// There are too few nodes, if each other job that runs keeps its least.
+    /// There are too few nodes if every other running job keeps its minimum.
     TooFew {
         /// Nodes that it needs.
         needs: u32,
-        /// Nodes that there are for it.
+        /// Nodes that are available for it.
         there: u32,
     },
-    /// There would be enough nodes, but others were promised some of them before.
+    /// There would be enough nodes, but some of them were promised to other jobs before.
     Promised {
         /// Nodes that it needs.
         needs: u32,
@@ -143,7 +140,7 @@ pub enum GuaranteeProspect {
         /// Nodes that it needs.
         needs: u32,
     },
-    /// It can: it is promised.
+    /// It can have the rate, so it is promised.
     Open {
         /// Nodes that it needs.
         needs: u32,
@@ -151,45 +148,49 @@ pub enum GuaranteeProspect {
 }
 
 impl RateGuarantee {
-    /// Whether a rate is no less.
+    /// Whether a rate reaches the guaranteed one.
     pub fn is_met_by(&self, rate: f64) -> bool {
         reaches_rate(rate, self.rate)
     }
 
-    /// Whether it is promised: no plan may leave the job below it while others have more than their least.
+    /// Whether the rate is promised: no plan may leave the job below it while others have more than their
+    /// minimum.
     pub fn is_promised(&self) -> bool {
         matches!(self.prospect, GuaranteeProspect::Open { .. })
     }
 
-    /// Whether the job makes so much with an execution plan on so many nodes of a type, by what is known of
-    /// it. As for rates, what is said of the type goes before what is said of all types.
+    /// Whether the job is known to reach the rate with an execution plan on `nodes` nodes of a type. As for
+    /// rates, an entry for the type has precedence over one for all types.
     pub fn is_enough(&self, node_type: &NodeType, exec_plan: &ExecPlan, nodes: u32) -> bool {
-        let of_plan = || self.enough.iter().filter(|enough| enough.exec_plan == *exec_plan);
-        let of_type = of_plan().find(|enough| enough.node_type.as_ref() == Some(node_type));
-        let for_all = || of_plan().find(|enough| enough.node_type.is_none());
-        nodes > 0 && of_type.or_else(for_all).is_some_and(|enough| enough.contains(nodes))
+        let mut sufficient = self.enough.iter().filter(|sizes| sizes.exec_plan == *exec_plan);
+        let for_type = sufficient.clone().find(|sizes| sizes.node_type.as_ref() == Some(node_type));
+        let sizes = for_type.or_else(|| sufficient.find(|sizes| sizes.node_type.is_none()));
+        nodes > 0 && sizes.is_some_and(|sizes| sizes.contains(nodes))
     }
 
-    /// The fewest nodes of a type on which one of its plans makes so much.
+    /// The fewest nodes of a type on which one of its plans reaches the rate.
     pub fn min_nodes_on(&self, node_type: &NodeType) -> Option<u32> {
-        let all = self.enough.iter().filter(|e| e.node_type.as_ref().is_none_or(|t| t == node_type));
-        all.filter_map(|e: &SufficientSizes| {
-            let least = e.min_nodes()?;
-            self.is_enough(node_type, &e.exec_plan, least).then_some(least)
-        })
-        .min()
+        let mut fewest: Option<u32> = None;
+        for sizes in &self.enough {
+            let is_of_type = sizes.node_type.as_ref().is_none_or(|other| other == node_type);
+            let Some(nodes) = sizes.min_nodes().filter(|_| is_of_type) else { continue };
+            if self.is_enough(node_type, &sizes.exec_plan, nodes) {
+                fewest = Some(fewest.map_or(nodes, |fewest| fewest.min(nodes)));
+            }
+        }
+        fewest
     }
 
-    /// What a job makes of which the planner counts so much.
+    /// The rate that a job makes if the planner counts `counted`, both in samples a second.
     pub fn rate_without_bonus(&self, counted: f64) -> f64 {
-        let known = counted - self.bonus;
-        if self.is_met_by(known) { known } else { counted }
+        let without_bonus = counted - self.bonus;
+        if self.is_met_by(without_bonus) { without_bonus } else { counted }
     }
 
-    /// What became of it in a plan in which the job makes so much, or not.
+    /// The outcome in a plan, given whether the job reaches the rate in that plan.
     pub fn outcome_reason(&self, is_met: bool) -> GuaranteeReason {
-        let wanted =
-            GuaranteedRate { rate: Some(self.rate).filter(|rate| *rate > 0.0), asked: self.asked.clone() };
+        let rate = if self.rate > 0.0 { Some(self.rate) } else { None };
+        let wanted = GuaranteedRate { rate, asked: self.asked.clone() };
         match self.prospect {
             GuaranteeProspect::Unmeasured => GuaranteeReason::Unmeasured { wanted },
             GuaranteeProspect::NoSuchRun => GuaranteeReason::NoSuchRun { wanted },
@@ -205,13 +206,12 @@ impl RateGuarantee {
     }
 }
 
-/// What a job wants at the least: the rate in samples a second where it is known, and the run that makes it
-/// where its owner asked for that.
+/// The minimum rate of a job, for sentences: the number, the run that the owner asked for, or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GuaranteedRate {
-    /// Samples a second.
+    /// Samples a second; `None` while the rate is unknown.
     pub rate: Option<f64>,
-    /// The run.
+    /// The run, if the owner asked for a run.
     pub asked: Option<RequestedRun>,
 }
 
@@ -237,46 +237,46 @@ impl fmt::Display for RequestedRun {
     }
 }
 
-/// Whether a job gets what it shall make at the least, and why not; the end of a sentence. In JSON it is the
-/// words, and is read back as [`GuaranteeReason::Said`].
+/// Whether a job gets its minimum rate, and why not. The text is the end of a sentence. In JSON it is that
+/// text, which is read back as [`GuaranteeReason::Said`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuaranteeReason {
-    /// It gets it.
+    /// The job gets the rate.
     Met {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
-        /// Fewest nodes on which it makes that.
+        /// The fewest nodes on which it reaches the rate.
         needs: u32,
     },
     /// [`GuaranteeProspect::Unmeasured`].
     Unmeasured {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
     },
     /// [`GuaranteeProspect::NoSuchRun`].
     NoSuchRun {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
     },
     /// [`GuaranteeProspect::TooSlow`].
     TooSlow {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
-        /// The most that it can make.
+        /// The highest rate that it can make, in samples a second.
         most: f64,
     },
     /// [`GuaranteeProspect::TooFew`].
     TooFew {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
         /// Nodes that it needs.
         needs: u32,
-        /// Nodes that there are for it.
+        /// Nodes that are available for it.
         there: u32,
     },
     /// [`GuaranteeProspect::Promised`].
     Promised {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
         /// Nodes that it needs.
         needs: u32,
@@ -285,20 +285,20 @@ pub enum GuaranteeReason {
     },
     /// [`GuaranteeProspect::Waits`].
     Waits {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
         /// Nodes that it needs.
         needs: u32,
     },
-    /// It is promised, and comes to it once windows, changes under way, or others that have no more than
-    /// their least leave it the nodes.
+    /// The rate is promised, but the job does not get it yet: windows, changes under way, or other jobs that
+    /// have only their minimum keep the nodes from it.
     Outweighed {
-        /// What it wants.
+        /// The minimum rate.
         wanted: GuaranteedRate,
         /// Nodes that it needs.
         needs: u32,
     },
-    /// In the words of another round.
+    /// A sentence that was read back from JSON.
     Said(String),
 }
 
@@ -311,35 +311,35 @@ impl fmt::Display for GuaranteeReason {
                 write!(f, "it is assured {wanted}, which takes {}", NodeCount(*needs))
             }
             GuaranteeReason::Unmeasured { wanted } => {
-                write!(f, "nothing is assured yet: it wants {wanted}, and nobody knows how fast it is")
+                write!(f, "nothing is assured yet: it wants {wanted}, but its speed is unknown")
             }
             GuaranteeReason::NoSuchRun { wanted } => {
                 write!(f, "nothing is assured: it wants {wanted}, which no nodes here can run")
             }
             GuaranteeReason::TooSlow { wanted, most } => {
-                write!(f, "no size is known to make the {wanted} that it wants: at most {most:.2}")
+                write!(f, "no known size makes the {wanted} that it wants: at most {most:.2}")
             }
             GuaranteeReason::TooFew { wanted, needs, there } => {
                 write!(f, "nothing is assured: the {wanted} that it wants take {}:", NodeCount(*needs))?;
-                write!(f, " {there} can be had while others that run keep their least")
+                write!(f, " {there} can be used while other running jobs keep their minimum")
             }
             GuaranteeReason::Promised { wanted, needs, there } => {
                 write!(f, "nothing is assured: the {wanted} that it wants take {}:", NodeCount(*needs))?;
-                write!(f, " {there} can be had beside what others were assured before")
+                write!(f, " {there} can be used besides those that other jobs were assured before")
             }
             GuaranteeReason::Waits { wanted, needs } => {
                 write!(f, "it is assured {wanted} once it may start, which takes {}", NodeCount(*needs))
             }
             GuaranteeReason::Outweighed { wanted, needs } => {
                 write!(f, "the {wanted} that it is assured take {}, which it", NodeCount(*needs))?;
-                f.write_str(" gets once windows, changes under way and the least of others leave them")
+                f.write_str(" gets once windows, changes under way and the minimum of other jobs allow")
             }
-            GuaranteeReason::Said(words) => f.write_str(words),
+            GuaranteeReason::Said(sentence) => f.write_str(sentence),
         }
     }
 }
 
-/// `1 node`, `3 nodes`.
+/// Formats as `1 node` or `3 nodes`.
 struct NodeCount(u32);
 
 impl fmt::Display for NodeCount {
@@ -358,79 +358,96 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_it() {
-        let asked = |plan: &str| RequestedRun { nodes: 4, exec_plan: ExecPlan(plan.to_owned()) };
+    fn every_outcome_has_a_sentence() {
         let open = GuaranteeProspect::Open { needs: 4 };
-        let unknown =
-            RateGuarantee { rate: 0.0, ..assured(GuaranteeProspect::Unmeasured, Some(asked("dp"))) };
+        let unknown = RateGuarantee {
+            rate: 0.0,
+            ..assured(GuaranteeProspect::Unmeasured, Some(four_nodes_with("dp")))
+        };
         let cases = [
             (assured(open, None), true),
-            (assured(open, Some(asked("dp"))), true),
+            (assured(open, Some(four_nodes_with("dp"))), true),
             (assured(GuaranteeProspect::Unmeasured, None), false),
             (unknown.clone(), true),
             (RateGuarantee { prospect: GuaranteeProspect::NoSuchRun, ..unknown }, false),
             (assured(GuaranteeProspect::TooSlow { most: 31.0 }, None), false),
             (assured(GuaranteeProspect::TooFew { needs: 6, there: 1 }, None), false),
-            (assured(GuaranteeProspect::Promised { needs: 6, there: 1 }, Some(asked("default"))), true),
+            (
+                assured(GuaranteeProspect::Promised { needs: 6, there: 1 }, Some(four_nodes_with("default"))),
+                true,
+            ),
             (assured(GuaranteeProspect::Waits { needs: 6 }, None), false),
             (assured(open, None), false),
         ];
         let lines: Vec<String> =
-            cases.iter().map(|(a, is_met)| a.outcome_reason(*is_met).to_string()).collect();
+            cases.iter().map(|(guarantee, is_met)| guarantee.outcome_reason(*is_met).to_string()).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         it is assured 40.00 samples/s, which takes 4 nodes
         it is assured 40.00 samples/s of the 4 nodes asked for with plan dp, which takes 4 nodes
-        nothing is assured yet: it wants 40.00 samples/s, and nobody knows how fast it is
-        nothing is assured yet: it wants the rate of the 4 nodes asked for with plan dp, and nobody knows how fast it is
+        nothing is assured yet: it wants 40.00 samples/s, but its speed is unknown
+        nothing is assured yet: it wants the rate of the 4 nodes asked for with plan dp, but its speed is unknown
         nothing is assured: it wants the rate of the 4 nodes asked for with plan dp, which no nodes here can run
-        no size is known to make the 40.00 samples/s that it wants: at most 31.00
-        nothing is assured: the 40.00 samples/s that it wants take 6 nodes: 1 can be had while others that run keep their least
-        nothing is assured: the 40.00 samples/s of the 4 nodes asked for that it wants take 6 nodes: 1 can be had beside what others were assured before
+        no known size makes the 40.00 samples/s that it wants: at most 31.00
+        nothing is assured: the 40.00 samples/s that it wants take 6 nodes: 1 can be used while other running jobs keep their minimum
+        nothing is assured: the 40.00 samples/s of the 4 nodes asked for that it wants take 6 nodes: 1 can be used besides those that other jobs were assured before
         it is assured 40.00 samples/s once it may start, which takes 6 nodes
-        the 40.00 samples/s that it is assured take 4 nodes, which it gets once windows, changes under way and the least of others leave them
+        the 40.00 samples/s that it is assured take 4 nodes, which it gets once windows, changes under way and the minimum of other jobs allow
         ");
-        let open = assured(open, None);
+        let guarantee = assured(open, None);
         assert_eq!(
-            [39.0, 139.0, 140.0, 160.0].map(|r| open.rate_without_bonus(r)),
+            [39.0, 139.0, 140.0, 160.0].map(|counted| guarantee.rate_without_bonus(counted)),
             [39.0, 139.0, 40.0, 60.0]
         );
     }
 
-    #[test]
-    fn what_is_said_of_a_type_goes_before_what_is_said_of_all() {
+    fn four_nodes_with(plan: &str) -> RequestedRun {
+        RequestedRun { nodes: 4, exec_plan: ExecPlan(plan.to_owned()) }
+    }
+
+    /// The sizes from 2 to 8 at which this curve reaches 30 samples a second.
+    fn sizes_for_30(plan: &str, node_type: Option<&str>, curve: &str) -> SufficientSizes {
         let allowed = AllowedSizes::parse("2-8").unwrap().up_to(u32::MAX);
-        let enough = |plan: &str, node_type: Option<&str>, curve: &str| {
-            let run = (ExecPlan(plan.to_owned()), node_type.map(NodeType::new));
-            let curve = ScalingCurve::parse(curve);
-            SufficientSizes::from_allowed(run, &allowed, |n| {
-                curve.as_ref().is_ok_and(|curve| curve.rate(n) >= 30.0)
-            })
-        };
-        let enough = vec![
-            enough("dp", None, "1:10,4:40,8:20"),
-            enough("dp", Some("slow"), "1:5,8:40"),
-            enough("tp", Some("slow"), "1:45,8:45"),
-        ];
-        let assured = RateGuarantee { enough, ..assured(GuaranteeProspect::Open { needs: 3 }, None) };
-        let ranges: Vec<&[(u32, u32)]> = assured.enough.iter().map(|e| e.ranges.as_slice()).collect();
-        assert_eq!(ranges, [&[(3, 6)][..], &[(6, 8)], &[(2, 8)]]);
-        let slow = NodeType::new("slow");
-        let other = NodeType::new("other");
-        let plan = |name: &str| ExecPlan(name.to_owned());
-        let is_enough = |t: &NodeType, name: &str, nodes| assured.is_enough(t, &plan(name), nodes);
-        assert!(is_enough(&other, "dp", 3) && !is_enough(&slow, "dp", 3) && is_enough(&slow, "dp", 7));
-        assert!(is_enough(&slow, "tp", 2) && !is_enough(&other, "tp", 2) && !is_enough(&other, "dp", 0));
-        assert_eq!((assured.min_nodes_on(&slow), assured.min_nodes_on(&other)), (Some(2), Some(3)));
-        let less = assured.enough[0].clone().shifted_down(4);
-        assert_eq!(
-            (less.ranges.as_slice(), less.contains(2), less.contains(3)),
-            (&[(1, 2)][..], true, false)
-        );
-        assert_eq!(less.shifted_down(2).min_nodes(), None);
+        let run = (ExecPlan(plan.to_owned()), node_type.map(NodeType::new));
+        let curve = ScalingCurve::parse(curve).unwrap();
+        SufficientSizes::from_allowed(run, &allowed, |nodes| curve.rate(nodes) >= 30.0)
     }
 
     #[test]
-    fn what_an_older_version_wrote_is_read() {
+    fn an_entry_for_the_type_has_precedence_over_one_for_all_types() {
+        let enough = vec![
+            sizes_for_30("dp", None, "1:10,4:40,8:20"),
+            sizes_for_30("dp", Some("slow"), "1:5,8:40"),
+            sizes_for_30("tp", Some("slow"), "1:45,8:45"),
+        ];
+        let guarantee = RateGuarantee { enough, ..assured(GuaranteeProspect::Open { needs: 3 }, None) };
+        let ranges: Vec<&[(u32, u32)]> =
+            guarantee.enough.iter().map(|sizes| sizes.ranges.as_slice()).collect();
+        assert_eq!(ranges, [&[(3, 6)][..], &[(6, 8)], &[(2, 8)]]);
+        for (node_type, plan, nodes, is_enough) in [
+            ("other", "dp", 3, true),
+            ("slow", "dp", 3, false),
+            ("slow", "dp", 7, true),
+            ("slow", "tp", 2, true),
+            ("other", "tp", 2, false),
+            ("other", "dp", 0, false),
+        ] {
+            let exec_plan = ExecPlan(plan.to_owned());
+            assert_eq!(
+                guarantee.is_enough(&NodeType::new(node_type), &exec_plan, nodes),
+                is_enough,
+                "{plan} on {nodes} nodes of {node_type}"
+            );
+        }
+        assert_eq!(guarantee.min_nodes_on(&NodeType::new("slow")), Some(2));
+        assert_eq!(guarantee.min_nodes_on(&NodeType::new("other")), Some(3));
+        let shifted = guarantee.enough[0].clone().shifted_down(4);
+        assert_eq!(shifted.ranges, [(1, 2)]);
+        assert!(shifted.contains(2) && !shifted.contains(3));
+        assert_eq!(shifted.shifted_down(2).min_nodes(), None);
+    }
+
+    #[test]
+    fn json_of_an_older_version_is_read() {
         let text = r#"{"rate":40.0,"prospect":{"open":{"needs":4}},"bonus":100.0}"#;
         let read: RateGuarantee = serde_json::from_str(text).unwrap();
         assert_eq!(read, assured(GuaranteeProspect::Open { needs: 4 }, None));

@@ -1,11 +1,11 @@
-//! From what a rate of a job is known.
+//! The basis of a job's rate.
 
 use crate::words;
 
 words! {
-    /// From what the rate of a job with one of its execution plans on so many nodes of a type is known.
+    /// The basis of a job's rate with one execution plan on a number of nodes of a type.
     pub enum RateSource {
-        /// It ran so.
+        /// The job ran exactly so.
         Measured = "measured",
         /// It ran with this plan on other numbers of nodes of this type.
         OtherSizes = "other_sizes",
@@ -13,12 +13,11 @@ words! {
         Declared = "declared",
         /// The program ran with other plans on nodes of this type.
         OtherPlans = "other_plans",
-        /// The program ran on nodes of other types; how types compare follows from all that the site
-        /// measured.
+        /// The program ran on nodes of other types. All measurements of the site show how types compare.
         OtherTypes = "other_types",
         /// Another user's program of the same name ran with this plan.
         OtherUsers = "other_users",
-        /// It never ran: so it was estimated beforehand, from profiles of its parts.
+        /// It never ran like this. The rate was estimated beforehand from profiles of its parts.
         Estimated = "estimated",
     }
 }

@@ -1,4 +1,4 @@
-//! Why a round gave a job what it got: values that become a sentence only when somebody reads it.
+//! Why a round gave a job its nodes. The values become sentences only when someone reads them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,11 +13,11 @@ use super::time::UnixTime;
 use super::turn_state::QueuePosition;
 use crate::words;
 
-/// Most nodes that a sentence names; of more only the first, and how many there are.
+/// Most nodes that a sentence names. With more, it names the first and their number.
 const MOST_NAMED: usize = 4;
 
-/// Why a job got what it got. In JSON it is the sentence, and is read back as [`JobReason::Said`]. Rates are
-/// in samples a second.
+/// Why a job got its nodes. In JSON it is a sentence, which is read back as [`JobReason::Said`]. Rates are in
+/// samples a second.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobReason {
     /// It is in the middle of a change.
@@ -27,26 +27,26 @@ pub enum JobReason {
     },
     /// All jobs are parked.
     Drained,
-    /// It may not be started yet.
+    /// It may not be started yet, after a preemption or failure.
     BacksOff {
-        /// For so many seconds.
+        /// Seconds until it may be started.
         secs: f64,
     },
     /// It must not be started.
     Barred {
-        /// Why not.
+        /// The reason.
         bar: StartBlocker,
         /// The moment of the round.
         at: UnixTime,
     },
     /// It was rescaled a moment ago.
     Stays {
-        /// What it keeps.
+        /// The nodes that it keeps, and their rate.
         size: RatedSize,
         /// Seconds for which it stays.
         secs: f64,
     },
-    /// It has all that it may have.
+    /// It has all nodes that it may have.
     AtMaximum(RatedSize),
     /// Growth is paused.
     MayNotGrow(RatedSize),
@@ -58,7 +58,7 @@ pub enum JobReason {
     Grows {
         /// Nodes before.
         had: usize,
-        /// What it gets.
+        /// The nodes that it gets, and their rate.
         gets: RatedSize,
         /// Rate before.
         before: f64,
@@ -67,7 +67,7 @@ pub enum JobReason {
         /// Nodes that it must leave.
         leaving: LeavingNodes,
     },
-    /// It gives up nodes of which others make more.
+    /// It gives up nodes on which other jobs make more.
     GivesUp {
         /// Nodes before.
         had: usize,
@@ -76,7 +76,7 @@ pub enum JobReason {
         /// Seconds without samples.
         secs: f64,
     },
-    /// It must do with fewer nodes.
+    /// It must give up nodes.
     Shrinks {
         /// Nodes before.
         had: usize,
@@ -85,14 +85,14 @@ pub enum JobReason {
         /// Nodes that it must leave.
         leaving: LeavingNodes,
     },
-    /// As many nodes, but other ones or another execution plan.
+    /// It keeps its number of nodes, but gets other nodes or another execution plan.
     Swaps {
-        /// What it gets.
+        /// The nodes that it gets, and their rate.
         gets: RatedSize,
         /// Nodes that it must leave.
         leaving: LeavingNodes,
     },
-    /// It comes to a size, or stays there, so that this is measured.
+    /// It is brought to a size, or stays there, so that its rate is measured.
     Probes {
         /// Nodes before.
         had: usize,
@@ -102,26 +102,26 @@ pub enum JobReason {
         secs: f64,
         /// Nodes that it must leave.
         leaving: LeavingNodes,
-        /// What is measured.
+        /// The size that is measured.
         probe: Probe,
     },
-    /// It held nothing.
+    /// It held no nodes, and starts.
     Starts {
-        /// What it gets.
+        /// The nodes that it gets, and their rate.
         gets: RatedSize,
         /// Seconds without samples.
         secs: f64,
     },
-    /// Its lead goes to another node.
+    /// Its lead moves to another node, so that it starts again.
     StartsAnew {
-        /// What it gets.
+        /// The nodes that it gets, and their rate.
         gets: RatedSize,
         /// Seconds without samples.
         secs: f64,
         /// Nodes that it must leave.
         leaving: LeavingNodes,
     },
-    /// It is parked for others, who make more of its nodes.
+    /// It is parked because other jobs make more on its nodes.
     Outbid {
         /// Nodes before.
         had: usize,
@@ -131,11 +131,11 @@ pub enum JobReason {
         /// Nodes before.
         had: usize,
     },
-    /// It must leave, and there is nothing else for it.
+    /// It must leave its nodes, and there are not enough others.
     Parked {
         /// Nodes that it must leave.
         leaving: LeavingNodes,
-        /// What it would need.
+        /// The nodes that it would need.
         shortage: NodeShortage,
     },
     /// It waits: starting is paused.
@@ -144,13 +144,13 @@ pub enum JobReason {
     WaitsForPlan,
     /// It waits: there are too few nodes for its smallest size.
     WaitsForNodes(NodeShortage),
-    /// It waits: nobody knows how fast it is on what is free.
+    /// It waits: its rate is unknown on all free node types.
     WaitsForRate,
     /// It waits: there are places, but their hosts have too few CPUs or too little memory.
     WaitsForHosts(HostShortage),
-    /// It waits: the round's changes are used up.
+    /// It waits: the round has no changes left.
     WaitsForBudget {
-        /// Changes of a round.
+        /// Most changes in a round.
         most: u32,
     },
     /// It waits: windows are too short to earn back a start.
@@ -162,101 +162,101 @@ pub enum JobReason {
         /// Seconds that a start takes.
         start_secs: f64,
     },
-    /// It waits: others make more of what is free.
+    /// It waits: other jobs make more on the free nodes.
     WaitsForOthers {
         /// Nodes of its smallest size.
         least: u32,
-        /// Nodes that others get, of those on which it could start.
+        /// Nodes that other jobs get, out of those on which it could start.
         taken: usize,
-        /// All of those.
+        /// All nodes on which it could start.
         all: usize,
         /// Shortest window that is worth starting in, seconds.
         window_secs: f64,
     },
     /// It waits: others come before it.
     WaitsForTurn(QueuePosition),
-    /// In the words of another round.
+    /// A sentence that was read back from JSON.
     Said(String),
 }
 
 words! {
-    /// What kind of reason a [`JobReason`] is.
+    /// The kind of a [`JobReason`].
     pub enum JobReasonKind {
-        /// In the middle of a change.
+        /// It is in the middle of a change.
         Busy = "busy",
         /// All jobs are parked.
         Drained = "drained",
-        /// After a preemption or failure.
+        /// It may not be started yet, after a preemption or failure.
         BacksOff = "backs_off",
-        /// Not to be started.
+        /// It must not be started.
         Barred = "barred",
-        /// Minimum stay.
+        /// It was rescaled a moment ago.
         Stays = "stays",
-        /// Largest size.
+        /// It has all nodes that it may have.
         AtMaximum = "at_maximum",
         /// Growth is paused.
         MayNotGrow = "may_not_grow",
-        /// Nothing gains.
+        /// No change would gain more than it costs.
         Settled = "settled",
-        /// Nothing was planned.
+        /// Nothing was planned in this round.
         LeftAsItIs = "left_as_it_is",
-        /// More nodes.
+        /// It gets more nodes.
         Grows = "grows",
-        /// Fewer, for others.
+        /// It gives up nodes for other jobs.
         GivesUp = "gives_up",
-        /// Fewer, of necessity.
+        /// It must give up nodes.
         Shrinks = "shrinks",
-        /// As many, but others.
+        /// It gets other nodes or another execution plan.
         Swaps = "swaps",
-        /// To measure a size.
+        /// It is brought to a size that is measured.
         Probes = "probes",
-        /// From nothing.
+        /// It starts from nothing.
         Starts = "starts",
-        /// With its lead elsewhere.
+        /// It starts again with its lead on another node.
         StartsAnew = "starts_anew",
-        /// Parked for others.
+        /// It is parked because other jobs make more on its nodes.
         Outbid = "outbid",
-        /// Parked because its turn has ended.
+        /// It is parked because its turn has ended.
         TurnEnds = "turn_ends",
-        /// Parked of necessity.
+        /// It must leave its nodes, and there are not enough others.
         Parked = "parked",
-        /// Starting is paused.
+        /// It waits: starting is paused.
         WaitsForResume = "waits_for_resume",
-        /// Nothing was planned.
+        /// It waits: nothing was planned in this round.
         WaitsForPlan = "waits_for_plan",
-        /// Too few nodes.
+        /// It waits: there are too few nodes.
         WaitsForNodes = "waits_for_nodes",
-        /// No known rate.
+        /// It waits: its rate is unknown on all free node types.
         WaitsForRate = "waits_for_rate",
-        /// Too little of hosts.
+        /// It waits: hosts have too few CPUs or too little memory.
         WaitsForHosts = "waits_for_hosts",
-        /// No change left in this round.
+        /// It waits: the round has no changes left.
         WaitsForBudget = "waits_for_budget",
-        /// Windows too short.
+        /// It waits: windows are too short.
         WaitsForWindows = "waits_for_windows",
-        /// Others make more of it.
+        /// It waits: other jobs make more on the free nodes.
         WaitsForOthers = "waits_for_others",
-        /// Others come before it.
+        /// It waits: others come before it.
         WaitsForTurn = "waits_for_turn",
-        /// In the words of another round.
+        /// A sentence that was read back from JSON.
         Said = "said",
     }
 }
 
-/// Nodes with the rate on them, samples a second.
+/// A number of nodes, with the rate on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RatedSize {
     /// Number of nodes.
     pub nodes: usize,
-    /// The rate.
+    /// The rate in samples a second.
     pub rate: f64,
 }
 
-/// Nodes that a job must leave now; none in most rounds.
+/// The nodes that a job must leave now. Empty in most rounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeavingNodes(pub Vec<NodeName>);
 
-/// What a job would need to start, and what there is.
+/// The nodes that a job needs to start, and those that are available.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeShortage {
     /// Nodes of its smallest size.
@@ -268,7 +268,7 @@ pub struct NodeShortage {
 }
 
 impl JobReason {
-    /// What kind of reason it is.
+    /// The kind of this reason.
     pub fn kind(&self) -> JobReasonKind {
         use JobReasonKind as Kind;
         match self {
@@ -304,7 +304,7 @@ impl JobReason {
         }
     }
 
-    /// The words of a job that holds nodes, and does not start: it keeps, gains or loses some.
+    /// Formats the reason of a job that holds nodes and does not start: it keeps, gains or loses nodes.
     fn fmt_holder(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JobReason::Stays { size, secs } => {
@@ -358,7 +358,7 @@ impl JobReason {
         }
     }
 
-    /// The words of a job that holds nothing and gets nothing.
+    /// Formats the reason of a job that holds no nodes and gets none.
     fn fmt_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JobReason::WaitsForResume => f.write_str("waits: starting is paused"),
@@ -410,10 +410,10 @@ impl fmt::Display for JobReason {
                 )
             }
             JobReason::StartsAnew { gets, secs, leaving } => {
-                write!(f, "starts anew on {} with its lead on another node, ", NodeCountText(gets.nodes))?;
+                write!(f, "starts again on {} with its lead on another node, ", NodeCountText(gets.nodes))?;
                 write!(f, "{:.2} samples/s after {secs:.0} s{leaving}", gets.rate)
             }
-            JobReason::Said(why) => f.write_str(why),
+            JobReason::Said(sentence) => f.write_str(sentence),
             JobReason::WaitsForResume
             | JobReason::WaitsForPlan
             | JobReason::WaitsForNodes(_)
@@ -430,14 +430,14 @@ impl fmt::Display for JobReason {
 
 sentence!(JobReason);
 
-/// `keeps its 3 nodes at 2.50 samples/s`.
+/// Formats as `keeps its 3 nodes at 2.50 samples/s`.
 impl fmt::Display for RatedSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "keeps its {} at {:.2} samples/s", NodeCountText(self.nodes), self.rate)
     }
 }
 
-/// As the end of a sentence; empty if there is none to leave.
+/// Formats as the end of a sentence. Empty if there are no nodes to leave.
 impl fmt::Display for LeavingNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((first, others)) = self.0.split_first() else { return Ok(()) };
@@ -445,19 +445,22 @@ impl fmt::Display for LeavingNodes {
         if self.0.len() > MOST_NAMED {
             return write!(f, " and {} more", others.len());
         }
-        others.iter().try_for_each(|node| write!(f, ", {node}"))
+        for node in others {
+            write!(f, ", {node}")?;
+        }
+        Ok(())
     }
 }
 
 impl fmt::Display for NodeShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let are = if self.free == 1 { "is" } else { "are" };
-        write!(f, "needs at least {}; {} {are} free", NodeCountText(self.least as usize), self.free)?;
+        let verb = if self.free == 1 { "is" } else { "are" };
+        write!(f, "needs at least {}; {} {verb} free", NodeCountText(self.least as usize), self.free)?;
         write!(f, " for longer than {:.0} s", self.window_secs)
     }
 }
 
-/// `1 node`, `3 nodes`.
+/// Formats as `1 node` or `3 nodes`.
 struct NodeCountText(usize);
 
 impl fmt::Display for NodeCountText {

@@ -1,4 +1,4 @@
-//! What node-time costs.
+//! The costs of node-time.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReportConfig {
-    /// What an hour of a node costs; 0 where reports are to say nothing of that.
+    /// The cost of a node for an hour; 0 if reports are not to show costs.
     pub node_hour_cost: f64,
-    /// In what.
+    /// The currency of that cost.
     pub currency: String,
-    /// What a node takes while it computes, where Slurm does not measure it, watts; 0 where nobody knows.
+    /// The power of a computing node in watts, if Slurm does not measure it; 0 if unknown.
     pub node_watts: f64,
 }
 

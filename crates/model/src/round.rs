@@ -1,39 +1,39 @@
-//! A round in a line: what a list of rounds shows.
+//! The summary of a round, for lists of rounds.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Plan, RoundNote, RoundReport, SolveStatus, UnixTime};
 
-/// Most notes of a round that its line carries. Each is a sentence; a round has a few.
+/// Most notes in the summary of a round. Each is a sentence; a round has a few.
 const MAX_NOTES: usize = 8;
 
-/// A round in a line.
+/// The summary of a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundSummary {
-    /// When.
+    /// The moment of the round.
     pub at: UnixTime,
-    /// Whether it was carried out.
+    /// Whether the plan was carried out.
     pub acted: bool,
     /// How the solve ended.
     pub status: SolveStatus,
-    /// What the plan is worth, weighted samples.
+    /// The objective value of the plan, in weighted samples.
     pub objective: f64,
-    /// Relative distance of the plan to what is proved to be the best; `None` where nothing is proved.
+    /// Relative distance of the plan to the proved bound; `None` if there is no bound.
     pub gap: Option<f64>,
     /// Malleable jobs that were considered.
     pub jobs: u32,
-    /// Nodes that they got, together.
+    /// The number of nodes that they got together.
     pub nodes: u32,
-    /// Jobs that got another number of nodes than they had.
+    /// The number of jobs whose number of nodes changed.
     pub changes: u32,
-    /// What concerns the round as a whole, the first few.
+    /// The first notes on the round as a whole.
     pub notes: Vec<RoundNote>,
 }
 
 impl RoundSummary {
-    /// The line of a round with this plan, for these reasons.
+    /// The summary of a round with this plan and report.
     pub fn new(at: UnixTime, acted: bool, plan: &Plan, report: &RoundReport) -> RoundSummary {
-        let solved = match plan.status {
+        let solver_gap = match plan.status {
             SolveStatus::TimeLimit { gap } | SolveStatus::Unasked { gap } => gap,
             _ => None,
         };
@@ -42,10 +42,10 @@ impl RoundSummary {
             acted,
             status: plan.status.clone(),
             objective: plan.objective,
-            gap: plan.proof.map(|p| p.gap).or(solved),
+            gap: plan.proof.map(|proof| proof.gap).or(solver_gap),
             jobs: report.jobs.len() as u32,
-            nodes: plan.jobs.iter().map(|j| j.nodes.len() as u32).sum(),
-            changes: report.jobs.iter().filter(|v| v.had != v.gets).count() as u32,
+            nodes: plan.jobs.iter().map(|job| job.nodes.len() as u32).sum(),
+            changes: report.jobs.iter().filter(|verdict| verdict.had != verdict.gets).count() as u32,
             notes: report.notes.iter().take(MAX_NOTES).cloned().collect(),
         }
     }

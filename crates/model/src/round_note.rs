@@ -1,20 +1,20 @@
-//! What concerns a round as a whole: values that become a sentence only when somebody reads it.
+//! Notes on a round as a whole. The values become sentences only when someone reads them.
 
 use std::fmt;
 
 use super::sentence::sentence;
 
-/// What concerns a round as a whole. In JSON it is the sentence, and is read back as [`RoundNote::Said`].
+/// A note on a round as a whole. In JSON it is a sentence, which is read back as [`RoundNote::Said`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum RoundNote {
-    /// The solver's time was up.
+    /// The solver reached its time limit.
     OutOfTime {
-        /// Relative distance to the bound, where one is known.
+        /// Relative distance to the bound; `None` if there is no bound.
         gap: Option<f64>,
     },
-    /// The solver was not asked.
+    /// The solver was not used.
     Unasked {
-        /// Relative distance to the bound, where one is known.
+        /// Relative distance to the bound; `None` if there is no bound.
         gap: Option<f64>,
     },
     /// The solver gave no plan, for this reason.
@@ -25,38 +25,47 @@ pub enum RoundNote {
     Draining,
     /// Nothing starts or grows.
     Paused,
-    /// All changes of the round are used.
+    /// The round has no changes left.
     BudgetUsed {
-        /// Changes of a round.
+        /// Most changes in a round.
         most: u32,
     },
-    /// What others than the planner say.
+    /// A note from outside the planner, or one read back from JSON.
     Said(String),
 }
 
 impl fmt::Display for RoundNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RoundNote::OutOfTime { gap } => write!(f, "the solver's time was up; {}", plan_quality(*gap)),
-            RoundNote::Unasked { gap } => write!(f, "the solver was not asked; {}", plan_quality(*gap)),
+            RoundNote::OutOfTime { gap } => {
+                write!(f, "the solver reached its time limit; {}", plan_quality(*gap))
+            }
+            RoundNote::Unasked { gap } => write!(f, "the solver was not used; {}", plan_quality(*gap)),
             RoundNote::NoSolver(why) => write!(f, "planned without the solver: {why}"),
             RoundNote::NotPlanned(why) => {
-                write!(f, "nothing is planned: {why}; jobs keep what they have, less what they must leave")
+                write!(
+                    f,
+                    "nothing is planned: {why}; jobs keep their nodes except those that they must leave"
+                )
             }
             RoundNote::Draining => f.write_str("draining: all jobs are parked"),
             RoundNote::Paused => f.write_str("paused: nothing starts or grows"),
             RoundNote::BudgetUsed { most } => {
-                write!(f, "all {most} changes of this round are used; what is left waits for the next")
+                write!(
+                    f,
+                    "all {most} changes of this round are used; further changes wait for the next round"
+                )
             }
-            RoundNote::Said(what) => f.write_str(what),
+            RoundNote::Said(sentence) => f.write_str(sentence),
         }
     }
 }
 
+/// Describes the proved quality of a plan, as the end of a sentence.
 fn plan_quality(gap: Option<f64>) -> String {
     match gap {
         Some(gap) => format!("the plan is within {:.2} % of the best possible", gap * 100.0),
-        None => "how good the plan is is not known".to_owned(),
+        None => "the quality of the plan is not known".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a round decided what it decided. `infill explain` prints this.
+//! The reasons for a round's decisions. `infill explain` prints them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{
     GuaranteeReason, HostShortage, JobId, JobReason, NodeName, NodeReason, RoundNote, UnixTime, UserId,
 };
 
-/// Why a job got what it got.
+/// Why a job got its nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobVerdict {
     /// The job.
@@ -19,47 +19,52 @@ pub struct JobVerdict {
     pub gets: u32,
     /// The reason, with its numbers.
     pub why: JobReason,
-    /// What hosts lack for its next larger size, if that keeps it from there.
+    /// The CPUs or memory that hosts lack for its next larger size, if that keeps it from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<HostShortage>,
-    /// Whether it gets what its owner wants at the least.
+    /// Whether the job gets its minimum rate; `None` if its owner asked for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assured: Option<GuaranteeReason>,
 }
 
 impl JobVerdict {
-    /// All of it in one sentence.
+    /// The reason, the shortage of hosts and the outcome of the guarantee in one sentence.
     pub fn full_sentence(&self) -> String {
-        let hosts = self.hosts.map(|hosts| format!("; {hosts}")).unwrap_or_default();
-        let assured = self.assured.as_ref().map(|assured| format!("; {assured}")).unwrap_or_default();
-        format!("{}{hosts}{assured}", self.why)
+        let mut sentence = self.why.to_string();
+        if let Some(shortage) = &self.hosts {
+            sentence += &format!("; {shortage}");
+        }
+        if let Some(guarantee) = &self.assured {
+            sentence += &format!("; {guarantee}");
+        }
+        sentence
     }
 }
 
-/// Why an idle node got the job it got, or none.
+/// Why a node was given to a job, or to none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeVerdict {
     /// The node.
     pub node: NodeName,
-    /// The job that gets it.
+    /// The job that gets it, if any.
     pub job: Option<JobId>,
     /// The reason, with its numbers.
     pub why: NodeReason,
 }
 
-/// What a round decided and why.
+/// The decisions of a round, with reasons.
 #[must_use = "an unread report explains nothing"]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundReport {
-    /// Moment of the round.
+    /// The moment of the round.
     pub at: UnixTime,
     /// One verdict for each malleable job, sorted by id.
     pub jobs: Vec<JobVerdict>,
-    /// One verdict for each node of the partition that is a gap, or that was refused, sorted by name.
+    /// One verdict for each node of the partition that is a gap or was refused, sorted by name.
     pub nodes: Vec<NodeVerdict>,
-    /// What concerns the round as a whole: doubts, truncated backfill plan, solver status, budget reached.
+    /// Notes on the round as a whole: doubts, truncated backfill plan, solver status, changes used up.
     pub notes: Vec<RoundNote>,
-    /// Whose the malleable jobs are, for whoever decides what a reader may see of them; no reader is told.
+    /// The owners of the malleable jobs, to decide what a reader may see. They are never shown to readers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub owners: BTreeMap<JobId, UserId>,
 }

@@ -1,4 +1,4 @@
-//! What the lead's agent declares of its job.
+//! The declarations that the lead's agent makes about its job.
 
 use std::sync::Arc;
 
@@ -10,95 +10,94 @@ use super::{
     declared_plan,
 };
 
-/// Longest grace time that a job may ask for, seconds: a shrinking job holds its nodes for so long.
+/// The longest grace time that a job may ask for, in seconds. A shrinking job holds its nodes for that time.
 pub(crate) const MAX_GRACE_SECS: u32 = 3600;
 
-/// Longest name of a profile or hash of a command.
+/// The longest name of a profile or hash of a command, in characters.
 pub const MAX_NAME_CHARS: usize = 200;
 
-/// Most GPUs, or processes that train, on one unit of a job's size.
+/// Most GPUs, or training processes, on one unit of a job's size.
 pub const MOST_GPUS_A_NODE: u32 = 1024;
 
-/// Whether a number can be a rate: positive and finite.
+/// Whether a number is a valid rate: positive and finite.
 pub fn is_valid_rate(rate: f64) -> bool {
     rate.is_finite() && rate > 0.0
 }
 
-/// The size whose rate a job wants at the least.
+/// The size whose rate a job is to make at least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RequestedSize {
-    /// Nodes; `None` for the size that it was submitted with, of several the smallest.
+    /// The number of nodes. `None` for the size that the job was submitted with; with several, the smallest.
     #[serde(default)]
     pub nodes: Option<u32>,
 }
 
-/// What the lead's agent declares about the job, from the flags of `infill run`.
+/// The declarations that the lead's agent makes about its job, from the flags of `infill run`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunSpec {
-    /// Allowed sizes; `None` leaves what the submission said.
+    /// The sizes that the job may have; `None` for those of the submission.
     pub sizes: Option<AllowedSizes>,
-    /// Declared throughput curve.
+    /// The declared throughput curve.
     pub curve: Option<ScalingCurve>,
-    /// Declared rescale costs.
+    /// The declared rescale costs.
     pub costs: Option<RescaleCosts>,
-    /// What it shall make at the least while others have more than their least, samples a second.
+    /// The rate that it is to make at least while others have more than their minimum, in samples a second.
     pub at_least: Option<f64>,
-    /// Whether that is what its first plan makes at the size that it asked for. `None` where it is not, and
-    /// from agents that do not tell.
+    /// The run whose rate is that minimum: its first plan at the size that it asked for. `None` if the
+    /// minimum is a number or missing, and from agents that do not say.
     #[serde(deserialize_with = "known_or_default", skip_serializing_if = "Option::is_none")]
     pub as_asked: Option<RequestedSize>,
-    /// Failures that are retried before the job fails. Scaling events never count.
+    /// The number of failures after which the job fails; earlier ones are retried. Scaling events never
+    /// count.
     pub max_restarts: u32,
     /// Seconds that the command gets to save and exit after the rescale signal.
     pub grace_secs: u32,
-    /// Name of the profile, if the user gave one.
+    /// The name of the profile, if the user gave one.
     pub profile: Option<String>,
-    /// Hash of the normalised command line, to recognise a recurring job.
+    /// Hash of the normalised command line, to recognise recurring jobs.
     pub command_hash: String,
     /// How the work of a step grows with the number of nodes. A word of a newer version is read as
     /// [`BatchMode::Auto`].
     #[serde(deserialize_with = "known_or_auto")]
     pub batch: BatchMode,
-    /// Execution plans among which infill chooses, the one to begin with first; none where the program has
-    /// but one.
+    /// The execution plans among which infill chooses, beginning with the first. Empty if the program has
+    /// only one.
     pub plans: Vec<DeclaredPlan>,
-    /// What its owner says of the model that it trains; `None` where nothing is said.
+    /// The owner's facts about the model; `None` if there are none.
     #[serde(deserialize_with = "known_or_default")]
     pub model: Option<ModelFacts>,
-    /// How long the layers of that model take on one GPU; `None` where its owner has not profiled them.
+    /// The measured times of the model's layers on one GPU; `None` if its owner has not measured them.
     #[serde(deserialize_with = "known_or_default", skip_serializing_if = "Option::is_none")]
     pub layers: Option<Arc<LayerProfile>>,
-    /// GPUs, or processes that train, on each unit of its size: at size n its plans divide n times as many.
-    /// `None` where no plan was declared, where units differ, and from agents that do not tell.
+    /// GPUs, or training processes, on each unit of its size: at size n its plans divide n times this number.
+    /// `None` if no plan was declared, if units differ, and from agents that do not say.
     #[serde(deserialize_with = "known_or_default")]
     pub gpus_per_node: Option<u32>,
-    /// Whether the lead is a job of the main queue that wings extend: its sizes then count its own nodes as
-    /// one.
+    /// Whether the lead is a main job that wings extend. Its sizes then count its own nodes as one.
     pub extends: bool,
 }
 
-/// It says only how the job is learned from: no reason to refuse it.
+/// Reads a batch mode. An unknown one is read as [`BatchMode::Auto`]: it only matters for measurements, so it
+/// must not make the job fail.
 fn known_or_auto<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BatchMode, D::Error> {
     let word = String::deserialize(deserializer)?;
     Ok(word.parse().unwrap_or_default())
 }
 
 impl RunSpec {
-    /// The same with every value inside its bounds: what comes over the wire may hold anything.
+    /// This specification with every value within its bounds. It comes over the network, so it may hold
+    /// anything.
     pub fn clamp_to_bounds(self) -> Self {
-        let short =
-            |s: String| s.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect::<String>();
-        let sound = |secs: f64| (0.0..=86_400.0).contains(&secs);
         RunSpec {
-            costs: self.costs.filter(|c| sound(c.up_secs) && sound(c.down_secs) && sound(c.start_secs)),
+            costs: self.costs.filter(is_valid_costs),
             at_least: self.at_least.filter(|rate| is_valid_rate(*rate)),
-            as_asked: self.as_asked.filter(|asked| asked.nodes != Some(0)),
+            as_asked: self.as_asked.filter(|requested| requested.nodes != Some(0)),
             grace_secs: self.grace_secs.min(MAX_GRACE_SECS),
-            profile: self.profile.map(short),
-            command_hash: short(self.command_hash),
+            profile: self.profile.map(|name| printable_prefix(&name)),
+            command_hash: printable_prefix(&self.command_hash),
             plans: declared_plan::keep_valid_plans(self.plans),
             model: self.model.and_then(ModelFacts::without_invalid),
             layers: self.layers.filter(|profile| profile.is_sound()),
@@ -106,6 +105,16 @@ impl RunSpec {
             ..self
         }
     }
+}
+
+/// The first [`MAX_NAME_CHARS`] printable characters of a text.
+fn printable_prefix(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect()
+}
+
+/// Whether each cost is at most a day.
+fn is_valid_costs(costs: &RescaleCosts) -> bool {
+    [costs.up_secs, costs.down_secs, costs.start_secs].iter().all(|secs| (0.0..=86_400.0).contains(secs))
 }
 
 impl Default for RunSpec {
@@ -135,65 +144,71 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_and_gpus_that_cannot_be_are_left_out() {
-        let spec = |params_mi, gpus_per_node| {
-            let model = Some(ModelFacts::from_params(params_mi));
-            RunSpec { model, gpus_per_node: Some(gpus_per_node), ..RunSpec::default() }
-        };
-        let sound = spec(1500.0, 8);
-        assert_eq!(sound.clone().clamp_to_bounds(), sound);
-        for odd in [spec(f64::NAN, 0), spec(-1.0, MOST_GPUS_A_NODE + 1), spec(f64::INFINITY, u32::MAX)] {
-            assert_eq!(odd.clamp_to_bounds(), RunSpec::default());
+    fn an_invalid_model_and_number_of_gpus_are_left_out() {
+        let valid = spec(1500.0, 8);
+        assert_eq!(valid.clone().clamp_to_bounds(), valid);
+        for invalid in [spec(f64::NAN, 0), spec(-1.0, MOST_GPUS_A_NODE + 1), spec(f64::INFINITY, u32::MAX)] {
+            assert_eq!(invalid.clamp_to_bounds(), RunSpec::default());
         }
     }
 
-    #[test]
-    fn a_profile_of_layers_is_kept_if_it_can_be() {
+    fn spec(params_mi: f64, gpus_per_node: u32) -> RunSpec {
+        let model = Some(ModelFacts::from_params(params_mi));
+        RunSpec { model, gpus_per_node: Some(gpus_per_node), ..RunSpec::default() }
+    }
+
+    /// A specification whose layers were measured with this batch.
+    fn spec_with_layers(batch: u32) -> RunSpec {
         let layer = r#"{"forward_secs":0.01,"backward_secs":0.02,"parameters":1000,"activation_bytes":4096}"#;
-        let told = |batch: u32| {
-            let text = format!(
-                r#"{{"layers":{{"version":1,"device":"NVIDIA A100","batch":{batch},"element_bytes":2,"layers":[{layer}]}}}}"#
-            );
-            serde_json::from_str::<RunSpec>(&text).unwrap()
-        };
-        let spec = told(8).clamp_to_bounds();
-        assert_eq!(spec.layers.as_ref().map(|l| (l.batch, l.layers.len())), Some((8, 1)));
-        assert_eq!(serde_json::from_str::<RunSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
-        assert_eq!(told(0).clamp_to_bounds(), RunSpec::default());
-        assert!(
-            !serde_json::to_string(&RunSpec::default()).unwrap().contains("layers"),
-            "older ones need not know"
+        let text = format!(
+            r#"{{"layers":{{"version":1,"device":"NVIDIA A100","batch":{batch},"element_bytes":2,"layers":[{layer}]}}}}"#
         );
-        let odd: RunSpec = serde_json::from_str(r#"{"layers":{"version":"new"}}"#).unwrap();
-        assert_eq!(odd, RunSpec::default());
+        serde_json::from_str(&text).unwrap()
     }
 
     #[test]
-    fn who_tells_no_model_is_understood() {
+    fn only_a_valid_profile_of_layers_is_kept() {
+        let spec = spec_with_layers(8).clamp_to_bounds();
+        let layers = spec.layers.as_ref().map(|profile| (profile.batch, profile.layers.len()));
+        assert_eq!(layers, Some((8, 1)));
+        assert_eq!(serde_json::from_str::<RunSpec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
+        assert_eq!(spec_with_layers(0).clamp_to_bounds(), RunSpec::default());
+        assert!(
+            !serde_json::to_string(&RunSpec::default()).unwrap().contains("layers"),
+            "older daemons do not know the field"
+        );
+        let invalid: RunSpec = serde_json::from_str(r#"{"layers":{"version":"new"}}"#).unwrap();
+        assert_eq!(invalid, RunSpec::default());
+    }
+
+    #[test]
+    fn optional_fields_may_be_missing() {
         let read: RunSpec = serde_json::from_str(r#"{"grace_secs":60,"plans":[{"name":"dp2"}]}"#).unwrap();
         assert_eq!((read.model, read.gpus_per_node, read.plans.len()), (None, None, 1));
-        let told = RunSpec {
+        let full = RunSpec {
             model: Some(ModelFacts { layers: Some(48), ..ModelFacts::from_params(1500.0) }),
             gpus_per_node: Some(8),
             ..read
         };
-        let text = serde_json::to_string(&told).unwrap();
+        let text = serde_json::to_string(&full).unwrap();
         assert!(text.contains(r#""model":{"params_mi":1500.0,"layers":48},"gpus_per_node":8"#), "{text}");
-        assert_eq!(serde_json::from_str::<RunSpec>(&text).unwrap(), told);
-        assert!(!text.contains("as_asked"), "an older daemon is told nothing new: {text}");
-        let asks: RunSpec = serde_json::from_str(r#"{"as_asked":{"nodes":4}}"#).unwrap();
-        assert_eq!(asks.as_asked, Some(RequestedSize { nodes: Some(4) }));
+        assert_eq!(serde_json::from_str::<RunSpec>(&text).unwrap(), full);
+        assert!(!text.contains("as_asked"), "older daemons do not know the field: {text}");
+        let with_run: RunSpec = serde_json::from_str(r#"{"as_asked":{"nodes":4}}"#).unwrap();
+        assert_eq!(with_run.as_asked, Some(RequestedSize { nodes: Some(4) }));
         assert_eq!(
             serde_json::from_str::<RunSpec>(r#"{"as_asked":{}}"#).unwrap().as_asked,
             Some(RequestedSize::default())
         );
         assert_eq!(serde_json::from_str::<RunSpec>(r#"{"as_asked":{"nodes":-1}}"#).unwrap().as_asked, None);
         assert_eq!(
-            RunSpec { as_asked: Some(RequestedSize { nodes: Some(0) }), ..asks }.clamp_to_bounds().as_asked,
+            RunSpec { as_asked: Some(RequestedSize { nodes: Some(0) }), ..with_run }
+                .clamp_to_bounds()
+                .as_asked,
             None
         );
         // NaN is null in JSON.
-        let odd = r#"{"model":{"params_mi":null},"gpus_per_node":-1}"#;
-        assert_eq!(serde_json::from_str::<RunSpec>(odd).unwrap(), RunSpec::default());
+        let invalid = r#"{"model":{"params_mi":null},"gpus_per_node":-1}"#;
+        assert_eq!(serde_json::from_str::<RunSpec>(invalid).unwrap(), RunSpec::default());
     }
 }

@@ -1,11 +1,11 @@
-//! Reasons as values: a sentence only when somebody reads them.
+//! Reasons as values, which become sentences only when someone reads them.
 
-/// Makes an enum of reasons its sentence in JSON, which is read back as `Said`.
+/// Implements JSON for an enum of reasons: it is written as its sentence and read back as `Said`.
 macro_rules! sentence {
     ($name:ident) => {
         impl From<String> for $name {
-            fn from(why: String) -> Self {
-                $name::Said(why)
+            fn from(sentence: String) -> Self {
+                $name::Said(sentence)
             }
         }
 

@@ -1,17 +1,17 @@
-//! Why a job must not be started now, whatever is free: its own request says so, or a person.
+//! Why a job must not be started now, even if nodes are free: its own request or a person forbids it.
 
 use serde::{Deserialize, Serialize};
 
 use super::UnixTime;
 
-/// Who holds a job in Slurm's queue. Infill holds malleable jobs itself while they wait; that is no hold in
-/// this sense.
+/// Who holds a job in Slurm's queue. While malleable jobs wait, infill itself holds them. That is not a hold
+/// in this sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldKind {
     /// The job's owner, with `scontrol hold` or `sbatch --hold`.
     Owner,
-    /// An administrator: only one can release it.
+    /// An administrator; only an administrator can release it.
     Admin,
 }
 
@@ -19,46 +19,50 @@ pub enum HoldKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartBlocker {
-    /// A person holds it.
+    /// A person holds the job.
     Held(HoldKind),
-    /// It asks for a reservation's nodes, and infill fills what is not reserved.
+    /// It asks for nodes of a reservation, but infill fills only nodes without reservations.
     Reservation(String),
-    /// Its `--constraint` is beyond what infill understands; the text says how.
+    /// It has a request that infill cannot follow, such as a `--constraint`. The text is the error.
     Constraint(String),
-    /// No node of the partition is what it asks for; the text is what it asks for.
+    /// No node of the partition meets its request. The text is the request.
     NoNode(String),
-    /// Jobs that it depends on have not come so far.
+    /// Jobs that it depends on have not reached the required state. The text is that part of the dependency.
     Dependency(String),
-    /// It is not to begin before this moment.
+    /// It must not begin before this moment.
     Begin(UnixTime),
     /// Slurm did not start it, for a reason of its own.
     Refused {
-        /// In Slurm's words, such as `QOSMaxJobsPerUserLimit`.
+        /// The reason in Slurm's words, such as `QOSMaxJobsPerUserLimit`.
         reason: String,
-        /// When it is tried again.
+        /// When infill tries to start it again.
         until: UnixTime,
     },
 }
 
 impl StartBlocker {
-    /// A sentence without its subject, as of this moment.
+    /// A sentence without its subject, for the moment `now`.
     pub fn describe_at(&self, now: UnixTime) -> String {
-        let secs = |until: UnixTime| until.secs_since(now).max(0.0);
         match self {
-            StartBlocker::Begin(at) => format!("is not to begin for another {:.0} s (--begin)", secs(*at)),
+            StartBlocker::Begin(at) => {
+                format!("must not begin for another {:.0} s (--begin)", at.secs_since(now).max(0.0))
+            }
             StartBlocker::Refused { reason, until } => {
-                format!("could not start: Slurm says {reason}; it is tried again in {:.0} s", secs(*until))
+                let wait_secs = until.secs_since(now).max(0.0);
+                format!("could not start: Slurm says {reason}; infill tries again in {wait_secs:.0} s")
             }
             StartBlocker::Held(HoldKind::Owner) => {
-                "is held by its owner: `scontrol release` lets it go".to_owned()
+                "is held by its owner: `scontrol release` releases it".to_owned()
             }
             StartBlocker::Held(HoldKind::Admin) => "is held by an administrator".to_owned(),
             StartBlocker::Reservation(name) => {
-                format!("asks for reservation {name}: infill fills only what nobody has reserved")
+                format!("asks for reservation {name}: infill fills only nodes without reservations")
             }
-            StartBlocker::Constraint(why) => format!("asks for what infill cannot follow: {why}"),
-            StartBlocker::NoNode(what) => format!("asks for {what}, and no node of the partition has that"),
-            StartBlocker::Dependency(what) => format!("waits for its dependency {what}"),
+            StartBlocker::Constraint(error) => format!("has a request that infill cannot follow: {error}"),
+            StartBlocker::NoNode(request) => {
+                format!("asks for {request}, and no node of the partition has that")
+            }
+            StartBlocker::Dependency(part) => format!("waits for its dependency {part}"),
         }
     }
 }

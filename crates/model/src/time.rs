@@ -1,5 +1,5 @@
-//! Time as Slurm tells it: whole seconds since 1970 (UTC). Durations are `f64` seconds and say so in their
-//! name.
+//! Time as Slurm reports it: whole seconds since 1970 (UTC). Durations are seconds as `f64`, and their names
+//! end in `secs`.
 
 use std::fmt;
 use std::ops::Add;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 pub struct UnixTime(pub i64);
 
 impl UnixTime {
-    /// Seconds from `earlier` to `self`; negative when `earlier` is later.
+    /// Seconds from `earlier` to `self`. Negative if `earlier` is later.
     pub fn secs_since(self, earlier: UnixTime) -> f64 {
         self.0.saturating_sub(earlier.0) as f64
     }
 
-    /// Seconds since `earlier`; infinite where that lies in the future, because a clock was set back: it is
-    /// taken to be long past.
+    /// Seconds since `earlier`. Infinite if `earlier` is in the future: then a clock was set back, and the
+    /// moment counts as long past.
     pub fn age_of(self, earlier: UnixTime) -> f64 {
         let secs = self.secs_since(earlier);
         if secs < 0.0 { f64::INFINITY } else { secs }
@@ -25,7 +25,7 @@ impl UnixTime {
 
     /// This moment moved by `secs` seconds, rounded down to a whole second.
     pub fn plus_secs(self, secs: f64) -> UnixTime {
-        // `as` saturates, so an infinite duration becomes the end of time instead of wrapping.
+        // `as` saturates, so an infinite duration gives the end of time instead of wrapping.
         UnixTime(self.0.saturating_add(secs.floor() as i64))
     }
 }

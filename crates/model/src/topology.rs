@@ -1,4 +1,4 @@
-//! Which switch each node hangs on: what is near what in the network.
+//! The switches of the cluster and the nodes that are connected to them.
 
 use std::fmt;
 
@@ -6,40 +6,39 @@ use rustc_hash::FxHashMap;
 
 use super::NodeName;
 
-/// Most oddities that are told of.
-const MOST_ODDITIES: usize = 10;
+/// Most warnings that are kept.
+const MAX_WARNINGS: usize = 10;
 
-/// A switch by its place in [`Topology`].
+/// A switch, by its index in [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SwitchId(u32);
 
-/// The switches of a cluster, as a forest: of `topology/tree`, or of the blocks of `topology/block`.
+/// The switches of a cluster as a forest, from `topology/tree`, or from the blocks of `topology/block`.
 ///
-/// Nodes hang on leaves. A node that none is known of is near no other.
+/// Nodes are connected to leaf switches. A node without a known leaf is near no other node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Topology {
     switches: Vec<Switch>,
     leaves: FxHashMap<NodeName, SwitchId>,
-    oddities: Vec<TopologyWarning>,
+    warnings: Vec<TopologyWarning>,
 }
 
-/// One switch.
 #[derive(Clone, Debug, PartialEq)]
 struct Switch {
     name: String,
     above: Option<SwitchId>,
 }
 
-/// What is odd about switches that somebody described. Slurm takes them all the same, and so do we.
+/// An oddity in the description of switches. Slurm accepts these, so infill does, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopologyWarning {
-    /// Two have one name: they count as one.
+    /// Two switches have the same name and count as one.
     Twice(String),
-    /// A node hangs on two leaves: the first counts.
+    /// A node is connected to two leaves. The first counts.
     TwoLeaves(NodeName),
-    /// A switch has two above it: the last counts.
+    /// A switch has two switches above it. The last counts.
     TwoAbove(String),
-    /// A switch below another is not described.
+    /// A switch below another one is not described.
     Unknown(String),
 }
 
@@ -47,8 +46,8 @@ impl fmt::Display for TopologyWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TopologyWarning::Twice(switch) => write!(f, "switch {switch} is described twice"),
-            TopologyWarning::TwoLeaves(node) => write!(f, "node {node} hangs on two switches"),
-            TopologyWarning::TwoAbove(switch) => write!(f, "switch {switch} hangs below two others"),
+            TopologyWarning::TwoLeaves(node) => write!(f, "node {node} is connected to two switches"),
+            TopologyWarning::TwoAbove(switch) => write!(f, "switch {switch} is below two others"),
             TopologyWarning::Unknown(switch) => {
                 write!(f, "switch {switch} is not described, but another is above it")
             }
@@ -56,32 +55,32 @@ impl fmt::Display for TopologyWarning {
     }
 }
 
-/// Switches hang on each other in a ring: this one is above itself.
+/// The switches form a ring: this one is above itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("switch {0} is above itself")]
 pub struct TopologyError(pub String);
 
-/// A switch as it is described: nodes on a leaf, else switches below it.
+/// A described switch: a leaf with nodes, or a switch with others below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchRecord {
-    /// Its name.
+    /// The name of the switch.
     pub name: String,
-    /// Nodes that hang on it; none unless it is a leaf.
+    /// The nodes that are connected to it; empty unless it is a leaf.
     pub nodes: Vec<NodeName>,
-    /// Names of the switches right below it.
+    /// The names of the switches directly below it.
     pub below: Vec<String>,
 }
 
 impl Topology {
-    /// The topology of these switches.
+    /// The topology of these switches. Oddities become warnings.
     ///
     /// # Errors
-    /// When they are no forest.
+    /// If the switches form a ring.
     pub fn from_records(records: &[SwitchRecord]) -> Result<Topology, TopologyError> {
         let mut topology = Topology {
             switches: records
                 .iter()
-                .map(|record: &SwitchRecord| Switch { name: record.name.clone(), above: None })
+                .map(|record| Switch { name: record.name.clone(), above: None })
                 .collect(),
             ..Topology::default()
         };
@@ -106,7 +105,8 @@ impl Topology {
                 self.add_warning(TopologyWarning::Unknown(name.clone()));
                 continue;
             };
-            if self.switches[below.0 as usize].above.replace(id).is_some_and(|before| before != id) {
+            let previous = self.switches[below.0 as usize].above.replace(id);
+            if previous.is_some_and(|previous| previous != id) {
                 self.add_warning(TopologyWarning::TwoAbove(name.clone()));
             }
         }
@@ -117,73 +117,73 @@ impl Topology {
         }
     }
 
-    fn add_warning(&mut self, oddity: TopologyWarning) {
-        if self.oddities.len() < MOST_ODDITIES {
-            self.oddities.push(oddity);
+    fn add_warning(&mut self, warning: TopologyWarning) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(warning);
         }
     }
 
-    /// What is odd about its description, the first of it.
+    /// The first oddities of the description.
     pub fn oddities(&self) -> &[TopologyWarning] {
-        &self.oddities
+        &self.warnings
     }
 
-    /// Each switch is walked upwards from once, until one from which the top was found before.
+    /// Walks from each switch upwards until a switch from which an earlier walk reached the top.
     fn check_rings(&self) -> Result<(), TopologyError> {
         let mut seen_from = vec![None; self.switches.len()];
-        for from in 0..self.switches.len() {
-            let mut at = Some(SwitchId(from as u32));
-            while let Some(SwitchId(here)) = at {
-                match seen_from[here as usize].replace(from) {
-                    Some(seen) if seen == from => {
-                        return Err(TopologyError(self.switches[from].name.clone()));
+        for start in 0..self.switches.len() {
+            let mut current = Some(SwitchId(start as u32));
+            while let Some(SwitchId(index)) = current {
+                match seen_from[index as usize].replace(start) {
+                    Some(seen) if seen == start => {
+                        return Err(TopologyError(self.switches[start].name.clone()));
                     }
                     Some(_) => break,
-                    None => at = self.switches[here as usize].above,
+                    None => current = self.switches[index as usize].above,
                 }
             }
         }
         Ok(())
     }
 
-    /// A switch's name.
+    /// The name of a switch.
     pub fn switch_name(&self, switch: SwitchId) -> &str {
         &self.switches[switch.0 as usize].name
     }
 
-    /// Number of switches.
+    /// The number of switches.
     pub fn len(&self) -> usize {
         self.switches.len()
     }
 
-    /// Whether nothing is known of any switch.
+    /// Whether there are no switches.
     pub fn is_empty(&self) -> bool {
         self.switches.is_empty()
     }
 
-    /// The leaf on which a node, a part of one, or a block hangs.
+    /// The leaf to which a node is connected. For a place or a block, the leaf of its node.
     pub fn leaf_of(&self, node: &NodeName) -> Option<SwitchId> {
         self.leaves.get(node).or_else(|| self.leaves.get(&node.host())).copied()
     }
 
-    /// A switch, and those above it, upwards.
+    /// A switch and those above it, from bottom to top.
     pub fn path_to_root(&self, switch: SwitchId) -> impl Iterator<Item = SwitchId> {
-        std::iter::successors(Some(switch), |at| self.switches[at.0 as usize].above)
+        std::iter::successors(Some(switch), |current| self.switches[current.0 as usize].above)
     }
 
-    /// Number of leaves on which these nodes hang; each of which none is known counts as one of its own.
+    /// The number of leaves to which these nodes are connected. Each node without a known leaf counts as one.
     pub fn count_leaves<'n>(&self, nodes: impl IntoIterator<Item = &'n NodeName>) -> usize {
         let mut leaves = Vec::new();
-        let mut alone = 0;
+        let mut without_leaf = 0;
         for node in nodes {
             match self.leaf_of(node) {
                 Some(leaf) => leaves.push(leaf),
-                None => alone += 1,
+                None => without_leaf += 1,
             }
         }
         leaves.sort_unstable();
         leaves.dedup();
-        leaves.len() + alone
+        leaves.len() + without_leaf
     }
 }
 
@@ -197,33 +197,34 @@ mod tests {
     }
 
     #[test]
-    fn nodes_and_their_parts_hang_on_leaves() {
+    fn nodes_and_places_are_connected_to_leaves() {
         let records = [
             record("top", &[], &["left", "right"]),
             record("left", &["n1", "n2"], &[]),
             record("right", &["n3"], &[]),
         ];
         let topology = Topology::from_records(&records).unwrap();
-        let leaf = |name: &str| topology.leaf_of(&NodeName::new(name)).map(|leaf| topology.switch_name(leaf));
-        assert_eq!(
-            [leaf("n1"), leaf("n2:0+1"), leaf("n3:1"), leaf("n9")],
-            [Some("left"), Some("left"), Some("right"), None]
-        );
-        let names: Vec<&str> = topology
-            .path_to_root(topology.leaf_of(&NodeName::new("n3")).unwrap())
-            .map(|s| topology.switch_name(s))
-            .collect();
-        assert_eq!(names, ["right", "top"]);
-        let spans =
-            |names: &[&str]| topology.count_leaves(&names.iter().map(NodeName::new).collect::<Vec<_>>());
-        assert_eq!([spans(&["n1", "n2"]), spans(&["n1", "n3"]), spans(&["n1", "n8", "n9"])], [1, 2, 3]);
+        let leaves = ["n1", "n2:0+1", "n3:1", "n9"]
+            .map(|name| topology.leaf_of(&name.into()).map(|leaf| topology.switch_name(leaf)));
+        assert_eq!(leaves, [Some("left"), Some("left"), Some("right"), None]);
+        assert_eq!(path(&topology, "n3"), ["right", "top"]);
+        for (names, leaves) in [("n1 n2", 1), ("n1 n3", 2), ("n1 n8 n9", 3)] {
+            let nodes: Vec<NodeName> = names.split_whitespace().map(NodeName::from).collect();
+            assert_eq!(topology.count_leaves(&nodes), leaves, "{names}");
+        }
         assert!(
             Topology::default().leaf_of(&NodeName::new("n1")).is_none() && Topology::default().is_empty()
         );
     }
 
+    /// The names of the switches above a node, from bottom to top.
+    fn path<'t>(topology: &'t Topology, node: &str) -> Vec<&'t str> {
+        let leaf = topology.leaf_of(&node.into()).unwrap();
+        topology.path_to_root(leaf).map(|switch| topology.switch_name(switch)).collect()
+    }
+
     #[test]
-    fn what_is_odd_is_told_and_only_a_ring_is_refused() {
+    fn oddities_give_warnings_and_only_a_ring_is_refused() {
         let records = [
             record("a", &["n1"], &[]),
             record("b", &["n1", "n2"], &[]),
@@ -232,21 +233,18 @@ mod tests {
             record("right", &[], &["a", "b"]),
         ];
         let topology = Topology::from_records(&records).unwrap();
-        let said: Vec<String> = topology.oddities().iter().map(ToString::to_string).collect();
-        insta::assert_snapshot!(said.join("\n"), @r"
+        let warnings: Vec<String> = topology.oddities().iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(warnings.join("\n"), @r"
         switch a is described twice
-        node n1 hangs on two switches
+        node n1 is connected to two switches
         switch nowhere is not described, but another is above it
-        switch a hangs below two others
+        switch a is below two others
         ");
-        let path = |node: &str| {
-            let leaf = topology.leaf_of(&NodeName::new(node)).unwrap();
-            topology.path_to_root(leaf).map(|s| topology.switch_name(s)).collect::<Vec<_>>()
-        };
-        assert_eq!((path("n1"), path("n2")), (vec!["a", "right"], vec!["b", "right"]));
+        assert_eq!(path(&topology, "n1"), ["a", "right"]);
+        assert_eq!(path(&topology, "n2"), ["b", "right"]);
         let ring = [record("a", &[], &["b"]), record("b", &[], &["c"]), record("c", &[], &["a"])];
         assert_eq!(Topology::from_records(&ring).unwrap_err().to_string(), "switch a is above itself");
-        let alone = Topology::from_records(&[record("a", &[], &["a"])]);
-        assert!(alone.is_err());
+        let above_itself = Topology::from_records(&[record("a", &[], &["a"])]);
+        assert!(above_itself.is_err());
     }
 }

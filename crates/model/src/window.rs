@@ -1,4 +1,4 @@
-//! Windows: until when the main queue leaves a node alone, and who then wants it.
+//! Windows: until when the main queue leaves a node alone, and what then needs it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::{JobId, UnixTime};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowCause {
-    /// Backfill planned this pending main job on the node.
+    /// Backfill has planned this pending main job on the node.
     PlannedJob(JobId),
     /// This reservation covers the node.
     Reservation(String),
@@ -18,14 +18,14 @@ pub enum WindowCause {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowEnd {
-    /// Slurm has planned it.
+    /// Slurm has planned a moment.
     Known {
         /// The planned moment.
         at: UnixTime,
-        /// Who wants it.
+        /// What needs the node then.
         cause: WindowCause,
     },
-    /// Nothing is planned; only experience tells.
+    /// Nothing is planned; only statistics give an estimate.
     Unknown,
 }
 

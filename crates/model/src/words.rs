@@ -1,16 +1,16 @@
-//! Enums whose values are single words: the same in JSON, in tables, in flags and in the store.
+//! Enums whose values are words, the same in JSON, tables, flags and the store.
 
-/// A word that names no value of its enum.
+/// The error for a word that is not a value of its enum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{word:?} is none of {expected}")]
+#[error("{word:?} is not one of {expected}")]
 pub struct UnknownWord {
-    /// As written.
+    /// The word as written.
     pub word: String,
-    /// What it could have been.
+    /// The valid words.
     pub expected: &'static str,
 }
 
-/// Declares an enum and the word of each value, once for all forms.
+/// Declares an enum and the word of each value, for all representations.
 #[macro_export]
 macro_rules! words {
     (
@@ -32,13 +32,13 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All values.
+            /// All values, in their order.
             pub const ALL: &'static [$name] = &[$name::$first, $($name::$value),*];
 
-            /// The words of all values, for people.
+            /// The words of all values, for messages.
             pub const WORDS: &'static str = concat!($first_word, $(", ", $word),*);
 
-            /// The word for it.
+            /// The word of this value.
             pub fn word(self) -> &'static str {
                 match self {
                     $name::$first => $first_word,
@@ -57,9 +57,11 @@ macro_rules! words {
             type Err = $crate::words::UnknownWord;
 
             fn from_str(word: &str) -> Result<Self, Self::Err> {
-                let unknown =
-                    || $crate::words::UnknownWord { word: word.to_owned(), expected: Self::WORDS };
-                Self::ALL.iter().copied().find(|value| value.word() == word).ok_or_else(unknown)
+                let value = Self::ALL.iter().copied().find(|value| value.word() == word);
+                value.ok_or_else(|| $crate::words::UnknownWord {
+                    word: word.to_owned(),
+                    expected: Self::WORDS,
+                })
             }
         }
     };
@@ -69,7 +71,7 @@ macro_rules! words {
 mod tests {
     use crate::{AgentEventKind, BatchMode, ControlState, DaemonMode, FaultSource, MalleableState};
 
-    /// Every value is the same word everywhere, and nothing else is read.
+    /// Checks that every value is the same word everywhere, and that nothing else is read.
     macro_rules! check {
         ($($name:ident),+) => {$(
             for value in $name::ALL {
@@ -86,6 +88,6 @@ mod tests {
     fn a_value_is_the_same_word_everywhere() {
         check!(BatchMode, FaultSource, ControlState, AgentEventKind, MalleableState, DaemonMode);
         let error = "parked".parse::<ControlState>().unwrap_err();
-        assert_eq!(error.to_string(), r#""parked" is none of normal, paused, draining"#);
+        assert_eq!(error.to_string(), r#""parked" is not one of normal, paused, draining"#);
     }
 }

@@ -123,7 +123,7 @@ mod tests {
         let forged = GOOD.replace("LENGTH:          2\n\nhi", "LENGTH:          8\n\nUID:   0\n");
         assert_eq!(
             judged(0, &forged).unwrap_err().to_string(),
-            "the MUNGE credential is not valid: unmunge's answer: the payload has another length than it says"
+            "the MUNGE credential is not valid: unmunge's answer: the payload does not have the stated length"
         );
         let forged = GOOD.replace("LENGTH:          2\n\nhi", "LENGTH:          9\n\nUID:   0\n");
         assert_eq!(judged(0, &forged).unwrap().uid, 6101);

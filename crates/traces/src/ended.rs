@@ -1,4 +1,4 @@
-//! Jobs that have ended, as Slurm's accounting prints them: what lengths are learned from.
+//! Ended jobs, as Slurm's accounting prints them. Predictions of job lengths learn from them.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,18 +15,18 @@ use infill_model::{
     trace::MAX_NODES_A_MACHINE,
 };
 
-/// What `sacct --format` is to print. What users write (name, folder, command) has a time behind it each, so
-/// that there is one way only to read a line with bars in them.
+/// The value for `sacct --format`. After each text that users write (name, folder, command) there is a time.
+/// So a line with bars in these texts can be read in only one way.
 pub const SACCT_FORMAT: &str = "JobIDRaw,JobName,Submit,WorkDir,Start,SubmitLine,End,ElapsedRaw,User,Account,\
                                 Timelimit,NNodes,AllocTRES,State,ExitCode,Partition";
 
-/// Most jobs of a log.
+/// Most jobs in a log.
 const MAX_JOBS: usize = 1_000_000;
 
-/// Longest that a job can have run, s: three hundred years.
+/// The longest run of a job in seconds: three hundred years.
 const MAX_SECS: f64 = 1e10;
 
-/// States of jobs that have ended and will not run again.
+/// The states of jobs that have ended and will not run again.
 const ENDED: [&str; 11] = [
     "BOOT_FAIL",
     "CANCELLED",
@@ -41,23 +41,24 @@ const ENDED: [&str; 11] = [
     "TIMEOUT",
 ];
 
-/// Reads what `sacct --parsable2` prints with its header, for instance `TZ=UTC sacct -aXPo` and
-/// [`SACCT_FORMAT`]. Columns may be in any order, and others are ignored. `JobIDRaw`, or `JobID` where no job
-/// is of an array, `User`, `Submit`, `Start`, `End`, `NNodes` and `State` must be; `Account`, `JobName`,
-/// `WorkDir`, `SubmitLine`, `ElapsedRaw`, `Timelimit`, `AllocTRES`, `ExitCode` and `Partition` may be. Jobs
-/// of the partition `without` are left out, if it is named. Times have no zone, and are taken for UTC. A job
-/// that was requeued counts with its last run.
+/// Reads the output of `sacct --parsable2` with its header, for instance of `TZ=UTC sacct -aXPo` with
+/// [`SACCT_FORMAT`]. Columns may be in any order, and unknown ones are ignored.
+///
+/// Required columns are `JobIDRaw` (or `JobID` if there are no job arrays), `User`, `Submit`, `Start`, `End`,
+/// `NNodes` and `State`. Optional ones are `Account`, `JobName`, `WorkDir`, `SubmitLine`, `ElapsedRaw`,
+/// `Timelimit`, `AllocTRES`, `ExitCode` and `Partition`. Jobs of the partition `without` are left out if it
+/// is not empty. Times have no zone and are read as UTC. A requeued job counts with its last run.
 ///
 /// # Errors
-/// When the file cannot be read, lacks a column, or has too many malformed lines.
+/// If the file cannot be read, lacks a column, or has too many malformed lines.
 pub fn read_ended(path: &Path, without: &str) -> Result<ParsedFile<EndedLog>, TraceError> {
     parse(TraceSource::open(path)?, without)
 }
 
-/// The same of what comes from elsewhere, under a name.
+/// Reads as [`read_ended`] does, from a stream. `name` stands for the file in messages.
 ///
 /// # Errors
-/// As of [`read_ended`].
+/// As for [`read_ended`].
 pub fn read_ended_from(
     name: &Path,
     text: impl Read + Send + 'static,
@@ -78,17 +79,16 @@ pub(super) fn parse(source: TraceSource, without: &str) -> Result<ParsedFile<End
         }
         Ok(())
     })?;
-    // On a quiet day nothing has ended, and nothing is wrong with that.
+    // On a quiet day no job may have ended, which is not an error.
     tally.finish(log, true, "job")
 }
 
-/// Where the columns are.
+/// The columns of the table.
 struct EndedJobColumns {
     job: usize,
     user: usize,
     submit: usize,
-    /// Start and end.
-    ran: (usize, usize),
+    span: SpanColumns,
     nodes: usize,
     state: usize,
     account: Option<usize>,
@@ -102,13 +102,18 @@ struct EndedJobColumns {
     partition: Option<usize>,
 }
 
+struct SpanColumns {
+    start: usize,
+    end: usize,
+}
+
 impl EndedJobColumns {
     fn from_table(table: &Table) -> Result<EndedJobColumns, TraceError> {
         Ok(EndedJobColumns {
-            job: table.find_column("JobIDRaw").map_or_else(|| table.require_column("JobID"), Ok)?,
+            job: table.require_either("JobIDRaw", "JobID")?,
             user: table.require_column("User")?,
             submit: table.require_column("Submit")?,
-            ran: (table.require_column("Start")?, table.require_column("End")?),
+            span: SpanColumns { start: table.require_column("Start")?, end: table.require_column("End")? },
             nodes: table.require_column("NNodes")?,
             state: table.require_column("State")?,
             account: table.find_column("Account"),
@@ -123,62 +128,41 @@ impl EndedJobColumns {
         })
     }
 
-    /// The job of a row; `None` where it is none that has ended.
+    /// Reads a row. `None` for steps, wings, jobs of the partition `without`, and jobs that have not ended.
     fn read_job(&self, row: &TableRow, without: &str) -> Result<Option<EndedJob>, String> {
         let submit = parse_time("Submit", row.get(self.submit))?;
-        let start = parse_time("Start", row.get(self.ran.0))?;
-        let end = parse_time("End", row.get(self.ran.1))?;
-        let number = row.get(self.job);
+        let start = parse_time("Start", row.get(self.span.start))?;
+        let end = parse_time("End", row.get(self.span.end))?;
+        let job_id = row.get(self.job);
         let state = first_word(row.get(self.state));
-        let has_ended = ENDED.contains(&state) && !number.contains('.');
+        let has_ended = ENDED.contains(&state) && !job_id.contains('.');
         let is_wing = lead_from_wing_name(row.get_if(self.name)).is_some();
-        let counts = has_ended && !is_wing && (without.is_empty() || row.get_if(self.partition) != without);
-        let Some((start, end)) = start.zip(end).filter(|_| counts) else { return Ok(None) };
-        if end < start {
-            return Err(wrong_value("End", row.get(self.ran.1), "a time after Start"));
+        let is_excluded = !without.is_empty() && row.get_if(self.partition) == without;
+        if !has_ended || is_wing || is_excluded {
+            return Ok(None);
         }
-        let ran = self.ran(row, start, end)?;
-        // Whoever is cancelled in the queue has a start and an end, too.
-        if ran == 0.0 && matches!(state, "CANCELLED" | "DEADLINE") {
+        let Some((start, end)) = start.zip(end) else { return Ok(None) };
+        if end < start {
+            return Err(wrong_value("End", row.get(self.span.end), "a time after Start"));
+        }
+        let run_secs = self.run_secs(row, start, end)?;
+        // A job that was cancelled in the queue also has a start and an end.
+        if run_secs == 0.0 && matches!(state, "CANCELLED" | "DEADLINE") {
             return Ok(None);
         }
         let submit = submit.ok_or_else(|| wrong_value("Submit", row.get(self.submit), "a time"))?;
         if end < submit {
-            return Err(wrong_value("End", row.get(self.ran.1), "a time after Submit"));
+            return Err(wrong_value("End", row.get(self.span.end), "a time after Submit"));
         }
-        self.job(row, submit, (start, end), ran).map(Some)
-    }
-
-    /// Seconds for which it had its nodes and was not suspended.
-    fn ran(&self, row: &TableRow, start: i64, end: i64) -> Result<f64, String> {
-        let text = row.get_if(self.elapsed);
-        if text.is_empty() {
-            return Ok((end - start) as f64);
-        }
-        let secs = text.parse::<u32>().ok().map(f64::from);
-        secs.ok_or_else(|| wrong_value("ElapsedRaw", text, "whole seconds"))
-    }
-
-    fn job(
-        &self,
-        row: &TableRow,
-        submit: i64,
-        (start, end): (i64, i64),
-        ran: f64,
-    ) -> Result<EndedJob, String> {
         let nodes = parse_count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?;
         let gpus = self.tres.map_or(Ok(0), |column| parse_gpus(row.get(column)))?;
-        let state = first_word(row.get(self.state));
         let secs = (end - start) as f64;
         if secs > MAX_SECS {
-            return Err(wrong_value(
-                "End",
-                row.get(self.ran.1),
-                "a time within three hundred years of Start",
-            ));
+            let expected = "a time within three hundred years of Start";
+            return Err(wrong_value("End", row.get(self.span.end), expected));
         }
-        Ok(EndedJob {
-            job: parse_job_id(row.get(self.job))?,
+        Ok(Some(EndedJob {
+            job: parse_job_id(job_id)?,
             submitted_at: UnixTime(submit),
             ended_at: UnixTime(end),
             user: parse_user(row.get(self.user))?,
@@ -189,26 +173,35 @@ impl EndedJobColumns {
             max_nodes: nodes,
             gpus_per_node: gpus.div_ceil(nodes),
             limit_secs: parse_limit(row.get_if(self.limit))?.map(|secs| secs as f64),
-            work_secs: ran * f64::from(nodes),
+            work_secs: run_secs * f64::from(nodes),
             said_secs: None,
             flat_secs: None,
             samples: 0.0,
             secs,
-            exit_code: exit_code(state, row.get_if(self.exit))?,
+            exit_code: parse_exit_code(state, row.get_if(self.exit))?,
             why: state.to_ascii_lowercase().replace('_', " "),
-        })
+        }))
+    }
+
+    /// Seconds for which the job had its nodes and was not suspended.
+    fn run_secs(&self, row: &TableRow, start: i64, end: i64) -> Result<f64, String> {
+        let text = row.get_if(self.elapsed);
+        if text.is_empty() {
+            return Ok((end - start) as f64);
+        }
+        let secs = text.parse::<u32>().ok().map(f64::from);
+        secs.ok_or_else(|| wrong_value("ElapsedRaw", text, "whole seconds"))
     }
 }
 
-/// `CANCELLED` of `CANCELLED by 123`.
+/// The first word of a state: `CANCELLED` of `CANCELLED by 123`.
 fn first_word(state: &str) -> &str {
     state.split_whitespace().next().unwrap_or_default()
 }
 
 fn parse_job_id(text: &str) -> Result<JobId, String> {
-    let id = text.parse().ok().map(JobId);
-    id.ok_or_else(|| {
-        wrong_value("the job's id", text, "a number, which JobIDRaw has for tasks of arrays, too")
+    text.parse().map(JobId).map_err(|_| {
+        wrong_value("the job's id", text, "a number, which JobIDRaw also has for tasks of arrays")
     })
 }
 
@@ -217,13 +210,13 @@ fn parse_user(text: &str) -> Result<String, String> {
     if user.is_empty() { Err(wrong_value("User", text, "a user")) } else { Ok(user) }
 }
 
-/// What can be printed of a text, cut to what the store takes.
+/// The printable characters of a text, cut to the length that the store accepts.
 fn printable_text(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect()
 }
 
-/// What tells one recurring job from another: the folder and the command by which it was submitted, without
-/// numbers. Empty where the command is not known.
+/// A hash of the folder and the command of a submission, without digits: it is equal for the jobs of a
+/// series. Empty if the command is unknown.
 fn recurring_job_hash(folder: &str, line: &str) -> String {
     if line.is_empty() {
         return String::new();
@@ -236,9 +229,9 @@ fn recurring_job_hash(folder: &str, line: &str) -> String {
     hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The command's own code, of `1:0`; behind the colon stands the signal that ended it. Where Slurm has ended
-/// the job, there is none.
-fn exit_code(state: &str, text: &str) -> Result<Option<i32>, String> {
+/// The exit code in `1:0`, where the second number is the signal that ended the command. `None` if a signal
+/// or Slurm ended the job.
+fn parse_exit_code(state: &str, text: &str) -> Result<Option<i32>, String> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -247,5 +240,6 @@ fn exit_code(state: &str, text: &str) -> Result<Option<i32>, String> {
         .and_then(|(code, signal)| Some((code.parse::<i32>().ok()?, signal.parse::<u32>().ok()?)));
     let (code, signal) =
         codes.ok_or_else(|| wrong_value("ExitCode", text, "a code and a signal, as in 1:0"))?;
-    Ok(Some(code).filter(|_| signal == 0 && matches!(state, "COMPLETED" | "FAILED")))
+    let has_exited = signal == 0 && matches!(state, "COMPLETED" | "FAILED");
+    Ok(if has_exited { Some(code) } else { None })
 }

@@ -1,4 +1,4 @@
-//! Why a file cannot be used.
+//! The reasons why a file cannot be used.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,94 +6,94 @@ use std::path::PathBuf;
 use infill_model::MalformedLine;
 use infill_model::profile::CurveError;
 
-/// Malformed lines that a message shows.
+/// Most malformed lines that a message shows.
 const SHOWN: usize = 3;
 
-/// Why a file cannot be used: which, where, what was found and what was expected.
+/// The reason why a file cannot be used: which file and line, what it has, and what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// It cannot be opened, or its first bytes cannot be read.
+    /// The file cannot be opened, or its first bytes cannot be read.
     #[error("cannot open {path}")]
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It cannot be read on: broken compression, a line or a file that is too long.
+    /// The file cannot be read further: its compression is broken, or a line or the file is too long.
     #[error("{path}, line {line}: cannot be read")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Its line when decompressed, from 1.
+        /// The line in the decompressed file, from 1.
         line: usize,
-        /// Why.
+        /// The error of the reader.
         source: io::Error,
     },
-    /// Its header lacks a column.
+    /// The header lacks a column.
     #[error("{path}, line {line}: found the columns {found:?}; expected {expected}")]
     Columns {
         /// The file.
         path: PathBuf,
-        /// Line of the header, from 1; the last line where there is none.
+        /// The line of the header, from 1. The last line if there is no header.
         line: usize,
         /// The header, cut to a readable length.
         found: String,
-        /// What is needed.
+        /// The missing column or columns.
         expected: String,
     },
-    /// A line is malformed, in a file in which none may be.
+    /// A line is malformed, in a file that must not have malformed lines.
     #[error("{path}, line {line}: {what}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// Its line when decompressed, from 1.
+        /// The line in the decompressed file, from 1.
         line: usize,
-        /// What was found and what was expected.
+        /// What the line has, and what was expected.
         what: String,
     },
-    /// It says nothing of what was asked for.
+    /// The file has no row of the requested model.
     #[error("{path}: no row of the model {model:?}; found rows of {found}")]
     NoSuchModel {
         /// The file.
         path: PathBuf,
-        /// The model that was asked for.
+        /// The requested model.
         model: String,
-        /// The models that it has rows of.
+        /// The models that the file has.
         found: String,
     },
-    /// More lines are malformed than a log of this length may have.
+    /// The file has more malformed lines than a log of its length may have.
     #[error("{path}: too many malformed lines, {count} of {lines}: {}", list(.first))]
     TooManyMalformed {
         /// The file.
         path: PathBuf,
-        /// Malformed lines.
+        /// The number of malformed lines.
         count: usize,
-        /// Lines read, without blank ones.
-        lines: usize,
-        /// The first of them.
-        first: Vec<MalformedLine>,
-    },
-    /// It has none of what it should have.
-    #[error("{path}: expected at least one {expected}, found none in {lines} lines{}", after_colon(.first))]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// What was expected.
-        expected: &'static str,
-        /// Lines read, without blank ones.
+        /// The number of lines without blank ones.
         lines: usize,
         /// The first malformed lines.
         first: Vec<MalformedLine>,
     },
-    /// The points of a curve make no curve.
-    #[error("{path}: curve {name:?} is none")]
+    /// The file has no row of the expected kind.
+    #[error("{path}: expected at least one {expected}, found none in {lines} lines{}", after_colon(.first))]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// The expected kind of row.
+        expected: &'static str,
+        /// The number of lines without blank ones.
+        lines: usize,
+        /// The first malformed lines.
+        first: Vec<MalformedLine>,
+    },
+    /// The points of a curve are not a valid curve.
+    #[error("{path}: curve {name:?} is not valid")]
     Curve {
         /// The file.
         path: PathBuf,
-        /// The curve.
+        /// The name of the curve.
         name: String,
-        /// Why.
+        /// The problem with its points.
         source: CurveError,
     },
 }

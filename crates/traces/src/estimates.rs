@@ -1,5 +1,5 @@
-//! Estimates of how fast models train on types of GPUs, made from profiles on one GPU and from how long
-//! collectives take: CSV.
+//! Estimates of the training speed of models on types of GPUs, made from profiles on one GPU and the duration
+//! of collectives: CSV.
 
 use std::path::Path;
 
@@ -7,22 +7,23 @@ use super::closed_tables::{ModelColumns, does_not_fit};
 use super::error::TraceError;
 use super::line_reader::TraceSource;
 use super::parse_field::{parse_count, parse_positive, wrong_value};
+use super::plans::SplitColumns;
 use super::table::{Table, TableDialect, TableRow};
 use infill_model::{EstimateRow, MAX_NODES_A_JOB, NodeType, ParallelStrategy, Parallelism};
 
-/// Most rows of a table.
+/// Most rows in a table.
 const MAX_ROWS: usize = 20_000;
 
-/// Most GPUs of a node, and most ways of splitting a model.
+/// Most GPUs of a row, and most GPUs over which one dimension divides a model.
 const MAX_GPUS: u32 = 4096;
 
-/// Reads estimates, a row for each way to split a model over so many GPUs of a type: columns `model` (with
-/// `params` and `batch`, if there are any, as for [`read_speeds`](super::read_speeds)), `gpu_type`, `gpus`,
-/// `nodes`, `pp`, `dp`, `tp`, `compute_s` and `iter_time_s`. What does not fit, whose times are `inf` or −1,
-/// is left out.
+/// Reads estimates, with a row for each way to divide a model over a number of GPUs of a type. The columns
+/// are `model` (with optional `params` and `batch` as for [`read_speeds`](super::read_speeds)), `gpu_type`,
+/// `gpus`, `nodes`, `pp`, `dp`, `tp`, `compute_s` and `iter_time_s`. Rows that do not fit into memory, with
+/// times of `inf` or −1, are left out.
 ///
 /// # Errors
-/// When the file cannot be read, lacks a column, has no row, or any of them is malformed.
+/// If the file cannot be read, lacks a column, has no row, or a row is malformed.
 pub fn read_estimates(path: &Path) -> Result<Vec<EstimateRow>, TraceError> {
     parse(TraceSource::open(path)?)
 }
@@ -30,25 +31,25 @@ pub fn read_estimates(path: &Path) -> Result<Vec<EstimateRow>, TraceError> {
 fn parse(source: TraceSource) -> Result<Vec<EstimateRow>, TraceError> {
     let table = Table::open(source, TableDialect::Csv)?;
     let columns = EstimateColumns::from_table(&table)?;
-    let mut found = Vec::new();
+    let mut rows = Vec::new();
     let tally = table.for_each_row(|row| {
-        if found.len() == MAX_ROWS {
+        if rows.len() == MAX_ROWS {
             return Err(format!("more than {MAX_ROWS} rows"));
         }
-        found.extend(columns.read_row(row)?);
+        rows.extend(columns.read_row(row)?);
         Ok(())
     })?;
-    let some = !found.is_empty();
-    Ok(tally.none_malformed()?.finish(found, some, "row")?.value)
+    let has_rows = !rows.is_empty();
+    Ok(tally.none_malformed()?.finish(rows, has_rows, "row")?.value)
 }
 
-/// Where the columns are.
+/// The columns of the table.
 struct EstimateColumns {
     model: ModelColumns,
     node_type: usize,
     gpus: usize,
     nodes: usize,
-    split: [usize; 3],
+    split: SplitColumns,
     compute: usize,
     secs: usize,
 }
@@ -60,32 +61,31 @@ impl EstimateColumns {
             node_type: table.require_column("gpu_type")?,
             gpus: table.require_column("gpus")?,
             nodes: table.require_column("nodes")?,
-            split: [table.require_column("dp")?, table.require_column("tp")?, table.require_column("pp")?],
+            split: SplitColumns::from_table(table)?,
             compute: table.require_column("compute_s")?,
             secs: table.require_column("iter_time_s")?,
         })
     }
 
-    /// A row; `None` for what does not fit.
+    /// Reads a row. `None` if the model does not fit into memory.
     fn read_row(&self, row: &TableRow) -> Result<Option<EstimateRow>, String> {
         if does_not_fit(row.get(self.secs)) {
             return Ok(None);
         }
         let gpus = parse_count("gpus", row.get(self.gpus), MAX_GPUS)?;
         let nodes = parse_count("nodes", row.get(self.nodes), MAX_NODES_A_JOB)?;
-        let [dp, tp, pp] = self.split;
         let strategy = ParallelStrategy {
-            tp: parse_count("tp", row.get(tp), MAX_GPUS)?,
-            pp: parse_count("pp", row.get(pp), MAX_GPUS)?,
+            tp: parse_count("tp", row.get(self.split.tp), MAX_GPUS)?,
+            pp: parse_count("pp", row.get(self.split.pp), MAX_GPUS)?,
             ..ParallelStrategy::default()
         };
-        let parallelism = Parallelism { dp: parse_count("dp", row.get(dp), MAX_GPUS)?, strategy };
+        let parallelism = Parallelism { dp: parse_count("dp", row.get(self.split.dp), MAX_GPUS)?, strategy };
         if gpus % nodes != 0 || parallelism.gpus() != gpus {
             let dp = parallelism.dp;
             let ParallelStrategy { tp, pp, .. } = strategy;
             return Err(format!(
-                "{gpus} GPUs on {nodes} nodes, dp × tp × pp is {dp} × {tp} × {pp}; expected as many on each node, \
-                 {gpus} in all"
+                "{gpus} GPUs on {nodes} nodes, dp × tp × pp is {dp} × {tp} × {pp}; \
+                         expected the same number on each node, and {gpus} in total"
             ));
         }
         let node_type = match row.get(self.node_type) {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn rows_that_do_not_fit_are_left_out() {
         let rows = read("bert,1.3B,128,a100,4,2,2,1,2,5.5,7\nbert,1.3B,128,a10,1,1,1,1,1,inf,inf\n").unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].model.as_str(), rows[0].gpus_by_node.as_slice()), ("bert-1.3B-128", &[2, 2][..]));
@@ -125,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_line() {
-        for (row, says) in [
+    fn malformed_rows_are_refused_with_their_line() {
+        for (row, problem) in [
             ("bert,,,a100,4,3,1,4,1,1,1", "4 GPUs on 3 nodes"),
             ("bert,,,a100,4,2,1,2,1,1,1", "dp × tp × pp is 2 × 1 × 1"),
             ("bert,,,,4,2,1,4,1,1,1", "gpu_type"),
@@ -134,7 +134,7 @@ mod tests {
             ("bert,,,a100,4,2,1,4,1,1,x", "iter_time_s is \"x\""),
         ] {
             let error = read(&format!("{row}\n")).unwrap_err();
-            assert!(error.contains(says) && error.contains("line 2"), "{row}: {error}");
+            assert!(error.contains(problem) && error.contains("line 2"), "{row}: {error}");
         }
     }
 }

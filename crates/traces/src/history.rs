@@ -1,4 +1,4 @@
-//! Logs of jobs that have ended, for predictions of lengths.
+//! Logs of ended jobs, for predictions of job lengths.
 
 use std::path::Path;
 
@@ -8,26 +8,28 @@ use super::parse_field::{parse_positive, parse_secs, wrong_value};
 use super::table::{Table, TableDialect, TableRow};
 use infill_model::{ParsedFile, PastJob, Submission, UserEstimate};
 
-/// Most jobs of a log.
+/// Most jobs in a log.
 const MAX_JOBS: usize = 1_000_000;
 
 /// Most nodes or GPUs of a job.
 const MAX_SIZE: u32 = 10_000_000;
 
-/// Most numbers besides those that are known.
+/// Most settings that are read as further facts.
 const MAX_MORE: usize = 32;
 
-/// Columns of which a job's length says something, or that only its end tells: they predict nothing.
+/// Columns that are only known at a job's end, or follow from its length. They cannot be used for
+/// predictions.
 const KNOWN_AT_THE_END: [&str; 8] =
     ["accuracy", "duration_s", "end_s", "first_submit", "loss", "state", "throughput", "unpredictable"];
 
-/// Reads a log with the columns `duration_s` and, as far as there are any, `submit_s`, `user`, `name`,
-/// `nodes`, `gpus`, `limit_s` and `wait_s`; empty fields are unknown. Where nothing says when jobs came, each
-/// comes after the one before it has ended, and a job is alike to those with the same settings: all other
-/// columns but those that only the end tells. The jobs are in the order of their submission.
+/// Reads a log with the column `duration_s` and the optional columns `submit_s`, `user`, `name`, `nodes`,
+/// `gpus`, `limit_s` and `wait_s`. Empty fields are unknown.
+///
+/// Without `submit_s`, each job comes after the previous one has ended, and jobs with the same settings are
+/// alike. The settings are all columns that are known before a job's end. The jobs are sorted by submission.
 ///
 /// # Errors
-/// When the file cannot be read, lacks a column, has no row, or many are malformed.
+/// If the file cannot be read, lacks a column, has no row, or has too many malformed lines.
 pub fn read_history(path: &Path) -> Result<ParsedFile<Vec<PastJob>>, TraceError> {
     parse_history(TraceSource::open(path)?)
 }
@@ -44,8 +46,8 @@ fn parse_history(source: TraceSource) -> Result<ParsedFile<Vec<PastJob>>, TraceE
         Ok(())
     })?;
     jobs.sort_by(|a: &PastJob, b: &PastJob| a.job.at.total_cmp(&b.job.at));
-    let some = !jobs.is_empty();
-    tally.finish(jobs, some, "job")
+    let has_jobs = !jobs.is_empty();
+    tally.finish(jobs, has_jobs, "job")
 }
 
 struct HistoryColumns {
@@ -57,16 +59,21 @@ struct HistoryColumns {
     gpus: Option<usize>,
     limit: Option<usize>,
     wait: Option<usize>,
-    /// Settings, where nothing says when jobs came.
+    /// The columns with settings. Empty if there is a column `submit_s`.
     settings: Vec<usize>,
 }
 
 impl HistoryColumns {
     fn from_table(table: &Table) -> Result<HistoryColumns, TraceError> {
         let submit = table.find_column("submit_s");
-        let is_setting = |name: &String| submit.is_none() && !KNOWN_AT_THE_END.contains(&name.as_str());
-        let settings =
-            table.columns().iter().enumerate().filter(|(_, name)| is_setting(name)).map(|(i, _)| i);
+        let mut settings = Vec::new();
+        if submit.is_none() {
+            settings.extend(
+                (0..table.columns().len())
+                    .filter(|column| !KNOWN_AT_THE_END.contains(&table.columns()[*column].as_str())),
+            );
+            settings.truncate(MAX_MORE);
+        }
         Ok(HistoryColumns {
             duration: table.require_column("duration_s")?,
             submit,
@@ -76,29 +83,22 @@ impl HistoryColumns {
             gpus: table.find_column("gpus"),
             limit: table.find_column("limit_s"),
             wait: table.find_column("wait_s"),
-            settings: settings.take(MAX_MORE).collect(),
+            settings,
         })
     }
 
+    /// Reads a row. `before` is the number of jobs before it.
     fn read_job(&self, row: &TableRow, before: usize) -> Result<PastJob, String> {
-        let length = parse_positive("duration_s", row.get(self.duration)).or_else(|e| {
-            // Jobs that ended at once.
-            if row.get(self.duration).parse() == Ok(0.0) { Ok(0.0) } else { Err(e) }
-        })?;
-        let known = |column: Option<usize>| Some(row.get_if(column)).filter(|text| !text.is_empty());
-        let size = |name: &str, column| match known(column) {
-            Some(text) => {
-                let size = text.parse().ok().filter(|n| *n <= MAX_SIZE);
-                size.ok_or_else(|| wrong_value(name, text, &format!("a whole number up to {MAX_SIZE}")))
-            }
-            None => Ok(0),
-        };
+        let duration = row.get(self.duration);
+        let is_zero = duration.parse() == Ok(0.0);
+        let secs = if is_zero { 0.0 } else { parse_positive("duration_s", duration)? };
         let at = match self.submit {
             Some(column) => parse_secs("submit_s", row.get(column))?,
             None => before as f64,
         };
-        let wait = known(self.wait).map_or(Ok(0.0), |text| parse_secs("wait_s", text))?;
-        let limit_secs = known(self.limit).map(|text| parse_positive("limit_s", text)).transpose()?;
+        let wait = row.get_filled(self.wait).map_or(Ok(0.0), |text| parse_secs("wait_s", text))?;
+        let limit = row.get_filled(self.limit).map(|text| parse_positive("limit_s", text));
+        let limit_secs = limit.transpose()?;
         let settings: Vec<&str> = self.settings.iter().map(|column| row.get(*column)).collect();
         let name = match self.submit {
             Some(_) => row.get_if(self.name).to_owned(),
@@ -108,21 +108,29 @@ impl HistoryColumns {
             at,
             user: row.get_if(self.user).to_owned(),
             name,
-            nodes: size("nodes", self.nodes)?,
-            gpus: size("gpus", self.gpus)?,
+            nodes: parse_size("nodes", row.get_if(self.nodes))?,
+            gpus: parse_size("gpus", row.get_if(self.gpus))?,
             limit_secs,
-            more: self
-                .settings
-                .iter()
-                .map(|column: &usize| {
-                    row.get(*column).parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(-1.0)
-                })
-                .collect(),
+            more: settings.iter().map(|text| number_or_unknown(text)).collect(),
         };
-        // Before the next one comes, and after it came itself.
-        let ended_at = at + if self.submit.is_some() { wait.max(0.0) + length } else { 0.5 };
-        Ok(PastJob { job, ended_at, secs: length, word: UserEstimate::default() })
+        // Without submission times, a job ends after its own submission and before the next one.
+        let ended_at = at + if self.submit.is_some() { wait.max(0.0) + secs } else { 0.5 };
+        Ok(PastJob { job, ended_at, secs, word: UserEstimate::default() })
     }
+}
+
+/// A number of nodes or GPUs; 0 if the field is empty.
+fn parse_size(name: &str, text: &str) -> Result<u32, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let size = text.parse().ok().filter(|size| *size <= MAX_SIZE);
+    size.ok_or_else(|| wrong_value(name, text, &format!("a whole number up to {MAX_SIZE}")))
+}
+
+/// The number of a setting; -1 if it is not a finite number.
+fn number_or_unknown(text: &str) -> f64 {
+    text.parse().ok().filter(|number: &f64| number.is_finite()).unwrap_or(-1.0)
 }
 
 #[cfg(test)]
@@ -134,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_with_times_and_one_of_settings() {
+    fn logs_with_submission_times_and_with_settings_are_read() {
         let log = "submit_s,user,name,gpus,nodes,duration_s,state,limit_s,wait_s\n\
                    50,u2,,8,1,0,FAILED,,\n0,u1,bert,0,4,120,COMPLETED,3600,30\n";
         let jobs = read(log).unwrap().value;
@@ -147,13 +155,13 @@ mod tests {
         assert_eq!(settings[0].job.name, settings[1].job.name);
         assert_eq!(settings[1].job.more, [3.0, 2.0, 1e-4]);
         assert!(settings[0].ended_at <= settings[1].job.at && settings[0].ended_at > settings[0].job.at);
-        for (text, what) in [
+        for (text, column) in [
             ("submit_s,user\n1,u\n", "duration_s"),
             ("submit_s,duration_s\nx,5\n", "submit_s"),
             ("submit_s,duration_s\n1,-5\n", "duration_s"),
         ] {
             let error = read(text).unwrap_err().to_string();
-            assert!(error.contains(what), "{error}");
+            assert!(error.contains(column), "{error}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The edge to other people's files: logs of idle nodes and of jobs, scaling curves, workloads.
+//! Readers of files from other programs: logs of idle nodes and of jobs, scaling curves, workloads.
 //!
 //! A file may be plain or compressed (gzip, xz, zstd, bzip2), whatever its name. Each function reads one file
-//! to its end, within bounds, into values of [`infill_model`]. Real logs have a few broken lines: those are
-//! passed over and told in the [`Reading`](infill_model::ParsedFile); a file with many of them is refused,
-//! for it is hardly what it is taken for.
+//! to its end, within bounds, into values of [`infill_model`]. Real logs have a few broken lines: these are
+//! skipped and listed in the [`ParsedFile`](infill_model::ParsedFile). A file with many broken lines is
+//! refused, because it probably has another format.
 
 mod closed_tables;
 mod collectives;
@@ -43,14 +43,14 @@ pub use swf::{SwfLayout, SwfOptions, read_swf};
 pub use throughputs::{MeasuredThroughputs, read_throughputs};
 pub use workload::read_workload;
 
-/// The first line of a file that is not blank, decompressed; empty where there is none.
+/// The first line of a file that is not blank, decompressed. Empty if there is none.
 ///
 /// # Errors
-/// When it cannot be opened or read.
+/// If the file cannot be opened or read.
 pub fn first_line(path: &std::path::Path) -> Result<String, TraceError> {
     let mut lines = line_reader::LineReader::new(line_reader::TraceSource::open(path)?);
     while let Some((_, line)) = lines.next_line()? {
-        if let Some(line) = line.ok().filter(|l| !l.trim().is_empty()) {
+        if let Some(line) = line.ok().filter(|line| !line.trim().is_empty()) {
             return Ok(line.into_owned());
         }
     }

@@ -1,4 +1,4 @@
-//! Counts lines and malformed lines, and says when there are too many.
+//! Counts lines and malformed lines, and fails if there are too many.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,33 @@ use std::path::{Path, PathBuf};
 use super::error::TraceError;
 use infill_model::{MalformedLine, ParsedFile};
 
-/// Most lines of a file, blank ones not counted: the largest public job logs have a few million jobs. Keeps
-/// memory bounded.
+/// Most lines of a file without blank ones. The largest public job logs have a few million jobs. The bound
+/// limits memory.
 const MAX_LINES: usize = 10_000_000;
 
-/// So many malformed lines are always allowed: a short file may have a few, such as a cut last line.
+/// This number of malformed lines is always allowed: even a short file may have a few, such as a cut last
+/// line.
 const ALLOWED: usize = 10;
 
-/// One malformed line in so many is allowed: more than that and the log says something else than what is
-/// read.
+/// One malformed line in this number of lines is allowed. With more, the log has another format than
+/// expected.
 const ALLOWED_ONE_IN: usize = 100;
 
-/// Lines of a file, counted.
+/// The number of lines and of malformed lines in a file.
 pub(super) struct LineTally {
     path: PathBuf,
     lines: usize,
-    count: usize,
-    kept: Vec<MalformedLine>,
+    malformed_count: usize,
+    malformed: Vec<MalformedLine>,
 }
 
 impl LineTally {
-    /// Nothing counted yet.
+    /// A tally without lines.
     pub(super) fn new(path: &Path) -> LineTally {
-        LineTally { path: path.to_owned(), lines: 0, count: 0, kept: Vec::new() }
+        LineTally { path: path.to_owned(), lines: 0, malformed_count: 0, malformed: Vec::new() }
     }
 
-    /// A line was read.
+    /// Counts a line. Fails if the file has too many.
     pub(super) fn count_line(&mut self, number: usize) -> Result<(), TraceError> {
         self.lines += 1;
         if self.lines <= MAX_LINES {
@@ -42,47 +43,49 @@ impl LineTally {
         Err(TraceError::Read { path: self.path.clone(), line: number, source })
     }
 
-    /// A line was malformed. Fails where that is too much for a file of any length, so that garbage is not
+    /// Records a malformed line. Fails if there are too many for a file of any length, so that garbage is not
     /// read to its end.
     pub(super) fn record_malformed(&mut self, line: usize, what: String) -> Result<(), TraceError> {
-        self.count += 1;
-        // Lines found wrong late come out of order; the first ones are kept.
-        let at = self.kept.partition_point(|m| m.line <= line);
-        self.kept.insert(at, MalformedLine { line, what });
-        self.kept.truncate(ParsedFile::<()>::MOST_KEPT);
-        if self.count > MAX_LINES / ALLOWED_ONE_IN { Err(self.too_many()) } else { Ok(()) }
+        self.malformed_count += 1;
+        // Some errors are found only after later lines. The first lines are kept.
+        let index = self.malformed.partition_point(|other| other.line <= line);
+        self.malformed.insert(index, MalformedLine { line, what });
+        self.malformed.truncate(ParsedFile::<()>::MOST_KEPT);
+        if self.malformed_count > MAX_LINES / ALLOWED_ONE_IN { Err(self.too_many()) } else { Ok(()) }
     }
 
-    /// Fails if any line was malformed, and tells the first.
+    /// Fails with the first malformed line if there is one.
     pub(super) fn none_malformed(self) -> Result<LineTally, TraceError> {
-        match self.kept.first().cloned() {
+        match self.malformed.first().cloned() {
             None => Ok(self),
             Some(MalformedLine { line, what }) => Err(TraceError::Line { path: self.path, line, what }),
         }
     }
 
-    /// The end of the file: what it says, if it says `some` of what is expected and not too much else.
+    /// Ends the file. Fails if `has_value` is false, or there are too many malformed lines.
     pub(super) fn finish<T>(
         self,
         value: T,
-        some: bool,
+        has_value: bool,
         expected: &'static str,
     ) -> Result<ParsedFile<T>, TraceError> {
-        if self.count > ALLOWED && self.count > self.lines / ALLOWED_ONE_IN {
+        let allowed = ALLOWED.max(self.lines / ALLOWED_ONE_IN);
+        if self.malformed_count > allowed {
             return Err(self.too_many());
         }
-        if !some {
-            return Err(TraceError::Empty { path: self.path, expected, lines: self.lines, first: self.kept });
+        if !has_value {
+            let LineTally { path, lines, malformed: first, .. } = self;
+            return Err(TraceError::Empty { path, expected, lines, first });
         }
-        Ok(ParsedFile { value, malformed: self.kept, malformed_count: self.count })
+        Ok(ParsedFile { value, malformed: self.malformed, malformed_count: self.malformed_count })
     }
 
     fn too_many(&self) -> TraceError {
         TraceError::TooManyMalformed {
             path: self.path.clone(),
-            count: self.count,
+            count: self.malformed_count,
             lines: self.lines,
-            first: self.kept.clone(),
+            first: self.malformed.clone(),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Node names, each kept once: a log names every node thousands of times.
+//! A table that stores each node name once, because a log names every node thousands of times.
 
 use std::collections::HashMap;
 
 use infill_model::NodeName;
 
-/// Names by number, in the order in which they were met.
+/// Names by number, in the order of their first use.
 #[derive(Default)]
 pub(super) struct NodeNameTable {
     numbers: HashMap<Box<str>, u32>,
@@ -12,7 +12,7 @@ pub(super) struct NodeNameTable {
 }
 
 impl NodeNameTable {
-    /// The number of a name. Lines are fewer than `u32::MAX`, and so are the names.
+    /// The number of a name. There are fewer lines than `u32::MAX`, so there are fewer names, too.
     pub(super) fn intern_name(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -29,7 +29,7 @@ impl NodeNameTable {
         self.names.get(number as usize).cloned().unwrap_or(name)
     }
 
-    /// All names, as people count, and the rank of each number among them.
+    /// All names in natural order, and the rank of each number in that order.
     pub(super) fn into_ranked(self) -> (Vec<NodeName>, Vec<u32>) {
         let mut order: Vec<u32> = (0..self.names.len() as u32).collect();
         order.sort_by(|a, b| self.names[*a as usize].cmp_natural(&self.names[*b as usize]));

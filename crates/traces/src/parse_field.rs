@@ -1,9 +1,10 @@
-//! Numbers in fields, and what to say of those that are none.
+//! Parses numbers in fields, with messages for fields that are not numbers.
 
-/// Largest absolute time, s: three thousand years. Sums of a few of them are exact in `f64` and fit `i64`.
+/// The largest absolute time in seconds: three thousand years. Sums of a few such times are exact in `f64`
+/// and fit into `i64`.
 const MAX_SECS: f64 = 1e11;
 
-/// The text, cut to so many characters.
+/// The text, cut to `most` characters.
 pub(super) fn truncate_text(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -11,7 +12,7 @@ pub(super) fn truncate_text(text: &str, most: usize) -> String {
     }
 }
 
-/// What is said of a field that is not what it should be.
+/// The message for a field with a wrong value.
 pub(super) fn wrong_value(name: &str, found: &str, expected: &str) -> String {
     format!("{name} is {:?}; expected {expected}", truncate_text(found, 40))
 }
@@ -28,7 +29,7 @@ pub(super) fn parse_positive(name: &str, text: &str) -> Result<f64, String> {
     number.ok_or_else(|| wrong_value(name, text, "a positive number"))
 }
 
-/// A time or a duration in seconds, perhaps with decimals.
+/// A time or a duration in seconds, which may have decimals.
 pub(super) fn parse_secs(name: &str, text: &str) -> Result<f64, String> {
     let secs = parse_number(name, text)?;
     if secs.abs() <= MAX_SECS { Ok(secs) } else { Err(wrong_value(name, text, "seconds within 3000 years")) }

@@ -1,4 +1,4 @@
-//! What jobs ran when and on how much, as Slurm's accounting prints it: for reports.
+//! The runs of jobs, as Slurm's accounting prints them, for reports.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,34 +10,37 @@ use super::sacct::{TEXTS, parse_cpus, parse_gpus, parse_time};
 use super::table::{Table, TableDialect, TableRow};
 use infill_model::{JobId, JobRun, ParsedFile, UnixTime, trace::MAX_NODES_A_MACHINE};
 
-/// What `sacct --format` is to print.
+/// The value for `sacct --format`.
 pub const RUNS_FORMAT: &str =
     "JobIDRaw,User,Account,Submit,Eligible,Start,End,Partition,NNodes,AllocTRES,ConsumedEnergyRaw";
 
-/// Most joules of a run: more is a sensor that went astray.
+/// Most joules of a run. A larger value is an error of the sensor.
 const MOST_JOULES: f64 = 1e15;
 
-/// Shows each run of `TZ=UTC sacct -aXDPo` and [`RUNS_FORMAT`], with its header: what began. Columns may be
-/// in any order, and others are ignored; `JobIDRaw`, `Start`, `End`, `Partition` and `NNodes` must be.
+/// Passes each run to `record`, from the output of `TZ=UTC sacct -aXDPo` with [`RUNS_FORMAT`] and its header.
+/// Runs that have not begun are left out. Columns may be in any order, and unknown ones are ignored. Required
+/// columns are `JobIDRaw`, `Start`, `End`, `Partition` and `NNodes`.
 ///
 /// # Errors
-/// When it cannot be read, lacks a column, or has too many malformed lines.
+/// If the output cannot be read, lacks a column, or has too many malformed lines.
 pub fn read_runs(
     name: &Path,
     text: impl Read + Send + 'static,
-    mut show: impl FnMut(JobRun),
+    mut record: impl FnMut(JobRun),
 ) -> Result<ParsedFile<()>, TraceError> {
     let table = Table::open(TraceSource::from_reader(name, text)?, TableDialect::Bars)?.with_texts(&TEXTS);
     let columns = RunColumns::from_table(&table)?;
     let tally = table.for_each_row(|row| {
-        columns.read_run(row)?.into_iter().for_each(&mut show);
+        if let Some(run) = columns.read_run(row)? {
+            record(run);
+        }
         Ok(())
     })?;
-    // Nothing may have run, and nothing is wrong with that.
+    // Perhaps nothing has run, which is not an error.
     tally.finish((), true, "run")
 }
 
-/// Where the columns are.
+/// The columns of the table.
 struct RunColumns {
     job: usize,
     start: usize,
@@ -69,10 +72,11 @@ impl RunColumns {
         })
     }
 
-    /// The run of a row; `None` for steps, and for what has not begun.
+    /// Reads a row. `None` for steps, and for runs that have not begun.
     fn read_run(&self, row: &TableRow) -> Result<Option<JobRun>, String> {
         let start = parse_time("Start", row.get(self.start))?;
-        let Some(start) = start.filter(|_| !row.get(self.job).contains('.')) else { return Ok(None) };
+        let is_step = row.get(self.job).contains('.');
+        let Some(start) = start.filter(|_| !is_step) else { return Ok(None) };
         let end = parse_time("End", row.get(self.end))?;
         if end.is_some_and(|end| end < start) {
             return Err(wrong_value("End", row.get(self.end), "a time after Start"));
@@ -81,7 +85,7 @@ impl RunColumns {
             None => parse_time("Submit", row.get_if(self.submit))?,
             eligible => eligible,
         };
-        let joules = row.get_if(self.joules).parse::<f64>().ok().filter(|j| *j > 0.0 && *j < MOST_JOULES);
+        let joules = row.get_if(self.joules).parse().ok().filter(|j: &f64| *j > 0.0 && *j < MOST_JOULES);
         Ok(Some(JobRun {
             job: JobId(parse_count("JobIDRaw", row.get(self.job), u32::MAX)?),
             user: row.get_if(self.user).to_owned(),
@@ -91,8 +95,8 @@ impl RunColumns {
             end: end.map(UnixTime),
             partition: row.get(self.partition).to_owned(),
             nodes: parse_count("NNodes", row.get(self.nodes), MAX_NODES_A_MACHINE)?,
-            gpus: self.tres.map_or(Ok(0), |at| parse_gpus(row.get(at)))?,
-            cpus: self.tres.map_or(Ok(0), |at| parse_cpus(row.get(at)))?,
+            gpus: self.tres.map_or(Ok(0), |column| parse_gpus(row.get(column)))?,
+            cpus: self.tres.map_or(Ok(0), |column| parse_cpus(row.get(column)))?,
             joules,
         }))
     }

@@ -1,4 +1,4 @@
-//! Job logs as Slurm's accounting prints them:
+//! Job logs, as Slurm's accounting prints them:
 //! `sacct -aXPo JobID,User,Account,Partition,Submit,Start,End,Timelimit,NNodes,NodeList,AllocTRES,State`.
 
 use std::path::Path;
@@ -15,30 +15,30 @@ use infill_model::{
     JobId, JobLog, LoggedJob, NodeName, ParsedFile, duration, hostlist, trace::MAX_NODES_A_MACHINE,
 };
 
-/// Most nodes of all jobs together. Keeps memory bounded: a short text may name many nodes.
-const MAX_PLACES: usize = 50_000_000;
+/// Most nodes of all jobs together. The bound limits memory, because a short text may name many nodes.
+const MAX_LISTED_NODES: usize = 50_000_000;
 
-/// Reads what `sacct --parsable2` prints, with its header. Columns, divided by `|`, in any order: `JobID`,
-/// `Start`, `End` and `NNodes` must be; `User`, `Account`, `Partition`, `Submit`, `Timelimit`, `NodeList`,
-/// `AllocTRES` and `State` may be; others are ignored. GPUs are in AllocTRES where the site counts them
-/// (`AccountingStorageTRES=gres/gpu`).
+/// Reads the output of `sacct --parsable2` with its header. Columns are divided by `|` and may be in any
+/// order. Required columns are `JobID`, `Start`, `End` and `NNodes`. Optional ones are `User`, `Account`,
+/// `Partition`, `Submit`, `Timelimit`, `NodeList`, `AllocTRES` and `State`. Other columns are ignored.
+/// AllocTRES contains GPUs if the site counts them (`AccountingStorageTRES=gres/gpu`).
 ///
-/// Times have no zone and are taken for UTC: with another zone all are off by the same, and by an hour around
-/// a change of the clocks (set `TZ=UTC` for sacct to avoid it). A job without a start, one without a second
-/// to run, and steps are left out and counted in [`JobLog::left_out`]; one without an end still runs, and is
-/// taken to run until the last time in the log. A requeued job has a line for each run only with `sacct
+/// Times have no zone and are read as UTC. With another zone, all times are shifted equally, and by an hour
+/// around a change of the clocks; `TZ=UTC` for sacct avoids this. Steps, and jobs without a start or a second
+/// of run time, are left out and counted in [`JobLog::left_out`]. A job without an end still runs, and counts
+/// as running until the last time in the log. A requeued job has a line for each run only with `sacct
 /// --duplicates`.
 ///
 /// # Errors
-/// When the file cannot be read, lacks a column, has too many malformed lines, or no job that ran.
+/// If the file cannot be read, lacks a column, has too many malformed lines, or has no job that ran.
 pub fn read_sacct(path: &Path) -> Result<ParsedFile<JobLog>, TraceError> {
     parse(TraceSource::open(path)?)
 }
 
-/// Columns in which a user may have written anything, bars included; those first that have them most often.
+/// Columns in which a user may have written any text, bars included. The ones with the most bars come first.
 pub(super) const TEXTS: [&str; 3] = ["JobName", "SubmitLine", "WorkDir"];
 
-/// Where the columns are.
+/// The columns of the table.
 struct SacctColumns {
     job: usize,
     start: usize,
@@ -54,14 +54,14 @@ struct SacctColumns {
     state: Option<usize>,
 }
 
-/// What was read so far.
+/// The jobs that were read so far.
 #[derive(Default)]
 struct JobLogBuilder {
     jobs: Vec<LoggedJob>,
     left_out: usize,
     names: NodeNameTable,
-    places: usize,
-    /// Latest time of any kind.
+    listed_nodes: usize,
+    /// The latest time of any kind.
     last: Option<i64>,
 }
 
@@ -70,9 +70,9 @@ pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<JobLog>, TraceErro
     let columns = SacctColumns::from_table(&table)?;
     let mut log = JobLogBuilder::default();
     let tally = table.for_each_row(|row| log.add_row(&columns, row))?;
-    let log = log.close();
-    let some = !log.jobs.is_empty();
-    tally.finish(log, some, "job that ran")
+    let log = log.finish();
+    let has_jobs = !log.jobs.is_empty();
+    tally.finish(log, has_jobs, "job that ran")
 }
 
 impl SacctColumns {
@@ -105,29 +105,29 @@ impl JobLogBuilder {
         let end = parse_time("End", row.get(columns.end))?;
         self.last = self.last.max(submit).max(start).max(end);
         let is_step = name.contains('.');
-        let Some(start) = start.filter(|s| !is_step && end != Some(*s)) else {
+        let has_run_time = end != start;
+        let Some(start) = start.filter(|_| !is_step && has_run_time) else {
             self.left_out += 1;
             return Ok(());
         };
         if end.is_some_and(|end| end < start) {
             return Err(wrong_value("End", row.get(columns.end), "a time after Start"));
         }
-        let text = |column: Option<usize>| row.get_if(column).to_owned();
         let job = LoggedJob {
             id: JobId(0),
             name: name.to_owned(),
-            user: text(columns.user),
-            account: text(columns.account),
-            partition: text(columns.partition),
+            user: row.get_if(columns.user).to_owned(),
+            account: row.get_if(columns.account).to_owned(),
+            partition: row.get_if(columns.partition).to_owned(),
             submit: submit.unwrap_or(start).min(start),
             start,
-            // One that still runs ends where the log does, which is known at the log's end.
+            // A running job ends where the log does, which is only known at the log's end.
             end: end.unwrap_or(start),
             limit_secs: parse_limit(row.get_if(columns.limit))?,
             nodes: parse_count("NNodes", row.get(columns.nodes), MAX_NODES_A_MACHINE)?,
             node_list: self.node_list(row.get_if(columns.node_list))?,
-            gpus: columns.tres.map(|at| parse_gpus(row.get(at))).transpose()?,
-            state: text(columns.state),
+            gpus: columns.tres.map(|column| parse_gpus(row.get(column))).transpose()?,
+            state: row.get_if(columns.state).to_owned(),
         };
         self.jobs.push(job);
         Ok(())
@@ -135,71 +135,74 @@ impl JobLogBuilder {
 
     fn node_list(&mut self, list: &str) -> Result<Vec<NodeName>, String> {
         let nodes = hostlist::expand_hostlist(list).map_err(|e| format!("NodeList: {e}"))?;
-        self.places = self.places.saturating_add(nodes.len());
-        if self.places > MAX_PLACES {
-            return Err(format!("NodeList: the jobs up to here have more than {MAX_PLACES} nodes together"));
+        self.listed_nodes = self.listed_nodes.saturating_add(nodes.len());
+        if self.listed_nodes > MAX_LISTED_NODES {
+            return Err(format!(
+                "NodeList: the jobs up to here have more than {MAX_LISTED_NODES} nodes together"
+            ));
         }
         Ok(nodes.into_iter().map(|node| self.names.shared_name(node)).collect())
     }
 
-    fn close(self) -> JobLog {
+    fn finish(self) -> JobLog {
         let mut jobs = self.jobs;
         let mut left_out = self.left_out;
-        let before = jobs.len();
-        // All that is listed ended in the days that were asked for, or still runs: what ran from the first
-        // end on is here.
-        let complete_from = jobs.iter().filter(|j| j.end > j.start).map(|j| j.end).min();
-        for job in jobs.iter_mut().filter(|j| j.end == j.start) {
+        let jobs_read = jobs.len();
+        // All listed jobs ended in the requested days, or still run. So the log has all runs from the
+        // first end on.
+        let ends = jobs.iter().filter(|job| job.end > job.start).map(|job| job.end);
+        let complete_from = ends.min();
+        for job in jobs.iter_mut().filter(|job| job.end == job.start) {
             job.end = self.last.unwrap_or(job.start);
         }
-        jobs.retain(|j| j.end > j.start);
-        left_out += before - jobs.len();
+        jobs.retain(|job| job.end > job.start);
+        left_out += jobs_read - jobs.len();
         JobLog { jobs: number_and_sort(jobs), epoch: Some(0), complete_from, left_out, ..JobLog::default() }
     }
 }
 
-/// Seconds since 1970 of a time such as `2026-03-01T10:00:00`; `None` where there is none.
+/// Unix time of a text such as `2026-03-01T10:00:00`. `None` for Slurm's words for no time.
 pub(super) fn parse_time(name: &str, text: &str) -> Result<Option<i64>, String> {
     if matches!(text, "" | "Unknown" | "None" | "N/A") {
         return Ok(None);
     }
     let time: Result<NaiveDateTime, _> = text.parse();
-    let secs = time.map(|t| t.and_utc().timestamp());
+    let secs = time.map(|time| time.and_utc().timestamp());
     secs.map(Some).map_err(|_| wrong_value(name, text, "a time such as 2026-03-01T10:00:00"))
 }
 
-/// The GPUs of `cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1`, where each may come with its type and without.
+/// The GPUs of `cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1`. Each number may occur with its type and without.
 pub(super) fn parse_gpus(tres: &str) -> Result<u32, String> {
-    let mut all = None;
+    let mut total = None;
     let mut typed = 0u32;
     for (name, value) in tres.split(',').filter_map(|item| item.split_once('=')) {
         let kind = match name.trim().strip_prefix("gres/gpu") {
             Some(kind) if kind.is_empty() || kind.starts_with(':') => kind,
-            // Something else, such as gres/gpumem.
+            // Another resource, such as gres/gpumem.
             _ => continue,
         };
-        let gpus = value.parse().ok().filter(|n| *n <= MAX_NODES_A_MACHINE);
+        let gpus = value.parse().ok().filter(|gpus| *gpus <= MAX_NODES_A_MACHINE);
         let gpus =
             gpus.ok_or_else(|| wrong_value("AllocTRES", tres, "whole numbers of GPUs, as in gres/gpu=2"))?;
         match kind {
-            "" => all = Some(gpus),
+            "" => total = Some(gpus),
             _ => typed = typed.saturating_add(gpus),
         }
     }
-    Ok(all.unwrap_or(typed))
+    Ok(total.unwrap_or(typed))
 }
 
-/// The CPUs of such a text; 0 where it has none.
+/// The CPUs of such a text; 0 if it has none.
 pub(super) fn parse_cpus(tres: &str) -> Result<u64, String> {
     let Some(text) = tres.split(',').find_map(|item| item.trim().strip_prefix("cpu=")) else { return Ok(0) };
     text.parse().map_err(|_| wrong_value("AllocTRES", tres, "a whole number of CPUs, as in cpu=8"))
 }
 
-/// Seconds of a limit `[DD-]HH:MM:SS`; `None` where there is no limit, or where it is the partition's.
+/// Seconds of a limit `[DD-]HH:MM:SS`. `None` without a limit, or for the partition's limit.
 pub(super) fn parse_limit(text: &str) -> Result<Option<i64>, String> {
     if matches!(text, "" | "UNLIMITED" | "Partition_Limit" | "INVALID" | "Unknown" | "None") {
         return Ok(None);
     }
     let secs = duration::parse(text).ok_or_else(|| wrong_value("Timelimit", text, "[DD-]HH:MM:SS"))?;
-    Ok(i64::try_from(secs).ok().filter(|s| *s > 0))
+    Ok(i64::try_from(secs).ok().filter(|secs| *secs > 0))
 }

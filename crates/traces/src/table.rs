@@ -1,4 +1,4 @@
-//! Tables of text: one row a line, columns found by the names in the header.
+//! Tables of text: one row per line, with columns that are found by their names in the header.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,16 @@ use super::parse_field::truncate_text;
 /// How fields are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableDialect {
-    /// Comma-separated values; a field may be in double quotes. Lines that begin with `#` are comments.
+    /// Comma-separated values. A field may be in double quotes. Lines that begin with `#` are comments.
     Csv,
-    /// `sacct --parsable`: a bar, and no quotes.
+    /// `sacct --parsable`: divided by bars, without quotes.
     Bars,
 }
 
-/// Most bars of one line that stand in texts: each has to be tried in each text.
+/// Most bars within the texts of a line. Each bar has to be tried in each text.
 const MOST_BARS: usize = 16;
 
-/// A table whose header is read.
+/// A table with its header. The rows are still to be read.
 pub(super) struct Table {
     lines: LineReader,
     splitter: FieldSplitter,
@@ -36,29 +36,35 @@ pub(super) struct TableRow<'a> {
 }
 
 impl TableRow<'_> {
-    /// A field without blanks at its ends; empty where there is no such column.
+    /// A field without blanks at its ends. Empty if there is no such column.
     pub(super) fn get(&self, column: usize) -> &str {
         self.field(column).trim()
     }
 
     fn field(&self, column: usize) -> &str {
-        let start = column.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let previous = column.checked_sub(1).and_then(|previous| self.ends.get(previous));
+        let start = previous.copied().unwrap_or(0);
         self.ends.get(column).and_then(|end| self.text.get(start..*end)).unwrap_or_default()
     }
 
-    /// A field that not every table has.
+    /// A field of an optional column. Empty if the table does not have the column.
     pub(super) fn get_if(&self, column: Option<usize>) -> &str {
-        column.map_or("", |c| self.get(c))
+        column.map_or("", |column| self.get(column))
     }
 
-    /// Text and ends of the same row, where each of these columns has so many bars in it.
+    /// A field of an optional column. `None` if it is empty, or the table does not have the column.
+    pub(super) fn get_filled(&self, column: Option<usize>) -> Option<&str> {
+        Some(self.get_if(column)).filter(|text| !text.is_empty())
+    }
+
+    /// The text and the ends of this row's fields, if each of these columns contains a number of bars.
     fn joined(&self, bars: &[(usize, usize)]) -> (String, Vec<usize>) {
         let mut text = String::new();
         let mut ends = Vec::new();
         let mut next = 0;
         while next < self.ends.len() {
             let within = bars.iter().find(|(column, _)| *column == ends.len()).map_or(0, |(_, bars)| *bars);
-            let fields: Vec<&str> = (next..=next + within).map(|i| self.field(i)).collect();
+            let fields: Vec<&str> = (next..=next + within).map(|field| self.field(field)).collect();
             text += &fields.join("|");
             ends.push(text.len());
             next += within + 1;
@@ -66,37 +72,43 @@ impl TableRow<'_> {
         (text, ends)
     }
 
-    /// Shows the row once it is read in a way that it can be, where so many of its bars stand in texts.
-    fn show_joined(
+    /// Passes the row to `read` in each way in which `bars` of its bars may be within texts, until one
+    /// succeeds.
+    ///
+    /// # Errors
+    /// The error of the first way, if none succeeds.
+    fn read_joined(
         &self,
         bars: usize,
         texts: &[usize],
-        show: &mut impl FnMut(&TableRow) -> Result<(), String>,
+        read: &mut impl FnMut(&TableRow) -> Result<(), String>,
     ) -> Result<(), String> {
-        let mut first = None;
+        let mut first_error = None;
         for shares in list_shares(bars, texts.len()) {
             let bars: Vec<(usize, usize)> = texts.iter().copied().zip(shares).collect();
             let (text, ends) = self.joined(&bars);
-            match show(&TableRow { text: &text, ends: &ends }) {
+            match read(&TableRow { text: &text, ends: &ends }) {
                 Ok(()) => return Ok(()),
-                Err(what) => first = first.or(Some(what)),
+                Err(what) => first_error = first_error.or(Some(what)),
             }
         }
-        first.map_or(Ok(()), Err)
+        first_error.map_or(Ok(()), Err)
     }
 }
 
-/// All ways to share so many things out, those first in which the first one gets the most.
-fn list_shares(things: usize, among: usize) -> Vec<Vec<usize>> {
-    if among <= 1 {
+/// All ways to divide `things` among `receivers`. Those in which the first one gets the most come first.
+fn list_shares(things: usize, receivers: usize) -> Vec<Vec<usize>> {
+    if receivers <= 1 {
         return vec![vec![things]];
     }
-    (0..=things)
-        .flat_map(|last: usize| {
-            let others = list_shares(things - last, among - 1).into_iter();
-            others.map(move |others| others.into_iter().chain([last]).collect())
-        })
-        .collect()
+    let mut all_shares = Vec::new();
+    for last in 0..=things {
+        for mut shares in list_shares(things - last, receivers - 1) {
+            shares.push(last);
+            all_shares.push(shares);
+        }
+    }
+    all_shares
 }
 
 impl Table {
@@ -111,7 +123,7 @@ impl Table {
                 continue;
             }
             if let Ok(row) = splitter.split(&text) {
-                columns = (0..row.ends.len()).map(|i| row.get(i).to_owned()).collect();
+                columns = (0..row.ends.len()).map(|column| row.get(column).to_owned()).collect();
             }
             break;
         }
@@ -119,14 +131,13 @@ impl Table {
         Ok(Table { lines, splitter, line, columns, ragged: false, texts: Vec::new() })
     }
 
-    /// The same, but rows may have more or fewer fields than the header: what is not there is empty.
+    /// Allows rows with more or fewer fields than the header. Missing fields are empty.
     pub(super) fn ragged(self) -> Table {
         Table { ragged: true, ..self }
     }
 
-    /// The same, but the columns of these names, as far as there are any, are texts of which nobody takes the
-    /// bars out: a row with more fields than the header is read in the first way in which the rest of it is
-    /// what it should be.
+    /// Declares columns with these names, if there are any, as texts in which Slurm does not escape bars. A
+    /// row with more fields than the header is read in the first way in which the rest of it is valid.
     pub(super) fn with_texts(self, names: &[&str]) -> Table {
         Table { texts: names.iter().filter_map(|name| self.find_column(name)).collect(), ..self }
     }
@@ -136,32 +147,40 @@ impl Table {
         &self.columns
     }
 
-    /// The first column of this name, in capitals or not.
+    /// The first column with this name, in upper or lower case.
     pub(super) fn find_column(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|c| c.eq_ignore_ascii_case(name))
+        self.columns.iter().position(|column| column.eq_ignore_ascii_case(name))
     }
 
-    /// A column that must be.
+    /// A column that the table must have.
     pub(super) fn require_column(&self, name: &str) -> Result<usize, TraceError> {
         self.find_column(name).ok_or_else(|| self.missing_columns(format!("a column {name}")))
     }
 
-    /// The error for a header that lacks something.
+    /// The first of two columns if the table has it, else the second, which it must have then.
+    pub(super) fn require_either(&self, first: &str, second: &str) -> Result<usize, TraceError> {
+        match self.find_column(first) {
+            Some(column) => Ok(column),
+            None => self.require_column(second),
+        }
+    }
+
+    /// The error for a header that lacks columns.
     pub(super) fn missing_columns(&self, expected: String) -> TraceError {
         let found = truncate_text(&self.columns.join(" "), 200);
         TraceError::Columns { path: self.path(), line: self.line, found, expected }
     }
 
-    /// The file.
+    /// The path of the file.
     pub(super) fn path(&self) -> PathBuf {
         self.lines.path().to_owned()
     }
 
-    /// Shows every row; an error is what is malformed about it. Rows with more or fewer fields than the
-    /// header are malformed, unless the table is [`Table::ragged`] or has texts ([`Table::with_texts`]).
+    /// Passes every row to `read`. An error describes a malformed row. Rows with more or fewer fields than
+    /// the header are malformed, unless the table is [`Table::ragged`] or has texts ([`Table::with_texts`]).
     pub(super) fn for_each_row(
         self,
-        mut show: impl FnMut(&TableRow) -> Result<(), String>,
+        mut read: impl FnMut(&TableRow) -> Result<(), String>,
     ) -> Result<LineTally, TraceError> {
         let Table { lines, mut splitter, columns, ragged, texts, .. } = self;
         lines.for_each_line(|_, text| {
@@ -172,18 +191,17 @@ impl Table {
             if let Some(bars @ 1..=MOST_BARS) = row.ends.len().checked_sub(columns.len())
                 && !texts.is_empty()
             {
-                return row.show_joined(bars, &texts, &mut show);
+                return row.read_joined(bars, &texts, &mut read);
             }
             if !ragged && row.ends.len() != columns.len() {
                 return Err(format!("{} fields; expected {}", row.ends.len(), columns.len()));
             }
-            show(&row)
+            read(&row)
         })
     }
 }
 
-/// Divides lines into fields. Each line stands for itself, so that a quote that is not closed costs one line
-/// only.
+/// Divides lines into fields. Each line is read independently, so that an unclosed quote costs only one line.
 struct FieldSplitter {
     core: csv_core::Reader,
     dialect: TableDialect,
@@ -207,18 +225,18 @@ impl FieldSplitter {
 
     fn split(&mut self, text: &str) -> Result<TableRow<'_>, String> {
         self.core.reset();
-        // Fields are never longer than the line, nor more than its bytes and one; the core stops where no
-        // room is left over.
+        // All fields together are at most as long as the line, and there are at most as many as its bytes
+        // plus one. The parser needs free space after that, else it stops.
         self.fields.resize(self.fields.len().max(text.len() + 1), 0);
         self.ends.resize(self.ends.len().max(text.len() + 2), 0);
-        let (_, _, mut length, mut count) =
-            self.core.read_record(text.as_bytes(), &mut self.fields, &mut self.ends);
+        let (_, _, length, count) = self.core.read_record(text.as_bytes(), &mut self.fields, &mut self.ends);
         let fields = &mut self.fields[length..];
         let ends = &mut self.ends[count..];
-        let (result, _, more, last) = self.core.read_record(b"\n", fields, ends);
-        (length, count) = (length + more, count + last);
+        let (result, _, more_length, more_count) = self.core.read_record(b"\n", fields, ends);
+        let length = length + more_length;
+        let count = count + more_count;
         if result != csv_core::ReadRecordResult::Record {
-            return Err("a quote that is not closed".to_owned());
+            return Err("a quote is not closed".to_owned());
         }
         let text = std::str::from_utf8(&self.fields[..length]).map_err(|_| "fields that are not text")?;
         Ok(TableRow { text, ends: &self.ends[..count] })

@@ -1,4 +1,4 @@
-//! Workloads: CSV with one malleable job a row.
+//! Workloads: CSV with one malleable job per row.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,21 +9,21 @@ use super::parse_field::{parse_count, parse_positive, parse_secs, wrong_value};
 use super::table::{Table, TableDialect, TableRow};
 use infill_model::{MAX_NODES_A_JOB, ParsedFile, WorkloadJob};
 
-/// Weight of a job where the file gives none.
+/// The weight of a job for which the file gives none.
 const USUAL_WEIGHT: f64 = 1.0;
 
-/// Reads the malleable jobs of a simulation: CSV with a header; columns `name`, `submit_s` (s since the
-/// simulation's start, rounded up), `samples`, `min_nodes`, `max_nodes`, `curve` (a name in the table of
-/// curves) and perhaps `weight` (else 1) and `user`, in any order, others ignored. The jobs come sorted by
-/// submission. A name that is used again is malformed.
+/// Reads the malleable jobs of a simulation: CSV with a header and columns in any order. Required columns are
+/// `name`, `submit_s` (seconds since the simulation's start, rounded up), `samples`, `min_nodes`, `max_nodes`
+/// and `curve` (a name in the table of curves). Optional columns are `weight` (1 if missing) and `user`.
+/// Other columns are ignored. The jobs are sorted by submission. A repeated name is malformed.
 ///
 /// # Errors
-/// When the file cannot be read, lacks a column, has too many malformed lines, or no job.
+/// If the file cannot be read, lacks a column, has too many malformed lines, or has no job.
 pub fn read_workload(path: &Path) -> Result<ParsedFile<Vec<WorkloadJob>>, TraceError> {
     parse(TraceSource::open(path)?)
 }
 
-/// Where the columns are.
+/// The columns of the table.
 struct WorkloadColumns {
     name: usize,
     submit: usize,
@@ -52,14 +52,14 @@ pub(super) fn parse(source: TraceSource) -> Result<ParsedFile<Vec<WorkloadJob>>,
     let tally = table.for_each_row(|row| {
         let job = columns.read_job(row)?;
         if !names.insert(job.name.clone()) {
-            return Err(wrong_value("name", &job.name, "a name that no line before has"));
+            return Err(wrong_value("name", &job.name, "a name that no earlier line has"));
         }
         jobs.push(job);
         Ok(())
     })?;
-    jobs.sort_by_key(|j| j.submit_secs);
-    let some = !jobs.is_empty();
-    tally.finish(jobs, some, "job")
+    jobs.sort_by_key(|job| job.submit_secs);
+    let has_jobs = !jobs.is_empty();
+    tally.finish(jobs, has_jobs, "job")
 }
 
 impl WorkloadColumns {
@@ -67,29 +67,26 @@ impl WorkloadColumns {
         let min_nodes = parse_count("min_nodes", row.get(self.min), MAX_NODES_A_JOB)?;
         let max_nodes = parse_count("max_nodes", row.get(self.max), MAX_NODES_A_JOB)?;
         if max_nodes < min_nodes {
-            return Err(wrong_value(
-                "max_nodes",
-                row.get(self.max),
-                &format!("at least min_nodes, {min_nodes}"),
-            ));
+            let expected = format!("at least min_nodes, {min_nodes}");
+            return Err(wrong_value("max_nodes", row.get(self.max), &expected));
         }
         let weight = match row.get_if(self.weight) {
             "" => USUAL_WEIGHT,
             text => parse_positive("weight", text)?,
         };
         Ok(WorkloadJob {
-            name: filled("name", row.get(self.name))?,
+            name: require_name("name", row.get(self.name))?,
             submit_secs: parse_secs("submit_s", row.get(self.submit))?.ceil() as i64,
             samples: parse_positive("samples", row.get(self.samples))?,
             min_nodes,
             max_nodes,
-            curve: filled("curve", row.get(self.curve))?,
+            curve: require_name("curve", row.get(self.curve))?,
             weight,
-            user: Some(row.get_if(self.user)).filter(|user| !user.is_empty()).map(str::to_owned),
+            user: row.get_filled(self.user).map(str::to_owned),
         })
     }
 }
 
-fn filled(name: &str, text: &str) -> Result<String, String> {
-    if text.is_empty() { Err(wrong_value(name, text, "a name")) } else { Ok(text.to_owned()) }
+fn require_name(field: &str, text: &str) -> Result<String, String> {
+    if text.is_empty() { Err(wrong_value(field, text, "a name")) } else { Ok(text.to_owned()) }
 }

@@ -79,7 +79,7 @@ fn nonsense_is_told_with_its_line() {
         ("zero = 4", "zero = 4: expected 0 to 3"),
         ("cpus = 0", "line 1: plan \"a\": cpus = 0: expected 1 to 65536"),
         ("memory = '64X'", "memory \"64X\": not a number (expected a number with K, M, G or T, such as 64G)"),
-        ("gpu_memory = '2000T'", "more than any machine has"),
+        ("gpu_memory = '2000T'", "no host has that much"),
         ("memory = 64", "line 3"),
         ("[model]\nlayers = 4", "missing field `params_mi`"),
         ("[model]\nparams_mi = nan", "line 3: model: params_mi = NaN: expected 0.000001 to 1000000000"),

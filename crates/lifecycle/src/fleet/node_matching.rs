@@ -360,7 +360,7 @@ mod tests {
             (("", "", "gpu:8"), "asks for --gres=gpu:8, and no node of the partition has that"),
             (
                 ("!big", "", ""),
-                "asks for what infill cannot follow: --constraint=!big, which is not understood at character 1",
+                "has a request that infill cannot follow: --constraint=!big, which infill does not understand at character 1",
             ),
         ];
         for ((constraint, exclude, gres), expected) in cases {
@@ -371,7 +371,7 @@ mod tests {
             );
         }
         assert!(
-            left(&lead("", "n[1-", ""), None).starts_with("asks for what infill cannot follow: --exclude")
+            left(&lead("", "n[1-", ""), None).starts_with("has a request that infill cannot follow: --exclude")
         );
         // Of alternatives it keeps to the one that it is in.
         assert_eq!(left(&lead("[r1|r2]", "", ""), Some("n1")), "n1");

@@ -1,4 +1,4 @@
-//! What agents and users' commands read of the configuration.
+//! The part of the configuration that agents and users' commands read.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::{AgentConfig, ConfigError, SlurmConfig, read_file};
 
-/// The part of the file that concerns those who speak to the daemon. The rest is the daemon's, which may be
-/// of another version: what is unknown or wrong there does not concern a job.
+/// The part of the file that clients of the daemon need. The daemon may have another version: unknown or
+/// wrong keys in its part do not concern a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientConfig {
     /// `agent.url`.
@@ -55,10 +55,10 @@ impl Default for SlurmSection {
 }
 
 impl ClientConfig {
-    /// Reads `path`, or what [`super::Config::load`] reads without one.
+    /// Reads `path`, or without a path what [`super::Config::load`] reads.
     ///
     /// # Errors
-    /// When the file cannot be read, is not TOML, or one of these keys is not text.
+    /// If the file cannot be read, is not TOML, or one of these keys is not text.
     pub fn load(path: Option<&Path>) -> Result<ClientConfig, ConfigError> {
         match read_file(path)? {
             Some((text, path)) => ClientConfig::parse(&text, &path),
@@ -66,7 +66,7 @@ impl ClientConfig {
         }
     }
 
-    /// Parses a file's text; `path` is for messages.
+    /// Parses a file's text. `path` is for messages.
     ///
     /// # Errors
     /// As [`ClientConfig::load`].

@@ -1,4 +1,4 @@
-//! `[daemon]`: the mode, the port and its TLS, who gives orders, and how fast it tries again.
+//! `[daemon]`: the mode, the port and its TLS, the administrators, and the back-off after failures.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,27 +12,29 @@ use crate::DaemonMode;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DaemonConfig {
-    /// Observe or act.
+    /// Whether the daemon only observes or also acts.
     pub mode: DaemonMode,
     /// Address and port of the HTTP API.
     pub listen: String,
-    /// Names and addresses by which this daemon is reached, besides its host's own, as `HOST` or `HOST:PORT`.
+    /// Names and addresses at which clients reach this daemon besides its host's own, as `HOST` or
+    /// `HOST:PORT`.
     pub names: Vec<String>,
-    /// PEM file with the certificate of TLS, and those between it and the authority's; none: plain HTTP.
+    /// PEM file with the TLS certificate and its intermediate certificates. `None` for plain HTTP.
     pub tls_cert: Option<PathBuf>,
-    /// PEM file with its key.
+    /// PEM file with the key of `tls_cert`.
     pub tls_key: Option<PathBuf>,
-    /// Users who may pause, resume and drain, besides root and the daemon's own.
+    /// Users who may pause, resume and drain, besides root and the daemon's own user.
     pub admins: Vec<String>,
     /// Seconds between two rounds when nothing happens.
     pub poll_interval_secs: f64,
-    /// Most actions on Slurm in one round; what is left waits for the next.
+    /// Most actions on Slurm in one round. The remaining ones wait for the next round.
     pub max_actions_a_round: u32,
-    /// Failed starts on a node, or drains after we left it, until the node is left alone.
+    /// Failures after which a node is left alone: failed starts on it, or drains after malleable jobs left
+    /// it.
     pub breaker_failures: u32,
-    /// How long a node or job is left alone after failures, doubling up to `backoff_max_secs`.
+    /// How long a node or job is left alone after failures, in seconds. It doubles up to `backoff_max_secs`.
     pub backoff_secs: f64,
-    /// Longest back-off.
+    /// The longest back-off, in seconds.
     pub backoff_max_secs: f64,
     /// Days for which history is kept.
     pub keep_days: u32,
@@ -70,25 +72,28 @@ impl DaemonConfig {
         ConfigRule::custom_check(
             "daemon.names",
             |c| c.names.iter().find(|name| name.is_empty() || name.contains(['/', ' '])).cloned(),
-            "expected HOST or HOST:PORT, and no URL",
+            "expected HOST or HOST:PORT, not a URL",
         ),
         ConfigRule::custom_check(
             "daemon.tls_key",
-            |c| (c.tls_key.is_some() != c.tls_cert.is_some()).then(|| path_as_written(c.tls_key.as_deref())),
+            |c| {
+                let is_only_one = c.tls_key.is_some() != c.tls_cert.is_some();
+                if is_only_one { Some(path_as_written(c.tls_key.as_deref())) } else { None }
+            },
             "expected a file, together with daemon.tls_cert, or neither",
         ),
         ConfigRule::custom_check(
             "daemon.tls_cert",
             |c| {
-                let files = [&c.tls_cert, &c.tls_key].into_iter().flatten();
-                files.into_iter().find(|path| !path.is_absolute()).map(|path| path_as_written(Some(path)))
+                let mut files = [&c.tls_cert, &c.tls_key].into_iter().flatten();
+                files.find(|path| !path.is_absolute()).map(|path| path_as_written(Some(path)))
             },
-            "expected whole paths of both files",
+            "expected absolute paths of both files",
         ),
     ];
 }
 
-/// As the file has it.
+/// The path as the file has it, in quotes.
 fn path_as_written(path: Option<&Path>) -> String {
     path.map_or_else(|| "\"\"".to_owned(), |path| format!("{:?}", path.display().to_string()))
 }

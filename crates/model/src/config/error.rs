@@ -1,8 +1,8 @@
-//! Why a configuration is refused.
+//! The reasons why a configuration is refused.
 
 use std::path::PathBuf;
 
-/// What is wrong with a configuration.
+/// A problem with a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -10,53 +10,53 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Syntax, unknown key or wrong type; the text names line and key.
+    /// Wrong syntax, an unknown key or a wrong type. The text names line and key.
     #[error("{path}: {what}")]
     Parse {
         /// The file.
         path: PathBuf,
-        /// With line and column.
+        /// The problem, with line and column.
         what: String,
     },
-    /// A value that makes no sense.
+    /// A value that breaks a rule.
     #[error("{path}: {key} = {value}: {what}")]
     Value {
         /// The file.
         path: PathBuf,
-        /// Dotted key.
+        /// The dotted key, such as `slurm.partition`.
         key: &'static str,
-        /// As given.
+        /// The value as given.
         value: String,
-        /// What was expected.
+        /// The expected value.
         what: &'static str,
     },
     /// A file with a secret cannot be read.
     #[error("{key}: cannot read {path}")]
     SecretUnreadable {
-        /// Dotted key.
+        /// The dotted key that names the file.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A file with a secret is not as it should be.
+    /// A file with a secret does not have the expected form or mode.
     #[error("{key}: {path}: {what}")]
     Secret {
-        /// Dotted key.
+        /// The dotted key that names the file.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem with the file.
         what: &'static str,
     },
 }
 
 impl ConfigError {
-    /// Whether a file with a secret is not for this user's eyes: others than the daemon need not read it.
+    /// Whether this user may not read a file with a secret. Only the daemon needs to read those files.
     pub fn is_others_secret(&self) -> bool {
         let denied = std::io::ErrorKind::PermissionDenied;
         matches!(self, ConfigError::SecretUnreadable { source, .. } if source.kind() == denied)

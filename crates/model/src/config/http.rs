@@ -1,4 +1,4 @@
-//! `[http]`: who may read, and how many may come.
+//! `[http]`: who may read, and how many connections there may be.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,18 @@ use crate::{MetricsAccess, ReadAccess};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Whether readers must prove who they are.
+    /// Whether readers must prove their identity.
     pub read: ReadAccess,
     /// Names under which browsers may ask for the page, besides `localhost` and those in `agent.url` and
     /// `daemon.listen`.
     pub hosts: Vec<String>,
     /// Who may read `/metrics`.
     pub metrics: MetricsAccess,
-    /// Whether metrics tell accounts, where nothing that tells of users is private.
+    /// Whether metrics name accounts, if no data about users is private.
     pub account_metrics: bool,
-    /// Most connections at a time.
+    /// Most connections at a time, in total.
     pub max_connections: u32,
-    /// Most connections of one other machine at a time.
+    /// Most connections at a time from one other host.
     pub max_connections_a_host: u32,
 }
 

@@ -1,4 +1,4 @@
-//! `[notify]`: who is told of what administrators should know.
+//! `[notify]`: how administrators are notified of events.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,15 @@ use super::secrets::{not_absolute, read_secret};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NotifyConfig {
-    /// A program and its arguments, which gets the event on its standard input; empty for none.
+    /// A program and its arguments. It gets the event on its standard input. Empty for none.
     pub command: Vec<String>,
-    /// An address that the event is posted to; empty for none.
+    /// A URL to which the event is posted; empty for none.
     pub url: String,
-    /// File with that address, where it is a secret; empty for none.
+    /// A file with that URL, if it is secret; empty for none.
     pub url_file: PathBuf,
 }
 
-/// Whether notices can be posted there.
+/// Whether events can be posted to this URL.
 fn is_address(text: &str) -> bool {
     text.parse::<http::Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
 }
@@ -33,42 +33,48 @@ impl NotifyConfig {
                 let program = c.command.first()?;
                 (!program.starts_with('/')).then(|| format!("{program:?}"))
             },
-            "expected a program by its whole path, and its arguments",
+            "expected a program by its absolute path, and its arguments",
         ),
         ConfigRule::custom_check(
             "notify.url",
             |c| (!c.url.is_empty() && !is_address(&c.url)).then(|| format!("{:?}", c.url)),
             "expected http://… or https://…",
         ),
-        ConfigRule::custom_check("notify.url_file", |c| not_absolute(&c.url_file), "expected a whole path"),
+        ConfigRule::custom_check(
+            "notify.url_file",
+            |c| not_absolute(&c.url_file),
+            "expected an absolute path",
+        ),
         ConfigRule::custom_check(
             "notify.url_file",
             |c| {
-                let both = !c.url.is_empty() && !c.url_file.as_os_str().is_empty();
-                both.then(|| format!("{:?}", c.url_file))
+                let has_both = !c.url.is_empty() && !c.url_file.as_os_str().is_empty();
+                has_both.then(|| format!("{:?}", c.url_file))
             },
-            "notify.url is set, too: expected one of them",
+            "notify.url is also set: expected only one of the two",
         ),
     ];
 }
 
 impl NotifyConfig {
-    /// Where notices are posted to: `url`, or what `url_file` holds; empty for nowhere.
+    /// The URL to which events are posted: `url`, or the contents of `url_file`. Empty if neither is set.
     ///
     /// # Errors
-    /// When that file cannot be read, others may read it, or it holds no address.
+    /// If the file cannot be read, other users may read it, or it does not hold a URL.
     pub fn notice_url(&self) -> Result<String, ConfigError> {
         if self.url_file.as_os_str().is_empty() {
             return Ok(self.url.clone());
         }
         let key = "notify.url_file";
         let url = read_secret(key, &self.url_file)?;
+        if is_address(&url) {
+            return Ok(url);
+        }
         let what = "expected http://… or https://…";
-        let wrong = || ConfigError::Secret { key, path: self.url_file.clone(), what };
-        if is_address(&url) { Ok(url) } else { Err(wrong()) }
+        Err(ConfigError::Secret { key, path: self.url_file.clone(), what })
     }
 
-    /// Whether anybody is told of anything.
+    /// Whether no notifications are sent at all.
     pub fn is_disabled(&self) -> bool {
         self.command.is_empty() && self.url.is_empty() && self.url_file.as_os_str().is_empty()
     }

@@ -1,4 +1,4 @@
-//! `[report]`: what node-time costs.
+//! `[report]`: the costs of node-time.
 
 use super::rule::ConfigRule;
 use crate::ReportConfig;

@@ -1,6 +1,5 @@
-//! `[store]`: where what is learned is kept, and for how long.
+//! `[store]`: where the daemon keeps its data, and for how long.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use super::ConfigError;
 use super::rule::ConfigRule;
 use super::secrets::{not_absolute, read_secret};
 
-/// How many days something may be kept.
+/// The bounds of every retention time, in days.
 const DAYS: std::ops::RangeInclusive<f64> = 1.0..=36_500.0;
 const DAYS_EXPECTED: &str = "expected 1 to 36500 days";
 
@@ -17,22 +16,21 @@ const DAYS_EXPECTED: &str = "expected 1 to 36500 days";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
-    /// `sqlite:/path/file.db` or `postgres://user:password@host/database`.
+    /// The database: `sqlite:/path/file.db` or `postgres://user:password@host/database`.
     pub database_url: String,
-    /// File with the password of that database; empty where the URL says all.
+    /// A file with the password of that database. Empty if the URL is complete.
     pub password_file: PathBuf,
-    /// Days for which a profile is kept of which nothing was learned meanwhile.
+    /// Days for which a profile is kept if no measurement is added.
     pub keep_profile_days: u32,
-    /// Days for which jobs are kept that have ended.
+    /// Days for which ended jobs are kept.
     pub keep_history_days: u32,
-    /// Days for which it is kept what nodes were used for.
+    /// Days for which the use of nodes is kept.
     pub keep_node_days: u32,
-    /// Days for which it is kept how much which user had, and when. Nothing else that names users is kept for
-    /// longer.
+    /// Days for which each user's usage over time is kept. No other data that names users is kept for longer.
     pub keep_usage_days: u32,
-    /// Most profiles of a user: beyond, the longest unchanged are deleted, and no more can be imported.
+    /// Most profiles of a user. Above that, the longest unchanged are deleted, and none can be imported.
     pub max_profiles_a_user: u32,
-    /// Most that all profiles of a user may take when some are imported, MiB.
+    /// Most space that all profiles of a user may take when some are imported, in MiB.
     pub max_profile_mib_a_user: u32,
 }
 
@@ -56,14 +54,14 @@ impl StoreConfig {
         ConfigRule::custom_check(
             "store.password_file",
             |c| not_absolute(&c.password_file),
-            "expected a whole path",
+            "expected an absolute path",
         ),
         ConfigRule::custom_check(
             "store.password_file",
             |c| {
-                let has_one = !c.password_file.as_os_str().is_empty();
+                let is_set = !c.password_file.as_os_str().is_empty();
                 let is_postgres = c.database_url.starts_with("postgres");
-                (has_one && !is_postgres).then(|| format!("{:?}", c.password_file))
+                (is_set && !is_postgres).then(|| format!("{:?}", c.password_file))
             },
             "only PostgreSQL has a password: expected store.database_url = \"postgres://…\"",
         ),
@@ -101,10 +99,10 @@ impl StoreConfig {
 }
 
 impl StoreConfig {
-    /// `database_url` with the password of `password_file`, where that is set.
+    /// `database_url`, with the password of `password_file` if that is set.
     ///
     /// # Errors
-    /// When that file cannot be read, or others may read it.
+    /// If that file cannot be read, or other users may read it.
     pub fn connection_url(&self) -> Result<String, ConfigError> {
         if self.password_file.as_os_str().is_empty() {
             return Ok(self.database_url.clone());
@@ -115,7 +113,7 @@ impl StoreConfig {
         for byte in password.bytes() {
             match byte {
                 b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => url.push(char::from(byte)),
-                _ => drop(write!(url, "%{byte:02X}")),
+                _ => url.push_str(&format!("%{byte:02X}")),
             }
         }
         Ok(url)

@@ -1,9 +1,9 @@
-//! Files that are taken, and files that are refused.
+//! Files that are accepted, and files that are refused.
 
 use super::*;
 
 #[test]
-fn the_commented_file_says_what_the_code_does() {
+fn the_commented_file_has_the_defaults_of_the_code() {
     let from_file = Config::parse(DEFAULT_FILE, Path::new("infill.toml")).unwrap();
     assert_eq!(from_file, Config::default());
 }
@@ -16,29 +16,35 @@ fn an_unknown_key_is_refused_with_its_line() {
 }
 
 #[test]
-fn what_is_wrong_with_the_daemons_part_is_no_concern_of_agents() {
-    let read = |text: &str| ClientConfig::parse(text, Path::new("x.toml"));
-    let reader = |url: &str, daemon_user: &str, partition: &str| ClientConfig {
+fn an_error_in_the_daemons_part_does_not_concern_clients() {
+    let defaults = client_config("http://127.0.0.1:6810", "infill", "infill");
+    assert_eq!(parse_client("").unwrap(), defaults);
+    // A key of a newer daemon, a key of an older one, a value of a wrong type, and an invalid value.
+    for text in ["[daemon]\nnonsense = 1", "[future]\nx = []", "[store]\nurl = 7", "[gaps]\nconfidence = 9.0"]
+    {
+        assert_eq!(parse_client(text).unwrap(), defaults, "{text}");
+    }
+    let both =
+        "[slurm]\npartition = \"gaps\"\nnew = 1\n[agent]\nurl = \"http://ctl:1\"\ndaemon_user = \"filler\"";
+    assert_eq!(parse_client(both).unwrap(), client_config("http://ctl:1", "filler", "gaps"));
+    let ca = parse_client("[agent]\nca = \"/etc/infill/ca.pem\"").unwrap().ca;
+    assert_eq!(ca.as_deref(), Some(Path::new("/etc/infill/ca.pem")));
+    let wrong_type = parse_client("[agent]\nurl = 7").unwrap_err().to_string();
+    assert!(wrong_type.starts_with("x.toml: ") && wrong_type.contains("line 2"), "{wrong_type}");
+    assert!(parse_client("[agent").unwrap_err().to_string().contains("line 1"));
+}
+
+fn parse_client(text: &str) -> Result<ClientConfig, ConfigError> {
+    ClientConfig::parse(text, Path::new("x.toml"))
+}
+
+fn client_config(url: &str, daemon_user: &str, partition: &str) -> ClientConfig {
+    ClientConfig {
         url: url.to_owned(),
         daemon_user: daemon_user.to_owned(),
         partition: partition.to_owned(),
         ca: None,
-    };
-    let defaults = reader("http://127.0.0.1:6810", "infill", "infill");
-    assert_eq!(read("").unwrap(), defaults);
-    // A key of a newer daemon, one of an older, a value of another type, one that no daemon takes.
-    for text in ["[daemon]\nnonsense = 1", "[future]\nx = []", "[store]\nurl = 7", "[gaps]\nconfidence = 9.0"]
-    {
-        assert_eq!(read(text).unwrap(), defaults, "{text}");
     }
-    let both =
-        "[slurm]\npartition = \"gaps\"\nnew = 1\n[agent]\nurl = \"http://ctl:1\"\ndaemon_user = \"filler\"";
-    assert_eq!(read(both).unwrap(), reader("http://ctl:1", "filler", "gaps"));
-    let ca = read("[agent]\nca = \"/etc/infill/ca.pem\"").unwrap().ca;
-    assert_eq!(ca.as_deref(), Some(Path::new("/etc/infill/ca.pem")));
-    let wrong = read("[agent]\nurl = 7").unwrap_err().to_string();
-    assert!(wrong.starts_with("x.toml: ") && wrong.contains("line 2"), "{wrong}");
-    assert!(read("[agent").unwrap_err().to_string().contains("line 1"));
 }
 
 #[test]
@@ -51,8 +57,7 @@ fn curves_are_written_as_on_the_command_line() {
 
 #[test]
 fn a_refusal_names_key_value_and_what_is_expected() {
-    let said = |text: &str| Config::parse(text, Path::new("x.toml")).unwrap_err().to_string();
-    let all = [
+    let texts = [
         "[daemon]\npoll_interval_secs = nan",
         "[daemon]\nlisten = \"here\"",
         "[daemon]\ntls_cert = \"/c.pem\"",
@@ -72,12 +77,13 @@ fn a_refusal_names_key_value_and_what_is_expected() {
         "[agent]\nwing_start_secs = 0",
         "[store]\nkeep_history_days = 0",
     ];
-    insta::assert_snapshot!(all.map(said).join("\n"), @r#"
+    let errors = texts.map(|text| Config::parse(text, Path::new("x.toml")).unwrap_err().to_string());
+    insta::assert_snapshot!(errors.join("\n"), @r#"
     x.toml: daemon.poll_interval_secs = NaN: expected seconds between 0.05 and 86400
     x.toml: daemon.listen = here: expected ADDRESS:PORT
     x.toml: daemon.tls_key = "": expected a file, together with daemon.tls_cert, or neither
-    x.toml: daemon.tls_cert = "k.pem": expected whole paths of both files
-    x.toml: agent.url = http://127.0.0.1:6810: expected https://, for daemon.tls_cert is set
+    x.toml: daemon.tls_cert = "k.pem": expected absolute paths of both files
+    x.toml: agent.url = http://127.0.0.1:6810: expected https://, because daemon.tls_cert is set
     x.toml: http.max_connections = 3: expected 64 to 1000000 connections
     x.toml: slurm.partition = a,b: expected one partition
     x.toml: slurm.rest = ftp://x: expected unix:/path, http://host:port or https://host:port
@@ -95,7 +101,7 @@ fn a_refusal_names_key_value_and_what_is_expected() {
 }
 
 #[test]
-fn senseless_values_are_refused() {
+fn invalid_values_are_refused() {
     for text in [
         "[daemon]\npoll_interval_secs = nan",
         "[gaps]\nconfidence = 1.5",

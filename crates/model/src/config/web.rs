@@ -10,19 +10,18 @@ use super::rule::ConfigRule;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebConfig {
-    /// The Unix socket on which the web server asks; empty for none.
+    /// The Unix socket to which the web server connects; empty for none.
     pub socket: PathBuf,
-    /// The number or name of the group that may open it, besides the daemon's own user; empty for that
-    /// user's.
+    /// The group that may open the socket besides the daemon's user, as number or name. Empty for that user's
+    /// group.
     pub group: String,
-    /// The header in which it says whom it knows the reader to be.
+    /// The header in which the web server names the reader.
     pub user_header: String,
 }
 
 impl Default for WebConfig {
     fn default() -> Self {
-        let user_header = "X-Remote-User".to_owned();
-        WebConfig { socket: PathBuf::new(), group: String::new(), user_header }
+        WebConfig { socket: PathBuf::new(), group: String::new(), user_header: "X-Remote-User".to_owned() }
     }
 }
 
@@ -31,14 +30,17 @@ impl WebConfig {
         ConfigRule::custom_check(
             "web.socket",
             |c| {
-                let is_sound = c.socket.as_os_str().is_empty() || c.socket.is_absolute();
-                (!is_sound).then(|| format!("{:?}", c.socket.display()))
+                let is_valid = c.socket.as_os_str().is_empty() || c.socket.is_absolute();
+                (!is_valid).then(|| format!("{:?}", c.socket.display()))
             },
-            "expected a whole path",
+            "expected an absolute path",
         ),
         ConfigRule::custom_check(
             "web.user_header",
-            |c| c.user_header.parse::<http::HeaderName>().is_err().then(|| format!("{:?}", c.user_header)),
+            |c| {
+                let is_valid = c.user_header.parse::<http::HeaderName>().is_ok();
+                (!is_valid).then(|| format!("{:?}", c.user_header))
+            },
             "expected the name of a header",
         ),
     ];

@@ -1,4 +1,4 @@
-//! Every reason in words.
+//! The sentences of all reasons.
 
 use super::*;
 use crate::{CpuMemory, HostPart};
@@ -8,26 +8,27 @@ fn leaving(names: &str) -> LeavingNodes {
 }
 
 #[test]
-fn sentences() {
-    let size = |nodes| RatedSize { nodes, rate: 2.5 };
+fn every_reason_has_a_kind_and_a_sentence() {
+    let one = RatedSize { nodes: 1, rate: 2.5 };
+    let two = RatedSize { nodes: 2, rate: 2.5 };
     let shortage = NodeShortage { least: 2, free: 1, window_secs: 60.0 };
-    let all = [
+    let reasons = [
         JobReason::Busy { nodes: 1 },
         JobReason::Drained,
         JobReason::BacksOff { secs: 12.4 },
         JobReason::Barred { bar: StartBlocker::Begin(UnixTime(160)), at: UnixTime(100) },
-        JobReason::Stays { size: size(1), secs: 5.0 },
-        JobReason::AtMaximum(size(2)),
-        JobReason::MayNotGrow(size(2)),
-        JobReason::Settled(size(2)),
-        JobReason::LeftAsItIs(size(2)),
-        JobReason::Grows { had: 1, gets: size(2), before: 1.0, secs: 18.0, leaving: leaving("") },
+        JobReason::Stays { size: one, secs: 5.0 },
+        JobReason::AtMaximum(two),
+        JobReason::MayNotGrow(two),
+        JobReason::Settled(two),
+        JobReason::LeftAsItIs(two),
+        JobReason::Grows { had: 1, gets: two, before: 1.0, secs: 18.0, leaving: leaving("") },
         JobReason::GivesUp { had: 2, gets: 1, secs: 12.0 },
         JobReason::Shrinks { had: 6, gets: 1, leaving: leaving("a b c d e") },
-        JobReason::Swaps { gets: size(2), leaving: leaving("a b c d") },
+        JobReason::Swaps { gets: two, leaving: leaving("a b c d") },
         JobReason::Probes { had: 5, gets: 1, secs: 2.0, leaving: leaving(""), probe: probe(1) },
-        JobReason::Starts { gets: size(2), secs: 18.0 },
-        JobReason::StartsAnew { gets: size(2), secs: 18.0, leaving: leaving("a") },
+        JobReason::Starts { gets: two, secs: 18.0 },
+        JobReason::StartsAnew { gets: two, secs: 18.0, leaving: leaving("a") },
         JobReason::Outbid { had: 3 },
         JobReason::TurnEnds { had: 3 },
         JobReason::Parked { leaving: leaving("a"), shortage },
@@ -35,21 +36,22 @@ fn sentences() {
         JobReason::WaitsForPlan,
         JobReason::WaitsForNodes(NodeShortage { free: 0, ..shortage }),
         JobReason::WaitsForRate,
-        JobReason::WaitsForHosts(too_little(2, HostPart::Cpus)),
+        JobReason::WaitsForHosts(shortage_of(2, HostPart::Cpus)),
         JobReason::WaitsForBudget { most: 20 },
         JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 18.0 },
         JobReason::WaitsForOthers { least: 2, taken: 3, all: 4, window_secs: 60.0 },
         JobReason::WaitsForTurn(QueuePosition { position: 3, of: 12, secs: 750.0 }),
         JobReason::Said("as it was".to_owned()),
     ];
-    let kinds: Vec<JobReasonKind> = all.iter().map(JobReason::kind).collect();
+    let kinds: Vec<JobReasonKind> = reasons.iter().map(JobReason::kind).collect();
     assert_eq!(kinds, JobReasonKind::ALL);
-    let lines: Vec<String> = all.iter().map(|r| format!("{}: {r}", r.kind().word())).collect();
+    let lines: Vec<String> =
+        reasons.iter().map(|reason| format!("{}: {reason}", reason.kind().word())).collect();
     insta::assert_snapshot!(lines.join("\n"), @r"
     busy: is in the middle of a change; keeps 1 node until that is done
     drained: is parked: an administrator drains infill
     backs_off: backs off for 12 s more after a preemption or failure
-    barred: is not to begin for another 60 s (--begin)
+    barred: must not begin for another 60 s (--begin)
     stays: keeps its 1 node at 2.50 samples/s: it was rescaled a moment ago and stays for 5 s more
     at_maximum: keeps its 2 nodes at 2.50 samples/s: that is its maximum
     may_not_grow: keeps its 2 nodes at 2.50 samples/s: growth is paused
@@ -61,7 +63,7 @@ fn sentences() {
     swaps: keeps its size of 2 nodes on other nodes or with another execution plan, 2.50 samples/s; it must leave a, b, c, d
     probes: shrinks from 5 to 1 node: a probe, to measure how fast it is on 1 node; 2 s without samples
     starts: starts on 2 nodes at 2.50 samples/s after 18 s
-    starts_anew: starts anew on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
+    starts_anew: starts again on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
     outbid: is parked: other jobs make more of its 3 nodes
     turn_ends: is parked: its turn has ended, and another job gets its 3 nodes
     parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
@@ -69,7 +71,7 @@ fn sentences() {
     waits_for_plan: waits: nothing was planned in this round
     waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
     waits_for_rate: waits: no rate is known on the node types that are free
-    waits_for_hosts: waits: 2 more workers would each take 8 CPUs of its host, and the CPUs left beside free places would do for 1
+    waits_for_hosts: waits: 2 more workers would each take 8 CPUs of its host, but the CPUs left on hosts with free places are enough for 1
     waits_for_budget: waits for the next round: the 20 changes of this one are used up
     waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
     waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
@@ -78,17 +80,17 @@ fn sentences() {
     ");
 }
 
-fn too_little(workers: u32, lacks: HostPart) -> HostShortage {
+fn shortage_of(workers: u32, lacks: HostPart) -> HostShortage {
     let takes = CpuMemory { cpus: 8, memory_mib: 1900 };
     HostShortage { workers, takes, lacks, fit: workers - 1 }
 }
 
 #[test]
-fn what_hosts_lack_is_named() {
-    let said = [HostPart::Cpus, HostPart::Memory].map(|part| too_little(1, part).to_string());
-    insta::assert_snapshot!(said.join("\n"), @r"
-    1 more worker would take 8 CPUs of its host, and the CPUs left beside free places would do for none
-    1 more worker would take 1900 MiB of its host, and the memory left beside free places would do for none
+fn a_shortage_of_hosts_names_the_resource() {
+    let sentences = [HostPart::Cpus, HostPart::Memory].map(|part| shortage_of(1, part).to_string());
+    insta::assert_snapshot!(sentences.join("\n"), @r"
+    1 more worker would take 8 CPUs of its host, but the CPUs left on hosts with free places are enough for none
+    1 more worker would take 1900 MiB of its host, but the memory left on hosts with free places is enough for none
     ");
 }
 
@@ -97,21 +99,23 @@ fn probe(nodes: u32) -> Probe {
 }
 
 #[test]
-fn a_probe_says_what_becomes_of_the_size() {
-    let said = |had, gets: u32, secs, left: &str| {
-        let leaving = leaving(left);
-        let probe = probe(gets);
-        JobReason::Probes { had, gets: gets as usize, secs, leaving, probe }.to_string()
-    };
-    insta::assert_snapshot!([said(0, 2, 18.0, ""), said(1, 4, 9.0, "a"), said(4, 4, 0.0, "")].join("\n"), @r"
+fn a_probe_says_how_the_size_changes() {
+    let sentences =
+        [probe_sentence(0, 2, 18.0, ""), probe_sentence(1, 4, 9.0, "a"), probe_sentence(4, 4, 0.0, "")];
+    insta::assert_snapshot!(sentences.join("\n"), @r"
     starts on 2 nodes: a probe, to measure how fast it is on 2 nodes; 18 s without samples
     grows from 1 to 4 nodes: a probe, to measure how fast it is on 4 nodes; 9 s without samples; it must leave a
     keeps its size of 4 nodes: a probe, to measure how fast it is on 4 nodes
     ");
 }
 
+fn probe_sentence(had: usize, gets: u32, secs: f64, left: &str) -> String {
+    let leaving = leaving(left);
+    JobReason::Probes { had, gets: gets as usize, secs, leaving, probe: probe(gets) }.to_string()
+}
+
 #[test]
-fn in_json_it_is_the_sentence() {
+fn in_json_a_reason_is_its_sentence() {
     let reason = JobReason::BacksOff { secs: 40.0 };
     let json = r#""backs off for 40 s more after a preemption or failure""#;
     assert_eq!(serde_json::to_string(&reason).unwrap(), json);

@@ -1,4 +1,4 @@
-//! No bytes make a reader panic, loop, or say what its types forbid.
+//! No bytes make a reader panic, run forever, or return values that its types forbid.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use crate::{SwfLayout, SwfOptions, curves, ended, idle, sacct, swf, workload};
 use infill_model::{EndedJob, JobLog};
 use infill_testkit::effort;
 
-/// Text that gets past the headers.
-fn almost() -> impl Strategy<Value = Vec<u8>> {
+/// Texts with a valid header.
+fn text_with_header() -> impl Strategy<Value = Vec<u8>> {
     let header = prop_oneof![
         Just("start_s,end_s,node\n"),
         Just("JobID|Start|End|NNodes|NodeList|Timelimit\n"),
@@ -18,9 +18,9 @@ fn almost() -> impl Strategy<Value = Vec<u8>> {
         Just("name,submit_s,samples,min_nodes,max_nodes,curve\n"),
         Just("; MaxNodes: 7\n; MaxProcs: 20\n"),
     ];
-    let known = ["-1", "1e300", "NaN", "\"", "n[1-9]", "2026-03-01T10:00:00", "9-99:00:00", "FAILED"];
-    let known = proptest::sample::select(known.to_vec()).prop_map(str::to_owned);
-    let word = prop_oneof![known, "[0-9]{1,12}", ".{0,3}"];
+    let usual = ["-1", "1e300", "NaN", "\"", "n[1-9]", "2026-03-01T10:00:00", "9-99:00:00", "FAILED"];
+    let usual = proptest::sample::select(usual.to_vec()).prop_map(str::to_owned);
+    let word = prop_oneof![usual, "[0-9]{1,12}", ".{0,3}"];
     let end =
         prop_oneof![Just(" "), Just(","), Just("|"), Just("\n"), Just("\t"), Just("\r\n"), Just("\u{0}")];
     (header, proptest::collection::vec((word, end), 0..80)).prop_map(|(header, words)| {
@@ -32,13 +32,13 @@ fn almost() -> impl Strategy<Value = Vec<u8>> {
 fn check_jobs(log: &JobLog) -> Result<(), TestCaseError> {
     for job in &log.jobs {
         prop_assert!(job.submit <= job.start && job.start < job.end && job.nodes > 0, "{job:?}");
-        prop_assert!(job.limit_secs.is_none_or(|l| l > 0));
+        prop_assert!(job.limit_secs.is_none_or(|secs| secs > 0));
     }
     prop_assert!(log.jobs.is_sorted_by_key(|j| (j.start, j.id)));
     Ok(())
 }
 
-/// Every reader on these bytes.
+/// Passes the bytes to every reader.
 fn read_all(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(reading) = idle::parse(source("a.csv", bytes)) {
         let log = reading.value;
@@ -57,8 +57,8 @@ fn read_all(bytes: &[u8]) -> Result<(), TestCaseError> {
         check_jobs(&reading.value)?;
     }
     if let Ok(reading) = ended::parse(source("a.txt", bytes), "") {
-        let job_is_one = |j: &EndedJob| j.max_nodes > 0 && j.work_secs >= 0.0 && j.secs >= 0.0;
-        prop_assert!(reading.value.jobs.iter().all(job_is_one));
+        let is_valid = |job: &EndedJob| job.max_nodes > 0 && job.work_secs >= 0.0 && job.secs >= 0.0;
+        prop_assert!(reading.value.jobs.iter().all(is_valid));
     }
     if let Ok(reading) = curves::parse(source("a.csv", bytes)) {
         prop_assert!(reading.value.iter().all(|c| c.curve.rate(1) > 0.0));
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn text(bytes in almost()) {
+        fn text(bytes in text_with_header()) {
         read_all(&bytes)?;
     }
 }

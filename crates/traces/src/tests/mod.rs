@@ -10,7 +10,7 @@ use super::error::TraceError;
 use super::line_reader::TraceSource;
 use infill_model::ParsedFile;
 
-/// A file of these bytes, bounded far above them.
+/// A source of these bytes, with a bound far above them.
 fn source(name: &str, bytes: impl AsRef<[u8]>) -> TraceSource {
     TraceSource::from_bytes(name, bytes.as_ref().to_vec(), 1 << 30).expect("bytes open")
 }
@@ -20,12 +20,12 @@ fn message(error: &dyn std::error::Error) -> String {
     error.source().map_or(error.to_string(), |source| format!("{error}: {}", message(source)))
 }
 
-/// What a reading says, or why there is none.
-fn said<T>(reading: Result<ParsedFile<T>, TraceError>, show: impl Fn(&T) -> String) -> String {
+/// The value and the malformed lines of a reading, or its error.
+fn outcome<T>(reading: Result<ParsedFile<T>, TraceError>, describe: impl Fn(&T) -> String) -> String {
     match reading {
         Ok(reading) => {
-            let malformed = reading.malformed.iter().map(|m| format!("\n! {m}"));
-            show(&reading.value) + malformed.collect::<String>().as_str()
+            let malformed: String = reading.malformed.iter().map(|line| format!("\n! {line}")).collect();
+            describe(&reading.value) + &malformed
         }
         Err(e) => format!("error: {}", message(&e)),
     }

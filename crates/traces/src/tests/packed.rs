@@ -1,4 +1,4 @@
-//! Files as they lie on a disk: plain, compressed, cut, too long, missing.
+//! Files on a disk: plain, compressed, truncated, too long, missing.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ fn idle_nodes(bytes: Vec<u8>) -> Result<usize, String> {
 }
 
 #[test]
-fn compression_is_told_by_content() {
+fn compression_is_recognised_by_content() {
     let dir = tempfile::tempdir().expect("a directory");
     for (format, end) in FORMATS {
         for name in [format!("idle.{end}"), format!("{end}.txt")] {
@@ -45,9 +45,10 @@ fn compression_is_told_by_content() {
     }
 }
 
-/// `cat a.xz b.xz` is one file to all tools; to stop after the first part would lose jobs without a word.
+/// `cat a.xz b.xz` is one file to all tools. A reader that stops after the first part would silently lose
+/// jobs.
 #[test]
-fn files_put_together_are_read_to_their_end() {
+fn concatenated_files_are_read_to_their_end() {
     for (format, _) in FORMATS {
         let both = [packed(TEXT, format), packed("30,40,c\n", format)].concat();
         assert_eq!(idle_nodes(both), Ok(3), "{format:?}");
@@ -55,7 +56,7 @@ fn files_put_together_are_read_to_their_end() {
 }
 
 #[test]
-fn cut_and_damaged_files_are_errors() {
+fn truncated_and_damaged_files_are_errors() {
     let long = (0..5000).map(|i| format!("{i},{},n{}\n", i + 7, (i * 7919) % 1000)).collect::<String>();
     for (format, end) in FORMATS.into_iter().filter(|(f, _)| *f != Format::No) {
         let whole = packed(&format!("start_s,end_s,node\n{long}"), format);
@@ -69,44 +70,48 @@ fn cut_and_damaged_files_are_errors() {
     }
 }
 
-/// A small file that unpacks to much more than it may is not read to its end.
+/// A small file that decompresses to more than the bound is not read to its end.
 #[test]
-fn the_size_is_bounded_when_unpacked() {
+fn the_decompressed_size_is_bounded() {
     for (format, end) in FORMATS {
         let bytes = packed(&format!("{TEXT}{}", "\n".repeat(300_000)), format);
-        let parsed =
-            |most| idle::parse(TraceSource::from_bytes("idle", bytes.clone(), most).expect("it opens"));
-        assert!(parsed(400_000).is_ok(), "{end}");
-        let e = parsed(200_000).expect_err("too long");
-        assert!(message(&e).ends_with("longer than 4294967296 bytes when decompressed"), "{end}: {e}");
+        for (most, is_short_enough) in [(400_000, true), (200_000, false)] {
+            let source = TraceSource::from_bytes("idle", bytes.clone(), most).expect("it opens");
+            let parsed = idle::parse(source);
+            assert_eq!(parsed.is_ok(), is_short_enough, "{end}");
+            if let Err(e) = parsed {
+                let message = message(&e);
+                assert!(message.ends_with("longer than 4294967296 bytes when decompressed"), "{message}");
+            }
+        }
     }
 }
 
 #[test]
 fn a_line_without_end_is_an_error() {
     let text = format!("start_s,end_s,node\n1,2,a\n1,2,{}\n", "x".repeat(1 << 20));
-    let said = idle_nodes(text.into_bytes()).expect_err("too long a line");
+    let error = idle_nodes(text.into_bytes()).expect_err("too long a line");
     let expected = "idle, line 3: cannot be read: the line is longer than 1048576 bytes; expected a log";
-    assert_eq!(said, expected);
+    assert_eq!(error, expected);
 }
 
 #[test]
 fn short_files_are_plain() {
     for text in ["", "a", "a,b", "\n\n\n"] {
-        let said = idle_nodes(text.into()).expect_err("no log");
-        assert!(said.contains("expected a column start_s"), "{said}");
+        let error = idle_nodes(text.into()).expect_err("no log");
+        assert!(error.contains("expected a column start_s"), "{error}");
     }
 }
 
 #[test]
-fn old_encodings_keep_their_lines() {
+fn lines_in_old_encodings_are_kept() {
     let reading = idle::parse(source("idle", b"start_s,end_s,node\n0,1,K\xf6ln\n")).expect("a log");
     assert_eq!(reading.value.intervals[0].node.as_str(), "K\u{fffd}ln");
     assert_eq!(reading.malformed_count, 0);
 }
 
 #[test]
-fn what_cannot_be_opened_is_an_error() {
+fn files_that_cannot_be_opened_are_errors() {
     for path in [PathBuf::from("/no/such/file.csv"), std::env::temp_dir()] {
         let e = read_idle(&path).expect_err("no file");
         assert!(e.to_string().starts_with("cannot open "), "{e}");

@@ -1,10 +1,10 @@
-//! Real logs and curves, where they are at hand (`INFILL_DATA`, else `../shared/data`).
+//! Real logs and curves, if they are available (in `INFILL_DATA`, else `../shared/data`).
 
 use crate::{SwfOptions, TraceError, read_curves, read_idle, read_swf};
 use infill_model::{JobLog, ParsedFile};
 use infill_testkit::data_file;
 
-/// What a file says, which has no malformed line.
+/// The value of a file without malformed lines.
 fn whole<T>(name: &str, reading: Result<ParsedFile<T>, TraceError>) -> T {
     let reading = reading.unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(reading.malformed_count, 0, "{name}: {:?}", reading.malformed);
@@ -17,7 +17,7 @@ fn jobs(name: &str) -> Option<JobLog> {
 }
 
 #[test]
-fn kth() {
+fn the_kth_log_is_read() {
     let Some(log) = jobs("jobs/KTH-SP2-1996-2.1-cln.swf.xz") else { return };
     assert_eq!((log.jobs.len(), log.left_out), (27_992, 0));
     assert_eq!((log.nodes_total, log.epoch), (Some(100), Some(843_480_031)));
@@ -31,7 +31,7 @@ fn kth() {
 }
 
 #[test]
-fn theta() {
+fn the_theta_log_is_read() {
     let Some(log) = jobs("jobs/theta-2023.swf.xz") else { return };
     assert_eq!((log.jobs.len(), log.left_out), (23_387, 0));
     assert_eq!((log.nodes_total, log.epoch, log.time_zone), (Some(4392), None, None));
@@ -43,7 +43,7 @@ fn theta() {
 }
 
 #[test]
-fn summit() {
+fn the_summit_log_is_read() {
     let Some(path) = data_file("idle/summit-2021-02-week1.csv.xz") else { return };
     let log = whole("summit", read_idle(&path));
     assert_eq!(log.intervals.len(), 209_196);
@@ -52,7 +52,7 @@ fn summit() {
 }
 
 #[test]
-fn summit_curves() {
+fn the_summit_curves_are_read() {
     let Some(path) = data_file("scaling/summit.csv") else { return };
     let curves = whole("curves", read_curves(&path));
     let names: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
@@ -62,7 +62,7 @@ fn summit_curves() {
 }
 
 #[test]
-fn elasticflow_curves() {
+fn the_elasticflow_curves_are_read() {
     let Some(path) = data_file("scaling/elasticflow-a100/vgg16.csv") else { return };
     let curves = whole("curves", read_curves(&path));
     let names: Vec<&str> = curves.iter().map(|c| c.name.as_str()).collect();
@@ -70,7 +70,8 @@ fn elasticflow_curves() {
     assert_eq!(curves[0].curve.rate(4), 14.755024126128259);
 }
 
-/// Step times by placement are no throughputs by nodes: that is said, not guessed at.
+/// Step times by placement are not throughputs by nodes. Such a table is refused with its columns, not
+/// guessed at.
 #[test]
 fn pollux_tables_are_refused() {
     let Some(path) = data_file("scaling/pollux/bert/scalability.csv") else { return };
