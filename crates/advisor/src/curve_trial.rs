@@ -92,7 +92,7 @@ impl CurveTrial {
                 break;
             }
         }
-        let fitted = job.library.fitted_curve(&job.subject, &job.subject.key.node_type)?;
+        let fitted = job.library.fitted_curve(&job.input, &job.input.key.node_type)?;
         let mut measured = job.measured.into_iter();
         Some(self.build_result(&fitted, measured.next()?, measured.collect()))
     }
@@ -127,7 +127,7 @@ struct SimulatedJob<'a> {
     trial: &'a CurveTrial,
     random: StdRng,
     library: JobAdvisor,
-    subject: JobInput,
+    input: JobInput,
     clock: i64,
     generation: u64,
     nodes: u32,
@@ -155,7 +155,7 @@ impl<'a> SimulatedJob<'a> {
             trial,
             random: StdRng::seed_from_u64(trial.seed),
             library: JobAdvisor::new(trial.settings.clone()),
-            subject: JobInput {
+            input: JobInput {
                 job: TRIAL_JOB,
                 key,
                 sizes,
@@ -184,7 +184,7 @@ impl<'a> SimulatedJob<'a> {
         self.run_round();
         match self.library.probe_size(TRIAL_JOB) {
             Some(nodes) => self.resize_to(nodes),
-            None => return self.library.is_measured(&self.subject.key, self.nodes),
+            None => return self.library.is_measured(&self.input.key, self.nodes),
         }
         false
     }
@@ -206,8 +206,7 @@ impl<'a> SimulatedJob<'a> {
             step: None,
             opening: None,
         };
-        let news =
-            self.library.record_progress(TRIAL_JOB, &self.subject.key, &progress, UnixTime(self.clock));
+        let news = self.library.record_progress(TRIAL_JOB, &self.input.key, &progress, UnixTime(self.clock));
         if let Some((nodes, stretch)) = news.stretch.filter(|_| news.probe || self.measured.is_empty()) {
             let seconds = f64::from(self.held_secs);
             self.measured.push(TriedSize { nodes, seconds, rate: stretch.rate.rate });
@@ -219,11 +218,11 @@ impl<'a> SimulatedJob<'a> {
     fn run_round(&mut self) {
         let sizes = &self.trial.table;
         let turn = self.clock.unsigned_abs() as usize % sizes.len();
-        let free = self.subject.sizes.max() - self.nodes;
-        let subject = std::slice::from_ref(&self.subject);
+        let free = self.input.sizes.max() - self.nodes;
+        let input = std::slice::from_ref(&self.input);
         let may_probe = self.trial.settings.probe;
-        let room = NodeCapacity::from_one_type(self.subject.key.node_type.clone(), sizes[turn].nodes, free);
-        self.library.run_round(subject, room, may_probe, UnixTime(self.clock));
+        let room = NodeCapacity::from_one_type(self.input.key.node_type.clone(), sizes[turn].nodes, free);
+        self.library.run_round(input, room, may_probe, UnixTime(self.clock));
     }
 
     /// Brings the job to a size. Nobody else wants nodes: there it stays.
@@ -234,7 +233,7 @@ impl<'a> SimulatedJob<'a> {
         self.clock += self.trial.costs.cost_between(self.nodes, nodes).round() as i64;
         (self.nodes, self.held_secs) = (nodes, 0);
         self.generation += 1;
-        self.subject.running = Some(nodes);
+        self.input.running = Some(nodes);
     }
 
     fn true_rate(&self) -> f64 {

@@ -165,16 +165,16 @@ impl TypeTrial {
             );
         }
         library.replace_profiles(profiles, NOW);
-        let subject = self.job_input(model, own);
+        let input = self.job_input(model, own);
         let types: BTreeSet<NodeType> =
             own.iter().filter_map(|row| row_node_type(&self.rows[*row])).collect();
-        let room = NodeCapacity::from_types(types.into_iter().map(|t| (t, subject.sizes.max())));
-        library.run_round(std::slice::from_ref(&subject), room, false, NOW);
+        let room = NodeCapacity::from_types(types.into_iter().map(|t| (t, input.sizes.max())));
+        library.run_round(std::slice::from_ref(&input), room, false, NOW);
         let point = |number: &usize| {
             let row = &self.rows[*number];
             let node_type = row.node_type.as_ref()?;
             let estimate =
-                library.estimate_size(&subject, None, &row_node_type(row)?, row.gpus_by_node.len() as u32)?;
+                library.estimate_size(&input, None, &row_node_type(row)?, row.gpus_by_node.len() as u32)?;
             let (slow, fast) = estimate.interval_90();
             Some(TypePoint {
                 model: row.model.clone(),

@@ -55,7 +55,7 @@ fn key(plan: &str, node_type: &str) -> ProfileKey {
     }
 }
 
-fn subject(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> JobInput {
+fn input(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> JobInput {
     let first = plans.first().map_or_else(|| ExecPlan::default().0, |plan| plan.name.0.clone());
     JobInput {
         job: JobId(1),
@@ -83,13 +83,13 @@ fn plan(name: &str, strategy: ParallelStrategy) -> DeclaredPlan {
     }
 }
 
-fn round(library: &mut JobAdvisor, subject: &JobInput) {
+fn round(library: &mut JobAdvisor, input: &JobInput) {
     let room = NodeCapacity::from_types([PROFILED, OTHER].map(|t| (NodeType::new(t), 8)));
-    library.run_round(std::slice::from_ref(subject), room, false, NOW);
+    library.run_round(std::slice::from_ref(input), room, false, NOW);
 }
 
 /// A library that knows one measurement, on one node.
-fn measured_once(subject: &JobInput) -> JobAdvisor {
+fn measured_once(input: &JobInput) -> JobAdvisor {
     let mut library = JobAdvisor::new(AdvisorConfig::default());
     let point = SizePoint {
         nodes: 1,
@@ -102,7 +102,7 @@ fn measured_once(subject: &JobInput) -> JobAdvisor {
         over_hosts: Spread::Near,
         at: NOW,
     };
-    let profile = Profile { points: vec![point], updated_at: NOW, ..Profile::new(subject.key.clone()) };
+    let profile = Profile { points: vec![point], updated_at: NOW, ..Profile::new(input.key.clone()) };
     assert!(library.load_profiles(vec![profile], NOW).is_empty());
     library.set_collectives(site());
     library
@@ -110,11 +110,11 @@ fn measured_once(subject: &JobInput) -> JobAdvisor {
 
 #[test]
 fn a_profile_of_layers_tells_of_every_size_before_anything_ran() {
-    let subject = subject(Some(layers()), Vec::new());
+    let input = input(Some(layers()), Vec::new());
     let mut library = JobAdvisor::new(AdvisorConfig::default());
     library.set_collectives(site());
-    round(&mut library, &subject);
-    let at = |t: &str, n: u32| library.estimate_size(&subject, None, &NodeType::new(t), n).unwrap();
+    round(&mut library, &input);
+    let at = |t: &str, n: u32| library.estimate_size(&input, None, &NodeType::new(t), n).unwrap();
     for nodes in 1..=8 {
         let told = at(PROFILED, nodes);
         assert!((told.rate / truth(nodes) - 1.0).abs() < 0.15, "{nodes}: {told:?}, {}", truth(nodes));
@@ -124,19 +124,19 @@ fn a_profile_of_layers_tells_of_every_size_before_anything_ran() {
     let profiled = at(PROFILED, 1);
     let other = at(OTHER, 1);
     assert!(other.error > 1.5 * profiled.error, "nobody knows how fast the other type is: {other:?}");
-    let rates = library.rate_curves(&subject, &[NodeType::new(OTHER)]);
+    let rates = library.rate_curves(&input, &[NodeType::new(OTHER)]);
     assert!(rates.iter().any(|r| r.node_type == Some(NodeType::new(PROFILED)) && r.rate(8) > 0.0));
 }
 
 #[test]
 fn an_estimate_is_better_than_nothing_after_the_first_measurement_too() {
     let wrong = |layers: Option<LayerProfile>| {
-        let subject = subject(layers, Vec::new());
-        let mut library = measured_once(&subject);
-        round(&mut library, &subject);
+        let input = input(layers, Vec::new());
+        let mut library = measured_once(&input);
+        round(&mut library, &input);
         (2..=8)
             .map(|n: u32| {
-                let told = library.estimate_size(&subject, None, &NodeType::new(PROFILED), n).unwrap();
+                let told = library.estimate_size(&input, None, &NodeType::new(PROFILED), n).unwrap();
                 (told.rate / truth(n) - 1.0).abs()
             })
             .sum::<f64>()
@@ -151,11 +151,11 @@ fn an_estimate_is_better_than_nothing_after_the_first_measurement_too() {
 fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
     let plain = ParallelStrategy::default();
     let plans = vec![plan("ddp", plain), plan("tp4", ParallelStrategy { tp: 4, ..plain })];
-    let subject = subject(Some(layers()), plans);
+    let input = input(Some(layers()), plans);
     let mut library = JobAdvisor::new(AdvisorConfig::default());
     library.set_collectives(site());
-    round(&mut library, &subject);
-    let offers = library.plan_offers(&subject, 2);
+    round(&mut library, &input);
+    let offers = library.plan_offers(&input, 2);
     assert_eq!(offers.len(), 2);
     for offer in &offers {
         assert_eq!(offer.source, Some(RateSource::Estimated), "{offer:?}");
@@ -166,13 +166,13 @@ fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
     let of = |library: &JobAdvisor, layers: &JobInput| {
         library.estimate_size(layers, Some(&layers.plans[1]), &NodeType::new(PROFILED), 2).unwrap()
     };
-    let estimated = of(&library, &subject);
-    let mut once = measured_once(&subject);
-    round(&mut once, &subject);
-    let bare = JobInput { layers: None, ..subject.clone() };
+    let estimated = of(&library, &input);
+    let mut once = measured_once(&input);
+    round(&mut once, &input);
+    let bare = JobInput { layers: None, ..input.clone() };
     let mut alone = measured_once(&bare);
     round(&mut alone, &bare);
-    let both = of(&once, &subject);
+    let both = of(&once, &input);
     let terms = of(&alone, &bare);
     let apart = |a: f64, b: f64| (a / b).ln().abs();
     assert!(apart(both.rate, estimated.rate) < apart(terms.rate, estimated.rate), "{both:?}, {terms:?}");
@@ -181,12 +181,12 @@ fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
 
 #[test]
 fn what_no_table_tells_is_not_estimated_from_collectives() {
-    let subject = subject(Some(layers()), Vec::new());
+    let input = input(Some(layers()), Vec::new());
     let mut library = JobAdvisor::new(AdvisorConfig::default());
-    round(&mut library, &subject);
-    let one = JobInput { gpus_per_node: Some(1), key: key("default", "gpu:h100:1/cpu24"), ..subject.clone() };
+    round(&mut library, &input);
+    let one = JobInput { gpus_per_node: Some(1), key: key("default", "gpu:h100:1/cpu24"), ..input.clone() };
     assert!(
-        library.rate_curves(&subject, &[]).is_empty(),
+        library.rate_curves(&input, &[]).is_empty(),
         "four GPUs exchange gradients, and nobody knows how fast"
     );
     round(&mut library, &one);

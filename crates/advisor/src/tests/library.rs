@@ -43,7 +43,7 @@ impl Play {
         }
     }
 
-    fn subject(&self, job: JobId, running: Option<u32>) -> JobInput {
+    fn input(&self, job: JobId, running: Option<u32>) -> JobInput {
         let sizes = AllowedSizes::parse("1-8").unwrap();
         let declared = None;
         JobInput {
@@ -85,10 +85,10 @@ impl Play {
         for job in self.jobs.keys().copied().collect::<Vec<_>>() {
             let _ = self.report(job, factor, 1.0);
         }
-        let subjects: Vec<JobInput> =
-            self.jobs.iter().map(|(job, (_, n))| self.subject(*job, Some(*n))).collect();
+        let inputs: Vec<JobInput> =
+            self.jobs.iter().map(|(job, (_, n))| self.input(*job, Some(*n))).collect();
         let room = NodeCapacity::from_one_type(key("").node_type, 8, 8);
-        self.library.run_round(&subjects, room, true, UnixTime(self.clock));
+        self.library.run_round(&inputs, room, true, UnixTime(self.clock));
         for (job, (generation, nodes)) in &mut self.jobs {
             let wanted = self.library.probe_size(*job).unwrap_or(8);
             if wanted != *nodes {
@@ -98,8 +98,8 @@ impl Play {
     }
 
     fn at(&self, nodes: u32) -> f64 {
-        let subject = self.subject(JobId(1), None);
-        self.library.fitted_curve(&subject, &key("").node_type).unwrap().estimate_at(nodes).rate
+        let input = self.input(JobId(1), None);
+        self.library.fitted_curve(&input, &key("").node_type).unwrap().estimate_at(nodes).rate
     }
 }
 
@@ -211,26 +211,26 @@ fn similar_programs_help_and_strangers_do_only_if_allowed() {
     let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
     (0..120).for_each(|_| play.second(1.0));
     let profile = play.library.profile(&key("alice")).unwrap().clone();
-    let subject = |user: &str, node_type: &str| {
+    let input = |user: &str, node_type: &str| {
         let key = ProfileKey { node_type: NodeType::new(node_type), ..key(user) };
-        JobInput { key, ..play.subject(JobId(9), None) }
+        JobInput { key, ..play.input(JobId(9), None) }
     };
     let fitted = |library: &JobAdvisor, s: &JobInput| library.fitted_curve(s, &s.key.node_type);
-    let other_type = fitted(&play.library, &subject("alice", "gpu4")).unwrap();
-    let own = play.library.fitted_curve(&subject("alice", "cpu2"), &key("").node_type).unwrap();
+    let other_type = fitted(&play.library, &input("alice", "gpu4")).unwrap();
+    let own = play.library.fitted_curve(&input("alice", "cpu2"), &key("").node_type).unwrap();
     let own = own.estimate_at(8);
     let other = other_type.estimate_at(8);
     assert!(
         (other.rate / own.rate - 1.0).abs() < 0.2 && other.error > 2.0 * own.error,
         "{other:?} for {own:?}"
     );
-    assert!(fitted(&play.library, &subject("bob", "cpu2")).is_none());
+    assert!(fitted(&play.library, &input("bob", "cpu2")).is_none());
     let mut open = JobAdvisor::new(AdvisorConfig { share_profiles: true, ..AdvisorConfig::default() });
     assert!(open.load_profiles(vec![profile], UnixTime(0)).is_empty());
-    assert!(fitted(&open, &subject("bob", "cpu2")).unwrap().estimate_at(4).error > 0.05);
+    assert!(fitted(&open, &input("bob", "cpu2")).unwrap().estimate_at(4).error > 0.05);
     assert_eq!(open.last_profile_of("alice", ""), Some(&key("alice")));
     open.forget_profiles(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
-    assert!(fitted(&open, &subject("bob", "cpu2")).is_none());
+    assert!(fitted(&open, &input("bob", "cpu2")).is_none());
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn a_declared_curve_is_brought_to_what_is_measured() {
     let mut play = Play::new("1:10,2:19,4:34,8:50", 1);
     (0..5).for_each(|_| play.second(1.0));
     let declared = Some(ScalingCurve::parse("1:1,2:1.9,4:3.4,8:5").unwrap());
-    let subject = JobInput { declared, ..play.subject(JobId(1), None) };
+    let input = JobInput { declared, ..play.input(JobId(1), None) };
     let known =
-        |play: &Play| play.library.fitted_curve(&subject, &key("").node_type).unwrap().estimate_at(4).rate;
+        |play: &Play| play.library.fitted_curve(&input, &key("").node_type).unwrap().estimate_at(4).rate;
     assert!((known(&play) / 3.4 - 1.0).abs() < 0.05);
     (0..12).for_each(|_| play.second(1.0));
     assert!((known(&play) / 34.0 - 1.0).abs() < 0.05, "{}", known(&play));

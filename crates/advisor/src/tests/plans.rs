@@ -36,7 +36,7 @@ fn plan(name: &str, sizes: Option<&str>, node_types: &[&str], shards: bool) -> D
 /// A job, and how fast it is with each plan on each type.
 struct Play {
     library: JobAdvisor,
-    subject: JobInput,
+    input: JobInput,
     truth: BTreeMap<ProfileKey, ScalingCurve>,
     clock: i64,
     generation: u64,
@@ -53,7 +53,7 @@ impl Play {
                 (key(words[0], words[1]), ScalingCurve::parse(words[2]).unwrap())
             })
             .collect();
-        let subject = JobInput {
+        let input = JobInput {
             job: JOB,
             key: rows[0].0.clone(),
             sizes: AllowedSizes::parse("1-4").unwrap(),
@@ -67,23 +67,16 @@ impl Play {
             swap_secs: None,
         };
         let library = JobAdvisor::new(AdvisorConfig::default());
-        Play {
-            library,
-            subject,
-            truth: rows.into_iter().collect(),
-            clock: 0,
-            generation: 1,
-            tried: Vec::new(),
-        }
+        Play { library, input, truth: rows.into_iter().collect(), clock: 0, generation: 1, tried: Vec::new() }
     }
 
     /// One second: the job reports, and is brought to what the advisor wants to try.
     fn second(&mut self) {
         self.clock += 1;
         let node = NodeName::new("n1");
-        let nodes = self.subject.running.unwrap();
+        let nodes = self.input.running.unwrap();
         let now = UnixTime(self.clock);
-        match self.truth.get(&self.subject.key) {
+        match self.truth.get(&self.input.key) {
             Some(curve) => {
                 let samples = curve.rate(nodes);
                 let generation = self.generation;
@@ -100,14 +93,14 @@ impl Play {
                     step: None,
                     opening: None,
                 };
-                let _ = self.library.record_progress(JOB, &self.subject.key, &progress, now);
+                let _ = self.library.record_progress(JOB, &self.input.key, &progress, now);
             }
-            None => self.library.record_out_of_memory(&self.subject.key, nodes, now),
+            None => self.library.record_out_of_memory(&self.input.key, nodes, now),
         }
         let gap = |node_type: &str, n: u32| Gap {
             node: NodeName::new(format!("{node_type}-{n}")),
             node_type: NodeType::new(node_type),
-            holder: (self.subject.key.node_type.as_str() == node_type && n <= nodes).then_some(JOB),
+            holder: (self.input.key.node_type.as_str() == node_type && n <= nodes).then_some(JOB),
             share: None,
             since: UnixTime(0),
             end: WindowEnd::Unknown,
@@ -117,19 +110,19 @@ impl Play {
         };
         let gaps = ["new", "old"].into_iter().flat_map(|t| (1..=4).map(move |n| gap(t, n))).collect();
         let room = NodeCapacity::from_gaps(&GapSet { gaps, ..GapSet::default() });
-        self.library.run_round(std::slice::from_ref(&self.subject), room, true, now);
+        self.library.run_round(std::slice::from_ref(&self.input), room, true, now);
         if let Some(aim) = self.library.aim_of(JOB).cloned()
-            && (&aim.key, aim.nodes) != (&self.subject.key, nodes)
+            && (&aim.key, aim.nodes) != (&self.input.key, nodes)
         {
             self.tried.push(aim.to_string());
             self.generation += 1;
-            (self.subject.key, self.subject.running) = (aim.key, Some(aim.nodes));
+            (self.input.key, self.input.running) = (aim.key, Some(aim.nodes));
             self.clock += 8;
         }
     }
 
     fn rates(&self) -> Vec<RateCurve> {
-        self.library.rate_curves(&self.subject, &[NodeType::new("new"), NodeType::new("old")])
+        self.library.rate_curves(&self.input, &[NodeType::new("new"), NodeType::new("old")])
     }
 
     /// The fastest of all that is believed, as `PLAN TYPE NODES`.
@@ -169,7 +162,7 @@ fn another_plan_is_not_tried_where_the_change_to_it_costs_more_than_it_could_tel
     let tried = |swap_secs: Option<f64>| {
         let plans = vec![plan("a", None, &["old"], false), plan("b", None, &["old"], false)];
         let mut play = Play::new(&["a old 1:10,2:18,3:24,4:28", "b old 1:12,2:20,3:25,4:30"], plans);
-        play.subject.swap_secs = swap_secs;
+        play.input.swap_secs = swap_secs;
         (0..300).for_each(|_| play.second());
         play.tried
     };
@@ -198,16 +191,16 @@ fn what_does_not_fit_is_tried_once_and_not_offered() {
     // What divides its model may fit on twice as many.
     let mut library = JobAdvisor::new(AdvisorConfig::default());
     library.record_out_of_memory(&key("b", "old"), 2, UnixTime(1));
-    let subject =
-        JobInput { plans: vec![plan("b", None, &[], true)], key: key("b", "old"), ..play.subject.clone() };
-    assert!(library.rate_curves(&subject, &[]).is_empty(), "nothing is known of it");
+    let input =
+        JobInput { plans: vec![plan("b", None, &[], true)], key: key("b", "old"), ..play.input.clone() };
+    assert!(library.rate_curves(&input, &[]).is_empty(), "nothing is known of it");
 }
 
 #[test]
 fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
     let plans = vec![plan("a", Some("1-2"), &[], false), plan("b", Some("4"), &["old"], true)];
     let mut play = Play::new(&["a old 1:10,2:20"], plans);
-    play.subject.running = Some(2);
+    play.input.running = Some(2);
     let node = NodeName::new("n1");
     for second in 1..=20 {
         let progress = ProgressReport {
@@ -251,8 +244,8 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
         plan("e", None, &[], false),
     ];
     let mut play = Play::new(&["a old 1:10,2:20", "e old 1:20,2:40"], plans);
-    play.subject.running = Some(2);
-    let offers = |play: &Play| play.library.plan_offers(&play.subject, 2);
+    play.input.running = Some(2);
+    let offers = |play: &Play| play.library.plan_offers(&play.input, 2);
     assert!(offers(&play).iter().all(|o| !o.is_measured && o.rate.is_err()), "nothing is known");
     let node = NodeName::new("n1");
     for (generation, plan, samples) in [(1, "a", 20.0), (2, "e", 40.0)] {
@@ -285,18 +278,18 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
     said.sort();
     assert_eq!(said[1], "b does not fit into memory: it ran out of it on 1 node false");
     assert_eq!(said[2], "c is not for nodes of this type false");
-    assert_eq!(said[3], "d cannot have so many nodes false");
+    assert_eq!(said[3], "d cannot run on this number of nodes false");
 }
 
 #[test]
 fn what_is_offered_says_from_what_it_is_known_and_how_well() {
     let plans = vec![plan("a", None, &[], false), plan("b", None, &[], false), plan("c", None, &[], false)];
     let mut play = Play::new(&["a old 1:10,2:19", "b old 1:5,2:11"], plans);
-    play.subject.declared = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
+    play.input.declared = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
     let node = NodeName::new("n1");
     let of = |play: &Play, node_type: &str, name: &str, nodes: u32| {
-        let subject = JobInput { key: key("a", node_type), ..play.subject.clone() };
-        let offers = play.library.plan_offers(&subject, nodes);
+        let input = JobInput { key: key("a", node_type), ..play.input.clone() };
+        let offers = play.library.plan_offers(&input, nodes);
         let offer = offers.into_iter().find(|offer| offer.plan.0 == name).unwrap();
         assert_eq!(offer.rate.is_ok(), offer.interval.is_some());
         let within = offer.rate.ok().zip(offer.interval);
@@ -333,7 +326,7 @@ fn what_is_offered_says_from_what_it_is_known_and_how_well() {
 #[test]
 fn a_program_that_fits_nowhere_is_offered_as_ever() {
     let mut library = JobAdvisor::new(AdvisorConfig::default());
-    let subject = JobInput { plans: Vec::new(), ..Play::new(&["default old 1:10"], Vec::new()).subject };
+    let input = JobInput { plans: Vec::new(), ..Play::new(&["default old 1:10"], Vec::new()).input };
     let node = NodeName::new("n1");
     for second in 1..=20 {
         let generation = 1;
@@ -352,15 +345,15 @@ fn a_program_that_fits_nowhere_is_offered_as_ever() {
             step: None,
             opening: None,
         };
-        let _ = library.record_progress(JOB, &subject.key, &progress, UnixTime(second));
+        let _ = library.record_progress(JOB, &input.key, &progress, UnixTime(second));
     }
     let offered = |library: &JobAdvisor| {
-        let rates = library.rate_curves(&subject, &[]);
+        let rates = library.rate_curves(&input, &[]);
         (1..=4).filter(|n| rates[0].rate(*n) > 0.0).collect::<Vec<u32>>()
     };
     assert_eq!(offered(&library), [1, 2, 3, 4]);
-    library.record_out_of_memory(&subject.key, 2, UnixTime(30));
+    library.record_out_of_memory(&input.key, 2, UnixTime(30));
     assert_eq!(offered(&library), [3, 4], "fewer nodes have no more memory");
-    library.record_out_of_memory(&subject.key, 4, UnixTime(31));
+    library.record_out_of_memory(&input.key, 4, UnixTime(31));
     assert_eq!(offered(&library), [1, 2, 3, 4], "it shall fail as itself");
 }

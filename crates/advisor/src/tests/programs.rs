@@ -54,7 +54,7 @@ fn model() -> ModelFacts {
     }
 }
 
-fn subject(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> JobInput {
+fn input(plans: Vec<DeclaredPlan>, model: Option<ModelFacts>) -> JobInput {
     JobInput {
         job: JobId(1),
         key: key("alice", "ddp", OLD),
@@ -118,9 +118,9 @@ fn room() -> NodeCapacity {
     NodeCapacity::from_gaps(&GapSet { gaps: all.map(gap).collect(), ..GapSet::default() })
 }
 
-fn rates(library: &mut JobAdvisor, subject: &JobInput) -> Vec<RateCurve> {
-    library.run_round(std::slice::from_ref(subject), room(), false, UnixTime(10_000));
-    library.rate_curves(subject, &[NodeType::new(NEW), NodeType::new(OLD)])
+fn rates(library: &mut JobAdvisor, input: &JobInput) -> Vec<RateCurve> {
+    library.run_round(std::slice::from_ref(input), room(), false, UnixTime(10_000));
+    library.rate_curves(input, &[NodeType::new(NEW), NodeType::new(OLD)])
 }
 
 fn rate(rates: &[RateCurve], plan: &str, node_type: &str, nodes: u32) -> f64 {
@@ -137,9 +137,9 @@ fn what_a_model_predicts_is_told_with_its_interval_and_from_what() {
         see(&mut library, &key("alice", plan, OLD), nodes, 100 * (i as i64 + 1));
     }
     let on = |library: &mut JobAdvisor, node_type: &str| {
-        let subject = JobInput { key: key("alice", "ddp", node_type), ..subject(plans(), Some(model())) };
-        let _ = rates(library, &subject);
-        let offers = library.plan_offers(&subject, 2).into_iter().map(|offer| {
+        let input = JobInput { key: key("alice", "ddp", node_type), ..input(plans(), Some(model())) };
+        let _ = rates(library, &input);
+        let offers = library.plan_offers(&input, 2).into_iter().map(|offer| {
             let Some((low, high)) = offer.interval else {
                 assert_eq!(offer.rate, Err(PlanObstacle::TooLarge), "{offer:?}");
                 return (offer.plan.0, None, false);
@@ -169,7 +169,7 @@ fn what_was_measured_of_one_plan_tells_of_the_others() {
         rate(rates, plan, OLD, nodes) * secs(plan, OLD, nodes) / BATCH - 1.0
     };
     let model = Some(ModelFacts { sequence: None, ..model() });
-    let told = rates(&mut library, &subject(plans(), model));
+    let told = rates(&mut library, &input(plans(), model));
     // Tried plans are believed as they are; the others a little less than what is expected of them.
     for nodes in [2, 6, 8] {
         assert!(wrong(&told, "ddp", nodes).abs() < 0.1, "ddp {nodes}: {}", wrong(&told, "ddp", nodes));
@@ -191,7 +191,7 @@ fn what_others_measured_on_two_types_tells_of_a_type_where_a_program_never_was()
         for (i, nodes) in [1, 2, 4].into_iter().enumerate() {
             see(library, &key("alice", "ddp", OLD), nodes, 1000 + 100 * i as i64);
         }
-        let told = rates(library, &subject(plans(), None));
+        let told = rates(library, &input(plans(), None));
         rate(&told, "ddp", NEW, 2) * secs("ddp", NEW, 2) / BATCH
     };
     let told = alone(&mut library);
@@ -204,7 +204,7 @@ fn what_others_measured_on_two_types_tells_of_a_type_where_a_program_never_was()
 fn what_does_not_fit_into_memory_is_neither_offered_nor_tried() {
     let mut library = JobAdvisor::new(AdvisorConfig::default());
     see(&mut library, &key("alice", "gc", OLD), 4, 100);
-    let told = rates(&mut library, &subject(plans(), Some(model())));
+    let told = rates(&mut library, &input(plans(), Some(model())));
     let offered = |plan: &str, node_type: &str| -> Vec<u32> {
         (1..=8).filter(|n| rate(&told, plan, node_type, *n) > 0.0).collect()
     };
@@ -235,10 +235,10 @@ fn what_was_measured_rules_whatever_the_terms_say() {
         ..ModelFacts::from_params(0.05)
     };
     let mut library = JobAdvisor::new(AdvisorConfig::default());
-    let subject = JobInput {
+    let input = JobInput {
         gpus_per_node: Some(1),
         sizes: AllowedSizes::parse("1-4").unwrap(),
-        ..subject(plans, Some(model))
+        ..input(plans, Some(model))
     };
     for (i, (plan, nodes)) in
         [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)].into_iter().enumerate()
@@ -260,7 +260,7 @@ fn what_was_measured_rules_whatever_the_terms_say() {
             let _ = library.record_progress(JobId(1), &key, &progress, UnixTime(from + second));
         }
         let _ = library.finish_generation(JobId(1), UnixTime(from + 9));
-        let told = rates(&mut library, &subject);
+        let told = rates(&mut library, &input);
         for (plan, nodes) in
             [("tp2-gc", 4), ("zero1", 3), ("fsdp", 2), ("ddp-ga4", 1)].into_iter().take(i + 1)
         {

@@ -43,7 +43,7 @@ fn profile(key: ProfileKey, sizes: &[u32], level: f64) -> Profile {
     Profile { points: sizes.iter().map(point).collect(), updated_at: NOW, ..Profile::new(key) }
 }
 
-fn subject(name: &str) -> JobInput {
+fn input(name: &str) -> JobInput {
     JobInput {
         job: JobId(1),
         key: key("alice", name, OLD),
@@ -65,13 +65,13 @@ fn library(profiles: Vec<Profile>) -> JobAdvisor {
     library
 }
 
-fn round(library: &mut JobAdvisor, subject: &JobInput) {
+fn round(library: &mut JobAdvisor, input: &JobInput) {
     let room = NodeCapacity::from_types([OLD, NEW].map(|t| (NodeType::new(t), 8)));
-    library.run_round(std::slice::from_ref(subject), room, false, NOW);
+    library.run_round(std::slice::from_ref(input), room, false, NOW);
 }
 
-fn at(library: &JobAdvisor, subject: &JobInput, node_type: &str, nodes: u32) -> Option<SizeEstimate> {
-    library.estimate_size(subject, None, &NodeType::new(node_type), nodes)
+fn at(library: &JobAdvisor, input: &JobInput, node_type: &str, nodes: u32) -> Option<SizeEstimate> {
+    library.estimate_size(input, None, &NodeType::new(node_type), nodes)
 }
 
 /// Programs of others on both types, at several sizes.
@@ -87,37 +87,37 @@ fn of_others(factor: f64) -> Vec<Profile> {
 #[test]
 fn what_others_measured_on_two_types_at_several_sizes_tells_of_the_type_and_the_size() {
     let own = || profile(key("alice", "lm", OLD), &[1, 2, 4, 8], 20.0);
-    let subject = subject("lm");
+    let input = input("lm");
     let mut alone = library(vec![own()]);
     let mut among = library(of_others(1.0).into_iter().chain([own()]).collect());
-    round(&mut alone, &subject);
-    round(&mut among, &subject);
+    round(&mut alone, &input);
+    round(&mut among, &input);
     for nodes in [1, 2, 4, 8] {
         let truth = rate(20.0, NEW, nodes);
-        let told = at(&among, &subject, NEW, nodes).unwrap();
+        let told = at(&among, &input, NEW, nodes).unwrap();
         assert!((told.rate / truth - 1.0).abs() < 0.2, "{nodes}: {told:?} of {truth}");
         let (low, high) = told.interval_90();
         assert!(low < truth && truth < high, "{nodes}: {told:?} of {truth}");
-        let strange = at(&alone, &subject, NEW, nodes).unwrap();
+        let strange = at(&alone, &input, NEW, nodes).unwrap();
         assert!(strange.error > 1.3 * told.error, "{nodes}: {strange:?}, {told:?}");
         assert!((told.rate / truth).ln().abs() < 0.5 * (strange.rate / truth).ln().abs(), "{strange:?}");
         // Where it was measured, that counts.
-        let measured = at(&among, &subject, OLD, nodes).unwrap();
+        let measured = at(&among, &input, OLD, nodes).unwrap();
         assert!((measured.rate / rate(20.0, OLD, nodes) - 1.0).abs() < 0.03, "{measured:?}");
     }
-    let rates = among.rate_curves(&subject, &[NodeType::new(NEW)]);
+    let rates = among.rate_curves(&input, &[NodeType::new(NEW)]);
     let on_new = rates.iter().find(|r| r.node_type == Some(NodeType::new(NEW))).unwrap();
     assert!((on_new.rate(2) / rate(20.0, NEW, 2) - 1.0).abs() < 0.2, "the planner counts on it");
 }
 
 #[test]
 fn neither_names_nor_rates_of_others_show_in_what_is_predicted() {
-    let subject = subject("lm");
+    let input = input("lm");
     let told = |others: Vec<Profile>| {
         let own = profile(key("alice", "lm", OLD), &[1, 4], 20.0);
         let mut library = library(others.into_iter().chain([own]).collect());
-        round(&mut library, &subject);
-        [1, 2, 4, 8].map(|n| at(&library, &subject, NEW, n).unwrap())
+        round(&mut library, &input);
+        [1, 2, 4, 8].map(|n| at(&library, &input, NEW, n).unwrap())
     };
     let renamed = |mut profile: Profile| {
         // In the same order; among others' programs, names that begin like one's own.
@@ -146,44 +146,44 @@ fn estimates(factor: f64) -> Vec<RateEstimate> {
 
 #[test]
 fn estimates_are_believed_with_doubt_before_anything_ran_and_corrected_by_what_did() {
-    let subject = subject("lm");
+    let input = input("lm");
     let mut new = library(Vec::new());
-    round(&mut new, &subject);
-    assert_eq!(at(&new, &subject, NEW, 2), None, "nothing tells");
-    assert!(new.rate_curves(&subject, &[]).is_empty());
-    new.set_estimates(&subject.key, estimates(1.25));
-    round(&mut new, &subject);
-    let hoped = at(&new, &subject, NEW, 4).unwrap();
+    round(&mut new, &input);
+    assert_eq!(at(&new, &input, NEW, 2), None, "nothing tells");
+    assert!(new.rate_curves(&input, &[]).is_empty());
+    new.set_estimates(&input.key, estimates(1.25));
+    round(&mut new, &input);
+    let hoped = at(&new, &input, NEW, 4).unwrap();
     assert!((hoped.rate / rate(20.0, NEW, 4) - 1.25).abs() < 1e-6 && hoped.error > 0.2, "{hoped:?}");
-    let counted = new.rate_curves(&subject, &[NodeType::new(NEW)]);
+    let counted = new.rate_curves(&input, &[NodeType::new(NEW)]);
     let on_new = counted.iter().find(|r| r.node_type == Some(NodeType::new(NEW))).unwrap();
     assert!(on_new.rate(4) < 0.9 * hoped.rate, "it never ran: less is counted on");
 
     let measured = profile(key("alice", "lm", OLD), &[1], 20.0);
     for unit in [1.0, 1000.0] {
         let mut library = library(vec![measured.clone()]);
-        library.set_estimates(&subject.key, estimates(1.25 * unit));
-        round(&mut library, &subject);
+        library.set_estimates(&input.key, estimates(1.25 * unit));
+        round(&mut library, &input);
         for (t, n) in [(OLD, 2), (OLD, 8), (NEW, 4)] {
-            let told = at(&library, &subject, t, n).unwrap();
+            let told = at(&library, &input, t, n).unwrap();
             let wrong = (told.rate / rate(20.0, t, n) - 1.0).abs();
             assert!(wrong < 0.2, "{n} of {t}, in units of {unit}: {told:?}");
-            assert!(told.error < at(&new, &subject, t, n).unwrap().error, "{n} of {t}: {told:?}");
+            assert!(told.error < at(&new, &input, t, n).unwrap().error, "{n} of {t}: {told:?}");
         }
-        let here = at(&library, &subject, OLD, 1).unwrap();
+        let here = at(&library, &input, OLD, 1).unwrap();
         assert!((here.rate / 20.0 - 1.0).abs() < 0.02 && here.error < 0.02, "it was measured: {here:?}");
     }
 }
 
 #[test]
 fn a_site_with_one_type_counts_on_what_each_program_measured() {
-    let subject = subject("lm");
+    let input = input("lm");
     let mut library = library(vec![profile(key("alice", "lm", OLD), &[1, 2], 20.0)]);
-    let fitted = library.fitted_curve(&subject, &NodeType::new(OLD)).unwrap();
+    let fitted = library.fitted_curve(&input, &NodeType::new(OLD)).unwrap();
     let room = NodeCapacity::from_types([(NodeType::new(OLD), 8)]);
-    library.run_round(std::slice::from_ref(&subject), room, false, NOW);
+    library.run_round(std::slice::from_ref(&input), room, false, NOW);
     for nodes in 1..=8 {
         use crate::ScalingModel as _;
-        assert_eq!(at(&library, &subject, OLD, nodes), Some(fitted.estimate_at(nodes)));
+        assert_eq!(at(&library, &input, OLD, nodes), Some(fitted.estimate_at(nodes)));
     }
 }
