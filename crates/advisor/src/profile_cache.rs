@@ -1,4 +1,4 @@
-//! The profiles in memory: what was measured of each, and which changes are not stored yet.
+//! The profiles in memory: the measurements of each program, and which changes are not stored yet.
 
 use std::collections::BTreeMap;
 
