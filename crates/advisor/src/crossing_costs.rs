@@ -71,7 +71,7 @@ pub(crate) fn merge_spreads(old: &SizePoint, new: &SizePoint) -> SizePoint {
     };
     let step_samples = new.step_samples.or(old.step_samples);
     let at = new.at.max(old.at);
-    // What is known of switches also holds for one host.
+    // The spread over switches is kept, because it also holds for one host.
     let spread = if level == CrossingLevel::Hosts { old.spread } else { near.spread };
     level.with_spread(&SizePoint { spread, step_samples, at, ..*near }, Spread::Both { rate, error })
 }
@@ -180,9 +180,9 @@ fn estimate_crossing(points: &[SizePoint], mode: BatchMode, level: CrossingLevel
     Some(CrossingCost { times: (sum / weight).exp(), error: weight.powf(-0.5) })
 }
 
-/// How much slower a size ran across than the sizes on one let expect (logarithm and relative error). Of
-/// several sizes that ran across only, the one with the smallest error counts. Sizes that were faster than
-/// expected say nothing.
+/// How much slower a size ran across than expected from the sizes on one (logarithm and relative error). If
+/// several sizes ran across only, the one with the smallest error counts. Sizes that were faster than expected
+/// say nothing.
 fn missed_ratio(points: &[SizePoint], mode: BatchMode, level: CrossingLevel) -> Option<(f64, f64)> {
     let (across, near): (Vec<SizePoint>, Vec<SizePoint>) =
         points.iter().partition(|point| level.spread_of(point) == Spread::Across);

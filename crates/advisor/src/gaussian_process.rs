@@ -78,7 +78,7 @@ pub(super) struct RunInput {
     gpus: u32,
     /// Doublings of one GPU.
     doublings: f64,
-    /// The doublings by which types differ.
+    /// The doublings that count for differences between types.
     bounded: f64,
 }
 

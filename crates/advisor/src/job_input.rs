@@ -16,7 +16,7 @@ pub struct JobInput {
     pub key: ProfileKey,
     /// The sizes that its user allows.
     pub sizes: AllowedSizes,
-    /// Execution plans among which infill chooses; none where the program has but one.
+    /// Execution plans among which infill chooses; empty where the program has only one.
     pub plans: Vec<DeclaredPlan>,
     /// What its user declares of the model that it trains.
     pub model: Option<ModelFacts>,
@@ -40,7 +40,7 @@ pub struct JobInput {
 pub struct ProgressOutcome {
     /// The size at which a stretch was measured, and the stretch.
     pub stretch: Option<(u32, Stretch)>,
-    /// The factor by which the job's speed has changed, where it has.
+    /// The job's new speed over its old one, where a drift was found.
     pub drift: Option<f64>,
     /// Whether the stretch is the measurement that a probe asked for.
     pub probe: bool,

@@ -59,7 +59,7 @@ impl StepBatch {
 /// count at once.
 const REMAKE_SECS: f64 = 30.0;
 
-/// Most models that one round fits. All together take some milliseconds.
+/// Most models that one round fits. Each takes some milliseconds.
 const MOST_MADE: usize = 16;
 
 /// The inputs of a model. It is fitted again when they change.
@@ -316,10 +316,11 @@ impl ProgramModel {
     }
 }
 
-/// GiB of each GPU that a plan of a job needs on this number of units; `None` where nothing tells.
+/// GiB of each GPU that a plan of a job needs on this number of units, without fragments, buffers and kernels;
+/// `None` where the declarations do not say enough.
 pub(super) fn plan_memory_gib(input: &JobInput, plan: &DeclaredPlan, nodes: u32) -> Option<f64> {
     if let Some(mib) = plan.needs.gpu_memory_mib {
-        // The declared memory counts as all that is usable.
+        // The declared memory includes fragments and buffers, whose share is taken off here.
         return Some(mib as f64 / 1024.0 * USABLE_MEMORY_SHARE);
     }
     let model = input.model.as_ref()?;

@@ -1,5 +1,5 @@
-//! What is believed of a job's scaling, from its program's measurements, its user's declarations, and what is
-//! known of similar programs.
+//! How a job is believed to scale, from its program's measurements, its user's declarations, and profiles of
+//! similar programs.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use infill_model::{
 /// Relative error of a declared curve where nothing was measured.
 const DECLARED_ERROR: f64 = 0.03;
 
-/// Relative error of what is known of another user's program of the same name.
+/// Relative error of rates from another user's program of the same name.
 const OTHER_USER_ERROR: f64 = 0.3;
 
-/// Relative error of what is known of the same program with another execution plan.
+/// Relative error of rates from the same program with another execution plan.
 const OTHER_PLAN_ERROR: f64 = 0.4;
 
 /// The smallest share of its expected rate that an execution plan counts with while it was never tried.
@@ -37,7 +37,7 @@ pub(super) struct RateEstimator<'a> {
     pub(super) programs: &'a ProgramModels,
     /// The rates of programs on types where they never ran.
     pub(super) speeds: &'a SiteSpeeds,
-    /// Whether what is known of other users' programs with the same name may help.
+    /// Whether profiles of other users' programs with the same name may help.
     pub(super) share_profiles: bool,
 }
 
@@ -326,7 +326,7 @@ impl RateEstimator<'_> {
         let measured = self.profiles.points(&input.key).len();
         match (measured, &input.declared, self.similar_points(&input.key)) {
             (0, Some(_), _) => "counts on the declared curve".to_owned(),
-            (0, None, Some(_)) => "counts on what is known of similar programs".to_owned(),
+            (0, None, Some(_)) => "counts on the rates of similar programs".to_owned(),
             (0, None, None) => "knows nothing yet".to_owned(),
             (1, ..) => "knows 1 size".to_owned(),
             (n, ..) => format!("knows {n} sizes"),

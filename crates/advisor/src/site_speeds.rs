@@ -56,8 +56,6 @@ const ESTIMATE_ERROR: f64 = 0.25;
 const OTHER_UNIT_FACTOR: f64 = 3.0;
 
 /// The logarithm of the ratio of a program's rates on two types.
-
-/// How a program's rates on two types compare: the logarithm of their ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LogRatio {
     /// Its mean.

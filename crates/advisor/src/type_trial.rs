@@ -286,7 +286,7 @@ impl TypeTrial {
         for row in &self.estimates {
             let split = [row.parallelism.strategy.pp, row.parallelism.dp, row.parallelism.strategy.tp];
             let stages = f64::from(row.parallelism.strategy.pp);
-            // A stage takes this time for one micro-batch: the whole pipeline takes it once for each
+            // The seconds of all stages for one micro-batch. The pipeline takes the time of one stage for each
             // micro-batch, and `stages - 1` times more to fill and drain.
             let one = row.compute_secs * stages / (f64::from(self.micro_batches) + stages - 1.0);
             profiles.insert((&row.model, &row.node_type, split), one);

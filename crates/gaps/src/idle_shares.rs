@@ -134,7 +134,7 @@ mod tests {
         Snapshot { nodes: vec![node], jobs: jobs.collect(), ..Snapshot::default() }
     }
 
-    /// Idle GPUs, CPUs and MiB beside these jobs, the first of which is a main job.
+    /// Idle GPUs, CPUs and MiB beside these jobs. The first is a main job.
     fn idle(held: &[Option<Resources>], used: &Resources, state: &str) -> Option<(u32, u32, u64)> {
         let snapshot = snapshot(held, used, state);
         let idle = idle_beside_main(&NodeOccupancy::from_snapshot(&snapshot, "infill"));

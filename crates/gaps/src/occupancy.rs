@@ -8,7 +8,7 @@ use infill_model::{Job, JobId, NodeName, NodeState, Snapshot};
 pub enum OccupancyState<'a> {
     /// No job is on the node.
     Free,
-    /// Only malleable jobs are on the node, of which this is one.
+    /// Only malleable jobs are on the node. This is one of them.
     Ours(JobId),
     /// This malleable job is cleaning up, and no other job is on the node.
     Leaving(JobId),

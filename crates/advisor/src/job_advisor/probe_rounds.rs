@@ -170,7 +170,8 @@ impl JobAdvisor {
 
     /// For each user of these jobs, the seconds for which what is learned now of a program will be of use.
     fn use_horizons(&self, inputs: &[JobInput]) -> BTreeMap<String, f64> {
-        // A program has a profile for each of its plans on each type of nodes. It lives as long as any of them.
+        // A program has a profile for each of its plans on each type of nodes, and lives as long as any of
+        // them.
         let alive: BTreeSet<(&String, &String)> =
             inputs.iter().map(|input| (&input.key.user, &input.key.name)).collect();
         let users: BTreeSet<&String> = alive.iter().map(|(user, _)| *user).collect();

@@ -1,9 +1,9 @@
 //! How long jobs will run, predicted from similar jobs. A mixture of the last jobs of the same user, name and
 //! size is pooled with a random forest, and calibrated so that its intervals hold. One distribution serves
-//! predictable jobs and others alike.
+//! both predictable jobs and others.
 //!
-//! On public logs the pooled distribution is better than either part (the project's benches and `infill
-//! history check`).
+//! On public logs the pooled distribution is better than either part. The project's benches and
+//! `infill history check` show this.
 
 mod backtest;
 mod calibration;

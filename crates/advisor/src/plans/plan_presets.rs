@@ -1,4 +1,4 @@
-//! Common execution plans for a model of which some facts are known, and the memory that each needs
+//! Common execution plans for a model with some known facts, and the memory that each needs
 //! ([`super::gpu_memory`]).
 
 use infill_model::{ModelFacts, ParallelStrategy};

@@ -141,8 +141,6 @@ fn predict_log_secs(terms: &StepTerms, theta: &[f64], rows: &[RunFeatures]) -> D
 }
 
 /// The least-squares problem: measurements and priors against the parameters.
-
-/// Measurements against beliefs: a sum of squares.
 struct FitProblem<'a> {
     terms: &'a StepTerms,
     rows: Vec<RunFeatures>,
