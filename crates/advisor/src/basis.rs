@@ -1,7 +1,8 @@
 //! The terms of a step-time model.
 //!
 //! All are terms of `y(n) = n ÷ rate(n)`: node-seconds a sample. For a fixed batch a node, `y` is the time of
-//! a step (but for a factor); for a fixed global batch it is that time × n. One set of terms so serves both:
+//! a step, up to a factor. For a fixed global batch it is that time × n. One set of terms therefore serves
+//! both:
 //!
 //! | term | fixed batch a node | fixed global batch |
 //! |---|---|---|
@@ -21,17 +22,17 @@ pub(crate) const TERM_COUNT: usize = 7;
 /// The term 1/n.
 pub(crate) const SUPERLINEAR_TERM: usize = 6;
 
-/// Values of all terms at a size.
+/// The values of all terms at a size.
 pub(crate) fn term_values(nodes: f64) -> [f64; TERM_COUNT] {
     let log = nodes.log2();
     [1.0, (nodes - 1.0) / nodes, log, nodes - 1.0, nodes * log, nodes * (nodes - 1.0), 1.0 / nodes]
 }
 
-/// What each term is called in a formula.
+/// The name of each term in a formula.
 pub(crate) const TERM_NAMES: [&str; TERM_COUNT] =
     ["", "(n-1)/n", "log2(n)", "(n-1)", "n·log2(n)", "n·(n-1)", "/n"];
 
-/// The terms that can play a part.
+/// The terms that can occur in this mode.
 pub(crate) fn terms_of_mode(mode: BatchMode) -> &'static [usize] {
     match mode {
         BatchMode::Auto => &[0, 1, 2, 3, 4, 5, 6],

@@ -1,4 +1,4 @@
-//! What is believed of a job in one way to run it, wherever the belief comes from.
+//! What is believed of a job in one way to run it, from any source.
 
 use nalgebra::DMatrix;
 
@@ -9,16 +9,16 @@ use infill_model::{CurvePoint, ScalingCurve, SizePoint};
 /// A curve with its uncertainty.
 #[derive(Clone, Debug)]
 pub(super) enum BelievedScaling {
-    /// By what was measured of this way to run, or of ones alike.
+    /// From measurements of this way to run, or of similar ones.
     Fitted(FittedCurve),
-    /// By the model of all plans and types of the program.
+    /// From the model of all plans and types of the program.
     Planned(PlanCurve),
-    /// By what the program did on other types and what programs have in common, or by estimates.
+    /// From the program's measurements on other types and what programs have in common, or from estimates.
     Alike(PlanCurve),
 }
 
 impl BelievedScaling {
-    /// What was measured of this way to run, or of ones alike.
+    /// The measurements of this way to run, or of similar ones.
     pub(super) fn points(&self) -> &[SizePoint] {
         match self {
             BelievedScaling::Fitted(fitted) => fitted.points(),
@@ -26,7 +26,7 @@ impl BelievedScaling {
         }
     }
 
-    /// Whether it says anything of so many nodes.
+    /// Whether the curve has a rate for this number of nodes.
     pub(super) fn covers_size(&self, nodes: u32) -> bool {
         match self {
             BelievedScaling::Fitted(_) | BelievedScaling::Planned(_) => true,
@@ -34,7 +34,7 @@ impl BelievedScaling {
         }
     }
 
-    /// The curve at these sizes, up to the largest, each rate times what `counted` makes of its doubt.
+    /// The curve at these sizes, up to the largest. `counted` makes each rate from a size and its estimate.
     pub(super) fn to_scaling_curve(
         &self,
         sizes: &[u32],
@@ -66,15 +66,15 @@ impl ScalingModel for BelievedScaling {
     }
 }
 
-/// A plan that was never tried, as a probe of it is weighed.
+/// An untried plan, as a probe of it is valued.
 ///
-/// What its terms are in doubt by is what tables tell of plans of its kind. Besides, this implementation may
-/// be faster or slower than its kind, at all sizes alike. Plans are not counted on for less because of that:
-/// the doubt only makes it worth a probe.
+/// The uncertainty of its terms comes from the tables of similar plans. This implementation may also be
+/// faster or slower than usual, at all sizes alike. That does not lower the rates with which plans count: the
+/// uncertainty only makes a probe worthwhile.
 pub(super) struct UntriedPlan<'a>(pub(super) &'a BelievedScaling);
 
-/// Standard deviation of the logarithm of that. Of held-out programs the worst are predicted 8 to 12 % wrong
-/// (`infill advise --held-out`).
+/// Standard deviation of the logarithm of how much faster or slower an implementation is. Predictions of the
+/// worst held-out programs are 8 to 12 % wrong (`infill advise --held-out`).
 const IMPLEMENTATION_SD: f64 = 0.1;
 
 impl ScalingModel for UntriedPlan<'_> {

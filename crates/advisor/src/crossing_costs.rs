@@ -1,16 +1,16 @@
-//! What it costs a program that its nodes hang on several leaf switches, or are parts of several hosts:
-//! measured where one size ran both ways, else estimated from sizes that ran on one and others that ran
+//! What it costs a program that its nodes are on several leaf switches, or are parts of several hosts. It is
+//! measured where one size ran both ways, and else estimated from sizes that ran on one and others that ran
 //! on several.
 
 use super::rate::{MIN_RATE_ERROR, rates_contradict, weighted_mean_rate};
 use super::scaling::{FittedCurve, ScalingModel as _};
 use infill_model::{BatchMode, SizePoint, Spread};
 
-/// How far steps across switches are from those on one before anything is measured: standard deviation of the
-/// logarithm. Published ratios lie between 0.7 and 7.5, and most of them near 1. It serves for hosts, too.
+/// Standard deviation of the logarithm of the cost of crossing switches, before anything is measured.
+/// Published ratios lie between 0.7 and 7.5, and most of them near 1. It serves for hosts, too.
 const PRIOR_SD: f64 = 0.3;
 
-/// What is crossed.
+/// What a job's nodes cross.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum CrossingLevel {
     Hosts,
@@ -33,27 +33,31 @@ impl CrossingLevel {
     }
 }
 
-/// On which level two rates differ in where they were measured. Nodes on several switches are on several
-/// hosts.
+/// The level on which two rates differ in where they were measured; `None` where they do not. Nodes on
+/// several switches are also on several hosts.
 fn differing_level(old: &SizePoint, new: &SizePoint) -> Option<CrossingLevel> {
-    let differ = |level: CrossingLevel| {
-        (level.spread_of(old) == Spread::Across) != (level.spread_of(new) == Spread::Across)
-    };
-    match old.spread {
-        _ if differ(CrossingLevel::Switches) => Some(CrossingLevel::Switches),
-        Spread::Across => None,
-        _ => Some(CrossingLevel::Hosts).filter(|level| differ(*level)),
+    if differs_on(CrossingLevel::Switches, old, new) {
+        Some(CrossingLevel::Switches)
+    } else if old.spread != Spread::Across && differs_on(CrossingLevel::Hosts, old, new) {
+        Some(CrossingLevel::Hosts)
+    } else {
+        None
     }
 }
 
-/// Whether a new measurement says something else than the rate of a point: that was on one switch, and this
-/// on several, or the other way round; or so of hosts.
+/// Whether one of two rates was measured across this level and the other was not.
+fn differs_on(level: CrossingLevel, old: &SizePoint, new: &SizePoint) -> bool {
+    (level.spread_of(old) == Spread::Across) != (level.spread_of(new) == Spread::Across)
+}
+
+/// Whether a new measurement differs from a point in where it ran: one on one switch and the other on
+/// several, or the same of hosts.
 pub(crate) fn is_other_spread(old: &SizePoint, new: &SizePoint) -> bool {
     differing_level(old, new).is_some()
 }
 
-/// A point, and a new measurement of the other kind. What was measured on one switch, or host, is the point's
-/// rate. A rate on several that contradicts the one that was known replaces it.
+/// Combines a point with a new measurement of the other kind. The rate on one switch, or host, becomes the
+/// point's rate. A new rate on several that contradicts the old one replaces it.
 pub(crate) fn merge_spreads(old: &SizePoint, new: &SizePoint) -> SizePoint {
     let level = differing_level(old, new).unwrap_or(CrossingLevel::Switches);
     let here = (old.rate, old.error);
@@ -67,12 +71,12 @@ pub(crate) fn merge_spreads(old: &SizePoint, new: &SizePoint) -> SizePoint {
     };
     let step_samples = new.step_samples.or(old.step_samples);
     let at = new.at.max(old.at);
-    // What is known of switches holds for one host, too.
+    // The spread over switches is kept, because it also holds for one host.
     let spread = if level == CrossingLevel::Hosts { old.spread } else { near.spread };
     level.with_spread(&SizePoint { spread, step_samples, at, ..*near }, Spread::Both { rate, error })
 }
 
-/// The same of a program that runs at this multiple of its old speed.
+/// The rates of a spread after the program's speed has changed by a factor.
 pub(crate) fn scale_spread(spread: Spread, factor: f64) -> Spread {
     match spread {
         Spread::Both { rate, error } => Spread::Both { rate: rate * factor, error },
@@ -80,30 +84,29 @@ pub(crate) fn scale_spread(spread: Spread, factor: f64) -> Spread {
     }
 }
 
-/// How many times as long a step takes on several leaf switches as on one, or on several hosts.
+/// How many times as long a step takes on several leaf switches as on one, or on several hosts as on one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CrossingCost {
-    /// So many times.
     pub times: f64,
     /// Relative error.
     error: f64,
 }
 
-/// How many times as long a step takes; 1 where nobody knows.
+/// How many times as long a step takes when it crosses hosts or switches; 1 where unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossingSlowdown {
-    /// On several hosts as on one, where parts of nodes are lent.
+    /// On several hosts, compared with one, where parts of nodes are lent.
     pub hosts: f64,
-    /// On several leaf switches as on several hosts of one.
+    /// On several leaf switches, compared with several hosts of one.
     pub switches: f64,
 }
 
 impl CrossingSlowdown {
-    /// Nobody knows of any.
+    /// No known slowdown.
     pub const NONE: CrossingSlowdown = CrossingSlowdown { hosts: 1.0, switches: 1.0 };
 }
 
-/// What crossing costs by all that was measured of a program; `None` where that tells nothing.
+/// The costs of crossing by all measurements of a program; `None` where these say nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CrossingCosts {
     hosts: Option<CrossingCost>,
@@ -111,9 +114,10 @@ pub(crate) struct CrossingCosts {
 }
 
 impl CrossingCosts {
-    /// By these points; `of_hosts`: whether crossing hosts is to be known at all.
-    pub fn from_points(points: &[SizePoint], mode: BatchMode, of_hosts: bool) -> CrossingCosts {
-        let hosts = if of_hosts {
+    /// Estimates the costs from measured points. `with_hosts`: whether to estimate the cost of crossing hosts
+    /// at all.
+    pub fn from_points(points: &[SizePoint], mode: BatchMode, with_hosts: bool) -> CrossingCosts {
+        let hosts = if with_hosts {
             let on_one: Vec<SizePoint> =
                 points.iter().filter(|point| point.spread != Spread::Across).copied().collect();
             estimate_crossing(&on_one, mode, CrossingLevel::Hosts)
@@ -125,13 +129,16 @@ impl CrossingCosts {
         CrossingCosts { hosts, switches: estimate_crossing(&on_one_host, mode, CrossingLevel::Switches) }
     }
 
-    /// In short.
+    /// The costs as plain factors.
     pub fn crossing_slowdown(&self) -> CrossingSlowdown {
-        let times = |crossing: Option<CrossingCost>| crossing.map_or(1.0, |crossing| crossing.times);
-        CrossingSlowdown { hosts: times(self.hosts), switches: times(self.switches) }
+        CrossingSlowdown {
+            hosts: self.hosts.map_or(1.0, |cost| cost.times),
+            switches: self.switches.map_or(1.0, |cost| cost.times),
+        }
     }
 
-    /// The points as they would be on one host and one switch, as far as that is known: a curve is of such.
+    /// The points as they would be on one host and one switch, as far as that is known. Curves are fitted to
+    /// these.
     pub fn normalize_points(self, points: &[SizePoint]) -> impl Iterator<Item = SizePoint> {
         points.iter().map(move |point| {
             normalize_point(&normalize_to_host(point, self.hosts), self.switches, CrossingLevel::Switches)
@@ -139,7 +146,7 @@ impl CrossingCosts {
     }
 }
 
-/// A point as it would be on one host: also what was measured of it on several switches.
+/// A point as it would be on one host, with its rate across switches converted, too.
 fn normalize_to_host(point: &SizePoint, crossing: Option<CrossingCost>) -> SizePoint {
     let spread = crossing.map_or(point.spread, |crossing| scale_spread(point.spread, crossing.times));
     normalize_point(&SizePoint { spread, ..*point }, crossing, CrossingLevel::Hosts)
@@ -155,8 +162,8 @@ fn normalize_point(point: &SizePoint, crossing: Option<CrossingCost>, level: Cro
     }
 }
 
-/// What crossing costs by all sizes that were measured both ways, and by what those on one let expect of one
-/// that was measured across; `None` where neither is known.
+/// The cost of crossing by all sizes that were measured both ways, and by the size that [`missed_ratio`]
+/// finds; `None` where neither exists.
 fn estimate_crossing(points: &[SizePoint], mode: BatchMode, level: CrossingLevel) -> Option<CrossingCost> {
     let both = points.iter().filter_map(|point| match level.spread_of(point) {
         Spread::Both { rate, error } => {
@@ -167,24 +174,25 @@ fn estimate_crossing(points: &[SizePoint], mode: BatchMode, level: CrossingLevel
     let mut ratios = both.chain(missed_ratio(points, mode, level)).peekable();
     ratios.peek()?;
     let (sum, weight) = ratios.fold((0.0, PRIOR_SD.powi(-2)), |(sum, weight), (ratio, error)| {
-        let w = error.powi(-2);
-        (sum + w * ratio, weight + w)
+        let ratio_weight = error.powi(-2);
+        (sum + ratio_weight * ratio, weight + ratio_weight)
     });
     Some(CrossingCost { times: (sum / weight).exp(), error: weight.powf(-0.5) })
 }
 
-/// By how much a size that ran across only is below what those on one let expect of it (logarithm, relative
-/// error): of several the one of which they tell most. That it is above says nothing.
+/// How much slower a size ran across than expected from the sizes on one (logarithm and relative error). If
+/// several sizes ran across only, the one with the smallest error counts. Sizes that were faster than expected
+/// say nothing.
 fn missed_ratio(points: &[SizePoint], mode: BatchMode, level: CrossingLevel) -> Option<(f64, f64)> {
     let (across, near): (Vec<SizePoint>, Vec<SizePoint>) =
         points.iter().partition(|point| level.spread_of(point) == Spread::Across);
     let largest = across.iter().map(|point| point.nodes).max()?;
     let fitted = FittedCurve::new(&near, mode, largest)?;
-    let ratio = |point: &SizePoint| {
+    let ratios = across.iter().map(|point| {
         let expected = fitted.estimate_at(point.nodes);
         ((expected.rate / point.rate).ln(), expected.error.hypot(point.error).max(MIN_RATE_ERROR))
-    };
-    across.iter().map(ratio).filter(|(ratio, _)| *ratio > 0.0).min_by(|a, b| a.1.total_cmp(&b.1))
+    });
+    ratios.filter(|(ratio, _)| *ratio > 0.0).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 #[cfg(test)]
@@ -235,7 +243,7 @@ mod tests {
     #[test]
     fn a_curve_is_of_one_switch() {
         let across = SizePoint { nodes: 8, ..point(8.0, Spread::Across) };
-        assert_eq!(on_one(&[across]), [across], "nobody knows what it costs");
+        assert_eq!(on_one(&[across]), [across], "the cost of crossing is unknown");
         let both = point(10.0, Spread::Both { rate: 5.0, error: 0.02 });
         let found = on_one(&[both, across]);
         assert_eq!(found[0], both);
@@ -244,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sizes_let_expect_what_crossing_costs() {
+    fn other_sizes_show_what_crossing_costs() {
         let near = |nodes, rate| SizePoint { nodes, ..point(rate, Spread::Near) };
         let across = |nodes, rate| SizePoint { nodes, ..point(rate, Spread::Across) };
         // Four nodes make 36, and so eight would make some 65.
@@ -256,7 +264,7 @@ mod tests {
         let fitted = FittedCurve::new(&on_one(&one), BatchMode::Auto, 6).unwrap();
         assert!(
             fitted.estimate_at(1).rate < 20.0,
-            "fewer nodes are not thought to be quicker: {:?}",
+            "fewer nodes are not expected to be quicker: {:?}",
             fitted.estimate_at(1)
         );
         let quick = slowdown(&[known.as_slice(), &[across(8, 75.0)]].concat());
@@ -272,9 +280,9 @@ mod tests {
 
     #[test]
     fn hosts_are_crossed_as_switches_are() {
-        let of = |nodes, rate, over_hosts| SizePoint { nodes, over_hosts, ..point(rate, Spread::Near) };
-        let one = of(4, 36.0, Spread::Near);
-        let several = of(4, 18.0, Spread::Across);
+        let point_on = |nodes, rate, over_hosts| SizePoint { nodes, over_hosts, ..point(rate, Spread::Near) };
+        let one = point_on(4, 36.0, Spread::Near);
+        let several = point_on(4, 18.0, Spread::Across);
         assert!(
             is_other_spread(&one, &several)
                 && is_other_spread(&several, &one)
@@ -290,9 +298,9 @@ mod tests {
             CrossingCosts::from_points(&[both], BatchMode::Auto, false).crossing_slowdown(),
             CrossingSlowdown::NONE
         );
-        // Two on one host make 19, four would make 36: eight on two of them are measured at 33.
-        let known = [of(1, 10.0, Spread::Near), of(2, 19.0, Spread::Near), both];
-        let eight = of(8, 33.0, Spread::Across);
+        // Two on one host make 19, four would make 36: eight on two point_on them are measured at 33.
+        let known = [point_on(1, 10.0, Spread::Near), point_on(2, 19.0, Spread::Near), both];
+        let eight = point_on(8, 33.0, Spread::Across);
         let near: Vec<SizePoint> =
             CrossingCosts::from_points(&[known.as_slice(), &[eight]].concat(), BatchMode::Auto, true)
                 .normalize_points(&[eight])

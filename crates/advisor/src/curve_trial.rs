@@ -1,4 +1,4 @@
-//! The advisor against a table of measured throughputs, as if it were a job: what `infill advise` runs.
+//! A trial of the advisor: a table of measured throughputs stands for a job. `infill advise` runs it.
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -14,17 +14,17 @@ use infill_model::{
     RescaleCosts, UnixTime, config::AdvisorConfig,
 };
 
-/// Seconds at the beginning of each size in which the imagined job runs at half its speed.
+/// Seconds at the beginning of each size in which the simulated job runs at half its speed.
 const WARMUP_SECS: u32 = 3;
 
-/// Seconds after which a trial ends, whatever is known by then: a job whose reports are mostly noise has no
-/// size that is measured well.
+/// Seconds after which a trial ends in any case. If a job's reports are mostly noise, no size is ever
+/// measured well.
 const LONGEST_SECS: u32 = 3600;
 
-/// The job.
+/// The Slurm id of the simulated job.
 const TRIAL_JOB: JobId = JobId(1);
 
-/// A job as it is imagined.
+/// A simulated job, and the bounds of its trial.
 #[derive(Clone, Debug)]
 pub struct CurveTrial {
     /// True throughput by size, ascending, at least one.
@@ -33,7 +33,7 @@ pub struct CurveTrial {
     pub noise: f64,
     /// Seed of the noise.
     pub seed: u64,
-    /// What rescales cost.
+    /// What the job's rescales cost.
     pub costs: RescaleCosts,
     /// The site's bounds on probes.
     pub settings: AdvisorConfig,
@@ -42,49 +42,49 @@ pub struct CurveTrial {
 /// One size that was held to measure it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TriedSize {
-    /// The size.
+    /// The size, nodes.
     pub nodes: u32,
     /// Seconds that it was held, warm-up included.
     pub seconds: f64,
-    /// The rate that was measured, samples a second.
+    /// The measured rate, samples a second.
     pub rate: f64,
 }
 
 /// Truth and prediction at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedSize {
-    /// The size.
+    /// The size, nodes.
     pub nodes: u32,
-    /// The table's rate.
+    /// The table's rate, samples a second.
     #[serde(rename = "true")]
     pub truth: f64,
-    /// The predicted rate.
+    /// The predicted rate, samples a second.
     pub predicted: f64,
     /// Lower end of the 90 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 90 % interval.
     pub high: f64,
 }
 
-/// How a trial went.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveTrialResult {
-    /// The size that the job began with: the smallest.
+    /// The smallest size, with which the job began.
     pub start: TriedSize,
-    /// The sizes that were tried, in order.
+    /// The probes, in order.
     pub probes: Vec<TriedSize>,
     /// Seconds of all probes.
     pub probe_secs: f64,
-    /// All sizes of the table.
+    /// Predictions for all sizes of the table.
     pub curve: Vec<ComparedSize>,
     /// Mean absolute relative error over all sizes of the table, a fraction.
     pub mape: f64,
-    /// The best model, as a formula.
+    /// The model with the most evidence, as a formula.
     pub model: String,
 }
 
 impl CurveTrial {
-    /// Runs it. `None` when the table is empty or holds no rates, or nothing can be measured.
+    /// Runs the trial. `None` when the table is empty or has no rates, or nothing can be measured.
     pub fn run(&self) -> Option<CurveTrialResult> {
         let mut job = SimulatedJob::new(self)?;
         for _ in 0..LONGEST_SECS {
@@ -92,7 +92,7 @@ impl CurveTrial {
                 break;
             }
         }
-        let fitted = job.library.fitted_curve(&job.subject, &job.subject.key.node_type)?;
+        let fitted = job.advisor.fitted_curve(&job.input, &job.input.key.node_type)?;
         let mut measured = job.measured.into_iter();
         Some(self.build_result(&fitted, measured.next()?, measured.collect()))
     }
@@ -103,37 +103,37 @@ impl CurveTrial {
         start: TriedSize,
         probes: Vec<TriedSize>,
     ) -> CurveTrialResult {
-        let row = |p: &CurvePoint| {
-            let estimate = fitted.estimate_at(p.nodes);
+        let mut curve: Vec<ComparedSize> = Vec::new();
+        for CurvePoint { nodes, rate: truth } in self.table.iter().copied() {
+            let estimate = fitted.estimate_at(nodes);
             let (low, high) = estimate.interval_90();
-            ComparedSize { nodes: p.nodes, truth: p.rate, predicted: estimate.rate, low, high }
-        };
-        let curve: Vec<ComparedSize> = self.table.iter().map(row).collect();
-        let wrong: f64 = curve.iter().map(|r| (r.predicted / r.truth - 1.0).abs()).sum();
+            curve.push(ComparedSize { nodes, truth, predicted: estimate.rate, low, high });
+        }
+        let errors: f64 = curve.iter().map(|size| (size.predicted / size.truth - 1.0).abs()).sum();
         CurveTrialResult {
             start,
             probe_secs: probes.iter().map(|p| p.seconds).sum(),
             probes,
-            mape: wrong / curve.len() as f64,
+            mape: errors / curve.len() as f64,
             model: fitted.best_formula(),
             curve,
         }
     }
 }
 
-/// The imagined job: makes progress as the table says, with noise, on a cluster of its own that brings it to
-/// each size that the library wants to try.
+/// The simulated job. It makes progress as the table says, with noise, on a cluster of its own. The cluster
+/// brings it to each size that the advisor wants to try.
 struct SimulatedJob<'a> {
     trial: &'a CurveTrial,
     random: StdRng,
-    library: JobAdvisor,
-    subject: JobInput,
+    advisor: JobAdvisor,
+    input: JobInput,
     clock: i64,
     generation: u64,
     nodes: u32,
     /// Seconds for which it has had its present size.
     held_secs: u32,
-    /// The size that it began with, then those that were tried.
+    /// The size with which it began, then the probed ones.
     measured: Vec<TriedSize>,
 }
 
@@ -148,14 +148,11 @@ impl<'a> SimulatedJob<'a> {
             batch: BatchMode::Auto,
         };
         let sizes = AllowedSizes::Set(trial.table.iter().map(|p| p.nodes).collect());
-        let declared = None;
-        let running = Some(nodes);
-        let costs = trial.costs;
         Some(SimulatedJob {
             trial,
             random: StdRng::seed_from_u64(trial.seed),
-            library: JobAdvisor::new(trial.settings.clone()),
-            subject: JobInput {
+            advisor: JobAdvisor::new(trial.settings.clone()),
+            input: JobInput {
                 job: TRIAL_JOB,
                 key,
                 sizes,
@@ -163,9 +160,9 @@ impl<'a> SimulatedJob<'a> {
                 model: None,
                 layers: None,
                 gpus_per_node: None,
-                declared,
-                running,
-                costs,
+                declared: None,
+                running: Some(nodes),
+                costs: trial.costs,
                 swap_secs: None,
             },
             clock: 0,
@@ -176,22 +173,22 @@ impl<'a> SimulatedJob<'a> {
         })
     }
 
-    /// One second: the job reports, then comes a round. Says whether the advisor rests.
+    /// Simulates one second: the job reports, then a round runs. Returns whether the advisor has finished.
     fn advance_second(&mut self) -> bool {
         self.clock += 1;
         self.held_secs += 1;
         self.report_progress();
         self.run_round();
-        match self.library.probe_size(TRIAL_JOB) {
+        match self.advisor.probe_size(TRIAL_JOB) {
             Some(nodes) => self.resize_to(nodes),
-            None => return self.library.is_measured(&self.subject.key, self.nodes),
+            None => return self.advisor.is_measured(&self.input.key, self.nodes),
         }
         false
     }
 
     fn report_progress(&mut self) {
-        let slow = if self.held_secs <= WARMUP_SECS { 0.5 } else { 1.0 };
-        let samples = self.true_rate() * slow * self.noise_factor();
+        let warmup_factor = if self.held_secs <= WARMUP_SECS { 0.5 } else { 1.0 };
+        let samples = self.true_rate() * warmup_factor * self.noise_factor();
         let generation = self.generation;
         let nodes = self.nodes;
         let node = NodeName::new("n");
@@ -206,35 +203,37 @@ impl<'a> SimulatedJob<'a> {
             step: None,
             opening: None,
         };
-        let news =
-            self.library.record_progress(TRIAL_JOB, &self.subject.key, &progress, UnixTime(self.clock));
-        if let Some((nodes, stretch)) = news.stretch.filter(|_| news.probe || self.measured.is_empty()) {
+        let outcome =
+            self.advisor.record_progress(TRIAL_JOB, &self.input.key, &progress, UnixTime(self.clock));
+        if let Some((nodes, stretch)) = outcome.stretch.filter(|_| outcome.probe || self.measured.is_empty())
+        {
             let seconds = f64::from(self.held_secs);
             self.measured.push(TriedSize { nodes, seconds, rate: stretch.rate.rate });
         }
     }
 
-    /// Nothing is known of the gaps: every size of the table is as often the largest that fits. But this once
-    /// all are free.
+    /// Runs a round. The gaps of the past are unknown, so that every size of the table is equally often the
+    /// largest that fits. Now all nodes are free.
     fn run_round(&mut self) {
         let sizes = &self.trial.table;
         let turn = self.clock.unsigned_abs() as usize % sizes.len();
-        let free = self.subject.sizes.max() - self.nodes;
-        let subject = std::slice::from_ref(&self.subject);
+        let free = self.input.sizes.max() - self.nodes;
+        let inputs = std::slice::from_ref(&self.input);
         let may_probe = self.trial.settings.probe;
-        let room = NodeCapacity::from_one_type(self.subject.key.node_type.clone(), sizes[turn].nodes, free);
-        self.library.run_round(subject, room, may_probe, UnixTime(self.clock));
+        let capacity = NodeCapacity::from_one_type(self.input.key.node_type.clone(), sizes[turn].nodes, free);
+        self.advisor.run_round(inputs, capacity, may_probe, UnixTime(self.clock));
     }
 
-    /// Brings the job to a size. Nobody else wants nodes: there it stays.
+    /// Brings the job to a size. It stays there, because no other job wants nodes.
     fn resize_to(&mut self, nodes: u32) {
         if nodes == self.nodes {
             return;
         }
         self.clock += self.trial.costs.cost_between(self.nodes, nodes).round() as i64;
-        (self.nodes, self.held_secs) = (nodes, 0);
+        self.nodes = nodes;
+        self.held_secs = 0;
         self.generation += 1;
-        self.subject.running = Some(nodes);
+        self.input.running = Some(nodes);
     }
 
     fn true_rate(&self) -> f64 {

@@ -1,4 +1,4 @@
-//! What the advisor is told of a job, and what it makes of it.
+//! What the advisor gets to know of a job, and what a progress report of it leads to.
 
 use std::sync::Arc;
 
@@ -10,40 +10,40 @@ use infill_model::{
 /// A job as the advisor sees it.
 #[derive(Clone, Debug)]
 pub struct JobInput {
-    /// The lead.
+    /// The Slurm id of its lead.
     pub job: JobId,
-    /// Its signature, on the node type that it runs on or would most likely.
+    /// Its profile key, on the node type that it runs on or most likely would.
     pub key: ProfileKey,
-    /// Its allowed sizes.
+    /// The sizes that its user allows.
     pub sizes: AllowedSizes,
-    /// Execution plans among which infill chooses; none where the program has but one.
+    /// Execution plans among which infill chooses; empty where the program has only one.
     pub plans: Vec<DeclaredPlan>,
-    /// What its owner says of the model that it trains.
+    /// What its user declares of the model that it trains.
     pub model: Option<ModelFacts>,
-    /// How long the layers of that model take on one GPU, where its owner has profiled them.
+    /// How long the layers of that model take on one GPU, where its user has profiled them.
     pub layers: Option<Arc<LayerProfile>>,
-    /// GPUs, or processes that train, on each unit of its size; `None` where that is not known.
+    /// GPUs, or processes that train, on each unit of its size; `None` where unknown.
     pub gpus_per_node: Option<u32>,
-    /// The curve that the user declares, of the first of its plans.
+    /// The curve that its user declares, for the first of its plans.
     pub declared: Option<ScalingCurve>,
     /// Nodes of the present generation, if it runs undisturbed.
     pub running: Option<u32>,
-    /// What its rescales cost.
+    /// What its rescales cost, measured or from the configuration.
     pub costs: RescaleCosts,
-    /// Seconds without samples when it changes to another execution plan, where that is dearer than a change
-    /// of size.
+    /// Seconds without samples when it changes to another execution plan, where that takes longer than a
+    /// change of size.
     pub swap_secs: Option<f64>,
 }
 
-/// What a report led to.
+/// What a progress report led to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgressOutcome {
-    /// A stretch was measured at this size.
+    /// The size at which a stretch was measured, and the stretch.
     pub stretch: Option<(u32, Stretch)>,
-    /// The job runs at another speed than before.
+    /// The job's new speed over its old one, where a drift was found.
     pub drift: Option<f64>,
-    /// It was measured because the advisor wanted to know it.
+    /// Whether the stretch is the measurement that a probe asked for.
     pub probe: bool,
-    /// A probe is over: the planner may choose again.
+    /// Whether a probe has ended, so that the planner may choose again.
     pub probed: bool,
 }

@@ -1,4 +1,4 @@
-//! The jobs that are being measured: their meters, and what the change to their present generation cost.
+//! The meters of running jobs, and what the change to their present generation cost.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -6,32 +6,29 @@ use std::collections::BTreeMap;
 use super::rate_meter::{RateMeter, Stretch};
 use infill_model::{ChangeCost, GenerationStartup, JobId, MeasuredCosts, ProfileKey, ProgressReport};
 
-/// A stretch that was measured, and all that is to be learned from it.
+/// A measured stretch, and everything that is to be learned from it.
 #[derive(Clone, Debug)]
 pub(super) struct JobMeasurement {
     /// The profile that it counts to.
     pub(super) key: ProfileKey,
-    /// The size.
     pub(super) nodes: u32,
-    /// On how many hosts.
+    /// The number of hosts that the nodes are on.
     pub(super) hosts: u32,
-    /// Whether parts of nodes on several of these.
+    /// Whether the nodes are parts of several hosts.
     pub(super) apart: bool,
-    /// Whether on several leaf switches.
+    /// Whether the nodes are on several leaf switches.
     pub(super) crosses: bool,
-    /// What was measured.
     pub(super) stretch: Stretch,
-    /// Whether it is the first that was measured of the job.
+    /// Whether this is the first measurement of the job.
     pub(super) new_job: bool,
     /// What the change to this generation cost.
     pub(super) change: Option<MeasuredChange>,
 }
 
-/// A change of a job's nodes that was measured.
+/// The measured cost of a change of a job's nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeasuredChange {
     kind: MeasuredChangeKind,
-    /// What it cost.
     pub(super) cost: ChangeCost,
 }
 
@@ -43,7 +40,7 @@ enum MeasuredChangeKind {
 }
 
 impl MeasuredChange {
-    /// The mean that it belongs to.
+    /// The mean cost that this change counts to.
     pub(super) fn mean_mut<'a>(&self, costs: &'a mut MeasuredCosts) -> &'a mut ChangeCost {
         match self.kind {
             MeasuredChangeKind::Start => &mut costs.start,
@@ -61,39 +58,45 @@ struct JobMeter {
     hosts: u32,
     apart: bool,
     crosses: bool,
-    /// Nodes of the generation before.
-    before: u32,
-    /// To which profile it counts.
+    /// Nodes of the previous generation; 0 where unknown.
+    nodes_before: u32,
+    /// The profile that it counts to.
     key: Option<ProfileKey>,
-    meter: RateMeter,
+    rates: RateMeter,
     startup: Option<GenerationStartup>,
-    any: bool,
+    has_reports: bool,
 }
 
 impl JobMeter {
     fn measure_stretch(&mut self, key: &ProfileKey, nodes: u32, stretch: Stretch) -> JobMeasurement {
         let change = if stretch.first { self.measure_change(&stretch) } else { None };
         let new_job = self.generation == 1 && stretch.first;
-        let hosts = self.hosts;
-        let apart = self.apart;
-        let crosses = self.crosses;
-        JobMeasurement { key: key.clone(), nodes, hosts, apart, crosses, stretch, new_job, change }
+        JobMeasurement {
+            key: key.clone(),
+            nodes,
+            hosts: self.hosts,
+            apart: self.apart,
+            crosses: self.crosses,
+            stretch,
+            new_job,
+            change,
+        }
     }
 
     /// What the change to this generation cost, now that its steady rate is known.
     fn measure_change(&mut self, stretch: &Stretch) -> Option<MeasuredChange> {
         let startup = self.startup.take().filter(|s| s.counts)?;
-        // After a start of the daemon nobody knows what was before.
-        if startup.stop_secs.is_some() && self.before == 0 {
+        // After a start of the daemon the earlier size is unknown.
+        if startup.stop_secs.is_some() && self.nodes_before == 0 {
             return None;
         }
-        let kind = match (startup.stop_secs, self.nodes.cmp(&self.before)) {
+        let kind = match (startup.stop_secs, self.nodes.cmp(&self.nodes_before)) {
             (None, _) => MeasuredChangeKind::Start,
             (Some(_), Ordering::Greater) => MeasuredChangeKind::Up,
             // Also a change of nodes at the same size.
             (Some(_), _) => MeasuredChangeKind::Down,
         };
-        Some(MeasuredChange { kind, cost: change_cost(&startup, stretch, self.meter.workers()) })
+        Some(MeasuredChange { kind, cost: change_cost(&startup, stretch, self.rates.workers()) })
     }
 }
 
@@ -101,7 +104,7 @@ fn change_cost(startup: &GenerationStartup, stretch: &Stretch, workers: usize) -
     let stopped = startup.stop_secs.unwrap_or(0.0);
     let saved = startup.saved_secs.unwrap_or(0.0).min(stopped);
     let share = 1.0 / workers.max(1) as f64;
-    // What was done meanwhile would have been done at the steady rate in less time.
+    // The work done during the start would have taken less time at the steady rate.
     let useful = startup.samples / (stretch.rate.rate * share);
     ChangeCost {
         checkpoint_secs: saved,
@@ -112,95 +115,90 @@ fn change_cost(startup: &GenerationStartup, stretch: &Stretch, workers: usize) -
     }
 }
 
-/// All of them.
+/// The meters of all jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JobMeters {
-    watches: BTreeMap<JobId, JobMeter>,
+    meters: BTreeMap<JobId, JobMeter>,
 }
 
 impl JobMeters {
     /// Whether a report of this generation comes too late: a later one has reported.
     pub(super) fn is_stale(&self, job: JobId, generation: u64) -> bool {
-        self.watches.get(&job).is_some_and(|w| generation < w.generation)
+        self.meters.get(&job).is_some_and(|meter| generation < meter.generation)
     }
 
-    /// Whether anything was heard of a job.
+    /// Whether any worker of a job has reported.
     pub(super) fn has_reports(&self, job: JobId) -> bool {
-        self.watches.get(&job).is_some_and(|w| w.any)
+        self.meters.get(&job).is_some_and(|meter| meter.has_reports)
     }
 
-    /// If the report is the first of a generation, begins to measure that; returns what was measured of the
-    /// one before.
+    /// If the report is the first of a generation, begins to measure that generation. Returns the last
+    /// measurement of the one before.
     pub(super) fn begin_generation(
         &mut self,
         job: JobId,
         key: &ProfileKey,
         progress: &ProgressReport<'_>,
     ) -> Option<JobMeasurement> {
-        let watch = self.watches.entry(job).or_default();
-        if progress.generation == watch.generation {
+        let meter = self.meters.entry(job).or_default();
+        if progress.generation == meter.generation {
             return None;
         }
-        let last = watch.meter.finish_stretch().zip(watch.key.take());
-        let nodes = watch.nodes;
-        let hosts = watch.hosts;
-        let apart = watch.apart;
-        let crosses = watch.crosses;
-        let before = if watch.any { nodes } else { 0 };
-        *watch = JobMeter {
+        let last = meter.rates.finish_stretch().zip(meter.key.take());
+        let before = std::mem::take(meter);
+        *meter = JobMeter {
             generation: progress.generation,
             nodes: progress.nodes,
             hosts: progress.hosts,
             apart: progress.node.is_place() && progress.hosts > 1,
             crosses: progress.crosses,
-            before,
-            any: true,
+            nodes_before: if before.has_reports { before.nodes } else { 0 },
+            has_reports: true,
             key: Some(key.clone()),
             ..JobMeter::default()
         };
-        // Whether the job is new, and what it cost to come there, is told by a generation that still runs.
-        let new_job = false;
-        let change = None;
-        last.map(|(stretch, key)| JobMeasurement {
+        let (stretch, key) = last?;
+        Some(JobMeasurement {
             key,
-            nodes,
-            hosts,
-            apart,
-            crosses,
+            nodes: before.nodes,
+            hosts: before.hosts,
+            apart: before.apart,
+            crosses: before.crosses,
             stretch,
-            new_job,
-            change,
+            // Only a generation that still runs tells whether the job is new, and what the change to it cost.
+            new_job: false,
+            change: None,
         })
     }
 
-    /// Takes in a report of the present generation; returns what was measured when a stretch is complete.
+    /// Takes in a report of the present generation. Returns a measurement when a stretch is complete.
     pub(super) fn record_report(
         &mut self,
         job: JobId,
         key: &ProfileKey,
         progress: &ProgressReport<'_>,
     ) -> Option<JobMeasurement> {
-        let watch = self.watches.get_mut(&job)?;
+        let meter = self.meters.get_mut(&job)?;
         if progress.opening.is_some() {
-            watch.startup = watch.startup.or(progress.opening);
+            meter.startup = meter.startup.or(progress.opening);
             return None;
         }
         let stretch =
-            watch.meter.add_report(progress.node, progress.samples, progress.secs, progress.step)?;
-        Some(watch.measure_stretch(key, progress.nodes, stretch))
+            meter.rates.add_report(progress.node, progress.samples, progress.secs, progress.step)?;
+        Some(meter.measure_stretch(key, progress.nodes, stretch))
     }
 
-    /// The job's generation has ended or was interrupted: what was measured of it.
+    /// Takes in that the job's generation has ended or was interrupted. Returns its last measurement.
     pub(super) fn finish_generation(&mut self, job: JobId) -> Option<JobMeasurement> {
-        let watch = self.watches.get_mut(&job)?;
-        let key = watch.key.clone()?;
-        let nodes = watch.nodes;
-        let stretch = watch.meter.finish_stretch()?;
-        Some(watch.measure_stretch(&key, nodes, stretch))
+        let meter = self.meters.get_mut(&job)?;
+        let key = meter.key.clone()?;
+        let nodes = meter.nodes;
+        let stretch = meter.rates.finish_stretch()?;
+        Some(meter.measure_stretch(&key, nodes, stretch))
     }
 
     /// Forgets a job that has ended.
     pub(super) fn forget_job(&mut self, job: JobId) {
-        self.watches.remove(&job);
+        self.meters.remove(&job);
     }
 }

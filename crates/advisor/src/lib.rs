@@ -1,15 +1,15 @@
-//! The job profiling advisor: how a job scales, learned while it trains, and which size is worth trying next.
-//! Pure.
+//! The job profiling advisor: learns how a job scales while it trains, and which size is worth trying next.
+//! Pure: no clock, files or network.
 //!
 //! ```text
 //! progress ─▶ meter ─▶ stretch ─▶ learn ─▶ points of a profile ─▶ fit ─▶ curve ─▶ planner
 //!             (rates,  (a rate with        (by size; drift)       │
-//!              warm-up) an interval)                              └─▶ worth: the size whose uncertainty
-//!              costs most
+//!              warm-up) an interval)                              └─▶ probe: the size whose
+//!                                                                     uncertainty costs most
 //! ```
 //!
-//! Every second of every allocation is a measurement. A probe is the planner's own choice of a size, made
-//! attractive by what it would teach: it lives in gaps and leaves in time like everything else.
+//! Every second of every allocation is a measurement. A probe is the planner's own choice of a size, which
+//! its expected information makes attractive. It runs in gaps and leaves in time, like everything else.
 
 #![warn(clippy::disallowed_types)]
 

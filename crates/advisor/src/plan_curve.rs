@@ -1,24 +1,24 @@
-//! What is believed of one way to run a job: rates at some sizes, and how sure they are together.
+//! The curve of one way to run a job: rates at some sizes, and their joint uncertainty.
 
 use nalgebra::DMatrix;
 
 use super::scaling::{ScalingModel, SizeEstimate};
 use infill_model::SizePoint;
 
-/// What is believed of a job with one plan on one type of nodes.
+/// The curve of a job with one plan on one type of nodes.
 #[derive(Clone, Debug)]
 pub(super) struct PlanCurve {
     /// Ascending, at least one.
     sizes: Vec<u32>,
     log_rates: Vec<f64>,
     covariance: DMatrix<f64>,
-    /// What was measured with this plan on this type.
+    /// The measurements with this plan on this type.
     points: Vec<SizePoint>,
 }
 
 impl PlanCurve {
-    /// `None` without a size, or where numbers overflowed. `sizes`: ascending; logarithms of rates and their
-    /// covariance in the same order.
+    /// A curve from ascending sizes, the logarithms of their rates, and the covariance of these. `None`
+    /// without a size, or where a number is not finite.
     pub(super) fn new(
         sizes: Vec<u32>,
         log_rates: Vec<f64>,
@@ -29,17 +29,17 @@ impl PlanCurve {
         (finite && !sizes.is_empty()).then_some(PlanCurve { sizes, log_rates, covariance, points })
     }
 
-    /// What this and another curve say together: of each size the mean of both by how sure they are, and as
-    /// sure as the surer one, for they rest on the same measurements.
+    /// The mean of two curves at each size, weighted by their exactness. It is as uncertain as the more exact
+    /// one, because both rest on the same measurements.
     pub(super) fn combine_with(&self, other: &PlanCurve) -> PlanCurve {
         let mut both = self.clone();
         let mut narrower = vec![1.0; self.sizes.len()];
         for (i, nodes) in self.sizes.iter().enumerate() {
             let Ok(j) = other.sizes.binary_search(nodes) else { continue };
             let own = self.covariance[(i, i)].max(1e-9);
-            let its = other.covariance[(j, j)].max(1e-9);
-            both.log_rates[i] = (self.log_rates[i] * its + other.log_rates[j] * own) / (own + its);
-            narrower[i] = (own.min(its) / own).sqrt();
+            let theirs = other.covariance[(j, j)].max(1e-9);
+            both.log_rates[i] = (self.log_rates[i] * theirs + other.log_rates[j] * own) / (own + theirs);
+            narrower[i] = (own.min(theirs) / own).sqrt();
         }
         both.covariance = DMatrix::from_fn(narrower.len(), narrower.len(), |i, j| {
             narrower[i] * narrower[j] * self.covariance[(i, j)]
@@ -47,22 +47,22 @@ impl PlanCurve {
         both
     }
 
-    /// Whether it has this size.
+    /// Whether the curve has this size.
     pub(super) fn has_size(&self, nodes: u32) -> bool {
         self.sizes.binary_search(&nodes).is_ok()
     }
 
-    /// The same beside what was measured.
+    /// The same curve with these measurements.
     pub(super) fn with_points(&self, points: Vec<SizePoint>) -> PlanCurve {
         PlanCurve { points, ..self.clone() }
     }
 
-    /// What was measured with this plan on this type.
+    /// The measurements with this plan on this type.
     pub(super) fn points(&self) -> &[SizePoint] {
         &self.points
     }
 
-    /// The place of a size; of the nearest where it is none of them.
+    /// The index of a size, or of the nearest size where the curve does not have it.
     fn nearest_index(&self, nodes: u32) -> usize {
         let above = self.sizes.partition_point(|n| *n < nodes).min(self.sizes.len() - 1);
         let nearer = above > 0 && nodes.abs_diff(self.sizes[above - 1]) < nodes.abs_diff(self.sizes[above]);
@@ -72,12 +72,13 @@ impl PlanCurve {
 
 impl ScalingModel for PlanCurve {
     fn estimate_at(&self, nodes: u32) -> SizeEstimate {
-        let at = self.nearest_index(nodes);
-        SizeEstimate { rate: self.log_rates[at].exp(), error: self.covariance[(at, at)].max(0.0).sqrt() }
+        let index = self.nearest_index(nodes);
+        let variance = self.covariance[(index, index)];
+        SizeEstimate { rate: self.log_rates[index].exp(), error: variance.max(0.0).sqrt() }
     }
 
     fn error_covariance(&self, sizes: &[u32]) -> DMatrix<f64> {
-        let at: Vec<usize> = sizes.iter().map(|n| self.nearest_index(*n)).collect();
-        DMatrix::from_fn(at.len(), at.len(), |i, j| self.covariance[(at[i], at[j])])
+        let indices: Vec<usize> = sizes.iter().map(|n| self.nearest_index(*n)).collect();
+        DMatrix::from_fn(indices.len(), indices.len(), |i, j| self.covariance[(indices[i], indices[j])])
     }
 }

@@ -1,49 +1,49 @@
-//! What each execution plan of a job would give on the nodes that it has, for people.
+//! What each execution plan of a job would give on its nodes, for people.
 
 use std::fmt;
 
 use super::job_input::JobInput;
 use super::rate_estimator::RateEstimator;
-use infill_model::{AllowedSizes, DeclaredPlan, ExecPlan, ProfileKey, RateSource};
+use infill_model::{DeclaredPlan, ExecPlan, ProfileKey, RateSource};
 
-/// An execution plan of a job, on so many nodes of its type.
+/// What an execution plan of a job would give on a number of nodes of its type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanOffer {
     /// The plan.
     pub plan: ExecPlan,
-    /// What it would make, samples a second, or what it lacks.
+    /// Its rate, samples a second, or why it has none.
     pub rate: Result<f64, PlanObstacle>,
     /// Whether it was measured, at this size or another; else the rate is a cautious guess.
     pub is_measured: bool,
     /// The interval that holds the true rate with 90 %, samples a second, where a rate is known.
     pub interval: Option<(f64, f64)>,
-    /// From what that is known.
+    /// The source of the rate, where one is known.
     pub source: Option<RateSource>,
 }
 
-/// What is known of a plan on so many nodes.
+/// A known rate of a plan on a number of nodes.
 struct KnownRate {
-    /// What it is counted on to make, samples a second.
+    /// The rate that the planner counts with, samples a second.
     rate: f64,
     interval: (f64, f64),
     source: RateSource,
 }
 
-/// Why a plan cannot have so many nodes of a type, or is not known to.
+/// Why a plan cannot run on this number of nodes of a type, or is not known to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanObstacle {
-    /// Its owner names other types of nodes for it.
+    /// Its user names other types of nodes for it.
     OtherTypes,
-    /// Its owner names other sizes for it, or its processes cannot be divided so.
+    /// Its user names other sizes for it, or its processes cannot be divided over this number of nodes.
     OtherSizes,
-    /// It ran out of memory on so many nodes.
+    /// It ran out of memory on this number of nodes or more.
     Memory {
-        /// The most on which it did.
+        /// The largest number of nodes on which it did.
         nodes: u32,
     },
-    /// By what its owner says of it and the model, it needs more memory of a GPU than that has.
+    /// By its user's description of plan and model, it needs more memory of a GPU than there is.
     TooLarge,
-    /// Nothing is known of how fast it is.
+    /// Nothing is known of its rate.
     Unknown,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for PlanObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PlanObstacle::OtherTypes => f.write_str("is not for nodes of this type"),
-            PlanObstacle::OtherSizes => f.write_str("cannot have so many nodes"),
+            PlanObstacle::OtherSizes => f.write_str("cannot run on this number of nodes"),
             PlanObstacle::Memory { nodes } => {
                 let nodes_are = if *nodes == 1 { "node" } else { "nodes" };
                 write!(f, "does not fit into memory: it ran out of it on {nodes} {nodes_are}")
@@ -63,25 +63,26 @@ impl fmt::Display for PlanObstacle {
 }
 
 impl RateEstimator<'_> {
-    /// What each of the job's plans gives on so many nodes of its type, the best first; none of a program
-    /// with but one.
-    pub(super) fn plan_offers(&self, subject: &JobInput, nodes: u32) -> Vec<PlanOffer> {
-        let offer = |plan: &DeclaredPlan| {
-            let key = ProfileKey { exec_plan: plan.name.clone(), ..subject.key.clone() };
-            let is_measured = !self.profiles.points(&key).is_empty();
-            let known = self.plan_rate(subject, plan, &key, nodes);
-            let (interval, source) = known.as_ref().map(|k| (k.interval, k.source)).ok().unzip();
-            PlanOffer { plan: plan.name.clone(), rate: known.map(|k| k.rate), is_measured, interval, source }
-        };
-        let mut offers: Vec<PlanOffer> = subject.plans.iter().map(offer).collect();
-        let rate = |offer: &PlanOffer| offer.rate.unwrap_or(0.0);
-        offers.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+    /// What each of the job's plans gives on this number of nodes of its type, the best first; empty for a
+    /// program with only one plan.
+    pub(super) fn plan_offers(&self, input: &JobInput, nodes: u32) -> Vec<PlanOffer> {
+        let mut offers: Vec<PlanOffer> =
+            input.plans.iter().map(|plan| self.plan_offer(input, plan, nodes)).collect();
+        offers.sort_by(|a, b| b.rate.unwrap_or(0.0).total_cmp(&a.rate.unwrap_or(0.0)));
         offers
+    }
+
+    fn plan_offer(&self, input: &JobInput, plan: &DeclaredPlan, nodes: u32) -> PlanOffer {
+        let key = ProfileKey { exec_plan: plan.name.clone(), ..input.key.clone() };
+        let is_measured = !self.profiles.points(&key).is_empty();
+        let known = self.plan_rate(input, plan, &key, nodes);
+        let (interval, source) = known.as_ref().map(|k| (k.interval, k.source)).ok().unzip();
+        PlanOffer { plan: plan.name.clone(), rate: known.map(|k| k.rate), is_measured, interval, source }
     }
 
     fn plan_rate(
         &self,
-        subject: &JobInput,
+        input: &JobInput,
         plan: &DeclaredPlan,
         key: &ProfileKey,
         nodes: u32,
@@ -92,25 +93,22 @@ impl RateEstimator<'_> {
         if !plan.allows_size(nodes) {
             return Err(PlanObstacle::OtherSizes);
         }
-        match self.profiles.unfit_sizes(key).last() {
-            Some(unfit) if nodes < plan.may_fit_from(*unfit) => {
-                return Err(PlanObstacle::Memory { nodes: *unfit });
-            }
-            _ => {}
-        }
-        if !self
-            .fitting_sizes(subject, Some(plan), key)
-            .is_none_or(|sizes: AllowedSizes| sizes.contains(nodes) || !subject.sizes.contains(nodes))
+        if let Some(unfit) = self.profiles.unfit_sizes(key).last()
+            && nodes < plan.may_fit_from(*unfit)
         {
+            return Err(PlanObstacle::Memory { nodes: *unfit });
+        }
+        let fitting = self.fitting_sizes(input, Some(plan), key);
+        if fitting.is_some_and(|sizes| !sizes.contains(nodes) && input.sizes.contains(nodes)) {
             return Err(PlanObstacle::TooLarge);
         }
-        self.known_rate(subject, plan, nodes).ok_or(PlanObstacle::Unknown)
+        self.known_rate(input, plan, nodes).ok_or(PlanObstacle::Unknown)
     }
 
-    fn known_rate(&self, subject: &JobInput, plan: &DeclaredPlan, nodes: u32) -> Option<KnownRate> {
-        let way = self.way_to_run(subject, Some(plan), &subject.key.node_type)?;
-        let rate = self.rate_curve_of(subject, &way)?.rate(nodes);
-        let interval = self.estimate_size(subject, &way, nodes).interval_90();
-        (rate > 0.0).then(|| KnownRate { rate, interval, source: self.rate_source(subject, &way, nodes) })
+    fn known_rate(&self, input: &JobInput, plan: &DeclaredPlan, nodes: u32) -> Option<KnownRate> {
+        let way = self.way_to_run(input, Some(plan), &input.key.node_type)?;
+        let rate = self.rate_curve_of(input, &way)?.rate(nodes);
+        let interval = self.estimate_size(input, &way, nodes).interval_90();
+        (rate > 0.0).then(|| KnownRate { rate, interval, source: self.rate_source(input, &way, nodes) })
     }
 }

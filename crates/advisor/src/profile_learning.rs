@@ -1,4 +1,4 @@
-//! What a measurement changes in a profile.
+//! How a measurement changes a profile.
 
 use std::collections::BTreeMap;
 
@@ -7,68 +7,69 @@ use super::rate::{MIN_RATE_ERROR, rates_contradict, weighted_mean_rate};
 use super::rate_meter::Stretch;
 use infill_model::{BatchMode, Profile, SizePoint, Spread, UnixTime};
 
-/// A rate with a larger relative error says nothing against what is known: half of it was a stall.
+/// A rate with a larger relative error does not contradict a known rate: half of it was a stall.
 const VAGUE_ERROR: f64 = 0.1;
 
 /// Seconds between the first measurement at another speed and the one that makes it a drift.
 const LASTS_SECS: f64 = 10.0;
 
-/// Seconds after which a contradiction that nothing followed is forgotten.
+/// Seconds after which a contradiction without a successor is forgotten.
 const DOUBT_SECS: f64 = 120.0;
 
-/// Seconds from a generation's start in which nothing is contradicted.
+/// Seconds from a generation's start during which no measurement contradicts a known rate.
 const SETTLED_SECS: f64 = 30.0;
 
-/// A point that rests on fewer seconds was wrong itself when it is contradicted, and says nothing of the
-/// others.
+/// A contradicted point that rests on fewer seconds was wrong itself, and says nothing about the others.
 const LITTLE_SECS: f64 = 20.0;
 
-/// After a drift, the sizes that were not measured since are taken to have changed by the same factor, with
-/// an added error of so much of it.
+/// After a drift, the sizes that were not measured since are assumed to have changed by the same factor. This
+/// share of its logarithm is added to their relative error.
 const DRIFT_DOUBT: f64 = 0.3;
 
-/// The seconds behind them then count so much.
+/// After a drift, the seconds behind these sizes are multiplied by this.
 const DRIFT_WEIGHT: f64 = 0.25;
 
-/// Seconds of measurement that a point remembers.
+/// Most seconds of measurement that a point counts.
 const MOST_SECS: f64 = 3600.0;
 
-/// Slopes of log samples a step over log nodes: above, each node has its own batch; below, they share one.
+/// Slope of the logarithm of samples a step over the logarithm of nodes. Above it each node has its own
+/// batch.
 const PER_NODE_SLOPE: f64 = 0.75;
 
-/// See [`PER_NODE_SLOPE`].
+/// Below this slope the nodes share one batch.
 const GLOBAL_SLOPE: f64 = 0.25;
 
-/// What became of a measurement.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum LearnOutcome {
     /// The size is measured for the first time.
     New,
-    /// It fits to what was known, and made it more exact.
+    /// It fits the known rate, and made it more exact.
     Agrees,
-    /// It contradicts what was known: kept aside until the next one says which is right.
+    /// It contradicts the known rate. It is kept aside until the next one says which is right.
     Doubted,
-    /// The job runs at this multiple of its old speed now.
+    /// The job's speed has changed by this factor.
     Drifted(f64),
 }
 
-/// Measurements that contradict what is known, by size: kept aside until the next ones say which is right.
+/// Measurements that contradict known rates, by size. They are kept aside until the next ones say which are
+/// right.
 pub(crate) type DoubtedPoints = BTreeMap<u32, SizePoint>;
 
-/// On what something was measured.
+/// The nodes on which a rate was measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredSize {
     /// Number of nodes.
     pub nodes: u32,
-    /// On how many hosts they are.
+    /// The number of hosts that they are on.
     pub hosts: u32,
     /// Whether they are parts of several hosts.
     pub apart: bool,
-    /// Whether these hang on several leaf switches.
+    /// Whether they are on several leaf switches.
     pub crosses: bool,
 }
 
-/// Takes a measurement at a size into a profile.
+/// Learns a measurement at a size: updates the profile's point, or keeps the measurement aside.
 pub(crate) fn learn_point(
     profile: &mut Profile,
     doubts: &mut DoubtedPoints,
@@ -78,7 +79,6 @@ pub(crate) fn learn_point(
 ) -> LearnOutcome {
     let rate = &stretch.rate;
     let error = rate.error.max(MIN_RATE_ERROR);
-    let spread = |is_wide: bool| if is_wide { Spread::Across } else { Spread::Near };
     let new = SizePoint {
         nodes,
         rate: rate.rate,
@@ -86,8 +86,8 @@ pub(crate) fn learn_point(
         secs: rate.secs,
         step_samples: stretch.step_samples,
         hosts: (hosts < nodes).then_some(f64::from(hosts)),
-        spread: spread(crosses),
-        over_hosts: spread(apart),
+        spread: spread_where(crosses),
+        over_hosts: spread_where(apart),
         at,
     };
     let Some(old) = profile.points.iter_mut().find(|p| p.nodes == nodes) else {
@@ -101,7 +101,8 @@ pub(crate) fn learn_point(
         doubts.remove(&nodes);
         return LearnOutcome::Agrees;
     }
-    // Half a stall, or a start that is slower than any warm-up should be.
+    // A vague rate is half a stall, and an early one may be a start that is slower than any warm-up should
+    // be.
     if new.error > VAGUE_ERROR || stretch.age_secs < SETTLED_SECS {
         return LearnOutcome::Doubted;
     }
@@ -110,10 +111,11 @@ pub(crate) fn learn_point(
         doubts.remove(&nodes);
         return LearnOutcome::Agrees;
     }
-    let Some(first) = doubts.get(&nodes).copied().filter(|d: &SizePoint| {
-        (0.0..DOUBT_SECS).contains(&at.secs_since(d.at))
-            && !rates_contradict((d.rate, d.error), (new.rate, new.error))
-    }) else {
+    let doubted = doubts.get(&nodes).copied().filter(|doubted| {
+        (0.0..DOUBT_SECS).contains(&at.secs_since(doubted.at))
+            && !rates_contradict((doubted.rate, doubted.error), (new.rate, new.error))
+    });
+    let Some(first) = doubted else {
         doubts.insert(nodes, new);
         return LearnOutcome::Doubted;
     };
@@ -131,7 +133,11 @@ pub(crate) fn learn_point(
     LearnOutcome::Drifted(factor)
 }
 
-/// How the work of a step grows with the size: as declared, else as samples and steps at several sizes show.
+fn spread_where(is_wide: bool) -> Spread {
+    if is_wide { Spread::Across } else { Spread::Near }
+}
+
+/// How the work of a step grows with the size: as declared, or as samples and steps at several sizes show.
 pub fn batch_mode(profile: &Profile) -> BatchMode {
     if profile.key.batch != BatchMode::Auto {
         return profile.key.batch;
@@ -142,18 +148,18 @@ pub fn batch_mode(profile: &Profile) -> BatchMode {
         .filter_map(|p| Some((f64::from(p.nodes).ln(), p.step_samples.filter(|s| *s > 0.0)?.ln())))
         .collect();
     let n = logs.len() as f64;
-    let (x, y) = logs.iter().fold((0.0, 0.0), |(x, y), l| (x + l.0 / n, y + l.1 / n));
-    let wide: f64 = logs.iter().map(|l| (l.0 - x).powi(2)).sum();
-    let slope = logs.iter().map(|l| (l.0 - x) * (l.1 - y)).sum::<f64>() / wide;
+    let (mean_x, mean_y) = logs.iter().fold((0.0, 0.0), |(x, y), l| (x + l.0 / n, y + l.1 / n));
+    let width: f64 = logs.iter().map(|l| (l.0 - mean_x).powi(2)).sum();
+    let slope = logs.iter().map(|l| (l.0 - mean_x) * (l.1 - mean_y)).sum::<f64>() / width;
     match slope {
         s if s > PER_NODE_SLOPE => BatchMode::PerNode,
         s if s < GLOBAL_SLOPE => BatchMode::Global,
-        // Also where there are not two sizes to compare.
+        // Without two sizes to compare the slope is not a number.
         _ => BatchMode::Auto,
     }
 }
 
-/// Both, weighted by how exact they are.
+/// Combines two points, weighted by their exactness.
 fn merge_points(old: &SizePoint, new: &SizePoint) -> SizePoint {
     let (rate, error) = weighted_mean_rate((old.rate, old.error), (new.rate, new.error));
     SizePoint {
@@ -169,15 +175,20 @@ fn merge_points(old: &SizePoint, new: &SizePoint) -> SizePoint {
     }
 }
 
-/// On how many hosts the nodes of both were on average, by the seconds that each rests on.
+/// The mean number of hosts of two points, weighted by the seconds that each rests on; `None` where neither
+/// has one.
 fn mean_hosts(old: &SizePoint, new: &SizePoint) -> Option<f64> {
-    let of = |p: &SizePoint| p.hosts.unwrap_or(f64::from(p.nodes));
     let secs = old.secs + new.secs;
-    let mean = if secs > 0.0 { (of(old) * old.secs + of(new) * new.secs) / secs } else { of(new) };
+    let mean =
+        if secs > 0.0 { (hosts_of(old) * old.secs + hosts_of(new) * new.secs) / secs } else { hosts_of(new) };
     (old.hosts.is_some() || new.hosts.is_some()).then_some(mean)
 }
 
-/// The job runs at another speed: `now` is measured, the others are guessed from it.
+fn hosts_of(point: &SizePoint) -> f64 {
+    point.hosts.unwrap_or(f64::from(point.nodes))
+}
+
+/// Applies a drift by `factor`: `now` is the new measurement, and the other points are scaled.
 fn apply_drift(profile: &mut Profile, now: &SizePoint, factor: f64) {
     for point in &mut profile.points {
         point.spread = crossing_costs::scale_spread(point.spread, factor);

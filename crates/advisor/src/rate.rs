@@ -1,11 +1,11 @@
-//! A robust rate with its error from a series of progress reports.
+//! A robust rate with its error, from a series of progress reports.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 /// No rate is taken to be more exact than this (relatively), so that later measurements still move it.
 pub(crate) const MIN_RATE_ERROR: f64 = 0.006;
 
-/// A rate that differs by less (relatively) is no reason to doubt another.
+/// A rate that differs by less than this (relatively) does not contradict another.
 const SMALL_DIFFERENCE: f64 = 0.05;
 
 /// How many standard errors apart two rates must be to contradict each other.
@@ -17,41 +17,44 @@ pub(crate) fn rates_contradict(a: (f64, f64), b: (f64, f64)) -> bool {
     apart > SMALL_DIFFERENCE && apart > CONTRADICTING_ERRORS * a.1.hypot(b.1)
 }
 
-/// Both rates with their relative errors, weighted by how exact they are.
+/// The mean of two rates with their relative errors, weighted by their exactness.
 pub(crate) fn weighted_mean_rate(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
-    let weight = |error: f64| error.max(MIN_RATE_ERROR).powi(-2);
-    let wa = weight(a.1);
-    let wb = weight(b.1);
+    let wa = error_weight(a.1);
+    let wb = error_weight(b.1);
     (((wa * a.0.ln() + wb * b.0.ln()) / (wa + wb)).exp(), (wa + wb).powf(-0.5).max(MIN_RATE_ERROR))
 }
 
-/// Reports that say something: fewer make no rate.
+fn error_weight(error: f64) -> f64 {
+    error.max(MIN_RATE_ERROR).powi(-2)
+}
+
+/// Fewer reports than this make no rate.
 pub(crate) const FEWEST_REPORTS: usize = 3;
 
-/// At most this share of a series is warm-up: a job that never settles has no warm-up, it is like that.
+/// At most this share of a series is warm-up. A job that never settles has no warm-up; it varies by nature.
 const MOST_WARMUP: f64 = 0.5;
 
-/// A report farther from the median than so many (scaled) median deviations is an outlier: a checkpoint, a
-/// hiccup of the data loader.
+/// A report is an outlier if it is farther from the median than this number of (scaled) median deviations.
+/// Typical outliers are a checkpoint or a hiccup of the data loader.
 const OUTLIER_DEVIATIONS: f64 = 5.0;
 
-/// Deviations are never taken to be smaller than this: a program that is regular to the microsecond has no
-/// outliers.
+/// Deviations are never taken to be smaller than this. Otherwise a program that is regular to the microsecond
+/// would have outliers.
 const LEAST_DEVIATION: f64 = 0.004;
 
-/// Outliers that take more than this share of the *reports* are no outliers.
+/// If outliers are more than this share of the *reports*, they are not outliers.
 const MOST_OUTLIERS: f64 = 0.25;
 
-/// Median absolute deviation → standard deviation of a normal distribution.
+/// Factor from the median absolute deviation to the standard deviation of a normal distribution.
 const MAD_TO_SD: f64 = 1.482_6;
 
 /// The 97.5 % quantile of the normal distribution.
 const Z975: f64 = 1.959_963_984_540_054;
 
-/// The warm-up must be slower than the rest by so many standard errors, or it is none.
+/// The warm-up must be slower than the rest by this number of standard errors. Otherwise there is none.
 const CLEAR_ERRORS: f64 = 3.0;
 
-/// Progress between two moments.
+/// Progress of all workers between two moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RateReport {
     /// Seconds, positive.
@@ -60,14 +63,14 @@ pub(crate) struct RateReport {
     pub samples: f64,
 }
 
-/// What a series says.
+/// The steady rate of a series of reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteadyRate {
     /// Samples a second, without warm-up and outliers.
     pub rate: f64,
     /// Relative standard error.
     pub error: f64,
-    /// Seconds that it rests on.
+    /// Seconds of the reports that it rests on.
     pub secs: f64,
     /// Reports at the beginning that are warm-up.
     pub warmup: usize,
@@ -77,8 +80,8 @@ pub struct SteadyRate {
     pub outliers: usize,
 }
 
-/// The steady rate of a series. `fresh`: it begins with the start of a command, so that there may be a
-/// warm-up. `None` for too few reports, or when nothing was done.
+/// The steady rate of a series. `fresh`: the series begins with the start of a command, so that it may begin
+/// with a warm-up. `None` for too few reports, or when nothing was done.
 pub(crate) fn steady_rate(series: &[RateReport], fresh: bool) -> Option<SteadyRate> {
     let logs: Vec<f64> = series.iter().map(|r| (r.samples / r.secs).max(f64::MIN_POSITIVE).ln()).collect();
     let warmup = if fresh { warmup_length(&logs) } else { 0 };
@@ -108,53 +111,58 @@ pub(crate) fn steady_rate(series: &[RateReport], fresh: bool) -> Option<SteadyRa
     })
 }
 
-/// Length of the warm-up: the cut after which the mean is known best (the marginal standard error rule of
-/// White, 1997), if what it cuts off is clearly slower.
+/// The number of reports of the warm-up. The cut is where the mean of the rest has the smallest error (the
+/// marginal standard error rule of White, 1997), if what it cuts off is clearly slower.
 fn warmup_length(logs: &[f64]) -> usize {
     let most = (logs.len() as f64 * MOST_WARMUP) as usize;
     let (median, deviation) = robust_spread(&logs[logs.len() / 2..]);
     // One hiccup must not look like the end of a warm-up.
-    let tame: Vec<f64> = logs
+    let clamped: Vec<f64> = logs
         .iter()
         .map(|l| {
             l.clamp(median - 3.0 * OUTLIER_DEVIATIONS * deviation, median + OUTLIER_DEVIATIONS * deviation)
         })
         .collect();
-    let marginal = |cut: usize| {
-        let (n, _, squares) = sample_moments(&tame[cut..]);
-        squares / (n * n)
-    };
     let best = (0..=most)
         .filter(|cut| logs.len() - cut >= FEWEST_REPORTS)
-        .min_by(|a, b| marginal(*a).total_cmp(&marginal(*b)))
+        .min_by(|a, b| marginal_error(&clamped[*a..]).total_cmp(&marginal_error(&clamped[*b..])))
         .unwrap_or(0);
-    let (n, mean, squares) = sample_moments(&tame[best..]);
+    let (n, mean, squares) = sample_moments(&clamped[best..]);
     let error = (squares / n / n).sqrt().max(LEAST_DEVIATION);
-    let before = sample_moments(&tame[..best]).1;
+    let before = sample_moments(&clamped[..best]).1;
     if best > 0 && before < mean - CLEAR_ERRORS * error { best } else { 0 }
 }
 
-/// Which values are no outliers.
+/// The squared marginal standard error of these values.
+fn marginal_error(values: &[f64]) -> f64 {
+    let (n, _, squares) = sample_moments(values);
+    squares / (n * n)
+}
+
+/// For each value, whether it is regular, that is, not an outlier.
 fn regular_flags(logs: &[f64]) -> Vec<bool> {
     let (median, deviation) = robust_spread(logs);
     let keep: Vec<bool> = logs.iter().map(|l| (l - median).abs() <= OUTLIER_DEVIATIONS * deviation).collect();
-    let out = keep.iter().filter(|k| !**k).count();
-    if out as f64 > MOST_OUTLIERS * logs.len() as f64 { vec![true; logs.len()] } else { keep }
+    let outliers = keep.iter().filter(|k| !**k).count();
+    if outliers as f64 > MOST_OUTLIERS * logs.len() as f64 { vec![true; logs.len()] } else { keep }
 }
 
 /// Median and robust standard deviation.
 fn robust_spread(values: &[f64]) -> (f64, f64) {
-    let middle = median(values.to_vec());
-    let deviation = median(values.iter().map(|v| (v - middle).abs()).collect());
-    (middle, (deviation * MAD_TO_SD).max(LEAST_DEVIATION))
+    let center = median(values.to_vec());
+    let deviation = median(values.iter().map(|v| (v - center).abs()).collect());
+    (center, (deviation * MAD_TO_SD).max(LEAST_DEVIATION))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    match (values.len(), values.len() / 2) {
-        (0, _) => 0.0,
-        (n, half) if n % 2 == 1 => values[half],
-        (_, half) => f64::midpoint(values[half - 1], values[half]),
+    let half = values.len() / 2;
+    if values.is_empty() {
+        0.0
+    } else if values.len() % 2 == 1 {
+        values[half]
+    } else {
+        f64::midpoint(values[half - 1], values[half])
     }
 }
 
@@ -165,21 +173,20 @@ fn sample_moments(values: &[f64]) -> (f64, f64, f64) {
     (n, mean, values.iter().map(|v| (v - mean).powi(2)).sum())
 }
 
-/// Standard error of the mean; reports that follow each other closely are worth less (first-order
-/// autocorrelation).
+/// Standard error of the mean. Reports that follow each other closely count less, by their first-order
+/// autocorrelation.
 fn standard_error(logs: &[f64]) -> f64 {
     let (n, mean, squares) = sample_moments(logs);
     if n < 2.0 {
         return 1.0;
     }
     let lagged: f64 = logs.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
-    // Of a short series the correlation itself is uncertain by 1/√n.
-    let alike = if squares > 0.0 { (lagged / squares - 1.0 / n.sqrt()).clamp(0.0, 0.9) } else { 0.0 };
-    (squares / (n - 1.0) / n * (1.0 + alike) / (1.0 - alike)).sqrt() * small_sample_factor(n)
+    // In a short series the correlation itself is uncertain by 1/√n.
+    let correlation = if squares > 0.0 { (lagged / squares - 1.0 / n.sqrt()).clamp(0.0, 0.9) } else { 0.0 };
+    (squares / (n - 1.0) / n * (1.0 + correlation) / (1.0 - correlation)).sqrt() * small_sample_factor(n)
 }
 
-/// How much wider an interval from so few values must be than the normal distribution says (Student's t, 95
-/// %).
+/// How much wider a 95 % interval from `n` values must be than the normal distribution says (Student's t).
 fn small_sample_factor(n: f64) -> f64 {
     StudentsT::new(0.0, 1.0, n - 1.0).map_or(1.0, |t| t.inverse_cdf(0.975) / Z975)
 }
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn hiccups_are_left_out_but_a_second_mode_is_not() {
+    fn hiccups_are_left_out_but_a_second_mode_is_kept() {
         let mut rates = noisy(20, 0.01);
         rates[7] = 5.0;
         let rate = steady_rate(&series(&rates), false).unwrap();
@@ -231,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_error_covers_the_truth() {
-        // A fixed stream of numbers: the same at every run.
+        // A fixed stream of numbers, the same in every run.
         let mut seed = 1_u64;
         let mut normal = || {
             let sum: f64 = (0..12)
@@ -254,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_nothing() {
+    fn too_few_reports_make_no_rate() {
         assert_eq!(steady_rate(&series(&[1.0, 1.0]), true), None);
         assert_eq!(steady_rate(&series(&[0.0; 9]), true), None);
         assert_eq!(steady_rate(&[], false), None);

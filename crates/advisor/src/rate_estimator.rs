@@ -1,5 +1,5 @@
-//! What is believed of a job's scaling: what was measured of its program, what its user declares, and what is
-//! known of programs like it.
+//! How a job is believed to scale, from its program's measurements, its user's declarations, and profiles of
+//! similar programs.
 
 use std::collections::BTreeSet;
 
@@ -16,75 +16,74 @@ use infill_model::{
     SizePoint, UnixTime, malleable::RateCurve,
 };
 
-/// Relative error of a curve that a user declares, where nothing was measured.
+/// Relative error of a declared curve where nothing was measured.
 const DECLARED_ERROR: f64 = 0.03;
 
-/// Relative error of what is known of another user's program of the same name.
+/// Relative error of rates from another user's program of the same name.
 const OTHER_USER_ERROR: f64 = 0.3;
 
-/// Relative error of what is known of the same program with another execution plan.
+/// Relative error of rates from the same program with another execution plan.
 const OTHER_PLAN_ERROR: f64 = 0.4;
 
-/// The least that an execution plan which was never tried is counted on to make, in parts of what is
-/// expected.
+/// The smallest share of its expected rate that an execution plan counts with while it was never tried.
 const LEAST_COUNTED: f64 = 0.5;
 
-/// The profiles, and which of them may speak for a job.
+/// The profiles, and the sources that may speak for a job that has none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateEstimator<'a> {
     /// All profiles.
     pub(super) profiles: &'a ProfileCache,
     /// The models of programs with several plans.
     pub(super) programs: &'a ProgramModels,
-    /// How fast programs are on types where they never ran.
+    /// The rates of programs on types where they never ran.
     pub(super) speeds: &'a SiteSpeeds,
-    /// Whether what is known of other users' programs of the same name may help.
+    /// Whether profiles of other users' programs with the same name may help.
     pub(super) share_profiles: bool,
 }
 
 impl RateEstimator<'_> {
-    /// What is believed of a job's scaling on a node type; `None` when nothing is known.
-    pub(super) fn fitted_curve(&self, subject: &JobInput, node_type: &NodeType) -> Option<FittedCurve> {
-        self.fitted_for_key(subject, &ProfileKey { node_type: node_type.clone(), ..subject.key.clone() })
+    /// How a job scales on a node type; `None` when nothing is known.
+    pub(super) fn fitted_curve(&self, input: &JobInput, node_type: &NodeType) -> Option<FittedCurve> {
+        self.fitted_for_key(input, &ProfileKey { node_type: node_type.clone(), ..input.key.clone() })
     }
 
-    /// The same with the execution plan of the key.
-    fn fitted_for_key(&self, subject: &JobInput, key: &ProfileKey) -> Option<FittedCurve> {
-        FittedCurve::new(
-            &self.evidence_points(subject, key),
-            self.profiles.batch_mode(key),
-            subject.sizes.max(),
-        )
+    /// How a job scales with the execution plan and on the node type of a key.
+    fn fitted_for_key(&self, input: &JobInput, key: &ProfileKey) -> Option<FittedCurve> {
+        FittedCurve::new(&self.evidence_points(input, key), self.profiles.batch_mode(key), input.sizes.max())
     }
 
-    /// The job's rates for the planner. Of a program with one execution plan one curve for each type of nodes
-    /// where it ran, and for each of these that has GPUs if its own has; the first also serves for all
-    /// others. Of one with several, one curve for each and each type of nodes, these types among them. Empty
-    /// when nothing is known at all.
-    pub(super) fn rate_curves(&self, subject: &JobInput, types: &[NodeType]) -> Vec<RateCurve> {
-        let own = self.profiles.of_user(&subject.key.user).filter(|p| p.key.name == subject.key.name);
-        let mut known: BTreeSet<&NodeType> = own.map(|p| &p.key.node_type).collect();
-        if !subject.plans.is_empty() {
-            let types: Vec<NodeType> = known.into_iter().chain(types).cloned().collect();
+    /// The job's rates for the planner; empty when nothing is known.
+    ///
+    /// A program with one execution plan has one curve for each type of nodes where it ran, and for each of
+    /// `types`. Types with GPUs count only if its own type has GPUs, and types without only if its own has
+    /// none. The first curve also serves for all other types. A program with several plans has one curve for
+    /// each plan on each type, `types` included.
+    pub(super) fn rate_curves(&self, input: &JobInput, types: &[NodeType]) -> Vec<RateCurve> {
+        let own = self.profiles.of_user(&input.key.user).filter(|p| p.key.name == input.key.name);
+        let mut all_types: BTreeSet<&NodeType> = own.map(|p| &p.key.node_type).collect();
+        if !input.plans.is_empty() {
+            let types: Vec<NodeType> = all_types.into_iter().chain(types).cloned().collect();
             return self
-                .ways_to_run(subject, &types)
+                .ways_to_run(input, &types)
                 .iter()
-                .filter_map(|way| self.rate_curve_of(subject, way))
+                .filter_map(|way| self.rate_curve_of(input, way))
                 .collect();
         }
-        known.extend(types.iter().filter(|t| t.has_gpus() == subject.key.node_type.has_gpus()));
-        known.remove(&subject.key.node_type);
+        all_types.extend(types.iter().filter(|t| t.has_gpus() == input.key.node_type.has_gpus()));
+        all_types.remove(&input.key.node_type);
         let mut rates = Vec::new();
-        for (i, node_type) in std::iter::once(&subject.key.node_type).chain(known).enumerate() {
-            let Some((curve, sizes)) = self.rate_on_type(subject, node_type) else { continue };
-            let on = |node_type: Option<NodeType>| {
-                let exec_plan = ExecPlan::default();
-                let curve = curve.clone();
-                let sizes = sizes.clone();
-                RateCurve::new(exec_plan, node_type, curve, sizes)
-            };
-            rates.push(on(Some(node_type.clone())));
-            rates.extend((i == 0).then(|| on(None)));
+        for (i, node_type) in std::iter::once(&input.key.node_type).chain(all_types).enumerate() {
+            let Some((curve, sizes)) = self.rate_on_type(input, node_type) else { continue };
+            let exec_plan = ExecPlan::default();
+            rates.push(RateCurve::new(
+                exec_plan.clone(),
+                Some(node_type.clone()),
+                curve.clone(),
+                sizes.clone(),
+            ));
+            if i == 0 {
+                rates.push(RateCurve::new(exec_plan, None, curve, sizes));
+            }
         }
         rates
     }
@@ -92,33 +91,35 @@ impl RateEstimator<'_> {
     /// The rates of a job without plans on a type of nodes, and the sizes at which it fits there.
     fn rate_on_type(
         &self,
-        subject: &JobInput,
+        input: &JobInput,
         node_type: &NodeType,
     ) -> Option<(ScalingCurve, Option<AllowedSizes>)> {
-        let key = ProfileKey { node_type: node_type.clone(), ..subject.key.clone() };
-        if self.similar_curve(subject, &key, &sizes_of_interest(&subject.sizes, &[])).is_some()
-            && let Some(way) = self.way_to_run(subject, None, node_type)
+        let key = ProfileKey { node_type: node_type.clone(), ..input.key.clone() };
+        if self.similar_curve(input, &key, &sizes_of_interest(&input.sizes, &[])).is_some()
+            && let Some(way) = self.way_to_run(input, None, node_type)
         {
-            return Some((self.believed_curve(subject, &way)?, way.allowed));
+            return Some((self.believed_curve(input, &way)?, way.allowed));
         }
-        let curve = curve_of_interest(&self.fitted_curve(subject, node_type)?, &subject.sizes)?;
-        // Where none is left, it shall fail as itself.
-        let sizes = self.fitting_sizes(subject, None, &key).filter(|sizes| !sizes.up_to(u32::MAX).is_empty());
+        let curve = curve_of_interest(&self.fitted_curve(input, node_type)?, &input.sizes)?;
+        // Where no size fits, the job shall fail with its own out-of-memory error.
+        let sizes = self.fitting_sizes(input, None, &key).filter(|sizes| !sizes.up_to(u32::MAX).is_empty());
         Some((curve, sizes))
     }
 
-    /// What the site tells of a way to run of which itself no more than one size was measured: where the
-    /// program ran so on another type, or was estimated.
-    fn similar_curve(&self, subject: &JobInput, key: &ProfileKey, sizes: &[u32]) -> Option<PlanCurve> {
-        let is_declared = subject.declared.is_some() && is_first_plan(subject, key);
-        let own = self.profiles.points(key).len();
-        if is_declared || own > 1 || !(self.speeds.is_estimated(key) || self.ran_elsewhere(key)) {
+    /// What the site's other measurements say of a way to run, where the program ran this way on another type
+    /// or was estimated. `None` where more than one size was measured this way, or a curve is declared for
+    /// it.
+    fn similar_curve(&self, input: &JobInput, key: &ProfileKey, sizes: &[u32]) -> Option<PlanCurve> {
+        let is_declared = input.declared.is_some() && is_first_plan(input, key);
+        let measured_sizes = self.profiles.points(key).len();
+        let has_other_source = self.speeds.is_estimated(key) || self.ran_elsewhere(key);
+        if is_declared || measured_sizes > 1 || !has_other_source {
             return None;
         }
         self.speeds.known_curve(key, sizes, self.profiles.normalized_points(key).collect())
     }
 
-    /// Where the program was measured with the plan of a key.
+    /// The profiles in which the program was measured with the plan of a key.
     fn measured_with_plan<'p>(&'p self, key: &'p ProfileKey) -> impl Iterator<Item = &'p Profile> {
         self.profiles
             .of_user(&key.user)
@@ -131,68 +132,64 @@ impl RateEstimator<'_> {
         self.measured_with_plan(key).any(|p| p.key.node_type != key.node_type)
     }
 
-    /// What the job could run as, on its type of nodes and these others: each of its plans on each type. Of a
-    /// program with one plan only that, on types that have GPUs if its own has.
-    pub(super) fn ways_to_run(&self, subject: &JobInput, types: &[NodeType]) -> Vec<WayToRun> {
-        let types: BTreeSet<&NodeType> = types.iter().filter(|t| **t != subject.key.node_type).collect();
-        let own = || std::iter::once(&subject.key.node_type);
-        if subject.plans.is_empty() {
-            let kin = types.iter().copied().filter(|t| t.has_gpus() == subject.key.node_type.has_gpus());
-            return own().chain(kin).filter_map(|t| self.way_to_run(subject, None, t)).collect();
+    /// The ways in which the job could run on its type of nodes and `types`: each of its plans on each type.
+    /// A program with one plan runs on types with GPUs only if its own type has GPUs, and on types without
+    /// only if its own has none.
+    pub(super) fn ways_to_run(&self, input: &JobInput, types: &[NodeType]) -> Vec<WayToRun> {
+        let own_type = &input.key.node_type;
+        let others: BTreeSet<&NodeType> = types.iter().filter(|t| *t != own_type).collect();
+        let mut all_types = vec![own_type];
+        all_types.extend(others);
+        if input.plans.is_empty() {
+            let similar = all_types.into_iter().filter(|t| t.has_gpus() == own_type.has_gpus());
+            return similar.filter_map(|t| self.way_to_run(input, None, t)).collect();
         }
-        let pairs = subject.plans.iter().flat_map(|plan| {
-            own().chain(types.iter().copied()).filter(|t| plan.runs_on(t)).map(move |t| (plan, t))
-        });
-        pairs.filter_map(|(plan, node_type)| self.way_to_run(subject, Some(plan), node_type)).collect()
+        let mut ways = Vec::new();
+        for plan in &input.plans {
+            let usable = all_types.iter().filter(|t| plan.runs_on(t));
+            ways.extend(usable.filter_map(|t| self.way_to_run(input, Some(plan), t)));
+        }
+        ways
     }
 
+    /// A way to run with what is believed of it; `None` where nothing is, or no size fits.
     pub(super) fn way_to_run(
         &self,
-        subject: &JobInput,
+        input: &JobInput,
         plan: Option<&DeclaredPlan>,
         node_type: &NodeType,
     ) -> Option<WayToRun> {
-        let exec_plan = plan.map_or_else(|| subject.key.exec_plan.clone(), |p| p.name.clone());
-        let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..subject.key.clone() };
-        let allowed = self.fitting_sizes(subject, plan, &key);
-        let of_interest = |points: &[SizePoint]| {
-            let mut sizes = sizes_of_interest(&subject.sizes, points);
-            sizes.retain(|n| allowed.as_ref().is_none_or(|sizes| sizes.contains(*n)));
-            sizes
-        };
-        let planned = plan.and_then(|plan| {
-            let points: Vec<SizePoint> = self.profiles.normalized_points(&key).collect();
-            let sizes = of_interest(&points);
-            Some(BelievedScaling::Planned(
-                self.programs.known_curve(subject, plan, node_type, &sizes, points)?,
-            ))
-        });
-        let alike = || {
-            let points: Vec<SizePoint> = self.profiles.normalized_points(&key).collect();
-            Some(BelievedScaling::Alike(self.similar_curve(subject, &key, &of_interest(&points))?))
-        };
-        let is_untried = self.profiles.points(&key).is_empty();
-        let planned = planned.map(|planned| match planned {
-            BelievedScaling::Planned(curve) if is_untried && self.speeds.is_estimated(&key) => {
-                let points = self.profiles.normalized_points(&key).collect();
-                let estimated = self.speeds.known_curve(&key, &of_interest(&[]), points);
-                BelievedScaling::Planned(estimated.map_or(curve.clone(), |other| curve.combine_with(&other)))
+        let exec_plan = plan.map_or_else(|| input.key.exec_plan.clone(), |p| p.name.clone());
+        let key = ProfileKey { node_type: node_type.clone(), exec_plan, ..input.key.clone() };
+        let allowed = self.fitting_sizes(input, plan, &key);
+        let points: Vec<SizePoint> = self.profiles.normalized_points(&key).collect();
+        let is_untried = points.is_empty();
+        let mut sizes = fitting_sizes_of_interest(input, allowed.as_ref(), &points);
+        let planned =
+            plan.and_then(|plan| self.programs.known_curve(input, plan, node_type, &sizes, points.clone()));
+        let believed = match planned {
+            Some(curve) if is_untried && self.speeds.is_estimated(&key) => {
+                match self.speeds.known_curve(&key, &sizes, points) {
+                    Some(estimated) => BelievedScaling::Planned(curve.combine_with(&estimated)),
+                    None => BelievedScaling::Planned(curve),
+                }
             }
-            other => other,
-        });
-        let believed = planned
-            .or_else(alike)
-            .or_else(|| Some(BelievedScaling::Fitted(self.fitted_for_key(subject, &key)?)))?;
-        let mut sizes = of_interest(believed.points());
+            Some(curve) => BelievedScaling::Planned(curve),
+            None => match self.similar_curve(input, &key, &sizes) {
+                Some(curve) => BelievedScaling::Alike(curve),
+                None => BelievedScaling::Fitted(self.fitted_for_key(input, &key)?),
+            },
+        };
+        sizes = fitting_sizes_of_interest(input, allowed.as_ref(), believed.points());
         sizes.retain(|n| believed.covers_size(*n));
         (!sizes.is_empty()).then_some(WayToRun { key, believed, sizes, allowed })
     }
 
-    /// From what the rates of a way to run are known on so many nodes.
-    pub(super) fn rate_source(&self, subject: &JobInput, way: &WayToRun, nodes: u32) -> RateSource {
+    /// The source of the rates of a way to run on this number of nodes.
+    pub(super) fn rate_source(&self, input: &JobInput, way: &WayToRun, nodes: u32) -> RateSource {
         let key = &way.key;
         let points = self.profiles.points(key);
-        let is_declared = subject.declared.is_some() && is_first_plan(subject, key);
+        let is_declared = input.declared.is_some() && is_first_plan(input, key);
         let mut own = self
             .profiles
             .of_user(&key.user)
@@ -213,54 +210,53 @@ impl RateEstimator<'_> {
         }
     }
 
-    pub(super) fn rate_curve_of(&self, subject: &JobInput, way: &WayToRun) -> Option<RateCurve> {
-        let curve = self.believed_curve(subject, way)?;
+    pub(super) fn rate_curve_of(&self, input: &JobInput, way: &WayToRun) -> Option<RateCurve> {
+        let curve = self.believed_curve(input, way)?;
         let exec_plan = way.key.exec_plan.clone();
         let node_type = Some(way.key.node_type.clone());
         Some(RateCurve::new(exec_plan, node_type, curve, way.allowed.clone()))
     }
 
-    /// What a way to run is counted on to make.
-    fn believed_curve(&self, subject: &JobInput, way: &WayToRun) -> Option<ScalingCurve> {
-        match self.was_tried(subject, way) {
-            true => way.believed.to_scaling_curve(&way.sizes, |_, estimate| estimate.rate),
-            // More than was ever seen of a node is nothing to count on.
-            // It is to be tried by a probe, which is bounded, and not by a plan that hopes for the best.
-            false => {
-                let most = self.max_rate_per_node(&way.key);
-                way.believed.to_scaling_curve(&way.sizes, |n, estimate| {
-                    way.counted_rate(estimate).min(most * f64::from(n))
-                })
-            }
+    /// The rates with which the planner may count on a way to run.
+    fn believed_curve(&self, input: &JobInput, way: &WayToRun) -> Option<ScalingCurve> {
+        if self.was_tried(input, way) {
+            return way.believed.to_scaling_curve(&way.sizes, |_, estimate| estimate.rate);
         }
+        // An untried way counts with no more than the highest rate a node was seen to make. Only a probe may
+        // try more: it is bounded, and a plan that hopes for the best is not.
+        let most = self.max_rate_per_node(&way.key);
+        way.believed.to_scaling_curve(&way.sizes, |nodes, estimate| {
+            way.counted_rate(estimate).min(most * f64::from(nodes))
+        })
     }
 
-    fn was_tried(&self, subject: &JobInput, way: &WayToRun) -> bool {
+    /// Whether the rates of a way to run rest on measurements of its plan or on a declared curve.
+    fn was_tried(&self, input: &JobInput, way: &WayToRun) -> bool {
         !self.profiles.points(&way.key).is_empty()
             || match way.believed {
                 BelievedScaling::Planned(_) => false,
                 BelievedScaling::Alike(_) => self.ran_elsewhere(&way.key),
                 BelievedScaling::Fitted(_) => self.same_plan_points(&way.key).is_some(),
             }
-            || (subject.declared.is_some() && is_first_plan(subject, &way.key))
+            || (input.declared.is_some() && is_first_plan(input, &way.key))
     }
 
-    /// Whether a way to run is of an execution plan of which nothing was measured on any type, as far as the
-    /// model of all plans tells of it.
+    /// Whether a way to run has an execution plan that was measured on no type, and only the model of all
+    /// plans says something about it.
     pub(super) fn is_untried_plan(&self, way: &WayToRun) -> bool {
         matches!(way.believed, BelievedScaling::Planned(_))
             && self.measured_with_plan(&way.key).next().is_none()
     }
 
-    /// What is believed of a way to run on so many nodes, with all that it is doubted by.
-    pub(super) fn estimate_size(&self, subject: &JobInput, way: &WayToRun, nodes: u32) -> SizeEstimate {
+    /// The estimate of a way to run on this number of nodes, with its whole uncertainty.
+    pub(super) fn estimate_size(&self, input: &JobInput, way: &WayToRun, nodes: u32) -> SizeEstimate {
         let estimate = way.believed.estimate_at(nodes);
-        let error = if self.was_tried(subject, way) { estimate.error } else { way.believed_error(estimate) };
+        let error = if self.was_tried(input, way) { estimate.error } else { way.believed_error(estimate) };
         SizeEstimate { error, ..estimate }
     }
 
-    /// The most samples a second and node that the program was seen to make, as it would be on the type of
-    /// the key; infinite where nothing was measured.
+    /// The highest rate that the program was seen to make, samples a second and node, converted to the type
+    /// of the key; infinite where nothing was measured.
     fn max_rate_per_node(&self, key: &ProfileKey) -> f64 {
         let own = self.profiles.of_user(&key.user).filter(|p| p.key.name == key.name);
         let rates = own.flat_map(|p| {
@@ -270,64 +266,81 @@ impl RateEstimator<'_> {
         rates.reduce(f64::max).unwrap_or(f64::INFINITY)
     }
 
-    /// By what factor rates are expected to change from the type of a profile to another one, for as many
-    /// nodes.
+    /// The factor by which rates are expected to change from the type of a profile to another type, for the
+    /// same number of nodes.
     fn rate_ratio(&self, from: &Profile, to: &NodeType) -> f64 {
         let log_ratio = self.speeds.mean_log_ratio(&from.key, to, fewest_nodes(from));
         log_ratio.exp() * gpu_ratio(&from.key.node_type, to)
     }
 
-    /// The relative standard error of that.
+    /// The relative standard error of [`Self::rate_ratio`].
     fn ratio_error(&self, from: &Profile, to: &NodeType) -> f64 {
         self.speeds.log_ratio(&from.key, to, fewest_nodes(from)).sd
     }
 
-    /// The sizes of a job that a plan can have and at which it fits into memory, as far as that is known;
+    /// The allowed sizes that a plan can have and at which the job fits into memory, as far as that is known;
     /// `None` for all.
     pub(super) fn fitting_sizes(
         &self,
-        subject: &JobInput,
+        input: &JobInput,
         plan: Option<&DeclaredPlan>,
         key: &ProfileKey,
     ) -> Option<AllowedSizes> {
         let unfit = self.profiles.unfit_sizes(key);
-        let has_gib = key.node_type.gpu_memory_gib().map(|gib| gib * USABLE_MEMORY_SHARE);
-        let needs_gib = |nodes: u32| plan_memory_gib(subject, plan?, nodes);
-        let may_lack = |nodes: &u32| has_gib.zip(needs_gib(*nodes)).is_some_and(|(has, needs)| needs > has);
-        // What runs needs no prediction.
-        let runs = |nodes: &u32| self.profiles.points(key).iter().any(|p| p.nodes <= *nodes);
-        let limits = plan.is_some_and(|plan| plan.sizes.is_some());
-        let all = subject.sizes.up_to(u32::MAX);
-        let predicted = plan.is_some() && all.iter().any(|n| may_lack(n) && !runs(n));
-        if unfit.is_empty() && !limits && !predicted {
+        let has_own_sizes = plan.is_some_and(|plan| plan.sizes.is_some());
+        let all = input.sizes.up_to(u32::MAX);
+        let too_large: BTreeSet<u32> = all
+            .iter()
+            .copied()
+            .filter(|nodes| self.is_predicted_too_large(input, plan, key, *nodes))
+            .collect();
+        if unfit.is_empty() && !has_own_sizes && too_large.is_empty() {
             return None;
         }
-        let allowed = all.into_iter().filter(|n| plan.is_none_or(|plan| plan.allows_size(*n)));
-        // What does not fit on some nodes does not on fewer either.
+        // A program that does not fit on some nodes does not fit on fewer either.
         let least = unfit.last().map_or(0, |n| plan.map_or(n + 1, |plan| plan.may_fit_from(*n)));
-        let fits = allowed.filter(|n| *n >= least && (!may_lack(n) || runs(n))).collect();
+        let allowed = all.into_iter().filter(|n| plan.is_none_or(|plan| plan.allows_size(*n)));
+        let fits = allowed.filter(|n| *n >= least && !too_large.contains(n)).collect();
         Some(AllowedSizes::Set(fits))
     }
 
-    /// In how far a job is known, for people.
-    pub(super) fn knowledge_summary(&self, subject: &JobInput) -> String {
-        let measured = self.profiles.points(&subject.key).len();
-        match (measured, &subject.declared, self.similar_points(&subject.key)) {
+    /// Whether a plan on this number of nodes is predicted to need more GPU memory than there is. Sizes from
+    /// the smallest measured one on need no prediction.
+    fn is_predicted_too_large(
+        &self,
+        input: &JobInput,
+        plan: Option<&DeclaredPlan>,
+        key: &ProfileKey,
+        nodes: u32,
+    ) -> bool {
+        let Some(gpu_gib) = key.node_type.gpu_memory_gib() else { return false };
+        let Some(needed_gib) = plan.and_then(|plan| plan_memory_gib(input, plan, nodes)) else {
+            return false;
+        };
+        let runs = self.profiles.points(key).iter().any(|p| p.nodes <= nodes);
+        needed_gib > gpu_gib * USABLE_MEMORY_SHARE && !runs
+    }
+
+    /// How much is known of a job, for people.
+    pub(super) fn knowledge_summary(&self, input: &JobInput) -> String {
+        let measured = self.profiles.points(&input.key).len();
+        match (measured, &input.declared, self.similar_points(&input.key)) {
             (0, Some(_), _) => "counts on the declared curve".to_owned(),
-            (0, None, Some(_)) => "counts on what is known of similar programs".to_owned(),
+            (0, None, Some(_)) => "counts on the rates of similar programs".to_owned(),
             (0, None, None) => "knows nothing yet".to_owned(),
             (1, ..) => "knows 1 size".to_owned(),
             (n, ..) => format!("knows {n} sizes"),
         }
     }
 
-    /// Everything that is known of a job's scaling under a key: measured, declared, and of programs alike.
-    fn evidence_points(&self, subject: &JobInput, key: &ProfileKey) -> Vec<SizePoint> {
+    /// All that is known of a job's scaling under a key: its measurements, its declared curve, and similar
+    /// programs.
+    fn evidence_points(&self, input: &JobInput, key: &ProfileKey) -> Vec<SizePoint> {
         let mut points: Vec<SizePoint> = self.profiles.normalized_points(key).collect();
-        let declared = subject.declared.as_ref().filter(|_| is_first_plan(subject, key));
-        let declared = declared.map(|curve| declared_points(curve, &subject.sizes));
+        let declared = input.declared.as_ref().filter(|_| is_first_plan(input, key));
+        let declared = declared.map(|curve| declared_points(curve, &input.sizes));
         for more in declared.into_iter().chain(self.similar_points(key)) {
-            let (factor, misfit) = unit_scale(&points, &more, subject.sizes.max());
+            let (factor, misfit) = unit_scale(&points, &more, input.sizes.max());
             let missing: Vec<SizePoint> = more
                 .into_iter()
                 .filter(|m| points.iter().all(|p| p.nodes != m.nodes))
@@ -338,39 +351,31 @@ impl RateEstimator<'_> {
         points
     }
 
-    /// Points of what is alike, each with what it is doubted by: of the same plan on another node type first,
-    /// then of another user's program, then of another plan.
+    /// Points of similar runs, with the uncertainty of the comparison added. Sources in this order: the same
+    /// plan on another node type, another user's program, another plan.
     fn similar_points(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
         self.same_plan_points(key).or_else(|| self.other_plan_points(key))
     }
 
     fn same_plan_points(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
-        let alike = |p: &&Profile| {
-            p.key.name == key.name
-                && p.key.exec_plan == key.exec_plan
-                && p.key != *key
-                && !p.points.is_empty()
-        };
-        let updated = |p: &&Profile| p.updated_at;
-        let doubted = |p: &Profile, factor: f64, error: f64| {
-            self.profiles
-                .normalized_points(&p.key)
-                .map(|p: SizePoint| SizePoint { rate: p.rate * factor, error: p.error.hypot(error), ..p })
-                .collect()
-        };
-        if let Some(own) = self.profiles.of_user(&key.user).filter(alike).max_by_key(updated) {
-            return Some(doubted(
-                own,
-                self.rate_ratio(own, &key.node_type),
-                self.ratio_error(own, &key.node_type),
-            ));
+        let own = self.profiles.of_user(&key.user).filter(|p| is_other_run_of_plan(p, key));
+        if let Some(own) = own.max_by_key(|p| p.updated_at) {
+            let ratio = self.rate_ratio(own, &key.node_type);
+            return Some(self.scaled_points(&own.key, ratio, self.ratio_error(own, &key.node_type)));
         }
         let others = self.profiles.all_profiles().filter(|p| self.share_profiles && p.key.user != key.user);
-        others.filter(alike).max_by_key(updated).map(|p| doubted(p, 1.0, OTHER_USER_ERROR))
+        let similar = others.filter(|p| is_other_run_of_plan(p, key)).max_by_key(|p| p.updated_at)?;
+        Some(self.scaled_points(&similar.key, 1.0, OTHER_USER_ERROR))
     }
 
-    /// The fastest that the program was seen to be with another plan at its smallest measured size, on the
-    /// same type of nodes if possible: how fast it is says something of a plan, how it scales does not.
+    /// The points of a profile with rates times `factor` and this relative error added.
+    fn scaled_points(&self, key: &ProfileKey, factor: f64, error: f64) -> Vec<SizePoint> {
+        let points = self.profiles.normalized_points(key);
+        points.map(|p| SizePoint { rate: p.rate * factor, error: p.error.hypot(error), ..p }).collect()
+    }
+
+    /// The highest measured rate of the program with another plan at its smallest measured size, on the same
+    /// type of nodes if possible. One plan's speed says something about another's; its scaling does not.
     fn other_plan_points(&self, key: &ProfileKey) -> Option<Vec<SizePoint>> {
         let own = self
             .profiles
@@ -378,8 +383,9 @@ impl RateEstimator<'_> {
             .filter(|p: &&Profile| p.key.name == key.name && p.key.exec_plan != key.exec_plan);
         let points = own.flat_map(|p| self.profiles.normalized_points(&p.key).map(move |point| (p, point)));
         let (profile, point) = points.min_by(|(p, a), (q, b)| {
-            let elsewhere = |p: &Profile| p.key.node_type != key.node_type;
-            elsewhere(p).cmp(&elsewhere(q)).then(a.nodes.cmp(&b.nodes)).then(b.rate.total_cmp(&a.rate))
+            let p_elsewhere = p.key.node_type != key.node_type;
+            let q_elsewhere = q.key.node_type != key.node_type;
+            p_elsewhere.cmp(&q_elsewhere).then(a.nodes.cmp(&b.nodes)).then(b.rate.total_cmp(&a.rate))
         })?;
         Some(vec![SizePoint {
             rate: point.rate * self.rate_ratio(profile, &key.node_type),
@@ -392,71 +398,90 @@ impl RateEstimator<'_> {
 /// An execution plan and a type of nodes with which a job could run.
 #[derive(Clone, Debug)]
 pub(super) struct WayToRun {
-    /// The signature that it has then.
+    /// The profile key that the job has when it runs this way.
     pub(super) key: ProfileKey,
     /// What is believed of its rates.
     pub(super) believed: BelievedScaling,
-    /// The sizes that are worth a look, ascending, at least one.
+    /// The sizes of interest, ascending, at least one.
     pub(super) sizes: Vec<u32>,
-    /// The sizes at which it can run; `None` for all that the job may have.
+    /// The sizes at which it can run; `None` for all that are allowed.
     allowed: Option<AllowedSizes>,
 }
 
 impl WayToRun {
-    /// What it is counted on to make though it was never tried: what is expected less its standard error.
+    /// The rate that an untried way counts with: its expected rate less its standard error.
     fn counted_rate(&self, estimate: SizeEstimate) -> f64 {
         estimate.rate * (1.0 - self.believed_error(estimate)).max(LEAST_COUNTED)
     }
 
-    /// Its relative standard error then.
+    /// The relative standard error of an untried way.
     fn believed_error(&self, estimate: SizeEstimate) -> f64 {
         match self.believed {
             BelievedScaling::Planned(_) | BelievedScaling::Alike(_) => estimate.error,
-            // A curve knows how sure its slope is, and not its level.
+            // A curve says how sure its slope is, but not how sure its level is.
             BelievedScaling::Fitted(_) => OTHER_PLAN_ERROR,
         }
     }
 }
 
-/// The smallest size of a profile that was measured; 1 where none was.
+/// The smallest measured size of a profile; 1 where none was measured.
 fn fewest_nodes(profile: &Profile) -> u32 {
     profile.points.iter().map(|p| p.nodes).min().unwrap_or(1)
 }
 
-/// How many GPUs a node of one type has for each of the other; 1 where they have none.
+/// GPUs of a node of type `to` for each GPU of a node of type `from`; types without GPUs count as one.
 fn gpu_ratio(from: &NodeType, to: &NodeType) -> f64 {
     f64::from(to.gpus().max(1)) / f64::from(from.gpus().max(1))
 }
 
-/// Whether the key is of the job's first plan: what its owner declares is said of that.
-fn is_first_plan(subject: &JobInput, key: &ProfileKey) -> bool {
-    subject.plans.first().is_none_or(|first| first.name == key.exec_plan)
+/// Whether the key has the job's first plan, to which the declared curve belongs.
+fn is_first_plan(input: &JobInput, key: &ProfileKey) -> bool {
+    input.plans.first().is_none_or(|first| first.name == key.exec_plan)
 }
 
+/// Whether a profile has measurements of the program and plan of a key, but is not the key's own.
+fn is_other_run_of_plan(profile: &Profile, key: &ProfileKey) -> bool {
+    profile.key.name == key.name
+        && profile.key.exec_plan == key.exec_plan
+        && profile.key != *key
+        && !profile.points.is_empty()
+}
+
+/// The sizes of interest of a job, measured ones included, at which it can run.
+fn fitting_sizes_of_interest(
+    input: &JobInput,
+    allowed: Option<&AllowedSizes>,
+    points: &[SizePoint],
+) -> Vec<u32> {
+    let mut sizes = sizes_of_interest(&input.sizes, points);
+    sizes.retain(|n| allowed.is_none_or(|allowed| allowed.contains(*n)));
+    sizes
+}
 /// The curve over all sizes of interest.
 fn curve_of_interest(fitted: &FittedCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     fitted.to_scaling_curve(&sizes_of_interest(sizes, fitted.points()))
 }
 
-/// What a declared curve says of the sizes that it names, within the allowed ones.
+/// The points of a declared curve at the sizes that it names, up to the largest allowed one.
 fn declared_points(curve: &ScalingCurve, sizes: &AllowedSizes) -> Vec<SizePoint> {
     let named = curve.points().iter().map(|p| p.nodes).filter(|n| !curve.is_default() && *n <= sizes.max());
-    let point = |nodes| SizePoint {
-        nodes,
-        rate: curve.rate(nodes),
-        error: DECLARED_ERROR,
-        secs: 0.0,
-        step_samples: None,
-        hosts: None,
-        spread: infill_model::Spread::Near,
-        over_hosts: infill_model::Spread::Near,
-        at: UnixTime::default(),
-    };
-    named.map(point).collect()
+    named
+        .map(|nodes| SizePoint {
+            nodes,
+            rate: curve.rate(nodes),
+            error: DECLARED_ERROR,
+            secs: 0.0,
+            step_samples: None,
+            hosts: None,
+            spread: infill_model::Spread::Near,
+            over_hosts: infill_model::Spread::Near,
+            at: UnixTime::default(),
+        })
+        .collect()
 }
 
-/// The factor that brings `other` to the level of what was measured, for it may count in another unit; and by
-/// how much, relatively, it then still misses it.
+/// The factor that brings `other` to the level of the measurements, because it may count in another unit; and
+/// the relative error that then remains.
 fn unit_scale(measured: &[SizePoint], other: &[SizePoint], largest: u32) -> (f64, f64) {
     let fitted = FittedCurve::new(other, BatchMode::Auto, largest);
     let Some(fitted) = fitted.filter(|_| !measured.is_empty()) else { return (1.0, 0.0) };

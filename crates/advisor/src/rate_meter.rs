@@ -1,4 +1,4 @@
-//! Adds up the reports of a generation's workers, and cuts them into stretches that each make one
+//! Adds up the reports of a generation's workers, and cuts the series into stretches. Each stretch is one
 //! measurement.
 
 use std::collections::BTreeMap;
@@ -6,52 +6,51 @@ use std::collections::BTreeMap;
 use super::rate::{FEWEST_REPORTS, RateReport, SteadyRate, steady_rate};
 use infill_model::NodeName;
 
-/// A stretch whose rate is known so well (relative standard error) is long enough, once it has
-/// [`ENOUGH_REPORTS`].
+/// A stretch is long enough when its relative standard error is at most this, once it has [`ENOUGH_REPORTS`].
 pub(crate) const NARROW_ERROR: f64 = 0.012;
 
-/// Reports that a rate should rest on.
+/// Reports on which a rate should rest.
 const ENOUGH_REPORTS: usize = 6;
 
-/// Seconds of a stretch at least: shorter ones would see only what the job did just then.
+/// Shortest stretch, seconds. A shorter one would only show what the job did just then.
 const SHORTEST_SECS: f64 = 5.0;
 
-/// The same for the first of a generation: a cold cache may be steady for a while.
+/// Shortest first stretch of a generation, seconds: a cold cache may be steady for a while.
 const SHORTEST_FIRST_SECS: f64 = 12.0;
 
-/// What is measured in less time at a generation's start may be in error by so much.
+/// Least relative error of a shorter measurement at a generation's start.
 const HASTY_ERROR: f64 = 0.1;
 
-/// Seconds of a stretch that still is not narrow: it is taken as it is.
+/// Seconds after which a stretch is taken as it is, even if its error is still large.
 const LONGEST_SECS: f64 = 15.0;
 
-/// The same for the first of a generation, which may begin with a warm-up.
+/// The same limit for the first stretch of a generation, which may begin with a warm-up.
 const LONGEST_FIRST_SECS: f64 = 30.0;
 
-/// Longest series that is kept; slow programs report so seldom that time alone would never bound it.
+/// Longest series that is kept. Slow programs report so seldom that time alone would never bound it.
 const MOST_REPORTS: usize = 256;
 
-/// A worker that reported and has not for so many seconds of the others' is no longer waited for.
+/// A worker is no longer waited for when the others have reported for this many seconds without it.
 const WAIT_SECS: f64 = 90.0;
 
-/// One measurement.
+/// One measurement of a job's rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stretch {
-    /// The rate.
+    /// The steady rate, samples a second.
     pub rate: SteadyRate,
     /// All samples of the stretch, warm-up and outliers included.
     pub samples: f64,
-    /// All seconds of the stretch.
+    /// The duration of the whole stretch, seconds.
     pub secs: f64,
-    /// Samples of one step, where the job counts steps.
+    /// Samples of one step, where the job reports steps.
     pub step_samples: Option<f64>,
-    /// Whether it is the first of its generation: only there warm-up is looked for.
+    /// Whether it is the first of its generation. Only a first stretch can have a warm-up.
     pub first: bool,
     /// Seconds since the generation's first report.
     pub age_secs: f64,
 }
 
-/// What one worker has reported that the others have not yet.
+/// What one worker has reported and the others have not yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenReport {
     samples: f64,
@@ -63,19 +62,20 @@ struct OpenReport {
 pub(crate) struct RateMeter {
     open: BTreeMap<NodeName, OpenReport>,
     series: Vec<RateReport>,
-    /// The first step and the last, and the samples between them.
+    /// The first step, the last step, and the samples between them.
     steps: Option<(u64, u64, f64)>,
-    /// Whether any worker has told samples. Until then steps count as samples, of one worker only: all take
-    /// the same.
-    sampled: bool,
+    /// Whether any worker has reported samples. Until then the steps of one worker count as samples, because
+    /// all workers take the same steps.
+    has_samples: bool,
     last_steps: BTreeMap<NodeName, u64>,
     age_secs: f64,
-    later: bool,
+    /// Whether the generation has had a stretch.
+    has_stretch: bool,
 }
 
 impl RateMeter {
-    /// Takes in what a worker did in some seconds of its own clock, and the step it is at. Returns a
-    /// measurement when a stretch is complete.
+    /// Takes in what a worker did in some seconds of its own clock, and the step that it has reached. Returns
+    /// a measurement when a stretch is complete.
     pub fn add_report(
         &mut self,
         node: &NodeName,
@@ -87,7 +87,7 @@ impl RateMeter {
             return None;
         }
         if !self.open.contains_key(node) && !self.series.is_empty() {
-            // What came before lacks this worker's share.
+            // The earlier reports lack this worker's share.
             self.restart_series();
         }
         let samples = self.report_samples(node, samples, step);
@@ -105,31 +105,31 @@ impl RateMeter {
         self.take_if_complete()
     }
 
-    /// What was measured since the last stretch, for a generation that ends.
+    /// Ends the stretch of a generation that ends, and returns its measurement.
     pub fn finish_stretch(&mut self) -> Option<Stretch> {
         self.cut_stretch()
     }
 
-    /// The steady rate so far of the stretch that is going on.
+    /// The steady rate so far of the current stretch.
     pub fn current_rate(&self) -> Option<SteadyRate> {
-        steady_rate(&self.series, !self.later)
+        steady_rate(&self.series, !self.has_stretch)
     }
 
-    /// Workers that report.
+    /// The number of workers that report.
     pub fn workers(&self) -> usize {
         self.open.len()
     }
 
-    /// The samples of a report, or its steps where the job tells no samples.
+    /// The samples of a report, or its steps where the job reports no samples.
     fn report_samples(&mut self, node: &NodeName, samples: f64, step: Option<u64>) -> f64 {
-        self.sampled |= samples > 0.0;
-        if self.sampled {
+        self.has_samples |= samples > 0.0;
+        if self.has_samples {
             return samples;
         }
-        let before = step.and_then(|step| self.last_steps.insert(node.clone(), step));
-        let speaks = self.last_steps.keys().next() == Some(node);
-        match (step, before) {
-            (Some(step), Some(before)) if speaks => step.saturating_sub(before) as f64,
+        let last_step = step.and_then(|step| self.last_steps.insert(node.clone(), step));
+        let is_counted_worker = self.last_steps.keys().next() == Some(node);
+        match (step, last_step) {
+            (Some(step), Some(last)) if is_counted_worker => step.saturating_sub(last) as f64,
             _ => 0.0,
         }
     }
@@ -140,14 +140,14 @@ impl RateMeter {
         self.open.values_mut().for_each(|o| *o = OpenReport::default());
     }
 
-    /// Makes one report of all workers' once each has something.
+    /// Combines the workers' reports into one once each has something.
     fn close_report(&mut self) {
         let longest = self.open.values().map(|o| o.secs).fold(0.0, f64::max);
         if longest > WAIT_SECS {
             let before = self.open.len();
             self.open.retain(|_, o| o.secs > 0.0);
             if self.open.len() < before {
-                // What came before holds its share.
+                // The earlier reports include the share of a worker that is gone.
                 self.series.clear();
                 self.steps = None;
             }
@@ -155,7 +155,7 @@ impl RateMeter {
         if self.open.values().any(|o| o.secs <= 0.0) {
             return;
         }
-        // Workers step together, so their rates add up even where their reports are of different lengths.
+        // Workers step together, so their rates add up even where their reports have different lengths.
         let rate: f64 = self.open.values().map(|o| o.samples / o.secs).sum();
         let secs = self.open.values().map(|o| o.secs).sum::<f64>() / self.open.len() as f64;
         self.age_secs += secs;
@@ -172,35 +172,39 @@ impl RateMeter {
         }
         let rate = self.current_rate();
         let regular = rate.map_or(0, |r| self.series.len() - r.warmup - r.outliers);
-        let shortest = if self.later { SHORTEST_SECS } else { SHORTEST_FIRST_SECS };
-        let narrow = rate.is_some_and(|r| r.error <= NARROW_ERROR && r.secs >= shortest && r.outliers == 0);
-        let longest = if self.later { LONGEST_SECS } else { LONGEST_FIRST_SECS };
-        let full = secs >= longest && regular >= FEWEST_REPORTS;
-        let done = (narrow && regular >= ENOUGH_REPORTS) || full || self.series.len() >= MOST_REPORTS;
-        if done { self.cut_stretch() } else { None }
+        let (shortest, longest) = if self.has_stretch {
+            (SHORTEST_SECS, LONGEST_SECS)
+        } else {
+            (SHORTEST_FIRST_SECS, LONGEST_FIRST_SECS)
+        };
+        let is_narrow =
+            rate.is_some_and(|r| r.error <= NARROW_ERROR && r.secs >= shortest && r.outliers == 0);
+        let is_precise = is_narrow && regular >= ENOUGH_REPORTS;
+        let is_long = secs >= longest && regular >= FEWEST_REPORTS;
+        if is_precise || is_long || self.series.len() >= MOST_REPORTS { self.cut_stretch() } else { None }
     }
 
     fn cut_stretch(&mut self) -> Option<Stretch> {
-        let rate = self.current_rate().map(|r: SteadyRate| match !self.later && r.secs < SHORTEST_SECS {
-            true => SteadyRate { error: r.error.max(HASTY_ERROR), ..r },
-            false => r,
-        });
+        let first = !self.has_stretch;
+        let mut rate = self.current_rate();
+        if let Some(rate) = rate.as_mut().filter(|rate| first && rate.secs < SHORTEST_SECS) {
+            rate.error = rate.error.max(HASTY_ERROR);
+        }
         let (samples, secs) = self.series.iter().fold((0.0, 0.0), |(n, s), r| (n + r.samples, s + r.secs));
-        let stretch = rate.map(|rate| Stretch {
-            rate,
-            samples,
-            secs,
-            step_samples: self.steps.and_then(|(first, last, between): (u64, u64, f64)| {
-                let steps = last.saturating_sub(first);
-                (steps > 0 && between > 0.0).then(|| between / steps as f64)
-            }),
-            first: !self.later,
-            age_secs: self.age_secs,
-        });
+        let step_samples = self.step_samples();
+        let age_secs = self.age_secs;
+        let stretch = rate.map(|rate| Stretch { rate, samples, secs, step_samples, first, age_secs });
         self.series.clear();
         self.steps = self.steps.map(|(_, last, _)| (last, last, 0.0));
-        self.later |= stretch.is_some();
+        self.has_stretch |= stretch.is_some();
         stretch
+    }
+
+    /// Mean samples of a step; `None` where no step was completed.
+    fn step_samples(&self) -> Option<f64> {
+        let (first, last, samples) = self.steps?;
+        let steps = last.saturating_sub(first);
+        (steps > 0 && samples > 0.0).then(|| samples / steps as f64)
     }
 }
 
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_comes_later_makes_a_new_beginning() {
+    fn a_later_worker_restarts_the_series() {
         let mut meter = RateMeter::default();
         for _ in 0..4 {
             assert_eq!(meter.add_report(&n(1), 50.0, 1.0, None), None);
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_falls_silent_is_not_waited_for() {
+    fn a_silent_worker_is_not_waited_for() {
         let mut meter = RateMeter::default();
         let _ = meter.add_report(&n(1), 50.0, 1.0, None);
         let _ = meter.add_report(&n(2), 50.0, 1.0, None);
@@ -251,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_serve_where_no_samples_are_told() {
+    fn steps_serve_where_no_samples_are_reported() {
         let mut meter = RateMeter::default();
         let reports = (0..20_u64).flat_map(|i| [(n(1), i), (n(2), i)]);
         let got =
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_reports_are_ignored_and_memory_is_bounded() {
+    fn invalid_reports_are_ignored_and_memory_is_bounded() {
         let mut meter = RateMeter::default();
         for (samples, secs) in [(1.0, 0.0), (1.0, -1.0), (f64::NAN, 1.0), (1.0, f64::INFINITY), (-1.0, 1.0)] {
             assert_eq!(meter.add_report(&n(1), samples, secs, None), None);

@@ -1,13 +1,13 @@
-//! How fast programs are on types of nodes where they never ran, by all that the site has measured: a
-//! Gaussian process over programs, types and sizes ([`super::gaussian_process`]), for jobs with and without
-//! execution plans.
+//! How fast programs are on types of nodes where they never ran, by all measurements of the site. The model
+//! is a Gaussian process over programs, types and sizes ([`super::gaussian_process`]), for jobs with and
+//! without execution plans.
 //!
-//! Ratios name nobody: of each program but one's own only the differences between its own measurements count,
-//! against their mean, and neither its name nor how fast it is. Names tell of kin among the programs of one
-//! user, or of all where profiles are shared.
+//! Ratios reveal no program: from other programs only the differences between their own measurements count,
+//! against their mean. Neither their names nor their speed is used. Similar names tell which programs are
+//! related, among one user's programs, or among all where profiles are shared.
 //!
-//! Where a program was estimated beforehand, what is learned is how wrong estimates are, of all programs.
-//! Until it has run, its estimates are believed with that doubt.
+//! Where programs were estimated beforehand, the model learns how wrong estimates are, over all programs.
+//! Until a program has run, its estimates are believed with that uncertainty.
 
 mod program_speed_model;
 
@@ -26,52 +26,55 @@ use super::step_models::LEAST_ERROR;
 use infill_model::{ExecPlan, NodeType, Profile, ProfileKey, SizePoint, UnixTime};
 use program_speed_model::ProgramSpeedModel;
 
-/// Most measurements of the site that are looked at: those of the programs that were measured last, first of
-/// those that ran on several types.
+/// Most measurements of the site that are used: those of the programs that were measured last, and first of
+/// all those of programs that ran on several types.
 const MOST_ROWS: usize = 192;
 
-/// Most of one profile of another program.
+/// Most measurements of one profile of another program.
 const MOST_OF_PROFILE: usize = 4;
 
-/// Most of one's own program.
+/// Most measurements of the job's own program.
 const MOST_OWN: usize = 96;
 
-/// Curves after which a round looks at no further program: each takes some milliseconds.
+/// Curves after which a round computes those of no further program. Each takes some milliseconds.
 const MOST_CURVES: usize = 16;
 
-/// Seconds after which a program is looked at again when rates have changed that are known of it; what is not
-/// known yet counts at once.
+/// Seconds after which the curves of a program are computed again when known rates have changed. Rates that
+/// are not known yet count at once.
 const REMAKE_SECS: f64 = 30.0;
 
-/// Seconds after which all of the site is looked at again.
+/// Seconds after which the measurements of the whole site are collected again.
 const SITE_SECS: f64 = 60.0;
 
-/// Most estimates that tell of other types, and how wrong each is.
+/// Most estimates of a program that count as measurements.
 const MAX_ESTIMATES: usize = 24;
+
+/// The relative error of such an estimate.
 const ESTIMATE_ERROR: f64 = 0.25;
 
-/// By more than a factor of that no estimate is wrong, but counts in another unit (steps, tokens).
+/// An estimate that is wrong by more than this factor counts in another unit (steps, tokens).
 const OTHER_UNIT_FACTOR: f64 = 3.0;
 
-/// How a program's rates on two types compare: the logarithm of their ratio.
+/// The logarithm of the ratio of a program's rates on two types.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LogRatio {
     /// Its mean.
     pub(super) mean: f64,
-    /// Its standard deviation, for a program of which nothing is known on one of them.
+    /// Its standard deviation, for a program that is not measured on one of the types.
     pub(super) sd: f64,
 }
 
-/// GPUs, or nodes without any, of so many nodes of a type.
+/// GPUs of a number of nodes of a type. A node without GPUs counts as one.
 fn total_gpus(node_type: &NodeType, nodes: u32) -> u32 {
     nodes.saturating_mul(node_type.gpus().max(1)).max(1)
 }
 
-/// Logarithm of the GPU-seconds of a sample.
+/// Logarithm of the GPU-seconds a sample.
 fn log_gpu_secs(node_type: &NodeType, nodes: u32, rate: f64) -> f64 {
     (f64::from(total_gpus(node_type, nodes)) / rate).ln()
 }
 
+/// The names of a way to run. `shares`: whether names of all users' programs may be related.
 fn run_names<'a>(key: &'a ProfileKey, one: &'a NodeType, gpus: u32, shares: bool) -> RunNames<'a> {
     RunNames {
         scope: if shares { "" } else { &key.user },
@@ -84,23 +87,25 @@ fn run_names<'a>(key: &'a ProfileKey, one: &'a NodeType, gpus: u32, shares: bool
     }
 }
 
-fn run_input(register: &mut NameInterner, key: &ProfileKey, nodes: u32, shares: bool) -> RunInput {
+/// The numbers of a way to run, which are created where they are new.
+fn run_input(names: &mut NameInterner, key: &ProfileKey, nodes: u32, shares: bool) -> RunInput {
     let (one, _) = key.node_type.single_place();
-    register.intern_run(&run_names(key, &one, total_gpus(&key.node_type, nodes), shares))
+    names.intern_run(&run_names(key, &one, total_gpus(&key.node_type, nodes), shares))
 }
 
-/// A measurement, and by how much the estimate of it was wrong if there was one.
+/// A measurement, and the error of the estimate where there was one.
 #[derive(Clone, Copy, Debug)]
 struct SpeedMeasurement {
     row: RunInput,
     log_secs: f64,
-    wrong: Option<f64>,
+    /// Logarithm of the estimated rate over the measured one.
+    estimate_error: Option<f64>,
     variance: f64,
 }
 
-/// What was measured of one program.
+/// The measurements of one program.
 fn program_measurements(
-    register: &mut NameInterner,
+    names: &mut NameInterner,
     profiles: &ProfileCache,
     own: &[&Profile],
     estimated: Option<&EstimatedRates>,
@@ -112,14 +117,14 @@ fn program_measurements(
         for p in profiles.normalized_points(key) {
             let log_secs = log_gpu_secs(&key.node_type, p.nodes, p.rate);
             let way = (key.exec_plan.clone(), key.node_type.clone(), p.nodes);
-            let estimate = estimated.and_then(|known| known.get(&way));
-            let wrong = estimate.map(|rate| (rate / p.rate).ln());
+            let estimate = estimated.and_then(|rates| rates.get(&way));
+            let estimate_error = estimate.map(|rate| (rate / p.rate).ln());
             let variance = p.error.max(LEAST_ERROR).powi(2);
             if log_secs.is_finite() && variance.is_finite() {
                 found.push(SpeedMeasurement {
-                    row: run_input(register, key, p.nodes, shares),
+                    row: run_input(names, key, p.nodes, shares),
                     log_secs,
-                    wrong,
+                    estimate_error,
                     variance,
                 });
             }
@@ -128,9 +133,9 @@ fn program_measurements(
     found
 }
 
-/// A program as it was estimated, each estimate as a vague measurement.
+/// The estimates of a program, each as a vague measurement.
 fn estimates_as_measurements(
-    register: &mut NameInterner,
+    names: &mut NameInterner,
     key: &ProfileKey,
     estimated: Option<&EstimatedRates>,
     shares: bool,
@@ -138,111 +143,112 @@ fn estimates_as_measurements(
     let mut all = Vec::new();
     for ((exec_plan, node_type, nodes), rate) in estimated.into_iter().flatten() {
         let key = ProfileKey { exec_plan: exec_plan.clone(), node_type: node_type.clone(), ..key.clone() };
-        let row = run_input(register, &key, *nodes, shares);
+        let row = run_input(names, &key, *nodes, shares);
         let log_secs = log_gpu_secs(node_type, *nodes, *rate);
-        all.push(SpeedMeasurement { row, log_secs, wrong: None, variance: ESTIMATE_ERROR.powi(2) });
+        all.push(SpeedMeasurement { row, log_secs, estimate_error: None, variance: ESTIMATE_ERROR.powi(2) });
     }
     spread_evenly(&all, MAX_ESTIMATES)
 }
 
-/// At most so many of them, spread evenly.
+/// At most `most` of these items, spread evenly.
 fn spread_evenly<T: Copy>(all: &[T], most: usize) -> Vec<T> {
     let count = all.len().min(most);
-    let at = |i: usize| i * all.len().saturating_sub(1) / count.saturating_sub(1).max(1);
-    (0..count).map(|i| all[at(i)]).collect()
+    let last = all.len().saturating_sub(1);
+    (0..count).map(|i| all[i * last / count.saturating_sub(1).max(1)]).collect()
 }
 
-/// The mean of numbers; 0 of none.
+/// The mean of these numbers; 0 if there are none.
 fn mean_or_zero(numbers: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = numbers.fold((0.0, 0), |(sum, n), x| (sum + x, n + 1));
     sum / f64::from(count.max(1))
 }
 
-/// The differences between a program's measurements.
+/// The differences between a program's measurements and their mean.
 fn centered_observations(
-    seen: &[SpeedMeasurement],
-    middle: f64,
+    measured: &[SpeedMeasurement],
+    mean_log: f64,
 ) -> impl Iterator<Item = RunObservation> + '_ {
-    seen.iter().map(move |s| RunObservation { row: s.row, value: s.log_secs - middle, variance: s.variance })
+    measured.iter().map(move |s| RunObservation {
+        row: s.row,
+        value: s.log_secs - mean_log,
+        variance: s.variance,
+    })
 }
 
-/// How wrong a program's estimates are, but for the unit that they count in; and that unit.
-fn estimate_errors(seen: &[SpeedMeasurement]) -> (Vec<RunObservation>, f64) {
-    let all = || seen.iter().filter_map(|s| s.wrong);
-    let middle = mean_or_zero(all());
-    let unit = if middle.abs() > OTHER_UNIT_FACTOR.ln() { middle } else { 0.0 };
-    (
-        seen.iter()
-            .filter_map(|s: &SpeedMeasurement| {
-                Some(RunObservation { row: s.row, value: s.wrong? - unit, variance: s.variance })
-            })
-            .collect(),
-        unit,
-    )
+/// The errors of a program's estimates, without the unit that they count in; and the logarithm of that unit.
+fn estimate_errors(measured: &[SpeedMeasurement]) -> (Vec<RunObservation>, f64) {
+    let mean_error = mean_or_zero(measured.iter().filter_map(|s| s.estimate_error));
+    let unit = if mean_error.abs() > OTHER_UNIT_FACTOR.ln() { mean_error } else { 0.0 };
+    let mut errors = Vec::new();
+    for SpeedMeasurement { row, estimate_error, variance, .. } in measured {
+        let value = estimate_error.map(|error| error - unit);
+        errors.extend(value.map(|value| RunObservation { row: *row, value, variance: *variance }));
+    }
+    (errors, unit)
 }
 
-/// What the site has measured, program by program.
+/// The measurements of the site, by program.
 #[derive(Clone, Debug, Default)]
 struct SiteMeasurements {
-    /// The differences between each program's measurements.
+    /// The differences between each program's measurements and their mean.
     differences: BTreeMap<ProgramName, Vec<RunObservation>>,
-    wrongs: BTreeMap<ProgramName, Vec<RunObservation>>,
-    /// Of all of them.
+    /// The errors of each program's estimates.
+    errors: BTreeMap<ProgramName, Vec<RunObservation>>,
+    /// The process over the differences of all programs.
     process: Option<GaussianProcess>,
-    seen_at: Option<UnixTime>,
+    collected_at: Option<UnixTime>,
 }
 
 impl SiteMeasurements {
     fn from_profiles(
-        register: &mut NameInterner,
+        names: &mut NameInterner,
         profiles: &ProfileCache,
         estimates: &RateEstimates,
         shares: bool,
         now: UnixTime,
     ) -> SiteMeasurements {
-        let mut site = SiteMeasurements { seen_at: Some(now), ..SiteMeasurements::default() };
+        let mut measurements = SiteMeasurements { collected_at: Some(now), ..SiteMeasurements::default() };
         let mut types = profiles.all_profiles().map(|p| &p.key.node_type);
         let first = types.next();
         if types.all(|other| Some(other) == first) {
-            return site;
+            return measurements;
         }
         let mut programs: BTreeMap<(&str, &str), Vec<&Profile>> = BTreeMap::new();
         for profile in profiles.all_profiles().filter(|p| !p.points.is_empty()) {
             programs.entry((&profile.key.user, &profile.key.name)).or_default().push(profile);
         }
         let mut programs: Vec<_> = programs.into_iter().collect();
+        // Programs that ran on several types come first, then those that changed last.
         programs.sort_by_key(|(_, own)| {
-            let on_one = own.iter().all(|p| p.key.node_type == own[0].key.node_type);
-            (on_one, std::cmp::Reverse(own.iter().map(|p| p.updated_at).max()))
+            let is_on_one_type = own.iter().all(|p| p.key.node_type == own[0].key.node_type);
+            (is_on_one_type, std::cmp::Reverse(own.iter().map(|p| p.updated_at).max()))
         });
         let mut left = MOST_ROWS;
         for ((user, name), own) in programs {
             let name = (user.to_owned(), name.to_owned());
             let estimated = estimates.rates_of(&name);
-            let of_program: Vec<SpeedMeasurement> = own
-                .iter()
-                .flat_map(|p: &&Profile| {
-                    let of_it = program_measurements(register, profiles, &[p], estimated, shares);
-                    spread_evenly(&of_it, MOST_OF_PROFILE)
-                })
-                .collect();
-            // One measurement says nothing of others, but for how wrong its estimate was.
-            let says = of_program.len() > 1 || of_program.iter().any(|s| s.wrong.is_some());
-            if !says || of_program.len() > left {
+            let mut of_program: Vec<SpeedMeasurement> = Vec::new();
+            for profile in &own {
+                let of_profile = program_measurements(names, profiles, &[profile], estimated, shares);
+                of_program.extend(spread_evenly(&of_profile, MOST_OF_PROFILE));
+            }
+            // A single measurement says nothing about other programs, except how wrong its estimate was.
+            let is_useful = of_program.len() > 1 || of_program.iter().any(|s| s.estimate_error.is_some());
+            if !is_useful || of_program.len() > left {
                 continue;
             }
             left -= of_program.len();
-            let middle = mean_or_zero(of_program.iter().map(|s| s.log_secs));
-            site.wrongs.insert(name.clone(), estimate_errors(&of_program).0);
-            site.differences.insert(name, centered_observations(&of_program, middle).collect());
+            let mean_log = mean_or_zero(of_program.iter().map(|s| s.log_secs));
+            measurements.errors.insert(name.clone(), estimate_errors(&of_program).0);
+            measurements.differences.insert(name, centered_observations(&of_program, mean_log).collect());
         }
-        let all: Vec<RunObservation> = site.differences.values().flatten().copied().collect();
-        site.process = GaussianProcess::new(&all, run_covariance);
-        site
+        let all: Vec<RunObservation> = measurements.differences.values().flatten().copied().collect();
+        measurements.process = GaussianProcess::new(&all, run_covariance);
+        measurements
     }
 }
 
-/// What is made of one program: it is made anew when that changes.
+/// The inputs of a program's curves. They are computed again when these change.
 #[derive(Clone, Debug, PartialEq)]
 struct CurveBasis {
     plans: Vec<ExecPlan>,
@@ -251,80 +257,98 @@ struct CurveBasis {
     estimates: u64,
 }
 
-/// One program's.
+/// Curves that the jobs of a round ask for.
+struct CurveRequest<'a> {
+    input: &'a JobInput,
+    basis: CurveBasis,
+    /// When a profile of the program last changed.
+    updated_at: UnixTime,
+}
+
+/// The curves of one program.
 #[derive(Clone, Debug)]
 struct ProgramCurves {
-    made: CurveBasis,
+    basis: CurveBasis,
     made_at: UnixTime,
     updated_at: UnixTime,
     curves: BTreeMap<(ExecPlan, NodeType), PlanCurve>,
 }
 
-/// See the module's text.
+impl ProgramCurves {
+    /// Whether the curves are to be computed again. `collected_at`: when the site's measurements were
+    /// collected.
+    fn is_due(&self, request: &CurveRequest<'_>, collected_at: Option<UnixTime>, now: UnixTime) -> bool {
+        let is_old = now.age_of(self.made_at) >= REMAKE_SECS;
+        let has_news = self.updated_at != request.updated_at || collected_at > Some(self.made_at);
+        self.basis != request.basis || (is_old && has_news)
+    }
+}
+
+/// The rates of programs on types where they never ran, and where they are estimated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteSpeeds {
-    register: NameInterner,
-    site: SiteMeasurements,
+    names: NameInterner,
+    measurements: SiteMeasurements,
     pub(super) estimates: RateEstimates,
-    known: BTreeMap<ProgramName, ProgramCurves>,
-    /// Whether names tell of kin among all users' programs.
+    programs: BTreeMap<ProgramName, ProgramCurves>,
+    /// Whether the names of all users' programs may be related.
     shares: bool,
 }
 
 impl SiteSpeeds {
-    /// Looks at the site if it is time to, and at the programs of these jobs. `types`: those of nodes at
-    /// hand.
+    /// Collects the site's measurements if it is time to, and computes the curves of these jobs' programs.
+    /// `types`: the types of available nodes.
     pub(super) fn update_curves(
         &mut self,
-        subjects: &[JobInput],
+        inputs: &[JobInput],
         profiles: &ProfileCache,
         types: &[NodeType],
         shares: bool,
         now: UnixTime,
     ) {
         self.shares = shares;
-        if self.site.seen_at.is_none_or(|at| now.age_of(at) >= SITE_SECS) {
-            self.register = NameInterner::default();
-            self.site =
-                SiteMeasurements::from_profiles(&mut self.register, profiles, &self.estimates, shares, now);
+        if self.measurements.collected_at.is_none_or(|at| now.age_of(at) >= SITE_SECS) {
+            self.names = NameInterner::default();
+            self.measurements =
+                SiteMeasurements::from_profiles(&mut self.names, profiles, &self.estimates, shares, now);
         }
         let mut wanted = BTreeMap::new();
-        for subject in subjects {
-            if let Some(made) = self.curve_basis(subject, profiles, types) {
-                wanted.entry(program_name(&subject.key)).or_insert((subject, made));
+        for input in inputs {
+            if let Some(request) = self.curve_request(input, profiles, types) {
+                wanted.entry(program_name(&input.key)).or_insert(request);
             }
         }
-        self.known.retain(|name, _| wanted.contains_key(name));
-        let is_due = |(name, (_, (made, updated_at))): &(_, (_, (CurveBasis, UnixTime)))| {
-            let old = |known: &ProgramCurves| now.age_of(known.made_at) >= REMAKE_SECS;
-            let new = |known: &ProgramCurves| {
-                known.updated_at != *updated_at || self.site.seen_at > Some(known.made_at)
-            };
-            self.known.get(name).is_none_or(|known| known.made != *made || (old(known) && new(known)))
-        };
-        let mut due: Vec<_> = wanted.into_iter().filter(is_due).collect();
-        due.sort_by_key(|(name, _)| self.known.get(name).map(|known| known.made_at));
+        self.programs.retain(|name, _| wanted.contains_key(name));
+        let collected_at = self.measurements.collected_at;
+        let mut due: Vec<(ProgramName, CurveRequest<'_>)> = wanted
+            .into_iter()
+            .filter(|(name, request)| {
+                self.programs.get(name).is_none_or(|curves| curves.is_due(request, collected_at, now))
+            })
+            .collect();
+        due.sort_by_key(|(name, _)| self.programs.get(name).map(|curves| curves.made_at));
         let mut curves_made = 0;
-        for (name, (subject, (made, updated_at))) in due {
+        for (name, CurveRequest { input, basis, updated_at }) in due {
             if curves_made >= MOST_CURVES {
                 break;
             }
-            let curves = self.make_curves(subject, profiles, &made);
+            let curves = self.make_curves(input, profiles, &basis);
             curves_made += curves.len();
-            self.known.insert(name, ProgramCurves { made, made_at: now, updated_at, curves });
+            self.programs.insert(name, ProgramCurves { basis, made_at: now, updated_at, curves });
         }
     }
 
-    /// What is to be made of a job's program, and when that last changed; `None` where nothing could tell
-    /// more than its profiles do: it was neither estimated nor measured, or there is but one type.
-    fn curve_basis(
+    /// The curves that a job asks for; `None` where they could say no more than the program's profiles do.
+    /// This is so if the program was neither estimated nor measured, or if it was not estimated and there is
+    /// only one type.
+    fn curve_request<'a>(
         &self,
-        subject: &JobInput,
+        input: &'a JobInput,
         profiles: &ProfileCache,
         types: &[NodeType],
-    ) -> Option<(CurveBasis, UnixTime)> {
-        let name = program_name(&subject.key);
-        let key = &subject.key;
+    ) -> Option<CurveRequest<'a>> {
+        let name = program_name(&input.key);
+        let key = &input.key;
         let own = profiles.of_program(key).filter(|p| !p.points.is_empty());
         let (_, width) = key.node_type.single_place();
         let at_hand = types
@@ -336,103 +360,101 @@ impl SiteSpeeds {
                 all.push(node_type);
             }
         }
-        let plans = match subject.plans.is_empty() {
-            true => vec![key.exec_plan.clone()],
-            false => subject.plans.iter().map(|plan| plan.name.clone()).collect(),
+        let plans = if input.plans.is_empty() {
+            vec![key.exec_plan.clone()]
+        } else {
+            input.plans.iter().map(|plan| plan.name.clone()).collect()
         };
-        let estimated = self.estimates.rates_of(&name).is_some();
+        let is_estimated = self.estimates.rates_of(&name).is_some();
         let points = own.clone().map(|p| p.points.len()).sum();
         let updated_at = own.map(|p| p.updated_at).max();
-        let tells = estimated || (updated_at.is_some() && all.len() > 1);
-        let made = CurveBasis { plans, points, types: all, estimates: self.estimates.program_version(&name) };
-        tells.then(|| (made, updated_at.unwrap_or_default()))
+        let is_useful = is_estimated || (updated_at.is_some() && all.len() > 1);
+        let basis =
+            CurveBasis { plans, points, types: all, estimates: self.estimates.program_version(&name) };
+        is_useful.then(|| CurveRequest { input, basis, updated_at: updated_at.unwrap_or_default() })
     }
 
-    /// What is believed of the plans and types of which the site tells more than the program's own
-    /// measurements, at the sizes of this job.
+    /// The curves of the plans and types for which the site's measurements say more than the program's own,
+    /// at the sizes of this job.
     fn make_curves(
         &mut self,
-        subject: &JobInput,
+        input: &JobInput,
         profiles: &ProfileCache,
-        made: &CurveBasis,
+        basis: &CurveBasis,
     ) -> BTreeMap<(ExecPlan, NodeType), PlanCurve> {
-        let name = program_name(&subject.key);
+        let name = program_name(&input.key);
         let shares = self.shares;
         let estimated = self.estimates.rates_of(&name);
-        let own: Vec<&Profile> = profiles.of_program(&subject.key).collect();
-        let keys: Vec<ProfileKey> = keys_to_estimate(subject, &own, estimated, made);
+        let own: Vec<&Profile> = profiles.of_program(&input.key).collect();
+        let keys: Vec<ProfileKey> = keys_to_estimate(input, &own, estimated, basis);
         if keys.is_empty() {
             return BTreeMap::new();
         }
-        let own = program_measurements(&mut self.register, profiles, &own, estimated, shares);
+        let own = program_measurements(&mut self.names, profiles, &own, estimated, shares);
         let own = spread_evenly(&own, MOST_OWN);
-        let of_others = |all: &BTreeMap<ProgramName, Vec<RunObservation>>| -> Vec<RunObservation> {
-            all.iter().filter(|(other, _)| **other != name).flat_map(|(_, o)| o).copied().collect()
-        };
-        // Before anything was measured estimates tell how fast it is on types of which there are none.
-        let told = if own.is_empty() {
-            estimates_as_measurements(&mut self.register, &subject.key, estimated, shares)
+        // Before anything is measured, estimates say how fast the program is on types without an estimate.
+        let known = if own.is_empty() {
+            estimates_as_measurements(&mut self.names, &input.key, estimated, shares)
         } else {
             own.clone()
         };
-        let middle = mean_or_zero(told.iter().map(|s| s.log_secs));
-        let mut all = of_others(&self.site.differences);
-        all.extend(centered_observations(&told, middle));
-        let plain = if told.is_empty() { None } else { GaussianProcess::new(&all, run_covariance) };
-        let (own_wrongs, unit) = estimate_errors(&own);
-        let wrong = estimated.and_then(|_| {
-            let mut all = of_others(&self.site.wrongs);
-            all.extend(own_wrongs);
+        let mean_log = mean_or_zero(known.iter().map(|s| s.log_secs));
+        let mut observations = observations_of_others(&self.measurements.differences, &name);
+        observations.extend(centered_observations(&known, mean_log));
+        let rates = if known.is_empty() { None } else { GaussianProcess::new(&observations, run_covariance) };
+        let (own_errors, unit) = estimate_errors(&own);
+        let errors = estimated.and_then(|_| {
+            let mut all = observations_of_others(&self.measurements.errors, &name);
+            all.extend(own_errors);
             GaussianProcess::new(&all, covariance_of_errors)
         });
-        let known = ProgramSpeedModel { plain, middle, wrong, unit, estimated };
+        let model = ProgramSpeedModel { rates, mean_log, errors, unit, estimated };
         let mut curves = BTreeMap::new();
         for key in keys {
             let points: Vec<SizePoint> = profiles.normalized_points(&key).collect();
-            let sizes = sizes_of_interest(&subject.sizes, &points);
-            if let Some(curve) = known.predict_curve(&mut self.register, &key, &sizes, points, shares) {
+            let sizes = sizes_of_interest(&input.sizes, &points);
+            if let Some(curve) = model.predict_curve(&mut self.names, &key, &sizes, points, shares) {
                 curves.insert((key.exec_plan, key.node_type), curve);
             }
         }
         curves
     }
 
-    /// What is believed of a job with the plan and on the type of a key, at these sizes; `None` where nothing
-    /// tells.
+    /// The curve of a job with the plan and on the type of a key, at these sizes; `None` where there is none.
     pub(super) fn known_curve(
         &self,
         key: &ProfileKey,
         sizes: &[u32],
         points: Vec<SizePoint>,
     ) -> Option<PlanCurve> {
-        let program = self.known.get(&program_name(key))?;
+        let program = self.programs.get(&program_name(key))?;
         let curve = program.curves.get(&(key.exec_plan.clone(), key.node_type.clone()))?;
         sizes.iter().any(|n| curve.has_size(*n)).then(|| curve.with_points(points))
     }
 
-    /// Whether anything was estimated of the plan of a key, on any type.
+    /// Whether the plan of a key was estimated on any type.
     pub(super) fn is_estimated(&self, key: &ProfileKey) -> bool {
         self.estimates
             .rates_of(&program_name(key))
-            .is_some_and(|known: &EstimatedRates| known.keys().any(|(plan, ..)| *plan == key.exec_plan))
+            .is_some_and(|rates| rates.keys().any(|(plan, ..)| *plan == key.exec_plan))
     }
 
-    /// How a program's rates on the GPUs of so many nodes of the type of its key compare with those on as
-    /// many GPUs of another type, by what the site has measured.
+    /// The ratio of a program's rates: on the GPUs of a number of nodes of its key's type, and on as many
+    /// GPUs of another type. It follows from all measurements of the site.
     pub(super) fn log_ratio(&self, from: &ProfileKey, to: &NodeType, nodes: u32) -> LogRatio {
         if from.node_type == *to {
             return LogRatio { mean: 0.0, sd: 0.0 };
         }
         let rows = self.ratio_inputs(from, to, nodes);
-        let left = match &self.site.process {
+        let remaining = match &self.measurements.process {
             Some(process) => process.posterior_covariance(&rows),
             None => prior_covariance(&rows, run_covariance),
         };
-        let variance = left[(0, 0)] + left[(1, 1)] - 2.0 * left[(0, 1)];
+        let variance = remaining[(0, 0)] + remaining[(1, 1)] - 2.0 * remaining[(0, 1)];
         LogRatio { mean: self.posterior_log_ratio(&rows), sd: variance.max(0.0).sqrt() }
     }
 
-    /// The mean of [`Self::log_ratio`] alone, which takes much less.
+    /// The mean of [`Self::log_ratio`] alone, which is much faster to compute.
     pub(super) fn mean_log_ratio(&self, from: &ProfileKey, to: &NodeType, nodes: u32) -> f64 {
         if from.node_type == *to {
             0.0
@@ -441,44 +463,50 @@ impl SiteSpeeds {
         }
     }
 
-    /// The rows of as many GPUs of either type.
+    /// The rows of the same number of GPUs of both types.
     fn ratio_inputs(&self, from: &ProfileKey, to: &NodeType, nodes: u32) -> [RunInput; 2] {
         let gpus = total_gpus(&from.node_type, nodes);
         let one = [from.node_type.single_place().0, to.single_place().0];
-        [0, 1].map(|i| self.register.find_run(&run_names(from, &one[i], gpus, self.shares), i))
+        [0, 1].map(|i| self.names.find_run(&run_names(from, &one[i], gpus, self.shares), i))
     }
 
     fn posterior_log_ratio(&self, rows: &[RunInput; 2]) -> f64 {
-        let means = self.site.process.as_ref().map(|process| process.posterior_means(rows));
+        let means = self.measurements.process.as_ref().map(|process| process.posterior_means(rows));
         means.map_or(0.0, |means| means[0] - means[1])
     }
 }
 
-/// The plans and types of which the site may tell more than the program's own measurements: at most one
-/// size was measured so, and the plan ran on another type or was estimated. Where plans tell what they do, a
-/// model of them all knows the rest.
+/// The observations of all programs except the named one.
+fn observations_of_others(
+    all: &BTreeMap<ProgramName, Vec<RunObservation>>,
+    name: &ProgramName,
+) -> Vec<RunObservation> {
+    all.iter().filter(|(other, _)| *other != name).flat_map(|(_, own)| own).copied().collect()
+}
+/// The plans and types for which the site may know more than the program's own measurements. At most one size
+/// was measured there, and the plan ran on another type or was estimated. Where all plans declare their
+/// parallelism and something was measured, the model of all plans covers the other types.
 fn keys_to_estimate(
-    subject: &JobInput,
+    input: &JobInput,
     own: &[&Profile],
     estimated: Option<&EstimatedRates>,
-    made: &CurveBasis,
+    basis: &CurveBasis,
 ) -> Vec<ProfileKey> {
-    let of_plan = |plan: &ExecPlan| own.iter().filter(move |p| p.key.exec_plan == *plan).collect::<Vec<_>>();
-    let all_tell = !subject.plans.is_empty() && subject.plans.iter().all(|plan| plan.strategy.is_some());
-    let modelled = all_tell && made.points > 0;
+    let all_have_strategy = !input.plans.is_empty() && input.plans.iter().all(|plan| plan.strategy.is_some());
+    let is_modelled = all_have_strategy && basis.points > 0;
     let mut keys = Vec::new();
-    for plan in &made.plans {
-        let measured = of_plan(plan);
-        let estimated = estimated.is_some_and(|known| known.keys().any(|(of, ..)| of == plan));
-        for node_type in &made.types {
-            let points = |on_it: bool| -> usize {
-                let of_type = measured.iter().filter(|p| (p.key.node_type == *node_type) == on_it);
-                of_type.map(|p| p.points.len()).sum()
-            };
-            if points(true) < 2 && (estimated || (points(false) > 0 && !modelled)) {
+    for plan in &basis.plans {
+        let measured: Vec<&Profile> = own.iter().copied().filter(|p| p.key.exec_plan == *plan).collect();
+        let is_estimated = estimated.is_some_and(|rates| rates.keys().any(|(other, ..)| other == plan));
+        for node_type in &basis.types {
+            let (here, elsewhere): (Vec<&Profile>, Vec<&Profile>) =
+                measured.iter().partition(|p| p.key.node_type == *node_type);
+            let points_here: usize = here.iter().map(|p| p.points.len()).sum();
+            let ran_elsewhere = elsewhere.iter().any(|p| !p.points.is_empty());
+            if points_here < 2 && (is_estimated || (ran_elsewhere && !is_modelled)) {
                 let exec_plan = plan.clone();
                 let node_type = node_type.clone();
-                keys.push(ProfileKey { node_type, exec_plan, ..subject.key.clone() });
+                keys.push(ProfileKey { node_type, exec_plan, ..input.key.clone() });
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Models of a step's time as sums of few terms ([`super::basis`]) with non-negative weights, fitted by
-//! relative least squares and weighed by their evidence.
+//! relative least squares and weighted by their evidence.
 
 use nalgebra::{Cholesky, DMatrix, DVector};
 
@@ -9,19 +9,19 @@ use infill_model::{BatchMode, SizePoint};
 /// Most terms of one model.
 const MOST_TERMS: usize = 3;
 
-/// What one more term must explain: the penalty in units of χ² (Akaike's criterion).
+/// The penalty of each term, in units of χ² (Akaike's criterion). A term must explain at least this much.
 const TERM_PENALTY: f64 = 2.0;
 
-/// The same once more for a term that few programs have: a superlinear start.
+/// A further penalty for a term that few programs have: a superlinear start.
 const RARE_TERM_PENALTY: f64 = 4.0;
 
 /// Relative error of the models themselves: what published step-time models leave unexplained at most sizes.
 const MODEL_ERROR: f64 = 0.03;
 
-/// Expected relative loss of efficiency: before anything else is known, rate ∝ n^(1 − this).
+/// Expected relative loss of efficiency. Without other knowledge, rate ∝ n^(1 − this).
 const PRIOR_LOSS: f64 = 0.1;
 
-/// Doubt in that, as a relative error for each doubling of the size.
+/// Uncertainty of that loss, as a relative error for each doubling of the size.
 const PRIOR_ERROR: f64 = 0.5;
 
 /// A measured rate is never taken to be more exact than this.
@@ -31,25 +31,25 @@ pub(super) const LEAST_ERROR: f64 = 0.002;
 #[derive(Clone, Debug)]
 pub(super) struct StepModel {
     weights: [f64; TERM_COUNT],
-    /// Its share of the evidence of all.
+    /// Its share of the evidence of all models.
     pub(super) evidence: f64,
 }
 
 impl StepModel {
-    /// Logarithm of the rate.
+    /// Logarithm of the rate at a size, given the values of all terms there.
     pub(super) fn log_rate(&self, nodes: f64, terms: &[f64; TERM_COUNT]) -> f64 {
         let y: f64 = terms.iter().zip(&self.weights).map(|(t, w)| t * w).sum();
         (nodes / y).ln()
     }
 
-    /// As a formula, for people: node-seconds a sample.
+    /// The model as a formula, for people: node-seconds a sample.
     pub(super) fn to_formula(&self) -> String {
         let parts: Vec<String> = self
             .weights
             .iter()
             .zip(TERM_NAMES)
             .filter(|(w, _)| **w > 0.0)
-            .map(|(w, name): (&f64, &str)| match name {
+            .map(|(w, name)| match name {
                 "" | "/n" => format!("{w:.3e}{name}"),
                 _ => format!("{w:.3e}·{name}"),
             })
@@ -58,24 +58,26 @@ impl StepModel {
     }
 }
 
-/// Fits all models to what was measured, at least one size, ascending. `largest` is as for
+/// Fits all models to measured points, at least one, ascending. `largest` is as for
 /// [`super::FittedCurve::new`].
 pub(super) fn fit_models(points: &[SizePoint], mode: BatchMode, largest: u32) -> Vec<StepModel> {
     let mut rows: Vec<FitRow> = points.iter().map(FitRow::from_point).collect();
-    if let (Some(first), Some(last)) = (points.first(), points.last()) {
+    if let Some(first) = points.first()
+        && let Some(last) = points.last()
+    {
         rows.extend(FitRow::from_prior(last, largest.max(first.nodes), points.len()));
         rows.extend(FitRow::from_prior(first, 1, points.len()));
     }
     weigh_models(&rows, terms_of_mode(mode))
 }
 
-/// The logarithm of the rate that the models expect on average.
+/// The mean of the models' logarithms of the rate, weighted by their evidence.
 pub(super) fn mean_log_rate(models: &[StepModel], nodes: f64) -> f64 {
     let t = term_values(nodes);
     models.iter().map(|m| m.evidence * m.log_rate(nodes, &t)).sum()
 }
 
-/// One row of the least squares: node-seconds a sample at a size, and its relative error.
+/// One row of the least squares: node-seconds a sample at a size (`y`), and its relative error.
 struct FitRow {
     nodes: f64,
     y: f64,
@@ -88,8 +90,8 @@ impl FitRow {
         FitRow { nodes: n, y: n / p.rate, error: p.error.max(LEAST_ERROR).hypot(MODEL_ERROR) }
     }
 
-    /// What is expected of a size far from the nearest measured one; nothing if that is the same. The more
-    /// was measured, the less it counts.
+    /// The prior for a size far from the nearest measured one; `None` if they are the same. It counts less
+    /// when more sizes are measured.
     fn from_prior(nearest: &SizePoint, nodes: u32, measured: usize) -> Option<Self> {
         let n = f64::from(nodes);
         let m = f64::from(nearest.nodes);
@@ -126,10 +128,10 @@ impl NormalEquations {
             scale,
         };
         for (value, row) in values.iter().zip(rows) {
-            let want = 1.0 / row.error;
-            normal.total += want * want;
+            let target = 1.0 / row.error;
+            normal.total += target * target;
             for i in (0..TERM_COUNT).filter(|i| scale[*i] > 0.0) {
-                normal.right[i] += value[i] / scale[i] * want;
+                normal.right[i] += value[i] / scale[i] * target;
                 for j in (0..TERM_COUNT).filter(|j| scale[*j] > 0.0) {
                     normal.gram[i][j] += value[i] / scale[i] * value[j] / scale[j];
                 }
@@ -138,9 +140,10 @@ impl NormalEquations {
         normal
     }
 
-    /// The least-squares weights of these terms, if all are positive; with χ² and the penalty.
+    /// The least-squares weights of these terms, with the sum of χ² and the penalties. `None` where a weight
+    /// is not positive.
     ///
-    /// Over all sets of terms the best of these is the non-negative solution: where a weight would be
+    /// The best of these over all sets of terms is the non-negative solution: where a weight would be
     /// negative, the set without that term is among the others.
     fn solve_terms(&self, set: &[usize]) -> Option<([f64; TERM_COUNT], f64)> {
         let gram = DMatrix::from_fn(set.len(), set.len(), |i, j| self.gram[set[i]][set[j]]);

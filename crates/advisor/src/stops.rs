@@ -1,32 +1,31 @@
-//! How long a program takes to save and exit, and whether it comes to that, learned from each of its stops.
+//! How long a program takes to save and exit, and whether it succeeds, learned from each of its stops.
 
 use infill_model::{GenerationStop, StopOutcome};
 
 /// Stops of a program that are remembered.
 pub(crate) const STOPS_KEPT: usize = 20;
 
-/// The share of stops, in per cent, that take no longer than what is allowed for.
+/// The percentage of stops that take no longer than the believed time.
 pub const STOP_PERCENTILE: usize = 95;
 
-/// A stop that was cut off would have taken longer: so many times, for all that is known.
+/// A stop that was cut off would have taken longer. This multiple of its time is an assumption.
 const CUT_OFF_FACTOR: f64 = 1.5;
 
 /// Most seconds that a stop can have taken.
 pub(crate) const MAX_STOP_SECS: f64 = 86_400.0;
 
-/// Lost checkpoints in a row beyond which further ones say nothing new.
+/// Lost checkpoints in a row after which further ones say nothing new.
 const MAX_LOST: f64 = 16.0;
 
-/// Takes in one worker's stop. Those of one generation are one stop.
+/// Takes in one worker's stop. The stops of one generation's workers count as one stop.
 pub(crate) fn learn_stop(stops: &mut Vec<GenerationStop>, new: &GenerationStop) {
     if !(0.0..=MAX_STOP_SECS).contains(&new.secs) {
         return;
     }
-    match stops.iter_mut().find(|s: &&mut GenerationStop| (s.job, s.generation) == (new.job, new.generation))
-    {
-        Some(known) => {
-            known.secs = known.secs.max(new.secs);
-            known.end = known.end.max(new.end);
+    match stops.iter_mut().find(|s| (s.job, s.generation) == (new.job, new.generation)) {
+        Some(recorded) => {
+            recorded.secs = recorded.secs.max(new.secs);
+            recorded.end = recorded.end.max(new.end);
         }
         None => stops.push(*new),
     }
@@ -34,8 +33,9 @@ pub(crate) fn learn_stop(stops: &mut Vec<GenerationStop>, new: &GenerationStop) 
     stops.drain(..beyond);
 }
 
-/// Seconds in which nearly every stop is over; `None` where none has come to its own end, be that its grace
-/// time's. Few stops say little of the longest: one counts double, and each further one makes that less.
+/// Seconds in which nearly every stop is over; `None` where none has ended by itself or by the end of its
+/// grace time. Few stops say little about the longest: one counts double, and each further one reduces the
+/// margin.
 pub fn believed_stop_secs(stops: impl Iterator<Item = GenerationStop> + Clone) -> Option<f64> {
     if !stops.clone().any(|s| s.end != StopOutcome::Cut) {
         return None;
@@ -46,7 +46,7 @@ pub fn believed_stop_secs(stops: impl Iterator<Item = GenerationStop> + Clone) -
     Some(usual * (1.0 + 1.0 / secs.len() as f64))
 }
 
-/// Seconds that a stop takes at the least: the longest that was cut off.
+/// Seconds that a stop takes at least: the longest that was cut off, times an assumed factor.
 pub fn min_stop_secs(stops: impl Iterator<Item = GenerationStop>) -> f64 {
     stops.filter(|s| s.end.is_lower_bound()).map(|s| likely_secs(&s)).fold(0.0, f64::max)
 }
@@ -55,19 +55,20 @@ fn likely_secs(stop: &GenerationStop) -> f64 {
     cut_off_factor(stop.end) * stop.secs
 }
 
-/// How many times as long a stop with this end would have taken, for all that is known.
+/// How many times as long a stop with this end would have taken.
 pub(crate) fn cut_off_factor(end: StopOutcome) -> f64 {
     if end.is_lower_bound() { CUT_OFF_FACTOR } else { 1.0 }
 }
 
-/// Lost checkpoints, the last ones first of all: each adds one, and each good one takes half away.
+/// A score of lost checkpoints, the stops in order of time: each lost one adds one, and each good one halves
+/// the score.
 pub fn lost_checkpoints(stops: &[GenerationStop]) -> f64 {
     stops.iter().filter(|s| s.end != StopOutcome::Cut).fold(0.0, |lost: f64, stop| {
         if stop.end.lost_checkpoint() { (lost + 1.0).min(MAX_LOST) } else { lost / 2.0 }
     })
 }
 
-/// The chance that the next checkpoint is lost, too.
+/// The probability that the next checkpoint is lost, too.
 pub fn loss_risk(stops: &[GenerationStop]) -> f64 {
     1.0 - 0.5f64.powf(lost_checkpoints(stops))
 }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workers_of_a_generation_make_one_stop_of_the_slowest() {
+    fn the_workers_of_a_generation_make_one_stop_with_the_slowest_time() {
         let mut known = Vec::new();
         for (secs, end) in [(3.0, StopOutcome::Saved), (5.0, StopOutcome::Killed), (1.0, StopOutcome::Saved)]
         {
@@ -118,17 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_would_have_taken_longer() {
+    fn a_stop_that_was_cut_off_would_have_taken_longer() {
         use StopOutcome::{Cut, Killed, Saved};
         assert_eq!(secs(&[(10.0, Killed)]), Some(30.0));
-        // That Slurm took the node says nothing of how long it takes.
+        // A stop that Slurm cut off says nothing about how long stops take.
         assert_eq!(secs(&[(2.0, Cut)]), None);
         assert_eq!(min_stop_secs(all(&[(2.0, Cut), (5.0, Saved)]).into_iter()), 3.0);
         assert_eq!(secs(&[(6.0, Cut), (1.0, Saved)]), Some(9.0 * 1.5));
     }
 
     #[test]
-    fn lost_checkpoints_add_up_and_good_ones_forgive() {
+    fn lost_checkpoints_add_up_and_good_ones_halve_the_score() {
         use StopOutcome::{Cut, Failed, Killed, Saved};
         assert_eq!(lost_checkpoints(&all(&[(1.0, Saved), (2.0, Cut)])), 0.0);
         assert_eq!(lost_checkpoints(&all(&[(5.0, Killed), (1.0, Failed), (5.0, Killed)])), 3.0);

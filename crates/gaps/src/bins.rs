@@ -1,5 +1,5 @@
-//! Gaps as the survival model sorts them: by age, by block size, by hour of the day; and the hazards that it
-//! has before any gap was seen.
+//! The survival model's classes of gaps: age, block size and hour of the day; and the hazards that it has before
+//! any gap was seen.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,8 @@ pub(crate) const DEFAULT_SHAPE: f64 = 0.622;
 /// Scale of the default Weibull distribution, seconds: 475 / (ln 2)^(1 / shape).
 pub(crate) const DEFAULT_SCALE_SECS: f64 = 856.0;
 
-/// Lower edges of the age bins, seconds. Roughly doubling, because the hazard falls like a power of the age;
-/// the last bin is open.
+/// Lower edges of the age bins, seconds. They roughly double, because the hazard falls like a power of the
+/// age. The last bin is open.
 pub(crate) const AGE_EDGES_SECS: [f64; 13] =
     [0.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 57_600.0];
 
@@ -25,7 +25,7 @@ pub(crate) const BLOCK_EDGES: [u32; 4] = [1, 3, 16, 128];
 /// Number of block classes.
 pub(crate) const BLOCK_CLASSES: usize = BLOCK_EDGES.len();
 
-/// Hours in each hour class: four classes a day tell night from working hours in any time zone.
+/// Hours in each hour class. Four classes a day tell night from working hours in any time zone.
 pub(crate) const HOURS_A_CLASS: u8 = 6;
 
 /// Number of hour classes.
@@ -36,10 +36,9 @@ pub(crate) const HOUR_CLASSES: usize = 24 / HOURS_A_CLASS as usize;
 pub struct GapSample {
     /// Seconds from its first moment to its end, or to the end of our watching.
     pub duration_secs: f64,
-    /// Whether a main job ended it; `false` when we stopped watching, which says only that it lasted at least
-    /// so long.
+    /// Whether a main job ended it. `false` when we stopped watching: then it lasted at least this long.
     pub taken: bool,
-    /// Nodes that became free with it.
+    /// Number of nodes that became free together, this one included.
     pub block: u32,
     /// Hour of the day (0–23, UTC) at its start.
     pub hour: u8,
@@ -68,13 +67,17 @@ pub(super) fn upper_edge(bin: usize) -> f64 {
     AGE_EDGES_SECS.get(bin + 1).copied().unwrap_or(f64::INFINITY)
 }
 
-/// Mean hazard of the default Weibull distribution in each bin: (H(b) − H(a)) / (b − a) with
-/// H(t) = (t / scale)^shape. The open bin takes the mean up to four times its lower edge.
+/// Mean hazard of the default Weibull distribution in each bin: (H(b) − H(a)) / (b − a) with H(t) = (t /
+/// scale)^shape. For the open bin it is the mean up to four times its lower edge.
 pub(super) fn default_hazards() -> BinHazards {
-    let cumulative = |t: f64| (t / DEFAULT_SCALE_SECS).powf(DEFAULT_SHAPE);
     std::array::from_fn(|bin| {
         let from = AGE_EDGES_SECS[bin];
         let to = if bin + 1 < AGE_BINS { upper_edge(bin) } else { 4.0 * from };
-        (cumulative(to) - cumulative(from)) / (to - from)
+        (default_cumulative_hazard(to) - default_cumulative_hazard(from)) / (to - from)
     })
+}
+
+/// H(t) of the default Weibull distribution.
+fn default_cumulative_hazard(secs: f64) -> f64 {
+    (secs / DEFAULT_SCALE_SECS).powf(DEFAULT_SHAPE)
 }

@@ -1,7 +1,7 @@
-//! Remembers since when each gap has been open, and tells which ones ended.
+//! Remembers since when each gap has been open, and reports which ones ended.
 //!
-//! A gap here is any time in which no job of the main queue is on a node: whether we use it, and whether its
-//! window is worth starting in, does not matter to how long such times last.
+//! Here a gap is any time in which no main job is on a node. Whether malleable jobs use the node, and whether
+//! its window is worth starting in, does not affect how long such times last.
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::{GapSample, NodeOccupancy, OccupancyState, hour_of_day};
 use infill_model::{EndedGap, GapSet, Node, NodeName, NodeType, UnixTime, WindowEnd};
 
-/// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched: in a longer one
-/// a short job may have come and gone.
+/// Longest pause between two trusted snapshots, seconds, over which a gap counts as watched. In a longer
+/// pause a short job may have come and gone.
 pub(crate) const LONGEST_PAUSE_SECS: f64 = 300.0;
 
-/// What the survival model learns from a gap that has ended.
+/// The sample for the survival model from a gap that has ended.
 impl From<&EndedGap> for GapSample {
     fn from(gap: &EndedGap) -> Self {
         GapSample {
@@ -25,19 +25,19 @@ impl From<&EndedGap> for GapSample {
     }
 }
 
-/// A gap that is open.
+/// An open gap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct OpenGap {
     node_type: NodeType,
     since: UnixTime,
     block: u32,
     planned: WindowEnd,
-    /// Whether we saw it begin. The age of a gap that was open when we first looked is unknown: it teaches
-    /// nothing.
+    /// Whether we saw it begin. The age of a gap that was open when we first looked is unknown, so that it
+    /// teaches nothing.
     saw_start: bool,
 }
 
-/// All open gaps. A value: the daemon keeps it between rounds, and may store it.
+/// All open gaps. A value that the daemon keeps between rounds, and may store.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GapTracker {
     open: FxHashMap<NodeName, OpenGap>,
@@ -45,19 +45,21 @@ pub struct GapTracker {
 }
 
 impl GapTracker {
-    /// Since when this node has been without a main job; `None` where it is not, or we do not know it.
+    /// Since when this node has been without a main job; `None` where it is not, or where that is unknown.
     pub fn gap_start(&self, node: &NodeName) -> Option<UnixTime> {
         Some(self.open.get(node)?.since)
     }
 
-    /// Since when each of these nodes has been so, in no order.
+    /// The starts of all open gaps, in no order.
     pub(super) fn gap_starts(&self) -> impl Iterator<Item = UnixTime> {
         self.open.values().map(|gap| gap.since)
     }
 
-    /// Takes in one round and returns the gaps that ended, sorted by node. A snapshot that cannot be trusted
-    /// changes nothing. Call it before [`super::find_gaps`] so that new gaps have their start, with the gaps
-    /// of the round before (or empty ones), and never again with the same snapshot.
+    /// Takes in one round and returns the gaps that ended, sorted by node. A snapshot that is not trusted
+    /// changes nothing.
+    ///
+    /// Call it before [`super::find_gaps`], so that new gaps have their start, with the gaps of the previous
+    /// round (or empty ones). Never call it again with the same snapshot.
     pub fn observe_round(
         &mut self,
         occupancy: &NodeOccupancy<'_>,
@@ -70,7 +72,7 @@ impl GapTracker {
         let mut ended = self.forget_after_pause(now);
         let first_look = self.last_seen.is_none();
         let uses: Vec<Option<OccupancyState<'_>>> = (0..occupancy.snapshot().nodes.len())
-            .map(|at| occupancy.use_at(at).filter(|_| occupancy.is_in_partition(at)))
+            .map(|index| occupancy.use_at(index).filter(|_| occupancy.is_in_partition(index)))
             .collect();
         let watched = self.close_ended(occupancy, &uses, now, &mut ended);
         self.open_started(occupancy, &uses, &watched, !first_look, now);
@@ -80,7 +82,7 @@ impl GapTracker {
         ended
     }
 
-    /// Ends everything at the last moment that was seen when the pause since then was too long.
+    /// After too long a pause, ends all gaps at the last moment that was seen.
     fn forget_after_pause(&mut self, now: UnixTime) -> Vec<EndedGap> {
         let Some(last) = self.last_seen else { return Vec::new() };
         if now.secs_since(last) <= LONGEST_PAUSE_SECS {
@@ -91,7 +93,7 @@ impl GapTracker {
         open.into_iter().filter_map(|(node, gap)| gap.into_ended(node, last, false)).collect()
     }
 
-    /// Ends the gaps of nodes that are none any more. Returns which nodes have an open gap, by place.
+    /// Ends the gaps of nodes that are no longer gaps. Returns, by index, which nodes have an open gap.
     fn close_ended(
         &mut self,
         occupancy: &NodeOccupancy<'_>,
@@ -102,9 +104,9 @@ impl GapTracker {
         let mut watched = vec![false; uses.len()];
         let mut over = Vec::new();
         for node in self.open.keys() {
-            let at = occupancy.node_index().index_of(node);
-            let usage = at.and_then(|at| uses.get(at).copied().flatten());
-            match (usage, at.and_then(|at| watched.get_mut(at))) {
+            let index = occupancy.node_index().index_of(node);
+            let usage = index.and_then(|index| uses.get(index).copied().flatten());
+            match (usage, index.and_then(|index| watched.get_mut(index))) {
                 (Some(usage), Some(watched)) if usage.is_gap() => *watched = true,
                 _ => over.push((node.clone(), matches!(usage, Some(OccupancyState::Main(_))))),
             }
@@ -116,6 +118,7 @@ impl GapTracker {
         watched
     }
 
+    /// Opens the gaps of nodes that are not watched yet. They form one block.
     fn open_started(
         &mut self,
         occupancy: &NodeOccupancy<'_>,
@@ -124,12 +127,12 @@ impl GapTracker {
         saw_start: bool,
         now: UnixTime,
     ) {
-        let states =
-            uses.iter().zip(watched).map(|(usage, watched): (&Option<OccupancyState<'_>>, &bool)| {
-                !watched && usage.is_some_and(|usage| usage.is_gap())
-            });
-        let new: Vec<&Node> =
-            occupancy.snapshot().nodes.iter().zip(states).filter(|(_, new)| *new).map(|(n, _)| n).collect();
+        let mut new: Vec<&Node> = Vec::new();
+        for ((node, usage), watched) in occupancy.snapshot().nodes.iter().zip(uses).zip(watched) {
+            if !watched && usage.is_some_and(|usage| usage.is_gap()) {
+                new.push(node);
+            }
+        }
         let block = u32::try_from(new.len()).unwrap_or(u32::MAX);
         for node in new {
             let node_type = node.node_type.clone();
@@ -138,7 +141,7 @@ impl GapTracker {
         }
     }
 
-    /// Keeps what was planned on each open gap.
+    /// Records the planned end of each open gap.
     fn remember_plans(&mut self, gaps: &GapSet) {
         for gap in &gaps.gaps {
             if let Some(open) = self.open.get_mut(&gap.node) {

@@ -1,29 +1,28 @@
-//! Fits the survival model: occurrences over exposure in each age bin, shrunk towards what is known without
-//! them.
+//! Fits the survival model: occurrences over exposure in each age bin, shrunk towards the hazard that is
+//! assumed without them.
 //!
-//! For each bin, d gaps ended there and all gaps together spent E seconds there; a gap that we stopped
-//! watching adds seconds but no end. A block of nodes that became free together counts once. The estimate is
-//! that of a Gamma prior worth `w` ends: (d + w) / (E + w / prior). Cells are shrunk in three stages, so that
-//! a rare kind of gap borrows from the common ones: default → whole site → block class → (block class, hour
-//! class).
+//! In each bin, d gaps ended and all gaps together spent E seconds. A gap that we stopped watching adds
+//! seconds but no end. A block of nodes that became free together counts once. The estimate has a Gamma prior
+//! worth `w` ends: (d + w) / (E + w / prior). Cells are shrunk in three stages, so that a rare kind of gap
+//! borrows from the common ones: default → whole site → block class → (block class, hour class).
 
 use super::bins::{
     AGE_BINS, BLOCK_CLASSES, BinHazards, GapSample, HOUR_CLASSES, age_bin, block_class, default_hazards,
     hour_class, upper_edge,
 };
 
-/// Ends that the default is worth in each bin against the whole site's history: a site with a few days of
-/// gaps already speaks louder than Summit.
+/// Ends that the default is worth in each bin against the whole site's history. A site with a few days of
+/// gaps already outweighs Summit.
 pub(crate) const SITE_PRIOR_ENDS: f64 = 5.0;
 
 /// Ends that the site's hazard is worth against one block class.
 pub(crate) const BLOCK_PRIOR_ENDS: f64 = 20.0;
 
-/// Ends that a block class's hazard is worth against one hour class in it. Larger than the others: blocks
-/// that end together for one cause, such as a maintenance, make an hour look special that is not.
+/// Ends that a block class's hazard is worth against one hour class in it. It is larger than the others,
+/// because blocks that end together for one cause, such as a maintenance, make an ordinary hour look special.
 pub(crate) const HOUR_PRIOR_ENDS: f64 = 100.0;
 
-/// A gap that was longer than this adds nothing beyond it: a forgotten node must not teach that gaps never
+/// Seconds of a longer gap beyond this add nothing, so that a forgotten node does not teach that gaps never
 /// end.
 const LONGEST_SAMPLE_SECS: f64 = 30.0 * 86_400.0;
 
@@ -42,6 +41,7 @@ impl BinCounts {
         }
     }
 
+    /// Hazards from these counts, shrunk to a prior that is worth `weight` ends.
     fn shrunk_to(&self, prior: &BinHazards, weight: f64) -> BinHazards {
         std::array::from_fn(|bin| {
             (self.ends[bin] + weight) / (self.secs[bin] + weight / prior[bin].max(f64::MIN_POSITIVE))
@@ -72,7 +72,7 @@ fn count_cells(samples: &[GapSample]) -> [[BinCounts; HOUR_CLASSES]; BLOCK_CLASS
     for sample in samples.iter().filter(|s| s.duration_secs > 0.0) {
         let duration = sample.duration_secs.min(LONGEST_SAMPLE_SECS);
         let hours = &mut cells[block_class(sample.block)];
-        // Nodes of one block mostly end together: a block is one observation, not as many as it has nodes.
+        // Nodes of one block mostly end together, so that a block is one observation.
         let weight = 1.0 / f64::from(sample.block.max(1));
         let mut age = 0.0;
         for bin in 0..=age_bin(duration) {
@@ -87,7 +87,7 @@ fn count_cells(samples: &[GapSample]) -> [[BinCounts; HOUR_CLASSES]; BLOCK_CLASS
     cells
 }
 
-/// The hour class that holds `age_secs` after a start at `hour`: a long gap passes through several.
+/// The hour class `age_secs` after a start at `hour`. A long gap passes through several.
 fn hour_class_at(hour: u8, age_secs: f64) -> usize {
     let later = (age_secs / 3600.0) as u64 % 24;
     hour_class(hour % 24 + later as u8)

@@ -4,26 +4,25 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashSet;
 
-use infill_model::{Gap, GapRefusal, GapSet, NodeName, WindowEnd};
+use infill_model::{GapRefusal, GapSet, NodeName, WindowEnd};
 
-/// Which nodes are left alone.
+/// The idle nodes that are left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IdleReserve {
-    /// Those that were left alone at the last look: they have been idle since.
+    /// The nodes that were left alone in the last round, and have been idle since.
     pub before: FxHashSet<NodeName>,
 }
 
 impl IdleReserve {
-    /// What gaps that were found say of it.
+    /// The reserve that a search for gaps has left alone.
     pub fn from_gaps(found: &GapSet) -> IdleReserve {
-        let kept = found.refused.iter().filter(|(_, why)| matches!(why, GapRefusal::Kept { .. }));
+        let kept = found.refused.iter().filter(|(_, refusal)| matches!(refusal, GapRefusal::Kept { .. }));
         IdleReserve { before: kept.map(|(node, _)| node.clone()).collect() }
     }
 
-    /// Refuses as many gaps that nobody holds as shall be left alone, less those that are switched `off`:
-    /// first those that sleep, then those that were left alone before,
-    /// then those that nothing is planned on, and of these the ones that were idle for longest. Nothing is
-    /// taken from a job.
+    /// Refuses free gaps, so that `nodes` idle nodes are left alone, the `off` switched-off ones included.
+    /// The order: nodes that sleep, nodes that were left alone before, nodes without a planned end. Among
+    /// these, those that have been idle for longest come first. Nodes that a job holds are never refused.
     pub(super) fn reserve_nodes(
         &self,
         found: &mut GapSet,
@@ -35,15 +34,17 @@ impl IdleReserve {
         if spare == 0 {
             return;
         }
-        let rank = |gap: &Gap| {
-            let planned = gap.end != WindowEnd::Unknown;
-            let sleeps = asleep.contains(&gap.node);
-            let stays = self.before.contains(&gap.node);
-            (Reverse(sleeps), Reverse(stays), planned, gap.since, gap.node.clone())
-        };
-        let mut free: Vec<_> = found.gaps.iter().filter(|g| g.holder.is_none()).map(rank).collect();
-        free.sort();
-        let chosen: FxHashSet<NodeName> = free.into_iter().take(spare).map(|rank| rank.4).collect();
+        let free = found.gaps.iter().filter(|gap| gap.holder.is_none());
+        let mut ranked: Vec<_> = free
+            .map(|gap| {
+                let sleeps = asleep.contains(&gap.node);
+                let was_reserved = self.before.contains(&gap.node);
+                let is_planned = gap.end != WindowEnd::Unknown;
+                (Reverse(sleeps), Reverse(was_reserved), is_planned, gap.since, gap.node.clone())
+            })
+            .collect();
+        ranked.sort();
+        let chosen: FxHashSet<NodeName> = ranked.into_iter().take(spare).map(|rank| rank.4).collect();
         let refused = &mut found.refused;
         found.gaps.retain(|gap| {
             let stays = !chosen.contains(&gap.node);

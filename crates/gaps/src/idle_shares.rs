@@ -1,66 +1,70 @@
-//! What main jobs leave idle on nodes that they share.
+//! The resources that main jobs leave idle on nodes that they share.
 
 use rustc_hash::FxHashMap;
 
 use super::{NodeOccupancy, OccupancyState};
 use infill_model::{LendingUnit, Node, NodeName, Resources};
 
-/// What the jobs on a node have of it, by their own records.
+/// The resources that the jobs on a node have, by their own records.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum HeldResources {
-    /// There is no job.
+    /// There is no job on the node.
     #[default]
     Nothing,
-    /// All of them together have this.
+    /// All jobs together have these resources.
     Part(Resources),
-    /// One of them has the node for itself.
+    /// One of them has the whole node.
     Whole,
 }
 
-/// What is idle on a node on which a job of the main queue is: whole units of what no job has.
+/// The idle resources of a node with a job of the main queue: whole units of what no job has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleUnits {
-    /// How many units.
+    /// The number of units.
     pub units: u32,
-    /// What one of them comes with.
+    /// The resources of one unit.
     pub unit: LendingUnit,
 }
 
 impl IdleUnits {
-    /// GPUs; 0 where the node has none.
+    /// Idle GPUs; 0 where the node has none.
     pub fn gpus(&self) -> u32 {
         if self.unit.has_gpu { self.units } else { 0 }
     }
 
-    /// CPUs.
+    /// Idle CPUs.
     pub fn cpus(&self) -> u32 {
         self.units.saturating_mul(self.unit.cpus)
     }
 
-    /// MiB.
+    /// Idle memory, MiB.
     pub fn memory_mib(&self) -> u64 {
         u64::from(self.units).saturating_mul(self.unit.memory_mib)
     }
 }
 
-/// What is idle beside jobs of the main queue, by node.
+/// The idle resources beside jobs of the main queue, by node.
 pub type IdleBesideMain = FxHashMap<NodeName, IdleUnits>;
 
-/// What is idle beside main jobs on nodes of the malleable partition. Takes about 0.1 µs a job and node.
+/// Finds what is idle beside main jobs on nodes of the malleable partition. Takes about 0.1 µs a job and
+/// node.
 ///
-/// Left out are nodes that a job has whole, those of which nothing is left, and those whose records
-/// contradict each other: jobs that have more than there is, or other sums than the node's own.
+/// It leaves out nodes that one job has whole, nodes without an idle unit, and nodes whose records contradict
+/// each other: their jobs have more than there is, or other sums than the node's own.
 pub fn idle_beside_main(occupancy: &NodeOccupancy<'_>) -> IdleBesideMain {
     let snapshot = occupancy.snapshot();
     let held = held_by_node(occupancy);
-    (0..snapshot.nodes.len())
-        .filter(|at| occupancy.is_in_partition(*at))
-        .filter(|at: &usize| matches!(occupancy.use_at(*at), Some(OccupancyState::Main(_))))
-        .filter_map(|at: usize| {
-            let node = snapshot.nodes.get(at)?;
-            Some((node.name.clone(), idle_units(node, held.get(at)?)?))
-        })
-        .collect()
+    let mut idle = IdleBesideMain::default();
+    for (index, (node, held)) in snapshot.nodes.iter().zip(&held).enumerate() {
+        let has_main_job = matches!(occupancy.use_at(index), Some(OccupancyState::Main(_)));
+        if !has_main_job || !occupancy.is_in_partition(index) {
+            continue;
+        }
+        if let Some(units) = idle_units(node, held) {
+            idle.insert(node.name.clone(), units);
+        }
+    }
+    idle
 }
 
 fn idle_units(node: &Node, held: &HeldResources) -> Option<IdleUnits> {
@@ -71,23 +75,25 @@ fn idle_units(node: &Node, held: &HeldResources) -> Option<IdleUnits> {
     (units > 0).then_some(IdleUnits { units, unit })
 }
 
-/// What the jobs of a snapshot have, by place of the node.
+/// The resources that the jobs of a snapshot hold, by index of the node.
 fn held_by_node(occupancy: &NodeOccupancy<'_>) -> Vec<HeldResources> {
     let snapshot = occupancy.snapshot();
-    let places = occupancy.node_index();
+    let node_index = occupancy.node_index();
     let mut held = vec![HeldResources::default(); snapshot.nodes.len()];
     for job in snapshot.jobs.iter().filter(|j| j.state.occupies_nodes()) {
         for node in &job.nodes {
-            let Some(held) = places.index_of(node).and_then(|at| held.get_mut(at)) else { continue };
-            let at = job.allocations.binary_search_by(|a| a.node.cmp(node)).ok();
-            held.add_job(at.map(|at| &job.allocations[at].holds));
+            let Some(held) = node_index.index_of(node).and_then(|index| held.get_mut(index)) else {
+                continue;
+            };
+            let allocation = job.allocations.binary_search_by(|a| a.node.cmp(node)).ok();
+            held.add_job(allocation.map(|index| &job.allocations[index].holds));
         }
     }
     held
 }
 
 impl HeldResources {
-    /// One more job, which has this of the node, or all of it.
+    /// Adds a job that holds these resources of the node, or the whole node.
     fn add_job(&mut self, holds: Option<&Resources>) {
         match (&mut *self, holds) {
             (HeldResources::Nothing, Some(holds)) => *self = HeldResources::Part(holds.clone()),
@@ -109,15 +115,15 @@ mod tests {
     /// A node of 16 CPUs, 16,000 MiB and 4 GPUs with one job for each of `held`; its own sums are `used`.
     fn snapshot(held: &[Option<Resources>], used: &Resources, state: &str) -> Snapshot {
         let name = NodeName::new("n1");
-        let job = |(n, held): (usize, &Option<Resources>)| {
+        let jobs = held.iter().enumerate().map(|(n, held)| {
             let nodes = vec![name.clone()];
             let allocations = held
                 .iter()
-                .map(|holds: &Resources| AllocatedResources { node: name.clone(), holds: holds.clone() })
+                .map(|holds| AllocatedResources { node: name.clone(), holds: holds.clone() })
                 .collect();
             let partition = if n == 0 { "main" } else { "infill" };
             Job { nodes, allocations, ..Job::new(JobId(n as u32 + 1), partition, BaseState::Running) }
-        };
+        });
         let node = Node {
             state: NodeState::from_words([state]),
             partitions: vec!["infill".to_owned()],
@@ -125,11 +131,10 @@ mod tests {
             used: used.clone(),
             ..Node::new(name.clone(), NodeType::new("gpu"))
         };
-        let jobs = held.iter().enumerate().map(job).collect();
-        Snapshot { nodes: vec![node], jobs, ..Snapshot::default() }
+        Snapshot { nodes: vec![node], jobs: jobs.collect(), ..Snapshot::default() }
     }
 
-    /// GPUs, CPUs and MiB that are idle beside these jobs, the first of which is one of the main queue.
+    /// Idle GPUs, CPUs and MiB beside these jobs. The first is a main job.
     fn idle(held: &[Option<Resources>], used: &Resources, state: &str) -> Option<(u32, u32, u64)> {
         let snapshot = snapshot(held, used, state);
         let idle = idle_beside_main(&NodeOccupancy::from_snapshot(&snapshot, "infill"));
@@ -137,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_jobs_leave_of_a_node() {
+    fn whole_units_that_no_job_has_are_idle() {
         let check = |held: &[Option<Resources>], used: Resources, expected| {
             assert_eq!(idle(held, &used, "MIXED"), expected, "{held:?}");
         };

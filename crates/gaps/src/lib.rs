@@ -1,10 +1,9 @@
 //! The gap finder: from a snapshot to the nodes that the main queue does not use now, and until when.
 //!
 //! [`find_gaps`] judges every node of the malleable partition: it is a gap with a window, or it is refused
-//! with a reason. [`GapTracker`] remembers since when each gap has been open and hands out the ones that
-//! ended;
-//! [`SurvivalModel`] learns from those how long gaps last when nothing is planned. [`GapStatistics`] are
-//! figures for people.
+//! with a reason. [`GapTracker`] remembers since when each gap has been open, and returns the ones that
+//! ended. From those, [`SurvivalModel`] learns how long gaps last when nothing is planned. [`GapStatistics`]
+//! are figures for people.
 
 #![warn(clippy::disallowed_types)]
 
@@ -49,72 +48,68 @@ pub use save_crowding::{SaveCrowding, set_leave_times};
 pub use statistics::{BlockStatistics, GapStatistics, IdleTime, LengthBin, ShorterShare, WeightedQuantiles};
 pub use survival::{SurvivalModel, hour_of_day};
 
-/// What the gap finder needs besides the snapshot.
+/// The inputs of the gap finder besides the snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct GapContext<'a> {
-    /// Settings.
+    /// The settings of the gap finder.
     pub config: &'a GapsConfig,
-    /// Nodes that our malleable jobs hold, with the lead's id.
+    /// The nodes that malleable jobs hold, with the lead's id.
     pub holders: &'a NodeHolders,
-    /// Those of them that a job is only on its way to: while another part of ours cleans up there, they stay
-    /// its own, unless Slurm took them from that.
+    /// The held nodes that a job has not reached yet, because another part of our jobs is still cleaning up
+    /// there. They stay the job's own, unless Slurm takes them back from that part.
     pub promised: &'a FxHashSet<NodeName>,
-    /// Knows since when each node has been a gap; one that it does not know became one now. Nodes with the
+    /// Knows since when each node has been a gap. A node that it does not know became one now. Nodes with the
     /// same moment became free together.
     pub tracker: &'a GapTracker,
-    /// Which nodes were left alone so far.
+    /// The idle nodes that were left alone so far.
     pub kept: &'a IdleReserve,
     /// How long gaps last when nothing is planned.
     pub survival: &'a SurvivalModel,
-    /// Seconds before the end of its window at which a node must be left.
+    /// How long before the end of its window a node must be left.
     pub leave: &'a LeaveTimes,
-    /// Jobs that have left nodes on which a part of them is still: they are just saving.
+    /// Jobs that save now: they have left nodes, and a part of them is still there.
     pub saving: &'a [JobId],
-    /// Seconds for which nodes without a planned end are counted on at most (see [`ArrivalLookahead`]).
+    /// Most seconds for which nodes without a planned end count as free (see [`ArrivalLookahead`]).
     pub lookahead_secs: f64,
 }
 
-/// Nodes that our malleable jobs hold, with the lead's id.
+/// The nodes that malleable jobs hold, with the lead's id.
 pub type NodeHolders = FxHashMap<NodeName, JobId>;
 
 /// Finds the gaps of a snapshot at the moment `now`. Takes about 0.1 µs a busy node and 0.3 µs a gap.
 ///
-/// A held node stays a gap however short its window is: the planner decides when to leave it. `usable_until`
+/// A held node stays a gap even if its window is short: the planner decides when to leave it. `usable_until`
 /// may then lie in the past, which means that the main queue wants the node now.
 pub fn find_gaps(occupancy: &NodeOccupancy<'_>, context: &GapContext<'_>, now: UnixTime) -> GapSet {
     let mut finder = GapFinder::new(occupancy, *context, now);
     let mut found = GapSet::default();
     let snapshot = occupancy.snapshot();
-    for at in (0..snapshot.nodes.len()).filter(|at| occupancy.is_in_partition(*at)) {
-        match finder.gap_at(at) {
+    for index in (0..snapshot.nodes.len()).filter(|index| occupancy.is_in_partition(*index)) {
+        match finder.gap_at(index) {
             Ok(gap) => found.gaps.push(gap),
-            Err(why) => found.refused.push((snapshot.nodes[at].name.clone(), why)),
+            Err(refusal) => found.refused.push((snapshot.nodes[index].name.clone(), refusal)),
         }
     }
     set_leave_times(&mut found.gaps, context.leave, context.saving, now);
     found.refuse_gaps(|gap| worth_starting(gap, context.config, &snapshot.backfill, now).err());
-    let ours = found.gaps.len() + found.refused.len();
-    context.kept.reserve_nodes(
-        &mut found,
-        &finder.asleep,
-        finder.off,
-        context.config.keep_idle.node_count(ours),
-    );
+    let partition_nodes = found.gaps.len() + found.refused.len();
+    let reserved = context.config.keep_idle.node_count(partition_nodes);
+    context.kept.reserve_nodes(&mut found, &finder.asleep, finder.off, reserved);
     found.gaps.sort_by(|a, b| a.node.cmp(&b.node));
     found.refused.sort_by(|a, b| a.0.cmp(&b.0));
     found
 }
 
-/// Gaps of a snapshot that is `secs` old, for a round without a newer one: what is planned stays planned, and
-/// a node without a planned end is counted on for as long from now on as it was then. So doubt alone makes no
-/// job leave.
+/// Carries over the gaps of a snapshot that is `secs` old, for a round without a newer one. Planned ends
+/// stay. A node without a planned end counts as free for as long from now on as it did then, so that an old
+/// snapshot alone makes no job leave.
 pub fn carry_over(gaps: &mut GapSet, secs: f64) {
     for gap in gaps.gaps.iter_mut().filter(|g| g.vacate_by.is_none()) {
         gap.usable_until = gap.usable_until.plus_secs(secs.max(0.0));
     }
 }
 
-/// What makes this snapshot's windows less sure than usual, in words for the round's report.
+/// Reasons why this snapshot's windows are less certain than usual, for the round's report.
 pub fn window_notes(snapshot: &Snapshot, config: &GapsConfig) -> Vec<String> {
     if snapshot.backfill.complete {
         return Vec::new();
@@ -128,19 +123,19 @@ pub fn window_notes(snapshot: &Snapshot, config: &GapsConfig) -> Vec<String> {
     )]
 }
 
-/// One look at a snapshot.
+/// The state of one search for gaps.
 struct GapFinder<'a> {
     snapshot: &'a Snapshot,
     context: GapContext<'a>,
     now: UnixTime,
     occupancy: &'a NodeOccupancy<'a>,
     windows: NodeWindows<'a>,
-    outlook: DurationForecast<'a>,
-    /// Nodes that Slurm has switched off and that are gaps.
+    forecast: DurationForecast<'a>,
+    /// Gaps on nodes that Slurm has switched off.
     asleep: FxHashSet<NodeName>,
-    /// How many are no gaps because they are switched off, or are being switched off.
+    /// The number of nodes that are not gaps because they are switched off, or are being switched off.
     off: usize,
-    /// Names of the main queue's partitions: thousands of refusals share them.
+    /// Names of the main queue's partitions, which thousands of refusals share.
     partitions: Vec<Arc<str>>,
 }
 
@@ -149,27 +144,30 @@ impl<'a> GapFinder<'a> {
         let snapshot = occupancy.snapshot();
         let windows = NodeWindows::from_snapshot(occupancy, now);
         let confidence = trusted_confidence(snapshot, context.config);
-        // Where less is trusted, less far ahead.
+        // With less confidence, the forecast also looks less far ahead.
         let trust = (1.0 - confidence) / (1.0 - context.config.confidence);
         let most = context.lookahead_secs;
         let least = context.config.min_window_secs;
         let lookahead_secs = (most * trust).max(most.min(least));
-        let outlook =
+        let forecast =
             DurationForecast::new(context.survival, context.tracker, confidence, lookahead_secs, now);
         let asleep = FxHashSet::default();
         let partitions = Vec::new();
-        GapFinder { snapshot, context, now, occupancy, windows, outlook, asleep, off: 0, partitions }
+        GapFinder { snapshot, context, now, occupancy, windows, forecast, asleep, off: 0, partitions }
     }
 
-    /// The gap of the node at this place; or why it is none.
-    fn gap_at(&mut self, at: usize) -> Result<Gap, GapRefusal> {
-        self.check_usable(at).map(|()| self.measure_gap(at))
+    /// The gap of the node with this index, or why it is not a gap.
+    fn gap_at(&mut self, index: usize) -> Result<Gap, GapRefusal> {
+        self.check_usable(index).map(|()| self.measure_gap(index))
     }
 
-    /// Whether the node is sound and used by nobody but us; if not, why.
-    fn check_usable(&mut self, at: usize) -> Result<(), GapRefusal> {
-        let node = &self.snapshot.nodes[at];
-        match self.occupancy.use_at(at).unwrap_or(OccupancyState::Unexplained) {
+    /// Checks that the node is sound and that only malleable jobs use it.
+    ///
+    /// # Errors
+    /// The reason why the node is refused.
+    fn check_usable(&mut self, index: usize) -> Result<(), GapRefusal> {
+        let node = &self.snapshot.nodes[index];
+        match self.occupancy.use_at(index).unwrap_or(OccupancyState::Unexplained) {
             OccupancyState::Main(job) => {
                 return Err(GapRefusal::Busy { job: job.id, partition: self.shared_name(&job.partition) });
             }
@@ -189,7 +187,7 @@ impl<'a> GapFinder<'a> {
             }
             OccupancyState::Unexplained => return Err(GapRefusal::Unexplained),
             OccupancyState::Leaving(job)
-                if !self.context.promised.contains(&node.name) || self.occupancy.is_taken_back(at) =>
+                if !self.context.promised.contains(&node.name) || self.occupancy.is_taken_back(index) =>
             {
                 return Err(GapRefusal::Leaving(job));
             }
@@ -198,7 +196,7 @@ impl<'a> GapFinder<'a> {
             }
             OccupancyState::Ours(_) | OccupancyState::Leaving(_) | OccupancyState::Free => {}
         }
-        match self.windows.ongoing_reservation(at) {
+        match self.windows.ongoing_reservation(index) {
             Some(reservation) => Err(GapRefusal::Reserved(reservation.name.as_str().into())),
             None => Ok(()),
         }
@@ -213,23 +211,36 @@ impl<'a> GapFinder<'a> {
         name
     }
 
-    /// Builds the gap of a usable node; by when it must be left depends on the others.
-    fn measure_gap(&mut self, at: usize) -> Gap {
-        let node = &self.snapshot.nodes[at];
+    /// Builds the gap of a usable node. The moment by which it must be left depends on the other gaps, and is
+    /// set later.
+    fn measure_gap(&mut self, index: usize) -> Gap {
+        let node = &self.snapshot.nodes[index];
         let now = self.now;
         let since = self.context.tracker.gap_start(&node.name).unwrap_or(now).min(now);
-        let end = self.windows.window_end(at);
+        let end = self.windows.window_end(index);
         let (usable_until, expected_secs) = match &end {
             WindowEnd::Known { at, .. } => (*at, 0.0),
-            WindowEnd::Unknown => self.outlook.forecast_for(since),
+            WindowEnd::Unknown => self.forecast.forecast_for(since),
         };
         let holder = self.context.holders.get(&node.name).copied();
-        let (node, node_type, share) = (node.name.clone(), node.node_type.clone(), node.share);
-        Gap { node, node_type, since, end, vacate_by: None, usable_until, expected_secs, holder, share }
+        Gap {
+            node: node.name.clone(),
+            node_type: node.node_type.clone(),
+            since,
+            end,
+            vacate_by: None,
+            usable_until,
+            expected_secs,
+            holder,
+            share: node.share,
+        }
     }
 }
 
-/// Whether a node that nobody holds is worth starting on; if not, why.
+/// Checks that a node without a holder is worth starting on.
+///
+/// # Errors
+/// The reason why it is not.
 fn worth_starting(
     gap: &Gap,
     config: &GapsConfig,
@@ -244,7 +255,7 @@ fn worth_starting(
         return Err(GapRefusal::Young { free_secs, settle_secs: config.settle_secs });
     }
     let window_secs = gap.usable_until.secs_since(now);
-    // Where Slurm starts nothing any more, a window is too short however much of it is left.
+    // Where backfill can start no job before the window's end, the window is too short whatever its length.
     let too_late_secs = backfill.startable_secs(&gap.end, now).map_or(0.0, |secs| LEAST_LIMIT_SECS - secs);
     let worth_secs = if too_late_secs > 0.0 {
         config.min_window_secs.max(window_secs + too_late_secs)
@@ -261,8 +272,8 @@ fn worth_starting(
     Err(GapRefusal::Short { window_secs, cause, worth_secs })
 }
 
-/// The confidence to ask of the survival model: halfway to certainty when backfill's plan was cut short,
-/// because a job that backfill did not reach may take the node at any moment.
+/// The confidence to ask of the survival model. It is halfway to certainty when backfill's plan was cut
+/// short, because a job that backfill did not reach may take the node at any moment.
 fn trusted_confidence(snapshot: &Snapshot, config: &GapsConfig) -> f64 {
     if snapshot.backfill.complete { config.confidence } else { (1.0 + config.confidence) / 2.0 }
 }

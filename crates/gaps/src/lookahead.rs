@@ -1,18 +1,17 @@
-//! How far ahead nodes without a planned end are counted on.
+//! How far ahead nodes without a planned end count as free.
 //!
-//! What a job's growth brings lasts until it is rescaled anyway. Where new malleable jobs come often, a free
-//! node is soon taken by one of them, at no running job's cost, so that growth pays only until then.
+//! The gain of a job's growth lasts until the job is rescaled anyway. Where new malleable jobs come often,
+//! one of them soon takes a free node, at no running job's cost. Growth then pays only until that moment.
 
 use std::collections::VecDeque;
 
 use infill_model::config::GapsConfig;
 use infill_model::{RescaleCosts, UnixTime};
 
-/// From so many pauses between arrivals the usual one is known.
+/// Pauses between arrivals from which the usual one is computed.
 const MIN_PAUSES: usize = 8;
 
-/// It is never looked ahead for less than so many times what the costliest change takes: nothing would ever
-/// start.
+/// The lookahead is at least this multiple of the costliest change. Otherwise nothing would ever start.
 const MIN_CHANGE_FACTOR: f64 = 4.0;
 
 /// The last arrivals of malleable jobs. A value that is kept between rounds.
@@ -22,11 +21,11 @@ pub struct ArrivalLookahead {
 }
 
 impl ArrivalLookahead {
-    /// Takes note of when the jobs of this round were submitted. Those that came since the last round are one
+    /// Records when the jobs of this round were submitted. Jobs that came since the last round count as one
     /// arrival.
     pub fn record_arrivals(&mut self, submitted: impl Iterator<Item = UnixTime>) {
         let Some(last) = submitted.max() else { return };
-        if self.arrivals.back().is_none_or(|known| *known < last) {
+        if self.arrivals.back().is_none_or(|earlier| *earlier < last) {
             self.arrivals.push_back(last);
         }
         if self.arrivals.len() > MIN_PAUSES + 1 {
@@ -34,8 +33,8 @@ impl ArrivalLookahead {
         }
     }
 
-    /// Seconds to look ahead: the configured ones, or the mean pause between arrivals if that is shorter, but
-    /// enough for a window to be used at all and for the costliest change of the jobs.
+    /// Seconds to look ahead: the configured ones, or the mean pause between arrivals if that is shorter. The
+    /// result is always long enough to use a window at all, and for the costliest change of the jobs.
     pub fn lookahead_secs(
         &self,
         config: &GapsConfig,
@@ -58,9 +57,9 @@ mod tests {
 
     fn after(arrivals: &[i64]) -> ArrivalLookahead {
         let mut lookahead = ArrivalLookahead::default();
-        arrivals
-            .iter()
-            .for_each(|at| lookahead.record_arrivals([UnixTime(at - 50), UnixTime(*at)].into_iter()));
+        for at in arrivals {
+            lookahead.record_arrivals([UnixTime(at - 50), UnixTime(*at)].into_iter());
+        }
         lookahead
     }
 
@@ -70,19 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn where_jobs_come_often_it_is_looked_ahead_to_the_next_one() {
+    fn where_jobs_come_often_the_lookahead_ends_at_the_next_one() {
         let often: Vec<i64> = (0..40).map(|k| 1000 + k * 100).collect();
-        // The last nine count, and what has passed since.
+        // Only the last nine arrivals count, and the time since them.
         assert_eq!(secs(&after(&often), 4900), 100.0);
         assert_eq!(secs(&after(&often), 5300), 150.0);
         assert_eq!(secs(&after(&often), 100_000), 300.0);
         let burst: Vec<i64> = (0..40).collect();
-        assert_eq!(secs(&after(&burst), 41), 80.0, "four times 20 s at least");
+        assert_eq!(secs(&after(&burst), 41), 80.0, "at least four times 20 s");
         let config = GapsConfig { lookahead_secs: 300.0, min_window_secs: 60.0, ..GapsConfig::default() };
         assert_eq!(
             after(&burst).lookahead_secs(&config, std::iter::empty(), UnixTime(41)),
             60.0,
-            "a window at least"
+            "at least a window"
         );
     }
 
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_takes_long_to_start_is_started_all_the_same() {
+    fn a_job_that_takes_long_to_start_is_still_started() {
         let slow = RescaleCosts { start_secs: 400.0, ..COSTS };
         let config = GapsConfig { lookahead_secs: 300.0, ..GapsConfig::default() };
         assert_eq!(

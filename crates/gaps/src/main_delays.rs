@@ -1,39 +1,40 @@
-//! How long main jobs waited for nodes that ours were on: from the moment when ours were to leave until the
-//! main job started there.
+//! How long main jobs waited for nodes that malleable jobs held: from the moment when the malleable jobs had
+//! to leave until the main job started there.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{NodeOccupancy, OccupancyState};
 use infill_model::{Job, JobId, MainDelay, NodeName, Snapshot, UnixTime};
 
-/// For so long a node that ours were told to leave is remembered: by then another job has started there, or
-/// nobody wants it any more.
+/// A node that malleable jobs had to leave is remembered for this time, seconds. By then another job has
+/// started there, or no job wants it any more.
 const REMEMBERED_SECS: f64 = 900.0;
 
-/// A node that ours have left is wanted by whoever takes it within so many seconds.
+/// A main job that takes a node within this time after malleable jobs left it has waited for it, seconds.
 const HANDOVER_SECS: f64 = 10.0;
 
-/// A node that ours are to leave, or have left.
+/// A node that malleable jobs have to leave, or have left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct WantedNode {
     since: UnixTime,
+    /// Whether a planned start wants it; otherwise a preemption does.
     planned: bool,
-    /// When it was first seen free after that.
+    /// When it was first seen free after `since`.
     free_since: Option<UnixTime>,
 }
 
-/// See the module's text. A value that lasts from round to round.
+/// Measures main jobs' delays. A value that is kept between rounds.
 #[derive(Clone, Debug, Default)]
 pub struct DelayTracker {
     wanted: FxHashMap<NodeName, WantedNode>,
-    /// Preemptions that have been taken in, by jobs: Slurm shows them for minutes after their end.
-    told: FxHashMap<JobId, UnixTime>,
+    /// The preemptions that have been recorded, by job. Slurm shows them for minutes after their end.
+    preemptions: FxHashMap<JobId, UnixTime>,
     seen_at: Option<UnixTime>,
 }
 
 impl DelayTracker {
-    /// Takes in a trusted snapshot. Returns the main jobs that have started since the last one where ours
-    /// were.
+    /// Takes in a trusted snapshot. Returns the delays of the main jobs that have started since the last one
+    /// where malleable jobs were.
     pub fn observe_snapshot(
         &mut self,
         snapshot: &Snapshot,
@@ -46,7 +47,7 @@ impl DelayTracker {
         let seen_at = self.seen_at.replace(now);
         let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.is_running());
         let started = main
-            .filter(|j: &&Job| seen_at.is_some_and(|at| j.start_time.is_some_and(|start| start + 1 >= at)))
+            .filter(|j| seen_at.is_some_and(|at| j.start_time.is_some_and(|start| start + 1 >= at)))
             .filter_map(|job| self.take_delay(job))
             .collect();
         self.wanted.retain(|node, wanted| {
@@ -56,14 +57,13 @@ impl DelayTracker {
         started
     }
 
-    /// Takes in whom Slurm has told to leave, each once. Of those before the first look only such as are
-    /// still there. Where a planned start is due already, that came first.
+    /// Records each preemption once. At the first snapshot, only those of jobs that still occupy nodes count.
+    /// Where a planned start is due already, that came first.
     fn record_preemptions(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
-        let is_recent = |at: &UnixTime| now.secs_since(*at) < REMEMBERED_SECS;
-        self.told.retain(|_, at| is_recent(at));
+        self.preemptions.retain(|_, at| is_recent(*at, now));
         for job in snapshot.jobs.iter().filter(|j| j.partition == partition && j.was_told_to_leave()) {
-            let Some(at) = job.preempt_time.filter(is_recent) else { continue };
-            let is_new = self.told.insert(job.id, at) != Some(at);
+            let Some(at) = job.preempt_time.filter(|at| is_recent(*at, now)) else { continue };
+            let is_new = self.preemptions.insert(job.id, at) != Some(at);
             if is_new && (self.seen_at.is_some() || job.state.occupies_nodes()) {
                 let wanted = WantedNode { since: at, planned: false, free_since: None };
                 for node in &job.nodes {
@@ -75,8 +75,8 @@ impl DelayTracker {
         }
     }
 
-    /// Takes in planned starts that are due where ours still are. Returns all nodes that are planned for
-    /// somebody.
+    /// Records planned starts that are due where malleable jobs still are. Returns all nodes with a planned
+    /// start.
     fn record_planned_starts<'s>(
         &mut self,
         snapshot: &'s Snapshot,
@@ -87,9 +87,10 @@ impl DelayTracker {
         for job in snapshot.jobs.iter().filter(|j| j.waits_in_main_queue(occupancy.partition())) {
             planned.extend(&job.scheduled_nodes);
             let Some(since) = job.start_time.filter(|at| *at <= now) else { continue };
-            for node in job.scheduled_nodes.iter().filter(|node: &&NodeName| {
+            let held = job.scheduled_nodes.iter().filter(|node| {
                 matches!(occupancy.use_of(node), Some(OccupancyState::Ours(_) | OccupancyState::Leaving(_)))
-            }) {
+            });
+            for node in held {
                 let wanted = WantedNode { since, planned: true, free_since: None };
                 self.wanted.entry(node.clone()).or_insert(wanted);
             }
@@ -97,7 +98,7 @@ impl DelayTracker {
         planned
     }
 
-    /// What a main job that has started waited for nodes of ours.
+    /// The delay of a main job that has started, if malleable jobs held one of its nodes.
     fn take_delay(&mut self, job: &Job) -> Option<MainDelay> {
         let start = job.start_time?;
         let wanted: Vec<WantedNode> = job.nodes.iter().filter_map(|node| self.wanted.remove(node)).collect();
@@ -107,8 +108,13 @@ impl DelayTracker {
     }
 }
 
+fn is_recent(at: UnixTime, now: UnixTime) -> bool {
+    now.secs_since(at) < REMEMBERED_SECS
+}
+
 impl WantedNode {
-    /// Whether somebody still waits for the node: ours have not come back to it, and it is not left free.
+    /// Whether a main job still waits for the node: malleable jobs have not come back to it, and it is not
+    /// left free.
     fn is_still_wanted(
         &mut self,
         snapshot: &Snapshot,
@@ -118,15 +124,14 @@ impl WantedNode {
         if let Some(OccupancyState::Free) = used {
             self.free_since = self.free_since.or(Some(now));
         }
-        let is_back = |job: JobId| {
-            let job = snapshot.job(job).filter(|job| !job.was_told_to_leave());
-            job.and_then(|job| job.start_time).is_some_and(|start| start > self.since)
-        };
         let is_over = match used {
-            Some(OccupancyState::Ours(job)) => is_back(job),
+            Some(OccupancyState::Ours(job)) => {
+                let job = snapshot.job(job).filter(|job| !job.was_told_to_leave());
+                job.and_then(|job| job.start_time).is_some_and(|start| start > self.since)
+            }
             _ => self.free_since.is_some_and(|since| now.secs_since(since) > HANDOVER_SECS),
         };
-        !is_over && now.secs_since(self.since) < REMEMBERED_SECS
+        !is_over && is_recent(self.since, now)
     }
 }
 
@@ -139,17 +144,17 @@ mod tests {
 
     fn main_job(id: u32, state: BaseState, nodes: &[&str], start: i64) -> Job {
         let names: Vec<NodeName> = nodes.iter().map(NodeName::new).collect();
-        let runs = state == BaseState::Running;
-        let (nodes, scheduled_nodes) = if runs { (names, Vec::new()) } else { (Vec::new(), names) };
+        let (nodes, scheduled_nodes) =
+            if state == BaseState::Running { (names, Vec::new()) } else { (Vec::new(), names) };
         let start_time = Some(NOW + start);
         Job { nodes, scheduled_nodes, start_time, ..Job::new(JobId(id), "main", state) }
     }
 
-    fn ours(node: &str, told: Option<i64>) -> Job {
+    fn ours(node: &str, preempted_at: Option<i64>) -> Job {
         Job {
             nodes: vec![NodeName::new(node)],
             start_time: Some(NOW + -500),
-            preempt_time: told.map(|secs| NOW + secs),
+            preempt_time: preempted_at.map(|secs| NOW + secs),
             ..Job::new(JobId(90), "infill", BaseState::Running)
         }
     }
@@ -171,21 +176,21 @@ mod tests {
         let mut delays = DelayTracker::default();
         assert!(look(&mut delays, 0, &[ours("n1", None)]).is_empty());
         assert!(look(&mut delays, 5, &[ours("n1", Some(4))]).is_empty());
-        // Slurm goes on to show the one that it preempted.
+        // Slurm still shows the job that it preempted.
         let gone = || Job { state: JobState::from_base(BaseState::Preempted), ..ours("n1", Some(4)) };
         let main = || main_job(1, BaseState::Running, &["n1", "n2"], 6);
         let delay = MainDelay { job: JobId(1), at: NOW + 6, secs: 2.0, planned: false };
         assert_eq!(look(&mut delays, 10, &[gone(), main()]), [delay]);
         assert!(look(&mut delays, 15, &[gone(), main()]).is_empty(), "once");
         let next = main_job(2, BaseState::Running, &["n1"], 17);
-        assert!(look(&mut delays, 20, &[gone(), next]).is_empty(), "ours were not there before that one");
+        assert!(look(&mut delays, 20, &[gone(), next]).is_empty(), "no malleable job was there before it");
         let mut next_daemon = DelayTracker::default();
         assert!(look(&mut next_daemon, 8, &[gone()]).is_empty());
-        assert!(look(&mut next_daemon, 10, &[gone(), main()]).is_empty(), "who knows");
+        assert!(look(&mut next_daemon, 10, &[gone(), main()]).is_empty(), "an unknown cause");
     }
 
     #[test]
-    fn what_nobody_takes_is_wanted_no_more() {
+    fn a_node_that_no_job_takes_is_no_longer_wanted() {
         let other = |start: i64| Job { id: JobId(91), start_time: Some(NOW + start), ..ours("n1", None) };
         let after = |looks: &[(i64, Vec<Job>)]| {
             let mut delays = DelayTracker::default();
@@ -194,13 +199,13 @@ mod tests {
             looks.iter().for_each(|(at, jobs)| drop(look(&mut delays, *at, jobs)));
             look(&mut delays, 300, &[main_job(2, BaseState::Running, &["n1"], 299)]).len()
         };
-        assert_eq!(after(&[(299, vec![ours("n1", Some(4))])]), 1, "ours stay for long");
+        assert_eq!(after(&[(299, vec![ours("n1", Some(4))])]), 1, "the malleable job stays for long");
         assert_eq!(after(&[(10, vec![]), (30, vec![])]), 0, "it is left free");
-        assert_eq!(after(&[(10, vec![other(8)])]), 0, "ours have it again");
+        assert_eq!(after(&[(10, vec![other(8)])]), 0, "malleable jobs have it again");
     }
 
     #[test]
-    fn a_plan_that_goes_elsewhere_is_not_missed() {
+    fn a_plan_that_moves_elsewhere_makes_no_delay() {
         let mut delays = DelayTracker::default();
         let held = || ours("n2", None);
         look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
@@ -209,24 +214,24 @@ mod tests {
     }
 
     #[test]
-    fn a_planned_start_is_missed_by_what_passes_until_it_starts() {
+    fn a_planned_start_is_delayed_until_it_happens() {
         let mut delays = DelayTracker::default();
         let held = || ours("n2", None);
         look(&mut delays, 0, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
         assert!(delays.wanted.is_empty(), "not yet");
         look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
         let started = look(&mut delays, 40, &[main_job(1, BaseState::Running, &["n2"], 37)]);
-        let missed = MainDelay { job: JobId(1), at: NOW + 37, secs: 7.0, planned: true };
-        assert_eq!(started, [missed]);
+        let delay = MainDelay { job: JobId(1), at: NOW + 37, secs: 7.0, planned: true };
+        assert_eq!(started, [delay]);
         let mut delays = DelayTracker::default();
         look(&mut delays, 31, &[held(), main_job(1, BaseState::Pending, &["n2"], 30)]);
         look(&mut delays, 36, &[ours("n2", Some(35)), main_job(1, BaseState::Pending, &["n2"], 30)]);
         let started = look(&mut delays, 40, &[main_job(1, BaseState::Running, &["n2"], 37)]);
-        assert_eq!(started, [missed], "preempted for it");
+        assert_eq!(started, [delay], "preempted for it");
         look(&mut delays, 50, &[ours("n1", Some(45))]);
         assert!(
             look(&mut delays, 2000, &[]).is_empty() && delays.wanted.is_empty(),
-            "nobody wants it any more"
+            "no job wants it any more"
         );
     }
 }

@@ -4,44 +4,45 @@ use super::NodeOccupancy;
 use super::preemption_handover::PreemptionHandover;
 use infill_model::{Job, Reservation, UnixTime, WindowCause, WindowEnd};
 
-/// Who wants a node.
+/// The main queue's claim on a node.
 #[derive(Clone, Copy, Debug)]
 enum WindowClaim<'a> {
     Job(&'a Job),
     Reservation(&'a Reservation),
 }
 
-/// The earliest known claim on each node, by its place in the snapshot.
+/// The earliest known claim on each node, by its index in the snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct NodeWindows<'a> {
     ends: Vec<Option<(UnixTime, WindowClaim<'a>)>>,
+    /// The reservation that covers each node now.
     ongoing: Vec<Option<&'a Reservation>>,
 }
 
 impl<'a> NodeWindows<'a> {
-    /// Reads the claims of the main queue out of a snapshot.
+    /// Collects the claims of the main queue from a snapshot.
     pub(super) fn from_snapshot(occupancy: &NodeOccupancy<'a>, now: UnixTime) -> Self {
         let snapshot = occupancy.snapshot();
-        let places = occupancy.node_index();
+        let node_index = occupancy.node_index();
         let count = snapshot.nodes.len();
         let mut windows = NodeWindows { ends: vec![None; count], ongoing: vec![None; count] };
-        let mut taking = PreemptionHandover::from_snapshot(occupancy, now);
+        let mut handover = PreemptionHandover::from_snapshot(occupancy, now);
         for job in snapshot.jobs.iter().filter(|j| j.waits_in_main_queue(occupancy.partition())) {
             let Some(start) = job.start_time else { continue };
-            // A planned start in the past means that the job wants its nodes now: the window has ended. But
-            // if Slurm is about to give it others, these stay open.
-            if start <= now && taking.serves_job(job) {
+            // A planned start in the past means that the job wants its nodes now, and the window has ended.
+            // But if Slurm is about to give it other nodes, these stay open.
+            if start <= now && handover.serves_job(job) {
                 continue;
             }
-            for at in job.scheduled_nodes.iter().filter_map(|n| places.index_of(n)) {
-                windows.add_claim(at, start, WindowClaim::Job(job));
+            for index in job.scheduled_nodes.iter().filter_map(|n| node_index.index_of(n)) {
+                windows.add_claim(index, start, WindowClaim::Job(job));
             }
         }
         for reservation in snapshot.reservations.iter().filter(|r| r.end_time > now) {
-            for at in reservation.nodes.iter().filter_map(|n| places.index_of(n)) {
+            for index in reservation.nodes.iter().filter_map(|n| node_index.index_of(n)) {
                 if reservation.start_time > now {
-                    windows.add_claim(at, reservation.start_time, WindowClaim::Reservation(reservation));
-                } else if let Some(ongoing) = windows.ongoing.get_mut(at) {
+                    windows.add_claim(index, reservation.start_time, WindowClaim::Reservation(reservation));
+                } else if let Some(ongoing) = windows.ongoing.get_mut(index) {
                     *ongoing = Some(reservation);
                 }
             }
@@ -49,9 +50,9 @@ impl<'a> NodeWindows<'a> {
         windows
     }
 
-    /// The end of the window of the node at this place.
-    pub(super) fn window_end(&self, at: usize) -> WindowEnd {
-        let (moment, cause) = match self.ends.get(at).copied().flatten() {
+    /// The end of the window of the node with this index.
+    pub(super) fn window_end(&self, index: usize) -> WindowEnd {
+        let (moment, cause) = match self.ends.get(index).copied().flatten() {
             Some((moment, WindowClaim::Job(job))) => (moment, WindowCause::PlannedJob(job.id)),
             Some((moment, WindowClaim::Reservation(r))) => (moment, WindowCause::Reservation(r.name.clone())),
             None => return WindowEnd::Unknown,
@@ -59,13 +60,13 @@ impl<'a> NodeWindows<'a> {
         WindowEnd::Known { at: moment, cause }
     }
 
-    /// The reservation that covers the node at this place now.
-    pub(super) fn ongoing_reservation(&self, at: usize) -> Option<&'a Reservation> {
-        self.ongoing.get(at).copied().flatten()
+    /// The reservation that covers the node with this index now.
+    pub(super) fn ongoing_reservation(&self, index: usize) -> Option<&'a Reservation> {
+        self.ongoing.get(index).copied().flatten()
     }
 
-    fn add_claim(&mut self, at: usize, moment: UnixTime, claim: WindowClaim<'a>) {
-        if let Some(end) = self.ends.get_mut(at)
+    fn add_claim(&mut self, index: usize, moment: UnixTime, claim: WindowClaim<'a>) {
+        if let Some(end) = self.ends.get_mut(index)
             && end.is_none_or(|(earlier, _)| moment < earlier)
         {
             *end = Some((moment, claim));

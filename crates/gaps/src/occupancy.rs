@@ -1,4 +1,4 @@
-//! Who is on a node: the main queue, ourselves, nobody.
+//! The use of each node: by the main queue, by malleable jobs, or by none.
 
 use super::node_index::NodeIndex;
 use infill_model::{Job, JobId, NodeName, NodeState, Snapshot};
@@ -6,15 +6,15 @@ use infill_model::{Job, JobId, NodeName, NodeState, Snapshot};
 /// What a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OccupancyState<'a> {
-    /// Nothing runs here.
+    /// No job is on the node.
     Free,
-    /// Only jobs of the malleable partition are here; this is one of them.
+    /// Only malleable jobs are on the node. This is one of them.
     Ours(JobId),
-    /// One of our jobs is cleaning up, and nothing else is here.
+    /// This malleable job is cleaning up, and no other job is on the node.
     Leaving(JobId),
-    /// This job of the main queue is here, even if only to clean up.
+    /// This main job is on the node, even if only to clean up.
     Main(&'a Job),
-    /// Nothing runs here, and Slurm has switched it off to save power.
+    /// No job is on the node, and Slurm has switched it off to save power.
     Asleep,
     /// Slurm's state forbids new work.
     Unsound,
@@ -23,7 +23,7 @@ pub enum OccupancyState<'a> {
 }
 
 impl OccupancyState<'_> {
-    /// Whether no job of the main queue is on the node, and nothing else keeps us from watching it.
+    /// Whether no main job is on the node, and no state keeps us from watching it.
     pub fn is_gap(&self) -> bool {
         matches!(
             self,
@@ -48,86 +48,89 @@ struct JobsOnNode<'a> {
 pub struct NodeOccupancy<'a> {
     snapshot: &'a Snapshot,
     partition: &'a str,
-    places: NodeIndex<'a>,
-    /// By place of the node.
-    here: Vec<JobsOnNode<'a>>,
+    index: NodeIndex<'a>,
+    /// The jobs on each node, by the node's index.
+    jobs: Vec<JobsOnNode<'a>>,
 }
 
 impl<'a> NodeOccupancy<'a> {
-    /// Sorts the jobs of `snapshot` that occupy nodes into ours (those of `partition`) and the main queue's.
+    /// Sorts the jobs of `snapshot` that occupy nodes into malleable ones (those of `partition`) and main
+    /// ones.
     pub fn from_snapshot(snapshot: &'a Snapshot, partition: &'a str) -> Self {
-        let places = NodeIndex::from_snapshot(snapshot);
-        let mut here = vec![JobsOnNode::default(); snapshot.nodes.len()];
+        let index = NodeIndex::from_snapshot(snapshot);
+        let mut jobs = vec![JobsOnNode::default(); snapshot.nodes.len()];
         for job in snapshot.jobs.iter().filter(|j| j.state.occupies_nodes()) {
             let is_main = job.partition != partition;
             let runs = job.state.is_running();
-            // Names that no node has are left out: there is nothing to judge.
+            // Names without a node in the snapshot are left out.
             for node in &job.nodes {
-                let Some(here) = places.index_of(node).and_then(|at| here.get_mut(at)) else { continue };
+                let Some(on_node) = index.index_of(node).and_then(|index| jobs.get_mut(index)) else {
+                    continue;
+                };
                 match (is_main, runs) {
-                    (true, _) => drop(here.main.get_or_insert(job)),
-                    (false, true) => drop(here.ours.get_or_insert(job.id)),
-                    (false, false) => drop(here.completing.get_or_insert(job)),
+                    (true, _) => drop(on_node.main.get_or_insert(job)),
+                    (false, true) => drop(on_node.ours.get_or_insert(job.id)),
+                    (false, false) => drop(on_node.completing.get_or_insert(job)),
                 }
             }
         }
-        NodeOccupancy { snapshot, partition, places, here }
+        NodeOccupancy { snapshot, partition, index, jobs }
     }
 
-    /// The snapshot.
+    /// The snapshot whose jobs are sorted.
     pub(super) fn snapshot(&self) -> &'a Snapshot {
         self.snapshot
     }
 
-    /// The malleable partition.
+    /// The name of the malleable partition.
     pub(super) fn partition(&self) -> &'a str {
         self.partition
     }
 
-    /// Whether the node at this place is in the malleable partition.
-    pub(super) fn is_in_partition(&self, at: usize) -> bool {
-        self.snapshot.nodes.get(at).is_some_and(|n| n.partitions.iter().any(|p| p == self.partition))
+    /// Whether the node with this index is in the malleable partition.
+    pub(super) fn is_in_partition(&self, index: usize) -> bool {
+        self.snapshot.nodes.get(index).is_some_and(|n| n.partitions.iter().any(|p| p == self.partition))
     }
 
     pub(super) fn node_index(&self) -> &NodeIndex<'a> {
-        &self.places
+        &self.index
     }
 
-    /// What the node of this name is used for; `None` if the snapshot does not show it.
+    /// What the node with this name is used for; `None` if the snapshot does not show it.
     pub fn use_of(&self, name: &NodeName) -> Option<OccupancyState<'a>> {
-        self.use_at(self.places.index_of(name)?)
+        self.use_at(self.index.index_of(name)?)
     }
 
-    /// Whether a job of ours that cleans up on the node at this place was told by Slurm to leave.
-    pub(super) fn is_taken_back(&self, at: usize) -> bool {
-        self.here.get(at).and_then(|here| here.completing).is_some_and(Job::was_told_to_leave)
+    /// Whether Slurm has preempted the malleable job that is cleaning up on the node with this index.
+    pub(super) fn is_taken_back(&self, index: usize) -> bool {
+        self.jobs.get(index).and_then(|jobs| jobs.completing).is_some_and(Job::was_told_to_leave)
     }
 
-    /// What the node at this place of the snapshot's list is used for; `None` if the list is shorter.
-    pub fn use_at(&self, at: usize) -> Option<OccupancyState<'a>> {
-        let node = self.snapshot.nodes.get(at)?;
-        let here = self.here.get(at)?;
-        if let Some(job) = here.main {
+    /// What the node with this index in the snapshot's list is used for; `None` if the list is shorter.
+    pub fn use_at(&self, index: usize) -> Option<OccupancyState<'a>> {
+        let node = self.snapshot.nodes.get(index)?;
+        let jobs = self.jobs.get(index)?;
+        if let Some(job) = jobs.main {
             return Some(OccupancyState::Main(job));
         }
         let is_sound = node.state.is_sound() || {
-            // The flag COMPLETING speaks of that job of ours, and says nothing against the node. And after a
-            // restart slurmctld calls a node UNKNOWN until its slurmd has reported: no reason to leave what
-            // runs there.
+            // The flag COMPLETING comes from the malleable job, and says nothing against the node. After a
+            // restart slurmctld calls a node UNKNOWN until its slurmd has reported. This is not a reason to
+            // leave it.
             let mut state = node.state.clone();
-            if here.completing.is_some() {
+            if jobs.completing.is_some() {
                 state.remove("COMPLETING");
             }
-            if here.ours.is_some() {
+            if jobs.ours.is_some() {
                 state.remove("UNKNOWN");
-                // It wakes up for the job.
+                // The node wakes up for the job.
                 for word in ["POWER_UP", "POWERING_UP"] {
                     state.remove(word);
                 }
             }
             state.is_sound()
         };
-        Some(match (here.ours, here.completing) {
+        Some(match (jobs.ours, jobs.completing) {
             (None, None) if is_asleep(&node.state) => OccupancyState::Asleep,
             _ if !is_sound => OccupancyState::Unsound,
             (Some(job), _) => OccupancyState::Ours(job),
@@ -138,8 +141,8 @@ impl<'a> NodeOccupancy<'a> {
     }
 }
 
-/// Whether the node is switched off, and nothing but that is to be said against it. While it is being
-/// switched on or off it is neither asleep nor of use.
+/// Whether the node is switched off, and no other state speaks against it. While it is being switched on or
+/// off it is neither asleep nor usable.
 fn is_asleep(state: &NodeState) -> bool {
     state.has_word("POWERED_DOWN") && {
         let mut awake = state.clone();

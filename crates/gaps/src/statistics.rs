@@ -1,13 +1,13 @@
-//! Gaps in figures: how long they last, how many nodes come and go together, how often none is there.
+//! Statistics of gaps: how long they last, how many nodes come and go together, how often no node is idle.
 //!
-//! Lengths are counted twice, by gaps and by node-time: most gaps are short, most of the idle time lies in
-//! long ones.
+//! Lengths are counted twice, by gaps and by node-time: most gaps are short, and most of the idle time lies
+//! in long ones.
 
 use serde::Serialize;
 
 use super::bins::{AGE_EDGES_SECS, age_bin, upper_edge};
 
-/// Lengths, s, below which the share of gaps and of idle time is told: one to sixty minutes.
+/// Lengths, s, for which the shorter gaps' share of gaps and of idle time is given: one to sixty minutes.
 const SHORT_SECS: [i64; 4] = [60, 300, 600, 3600];
 
 /// A node was idle from `start` up to, not including, `end`, s.
@@ -19,28 +19,27 @@ pub struct IdleTime {
     pub end: i64,
 }
 
-/// Quantiles of lengths or sizes. A quantile is the least value that at least so large a share does not
-/// exceed.
+/// Quantiles of lengths or sizes. A quantile is the least value that at least this share does not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct WeightedQuantiles {
-    /// A tenth is at most so large.
+    /// A tenth is at most this.
     pub p10: i64,
-    /// Half is at most so large.
+    /// Half is at most this.
     pub p50: i64,
-    /// Nine tenths are at most so large.
+    /// Nine tenths are at most this.
     pub p90: i64,
-    /// All but a hundredth are at most so large.
+    /// All but a hundredth are at most this.
     pub p99: i64,
-    /// The largest.
+    /// The largest value.
     pub largest: i64,
 }
 
-/// What is shorter than a length.
+/// The share of gaps that are shorter than a length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ShorterShare {
     /// The length, s.
     pub than_secs: i64,
-    /// Share of the gaps.
+    /// Share of the number of gaps.
     pub of_gaps: f64,
     /// Share of the idle node-time.
     pub of_node_time: f64,
@@ -49,38 +48,38 @@ pub struct ShorterShare {
 /// Gaps of about the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LengthBin {
-    /// They last at least so long, s.
+    /// Least length, s.
     pub from_secs: f64,
-    /// And less than this, s; `None` for the last bin.
+    /// Length below which they stay, s; `None` for the last bin.
     pub to_secs: Option<f64>,
-    /// How many.
+    /// Number of gaps.
     pub gaps: u64,
     /// Node-seconds in them.
     pub node_secs: f64,
 }
 
-/// Nodes that become idle, or stop being idle, in the same second.
+/// Statistics of the nodes that become idle, or stop being idle, in the same second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BlockStatistics {
     /// Nodes an hour.
     pub nodes_an_hour: f64,
-    /// Moments an hour at which there is any.
+    /// Moments an hour at which there is at least one.
     pub moments_an_hour: f64,
     /// Nodes at each of these moments; `None` without any.
     pub sizes: Option<WeightedQuantiles>,
 }
 
-/// The gaps of a machine over a time. A gap that an end of that time cuts off counts with the length that was
+/// The gaps of a cluster over a span of time. A gap that the span cuts off counts with the length that was
 /// seen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GapStatistics {
-    /// Nodes of the machine.
+    /// Number of nodes of the cluster.
     pub nodes: usize,
-    /// Seconds looked at.
+    /// Length of the span, s.
     pub span_secs: f64,
-    /// Gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Those that an end of the time cut off: they lasted longer.
+    /// Number of gaps that the span cut off. They lasted longer.
     pub cut_off: u64,
     /// Idle node-seconds.
     pub idle_node_secs: f64,
@@ -94,26 +93,23 @@ pub struct GapStatistics {
     pub length_by_gaps: Option<WeightedQuantiles>,
     /// Length, s, of the gap in which an idle node-second lies; `None` without gaps.
     pub length_by_node_time: Option<WeightedQuantiles>,
-    /// How much is short.
+    /// Shares of short gaps, for some lengths.
     pub shorter: Vec<ShorterShare>,
     /// Lengths in the bins of the survival model, ascending, all bins.
     pub histogram: Vec<LengthBin>,
-    /// Nodes that become idle.
+    /// Statistics of nodes that become idle.
     pub joins: BlockStatistics,
-    /// Nodes that stop being idle.
+    /// Statistics of nodes that stop being idle.
     pub leaves: BlockStatistics,
 }
 
 impl GapStatistics {
-    /// The figures of gaps on a machine of so many nodes from `span.0` to `span.1`, s. What lies outside of
-    /// the span is not looked at. Gaps may come in any order; those of one node must not overlap. Takes n log
-    /// n for n gaps.
+    /// The statistics of gaps on a cluster of `nodes` nodes from `span.0` to `span.1`, s. Time outside of the
+    /// span is ignored. Gaps may come in any order, but those of one node must not overlap. Takes O(n log n)
+    /// for n gaps.
     pub fn from_intervals(gaps: &[IdleTime], nodes: usize, span: (i64, i64)) -> GapStatistics {
-        let gaps: Vec<IdleTime> = gaps
-            .iter()
-            .map(|g: &IdleTime| IdleTime { start: g.start.max(span.0), end: g.end.min(span.1) })
-            .filter(|g| g.start < g.end)
-            .collect();
+        let clipped = gaps.iter().map(|g| IdleTime { start: g.start.max(span.0), end: g.end.min(span.1) });
+        let gaps: Vec<IdleTime> = clipped.filter(|g| g.start < g.end).collect();
         let mut lengths: Vec<i64> = gaps.iter().map(|g| g.end - g.start).collect();
         lengths.sort_unstable();
         let idle_node_secs = lengths.iter().sum::<i64>() as f64;
@@ -144,22 +140,30 @@ impl GapStatistics {
 }
 
 impl WeightedQuantiles {
-    /// Of ascending values, each with a weight.
+    /// The quantiles of ascending values, each with a weight; `None` without values.
     fn from_ascending(ascending: &[i64], weight: impl Fn(i64) -> f64) -> Option<WeightedQuantiles> {
         let largest = *ascending.last()?;
         let total: f64 = ascending.iter().map(|v| weight(*v)).sum();
-        let at = |part: f64| {
-            let mut sum = 0.0;
-            let reached = ascending.iter().find(|v| {
-                sum += weight(**v);
-                sum >= part * total
-            });
-            reached.copied().unwrap_or(largest)
-        };
-        Some(WeightedQuantiles { p10: at(0.1), p50: at(0.5), p90: at(0.9), p99: at(0.99), largest })
+        let quantile = |share: f64| weighted_quantile(ascending, &weight, share * total).unwrap_or(largest);
+        Some(WeightedQuantiles {
+            p10: quantile(0.1),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            largest,
+        })
     }
 }
 
+/// The first of ascending values at which the sum of the weights reaches `target`.
+fn weighted_quantile(ascending: &[i64], weight: impl Fn(i64) -> f64, target: f64) -> Option<i64> {
+    let mut sum = 0.0;
+    let reached = ascending.iter().find(|v| {
+        sum += weight(**v);
+        sum >= target
+    });
+    reached.copied()
+}
 impl ShorterShare {
     fn below_length(ascending: &[i64], than_secs: i64, node_secs: f64) -> ShorterShare {
         let short = &ascending[..ascending.partition_point(|l| *l < than_secs)];
@@ -183,7 +187,7 @@ impl BlockStatistics {
     }
 }
 
-/// 0 of nothing.
+/// The ratio of two numbers; 0 if the whole is 0.
 fn ratio_or_zero(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -191,7 +195,7 @@ fn ratio_or_zero(part: f64, whole: f64) -> f64 {
 /// Most nodes idle at once, and the seconds in which none is.
 fn idle_extremes(gaps: &[IdleTime], span: (i64, i64)) -> (u64, i64) {
     let mut changes: Vec<(i64, i64)> = gaps.iter().flat_map(|g| [(g.start, 1), (g.end, -1)]).collect();
-    // At one moment nodes leave before others join: they are not idle together.
+    // At the same moment nodes leave before others join, because they are not idle together.
     changes.sort_unstable();
     let mut idle = 0i64;
     let mut most = 0i64;
@@ -207,11 +211,11 @@ fn idle_extremes(gaps: &[IdleTime], span: (i64, i64)) -> (u64, i64) {
 }
 
 fn length_histogram(lengths: &[i64]) -> Vec<LengthBin> {
-    let bin = |(i, from_secs): (usize, &f64)| {
+    let mut bins: Vec<LengthBin> = Vec::new();
+    for (i, from_secs) in AGE_EDGES_SECS.into_iter().enumerate() {
         let to_secs = Some(upper_edge(i)).filter(|to| to.is_finite());
-        LengthBin { from_secs: *from_secs, to_secs, gaps: 0, node_secs: 0.0 }
-    };
-    let mut bins: Vec<LengthBin> = AGE_EDGES_SECS.iter().enumerate().map(bin).collect();
+        bins.push(LengthBin { from_secs, to_secs, gaps: 0, node_secs: 0.0 });
+    }
     for length in lengths {
         if let Some(bin) = bins.get_mut(age_bin(*length as f64)) {
             bin.gaps += 1;
@@ -231,7 +235,7 @@ mod tests {
 
     #[test]
     fn figures_of_four_gaps() {
-        // Two nodes join together at 100; one gap is there from the start, one is cut off by the end.
+        // Two nodes join together at 100. One gap is there from the start, and one is cut off by the end.
         let gaps = [gap(100, 110), gap(100, 400), gap(-50, 40), gap(500, 9999)];
         let found = GapStatistics::from_intervals(&gaps, 8, (0, 1000));
         assert_eq!((found.gaps, found.cut_off, found.idle_nodes_most), (4, 2, 2));
@@ -246,7 +250,7 @@ mod tests {
             found.shorter[0],
             ShorterShare { than_secs: 60, of_gaps: 0.5, of_node_time: 50.0 / 850.0 }
         );
-        // A gap of exactly the length is not shorter.
+        // A gap of exactly this length is not shorter.
         assert_eq!(
             found.shorter[1],
             ShorterShare { than_secs: 300, of_gaps: 0.5, of_node_time: 50.0 / 850.0 }
@@ -257,7 +261,7 @@ mod tests {
     fn blocks_are_nodes_of_one_second() {
         let gaps = [gap(100, 110), gap(100, 400), gap(0, 40), gap(500, 3600)];
         let found = GapStatistics::from_intervals(&gaps, 8, (0, 3600));
-        // What was idle at the start did not join, what is idle at the end did not leave.
+        // A node that was idle at the start did not join, and one that is idle at the end did not leave.
         assert_eq!((found.joins.nodes_an_hour, found.joins.moments_an_hour), (3.0, 2.0));
         assert_eq!(found.joins.sizes, Some(WeightedQuantiles { p10: 1, p50: 1, p90: 2, p99: 2, largest: 2 }));
         assert_eq!((found.leaves.nodes_an_hour, found.leaves.moments_an_hour), (3.0, 3.0));
@@ -275,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_never_two_at_once() {
+    fn gaps_one_after_the_other_are_never_idle_at_once() {
         let found = GapStatistics::from_intervals(&[gap(0, 50), gap(50, 100)], 2, (0, 100));
         assert_eq!((found.idle_nodes_most, found.none_idle), (1, 0.0));
     }
 
     #[test]
-    fn nothing_gives_zeros() {
+    fn no_gaps_give_zeros() {
         for span in [(0, 1000), (5, 5), (9, 3)] {
             let found = GapStatistics::from_intervals(&[gap(2000, 3000)], 8, span);
             assert_eq!((found.gaps, found.idle_nodes_mean, found.length_by_gaps), (0, 0.0, None));

@@ -22,8 +22,8 @@ fn node(name: &str, state: &str) -> Node {
     }
 }
 
-/// A job: `id partition state nodes`, where a pending one's nodes are those planned, at `start` seconds from
-/// now.
+/// A job from `id partition state nodes`. The nodes of a pending job are those of its planned start. It
+/// starts `start` seconds from now.
 fn job(text: &str, start: i64) -> Job {
     let mut words = text.split_whitespace();
     let mut word = || words.next().unwrap_or_default();
@@ -59,8 +59,8 @@ fn snapshot(nodes: &[(&str, &str)], jobs: Vec<Job>) -> Snapshot {
     snapshot
 }
 
-/// The defaults, but for how far ahead is looked and how sure it shall be.
-fn far() -> GapsConfig {
+/// The defaults, but with a long lookahead at a low confidence.
+fn far_ahead() -> GapsConfig {
     GapsConfig { lookahead_secs: 86_400.0, confidence: 0.5, ..GapsConfig::default() }
 }
 
@@ -84,7 +84,7 @@ fn found(snapshot: &Snapshot, holders: &[(&str, u32)], config: &GapsConfig) -> G
     find_gaps(&occupancy, &context, NOW)
 }
 
-/// One line a node.
+/// One line for each node.
 fn show(gaps: &GapSet) -> String {
     let mut lines: BTreeMap<String, String> = BTreeMap::new();
     for gap in &gaps.gaps {
@@ -93,8 +93,8 @@ fn show(gaps: &GapSet) -> String {
         let end = if gap.end == WindowEnd::Unknown { "about " } else { "" };
         lines.insert(gap.node.to_string(), format!("gap for {end}{secs:.0} s{holder}"));
     }
-    for (node, why) in &gaps.refused {
-        lines.insert(node.to_string(), why.to_string());
+    for (node, refusal) in &gaps.refused {
+        lines.insert(node.to_string(), refusal.to_string());
     }
     lines.into_iter().map(|(node, line)| format!("{node}: {line}\n")).collect()
 }
@@ -130,7 +130,7 @@ fn every_node_is_a_gap_or_refused_with_a_reason() {
         job("10 main pending n12,n13", -5),
     ];
     let snapshot = snapshot(&nodes, jobs);
-    let gaps = found(&snapshot, &[("n08", 2), ("n13", 3)], &far());
+    let gaps = found(&snapshot, &[("n08", 2), ("n13", 3)], &far_ahead());
     insta::assert_snapshot!(show(&gaps), @r"
     n01: gap for about 516 s
     n02: gap for 600 s
@@ -181,7 +181,7 @@ fn idle_nodes_are_left_alone_so_that_they_fall_asleep_and_sleepers_are_not_woken
     n7: gap for about 300 s, held by 3
     n8: not usable: DRAIN+IDLE+POWERED_DOWN
     ");
-    // Of eight nodes; nobody is made to leave.
+    // Percent of eight nodes. No job is made to leave.
     insta::assert_snapshot!(show(KeepIdle::Percent(100.0), true), @r"
     n1: left alone: 8 idle nodes are kept for Slurm to switch off (gaps.keep_idle)
     n2: left alone: 8 idle nodes are kept for Slurm to switch off (gaps.keep_idle)
@@ -215,7 +215,7 @@ fn the_nodes_that_are_left_alone_stay_the_same() {
     let kept = IdleReserve::from_gaps(&found);
     let names = |kept: &IdleReserve| kept.before.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     assert_eq!(names(&kept).into_iter().collect::<Vec<_>>(), ["n2", "n3"], "those idle for longest");
-    // n1 has been free of the main queue for longer by now, but a job of ours was on it.
+    // n1 has been without a main job for longer by now, but a malleable job was on it.
     let mut later = GapSet { gaps, refused: Vec::new() };
     later.gaps[0].since = NOW + -1000;
     kept.reserve_nodes(&mut later, &Default::default(), 0, 2);
@@ -237,7 +237,7 @@ fn reservations_end_windows_and_cover_nodes() {
         reservation("now", -100, 50, "n2"),
         reservation("soon", 315, 900, "n3"),
     ];
-    let gaps = found(&snapshot, &[], &far());
+    let gaps = found(&snapshot, &[], &far_ahead());
     insta::assert_snapshot!(show(&gaps), @r"
     n1: gap for about 516 s
     n2: covered by reservation now
@@ -259,8 +259,8 @@ fn a_young_gap_settles_and_a_cut_plan_is_trusted_less() {
     snapshot.backfill.exit = "bf_max_job_test".to_owned();
     assert_eq!(trusted, 300.0);
     assert!((usable(&snapshot) - 150.0).abs() <= 1.0);
-    // What the model says of longer times shows where they count.
-    let usable = |s: &Snapshot| found(s, &[], &far()).gaps[0].usable_until.secs_since(NOW);
+    // The model's answers for longer times show where the lookahead is long.
+    let usable = |s: &Snapshot| found(s, &[], &far_ahead()).gaps[0].usable_until.secs_since(NOW);
     let doubted = usable(&snapshot);
     snapshot.backfill.complete = true;
     assert!(doubted < usable(&snapshot) / 2.0);
@@ -269,7 +269,7 @@ fn a_young_gap_settles_and_a_cut_plan_is_trusted_less() {
 }
 
 #[test]
-fn the_tracker_tells_which_gaps_ended() {
+fn the_tracker_reports_which_gaps_ended() {
     let mut tracker = GapTracker::default();
     let mut see = |secs: i64, text: &str| -> String {
         let nodes: Vec<(String, &str)> = text
@@ -278,35 +278,34 @@ fn the_tracker_tells_which_gaps_ended() {
             .filter(|(_, c)| *c != '-')
             .map(|(i, c)| (format!("n{i}"), if c == 'd' { "IDLE+DRAIN" } else { "IDLE" }))
             .collect();
-        let of = |wanted: char| text.chars().enumerate().filter(move |(_, c)| *c == wanted).map(|(i, _)| i);
-        let mut jobs: Vec<Job> = of('m').map(|i| job(&format!("1{i} main running n{i}"), 0)).collect();
-        jobs.extend(of('c').map(|i| job(&format!("2{i} infill completing n{i}"), 0)));
+        let numbers =
+            |wanted: char| text.chars().enumerate().filter(move |(_, c)| *c == wanted).map(|(i, _)| i);
+        let mut jobs: Vec<Job> = numbers('m').map(|i| job(&format!("1{i} main running n{i}"), 0)).collect();
+        jobs.extend(numbers('c').map(|i| job(&format!("2{i} infill completing n{i}"), 0)));
         jobs.sort_by_key(|j| j.id);
         let nodes: Vec<(&str, &str)> = nodes.iter().map(|(n, s)| (n.as_str(), *s)).collect();
         let snapshot = snapshot(&nodes, jobs);
         let occupancy = NodeOccupancy::from_snapshot(&snapshot, "infill");
         let ended = tracker.observe_round(&occupancy, &GapSet::default(), NOW + secs);
-        ended
+        let lines: Vec<String> = ended
             .iter()
-            .map(|e: &infill_model::EndedGap| {
-                format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken)
-            })
-            .collect::<Vec<_>>()
-            .join(", ")
+            .map(|e| format!("{} {}s block {} {}", e.node, e.end.secs_since(e.start), e.block, e.taken))
+            .collect();
+        lines.join(", ")
     };
-    // i: idle, m: main job, c: our job cleans up, d: drained, -: gone.
+    // i: idle, m: main job, c: a malleable job cleans up, d: drained, -: gone.
     assert_eq!(see(0, "immm"), "");
     assert_eq!(see(10, "iiim"), "");
-    assert_eq!(see(20, "mcii"), "", "what was open at first teaches nothing");
+    assert_eq!(see(20, "mcii"), "", "gaps that were open at first teach nothing");
     assert_eq!(see(50, "mimi"), "n2 40s block 2 true");
     assert_eq!(see(60, "mdmi"), "n1 50s block 2 false");
     assert_eq!(see(90, "iimm"), "n3 70s block 1 true");
     assert_eq!(see(1000, "iiii"), "n0 0s block 2 false, n1 0s block 2 false", "too long a pause");
-    assert_eq!(see(1010, "mmmm"), "", "and then we begin anew");
+    assert_eq!(see(1010, "mmmm"), "", "the tracker begins again");
 }
 
 #[test]
-fn survival_is_a_falling_chance() {
+fn survival_is_a_falling_probability() {
     let samples: Vec<GapSample> = (0..500)
         .map(|i| GapSample {
             duration_secs: f64::from(i * i % 977) * 9.0,
@@ -322,17 +321,20 @@ fn survival_is_a_falling_chance() {
     ] {
         for age in [0.0, 10.0, 700.0, 1e5, f64::NAN, -5.0] {
             for (block, hour) in [(0, 0), (1, 23), (50, 12), (u32::MAX, 255)] {
-                assert_eq!(survival.chance_free(age, block, hour, 0.0), 1.0);
+                assert_eq!(survival.probability_free(age, block, hour, 0.0), 1.0);
                 let mut before = 1.0;
                 for ahead in [1.0, 30.0, 100.0, 1e3, 1e4, 1e6, f64::INFINITY] {
-                    let chance = survival.chance_free(age, block, hour, ahead);
-                    assert!((0.0..=before).contains(&chance), "{age} {block} {hour} {ahead}: {chance}");
-                    before = chance;
+                    let probability = survival.probability_free(age, block, hour, ahead);
+                    assert!(
+                        (0.0..=before).contains(&probability),
+                        "{age} {block} {hour} {ahead}: {probability}"
+                    );
+                    before = probability;
                 }
                 for confidence in [0.9, 0.5, 0.1] {
                     let secs = survival.quantile_secs(age, block, hour, confidence);
-                    let chance = survival.chance_free(age, block, hour, secs);
-                    assert!((chance - confidence).abs() < 1e-6 || secs == survival::LONGEST_SECS);
+                    let probability = survival.probability_free(age, block, hour, secs);
+                    assert!((probability - confidence).abs() < 1e-6 || secs == survival::LONGEST_SECS);
                 }
                 let expected = survival.expected_secs(age, block, hour);
                 assert!(expected > 0.0 && expected <= survival::LONGEST_SECS);
@@ -350,19 +352,19 @@ fn the_default_has_the_shape_of_summits_gaps() {
     near(survival.quantile_secs(0.0, 1, 0, 0.5), 475.0, 0.05);
     near(survival.quantile_secs(0.0, 1, 0, 0.1), 3269.0, 0.05);
     near(survival.expected_secs(0.0, 1, 0), 1192.0, 0.08);
-    // The longer it has lasted, the longer it will.
+    // The longer a gap has lasted, the longer it will last.
     assert!(survival.quantile_secs(3600.0, 1, 0, 0.5) > 3.0 * survival.quantile_secs(0.0, 1, 0, 0.5));
 }
 
-/// Start and end of the idle intervals of Summit's log, where it is at hand.
+/// Start and end of the idle intervals of Summit's log, where the file is available.
 fn summit() -> Option<Vec<(f64, f64)>> {
     let path = infill_testkit::data_file("idle/summit-2021-02-week1.csv.xz")?;
     let reading = infill_traces::read_idle(&path).unwrap();
     Some(reading.value.intervals.iter().map(|i| (i.start as f64, i.end as f64)).collect())
 }
 
-/// Mean squared error of the predicted chance, and the largest difference between prediction and truth among
-/// tenths of the predictions that hold at least 2 % of them.
+/// Mean squared error of the predicted probability; and the largest difference between prediction and truth,
+/// over tenths of the predictions that hold at least 2 % of them.
 fn calibration(survival: &SurvivalModel, gaps: &[(f64, f64, u32)]) -> (f64, f64) {
     let mut bins = [(0.0, 0.0, 0.0); 10];
     let mut squares = 0.0;
@@ -374,21 +376,21 @@ fn calibration(survival: &SurvivalModel, gaps: &[(f64, f64, u32)]) -> (f64, f64)
                     continue;
                 }
                 let hour = ((start + age) / 3600.0) as u64 % 24;
-                let chance = survival.chance_free(age, *block, hour as u8, ahead);
+                let probability = survival.probability_free(age, *block, hour as u8, ahead);
                 let free = f64::from(u8::from(end - start > age + ahead));
-                squares += (chance - free).powi(2);
+                squares += (probability - free).powi(2);
                 count += 1.0;
-                let bin = &mut bins[((chance * 10.0) as usize).min(9)];
-                *bin = (bin.0 + chance, bin.1 + free, bin.2 + 1.0);
+                let bin = &mut bins[((probability * 10.0) as usize).min(9)];
+                *bin = (bin.0 + probability, bin.1 + free, bin.2 + 1.0);
             }
         }
     }
-    let off = bins.iter().filter(|b| b.2 >= 0.02 * count).map(|b| ((b.0 - b.1) / b.2).abs());
-    (squares / count, off.fold(0.0, f64::max))
+    let differences = bins.iter().filter(|b| b.2 >= 0.02 * count).map(|b| ((b.0 - b.1) / b.2).abs());
+    (squares / count, differences.fold(0.0, f64::max))
 }
 
 #[test]
-fn on_held_out_gaps_of_summit_the_chances_come_true() {
+fn predicted_probabilities_hold_on_held_out_gaps_of_summit() {
     let Some(intervals) = summit() else { return };
     let mut together: BTreeMap<i64, u32> = BTreeMap::new();
     for (start, _) in &intervals {
@@ -407,7 +409,7 @@ fn on_held_out_gaps_of_summit_the_chances_come_true() {
             hour: ((start / 3600.0) as u64 % 24) as u8,
         })
         .collect();
-    // What would be cut off by the log's end is left out: its true length is not known.
+    // Gaps that the log's end cuts off are left out, because their true length is unknown.
     let future: Vec<(f64, f64, u32)> = intervals
         .iter()
         .filter(|(start, end)| *start >= middle && *end < last)
@@ -426,7 +428,7 @@ fn on_held_out_gaps_of_summit_the_chances_come_true() {
 }
 
 #[test]
-fn an_old_look_is_counted_on_from_now_except_for_what_is_planned() {
+fn gaps_of_an_old_snapshot_count_from_now_except_for_planned_ends() {
     let gap = |name: &str, vacate_by: Option<UnixTime>| Gap {
         node: NodeName::new(name),
         node_type: NodeType::new("a"),

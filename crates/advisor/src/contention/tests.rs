@@ -1,4 +1,4 @@
-//! What stops that overlap say, and what they leave open.
+//! What overlapping stops say about contention, and what they leave open.
 
 use super::*;
 use infill_model::{BatchMode, ExecPlan, NodeType};
@@ -13,8 +13,8 @@ fn key(name: &str) -> ProfileKey {
     }
 }
 
-/// Notes stops of this program that begin at this moment and take so long; each is of a job of its own.
-fn note(saves: &mut SharedSaves, program: &str, began: i64, secs: &[f64]) {
+/// Records stops of this program that begin at this moment and take these seconds, each of another job.
+fn record(saves: &mut SharedSaves, program: &str, began: i64, secs: &[f64]) {
     for secs in secs {
         let job = JobId(saves.last.iter().map(|s| s.job.0).max().unwrap_or(0) + 1);
         let stop = GenerationStop { job, generation: 1, secs: *secs, end: StopOutcome::Saved };
@@ -22,31 +22,31 @@ fn note(saves: &mut SharedSaves, program: &str, began: i64, secs: &[f64]) {
     }
 }
 
-/// The c of saves that take so long, as little and as much as is believed.
+/// The lower and upper bound of c for saves that take `secs`.
 fn believed(saves: &mut SharedSaves, secs: f64) -> [f64; 2] {
     saves.learn_contention();
     saves.contention_bounds().map(|c| c.slowdown_factor(secs))
 }
 
 #[test]
-fn at_first_anything_may_be() {
+fn at_first_both_bounds_are_possible() {
     let mut saves = SharedSaves::default();
     assert_eq!(believed(&mut saves, 10.0), [0.0, 1.0]);
-    // Nobody saved beside these.
-    (0..30).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
+    // No other job saved beside these.
+    (0..30).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
     assert_eq!(believed(&mut saves, 10.0), [0.0, 1.0]);
-    // Here always as many: a program that is as slow as that alone looks the same.
+    // Here the crowd is always the same, so that a program that is as slow alone looks the same.
     let mut crowds = SharedSaves::default();
-    (0..5).for_each(|n| note(&mut crowds, "x", n * 1000, &[200.0; 20]));
+    (0..5).for_each(|n| record(&mut crowds, "x", n * 1000, &[200.0; 20]));
     assert_eq!(believed(&mut crowds, 200.0), [0.0, 1.0]);
 }
 
 #[test]
-fn crowds_tell_whether_saves_share_a_pipe() {
+fn crowds_show_whether_saves_share_a_pipe() {
     for (crowded_secs, least, most) in [(10.0, 0.0, 0.0), (105.0, 0.4, 0.5), (200.0, 0.9, 1.0)] {
         let mut saves = SharedSaves::default();
-        (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
-        (1..6).for_each(|n| note(&mut saves, "x", n * 1000, &[crowded_secs; 20]));
+        (0..3).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
+        (1..6).for_each(|n| record(&mut saves, "x", n * 1000, &[crowded_secs; 20]));
         assert_eq!(believed(&mut saves, 10.0), [least, most], "{crowded_secs}");
         let crowded =
             GenerationStop { job: JobId(9), generation: 1, secs: crowded_secs, end: StopOutcome::Saved };
@@ -61,41 +61,42 @@ fn crowds_tell_whether_saves_share_a_pipe() {
 fn one_crowd_may_have_been_slow_or_quick_for_another_reason() {
     for crowded_secs in [10.0, 200.0] {
         let mut saves = SharedSaves::default();
-        (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
-        note(&mut saves, "x", 1000, &[crowded_secs; 20]);
+        (0..3).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
+        record(&mut saves, "x", 1000, &[crowded_secs; 20]);
         assert_eq!(believed(&mut saves, 10.0), [0.0, 1.0]);
         let crowded =
             GenerationStop { job: JobId(9), generation: 1, secs: crowded_secs, end: StopOutcome::Saved };
         assert_eq!(saves.alone_stops(&crowded).map(|stop| stop.secs), [crowded_secs, crowded_secs / 20.0]);
     }
-    // One of six was slow: it does not make the others' quick, nor is it what saves usually cost each other.
+    // One crowd of six was slow. The others stay quick, and it does not show what saves usually cost each
+    // other.
     let mut saves = SharedSaves::default();
-    (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
-    (1..6).for_each(|n| note(&mut saves, "x", n * 1000, &[10.0; 40]));
-    note(&mut saves, "x", 9000, &[200.0; 10]);
+    (0..3).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
+    (1..6).for_each(|n| record(&mut saves, "x", n * 1000, &[10.0; 40]));
+    record(&mut saves, "x", 9000, &[200.0; 10]);
     assert_eq!(believed(&mut saves, 10.0), [0.0, 0.0]);
 }
 
 #[test]
-fn saves_that_overlap_in_part_tell_as_much() {
-    // For 12 s it does half as much as alone, 6 s of its 10; or all of it.
+fn saves_that_overlap_in_part_count_as_well() {
+    // For 12 s the save does half as much as alone, 6 s of its 10; or all of it.
     for (secs, most) in [(16.0, 0.2), (10.0, 0.0)] {
         let mut saves = SharedSaves::default();
-        (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
+        (0..3).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
         for crowd in 1..31 {
-            note(&mut saves, "other", crowd * 1000, &[12.0; 5]);
-            note(&mut saves, "x", crowd * 1000, &[secs]);
+            record(&mut saves, "other", crowd * 1000, &[12.0; 5]);
+            record(&mut saves, "x", crowd * 1000, &[secs]);
         }
         assert_eq!(believed(&mut saves, 10.0), [0.0, most]);
     }
 }
 
 #[test]
-fn few_that_overlap_say_less_than_many() {
+fn few_overlapping_stops_say_less_than_many() {
     let mut saves = SharedSaves::default();
-    (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
+    (0..3).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
     let mut pair = |n: i64| {
-        note(&mut saves, "x", 1000 + n * 100, &[10.0, 10.0]);
+        record(&mut saves, "x", 1000 + n * 100, &[10.0, 10.0]);
         believed(&mut saves, 10.0)[1]
     };
     assert_eq!((0..13).map(&mut pair).last(), Some(1.0), "26 stops beside one other");
@@ -103,36 +104,36 @@ fn few_that_overlap_say_less_than_many() {
 }
 
 #[test]
-fn quick_saves_tell_nothing_of_slow_ones() {
+fn quick_saves_say_nothing_about_slow_ones() {
     let mut saves = SharedSaves::default();
-    (0..3).for_each(|n| note(&mut saves, "quick", n * 100, &[2.0]));
-    (1..3).for_each(|n| note(&mut saves, "quick", n * 1000, &[2.0; 20]));
+    (0..3).for_each(|n| record(&mut saves, "quick", n * 100, &[2.0]));
+    (1..3).for_each(|n| record(&mut saves, "quick", n * 1000, &[2.0; 20]));
     assert_eq!(
         [2.0, 10.0, 60.0].map(|secs| believed(&mut saves, secs)),
         [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     );
-    (0..3).for_each(|n| note(&mut saves, "slow", 5000 + n * 100, &[10.0]));
-    (6..8).for_each(|n| note(&mut saves, "slow", n * 1000, &[10.0; 20]));
+    (0..3).for_each(|n| record(&mut saves, "slow", 5000 + n * 100, &[10.0]));
+    (6..8).for_each(|n| record(&mut saves, "slow", n * 1000, &[10.0; 20]));
     assert_eq!([2.0, 10.0, 60.0].map(|secs| believed(&mut saves, secs)[1]), [0.0, 0.0, 1.0]);
 }
 
 #[test]
-fn who_was_killed_in_a_crowd_would_have_taken_longer() {
+fn a_stop_that_was_killed_in_a_crowd_would_have_taken_longer() {
     let mut saves = SharedSaves::default();
-    (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
+    (0..3).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
     for job in 101..=140 {
         let stop = GenerationStop { job: JobId(job), generation: 1, secs: 20.0, end: StopOutcome::Killed };
         saves.record_stop(Some(&key("x")), &stop, UnixTime(1020 + i64::from((job - 101) / 10) * 100));
     }
-    // 30 s at least, beside nine others.
+    // At least 30 s, beside nine others.
     assert_eq!(believed(&mut saves, 10.0)[1], 0.3);
 }
 
 #[test]
-fn what_is_known_outlives_the_daemon_and_is_bounded() {
+fn the_stops_outlive_the_daemon_and_are_bounded() {
     let mut saves = SharedSaves::default();
-    (0..3).for_each(|n| note(&mut saves, "x", n * 100, &[10.0]));
-    (1..3).for_each(|n| note(&mut saves, "x", n * 1000, &[10.0; 20]));
+    (0..3).for_each(|n| record(&mut saves, "x", n * 100, &[10.0]));
+    (1..3).for_each(|n| record(&mut saves, "x", n * 1000, &[10.0; 20]));
     let before = believed(&mut saves, 10.0);
     let text = saves.take_unsaved().unwrap();
     assert_eq!(saves.take_unsaved(), None);
@@ -141,9 +142,9 @@ fn what_is_known_outlives_the_daemon_and_is_bounded() {
     assert_eq!((believed(&mut next, 10.0), before), (before, [0.0, 0.0]));
     next.load("nonsense");
     assert_eq!(believed(&mut next, 10.0), [0.0, 1.0]);
-    // Both kinds are kept: without one the other says nothing.
+    // Both kinds of stops are kept, because one says nothing without the other.
     for crowd in 0..6 {
-        note(&mut saves, "x", 5000 + crowd * 1000, &[10.0; 200]);
+        record(&mut saves, "x", 5000 + crowd * 1000, &[10.0; 200]);
         assert_eq!(believed(&mut saves, 10.0), [0.0, 0.0]);
     }
     assert_eq!((saves.last.len(), saves.last[0].began), (REMEMBERED, 0.0));

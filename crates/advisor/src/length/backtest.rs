@@ -1,5 +1,5 @@
-//! A log of jobs walked through as it happened: each job is predicted when it is submitted, from those that
-//! had ended by then, and the forest is grown anew every so often.
+//! Replays a log of jobs as it happened. Each job is predicted when it is submitted, from the jobs that had
+//! ended by then, and the forest is grown again at intervals.
 
 use super::calibration::IntervalCalibration;
 use super::distribution::{LengthDistribution, log_length};
@@ -8,14 +8,14 @@ use super::forest_pooling::pool_with_forest;
 use super::length_history::{LengthFeatures, LengthHistory};
 use infill_model::PastJob;
 
-/// How a log is walked through.
+/// The parameters of a backtest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BacktestConfig {
     /// The share of the jobs that is only learned from.
     pub train: f64,
-    /// After so many jobs the forest is grown anew.
+    /// Jobs after which the forest is grown again.
     pub refit: usize,
-    /// From so many jobs, the last that had ended.
+    /// The number of last ended jobs from which a forest is grown.
     pub window: usize,
     /// Seed of the forests.
     pub seed: u64,
@@ -28,70 +28,70 @@ impl Default for BacktestConfig {
 }
 
 impl BacktestConfig {
-    /// How many of so many jobs are only learned from.
+    /// How many of `jobs` jobs are only learned from.
     pub fn training_jobs(&self, jobs: usize) -> usize {
         ((jobs as f64 * self.train) as usize).min(jobs)
     }
 }
 
-/// What was expected of a job.
+/// The prediction of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictedJob {
-    /// Its place in the log.
+    /// Its index in the log.
     pub index: usize,
-    /// By the history alone.
+    /// The prediction by the history alone.
     pub mixture: LengthDistribution,
-    /// By the history and the forest.
+    /// The prediction by the history and the forest.
     pub raw: LengthDistribution,
-    /// The same, held to what intervals promise.
+    /// The same prediction, calibrated.
     pub pooled: LengthDistribution,
 }
 
 impl PredictedJob {
-    /// Whether it is known well: its distribution is narrow.
+    /// Whether the job is predictable: its distribution is narrow.
     pub(crate) fn is_predictable(&self) -> bool {
         self.mixture.is_narrow()
     }
 }
 
-/// Predicts each job after the share that is only learned from. The jobs are in the order of their
-/// submission. `visit` sees the share of them that is done.
+/// Predicts each job after the share that is only learned from. The jobs must be in the order of their
+/// submission. `visit` gets the share of the predictions that is done.
 ///
 /// # Errors
-/// [`ForestError`] where the jobs know differently many numbers.
+/// [`ForestError`] where the jobs have different numbers of features.
 pub fn run_backtest(
     jobs: &[PastJob],
-    how: &BacktestConfig,
+    config: &BacktestConfig,
     visit: &mut dyn FnMut(f64),
 ) -> Result<Vec<PredictedJob>, ForestError> {
-    let first = how.training_jobs(jobs.len());
-    let seen = BacktestLog::from_jobs(jobs);
-    let mut found = Vec::with_capacity(jobs.len() - first);
-    let mut judge = BacktestPredictor::new(&seen, first);
+    let first = config.training_jobs(jobs.len());
+    let log = BacktestLog::from_jobs(jobs);
+    let mut predictions = Vec::with_capacity(jobs.len() - first);
+    let mut predictor = BacktestPredictor::new(&log, first);
     let mut from = first;
     while from < jobs.len() {
-        let to = (from + how.refit.max(1)).min(jobs.len());
-        let forest = seen.grow_forest(from, how)?;
-        let rows: Vec<&[f64]> = seen.glances[from..to].iter().map(|g| g.features.as_slice()).collect();
+        let to = (from + config.refit.max(1)).min(jobs.len());
+        let forest = log.grow_forest(from, config)?;
+        let rows: Vec<&[f64]> = log.features[from..to].iter().map(|f| f.features.as_slice()).collect();
         let samples = forest.map(|forest| forest.tree_samples(&rows)).transpose()?;
         for index in from..to {
             let sample = samples.as_ref().map(|all| all[index - from].as_slice());
-            found.push(judge.predict_job(index, sample));
-            visit(found.len() as f64 / (jobs.len() - first) as f64);
+            predictions.push(predictor.predict_job(index, sample));
+            visit(predictions.len() as f64 / (jobs.len() - first) as f64);
         }
         from = to;
     }
-    Ok(found)
+    Ok(predictions)
 }
 
-/// A log, with what was known of each job when it was submitted.
+/// A log, with what the history said of each job when it was submitted.
 struct BacktestLog<'a> {
     jobs: &'a [PastJob],
-    /// The places of the jobs in the order of their ends.
+    /// The indices of the jobs in the order of their ends.
     by_end: Vec<usize>,
-    /// How many of these had ended when each was submitted.
+    /// For each job, how many of these had ended when it was submitted.
     ended: Vec<usize>,
-    glances: Vec<LengthFeatures>,
+    features: Vec<LengthFeatures>,
 }
 
 impl<'a> BacktestLog<'a> {
@@ -101,54 +101,51 @@ impl<'a> BacktestLog<'a> {
         let mut history = LengthHistory::default();
         let mut count = 0;
         let mut ended = Vec::with_capacity(jobs.len());
-        let look = |past: &PastJob| {
-            while let Some(done) =
-                by_end.get(count).map(|i| &jobs[*i]).filter(|done: &&PastJob| done.ended_at <= past.job.at)
+        let mut features = Vec::with_capacity(jobs.len());
+        for past in jobs {
+            while let Some(done) = by_end.get(count).map(|i| &jobs[*i])
+                && done.ended_at <= past.job.at
             {
                 history.record_end(&done.job, done.ended_at, done.secs);
                 count += 1;
             }
             ended.push(count);
-            history.look_up(&past.job)
-        };
-        let glances = jobs.iter().map(look).collect();
-        BacktestLog { jobs, by_end, ended, glances }
+            features.push(history.look_up(&past.job));
+        }
+        BacktestLog { jobs, by_end, ended, features }
     }
 
-    /// A forest of the jobs that had ended when job `from` was submitted; `None` while these are too few.
-    fn grow_forest(&self, from: usize, how: &BacktestConfig) -> Result<Option<Forest>, ForestError> {
+    /// A forest of the jobs that had ended when job `from` was submitted; `None` while there are too few.
+    fn grow_forest(&self, from: usize, config: &BacktestConfig) -> Result<Option<Forest>, ForestError> {
         let ended = self.by_end[..self.ended[from]].iter().copied();
         let mut learned: Vec<usize> = ended.filter(|i| *i < from).collect();
         learned.sort_unstable();
-        let last = &learned[learned.len().saturating_sub(how.window)..];
+        let last = &learned[learned.len().saturating_sub(config.window)..];
         if last.len() < FEWEST {
             return Ok(None);
         }
-        let rows: Vec<&[f64]> = last.iter().map(|i| self.glances[*i].features.as_slice()).collect();
-        Forest::grow(
-            &rows,
-            last.iter().map(|i: &usize| self.glances[*i].log_error(&self.jobs[*i])).collect(),
-            how.seed,
-        )
-        .map(Some)
+        let rows: Vec<&[f64]> = last.iter().map(|i| self.features[*i].features.as_slice()).collect();
+        let missed = last.iter().map(|i| self.features[*i].log_error(&self.jobs[*i])).collect();
+        Forest::grow(&rows, missed, config.seed).map(Some)
     }
 }
 
-/// Pools what history and forest say, and keeps intervals to their word.
+/// Pools the predictions of history and forest, and calibrates them.
 struct BacktestPredictor<'a> {
-    seen: &'a BacktestLog<'a>,
+    log: &'a BacktestLog<'a>,
+    /// The index of the first job that is predicted.
     first: usize,
-    /// How many jobs it has learned from.
+    /// How many ended jobs it has learned from.
     learned: usize,
-    /// What was expected of the jobs from the first on, before it was stretched.
+    /// The predictions from the first job on, before calibration.
     expected: Vec<LengthDistribution>,
     calibration: IntervalCalibration,
 }
 
 impl<'a> BacktestPredictor<'a> {
-    fn new(seen: &'a BacktestLog<'a>, first: usize) -> Self {
+    fn new(log: &'a BacktestLog<'a>, first: usize) -> Self {
         BacktestPredictor {
-            seen,
+            log,
             first,
             learned: 0,
             expected: Vec::new(),
@@ -157,22 +154,22 @@ impl<'a> BacktestPredictor<'a> {
     }
 
     fn predict_job(&mut self, index: usize, sample: Option<&[f64]>) -> PredictedJob {
-        self.learn_ended(self.seen.ended[index]);
-        let mixture = &self.seen.glances[index].mixture;
-        let limit_secs = self.seen.jobs[index].job.limit_secs;
-        let both = pool_with_forest(mixture, sample);
-        let pooled = self.calibration.apply_to(&both).capped_at(limit_secs);
-        let raw = both.capped_at(limit_secs);
+        self.learn_ended(self.log.ended[index]);
+        let mixture = &self.log.features[index].mixture;
+        let limit_secs = self.log.jobs[index].job.limit_secs;
+        let uncapped = pool_with_forest(mixture, sample);
+        let pooled = self.calibration.apply_to(&uncapped).capped_at(limit_secs);
+        let raw = uncapped.capped_at(limit_secs);
         self.expected.push(raw.clone());
         PredictedJob { index, mixture: mixture.clone(), raw, pooled }
     }
 
-    /// Learns from what became of the first so many jobs that ended.
+    /// Learns from the first `ended` jobs by end.
     fn learn_ended(&mut self, ended: usize) {
-        for index in &self.seen.by_end[self.learned..ended] {
+        for index in &self.log.by_end[self.learned..ended] {
             let expected = index.checked_sub(self.first).and_then(|i| self.expected.get(i));
             if let Some(expected) = expected {
-                self.calibration.record_end(expected, log_length(self.seen.jobs[*index].secs));
+                self.calibration.record_end(expected, log_length(self.log.jobs[*index].secs));
             }
         }
         self.learned = ended;
@@ -198,15 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_learned_before_it_has_ended() {
+    fn nothing_is_learned_from_a_job_before_its_end() {
         let mut jobs = log(900);
-        let how = BacktestConfig { refit: 300, ..BacktestConfig::default() };
-        let found = run_backtest(&jobs, &how, &mut |_| ()).unwrap();
+        let config = BacktestConfig { refit: 300, ..BacktestConfig::default() };
+        let found = run_backtest(&jobs, &config, &mut |_| ()).unwrap();
         assert_eq!((found.len(), found[0].index), (630, 270));
-        let wrong = |p: &PredictedJob| (p.pooled.quantile(0.5) - log_length(jobs[p.index].secs)).abs();
-        assert!(found.iter().all(|p| wrong(p) < 0.1), "{:?}", found.iter().map(wrong).fold(0.0, f64::max));
-        // What the last ones took changes nothing of what was expected of them.
+        let error = |p: &PredictedJob| (p.pooled.quantile(0.5) - log_length(jobs[p.index].secs)).abs();
+        assert!(found.iter().all(|p| error(p) < 0.1), "{:?}", found.iter().map(error).fold(0.0, f64::max));
+        // The lengths of the last jobs do not change their predictions.
         jobs[899].secs *= 50.0;
-        assert!(run_backtest(&jobs, &how, &mut |_| ()).unwrap() == found);
+        assert!(run_backtest(&jobs, &config, &mut |_| ()).unwrap() == found);
     }
 }

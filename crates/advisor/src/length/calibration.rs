@@ -1,14 +1,14 @@
-//! Whether intervals hold what they say: if jobs that have ended lay outside more often than they should,
-//! distributions are stretched about their medians until they would not have.
+//! Calibrates intervals: if jobs that have ended lay outside more often than they should, distributions are
+//! stretched about their medians.
 
 use std::collections::VecDeque;
 
 use super::distribution::{INTERVAL_SHARES, LengthDistribution};
 
-/// Jobs that count.
+/// The number of last jobs that count.
 const RECENT_JOBS: usize = 2000;
 
-/// Fewer say nothing.
+/// Fewer jobs than this change nothing.
 const ENOUGH_JOBS: usize = 100;
 
 /// No side of a distribution counts as narrower than this, as a logarithm.
@@ -17,15 +17,16 @@ const NARROWEST_SIDE: f64 = 0.02;
 /// Bounds of the stretch.
 const STRETCH_BOUNDS: (f64, f64) = (0.5, 6.0);
 
-/// After so many jobs the stretch is computed anew.
+/// Jobs after which the stretch is computed again.
 const REFIT_EVERY: usize = 50;
 
-/// What became of jobs whose distributions were known.
+/// How the last jobs compared with their distributions, and the stretch that follows.
 #[derive(Clone, Debug)]
 pub(crate) struct IntervalCalibration {
     /// How far below and above its median each ended, in units of the distance to the tails.
     recent: VecDeque<(f64, f64)>,
     since: usize,
+    /// Factors below and above the median.
     stretch: (f64, f64),
 }
 
@@ -36,32 +37,35 @@ impl Default for IntervalCalibration {
 }
 
 impl IntervalCalibration {
-    /// Takes in the logarithm of the length of a job of which this was expected.
+    /// Takes in the logarithm of the length of a job that had this prediction.
     pub fn record_end(&mut self, expected: &LengthDistribution, log: f64) {
-        let middle = expected.quantile(0.5);
-        let side = |share: f64| (expected.quantile(share) - middle).abs().max(NARROWEST_SIDE);
+        let median = expected.quantile(0.5);
+        let below = (expected.quantile(INTERVAL_SHARES.0) - median).abs().max(NARROWEST_SIDE);
+        let above = (expected.quantile(INTERVAL_SHARES.1) - median).abs().max(NARROWEST_SIDE);
         if self.recent.len() == RECENT_JOBS {
             self.recent.pop_front();
         }
-        self.recent
-            .push_back(((middle - log) / side(INTERVAL_SHARES.0), (log - middle) / side(INTERVAL_SHARES.1)));
+        self.recent.push_back(((median - log) / below, (log - median) / above));
         self.since += 1;
         if self.since >= REFIT_EVERY && self.recent.len() >= ENOUGH_JOBS {
             self.since = 0;
-            let of = |all: Vec<f64>| {
-                LengthDistribution::from_logs(all)
-                    .map_or(1.0, |l| l.quantile(INTERVAL_SHARES.1))
-                    .clamp(STRETCH_BOUNDS.0, STRETCH_BOUNDS.1)
-            };
-            let (down, up) = self.recent.iter().copied().unzip();
-            self.stretch = (of(down), of(up));
+            let (below, above) = self.recent.iter().copied().unzip();
+            self.stretch = (needed_stretch(below), needed_stretch(above));
         }
     }
 
-    /// What is to be expected when this is.
+    /// Stretches a prediction.
     pub(crate) fn apply_to(&self, expected: &LengthDistribution) -> LengthDistribution {
         expected.stretch_tails(self.stretch.0, self.stretch.1, NARROWEST_SIDE)
     }
+}
+
+/// The stretch with which nine of ten jobs would have ended within the tail, from their distances in units of
+/// it.
+fn needed_stretch(distances: Vec<f64>) -> f64 {
+    LengthDistribution::from_logs(distances)
+        .map_or(1.0, |distances| distances.quantile(INTERVAL_SHARES.1))
+        .clamp(STRETCH_BOUNDS.0, STRETCH_BOUNDS.1)
 }
 
 #[cfg(test)]
@@ -69,11 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_that_miss_are_stretched_until_they_would_not() {
+    fn intervals_that_miss_too_often_are_stretched() {
         let narrow =
             LengthDistribution::from_logs((0..16).map(|i| 5.0 + 0.01 * f64::from(i)).collect()).unwrap();
         let mut calibration = IntervalCalibration::default();
-        // A triangle of half a unit to each side.
+        // Logarithms are uniform within half a unit to each side.
         let log = |i: u32| 5.075 + f64::from(i % 101) / 100.0 - 0.5;
         (0..500).for_each(|i| calibration.record_end(&narrow, log(i * 37)));
         let wide = calibration.apply_to(&narrow);

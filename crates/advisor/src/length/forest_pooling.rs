@@ -1,18 +1,22 @@
-//! What history and forest say together.
+//! The pooled prediction of history and forest.
 
 use super::distribution::LengthDistribution;
 
-/// Atoms of what a forest says, beside the history's [`HISTORY_ATOMS`](super::history::HISTORY_ATOMS): their
-/// numbers are weights. The history is better at hitting what recurs, the forest at telling long jobs from
-/// short ones.
+/// Atoms of a forest's prediction, beside the history's
+/// [`HISTORY_ATOMS`](super::length_history::HISTORY_ATOMS). Their numbers are weights. The history predicts
+/// recurring jobs better, and the forest tells long jobs from short ones better.
 const FOREST_ATOMS: usize = 11;
 
-/// The mixture, with by how much each tree says that its median misses.
-pub(super) fn pool_with_forest(mixture: &LengthDistribution, missed: Option<&[f64]>) -> LengthDistribution {
-    let middle = mixture.quantile(0.5);
-    let grown = missed.and_then(|missed| {
-        let all = missed.iter().map(|missed| (middle + missed, 1.0)).collect();
+/// Pools the mixture of the history with a forest's prediction: for each tree, by how much the logarithm of
+/// the length differs from the mixture's median.
+pub(super) fn pool_with_forest(
+    mixture: &LengthDistribution,
+    differences: Option<&[f64]>,
+) -> LengthDistribution {
+    let median = mixture.quantile(0.5);
+    let forest = differences.and_then(|differences| {
+        let all = differences.iter().map(|difference| (median + difference, 1.0)).collect();
         LengthDistribution::from_weighted(all, FOREST_ATOMS)
     });
-    grown.map_or_else(|| mixture.clone(), |grown| grown.pool_with(mixture))
+    forest.map_or_else(|| mixture.clone(), |forest| forest.pool_with(mixture))
 }

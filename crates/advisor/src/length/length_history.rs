@@ -1,7 +1,7 @@
-//! What is known of lengths from jobs that have ended: the last ones of the same user, name and size, of the
-//! same user and name, and so on, the newer the more; and a little of the whole site.
+//! The history of job lengths. A prediction is a mixture of the last jobs of the same user, name and size, of
+//! the same user and name, and so on, newer ones with more weight; and a little of the whole site.
 //!
-//! Pure and incremental: a job is taken in or looked up in microseconds.
+//! Pure and incremental: a job is recorded or looked up in microseconds.
 
 use std::collections::VecDeque;
 
@@ -13,57 +13,58 @@ use infill_model::{PastJob, Submission};
 /// Atoms of a distribution.
 pub(crate) const HISTORY_ATOMS: usize = 16;
 
-/// Last lengths that are kept of each key.
+/// Last lengths that are kept for each key.
 const RECENT_LENGTHS: usize = 50;
 
-/// Of these, those that a forest is told of.
+/// The number of these from which a forest's features are computed.
 const RECENT_FEATURES: usize = 20;
 
-/// Weights of what is alike: user, name and size; user and name; name; user and size; user.
+/// Weights of the kinds of similar jobs: the same user, name and size; user and name; name; user and size;
+/// user.
 const KIND_WEIGHTS: [f64; KIND_COUNT] = [8.0, 4.0, 1.0, 2.0, 1.0];
 
-/// In how many ways jobs are alike.
+/// Number of kinds of similar jobs.
 const KIND_COUNT: usize = 5;
 
-/// How much the past counts, in two ways: where jobs change, the last ones tell most; where the same recur,
-/// all of them do. Whichever was nearer to what came lately counts.
+/// Two ways to weight the past. Where jobs change, the last ones say most; where the same lengths recur, all
+/// of them count. The way with the smaller recent errors is used.
 const MEMORIES: [MemoryDecay; 2] =
     [MemoryDecay { fades: 0.8, last: 20 }, MemoryDecay { fades: 1.0, last: RECENT_LENGTHS }];
 
-/// What an earlier miss counts for, after each further job.
+/// Factor to the weight of an error for each newer job.
 const MISS_FADES: f64 = 0.998;
 
-/// Weight of the whole site.
+/// Weight of the whole site's lengths.
 const SITE_WEIGHT: f64 = 0.15;
 
 /// Last lengths of the site that are kept.
 const SITE_RECENT: usize = 2000;
 
-/// After so many ends the site's quantiles are computed anew.
+/// Ends after which the site's quantiles are computed again.
 const SITE_EVERY: u64 = 200;
 
-/// What is expected where nothing at all is known, seconds.
+/// Expected length without any knowledge, seconds.
 const UNKNOWN_SECS: f64 = 600.0;
 
-/// Most keys that are kept: beyond that the half of them that was not seen for longest is forgotten.
+/// Most keys that are kept. Beyond that the half with the oldest last ends is forgotten.
 const MOST_KEYS: usize = 400_000;
 
-/// Numbers that tell of each way of being alike.
+/// Number of features for each kind of similar jobs.
 const FEATURES_OF_KIND: usize = 8;
 
-/// Numbers that tell of the submission itself.
+/// Number of features of the submission itself.
 const FEATURES_OF_JOB: usize = 8;
 
-/// Quantiles of the mixture that a forest is told.
+/// Quantiles of the mixture that are features.
 const FEATURE_QUANTILES: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 0.9];
 
-/// What stands for a number that is not known.
+/// The value of a feature that is unknown.
 const MISSING_FEATURE: f64 = -1.0;
 
-/// Names, as numbers.
+/// Numbers for names.
 type NameIds = FxHashMap<String, u32>;
 
-/// Jobs that are alike in one way.
+/// The key of jobs that are similar in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct HistoryKey {
     kind: u8,
@@ -72,16 +73,16 @@ struct HistoryKey {
     size: (u32, u32),
 }
 
-/// How much the past counts.
+/// How the weight of the past decreases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MemoryDecay {
-    /// What each further step back counts for.
+    /// Factor to the weight for each step back.
     fades: f64,
     /// How many steps back count.
     last: usize,
 }
 
-/// The last of them.
+/// The last lengths of one key.
 #[derive(Clone, Debug, Default)]
 struct RecentLengths {
     /// Logarithms of lengths, the oldest first.
@@ -90,23 +91,23 @@ struct RecentLengths {
     ended_at: f64,
 }
 
-/// What is known of a submission.
+/// What the history says of a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LengthFeatures {
-    /// The distribution that the history alone gives.
+    /// The distribution by the history alone.
     pub mixture: LengthDistribution,
-    /// What a forest is told of it.
+    /// The features for a forest.
     pub features: Vec<f64>,
 }
 
 impl LengthFeatures {
-    /// By how much the logarithm of what a job took differed from the median that was expected.
+    /// By how much the logarithm of a job's length differed from the mixture's median.
     pub(super) fn log_error(&self, past: &PastJob) -> f64 {
         log_length(past.secs) - self.mixture.quantile(0.5)
     }
 }
 
-/// Jobs that have ended.
+/// The lengths of jobs that have ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LengthHistory {
     users: NameIds,
@@ -115,12 +116,12 @@ pub(crate) struct LengthHistory {
     site: VecDeque<f64>,
     site_atoms: Vec<f64>,
     ended: u64,
-    /// By how much each of [`MEMORIES`] missed lately.
+    /// The faded sums of each of the [`MEMORIES`]' errors.
     missed: [f64; MEMORIES.len()],
 }
 
 impl LengthHistory {
-    /// Takes in that a job has ended, at a time, after so many seconds (or other units of work).
+    /// Takes in the end of a job at a time, with its length, seconds (or other units of work).
     pub fn record_end(&mut self, job: &Submission, ended_at: f64, length: f64) {
         let log = log_length(length);
         if !log.is_finite() {
@@ -140,7 +141,8 @@ impl LengthHistory {
                 recent.logs.pop_front();
             }
             recent.logs.push_back(log);
-            (recent.count, recent.ended_at) = (recent.count.saturating_add(1), ended_at);
+            recent.count = recent.count.saturating_add(1);
+            recent.ended_at = ended_at;
         }
         self.forget_oldest();
         if self.site.len() == SITE_RECENT {
@@ -148,7 +150,7 @@ impl LengthHistory {
         }
         self.site.push_back(log);
         self.ended += 1;
-        // At first each tenth matters.
+        // At first the quantiles are computed at each tenth end.
         if self.ended.is_multiple_of(SITE_EVERY) || (self.ended < SITE_EVERY && self.ended.is_multiple_of(10))
         {
             let all = self.site.iter().map(|log| (*log, 1.0)).collect();
@@ -160,30 +162,28 @@ impl LengthHistory {
     fn forget_oldest(&mut self) {
         if self.recent.len() > MOST_KEYS {
             let mut times: Vec<f64> = self.recent.values().map(|r| r.ended_at).collect();
-            let middle = times.len() / 2;
-            let (_, middle, _) = times.select_nth_unstable_by(middle, f64::total_cmp);
-            let middle = *middle;
-            self.recent.retain(|_, r| r.ended_at > middle);
+            let half = times.len() / 2;
+            let (_, median, _) = times.select_nth_unstable_by(half, f64::total_cmp);
+            let median = *median;
+            self.recent.retain(|_, r| r.ended_at > median);
         }
     }
 
-    /// How much the past counts here.
+    /// The way to weight the past that had the smaller recent errors.
     fn best_memory(&self) -> MemoryDecay {
         let best = self.missed.iter().zip(MEMORIES).min_by(|a, b| a.0.total_cmp(b.0));
         best.map_or(MEMORIES[0], |(_, memory)| memory)
     }
 
-    /// The distribution of all jobs of the site, lately.
+    /// The distribution of the last jobs of the whole site.
     pub fn site_lengths(&self) -> LengthDistribution {
         LengthDistribution::from_logs(self.site_atoms.clone()).unwrap_or_else(unknown_lengths)
     }
 
-    /// What is known of a job that is submitted.
+    /// Looks up a submission.
     pub fn look_up(&self, job: &Submission) -> LengthFeatures {
-        // Somebody new has ended nothing.
-        let id = |ids: &NameIds, text: &str| ids.get(text).copied().unwrap_or(u32::MAX);
-        let user = id(&self.users, &job.user);
-        let name = id(&self.names, &job.name);
+        let user = known_id(&self.users, &job.user);
+        let name = known_id(&self.names, &job.name);
         let mut weighted: Vec<(f64, f64)> = Vec::new();
         let mut features = Vec::with_capacity(
             KIND_COUNT * FEATURES_OF_KIND + FEATURES_OF_JOB + FEATURE_QUANTILES.len() + job.more.len(),
@@ -197,17 +197,16 @@ impl LengthHistory {
             };
             weighted
                 .extend(recent.weighted_logs(memory).map(|(log, weight)| (log, KIND_WEIGHTS[kind] * weight)));
-            let told = recent.feature_array(job.at);
-            base = base.or(Some(f64::midpoint(told[0], told[1])));
-            features.extend(told);
+            let of_kind = recent.feature_array(job.at);
+            base = base.or(Some(f64::midpoint(of_kind[0], of_kind[1])));
+            features.extend(of_kind);
         }
         let site = self.site_lengths();
         let share = SITE_WEIGHT / site.atoms().len() as f64;
         weighted.extend(site.atoms().iter().map(|atom| (*atom, share)));
         let mixture = LengthDistribution::from_weighted(weighted, HISTORY_ATOMS).unwrap_or(site);
-        let number = |id: u32| if id == u32::MAX { MISSING_FEATURE } else { f64::from(id) };
         let limit = job.limit_secs.filter(|l| *l > 0.0).map_or(MISSING_FEATURE, f64::ln);
-        features.extend([number(user), number(name), f64::from(job.nodes), f64::from(job.gpus)]);
+        features.extend([id_feature(user), id_feature(name), f64::from(job.nodes), f64::from(job.gpus)]);
         features.extend([
             (job.at / 3600.0).rem_euclid(24.0).floor(),
             (job.at / 86_400.0).rem_euclid(7.0).floor(),
@@ -226,13 +225,14 @@ impl RecentLengths {
         newest_first.map(move |(back, log)| (*log, memory.fades.powi(back as i32)))
     }
 
-    /// The logarithm in the middle where the past counts so much.
+    /// The median of the logarithms with these weights.
     fn weighted_median(&self, memory: MemoryDecay) -> f64 {
         LengthDistribution::from_weighted(self.weighted_logs(memory).collect(), 1)
             .map_or(0.0, |one| one.quantile(0.5))
     }
 
-    /// What a forest is told: the last two, median, least, most, spread, how many there were, how long ago.
+    /// The features of one kind: the last two lengths, median, least, most, spread, number of jobs, and time
+    /// since the last.
     fn feature_array(&self, now: f64) -> [f64; FEATURES_OF_KIND] {
         let mut sorted: Vec<f64> = self.logs.iter().rev().take(RECENT_FEATURES).copied().collect();
         sorted.sort_by(f64::total_cmp);
@@ -247,23 +247,33 @@ impl RecentLengths {
     }
 }
 
+/// The id of an unknown name.
+const UNKNOWN_ID: u32 = u32::MAX;
+
+fn known_id(ids: &NameIds, text: &str) -> u32 {
+    ids.get(text).copied().unwrap_or(UNKNOWN_ID)
+}
+
+fn id_feature(id: u32) -> f64 {
+    if id == UNKNOWN_ID { MISSING_FEATURE } else { f64::from(id) }
+}
 fn intern_id(ids: &mut NameIds, text: &str) -> u32 {
     let next = u32::try_from(ids.len()).unwrap_or(u32::MAX - 1);
     *ids.entry(text.to_owned()).or_insert(next)
 }
 
-/// In which ways jobs are alike to this one, in the order of [`KIND_WEIGHTS`]. Where it has no name, not by
-/// that; where nobody is known to have submitted it, not by that alone.
+/// The keys of similar jobs, in the order of [`KIND_WEIGHTS`]. A job without a name has none by name, and one
+/// without a user has none by the user alone.
 fn history_keys(job: &Submission, user: u32, name: u32) -> [Option<HistoryKey>; KIND_COUNT] {
     let size = (job.nodes, job.gpus);
-    let named = !job.name.is_empty();
-    let owned = !job.user.is_empty();
+    let has_name = !job.name.is_empty();
+    let has_user = !job.user.is_empty();
     [
-        named.then_some(HistoryKey { kind: 0, user, name, size }),
-        named.then_some(HistoryKey { kind: 1, user, name, size: (0, 0) }),
-        named.then_some(HistoryKey { kind: 2, user: 0, name, size: (0, 0) }),
-        owned.then_some(HistoryKey { kind: 3, user, name: 0, size }),
-        owned.then_some(HistoryKey { kind: 4, user, name: 0, size: (0, 0) }),
+        has_name.then_some(HistoryKey { kind: 0, user, name, size }),
+        has_name.then_some(HistoryKey { kind: 1, user, name, size: (0, 0) }),
+        has_name.then_some(HistoryKey { kind: 2, user: 0, name, size: (0, 0) }),
+        has_user.then_some(HistoryKey { kind: 3, user, name: 0, size }),
+        has_user.then_some(HistoryKey { kind: 4, user, name: 0, size: (0, 0) }),
     ]
 }
 
@@ -280,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_most_alike_and_newest_counts_most() {
+    fn the_most_similar_and_newest_jobs_count_most() {
         let mut history = LengthHistory::default();
         for _ in 0..300 {
             history.record_end(&job("bob", "other", 1), 0.0, 5.0);
@@ -290,7 +300,7 @@ mod tests {
         }
         let median = |j: &Submission| history.look_up(j).mixture.quantile_secs(0.5);
         assert!((median(&job("alice", "train", 4)) - 1000.0).abs() < 1.0);
-        assert!((median(&job("alice", "", 8)) - 1000.0).abs() < 1.0, "what else is known of its owner");
+        assert!((median(&job("alice", "", 8)) - 1000.0).abs() < 1.0, "other jobs of the user");
         assert!((median(&job("carol", "", 1)) - 5.0).abs() < 0.1, "the site");
         assert!((median(&job("carol", "train", 1)) - 1000.0).abs() < 1.0, "others of the name");
         let limited = Submission { limit_secs: Some(60.0), ..job("alice", "train", 4) };
@@ -298,12 +308,12 @@ mod tests {
     }
 
     #[test]
-    fn what_recurs_without_change_counts_however_old_it_is() {
+    fn lengths_that_recur_count_however_old_they_are() {
         let mut changing = LengthHistory::default();
         let mut recurring = LengthHistory::default();
         let alice = job("alice", "train", 4);
         for i in 0..200 {
-            // One doubles every ten jobs; the other takes 100 s, and at times more, in no order.
+            // One doubles every ten jobs. The other takes 100 s, and at times more, in no order.
             changing.record_end(&alice, 0.0, 100.0 * 2f64.powi(i / 10));
             recurring.record_end(&alice, 0.0, if i * 7919 % 10 < 6 { 100.0 } else { 900.0 });
         }

@@ -1,5 +1,5 @@
-//! What is expected of the jobs that are here: learned from those that ended, looked up once when a job
-//! comes, and held against what it says of itself.
+//! Predicts the lengths of present jobs. It learns from jobs that ended, looks each job up once when it
+//! comes, and takes the user's own estimates into account.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ use super::prediction_accuracy::{AccuracyCounts, PredictionAccuracy};
 use super::user_estimate::UserEstimateErrors;
 use infill_model::{JobId, PastJob, Submission, UnixTime, UserEstimate};
 
-/// Ended jobs that a forest is grown from: the last so many.
+/// The number of last ended jobs from which a forest is grown.
 const FOREST_WINDOW: usize = 20_000;
 
-/// What a forest is grown from, apart from everything else: growing takes seconds, and is done elsewhere.
+/// The data for a forest. Growing one takes seconds, and is done outside the predictor.
 #[derive(Clone, Debug, Default)]
 pub struct ForestTraining {
     rows: Vec<Vec<f64>>,
@@ -25,7 +25,7 @@ pub struct ForestTraining {
 }
 
 impl ForestTraining {
-    /// A forest; `None` while too little is known.
+    /// Grows a forest; `None` while too few jobs have ended.
     ///
     /// # Errors
     /// [`ForestError`] where the library refuses the numbers.
@@ -38,131 +38,138 @@ impl ForestTraining {
     }
 }
 
-/// What is expected of a job that is here.
+/// The prediction of a present job.
 #[derive(Clone, Debug)]
 struct ExpectedJob {
     submission: Submission,
-    glance: LengthFeatures,
-    /// Before it is held to what intervals promise.
+    features: LengthFeatures,
+    /// The prediction before calibration.
     raw: LengthDistribution,
+    /// The calibrated prediction.
     lengths: LengthDistribution,
 }
 
-/// See the module's text.
+/// Predicts job lengths from history, a forest and the users' estimates.
 #[derive(Debug, Default)]
 pub struct LengthPredictor {
     history: LengthHistory,
     forest: Option<Forest>,
     calibration: IntervalCalibration,
     expected: FxHashMap<JobId, ExpectedJob>,
-    words: UserEstimateErrors,
-    /// How far losses were flat when jobs ended.
-    losses: UserEstimateErrors,
-    trueness: PredictionAccuracy,
-    /// What was known of the jobs that ended when they came, and by how much the logarithm of their length
-    /// then differed from the mixture's median.
-    seen: VecDeque<(Vec<f64>, f64)>,
+    /// Errors of the users' estimates of lengths.
+    estimate_errors: UserEstimateErrors,
+    /// Errors of the times at which jobs' losses were said to be flat.
+    flat_loss_errors: UserEstimateErrors,
+    accuracy: PredictionAccuracy,
+    /// For the last jobs that ended, their features when they came, and by how much the logarithm of their
+    /// length then differed from the mixture's median.
+    samples: VecDeque<(Vec<f64>, f64)>,
 }
 
 impl LengthPredictor {
-    /// Learns from jobs that ended before, the first to end first; also how far it was true what history
-    /// alone expected of each when it was submitted, and what each told itself.
+    /// Learns from past jobs, in the order of their ends. It also learns how accurate the history's
+    /// predictions were when each job was submitted, and the users' estimates.
     pub fn learn_history(&mut self, past: &[PastJob]) {
         let mut by_start: Vec<usize> = (0..past.len()).collect();
         by_start.sort_by(|a, b| past[*a].job.at.total_cmp(&past[*b].job.at));
         let mut to_come = by_start.into_iter().peekable();
-        let mut met = FxHashMap::default();
+        let mut predictions = FxHashMap::default();
         for (index, done) in past.iter().enumerate() {
-            // Who comes in the moment of an end knows of it, and none is met after its own.
+            // A job that comes at the moment of an end knows of that end. No job is predicted after its own
+            // end.
             while let Some(next) = to_come.next_if(|i| past[*i].job.at < done.ended_at) {
-                met.insert(next, self.predict_from_history(&past[next].job));
+                predictions.insert(next, self.predict_from_history(&past[next].job));
             }
-            let (glance, expected) =
-                met.remove(&index).unwrap_or_else(|| self.predict_from_history(&done.job));
-            self.trueness.record_end(&expected, done.secs);
-            self.calibration.record_end(&glance.mixture, log_length(done.secs));
+            let (features, expected) =
+                predictions.remove(&index).unwrap_or_else(|| self.predict_from_history(&done.job));
+            self.accuracy.record_end(&expected, done.secs);
+            self.calibration.record_end(&features.mixture, log_length(done.secs));
             self.record_estimates(&done.job.user, done.secs, &done.word);
-            self.learn_length(&glance, done);
+            self.learn_length(&features, done);
         }
     }
 
-    /// What history alone expects of a submission now.
+    /// The present prediction for a submission by the history alone.
     fn predict_from_history(&self, job: &Submission) -> (LengthFeatures, LengthDistribution) {
-        let glance = self.history.look_up(job);
-        let expected = self.calibration.apply_to(&glance.mixture);
-        (glance, expected)
+        let features = self.history.look_up(job);
+        let expected = self.calibration.apply_to(&features.mixture);
+        (features, expected)
     }
 
-    /// Takes in how true what a user's job told itself was.
-    fn record_estimates(&mut self, user: &str, secs: f64, word: &UserEstimate) {
-        for (words, said) in [(&mut self.words, word.said_secs), (&mut self.losses, word.flat_secs)] {
-            if let Some(said) = said {
-                words.record_estimate(user, said, secs);
-            }
+    /// Takes in the length of a user's job and the estimates that it had.
+    fn record_estimates(&mut self, user: &str, secs: f64, estimate: &UserEstimate) {
+        if let Some(estimated) = estimate.said_secs {
+            self.estimate_errors.record_estimate(user, estimated, secs);
+        }
+        if let Some(estimated) = estimate.flat_secs {
+            self.flat_loss_errors.record_estimate(user, estimated, secs);
         }
     }
 
-    /// Looks a job up that is here, if it is new, or known by another name or size now.
+    /// Predicts a present job if it is new, or has another name or size now.
     pub fn add_job(&mut self, job: JobId, submission: &Submission) {
         if self.expected.get(&job).is_some_and(|e| e.submission == *submission) {
             return;
         }
-        let glance = self.history.look_up(submission);
-        let said = self.forest.as_ref().and_then(|f| f.tree_samples(&[&glance.features]).ok());
-        let raw =
-            pool_with_forest(&glance.mixture, said.as_ref().and_then(|all| all.first()).map(Vec::as_slice));
+        let features = self.history.look_up(submission);
+        let samples = self.forest.as_ref().and_then(|f| f.tree_samples(&[&features.features]).ok());
+        let sample = samples.as_ref().and_then(|rows| rows.first()).map(Vec::as_slice);
+        let raw = pool_with_forest(&features.mixture, sample);
         let lengths = self.calibration.apply_to(&raw);
-        self.expected.insert(job, ExpectedJob { submission: submission.clone(), glance, raw, lengths });
+        self.expected.insert(job, ExpectedJob { submission: submission.clone(), features, raw, lengths });
     }
 
-    /// Work that a job is expected to do in all. What it says itself counts most; where its loss will be flat
-    /// counts as much as what jobs like it did.
-    pub fn predict_lengths(&self, job: JobId, word: &UserEstimate) -> LengthDistribution {
+    /// The predicted length of a job, as work in all. The user's estimate of the length replaces the
+    /// prediction. The time at which its loss will be flat counts as much as the lengths of similar jobs.
+    pub fn predict_lengths(&self, job: JobId, estimate: &UserEstimate) -> LengthDistribution {
         let expected = self.expected.get(&job);
         let user = expected.map_or("", |e| &e.submission.user);
-        if let Some(said) = word.said_secs.and_then(|secs| self.words.predict_lengths(user, secs)) {
-            return said;
+        let estimated = estimate.said_secs.and_then(|secs| self.estimate_errors.predict_lengths(user, secs));
+        if let Some(lengths) = estimated {
+            return lengths;
         }
-        let others = expected.map_or_else(|| self.history.site_lengths(), |e| e.lengths.clone());
-        let flat = word.flat_secs.and_then(|secs| self.losses.predict_lengths(user, secs));
-        flat.map_or_else(|| others.clone(), |flat| flat.pool_with(&others))
+        let similar = expected.map_or_else(|| self.history.site_lengths(), |e| e.lengths.clone());
+        match estimate.flat_secs.and_then(|secs| self.flat_loss_errors.predict_lengths(user, secs)) {
+            Some(flat) => flat.pool_with(&similar),
+            None => similar,
+        }
     }
 
-    /// Takes in that a job that was met has ended, how long it was, and what it first told of that.
-    pub fn record_end(&mut self, job: JobId, at: UnixTime, secs: f64, word: &UserEstimate) {
+    /// Takes in the end of a predicted job at a time, its length, and its first estimates.
+    pub fn record_end(&mut self, job: JobId, at: UnixTime, secs: f64, estimate: &UserEstimate) {
         let Some(expected) = self.expected.remove(&job) else { return };
-        self.record_estimates(&expected.submission.user, secs, word);
-        self.trueness.record_end(&expected.lengths, secs);
-        let past = PastJob { job: expected.submission, ended_at: at.0 as f64, secs, word: *word };
+        self.record_estimates(&expected.submission.user, secs, estimate);
+        self.accuracy.record_end(&expected.lengths, secs);
+        let past = PastJob { job: expected.submission, ended_at: at.0 as f64, secs, word: *estimate };
         self.calibration.record_end(&expected.raw, log_length(past.secs));
-        self.learn_length(&expected.glance, &past);
+        self.learn_length(&expected.features, &past);
     }
 
-    /// Forgets jobs that are not here any more, and of which nothing is known.
+    /// Forgets jobs that are gone without a known end.
     pub fn retain(&mut self, is_here: impl Fn(JobId) -> bool) {
         self.expected.retain(|job, _| is_here(*job));
     }
 
-    fn learn_length(&mut self, glance: &LengthFeatures, past: &PastJob) {
-        if self.seen.len() == FOREST_WINDOW {
-            self.seen.pop_front();
+    fn learn_length(&mut self, features: &LengthFeatures, past: &PastJob) {
+        if self.samples.len() == FOREST_WINDOW {
+            self.samples.pop_front();
         }
-        self.seen.push_back((glance.features.clone(), glance.log_error(past)));
+        self.samples.push_back((features.features.clone(), features.log_error(past)));
         self.history.record_end(&past.job, past.ended_at, past.secs);
     }
 
-    /// How true what was expected came out lately.
+    /// How accurate the last predictions were.
     pub fn accuracy_counts(&self) -> AccuracyCounts {
-        self.trueness.to_counts()
+        self.accuracy.to_counts()
     }
 
-    /// What a forest would be grown from now.
+    /// The data from which a forest would be grown now.
     pub fn forest_training(&self) -> ForestTraining {
-        let (rows, missed) = self.seen.iter().cloned().unzip();
+        let (rows, missed) = self.samples.iter().cloned().unzip();
         ForestTraining { rows, missed }
     }
 
-    /// Takes over a forest: it counts for those who come from now on.
+    /// Sets the forest. It counts for jobs that come from now on.
     pub fn set_forest(&mut self, forest: Forest) {
         self.forest = Some(forest);
     }
@@ -182,98 +189,99 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_is_expected_to_be_like_those_that_ended() {
-        let mut outlook = LengthPredictor::default();
-        outlook.learn_history(&vec![past("alice", 1000.0); 5]);
-        outlook.learn_history(&vec![past("bob", 50.0); 5]);
+    fn a_new_job_is_expected_to_be_like_those_that_ended() {
+        let mut predictor = LengthPredictor::default();
+        predictor.learn_history(&vec![past("alice", 1000.0); 5]);
+        predictor.learn_history(&vec![past("bob", 50.0); 5]);
         let alice = past("alice", 0.0).job;
-        outlook.add_job(JobId(1), &alice);
+        predictor.add_job(JobId(1), &alice);
         let nothing = UserEstimate::default();
         let median = |o: &LengthPredictor| o.predict_lengths(JobId(1), &nothing).quantile_secs(0.5);
-        assert!((median(&outlook) - 1000.0).abs() < 1.0);
-        let told = outlook.predict_lengths(JobId(1), &said(300.0)).quantile_secs(0.5);
-        assert!((told - 300.0).abs() < 1.0, "its own word counts most");
-        // What ends meanwhile changes nothing of what was expected.
+        assert!((median(&predictor) - 1000.0).abs() < 1.0);
+        let estimated = predictor.predict_lengths(JobId(1), &said(300.0)).quantile_secs(0.5);
+        assert!((estimated - 300.0).abs() < 1.0, "its own estimate counts most");
+        // Later ends do not change an earlier prediction.
         for job in 10..19 {
-            outlook.add_job(JobId(job), &alice);
-            outlook.record_end(JobId(job), UnixTime(5), 10.0, &nothing);
+            predictor.add_job(JobId(job), &alice);
+            predictor.record_end(JobId(job), UnixTime(5), 10.0, &nothing);
         }
-        outlook.add_job(JobId(1), &alice);
-        assert!((median(&outlook) - 1000.0).abs() < 1.0);
-        outlook.add_job(JobId(2), &alice);
-        assert!(outlook.predict_lengths(JobId(2), &nothing).quantile_secs(0.5) < 20.0);
-        let tally = outlook.accuracy_counts();
-        assert_eq!((tally.jobs, tally.predictable > 0), (19, true), "{tally:?}");
-        outlook.retain(|job| job == JobId(2));
-        assert_eq!(outlook.expected.len(), 1);
+        predictor.add_job(JobId(1), &alice);
+        assert!((median(&predictor) - 1000.0).abs() < 1.0);
+        predictor.add_job(JobId(2), &alice);
+        assert!(predictor.predict_lengths(JobId(2), &nothing).quantile_secs(0.5) < 20.0);
+        let counts = predictor.accuracy_counts();
+        assert_eq!((counts.jobs, counts.predictable > 0), (19, true), "{counts:?}");
+        predictor.retain(|job| job == JobId(2));
+        assert_eq!(predictor.expected.len(), 1);
     }
 
     #[test]
-    fn a_word_that_was_false_is_believed_less() {
-        let mut outlook = LengthPredictor::default();
+    fn a_wrong_estimate_is_believed_less() {
+        let mut predictor = LengthPredictor::default();
         let alice = past("alice", 0.0).job;
         for job in 1..6 {
-            outlook.add_job(JobId(job), &alice);
-            outlook.record_end(JobId(job), UnixTime(9), 5000.0, &said(100.0));
+            predictor.add_job(JobId(job), &alice);
+            predictor.record_end(JobId(job), UnixTime(9), 5000.0, &said(100.0));
         }
-        outlook.add_job(JobId(7), &alice);
-        let expected = outlook.predict_lengths(JobId(7), &said(100.0)).quantile_secs(0.5);
+        predictor.add_job(JobId(7), &alice);
+        let expected = predictor.predict_lengths(JobId(7), &said(100.0)).quantile_secs(0.5);
         assert!(expected > 2000.0, "{expected}");
-        // So it is after a restart.
+        // The same holds after a restart.
         let mut next = LengthPredictor::default();
         next.learn_history(&vec![PastJob { word: said(100.0), ..past("alice", 5000.0) }; 5]);
         next.add_job(JobId(7), &alice);
         assert_eq!(
             next.predict_lengths(JobId(7), &said(100.0)),
-            outlook.predict_lengths(JobId(7), &said(100.0))
+            predictor.predict_lengths(JobId(7), &said(100.0))
         );
-        let other = outlook.words.predict_lengths("bob", 100.0).unwrap();
+        let other = predictor.estimate_errors.predict_lengths("bob", 100.0).unwrap();
         assert!((other.quantile_secs(0.5) - 100.0).abs() < 1e-6);
     }
 
     #[test]
-    fn a_loss_that_flattens_counts_beside_others_and_by_when_its_owner_had_enough() {
-        let mut outlook = LengthPredictor::default();
-        outlook.learn_history(&vec![past("bob", 1000.0); 5]);
+    fn a_flat_loss_counts_beside_similar_jobs_corrected_by_the_users_errors() {
+        let mut predictor = LengthPredictor::default();
+        predictor.learn_history(&vec![past("bob", 1000.0); 5]);
         let flat = |secs: f64| UserEstimate { flat_secs: Some(secs), ..UserEstimate::default() };
         let alice = past("alice", 0.0).job;
-        outlook.add_job(JobId(1), &alice);
-        let alone = outlook.predict_lengths(JobId(1), &UserEstimate::default());
-        let first = outlook.predict_lengths(JobId(1), &flat(20_000.0));
+        predictor.add_job(JobId(1), &alice);
+        let alone = predictor.predict_lengths(JobId(1), &UserEstimate::default());
+        let first = predictor.predict_lengths(JobId(1), &flat(20_000.0));
         assert!(
             first.quantile_secs(0.9) > 10_000.0 && first.quantile_secs(0.1) < 2.0 * alone.quantile_secs(0.1),
             "{first:?}"
         );
         // Alice stops at a tenth of that.
         for job in 2..12 {
-            outlook.add_job(JobId(job), &alice);
-            outlook.record_end(JobId(job), UnixTime(9), 2000.0, &flat(20_000.0));
+            predictor.add_job(JobId(job), &alice);
+            predictor.record_end(JobId(job), UnixTime(9), 2000.0, &flat(20_000.0));
         }
-        outlook.add_job(JobId(20), &alice);
-        let then = outlook.predict_lengths(JobId(20), &flat(60_000.0));
+        predictor.add_job(JobId(20), &alice);
+        let then = predictor.predict_lengths(JobId(20), &flat(60_000.0));
         assert!((5000.0..=7000.0).contains(&then.quantile_secs(0.7)), "{then:?}");
     }
 
     #[test]
-    fn a_forest_grows_from_what_ended_and_counts_for_newcomers() {
-        let mut outlook = LengthPredictor::default();
-        assert!(outlook.forest_training().grow_forest(1).unwrap().is_none());
-        // What is alike by user differs by what only the forest looks at.
-        let of = |i: usize| {
+    fn a_forest_grows_from_ended_jobs_and_counts_for_new_ones() {
+        let mut predictor = LengthPredictor::default();
+        assert!(predictor.forest_training().grow_forest(1).unwrap().is_none());
+        // Jobs that are alike by user differ in a feature that only the forest uses.
+        let numbered = |i: usize| {
             let secs = [100.0, 3000.0][(i * 7919 % 13) % 2];
             let mut past = past("alice", secs);
-            (past.job.at, past.ended_at) = (60.0 * i as f64, 60.0 * i as f64 + 30.0);
+            past.job.at = 60.0 * i as f64;
+            past.ended_at = 60.0 * i as f64 + 30.0;
             past.job.more = vec![secs];
             past
         };
-        outlook.learn_history(&(0..800).map(of).collect::<Vec<_>>());
-        let forest = outlook.forest_training().grow_forest(1).unwrap().unwrap();
-        outlook.set_forest(forest);
+        predictor.learn_history(&(0..800).map(numbered).collect::<Vec<_>>());
+        let forest = predictor.forest_training().grow_forest(1).unwrap().unwrap();
+        predictor.set_forest(forest);
         let mut medians = Vec::new();
         for i in 0..2 {
-            outlook.add_job(JobId(i as u32 + 1), &of([0, 7][i]).job);
+            predictor.add_job(JobId(i as u32 + 1), &numbered([0, 7][i]).job);
             medians.push(
-                outlook.predict_lengths(JobId(i as u32 + 1), &UserEstimate::default()).quantile_secs(0.5),
+                predictor.predict_lengths(JobId(i as u32 + 1), &UserEstimate::default()).quantile_secs(0.5),
             );
         }
         assert!(medians[0] * 3.0 < medians[1], "{medians:?}");

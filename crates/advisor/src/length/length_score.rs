@@ -1,4 +1,4 @@
-//! How good predictions of lengths were.
+//! Scores of length predictions.
 
 use serde::Serialize;
 
@@ -6,84 +6,79 @@ use super::backtest::PredictedJob;
 use super::distribution::LengthDistribution;
 use infill_model::PastJob;
 
-/// How good predictions were. Errors are those of the median; whether one was right within a factor of two is
-/// judged by the length that is the likeliest to be ([`LengthDistribution::likeliest_secs`]).
+/// The accuracy of predictions. Errors are those of the median. Whether a prediction is right within a factor
+/// of two depends on the likeliest length ([`LengthDistribution::likeliest_secs`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LengthScore {
     /// Jobs that were predicted.
     pub jobs: usize,
-    /// Mean error, seconds.
+    /// Mean absolute error, seconds.
     pub mae_s: f64,
-    /// Median error as a share of the truth, per cent.
+    /// Median absolute error as a share of the truth, per cent.
     pub median_ape: f64,
-    /// How many were right within a factor of two, per cent.
+    /// Share of jobs whose prediction was right within a factor of two, per cent.
     pub within_2x: f64,
     /// Rank correlation with the truth (Spearman).
     pub spearman: f64,
     /// Pinball loss of the median of the logarithm.
     pub pinball: f64,
-    /// The same without a forest.
+    /// The same loss without a forest.
     pub pinball_of_history: f64,
-    /// How many ended within the interval from 10 to 90 %, per cent.
+    /// Share of jobs that ended within the interval from 10 to 90 %, per cent.
     pub coverage_80: f64,
-    /// Those that can be predicted.
+    /// The predictable jobs.
     pub predictable: PredictableShare,
 }
 
-/// Jobs whose distribution is narrow.
+/// The jobs whose distribution is narrow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PredictableShare {
-    /// How many they are, per cent.
+    /// Their share of all jobs, per cent.
     pub share: f64,
-    /// How many of them were right within a factor of two, per cent.
+    /// The share of them whose prediction was right within a factor of two, per cent.
     pub within_2x: f64,
 }
 
-/// Judges predictions of these jobs; `None` where there are none.
+/// Scores the predictions of these jobs; `None` where there are none.
 pub fn score_predictions(jobs: &[PastJob], predicted: &[PredictedJob]) -> Option<LengthScore> {
     let count = predicted.len();
     if count == 0 {
         return None;
     }
     let truth: Vec<f64> = predicted.iter().map(|p| jobs[p.index].secs.max(1.0)).collect();
-    let said: Vec<f64> = predicted.iter().map(|p| p.pooled.quantile_secs(0.5)).collect();
-    let errors: Vec<f64> = truth.iter().zip(&said).map(|(t, s)| (t - s).abs()).collect();
-    let is_near = |i: usize| predicted[i].pooled.is_within_2x(truth[i]);
-    let shares = errors.iter().zip(&truth).map(|(e, t)| e / t).collect();
-    let per_cent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
-    let pinball = |of: &dyn Fn(&PredictedJob) -> &LengthDistribution| {
-        predicted
-            .iter()
-            .zip(&truth)
-            .map(|(p, t): (&PredictedJob, &f64)| 0.5 * (t.ln() - of(p).quantile(0.5)).abs())
-            .sum::<f64>()
-            / count as f64
-    };
+    let medians: Vec<f64> = predicted.iter().map(|p| p.pooled.quantile_secs(0.5)).collect();
+    let errors: Vec<f64> = truth.iter().zip(&medians).map(|(t, m)| (t - m).abs()).collect();
+    let relative_errors = errors.iter().zip(&truth).map(|(e, t)| e / t).collect();
+    let is_near: Vec<bool> = predicted.iter().zip(&truth).map(|(p, t)| p.pooled.is_within_2x(*t)).collect();
+    let in_interval = predicted.iter().zip(&truth).filter(|(p, t)| p.pooled.interval_contains(**t)).count();
     let narrow: Vec<usize> = (0..count).filter(|i| predicted[*i].is_predictable()).collect();
     Some(LengthScore {
         jobs: count,
         mae_s: errors.iter().sum::<f64>() / count as f64,
-        median_ape: 100.0 * LengthDistribution::from_logs(shares)?.quantile(0.5),
-        within_2x: per_cent((0..count).filter(|i| is_near(*i)).count(), count),
-        spearman: pearson_correlation(&mean_ranks(&truth), &mean_ranks(&said)),
-        pinball: pinball(&|p| &p.pooled),
-        pinball_of_history: pinball(&|p| &p.mixture),
-        coverage_80: per_cent(
-            predicted
-                .iter()
-                .zip(&truth)
-                .filter(|(p, t): &(&PredictedJob, &f64)| p.pooled.interval_contains(**t))
-                .count(),
-            count,
-        ),
+        median_ape: 100.0 * LengthDistribution::from_logs(relative_errors)?.quantile(0.5),
+        within_2x: per_cent(is_near.iter().filter(|near| **near).count(), count),
+        spearman: pearson_correlation(&mean_ranks(&truth), &mean_ranks(&medians)),
+        pinball: mean_pinball_loss(predicted.iter().map(|p| &p.pooled), &truth),
+        pinball_of_history: mean_pinball_loss(predicted.iter().map(|p| &p.mixture), &truth),
+        coverage_80: per_cent(in_interval, count),
         predictable: PredictableShare {
             share: per_cent(narrow.len(), count),
-            within_2x: per_cent(narrow.iter().filter(|i| is_near(**i)).count(), narrow.len()),
+            within_2x: per_cent(narrow.iter().filter(|i| is_near[**i]).count(), narrow.len()),
         },
     })
 }
 
-/// Ranks, those of equal values their mean.
+fn per_cent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+/// Mean pinball loss of the medians, on logarithms.
+fn mean_pinball_loss<'a>(predicted: impl Iterator<Item = &'a LengthDistribution>, truth: &[f64]) -> f64 {
+    let losses = predicted.zip(truth).map(|(p, t)| 0.5 * (t.ln() - p.quantile(0.5)).abs());
+    losses.sum::<f64>() / truth.len() as f64
+}
+
+/// Ranks of the values. Equal values have their mean rank.
 fn mean_ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -97,15 +92,21 @@ fn mean_ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Pearson's correlation; 0 where one of them does not vary.
+/// Pearson's correlation; 0 where one of the two does not vary.
 fn pearson_correlation(a: &[f64], b: &[f64]) -> f64 {
-    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let ma = mean(a);
-    let mb = mean(b);
-    let both: f64 = a.iter().zip(b).map(|(x, y)| (x - ma) * (y - mb)).sum();
-    let spread = |v: &[f64], m: f64| v.iter().map(|x| (x - m).powi(2)).sum::<f64>();
-    let norm = (spread(a, ma) * spread(b, mb)).sqrt();
+    let mean_a = mean(a);
+    let mean_b = mean(b);
+    let both: f64 = a.iter().zip(b).map(|(x, y)| (x - mean_a) * (y - mean_b)).sum();
+    let norm = (squared_deviations(a, mean_a) * squared_deviations(b, mean_b)).sqrt();
     if norm > 0.0 { both / norm } else { 0.0 }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn squared_deviations(values: &[f64], mean: f64) -> f64 {
+    values.iter().map(|x| (x - mean).powi(2)).sum()
 }
 
 #[cfg(test)]
@@ -114,7 +115,7 @@ mod tests {
     use infill_model::{Submission, UserEstimate};
 
     #[test]
-    fn what_is_said_of_three_jobs() {
+    fn three_jobs_are_scored() {
         let past = |secs: f64| PastJob {
             job: Submission::default(),
             ended_at: 0.0,
@@ -122,11 +123,15 @@ mod tests {
             word: UserEstimate::default(),
         };
         let jobs = [past(100.0), past(200.0), past(1000.0)];
-        let of = |secs: &[f64]| {
+        let lengths = |secs: &[f64]| {
             LengthDistribution::from_logs(secs.iter().map(|s: &f64| s.ln()).collect()).unwrap()
         };
-        let predicted =
-            |index, secs: &[f64]| PredictedJob { index, mixture: of(secs), raw: of(secs), pooled: of(secs) };
+        let predicted = |index, secs: &[f64]| PredictedJob {
+            index,
+            mixture: lengths(secs),
+            raw: lengths(secs),
+            pooled: lengths(secs),
+        };
         let all = [
             predicted(0, &[110.0; 4]),
             predicted(1, &[150.0; 4]),

@@ -1,8 +1,9 @@
-//! How long jobs will run, by what those that were alike did: a mixture of the last ones of the same user,
-//! name and size, pooled with a random forest, and held to what its intervals promise. One distribution
-//! serves jobs that can be predicted and such that cannot.
+//! How long jobs will run, predicted from similar jobs. A mixture of the last jobs of the same user, name and
+//! size is pooled with a random forest, and calibrated so that its intervals hold. One distribution serves
+//! both predictable jobs and others.
 //!
-//! On public logs the two pooled are better than either (the project's benches and `infill history check`).
+//! On public logs the pooled distribution is better than either part. The project's benches and
+//! `infill history check` show this.
 
 mod backtest;
 mod calibration;

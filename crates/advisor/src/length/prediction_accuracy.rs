@@ -1,60 +1,63 @@
-//! How true what was expected of jobs came out, of the last ones that ended: for administrators to see
-//! whether an expected end is worth reading.
+//! How accurate the predictions were for the last jobs that ended. Administrators see from it how far they
+//! can rely on an expected end.
 
 use std::collections::VecDeque;
 
 use super::distribution::LengthDistribution;
 
-/// Jobs that count.
+/// The number of last jobs that count.
 const RECENT_JOBS: usize = 2000;
 
-/// How it came out for one job.
+/// How one job compared with its prediction.
 #[derive(Clone, Copy, Debug)]
 struct PredictionOutcome {
     is_near: bool,
-    is_held: bool,
+    is_in_interval: bool,
     was_narrow: bool,
 }
 
-/// See the module's text.
+/// The outcomes of the last jobs, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PredictionAccuracy(VecDeque<PredictionOutcome>);
 
-/// Of how many of the last jobs that ended what was true.
+/// For how many of the last jobs that ended each statement was true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccuracyCounts {
-    /// All that count.
+    /// All jobs that count.
     pub jobs: usize,
-    /// The likeliest length was within a factor of two.
+    /// Their likeliest length was right within a factor of two.
     pub within_2x: usize,
-    /// The interval from 10 to 90 % held them: four of five, if it is what it says.
+    /// Their length was in the interval from 10 to 90 %. Ideally these are four of five.
     pub in_interval: usize,
     /// They counted as predictable.
     pub predictable: usize,
 }
 
 impl PredictionAccuracy {
-    /// Takes in how long a job was of which this was expected when it came.
+    /// Takes in the length of a job that had this prediction when it came, seconds.
     pub fn record_end(&mut self, expected: &LengthDistribution, secs: f64) {
         if self.0.len() == RECENT_JOBS {
             self.0.pop_front();
         }
         self.0.push_back(PredictionOutcome {
             is_near: expected.is_within_2x(secs),
-            is_held: expected.interval_contains(secs),
+            is_in_interval: expected.interval_contains(secs),
             was_narrow: expected.is_narrow(),
         });
     }
 
-    /// How many were what.
+    /// Counts the outcomes.
     pub fn to_counts(&self) -> AccuracyCounts {
-        let count = |is: fn(&PredictionOutcome) -> bool| self.0.iter().filter(|o| is(o)).count();
         AccuracyCounts {
             jobs: self.0.len(),
-            within_2x: count(|o| o.is_near),
-            in_interval: count(|o| o.is_held),
-            predictable: count(|o| o.was_narrow),
+            within_2x: self.count(|o| o.is_near),
+            in_interval: self.count(|o| o.is_in_interval),
+            predictable: self.count(|o| o.was_narrow),
         }
+    }
+
+    fn count(&self, is_true: fn(&PredictionOutcome) -> bool) -> usize {
+        self.0.iter().filter(|outcome| is_true(outcome)).count()
     }
 }
 
@@ -63,24 +66,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_counted_by_how_they_came_out() {
+    fn the_last_jobs_are_counted_by_outcome() {
         let narrow =
             LengthDistribution::from_logs((0..20).map(|i| 100.0_f64.ln() + 0.01 * f64::from(i)).collect())
                 .unwrap();
-        let mut trueness = PredictionAccuracy::default();
-        [110.0, 150.0, 1000.0].iter().for_each(|secs| trueness.record_end(&narrow, *secs));
-        let tally = AccuracyCounts { jobs: 3, within_2x: 2, in_interval: 1, predictable: 3 };
-        assert_eq!(trueness.to_counts(), tally);
+        let mut accuracy = PredictionAccuracy::default();
+        [110.0, 150.0, 1000.0].iter().for_each(|secs| accuracy.record_end(&narrow, *secs));
+        let counts = AccuracyCounts { jobs: 3, within_2x: 2, in_interval: 1, predictable: 3 };
+        assert_eq!(accuracy.to_counts(), counts);
         let wide =
             LengthDistribution::from_logs((0..20).map(|i| 100.0_f64.ln() + 0.2 * f64::from(i)).collect())
                 .unwrap();
-        (0..RECENT_JOBS).for_each(|_| trueness.record_end(&wide, 1000.0));
-        let tally = AccuracyCounts {
+        (0..RECENT_JOBS).for_each(|_| accuracy.record_end(&wide, 1000.0));
+        let counts = AccuracyCounts {
             jobs: RECENT_JOBS,
             within_2x: RECENT_JOBS,
             in_interval: RECENT_JOBS,
             predictable: 0,
         };
-        assert_eq!(trueness.to_counts(), tally, "those before are forgotten");
+        assert_eq!(accuracy.to_counts(), counts, "earlier jobs are forgotten");
     }
 }

@@ -1,4 +1,4 @@
-//! What jobs say of their own length, and how far that was to be believed of their owner so far.
+//! The users' own estimates of job lengths, and how reliable each user's estimates were so far.
 
 use std::collections::VecDeque;
 
@@ -7,48 +7,49 @@ use rustc_hash::FxHashMap;
 use super::distribution::LengthDistribution;
 use super::length_history::HISTORY_ATOMS;
 
-/// Last words of a user that count.
+/// The number of a user's last estimates that count.
 const RECENT_ESTIMATES: usize = 20;
 
-/// What each further step back counts for.
+/// Factor to the weight of an estimate for each newer one.
 const FADE_FACTOR: f64 = 0.8;
 
-/// Most users; beyond that all words count as true again.
+/// Most users. Beyond that all errors are forgotten, and all estimates count as right.
 const MOST_USERS: usize = 50_000;
 
-/// A false word counts as false by so much at most, as a logarithm.
+/// Largest error that counts, as a logarithm.
 const MOST_WRONG: f64 = 12.0;
 
-/// By how much what was said differed from what came.
+/// The errors of the users' last estimates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UserEstimateErrors {
-    /// Logarithms of true to said lengths, by user, the oldest first.
-    wrong: FxHashMap<String, VecDeque<f64>>,
+    /// Logarithms of true over estimated lengths, by user, the oldest first.
+    by_user: FxHashMap<String, VecDeque<f64>>,
 }
 
 impl UserEstimateErrors {
-    /// Takes in what a job that ended had said first, and what it was.
-    pub fn record_estimate(&mut self, user: &str, said: f64, was: f64) {
-        let wrong = (was / said).ln();
-        if !wrong.is_finite() {
+    /// Takes in the first estimate of a job that has ended, and its true length.
+    pub fn record_estimate(&mut self, user: &str, estimated: f64, actual: f64) {
+        let error = (actual / estimated).ln();
+        if !error.is_finite() {
             return;
         }
-        if self.wrong.len() >= MOST_USERS && !self.wrong.contains_key(user) {
-            self.wrong.clear();
+        if self.by_user.len() >= MOST_USERS && !self.by_user.contains_key(user) {
+            self.by_user.clear();
         }
-        let recent = self.wrong.entry(user.to_owned()).or_default();
+        let recent = self.by_user.entry(user.to_owned()).or_default();
         if recent.len() == RECENT_ESTIMATES {
             recent.pop_front();
         }
-        recent.push_back(wrong.clamp(-MOST_WRONG, MOST_WRONG));
+        recent.push_back(error.clamp(-MOST_WRONG, MOST_WRONG));
     }
 
-    /// What is to be expected when a user's job says that it will be so long: what it says, and that as
-    /// false as the last words were. `None` where it says nothing sensible.
-    pub fn predict_lengths(&self, user: &str, said: f64) -> Option<LengthDistribution> {
-        let middle = said.ln();
-        let recent = self.wrong.get(user).into_iter().flat_map(|recent| recent.iter().rev());
-        let recent = recent.enumerate().map(|(back, wrong)| (middle + wrong, FADE_FACTOR.powi(back as i32)));
-        LengthDistribution::from_weighted(recent.chain([(middle, 1.0)]).collect(), HISTORY_ATOMS)
+    /// The prediction for a user's job with this estimate: the estimate itself, and the estimate corrected by
+    /// each of the user's last errors. `None` where the estimate is not a positive number.
+    pub fn predict_lengths(&self, user: &str, estimated: f64) -> Option<LengthDistribution> {
+        let center = estimated.ln();
+        let errors = self.by_user.get(user).into_iter().flat_map(|recent| recent.iter().rev());
+        let corrected =
+            errors.enumerate().map(|(back, error)| (center + error, FADE_FACTOR.powi(back as i32)));
+        LengthDistribution::from_weighted(corrected.chain([(center, 1.0)]).collect(), HISTORY_ATOMS)
     }
 }

@@ -1,7 +1,7 @@
-//! What is usual of the terms' numbers, fitted to programs that were measured.
+//! Priors of the terms' parameters, fitted to measured programs.
 //!
-//! Means and deviations are those of the programs, each weighed by how much its measurements tell of a
-//! number, drawn towards a reference.
+//! Means and deviations are those of the programs. Each program is weighted by how much its measurements say
+//! about a parameter, and a reference has a weight, too.
 
 use infill_model::{ModelFacts, PlanMeasurement};
 
@@ -13,84 +13,91 @@ use super::term_fit::{FittedTerms, StepObservation};
 /// Rounds in which priors and programs are fitted to each other.
 const FIT_ROUNDS: usize = 6;
 
-/// Most rows of a program that are fitted.
+/// Most rows of a program that are used.
 const MOST_ROWS: usize = 45;
 
-/// How much the rows of a table vary.
+/// Noise of the rows of a table, as a relative standard deviation.
 const TABLE_NOISE: f64 = 0.02;
 
-/// How much of the usual residuals is left to them while priors are fitted: the terms shall say what they
-/// can.
+/// Factor to the usual residuals while priors are fitted, so that the terms explain as much as they can.
 const RESIDUAL_FACTOR: f64 = 0.5;
 
 /// Weight of the reference's mean and deviation, in programs.
 const REFERENCE_PROGRAMS: f64 = 0.5;
 const REFERENCE_DEVIATIONS: f64 = 1.275;
 
-/// Least deviation, in parts of the reference's.
+/// Least deviation, as a multiple of the reference's.
 const LEAST_DEVIATION: f64 = 0.5;
 
-/// A program that was measured: its rows, and what is known of it.
+/// A measured program: its rows, and the facts of its model.
 pub type MeasuredProgram<'a> = (&'a [PlanMeasurement], Option<ModelFacts>);
 
 impl PlanPriors {
-    /// Fitted to these programs.
+    /// The priors fitted to these programs.
     pub fn fit_to_programs(programs: &[MeasuredProgram<'_>]) -> PlanPriors {
         let mut priors = PlanPriors::from_reference();
-        let mut numbers: Vec<Option<Vec<f64>>> = vec![None; programs.len()];
+        let mut last_thetas: Vec<Option<Vec<f64>>> = vec![None; programs.len()];
         for _ in 0..FIT_ROUNDS {
-            let fits: Vec<FittedTerms> = programs
-                .iter()
-                .zip(&mut numbers)
-                .filter_map(|(program, numbers)| {
-                    let belief = fit_program(program, &priors, numbers.as_deref())?;
-                    *numbers = Some(belief.theta.clone());
-                    Some(belief)
-                })
-                .collect();
+            let mut fits: Vec<FittedTerms> = Vec::new();
+            for ((runs, facts), last_theta) in programs.iter().zip(&mut last_thetas) {
+                let Some(fit) = fit_program(runs, *facts, &priors, last_theta.as_deref()) else { continue };
+                *last_theta = Some(fit.theta.clone());
+                fits.push(fit);
+            }
             priors.update_from_fits(&fits);
         }
         priors
     }
 
     fn update_from_fits(&mut self, fits: &[FittedTerms]) {
-        for i in (0..PARAMETER_COUNT).filter(|i: &usize| {
-            ![StepParameter::Compute as usize, StepParameter::Params as usize].contains(i)
-        }) {
+        // These two depend on the program alone.
+        let fixed = [StepParameter::Compute as usize, StepParameter::Params as usize];
+        for i in (0..PARAMETER_COUNT).filter(|i| !fixed.contains(i)) {
             let (mean, sd) = REFERENCE_PRIORS[i];
-            let told =
-                |belief: &FittedTerms| (1.0 - belief.posterior[(i, i)] / self.sd[i].powi(2)).clamp(0.0, 1.0);
-            let weight: f64 = fits.iter().map(told).sum();
-            let sum: f64 = fits.iter().map(|f| told(f) * f.theta[i]).sum();
+            // How much each program's measurements say about the parameter, from 0 to 1.
+            let weights: Vec<f64> = fits
+                .iter()
+                .map(|fit| (1.0 - fit.posterior[(i, i)] / self.sd[i].powi(2)).clamp(0.0, 1.0))
+                .collect();
+            let weight: f64 = weights.iter().sum();
+            let sum: f64 = fits.iter().zip(&weights).map(|(fit, w)| w * fit.theta[i]).sum();
             let new_mean = (sum + REFERENCE_PROGRAMS * mean) / (weight + REFERENCE_PROGRAMS);
-            let apart = |f: &FittedTerms| told(f) * ((f.theta[i] - new_mean).powi(2) + f.posterior[(i, i)]);
-            let apart: f64 = fits.iter().map(apart).sum::<f64>() + REFERENCE_DEVIATIONS * sd * sd;
-            let deviation = (apart / (weight + 2.0 * REFERENCE_DEVIATIONS)).sqrt();
-            (self.mean[i], self.sd[i]) = (new_mean, deviation.max(LEAST_DEVIATION * sd));
+            let squares = fits
+                .iter()
+                .zip(&weights)
+                .map(|(fit, w)| w * ((fit.theta[i] - new_mean).powi(2) + fit.posterior[(i, i)]));
+            let sum_of_squares: f64 = squares.sum::<f64>() + REFERENCE_DEVIATIONS * sd * sd;
+            let deviation = (sum_of_squares / (weight + 2.0 * REFERENCE_DEVIATIONS)).sqrt();
+            self.mean[i] = new_mean;
+            self.sd[i] = deviation.max(LEAST_DEVIATION * sd);
         }
     }
 }
 
 fn fit_program(
-    (runs, facts): &MeasuredProgram<'_>,
+    runs: &[PlanMeasurement],
+    facts: Option<ModelFacts>,
     priors: &PlanPriors,
     from: Option<&[f64]>,
 ) -> Option<FittedTerms> {
     let first = measurement_choice::first_measurement(runs)?;
-    let step = |run: &PlanMeasurement| (run.global_batch / run.rate).ln();
     let rows: Vec<RunFeatures> =
         runs.iter().map(|run| RunFeatures::from_plan(&PlacedPlan::from(run))).collect();
-    let mut terms = StepTerms::new(*facts, priors, &[]);
-    terms.anchor_to_first(&rows[first], step(&runs[first]));
-    // Spread over the whole table.
+    let mut terms = StepTerms::new(facts, priors, &[]);
+    terms.anchor_to_first(&rows[first], log_step_secs(&runs[first]));
+    // The rows are spread over the whole table.
     let count = rows.len().min(MOST_ROWS);
     let seen: Vec<StepObservation> = (0..count)
         .map(|i: usize| i * (rows.len() - 1) / (count - 1).max(1))
         .map(|i| StepObservation {
             row: rows[i].clone(),
-            log_secs: step(&runs[i]),
+            log_secs: log_step_secs(&runs[i]),
             variance: TABLE_NOISE.powi(2),
         })
         .collect();
     FittedTerms::from_observations(&terms, &priors.shares.scaled_by(RESIDUAL_FACTOR), &seen, from)
+}
+
+fn log_step_secs(run: &PlanMeasurement) -> f64 {
+    (run.global_batch / run.rate).ln()
 }

@@ -1,24 +1,25 @@
-//! The memory of a GPU that an execution plan needs, from what is known of the model.
+//! The memory of a GPU that an execution plan needs, from the facts of the model.
 //!
 //! Memory is the sum of three parts. *States* are weights, gradients and Adam's moments, divided over
 //! replicas as ZeRO does (Rajbhandari et al., 2020). *Activations* are what each layer keeps for the backward
-//! pass: of the bytes a token and hidden unit, tensor parallelism divides 24 of 34 (Korthikanti et al.,
-//! 2022). *Logits* are the scores of the vocabulary, which only the last stage of a pipeline has. The bytes
-//! of each part were fitted to 59 peaks of GPT-2 with 124, 355 and 774 million parameters on an H100 with
-//! PyTorch 2.11. The number of tokens in the vocabulary follows from the parameters that are not in layers.
+//! pass. Tensor parallelism divides 24 of their 34 bytes a token and hidden unit (Korthikanti et al., 2022).
+//! *Logits* are the scores of the vocabulary, which only the last stage of a pipeline has. The bytes of each
+//! part were fitted to 59 peaks of GPT-2 with 124, 355 and 774 million parameters on an H100 with PyTorch
+//! 2.11. The number of tokens in the vocabulary follows from the parameters that are not in layers.
 
 use infill_model::{ModelFacts, Parallelism, Precision};
 
 /// Bytes of a GiB.
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Share of a GPU's memory that a plan may count on: the rest is fragments, buffers and kernels.
+/// Share of a GPU's memory that a plan may count on. The rest is for fragments, buffers and kernels.
 pub const USABLE_MEMORY_SHARE: f64 = 0.9;
 
 /// Parameters of a transformer's layer, in squares of its hidden size.
 const PARAMS_OF_A_LAYER: f64 = 12.0;
 
-/// Bytes of the logits a token and word of the vocabulary: the scores, their softmax and their gradients.
+/// Bytes of the logits, for each token and each word of the vocabulary: the scores, their softmax and their
+/// gradients.
 const LOGIT_BYTES: f64 = 12.0;
 
 /// Share of a layer's activations that tensor parallelism does not divide.
@@ -57,8 +58,8 @@ fn bytes_per_token(precision: Precision) -> ActivationBytes {
     }
 }
 
-/// GiB of each GPU at the peak of a step with `global_batch` samples, on the GPU that needs most. `None`
-/// where layers, hidden size or tokens of a sample are not known.
+/// GiB at the peak of a step with `global_batch` samples, on the GPU that needs most. `None` where the number
+/// of layers, the hidden size or the tokens of a sample are unknown.
 pub fn gpu_memory_gib(model: &ModelFacts, parallelism: Parallelism, global_batch: f64) -> Option<f64> {
     let layers = f64::from(model.layers?);
     let hidden = f64::from(model.hidden?);
@@ -72,38 +73,39 @@ pub fn gpu_memory_gib(model: &ModelFacts, parallelism: Parallelism, global_batch
 
     let model_bytes = state_bytes(model.precision, parallelism) * params / (tp * pp);
     let bytes = bytes_per_token(model.precision);
-    let layer = bytes.kept * tokens * hidden * (UNDIVIDED_SHARE + (1.0 - UNDIVIDED_SHARE) / tp);
-    let of_layer = if strategy.checkpointing { bytes.input * tokens * hidden } else { layer };
+    let whole_layer = bytes.kept * tokens * hidden * (UNDIVIDED_SHARE + (1.0 - UNDIVIDED_SHARE) / tp);
+    let kept_layer = if strategy.checkpointing { bytes.input * tokens * hidden } else { whole_layer };
     let vocabulary = ((params - PARAMS_OF_A_LAYER * layers * hidden * hidden) / hidden).max(0.0);
     let logits = LOGIT_BYTES * vocabulary * tokens / tp;
     // Layers that are computed again need their activations once the logits are gone.
-    let again = if strategy.checkpointing { layer } else { 0.0 };
-    let kept = of_layer * layers / pp;
-    // The first stage of a pipeline has begun as many micro-batches as there are stages when the first comes
-    // back.
-    let first = kept * pp.min(micro_batches) + again;
-    let last = kept + logits.max(again);
-    let most = if pp > 1.0 { first.max(last) } else { last };
+    let recomputed = if strategy.checkpointing { whole_layer } else { 0.0 };
+    let kept = kept_layer * layers / pp;
+    // The first stage of a pipeline keeps as many micro-batches as there are stages, because it has begun all
+    // of them when the first one comes back.
+    let first_stage = kept * pp.min(micro_batches) + recomputed;
+    let last_stage = kept + logits.max(recomputed);
+    let most = if pp > 1.0 { first_stage.max(last_stage) } else { last_stage };
     Some((model_bytes + most) / GIB)
 }
 
-/// Bytes of each parameter on a GPU: weights, gradients, optimizer.
+/// Bytes of states for each parameter on a GPU: weights, gradients, optimizer.
 fn state_bytes(precision: Precision, parallelism: Parallelism) -> f64 {
     let states = bytes_per_param(precision);
     let strategy = parallelism.strategy;
     let replicas = f64::from(parallelism.dp);
-    // Gradients stay from one micro-batch to the next, and in the buckets that replicas exchange; else they
-    // are made while activations go.
+    // Gradients stay from one micro-batch to the next, and in the buckets that replicas exchange. Otherwise
+    // they are made while activations are freed.
     let gradients = if strategy.accumulate > 1 || parallelism.dp > 1 || strategy.zero > 0 {
         states.gradients
     } else {
         0.0
     };
     let cast = if strategy.checkpointing { 0.0 } else { states.cast };
-    // ZeRO's programs keep weights and gradients in 16 bits where they can, and the rest with the optimizer.
-    let short = |bytes: f64| if precision == Precision::Mixed { bytes.min(2.0) } else { bytes };
-    let weights = short(states.weights);
-    let short_gradients = short(gradients);
+    // ZeRO implementations keep weights and gradients in 16 bits where they can, and the rest with the
+    // optimizer.
+    let zero_bytes = if precision == Precision::Mixed { 2.0 } else { f64::INFINITY };
+    let weights = states.weights.min(zero_bytes);
+    let short_gradients = gradients.min(zero_bytes);
     let all = states.weights + states.gradients + states.optimizer;
     match (strategy.offload, strategy.zero) {
         // The optimizer and its copy of the weights are on the host.
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_peak_is_met() {
+    fn measured_peaks_are_predicted() {
         let plain = ParallelStrategy::default();
         let close = |predicted: f64, measured: f64| (predicted / measured - 1.0).abs() < 0.05;
         assert!(close(gib(&gpt2(), 1, plain, 8.0), 44.371));
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_divided_needs_less() {
+    fn divided_models_need_less() {
         let model = gpt2();
         let plain = ParallelStrategy::default();
         let at = |dp: u32, strategy: ParallelStrategy| gib(&model, dp, strategy, f64::from(dp) * 8.0);
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_what_is_not_known() {
+    fn without_facts_nothing_is_predicted() {
         let parallelism = Parallelism { dp: 1, strategy: ParallelStrategy::default() };
         assert_eq!(gpu_memory_gib(&ModelFacts::from_params(774.0), parallelism, 8.0), None);
         assert_eq!(gpu_memory_gib(&ModelFacts { sequence: None, ..gpt2() }, parallelism, 8.0), None);

@@ -1,14 +1,14 @@
-//! Execution plans: how fast a job is with each on each placement, from a few measurements of some.
+//! Execution plans: a model of how fast a job runs with each plan on each placement, from a few measurements.
 //!
 //! ```text
-//! facts, what is usual ─▶ terms ─▶ fit ─▶ a rate for every (plan, placement), with an interval
+//! facts, public tables ─▶ terms ─▶ fit ─▶ a rate for every (plan, placement), with an interval
 //!         (prior)                   ▲        │
-//!                        measurement ◀── choice: what would teach most of all the others
+//!                        measurement ◀── choice: the one that says most about all others
 //! ```
 //!
-//! One model is shared by all plans of a job: what computing, exchanging gradients and updating cost is
-//! learned once. What the terms do not say of a plan, a placement or a number of GPUs is learned, too, and
-//! what was measured counts as measured.
+//! All plans of a job share one model: the costs of computing, exchanging gradients and updating are learned
+//! once. What the terms do not explain of a plan, a placement or a number of GPUs is learned, too. Measured
+//! ways to run keep their measured rates.
 
 pub mod cells;
 pub mod fitted_priors;

@@ -1,5 +1,5 @@
-//! The model of execution plans against a table of measurements, as if it were a job: what
-//! `infill advise --plans` runs.
+//! A trial of the model of execution plans: a table of measurements stands for a job. `infill advise --plans`
+//! runs it.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use crate::noise::draw_normal;
 use crate::scaling::SizeEstimate;
 use infill_model::{ExecPlan, ModelFacts, PlanMeasurement};
 
-/// Measurements on several nodes, of all: what lies between nodes cannot be told from one.
+/// Measurements on several nodes, of all. Costs between nodes cannot be learned on one.
 const LEAST_ON_SEVERAL_NODES: usize = 2;
 
-/// A job as it is imagined.
+/// A simulated job whose plans are measured one after another.
 #[derive(Clone, Debug)]
 pub struct PlanTrial {
-    /// What would be measured, by plan and placement: at least one row.
+    /// The results of all measurements that are possible, by plan and placement; at least one.
     pub runs: Vec<PlanMeasurement>,
-    /// What is known of its model.
+    /// The declared facts of its model.
     pub facts: Option<ModelFacts>,
     /// Standard deviation of the logarithm of a measurement.
     pub noise: f64,
@@ -32,40 +32,40 @@ pub struct PlanTrial {
     pub seed: u64,
     /// Most measurements.
     pub measurements: usize,
-    /// What is usual.
+    /// The priors of the model.
     pub priors: PlanPriors,
 }
 
 /// A measured row, and the logarithm of the seconds of a step.
 type MeasuredRow = (usize, f64);
 
-/// One measurement.
+/// One measurement of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanProbe {
-    /// What was measured.
+    /// The plan and placement that were measured.
     #[serde(flatten)]
     pub place: PlanPlacement,
-    /// The rate that was measured, samples a second.
+    /// The measured rate, noise included, samples a second.
     pub rate: f64,
 }
 
 /// A plan on a placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanPlacement {
-    /// The plan.
+    /// The plan's name.
     pub plan: ExecPlan,
     /// GPUs on all nodes.
     pub gpus: u32,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
-    /// GPUs on each of them.
+    /// GPUs on each of the nodes.
     pub gpus_by_node: Vec<u32>,
 }
 
 /// Truth and prediction of one row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanPoint {
-    /// The row.
+    /// The row's plan and placement.
     #[serde(flatten)]
     pub place: PlanPlacement,
     /// Whether it was one of the measurements.
@@ -73,35 +73,35 @@ pub struct PlanPoint {
     /// The table's rate, samples a second.
     #[serde(rename = "true")]
     pub truth: f64,
-    /// The predicted rate.
+    /// The predicted rate, samples a second.
     pub predicted: f64,
     /// Lower end of the 90 % interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 90 % interval.
     pub high: f64,
 }
 
-/// What would be run on so many GPUs.
+/// The plan that would run on a number of GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChosenPlan {
-    /// The plan of the best predicted rate, and its placement.
+    /// The plan with the best predicted rate, and its placement.
     #[serde(flatten)]
     pub place: PlanPlacement,
-    /// Its true rate ÷ the best true rate at so many GPUs.
+    /// Its true rate ÷ the best true rate on this number of GPUs.
     pub true_share_of_best: f64,
 }
 
-/// How a trial went.
+/// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanTrialResult {
-    /// What was measured, in order.
+    /// The measurements, in order.
     pub probes: Vec<PlanProbe>,
-    /// All rows of the table.
+    /// Predictions for all rows of the table.
     pub points: Vec<PlanPoint>,
     /// Mean absolute relative error of the rates of all rows that were not measured, a fraction; 0 where all
     /// were.
     pub mape: f64,
-    /// By GPUs, ascending.
+    /// The chosen plan for each number of GPUs, ascending.
     pub chosen: Vec<ChosenPlan>,
 }
 
@@ -114,7 +114,7 @@ impl PlanPlacement {
 }
 
 impl PlanTrial {
-    /// Runs it. `None` when there is nothing to measure, or numbers overflow.
+    /// Runs the trial. `None` when there is nothing to measure, or numbers overflow.
     pub fn run(&self) -> Option<PlanTrialResult> {
         let mut random = StdRng::seed_from_u64(self.seed);
         let rows: Vec<PlacedPlan> = self.runs.iter().map(PlacedPlan::from).collect();
@@ -133,13 +133,17 @@ impl PlanTrial {
 
     fn next_row(&self, predicted: &PlanPredictions, seen: &[MeasuredRow]) -> Option<usize> {
         let left = self.measurements.checked_sub(seen.len()).filter(|left| *left > 0)?;
-        let several = |row: usize| self.runs[row].nodes() > 1;
-        let measured = |row: usize| seen.iter().any(|(seen, _)| *seen == row);
-        let lacking =
-            LEAST_ON_SEVERAL_NODES.saturating_sub(seen.iter().filter(|(row, _)| several(*row)).count());
-        let must = lacking >= left && (0..self.runs.len()).any(|r| several(r) && !measured(r));
-        measurement_choice::next_measurement(&predicted.covariance, self.noise, |r| {
-            !measured(r) && (!must || several(r))
+        let is_on_several: Vec<bool> = self.runs.iter().map(|run| run.nodes() > 1).collect();
+        let mut is_measured = vec![false; self.runs.len()];
+        for (row, _) in seen {
+            is_measured[*row] = true;
+        }
+        let on_several = seen.iter().filter(|(row, _)| is_on_several[*row]).count();
+        let is_due = LEAST_ON_SEVERAL_NODES.saturating_sub(on_several) >= left;
+        let must_be_on_several =
+            is_due && (0..self.runs.len()).any(|row| is_on_several[row] && !is_measured[row]);
+        measurement_choice::next_measurement(&predicted.covariance, self.noise, |row| {
+            !is_measured[row] && (!must_be_on_several || is_on_several[row])
         })
     }
 
@@ -150,47 +154,43 @@ impl PlanTrial {
 
     fn build_result(&self, predicted: &PlanPredictions, seen: &[MeasuredRow]) -> PlanTrialResult {
         let estimates = self.rate_estimates(predicted);
-        let point = |(i, (run, estimate)): (usize, (&PlanMeasurement, &SizeEstimate))| {
+        let mut points: Vec<PlanPoint> = Vec::new();
+        for (i, (run, estimate)) in self.runs.iter().zip(&estimates).enumerate() {
             let (low, high) = estimate.interval_90();
-            let measured = seen.iter().any(|(row, _)| *row == i);
-            PlanPoint {
+            points.push(PlanPoint {
                 place: PlanPlacement::from_run(run),
-                measured,
+                measured: seen.iter().any(|(row, _)| *row == i),
                 truth: run.rate,
                 predicted: estimate.rate,
                 low,
                 high,
-            }
-        };
-        let points: Vec<PlanPoint> = self.runs.iter().zip(&estimates).enumerate().map(point).collect();
+            });
+        }
         let others: Vec<&PlanPoint> = points.iter().filter(|p| !p.measured).collect();
-        let wrong: f64 = others.iter().map(|p| (p.predicted / p.truth - 1.0).abs()).sum();
+        let errors: f64 = others.iter().map(|p| (p.predicted / p.truth - 1.0).abs()).sum();
+        let probes = seen.iter().map(|(row, log_secs)| {
+            let run = &self.runs[*row];
+            PlanProbe { place: PlanPlacement::from_run(run), rate: run.global_batch / log_secs.exp() }
+        });
         PlanTrialResult {
-            probes: seen
-                .iter()
-                .map(|(row, log_secs): &MeasuredRow| {
-                    let run = &self.runs[*row];
-                    PlanProbe { place: PlanPlacement::from_run(run), rate: run.global_batch / log_secs.exp() }
-                })
-                .collect(),
-            mape: wrong / others.len().max(1) as f64,
+            probes: probes.collect(),
+            mape: errors / others.len().max(1) as f64,
             chosen: best_by_gpus(&points),
             points,
         }
     }
 
     fn rate_estimates(&self, predicted: &PlanPredictions) -> Vec<SizeEstimate> {
-        self.runs
-            .iter()
-            .enumerate()
-            .map(|(i, run): (usize, &PlanMeasurement)| SizeEstimate {
-                rate: run.global_batch / predicted.log_secs[i].exp(),
-                error: predicted.standard_error(i),
-            })
-            .collect()
+        let runs = self.runs.iter().enumerate();
+        runs.map(|(i, run)| SizeEstimate {
+            rate: run.global_batch / predicted.log_secs[i].exp(),
+            error: predicted.standard_error(i),
+        })
+        .collect()
     }
 }
 
+/// For each number of GPUs, the row with the best predicted rate, compared with the best true one.
 fn best_by_gpus(points: &[PlanPoint]) -> Vec<ChosenPlan> {
     let mut by_gpus: BTreeMap<u32, (&PlanPoint, f64)> = BTreeMap::new();
     for point in points {
@@ -200,11 +200,9 @@ fn best_by_gpus(points: &[PlanPoint]) -> Vec<ChosenPlan> {
             *best = point;
         }
     }
-    by_gpus
-        .into_values()
-        .map(|(best, truth): (&PlanPoint, f64)| ChosenPlan {
-            place: best.place.clone(),
-            true_share_of_best: best.truth / truth,
-        })
-        .collect()
+    let mut chosen = Vec::new();
+    for (best, truth) in by_gpus.into_values() {
+        chosen.push(ChosenPlan { place: best.place.clone(), true_share_of_best: best.truth / truth });
+    }
+    chosen
 }

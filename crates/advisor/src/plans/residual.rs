@@ -1,8 +1,8 @@
-//! What no term says of the time of a step: how alike two ways to run are in that.
+//! The residual: the part of a step's time that no term explains, and how alike two ways to run are in it.
 //!
-//! The logarithm of a step's seconds departs from the terms by a sum of shares: one that a strategy has on
-//! all placements, one that a kind of strategies has on one node or on several, one of a placement, one of a
-//! number of GPUs, and one of each way to run alone. The last makes what was measured count as measured,
+//! The logarithm of a step's seconds departs from the terms by a sum of shares. A strategy has one on all
+//! placements, a kind of strategies has one on one node or on several, and so have a placement, a number of
+//! GPUs, and each way to run alone. Because of the last, measured ways to run keep their measured times,
 //! whatever the terms say.
 
 use nalgebra::DMatrix;
@@ -14,7 +14,7 @@ use super::step_terms::{RunFeatures, StepTerms};
 const CROSS_TYPE_SHARE: f64 = 0.5;
 
 impl ResidualShares {
-    /// Covariances of what is not said of each of `a` and each of `b`.
+    /// Covariances of the residuals of each of `a` with each of `b`.
     pub(super) fn residual_covariance(
         &self,
         terms: &StepTerms,
@@ -22,10 +22,8 @@ impl ResidualShares {
         a: &[RunFeatures],
         b: &[RunFeatures],
     ) -> DMatrix<f64> {
-        let odd =
-            |rows: &[RunFeatures]| -> Vec<f64> { rows.iter().map(|r| r.log_secs(terms, theta).1).collect() };
-        let odd_a = odd(a);
-        let odd_b = odd(b);
+        let odd_a: Vec<f64> = a.iter().map(|row| row.log_secs(terms, theta).1).collect();
+        let odd_b: Vec<f64> = b.iter().map(|row| row.log_secs(terms, theta).1).collect();
         DMatrix::from_fn(a.len(), b.len(), |i, j| self.pair_covariance(&a[i], &b[j], odd_a[i] * odd_b[j]))
     }
 
@@ -41,14 +39,18 @@ impl ResidualShares {
             == (t.tp, t.pp, t.zero, t.offload, t.checkpointing)
             && (!s.divides_model() || s.accumulate == t.accumulate);
         let placement = a.gpus_by_node == b.gpus_by_node;
-        let share = |same: bool, sd: f64| if same { sd * sd } else { 0.0 };
         let same = a.is_same(b);
-        let common = share(strategy, self.strategy)
-            + share(kind && a.several_nodes == b.several_nodes, self.kind)
-            + share(placement, self.placement)
-            + share(kind && a.gpus == b.gpus, self.gpus)
-            + share(kind && a.odd == b.odd, self.odd) * odd / 2.0;
+        let common = shared_variance(strategy, self.strategy)
+            + shared_variance(kind && a.several_nodes == b.several_nodes, self.kind)
+            + shared_variance(placement, self.placement)
+            + shared_variance(kind && a.gpus == b.gpus, self.gpus)
+            + shared_variance(kind && a.odd == b.odd, self.odd) * odd / 2.0;
         let across = if a.node_type == b.node_type { 1.0 } else { CROSS_TYPE_SHARE };
-        common * across + share(same, self.alone) + share(same, self.odd) * odd / 2.0
+        common * across + shared_variance(same, self.alone) + shared_variance(same, self.odd) * odd / 2.0
     }
+}
+
+/// The variance of a share that two ways to run may have in common; 0 where they do not.
+fn shared_variance(is_shared: bool, sd: f64) -> f64 {
+    if is_shared { sd * sd } else { 0.0 }
 }

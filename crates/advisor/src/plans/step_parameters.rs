@@ -1,84 +1,85 @@
-//! The numbers that the terms of a step's time are made of, and what is usual of them.
+//! The parameters of the terms of a step's time, and their priors.
 
-/// A number that all plans of a program share, in the order of its place. All but `Pair`, `Rails`, `OddPower`
-/// and `Bubble` are logarithms.
+/// A parameter that all plans of a program share, in the order of its index. All but `Pair`, `Rails`,
+/// `OddPower` and `Bubble` are logarithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepParameter {
     /// Seconds of one GPU for a step's forward and backward pass.
     Compute,
-    /// Parameters, thousand millions.
+    /// Model parameters, thousand millions.
     Params,
-    /// The optimizer, seconds a thousand million parameters.
+    /// The optimizer, seconds for a thousand million model parameters.
     Optimize,
-    /// Gradients within a node, seconds a thousand million parameters.
+    /// Exchange of gradients within a node, seconds for a thousand million model parameters.
     Intra,
-    /// Gradients between nodes that have one GPU each, seconds a thousand million parameters.
+    /// Exchange of gradients between nodes with one GPU each, seconds for a thousand million model
+    /// parameters.
     Inter,
-    /// What nodes with an odd number of GPUs add, seconds a thousand million parameters.
+    /// Time that nodes with an odd number of GPUs add, seconds for a thousand million model parameters.
     Odd,
-    /// Power by which two GPUs of a node are faster between nodes than one.
+    /// Power by which nodes with two GPUs are faster between nodes than those with one.
     Pair,
-    /// Power by which more than two are.
+    /// Power by which nodes with more than two GPUs are faster.
     Rails,
-    /// Power of the GPUs of the largest node by which odd nodes cost more.
+    /// Power by which the time that odd nodes add grows with the GPUs of the largest node.
     OddPower,
     /// Factor to computing on one GPU, which exchanges nothing.
     Alone,
-    /// The optimizer on the CPUs of one GPU, seconds a thousand million parameters.
+    /// The optimizer on the CPUs of one GPU, seconds for a thousand million model parameters.
     Offload,
-    /// What of it is not divided over replicas.
+    /// The part of the offloaded optimizer's time that is not divided over replicas.
     OffloadFixed,
     /// Share of computing that recomputation adds.
     Recompute,
-    /// Tensor parallelism's exchanges, in parts of computing, for a hidden size of 2,048.
+    /// Tensor parallelism's exchanges, as a share of computing, for a hidden size of 2,048.
     Tensor,
     /// Power of the time by which a pipeline's bubble lengthens a step.
     Bubble,
-    /// What each further stage sends, in parts of `Compute`.
+    /// Time to send activations to each further stage, as a share of `Compute`.
     Stage,
     /// Factor to computing where the model is divided.
     Divided,
-    /// What is never divided, in parts of `Compute`.
+    /// Time that is never divided, as a share of `Compute`.
     Fixed,
     /// Seconds to launch the kernels of a layer, for each micro-batch.
     Launch,
-    /// How little gradients hide behind the backward pass: times add up as the root of their powers, of
-    /// 1 plus this.
+    /// How little gradients hide behind the backward pass. Two times add up as the root of the sum of their
+    /// powers, with the exponent 1 plus this.
     Overlap,
-    /// Seconds that each step takes beside all that.
+    /// Further seconds of each step.
     Constant,
     /// Power by which more CPUs a GPU make the offloaded optimizer faster.
     Cpus,
 }
 
-/// How many of them there are.
+/// Number of parameters that all plans share.
 pub(super) const PARAMETER_COUNT: usize = 22;
 
-/// Doubt of what a layer takes where nobody knows how many there are, or how large.
+/// Standard deviation of the time of a layer where the model's number of layers, or their size, is unknown.
 pub(super) const UNKNOWN_SHAPE_SD: f64 = 0.5;
 
-/// Standard deviation of how a further type's network compares.
+/// Standard deviation of the logarithm of how a further type's network compares with the first type's.
 const NETWORK_OF_TYPE_SD: f64 = 0.3;
 
-/// Standard deviations of the shares.
+/// Standard deviations of the shares of the residual, as logarithms of seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ResidualShares {
-    /// A strategy's.
+    /// The share of a strategy.
     pub(super) strategy: f64,
-    /// A kind of strategies', on one node or on several.
+    /// The share of a kind of strategies, on one node or on several.
     pub(super) kind: f64,
-    /// A placement's.
+    /// The share of a placement.
     pub(super) placement: f64,
-    /// A number of GPUs', for a kind.
+    /// The share of a number of GPUs, for a kind.
     pub(super) gpus: f64,
-    /// Of one way to run alone.
+    /// The share of one way to run alone.
     pub(super) alone: f64,
-    /// The same of the time that odd nodes add.
+    /// The share of the time that odd nodes add.
     pub(super) odd: f64,
 }
 
 impl ResidualShares {
-    /// The same, each so many times as large.
+    /// The shares times a factor.
     pub(super) fn scaled_by(self, factor: f64) -> ResidualShares {
         ResidualShares {
             strategy: self.strategy * factor,
@@ -91,7 +92,7 @@ impl ResidualShares {
     }
 }
 
-/// What is believed of the numbers of a program before it is measured.
+/// The prior of a program's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanPriors {
     pub(super) mean: [f64; PARAMETER_COUNT],
@@ -100,8 +101,8 @@ pub struct PlanPriors {
     pub(super) shares: ResidualShares,
 }
 
-/// Mean and deviation of each number before any program was measured, in the order of [`StepParameter`].
-/// Those of the first two follow from the program.
+/// Mean and standard deviation of each parameter before any program is measured, in the order of
+/// [`StepParameter`]. The first two depend on the program.
 pub(super) const REFERENCE_PRIORS: [(f64, f64); PARAMETER_COUNT] = [
     (0.00, 3.00),
     (0.00, 0.05),
@@ -127,8 +128,8 @@ pub(super) const REFERENCE_PRIORS: [(f64, f64); PARAMETER_COUNT] = [
     (1.00, 0.40),
 ];
 
-/// The same as public tables leave it: Rubick's (A800, four models; MLSys 2025), BigScience's (V100 and A100,
-/// two models), and GPT-2 on an H100.
+/// The same after fits to public tables: Rubick's (A800, four models; MLSys 2025), BigScience's (V100 and
+/// A100, two models), and GPT-2 on an H100.
 const PUBLIC_PRIORS: [(f64, f64); PARAMETER_COUNT] = [
     (0.00, 3.00),
     (0.00, 0.05),
@@ -167,17 +168,17 @@ impl PlanPriors {
         }
     }
 
-    /// What is believed where no program was measured.
+    /// The priors before any program is measured.
     pub(super) fn from_reference() -> PlanPriors {
         PlanPriors::from_table(REFERENCE_PRIORS)
     }
 
-    /// What is usual, by public tables.
+    /// The priors by public tables.
     pub fn from_public_tables() -> PlanPriors {
         PlanPriors::from_table(PUBLIC_PRIORS)
     }
 
-    /// Mean and standard deviation of each number.
+    /// Mean and standard deviation of each parameter, in the order of [`StepParameter`].
     pub fn mean_and_sd(&self) -> impl Iterator<Item = (f64, f64)> {
         self.mean.into_iter().zip(self.sd)
     }

@@ -1,64 +1,68 @@
-//! The time of a step as a sum of terms, each with a factor of which something is known beforehand.
+//! The time of a step as a sum of terms. Each term has a factor with a prior.
 //!
-//! The first terms are Rubick's (MLSys 2025): computing goes down with the GPUs, gradients cross the network,
-//! the optimizer updates parameters, CPUs do so where it is offloaded. Those of divided models follow from
-//! what crosses a link (Narayanan et al., 2021): tensor parallelism reduces activations twice in each pass of
-//! a layer, so its time against computing goes down with the hidden size; stages of a pipeline wait for each
-//! other for (pp − 1) ÷ micro-batches of their time, and send activations once for each micro-batch. Beyond
-//! them: GPUs of a node share its ways to the network, kernels take time to launch, and rings over nodes with
-//! an odd number of GPUs are slow on some machines.
+//! The first terms are Rubick's (MLSys 2025): computing shrinks with the number of GPUs, gradients cross the
+//! network, and the optimizer updates parameters, on the CPUs where it is offloaded. The terms of divided
+//! models follow from what crosses a link (Narayanan et al., 2021). Tensor parallelism reduces activations
+//! twice in each pass of a layer, so that its share shrinks as the hidden size grows. Stages of a pipeline
+//! wait for each other for (pp − 1) ÷ micro-batches of their time, and send activations once for each
+//! micro-batch. The other terms: GPUs of a node share its links to the network, kernels take time to launch,
+//! and rings over nodes with an odd number of GPUs are slow on some machines.
 
 use infill_model::{ModelFacts, Parallelism, PlanMeasurement};
 
 use super::step_parameters::{PARAMETER_COUNT, PlanPriors, StepParameter, UNKNOWN_SHAPE_SD};
 
-/// Below that, exchanges take what they take to begin, and not what they carry.
+/// Below this hidden size, the time of exchanges depends on their start and not on their bytes.
 const LEAST_HIDDEN: f64 = 512.0;
 
-/// The numbers that a further type of GPU has of its own: logarithms of factors to the seconds of computing
+/// The number of parameters of each further type of GPU: logarithms of factors to the seconds of computing
 /// and of the network.
 const PARAMETERS_PER_TYPE: usize = 2;
 
-/// Layers and hidden size of a model of which they are not known.
+/// Layers of a model where unknown.
 const USUAL_LAYERS: f64 = 24.0;
+
+/// Hidden size of a model where unknown.
 const USUAL_HIDDEN: f64 = 2048.0;
 
-/// Parameters of a model of which no facts are given: so many (logarithm of thousand millions) for a step of
-/// one second on one GPU, and the standard deviation of that.
+/// Model parameters where unknown (logarithm of thousand millions), for a program whose step takes one second
+/// on one GPU; and their standard deviation.
 const PARAMS_UNKNOWN: (f64, f64) = (-0.55, 0.7);
 
-/// Standard deviation of the logarithm of the parameters, where told.
+/// Standard deviation of the logarithm of the model parameters where declared.
 const PARAMS_KNOWN_SD: f64 = 0.05;
 
-/// CPUs a GPU where they are not known.
+/// CPUs a GPU where unknown.
 const USUAL_CPUS: f64 = 8.0;
 
-/// ZeRO sends parameters back as well, beside the gradients.
+/// Factor to the exchange between nodes with ZeRO, which also sends parameters back.
 const ZERO_INTER: f64 = 1.28;
 
-/// Offloading hides the network behind the CPUs.
+/// Factor to the exchange between nodes with offloading, which hides part of it behind the CPUs' work.
 const OFFLOAD_INTER: f64 = 0.75;
+
+/// The same factor for the time that odd nodes add.
 const OFFLOAD_ODD: f64 = 0.13;
 
-/// How many times as slow tensor parallelism is that leaves a node.
+/// Factor to the time of tensor parallelism that spans nodes.
 const TENSOR_BETWEEN_NODES: f64 = 5.0;
 
-/// How far apart two sizes of a step may lie, as logarithms, before the first is believed to be mostly what
-/// computing takes.
+/// Largest part of a first measurement beside computing, as a logarithm. Beyond it the step is assumed to be
+/// mostly computing.
 const MOST_BESIDE_COMPUTING: f64 = 6.0;
 
-/// One way to run a program, of which the time of a step is asked.
+/// One way to run a program, for which the time of a step is predicted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacedPlan {
-    /// The plan, on so many GPUs.
+    /// The plan, divided over a number of GPUs.
     pub parallelism: Parallelism,
-    /// GPUs on each node, at least one node, none without GPUs.
+    /// GPUs on each node; at least one node, and none without GPUs.
     pub gpus_by_node: Vec<u32>,
     /// Samples of a step, over all GPUs.
     pub global_batch: f64,
     /// CPUs for each GPU, where known.
     pub cpus_per_gpu: Option<f64>,
-    /// Number of the type of GPU; the first one measured should be 0.
+    /// Index of the GPU type. The type of the first measurement should be 0.
     pub node_type: usize,
 }
 
@@ -87,16 +91,17 @@ pub(super) struct RunFeatures {
     fewest: f64,
     most: f64,
     pub(super) several_nodes: bool,
-    /// Whether rings pass nodes with an odd number of GPUs.
+    /// Whether rings span nodes with an odd number of GPUs.
     pub(super) odd: bool,
-    /// CPUs a GPU, in parts of the usual.
+    /// CPUs a GPU, as a multiple of the usual number.
     cpus: f64,
     batch: f64,
 }
 
 impl RunFeatures {
     pub(super) fn from_plan(placed: &PlacedPlan) -> RunFeatures {
-        let (parallelism, strategy) = (placed.parallelism, placed.parallelism.strategy);
+        let parallelism = placed.parallelism;
+        let strategy = parallelism.strategy;
         let by_node = &placed.gpus_by_node;
         let gpus: u32 = by_node.iter().sum();
         let several_nodes = by_node.len() > 1;
@@ -119,56 +124,59 @@ impl RunFeatures {
 
     /// Whether a measurement of one is a measurement of the other.
     pub(super) fn is_same(&self, other: &RunFeatures) -> bool {
-        let how = |f: &RunFeatures| (f.node_type, f.parallelism, f.batch, f.cpus);
-        how(self) == how(other) && self.gpus_by_node == other.gpus_by_node
+        self.node_type == other.node_type
+            && self.parallelism == other.parallelism
+            && self.batch == other.batch
+            && self.cpus == other.cpus
+            && self.gpus_by_node == other.gpus_by_node
     }
 
     /// Logarithm of the seconds of a step, and the share of them that odd nodes add.
     pub(super) fn log_secs(&self, terms: &StepTerms, theta: &[f64]) -> (f64, f64) {
-        let at = TermEvaluator { row: self, terms, theta };
-        let odd = at.odd_node_secs();
-        let secs = at.regular_secs() + odd;
+        let evaluator = TermEvaluator { row: self, terms, theta };
+        let odd = evaluator.odd_node_secs();
+        let secs = evaluator.regular_secs() + odd;
         (secs.ln(), odd / secs)
     }
 }
 
-/// The terms for one program.
+/// The terms of one program, with the priors of their parameters.
 #[derive(Clone, Debug)]
 pub(super) struct StepTerms {
     layers: f64,
     hidden: f64,
     facts: Option<ModelFacts>,
-    /// Samples of the step that `Compute` is of.
+    /// Samples of the step to which `Compute` refers.
     batch: f64,
-    /// What is believed of each number: mean and standard deviation.
+    /// Prior mean of each parameter.
     pub(super) mean: Vec<f64>,
+    /// Prior standard deviation of each parameter.
     pub(super) sd: Vec<f64>,
 }
 
 impl StepTerms {
-    /// Of a program on so many types of GPUs, given how much slower each but the first is believed to be:
-    /// mean and standard deviation of the logarithm.
+    /// The terms of a program. `types`: for each type of GPU but the first, how much slower it is believed to
+    /// be, as mean and standard deviation of the logarithm.
     pub(super) fn new(facts: Option<ModelFacts>, priors: &PlanPriors, types: &[(f64, f64)]) -> StepTerms {
         let mut mean = priors.mean.to_vec();
         let mut sd = priors.sd.to_vec();
-        let told = |of: fn(&ModelFacts) -> Option<u32>| facts.as_ref().and_then(of).map(f64::from);
-        let layers = told(|f| f.layers);
-        let hidden = told(|f| f.hidden);
-        for (known, number) in [(layers, StepParameter::Launch), (hidden, StepParameter::Tensor)] {
+        let layers = facts.and_then(|facts| facts.layers).map(f64::from);
+        let hidden = facts.and_then(|facts| facts.hidden).map(f64::from);
+        for (known, parameter) in [(layers, StepParameter::Launch), (hidden, StepParameter::Tensor)] {
             if known.is_none() {
-                sd[number as usize] = sd[number as usize].hypot(UNKNOWN_SHAPE_SD);
+                sd[parameter as usize] = sd[parameter as usize].hypot(UNKNOWN_SHAPE_SD);
             }
         }
-        for (slower, doubt) in types {
+        for (slower, slower_sd) in types {
             mean.extend([*slower, 0.0]);
-            sd.extend([*doubt, priors.network_of_type_sd]);
+            sd.extend([*slower_sd, priors.network_of_type_sd]);
         }
         let hidden = hidden.map_or(USUAL_HIDDEN, |hidden| hidden.max(LEAST_HIDDEN));
         let layers = layers.unwrap_or(USUAL_LAYERS);
         StepTerms { layers, hidden, facts, batch: 1.0, mean, sd }
     }
 
-    /// Takes the first measurement (log of seconds) for what is believed of the job's size.
+    /// Sets the prior of the job's scale from its first measurement (logarithm of seconds).
     pub(super) fn anchor_to_first(&mut self, row: &RunFeatures, log_secs: f64) {
         self.batch = row.batch;
         let compute = StepParameter::Compute as usize;
@@ -177,23 +185,24 @@ impl StepTerms {
         for _ in 0..30 {
             match self.facts {
                 Some(facts) => {
-                    (self.mean[params], self.sd[params]) = ((facts.params_mi * 1e-3).ln(), PARAMS_KNOWN_SD);
+                    self.mean[params] = (facts.params_mi * 1e-3).ln();
+                    self.sd[params] = PARAMS_KNOWN_SD;
                 }
                 None => {
-                    (self.mean[params], self.sd[params]) =
-                        (PARAMS_UNKNOWN.0 + self.mean[compute], PARAMS_UNKNOWN.1);
+                    self.mean[params] = PARAMS_UNKNOWN.0 + self.mean[compute];
+                    self.sd[params] = PARAMS_UNKNOWN.1;
                 }
             }
-            let wrong = log_secs - row.log_secs(self, &self.mean).0;
-            self.mean[compute] += wrong.clamp(-1.0, 1.0);
-            if wrong.abs() < 1e-3 || self.mean[compute] < log_secs - MOST_BESIDE_COMPUTING {
+            let miss = log_secs - row.log_secs(self, &self.mean).0;
+            self.mean[compute] += miss.clamp(-1.0, 1.0);
+            if miss.abs() < 1e-3 || self.mean[compute] < log_secs - MOST_BESIDE_COMPUTING {
                 break;
             }
         }
     }
 }
 
-/// A row with numbers for the terms.
+/// A row with values for the parameters of the terms.
 struct TermEvaluator<'a> {
     row: &'a RunFeatures,
     terms: &'a StepTerms,
@@ -201,25 +210,22 @@ struct TermEvaluator<'a> {
 }
 
 impl TermEvaluator<'_> {
-    fn raw_value(&self, number: StepParameter) -> f64 {
-        self.theta[number as usize]
+    fn raw_value(&self, parameter: StepParameter) -> f64 {
+        self.theta[parameter as usize]
     }
 
-    fn exp_value(&self, number: StepParameter) -> f64 {
-        self.raw_value(number).exp()
+    fn exp_value(&self, parameter: StepParameter) -> f64 {
+        self.raw_value(parameter).exp()
     }
 
-    /// Factor to the seconds of computing (0) or the network (1) on the row's type.
-    fn type_factor(&self, what: usize) -> f64 {
-        let at = self
-            .row
-            .node_type
-            .checked_sub(1)
-            .map(|further| PARAMETER_COUNT + further * PARAMETERS_PER_TYPE + what);
-        at.and_then(|at| self.theta.get(at)).map_or(1.0, |log| log.exp())
+    /// Factor to the seconds of computing (`kind` 0) or of the network (1) on the row's type.
+    fn type_factor(&self, kind: usize) -> f64 {
+        let Some(further) = self.row.node_type.checked_sub(1) else { return 1.0 };
+        let index = PARAMETER_COUNT + further * PARAMETERS_PER_TYPE + kind;
+        self.theta.get(index).map_or(1.0, |log| log.exp())
     }
 
-    /// Seconds of a step but for what odd nodes add.
+    /// Seconds of a step without those that odd nodes add.
     fn regular_secs(&self) -> f64 {
         let [dp, tp, pp, micro_batches] = self.row.split;
         let strategy = self.row.parallelism.strategy;
@@ -257,33 +263,33 @@ impl TermEvaluator<'_> {
             + self.offload_secs(params)
     }
 
-    /// What two take that partly go on at the same time.
+    /// Seconds of two activities that partly overlap.
     fn overlapped_secs(&self, a: f64, b: f64) -> f64 {
         let power = 1.0 + self.exp_value(StepParameter::Overlap);
         (a.powf(power) + b.powf(power)).powf(1.0 / power)
     }
 
-    /// Seconds of tensor parallelism's exchanges.
+    /// Seconds of tensor parallelism's exchanges, for a step with this compute time.
     fn tensor_secs(&self, work: f64) -> f64 {
         let [dp, tp, pp, _] = self.row.split;
-        let between = if tp > self.row.fewest { TENSOR_BETWEEN_NODES } else { 1.0 };
+        let crossing = if tp > self.row.fewest { TENSOR_BETWEEN_NODES } else { 1.0 };
         self.exp_value(StepParameter::Tensor) * work * (USUAL_HIDDEN / self.terms.hidden) * (tp - 1.0)
             / (tp * dp * pp)
-            * between
+            * crossing
     }
 
-    /// Seconds to exchange the gradients of so many parameters, thousand millions.
+    /// Seconds to exchange the gradients of this number of model parameters, thousand millions.
     fn gradient_secs(&self, params: f64) -> f64 {
         let [dp, tp, _, _] = self.row.split;
         let strategy = self.row.parallelism.strategy;
         let fewest = self.row.fewest;
-        let between = self.row.several_nodes && tp * dp > fewest;
+        let crossing = self.row.several_nodes && tp * dp > fewest;
         let members = (fewest / tp).floor().clamp(1.0, dp);
-        // Rings that leave a node together share its ways out.
+        // Rings that leave a node together share its links.
         let rings = if strategy.divides_model() { fewest / members } else { 1.0 };
         let zero = if strategy.zero > 0 { ZERO_INTER } else { 1.0 };
         let offload = if strategy.offload { OFFLOAD_INTER } else { 1.0 };
-        let inter = if between {
+        let inter = if crossing {
             self.exp_value(StepParameter::Inter) * self.network_factor() * rings * zero * offload
         } else {
             0.0
@@ -291,14 +297,15 @@ impl TermEvaluator<'_> {
         params * (dp - 1.0) / dp * (self.exp_value(StepParameter::Intra) + inter)
     }
 
-    /// Time between nodes, in parts of what it takes where each has one GPU: several have more ways out.
+    /// Factor to the time between nodes, compared with nodes that have one GPU each. Several GPUs have more
+    /// links.
     fn network_factor(&self) -> f64 {
         let pair = self.row.fewest.min(2.0);
         let rails = (self.row.fewest.min(8.0) / 2.0).max(1.0);
         pair.powf(-self.raw_value(StepParameter::Pair)) * rails.powf(-self.raw_value(StepParameter::Rails))
     }
 
-    /// Seconds of the optimizer on the CPUs.
+    /// Seconds of the optimizer on the CPUs, for this number of model parameters, thousand millions.
     fn offload_secs(&self, params: f64) -> f64 {
         if !self.row.parallelism.strategy.offload {
             return 0.0;

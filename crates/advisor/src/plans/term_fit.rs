@@ -1,31 +1,33 @@
-//! The most plausible numbers for the terms, given some measurements, and what follows for other ways to run.
+//! The most plausible parameters of the terms, given some measurements, and the predictions for other ways to
+//! run.
 //!
-//! Measured logarithms are `f(θ) + r + noise`: the terms `f` with normal priors on their numbers θ, and a
-//! Gaussian process `r` for what no term says ([`super::residual`]). θ is found by Levenberg's and
-//! Marquardt's search with the covariance of `r` and noise as weights; around it `f` is taken as linear,
-//! which gives the covariance of all predictions together (Rasmussen and Williams, 2006, section 2.7).
+//! Measured logarithms are `f(θ) + r + noise`: the terms `f` with normal priors on their parameters θ, and a
+//! Gaussian process `r` for what no term explains ([`super::residual`]). θ is found by the
+//! Levenberg–Marquardt method, with the covariance of `r` and noise as weights. Around θ, `f` is taken as
+//! linear, which gives the covariance of all predictions together (Rasmussen and Williams, 2006, section
+//! 2.7).
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
 use super::step_parameters::ResidualShares;
 use super::step_terms::{RunFeatures, StepTerms};
 
-/// Steps of the search for the most plausible numbers.
+/// Most steps of the search.
 const MAX_STEPS: usize = 30;
 
-/// Times that one step is made smaller.
+/// Most attempts to make one step smaller.
 const MAX_TRIES: usize = 8;
 
 /// Longest step of a logarithm.
 const LONGEST_STEP: f64 = 2.0;
 
-/// The search ends where a step improves less than that.
+/// The search ends when a step improves the cost by less than this.
 const TOLERANCE: f64 = 1e-6;
 
-/// Step of the differences in place of derivatives.
+/// Step of the finite differences that replace derivatives.
 const DIFFERENCE_STEP: f64 = 1e-4;
 
-/// Times that the weights of measurements are taken from the numbers that they led to.
+/// How often the weights of measurements are computed again, from the parameters that they led to.
 const REWEIGHTINGS: usize = 2;
 
 /// A measured way to run.
@@ -34,27 +36,27 @@ pub(super) struct StepObservation {
     pub(super) row: RunFeatures,
     /// Logarithm of the seconds of a step.
     pub(super) log_secs: f64,
-    /// Variance of that.
+    /// Variance of `log_secs`.
     pub(super) variance: f64,
 }
 
-/// What is believed after some measurements.
+/// The fit to some measurements.
 #[derive(Clone, Debug)]
 pub(super) struct FittedTerms {
-    /// The most plausible numbers.
+    /// The most plausible parameters.
     pub(super) theta: Vec<f64>,
     /// Their covariance.
     pub(super) posterior: DMatrix<f64>,
     rows: Vec<RunFeatures>,
     /// Covariance of the measurements' residuals and noise, decomposed.
     residuals: Cholesky<f64, Dyn>,
-    /// Its inverse times what the terms miss.
+    /// Inverse of that covariance times what the terms miss.
     pull: DVector<f64>,
-    /// Its inverse times the slopes of the measured rows.
+    /// Inverse of that covariance times the slopes of the measured rows.
     pulled_slopes: DMatrix<f64>,
 }
 
-/// What is believed of some ways to run, in their order.
+/// Predictions for some ways to run, in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanPredictions {
     /// Logarithms of the seconds of a step.
@@ -64,17 +66,18 @@ pub struct PlanPredictions {
 }
 
 impl PlanPredictions {
-    /// Standard error of one of these logarithms.
+    /// Standard error of the logarithm with this index.
     ///
     /// # Panics
-    /// Where there is no such one.
-    pub fn standard_error(&self, at: usize) -> f64 {
-        self.covariance[(at, at)].max(0.0).sqrt()
+    /// If the index is out of range.
+    pub fn standard_error(&self, index: usize) -> f64 {
+        self.covariance[(index, index)].max(0.0).sqrt()
     }
 }
 
 impl FittedTerms {
-    /// Fits the terms to measurements, at least one. `None` when numbers overflow.
+    /// Fits the terms to measurements, at least one. The search starts from `from`, or from the priors'
+    /// means. `None` when numbers overflow.
     pub(super) fn from_observations(
         terms: &StepTerms,
         shares: &ResidualShares,
@@ -95,7 +98,7 @@ impl FittedTerms {
         finite.then_some(FittedTerms { theta, posterior, rows, residuals, pull, pulled_slopes })
     }
 
-    /// What is believed of these ways to run. `None` when numbers overflow.
+    /// Predicts these ways to run. `None` when numbers overflow.
     pub(super) fn predict_rows(
         &self,
         terms: &StepTerms,
@@ -103,32 +106,29 @@ impl FittedTerms {
         rows: &[RunFeatures],
     ) -> Option<PlanPredictions> {
         let (log_secs, slopes) = predict_with_slopes(terms, &self.theta, rows);
-        let alike = shares.residual_covariance(terms, &self.theta, rows, &self.rows);
-        let log_secs = log_secs + &alike * &self.pull;
-        let slopes = slopes - &alike * &self.pulled_slopes;
-        let left = shares.residual_covariance(terms, &self.theta, rows, rows)
-            - &alike * self.residuals.solve(&alike.transpose());
-        let covariance = &slopes * &self.posterior * slopes.transpose() + left;
+        let similarity = shares.residual_covariance(terms, &self.theta, rows, &self.rows);
+        let log_secs = log_secs + &similarity * &self.pull;
+        let slopes = slopes - &similarity * &self.pulled_slopes;
+        let remaining = shares.residual_covariance(terms, &self.theta, rows, rows)
+            - &similarity * self.residuals.solve(&similarity.transpose());
+        let covariance = &slopes * &self.posterior * slopes.transpose() + remaining;
         let finite = log_secs.iter().chain(covariance.iter()).all(|v| v.is_finite());
         finite.then(|| PlanPredictions { log_secs: log_secs.iter().copied().collect(), covariance })
     }
 }
 
-/// Predictions of the terms, and what each number changes of each.
+/// Predictions of the terms for these rows, and their derivatives by each parameter (columns).
 fn predict_with_slopes(
     terms: &StepTerms,
     theta: &[f64],
     rows: &[RunFeatures],
 ) -> (DVector<f64>, DMatrix<f64>) {
-    let at = |theta: &[f64]| {
-        DVector::from_iterator(rows.len(), rows.iter().map(|row| row.log_secs(terms, theta).0))
-    };
-    let predicted = at(theta);
+    let predicted = predict_log_secs(terms, theta, rows);
     let mut moved = theta.to_vec();
     let columns: Vec<DVector<f64>> = (0..theta.len())
         .map(|i| {
             moved[i] += DIFFERENCE_STEP;
-            let column = (at(&moved) - &predicted) / DIFFERENCE_STEP;
+            let column = (predict_log_secs(terms, &moved, rows) - &predicted) / DIFFERENCE_STEP;
             moved[i] = theta[i];
             column
         })
@@ -136,7 +136,11 @@ fn predict_with_slopes(
     (predicted, DMatrix::from_columns(&columns))
 }
 
-/// Measurements against beliefs: a sum of squares.
+fn predict_log_secs(terms: &StepTerms, theta: &[f64], rows: &[RunFeatures]) -> DVector<f64> {
+    DVector::from_iterator(rows.len(), rows.iter().map(|row| row.log_secs(terms, theta).0))
+}
+
+/// The least-squares problem: measurements and priors against the parameters.
 struct FitProblem<'a> {
     terms: &'a StepTerms,
     rows: Vec<RunFeatures>,
@@ -148,45 +152,47 @@ struct FitProblem<'a> {
 
 impl<'a> FitProblem<'a> {
     fn new(terms: &'a StepTerms, seen: &[StepObservation], from: Option<&[f64]>) -> Self {
-        let column =
-            |of: fn(&StepObservation) -> f64| DVector::from_iterator(seen.len(), seen.iter().map(of));
+        let log_secs = seen.iter().map(|o| o.log_secs);
+        let variances = seen.iter().map(|o| o.variance);
         let theta = from.filter(|from| from.len() == terms.mean.len());
         FitProblem {
             terms,
             rows: seen.iter().map(|o| o.row.clone()).collect(),
-            measured: column(|o| o.log_secs),
-            noise: column(|o| o.variance),
+            measured: DVector::from_iterator(seen.len(), log_secs),
+            noise: DVector::from_iterator(seen.len(), variances),
             residuals: Cholesky::new_unchecked(DMatrix::identity(seen.len(), seen.len())),
             theta: theta.unwrap_or(&terms.mean).to_vec(),
         }
     }
 
     fn update_weights(&mut self, shares: &ResidualShares) -> Option<()> {
-        let alike = shares.residual_covariance(self.terms, &self.theta, &self.rows, &self.rows);
-        self.residuals = Cholesky::new(alike + DMatrix::from_diagonal(&self.noise))?;
+        let covariance = shares.residual_covariance(self.terms, &self.theta, &self.rows, &self.rows);
+        self.residuals = Cholesky::new(covariance + DMatrix::from_diagonal(&self.noise))?;
         Some(())
     }
 
-    /// Levenberg's and Marquardt's search from where it is.
+    /// Searches from the present parameters by the Levenberg–Marquardt method.
     fn minimize_cost(&mut self) -> Option<()> {
         let mut damping = 1e-3;
         let mut cost = self.cost(&self.theta);
         for _ in 0..MAX_STEPS {
             let (predicted, slopes) = predict_with_slopes(self.terms, &self.theta, &self.rows);
             let curvature = self.curvature(&slopes);
-            let downhill = self.negative_gradient(&predicted, &slopes);
-            let mut better = None;
+            let descent = self.negative_gradient(&predicted, &slopes);
+            let mut improved = None;
             for _ in 0..MAX_TRIES {
-                let theta = self.apply_step(&damped_cholesky(&curvature, damping)?.solve(&downhill));
-                better = Some((self.cost(&theta), theta)).filter(|(new, _)| *new < cost);
-                if better.is_some() {
+                let theta = self.apply_step(&damped_cholesky(&curvature, damping)?.solve(&descent));
+                improved = Some((self.cost(&theta), theta)).filter(|(new, _)| *new < cost);
+                if improved.is_some() {
                     break;
                 }
                 damping *= 4.0;
             }
-            let Some((new, theta)) = better else { break };
-            let gained = cost - new;
-            (self.theta, cost, damping) = (theta, new, (damping / 5.0).max(1e-8));
+            let Some((new_cost, theta)) = improved else { break };
+            let gained = cost - new_cost;
+            self.theta = theta;
+            cost = new_cost;
+            damping = (damping / 5.0).max(1e-8);
             if gained < TOLERANCE {
                 break;
             }
@@ -196,13 +202,13 @@ impl<'a> FitProblem<'a> {
 
     fn cost(&self, theta: &[f64]) -> f64 {
         let predicted = self.rows.iter().map(|row| row.log_secs(self.terms, theta).0);
-        let wrong = &self.measured - DVector::from_iterator(self.rows.len(), predicted);
-        let believed = theta.iter().zip(&self.terms.mean).zip(&self.terms.sd);
-        wrong.dot(&self.residuals.solve(&wrong))
-            + believed.map(|((t, m), sd)| ((t - m) / sd).powi(2)).sum::<f64>()
+        let misses = &self.measured - DVector::from_iterator(self.rows.len(), predicted);
+        let priors = theta.iter().zip(&self.terms.mean).zip(&self.terms.sd);
+        misses.dot(&self.residuals.solve(&misses))
+            + priors.map(|((t, m), sd)| ((t - m) / sd).powi(2)).sum::<f64>()
     }
 
-    /// One over the covariance of the numbers.
+    /// The inverse of the parameters' covariance.
     fn curvature(&self, slopes: &DMatrix<f64>) -> DMatrix<f64> {
         let priors = self.terms.sd.iter().map(|sd| sd.powi(-2));
         slopes.transpose() * self.residuals.solve(slopes)
@@ -210,10 +216,10 @@ impl<'a> FitProblem<'a> {
     }
 
     fn negative_gradient(&self, predicted: &DVector<f64>, slopes: &DMatrix<f64>) -> DVector<f64> {
-        let wrong = self.residuals.solve(&(&self.measured - predicted));
-        let believed = self.theta.iter().zip(&self.terms.mean).zip(&self.terms.sd);
-        let believed = believed.map(|((t, mean), sd)| (mean - t) / sd.powi(2));
-        slopes.transpose() * wrong + DVector::from_iterator(self.theta.len(), believed)
+        let misses = self.residuals.solve(&(&self.measured - predicted));
+        let priors = self.theta.iter().zip(&self.terms.mean).zip(&self.terms.sd);
+        let priors = priors.map(|((t, mean), sd)| (mean - t) / sd.powi(2));
+        slopes.transpose() * misses + DVector::from_iterator(self.theta.len(), priors)
     }
 
     fn apply_step(&self, step: &DVector<f64>) -> Vec<f64> {

@@ -1,4 +1,4 @@
-//! Made-up jobs: what is learned of plans that nobody measured.
+//! Simulated jobs: what the model learns about plans that were not measured.
 
 use super::plan_trial::{PlanTrial, PlanTrialResult};
 use super::step_parameters::PlanPriors;
@@ -6,8 +6,8 @@ use infill_model::{ExecPlan, ModelFacts, ParallelStrategy, Parallelism, PlanMeas
 
 const PARAMS_MI: f64 = 300.0;
 
-/// Plans on 1, 2, 4 and 8 GPUs of one node, and on 2 and 4 nodes of 2 and 4; their times follow other
-/// formulas than the terms do.
+/// Plans on 1, 2, 4 and 8 GPUs of one node, and on 2 and 4 nodes of 2 and 4. Their times follow other
+/// formulas than the terms.
 fn table() -> Vec<PlanMeasurement> {
     let plain = ParallelStrategy::default();
     let plans = [
@@ -68,7 +68,7 @@ fn run(measurements: usize, seed: u64) -> PlanTrialResult {
 }
 
 #[test]
-fn a_few_measurements_tell_of_all_plans() {
+fn a_few_measurements_predict_all_plans() {
     let mapes: Vec<f64> = (1..=10).map(|seed| run(7, seed).mape).collect();
     let mean = mapes.iter().sum::<f64>() / mapes.len() as f64;
     assert!(mean < 0.1, "{mapes:?}");
@@ -77,7 +77,7 @@ fn a_few_measurements_tell_of_all_plans() {
 }
 
 #[test]
-fn without_facts_it_learns_them() {
+fn without_facts_the_model_learns_them() {
     let mean =
         (1..=10).map(|seed| PlanTrial { facts: None, ..trial(7, seed) }.run().unwrap().mape).sum::<f64>()
             / 10.0;
@@ -85,22 +85,22 @@ fn without_facts_it_learns_them() {
 }
 
 #[test]
-fn some_measurements_are_on_several_nodes_and_none_comes_twice() {
+fn some_measurements_are_on_several_nodes_and_none_is_repeated() {
     for measurements in 3..=7 {
-        let verdict = run(measurements, 1);
-        assert_eq!(verdict.probes.len(), measurements);
-        assert!(verdict.probes.iter().filter(|p| p.place.nodes > 1).count() >= 2, "{:?}", verdict.probes);
-        assert_eq!(verdict.points.iter().filter(|p| p.measured).count(), measurements);
-        assert_eq!(verdict.probes[0].place.gpus, 1);
+        let result = run(measurements, 1);
+        assert_eq!(result.probes.len(), measurements);
+        assert!(result.probes.iter().filter(|p| p.place.nodes > 1).count() >= 2, "{:?}", result.probes);
+        assert_eq!(result.points.iter().filter(|p| p.measured).count(), measurements);
+        assert_eq!(result.probes[0].place.gpus, 1);
     }
 }
 
 #[test]
-fn the_plan_that_is_chosen_is_nearly_the_best() {
-    let verdict = run(7, 1);
-    let gpus: Vec<u32> = verdict.chosen.iter().map(|c| c.place.gpus).collect();
+fn the_chosen_plan_is_nearly_the_best() {
+    let result = run(7, 1);
+    let gpus: Vec<u32> = result.chosen.iter().map(|c| c.place.gpus).collect();
     assert_eq!(gpus, [1, 2, 4, 8]);
-    let shares: Vec<f64> = verdict.chosen.iter().map(|c| c.true_share_of_best).collect();
+    let shares: Vec<f64> = result.chosen.iter().map(|c| c.true_share_of_best).collect();
     assert!(shares.iter().all(|s| *s <= 1.0) && shares.iter().sum::<f64>() / 4.0 > 0.95, "{shares:?}");
 }
 
@@ -112,16 +112,16 @@ fn intervals_hold_the_truth() {
 }
 
 #[test]
-fn a_table_of_one_row_is_measured_and_that_is_all() {
+fn a_table_of_one_row_needs_one_measurement() {
     let runs = table()[..1].to_vec();
-    let verdict = PlanTrial { runs, ..trial(7, 1) }.run().unwrap();
-    assert_eq!((verdict.probes.len(), verdict.mape), (1, 0.0));
+    let result = PlanTrial { runs, ..trial(7, 1) }.run().unwrap();
+    assert_eq!((result.probes.len(), result.mape), (1, 0.0));
     assert!(PlanTrial { runs: Vec::new(), ..trial(7, 1) }.run().is_none());
 }
 
 #[test]
 fn a_job_of_another_magnitude_is_learned_as_well() {
     let slow = table().into_iter().map(|r| PlanMeasurement { rate: r.rate / 1e4, ..r }).collect();
-    let verdict = PlanTrial { runs: slow, facts: None, ..trial(7, 1) }.run().unwrap();
-    assert!(verdict.mape < 0.2, "{}", verdict.mape);
+    let result = PlanTrial { runs: slow, facts: None, ..trial(7, 1) }.run().unwrap();
+    assert!(result.mape < 0.2, "{}", result.mape);
 }

@@ -1,4 +1,4 @@
-//! Programs whose layers were profiled: what is expected of them before they ran, and after they did once.
+//! Programs with profiled layers: what is expected of them before they ran, and after one measurement.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn site() -> SiteCollectives {
     site
 }
 
-/// Samples a second by another formula than the estimate's: computing takes a tenth more than the layers
+/// Samples a second, by another formula than the estimate's. Computing takes a tenth more than the layers
 /// alone did, and a part of the exchange hides behind it.
 fn truth(nodes: u32) -> f64 {
     let n = f64::from(nodes);
@@ -55,7 +55,7 @@ fn key(plan: &str, node_type: &str) -> ProfileKey {
     }
 }
 
-fn subject(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> JobInput {
+fn input(layers: Option<LayerProfile>, plans: Vec<DeclaredPlan>) -> JobInput {
     let first = plans.first().map_or_else(|| ExecPlan::default().0, |plan| plan.name.0.clone());
     JobInput {
         job: JobId(1),
@@ -83,14 +83,14 @@ fn plan(name: &str, strategy: ParallelStrategy) -> DeclaredPlan {
     }
 }
 
-fn round(library: &mut JobAdvisor, subject: &JobInput) {
-    let room = NodeCapacity::from_types([PROFILED, OTHER].map(|t| (NodeType::new(t), 8)));
-    library.run_round(std::slice::from_ref(subject), room, false, NOW);
+fn run_round(advisor: &mut JobAdvisor, input: &JobInput) {
+    let capacity = NodeCapacity::from_types([PROFILED, OTHER].map(|t| (NodeType::new(t), 8)));
+    advisor.run_round(std::slice::from_ref(input), capacity, false, NOW);
 }
 
-/// A library that knows one measurement, on one node.
-fn measured_once(subject: &JobInput) -> JobAdvisor {
-    let mut library = JobAdvisor::new(AdvisorConfig::default());
+/// An advisor with one measurement, on one node.
+fn measured_once(input: &JobInput) -> JobAdvisor {
+    let mut advisor = JobAdvisor::new(AdvisorConfig::default());
     let point = SizePoint {
         nodes: 1,
         rate: truth(1),
@@ -102,94 +102,97 @@ fn measured_once(subject: &JobInput) -> JobAdvisor {
         over_hosts: Spread::Near,
         at: NOW,
     };
-    let profile = Profile { points: vec![point], updated_at: NOW, ..Profile::new(subject.key.clone()) };
-    assert!(library.load_profiles(vec![profile], NOW).is_empty());
-    library.set_collectives(site());
-    library
+    let profile = Profile { points: vec![point], updated_at: NOW, ..Profile::new(input.key.clone()) };
+    assert!(advisor.load_profiles(vec![profile], NOW).is_empty());
+    advisor.set_collectives(site());
+    advisor
 }
 
 #[test]
-fn a_profile_of_layers_tells_of_every_size_before_anything_ran() {
-    let subject = subject(Some(layers()), Vec::new());
-    let mut library = JobAdvisor::new(AdvisorConfig::default());
-    library.set_collectives(site());
-    round(&mut library, &subject);
-    let at = |t: &str, n: u32| library.estimate_size(&subject, None, &NodeType::new(t), n).unwrap();
+fn a_profile_of_layers_predicts_every_size_before_anything_ran() {
+    let input = input(Some(layers()), Vec::new());
+    let mut advisor = JobAdvisor::new(AdvisorConfig::default());
+    advisor.set_collectives(site());
+    run_round(&mut advisor, &input);
+    let at = |t: &str, n: u32| advisor.estimate_size(&input, None, &NodeType::new(t), n).unwrap();
     for nodes in 1..=8 {
-        let told = at(PROFILED, nodes);
-        assert!((told.rate / truth(nodes) - 1.0).abs() < 0.15, "{nodes}: {told:?}, {}", truth(nodes));
-        let (low, high) = told.interval_90();
-        assert!(low < truth(nodes) && truth(nodes) < high && told.error > 0.15, "{nodes}: {told:?}");
+        let estimate = at(PROFILED, nodes);
+        assert!((estimate.rate / truth(nodes) - 1.0).abs() < 0.15, "{nodes}: {estimate:?}, {}", truth(nodes));
+        let (low, high) = estimate.interval_90();
+        assert!(low < truth(nodes) && truth(nodes) < high && estimate.error > 0.15, "{nodes}: {estimate:?}");
     }
     let profiled = at(PROFILED, 1);
     let other = at(OTHER, 1);
-    assert!(other.error > 1.5 * profiled.error, "nobody knows how fast the other type is: {other:?}");
-    let rates = library.rate_curves(&subject, &[NodeType::new(OTHER)]);
+    assert!(other.error > 1.5 * profiled.error, "the speed of the other type is unknown: {other:?}");
+    let rates = advisor.rate_curves(&input, &[NodeType::new(OTHER)]);
     assert!(rates.iter().any(|r| r.node_type == Some(NodeType::new(PROFILED)) && r.rate(8) > 0.0));
 }
 
 #[test]
-fn an_estimate_is_better_than_nothing_after_the_first_measurement_too() {
-    let wrong = |layers: Option<LayerProfile>| {
-        let subject = subject(layers, Vec::new());
-        let mut library = measured_once(&subject);
-        round(&mut library, &subject);
+fn an_estimate_still_helps_after_the_first_measurement() {
+    let mean_error = |layers: Option<LayerProfile>| {
+        let input = input(layers, Vec::new());
+        let mut advisor = measured_once(&input);
+        run_round(&mut advisor, &input);
         (2..=8)
             .map(|n: u32| {
-                let told = library.estimate_size(&subject, None, &NodeType::new(PROFILED), n).unwrap();
-                (told.rate / truth(n) - 1.0).abs()
+                let estimate = advisor.estimate_size(&input, None, &NodeType::new(PROFILED), n).unwrap();
+                (estimate.rate / truth(n) - 1.0).abs()
             })
             .sum::<f64>()
             / 7.0
     };
-    let with = wrong(Some(layers()));
-    let without = wrong(None);
-    assert!(with < 0.12 && with < 0.3 * without, "{with} wrong with a profile, {without} without");
+    let with = mean_error(Some(layers()));
+    let without = mean_error(None);
+    assert!(with < 0.12 && with < 0.3 * without, "errors: {with} with a profile, {without} without");
 }
 
 #[test]
 fn each_plan_is_estimated_and_the_model_of_all_plans_weighs_that() {
     let plain = ParallelStrategy::default();
     let plans = vec![plan("ddp", plain), plan("tp4", ParallelStrategy { tp: 4, ..plain })];
-    let subject = subject(Some(layers()), plans);
-    let mut library = JobAdvisor::new(AdvisorConfig::default());
-    library.set_collectives(site());
-    round(&mut library, &subject);
-    let offers = library.plan_offers(&subject, 2);
+    let input = input(Some(layers()), plans);
+    let mut advisor = JobAdvisor::new(AdvisorConfig::default());
+    advisor.set_collectives(site());
+    run_round(&mut advisor, &input);
+    let offers = advisor.plan_offers(&input, 2);
     assert_eq!(offers.len(), 2);
     for offer in &offers {
         assert_eq!(offer.source, Some(RateSource::Estimated), "{offer:?}");
         assert!(!offer.is_measured && offer.rate.is_ok());
     }
-    // Exchanging what layers pass on costs more than exchanging gradients once.
+    // Exchanging activations costs more than exchanging gradients once.
     assert_eq!(offers[0].plan.0, "ddp");
-    let of = |library: &JobAdvisor, layers: &JobInput| {
-        library.estimate_size(layers, Some(&layers.plans[1]), &NodeType::new(PROFILED), 2).unwrap()
+    let of_tp4 = |advisor: &JobAdvisor, layers: &JobInput| {
+        advisor.estimate_size(layers, Some(&layers.plans[1]), &NodeType::new(PROFILED), 2).unwrap()
     };
-    let estimated = of(&library, &subject);
-    let mut once = measured_once(&subject);
-    round(&mut once, &subject);
-    let bare = JobInput { layers: None, ..subject.clone() };
+    let estimated = of_tp4(&advisor, &input);
+    let mut once = measured_once(&input);
+    run_round(&mut once, &input);
+    let bare = JobInput { layers: None, ..input.clone() };
     let mut alone = measured_once(&bare);
-    round(&mut alone, &bare);
-    let both = of(&once, &subject);
-    let terms = of(&alone, &bare);
-    let apart = |a: f64, b: f64| (a / b).ln().abs();
-    assert!(apart(both.rate, estimated.rate) < apart(terms.rate, estimated.rate), "{both:?}, {terms:?}");
+    run_round(&mut alone, &bare);
+    let both = of_tp4(&once, &input);
+    let terms = of_tp4(&alone, &bare);
+    let difference = |a: f64, b: f64| (a / b).ln().abs();
+    assert!(
+        difference(both.rate, estimated.rate) < difference(terms.rate, estimated.rate),
+        "{both:?}, {terms:?}"
+    );
     assert!(both.error <= terms.error, "{both:?}, {terms:?}");
 }
 
 #[test]
-fn what_no_table_tells_is_not_estimated_from_collectives() {
-    let subject = subject(Some(layers()), Vec::new());
-    let mut library = JobAdvisor::new(AdvisorConfig::default());
-    round(&mut library, &subject);
-    let one = JobInput { gpus_per_node: Some(1), key: key("default", "gpu:h100:1/cpu24"), ..subject.clone() };
+fn collectives_without_a_table_are_not_estimated() {
+    let input = input(Some(layers()), Vec::new());
+    let mut advisor = JobAdvisor::new(AdvisorConfig::default());
+    run_round(&mut advisor, &input);
+    let one = JobInput { gpus_per_node: Some(1), key: key("default", "gpu:h100:1/cpu24"), ..input.clone() };
     assert!(
-        library.rate_curves(&subject, &[]).is_empty(),
-        "four GPUs exchange gradients, and nobody knows how fast"
+        advisor.rate_curves(&input, &[]).is_empty(),
+        "four GPUs exchange gradients, and how fast is unknown"
     );
-    round(&mut library, &one);
-    let told = library.estimate_size(&one, None, &one.key.node_type, 1).unwrap();
-    assert!((told.rate - 4.0 / 0.12).abs() < 1e-6, "one GPU needs no exchange: {told:?}");
+    run_round(&mut advisor, &one);
+    let estimate = advisor.estimate_size(&one, None, &one.key.node_type, 1).unwrap();
+    assert!((estimate.rate - 4.0 / 0.12).abs() < 1e-6, "one GPU needs no exchange: {estimate:?}");
 }

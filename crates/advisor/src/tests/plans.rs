@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::one_second;
 use crate::{JobAdvisor, JobInput, NodeCapacity, PlanOffer};
 use infill_model::{
     AllowedSizes, BatchMode, DeclaredPlan, ExecPlan, Gap, GapSet, JobId, NodeName, NodeType, PlanNeeds,
-    ProfileKey, ProgressReport, RateSource, RescaleCosts, ScalingCurve, UnixTime, WindowEnd,
-    config::AdvisorConfig, malleable::RateCurve,
+    ProfileKey, RateSource, RescaleCosts, ScalingCurve, UnixTime, WindowEnd, config::AdvisorConfig,
+    malleable::RateCurve,
 };
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 5.0, down_secs: 5.0, start_secs: 8.0 };
@@ -33,19 +34,21 @@ fn plan(name: &str, sizes: Option<&str>, node_types: &[&str], shards: bool) -> D
     }
 }
 
-/// A job, and how fast it is with each plan on each type.
-struct Play {
-    library: JobAdvisor,
-    subject: JobInput,
+/// A job, and its true rate with each plan on each type.
+struct Simulation {
+    advisor: JobAdvisor,
+    input: JobInput,
     truth: BTreeMap<ProfileKey, ScalingCurve>,
     clock: i64,
     generation: u64,
+    /// The configurations that the advisor brought it to.
     tried: Vec<String>,
 }
 
-impl Play {
-    /// `PLAN TYPE CURVE` a line; the first is how it runs at first, on the four nodes that there are of each.
-    fn new(truth: &[&str], plans: Vec<DeclaredPlan>) -> Play {
+impl Simulation {
+    /// The rates from lines of `PLAN TYPE CURVE`. The job begins with the first, on four nodes, and there are
+    /// four nodes of each type.
+    fn new(truth: &[&str], plans: Vec<DeclaredPlan>) -> Simulation {
         let rows: Vec<(ProfileKey, ScalingCurve)> = truth
             .iter()
             .map(|line: &&str| {
@@ -53,7 +56,7 @@ impl Play {
                 (key(words[0], words[1]), ScalingCurve::parse(words[2]).unwrap())
             })
             .collect();
-        let subject = JobInput {
+        let input = JobInput {
             job: JOB,
             key: rows[0].0.clone(),
             sizes: AllowedSizes::parse("1-4").unwrap(),
@@ -66,10 +69,10 @@ impl Play {
             costs: COSTS,
             swap_secs: None,
         };
-        let library = JobAdvisor::new(AdvisorConfig::default());
-        Play {
-            library,
-            subject,
+        let advisor = JobAdvisor::new(AdvisorConfig::default());
+        Simulation {
+            advisor,
+            input,
             truth: rows.into_iter().collect(),
             clock: 0,
             generation: 1,
@@ -77,37 +80,25 @@ impl Play {
         }
     }
 
-    /// One second: the job reports, and is brought to what the advisor wants to try.
-    fn second(&mut self) {
+    /// Simulates one second: the job reports, and is brought to the configuration that the advisor wants to
+    /// try.
+    fn run_second(&mut self) {
         self.clock += 1;
         let node = NodeName::new("n1");
-        let nodes = self.subject.running.unwrap();
+        let nodes = self.input.running.unwrap();
         let now = UnixTime(self.clock);
-        match self.truth.get(&self.subject.key) {
+        match self.truth.get(&self.input.key) {
             Some(curve) => {
                 let samples = curve.rate(nodes);
-                let generation = self.generation;
-                let hosts = nodes;
-                let secs = 1.0;
-                let progress = ProgressReport {
-                    generation,
-                    nodes,
-                    hosts,
-                    crosses: false,
-                    node: &node,
-                    samples,
-                    secs,
-                    step: None,
-                    opening: None,
-                };
-                let _ = self.library.record_progress(JOB, &self.subject.key, &progress, now);
+                let progress = one_second(self.generation, nodes, samples, &node);
+                let _ = self.advisor.record_progress(JOB, &self.input.key, &progress, now);
             }
-            None => self.library.record_out_of_memory(&self.subject.key, nodes, now),
+            None => self.advisor.record_out_of_memory(&self.input.key, nodes, now),
         }
         let gap = |node_type: &str, n: u32| Gap {
             node: NodeName::new(format!("{node_type}-{n}")),
             node_type: NodeType::new(node_type),
-            holder: (self.subject.key.node_type.as_str() == node_type && n <= nodes).then_some(JOB),
+            holder: (self.input.key.node_type.as_str() == node_type && n <= nodes).then_some(JOB),
             share: None,
             since: UnixTime(0),
             end: WindowEnd::Unknown,
@@ -116,23 +107,24 @@ impl Play {
             expected_secs: 1e6,
         };
         let gaps = ["new", "old"].into_iter().flat_map(|t| (1..=4).map(move |n| gap(t, n))).collect();
-        let room = NodeCapacity::from_gaps(&GapSet { gaps, ..GapSet::default() });
-        self.library.run_round(std::slice::from_ref(&self.subject), room, true, now);
-        if let Some(aim) = self.library.aim_of(JOB).cloned()
-            && (&aim.key, aim.nodes) != (&self.subject.key, nodes)
+        let capacity = NodeCapacity::from_gaps(&GapSet { gaps, ..GapSet::default() });
+        self.advisor.run_round(std::slice::from_ref(&self.input), capacity, true, now);
+        if let Some(aim) = self.advisor.aim_of(JOB).cloned()
+            && (&aim.key, aim.nodes) != (&self.input.key, nodes)
         {
             self.tried.push(aim.to_string());
             self.generation += 1;
-            (self.subject.key, self.subject.running) = (aim.key, Some(aim.nodes));
+            self.input.key = aim.key;
+            self.input.running = Some(aim.nodes);
             self.clock += 8;
         }
     }
 
     fn rates(&self) -> Vec<RateCurve> {
-        self.library.rate_curves(&self.subject, &[NodeType::new("new"), NodeType::new("old")])
+        self.advisor.rate_curves(&self.input, &[NodeType::new("new"), NodeType::new("old")])
     }
 
-    /// The fastest of all that is believed, as `PLAN TYPE NODES`.
+    /// The fastest configuration by the advisor's rates, as `PLAN TYPE NODES`.
     fn best(&self) -> String {
         let all = self.rates().into_iter().flat_map(|r| (1..=4).map(move |n| (r.rate(n), n, r.clone())));
         let (_, nodes, rate) = all.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
@@ -141,10 +133,10 @@ impl Play {
 }
 
 #[test]
-fn plans_and_types_whose_curves_cross_are_told_apart_by_a_few_probes() {
+fn a_few_probes_find_the_best_of_plans_and_types_whose_curves_cross() {
     let plans =
         || vec![plan("a", None, &[], false), plan("b", None, &[], false), plan("c", None, &["new"], false)];
-    let mut play = Play::new(
+    let mut simulation = Simulation::new(
         &[
             "a old 1:10,2:18,3:24,4:28",
             "a new 1:12,2:20,3:25,4:28",
@@ -154,76 +146,72 @@ fn plans_and_types_whose_curves_cross_are_told_apart_by_a_few_probes() {
         ],
         plans(),
     );
-    (0..600).for_each(|_| play.second());
-    assert_eq!(play.best(), "b new 4");
+    (0..600).for_each(|_| simulation.run_second());
+    assert_eq!(simulation.best(), "b new 4");
     let best = "4 nodes of new with plan b".to_owned();
-    assert!(play.tried.iter().take(4).any(|tried| *tried == best), "soon: {:?}", play.tried);
-    let known = |plan: &&str, t: &str| play.library.profile(&key(plan, t)).map_or(0.0, |p| p.probe_secs);
-    let probed: f64 = ["a", "b", "c"].iter().map(|plan| known(plan, "old") + known(plan, "new")).sum();
-    assert!(probed <= 120.0, "{probed} s: {:?}", play.tried);
-    assert!(play.library.aim_of(JOB).is_none(), "it rests");
+    assert!(simulation.tried.iter().take(4).any(|tried| *tried == best), "soon: {:?}", simulation.tried);
+    let probe_secs =
+        |plan: &&str, t: &str| simulation.advisor.profile(&key(plan, t)).map_or(0.0, |p| p.probe_secs);
+    let probed: f64 =
+        ["a", "b", "c"].iter().map(|plan| probe_secs(plan, "old") + probe_secs(plan, "new")).sum();
+    assert!(probed <= 120.0, "{probed} s: {:?}", simulation.tried);
+    assert!(simulation.advisor.aim_of(JOB).is_none(), "it has finished");
 }
 
 #[test]
-fn another_plan_is_not_tried_where_the_change_to_it_costs_more_than_it_could_tell() {
+fn another_plan_is_not_tried_where_the_change_costs_more_than_its_result_is_worth() {
     let tried = |swap_secs: Option<f64>| {
         let plans = vec![plan("a", None, &["old"], false), plan("b", None, &["old"], false)];
-        let mut play = Play::new(&["a old 1:10,2:18,3:24,4:28", "b old 1:12,2:20,3:25,4:30"], plans);
-        play.subject.swap_secs = swap_secs;
-        (0..300).for_each(|_| play.second());
-        play.tried
+        let mut simulation =
+            Simulation::new(&["a old 1:10,2:18,3:24,4:28", "b old 1:12,2:20,3:25,4:30"], plans);
+        simulation.input.swap_secs = swap_secs;
+        (0..300).for_each(|_| simulation.run_second());
+        simulation.tried
     };
     let is_of_b = |tried: &String| tried.ends_with("plan b");
     let cheap = tried(None);
     assert!(cheap.iter().any(is_of_b), "{cheap:?}");
-    let dear = tried(Some(3600.0));
-    assert!(!dear.iter().any(is_of_b), "{dear:?}");
-    assert!(!dear.is_empty(), "a size of its own is as cheap as ever");
+    let costly = tried(Some(3600.0));
+    assert!(!costly.iter().any(is_of_b), "{costly:?}");
+    assert!(!costly.is_empty(), "another size of its own plan still costs little");
 }
 
 #[test]
-fn what_does_not_fit_is_tried_once_and_not_offered() {
-    let mut play = Play::new(
+fn a_plan_that_does_not_fit_is_tried_once_and_not_offered() {
+    let mut simulation = Simulation::new(
         &["a old 1:10,2:19,4:35", "a new 1:10,2:19,4:35"],
         vec![plan("a", None, &[], false), plan("b", None, &[], false)],
     );
-    (0..400).for_each(|_| play.second());
-    let of_b = play.tried.iter().filter(|t| t.contains("plan b")).count();
-    assert!((1..=2).contains(&of_b), "once on each type: {:?}", play.tried);
-    let unfit = |t: &str| play.library.profile(&key("b", t)).is_some_and(|p| !p.unfit.is_empty());
-    for rate in play.rates().iter().filter(|r| r.exec_plan.0 == "b") {
+    (0..400).for_each(|_| simulation.run_second());
+    let of_b = simulation.tried.iter().filter(|t| t.contains("plan b")).count();
+    assert!((1..=2).contains(&of_b), "once on each type: {:?}", simulation.tried);
+    let unfit = |t: &str| simulation.advisor.profile(&key("b", t)).is_some_and(|p| !p.unfit.is_empty());
+    for rate in simulation.rates().iter().filter(|r| r.exec_plan.0 == "b") {
         let node_type = rate.node_type.clone().unwrap();
         assert!(!unfit(node_type.as_str()), "{rate:?}");
     }
-    // What divides its model may fit on twice as many.
-    let mut library = JobAdvisor::new(AdvisorConfig::default());
-    library.record_out_of_memory(&key("b", "old"), 2, UnixTime(1));
-    let subject =
-        JobInput { plans: vec![plan("b", None, &[], true)], key: key("b", "old"), ..play.subject.clone() };
-    assert!(library.rate_curves(&subject, &[]).is_empty(), "nothing is known of it");
+    // A plan that divides its model may fit on twice as many nodes.
+    let mut advisor = JobAdvisor::new(AdvisorConfig::default());
+    advisor.record_out_of_memory(&key("b", "old"), 2, UnixTime(1));
+    let input = JobInput {
+        plans: vec![plan("b", None, &[], true)],
+        key: key("b", "old"),
+        ..simulation.input.clone()
+    };
+    assert!(advisor.rate_curves(&input, &[]).is_empty(), "nothing is known of it");
 }
 
 #[test]
 fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
     let plans = vec![plan("a", Some("1-2"), &[], false), plan("b", Some("4"), &["old"], true)];
-    let mut play = Play::new(&["a old 1:10,2:20"], plans);
-    play.subject.running = Some(2);
+    let mut simulation = Simulation::new(&["a old 1:10,2:20"], plans);
+    simulation.input.running = Some(2);
     let node = NodeName::new("n1");
     for second in 1..=20 {
-        let progress = ProgressReport {
-            generation: 1,
-            nodes: 2,
-            hosts: 2,
-            crosses: false,
-            node: &node,
-            samples: 20.0,
-            secs: 1.0,
-            step: None,
-            opening: None,
-        };
-        let _ = play.library.record_progress(JOB, &key("a", "old"), &progress, UnixTime(second));
+        let progress = one_second(1, 2, 20.0, &node);
+        let _ = simulation.advisor.record_progress(JOB, &key("a", "old"), &progress, UnixTime(second));
     }
-    let rates = play.rates();
+    let rates = simulation.rates();
     let rate = |plan: &str, t: &str, n: u32| {
         rates
             .iter()
@@ -234,15 +222,15 @@ fn a_plan_is_offered_where_it_can_run_and_counted_on_when_it_was_tried() {
     assert_eq!(
         (rate("a", "old", 4), rate("b", "old", 2)),
         (Some(0.0), Some(0.0)),
-        "sizes that it cannot have"
+        "sizes that the plans cannot have"
     );
     assert_eq!(rate("b", "new", 4), None, "a type on which it cannot run");
-    let hoped = rate("b", "old", 4).unwrap();
-    assert!((15.0..30.0).contains(&hoped), "less than what a would make there: {hoped}");
+    let counted = rate("b", "old", 4).unwrap();
+    assert!((15.0..30.0).contains(&counted), "less than plan a would make there: {counted}");
 }
 
 #[test]
-fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
+fn the_rate_of_each_plan_on_the_present_nodes_is_reported() {
     let plans = vec![
         plan("a", None, &[], false),
         plan("b", None, &[], false),
@@ -250,117 +238,82 @@ fn what_each_plan_gives_on_the_nodes_at_hand_is_told() {
         plan("d", Some("4"), &[], false),
         plan("e", None, &[], false),
     ];
-    let mut play = Play::new(&["a old 1:10,2:20", "e old 1:20,2:40"], plans);
-    play.subject.running = Some(2);
-    let offers = |play: &Play| play.library.plan_offers(&play.subject, 2);
-    assert!(offers(&play).iter().all(|o| !o.is_measured && o.rate.is_err()), "nothing is known");
+    let mut simulation = Simulation::new(&["a old 1:10,2:20", "e old 1:20,2:40"], plans);
+    simulation.input.running = Some(2);
+    let offers = |simulation: &Simulation| simulation.advisor.plan_offers(&simulation.input, 2);
+    assert!(offers(&simulation).iter().all(|o| !o.is_measured && o.rate.is_err()), "nothing is known");
     let node = NodeName::new("n1");
     for (generation, plan, samples) in [(1, "a", 20.0), (2, "e", 40.0)] {
         for second in 1..=20 {
-            let nodes = 2;
-            let hosts = 2;
-            let secs = 1.0;
             let now = 100 * generation + second;
-            let progress = ProgressReport {
-                generation,
-                nodes,
-                hosts,
-                crosses: false,
-                node: &node,
-                samples,
-                secs,
-                step: None,
-                opening: None,
-            };
-            let _ = play.library.record_progress(JOB, &key(plan, "old"), &progress, UnixTime(now as i64));
+            let progress = one_second(generation, 2, samples, &node);
+            let _ =
+                simulation.advisor.record_progress(JOB, &key(plan, "old"), &progress, UnixTime(now as i64));
         }
     }
-    play.library.record_out_of_memory(&key("b", "old"), 1, UnixTime(500));
-    let said = |offer: &PlanOffer| {
-        let what = offer.rate.map_or_else(|lack| lack.to_string(), |rate| format!("{rate:.0}"));
-        format!("{} {what} {}", offer.plan.0, offer.is_measured)
+    simulation.advisor.record_out_of_memory(&key("b", "old"), 1, UnixTime(500));
+    let describe = |offer: &PlanOffer| {
+        let rate = offer.rate.map_or_else(|obstacle| obstacle.to_string(), |rate| format!("{rate:.0}"));
+        format!("{} {rate} {}", offer.plan.0, offer.is_measured)
     };
-    let mut said: Vec<String> = offers(&play).iter().map(said).collect();
-    assert_eq!(said[..2], ["e 40 true", "a 20 true"], "the best first");
-    said.sort();
-    assert_eq!(said[1], "b does not fit into memory: it ran out of it on 1 node false");
-    assert_eq!(said[2], "c is not for nodes of this type false");
-    assert_eq!(said[3], "d cannot have so many nodes false");
+    let mut descriptions: Vec<String> = offers(&simulation).iter().map(describe).collect();
+    assert_eq!(descriptions[..2], ["e 40 true", "a 20 true"], "the best first");
+    descriptions.sort();
+    assert_eq!(descriptions[1], "b does not fit into memory: it ran out of it on 1 node false");
+    assert_eq!(descriptions[2], "c is not for nodes of this type false");
+    assert_eq!(descriptions[3], "d cannot run on this number of nodes false");
 }
 
 #[test]
-fn what_is_offered_says_from_what_it_is_known_and_how_well() {
+fn an_offer_names_its_source_and_its_interval() {
     let plans = vec![plan("a", None, &[], false), plan("b", None, &[], false), plan("c", None, &[], false)];
-    let mut play = Play::new(&["a old 1:10,2:19", "b old 1:5,2:11"], plans);
-    play.subject.declared = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
+    let mut simulation = Simulation::new(&["a old 1:10,2:19", "b old 1:5,2:11"], plans);
+    simulation.input.declared = Some(ScalingCurve::parse("1:10,2:20,4:38").unwrap());
     let node = NodeName::new("n1");
-    let of = |play: &Play, node_type: &str, name: &str, nodes: u32| {
-        let subject = JobInput { key: key("a", node_type), ..play.subject.clone() };
-        let offers = play.library.plan_offers(&subject, nodes);
+    let source_and_width = |simulation: &Simulation, node_type: &str, name: &str, nodes: u32| {
+        let input = JobInput { key: key("a", node_type), ..simulation.input.clone() };
+        let offers = simulation.advisor.plan_offers(&input, nodes);
         let offer = offers.into_iter().find(|offer| offer.plan.0 == name).unwrap();
         assert_eq!(offer.rate.is_ok(), offer.interval.is_some());
         let within = offer.rate.ok().zip(offer.interval);
         assert!(within.is_none_or(|(rate, (low, high))| low <= rate && rate <= high), "{offer:?}");
         (offer.source, offer.interval.map_or(0.0, |(low, high)| (high / low).ln()))
     };
-    assert_eq!(of(&play, "old", "a", 2).0, Some(RateSource::Declared));
-    assert_eq!(of(&play, "old", "b", 2), (None, 0.0));
+    assert_eq!(source_and_width(&simulation, "old", "a", 2).0, Some(RateSource::Declared));
+    assert_eq!(source_and_width(&simulation, "old", "b", 2), (None, 0.0));
     for (generation, plan, samples) in [(1, "a", 19.0), (2, "b", 11.0)] {
         for second in 1..=20 {
-            let nodes = 2;
-            let hosts = 2;
-            let secs = 1.0;
-            let node = &node;
-            let step = None;
-            let opening = None;
-            let crosses = false;
-            let progress =
-                ProgressReport { generation, nodes, hosts, crosses, node, samples, secs, step, opening };
+            let progress = one_second(generation, 2, samples, &node);
             let now = UnixTime((100 * generation + second) as i64);
-            let _ = play.library.record_progress(JOB, &key(plan, "old"), &progress, now);
+            let _ = simulation.advisor.record_progress(JOB, &key(plan, "old"), &progress, now);
         }
     }
-    let measured = of(&play, "old", "b", 2);
-    let others = of(&play, "old", "b", 4);
-    assert_eq!((measured.0, others.0), (Some(RateSource::Measured), Some(RateSource::OtherSizes)));
-    let guess = of(&play, "old", "c", 2);
-    let elsewhere = of(&play, "new", "b", 2);
+    let measured = source_and_width(&simulation, "old", "b", 2);
+    let other_sizes = source_and_width(&simulation, "old", "b", 4);
+    assert_eq!((measured.0, other_sizes.0), (Some(RateSource::Measured), Some(RateSource::OtherSizes)));
+    let guess = source_and_width(&simulation, "old", "c", 2);
+    let elsewhere = source_and_width(&simulation, "new", "b", 2);
     assert_eq!((guess.0, elsewhere.0), (Some(RateSource::OtherPlans), Some(RateSource::OtherTypes)));
-    let widths = [measured.1, others.1, guess.1, elsewhere.1];
+    let widths = [measured.1, other_sizes.1, guess.1, elsewhere.1];
     assert!(widths[0] < 0.1 && widths[1..].iter().all(|width| *width > widths[0]), "{widths:?}");
 }
 
 #[test]
-fn a_program_that_fits_nowhere_is_offered_as_ever() {
-    let mut library = JobAdvisor::new(AdvisorConfig::default());
-    let subject = JobInput { plans: Vec::new(), ..Play::new(&["default old 1:10"], Vec::new()).subject };
+fn a_program_that_fits_nowhere_is_offered_as_before() {
+    let mut advisor = JobAdvisor::new(AdvisorConfig::default());
+    let input = JobInput { plans: Vec::new(), ..Simulation::new(&["default old 1:10"], Vec::new()).input };
     let node = NodeName::new("n1");
     for second in 1..=20 {
-        let generation = 1;
-        let nodes = 4;
-        let hosts = 4;
-        let samples = 40.0;
-        let secs = 1.0;
-        let progress = ProgressReport {
-            generation,
-            nodes,
-            hosts,
-            crosses: false,
-            node: &node,
-            samples,
-            secs,
-            step: None,
-            opening: None,
-        };
-        let _ = library.record_progress(JOB, &subject.key, &progress, UnixTime(second));
+        let progress = one_second(1, 4, 40.0, &node);
+        let _ = advisor.record_progress(JOB, &input.key, &progress, UnixTime(second));
     }
-    let offered = |library: &JobAdvisor| {
-        let rates = library.rate_curves(&subject, &[]);
+    let offered = |advisor: &JobAdvisor| {
+        let rates = advisor.rate_curves(&input, &[]);
         (1..=4).filter(|n| rates[0].rate(*n) > 0.0).collect::<Vec<u32>>()
     };
-    assert_eq!(offered(&library), [1, 2, 3, 4]);
-    library.record_out_of_memory(&subject.key, 2, UnixTime(30));
-    assert_eq!(offered(&library), [3, 4], "fewer nodes have no more memory");
-    library.record_out_of_memory(&subject.key, 4, UnixTime(31));
-    assert_eq!(offered(&library), [1, 2, 3, 4], "it shall fail as itself");
+    assert_eq!(offered(&advisor), [1, 2, 3, 4]);
+    advisor.record_out_of_memory(&input.key, 2, UnixTime(30));
+    assert_eq!(offered(&advisor), [3, 4], "fewer nodes have no more memory");
+    advisor.record_out_of_memory(&input.key, 4, UnixTime(31));
+    assert_eq!(offered(&advisor), [1, 2, 3, 4], "it shall fail with its own error");
 }

@@ -1,9 +1,9 @@
-//! Who counts as a job of the main queue that waited for nodes of ours, and who does not.
+//! Which main jobs count as having waited for nodes of malleable jobs.
 
 use super::*;
 
-/// The delays that these looks at n1 find, as `job seconds`. Each look is a moment with the jobs that Slurm
-/// shows then.
+/// The delays that these snapshots of n1 show, as `job seconds`. Each snapshot has a moment and the jobs that
+/// Slurm shows then.
 fn delays(looks: &[(i64, Vec<Job>)]) -> Vec<String> {
     let mut delays = DelayTracker::default();
     let mut found = Vec::new();
@@ -25,7 +25,7 @@ fn preempted(text: &str) -> Job {
 }
 
 #[test]
-fn a_job_of_ours_that_starts_where_ours_left_waited_for_nothing() {
+fn a_malleable_job_that_starts_where_another_left_has_no_delay() {
     let before = [(0, vec![job("90 infill running n1", -500)]), (5, vec![preempted("90 infill running n1")])];
     let then = |next: &str| delays(&[&before[..], &[(10, vec![job(next, 8)])]].concat());
     assert_eq!(then("1 main running n1"), ["1 4"]);
@@ -48,7 +48,7 @@ fn a_preempted_main_job_makes_no_delay() {
 }
 
 #[test]
-fn a_preempted_job_of_ours_that_is_gone_at_the_next_look_is_counted() {
+fn a_preempted_malleable_job_that_is_gone_in_the_next_snapshot_is_counted() {
     let gone = vec![preempted("90 infill ended n1"), job("1 main running n1", 6)];
     assert_eq!(delays(&[(0, vec![job("90 infill running n1", -500)]), (10, gone)]), ["1 2"]);
 }

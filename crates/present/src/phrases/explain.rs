@@ -356,7 +356,7 @@ mod tests {
             plan("tp2", Some(300.0), Some(RateSource::OtherPlans), None),
             plan("tp4", Some(200.0), Some(RateSource::OtherTypes), None),
             plan("old", Some(100.0), None, None),
-            plan("pp4", None, None, Some("cannot have so many nodes")),
+            plan("pp4", None, None, Some("cannot run on this number of nodes")),
         ];
         let lines: Vec<String> = plans.iter().map(|p| plan_line(p, &plans)).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
@@ -365,7 +365,7 @@ mod tests {
         plan tp2: 300 samples/s, 38% of that, predicted between 240 and 375 with 90%, by what the program made with other plans
         plan tp4: 200 samples/s, 25% of that, predicted between 160 and 250 with 90%, by what the program made on other types of nodes
         plan old: 100 samples/s, 12% of that, never measured there: a guess
-        plan pp4: cannot have so many nodes
+        plan pp4: cannot run on this number of nodes
         ");
     }
 
