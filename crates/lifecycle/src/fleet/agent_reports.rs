@@ -39,14 +39,14 @@ impl JobFleet {
     ) -> Option<FleetOutcome> {
         let entry = self.jobs.get_mut(&lead)?;
         let mut outcome = StepOutcome::default();
-        let taken = entry.machine.handle_hello(arrival, now, &mut outcome);
+        let taken = entry.lifecycle.handle_hello(arrival, now, &mut outcome);
         taken.then(|| self.step_job(lead, outcome, now))
     }
 
     /// Notes a sign of life; `false` when the agent's job is gone.
     pub fn record_heartbeat(&mut self, job: JobId, node: &NodeName, now: UnixTime) -> bool {
         let Some(lead) = self.lead_of_job(job) else { return false };
-        self.jobs.get_mut(&lead).is_some_and(|e| e.machine.record_heartbeat(node, job, now))
+        self.jobs.get_mut(&lead).is_some_and(|e| e.lifecycle.record_heartbeat(node, job, now))
     }
 
     /// Takes in an agent's report. `None`: it belongs to no job.
@@ -57,11 +57,11 @@ impl JobFleet {
         let mut measured = Vec::new();
         for event in &report.events {
             if matches!(event, AgentEvent::Leaving) {
-                let here = entry.machine.workers.values().map(|w| w.slurm_job);
-                self.racing.record_taken_node(&report.node, here, now);
+                let here = entry.lifecycle.workers.values().map(|w| w.slurm_job);
+                self.start_conflict.record_taken_node(&report.node, here, now);
             }
             measured.extend(entry.handle_progress(&report.node, event, now));
-            entry.machine.handle_event(&report.node, event, &self.settings, now, &mut outcome);
+            entry.lifecycle.handle_event(&report.node, event, &self.settings, now, &mut outcome);
         }
         let mut out = self.step_job(lead, outcome, now);
         out.measured = measured;
@@ -109,25 +109,25 @@ impl FleetJob {
             return None;
         }
         self.update_totals(node, &told);
-        let JobPhase::Running { members } = &self.machine.phase else { return None };
-        let of_the_lead = self.machine.lead_node() == Some(node);
+        let JobPhase::Running { members } = &self.lifecycle.phase else { return None };
+        let of_the_lead = self.lifecycle.lead_node() == Some(node);
         // What a change cost is told by the lead, which sees it whole.
-        if generation != self.machine.generation.number || (opening.is_some() && !of_the_lead) {
+        if generation != self.lifecycle.generation.number || (opening.is_some() && !of_the_lead) {
             return None;
         }
-        let nodes = self.machine.generation_node_count(members.len());
-        let all = self.machine.generation_nodes(members);
+        let nodes = self.lifecycle.generation_node_count(members.len());
+        let all = self.lifecycle.generation_nodes(members);
         let hosts: BTreeSet<NodeName> = all.iter().map(NodeName::host).collect();
         let opening = told.opening.map(|opening| {
             // It makes samples again, whatever such a change was expected to take.
             self.pause = None;
-            let launched_at = self.about.launched_at.take();
+            let launched_at = self.details.launched_at.take();
             generation_startup(opening, samples, secs, launched_at.map(|t| now.secs_since(t) - secs))
         });
         Some(WorkerProgress {
-            job: self.machine.job,
+            job: self.lifecycle.job,
             program: self.program_identity(),
-            lead: self.machine.lead_node().cloned(),
+            lead: self.lifecycle.lead_node().cloned(),
             node: node.clone(),
             generation,
             nodes,
@@ -141,15 +141,15 @@ impl FleetJob {
 
     /// Adds to the sums that people are shown.
     fn update_totals(&mut self, node: &NodeName, told: &ProgressEvent<'_>) {
-        self.machine.counts.course.record_progress(told.samples, told.step, told.total);
-        let course = &mut self.machine.counts.course;
+        self.lifecycle.counts.course.record_progress(told.samples, told.step, told.total);
+        let course = &mut self.lifecycle.counts.course;
         if told.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
             course.record_plateau(self.losses.flat_after_samples());
         }
-        let about = &mut self.about;
-        about.loss = told.loss.filter(|l| l.is_finite()).or(about.loss);
+        let details = &mut self.details;
+        details.loss = told.loss.filter(|l| l.is_finite()).or(details.loss);
         if told.opening.is_none() {
-            about.rates.insert(node.clone(), told.samples / told.secs);
+            details.rates.insert(node.clone(), told.samples / told.secs);
         }
     }
 }

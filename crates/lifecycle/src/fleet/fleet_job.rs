@@ -59,20 +59,20 @@ pub(super) struct DurableState {
 }
 
 impl DurableState {
-    fn from_lifecycle(machine: &JobLifecycle) -> Self {
-        let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
-        let phase = machine.phase.clone();
-        let generation = machine.generation.number;
-        let fifths = (machine.counts.course.held_secs.max(MIN_STORED_SECS).log2() * FIFTHS) as u32;
-        DurableState { phase, generation, wings, obstacles: machine.obstacles.persistent_part(), fifths }
+    fn from_lifecycle(lifecycle: &JobLifecycle) -> Self {
+        let wings = lifecycle.wings.iter().map(|(order, w)| (*order, w.job)).collect();
+        let phase = lifecycle.phase.clone();
+        let generation = lifecycle.generation.number;
+        let fifths = (lifecycle.counts.course.held_secs.max(MIN_STORED_SECS).log2() * FIFTHS) as u32;
+        DurableState { phase, generation, wings, obstacles: lifecycle.obstacles.persistent_part(), fifths }
     }
 }
 
 /// A malleable job of the fleet.
 #[derive(Clone, Debug)]
 pub(super) struct FleetJob {
-    pub machine: JobLifecycle,
-    pub about: JobDetails,
+    pub lifecycle: JobLifecycle,
+    pub details: JobDetails,
     /// The pause of its last change; not known after a restart of the daemon.
     pub pause: Option<ChangePause>,
     /// When its last generation was stopped, and on how many nodes it had run.
@@ -94,10 +94,10 @@ pub(super) struct FleetJob {
 }
 
 impl FleetJob {
-    pub fn new(machine: JobLifecycle, about: JobDetails) -> Self {
+    pub fn new(lifecycle: JobLifecycle, details: JobDetails) -> Self {
         FleetJob {
-            machine,
-            about,
+            lifecycle,
+            details,
             pause: None,
             stopped: None,
             waits_since: None,
@@ -113,16 +113,16 @@ impl FleetJob {
     /// Whether Slurm shows another job under its number: ids wrap around, or begin anew with a new slurmctld.
     /// A job that was requeued has another submission time, too, but the same owner.
     pub(crate) fn is_other_job(&self, job: &Job) -> bool {
-        self.about.user_id.is_some_and(|user| user != job.user_id)
+        self.details.user_id.is_some_and(|user| user != job.user_id)
     }
 
     /// Moves all that time is counted from: see [`JobLifecycle::forgive`].
     pub fn shift_times(&mut self, secs: f64) {
-        self.machine.shift_times(secs);
+        self.lifecycle.shift_times(secs);
         let pause = self.pause.as_mut().map(|p| &mut p.since);
         let stopped = self.stopped.as_mut().map(|(at, _)| at);
         let times = pause.into_iter().chain(stopped);
-        let times = times.chain(&mut self.about.launched_at).chain(&mut self.waits_since);
+        let times = times.chain(&mut self.details.launched_at).chain(&mut self.waits_since);
         times.for_each(|at| *at = at.plus_secs(secs));
     }
 
@@ -142,7 +142,7 @@ impl FleetJob {
     /// Whether the generation of the last turn runs on.
     fn is_still_running(&self) -> bool {
         self.is_running()
-            && self.mark.as_ref().is_some_and(|m| m.generation == self.machine.generation.number)
+            && self.mark.as_ref().is_some_and(|m| m.generation == self.lifecycle.generation.number)
     }
 
     /// Takes note of when the job stopped to make samples, and of the change that this was for.
@@ -150,7 +150,7 @@ impl FleetJob {
         if let Some(had) = self.previous_node_count().filter(|_| !self.is_still_running()) {
             self.stopped = Some((now, had));
         }
-        let JobPhase::Running { members } = &self.machine.phase else { return };
+        let JobPhase::Running { members } = &self.lifecycle.phase else { return };
         if self.mark.as_ref().is_some_and(|m| matches!(m.phase, JobPhase::Regrouping { .. })) {
             // All are in it, and train on.
             (self.pause, self.stopped) = (None, None);
@@ -159,7 +159,7 @@ impl FleetJob {
         if self.is_still_running() {
             return;
         }
-        let launched = self.about.launched_at.map(|at| (at, 0));
+        let launched = self.details.launched_at.map(|at| (at, 0));
         let began = self.stopped.take().into_iter().chain(launched).max_by_key(|(at, _)| *at);
         let change = |had| ChangeKind::between_sizes(had, members.len() as u32, false);
         self.pause = began.map(|(since, had)| ChangePause { since, change: change(had) });
@@ -167,7 +167,7 @@ impl FleetJob {
 
     /// Takes note of since when no command of it runs. A start that comes to nothing is no end of waiting.
     pub(crate) fn note_waiting(&mut self, now: UnixTime) {
-        match &self.machine.phase {
+        match &self.lifecycle.phase {
             JobPhase::Queued { .. }
             | JobPhase::Launching { .. }
             | JobPhase::Idle { .. }
@@ -182,28 +182,28 @@ impl FleetJob {
     pub(crate) fn note_training(&mut self, now: UnixTime) {
         if let Some((since, nodes)) = self.trained.take() {
             let secs = now.secs_since(since).clamp(0.0, LONGEST_TURN_SECS);
-            self.machine.counts.course.held_secs += secs * f64::from(nodes);
+            self.lifecycle.counts.course.held_secs += secs * f64::from(nodes);
         }
-        if let JobPhase::Running { members } = &self.machine.phase {
-            self.trained = Some((now, self.machine.generation_node_count(members.len())));
+        if let JobPhase::Running { members } = &self.lifecycle.phase {
+            self.trained = Some((now, self.lifecycle.generation_node_count(members.len())));
             self.began_at.get_or_insert(now);
-            self.last_lead = self.machine.lead_node().cloned().or(self.last_lead.take());
+            self.last_lead = self.lifecycle.lead_node().cloned().or(self.last_lead.take());
         }
     }
 
     pub fn is_running(&self) -> bool {
-        matches!(self.machine.phase, JobPhase::Running { .. })
+        matches!(self.lifecycle.phase, JobPhase::Running { .. })
     }
 
     pub fn has_ended(&self) -> bool {
-        self.machine.phase == JobPhase::Ended
+        self.lifecycle.phase == JobPhase::Ended
     }
 
     /// What its last plan said of a job says nothing of it once its command has ended.
     pub fn note_end(&mut self) {
-        if let JobPhase::Ending { code } = self.machine.phase {
+        if let JobPhase::Ending { code } = self.lifecycle.phase {
             self.exit_code = Some(code);
-            self.about.why = format!("its command has ended with code {code}");
+            self.details.why = format!("its command has ended with code {code}");
         }
     }
 
@@ -214,7 +214,7 @@ impl FleetJob {
 
     /// Remembers how it is. Says whether that is worth storing.
     pub fn refresh_durable_state(&mut self) -> bool {
-        let mark = Some(DurableState::from_lifecycle(&self.machine));
+        let mark = Some(DurableState::from_lifecycle(&self.lifecycle));
         let changed = self.mark != mark;
         self.mark = mark;
         changed
@@ -222,19 +222,19 @@ impl FleetJob {
 
     /// What it runs, as far as it has told.
     pub fn program_identity(&self) -> ProgramIdentity {
-        let spec = &self.machine.spec;
+        let spec = &self.lifecycle.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
         let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
-        let user = self.about.user.clone();
-        let job_name = self.about.name.clone();
-        let submitted = &self.machine.submitted;
+        let user = self.details.user.clone();
+        let job_name = self.details.name.clone();
+        let submitted = &self.lifecycle.submitted;
         ProgramIdentity {
             user,
             job_name,
             told,
             block: submitted.block,
             on_cpus: submitted.cpus.is_some(),
-            exec_plan: self.machine.last_run_plan().clone(),
+            exec_plan: self.lifecycle.last_run_plan().clone(),
         }
     }
 }

@@ -55,9 +55,9 @@ pub struct JobFleet {
     /// Wings of main jobs that have not said hello, and since when these wings are known.
     pub(super) waiting_wings: BTreeMap<JobId, UnixTime>,
     /// What is in the way of a main job that takes nodes back.
-    pub(super) racing: StartConflict,
+    pub(super) start_conflict: StartConflict,
     /// What is known of the last snapshot that was trusted.
-    pub(super) last_look: LastTrustedSnapshot,
+    pub(super) last_snapshot: LastTrustedSnapshot,
     /// When each node was last used by us.
     pub(super) left_at: BTreeMap<NodeName, UnixTime>,
 }
@@ -85,8 +85,8 @@ impl JobFleet {
             orders: ReservedOrderNumbers::default(),
             orphans: BTreeMap::new(),
             waiting_wings: BTreeMap::new(),
-            racing: StartConflict::default(),
-            last_look: LastTrustedSnapshot::default(),
+            start_conflict: StartConflict::default(),
+            last_snapshot: LastTrustedSnapshot::default(),
             left_at: BTreeMap::new(),
         }
     }
@@ -109,14 +109,14 @@ impl JobFleet {
         let mut out = FleetOutcome::default();
         for lead in leads {
             match JobLifecycle::from_record(lead.state) {
-                Ok(mut machine) => {
-                    machine.resume_after_restart(now);
-                    let about = JobDetails {
+                Ok(mut lifecycle) => {
+                    lifecycle.resume_after_restart(now);
+                    let details = JobDetails {
                         submitted_at: lead.submitted_at,
                         user_id: lead.user_id,
                         ..JobDetails::default()
                     };
-                    self.jobs.insert(lead.job, FleetJob::new(machine, about));
+                    self.jobs.insert(lead.job, FleetJob::new(lifecycle, details));
                 }
                 Err(e) => {
                     let text = format!("left out a job whose record is unreadable: {e}");
@@ -129,24 +129,24 @@ impl JobFleet {
 
     /// A job's state machine.
     pub fn job_lifecycle(&self, job: JobId) -> Option<&JobLifecycle> {
-        self.jobs.get(&job).map(|e| &e.machine)
+        self.jobs.get(&job).map(|e| &e.lifecycle)
     }
 
     /// Sets what the owner of a job should know.
     pub fn set_notice(&mut self, job: JobId, notice: Option<String>) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.about.notice = notice;
+            entry.details.notice = notice;
         }
     }
 
     /// What else is known of a job.
     pub fn job_details(&self, job: JobId) -> Option<&JobDetails> {
-        self.jobs.get(&job).map(|e| &e.about)
+        self.jobs.get(&job).map(|e| &e.details)
     }
 
     /// The state machines of all jobs, ended ones that are still shown included.
     pub fn job_lifecycles(&self) -> impl Iterator<Item = &JobLifecycle> {
-        self.jobs.values().map(|e| &e.machine)
+        self.jobs.values().map(|e| &e.lifecycle)
     }
 
     /// Nodes, or places of nodes, on which any part of a malleable job is or will be in a moment.
@@ -185,14 +185,14 @@ impl JobFleet {
         let others: BTreeSet<NodeName> = others.flat_map(|n| n.single_places()).collect();
         let window = |n: &NodeName| gaps.get(n).map_or(WindowEnd::Unknown, |g| g.end.clone());
         let free = |n: &NodeName| !n.single_places().iter().any(|part| others.contains(part));
-        let backfill = self.last_look.backfill.clone();
+        let backfill = self.last_snapshot.backfill.clone();
         let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
         let wings_left = self.wings_left();
         let Some(entry) = self.jobs.get_mut(&plan.job) else { return FleetOutcome::default() };
         let mut outcome = StepOutcome::default();
-        let ground =
+        let context =
             TargetContext { window: &window, free: &free, startable_secs: &startable_secs, wings_left };
-        entry.machine.set_target(plan, &ground, &mut self.orders, &self.settings, now, &mut outcome);
+        entry.lifecycle.set_target(plan, &context, &mut self.orders, &self.settings, now, &mut outcome);
         self.step_job(plan.job, outcome, now)
     }
 
@@ -202,7 +202,7 @@ impl JobFleet {
         let awaiting = self.job_lifecycles().filter(|m| m.awaits_start_on().is_some());
         awaiting.filter_map(|m| m.obstacles.released_at).any(|released: UnixTime| {
             let due = released.plus_secs(START_SECS);
-            due <= now && self.last_look.read_at < due
+            due <= now && self.last_snapshot.read_at < due
         })
     }
 
@@ -216,7 +216,7 @@ impl JobFleet {
     /// Takes in that an effect was carried out.
     pub fn effect_done(&mut self, job: JobId, effect: &Effect, now: UnixTime) -> FleetOutcome {
         match (effect, self.jobs.get_mut(&job)) {
-            (Effect::Launch { .. }, Some(entry)) => entry.machine.record_release(now),
+            (Effect::Launch { .. }, Some(entry)) => entry.lifecycle.record_release(now),
             _ => return FleetOutcome::default(),
         }
         self.step_job(job, StepOutcome::default(), now)
@@ -233,7 +233,7 @@ impl JobFleet {
     ) -> FleetOutcome {
         let mut outcome = StepOutcome::default();
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.machine.effect_failed(effect, why, passing, &self.settings, now, &mut outcome);
+            entry.lifecycle.effect_failed(effect, why, passing, &self.settings, now, &mut outcome);
         }
         self.step_job(job, outcome, now)
     }
@@ -241,7 +241,7 @@ impl JobFleet {
     /// Takes in that an effect was not carried out, because the plan that it came from is out of date.
     pub fn effect_outdated(&mut self, job: JobId, effect: &Effect, now: UnixTime) -> FleetOutcome {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.machine.effect_outdated(effect, now);
+            entry.lifecycle.effect_outdated(effect, now);
         }
         self.step_job(job, StepOutcome::default(), now)
     }
@@ -249,7 +249,7 @@ impl JobFleet {
     /// The job was to be given nodes by a plan that is out of date: an older one does not stand in for it.
     pub fn plan_outdated(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.machine.plan_outdated();
+            entry.lifecycle.plan_outdated();
         }
     }
 
@@ -257,7 +257,7 @@ impl JobFleet {
     pub(super) fn step_job(&mut self, job: JobId, mut outcome: StepOutcome, now: UnixTime) -> FleetOutcome {
         let mut out = FleetOutcome::default();
         let Some(entry) = self.jobs.get_mut(&job) else { return out };
-        entry.machine.step(&self.settings, now, &mut outcome);
+        entry.lifecycle.step(&self.settings, now, &mut outcome);
         if entry.was_interrupted() {
             out.interrupted.push(job);
         }
@@ -271,12 +271,12 @@ impl JobFleet {
         if let Some((generation, nodes, why)) = outcome.started {
             let text = format!("generation {generation} begins on {} nodes: {why}", nodes.len());
             out.add_note(Level::INFO, job, text);
-            entry.about.rates.clear();
+            entry.details.rates.clear();
             out.generations.push(GenerationRecord { job, generation, started_at: now, nodes, why });
         }
         let of = LearningEvent {
             program: entry.program_identity(),
-            lead: entry.machine.lead_node().cloned(),
+            lead: entry.lifecycle.lead_node().cloned(),
             what: (),
         };
         out.stops = outcome.stops.into_iter().map(|stop| of.with_event(stop)).collect();
@@ -287,7 +287,8 @@ impl JobFleet {
         out.overflowed = outcome.overflowed.into_iter().map(overflowed).collect();
         out.arrived = outcome.arrived;
         // Scripts of wings that an older agent wrote may name a program that an upgrade has replaced.
-        if let Some(user) = entry.about.user_id.filter(|_| entry.machine.outdated_lead_reason().is_none()) {
+        if let Some(user) = entry.details.user_id.filter(|_| entry.lifecycle.outdated_lead_reason().is_none())
+        {
             out.strikes = outcome
                 .strikes
                 .into_iter()
@@ -296,7 +297,7 @@ impl JobFleet {
         }
         out.acquitted.extend(outcome.acquitted.then_some(job));
         if outcome.effects.iter().any(|e| matches!(e, Effect::Launch { .. })) {
-            entry.about.launched_at = Some(now);
+            entry.details.launched_at = Some(now);
         }
         out.turned.insert(job);
         if entry.refresh_durable_state() || !outcome.effects.is_empty() {
@@ -308,15 +309,15 @@ impl JobFleet {
 
     /// What the agents of a job shall do now.
     pub fn agent_orders(&self, job: JobId) -> Vec<AgentOrder> {
-        let Some(machine) = self.job_lifecycle(job) else { return Vec::new() };
+        let Some(lifecycle) = self.job_lifecycle(job) else { return Vec::new() };
         let word = |(node, worker): (&NodeName, &crate::Worker)| AgentOrder {
             agent: (worker.slurm_job, node.clone()),
-            directive: machine.directive_for(node),
-            wings: if worker.slurm_job == job { machine.wing_orders() } else { Vec::new() },
+            directive: lifecycle.directive_for(node),
+            wings: if worker.slurm_job == job { lifecycle.wing_orders() } else { Vec::new() },
             notice: self.job_details(job).filter(|_| worker.slurm_job == job).and_then(|a| a.notice.clone()),
         };
         // Who cannot read a word keeps to the one before.
-        let all = machine.workers.iter().map(|worker| (&worker.1.dialect, word(worker)));
+        let all = lifecycle.workers.iter().map(|worker| (&worker.1.dialect, word(worker)));
         all.filter(|(dialect, word)| can_read_directive(dialect, &word.directive, required_capability))
             .map(|(_, word)| word)
             .collect()
@@ -332,11 +333,11 @@ impl JobFleet {
         let entry = self.jobs.get(&job)?;
         Some(LeadRecord {
             job,
-            submitted_at: entry.about.submitted_at,
-            user_id: entry.about.user_id,
+            submitted_at: entry.details.submitted_at,
+            user_id: entry.details.user_id,
             updated_at: now,
             ended: entry.has_ended(),
-            state: entry.machine.to_record(),
+            state: entry.lifecycle.to_record(),
         })
     }
 
@@ -344,7 +345,7 @@ impl JobFleet {
     pub fn remember_why(&mut self, report: &RoundReport) {
         for verdict in &report.jobs {
             if let Some(entry) = self.jobs.get_mut(&verdict.job) {
-                entry.about.why = verdict.full_sentence();
+                entry.details.why = verdict.full_sentence();
             }
         }
     }
@@ -352,7 +353,7 @@ impl JobFleet {
     /// Forgets the oldest ended jobs that are stored; returns which.
     pub fn forget_ended_jobs(&mut self, is_stored: impl Fn(JobId) -> bool) -> Vec<JobId> {
         let ended = self.jobs.iter().filter(|(_, e)| e.has_ended());
-        let mut ended: Vec<(UnixTime, JobId)> = ended.map(|(id, e)| (e.machine.since, *id)).collect();
+        let mut ended: Vec<(UnixTime, JobId)> = ended.map(|(id, e)| (e.lifecycle.since, *id)).collect();
         ended.sort_unstable();
         let beyond = ended.len().saturating_sub(MAX_ENDED);
         let old: Vec<JobId> = ended[..beyond].iter().map(|(_, job)| *job).filter(|j| is_stored(*j)).collect();

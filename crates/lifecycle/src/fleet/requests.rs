@@ -28,13 +28,13 @@ impl JobFleet {
         let mut budget = MatchBudget::default();
         for (id, entry) in self.jobs.iter_mut().filter(|(_, e)| !e.has_ended()) {
             let Some(lead) = snapshot.job(*id).filter(|j| j.partition == *partition) else { continue };
-            let (nodes, what) = match entry.machine.submitted.cpus {
+            let (nodes, what) = match entry.lifecycle.submitted.cpus {
                 Some(_) if lends_parts => (&mut on_cpus, "CPUs of nodes without GPUs"),
                 _ => (&mut others, "GPUs"),
             };
             entry.read_request(lead, nodes, snapshot, &mut budget);
-            if lends_parts && nodes.is_empty() && entry.about.bar.is_none() {
-                entry.about.bar = Some(StartBlocker::NoNode(what.to_owned()));
+            if lends_parts && nodes.is_empty() && entry.details.bar.is_none() {
+                entry.details.bar = Some(StartBlocker::NoNode(what.to_owned()));
             }
             let block = CommentOptions::from_job(lead)
                 .share
@@ -49,11 +49,12 @@ impl FleetJob {
     /// A worker that asks for more CPUs or memory than come with its places takes as many as have that.
     /// While the job holds something, that stays.
     fn widen_block(&mut self, lead: &Job, block: u32, nodes: &mut NodeMatcher<'_>) {
-        let waits = matches!(self.machine.phase, JobPhase::Queued { .. }) && self.machine.wings.is_empty();
+        let waits =
+            matches!(self.lifecycle.phase, JobPhase::Queued { .. }) && self.lifecycle.wings.is_empty();
         let Some(wants) = lead.wants.as_ref().filter(|_| waits && lead.state.is_pending()) else { return };
-        let units = nodes.lending_units(&self.about.excluded).iter();
+        let units = nodes.lending_units(&self.details.excluded).iter();
         let most = units.map(|unit| unit.units_nearest(wants)).max().unwrap_or(1);
-        self.machine.submitted.block = most.max(block);
+        self.lifecycle.submitted.block = most.max(block);
     }
 
     fn read_request<'a>(
@@ -63,19 +64,19 @@ impl FleetJob {
         snapshot: &Snapshot,
         budget: &mut MatchBudget,
     ) {
-        let here = self.machine.lead_node();
-        let places = nodes.match_job(lead, self.machine.submitted.block, here, budget);
-        self.about.begin = deferred_begin(lead, self.about.begin, snapshot.taken_at);
+        let here = self.lifecycle.lead_node();
+        let places = nodes.match_job(lead, self.lifecycle.submitted.block, here, budget);
+        self.details.begin = deferred_begin(lead, self.details.begin, snapshot.taken_at);
         let reservation = Some(&lead.asks.reservation).filter(|r| !r.is_empty());
-        self.about.bar = reservation
+        self.details.bar = reservation
             .map(|name| StartBlocker::Reservation(name.clone()))
             .or(places.bar)
             .or_else(|| {
                 dependency::unmet_dependency(lead, snapshot)
                     .map(|what| StartBlocker::Dependency(what.to_owned()))
             })
-            .or(self.about.begin.map(StartBlocker::Begin));
-        self.about.excluded = places.excluded;
+            .or(self.details.begin.map(StartBlocker::Begin));
+        self.details.excluded = places.excluded;
     }
 }
 

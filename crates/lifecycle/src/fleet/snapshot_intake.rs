@@ -46,19 +46,19 @@ impl JobFleet {
         now: UnixTime,
     ) -> (FleetOutcome, Vec<String>) {
         let ours = self.malleable_jobs(snapshot);
-        self.racing.detect_conflicts(snapshot, &self.settings.partition, read_at);
-        self.last_look = LastTrustedSnapshot { read_at, backfill: snapshot.backfill.clone() };
+        self.start_conflict.detect_conflicts(snapshot, &self.settings.partition, read_at);
+        self.last_snapshot = LastTrustedSnapshot { read_at, backfill: snapshot.backfill.clone() };
         let mut out = FleetOutcome::default();
         self.ended_wings = ours.iter().filter(|j| j.state.is_ended() && lead_of_wing(j).is_some()).count();
         // Of a job that is new nothing younger is known than this snapshot, which says how it is.
         let unclear = self.add_new_leads(&ours, read_at + -1, &mut out);
-        for (id, sight) in self.observe_jobs(snapshot, &ours, read_at) {
+        for (id, observed) in self.observe_jobs(snapshot, &ours, read_at) {
             let mut outcome = StepOutcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {
                 let before = entry.has_ended();
-                entry.machine.apply_observation(&sight, &self.settings, now, &mut outcome);
+                entry.lifecycle.apply_observation(&observed, &self.settings, now, &mut outcome);
                 if entry.has_ended() && !before {
-                    entry.about.why = describe_end(sight.lead.map(|l| &l.state.base));
+                    entry.details.why = describe_end(observed.lead.map(|l| &l.state.base));
                 }
             }
             out.merge(self.step_job(id, outcome, now));
@@ -72,10 +72,10 @@ impl JobFleet {
     /// Takes in of a snapshot that is doubtful only what holds all the same: that jobs run, and until when.
     pub fn renew_limits(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> FleetOutcome {
         let mut out = FleetOutcome::default();
-        for (id, sight) in self.observe_jobs(snapshot, &self.malleable_jobs(snapshot), read_at) {
+        for (id, observed) in self.observe_jobs(snapshot, &self.malleable_jobs(snapshot), read_at) {
             let mut outcome = StepOutcome::default();
             if let Some(entry) = self.jobs.get_mut(&id) {
-                entry.machine.renew_limits(&sight, now, &mut outcome);
+                entry.lifecycle.renew_limits(&observed, now, &mut outcome);
             }
             out.merge(self.step_job(id, outcome, now));
         }
@@ -119,13 +119,13 @@ impl JobFleet {
             let node = self.job_lifecycle(id).and_then(JobLifecycle::awaits_start_on)?;
             Some(start_conditions_on(node, snapshot, &self.settings.partition, read_at))
         };
-        let sight = |id: &JobId| {
+        let observed = |id: &JobId| {
             let lead = leads.get(id).copied();
             let wings = wings.remove(id).unwrap_or_default();
             let out_of_memory = out_of_memory.remove(id).unwrap_or_default();
             (*id, ObservedJob { lead, wings, out_of_memory, read_at, start: start(*id) })
         };
-        self.jobs.keys().map(sight).collect()
+        self.jobs.keys().map(observed).collect()
     }
 
     /// Makes machines for leads that are new.
@@ -158,25 +158,25 @@ impl JobFleet {
                 job.id,
                 format!("a malleable job of {} for {sizes} nodes", job.user_name),
             );
-            let mut machine = JobLifecycle::new(job.id, sizes, now);
+            let mut lifecycle = JobLifecycle::new(job.id, sizes, now);
             let wishes = CommentOptions::from_job(job);
-            machine.submitted.limit_mins = wishes.limit_mins;
-            machine.submitted.block = self.places_per_worker(wishes.share);
-            machine.submitted.cpus = match wishes.share {
+            lifecycle.submitted.limit_mins = wishes.limit_mins;
+            lifecycle.submitted.block = self.places_per_worker(wishes.share);
+            lifecycle.submitted.cpus = match wishes.share {
                 Some(WorkerShare::Cpus(cpus)) if self.parts.is_some() => Some(cpus),
                 _ => None,
             };
-            machine.obstacles.held_by = wishes.held.then_some(HoldKind::Owner);
-            let entry = FleetJob::new(machine, JobDetails::default());
+            lifecycle.obstacles.held_by = wishes.held.then_some(HoldKind::Owner);
+            let entry = FleetJob::new(lifecycle, JobDetails::default());
             self.jobs.insert(job.id, entry);
             out.changed.insert(job.id);
         }
-        let Some(FleetJob { about, .. }) = self.jobs.get_mut(&job.id) else { return };
-        about.name.clone_from(&job.name);
-        about.user.clone_from(&job.user_name);
-        about.user_id = Some(job.user_id);
-        if about.submitted_at == UnixTime::default() {
-            about.submitted_at = submitted_at;
+        let Some(FleetJob { details, .. }) = self.jobs.get_mut(&job.id) else { return };
+        details.name.clone_from(&job.name);
+        details.user.clone_from(&job.user_name);
+        details.user_id = Some(job.user_id);
+        if details.submitted_at == UnixTime::default() {
+            details.submitted_at = submitted_at;
         }
     }
 
@@ -194,9 +194,9 @@ impl JobFleet {
         let is_main = job.partition != self.settings.partition;
         if let Some(entry) = self.jobs.get_mut(&job.id) {
             if is_main {
-                entry.machine.set_own_nodes(main_job_nodes(job));
+                entry.lifecycle.set_own_nodes(main_job_nodes(job));
             }
-            entry.about.user_id = Some(job.user_id);
+            entry.details.user_id = Some(job.user_id);
         }
         out
     }

@@ -124,12 +124,12 @@ mod tests {
 
     /// The same where these were here before.
     fn left_beside(here: &[u32], n1: &str, jobs: &[Job]) -> Vec<String> {
-        let mut racing = StartConflict::default();
-        racing.record_taken_node(&"n1".into(), here.iter().map(|id| JobId(*id)), NOW + 1);
+        let mut start_conflict = StartConflict::default();
+        start_conflict.record_taken_node(&"n1".into(), here.iter().map(|id| JobId(*id)), NOW + 1);
         let nodes = vec![node("n1", n1), node("n2", "ALLOCATED"), node("n3", "IDLE")];
         let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
-        racing.detect_conflicts(&snapshot, "infill", NOW + 3);
-        racing.nodes.iter().map(NodeName::to_string).collect()
+        start_conflict.detect_conflicts(&snapshot, "infill", NOW + 3);
+        start_conflict.nodes.iter().map(NodeName::to_string).collect()
     }
 
     #[test]
@@ -154,11 +154,11 @@ mod tests {
         let nodes = vec![node("n1", "IDLE"), node("n2", "ALLOCATED")];
         let jobs = vec![job(1, "main", &[], 0), job(2, "infill", &["n2"], 1)];
         let snapshot = Snapshot { nodes, jobs, ..Snapshot::default() };
-        let mut racing = StartConflict::default();
-        racing.record_taken_node(&"n1".into(), std::iter::empty(), NOW + 1);
+        let mut start_conflict = StartConflict::default();
+        start_conflict.record_taken_node(&"n1".into(), std::iter::empty(), NOW + 1);
         let mut left_at = |secs: i64| {
-            racing.detect_conflicts(&snapshot, "infill", NOW + secs);
-            racing.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
+            start_conflict.detect_conflicts(&snapshot, "infill", NOW + secs);
+            start_conflict.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
         };
         assert_eq!(left_at(3), ["n1", "n2"]);
         assert_eq!(left_at(30), ["n1", "n2"], "the last moment");
@@ -184,9 +184,9 @@ mod tests {
         let left = |jobs: &[Job], at| {
             let nodes = vec![node("n1", "IDLE"), node("n2", "ALLOCATED"), node("n3", "IDLE")];
             let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
-            let mut racing = StartConflict::default();
-            racing.detect_conflicts(&snapshot, "infill", NOW + at);
-            racing.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
+            let mut start_conflict = StartConflict::default();
+            start_conflict.detect_conflicts(&snapshot, "infill", NOW + at);
+            start_conflict.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
         };
         assert_eq!(left(&[main.clone(), told.clone(), ours.clone()], 3), ["n1", "n2"]);
         assert!(

@@ -123,7 +123,7 @@ impl From<JobObstacles> for ObstaclesRecord {
             suspended,
             shortage,
             back_at: _,
-            seeks: _,
+            awaits_new_plan: _,
             trials: _,
         } = o;
         ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage }
