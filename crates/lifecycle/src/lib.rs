@@ -72,5 +72,4 @@ pub use settings::{JOIN_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS
 pub(crate) use settings::{LifecycleSettings, START_SECS};
 pub use target::OrderNumbers;
 pub(crate) use target::TargetContext;
-pub(crate) use worker::Worker;
 pub use worker::{LiveState, Wing};

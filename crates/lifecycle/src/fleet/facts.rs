@@ -1,4 +1,4 @@
-//! What a round is told of the jobs.
+//! The facts about jobs that a round uses.
 
 use std::collections::BTreeMap;
 
@@ -14,49 +14,49 @@ use infill_model::{
 impl JobFleet {
     /// The jobs that have not ended, as they are now.
     pub fn job_facts(&self, now: UnixTime) -> Vec<JobFacts> {
-        let mut facts: Vec<JobFacts> = self
-            .jobs
-            .values()
-            .filter(|e: &&FleetJob| !e.has_ended() && !e.is_queued_extension())
-            .map(|e| e.job_facts(now))
-            .collect();
-        // Whoever has them: they are a main job's.
+        let active = self.jobs.values().filter(|entry| !entry.has_ended() && !entry.is_queued_extension());
+        let mut facts: Vec<JobFacts> = active.map(|entry| entry.job_facts(now)).collect();
+        // Any job may carry these nodes: a round takes them as nodes that a main job takes.
         if let Some(first) = facts.first_mut() {
             first.place.taken.extend(self.start_conflict.nodes.iter().cloned());
         }
         facts
     }
 
-    /// What a job does on its nodes. `is_tried`: whether its size is being tried.
-    pub fn job_activity(&self, job: JobId, is_tried: bool) -> JobActivity {
+    /// How a job uses its nodes. `is_probe` says whether the job has its size to measure it.
+    pub fn job_activity(&self, job: JobId, is_probe: bool) -> JobActivity {
         let phase = self.jobs.get(&job).map(|entry| &entry.lifecycle.phase);
-        let is_loss = |phase: &JobPhase| match phase {
-            JobPhase::Stopping { reason, .. } => reason.is_loss(),
-            JobPhase::Regrouping { regroup, .. } => regroup.urgent,
-            phase => phase.next_generation().lost,
-        };
         match phase {
-            Some(JobPhase::Running { .. }) if is_tried => JobActivity::Probing,
+            Some(JobPhase::Running { .. }) if is_probe => JobActivity::Probing,
             Some(JobPhase::Running { .. }) => JobActivity::Steps,
-            Some(phase) if is_loss(phase) => JobActivity::Recovering,
+            Some(phase) if is_recovering(phase) => JobActivity::Recovering,
             _ => JobActivity::Changing,
         }
     }
 
-    /// One job as it is now.
+    /// The present facts about one job.
     pub fn facts_for_job(&self, job: JobId, now: UnixTime) -> Option<JobFacts> {
-        self.jobs.get(&job).map(|e| e.job_facts(now))
+        self.jobs.get(&job).map(|entry| entry.job_facts(now))
+    }
+}
+
+/// Whether the job is in this phase because of a lost member.
+fn is_recovering(phase: &JobPhase) -> bool {
+    match phase {
+        JobPhase::Stopping { reason, .. } => reason.is_loss(),
+        JobPhase::Regrouping { regroup, .. } => regroup.urgent,
+        phase => phase.next_generation().lost,
     }
 }
 
 impl FleetJob {
-    /// Whether it is a job of the main queue that waits there again: nobody but Slurm starts it.
+    /// Whether it is a main job that waits in the queue again: only Slurm starts it.
     fn is_queued_extension(&self) -> bool {
         self.lifecycle.is_extension() && self.lifecycle.phase.is_queued()
     }
 
-    /// The sizes that it may have now: while it must order no wings it cannot grow, and others shall have
-    /// what it would get.
+    /// The sizes that the job may have now. While it must not order wings it cannot grow, and other jobs shall
+    /// have the nodes that it would get.
     fn current_sizes(&self, now: UnixTime) -> AllowedSizes {
         let allowed = self.lifecycle.allowed_sizes().shifted_up(self.lifecycle.extra_lead_nodes());
         if self.lifecycle.cannot_order(now) {
@@ -66,16 +66,16 @@ impl FleetJob {
         allowed
     }
 
-    /// Nodes that the job asked not to have, and those on which it has failed of late.
+    /// Nodes that do not match the job's request, and nodes on which it has failed recently.
     fn excluded_nodes(&self, now: UnixTime) -> ExcludedNodes {
         self.details.excluded.with_nodes(self.lifecycle.obstacles.trials.shunned_nodes(now).cloned())
     }
 
-    /// What the owner declares, as far as the agent has told.
+    /// The owner's declarations, as far as the agent has reported them.
     fn job_declaration(&self) -> JobDeclaration {
         let spec = &self.lifecycle.spec;
-        let told = self.program_identity().told.is_some();
-        let grace_secs = told.then_some(f64::from(spec.grace_secs));
+        let is_reported = self.program_identity().told.is_some();
+        let grace_secs = is_reported.then_some(f64::from(spec.grace_secs));
         let profile = spec.profile.clone();
         let curve = spec.curve.clone();
         let plans = spec.plans.clone();
@@ -92,28 +92,33 @@ impl FleetJob {
         }
     }
 
-    /// What its owner wants it to make at the least. Where that is what was asked for, and no size is said,
-    /// it is the smallest that it was submitted with; of a main job it is its own nodes.
+    /// The lowest rate that the owner accepts. It can refer to the requested size. If the owner names no size,
+    /// that is the smallest submitted size, or the own nodes of a main job.
     fn minimum_rate(&self) -> Option<MinimumRate> {
-        let (lifecycle, spec) = (&self.lifecycle, &self.lifecycle.spec);
-        let asked = spec.as_asked.map(|asked| {
-            MinimumRate::Asked(asked.nodes.unwrap_or_else(|| match lifecycle.is_extension() {
-                true => lifecycle.extra_lead_nodes().saturating_add(1),
-                false => lifecycle.submitted.sizes.min(),
-            }))
-        });
-        spec.at_least.map(MinimumRate::Rate).or(asked)
+        let spec = &self.lifecycle.spec;
+        if let Some(rate) = spec.at_least {
+            return Some(MinimumRate::Rate(rate));
+        }
+        let requested = spec.as_asked?;
+        let default_nodes = if self.lifecycle.is_extension() {
+            self.lifecycle.extra_lead_nodes().saturating_add(1)
+        } else {
+            self.lifecycle.submitted.sizes.min()
+        };
+        Some(MinimumRate::Asked(requested.nodes.unwrap_or(default_nodes)))
     }
 
-    /// What is to be kept of it, if it has just ended and has done anything.
+    /// The job's data for the history, if it has just ended and has trained.
     pub fn finished_job(&self, now: UnixTime) -> Option<FinishedJob> {
         let lifecycle = &self.lifecycle;
-        let did_something = lifecycle.counts.course.held_secs > 0.0 || lifecycle.counts.course.samples > 0.0;
-        // A daemon that was away when it ended does not know whose it was.
-        let counts = self.has_just_ended() && did_something && !self.details.user.is_empty();
+        let has_trained = lifecycle.counts.course.held_secs > 0.0 || lifecycle.counts.course.samples > 0.0;
+        // The owner is unknown if the job ended while the daemon was away.
+        if !self.has_just_ended() || !has_trained || self.details.user.is_empty() {
+            return None;
+        }
         let mut facts = self.job_facts(now);
         facts.place.lead_now = facts.place.lead_now.or(self.last_lead.clone());
-        counts.then(|| FinishedJob {
+        Some(FinishedJob {
             facts,
             account: lifecycle.submitted.account.clone(),
             command_hash: lifecycle.spec.command_hash.clone(),

@@ -210,13 +210,13 @@ fn a_wing_that_a_limit_keeps_waiting_is_not_ordered_again_at_once() {
     let mut r = running("1-8", &[1]);
     waits_for(&mut r, "AssocGrpNodeLimit");
     assert!(r.m.wings.is_empty(), "{:?}", r.m.wings);
-    let why = "Slurm keeps its wings waiting: AssocGrpNodeLimit; none is asked for within 30 s";
+    let why = "Slurm keeps its wings waiting: AssocGrpNodeLimit; infill orders no wings for 30 s";
     assert_eq!(r.m.shortage_reason(r.now).as_deref(), Some(why));
     r.target(&[1, 2]);
     assert_eq!(r.m.wing_orders().len(), 0, "it backs off");
     r.now = r.now + 31;
     waits_for(&mut r, "AssocGrpNodeLimit");
-    assert!(r.m.shortage_reason(r.now).unwrap().ends_with("within 60 s"), "twice as long");
+    assert!(r.m.shortage_reason(r.now).unwrap().ends_with("for 60 s"), "twice as long");
     // The main queue was faster: another node is as good as ever.
     let mut r = running("1-8", &[1]);
     waits_for(&mut r, "ReqNodeNotAvail, UnavailableNodes:n2");

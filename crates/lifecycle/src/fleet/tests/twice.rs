@@ -78,7 +78,7 @@ fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
     let mut snapshot = rig.snapshot();
     snapshot.jobs.retain(|j| j.id != LEAD);
     drop(rig.look_at(snapshot));
-    assert_eq!(why(&rig), "has ended; Slurm has forgotten how");
+    assert_eq!(why(&rig), "has ended; Slurm no longer knows how");
 }
 
 #[test]
