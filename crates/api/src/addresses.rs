@@ -1,70 +1,73 @@
-//! The daemon as those see it that speak to it, agents and the command line: one address, or several of which
-//! one leads.
+//! The daemon's addresses, for agents and the command line: one address, or several. Of several daemons, one
+//! leads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The daemons' addresses, and which of them answered last.
+/// The daemons' addresses, and which daemon answered last.
 #[derive(Debug)]
 pub struct DaemonAddresses {
     urls: Vec<String>,
-    answers: AtomicUsize,
+    /// Index of the URL whose daemon answered last.
+    last_answered: AtomicUsize,
 }
 
 impl DaemonAddresses {
-    /// Daemons at these URLs, as [`crate::daemon_urls`] reads them; `None` where there is none.
+    /// Daemons at these URLs, as [`crate::daemon_urls`] reads them; `None` if `urls` is empty.
     pub fn new(urls: Vec<String>) -> Option<DaemonAddresses> {
-        (!urls.is_empty()).then_some(DaemonAddresses { urls, answers: AtomicUsize::new(0) })
+        if urls.is_empty() {
+            return None;
+        }
+        Some(DaemonAddresses { urls, last_answered: AtomicUsize::new(0) })
     }
 
-    /// All URLs.
+    /// All URLs, in the order of the configuration.
     pub fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// The URL of the daemon that answered last; before any did, of the first.
+    /// The URL of the daemon that answered last; the first URL before any daemon answered.
     pub fn preferred_url(&self) -> &str {
         self.in_preferred_order().next().map_or("", |(_, url)| url)
     }
 
-    /// All daemons with their numbers, in the order in which they should be asked: the one that answered last
-    /// first.
+    /// Index and URL of each daemon, in the order in which to ask them: the one that answered last comes first.
     pub fn in_preferred_order(&self) -> impl Iterator<Item = (usize, &str)> {
-        let first = self.answers.load(Ordering::Relaxed);
+        let first = self.last_answered.load(Ordering::Relaxed);
         let count = self.urls.len();
-        (0..count).map(move |turn| (first + turn) % count).map(|i| (i, self.urls[i].as_str()))
+        (0..count).map(move |turn| (first + turn) % count).map(|index| (index, self.urls[index].as_str()))
     }
 
-    /// Notes that this one answered.
-    pub fn record_answer(&self, number: usize) {
-        self.answers.store(number, Ordering::Relaxed);
+    /// Records that the daemon with this index answered.
+    pub fn record_answer(&self, index: usize) {
+        self.last_answered.store(index, Ordering::Relaxed);
     }
 }
 
-/// The name of this machine; `None` where the kernel tells none.
+/// The name of this machine; `None` if the kernel reports none.
 pub fn this_host() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Host and port that a URL leads to, as `HOST:PORT` in lower case; `None` where it is none of the daemon's.
+/// Host and port of a URL, as `HOST:PORT` in lower case; `None` if it is not an HTTP or HTTPS URL.
 pub fn host_and_port(url: &str) -> Option<String> {
     let url = url.parse::<http::Uri>().ok()?;
-    let usual = match url.scheme_str()? {
+    let default_port = match url.scheme_str()? {
         "http" => 80,
         "https" => 443,
         _ => return None,
     };
-    Some(format!("{}:{}", url.host()?, url.port_u16().unwrap_or(usual)).to_ascii_lowercase())
+    Some(format!("{}:{}", url.host()?, url.port_u16().unwrap_or(default_port)).to_ascii_lowercase())
 }
 
-/// Whether what is sent to this URL can be read on its way: plain HTTP to another machine, and whatever is
-/// not known to be anything else.
+/// Whether others can read what is sent to this URL: plain HTTP to another machine. A URL that cannot be
+/// parsed counts as readable, too.
 pub fn can_be_overheard(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return true };
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let is_secret = url.scheme_str().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
-    !is_secret && !is_here
+    let is_local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let is_encrypted = url.scheme_str().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    !is_encrypted && !is_local
 }
 
 #[cfg(test)]
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_is_no_daemon() {
+    fn an_empty_list_of_addresses_is_refused() {
         assert!(DaemonAddresses::new(Vec::new()).is_none());
     }
 

@@ -1,4 +1,4 @@
-//! What agents and the daemon say to each other: hello, poll, report.
+//! Messages between agents and the daemon: hello, poll, report.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -7,14 +7,17 @@ use super::capabilities::CapabilitySet;
 use super::document::BodyProof;
 use infill_model::{AgentEvent, Directive, JobId, NodeName, RunSpec, Secret, WingOrder};
 
-/// The version of the messages below. It grows when a side could no longer understand the other; what merely
-/// came later is a [`Capability`].
+/// The version of the messages below. It grows when the two sides could no longer understand each other. A
+/// mere addition is a [`Capability`] instead.
+///
+/// [`Capability`]: crate::Capability
 pub const PROTOCOL: u32 = 2;
 
-/// The protocol of those that name none: they are older than the field.
+/// The protocol of a side that does not name one: it is older than the field.
 pub const FIRST_PROTOCOL: u32 = 1;
 
-/// Longest time that the daemon keeps a long poll open. Below the idle time-outs of common proxies (60 s).
+/// Longest time for which the daemon keeps a long poll open, seconds. It is below the idle timeouts of common
+/// proxies (60 s).
 pub const MAX_POLL_SECS: u64 = 30;
 
 /// Which part of a malleable job an agent serves.
@@ -35,49 +38,49 @@ pub enum AgentRole {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct AgentHello {
-    /// Proof of who speaks; its purpose is `hello`.
+    /// Proof of the sender's identity; its purpose is `hello`.
     #[serde(flatten)]
     pub proof: BodyProof,
     /// The Slurm job in which the agent runs.
     pub job: JobId,
-    /// Lead or wing.
+    /// Whether the agent serves the lead or a wing.
     pub role: AgentRole,
     /// Slurm's name of the agent's node.
     pub node: NodeName,
     /// A TCP port that was free on the node a moment ago, for rank 0's rendezvous.
     pub port: u16,
-    /// The generation whose command runs now (an agent that outlived a daemon), if any.
+    /// The generation whose command runs now, if any: set by an agent that outlived a daemon.
     pub running: Option<u64>,
-    /// From a lead only.
+    /// What the job's owner declared; only a lead sends it.
     pub spec: Option<RunSpec>,
     /// The agent's version.
     pub version: String,
     /// The agent's [`PROTOCOL`].
     #[serde(default = "first_protocol")]
     pub protocol: u32,
-    /// What the agent can do.
+    /// What the agent can do beyond the first protocol.
     #[serde(default)]
     pub capabilities: CapabilitySet,
 }
 
-/// Answer to a [`AgentHello`].
+/// Answer to an [`AgentHello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct AgentWelcome {
-    /// Bearer token for `poll` and `report` of an agent that has no [`crate::Capability::SealedSession`];
-    /// others have a session ([`crate::seal`]). Either is good until the daemon restarts: on 401, say hello
-    /// again.
+    /// Bearer token for `poll` and `report` of an agent without [`crate::Capability::SealedSession`]. Other
+    /// agents have a session ([`crate::seal`]). Both are valid until the daemon restarts: on 401, the agent
+    /// says hello again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
-    /// How long a preempted worker may take to save before it is killed, seconds.
+    /// How long a preempted worker may take to save before the agent kills it, seconds.
     pub preempt_leave_secs: f64,
-    /// The agent's place on its node, by which it is known from now on; `None`: it has the node for itself.
+    /// The agent's place on its node, which names the agent from now on; `None` if it has the whole node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NodeName>,
     /// The daemon's [`PROTOCOL`].
     #[serde(default = "first_protocol")]
     pub protocol: u32,
-    /// What the daemon can do.
+    /// What the daemon can do beyond the first protocol.
     #[serde(default)]
     pub capabilities: CapabilitySet,
 }
@@ -86,8 +89,8 @@ fn first_protocol() -> u32 {
     FIRST_PROTOCOL
 }
 
-/// A long poll: `POST /v1/agent/poll`. Answered when the assignment's version exceeds `seen`, or after
-/// `wait_secs` with the present assignment.
+/// A long poll: `POST /v1/agent/poll`. The daemon answers when the assignment's version exceeds `seen`, or
+/// after `wait_secs` with the present assignment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct AgentPoll {
@@ -95,28 +98,28 @@ pub struct AgentPoll {
     pub job: JobId,
     /// The agent's node, or its place there.
     pub node: NodeName,
-    /// Version of the last assignment that the agent has taken up; 0 at first.
+    /// Version of the last assignment that the agent has applied; 0 before the first.
     pub seen: u64,
     /// Seconds to wait, at most [`MAX_POLL_SECS`].
     pub wait_secs: u64,
 }
 
-/// What one worker shall do now. A level, not an edge: getting it twice changes nothing.
+/// What one worker shall do now. It is a level, not an edge: receiving it twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct AgentAssignment {
-    /// Grows with every change; unique to this worker while the daemon runs.
+    /// Grows with each change. Each value occurs once per worker while the daemon runs.
     pub version: u64,
     /// What to do with the command.
     pub directive: Directive,
     /// Wings that the lead shall submit and has not reported yet. Empty for a wing.
     pub wings: Vec<WingOrder>,
-    /// What the job's owner should know: the lead's agent says it once, in the job's output.
+    /// What the job's owner should know: the lead's agent writes it once to the job's output.
     #[serde(default)]
     pub notice: Option<String>,
 }
 
-/// An [`AgentAssignment`] as an agent reads it that may be older than the daemon.
+/// An [`AgentAssignment`] as received by an agent that may be older than the daemon.
 #[derive(Debug, Deserialize)]
 pub struct RawAssignment {
     /// See [`AgentAssignment::version`].
@@ -128,8 +131,8 @@ pub struct RawAssignment {
 }
 
 impl RawAssignment {
-    /// The assignment, as far as this version can read it, and the names of what it cannot. Where that is the
-    /// directive, `before` holds on: the agent keeps on doing what it does.
+    /// The assignment as far as this version can read it, and the names of the parts that it cannot read. If
+    /// it cannot read the directive, `before` stays in force: the agent goes on as it does.
     pub fn decode_known(self, before: &Directive) -> (AgentAssignment, Vec<String>) {
         let mut unknown = Vec::new();
         let directive = decode_or_note(&self.directive, &mut unknown).unwrap_or_else(|| before.clone());
@@ -146,14 +149,14 @@ pub struct AgentReport {
     pub job: JobId,
     /// The agent's node, or its place there.
     pub node: NodeName,
-    /// Events in order. At most [`MAX_EVENTS`].
+    /// Events in the order in which they happened, at most [`MAX_EVENTS`].
     pub events: Vec<AgentEvent>,
 }
 
-/// Most events that one report may carry.
+/// Largest number of events in one report.
 pub const MAX_EVENTS: usize = 256;
 
-/// An [`AgentReport`] as a daemon reads it that may be older than the agent.
+/// An [`AgentReport`] as received by a daemon that may be older than the agent.
 #[derive(Debug, Deserialize)]
 pub struct RawReport {
     job: JobId,
@@ -162,12 +165,12 @@ pub struct RawReport {
 }
 
 impl RawReport {
-    /// How many events it carries, understood or not.
+    /// Number of events in the report, understood or not.
     pub fn event_count(&self) -> usize {
         self.events.len()
     }
 
-    /// The events that this version can read, in their order, and the names of the others.
+    /// The report with the events that this version can read, in their order, and the names of the others.
     pub fn decode_known(self) -> (AgentReport, Vec<String>) {
         let mut unknown = Vec::new();
         let events = self.events.iter().filter_map(|event| decode_or_note(event, &mut unknown)).collect();
@@ -175,37 +178,37 @@ impl RawReport {
     }
 }
 
-/// Answer to a report, if not all of it was understood; else there is none (204).
+/// Answer to a report that was not understood in full. A report that was has no answer body (204).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct ReportReceipt {
-    /// Names of the events that the daemon does not know, and has dropped. Each name once.
+    /// Names of the events that the daemon does not know and has dropped, each name once.
     #[serde(default)]
     pub not_understood: Vec<String>,
 }
 
-/// Longest name that is told of what was not understood, characters.
+/// Longest reported name of a part that was not understood, characters.
 const MAX_NAME_CHARS: usize = 60;
 
-/// Reads one value; if that fails, adds its name to `unknown`.
+/// Decodes one value; on failure adds its name to `unknown`.
 fn decode_or_note<'a, T: Deserialize<'a>>(value: &'a RawValue, unknown: &mut Vec<String>) -> Option<T> {
-    let read = serde_json::from_str(value.get());
-    if read.is_err() {
+    let decoded = serde_json::from_str(value.get());
+    if decoded.is_err() {
         let name = value_name(value);
         if !unknown.contains(&name) {
             unknown.push(name);
         }
     }
-    read.ok()
+    decoded.ok()
 }
 
-/// The name of a value of an enum: `"hold"`, or the only key of `{"run": …}`; of what has none its
-/// beginning.
+/// The name of an enum value: `"hold"`, or the only key of `{"run": …}`. A value without a name is named by
+/// its beginning.
 fn value_name(value: &RawValue) -> String {
     let name = match serde_json::from_str(value.get()) {
         Ok(serde_json::Value::String(name)) => name,
         Ok(serde_json::Value::Object(fields)) if fields.len() == 1 => {
-            fields.into_iter().map(|(k, _)| k).collect()
+            fields.into_iter().map(|(key, _)| key).collect()
         }
         _ => value.get().to_owned(),
     };

@@ -4,22 +4,23 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Something that came after the first version of the protocol.
+/// A feature that was added after the first version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
-    /// Proves itself with a sealed session key, and every message after the hello with that key.
+    /// The side proves its identity with a sealed session key, and signs each message after the hello with
+    /// that key.
     SealedSession,
 }
 
-/// Those that one side has.
+/// The capabilities of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(any(test, feature = "schema"), derive(schemars::JsonSchema))]
 pub struct CapabilitySet(BTreeSet<Capability>);
 
 impl CapabilitySet {
-    /// Whether this one is among them.
+    /// Whether the set contains this capability.
     pub fn contains(&self, capability: Capability) -> bool {
         self.0.contains(&capability)
     }
@@ -31,7 +32,7 @@ impl FromIterator<Capability> for CapabilitySet {
     }
 }
 
-/// Those that this version does not know are left out: the other side is newer.
+/// Leaves out capabilities that this version does not know: the other side is newer.
 impl<'de> Deserialize<'de> for CapabilitySet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let names = Vec::<serde_json::Value>::deserialize(deserializer)?;
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_of_a_newer_version_are_left_out() {
+    fn capabilities_of_a_newer_version_are_left_out() {
         let read: CapabilitySet = serde_json::from_str(r#"["sealed_session","telepathy"]"#).unwrap();
         assert_eq!(read, CapabilitySet::from_iter([Capability::SealedSession]));
         assert_eq!(serde_json::to_string(&read).unwrap(), r#"["sealed_session"]"#);

@@ -1,46 +1,48 @@
-//! What the other side of a conversation understands.
+//! Which messages an agent understands.
 
 use super::agent::{AgentHello, FIRST_PROTOCOL, PROTOCOL};
 use super::capabilities::{Capability, CapabilitySet};
 
-/// What an agent understands: the protocol and the capabilities that it named.
+/// What an agent understands: the protocol and the capabilities that its hello names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDialect {
-    /// Its protocol.
+    /// The agent's protocol version.
     pub protocol: u32,
-    /// What it can do beyond the first one.
+    /// What the agent can do beyond the first protocol.
     pub capabilities: CapabilitySet,
 }
 
-/// The protocol from which on agents are asked for wings. Before, the script of a wing may name a program
-/// that an upgrade has replaced, so that the wing ends before its first word and its node looks bad.
+/// The first protocol whose agents are asked for wings. A wing script of an older agent may name a program
+/// that an upgrade has replaced. The wing then ends before its hello, and its node looks faulty.
 const ORDERS_WINGS: u32 = 2;
 
-/// The protocol from which on agents hand the secret of a generation to its processes.
+/// The first protocol whose agents pass the secret of a generation to its processes.
 const PASSES_SECRETS: u32 = 2;
 
 impl AgentDialect {
-    /// Of an agent that named none: it is older than the fields.
+    /// The dialect of an agent that names no protocol: it is older than the field.
     pub fn first_protocol() -> Self {
         AgentDialect { protocol: FIRST_PROTOCOL, capabilities: CapabilitySet::default() }
     }
 
-    /// Of an agent that speaks the present protocol, and has nothing beyond it.
+    /// The dialect of an agent that speaks the present protocol and has no further capabilities.
     pub fn present_protocol() -> Self {
         AgentDialect { protocol: PROTOCOL, capabilities: CapabilitySet::default() }
     }
 
-    /// As a hello names it.
+    /// The dialect that a hello names.
     pub fn from_hello(hello: &AgentHello) -> Self {
         AgentDialect { protocol: hello.protocol, capabilities: hello.capabilities.clone() }
     }
 
-    /// Whether a message may be sent that needs this; `None`: one that the first protocol had.
-    pub fn supports_capability(&self, needs: Option<Capability>) -> bool {
-        needs.is_none_or(|capability| self.capabilities.contains(capability))
+    /// Whether the agent understands a message that needs this capability. `None` stands for a message of the
+    /// first protocol.
+    pub fn supports_capability(&self, required: Option<Capability>) -> bool {
+        required.is_none_or(|capability| self.capabilities.contains(capability))
     }
 
-    /// Whether an agent of this dialect tells its processes by what members of a generation know each other.
+    /// Whether an agent of this dialect passes its processes the secret by which members of a generation
+    /// recognise each other.
     pub fn passes_secrets(&self) -> bool {
         self.protocol >= PASSES_SECRETS
     }

@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 /// `GET /v1/explain/{subject}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainQuery {
-    /// By how many seconds the reader's clock is ahead of UTC.
+    /// Offset of the reader's time zone from UTC, seconds; positive to the east.
     #[serde(default)]
     pub zone: i64,
 }
 
-/// What `infill explain` says of it now.
+/// What `infill explain` says about a job or node now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// Line by line.
+    /// The explanation, line by line.
     pub lines: Vec<String>,
 }

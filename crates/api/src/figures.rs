@@ -1,17 +1,17 @@
-//! What is drawn, with the numbers of it as a table.
+//! Figures: a drawing, and its numbers as a table.
 
 use serde::{Deserialize, Serialize};
 
 use infill_model::UnixTime;
 use infill_model::words;
 
-/// Longest stretch that is drawn, seconds.
+/// Longest period of a figure, seconds.
 pub const LONGEST_FIGURE_SECS: i64 = 400 * 86_400;
 
 words! {
-    /// What is drawn over time.
+    /// What a figure shows over time.
     pub enum FigureKind {
-        /// How many nodes were used for what.
+        /// How many nodes had each use.
         Nodes = "nodes",
         /// What became of the node-time that malleable jobs held.
         NodeTime = "node_time",
@@ -23,26 +23,26 @@ words! {
 /// `GET /v1/figures/{kind}?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FigureQuery {
-    /// Begin, seconds since 1970.
+    /// Begin of the period, seconds since 1970.
     pub from: UnixTime,
-    /// End.
+    /// End of the period, seconds since 1970.
     pub to: UnixTime,
-    /// By how many seconds the reader's clock is ahead of UTC.
+    /// Offset of the reader's time zone from UTC, seconds; positive to the east.
     #[serde(default)]
     pub zone: i64,
 }
 
-/// A figure.
+/// Answer to a [`FigureQuery`] or a [`ProfileFigureQuery`](super::ProfileFigureQuery).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// Its title.
+    /// Title of the figure.
     pub title: String,
     /// Heads of the table's columns.
     pub heads: Vec<String>,
-    /// The table, row by row; times are seconds since 1970, in a first column that is called `from` or `at`.
+    /// The table, row by row. Times are seconds since 1970, in a first column named `from` or `at`.
     pub rows: Vec<Vec<serde_json::Value>>,
-    /// The drawing, as SVG; `None` where there is nothing to draw.
+    /// The drawing, as SVG; `None` if there is nothing to draw.
     pub svg: Option<String>,
 }

@@ -1,31 +1,31 @@
-//! What administrators bring of jobs that have ended.
+//! Imports of jobs that have ended.
 
 use serde::{Deserialize, Serialize};
 
 use super::document::BodyProof;
 use infill_model::EndedJob;
 
-/// Most jobs that one request may bring; an import of more is sent in parts.
+/// Largest number of jobs in one request. A larger import is sent in parts.
 pub const MAX_ENDED: usize = 1000;
 
-/// Takes in jobs that have ended: `POST /v1/history/import`, for administrators. The credential's purpose is
-/// `history`. Those that are known already, by number and submission, stay as they are.
+/// Imports jobs that have ended: `POST /v1/history/import`, for administrators. The credential's purpose is
+/// `history`. Jobs that the store already has, by number and submission time, stay as they are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ImportEndedRequest {
-    /// Proof of who speaks.
+    /// Proof of the sender's identity.
     #[serde(flatten)]
     pub proof: BodyProof,
-    /// The jobs.
+    /// The jobs to import, at most [`MAX_ENDED`].
     pub jobs: Vec<EndedJob>,
 }
 
-/// What became of them.
+/// Result of an import of ended jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedImportResult {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// How many are new, and kept.
+    /// Number of jobs that are new and were stored.
     pub taken: u64,
-    /// How many were known already.
+    /// Number of jobs that the store had already.
     pub known: u64,
 }

@@ -1,8 +1,8 @@
 //! The messages of the HTTP API under `/v1`, shared by the daemon, the agents and the command line.
 //!
-//! A daemon and agents of neighbouring versions understand each other: unknown fields are ignored on both
-//! sides, events and orders are read one by one, and nobody is sent what they have not named as a
-//! [`Capability`] where that came after the first protocol.
+//! A daemon and agents of neighbouring versions understand each other. Both sides ignore unknown fields, and
+//! read events and orders one by one. Additions to the first protocol are sent only to a side that names
+//! their [`Capability`].
 
 #![warn(clippy::disallowed_types)]
 

@@ -1,4 +1,4 @@
-//! What people see and order: status, rounds, generations, control.
+//! Messages for users and administrators: status, rounds, generations, control.
 
 use std::collections::BTreeMap;
 
@@ -13,91 +13,91 @@ use infill_model::{
 /// An administrator's order: `POST /v1/control`. The credential's purpose is `control`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ControlRequest {
-    /// Proof of who speaks.
+    /// Proof of the sender's identity.
     #[serde(flatten)]
     pub proof: BodyProof,
-    /// What to do from now on.
+    /// The state to set.
     pub control: ControlState,
 }
 
-/// What of `GET /v1/status` is asked for.
+/// The query of `GET /v1/status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StatusQuery {
-    /// Whether its nodes are.
-    #[serde(default = "yes")]
+    /// Whether the answer lists nodes.
+    #[serde(default = "default_true")]
     pub nodes: bool,
-    /// Whether that will do which others were told since the last look at Slurm.
+    /// Whether an answer may be reused that another reader received since the last snapshot.
     #[serde(default)]
     pub shared: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-/// `GET /v1/status`.
+/// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DaemonStatus {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
     /// infill's version.
     pub version: String,
-    /// Slurm's version, once known.
+    /// Slurm's version; `None` before Slurm has answered.
     pub slurm: Option<String>,
-    /// REST version in use, such as `v0.0.42`.
+    /// Version of Slurm's REST API in use, such as `v0.0.42`.
     pub rest: Option<String>,
-    /// The number of the user that the daemon runs as; `None` of an older daemon.
+    /// Id of the user that the daemon runs as; `None` from an older daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_as: Option<UserId>,
-    /// Mode from the configuration.
+    /// The configured mode.
     pub mode: DaemonMode,
-    /// Order of an administrator.
+    /// The last order of an administrator.
     pub control: ControlState,
-    /// Start of the daemon.
+    /// When the daemon started.
     pub started_at: UnixTime,
-    /// Last round that ended; `None` before the first.
+    /// When the last round ended; `None` before the first.
     pub last_round: Option<UnixTime>,
-    /// What is wrong now, each a sentence: doubtful snapshots, unreachable parts, open circuit breakers.
+    /// Present problems, a sentence each: doubtful snapshots, unreachable services, open circuit breakers.
     pub problems: Vec<String>,
-    /// How true what was expected of jobs came out lately; `None` before one has ended.
+    /// Accuracy of recent predictions of job lengths; `None` before a job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lengths: Option<LengthsView>,
     /// All nodes of the malleable partition.
     pub nodes: Vec<NodeView>,
     /// All malleable jobs.
     pub jobs: Vec<JobView>,
-    /// What is not shown to this reader.
+    /// What the answer hides from this reader.
     #[serde(default, skip_serializing_if = "Hidden::is_nothing")]
     pub hidden: Hidden,
 }
 
-/// How true the lengths came out that were expected of the last jobs that ended.
+/// Accuracy of the predicted lengths of the last jobs that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LengthsView {
-    /// Jobs that count.
+    /// Number of jobs that the shares refer to.
     pub jobs: usize,
-    /// Share of them that was expected within a factor of two, 0 to 1.
+    /// Share of jobs whose prediction was right within a factor of two, 0 to 1.
     pub within_2x: f64,
-    /// Share within the interval from 10 to 90 %, 0 to 1: 0.8 if it is what it says.
+    /// Share of jobs within the predicted interval from 10 to 90 %, 0 to 1. A perfect predictor has 0.8.
     pub in_interval: f64,
-    /// Share that counted as predictable, 0 to 1.
+    /// Share of jobs that counted as predictable, 0 to 1.
     pub predictable: f64,
 }
 
-/// What Slurm's `PrivateData` keeps from a reader: counted, and not named.
+/// What Slurm's `PrivateData` hides from a reader: numbers without names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hidden {
-    /// Malleable jobs of other users.
+    /// Number of malleable jobs of other users.
     pub jobs: u32,
-    /// Nodes that those hold.
+    /// Number of nodes that these jobs hold.
     pub job_nodes: u32,
-    /// Nodes that are left out, by what they are for the main queue.
+    /// Number of hidden nodes by kind.
     pub nodes: BTreeMap<NodeKind, u32>,
 }
 
 impl Hidden {
-    /// Whether everything is shown.
+    /// Whether nothing is hidden.
     pub fn is_nothing(&self) -> bool {
         *self == Hidden::default()
     }
@@ -106,213 +106,214 @@ impl Hidden {
 /// A node as `infill gaps` and `infill status` show it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeView {
-    /// Name.
+    /// Name of the node, or of a place on it.
     pub node: NodeName,
-    /// Node type.
+    /// Node type, such as `gpu:a100:4/cpu64`.
     pub node_type: String,
-    /// Slurm's state words joined by `+`.
+    /// Slurm's state words, joined by `+`.
     pub state: String,
-    /// What it is for the main queue: `busy` (a main job runs), `gap`, `held` (a gap that infill uses),
-    /// `refused`.
+    /// State of the node for the main queue: `busy` (a main job runs), `gap`, `held` (a gap that infill uses)
+    /// or `refused`.
     pub kind: NodeKind,
-    /// The malleable job that holds it.
+    /// The malleable job that holds the node.
     pub job: Option<JobId>,
-    /// The main job that runs on it.
+    /// The main job that runs on the node.
     pub main_job: Option<JobId>,
-    /// Since when it is a gap.
+    /// Since when the node is a gap.
     pub since: Option<UnixTime>,
-    /// When the main queue wants it back, if planned.
+    /// When the main queue wants the node back; `None` if nothing is planned.
     pub window_end: Option<UnixTime>,
-    /// Who wants it back, in words.
+    /// What wants the node back, as text.
     pub wanted_by: Option<String>,
-    /// Until when the planner counts on it.
+    /// Until when the planner counts on the node.
     pub usable_until: Option<UnixTime>,
-    /// Why it is refused.
+    /// Why infill refuses the node.
     pub why: Option<String>,
-    /// What main jobs leave idle on it, where they share it.
+    /// What main jobs leave idle, on a node that they share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<IdleShare>,
-    /// What malleable jobs have met on it within the last hour, oldest first.
+    /// Failures of malleable jobs on the node within the last hour, oldest first.
     #[serde(default)]
     pub failures: Vec<NodeFailure>,
 }
 
-/// GPUs that are idle beside the jobs of a node, with the CPUs and the memory that are their share of the
-/// node; CPUs with theirs, where it has no GPU.
+/// GPUs that the jobs of a node leave idle, with the GPUs' share of its CPUs and memory. On a node without
+/// GPUs: idle CPUs, with their share of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleShare {
-    /// GPUs; 0 where the node has none.
+    /// Idle GPUs; 0 if the node has none.
     pub gpus: u32,
-    /// CPUs.
+    /// CPUs of this share.
     pub cpus: u32,
-    /// MiB.
+    /// Memory of this share, MiB.
     pub memory_mib: u64,
 }
 
-/// Something that a malleable job met on a node. Whose fault it was is open: two jobs of a user close the
-/// node to that user, jobs of two users to everybody, for a while.
+/// A failure of a malleable job on a node. The job or the node may be at fault: failures of two jobs of a user
+/// close the node to that user for a while, and failures of two users' jobs close it to all users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeFailure {
-    /// Which job, to those who may see it.
+    /// The job; `None` if this reader may not see it.
     pub job: Option<JobId>,
-    /// When.
+    /// When the job failed.
     pub at: UnixTime,
-    /// What it was.
+    /// What happened, as text.
     pub what: String,
 }
 
-/// What a node is for the main queue.
+/// State of a node for the main queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
-    /// A main job runs on it.
+    /// A main job runs on the node.
     Busy,
-    /// Idle and usable.
+    /// The node is idle, and infill can use it.
     Gap,
-    /// Used by infill.
+    /// A gap that infill uses.
     Held,
-    /// Not usable.
+    /// The node is idle, and infill must not use it.
     Refused,
 }
 
-/// A malleable job as `infill jobs` shows it. Carries nothing of the user's environment or command.
+/// A malleable job as `infill jobs` shows it. It contains nothing of the user's environment or command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobView {
-    /// Lead's job id.
+    /// The lead's job id.
     pub job: JobId,
-    /// Job name.
+    /// The job's name in Slurm.
     pub name: String,
-    /// Owner.
+    /// The owner's user name.
     pub user: String,
-    /// Where it is in its life.
+    /// The job's state.
     pub state: MalleableState,
-    /// Allowed sizes.
+    /// Allowed numbers of nodes, such as `2-8`.
     pub sizes: String,
-    /// Nodes held, lead first.
+    /// Nodes that the job holds, the lead's first.
     pub nodes: Vec<NodeName>,
-    /// Of a job of the main queue that wings extend, how many of them are its own: they come first.
-    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    /// For a main job that wings extend: how many of `nodes` are its own. They come first.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub own: u32,
-    /// Present generation; 0 before the first.
+    /// Number of the present generation; 0 before the first.
     pub generation: u64,
-    /// Rescales so far.
+    /// Number of rescales so far.
     pub rescales: u32,
-    /// Restarts after failures so far.
+    /// Number of restarts after failures so far.
     pub restarts: u32,
-    /// Times that it had to be killed at a rescale.
+    /// How often the agent had to kill the command at a rescale.
     pub kills: u32,
-    /// Last step reported.
+    /// Last training step that the command reported.
     pub step: Option<u64>,
-    /// Last loss reported.
+    /// Last loss that the command reported.
     pub loss: Option<f64>,
-    /// Samples reported in all.
+    /// Total number of samples that the command reported.
     pub samples: f64,
-    /// Samples a second now.
+    /// Present training rate, samples a second.
     pub rate: Option<f64>,
     /// The wings' Slurm job ids.
     pub wings: Vec<JobId>,
-    /// Why it has what it has, from the last round.
+    /// Why the job has its present nodes, from the last round.
     pub why: String,
-    /// Why it has fewer wings than the plan gives it: what Slurm, sbatch or `slurm.max_wings` says.
+    /// Why the job has fewer wings than the plan gives it: a reason from Slurm, from sbatch or from
+    /// `slurm.max_wings`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortage: Option<String>,
-    /// Its rate as a share of what proportional scaling from its smallest size would give.
+    /// Parallel efficiency: the job's rate divided by the rate of proportional scaling from its smallest size.
     #[serde(default)]
     pub efficiency: Option<f64>,
-    /// What the advisor knows of it, and why it will or will not try another size.
+    /// What the advisor knows about the job, and why it will or will not try another size.
     #[serde(default)]
     pub advice: String,
-    /// In what time it leaves a node, and what its owner should know of how it saves.
+    /// How quickly the job leaves a node, and what its owner should know about its checkpoints.
     #[serde(default)]
     pub leaving: String,
-    /// How it changes its size, and what that costs.
+    /// How the job changes its size, and what a change costs.
     #[serde(default)]
     pub changing: String,
-    /// When it will have ended at its present rate.
+    /// When the job is expected to end at its present rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<EndView>,
-    /// Why its turn comes when it does: what is expected of its length, and what its owner has had.
+    /// The reasons for the job's priority: its predicted length, and its owner's past usage.
     #[serde(default)]
     pub turn: String,
-    /// The profile that it measures, on its usual type of nodes.
+    /// The profile that the job measures, on its usual node type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileKey>,
-    /// Its execution plans on the nodes that it has, where it holds any and has several: the one
-    /// that it runs, and then the best first.
+    /// The job's execution plans on its present nodes: first the one that it runs, then the others, the best
+    /// first. Empty if the job holds no nodes or has only one plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<PlanView>,
 }
 
-/// When a job that trains will have ended at its present rate, seconds from now.
+/// Predicted end of a job that trains, if it keeps its present rate; times are seconds from now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndView {
-    /// One of ten such jobs ends sooner.
+    /// The 10 % quantile: one in ten such jobs ends sooner.
     pub low_secs: f64,
-    /// One of two.
+    /// The median: one in two such jobs ends sooner.
     pub median_secs: f64,
-    /// One of ten later.
+    /// The 90 % quantile: one in ten such jobs ends later.
     pub high_secs: f64,
-    /// Whether that is known well: the middle half lies within a factor of two.
+    /// Whether the prediction is narrow: its middle half lies within a factor of two.
     pub predictable: bool,
 }
 
-/// What one execution plan of a job would give on the nodes that the job has.
+/// The expected rate of one execution plan on the nodes that its job has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanView {
-    /// Its name.
+    /// Name of the execution plan.
     pub plan: ExecPlan,
-    /// Whether it is the one that the job runs.
+    /// Whether the job runs this plan.
     pub runs: bool,
-    /// Samples a second, as far as is known.
+    /// Expected rate, samples a second; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// The same as a share of what the present plan gives.
+    /// Expected rate divided by the rate of the present plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// Whether it was measured; else the rate is a cautious guess.
+    /// Whether the plan was measured. If not, the rate is a cautious estimate.
     #[serde(default)]
     pub is_measured: bool,
-    /// From what the rate is known; an older daemon does not say.
+    /// Where the rate comes from; `None` from an older daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RateSource>,
-    /// Lower end of the interval that holds the true rate with 90 %, samples a second.
+    /// Lower end of the 90 % interval of the rate, samples a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// Its upper end.
+    /// Upper end of the 90 % interval of the rate, samples a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
-    /// What it lacks, where it cannot run there or nothing is known of it.
+    /// What the plan lacks, if it cannot run on these nodes or its rate is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
 }
 
-fn is_none_of_them(count: &u32) -> bool {
+fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// A round: `GET /v1/round` (the last one) and `GET /v1/plan` (a new one, computed without acting).
+/// A round: answers `GET /v1/round` (the last round) and `GET /v1/plan` (a new round, computed without acting).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoundView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// The plan.
+    /// The plan of the round.
     pub plan: Plan,
-    /// Why.
+    /// The reasons for the plan.
     pub report: RoundReport,
-    /// Whether the plan is carried out.
+    /// Whether infill carries the plan out.
     pub acting: bool,
-    /// What is not shown to this reader.
+    /// What the answer hides from this reader.
     #[serde(default, skip_serializing_if = "Hidden::is_nothing")]
     pub hidden: Hidden,
-    /// Seconds the round took, by stage (`snapshot`, `gaps`, `plan`, `check`).
+    /// Duration of each stage (`snapshot`, `gaps`, `plan`, `check`), seconds.
     pub secs: BTreeMap<String, f64>,
 }
 
-/// The generations that a malleable job has had: `GET /v1/jobs/{id}/generations`.
+/// The generations of a malleable job: answers `GET /v1/jobs/{id}/generations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GenerationsView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// In their order; empty for a job that has had none.
+    /// The generations in their order; empty before the first.
     pub generations: Vec<GenerationRecord>,
 }

@@ -1,125 +1,125 @@
-//! What people see and change of profiles.
+//! Messages that show and change profiles.
 
 use serde::{Deserialize, Serialize};
 
 use super::document::BodyProof;
 use infill_model::{BatchMode, JobId, Profile, ProfileFilter, ProfileKey, UnixTime};
 
-/// Most profiles that one answer lists.
+/// Largest number of profiles in one answer.
 pub const MAX_PROFILES: u32 = 1000;
 
-/// Most profiles that one request may bring; an import of more is sent in parts.
+/// Largest number of profiles in one request. A larger import is sent in parts.
 pub const MAX_IMPORTED: usize = 64;
 
-/// `GET /v1/profiles`, with `user`, `name`, `node_type` and `exec_plan` to choose some.
+/// Answer to `GET /v1/profiles`. The query can select by `user`, `name`, `node_type` and `exec_plan`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProfilesView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// The last changed first.
+    /// The profiles, most recently changed first.
     pub profiles: Vec<ProfileView>,
 }
 
-/// A profile with the curve that follows from it.
+/// A profile with the scaling curve that was fitted to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProfileView {
-    /// What was measured.
+    /// The profile with its measurements.
     #[serde(flatten)]
     pub profile: Profile,
-    /// The batch mode as declared or recognised.
+    /// The batch mode, declared or recognised from the measurements.
     pub batch_seen: BatchMode,
-    /// The fitted curve; empty while nothing was measured.
+    /// The fitted curve; empty before the first measurement.
     pub curve: Vec<CurveRow>,
-    /// The formula of the best model.
+    /// The formula of the best model, as text.
     pub model: String,
 }
 
-/// What is believed of one size.
+/// The estimate for one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveRow {
     /// Number of nodes.
     pub nodes: u32,
-    /// Samples a second.
+    /// Rate, samples a second.
     pub rate: f64,
-    /// Lower end of the 90 % interval.
+    /// Lower end of the 90 % interval of the rate, samples a second.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 90 % interval of the rate, samples a second.
     pub high: f64,
 }
 
-/// `GET /v1/profiles/figure`, with all of the profile's key as the query.
+/// The query of `GET /v1/profiles/figure`: all fields of a profile's key, and a point to mark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProfileFigureQuery {
-    /// Of which profile.
+    /// The profile to draw.
     #[serde(flatten)]
     pub key: ProfileKey,
-    /// On how many nodes a job of it is now.
+    /// The present number of nodes of a job with this profile.
     #[serde(default)]
     pub at: Option<u32>,
-    /// Its samples a second there.
+    /// The job's rate at that size, samples a second.
     #[serde(default)]
     pub rate: Option<f64>,
 }
 
-/// Most rows of a profile's history that one answer lists.
+/// Largest number of rows of a profile's history in one answer.
 pub const MAX_HISTORY: u32 = 100;
 
-/// What was measured for one profile, row by row: `GET /v1/profiles/history`, with all of the profile's key
-/// (`user`, `name`, `node_type`, `exec_plan`, `batch`) as the query.
+/// The measurements of one profile, row by row: answers `GET /v1/profiles/history`. The query has all fields of
+/// the profile's key: `user`, `name`, `node_type`, `exec_plan`, `batch`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HistoryView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// Of which profile.
+    /// The profile's key.
     pub profile: ProfileKey,
-    /// The newest first; at most [`MAX_HISTORY`].
+    /// The rows, newest first, at most [`MAX_HISTORY`].
     pub rows: Vec<HistoryRow>,
 }
 
-/// A stretch of a job that was measured.
+/// One measured period of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HistoryRow {
-    /// Its end.
+    /// End of the period.
     pub at: UnixTime,
     /// The lead's job id.
     pub job: JobId,
     /// Number of nodes.
     pub nodes: u32,
-    /// Samples done.
+    /// Samples processed in the period.
     pub samples: f64,
-    /// Seconds measured.
+    /// Length of the period, seconds.
     pub secs: f64,
-    /// Whether the size was held only to measure it.
+    /// Whether the job had this size only to measure it.
     pub probe: bool,
 }
 
-/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may name their
-/// own profiles, administrators any.
+/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may delete their
+/// own profiles, administrators all profiles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForgetRequest {
-    /// Proof of who speaks.
+    /// Proof of the sender's identity.
     #[serde(flatten)]
     pub proof: BodyProof,
-    /// Which: all that agree with every field that is given.
+    /// Selects the profiles that match each given field.
     pub filter: ProfileFilter,
 }
 
-/// Takes profiles in, in place of those with the same key: `POST /v1/profiles/import`. The credential's
-/// purpose is `profiles`. Users may bring their own profiles, administrators any.
+/// Imports profiles, which replace those with the same key: `POST /v1/profiles/import`. The credential's
+/// purpose is `profiles`. Users may import their own profiles, administrators all profiles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ImportRequest {
-    /// Proof of who speaks.
+    /// Proof of the sender's identity.
     #[serde(flatten)]
     pub proof: BodyProof,
-    /// The profiles.
+    /// The profiles to import, at most [`MAX_IMPORTED`].
     pub profiles: Vec<Profile>,
 }
 
-/// How many profiles a request concerned.
+/// Answer to a [`ForgetRequest`] or an [`ImportRequest`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProfileCount {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// So many.
+    /// Number of profiles that were deleted or imported.
     pub profiles: u64,
 }

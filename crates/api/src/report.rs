@@ -1,58 +1,58 @@
-//! What came of lending idle nodes, in numbers.
+//! The results of lending idle nodes, in numbers.
 
 use serde::{Deserialize, Serialize};
 
 use infill_model::{NodeTimeRow, NodeUsageSecs, ReportConfig, UnixTime};
 
-/// Most main jobs whose delays are told at once: the first of the stretch.
+/// Largest number of main jobs whose delays one answer lists: the first ones of the period.
 pub const MOST_DELAYS: u32 = 200_000;
 
-/// Longest stretch, seconds.
+/// Longest period of a report, seconds.
 pub const LONGEST_REPORT_SECS: i64 = 400 * 86_400;
 
 /// `GET /v1/report?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportQuery {
-    /// Begin, seconds since 1970.
+    /// Begin of the period, seconds since 1970.
     pub from: UnixTime,
-    /// End.
+    /// End of the period, seconds since 1970.
     pub to: UnixTime,
 }
 
-/// What nodes were used for, in node-seconds.
+/// Uses of nodes, in node-seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsesView {
-    /// Hours of which something is known.
+    /// Number of hours with data.
     pub hours: u32,
-    /// Node-seconds of these.
+    /// Node-seconds in these hours, by use.
     #[serde(flatten)]
     pub secs: NodeUsageSecs,
 }
 
-/// What the daemon knows of a stretch of time.
+/// What the daemon knows about a period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// Begin.
+    /// Begin of the period.
     pub from: UnixTime,
-    /// End.
+    /// End of the period.
     pub to: UnixTime,
     /// The malleable partition.
     pub partition: String,
-    /// Whether this reader may be shown less than there is, also by Slurm's accounting.
+    /// Whether this reader may see only a part of the data; Slurm's accounting may hide some, too.
     pub is_partial: bool,
-    /// Whether parts of nodes are lent: what is called nodes here are parts then.
+    /// Whether infill lends parts of nodes. If so, "nodes" in this report means parts of nodes.
     pub lends_parts: bool,
-    /// What node-time costs here.
+    /// Prices of node-time at this site.
     pub prices: ReportConfig,
-    /// What became of the node-time that malleable jobs held, from the begin of an hour on.
+    /// How malleable jobs spent the node-time that they held, from the beginning of the hour of `from` on.
     pub spent: Vec<NodeTimeRow>,
-    /// What nodes were used for, as far back as that is kept.
+    /// Uses of nodes, as far back as the store keeps them.
     pub uses: UsesView,
-    /// Main jobs that started on nodes that malleable jobs were on, the earliest first: seconds for which
-    /// each had waited for these, and whether it was planned to start there.
+    /// Main jobs that started on nodes of malleable jobs, earliest first: the seconds for which each waited
+    /// for these nodes, and whether Slurm had planned it to start there.
     pub delays: Vec<(f64, bool)>,
-    /// Whether there were more of them than are told.
+    /// Whether there were more delays than `delays` lists ([`MOST_DELAYS`]).
     pub delays_cut: bool,
 }

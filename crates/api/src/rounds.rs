@@ -1,30 +1,30 @@
-//! What people see of rounds that are over.
+//! Queries for finished rounds.
 
 use serde::{Deserialize, Serialize};
 
 use infill_model::{RoundSummary, UnixTime};
 
-/// Rounds that one answer lists where nobody says how many.
+/// Number of rounds in an answer if the query sets no limit.
 pub const DEFAULT_ROUNDS: u32 = 20;
 
-/// Most rounds that one answer lists: with their notes about a megabyte.
+/// Largest number of rounds in one answer: about a megabyte with their notes.
 pub const MAX_ROUNDS: u32 = 1000;
 
-/// Which rounds: the query of `GET /v1/rounds`.
+/// Selects rounds: the query of `GET /v1/rounds`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RoundsQuery {
-    /// Only those earlier than this; else the newest.
+    /// Only rounds earlier than this; `None` for the newest.
     pub before: Option<UnixTime>,
-    /// At most so many, at most [`MAX_ROUNDS`]; else [`DEFAULT_ROUNDS`].
+    /// Largest number of rounds, up to [`MAX_ROUNDS`]; `None` stands for [`DEFAULT_ROUNDS`].
     pub limit: Option<u32>,
 }
 
-/// `GET /v1/rounds`.
+/// Answer to `GET /v1/rounds`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoundsView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// The newest first.
+    /// The rounds, newest first.
     pub rounds: Vec<RoundSummary>,
 }

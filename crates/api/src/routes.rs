@@ -1,4 +1,4 @@
-//! Where the daemon answers: its addresses, and the paths of each resource.
+//! The paths of the daemon's resources, and the addresses of daemons.
 
 use infill_model::{JobId, UnixTime};
 
@@ -8,10 +8,10 @@ pub const STATUS: &str = "/v1/status";
 /// The last round (`GET`).
 pub const ROUND: &str = "/v1/round";
 
-/// Rounds that are over, a line each (`GET`).
+/// Finished rounds, a summary each (`GET`).
 pub const ROUNDS: &str = "/v1/rounds";
 
-/// The last round at a moment or before it (`GET`), as a pattern; see [`round_path`].
+/// The last round at or before a time (`GET`), as a pattern; see [`round_path`].
 pub const ROUND_AT: &str = "/v1/rounds/{at}";
 
 /// A new round, computed without acting (`GET`).
@@ -23,10 +23,10 @@ pub const GENERATIONS: &str = "/v1/jobs/{id}/generations";
 /// Profiles (`GET`).
 pub const PROFILES: &str = "/v1/profiles";
 
-/// What was measured for one profile (`GET`).
+/// The measurements of one profile (`GET`).
 pub const PROFILE_HISTORY: &str = "/v1/profiles/history";
 
-/// What nodes were used for over time (`GET`).
+/// Uses of nodes over time (`GET`).
 pub const TIMELINE: &str = "/v1/timeline";
 
 /// Drawings over time (`GET`), as a pattern.
@@ -38,25 +38,25 @@ pub const EXPLAIN: &str = "/v1/explain/{subject}";
 /// A profile's curve as a drawing (`GET`).
 pub const PROFILE_FIGURE: &str = "/v1/profiles/figure";
 
-/// What came of lending idle nodes, in numbers (`GET`).
+/// The results of lending idle nodes, in numbers (`GET`).
 pub const REPORT: &str = "/v1/report";
 
-/// The page (`GET`).
+/// The web page (`GET`).
 pub const PAGE: &str = "/";
 
-/// Its script (`GET`).
+/// The web page's script (`GET`).
 pub const PAGE_SCRIPT: &str = "/page.js";
 
-/// Its style (`GET`).
+/// The web page's style sheet (`GET`).
 pub const PAGE_STYLE: &str = "/page.css";
 
-/// Makes a link to the page (`POST`).
+/// Makes a link to the web page (`POST`).
 pub const WEB_LINKS: &str = "/v1/web/links";
 
-/// Opens a session by a link (`POST`).
+/// Opens a session with the ticket of a link (`POST`).
 pub const WEB_SESSIONS: &str = "/v1/web/sessions";
 
-/// Ends the session whose secret is shown (`POST`).
+/// Ends the session whose secret the request carries (`POST`).
 pub const WEB_LOGOUT: &str = "/v1/web/logout";
 
 /// Ends all sessions of a user (`POST`).
@@ -65,16 +65,16 @@ pub const WEB_REVOKE: &str = "/v1/web/revoke";
 /// Deletes profiles (`POST`).
 pub const FORGET_PROFILES: &str = "/v1/profiles/forget";
 
-/// Takes profiles in (`POST`).
+/// Imports profiles (`POST`).
 pub const IMPORT_PROFILES: &str = "/v1/profiles/import";
 
-/// Takes jobs in that have ended (`POST`).
+/// Imports jobs that have ended (`POST`).
 pub const IMPORT_HISTORY: &str = "/v1/history/import";
 
-/// How long collectives take on the site's nodes (`GET`).
+/// How long collective operations take on the site's nodes (`GET`).
 pub const COLLECTIVES: &str = "/v1/collectives";
 
-/// Takes in what was measured of collectives (`POST`).
+/// Imports measurements of collective operations (`POST`).
 pub const IMPORT_COLLECTIVES: &str = "/v1/collectives/import";
 
 /// An administrator's order (`POST`).
@@ -83,29 +83,30 @@ pub const CONTROL: &str = "/v1/control";
 /// An agent's first message (`POST`).
 pub const AGENT_HELLO: &str = "/v1/agent/hello";
 
-/// An agent asks what to do (`POST`).
+/// An agent's long poll for its assignment (`POST`).
 pub const AGENT_POLL: &str = "/v1/agent/poll";
 
-/// An agent tells what happened (`POST`).
+/// An agent's report of events (`POST`).
 pub const AGENT_REPORT: &str = "/v1/agent/report";
 
-/// Whether the daemon is well (`GET`).
+/// Health of the daemon (`GET`).
 pub const HEALTHZ: &str = "/healthz";
 
-/// Numbers for Prometheus (`GET`).
+/// Metrics for Prometheus (`GET`).
 pub const METRICS: &str = "/metrics";
 
-/// [`GENERATIONS`] of one job.
+/// [`GENERATIONS`] for one job.
 pub fn generations_path(job: JobId) -> String {
     GENERATIONS.replace("{id}", &job.to_string())
 }
 
-/// [`ROUND_AT`] of one moment.
+/// [`ROUND_AT`] for one time.
 pub fn round_path(at: UnixTime) -> String {
     ROUND_AT.replace("{at}", &at.0.to_string())
 }
 
-/// The daemons that `agent.url` names: one or, separated by commas, several of which one leads.
+/// The URLs of the daemons in `agent.url`, without trailing slashes. Several are separated by commas; one of
+/// these daemons leads.
 pub fn daemon_urls(list: &str) -> Vec<String> {
     let urls = list.split(',').map(|url| url.trim().trim_end_matches('/').to_owned());
     urls.filter(|url| !url.is_empty()).collect()

@@ -1,28 +1,29 @@
-//! How the daemon and those who speak to it prove themselves to each other, message by message.
+//! How the daemon and its clients prove their identity to each other, message by message.
 //!
-//! **Proof.** Whoever speaks first shows a credential, in headers. Its payload names the daemon that it is
-//! for (host and port of the URL, as in [`headers::TO`]), so that nobody can pass it on to another one, and
-//! of a hello or an order the [`request_digest`] of route and body, so that nobody can change it:
-//! [`infill_model::bound_payload`].
+//! **Proof.** The client shows a credential, in headers. Its payload names the daemon that it is for: host and
+//! port of the URL, as in [`headers::TO`]. So another daemon cannot pass the credential on. For a hello or an
+//! order the payload also contains the [`request_digest`] of route and body, so that no one can change them:
+//! see [`infill_model::bound_payload`].
 //!
-//! **Seal.** The answer carries [`headers::SEAL`]: `munge CREDENTIAL`, made by the daemon for that user alone
-//! (`munge --restrict-uid`, so that munged encrypts it), or `open PAYLOAD` for those who have no MUNGE. The
-//! payload is [`seal_payload`]: `infill1 welcome JOB NONCE SESSION KEY`. Job and nonce are the proof's (of no
-//! job: 0); SESSION is public, KEY are 32 random bytes in hexadecimal digits, which never travel again. Who
-//! opens it looks who made it: root, the daemon's user, or Slurm's.
+//! **Seal.** The answer carries [`headers::SEAL`]: `munge CREDENTIAL` or `open PAYLOAD`. The daemon makes the
+//! credential for that user alone (`munge --restrict-uid`, so that munged encrypts it). Clients without MUNGE
+//! get the open payload. The payload is [`seal_payload`]: `infill1 welcome JOB NONCE SESSION KEY`. JOB and
+//! NONCE are those of the proof; JOB is 0 without a job. SESSION is public. KEY is 32 random bytes in
+//! hexadecimal digits, which are never sent again. The client checks who made the credential: root, the
+//! daemon's user, or Slurm's user.
 //!
-//! **Messages.** A request of a session carries [`headers::SESSION_LIFETIME`], [`headers::COUNTER`] and
-//! [`headers::MAC`]; its counter is greater than that of each one before it on its route. An answer carries
-//! [`headers::MAC`], also the one that brings the seal, whose counter is 0.
+//! **Messages.** A request of a session carries [`headers::SESSION`], [`headers::COUNTER`] and
+//! [`headers::MAC`]. Its counter is greater than that of each earlier request on its route. An answer carries
+//! [`headers::MAC`]. So does the answer with the seal, whose counter is 0.
 //!
 //! ```text
 //! request = HMAC-SHA256(KEY, "request" | route | counter | body)
 //! answer  = HMAC-SHA256(KEY, "answer"  | route | counter | status | body)
 //! ```
 //!
-//! Each field stands behind its length in bytes, a number of 64 bits, the high byte first; counter and status
-//! are decimal digits. The route is path and query as the daemon sees them; the counter of an answer is its
-//! request's. What an answer without a good MAC says is not believed.
+//! Each field follows its length in bytes, a 64-bit number with the high byte first. Counter and status are
+//! decimal digits. The route is path and query as the daemon sees them. The counter of an answer is that of
+//! its request. Clients do not trust an answer without a valid MAC.
 
 use std::fmt;
 
@@ -33,16 +34,16 @@ use sha2::{Digest as _, Sha256};
 #[cfg(doc)]
 use crate::headers;
 
-/// First word of the header before a credential of the daemon's.
+/// First word of the header if a MUNGE credential follows.
 const MUNGE: &str = "munge";
 
-/// First word of the header before a key that is not sealed.
+/// First word of the header if an unsealed payload follows.
 const OPEN: &str = "open";
 
 /// Longest name of a session, characters.
-const MAX_SESSION: usize = 64;
+const MAX_SESSION_CHARS: usize = 64;
 
-/// The key of a session.
+/// The secret key of a session, with which both sides sign.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionKey([u8; 32]);
 
@@ -53,32 +54,32 @@ impl fmt::Debug for SessionKey {
 }
 
 impl SessionKey {
-    /// Of 32 random bytes.
+    /// A key of 32 random bytes.
     pub fn new(bytes: [u8; 32]) -> SessionKey {
         SessionKey(bytes)
     }
 
-    /// The key of a session of whoever keeps this one: nobody need remember it.
+    /// Derives the key of a session from this master key, so that the daemon need not store each session's key.
     pub fn derive_session(&self, session: &str) -> SessionKey {
         SessionKey(self.fields_mac(&[b"session", session.as_bytes()]).finalize().into_bytes().into())
     }
 
-    /// What a request carries.
+    /// The MAC of a request, in hexadecimal digits.
     pub fn sign_request(&self, route: &str, counter: u64, body: &[u8]) -> String {
         encode_hex(&self.request_mac(route, counter, body).finalize().into_bytes())
     }
 
-    /// Whether a request carries what it must. Takes as long if it does not.
+    /// Whether the MAC of a request is valid. Takes the same time if it is not.
     pub fn verify_request(&self, mac: &str, route: &str, counter: u64, body: &[u8]) -> bool {
         verify_mac(self.request_mac(route, counter, body), mac)
     }
 
-    /// What the answer to a request carries.
+    /// The MAC of the answer to a request, in hexadecimal digits.
     pub fn sign_answer(&self, route: &str, counter: u64, status: u16, body: &[u8]) -> String {
         encode_hex(&self.answer_mac(route, counter, status, body).finalize().into_bytes())
     }
 
-    /// Whether the answer to a request carries what it must. Takes as long if it does not.
+    /// Whether the MAC of the answer to a request is valid. Takes the same time if it is not.
     pub fn verify_answer(&self, mac: &str, route: &str, counter: u64, status: u16, body: &[u8]) -> bool {
         verify_mac(self.answer_mac(route, counter, status, body), mac)
     }
@@ -94,7 +95,7 @@ impl SessionKey {
     }
 
     fn fields_mac(&self, fields: &[&[u8]]) -> Hmac<Sha256> {
-        // A key is filled up with zeros to the hash's block.
+        // HMAC pads the key with zeros to the hash's block size.
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.0);
         let mut mac = Hmac::<Sha256>::new(&block.into());
@@ -106,11 +107,11 @@ impl SessionKey {
     }
 }
 
-fn verify_mac(mac: Hmac<Sha256>, shown: &str) -> bool {
-    decode_hex(shown).is_some_and(|shown| mac.verify_slice(&shown).is_ok())
+fn verify_mac(expected: Hmac<Sha256>, received: &str) -> bool {
+    decode_hex(received).is_some_and(|received| expected.verify_slice(&received).is_ok())
 }
 
-/// What a credential for a hello or an order binds: its route and the whole body, in hexadecimal digits.
+/// The digest of route and body that the credential of a hello or an order contains, in hexadecimal digits.
 pub fn request_digest(route: &str, body: &[u8]) -> String {
     let mut hash = Sha256::new();
     for field in [route.as_bytes(), body] {
@@ -120,40 +121,43 @@ pub fn request_digest(route: &str, body: &[u8]) -> String {
     encode_hex(&hash.finalize())
 }
 
-/// A session that was opened to us.
+/// A session that the daemon opened for this client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenSession {
-    /// Its public name.
+    /// The session's public name.
     pub session: String,
-    /// Its key.
+    /// The session's key.
     pub key: SessionKey,
 }
 
-/// What the daemon seals.
+/// The payload that the daemon seals.
 pub fn seal_payload(job: Option<JobId>, nonce: &str, session: &str, key: &SessionKey) -> Secret {
     Secret(format!("infill1 welcome {} {nonce} {session} {}", job.map_or(0, |j| j.0), encode_hex(&key.0)))
 }
 
-/// The session in a payload that answers the proof of this job and nonce; `None` if it is anything else.
+/// The session in a payload that answers the proof with this job and nonce; `None` for any other payload.
 pub fn parse_seal_payload(payload: &Secret, job: Option<JobId>, nonce: &str) -> Option<OpenSession> {
     let words: Vec<&str> = payload.0.split(' ').collect();
-    let ["infill1", "welcome", for_job, to, session, key] = words[..] else { return None };
-    let ours = for_job == job.map_or(0, |j| j.0).to_string() && to == nonce && is_session_name(session);
-    let key = decode_hex(key).filter(|_| ours)?.try_into().ok()?;
+    let ["infill1", "welcome", payload_job, payload_nonce, session, key] = words[..] else { return None };
+    let answers_proof = payload_job == job.map_or(0, |j| j.0).to_string() && payload_nonce == nonce;
+    if !answers_proof || !is_session_name(session) {
+        return None;
+    }
+    let key = decode_hex(key)?.try_into().ok()?;
     Some(OpenSession { session: session.to_owned(), key: SessionKey(key) })
 }
 
-/// Whether this may name a session.
+/// Whether a text is a valid session name: ASCII letters and digits, at most 64.
 pub fn is_session_name(name: &str) -> bool {
-    (1..=MAX_SESSION).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric())
+    (1..=MAX_SESSION_CHARS).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// How a session's key comes to those who have proved themselves.
+/// A session's key on its way to a client that has proved its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionSeal {
-    /// In a MUNGE credential that only they can open.
+    /// A MUNGE credential that only this client can open.
     Munge(Secret),
-    /// As it is: they have no MUNGE.
+    /// The plain payload, for a client without MUNGE.
     Open(Secret),
 }
 
@@ -166,7 +170,7 @@ impl SessionSeal {
         }
     }
 
-    /// Reads it; `None` if it is none.
+    /// Parses the value of [`headers::SEAL`]; `None` if it is invalid.
     pub fn from_header(value: &str) -> Option<SessionSeal> {
         match value.split_once(' ')? {
             (MUNGE, credential) => Some(SessionSeal::Munge(Secret(credential.to_owned()))),
@@ -178,7 +182,7 @@ impl SessionSeal {
 
 /// Bytes as hexadecimal digits.
 pub fn encode_hex(bytes: &[u8]) -> String {
-    // Each message has two of these, so that a format for each byte would be half of what its proof costs.
+    // Each message needs this twice. Formatting byte by byte would be half of the cost of its proof.
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
@@ -188,12 +192,16 @@ pub fn encode_hex(bytes: &[u8]) -> String {
 }
 
 fn decode_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |b: u8| (b as char).to_digit(16).filter(|_| !b.is_ascii_uppercase());
-    let pairs = text.as_bytes().chunks(2).map(|two| match two {
-        [high, low] => u8::try_from(digit(*high)? * 16 + digit(*low)?).ok(),
+    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => u8::try_from(hex_digit(*high)? * 16 + hex_digit(*low)?).ok(),
         _ => None,
     });
     pairs.collect()
+}
+
+/// The value of a lower-case hexadecimal digit.
+fn hex_digit(byte: u8) -> Option<u32> {
+    char::from(byte).to_digit(16).filter(|_| !byte.is_ascii_uppercase())
 }
 
 #[cfg(test)]
@@ -204,9 +212,9 @@ mod tests {
         SessionKey::new(std::array::from_fn(|i| u8::try_from(i).unwrap()))
     }
 
-    /// Computed by another program, with Python's hmac and hashlib.
+    /// The expected values were computed with Python's hmac and hashlib.
     #[test]
-    fn the_vectors_of_the_format() {
+    fn macs_and_digests_match_the_test_vectors() {
         let route = "/v1/agent/poll";
         let body = br#"{"job":7}"#;
         assert_eq!(
@@ -228,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_counts_and_none_runs_into_the_next() {
+    fn a_mac_depends_on_each_field_and_its_boundaries() {
         let good = key().sign_answer("/a", 1, 200, b"x");
         assert!(key().verify_answer(&good, "/a", 1, 200, b"x"));
         assert!(!key().derive_session("s").verify_answer(&good, "/a", 1, 200, b"x"));

@@ -1,68 +1,69 @@
-//! What nodes were used for over time.
+//! Uses of nodes over time.
 
 use serde::{Deserialize, Serialize};
 
 use infill_model::{NodeName, UnixTime};
 
-/// Longest stretch that is told at once, seconds.
+/// Longest period of one answer, seconds.
 pub const LONGEST_TIMELINE_SECS: i64 = 48 * 3600;
 
-/// Most rows and columns.
+/// Largest number of rows, and of columns.
 pub const MOST_PIXELS: usize = 4096;
 
-/// Most cells of rows and columns: of a large screen.
+/// Largest number of cells, rows times columns: enough for a large screen.
 pub const MOST_CELLS: usize = 1_000_000;
 
-/// `GET /v1/timeline?from=…&to=…`.
+/// The query of `GET /v1/timeline?from=…&to=…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TimelineQuery {
-    /// Begin, seconds since 1970.
+    /// Begin of the period, seconds since 1970.
     pub from: UnixTime,
-    /// End.
+    /// End of the period, seconds since 1970.
     pub to: UnixTime,
-    /// The first node, in the order of names.
+    /// Index of the first node, in the order of names.
     #[serde(default)]
     pub first: usize,
-    /// How many from there on; absent: all.
+    /// Number of nodes; `None` for all from `first` on.
     pub count: Option<usize>,
-    /// Rows that there is room for: of more nodes each row is a mixture of several.
-    #[serde(default = "some_rows")]
+    /// Number of rows that fit on the screen. If there are more nodes, each row is a mixture of several nodes.
+    #[serde(default = "default_rows")]
     pub rows: usize,
-    /// Columns of mixtures.
-    #[serde(default = "some_columns")]
+    /// Number of columns of mixtures.
+    #[serde(default = "default_columns")]
     pub columns: usize,
-    /// Rows are those of all nodes from this earlier moment on: of one who knows what was before.
+    /// The rows are those of all nodes since this earlier time, for a reader that already has the data before
+    /// `from`.
     pub nodes_since: Option<UnixTime>,
-    /// Waits until something is known of later than this.
+    /// The daemon answers only after it has data later than this time.
     pub after: Option<UnixTime>,
 }
 
-fn some_rows() -> usize {
+fn default_rows() -> usize {
     200
 }
 
-fn some_columns() -> usize {
+fn default_columns() -> usize {
     1000
 }
 
-/// What nodes were used for.
+/// Answer to a [`TimelineQuery`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TimelineView {
     /// [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
-    /// Begin.
+    /// Begin of the period.
     pub from: UnixTime,
-    /// End.
+    /// End of the period.
     pub to: UnixTime,
-    /// Until when something is known.
+    /// Time of the latest data.
     pub seen: UnixTime,
-    /// How many nodes there are in all.
+    /// Number of nodes in all.
     pub nodes: usize,
-    /// The first of those that are told.
+    /// Index of the first node in `rows`, in the order of names.
     pub first: usize,
-    /// How many are told.
+    /// Number of nodes that `rows` covers.
     pub count: usize,
-    /// The rows.
+    /// The rows, each for one node or for several.
     #[serde(flatten)]
     pub rows: TimelineRows,
 }
@@ -71,31 +72,31 @@ pub struct TimelineView {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "detail", rename_all = "snake_case")]
 pub enum TimelineRows {
-    /// One a node.
+    /// One row for each node.
     Nodes {
-        /// The nodes.
+        /// The nodes' rows, in the order of names.
         rows: Vec<NodeRow>,
     },
-    /// One for several nodes.
+    /// One row for several nodes.
     Mixtures {
-        /// How many nodes each row stands for.
+        /// Number of nodes in each row.
         rows: Vec<u32>,
-        /// Columns.
+        /// Number of columns.
         columns: usize,
-        /// For each row and column three bytes, in base64: in four bits each the share, in fifteenths, of
-        /// main jobs and malleable ones, idle and wanted, refused and down. What is missing of the whole is
-        /// unknown.
+        /// Three bytes for each row and column, in base64. Each byte holds two shares in fifteenths, four
+        /// bits each: main jobs and malleable jobs, idle and wanted, refused and down. The rest of the whole
+        /// is unknown.
         shares: String,
     },
 }
 
-/// A node's row.
+/// The row of one node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its name.
+    /// The node's name.
     pub node: NodeName,
-    /// Stretches: begin and end, seconds since the timeline's begin, and for what: 1 main jobs, 2 idle,
-    /// 3 wanted, 4 refused, 5 down, 6 a malleable job that is not shown to this reader, from 7 on the
-    /// malleable job of the number less 6.
+    /// Intervals as (begin, end, use), with begin and end in seconds since the timeline's begin. The use is
+    /// 1 main jobs, 2 idle, 3 wanted, 4 refused, 5 down, 6 a malleable job that is hidden from this reader.
+    /// A use of 7 or more is a malleable job: its job id plus 6.
     pub runs: Vec<(u32, u32, u64)>,
 }

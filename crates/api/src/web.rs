@@ -1,4 +1,4 @@
-//! Links to the page, and the sessions of those who open one.
+//! Links to the web page, and the sessions that they open.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use infill_model::Secret;
 /// Asks for a link: `POST /v1/web/links`. The credential's purpose is [`LINK_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkRequest {
-    /// Proof of who speaks.
+    /// Proof of the sender's identity.
     #[serde(flatten)]
     pub proof: BodyProof,
 }
@@ -16,50 +16,51 @@ pub struct LinkRequest {
 /// Purpose of a credential for a link.
 pub const LINK_PURPOSE: &str = "web";
 
-/// What makes a link: it goes into the fragment, which no browser sends anywhere.
+/// The secret part of a link. It goes into the URL's fragment, which browsers do not send.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WebLink {
-    /// Opens a session, once.
+    /// Opens one session. It works once.
     pub ticket: Secret,
-    /// For how long it does, seconds.
+    /// How long the ticket is valid, seconds.
     pub lasts_secs: u64,
 }
 
 /// Opens a session: `POST /v1/web/sessions`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRequest {
-    /// The link's.
+    /// The ticket of the link ([`WebLink::ticket`]).
     pub ticket: Secret,
 }
 
-/// A session, which reads as the user who asked for the link, and changes nothing.
+/// A session. It can read what the user who asked for the link can read, and cannot change anything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WebSession {
-    /// To be shown as `Authorization: Bearer` with each request.
+    /// Sent as `Authorization: Bearer` with each request.
     pub secret: Secret,
-    /// Whose it is.
+    /// The user who asked for the link, by name.
     pub user: Option<String>,
-    /// For how long it counts, seconds.
+    /// How long the session is valid, seconds.
     pub lasts_secs: u64,
 }
 
-/// Ends all sessions of a user, and links that were not opened: `POST /v1/web/revoke`. The credential's
-/// purpose is [`REVOKE_PURPOSE`].
+/// Ends all sessions of a user, and revokes links that were not opened: `POST /v1/web/revoke`. The
+/// credential's purpose is [`REVOKE_PURPOSE`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokeRequest {
-    /// Of older commands.
+    /// Proof of the sender's identity, from older versions of the command line.
     #[serde(flatten)]
     pub proof: BodyProof,
-    /// Whose; none: those of who speaks. Only administrators and Slurm's operators end other users'.
+    /// The user whose sessions end; `None` for the sender's own. Only administrators and Slurm's operators may
+    /// name other users.
     pub user: Option<String>,
 }
 
-/// Purpose of a credential that ends sessions.
+/// Purpose of the credential of a [`RevokeRequest`].
 pub const REVOKE_PURPOSE: &str = "web-revoke";
 
-/// What was ended.
+/// Result of a [`RevokeRequest`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokedSessions {
-    /// Sessions that counted until then.
+    /// Number of valid sessions that were ended.
     pub sessions: u32,
 }

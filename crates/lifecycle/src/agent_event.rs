@@ -1,4 +1,4 @@
-//! What agents report.
+//! Applies the events that agents report.
 
 use infill_model::{AgentEvent, CommandExit, FaultSource, GenerationStop, NodeName, StopOutcome, UnixTime};
 
@@ -8,19 +8,21 @@ use super::phase::{JobPhase, NextGeneration, StopReason};
 use super::settings::LifecycleSettings;
 use super::worker::LiveState;
 
-/// Codes of commands that end by the signal that asks them to (HUP, INT, USR1, USR2, TERM): so do many that
-/// have saved.
+/// Exit codes of commands that die from the signal that asks them to stop (HUP, INT, USR1, USR2, TERM). Many
+/// commands that have saved end in this way.
 const SIGNAL_EXIT_CODES: [i32; 5] = [129, 130, 138, 140, 143];
 
-/// What a worker says of the end of its command.
+/// A worker's report of the end of its command.
 struct CommandEnd {
     exit: CommandExit,
+    /// How long the command took to stop, seconds.
     stop_secs: f64,
+    /// A port that is free on the worker's node.
     port: u16,
 }
 
 impl JobLifecycle {
-    /// Takes in one event of the agent on `node`.
+    /// Applies one event of the agent on `node`.
     pub fn handle_event(
         &mut self,
         node: &NodeName,
@@ -54,12 +56,7 @@ impl JobLifecycle {
                 }
             }
             AgentEvent::WingRefused { order, ref error } => {
-                if let Some(wing) = self.wings.remove(&order) {
-                    out.notes.push(format!("sbatch refused a wing: {error}"));
-                    self.obstacles.shortage = Some(format!("sbatch refuses its wings: {error}"));
-                    wing.order.nodes.iter().for_each(|n| self.drop_from_target(n));
-                    self.backoff.record_refusal(settings, now);
-                }
+                self.handle_refused_wing(order, error, settings, now, out);
             }
             AgentEvent::Unfit { blame, ref why } => {
                 self.handle_unfit_node(node, blame, why, settings, now, out)
@@ -83,7 +80,26 @@ impl JobLifecycle {
         }
     }
 
-    /// A wing's agent can start nothing on its node. What the job itself lacks it will lack elsewhere, too.
+    /// sbatch refused the wing with this order number.
+    fn handle_refused_wing(
+        &mut self,
+        order: u64,
+        error: &str,
+        settings: &LifecycleSettings,
+        now: UnixTime,
+        out: &mut StepOutcome,
+    ) {
+        let Some(wing) = self.wings.remove(&order) else { return };
+        out.notes.push(format!("sbatch refused a wing: {error}"));
+        self.obstacles.shortage = Some(format!("sbatch refuses its wings: {error}"));
+        for node in &wing.order.nodes {
+            self.drop_from_target(node);
+        }
+        self.backoff.record_refusal(settings, now);
+    }
+
+    /// A wing's agent cannot start anything on its node. If the job is to blame, the same would happen on other
+    /// nodes.
     fn handle_unfit_node(
         &mut self,
         node: &NodeName,
@@ -107,13 +123,13 @@ impl JobLifecycle {
                 out.strikes.push((node.clone(), why.to_owned()));
             }
         }
-        self.drop_nodes(std::slice::from_ref(node), "a wing could start nothing", now);
+        self.drop_nodes(std::slice::from_ref(node), "a wing could not start anything", now);
     }
 
-    /// Whether the command on this node is no part of the generation that runs or comes about.
+    /// Whether the command on this node does not belong to the generation that runs or is being formed.
     fn is_newcomer(&self, node: &NodeName) -> bool {
-        let alive = matches!(self.phase, JobPhase::Running { .. } | JobPhase::Regrouping { .. });
-        alive && !self.phase.involved_nodes().any(|n| n == node)
+        let has_generation = matches!(self.phase, JobPhase::Running { .. } | JobPhase::Regrouping { .. });
+        has_generation && !self.phase.involved_nodes().any(|n| n == node)
     }
 
     fn handle_command_end(
@@ -138,8 +154,9 @@ impl JobLifecycle {
         }
         let JobPhase::Running { members } = &self.phase else { return };
         let members = members.clone();
-        if (leaving || !exit.asked && exit.code != 0) && self.survives_loss(std::slice::from_ref(node), now) {
-            // The others live on: the step sees to it.
+        let failed = !exit.asked && exit.code != 0;
+        if (leaving || failed) && self.survives_loss(std::slice::from_ref(node), now) {
+            // The other members live on: the next step regroups them.
             if !leaving && self.obstacles.trials.has_overflowed() && self.has_alternative(members.len()) {
                 let why = self.record_overflow(members.len(), out);
                 out.notes.push(format!("{node}: {why}"));
@@ -156,12 +173,12 @@ impl JobLifecycle {
         }
     }
 
-    /// Makes a lesson of a stop that was asked for.
+    /// Reports how a requested stop went, from which infill learns how long stops take.
     fn record_stop(&self, node: &NodeName, end: &CommandEnd, leaving: bool, out: &mut StepOutcome) {
         let grace_secs = f64::from(self.spec.grace_secs);
         let secs = end.stop_secs.min(grace_secs);
         let end = match end.exit {
-            // Slurm wanted the node, and it had less than its own time.
+            // Slurm took the node before the command's own grace time had passed.
             CommandExit { killed: true, .. } if leaving && secs < grace_secs => StopOutcome::Cut,
             CommandExit { killed: true, .. } => StopOutcome::Killed,
             CommandExit { code, .. } if code == 0 || SIGNAL_EXIT_CODES.contains(&code) => StopOutcome::Saved,
@@ -173,16 +190,17 @@ impl JobLifecycle {
         out.stops.push(GenerationStop { job: self.job, generation: self.generation.number, secs, end });
     }
 
+    /// Slurm takes this node back.
     pub(super) fn handle_leaving(&mut self, node: &NodeName, now: UnixTime, out: &mut StepOutcome) {
         let Some(worker) = self.workers.get_mut(node).filter(|w| !w.leaving) else { return };
         worker.leaving = true;
-        // We requeue the lead ourselves: Slurm's SIGTERM is ours then, and no preemption.
+        // infill itself requeues the lead, so the SIGTERM from Slurm is not a preemption.
         if self.phase.is_requeueing() && self.lead_node() == Some(node) {
             return;
         }
         out.notes.push(format!("{node}: Slurm takes the node back"));
         if self.lead_node() == Some(node) && self.survives_loss(std::slice::from_ref(node), now) {
-            // The next step finds it gone, and a place for it.
+            // The next step finds that it is gone, and finds a new place for it.
             return;
         }
         self.drop_from_target(node);

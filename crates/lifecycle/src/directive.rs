@@ -1,4 +1,4 @@
-//! What each worker shall do now, derived from the state.
+//! Derives from the job's state what each worker shall do now.
 
 use infill_model::{Directive, GenerationMember, GenerationRendezvous, NodeName, WingOrder};
 
@@ -7,37 +7,37 @@ use super::phase::{JobPhase, StopReason};
 use super::worker::LiveState;
 
 impl JobLifecycle {
-    /// What the worker on `node` shall do now.
+    /// The present directive of the worker on `node`.
     pub fn directive_for(&self, node: &NodeName) -> Directive {
         let is_lead = self.workers.get(node).is_some_and(|w| self.is_lead(w));
-        let rest = if is_lead || self.wants_wing_on(node) { Directive::Hold } else { Directive::Leave };
+        let default = if is_lead || self.wants_wing_on(node) { Directive::Hold } else { Directive::Leave };
         let generation = self.generation.number;
         match &self.phase {
             JobPhase::Ending { code } if is_lead => Directive::Finish { code: *code },
             JobPhase::Ending { .. } | JobPhase::Ended => Directive::Leave,
             JobPhase::Running { members } if members.contains(node) => {
-                self.generation_member(members, node, false).map_or(rest, Directive::Run)
+                self.generation_member(members, node, false).map_or(default, Directive::Run)
             }
             JobPhase::Regrouping { members, regroup, .. } if members.contains(node) => {
-                self.generation_member(members, node, regroup.urgent).map_or(rest, Directive::Regroup)
+                self.generation_member(members, node, regroup.urgent).map_or(default, Directive::Regroup)
             }
             JobPhase::Regrouping { regroup, .. } if regroup.from.contains(node) => {
                 Directive::Part { generation, urgent: regroup.urgent }
             }
             JobPhase::Running { members } | JobPhase::Regrouping { members, .. } => {
-                self.warming_membership(members, node).map_or(rest, Directive::Warm)
+                self.warming_membership(members, node).map_or(default, Directive::Warm)
             }
             JobPhase::Stopping { members, .. } if members.contains(node) => match self.find_rescuer() {
-                Some(first) if first == node => Directive::Rescue { generation },
+                Some(rescuer) if rescuer == node => Directive::Rescue { generation },
                 _ => Directive::Stop { generation },
             },
-            // Until a lead that shall move is gone, its wings wait for it.
+            // Wings wait until a lead that moves is gone.
             JobPhase::Queued { .. } if self.target.is_none() => Directive::Leave,
-            _ => rest,
+            _ => default,
         }
     }
 
-    /// Wings that the lead's agent shall submit and has not reported.
+    /// Wings that the lead's agent shall submit and has not reported yet.
     pub fn wing_orders(&self) -> Vec<WingOrder> {
         if self.outdated_lead_reason().is_some() {
             return Vec::new();
@@ -45,31 +45,31 @@ impl JobLifecycle {
         self.wings.values().filter(|w| w.job.is_none()).map(|w| w.order.clone()).collect()
     }
 
-    /// The first member that still holds in its memory what the lost ones had, too.
+    /// After a failure or loss: the first member that still has the training state in memory and can save it.
     fn find_rescuer(&self) -> Option<&NodeName> {
         let JobPhase::Stopping { members, reason, .. } = &self.phase else { return None };
-        members
-            .iter()
-            .find(|n: &&NodeName| {
-                self.workers
-                    .get(*n)
-                    .is_some_and(|w| matches!(w.live, LiveState::In(_)) && w.stopped.is_none())
-            })
-            .filter(|_| *reason != StopReason::Rescale)
-    }
-
-    /// The place that a newcomer would have next. Nobody waits for it there: a command that takes it without
-    /// being let in comes to nothing.
-    fn warming_membership(&self, members: &[NodeName], node: &NodeName) -> Option<GenerationMember> {
-        let worker = self.workers.get(node)?;
-        let warms = matches!(worker.live, LiveState::Warming { .. } | LiveState::Ready { .. });
-        if !warms || worker.leaving || !self.is_expected(node, worker) {
+        if *reason == StopReason::Rescale {
             return None;
         }
-        let with_it: Vec<NodeName> = members.iter().chain(std::iter::once(node)).cloned().collect();
-        self.generation_member(&with_it, node, false)
+        members.iter().find(|node| {
+            let worker = self.workers.get(*node);
+            worker.is_some_and(|w| matches!(w.live, LiveState::In(_)) && w.stopped.is_none())
+        })
     }
 
+    /// The membership that a newcomer would have next. The members do not wait for it: a command that takes the
+    /// place before it is let in fails.
+    fn warming_membership(&self, members: &[NodeName], node: &NodeName) -> Option<GenerationMember> {
+        let worker = self.workers.get(node)?;
+        let warms_up = matches!(worker.live, LiveState::Warming { .. } | LiveState::Ready { .. });
+        if !warms_up || worker.leaving || !self.is_expected(node, worker) {
+            return None;
+        }
+        let with_newcomer: Vec<NodeName> = members.iter().chain(std::iter::once(node)).cloned().collect();
+        self.generation_member(&with_newcomer, node, false)
+    }
+
+    /// The membership of `node` in the present generation; `None` if it is not a member.
     fn generation_member(
         &self,
         members: &[NodeName],
@@ -86,24 +86,28 @@ impl JobLifecycle {
             master_port,
             nodes: self.generation_nodes(members),
             exec_plan: self.generation.exec_plan.0.clone(),
-            // Those on its further nodes have no agent that could tell them.
+            // Processes on the lead's further nodes have no agent that could pass this on.
             meeting: (self.extra_lead_nodes() == 0).then(|| self.generation_rendezvous(node, urgent)),
         })
     }
 
+    /// Where and how the process on `node` meets the other members.
     fn generation_rendezvous(&self, node: &NodeName, urgent: bool) -> GenerationRendezvous {
         let store = self.generation.store.as_ref();
-        let address = |s: &RendezvousStore| Some((self.workers.get(&s.node)?.address.clone(), s.port?));
-        let at = store.and_then(address).map(|(host, port)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        });
+        let address = store.and_then(|store| self.store_address(store));
         GenerationRendezvous {
-            host: at.is_none() && store.is_some_and(|s| s.node == *node),
-            secret: self.generation.secret.clone().filter(|_| at.is_some()),
-            store: at,
+            host: address.is_none() && store.is_some_and(|s| s.node == *node),
+            secret: self.generation.secret.clone().filter(|_| address.is_some()),
+            store: address,
             urgent,
             rolls: self.generation.roll.map_or(0, |(times, _)| times),
         }
+    }
+
+    /// The address of a store as `HOST:PORT`, with an IPv6 host in brackets; `None` until its port is known.
+    fn store_address(&self, store: &RendezvousStore) -> Option<String> {
+        let host = &self.workers.get(&store.node)?.address;
+        let port = store.port?;
+        if host.contains(':') { Some(format!("[{host}]:{port}")) } else { Some(format!("{host}:{port}")) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a machine wants done, and what a step led to.
+//! Effects on Slurm, and the outcome of a step.
 
 use infill_model::words;
 use infill_model::{GenerationStop, JobId, LiveChange, NodeName};
@@ -6,54 +6,54 @@ use infill_model::{GenerationStop, JobId, LiveChange, NodeName};
 /// Something to do at Slurm for this job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Pin the held lead to a node, limit it, release it.
+    /// Pin the held lead to a node, set its time limit, and release it.
     Launch {
-        /// The lead.
+        /// The lead's Slurm job.
         job: JobId,
-        /// Where.
+        /// The node to start on.
         node: NodeName,
         /// Time limit in minutes.
         limit_mins: u32,
     },
     /// Hold the pending lead: only the planner starts it.
     Hold {
-        /// The lead.
+        /// The lead's Slurm job.
         job: JobId,
     },
-    /// Unpin the lead that waits, held, from the node that it was last launched on. A job that is pinned to
-    /// a node is lost once that is taken out of Slurm's configuration.
+    /// Unpin the lead, which waits held, from the node of its last launch. A job that is pinned to a node is
+    /// lost when an administrator removes the node from Slurm's configuration.
     Unpin {
-        /// The lead.
+        /// The lead's Slurm job.
         job: JobId,
     },
     /// Requeue the running lead, held.
     RequeueHold {
-        /// The lead.
+        /// The lead's Slurm job.
         job: JobId,
     },
     /// Set the time limit of a lead or wing, in minutes from its start.
     SetLimit {
-        /// Lead or wing.
+        /// The Slurm job of the lead or wing.
         job: JobId,
-        /// Minutes.
+        /// Time limit in minutes.
         limit_mins: u32,
     },
-    /// Shrink a wing to these nodes.
+    /// Shrink a wing to fewer nodes.
     ShrinkWing {
-        /// The wing.
+        /// The wing's Slurm job.
         job: JobId,
-        /// Nodes to keep; its batch host is among them.
+        /// Nodes to keep, the wing's batch host included.
         keep: Vec<NodeName>,
     },
     /// Cancel a wing.
     CancelWing {
-        /// The wing.
+        /// The wing's Slurm job.
         job: JobId,
     },
 }
 
 impl Effect {
-    /// The Slurm job that it touches.
+    /// The Slurm job that the effect changes.
     pub fn job(&self) -> JobId {
         match self {
             Effect::Launch { job, .. }
@@ -66,22 +66,22 @@ impl Effect {
         }
     }
 
-    /// Whether it takes nodes (and must wait when we may not grow), rather than giving some back.
+    /// Whether it takes nodes. Such an effect must wait while infill may not grow.
     pub fn takes_nodes(&self) -> bool {
         matches!(self, Effect::Launch { .. })
     }
 
-    /// Whether it gives nodes back that a main job may be about to want: it waits for nothing else.
+    /// Whether it gives nodes back, which a main job may want soon. Such an effect does not wait for others.
     pub fn returns_nodes(&self) -> bool {
         matches!(self, Effect::RequeueHold { .. } | Effect::ShrinkWing { .. } | Effect::CancelWing { .. })
     }
 
-    /// Whether its Slurm job is given up by it: what was asked for before is out of date.
+    /// Whether it gives its Slurm job up, so that earlier effects on that job are out of date.
     pub fn abandons_job(&self) -> bool {
         matches!(self, Effect::RequeueHold { .. } | Effect::CancelWing { .. })
     }
 
-    /// What kind of effect it is.
+    /// The kind of the effect, without its parameters.
     pub fn kind(&self) -> EffectKind {
         match self {
             Effect::Launch { .. } => EffectKind::Launch,
@@ -96,7 +96,7 @@ impl Effect {
 }
 
 words! {
-    /// A kind of [`Effect`], as it is counted.
+    /// A kind of [`Effect`], for metrics.
     pub enum EffectKind {
         /// [`Effect::Launch`].
         Launch = "launch",
@@ -115,35 +115,35 @@ words! {
     }
 }
 
-/// What a command did not fit into.
+/// A command that did not fit into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryOverflow {
-    /// On how many nodes it ran.
+    /// Number of nodes that the command ran on.
     pub nodes: u32,
-    /// The lead's, if it was known then.
+    /// The lead's node; `None` if it was unknown at that time.
     pub lead: Option<NodeName>,
 }
 
-/// What a step led to.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "effects must be carried out"]
 pub struct StepOutcome {
-    /// To do at Slurm, in order.
+    /// Effects on Slurm, in order.
     pub effects: Vec<Effect>,
     /// A generation that began with this step, as (number, nodes by rank, why).
     pub started: Option<(u64, Vec<NodeName>, String)>,
-    /// What happened, for the log, once each.
+    /// Sentences for the log.
     pub notes: Vec<String>,
-    /// Nodes on which a start died, with how: strikes for the circuit breaker.
+    /// Nodes on which a start failed, each with the reason: strikes for the circuit breaker.
     pub strikes: Vec<(NodeName, String)>,
-    /// How commands came to their end that were asked to save and exit.
+    /// How commands ended that were asked to save and exit.
     pub stops: Vec<GenerationStop>,
-    /// That the command has run out of memory with the present execution plan.
+    /// Set if the command has run out of memory with the present execution plan.
     pub overflowed: Option<MemoryOverflow>,
     /// A change of size that the command lived through.
     pub lived_through: Option<LiveChange>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
-    /// The command fails elsewhere, too: its strikes say nothing of nodes.
+    /// Whether the command also fails elsewhere, so that its strikes are not the nodes' fault.
     pub acquitted: bool,
 }

@@ -1,4 +1,4 @@
-//! Agents that come, and signs that they live.
+//! Handles agents that say hello, and their heartbeats.
 
 use infill_api::AgentDialect;
 use infill_model::{CommandExit, JobId, NodeName, RunSpec, UnixTime};
@@ -8,64 +8,64 @@ use super::job_lifecycle::JobLifecycle;
 use super::phase::{JobPhase, NextGeneration, StopReason};
 use super::worker::{LiveState, Worker};
 
-/// Largest number of a generation: a job that changed every millisecond would need nine thousand years for
-/// it.
+/// Largest generation number: a job that changed every millisecond would reach it after nine thousand years.
 pub const MAX_GENERATION: u64 = 1 << 48;
 
-/// The end of a command of which its agent knows nothing any more.
+/// Stands for the end of a command whose exit code the agent no longer knows.
 const UNKNOWN_EXIT: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
-/// An agent's hello after its identity was proved.
+/// An agent's hello after authentication.
 #[derive(Clone, Debug)]
 pub struct AuthenticatedHello {
-    /// Its node.
+    /// The agent's node, or its place there.
     pub node: NodeName,
-    /// The Slurm job in which it runs: the lead's or a wing's.
+    /// The Slurm job in which the agent runs: the lead's or a wing's.
     pub slurm_job: JobId,
-    /// Host at which other nodes reach it.
+    /// Host name or IP address at which other nodes reach the agent.
     pub address: String,
-    /// A free port.
+    /// A port that is free on the agent's node.
     pub port: u16,
-    /// The generation whose command runs there.
+    /// The generation whose command runs there; `None` if no command runs.
     pub running: Option<u64>,
-    /// What the lead declared.
+    /// The owner's declarations; only from a lead.
     pub spec: Option<RunSpec>,
-    /// What it understands.
+    /// The messages that the agent understands.
     pub dialect: AgentDialect,
 }
 
 impl JobLifecycle {
-    /// Takes in an agent. Says no when it has no place in the job: it must leave.
-    pub fn handle_hello(&mut self, a: AuthenticatedHello, now: UnixTime, out: &mut StepOutcome) -> bool {
-        let is_lead = a.slurm_job == self.job;
-        let is_ours = is_lead || self.wings.values().any(|w| w.order.nodes.contains(&a.node));
-        // Beyond that an agent's word would take the numbers away that are to come.
-        let is_sound = a.running.is_none_or(|g| g <= MAX_GENERATION);
+    /// Takes in an agent. Returns whether it has a place in the job. If not, it must leave.
+    pub fn handle_hello(&mut self, hello: AuthenticatedHello, now: UnixTime, out: &mut StepOutcome) -> bool {
+        let is_lead = hello.slurm_job == self.job;
+        let is_ours = is_lead || self.wings.values().any(|w| w.order.nodes.contains(&hello.node));
+        // A larger number from an agent would use up the numbers of later generations.
+        let is_sound = hello.running.is_none_or(|generation| generation <= MAX_GENERATION);
         if !is_ours || !is_sound || self.phase == JobPhase::Ended {
             return false;
         }
-        if let Some(spec) = a.spec.filter(|_| is_lead) {
+        if let Some(spec) = hello.spec.filter(|_| is_lead) {
             self.spec = spec;
         }
-        let known = self.workers.get(&a.node).filter(|w| w.slurm_job == a.slurm_job);
-        if known.is_none() && a.running.is_none() {
-            out.arrived.extend(
-                self.worker_ordered_at(&a.node, is_lead).map(|t| (a.node.clone(), now.secs_since(t))),
-            );
+        let previous = self.workers.get(&hello.node).filter(|w| w.slurm_job == hello.slurm_job);
+        if previous.is_none()
+            && hello.running.is_none()
+            && let Some(ordered_at) = self.worker_ordered_at(&hello.node, is_lead)
+        {
+            out.arrived.push((hello.node.clone(), now.secs_since(ordered_at)));
         }
-        // An agent that runs nothing though it should tells how that came once it is told to stop.
-        let mut stopped = known.and_then(|w| w.stopped);
-        let mut live = known.map(|w| w.live).unwrap_or_default();
-        let is_member = self.phase.members().contains(&a.node);
-        if a.running.is_none() && is_member && matches!(live, LiveState::In(_)) {
-            // What lived there is gone, and nobody can tell how.
+        // An agent whose command has ended unexpectedly reports the reason after its next order to stop.
+        let mut stopped = previous.and_then(|w| w.stopped);
+        let mut live = previous.map(|w| w.live).unwrap_or_default();
+        let is_member = self.phase.members().contains(&hello.node);
+        if hello.running.is_none() && is_member && matches!(live, LiveState::In(_)) {
+            // The command that was alive there is gone, and its exit code is lost.
             stopped = stopped.or(Some(UNKNOWN_EXIT));
             live = LiveState::No;
         }
         let worker = Worker {
-            slurm_job: a.slurm_job,
-            address: a.address,
-            port: a.port,
+            slurm_job: hello.slurm_job,
+            address: hello.address,
+            port: hello.port,
             last_seen: now,
             answered: true,
             progress_at: None,
@@ -74,30 +74,33 @@ impl JobLifecycle {
             live,
             stood_secs: None,
             doubt: None,
-            dialect: a.dialect,
+            dialect: hello.dialect,
         };
-        self.workers.insert(a.node.clone(), worker);
-        for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&a.node) && !is_lead) {
-            wing.job.get_or_insert(a.slurm_job);
+        self.workers.insert(hello.node.clone(), worker);
+        for wing in self.wings.values_mut().filter(|w| w.order.nodes.contains(&hello.node) && !is_lead) {
+            wing.job.get_or_insert(hello.slurm_job);
         }
         if is_lead {
-            if let Some(older) = self.outdated_lead_reason() {
-                out.notes.push(format!("{}: {older}", a.node));
+            if let Some(why) = self.outdated_lead_reason() {
+                out.notes.push(format!("{}: {why}", hello.node));
             }
-            self.handle_lead_arrival(&a.node, a.running, now, out);
+            self.handle_lead_arrival(&hello.node, hello.running, now, out);
         }
         true
     }
 
-    /// When the worker on this node was ordered that says hello now.
+    /// When the worker was ordered that says hello on this node; `None` if that is unknown.
     fn worker_ordered_at(&self, node: &NodeName, is_lead: bool) -> Option<UnixTime> {
         match &self.phase {
-            JobPhase::Launching { node: wanted, .. } if is_lead => (wanted == node).then_some(self.since),
+            JobPhase::Launching { node: launched_on, .. } if is_lead => {
+                (launched_on == node).then_some(self.since)
+            }
             _ if is_lead => None,
             _ => self.wings.values().find(|w| w.order.nodes.contains(node)).map(|w| w.ordered_at),
         }
     }
 
+    /// The lead's agent has said hello on `node`, where the command of generation `running` runs, if any.
     fn handle_lead_arrival(
         &mut self,
         node: &NodeName,
@@ -107,14 +110,15 @@ impl JobLifecycle {
     ) {
         let job = self.job;
         self.workers.retain(|n, w| w.slurm_job != job || n == node);
-        // Whoever held it has let it go.
-        (self.obstacles.held_by, self.obstacles.seeks) = (None, false);
+        // A lead that runs is not held any more.
+        self.obstacles.held_by = None;
+        self.obstacles.awaits_new_plan = false;
         match (&self.phase, running) {
-            // The store knows less than the agent: take up its generation, and make a clean new one.
-            (phase, Some(g)) if g > self.generation.number => {
-                out.notes.push(format!("took up generation {g}, which the store does not know"));
-                let next = phase.next_generation().with_reason("daemon lost its records");
-                self.generation.number = g;
+            // The agent's generation is newer than the stored one: take it over, and then start a new one.
+            (phase, Some(number)) if number > self.generation.number => {
+                out.notes.push(format!("took over generation {number}, which is not in the store"));
+                let next = phase.next_generation().with_reason("the daemon lost its records");
+                self.generation.number = number;
                 let members = self.workers.keys().cloned().collect();
                 self.enter_phase(JobPhase::Stopping { members, reason: StopReason::Lost, next }, now);
             }
@@ -124,7 +128,7 @@ impl JobLifecycle {
             ) => {
                 let next = next.clone();
                 if matches!(self.phase, JobPhase::Launching { .. }) && self.claim_is_over(now) {
-                    // Its other nodes may be gone: next time it is given longer.
+                    // Its other nodes may be gone. Its next start gets more time.
                     self.backoff.record_late_arrival();
                 } else {
                     self.backoff.reset_after_arrival();
@@ -136,10 +140,10 @@ impl JobLifecycle {
                 if self.generation.away.is_some() =>
             {
                 self.end_lead_absence(node, now, out);
-                // A look from before still shows it in the queue.
+                // Older snapshots still show it in the queue.
                 self.since = now;
             }
-            // The command has ended while nobody listened, or the lead's agent died with it.
+            // The command has ended while the daemon was away, or the lead's agent died with it.
             (JobPhase::Running { members } | JobPhase::Regrouping { members, .. }, None)
                 if members.contains(node) =>
             {
@@ -152,14 +156,13 @@ impl JobLifecycle {
         }
     }
 
-    /// Notes a sign of life of the agent on `node`; says whether it belongs to the job.
+    /// Records a heartbeat of the agent on `node`. Returns whether the agent belongs to the job.
     pub fn record_heartbeat(&mut self, node: &NodeName, slurm_job: JobId, now: UnixTime) -> bool {
-        match self.workers.get_mut(node).filter(|w| w.slurm_job == slurm_job) {
-            Some(worker) => {
-                (worker.last_seen, worker.answered) = (now, true);
-                true
-            }
-            None => false,
-        }
+        let Some(worker) = self.workers.get_mut(node).filter(|w| w.slurm_job == slurm_job) else {
+            return false;
+        };
+        worker.last_seen = now;
+        worker.answered = true;
+        true
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of one malleable job's generations.
+//! The state of one malleable job's lifecycle.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,20 @@ use super::worker::{Wing, Worker};
 /// The present generation, or the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generation {
-    /// Its number; 0 before the first.
+    /// Number of the generation; 0 before the first.
     pub number: u64,
-    /// Its execution plan.
+    /// Execution plan of the generation.
     pub exec_plan: ExecPlan,
-    /// Host and port of its rendezvous.
+    /// Host and port of rank 0's rendezvous.
     pub master: Option<(String, u16)>,
-    /// Where processes meet that stay alive over changes.
+    /// The store at which processes meet that stay alive over changes.
     pub store: Option<RendezvousStore>,
-    /// By which its members know each other there, sealed. For a whole generation it is the same, or none.
+    /// The secret by which members recognise each other at the store. All members of a generation have the
+    /// same secret, or none has one.
     pub secret: Option<Secret>,
-    /// How often the roll was called in it, and when last.
+    /// Number of roll calls in this generation, and the time of the last one.
     pub roll: Option<(u32, UnixTime)>,
-    /// Where the lead is while the others train on without it.
+    /// The lead's absence, while the other members train on without it.
     pub away: Option<LeadAbsence>,
 }
 
@@ -41,54 +42,53 @@ pub struct Generation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "StoreRecord", from = "StoreRecord")]
 pub struct RendezvousStore {
-    /// The member that hosts it, or is asked to.
+    /// The member that hosts the store, or is asked to.
     pub node: NodeName,
-    /// Its port, once it is known.
+    /// Port of the store; `None` until the host reports it.
     pub port: Option<u16>,
-    /// What the host's agent has made for those who meet there.
+    /// The secret that the host's agent has made for the members.
     pub secret: Option<Secret>,
 }
 
 impl RendezvousStore {
-    /// One that `node` is asked to host.
+    /// A store that `node` is asked to host.
     pub(super) fn requested_on(node: NodeName) -> RendezvousStore {
         RendezvousStore { node, port: None, secret: None }
     }
 }
 
-/// What the user submitted, as Slurm shows it of the lead.
+/// The user's submission, as Slurm shows it for the lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeadSubmission {
-    /// Allowed sizes.
+    /// Allowed numbers of nodes.
     pub sizes: AllowedSizes,
-    /// The account, for the wings.
+    /// The Slurm account; the wings get the same.
     pub account: String,
-    /// The QOS, for the wings.
+    /// The QOS; the wings get the same, unless the configuration sets one.
     pub qos: String,
-    /// GRES per node.
+    /// Generic resources (`--gres`) per node.
     pub gres: String,
-    /// Where parts of nodes are lent, how many each of its nodes is; else 1.
+    /// Number of places per worker, where infill lends parts of nodes; 1 otherwise.
     pub block: u32,
-    /// How many CPUs each has, where they are parts of nodes without GPUs.
+    /// Number of CPUs per worker, where infill lends CPUs of nodes without GPUs.
     pub cpus: Option<u32>,
-    /// `--constraint` and `--exclude`, for the wings.
+    /// `--constraint` and `--exclude`; the wings get the same.
     pub nodes: NodeSelection,
-    /// The user's own time limit of the lead, minutes.
+    /// The user's own time limit for the lead, minutes.
     pub limit_mins: Option<u32>,
-    /// Where the lead is a job of the main queue that wings extend, its nodes, the first one first. To the
-    /// planner they are one.
+    /// The nodes of a main job that wings extend, the first one first; empty for other leads. The planner
+    /// sees them as one node.
     pub own: Vec<NodeName>,
 }
 
 impl LeadSubmission {
-    /// Nothing but these sizes.
+    /// A submission that sets nothing but the sizes.
     pub fn with_sizes(sizes: AllowedSizes) -> Self {
-        let none = String::new;
         LeadSubmission {
             sizes,
-            account: none(),
-            qos: none(),
-            gres: none(),
+            account: String::new(),
+            qos: String::new(),
+            gres: String::new(),
             block: 1,
             cpus: None,
             nodes: NodeSelection::default(),
@@ -98,47 +98,48 @@ impl LeadSubmission {
     }
 }
 
-/// Which nodes the user wants, in Slurm's words.
+/// The user's selection of nodes, in Slurm's syntax.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSelection {
-    /// Features that they must have.
+    /// Required features (`--constraint`); empty for none.
     pub constraint: String,
-    /// Nodes that it must not be, as a host list.
+    /// Excluded nodes (`--exclude`), as a host list; empty for none.
     pub exclude: String,
 }
 
-/// What has happened to the job so far.
+/// Counters of a job, and its progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobCounters {
     /// Changes of membership after the first generation.
     pub rescales: u32,
     /// Restarts after failures of the command.
     pub restarts: u32,
-    /// Commands that had to be killed at a rescale.
+    /// Commands that the agents had to kill at a rescale.
     pub kills: u32,
-    /// The longest that a command which stays alive took to be ready, seconds.
+    /// The longest time that a command which stays alive took to be ready, seconds.
     pub warm_secs: u32,
-    /// How far it has come.
+    /// The training progress.
     pub course: JobProgress,
     /// When the rate was promised that its owner wants; `None` while nothing is promised.
     pub promised_at: Option<UnixTime>,
 }
 
-/// What the planner wants.
+/// The planner's target for a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its last word on the job, less the nodes that were lost since.
+    /// The last plan for the job, without the nodes that were lost since.
     pub plan: JobPlan,
-    /// Whether the node that the lead shall start on is still being left by another job.
+    /// Whether another job is still leaving the node on which the lead shall start.
     pub blocked: bool,
-    /// Seconds from its launch for which a lead claims the nodes of the plan, besides its own.
+    /// How long a launched lead claims all nodes of the plan, seconds. After that it claims only its own.
     pub claim_secs: f64,
-    /// By when a job that is launched on the plan's first node must end by its limit, for Slurm to start it.
+    /// When a job that is launched on the plan's first node must end by its limit, so that Slurm starts it;
+    /// `None` if only its lease bounds it.
     pub ends_by: Option<UnixTime>,
 }
 
 impl Target {
-    /// The limit of a lead that is launched now on the plan's first node, minutes; `None` where Slurm would
+    /// Time limit in minutes of a lead that is launched now on the plan's first node; `None` if Slurm would
     /// not start it.
     pub(super) fn launch_limit_mins(&self, first: &PlannedNode, now: UnixTime) -> Option<u32> {
         let startable_secs = self.ends_by.map(|by| by.secs_since(now));
@@ -146,43 +147,44 @@ impl Target {
     }
 }
 
-/// A malleable job's generations. See the module's text.
+/// The lifecycle of a malleable job: a state machine, which the crate's documentation describes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobLifecycle {
     /// The lead's job id.
     pub job: JobId,
-    /// Where the job is in its life.
+    /// The present phase.
     pub phase: JobPhase,
-    /// Since when.
+    /// When the present phase began.
     pub since: UnixTime,
-    /// The present generation.
+    /// The present generation, or the last one.
     pub generation: Generation,
-    /// What was submitted.
+    /// The user's submission.
     pub submitted: LeadSubmission,
-    /// What the agent declared.
+    /// The owner's declarations, from the lead's agent.
     pub spec: RunSpec,
-    /// Agents by node.
+    /// Agents that have said hello, by node.
     pub workers: BTreeMap<NodeName, Worker>,
     /// Wings by order number.
     pub wings: BTreeMap<u64, Wing>,
-    /// What the planner wants; `None` until the first round after a (re)start.
+    /// The planner's target; `None` until the first round after a (re)start.
     pub target: Option<Target>,
-    /// What has happened so far.
+    /// Counters and progress.
     pub counts: JobCounters,
-    /// Misfortunes in a row.
+    /// Consecutive failures, and how long to wait after them.
     pub backoff: RetryBackoff,
     /// When the membership last changed.
     pub last_change: Option<UnixTime>,
-    /// When a plan last changed it: a loss is no reason to leave the job as it is for a while.
+    /// When a plan last changed the membership. A loss does not count: after it the planner may change the job
+    /// at once.
     pub rescaled_at: Option<UnixTime>,
-    /// What people, Slurm and the site do with it.
+    /// What keeps the job from its target.
     pub obstacles: JobObstacles,
-    /// What was asked of Slurm a moment ago, and when.
+    /// When each effect was last tried, if that was a moment ago.
     pub(super) tries: BTreeMap<(EffectKind, JobId), UnixTime>,
 }
 
 impl JobLifecycle {
-    /// A job that waits in the queue.
+    /// The lifecycle of a job that waits in the queue.
     pub fn new(job: JobId, sizes: AllowedSizes, now: UnixTime) -> Self {
         JobLifecycle {
             job,
@@ -203,102 +205,112 @@ impl JobLifecycle {
         }
     }
 
-    /// Takes the state up again after a pause of the daemon: nobody is blamed for what happened meanwhile.
+    /// Resumes after a restart of the daemon: no worker or node is blamed for what happened meanwhile.
     pub fn resume_after_restart(&mut self, now: UnixTime) {
         self.since = now;
         self.target = None;
         self.tries.clear();
         self.obstacles.trials = NodeTrials::default();
-        self.workers.values_mut().for_each(|w| (w.last_seen, w.answered) = (now, true));
-        self.wings.values_mut().for_each(|w| w.ordered_at = w.ordered_at.max(now));
+        for worker in self.workers.values_mut() {
+            worker.last_seen = now;
+            worker.answered = true;
+            worker.live.restart_clock(now);
+        }
+        for wing in self.wings.values_mut() {
+            wing.ordered_at = wing.ordered_at.max(now);
+        }
         self.generation.roll = None;
-        self.workers.values_mut().for_each(|w| w.live.restart_clock(now));
         if let JobPhase::Regrouping { regroup, .. } = &mut self.phase {
             regroup.began = now;
         }
         if let Some(away) = &mut self.generation.away {
-            (away.since, away.began) = (now, now);
+            away.since = now;
+            away.began = now;
         }
     }
 
-    /// Moves all that time is counted from by these seconds, in which the daemon heard nothing: it stood
-    /// still, or somebody set its clock (backwards, where they are negative). Nobody is blamed for them.
+    /// Moves all reference times by `secs`, a period in which the daemon received nothing: it stood still, or
+    /// its clock was set. `secs` is negative if the clock was set back. No worker or node is blamed for this
+    /// period.
     pub fn shift_times(&mut self, secs: f64) {
-        let moved = |t: &mut UnixTime| *t = t.plus_secs(secs);
-        moved(&mut self.since);
-        self.last_change.iter_mut().chain(&mut self.rescaled_at).for_each(moved);
         self.backoff.shift_times(secs);
         self.obstacles.shift_times(secs);
-        self.tries.values_mut().for_each(moved);
-        self.wings.values_mut().for_each(|w| moved(&mut w.ordered_at));
+        let mut times = vec![&mut self.since];
+        times.extend(&mut self.last_change);
+        times.extend(&mut self.rescaled_at);
+        times.extend(self.tries.values_mut());
+        times.extend(self.wings.values_mut().map(|wing| &mut wing.ordered_at));
         for worker in self.workers.values_mut() {
-            moved(&mut worker.last_seen);
-            worker.progress_at.iter_mut().chain(&mut worker.doubt).for_each(moved);
             worker.live.shift_times(secs);
+            times.push(&mut worker.last_seen);
+            times.extend(&mut worker.progress_at);
+            times.extend(&mut worker.doubt);
         }
-        self.generation.roll.iter_mut().for_each(|(_, at)| moved(at));
+        times.extend(self.generation.roll.as_mut().map(|(_, called_at)| called_at));
         if let JobPhase::Regrouping { regroup, .. } = &mut self.phase {
-            moved(&mut regroup.began);
+            times.push(&mut regroup.began);
         }
         if let Some(away) = &mut self.generation.away {
-            moved(&mut away.since);
-            moved(&mut away.began);
+            times.push(&mut away.since);
+            times.push(&mut away.began);
+        }
+        for time in times {
+            *time = time.plus_secs(secs);
         }
     }
 
+    /// Enters a phase. A phase in which no members train or stop also ends the lead's absence.
     pub(super) fn enter_phase(&mut self, phase: JobPhase, now: UnixTime) {
-        if !matches!(
+        let keeps_absence = matches!(
             phase,
             JobPhase::Running { .. }
                 | JobPhase::Regrouping { .. }
                 | JobPhase::Stopping { .. }
                 | JobPhase::Idle { .. }
-        ) {
+        );
+        if !keeps_absence {
             self.generation.away = None;
         }
         self.phase = phase;
         self.since = now;
     }
 
-    /// Goes to wait in the queue for the next generation.
+    /// Waits in the queue for the next generation.
     pub(super) fn enter_queue(&mut self, next: NextGeneration, now: UnixTime) {
         self.enter_phase(JobPhase::Queued { next: NextGeneration { lost: false, ..next } }, now);
     }
 
-    /// Has the lead requeued before the next generation. One of the main queue stays.
+    /// Requeues the lead before the next generation. A main job that wings extend stays where it is.
     pub(super) fn requeue_lead(&mut self, next: NextGeneration, now: UnixTime) {
         if self.is_extension() {
-            // It stays where it is, whatever is wanted.
             self.enter_phase(JobPhase::Idle { next }, now);
             return;
         }
         self.enter_phase(JobPhase::Requeueing { next: NextGeneration { lost: false, ..next } }, now);
     }
 
-    /// Emits `effect` unless the same was tried a moment ago; says whether it did. A lead of the main queue
-    /// is never touched.
+    /// Emits `effect` unless the same effect was tried a moment ago; returns whether it did. infill never
+    /// changes a main job that wings extend.
     pub(super) fn attempt_effect(&mut self, effect: Effect, now: UnixTime, out: &mut StepOutcome) -> bool {
         if self.is_extension() && effect.job() == self.job {
             return false;
         }
-        self.tries.retain(|_, t| now.secs_since(*t) < RETRY_SECS);
-        if let std::collections::btree_map::Entry::Vacant(free) =
-            self.tries.entry((effect.kind(), effect.job()))
-        {
-            free.insert(now);
-            out.effects.push(effect);
-            return true;
+        self.tries.retain(|_, tried_at| now.secs_since(*tried_at) < RETRY_SECS);
+        let key = (effect.kind(), effect.job());
+        if self.tries.contains_key(&key) {
+            return false;
         }
-        false
+        self.tries.insert(key, now);
+        out.effects.push(effect);
+        true
     }
 
-    /// Forgets that the planner wanted this node: it was lost since. Not where a wing makes room for the
-    /// lead.
+    /// Removes a lost node from the target. Keeps the node that a wing gives up for the lead, and the own
+    /// nodes of a main job.
     pub(super) fn drop_from_target(&mut self, node: &NodeName) {
         if self.generation.away.as_ref().is_some_and(|away| away.place == *node) {
             return;
         }
-        // Nor the nodes that are its own.
         if self.is_extension() && self.lead_node() == Some(node) {
             return;
         }
@@ -310,7 +322,7 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether an agent runs in the lead itself.
+    /// Whether this worker's agent runs in the lead.
     pub(super) fn is_lead(&self, worker: &Worker) -> bool {
         worker.slurm_job == self.job
     }

@@ -1,9 +1,9 @@
-//! The lead is away and the others train on: Slurm has taken its node, or the node has died.
+//! Keeps a job training while its lead is away: Slurm has taken the lead's node, or the node has died.
 //!
-//! One of the wings gives its node up, where the lead is started again as soon as it waits in the queue. Its
-//! agent comes back as a newcomer. Until then no wing can be ordered, and the planner leaves the job as it
-//! is. What takes too long, and a job of which too little would be left, restarts as one that does not stay
-//! alive.
+//! One of the wings gives its node up. infill starts the lead there as soon as the lead waits in the queue,
+//! and its agent comes back as a newcomer. Until then the job cannot order wings, and the planner leaves it as
+//! it is. If that takes too long, or too few members would be left, the job restarts like a job that does not
+//! stay alive.
 
 use infill_model::{Job, NodeName, PlannedNode, UnixTime};
 
@@ -14,57 +14,67 @@ use super::phase::{AbsenceStage, JobPhase, LeadAbsence, NextGeneration, StopReas
 use super::settings::{AWAY_SECS, LEAVES_SECS, LifecycleSettings, RETURN_SECS, SILENT_SECS};
 use super::time_limit::start_limit_mins;
 
-/// What a wing without a lease of its own is worth to the lead, seconds: the next round renews it.
+/// Assumed lease of a returning lead on a node without a planned lease, seconds. The next round renews it.
 const DEFAULT_LEASE_SECS: f64 = 600.0;
 
-/// Who goes on without the members that are lost.
+/// The members that go on after a loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SurvivingMembers {
-    /// The members.
+    /// The remaining members, by rank.
     pub to: Vec<NodeName>,
-    /// Where the lead is to come back, if it is lost.
+    /// The node on which a lost lead is to come back; `None` if the lead is not lost.
     pub place: Option<NodeName>,
 }
 
 impl JobLifecycle {
-    /// Who goes on alive if these members are lost; `None` if that needs a restart.
+    /// The members that go on alive if `lost` are lost; `None` if the job must restart.
     pub(super) fn survivors_of(
         &self,
         members: &[NodeName],
         lost: &[NodeName],
         now: UnixTime,
     ) -> Option<SurvivingMembers> {
-        let mut left: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
+        let mut remaining: Vec<NodeName> = members.iter().filter(|n| !lost.contains(n)).cloned().collect();
         let lead = self.workers.iter().find(|(_, w)| self.is_lead(w));
         match lead.filter(|(node, _)| self.generation.away.is_none() && lost.contains(node)) {
-            None => self.fit_live_members(left).map(|to| SurvivingMembers { to, place: None }),
-            // Its agent is there: its command has failed.
+            None => self.fit_live_members(remaining).map(|to| SurvivingMembers { to, place: None }),
+            // The lead's agent is there, so its command has failed.
             Some((_, w)) if w.stopped.is_some() && !w.leaving && w.silent_secs(now) < SILENT_SECS => None,
             Some(_) => {
-                let place = self.place_for_lead(&left)?;
-                left.retain(|n| *n != place);
-                self.fit_live_members(left).map(|to| SurvivingMembers { to, place: Some(place) })
+                let place = self.place_for_lead(&remaining)?;
+                remaining.retain(|n| *n != place);
+                self.fit_live_members(remaining).map(|to| SurvivingMembers { to, place: Some(place) })
             }
         }
     }
 
-    /// The node that is given up for the lead: one of a wing of its own, and of these the one that lasts
-    /// longest.
-    fn place_for_lead(&self, left: &[NodeName]) -> Option<NodeName> {
-        // Where a main job goes is its own affair.
+    /// The node that a wing gives up for the lead: a wing of one node, if possible, and among these the one
+    /// with the longest lease.
+    fn place_for_lead(&self, remaining: &[NodeName]) -> Option<NodeName> {
+        // infill does not decide where a main job runs.
         if self.is_extension() {
             return None;
         }
-        let alone = |n: &NodeName| self.wings.values().any(|w| w.order.nodes.as_slice() == [n.clone()]);
-        let lease = |n: &NodeName| self.planned_node(n).map(|p| p.lease_until);
-        left.iter().max_by_key(|n| (alone(n), lease(n))).cloned()
+        remaining
+            .iter()
+            .max_by_key(|node| {
+                let lease_until = self.planned_node(node).map(|p| p.lease_until);
+                (self.is_single_node_wing(node), lease_until)
+            })
+            .cloned()
     }
 
+    /// Whether a wing has this node only.
+    fn is_single_node_wing(&self, node: &NodeName) -> bool {
+        self.wings.values().any(|w| w.order.nodes.as_slice() == std::slice::from_ref(node))
+    }
+
+    /// The target's entry for this node.
     fn planned_node(&self, node: &NodeName) -> Option<&PlannedNode> {
         self.target.as_ref()?.plan.nodes.iter().find(|p| p.node == *node)
     }
 
-    /// The lead is lost to the others, and shall come back here.
+    /// Begins the absence of a lead that is to come back on `place`.
     pub(super) fn begin_lead_absence(&mut self, place: NodeName, now: UnixTime, out: &mut StepOutcome) {
         out.notes.push(format!("the lead is away and comes back on {place}; its wings train on"));
         let lost = self.lead_node().cloned();
@@ -76,32 +86,36 @@ impl JobLifecycle {
         self.target_return_place(now);
     }
 
-    /// Puts the place of a lead that is away first in what the planner wants. It is no wing's any more.
+    /// Puts the node on which an absent lead comes back first in the target. No wing has it any more.
     pub(super) fn target_return_place(&mut self, now: UnixTime) {
-        let (Some(away), Some(Target { plan, blocked, .. })) = (&self.generation.away, &mut self.target)
-        else {
-            return;
+        let Some(away) = &self.generation.away else { return };
+        let Some(Target { plan, blocked, .. }) = &mut self.target else { return };
+        let planned = match plan.nodes.iter().position(|p| p.node == away.place) {
+            Some(index) => plan.nodes.remove(index),
+            None => {
+                let default_end = now.plus_secs(DEFAULT_LEASE_SECS);
+                let lease_until = plan.nodes.first().map_or(default_end, |p| p.lease_until);
+                PlannedNode { node: away.place.clone(), lease_until }
+            }
         };
-        let known = plan.nodes.iter().position(|p| p.node == away.place).map(|at| plan.nodes.remove(at));
-        let lease_until = plan.nodes.first().map_or(now.plus_secs(DEFAULT_LEASE_SECS), |p| p.lease_until);
-        let place = known.unwrap_or(PlannedNode { node: away.place.clone(), lease_until });
-        plan.nodes.insert(0, place);
+        plan.nodes.insert(0, planned);
         *blocked = false;
     }
 
-    /// Takes in a plan that may have been made before the lead went: without the node that it was on.
+    /// Adapts a plan that may be older than the lead's absence: keeps only nodes of members, which excludes
+    /// the lead's old node.
     pub(super) fn plan_without_lead(&mut self, now: UnixTime) {
         let Some(Target { plan, .. }) = &mut self.target else { return };
         let members = self.phase.members();
-        let goes_on = plan.nodes.iter().any(|p| members.contains(&p.node));
         plan.nodes.retain(|p| members.contains(&p.node));
-        // A plan that leaves it nothing means that.
-        if goes_on {
+        // A plan without any of the members stops the job.
+        if !plan.nodes.is_empty() {
             self.target_return_place(now);
         }
     }
 
-    /// Slurm shows the lead in its queue while the others train, or stop. Says whether they go on with that.
+    /// Slurm shows the lead in its queue while the other members train or stop. Returns whether they go on
+    /// without it.
     pub(super) fn continue_while_lead_waits(
         &mut self,
         lead: &Job,
@@ -112,29 +126,33 @@ impl JobLifecycle {
         if self.generation.away.is_none() {
             self.continue_without_lead(now, out);
         }
-        let stop = matches!(self.phase, JobPhase::Stopping { .. });
-        let go_on = stop || matches!(self.phase, JobPhase::Running { .. } | JobPhase::Regrouping { .. });
+        let is_stopping = matches!(self.phase, JobPhase::Stopping { .. });
+        let is_training = matches!(self.phase, JobPhase::Running { .. } | JobPhase::Regrouping { .. });
+        if !is_stopping && !is_training {
+            return false;
+        }
         let was_released = self.obstacles.was_released(read_at);
-        let Some(away) = self.generation.away.as_mut().filter(|_| go_on) else { return false };
-        let undone = now.secs_since(away.since) >= RETURN_SECS && lead.held;
-        if away.stage == AbsenceStage::Leaving || undone || stop {
-            (away.stage, away.since) = (AbsenceStage::Waiting, now);
+        let Some(away) = &mut self.generation.away else { return false };
+        let was_requeued_again = now.secs_since(away.since) >= RETURN_SECS && lead.held;
+        if away.stage == AbsenceStage::Leaving || was_requeued_again || is_stopping {
+            away.stage = AbsenceStage::Waiting;
+            away.since = now;
             self.obstacles.released_at = None;
         }
-        let waits = away.stage == AbsenceStage::Waiting;
+        let is_waiting = away.stage == AbsenceStage::Waiting;
         self.forget_lead();
-        if waits && !lead.held {
+        if is_waiting && !lead.held {
             self.attempt_effect(Effect::Hold { job: self.job }, now, out);
         }
-        let refused = start_refusal(lead).filter(|_| was_released && !waits);
-        if !stop && (refused.is_some() || self.obstacles.held_by.is_some()) {
-            let why = refused.unwrap_or_else(|| "it is held".to_owned());
+        let refusal = start_refusal(lead).filter(|_| was_released && !is_waiting);
+        if !is_stopping && (refusal.is_some() || self.obstacles.held_by.is_some()) {
+            let why = refusal.unwrap_or_else(|| "it is held".to_owned());
             self.give_up_on_lead(&format!("the lead does not come back: {why}"), now, out);
         }
         true
     }
 
-    /// Slurm has requeued the lead, and its agent did not come to say so.
+    /// Slurm has requeued the lead before its agent could report it.
     fn continue_without_lead(&mut self, now: UnixTime, out: &mut StepOutcome) {
         let JobPhase::Running { members } = self.phase.clone() else { return };
         let Some(node) = self.lead_node().cloned() else { return };
@@ -143,15 +161,14 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether infill is to hold the lead, if that is away and waits: also when the others stop by now.
+    /// Whether infill is to hold an absent lead, even if the other members stop by now; `None` if the lead is
+    /// not away.
     pub(super) fn holds_lead(&self, read_at: UnixTime) -> Option<bool> {
-        self.generation
-            .away
-            .as_ref()
-            .map(|away| away.stage != AbsenceStage::Released || !self.obstacles.was_released(read_at))
+        let away = self.generation.away.as_ref()?;
+        Some(away.stage != AbsenceStage::Released || !self.obstacles.was_released(read_at))
     }
 
-    /// Brings a lead that is away back to its place.
+    /// Brings an absent lead back to its place.
     pub(super) fn step_absence(
         &mut self,
         settings: &LifecycleSettings,
@@ -168,10 +185,9 @@ impl JobLifecycle {
                 self.attempt_effect(Effect::RequeueHold { job: self.job }, now, out);
             }
             AbsenceStage::Waiting if !self.wings.values().any(|w| w.order.nodes.contains(&away.place)) => {
-                let lease = self
-                    .planned_node(&away.place)
-                    .map_or(DEFAULT_LEASE_SECS, |p| p.lease_until.secs_since(now));
-                let limit_mins = self.capped_by_user_limit(start_limit_mins(lease));
+                let planned = self.planned_node(&away.place);
+                let lease_secs = planned.map_or(DEFAULT_LEASE_SECS, |p| p.lease_until.secs_since(now));
+                let limit_mins = self.capped_by_user_limit(start_limit_mins(lease_secs));
                 let node = away.place.clone();
                 if self.attempt_effect(Effect::Launch { job: self.job, node, limit_mins }, now, out) {
                     self.generation.away =
@@ -182,23 +198,23 @@ impl JobLifecycle {
         }
     }
 
-    /// The lead was not released to its place after all.
+    /// The release of the lead to its place has failed.
     pub(super) fn handle_failed_release(&mut self, now: UnixTime) {
         if let Some(away) = self.generation.away.as_mut().filter(|a| a.stage == AbsenceStage::Released) {
-            (away.stage, away.since) = (AbsenceStage::Waiting, now);
+            away.stage = AbsenceStage::Waiting;
+            away.since = now;
         }
     }
 
+    /// Stops the members for a restart, because the lead does not come back.
     fn give_up_on_lead(&mut self, why: &str, now: UnixTime, out: &mut StepOutcome) {
         out.notes.push(format!("a restart is needed: {why}"));
         let members: Vec<NodeName> = self.phase.involved_nodes().cloned().collect();
-        self.enter_phase(
-            JobPhase::Stopping { members, reason: StopReason::Lost, next: NextGeneration::for_reason(why) },
-            now,
-        );
+        let next = NextGeneration::for_reason(why);
+        self.enter_phase(JobPhase::Stopping { members, reason: StopReason::Lost, next }, now);
     }
 
-    /// All have stopped, and there is no lead to go on with.
+    /// All members have stopped, and the lead is away.
     pub(super) fn idle_without_lead(&mut self, stage: AbsenceStage, next: &NextGeneration, now: UnixTime) {
         self.target = None;
         match stage {
@@ -207,7 +223,7 @@ impl JobLifecycle {
         }
     }
 
-    /// The lead's agent has said hello where it was to come back, or elsewhere: it is a newcomer.
+    /// The lead's agent has said hello on its place or elsewhere: it is a newcomer now.
     pub(super) fn end_lead_absence(&mut self, node: &NodeName, now: UnixTime, out: &mut StepOutcome) {
         self.generation.away = None;
         self.backoff.reset_after_arrival();

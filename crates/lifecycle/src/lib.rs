@@ -1,11 +1,11 @@
 //! The life of one malleable job: a pure state machine that moves its workers from generation to generation.
 //!
-//! Inputs are what agents report ([`JobLifecycle::hello`], [`JobLifecycle::event`]), what Slurm shows
-//! ([`JobLifecycle::observe`]) and what the planner wants ([`JobLifecycle::set_target`]). Outputs are
-//! [`Effect`]s on Slurm, returned by [`JobLifecycle::step`], and what each worker shall do now
-//! ([`JobLifecycle::directive`]), which is derived from the state and so can be asked any number of times.
-//! Nothing is an edge: an effect whose result Slurm does not show is returned again after a while, and a
-//! state read back from the store goes on where it was.
+//! Inputs are reports of agents ([`JobLifecycle::handle_hello`], [`JobLifecycle::handle_event`]), observations
+//! of Slurm ([`JobLifecycle::apply_observation`]) and plans ([`JobLifecycle::set_target`]). Outputs are
+//! [`Effect`]s on Slurm, from [`JobLifecycle::step`], and a directive for each worker
+//! ([`JobLifecycle::directive_for`]). A directive is derived from the state, so callers can ask for it any
+//! number of times. All outputs are levels, not edges: an effect whose result Slurm does not show is returned
+//! again after a while, and a state that was read from the store continues where it was.
 //!
 //! ```text
 //! Queued ──launch──▶ Launching ──hello──▶ Idle ──start──▶ Running ──stop──▶ Stopping ──all stopped──▶ Idle
@@ -15,12 +15,12 @@
 //!                                                       Regrouping ──cannot go on──▶ Stopping
 //! ```
 //!
-//! A command that says that it can stay alive is not stopped when it grows, shrinks or loses members:
-//! it regroups. Whatever goes wrong then ends in Stopping.
+//! A command that can stay alive is not stopped when the job grows, shrinks or loses members: it regroups.
+//! Any failure of that leads to Stopping.
 
 #![warn(clippy::disallowed_types)]
 
-// The rig of the fleet's tests is the daemon's, too, and names this crate from outside.
+// The daemon's tests include the rig of the fleet's tests, too. So the rig refers to this crate by its name.
 #[cfg(test)]
 extern crate self as infill_lifecycle;
 
@@ -72,5 +72,4 @@ pub use settings::{JOIN_SECS, PREEMPTED_BACKOFF_MAX_SECS, PREEMPTED_BACKOFF_SECS
 pub(crate) use settings::{LifecycleSettings, START_SECS};
 pub use target::OrderNumbers;
 pub(crate) use target::TargetContext;
-pub(crate) use worker::Worker;
 pub use worker::{LiveState, Wing};

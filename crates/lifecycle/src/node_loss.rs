@@ -1,4 +1,4 @@
-//! Nodes that are lost to a job.
+//! Handles nodes that a job loses.
 
 use infill_model::{NodeName, UnixTime};
 
@@ -6,9 +6,9 @@ use super::job_lifecycle::JobLifecycle;
 use super::phase::{JobPhase, NextGeneration, StopReason};
 
 impl JobLifecycle {
-    /// Begins to stop the present generation because these nodes are lost to it.
+    /// Begins to stop the present generation because it has lost these nodes.
     ///
-    /// Where the others stay alive, what follows is left to the next step, which finds the nodes gone.
+    /// If the other members can live on, it does nothing: the next step finds the nodes gone and regroups.
     pub(super) fn handle_lost_nodes(&mut self, nodes: &[NodeName], why: &str, now: UnixTime) {
         if self.survives_loss(nodes, now) {
             return;
@@ -27,7 +27,7 @@ impl JobLifecycle {
         }
     }
 
-    /// Forgets wing nodes that are gone, and stops the generation if it ran there.
+    /// Forgets nodes of wings that are gone, and stops the generation if it ran there.
     pub(super) fn drop_nodes(&mut self, nodes: &[NodeName], why: &str, now: UnixTime) {
         for node in nodes {
             self.workers.remove(node);

@@ -1,56 +1,61 @@
-//! Where the job's command has shown that it can run, and which nodes the job is kept from.
+//! Learns from the command's runs and failures which nodes suit the job, and keeps the job from others.
 //!
-//! A command that fails on a node where it has never run, while it runs elsewhere, says something of the
-//! node: the job is tried without it, and that is no restart. A command that runs out of memory says
-//! something of its execution plan and size: it is tried with others, and that is none either. A command that
-//! fails wherever it is fails as itself.
+//! A command may fail on a node where it has never run, although it runs elsewhere. Then the node is suspected:
+//! infill tries the job without the node, and does not count a restart. A command may run out of memory. Then
+//! its execution plan and size are suspected: infill tries others, and does not count a restart either. A
+//! command that fails on every node is itself to blame.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use infill_model::{NodeName, UnixTime};
 
-/// For how long a job is kept from a node the first time; twice as long each further time.
+/// How long a job is kept from a node the first time, seconds; doubled each further time.
 const SHUN_SECS: f64 = 60.0;
 
-/// Longest time for which a job is kept from a node.
+/// Longest time for which a job is kept from a node, seconds.
 const SHUN_MAX_SECS: f64 = 6.0 * 3600.0;
 
-/// Nodes that one job is kept from at most.
+/// Largest number of nodes that one job is kept from.
 const MOST_SHUNNED: usize = 64;
 
-/// Failures in a row that are blamed on nodes, for a command that has run somewhere.
+/// Number of consecutive failures that are blamed on nodes, for a command that has run somewhere.
 const MOST_BLAMED: u32 = 3;
 
-/// Times that a job may run out of memory before that is a failure like any other: it could be tried with
-/// each of a few plans on each of a few types of nodes.
+/// How often a job may run out of memory before that counts as a normal failure. This allows for a few plans
+/// on a few node types.
 const MOST_OVERFLOWS: u32 = 24;
 
-/// Until when a job is kept from a node, and how often it was.
+/// A node that a job is kept from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ShunnedNode {
     until: UnixTime,
+    /// How often the job was kept from it.
     times: u32,
 }
 
-/// What the command's runs and failures say of nodes.
+/// The nodes on which the command has run or failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTrials {
+    /// Hosts on which the command has run.
     proven: BTreeSet<NodeName>,
-    proven_in: u64,
+    /// The generation whose run was recorded last.
+    proven_generation: u64,
     /// Failures that were blamed on nodes since the command last ran.
     blamed: u32,
+    /// The node on which the present generation failed first.
     first_failed: Option<NodeName>,
     shunned: BTreeMap<NodeName, ShunnedNode>,
-    /// Times that it has run out of memory.
+    /// How often infill has retried a command that ran out of memory.
     overflows: u32,
-    /// Whether the present generation has.
+    /// Whether the present generation has run out of memory.
     overflowed: bool,
 }
 
 impl NodeTrials {
     /// A generation begins.
     pub(super) fn begin_generation(&mut self) {
-        (self.first_failed, self.overflowed) = (None, false);
+        self.first_failed = None;
+        self.overflowed = false;
     }
 
     /// The present generation has run out of memory.
@@ -63,17 +68,19 @@ impl NodeTrials {
         self.overflowed
     }
 
-    /// Whether what has run out of memory may be tried once more in another way.
+    /// Whether a command that ran out of memory may be retried with another plan or size. Counts the retry.
     pub(super) fn may_retry_overflow(&mut self) -> bool {
-        let may = self.overflows < MOST_OVERFLOWS;
-        self.overflows += u32::from(may);
-        may
+        if self.overflows >= MOST_OVERFLOWS {
+            return false;
+        }
+        self.overflows += 1;
+        true
     }
 
     /// The command runs on the members of this generation.
     pub(super) fn record_run(&mut self, generation: u64, members: &[NodeName]) {
-        if self.proven_in != generation {
-            self.proven_in = generation;
+        if self.proven_generation != generation {
+            self.proven_generation = generation;
             self.proven.extend(members.iter().map(NodeName::host));
             self.blamed = 0;
         }
@@ -84,33 +91,35 @@ impl NodeTrials {
         self.first_failed.get_or_insert_with(|| node.clone());
     }
 
-    /// The node that is to blame for the failure of a generation, of whose members these failed by
-    /// themselves; `None` if it is the command's own.
+    /// The node to blame for the failure of a generation; `None` if the command is to blame. `failed` are the
+    /// members whose commands failed by themselves.
     pub(super) fn blame_node(&mut self, failed: &[&NodeName]) -> Option<NodeName> {
-        let most = if self.proven.is_empty() { 1 } else { MOST_BLAMED };
-        if self.blamed >= most {
+        let max_blamed = if self.proven.is_empty() { 1 } else { MOST_BLAMED };
+        if self.blamed >= max_blamed {
             return None;
         }
-        let first = self.first_failed.as_ref().into_iter();
-        let node = first.chain(failed.iter().copied()).find(|n| !self.proven.contains(&n.host()))?.clone();
+        let mut suspects = self.first_failed.iter().chain(failed.iter().copied());
+        let node = suspects.find(|n| !self.proven.contains(&n.host()))?.clone();
         self.blamed += 1;
         Some(node)
     }
 
-    /// Takes back what was blamed on nodes since the command last ran; says whether anything was.
+    /// Withdraws the blame of nodes since the command last ran. Returns whether any node was blamed.
     pub(super) fn clear_blame(&mut self) -> bool {
-        let blamed = self.blamed > 0;
+        let any_blamed = self.blamed > 0;
         self.shunned.retain(|_, s| s.times > 1);
-        blamed
+        any_blamed
     }
 
-    /// Keeps the job from a node for a while, and from all places on it.
+    /// Keeps the job from a node and all its places for a while.
     pub(super) fn shun_node(&mut self, node: &NodeName, now: UnixTime) {
         let node = node.host();
         self.shunned.retain(|_, s| now.secs_since(s.until) < SHUN_MAX_SECS);
         if self.shunned.len() >= MOST_SHUNNED && !self.shunned.contains_key(&node) {
-            let first = self.shunned.iter().min_by_key(|(_, s)| s.until).map(|(n, _)| n.clone());
-            first.map(|n| self.shunned.remove(&n));
+            let earliest = self.shunned.iter().min_by_key(|(_, s)| s.until).map(|(n, _)| n.clone());
+            if let Some(earliest) = earliest {
+                self.shunned.remove(&earliest);
+            }
         }
         let shunned = self.shunned.entry(node).or_insert(ShunnedNode { until: now, times: 0 });
         let secs = SHUN_SECS * f64::powi(2.0, shunned.times.min(20) as i32);
@@ -130,9 +139,11 @@ impl NodeTrials {
         self.shunned.iter().filter(move |(_, s)| s.until > now).map(|(node, _)| node)
     }
 
-    /// Moves all times by these seconds.
+    /// Moves all times by `secs`.
     pub(super) fn shift_times(&mut self, secs: f64) {
-        self.shunned.values_mut().for_each(|s| s.until = s.until.plus_secs(secs));
+        for shunned in self.shunned.values_mut() {
+            shunned.until = shunned.until.plus_secs(secs);
+        }
     }
 }
 
@@ -173,8 +184,10 @@ mod tests {
 
     #[test]
     fn is_kept_from_a_node_for_twice_as_long_each_time() {
+        fn at(secs: i64) -> UnixTime {
+            UnixTime(1000 + secs)
+        }
         let mut trials = NodeTrials::default();
-        let at = |secs: i64| UnixTime(1000 + secs);
         trials.shun_node(&n(1), at(0));
         assert!(trials.is_shunned(&n(1), at(59)) && !trials.is_shunned(&n(1), at(60)));
         trials.shun_node(&n(1), at(100));

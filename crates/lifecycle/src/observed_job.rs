@@ -1,30 +1,30 @@
-//! What Slurm shows of one malleable job.
+//! One malleable job as a snapshot shows it.
 
 use infill_model::{Job, JobId, UnixTime};
 
-/// What Slurm shows of one malleable job in one trusted snapshot.
+/// One malleable job as a trusted snapshot shows it.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedJob<'a> {
-    /// The lead, if Slurm still knows it.
+    /// The lead; `None` if Slurm no longer has it.
     pub lead: Option<&'a Job>,
-    /// Jobs of the same user in the malleable partition that call themselves wings of this lead, and have not
-    /// ended.
+    /// Wings that have not ended: jobs of the same user in the malleable partition whose comments name this
+    /// lead.
     pub wings: Vec<&'a Job>,
-    /// Such jobs that Slurm has ended because they used more memory than they had.
+    /// Wings that Slurm has ended because they used too much memory.
     pub out_of_memory: Vec<JobId>,
-    /// When the reading began, by our own clock: what happened since is not in it.
+    /// When the snapshot began, by the daemon's clock. It does not show later changes.
     pub read_at: UnixTime,
-    /// Whether Slurm will start the lead, where it was released to a node and waits.
+    /// Signs of whether Slurm will start the lead; set if the lead was released to a node and waits.
     pub start: Option<StartConditions>,
 }
 
-/// What shows whether Slurm will start a lead that waits.
+/// Signs of whether Slurm will start a lead that waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StartConditions {
-    /// Whether its node is idle.
+    /// Whether the lead's node is idle.
     pub is_idle: bool,
-    /// From when on backfill keeps the node for a main job, if it does and that is known.
+    /// When a reservation of the node by backfill, for a main job, begins; `None` if none is known.
     pub kept_from: Option<UnixTime>,
-    /// When backfill began its last look at the whole queue, if that has ended and nothing was left out.
+    /// When backfill began its last cycle, if that cycle has ended and covered the whole queue.
     pub looked_at: Option<UnixTime>,
 }

@@ -1,15 +1,16 @@
-//! What keeps a job from what infill wants with it: people hold or suspend its lead, Slurm will not start it.
+//! What keeps a job from its target: people hold or suspend its lead, or Slurm does not start it.
 //!
-//! Infill holds malleable jobs while they wait, and so does the job_submit plug-in before infill has seen
-//! them. Those holds look like an owner's own (`JobHeldUser`): an administrator's never does. So an owner's
-//! hold is told only by its moment, after infill has released the job.
+//! infill holds malleable jobs while they wait. The job_submit plug-in holds them before infill has seen them.
+//! Slurm shows these holds like a hold by the owner (`JobHeldUser`), but shows an administrator's hold
+//! differently. So infill recognises an owner's hold only by its time: it comes after infill has released the
+//! job.
 
 use infill_model::{BaseState, HoldKind, Job, UnixTime};
 
 use super::node_trials::NodeTrials;
 use super::settings::BACK_SECS;
 
-/// Beginnings of the reasons for which Slurm does not start a job whatever is free.
+/// Prefixes of the reasons for which Slurm does not start a job, whichever nodes are free.
 const REFUSALS: [&str; 15] = [
     "Account",
     "Assoc",
@@ -28,104 +29,112 @@ const REFUSALS: [&str; 15] = [
     "launch failed",
 ];
 
-/// What Slurm says of a job that it holds itself, because it could not start it.
+/// Prefix of Slurm's description of a job that Slurm itself holds, because it could not start the job.
 const LAUNCH_FAILED: &str = "launch failed";
 
-/// Beginnings of the reasons for which Slurm holds a job that has been requeued too often for its limits:
-/// `MaxBatchRequeue` counts starts that failed, `MaxPreemptRequeue` and `MaxNodeFailRequeue` (26.11) jobs
-/// that were pushed away or have lost their node. None counts what is requeued and held, as infill
-/// does it, and each count begins anew when the job is released.
+/// Prefixes of the reasons for which Slurm holds a job that was requeued too often for its limits.
+/// `MaxBatchRequeue` counts failed starts. `MaxPreemptRequeue` and `MaxNodeFailRequeue` (26.11) count jobs that
+/// were preempted or lost their node. No limit counts jobs that are requeued and held, as infill does it, and
+/// each count restarts when the job is released.
 const REQUEUE_LIMITS: [&str; 2] = ["JobHoldMax", "JobHeldMax"];
 
-/// What people, Slurm, the site and its nodes do with a job.
+/// What keeps a job from its target: decisions of people, of Slurm and of the site, and failing nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobObstacles {
-    /// Who holds it, if it is not infill.
+    /// Who holds the lead; `None` if no one but infill does.
     pub held_by: Option<HoldKind>,
-    /// Whether it waits with the hold of a requeue that infill or its agent asked for.
+    /// Whether the lead waits with the hold of a requeue by infill or by its agent.
     pub(super) requeued: bool,
-    /// When infill last released it, if it waits to start since.
+    /// When infill last released the lead; `None` if it does not wait to start.
     pub released_at: Option<UnixTime>,
-    /// When Slurm first showed it in its queue again, if it waits there since.
+    /// When Slurm first showed the lead in the queue again; `None` if it does not wait there.
     pub(super) back_at: Option<UnixTime>,
-    /// Why Slurm did not start it the last time.
+    /// Why Slurm did not start the lead the last time.
     pub refusal: Option<String>,
-    /// Whether its lead waits for another plan, because the last one gave it too little or did not fit.
-    pub(super) seeks: bool,
-    /// Whether it is suspended: it keeps its nodes, and its agent can neither speak nor hear.
+    /// Whether the lead waits for another plan, because the last one gave too few nodes or did not fit into
+    /// memory.
+    pub(super) awaits_new_plan: bool,
+    /// Whether the lead is suspended: it keeps its nodes, and its agent can neither send nor receive.
     pub suspended: bool,
-    /// Why it has fewer wings than planned, where Slurm, the site or our own bound keeps them from it.
+    /// Why the job has fewer wings than planned: because of Slurm, the site, or infill's own limit.
     pub(super) shortage: Option<String>,
-    /// Where its command has run, and which nodes it is kept from.
+    /// Where the command has run, and which nodes the job is kept from.
     pub trials: NodeTrials,
 }
 
 impl JobObstacles {
-    /// Whether a look that began at `read_at` shows what became of it since infill released it.
+    /// Whether infill had released the lead before the snapshot that began at `read_at`.
     pub(super) fn was_released(&self, read_at: UnixTime) -> bool {
         self.released_at.is_some_and(|t| t < read_at)
     }
 
-    /// Takes in who holds the waiting lead. `ours`: whether infill is to hold it now.
+    /// Records who holds the waiting lead. `is_ours` says whether infill is to hold it now.
     ///
-    /// Slurm forgets whose hold that of a requeue is when a node tells it late, once more, that the prolog is
-    /// over, or when it preempts the job in the moment of the requeue: its scheduler then calls the hold an
-    /// administrator's. It forgets the words that came with the requeue, too; `scontrol hold` leaves them
-    /// (tried out on 24.11; 26.05 forgets nothing).
-    pub(super) fn note_hold(&mut self, lead: &Job, ours: bool) {
-        let failed = lead.state_description.starts_with(LAUNCH_FAILED);
-        let by_owner = lead.state_reason == "JobHeldUser";
-        let described = !lead.state_description.is_empty();
-        self.requeued = lead.held && !failed && if by_owner { described } else { self.requeued };
-        let by = match lead.state_reason.as_str() {
-            _ if failed || self.has_lost_hold(lead) => None,
-            _ if lead.is_held_by_admin() => Some(HoldKind::Admin),
-            "JobHeldUser" if !ours => Some(HoldKind::Owner),
-            _ => None,
+    /// In two cases Slurm forgets who asked for the hold of a requeue: a node reports late, and once more, that
+    /// the prolog has ended, or Slurm preempts the job at the time of the requeue. The scheduler then shows an
+    /// administrator's hold, and forgets the requeue's description, too. `scontrol hold` keeps the description
+    /// (tested on 24.11; 26.05 forgets neither).
+    pub(super) fn note_hold(&mut self, lead: &Job, is_ours: bool) {
+        let launch_failed = lead.state_description.starts_with(LAUNCH_FAILED);
+        let is_owners_hold = lead.state_reason == "JobHeldUser";
+        if !lead.held || launch_failed {
+            self.requeued = false;
+        } else if is_owners_hold {
+            self.requeued = !lead.state_description.is_empty();
+        }
+        let holder = if launch_failed || self.has_lost_hold(lead) {
+            None
+        } else if lead.is_held_by_admin() {
+            Some(HoldKind::Admin)
+        } else if is_owners_hold && !is_ours {
+            Some(HoldKind::Owner)
+        } else {
+            None
         };
-        self.held_by = if lead.held { by.or(self.held_by) } else { None };
+        self.held_by = if lead.held { holder.or(self.held_by) } else { None };
     }
 
-    /// Whether Slurm shows the hold of its requeue as an administrator's.
+    /// Whether Slurm shows the hold of a requeue by infill as an administrator's hold.
     pub(super) fn has_lost_hold(&self, lead: &Job) -> bool {
         self.requeued && lead.is_held_by_admin() && lead.state_description.is_empty()
     }
 
-    /// Whether the node that it was on may still take a new start of it for the one that was ended there: a
-    /// node refuses to start a job again within the second in which it was told that the job is over, and
-    /// Slurm then calls the job failed.
+    /// Whether the lead was requeued so recently that its last node may mistake a new start for the old one. A
+    /// node refuses to start a job within the second in which it was notified of that job's end. Slurm then
+    /// counts the job as failed.
     pub(super) fn is_recently_requeued(&self, now: UnixTime) -> bool {
         self.back_at.is_some_and(|t| now.secs_since(t) < BACK_SECS)
     }
 
-    /// The part of them that the store keeps.
+    /// The part that the store keeps.
     pub fn persistent_part(&self) -> JobObstacles {
         JobObstacles {
             trials: NodeTrials::default(),
             back_at: None,
-            seeks: false,
+            awaits_new_plan: false,
             refusal: self.refusal.clone(),
             shortage: self.shortage.clone(),
             ..*self
         }
     }
 
-    /// Moves all times by these seconds.
+    /// Moves all times by `secs`.
     pub(super) fn shift_times(&mut self, secs: f64) {
-        let times = [&mut self.released_at, &mut self.back_at];
-        times.into_iter().flatten().for_each(|t| *t = t.plus_secs(secs));
+        for time in [&mut self.released_at, &mut self.back_at].into_iter().flatten() {
+            *time = time.plus_secs(secs);
+        }
         self.trials.shift_times(secs);
     }
 
-    /// Takes in that it runs.
+    /// Records that the lead runs or is suspended.
     pub(super) fn note_running(&mut self, lead: &Job) {
-        // A hold of a job that runs counts when it comes to wait again.
+        // A hold of a running job takes effect once the job waits again.
         let held_by = lead.is_held_by_admin().then_some(HoldKind::Admin);
         let suspended = lead.state.base == BaseState::Suspended;
         *self = JobObstacles {
             held_by,
             suspended,
-            seeks: self.seeks,
+            awaits_new_plan: self.awaits_new_plan,
             shortage: self.shortage.take(),
             trials: std::mem::take(&mut self.trials),
             ..JobObstacles::default()
@@ -133,19 +142,24 @@ impl JobObstacles {
     }
 }
 
-/// Why Slurm holds a lead itself, if that was requeued too often for one of Slurm's limits.
+/// Why Slurm itself holds a lead; `None` unless it was requeued too often for one of Slurm's limits.
 pub(super) fn requeue_limit_reason(lead: &Job) -> Option<String> {
     let reason = &lead.state_reason;
-    let more = &lead.state_description;
-    let holds = lead.held && REQUEUE_LIMITS.iter().any(|r| reason.starts_with(r));
-    holds.then(|| if more.is_empty() { reason.clone() } else { format!("{reason} ({more})") })
+    let description = &lead.state_description;
+    if !lead.held || !REQUEUE_LIMITS.iter().any(|prefix| reason.starts_with(prefix)) {
+        return None;
+    }
+    if description.is_empty() { Some(reason.clone()) } else { Some(format!("{reason} ({description})")) }
 }
 
-/// Why Slurm will not start a lead that infill has released, if that has nothing to do with what is free.
+/// Why Slurm will not start a lead that infill has released; `None` if the lead only waits for free nodes.
 pub(super) fn start_refusal(lead: &Job) -> Option<String> {
     if lead.state_description.starts_with(LAUNCH_FAILED) {
         return Some(lead.state_description.clone());
     }
-    let refused = || REFUSALS.iter().any(|r| lead.state_reason.starts_with(r));
-    requeue_limit_reason(lead).or_else(|| refused().then(|| lead.state_reason.clone()))
+    if let Some(reason) = requeue_limit_reason(lead) {
+        return Some(reason);
+    }
+    let is_refused = REFUSALS.iter().any(|prefix| lead.state_reason.starts_with(prefix));
+    is_refused.then(|| lead.state_reason.clone())
 }

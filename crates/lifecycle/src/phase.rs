@@ -1,27 +1,27 @@
-//! Where a malleable job is in its life, and what each stage has to remember.
+//! The phases of a malleable job's life, and the data of each phase.
 
 use serde::{Deserialize, Serialize};
 
 use infill_model::{MalleableState, NodeName, UnixTime};
 
-/// How the next generation comes about.
+/// The reason for the next generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NextGeneration {
-    /// Why it is made, in words.
+    /// The reason, as text.
     pub why: String,
-    /// It is a retry after a failure, no rescale.
+    /// Whether it is a retry after a failure and not a rescale.
     pub retry: bool,
-    /// It is made because the last one lost a member: no plan has changed the job.
+    /// Whether it begins because the last generation lost a member, and not because of a plan.
     pub lost: bool,
 }
 
 impl NextGeneration {
-    /// A generation for this reason that is no retry.
+    /// A generation for this reason that is neither a retry nor due to a loss.
     pub fn for_reason(why: impl Into<String>) -> Self {
         NextGeneration { why: why.into(), ..NextGeneration::default() }
     }
 
-    /// The same for another reason.
+    /// The same generation with another reason text.
     pub fn with_reason(self, why: impl Into<String>) -> Self {
         NextGeneration { why: why.into(), ..self }
     }
@@ -30,16 +30,16 @@ impl NextGeneration {
 /// Why a generation is being stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// The planner wants it otherwise.
+    /// The planner wants another membership or execution plan.
     Rescale,
-    /// A member failed by itself with this code, the first that did.
+    /// The command of a member failed by itself.
     Failed {
-        /// Its exit code.
+        /// Exit code of the first member that failed.
         code: i32,
     },
-    /// A member was lost: a failure of the others is its echo.
+    /// A member was lost: failures of other members are consequences of that.
     Lost,
-    /// The command may have ended by itself before anybody asked it to: then its end counts as its own.
+    /// The command may have ended by itself before an agent asked it to. If so, its exit code counts.
     Untold {
         /// Whether a member was lost since.
         lost: bool,
@@ -47,7 +47,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// The reason once a member was lost, too.
+    /// The reason after a member was lost, too.
     pub(crate) fn with_loss(self) -> Self {
         match self {
             StopReason::Untold { .. } => StopReason::Untold { lost: true },
@@ -61,97 +61,97 @@ impl StopReason {
     }
 }
 
-/// A change of members of a command that stays alive.
+/// A change of membership during which the command stays alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegroupState {
-    /// Nodes of the generation before, by rank.
+    /// Members of the previous generation, by rank.
     pub from: Vec<NodeName>,
-    /// Whether a member is lost, so that there is no step boundary to wait for.
+    /// Whether a member is lost, so that the others cannot finish their step first.
     pub urgent: bool,
-    /// What a restart in its place would be made for.
+    /// The reason for a restart, if one must replace the change.
     pub reason: StopReason,
-    /// Generations that were tried for it.
+    /// Number of generations that were tried for this change.
     pub tries: u32,
-    /// When it began; the phase begins anew with each try.
+    /// When the change began. The phase restarts with each try.
     pub began: UnixTime,
 }
 
-/// A lead that is away.
+/// The absence of a lead whose other members train on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeadAbsence {
-    /// The node that it comes back to.
+    /// The node on which the lead comes back.
     pub place: NodeName,
-    /// How far it has come.
+    /// The present stage.
     pub stage: AbsenceStage,
-    /// Since when.
+    /// When the present stage began.
     pub since: UnixTime,
-    /// Since when it is away.
+    /// When the absence began.
     pub began: UnixTime,
 }
 
-/// How far a lead has come that is away.
+/// The stages of a lead's absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AbsenceStage {
-    /// Slurm has not shown it in the queue yet.
+    /// Slurm does not show the lead in the queue yet.
     Leaving,
-    /// It waits in the queue.
+    /// The lead waits in the queue.
     Waiting,
-    /// It was released to its place.
+    /// infill has released the lead to its place.
     Released,
 }
 
-/// Where the job is in its life.
+/// A phase of a malleable job's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobPhase {
-    /// The lead waits, held.
+    /// The lead waits in Slurm's queue, held.
     Queued {
-        /// What it waits to make.
+        /// The generation that it waits for.
         next: NextGeneration,
     },
-    /// The lead was released to this node (or runs there already), and its agent has not said hello.
+    /// The lead was released to this node or already runs there, and its agent has not said hello.
     Launching {
-        /// The node.
+        /// The lead's node.
         node: NodeName,
-        /// What it is launched to make.
+        /// The generation to start after the agent's hello.
         next: NextGeneration,
     },
-    /// The lead's agent is here and no command runs.
+    /// The lead's agent has said hello, and no command runs.
     Idle {
-        /// What is made once all are here.
+        /// The generation to start once its members are ready.
         next: NextGeneration,
     },
-    /// The present generation's command runs on these nodes, by rank.
+    /// The command of the present generation runs on its members.
     Running {
-        /// Nodes by rank.
+        /// Members by rank.
         members: Vec<NodeName>,
     },
-    /// The members of the present generation have been told to stop.
+    /// The agents are asked to stop the command of the present generation.
     Stopping {
-        /// Nodes by rank.
+        /// Members by rank.
         members: Vec<NodeName>,
-        /// Why they are stopped.
+        /// Why the generation stops.
         reason: StopReason,
-        /// What is made once all have stopped.
+        /// The generation to start once all members have stopped.
         next: NextGeneration,
     },
-    /// The command stays alive, and changes from the members of the last generation to these.
+    /// The command stays alive, and the membership changes from the last generation to this one.
     Regrouping {
-        /// Nodes by rank.
+        /// New members by rank.
         members: Vec<NodeName>,
-        /// How.
+        /// State of the change.
         regroup: RegroupState,
-        /// Why.
+        /// Reason for the new generation.
         next: NextGeneration,
     },
-    /// The lead is to be requeued, held, to park it or to start it elsewhere.
+    /// infill requeues the lead, held, to park it or to start it on another node.
     Requeueing {
-        /// What is made after that.
+        /// The generation to start after that.
         next: NextGeneration,
     },
-    /// The agents have been told to finish; the lead with this code.
+    /// The agents are asked to finish.
     Ending {
-        /// Exit code of the malleable job.
+        /// Exit code of the lead, and so of the malleable job.
         code: i32,
     },
     /// The lead's Slurm job has ended.
@@ -159,7 +159,7 @@ pub enum JobPhase {
 }
 
 impl JobPhase {
-    /// The word for it.
+    /// The state that infill shows for this phase.
     pub fn malleable_state(&self) -> MalleableState {
         match self {
             JobPhase::Queued { .. } => MalleableState::Queued,
@@ -174,7 +174,7 @@ impl JobPhase {
         }
     }
 
-    /// The next generation as far as it is known; nothing of it is while one runs or after the last.
+    /// The next generation; empty while a generation runs and after the last one.
     pub fn next_generation(&self) -> NextGeneration {
         match self {
             JobPhase::Queued { next }
@@ -192,12 +192,12 @@ impl JobPhase {
         matches!(self, JobPhase::Queued { .. })
     }
 
-    /// Whether the lead is to be requeued.
+    /// Whether infill is requeueing the lead.
     pub(crate) fn is_requeueing(&self) -> bool {
         matches!(self, JobPhase::Requeueing { .. })
     }
 
-    /// Members of the generation that runs, is coming about, or is being stopped.
+    /// Members of the generation that runs, is being formed, or is being stopped.
     pub fn members(&self) -> &[NodeName] {
         match self {
             JobPhase::Running { members }
@@ -207,7 +207,7 @@ impl JobPhase {
         }
     }
 
-    /// The same, and those that leave it.
+    /// The members, and those of the previous generation that a regroup leaves out.
     pub(crate) fn involved_nodes(&self) -> impl Iterator<Item = &NodeName> {
         let from: &[NodeName] = match self {
             JobPhase::Regrouping { regroup, .. } => &regroup.from,

@@ -1,137 +1,140 @@
-//! The times that the machine waits, and what it takes from the configuration.
+//! Waiting times of the lifecycle, and its settings from the configuration.
 
-/// Seconds after which an effect that Slurm does not show is asked for again.
+/// Seconds after which an effect is emitted again if Slurm does not show its result.
 pub(crate) const RETRY_SECS: f64 = 5.0;
 
-/// The same for a launch that Slurm could not take just then: a job that was requeued is still being cleaned
-/// up for about a second.
+/// Seconds after which a launch is tried again if Slurm could not accept it. Slurm cleans up a requeued job for
+/// about a second.
 pub(crate) const RELAUNCH_SECS: f64 = 1.0;
 
-/// Seconds for which a lead that could start waits for wings under way, so that it need not be rescaled at
-/// once. A wing needs 1–2 s from its order to its hello.
+/// How long a lead that could start waits for pending wings, seconds, to avoid a rescale at once. A wing takes
+/// 1–2 s from its order to its hello.
 pub(crate) const SETTLE_SECS: f64 = 4.0;
 
-/// Seconds beyond the grace time until a worker that has not stopped is given up.
+/// How long after the grace time a worker that has not stopped is given up, seconds.
 pub(crate) const STOP_MARGIN_SECS: f64 = 5.0;
 
-/// Seconds without a sign of life after which an agent counts as gone while others wait for it.
-/// An agent's back-off is at most 5 s, so a restarted daemon has heard all of them by then.
+/// Seconds without a sign of life after which an agent counts as gone while others wait for it. An agent's
+/// back-off is at most 5 s, so a restarted daemon has heard from all agents by then.
 pub(crate) const SILENT_SECS: f64 = 12.0;
 
-/// The same for an agent that has said that Slurm takes its node: it has little time left to speak.
+/// Seconds without a sign of life after which an agent counts as gone that has reported that Slurm takes its
+/// node: it has little time left to report.
 pub(crate) const LEAVING_SECS: f64 = 4.0;
 
-/// Within so many seconds an agent that Slurm tells to leave has said so: Slurm tells once, in whole seconds,
-/// and on some sites by a signal that has to be asked about.
+/// How long an agent takes at most to report Slurm's preemption notice, seconds. Slurm sends the notice once
+/// and shows its time in whole seconds. On some sites the agent must ask Slurm about the signal.
 pub(crate) const HEARS_SECS: f64 = 5.0;
 
-/// Seconds of silence, and of others' training standing still meanwhile, after which a worker that Slurm
-/// shows running is given up all the same. Silence alone is none: the command may well run on.
+/// Seconds after which a silent worker is given up although Slurm shows it running. The other workers must
+/// have made no progress for as long: silence alone is not a reason, because the command may run on.
 pub(crate) const LOST_SECS: f64 = 60.0;
 
-/// First back-off of a job that Slurm preempted; doubles up to [`PREEMPTED_BACKOFF_MAX_SECS`]. Short, because
-/// the planner looks at the gaps anyway: it only keeps a job from being thrown out of the same hole again and
-/// again.
+/// First back-off of a job that Slurm preempted, seconds; doubles up to [`PREEMPTED_BACKOFF_MAX_SECS`]. It is
+/// short because the planner looks at the gaps anyway. It only keeps Slurm from preempting a job in the same
+/// gap again and again.
 pub const PREEMPTED_BACKOFF_SECS: f64 = 2.0;
 
-/// Longest back-off after preemptions: seconds are enough to see what the main queue does next.
+/// Longest back-off after preemptions, seconds. A few seconds show what the main queue does next.
 pub const PREEMPTED_BACKOFF_MAX_SECS: f64 = 8.0;
 
-/// First pause before a command that failed is started again; doubles up to [`FAILED_BACKOFF_MAX_SECS`]. Its
-/// nodes are kept meanwhile.
+/// First pause before a failed command is started again, seconds; doubles up to [`FAILED_BACKOFF_MAX_SECS`].
+/// The job keeps its nodes meanwhile.
 pub(crate) const FAILED_BACKOFF_SECS: f64 = 1.0;
 
-/// Longest pause after failures of a command.
+/// Longest pause before a failed command is started again, seconds.
 pub(crate) const FAILED_BACKOFF_MAX_SECS: f64 = 30.0;
 
-/// A generation that ran so long before it failed ends a row of failures.
+/// A generation that ran for longer than this before it failed ends a series of failures, seconds.
 pub(crate) const FAILURES_END_SECS: f64 = 3600.0;
 
-/// Seconds for which a generation must have run on a node, if it tells of no progress, to show that it can.
+/// How long a generation must run on a node to prove that it can run there, if it does not report progress,
+/// seconds.
 pub(crate) const PROOF_SECS: f64 = 120.0;
 
-/// Seconds from the launch of a lead, besides what starting takes there, for which it counts as holding all
-/// that the planner gave it. After that only its own node: it may be a script that never comes to
-/// `infill run`.
+/// How long after its launch a lead counts as holding all planned nodes, beyond the usual start time, seconds.
+/// After that it holds only its own node: its script may never reach `infill run`.
 pub(crate) const CLAIM_SECS: f64 = 20.0;
 
-/// By how many times that may grow.
+/// Largest number of late starts that each extend the claim by its initial length.
 pub(crate) const MOST_CLAIMS: u32 = 9;
 
-/// Seconds from its release after which a lead is called back that backfill has looked at since, and that
-/// still waits for a node that is idle.
+/// How long after its release a lead may be called back, seconds, if its node is idle and backfill has
+/// considered the lead without starting it.
 pub(crate) const START_SECS: f64 = 4.0;
 
-/// What happened so many seconds after something else, by clocks that tell whole seconds, came later.
+/// Seconds by which two times must differ so that one is certainly later: Slurm's clocks show whole seconds.
 pub(crate) const LATER_SECS: f64 = 1.0;
 
-/// Seconds after which a lead that was sent off, and is shown held or made to wait, was requeued since: by
-/// then Slurm has been told, and its answer is not of before.
+/// Seconds after its launch from which a lead that Slurm shows held or deferred counts as requeued. By then
+/// Slurm has handled the launch, and its answer is not older than that.
 pub(crate) const UNDONE_SECS: f64 = 10.0;
 
-/// A job that ran so long without preemption starts its back-off from the beginning.
+/// How long a job must run without preemption so that its preemption back-off restarts, seconds.
 pub const CALM_SECS: f64 = 120.0;
 
-/// Seconds for which a lead waits that was requeued: times of nodes are whole seconds, and the next one has
-/// begun by then.
+/// How long a requeued lead waits before its next launch, seconds. Nodes use times in whole seconds, and the
+/// next second has begun by then.
 pub(crate) const BACK_SECS: f64 = 1.0;
 
-/// Seconds that an order or submission may take to show in Slurm's answers.
+/// How long an order or submission may take to appear in Slurm's answers, seconds.
 pub(crate) const SHOW_SECS: f64 = 3.0;
 
-/// Seconds after which a newcomer is given up whose command has not said that it is ready, at least: a large
-/// model takes minutes to build, and its node does nothing meanwhile.
+/// Shortest time that a newcomer's command gets to be ready, seconds. A large model takes minutes to build, and
+/// its node is idle meanwhile.
 pub(crate) const WARM_SECS: f64 = 300.0;
 
-/// It gets so many times as long as the job's command took before, up to an hour.
+/// A newcomer's command gets this many times the longest time that the job's command took before.
 pub(crate) const WARM_TIMES: f64 = 3.0;
+
+/// Longest time that a newcomer's command gets to be ready, seconds.
 pub(crate) const MOST_WARM_SECS: f64 = 3600.0;
 
-/// Seconds that newcomers which are ready wait for others: a change for each would cost more.
+/// How long ready newcomers wait for others, seconds: a change for each newcomer would cost more.
 pub const JOIN_SECS: f64 = 5.0;
 
-/// Seconds in which whoever is there answers when the roll is called: an agent asks again at once. Times are
-/// whole seconds, so that up to one less has gone by.
+/// How long agents have to answer a roll call, seconds. An agent polls again at once. Times are whole seconds,
+/// so up to a second less may have passed.
 pub(crate) const ROLL_SECS: f64 = 3.0;
 
-/// Seconds from a failed step until the members meet again, if nobody was named lost meanwhile: an agent
-/// tells of a process that has died within milliseconds, and the roll names those that do not answer.
+/// Seconds from a failed step until the members meet again, if no lost member was found meanwhile. An agent
+/// reports a process that has died within milliseconds, and the roll call finds agents that do not answer.
 pub(crate) const DOUBT_SECS: f64 = ROLL_SECS;
 
-/// Seconds that members have to meet, over all tries; a restart takes less.
+/// How long members have to meet, over all tries, seconds. A restart takes less.
 pub(crate) const REGROUP_SECS: f64 = 30.0;
 
-/// Tries to meet, with fewer members or at another store.
+/// Largest number of tries to meet, with fewer members or at another store.
 pub(crate) const MOST_TRIES: u32 = 5;
 
-/// Seconds after which a lead that is lost to the others is requeued by us, unless Slurm has done so: it does
-/// at once where it takes a node, and only after minutes where one has died.
+/// Seconds after which infill requeues a lost lead, unless Slurm has done so. Slurm requeues at once if it
+/// takes a node back, but only after minutes if a node has died.
 pub(crate) const LEAVES_SECS: f64 = 5.0;
 
-/// Seconds after which a lead that was released, and is shown held, was requeued since.
+/// Seconds after its release from which an absent lead that Slurm shows held counts as requeued.
 pub(crate) const RETURN_SECS: f64 = UNDONE_SECS;
 
-/// Seconds for which a lead may be away besides what starting it takes: Slurm lets a job that it has requeued
-/// wait for as long.
+/// How long a lead may be away, beyond the usual start time, seconds. Slurm delays requeued jobs by as much.
 pub(crate) const AWAY_SECS: f64 = 120.0;
 
-/// Times and names that the machine takes from the configuration.
+/// The lifecycle's settings from the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LifecycleSettings {
     /// The malleable partition.
     pub partition: String,
-    /// QOS for wings.
+    /// QOS of wings; `None` for that of the lead.
     pub qos: Option<String>,
-    /// Seconds until a wing that was ordered must have said hello.
+    /// How long after its order a wing must have said hello, seconds.
     pub wing_start_secs: f64,
-    /// The same for a wing that Slurm shows running: it may be in its prolog.
+    /// How long after its order a wing that Slurm shows running must have said hello, seconds: it may be in its
+    /// prolog.
     pub prolog_secs: f64,
-    /// Seconds from its launch for which a lead claims what the planner gave it.
+    /// How long after its launch a lead claims all planned nodes, seconds.
     pub claim_secs: f64,
-    /// Seconds until a released lead must run.
+    /// How long after its release a lead must run, seconds.
     pub lead_start_secs: f64,
     /// First back-off after a failed start, seconds.
     pub backoff_secs: f64,
-    /// Longest back-off, seconds.
+    /// Longest back-off after failed starts, seconds.
     pub backoff_max_secs: f64,
 }

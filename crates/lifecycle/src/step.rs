@@ -1,4 +1,4 @@
-//! One step from what is towards what the planner wants.
+//! Moves a job from its present state towards the planner's target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use super::effect::{Effect, StepOutcome};
 use super::job_lifecycle::{JobLifecycle, RendezvousStore};
 use super::phase::{JobPhase, NextGeneration, StopReason};
 use super::settings::{LOST_SECS, LifecycleSettings, SETTLE_SECS, SILENT_SECS};
-use super::worker::{LiveState, Worker};
+use super::worker::LiveState;
 
-/// Each pass moves at most one phase on; a cycle Stopping → Idle → Running needs three.
+/// Largest number of passes in a step. Each pass moves on by at most one phase, and the cycle
+/// Stopping → Idle → Running needs three.
 const MOST_PASSES: usize = 4;
 
 impl JobLifecycle {
     /// Moves on as far as possible now.
     pub fn step(&mut self, settings: &LifecycleSettings, now: UnixTime, out: &mut StepOutcome) {
-        // Whatever is wanted of a suspended lead, its agent cannot do it; and requeued it would lose its
-        // work.
+        // The agent of a suspended lead cannot act, and a requeue would lose the lead's work.
         if self.obstacles.suspended {
             return;
         }
@@ -31,6 +31,7 @@ impl JobLifecycle {
         self.tidy_wings(settings, now, out);
     }
 
+    /// Moves on by at most one phase. `phase` is a copy of the present phase.
     fn step_once(
         &mut self,
         phase: &JobPhase,
@@ -64,6 +65,7 @@ impl JobLifecycle {
         }
     }
 
+    /// Launches a queued lead if its target says so and nothing prevents it.
     fn step_queued(&mut self, next: &NextGeneration, now: UnixTime, out: &mut StepOutcome) {
         let Some(target) = &self.target else { return };
         let Some(first) = target.plan.nodes.first().cloned() else { return };
@@ -76,22 +78,21 @@ impl JobLifecycle {
         if self.obstacles.is_recently_requeued(now) || self.is_extension() {
             return;
         }
-        // Our own wing must be off the node first.
+        // The job's own wing must leave the node first.
         if self.wings.values().any(|w| w.order.nodes.contains(&first.node)) {
             return;
         }
-        // A main job may have been planned there since the plan was made: the next one knows.
+        // Slurm may have planned a main job there since the plan was made. The next plan allows for it.
         let Some(limit_mins) = target.launch_limit_mins(&first, now) else { return };
         let limit_mins = self.capped_by_user_limit(limit_mins);
         let launch = Effect::Launch { job: self.job, node: first.node.clone(), limit_mins };
-        // One that has just failed is asked for again in a moment, from here.
+        // After a failed launch the job stays queued, and a later step launches it again.
         if self.attempt_effect(launch, now, out) {
             self.enter_phase(JobPhase::Launching { node: first.node, next: next.clone() }, now);
         }
     }
 
-    /// A lead on its way (or whose script has not come to `infill run` yet) is called back if its node is not
-    /// wanted.
+    /// Calls a launched lead back if the target no longer has its node. Its agent has not said hello yet.
     fn step_launching(
         &mut self,
         node: &NodeName,
@@ -107,6 +108,7 @@ impl JobLifecycle {
         self.requeue_lead(next.clone(), now);
     }
 
+    /// Starts the next generation once enough members are ready, or requeues the lead.
     fn step_idle(
         &mut self,
         next: &NextGeneration,
@@ -121,7 +123,7 @@ impl JobLifecycle {
         let Some(lead) = self.lead_node().cloned() else { return };
         let Some(agent) = self.workers.get(&lead) else { return };
         let silent_secs = agent.silent_secs(now);
-        // Slurm takes the lead: it will show the job requeued in a moment.
+        // Slurm takes the lead's node back: it will show the lead requeued in a moment.
         if agent.leaving {
             return;
         }
@@ -137,14 +139,14 @@ impl JobLifecycle {
         }
         let Some(target) = &self.target else { return };
         if target.plan.nodes.first().is_none_or(|p| p.node != lead) {
-            let aim = if target.plan.nodes.is_empty() { "back after it was parked" } else { "moved" };
-            self.requeue_lead(next.clone().with_reason(aim), now);
+            let why = if target.plan.nodes.is_empty() { "back after it was parked" } else { "moved" };
+            self.requeue_lead(next.clone().with_reason(why), now);
             return;
         }
         let mut ready = self.ready_members(&lead, now);
-        // What the planner gave but is not here yet (its wings may not even be ordered) is worth a moment.
-        let incomplete = target.plan.nodes.len() > ready.len();
-        if incomplete && now.secs_since(self.since) < SETTLE_SECS {
+        // Waits a moment for planned nodes without an agent. Their wings may not even be ordered yet.
+        let is_incomplete = target.plan.nodes.len() > ready.len();
+        if is_incomplete && now.secs_since(self.since) < SETTLE_SECS {
             return;
         }
         match self.allowed_sizes().up_to(ready.len() as u32).last() {
@@ -157,12 +159,12 @@ impl JobLifecycle {
         }
     }
 
-    /// Not enough for the smallest size, and nothing on its way. If no more was planned, the next plan may
-    /// give more: a lead that was on its way for long claimed only its own node in the end. Else gives back
-    /// what is held.
+    /// Handles too few nodes for the smallest size, with no wings pending. If the target has no more nodes, the
+    /// job waits for the next plan, which may give more: a lead that took long to start claimed only its own
+    /// node in the end. Otherwise the job gives its nodes back.
     fn handle_too_few_nodes(&mut self, next: &NextGeneration, now: UnixTime) {
         let planned = self.target.as_ref().map_or(0, |t| t.plan.nodes.len());
-        if (planned as u32) < self.allowed_sizes().min() && !self.obstacles.seeks {
+        if (planned as u32) < self.allowed_sizes().min() && !self.obstacles.awaits_new_plan {
             self.await_new_plan();
             return;
         }
@@ -173,29 +175,31 @@ impl JobLifecycle {
         }
     }
 
-    /// Waits for another plan, with what it has.
+    /// Keeps the job's nodes and waits for another plan.
     pub(super) fn await_new_plan(&mut self) {
-        self.obstacles.seeks = true;
+        self.obstacles.awaits_new_plan = true;
         self.target = None;
     }
 
-    /// Nodes that could be in the next generation: the lead's first, then in the plan's order.
+    /// Nodes that can be members of the next generation: the lead's first, then the wings' in the plan's order.
     fn ready_members(&self, lead: &NodeName, now: UnixTime) -> Vec<NodeName> {
         let wings = self.workers.iter().filter(|(n, w)| {
             *n != lead && self.wants_wing_on(n) && !w.leaving && w.silent_secs(now) < SILENT_SECS
         });
-        std::iter::once(lead).chain(self.in_plan_order(wings.map(|(n, _)| n))).cloned().collect()
+        let wings = self.in_plan_order(wings.map(|(node, _)| node));
+        std::iter::once(lead).chain(wings).cloned().collect()
     }
 
-    /// These nodes in the plan's order, in which those on one switch follow each other.
+    /// Sorts nodes in the plan's order, in which nodes on the same switch are adjacent.
     pub(super) fn in_plan_order<'n>(&self, nodes: impl Iterator<Item = &'n NodeName>) -> Vec<&'n NodeName> {
         let planned = self.target.iter().flat_map(|t| &t.plan.nodes).map(|p| &p.node);
-        let places: BTreeMap<&NodeName, usize> = planned.zip(0..).collect();
+        let positions: BTreeMap<&NodeName, usize> = planned.zip(0..).collect();
         let mut nodes: Vec<&NodeName> = nodes.collect();
-        nodes.sort_by_key(|node| places.get(node).copied().unwrap_or(usize::MAX));
+        nodes.sort_by_key(|node| positions.get(node).copied().unwrap_or(usize::MAX));
         nodes
     }
 
+    /// Whether a wanted wing may still arrive: it is not late, and an agent of it has not said hello.
     pub(super) fn has_pending_wings(&self, settings: &LifecycleSettings, now: UnixTime) -> bool {
         self.wings.values().any(|w| {
             !w.is_late(settings, now)
@@ -203,6 +207,7 @@ impl JobLifecycle {
         })
     }
 
+    /// Starts the command on these members, the lead first.
     fn start_generation(
         &mut self,
         members: Vec<NodeName>,
@@ -213,20 +218,22 @@ impl JobLifecycle {
         let Some(lead) = members.first().and_then(|n| self.workers.get(n)) else { return };
         self.generation.master = Some((lead.address.clone(), lead.port));
         self.generation.number = self.generation.number.saturating_add(1);
-        self.generation.exec_plan =
-            self.target.as_ref().map(|t| self.declared_plan(&t.plan.exec_plan).clone()).unwrap_or_default();
+        let exec_plan = self.target.as_ref().map(|t| self.declared_plan(&t.plan.exec_plan).clone());
+        self.generation.exec_plan = exec_plan.unwrap_or_default();
         self.generation.store = members.first().cloned().map(RendezvousStore::requested_on);
         self.generation.secret = None;
         self.generation.roll = None;
         for worker in self.workers.values_mut() {
-            (worker.stopped, worker.progress_at) = (None, None);
-            (worker.live, worker.doubt) = (LiveState::No, None);
+            worker.stopped = None;
+            worker.progress_at = None;
+            worker.live = LiveState::No;
+            worker.doubt = None;
         }
         if self.generation.number > 1 && !next.retry {
             self.counts.rescales += 1;
         }
         self.obstacles.trials.begin_generation();
-        self.obstacles.seeks = false;
+        self.obstacles.awaits_new_plan = false;
         self.last_change = Some(now);
         if !next.lost {
             self.rescaled_at = Some(now);
@@ -235,6 +242,7 @@ impl JobLifecycle {
         self.enter_phase(JobPhase::Running { members }, now);
     }
 
+    /// Ends, stops or changes the running generation, if its members or its target require it.
     fn step_running(
         &mut self,
         members: &[NodeName],
@@ -242,27 +250,25 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        if members
-            .iter()
-            .all(|n: &NodeName| self.workers.get(n).is_some_and(|w| w.stopped.is_some_and(|e| e.code == 0)))
-        {
+        let all_succeeded = members.iter().all(|node| {
+            let exit = self.workers.get(node).and_then(|w| w.stopped);
+            exit.is_some_and(|exit| exit.code == 0)
+        });
+        if all_succeeded {
             self.finish_command(now, out);
             return;
         }
-        let lost: Vec<NodeName> = members
-            .iter()
-            .filter(|n: &&NodeName| {
-                self.is_lost(n, now) || self.is_failed_member(n) || self.missed_roll_call(n, now)
-            })
-            .cloned()
-            .collect();
+        let lost = members.iter().filter(|node| {
+            self.is_lost(node, now) || self.is_failed_member(node) || self.missed_roll_call(node, now)
+        });
+        let lost: Vec<NodeName> = lost.cloned().collect();
         if !lost.is_empty() {
             self.continue_after_loss(members, &lost, now, out);
             return;
         }
         if self.is_store_missing(now) {
             let reason = StopReason::Failed { code: 1 };
-            let next = NextGeneration::for_reason("no store could be opened");
+            let next = NextGeneration::for_reason("the rendezvous store could not be opened");
             self.enter_phase(JobPhase::Stopping { members: members.to_vec(), reason, next }, now);
             return;
         }
@@ -277,8 +283,8 @@ impl JobLifecycle {
         }
     }
 
-    /// The command has ended on all workers. A lead that is away has to end, too: once it is back, the
-    /// command finds in its checkpoint that all is done.
+    /// The command has ended on all workers. An absent lead must end, too: once it is back, the command finds
+    /// in its checkpoint that the training is complete.
     pub(super) fn finish_command(&mut self, now: UnixTime, out: &mut StepOutcome) {
         out.notes.push("the command has ended on all workers".to_owned());
         match self.generation.away.as_ref().map(|away| away.stage) {
@@ -290,7 +296,7 @@ impl JobLifecycle {
         }
     }
 
-    /// A command that stays alive: no change of size stops it.
+    /// Moves a command that stays alive towards its target. Changes of size do not stop such a command.
     fn step_live(
         &mut self,
         members: &[NodeName],
@@ -305,7 +311,7 @@ impl JobLifecycle {
         if self.target.is_some() {
             self.warm_newcomers(members, now, out);
         }
-        // A change that begins before it is known who is lost would wait for whoever that is.
+        // A change that begins now could wait for a member that is already lost.
         if self.may_have_lost_member(members, now) {
             return;
         }
@@ -314,18 +320,18 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether a member is gone. One that Slurm shows running and that is only silent is doubted once those
-    /// wait for it that are still heard: they told of progress before, and tell of none any more.
+    /// Whether a member is lost. Slurm may show a silent member running. It counts as lost once the other
+    /// members seem to wait for it: they send heartbeats, but no longer report progress as they did before.
     fn is_lost(&self, node: &NodeName, now: UnixTime) -> bool {
         let Some(worker) = self.workers.get(node) else { return true };
-        worker.silent_secs(now) > LOST_SECS
-            && self.workers.values().any(|w: &Worker| {
-                w.silent_secs(now) < SILENT_SECS
-                    && w.progress_at.is_some_and(|t| now.secs_since(t) > LOST_SECS)
-            })
+        let another_waits = self.workers.values().any(|other| {
+            other.silent_secs(now) < SILENT_SECS
+                && other.progress_at.is_some_and(|at| now.secs_since(at) > LOST_SECS)
+        });
+        worker.silent_secs(now) > LOST_SECS && another_waits
     }
 
-    /// Why the planner wants another generation than the one of these members, if it does.
+    /// Why the target needs a restart with other members or another execution plan; `None` if it does not.
     fn restart_reason(
         &self,
         members: &[NodeName],
@@ -343,7 +349,7 @@ impl JobLifecycle {
             Some(first) if first.node != *lead => {
                 return Some(plan.with_probe_note(format!("{lead} must be left"), plan.nodes.len()));
             }
-            // The job stays as it is until it is back.
+            // The job stays as it is until its lead is back.
             Some(_) if self.generation.away.is_some() => return None,
             Some(_) => {}
         }
@@ -358,7 +364,7 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether it is time to take in workers that have arrived: all that were ordered are here, or given up.
+    /// Why to restart with more members: enough workers have arrived for a larger size, and no wing is pending.
     fn growth_reason(
         &self,
         lead: &NodeName,
@@ -371,9 +377,12 @@ impl JobLifecycle {
         }
         let ready = self.ready_members(lead, now);
         let size = self.allowed_sizes().up_to(ready.len() as u32).last().copied()? as usize;
-        let nodes = |members| self.generation_node_count(members);
+        if size <= members.len() {
+            return None;
+        }
         let plan = &self.target.as_ref()?.plan;
-        let why = || format!("grown from {} to {}", nodes(members.len()), nodes(size));
-        (size > members.len()).then(|| plan.with_probe_note(why(), size))
+        let present_nodes = self.generation_node_count(members.len());
+        let next_nodes = self.generation_node_count(size);
+        Some(plan.with_probe_note(format!("grown from {present_nodes} to {next_nodes}"), size))
     }
 }

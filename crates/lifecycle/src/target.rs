@@ -1,4 +1,4 @@
-//! Takes in what the planner wants, and orders the wings that are missing.
+//! Applies the planner's target, and orders missing wings.
 
 use infill_model::{
     Constraint, JobPlan, LEAST_LIMIT_SECS, NodeName, PlanNeeds, PlannedNode, UnixTime, WindowEnd, WingOrder,
@@ -11,36 +11,35 @@ use super::settings::LifecycleSettings;
 use super::time_limit::launch_limit_mins;
 use super::worker::Wing;
 
-/// What the planner gives to the job anew: nodes whose windows have the same known end make one wing, others
-/// one each, because Slurm preempts whole jobs.
-#[allow(missing_debug_implementations, reason = "closures have no text")]
+/// What a job needs to know about nodes in order to follow a plan.
+#[allow(missing_debug_implementations, reason = "closures cannot be formatted")]
 pub struct TargetContext<'a> {
-    /// Tells the end of a node's window.
+    /// Returns the end of a node's window.
     pub window: &'a dyn Fn(&NodeName) -> WindowEnd,
-    /// Whether the node can be taken now (nothing of ours is still on it).
+    /// Whether the job can take a node now, because no other malleable job is still on it.
     pub free: &'a dyn Fn(&NodeName) -> bool,
-    /// Seconds within which a job that is launched on the node now must end by its limit, for Slurm to start
-    /// it (see [`infill_model::BackfillState::startable_secs`]); `None` where only its lease bounds it.
+    /// How soon the limit of a job that is launched on a node now must end, seconds, so that Slurm starts it
+    /// (see [`infill_model::BackfillState::startable_secs`]). `None` if only its lease bounds it.
     pub startable_secs: &'a dyn Fn(&NodeName) -> Option<f64>,
-    /// Wings that all jobs together may still order (`slurm.max_wings`).
+    /// Number of wings that all jobs together may still order (`slurm.max_wings`).
     pub wings_left: usize,
 }
 
-/// What a job is told that could have had more wings.
+/// The shortage of a job that could have more wings.
 const WING_LIMIT_SHORTAGE: &str = "there are as many wings as slurm.max_wings allows";
 
 /// Hands out order numbers that were never used before.
 pub trait OrderNumbers {
-    /// The next number; `None` when the store could not give more: then nothing is ordered.
+    /// The next number; `None` if the store could not reserve more, in which case no wing is ordered.
     fn next_number(&mut self) -> Option<u64>;
 }
 
 impl JobLifecycle {
-    /// Takes in what the planner wants and orders the wings that are missing.
+    /// Applies a plan and orders the missing wings.
     pub fn set_target(
         &mut self,
         plan: &JobPlan,
-        ground: &TargetContext<'_>,
+        context: &TargetContext<'_>,
         orders: &mut dyn OrderNumbers,
         settings: &LifecycleSettings,
         now: UnixTime,
@@ -49,33 +48,34 @@ impl JobLifecycle {
         if matches!(self.phase, JobPhase::Ending { .. } | JobPhase::Ended) {
             return;
         }
-        self.apply_plan(plan, ground, settings, now);
+        self.apply_plan(plan, context, settings, now);
         if self.outdated_lead_reason().is_some() {
             self.do_without_wings(settings, now);
         }
         if !self.may_order(now) {
             return;
         }
-        let missing = self.missing_nodes(ground);
-        let blocks = group_into_wings(missing, ground);
-        if blocks.len() > ground.wings_left {
+        let missing = self.missing_nodes(context);
+        let wings = group_into_wings(missing, context);
+        if wings.len() > context.wings_left {
             self.obstacles.shortage = Some(WING_LIMIT_SHORTAGE.to_owned());
         } else if self.obstacles.shortage.as_deref() == Some(WING_LIMIT_SHORTAGE) {
             self.obstacles.shortage = None;
         }
-        for block in blocks.into_iter().take(ground.wings_left) {
+        for wing_nodes in wings.into_iter().take(context.wings_left) {
             let Some(number) = self.fresh_order_number(orders) else {
-                out.notes.push("no order number to be had: nothing was ordered".to_owned());
+                out.notes.push("the store has no order numbers left: no further wing was ordered".to_owned());
                 return;
             };
-            self.order_wing(number, &block, ground, settings, now);
+            self.order_wing(number, &wing_nodes, context, settings, now);
         }
     }
 
+    /// Makes `plan` the target, without nodes that the job has just lost.
     fn apply_plan(
         &mut self,
         plan: &JobPlan,
-        ground: &TargetContext<'_>,
+        context: &TargetContext<'_>,
         settings: &LifecycleSettings,
         now: UnixTime,
     ) {
@@ -84,104 +84,118 @@ impl JobLifecycle {
         if self.generation.away.is_some() {
             self.plan_without_lead(now);
         }
-        // The plan may be older than the last word of an agent whose node Slurm takes, or on whose node the
-        // command has failed.
+        // The plan may be older than an agent's report that Slurm takes its node, or than a failure on a node.
         let leaving = self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n);
         let planned = plan.nodes.iter().map(|p| &p.node);
         let shunned = planned.filter(|n| self.obstacles.trials.is_shunned(n, now));
         let lost: Vec<NodeName> = leaving.chain(shunned).cloned().collect();
-        lost.iter().for_each(|n| self.drop_from_target(n));
+        for node in &lost {
+            self.drop_from_target(node);
+        }
         self.plan_own_nodes_first(now);
         if let Some(Target { plan, blocked, ends_by, .. }) = &mut self.target {
             let first = plan.nodes.first().map(|p| &p.node);
-            *blocked = first.is_some_and(|n| !(ground.free)(n));
-            *ends_by = first.and_then(ground.startable_secs).map(|secs| now.plus_secs(secs));
+            *blocked = first.is_some_and(|n| !(context.free)(n));
+            *ends_by = first.and_then(context.startable_secs).map(|secs| now.plus_secs(secs));
         }
     }
 
-    /// Whether the lead's agent is where the planner wants it, and may submit wings.
+    /// Whether the lead's agent is on the planned node and may submit wings.
     fn may_order(&self, now: UnixTime) -> bool {
         let first = self.target.as_ref().and_then(|t| t.plan.nodes.first());
         let lead_is_here = first.is_some_and(|p| self.lead_node() == Some(&p.node))
             && self.workers.values().any(|w| self.is_lead(w) && !w.leaving);
-        let in_place = !matches!(self.phase, JobPhase::Requeueing { .. } | JobPhase::Launching { .. });
-        lead_is_here && in_place && !self.cannot_order(now)
+        let is_moving = matches!(self.phase, JobPhase::Requeueing { .. } | JobPhase::Launching { .. });
+        lead_is_here && !is_moving && !self.cannot_order(now)
     }
 
-    /// Leaves to others what its lead's agent is not asked for. If the rest is no size that it may have, the
-    /// job waits before it starts the next time, and longer each time: its agent may be as old then.
+    /// Gives up planned nodes that would need new wings, because the lead's agent cannot order any. If the
+    /// remaining number of nodes is not an allowed size, the job waits before its next start. It waits longer
+    /// each time, since its agent may then still be too old.
     fn do_without_wings(&mut self, settings: &LifecycleSettings, now: UnixTime) {
-        let held = self.occupied_nodes();
+        let occupied = self.occupied_nodes();
         let Some(Target { plan, .. }) = &mut self.target else { return };
-        let leads = plan.nodes.first().map(|p| p.node.clone());
-        plan.nodes.retain(|p| held.contains_key(&p.node) || Some(&p.node) == leads.as_ref());
+        let lead = plan.nodes.first().map(|p| p.node.clone());
+        plan.nodes.retain(|p| occupied.contains_key(&p.node) || Some(&p.node) == lead.as_ref());
         let nodes = plan.nodes.len() as u32;
         if nodes > 0 && self.allowed_sizes().up_to(nodes).is_empty() && !self.backoff.orders_barred(now) {
             self.backoff.record_refusal(settings, now);
         }
     }
 
-    /// Nodes for which there is no wing yet, that can be taken now, and on which Slurm would start one.
-    fn missing_nodes(&self, ground: &TargetContext<'_>) -> Vec<PlannedNode> {
-        let held = self.occupied_nodes();
-        let wings = self.target.iter().flat_map(|t| t.plan.nodes.iter().skip(1));
-        let starts = |n: &NodeName| (ground.startable_secs)(n).is_none_or(|secs| secs >= LEAST_LIMIT_SECS);
-        let is_missing = |n: &NodeName| !held.contains_key(n) && (ground.free)(n) && starts(n);
-        wings.filter(|p| is_missing(&p.node)).cloned().collect()
+    /// Planned nodes without a wing that the job can take now, and on which Slurm would start a wing.
+    fn missing_nodes(&self, context: &TargetContext<'_>) -> Vec<PlannedNode> {
+        let occupied = self.occupied_nodes();
+        let for_wings = self.target.iter().flat_map(|t| t.plan.nodes.iter().skip(1));
+        let missing = for_wings.filter(|planned| {
+            let node = &planned.node;
+            let would_start = (context.startable_secs)(node).is_none_or(|secs| secs >= LEAST_LIMIT_SECS);
+            !occupied.contains_key(node) && (context.free)(node) && would_start
+        });
+        missing.cloned().collect()
     }
 
-    /// A number that none of its wings bears: those that were taken up may come from another store.
+    /// An order number that no wing of the job has. A wing that was taken over may have a number from another
+    /// store.
     fn fresh_order_number(&self, orders: &mut dyn OrderNumbers) -> Option<u64> {
-        std::iter::repeat_with(|| orders.next_number())
-            .take(self.wings.len() + 1)
-            .find(|number| number.is_none_or(|n| !self.wings.contains_key(&n)))
-            .flatten()
+        // The store's numbers differ, so at most one per wing can be in use.
+        for _ in 0..=self.wings.len() {
+            let number = orders.next_number()?;
+            if !self.wings.contains_key(&number) {
+                return Some(number);
+            }
+        }
+        None
     }
 
-    /// What a wing asks for that is to have places of a shared node, where its lead asked for nothing.
-    fn place_gres(&self, block: &[PlannedNode]) -> Option<String> {
-        let place = block.first().filter(|p| p.node.is_place() && self.submitted.cpus.is_none())?;
+    /// `--gres` of a wing on GPU places, for a lead that did not ask for GPUs; `None` for other wings.
+    fn place_gres(&self, wing_nodes: &[PlannedNode]) -> Option<String> {
+        let place = wing_nodes.first().filter(|p| p.node.is_place() && self.submitted.cpus.is_none())?;
         Some(format!("gpu:{}", place.node.single_places().len()))
     }
 
-    /// What a worker of the plan that the job shall run needs of a shared node. Whole nodes are had whole.
-    fn plan_needs(&self, block: &[PlannedNode]) -> PlanNeeds {
-        let is_place = block.first().is_some_and(|p| p.node.is_place());
+    /// CPUs and memory that a worker of the target's execution plan needs on a shared node. A wing on whole
+    /// nodes gets all of them and needs no request.
+    fn plan_needs(&self, wing_nodes: &[PlannedNode]) -> PlanNeeds {
+        let is_place = wing_nodes.first().is_some_and(|p| p.node.is_place());
         let Some(target) = self.target.as_ref().filter(|_| is_place) else { return PlanNeeds::default() };
         let plan = self.spec.plans.iter().find(|plan| plan.name == target.plan.exec_plan);
         plan.map_or(PlanNeeds::default(), |plan| plan.needs)
     }
 
+    /// Orders a wing on these nodes under this order number.
     fn order_wing(
         &mut self,
         number: u64,
-        block: &[PlannedNode],
-        ground: &TargetContext<'_>,
+        wing_nodes: &[PlannedNode],
+        context: &TargetContext<'_>,
         settings: &LifecycleSettings,
         now: UnixTime,
     ) {
-        let lease = block.iter().map(|p| p.lease_until).min().unwrap_or(now);
-        let startable_secs = block.iter().filter_map(|p| (ground.startable_secs)(&p.node)).reduce(f64::min);
-        let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
-        let needs = self.plan_needs(block);
-        let asked = some(&self.submitted.gres);
-        let of_place = self.place_gres(block);
-        // What a main job has of its node, wings have of theirs, however it asked for that.
-        let gres = if self.is_extension() { of_place.or(asked) } else { asked.or(of_place) };
+        let lease = wing_nodes.iter().map(|p| p.lease_until).min().unwrap_or(now);
+        let startable_secs = wing_nodes.iter().filter_map(|p| (context.startable_secs)(&p.node));
+        let startable_secs = startable_secs.reduce(f64::min);
+        let needs = self.plan_needs(wing_nodes);
+        let requested_gres = non_empty(&self.submitted.gres);
+        let place_gres = self.place_gres(wing_nodes);
+        // Wings of a main job get the same share of their nodes as the main job has, however it asked for it.
+        let gres =
+            if self.is_extension() { place_gres.or(requested_gres) } else { requested_gres.or(place_gres) };
+        // The QOS of a main job does not apply to its wings.
+        let lead_qos = if self.is_extension() { None } else { non_empty(&self.submitted.qos) };
         let order = WingOrder {
             order: number,
-            nodes: block.iter().map(|p| p.node.clone()).collect(),
-            // None is ordered where Slurm would start none.
+            nodes: wing_nodes.iter().map(|p| p.node.clone()).collect(),
+            // `missing_nodes` excludes nodes on which Slurm would not start a wing.
             time_limit_mins: launch_limit_mins(lease.secs_since(now), startable_secs).unwrap_or(1),
             partition: settings.partition.clone(),
-            // The QOS of a main job is none for wings.
-            qos: settings.qos.clone().or_else(|| some(&self.submitted.qos).filter(|_| !self.is_extension())),
-            account: some(&self.submitted.account),
+            qos: settings.qos.clone().or(lead_qos),
+            account: non_empty(&self.submitted.account),
             gres,
             cpus: needs.cpus.or(self.submitted.cpus),
             memory_mib: needs.memory_mib,
-            constraint: some(&self.submitted.nodes.constraint).filter(|c| Constraint::is_simple(c)),
-            exclude: some(&self.submitted.nodes.exclude),
+            constraint: non_empty(&self.submitted.nodes.constraint).filter(|c| Constraint::is_simple(c)),
+            exclude: non_empty(&self.submitted.nodes.exclude),
         };
         let wing = Wing {
             order,
@@ -195,30 +209,39 @@ impl JobLifecycle {
     }
 }
 
-/// Groups new nodes into wings: one for each known window end, one for each node without. If that were more
-/// than may be ordered, nodes without share: half of what is left is for this job, the rest for others.
-fn group_into_wings(missing: Vec<PlannedNode>, ground: &TargetContext<'_>) -> Vec<Vec<PlannedNode>> {
-    let mut known: Vec<(UnixTime, Vec<PlannedNode>)> = Vec::new();
-    let mut open = Vec::new();
-    // Each place of a shared node is a Slurm job of its own: a main job takes no more than it needs, and
-    // Slurm shrinks no job by a GPU.
-    let (places, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|p| p.node.is_place());
-    for p in missing {
-        match (ground.window)(&p.node) {
-            WindowEnd::Known { at, .. } => match known.iter_mut().find(|(end, _)| *end == at) {
-                Some((_, block)) => block.push(p),
-                None => known.push((at, vec![p])),
+/// A copy of the text; `None` if it is empty.
+pub(super) fn non_empty(text: &str) -> Option<String> {
+    if text.is_empty() { None } else { Some(text.to_owned()) }
+}
+
+/// Groups missing nodes into wings. Slurm preempts whole jobs, so nodes whose windows have the same known end
+/// form one wing, and each node without a known end forms its own. If these were more wings than may be
+/// ordered, nodes without a known end share wings: this job then takes half of the wings that are left, and
+/// leaves the rest to others.
+fn group_into_wings(missing: Vec<PlannedNode>, context: &TargetContext<'_>) -> Vec<Vec<PlannedNode>> {
+    let mut by_end: Vec<(UnixTime, Vec<PlannedNode>)> = Vec::new();
+    let mut without_end = Vec::new();
+    // Each place of a shared node is its own Slurm job. So a main job takes only as many as it needs: Slurm
+    // cannot shrink a job by a GPU.
+    let (places, whole_nodes): (Vec<_>, Vec<_>) = missing.into_iter().partition(|p| p.node.is_place());
+    for planned in whole_nodes {
+        match (context.window)(&planned.node) {
+            WindowEnd::Known { at, .. } => match by_end.iter_mut().find(|(end, _)| *end == at) {
+                Some((_, nodes)) => nodes.push(planned),
+                None => by_end.push((at, vec![planned])),
             },
-            WindowEnd::Unknown => open.push(p),
+            WindowEnd::Unknown => without_end.push(planned),
         }
     }
-    let enough = known.len() + open.len() <= ground.wings_left;
-    let share = if enough { open.len() } else { (ground.wings_left / 2).saturating_sub(known.len()) };
-    let together = open.len().div_ceil(share.max(1)).max(1);
-    let mut out: Vec<Vec<PlannedNode>> = open.chunks(together).map(<[PlannedNode]>::to_vec).collect();
-    out.extend(known.into_iter().map(|(_, block)| block));
-    out.extend(places.into_iter().map(|place| vec![place]));
-    out
+    let fits = by_end.len() + without_end.len() <= context.wings_left;
+    let wings_without_end =
+        if fits { without_end.len() } else { (context.wings_left / 2).saturating_sub(by_end.len()) };
+    let nodes_per_wing = without_end.len().div_ceil(wings_without_end.max(1)).max(1);
+    let mut wings: Vec<Vec<PlannedNode>> =
+        without_end.chunks(nodes_per_wing).map(<[PlannedNode]>::to_vec).collect();
+    wings.extend(by_end.into_iter().map(|(_, nodes)| nodes));
+    wings.extend(places.into_iter().map(|place| vec![place]));
+    wings
 }
 
 #[cfg(test)]
@@ -234,7 +257,7 @@ mod tests {
             true => WindowEnd::Unknown,
             false => WindowEnd::Known { at, cause: cause.clone() },
         };
-        let ground = TargetContext {
+        let context = TargetContext {
             window: &window,
             free: &|_| true,
             startable_secs: &|_| None,
@@ -246,7 +269,7 @@ mod tests {
                     .iter()
                     .map(|name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at })
                     .collect(),
-                &ground,
+                &context,
             );
             wings
                 .into_iter()

@@ -2,28 +2,29 @@
 
 use infill_model::LEAST_LIMIT_SECS;
 
-/// A year, in minutes: a bound for leases that have none.
+/// A year in minutes: the longest limit, for leases without an end.
 const LONGEST_LIMIT_MINS: f64 = 525_600.0;
 
-/// Whole minutes for a start in a window of `secs`: rounded down, but at least 1.
+/// Time limit in minutes for a start in a window of `secs`: rounded down, but at least 1.
 ///
-/// While a main job waits for nodes, only backfill starts our jobs, and only where their limit ends before
-/// the nodes are planned for: a limit that is too long by a second is no start at all.
+/// While a main job waits for nodes, only backfill starts malleable jobs, and only if their limit ends before
+/// the planned use of the nodes. So a limit that is too long by a second prevents the start.
 pub(crate) fn start_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }
 
-/// The same for a job that Slurm starts only if it ends by its limit within `startable_secs`: within the
-/// shorter of both. `None` where Slurm starts none. Never more than without that.
+/// Time limit in minutes for a launch on a lease of `lease_secs`. If `startable_secs` is set, Slurm starts the
+/// job only if its limit ends within that time: the shorter of both periods counts. `None` if Slurm would not
+/// start the job.
 pub(crate) fn launch_limit_mins(lease_secs: f64, startable_secs: Option<f64>) -> Option<u32> {
     let startable_secs = startable_secs.unwrap_or(f64::INFINITY);
     (startable_secs >= LEAST_LIMIT_SECS).then(|| start_limit_mins(lease_secs.min(startable_secs)))
 }
 
-/// Whole minutes for a job that runs and has a lease of `secs` from its start: rounded up, at least 1.
+/// Time limit in minutes for a running job with a lease of `secs` from its start: rounded up, at least 1.
 ///
-/// Rounding down would end it up to a minute before its window does. Rounding up delays nobody: the daemon
-/// leaves in time, and what it forgets is preemptible.
+/// Rounding down would end the job up to a minute before its window. Rounding up does not delay main jobs: the
+/// job leaves in time, and Slurm can preempt it if it does not.
 pub(crate) fn running_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).ceil().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }

@@ -1,4 +1,4 @@
-//! What the state of a machine means to others.
+//! The job's state as the planner and people see it.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,44 @@ use super::phase::JobPhase;
 use super::settings::{CLAIM_SECS, MOST_CLAIMS, SILENT_SECS};
 
 impl JobLifecycle {
-    /// Where the job is in its life, in a word.
+    /// The state that infill shows for the job.
     pub fn malleable_state(&self) -> MalleableState {
         self.phase.malleable_state()
     }
 
-    /// Why it has fewer nodes than it could, where wings are kept from it; for people.
+    /// Why the job has fewer wings than planned, as text for people; `None` if nothing is known to prevent
+    /// wings.
     pub fn shortage_reason(&self, now: UnixTime) -> Option<String> {
-        if let Some(older) = self.outdated_lead_reason() {
-            return Some(older);
+        if let Some(why) = self.outdated_lead_reason() {
+            return Some(why);
         }
         let why = self.obstacles.shortage.as_ref()?;
-        let until = self.backoff.order_after.filter(|t| *t > now);
-        Some(
-            until.map_or(why.clone(), |t| {
-                format!("{why}; none is asked for within {:.0} s", t.secs_since(now))
-            }),
-        )
+        match self.backoff.order_after.filter(|until| *until > now) {
+            Some(until) => {
+                let secs = until.secs_since(now);
+                Some(format!("{why}; infill orders no wings for {secs:.0} s"))
+            }
+            None => Some(why.clone()),
+        }
     }
 
-    /// Why the lead's agent is asked for no wings, if it is too old for that; for people.
+    /// Why infill does not ask the lead's agent for wings, as text for people; `None` if the agent is new
+    /// enough.
     pub(crate) fn outdated_lead_reason(&self) -> Option<String> {
         let lead = self.workers.values().find(|w| self.is_lead(w)).filter(|w| !w.dialect.orders_wings())?;
-        let theirs = lead.dialect.protocol;
-        let ours = PROTOCOL;
+        let agent_protocol = lead.dialect.protocol;
         Some(format!(
-            "its agent is of an older version of infill than the daemon (protocol {theirs}, the daemon's is {ours}), \
-             and is asked for no further nodes until its lead starts anew"
+            "its agent is older than the daemon (protocol {agent_protocol}, the daemon's is {PROTOCOL}), and \
+             gets no further nodes until its lead restarts"
         ))
     }
 
-    /// Whether it can have no further wings now.
+    /// Whether the job must not order wings now.
     pub(crate) fn cannot_order(&self, now: UnixTime) -> bool {
         self.backoff.orders_barred(now) || self.outdated_lead_reason().is_some()
     }
 
-    /// The sizes that hold: the agent's, if it declared some, else the submission's.
+    /// The allowed sizes: those that the agent declared, or else those of the submission.
     pub fn allowed_sizes(&self) -> &AllowedSizes {
         self.spec.sizes.as_ref().unwrap_or(&self.submitted.sizes)
     }
@@ -60,7 +62,7 @@ impl JobLifecycle {
         }
     }
 
-    /// The node of the lead, while it holds one, or that it comes back to while it is away.
+    /// The lead's node; while the lead is away, the node on which it comes back. `None` if the lead has no node.
     pub fn lead_node(&self) -> Option<&NodeName> {
         match &self.phase {
             JobPhase::Launching { node, .. } => Some(node),
@@ -69,28 +71,32 @@ impl JobLifecycle {
         }
     }
 
-    /// What the job counts as holding for the planner: what it occupies while it runs, and in the middle of a
-    /// change what it is changing to, so that no round calls back the change that the last one began.
+    /// The nodes that the job holds from the planner's point of view, each with its Slurm job. A running job
+    /// holds the nodes that it occupies. During a change it holds the nodes of its target, so that a round does
+    /// not undo the change that the last one began.
     ///
-    /// A lead that has been on its way for long holds its own node only: it may never come to `infill run`,
-    /// and nobody else would have the others.
+    /// A lead that takes long to start holds only its own node. It may never reach `infill run`, and other jobs
+    /// could not have the other nodes meanwhile.
     pub fn held_nodes(&self, now: UnixTime) -> BTreeMap<NodeName, JobId> {
         let occupied = self.occupied_nodes();
         match (&self.phase, &self.target) {
             (JobPhase::Launching { .. }, _) if self.claim_is_over(now) => occupied,
             (JobPhase::Queued { .. }, _) if self.wings.is_empty() => BTreeMap::new(),
-            // A daemon that was restarted meanwhile knows that the lead goes, and not where to.
+            // After a restart, the daemon knows that the lead leaves its node, but not where it goes.
             (JobPhase::Requeueing { .. }, None) => BTreeMap::new(),
             (JobPhase::Running { .. }, _) | (_, None) => occupied,
             (_, Some(target)) => {
-                let holder = |n: &NodeName| occupied.get(n).copied().unwrap_or(self.job);
-                target.plan.nodes.iter().map(|p| (p.node.clone(), holder(&p.node))).collect()
+                let held = target.plan.nodes.iter().map(|planned| {
+                    let slurm_job = occupied.get(&planned.node).copied().unwrap_or(self.job);
+                    (planned.node.clone(), slurm_job)
+                });
+                held.collect()
             }
         }
     }
 
-    /// The execution plan that it runs, or in the middle of a change the one that it is changing to; the
-    /// first declared one before the first.
+    /// The execution plan that the job runs, or during a change the one of its target. Before its first
+    /// generation: the first declared plan.
     pub fn exec_plan(&self) -> &ExecPlan {
         match (&self.phase, &self.target) {
             (JobPhase::Running { .. }, _) | (_, None) => self.last_run_plan(),
@@ -98,14 +104,14 @@ impl JobLifecycle {
         }
     }
 
-    /// The execution plan of the present generation, or of the last one; the first declared one before the
-    /// first.
+    /// The execution plan of the present or last generation; the first declared plan before the first
+    /// generation.
     pub(crate) fn last_run_plan(&self) -> &ExecPlan {
         self.declared_plan(&self.generation.exec_plan)
     }
 
-    /// This plan, or the first declared one where it is none of these: whoever chose it did not know them
-    /// yet.
+    /// This plan, or the first declared plan if the job did not declare it. The planner may have chosen it
+    /// before the agent's declarations arrived.
     pub(super) fn declared_plan<'a>(&'a self, plan: &'a ExecPlan) -> &'a ExecPlan {
         match self.spec.plans.first() {
             Some(first) if self.spec.plans.iter().all(|p| p.name != *plan) => &first.name,
@@ -113,7 +119,7 @@ impl JobLifecycle {
         }
     }
 
-    /// The node of the lead in [`JobLifecycle::held`].
+    /// The lead's node among [`JobLifecycle::held_nodes`].
     pub(crate) fn held_lead(&self, now: UnixTime) -> Option<&NodeName> {
         match (&self.phase, &self.target) {
             (JobPhase::Launching { node, .. }, _) if self.claim_is_over(now) => Some(node),
@@ -124,31 +130,32 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether a lead has been on its way for so long that only its own node counts as its own. Longer after
-    /// each time that this kept nodes from a lead that did come: its script may have much to do first.
+    /// Whether a launched lead no longer claims any node but its own, because it takes long to start. The claim
+    /// lasts longer after each late start: the lead's script may have much to do first.
     pub(super) fn claim_is_over(&self, now: UnixTime) -> bool {
-        let once = self.target.as_ref().map_or(CLAIM_SECS, |t| t.claim_secs);
-        let secs = once * f64::from(1 + self.backoff.late_starts.min(MOST_CLAIMS));
-        now.secs_since(self.since) >= secs
+        let claim_secs = self.target.as_ref().map_or(CLAIM_SECS, |t| t.claim_secs);
+        let times = 1 + self.backoff.late_starts.min(MOST_CLAIMS);
+        now.secs_since(self.since) >= claim_secs * f64::from(times)
     }
 
-    /// Every node that the job holds or has ordered, with the Slurm job that holds it.
+    /// All nodes that the job holds or has ordered, each with its Slurm job.
     pub fn occupied_nodes(&self) -> BTreeMap<NodeName, JobId> {
-        let wings = self
-            .wings
-            .values()
-            .flat_map(|w| w.order.nodes.iter().map(move |n| (n.clone(), w.job.unwrap_or(self.job))));
-        let lead = self.lead_node().map(|n| (n.clone(), self.job));
-        wings.chain(lead).collect()
+        let mut occupied = BTreeMap::new();
+        for wing in self.wings.values() {
+            let slurm_job = wing.job.unwrap_or(self.job);
+            occupied.extend(wing.order.nodes.iter().map(|node| (node.clone(), slurm_job)));
+        }
+        occupied.extend(self.lead_node().map(|node| (node.clone(), self.job)));
+        occupied
     }
 
-    /// What the planner may do with the job.
+    /// The job's state for the planner.
     pub fn scheduling_state(&self, now: UnixTime) -> SchedulingState {
         match &self.phase {
             JobPhase::Queued { .. } if !self.wings.is_empty() => SchedulingState::Busy,
             JobPhase::Queued { .. } => self.queued_scheduling_state(now),
             _ if self.obstacles.suspended || self.generation.away.is_some() => SchedulingState::Busy,
-            JobPhase::Idle { .. } if self.obstacles.seeks && self.target.is_none() => {
+            JobPhase::Idle { .. } if self.obstacles.awaits_new_plan && self.target.is_none() => {
                 SchedulingState::Running
             }
             JobPhase::Running { members } if self.is_steady(members, now) => SchedulingState::Running,
@@ -157,7 +164,7 @@ impl JobLifecycle {
     }
 
     fn queued_scheduling_state(&self, now: UnixTime) -> SchedulingState {
-        // One node alone would be no start, and more it could not have.
+        // Without wings the job would have one node, which is too few to start.
         let wings_barred = self.backoff.order_after.filter(|t| *t > now && self.allowed_sizes().min() > 1);
         let barred = self.backoff.start_barred_until(now).max(wings_barred);
         match (self.obstacles.held_by, barred, &self.obstacles.refusal) {
@@ -170,15 +177,15 @@ impl JobLifecycle {
         }
     }
 
+    /// Whether the command runs on all members, and none of them is leaving or silent.
     fn is_steady(&self, members: &[NodeName], now: UnixTime) -> bool {
-        members.iter().all(|n| {
-            self.workers
-                .get(n)
-                .is_some_and(|w| w.stopped.is_none() && !w.leaving && w.silent_secs(now) < SILENT_SECS)
+        members.iter().all(|node| {
+            let Some(worker) = self.workers.get(node) else { return false };
+            worker.stopped.is_none() && !worker.leaving && worker.silent_secs(now) < SILENT_SECS
         })
     }
 
-    /// Whether the planner's last word leaves this node to one of the job's wings.
+    /// Whether the target has a wing on this node, or there is no target.
     pub(super) fn wants_wing_on(&self, node: &NodeName) -> bool {
         self.target.as_ref().is_none_or(|t| t.plan.nodes.iter().skip(1).any(|p| p.node == *node))
     }

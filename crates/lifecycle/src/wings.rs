@@ -1,4 +1,4 @@
-//! Takes in what Slurm shows of the wings.
+//! Applies a snapshot's view of the wings.
 
 use infill_model::{Job, NodeName, UnixTime, WingOrder, order_from_comment};
 
@@ -7,30 +7,32 @@ use super::job_lifecycle::JobLifecycle;
 use super::observed_job::ObservedJob;
 use super::phase::JobPhase;
 use super::settings::{LifecycleSettings, SHOW_SECS};
+use super::target::non_empty;
 use super::worker::Wing;
 
-/// Reasons to wait that are of the moment and of the node, and say nothing of what the user may have.
-const PASSING: [&str; 8] =
+/// Slurm's reasons for waiting that are temporary and depend on the node, not on the user's limits.
+const TEMPORARY_REASONS: [&str; 8] =
     ["", "None", "Priority", "Resources", "Nodes", "ReqNodeNotAvail", "BeginTime", "Cleaning"];
 
-/// Whether a wing that waits for this reason is no worse than late.
-fn is_passing_reason(reason: &str) -> bool {
-    let word = reason.split([',', '(', '_', ' ']).next().unwrap_or_default();
-    PASSING.contains(&word)
+/// Whether a wing that waits for this reason may still start, only late.
+fn is_temporary_reason(reason: &str) -> bool {
+    let first_word = reason.split([',', '(', '_', ' ']).next().unwrap_or_default();
+    TEMPORARY_REASONS.contains(&first_word)
 }
 
 impl JobLifecycle {
+    /// Applies a snapshot's view of the job's wings.
     pub(super) fn observe_wings(
         &mut self,
-        sight: &ObservedJob<'_>,
+        observed: &ObservedJob<'_>,
         settings: &LifecycleSettings,
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        for job in &sight.wings {
+        for job in &observed.wings {
             self.observe_wing(job, settings, now, out);
         }
-        self.drop_ended_wings(sight, settings, now, out);
+        self.drop_ended_wings(observed, settings, now, out);
     }
 
     fn observe_wing(
@@ -41,16 +43,14 @@ impl JobLifecycle {
         out: &mut StepOutcome,
     ) {
         let order = order_from_comment(&job.comment);
-        let known = self
-            .wings
-            .iter()
-            .find(|(o, w): &(&u64, &Wing)| Some(**o) == order || w.job == Some(job.id))
-            .map(|(o, _)| *o);
+        let mut wings = self.wings.iter();
+        let known = wings.find(|(number, wing)| Some(**number) == order || wing.job == Some(job.id));
+        let known = known.map(|(number, _)| *number);
         match known {
             Some(number) => self.observe_known_wing(number, job, now, out),
             None if self.may_adopt_wing(job) => self.adopt_wing(job, order, settings, now, out),
             None if self.phase != JobPhase::Ended => {
-                out.notes.push(format!("wing {} belongs to no order of ours: cancelled", job.id));
+                out.notes.push(format!("wing {} does not belong to any order: cancelled", job.id));
                 self.attempt_effect(Effect::CancelWing { job: job.id }, now, out);
             }
             None => {}
@@ -68,7 +68,7 @@ impl JobLifecycle {
         wing.configuring = job.state.flags.contains("CONFIGURING");
         wing.seen_running |= job.state.is_running() && !wing.configuring;
         let waits = job.state.is_pending() && now.secs_since(wing.ordered_at) > SHOW_SECS;
-        if waits && !is_passing_reason(&job.state_reason) {
+        if waits && !is_temporary_reason(&job.state_reason) {
             let why = format!("Slurm keeps its wings waiting: {}", job.state_reason);
             self.obstacles.shortage = Some(why);
         }
@@ -81,8 +81,9 @@ impl JobLifecycle {
         }
     }
 
-    /// A wing asks for no requeue. From 26.05 on Slurm requeues it all the same where the nodes that were
-    /// switched on for it do not come up (`requeue_on_resume_failure`). Its order was for then: it is over.
+    /// Cancels a wing that Slurm has requeued: its order applied to the first start only. Wings do not ask for
+    /// a requeue. But from 26.05 on Slurm requeues a job if nodes that were powered on for it do not come up
+    /// (`requeue_on_resume_failure`).
     fn handle_requeued_wing(&mut self, number: u64, job: &Job, now: UnixTime, out: &mut StepOutcome) {
         out.notes.push(format!("Slurm has requeued wing {}: cancelled", job.id));
         if let Some(wing) = self.wings.remove(&number) {
@@ -91,6 +92,7 @@ impl JobLifecycle {
         self.attempt_effect(Effect::CancelWing { job: job.id }, now, out);
     }
 
+    /// Slurm preempts a wing whose agents have missed the notice.
     fn handle_wing_preemption(
         &mut self,
         job: &Job,
@@ -99,22 +101,27 @@ impl JobLifecycle {
         out: &mut StepOutcome,
     ) {
         if nodes.iter().any(|n| self.workers.contains_key(n)) {
-            nodes.iter().for_each(|n| self.handle_leaving(n, now, out));
+            for node in nodes {
+                self.handle_leaving(node, now, out);
+            }
             return;
         }
-        out.notes.push(format!("Slurm takes wing {} back, and nobody there has heard of it", job.id));
-        nodes.iter().for_each(|n| self.drop_from_target(n));
+        out.notes.push(format!("Slurm takes wing {} back before its agents have said hello", job.id));
+        for node in nodes {
+            self.drop_from_target(node);
+        }
         self.attempt_effect(Effect::CancelWing { job: job.id }, now, out);
     }
 
-    /// Whether a wing that is not known may be one whose order the store has lost: until the planner has
-    /// spoken, nobody can say that it is not wanted.
+    /// Whether an unknown wing may belong to an order that the store has lost. Before the first plan after a
+    /// restart, infill cannot say that the wing is unwanted.
     fn may_adopt_wing(&self, job: &Job) -> bool {
-        let lives =
+        let has_wings =
             !matches!(self.phase, JobPhase::Queued { .. } | JobPhase::Ending { .. } | JobPhase::Ended);
-        lives && self.target.is_none() && job.state.is_running()
+        has_wings && self.target.is_none() && job.state.is_running()
     }
 
+    /// Takes over a wing that the store has lost.
     fn adopt_wing(
         &mut self,
         job: &Job,
@@ -123,18 +130,17 @@ impl JobLifecycle {
         now: UnixTime,
         out: &mut StepOutcome,
     ) {
-        out.notes.push(format!("took up wing {}, of which nothing was stored", job.id));
-        let some = |s: &str| (!s.is_empty()).then(|| s.to_owned());
-        // One that names no order gets a number that none was ever given.
+        out.notes.push(format!("took over wing {}, which is not in the store", job.id));
+        // A wing without an order number gets one that the store never hands out.
         let number = order.unwrap_or(u64::MAX - u64::from(job.id.0));
         let order = WingOrder {
             order: number,
             nodes: job.worker_nodes(),
             time_limit_mins: job.time_limit_mins.and_then(|m| u32::try_from(m).ok()).unwrap_or(u32::MAX),
             partition: settings.partition.clone(),
-            qos: some(&job.qos),
-            account: some(&job.account),
-            gres: some(&job.gres),
+            qos: non_empty(&job.qos),
+            account: non_empty(&job.account),
+            gres: non_empty(&job.gres),
             cpus: self.submitted.cpus,
             memory_mib: None,
             constraint: None,
@@ -152,7 +158,7 @@ impl JobLifecycle {
         self.wings.insert(number, wing);
     }
 
-    /// A wing came to nothing on nodes that it held. That may be the job's fault as well as theirs.
+    /// A wing failed on its nodes. The job or the nodes may be at fault.
     pub(super) fn handle_failed_wing(
         &mut self,
         wing: &Wing,
@@ -168,9 +174,10 @@ impl JobLifecycle {
         self.backoff.record_wing_failure(settings, now);
     }
 
+    /// Forgets wings that Slurm no longer shows.
     fn drop_ended_wings(
         &mut self,
-        sight: &ObservedJob<'_>,
+        observed: &ObservedJob<'_>,
         settings: &LifecycleSettings,
         now: UnixTime,
         out: &mut StepOutcome,
@@ -178,8 +185,8 @@ impl JobLifecycle {
         let ended: Vec<u64> = self
             .wings
             .iter()
-            .filter(|(_, w)| w.job.is_some_and(|id| !sight.wings.iter().any(|j| j.id == id)))
-            .filter(|(_, w)| sight.read_at.secs_since(w.ordered_at) > SHOW_SECS)
+            .filter(|(_, w)| w.job.is_some_and(|id| observed.wings.iter().all(|j| j.id != id)))
+            .filter(|(_, w)| observed.read_at.secs_since(w.ordered_at) > SHOW_SECS)
             .map(|(order, _)| *order)
             .collect();
         for order in ended {
@@ -193,14 +200,14 @@ impl JobLifecycle {
                     out,
                 );
             }
-            if wing.job.is_some_and(|id| sight.out_of_memory.contains(&id)) {
+            if wing.job.is_some_and(|id| observed.out_of_memory.contains(&id)) {
                 self.handle_wing_out_of_memory(&wing.order.nodes, now, out);
             }
             self.drop_nodes(&wing.order.nodes, "a wing ended", now);
         }
     }
 
-    /// Slurm has ended a wing on these nodes for lack of memory, agent and all.
+    /// Slurm has ended a wing on these nodes, with its agents, because it ran out of memory.
     fn handle_wing_out_of_memory(&mut self, nodes: &[NodeName], now: UnixTime, out: &mut StepOutcome) {
         let members = self.phase.members().len();
         if !self.phase.involved_nodes().any(|member| nodes.contains(member)) {
@@ -214,6 +221,7 @@ impl JobLifecycle {
         }
     }
 
+    /// Whether the job wants a wing of which no agent has said hello.
     fn is_wanted_and_never_came(&self, wing: &Wing) -> bool {
         let nodes = &wing.order.nodes;
         nodes.iter().any(|n| self.wants_wing_on(n)) && !nodes.iter().any(|n| self.workers.contains_key(n))

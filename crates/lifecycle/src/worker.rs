@@ -1,4 +1,4 @@
-//! The parts of a malleable job: agents that are here, and wings that were ordered.
+//! The parts of a malleable job: its agents and its wings.
 
 use infill_api::AgentDialect;
 use infill_model::{CommandExit, JobId, NodeName, UnixTime, WingOrder};
@@ -8,61 +8,61 @@ use super::settings::LifecycleSettings;
 /// An agent that has said hello.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Worker {
-    /// The Slurm job (lead or wing) in which it runs.
+    /// The Slurm job of the lead or wing in which the agent runs.
     pub slurm_job: JobId,
-    /// Host at which other nodes reach it.
+    /// Host name or IP address at which other nodes reach the agent.
     pub address: String,
-    /// A port that was free when it last spoke.
+    /// A port that was free at the agent's last report of one.
     pub port: u16,
-    /// Last sign of life.
+    /// Time of the last sign of life.
     pub last_seen: UnixTime,
-    /// Whether there was one since the roll was called, or since a change began that cannot wait.
+    /// Whether the agent gave a sign of life since the last roll call, or since the last urgent change began.
     pub answered: bool,
-    /// When it last told of progress in the present generation.
+    /// When the agent last reported progress in the present generation.
     pub progress_at: Option<UnixTime>,
-    /// How the command of the present generation ended here, once it has.
+    /// How the command of the present generation ended here; `None` before its end.
     pub stopped: Option<CommandExit>,
-    /// Whether Slurm wants the node now.
+    /// Whether Slurm takes the node back now.
     pub leaving: bool,
-    /// How far a command has come here that stays alive over changes.
+    /// State of a command that stays alive over changes.
     pub live: LiveState,
-    /// How long it stood still for the change that is under way, seconds, once it said so.
+    /// How long the command stood still for the present change, seconds; `None` before its report.
     pub stood_secs: Option<f64>,
-    /// When it said that a step failed, perhaps because a member was lost.
+    /// When the agent reported a failed step. A lost member may be the cause.
     pub doubt: Option<UnixTime>,
-    /// What it understands.
+    /// The messages that the agent understands.
     pub dialect: AgentDialect,
 }
 
-/// How far a command that stays alive over changes has come on a worker.
+/// State of a command that stays alive over changes, on one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LiveState {
-    /// It is stopped at a change, as far as anybody knows.
+    /// The command is not known to stay alive: changes stop it.
     #[default]
     No,
-    /// It is no member, and warms up.
+    /// The command is a newcomer and warms up.
     Warming {
-        /// Since when.
+        /// When it began to warm up.
         since: UnixTime,
     },
-    /// It waits for a place.
+    /// The command is ready and waits to join a generation.
     Ready {
-        /// Since when.
+        /// Since when it is ready.
         since: UnixTime,
     },
-    /// It has its place in this generation.
+    /// The command is a member of this generation.
     In(u64),
 }
 
 impl LiveState {
-    /// Blames nobody for a pause of the daemon.
+    /// Restarts waiting times after a pause of the daemon, which is not the command's fault.
     pub(super) fn restart_clock(&mut self, now: UnixTime) {
         if let LiveState::Warming { since } | LiveState::Ready { since } = self {
             *since = now;
         }
     }
 
-    /// Moves its time by these seconds.
+    /// Moves the time by `secs`.
     pub(super) fn shift_times(&mut self, secs: f64) {
         if let LiveState::Warming { since } | LiveState::Ready { since } = self {
             *since = since.plus_secs(secs);
@@ -71,7 +71,7 @@ impl LiveState {
 }
 
 impl Worker {
-    /// Seconds without a sign of life.
+    /// Seconds since the last sign of life.
     pub(crate) fn silent_secs(&self, now: UnixTime) -> f64 {
         now.secs_since(self.last_seen)
     }
@@ -80,25 +80,26 @@ impl Worker {
 /// A wing that was ordered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wing {
-    /// The order as the lead's agent gets it.
+    /// The order as the lead's agent receives it.
     pub order: WingOrder,
-    /// When it was ordered.
+    /// When infill ordered the wing.
     pub ordered_at: UnixTime,
-    /// Slurm's job id, once submitted.
+    /// The wing's Slurm job; `None` before its submission.
     pub job: Option<JobId>,
-    /// The node on which its batch script runs, once known: the wing cannot shrink off it.
+    /// The node that runs the wing's batch script; `None` if unknown. The wing cannot shrink off this node.
     pub batch_host: Option<NodeName>,
-    /// Whether Slurm has shown it running.
+    /// Whether a snapshot has shown the wing running.
     pub seen_running: bool,
-    /// Whether its nodes were still being prepared for it when Slurm last showed it.
+    /// Whether Slurm was still preparing the wing's nodes in the last snapshot.
     pub configuring: bool,
 }
 
 impl Wing {
-    /// Whether its agents should have said hello by now. What runs may be in its prolog.
+    /// Whether the wing's agents should have said hello by now. A wing that runs may be in its prolog, which
+    /// takes longer.
     pub fn is_late(&self, settings: &LifecycleSettings, now: UnixTime) -> bool {
-        let starts = self.seen_running || self.configuring;
-        let patience = if starts { settings.prolog_secs } else { settings.wing_start_secs };
-        now.secs_since(self.ordered_at) > patience
+        let has_started = self.seen_running || self.configuring;
+        let max_secs = if has_started { settings.prolog_secs } else { settings.wing_start_secs };
+        now.secs_since(self.ordered_at) > max_secs
     }
 }

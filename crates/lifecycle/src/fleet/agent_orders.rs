@@ -1,26 +1,26 @@
-//! What the fleet has to say to an agent.
+//! Orders of the fleet to agents.
 
 use infill_api::{AgentDialect, Capability};
 use infill_model::{Directive, JobId, NodeName, WingOrder};
 
-/// An agent: the Slurm job in which it runs, and its node.
+/// Identifies an agent by the Slurm job in which it runs, and by its node.
 pub type AgentId = (JobId, NodeName);
 
-/// What one agent shall do.
+/// The present order of one agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentOrder {
-    /// Who.
+    /// The agent that gets the order.
     pub agent: AgentId,
     /// What to do with the command.
     pub directive: Directive,
-    /// Wings to submit.
+    /// Wings to submit; empty for a wing's agent.
     pub wings: Vec<WingOrder>,
-    /// What the job's owner should know; for the lead.
+    /// What the job's owner should know; only for the lead's agent.
     pub notice: Option<String>,
 }
 
-/// What an agent must have named before it is sent this; `None`: the first protocol had it. A directive that
-/// comes later, or a field that changes what one means, needs a [`Capability`] of its own.
+/// The capability that an agent needs for this directive; `None` for the directives of the first protocol. A
+/// later directive, or a field that changes the meaning of a directive, needs its own [`Capability`].
 pub(super) fn required_capability(directive: &Directive) -> Option<Capability> {
     match directive {
         Directive::Hold
@@ -35,11 +35,12 @@ pub(super) fn required_capability(directive: &Directive) -> Option<Capability> {
     }
 }
 
-/// Whether an agent of this dialect can read a directive that needs what `needs` says.
+/// Whether an agent of this dialect can read a directive. `required` returns the capability that a directive
+/// needs.
 pub(super) fn can_read_directive(
     dialect: &AgentDialect,
     directive: &Directive,
-    needs: impl Fn(&Directive) -> Option<Capability>,
+    required: impl Fn(&Directive) -> Option<Capability>,
 ) -> bool {
-    dialect.supports_capability(needs(directive))
+    dialect.supports_capability(required(directive))
 }

@@ -1,4 +1,4 @@
-//! What agents say: hellos, signs of life, events.
+//! Handles messages of agents: hellos, heartbeats, events.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,24 @@ use super::fleet_outcome::{FleetOutcome, WorkerProgress};
 use super::job_fleet::JobFleet;
 use crate::{AuthenticatedHello, JobPhase, StepOutcome};
 use infill_api::AgentReport;
-use infill_model::{AgentEvent, GenerationStartup, JobId, NodeName, UnixTime, UserId, WorkerStartup as Told};
+use infill_model::{AgentEvent, GenerationStartup, JobId, NodeName, UnixTime, UserId, WorkerStartup};
 
-/// Most samples that one report may claim: a second of the fastest program that could be.
+/// Largest credible number of samples in one report: more than any program can process in a second.
 const MAX_SAMPLES: f64 = 1e15;
 
 /// One report of progress.
 #[derive(Clone, Copy, Debug)]
 struct ProgressEvent<'a> {
+    /// Samples since the last report.
     samples: f64,
+    /// Seconds since the last report.
     secs: f64,
     step: Option<u64>,
     loss: Option<f64>,
+    /// Samples of the whole training, if the command reports them.
     total: Option<f64>,
-    opening: Option<&'a Told>,
+    /// How the generation started; only in its first report.
+    opening: Option<&'a WorkerStartup>,
 }
 
 impl ProgressEvent<'_> {
@@ -30,26 +34,30 @@ impl ProgressEvent<'_> {
 }
 
 impl JobFleet {
-    /// Takes in an agent whose identity was proved. `None`: it has no place in the job.
+    /// Takes in an authenticated agent; `None` if it has no place in the job.
     pub fn handle_hello(
         &mut self,
         lead: JobId,
-        arrival: AuthenticatedHello,
+        hello: AuthenticatedHello,
         now: UnixTime,
     ) -> Option<FleetOutcome> {
         let entry = self.jobs.get_mut(&lead)?;
         let mut outcome = StepOutcome::default();
-        let taken = entry.machine.handle_hello(arrival, now, &mut outcome);
-        taken.then(|| self.step_job(lead, outcome, now))
+        let is_accepted = entry.lifecycle.handle_hello(hello, now, &mut outcome);
+        if !is_accepted {
+            return None;
+        }
+        Some(self.step_job(lead, outcome, now))
     }
 
-    /// Notes a sign of life; `false` when the agent's job is gone.
+    /// Records a heartbeat. Returns `false` if the agent does not belong to a job.
     pub fn record_heartbeat(&mut self, job: JobId, node: &NodeName, now: UnixTime) -> bool {
         let Some(lead) = self.lead_of_job(job) else { return false };
-        self.jobs.get_mut(&lead).is_some_and(|e| e.machine.record_heartbeat(node, job, now))
+        let Some(entry) = self.jobs.get_mut(&lead) else { return false };
+        entry.lifecycle.record_heartbeat(node, job, now)
     }
 
-    /// Takes in an agent's report. `None`: it belongs to no job.
+    /// Applies an agent's report; `None` if the agent does not belong to a job.
     pub fn handle_report(&mut self, report: &AgentReport, now: UnixTime) -> Option<FleetOutcome> {
         let lead = self.lead_of_job(report.job)?;
         let entry = self.jobs.get_mut(&lead)?;
@@ -57,11 +65,11 @@ impl JobFleet {
         let mut measured = Vec::new();
         for event in &report.events {
             if matches!(event, AgentEvent::Leaving) {
-                let here = entry.machine.workers.values().map(|w| w.slurm_job);
-                self.racing.record_taken_node(&report.node, here, now);
+                let present = entry.lifecycle.workers.values().map(|w| w.slurm_job);
+                self.start_conflict.record_taken_node(&report.node, present, now);
             }
             measured.extend(entry.handle_progress(&report.node, event, now));
-            entry.machine.handle_event(&report.node, event, &self.settings, now, &mut outcome);
+            entry.lifecycle.handle_event(&report.node, event, &self.settings, now, &mut outcome);
         }
         let mut out = self.step_job(lead, outcome, now);
         out.measured = measured;
@@ -78,13 +86,15 @@ impl JobFleet {
         if self.jobs.contains_key(&job) {
             return Some(job);
         }
-        // Only agents that have proved themselves: what a lead says of its wings is not enough.
-        self.job_lifecycles().find(|m| m.workers.values().any(|w| w.slurm_job == job)).map(|m| m.job)
+        // Counts only authenticated agents: a lead's report of a wing's job id is not enough.
+        let mut lifecycles = self.job_lifecycles();
+        let owner = lifecycles.find(|lifecycle| lifecycle.workers.values().any(|w| w.slurm_job == job));
+        owner.map(|lifecycle| lifecycle.job)
     }
 }
 
 impl FleetJob {
-    /// Takes in what a worker tells of its progress. Returns what it says of the present generation.
+    /// Applies a worker's report of progress. Returns the progress if it belongs to the present generation.
     fn handle_progress(
         &mut self,
         node: &NodeName,
@@ -97,7 +107,7 @@ impl FleetJob {
         let generation = *generation;
         let samples = *samples;
         let secs = *secs;
-        let told = ProgressEvent {
+        let progress = ProgressEvent {
             samples,
             secs,
             step: *step,
@@ -105,75 +115,79 @@ impl FleetJob {
             total: *total,
             opening: opening.as_ref(),
         };
-        if !told.is_valid() {
+        if !progress.is_valid() {
             return None;
         }
-        self.update_totals(node, &told);
-        let JobPhase::Running { members } = &self.machine.phase else { return None };
-        let of_the_lead = self.machine.lead_node() == Some(node);
-        // What a change cost is told by the lead, which sees it whole.
-        if generation != self.machine.generation.number || (opening.is_some() && !of_the_lead) {
+        self.update_totals(node, &progress);
+        let JobPhase::Running { members } = &self.lifecycle.phase else { return None };
+        let is_from_lead = self.lifecycle.lead_node() == Some(node);
+        // Only the lead sees the whole cost of a change, so other workers' first reports do not count.
+        if generation != self.lifecycle.generation.number || (opening.is_some() && !is_from_lead) {
             return None;
         }
-        let nodes = self.machine.generation_node_count(members.len());
-        let all = self.machine.generation_nodes(members);
-        let hosts: BTreeSet<NodeName> = all.iter().map(NodeName::host).collect();
-        let opening = told.opening.map(|opening| {
-            // It makes samples again, whatever such a change was expected to take.
+        let nodes = self.lifecycle.generation_node_count(members.len());
+        let all_nodes = self.lifecycle.generation_nodes(members);
+        let hosts: BTreeSet<NodeName> = all_nodes.iter().map(NodeName::host).collect();
+        let opening = progress.opening.map(|opening| {
+            // The job processes samples again: the pause is over, even if it was expected to last longer.
             self.pause = None;
-            let launched_at = self.about.launched_at.take();
+            let launched_at = self.details.launched_at.take();
             generation_startup(opening, samples, secs, launched_at.map(|t| now.secs_since(t) - secs))
         });
         Some(WorkerProgress {
-            job: self.machine.job,
+            job: self.lifecycle.job,
             program: self.program_identity(),
-            lead: self.machine.lead_node().cloned(),
+            lead: self.lifecycle.lead_node().cloned(),
             node: node.clone(),
             generation,
             nodes,
             hosts: hosts.into_iter().collect(),
             samples,
             secs,
-            step: told.step,
+            step: progress.step,
             opening,
         })
     }
 
-    /// Adds to the sums that people are shown.
-    fn update_totals(&mut self, node: &NodeName, told: &ProgressEvent<'_>) {
-        self.machine.counts.course.record_progress(told.samples, told.step, told.total);
-        let course = &mut self.machine.counts.course;
-        if told.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
+    /// Updates the job's totals, loss and rates.
+    fn update_totals(&mut self, node: &NodeName, progress: &ProgressEvent<'_>) {
+        self.lifecycle.counts.course.record_progress(progress.samples, progress.step, progress.total);
+        let course = &mut self.lifecycle.counts.course;
+        if progress.loss.is_some_and(|loss| self.losses.add(course.samples, loss)) {
             course.record_plateau(self.losses.flat_after_samples());
         }
-        let about = &mut self.about;
-        about.loss = told.loss.filter(|l| l.is_finite()).or(about.loss);
-        if told.opening.is_none() {
-            about.rates.insert(node.clone(), told.samples / told.secs);
+        let details = &mut self.details;
+        details.loss = progress.loss.filter(|loss| loss.is_finite()).or(details.loss);
+        if progress.opening.is_none() {
+            details.rates.insert(node.clone(), progress.samples / progress.secs);
         }
     }
 }
 
-/// How a generation came about, with the time of its first report. Of a start the agent has seen only what
-/// came after its own; the lead was launched `launched_secs` before the command. Without a launch and a stop
-/// before it, the command had failed and was started again.
+/// The costs of a generation's start, from its first report. The agent knows only the time after its own start.
+/// The lead was launched `launched_secs` before the command. If there was neither a launch nor a stop before,
+/// the command had failed and was started again; such a start is not typical.
 fn generation_startup(
-    told: &Told,
+    startup: &WorkerStartup,
     samples: f64,
     start_secs: f64,
     launched_secs: Option<f64>,
 ) -> GenerationStartup {
-    let sound = |secs: f64| if secs.is_finite() { secs.max(0.0) } else { 0.0 };
-    let idle_secs = match (told.stop_secs, launched_secs) {
-        (None, Some(launched)) => told.idle_secs.max(launched),
-        _ => told.idle_secs,
+    let idle_secs = match (startup.stop_secs, launched_secs) {
+        (None, Some(launched)) => startup.idle_secs.max(launched),
+        _ => startup.idle_secs,
     };
     GenerationStartup {
-        saved_secs: told.saved_secs.map(sound),
-        stop_secs: told.stop_secs.map(sound),
-        idle_secs: sound(idle_secs),
+        saved_secs: startup.saved_secs.map(finite_non_negative),
+        stop_secs: startup.stop_secs.map(finite_non_negative),
+        idle_secs: finite_non_negative(idle_secs),
         start_secs,
         samples,
-        counts: told.stop_secs.is_some() || launched_secs.is_some(),
+        counts: startup.stop_secs.is_some() || launched_secs.is_some(),
     }
+}
+
+/// `secs`, or 0 if it is negative or not finite.
+fn finite_non_negative(secs: f64) -> f64 {
+    if secs.is_finite() { secs.max(0.0) } else { 0.0 }
 }

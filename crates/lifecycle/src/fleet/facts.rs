@@ -1,4 +1,4 @@
-//! What a round is told of the jobs.
+//! The facts about jobs that a round uses.
 
 use std::collections::BTreeMap;
 
@@ -14,68 +14,68 @@ use infill_model::{
 impl JobFleet {
     /// The jobs that have not ended, as they are now.
     pub fn job_facts(&self, now: UnixTime) -> Vec<JobFacts> {
-        let mut facts: Vec<JobFacts> = self
-            .jobs
-            .values()
-            .filter(|e: &&FleetJob| !e.has_ended() && !e.is_queued_extension())
-            .map(|e| e.job_facts(now))
-            .collect();
-        // Whoever has them: they are a main job's.
+        let active = self.jobs.values().filter(|entry| !entry.has_ended() && !entry.is_queued_extension());
+        let mut facts: Vec<JobFacts> = active.map(|entry| entry.job_facts(now)).collect();
+        // Any job may carry these nodes: a round takes them as nodes that a main job takes.
         if let Some(first) = facts.first_mut() {
-            first.place.taken.extend(self.racing.nodes.iter().cloned());
+            first.place.taken.extend(self.start_conflict.nodes.iter().cloned());
         }
         facts
     }
 
-    /// What a job does on its nodes. `is_tried`: whether its size is being tried.
-    pub fn job_activity(&self, job: JobId, is_tried: bool) -> JobActivity {
-        let phase = self.jobs.get(&job).map(|entry| &entry.machine.phase);
-        let is_loss = |phase: &JobPhase| match phase {
-            JobPhase::Stopping { reason, .. } => reason.is_loss(),
-            JobPhase::Regrouping { regroup, .. } => regroup.urgent,
-            phase => phase.next_generation().lost,
-        };
+    /// How a job uses its nodes. `is_probe` says whether the job has its size to measure it.
+    pub fn job_activity(&self, job: JobId, is_probe: bool) -> JobActivity {
+        let phase = self.jobs.get(&job).map(|entry| &entry.lifecycle.phase);
         match phase {
-            Some(JobPhase::Running { .. }) if is_tried => JobActivity::Probing,
+            Some(JobPhase::Running { .. }) if is_probe => JobActivity::Probing,
             Some(JobPhase::Running { .. }) => JobActivity::Steps,
-            Some(phase) if is_loss(phase) => JobActivity::Recovering,
+            Some(phase) if is_recovering(phase) => JobActivity::Recovering,
             _ => JobActivity::Changing,
         }
     }
 
-    /// One job as it is now.
+    /// The present facts about one job.
     pub fn facts_for_job(&self, job: JobId, now: UnixTime) -> Option<JobFacts> {
-        self.jobs.get(&job).map(|e| e.job_facts(now))
+        self.jobs.get(&job).map(|entry| entry.job_facts(now))
+    }
+}
+
+/// Whether the job is in this phase because of a lost member.
+fn is_recovering(phase: &JobPhase) -> bool {
+    match phase {
+        JobPhase::Stopping { reason, .. } => reason.is_loss(),
+        JobPhase::Regrouping { regroup, .. } => regroup.urgent,
+        phase => phase.next_generation().lost,
     }
 }
 
 impl FleetJob {
-    /// Whether it is a job of the main queue that waits there again: nobody but Slurm starts it.
+    /// Whether it is a main job that waits in the queue again: only Slurm starts it.
     fn is_queued_extension(&self) -> bool {
-        self.machine.is_extension() && self.machine.phase.is_queued()
+        self.lifecycle.is_extension() && self.lifecycle.phase.is_queued()
     }
 
-    /// The sizes that it may have now: while it must order no wings it cannot grow, and others shall have
-    /// what it would get.
+    /// The sizes that the job may have now. While it must not order wings it cannot grow, and other jobs shall
+    /// have the nodes that it would get.
     fn current_sizes(&self, now: UnixTime) -> AllowedSizes {
-        let allowed = self.machine.allowed_sizes().shifted_up(self.machine.extra_lead_nodes());
-        if self.machine.cannot_order(now) {
-            let held = self.machine.generation_node_count(self.machine.held_nodes(now).len());
+        let allowed = self.lifecycle.allowed_sizes().shifted_up(self.lifecycle.extra_lead_nodes());
+        if self.lifecycle.cannot_order(now) {
+            let held = self.lifecycle.generation_node_count(self.lifecycle.held_nodes(now).len());
             return allowed.capped_at(held.max(1));
         }
         allowed
     }
 
-    /// Nodes that the job asked not to have, and those on which it has failed of late.
+    /// Nodes that do not match the job's request, and nodes on which it has failed recently.
     fn excluded_nodes(&self, now: UnixTime) -> ExcludedNodes {
-        self.about.excluded.with_nodes(self.machine.obstacles.trials.shunned_nodes(now).cloned())
+        self.details.excluded.with_nodes(self.lifecycle.obstacles.trials.shunned_nodes(now).cloned())
     }
 
-    /// What the owner declares, as far as the agent has told.
+    /// The owner's declarations, as far as the agent has reported them.
     fn job_declaration(&self) -> JobDeclaration {
-        let spec = &self.machine.spec;
-        let told = self.program_identity().told.is_some();
-        let grace_secs = told.then_some(f64::from(spec.grace_secs));
+        let spec = &self.lifecycle.spec;
+        let is_reported = self.program_identity().told.is_some();
+        let grace_secs = is_reported.then_some(f64::from(spec.grace_secs));
         let profile = spec.profile.clone();
         let curve = spec.curve.clone();
         let plans = spec.plans.clone();
@@ -92,87 +92,92 @@ impl FleetJob {
         }
     }
 
-    /// What its owner wants it to make at the least. Where that is what was asked for, and no size is said,
-    /// it is the smallest that it was submitted with; of a main job it is its own nodes.
+    /// The lowest rate that the owner accepts. It can refer to the requested size. If the owner names no size,
+    /// that is the smallest submitted size, or the own nodes of a main job.
     fn minimum_rate(&self) -> Option<MinimumRate> {
-        let (machine, spec) = (&self.machine, &self.machine.spec);
-        let asked = spec.as_asked.map(|asked| {
-            MinimumRate::Asked(asked.nodes.unwrap_or_else(|| match machine.is_extension() {
-                true => machine.extra_lead_nodes().saturating_add(1),
-                false => machine.submitted.sizes.min(),
-            }))
-        });
-        spec.at_least.map(MinimumRate::Rate).or(asked)
+        let spec = &self.lifecycle.spec;
+        if let Some(rate) = spec.at_least {
+            return Some(MinimumRate::Rate(rate));
+        }
+        let requested = spec.as_asked?;
+        let default_nodes = if self.lifecycle.is_extension() {
+            self.lifecycle.extra_lead_nodes().saturating_add(1)
+        } else {
+            self.lifecycle.submitted.sizes.min()
+        };
+        Some(MinimumRate::Asked(requested.nodes.unwrap_or(default_nodes)))
     }
 
-    /// What is to be kept of it, if it has just ended and has done anything.
+    /// The job's data for the history, if it has just ended and has trained.
     pub fn finished_job(&self, now: UnixTime) -> Option<FinishedJob> {
-        let machine = &self.machine;
-        let did_something = machine.counts.course.held_secs > 0.0 || machine.counts.course.samples > 0.0;
-        // A daemon that was away when it ended does not know whose it was.
-        let counts = self.has_just_ended() && did_something && !self.about.user.is_empty();
+        let lifecycle = &self.lifecycle;
+        let has_trained = lifecycle.counts.course.held_secs > 0.0 || lifecycle.counts.course.samples > 0.0;
+        // The owner is unknown if the job ended while the daemon was away.
+        if !self.has_just_ended() || !has_trained || self.details.user.is_empty() {
+            return None;
+        }
         let mut facts = self.job_facts(now);
         facts.place.lead_now = facts.place.lead_now.or(self.last_lead.clone());
-        counts.then(|| FinishedJob {
+        Some(FinishedJob {
             facts,
-            account: machine.submitted.account.clone(),
-            command_hash: machine.spec.command_hash.clone(),
-            limit_secs: machine.submitted.limit_mins.map(|mins| 60.0 * f64::from(mins)),
+            account: lifecycle.submitted.account.clone(),
+            command_hash: lifecycle.spec.command_hash.clone(),
+            limit_secs: lifecycle.submitted.limit_mins.map(|mins| 60.0 * f64::from(mins)),
             began_at: self.began_at,
             exit_code: self.exit_code,
         })
     }
 
     fn job_facts(&self, now: UnixTime) -> JobFacts {
-        let machine = &self.machine;
-        let about = &self.about;
-        let standing = match (machine.scheduling_state(now), &about.bar) {
+        let lifecycle = &self.lifecycle;
+        let details = &self.details;
+        let standing = match (lifecycle.scheduling_state(now), &details.bar) {
             (SchedulingState::Waiting, Some(bar)) => SchedulingState::Barred(bar.clone()),
             (standing, _) => standing,
         };
-        let running = match &machine.phase {
+        let running = match &lifecycle.phase {
             JobPhase::Running { members } if standing == SchedulingState::Running => {
-                Some(machine.generation_node_count(members.len()))
+                Some(lifecycle.generation_node_count(members.len()))
             }
             _ => None,
         };
         let waits = standing == SchedulingState::Waiting
             || (standing == SchedulingState::Running && running.is_none());
         JobFacts {
-            job: machine.job,
-            user: about.user_id.unwrap_or(UserId(0)),
+            job: lifecycle.job,
+            user: details.user_id.unwrap_or(UserId(0)),
             program: self.program_identity(),
             sizes: self.current_sizes(now),
             claims: self.job_declaration(),
             standing,
-            since: machine.since,
+            since: lifecycle.since,
             waits_since: self.waits_since.filter(|_| waits),
             running,
-            place: job_location(machine, now),
+            place: job_location(lifecycle, now),
             changing: ResizeState {
-                exec_plan: machine.exec_plan().clone(),
-                way: machine.rescale_mode(),
+                exec_plan: lifecycle.exec_plan().clone(),
+                way: lifecycle.rescale_mode(),
                 pause: self.pause.filter(|_| self.is_running()),
-                last_at: machine.rescaled_at,
+                last_at: lifecycle.rescaled_at,
             },
-            course: machine.counts.course,
-            submitted_at: about.submitted_at,
+            course: lifecycle.counts.course,
+            submitted_at: details.submitted_at,
             excluded: self.excluded_nodes(now),
-            ending: matches!(machine.phase, JobPhase::Ending { .. }),
+            ending: matches!(lifecycle.phase, JobPhase::Ending { .. }),
         }
     }
 }
 
-fn job_location(machine: &JobLifecycle, now: UnixTime) -> JobLocation {
-    let held: BTreeMap<NodeName, JobId> = machine.held_nodes(now);
-    let left = machine.occupied_nodes().into_keys().filter(|n| !held.contains_key(n)).collect();
-    let taken = machine.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
+fn job_location(lifecycle: &JobLifecycle, now: UnixTime) -> JobLocation {
+    let held: BTreeMap<NodeName, JobId> = lifecycle.held_nodes(now);
+    let left = lifecycle.occupied_nodes().into_keys().filter(|n| !held.contains_key(n)).collect();
+    let taken = lifecycle.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n.clone());
     JobLocation {
-        block: machine.submitted.block,
-        own: machine.submitted.own.clone(),
-        lead: machine.held_lead(now).cloned(),
-        lead_away: machine.generation.away.is_some(),
-        lead_now: machine.lead_node().cloned(),
+        block: lifecycle.submitted.block,
+        own: lifecycle.submitted.own.clone(),
+        lead: lifecycle.held_lead(now).cloned(),
+        lead_away: lifecycle.generation.away.is_some(),
+        lead_now: lifecycle.lead_node().cloned(),
         left,
         taken: taken.collect(),
         held: held.into_iter().map(|(node, slurm_job)| HeldNode { node, slurm_job }).collect(),

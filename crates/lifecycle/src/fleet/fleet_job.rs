@@ -1,4 +1,4 @@
-//! One malleable job: its state machine, and what is known of it besides.
+//! One malleable job of the fleet: its lifecycle and further data.
 
 use std::collections::BTreeMap;
 
@@ -9,165 +9,172 @@ use infill_model::{
     UserId,
 };
 
-/// Less training than that is not worth being written, node-seconds.
+/// Less training than this, in node-seconds, does not count as progress that must be stored.
 const MIN_STORED_SECS: f64 = 600.0;
 
-/// So many times a value grows by a fifth until it has doubled.
+/// Number of growth steps by a fifth in which a value doubles.
 const FIFTHS: f64 = 3.8;
 
-/// Longest time between two turns that counts as training, seconds.
-const LONGEST_TURN_SECS: f64 = 600.0;
+/// Longest time between two steps that counts as training, seconds.
+const LONGEST_STEP_SECS: f64 = 600.0;
 
-/// What is known of a malleable job besides its generations.
+/// Data of a malleable job beyond its lifecycle.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobDetails {
-    /// Job name.
+    /// The job's name in Slurm.
     pub name: String,
-    /// Owner.
+    /// The owner's user name; empty until Slurm shows the job.
     pub user: String,
-    /// Owner's id; `None` until Slurm shows the job, where the record does not say.
+    /// The owner's user id; `None` until Slurm shows the job, if the record does not contain it.
     pub user_id: Option<UserId>,
-    /// Submission.
+    /// Time of submission.
     pub submitted_at: UnixTime,
-    /// Last loss.
+    /// Last loss that the command reported.
     pub loss: Option<f64>,
-    /// Samples a second over the last report of each node.
+    /// Rate in the last report of each node, samples a second.
     pub rates: BTreeMap<NodeName, f64>,
-    /// Why it has what it has.
+    /// Why the job has its present nodes, as text.
     pub why: String,
-    /// What its owner should know, for its output.
+    /// What the owner should know, for the job's output.
     pub notice: Option<String>,
-    /// When its lead was last sent off to start.
+    /// When the lead was last launched.
     pub launched_at: Option<UnixTime>,
-    /// Nodes of the partition that are not what it asks for.
+    /// Nodes of the partition that do not match the job's request.
     pub excluded: ExcludedNodes,
-    /// What of its own request keeps it from starting.
+    /// The part of the job's own request that keeps it from starting; `None` if it can start.
     pub bar: Option<StartBlocker>,
-    /// Before when its owner does not want it to begin.
+    /// The owner's earliest begin time, if it is in the future.
     pub begin: Option<UnixTime>,
 }
 
-/// What must be in the store before it is acted on: when it changes, the record is written.
+/// State that must be in the store before the daemon acts on it. A change of it makes the daemon write the
+/// record.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DurableState {
     phase: JobPhase,
     generation: u64,
+    /// Order number and Slurm job of each wing.
     wings: Vec<(u64, Option<JobId>)>,
     obstacles: JobObstacles,
-    /// How far it has come, by steps of a fifth: not each report is worth writing.
+    /// Training so far, in steps of a fifth. So the daemon does not write the record for each report.
     fifths: u32,
 }
 
 impl DurableState {
-    fn from_lifecycle(machine: &JobLifecycle) -> Self {
-        let wings = machine.wings.iter().map(|(order, w)| (*order, w.job)).collect();
-        let phase = machine.phase.clone();
-        let generation = machine.generation.number;
-        let fifths = (machine.counts.course.held_secs.max(MIN_STORED_SECS).log2() * FIFTHS) as u32;
-        DurableState { phase, generation, wings, obstacles: machine.obstacles.persistent_part(), fifths }
+    fn from_lifecycle(lifecycle: &JobLifecycle) -> Self {
+        let wings = lifecycle.wings.iter().map(|(order, w)| (*order, w.job)).collect();
+        let phase = lifecycle.phase.clone();
+        let generation = lifecycle.generation.number;
+        let fifths = (lifecycle.counts.course.held_secs.max(MIN_STORED_SECS).log2() * FIFTHS) as u32;
+        DurableState { phase, generation, wings, obstacles: lifecycle.obstacles.persistent_part(), fifths }
     }
 }
 
 /// A malleable job of the fleet.
 #[derive(Clone, Debug)]
 pub(super) struct FleetJob {
-    pub machine: JobLifecycle,
-    pub about: JobDetails,
-    /// The pause of its last change; not known after a restart of the daemon.
+    pub lifecycle: JobLifecycle,
+    pub details: JobDetails,
+    /// The pause of the last change; `None` if there is none or after a restart of the daemon.
     pub pause: Option<ChangePause>,
-    /// When its last generation was stopped, and on how many nodes it had run.
+    /// When the last generation was stopped, and its number of nodes.
     stopped: Option<(UnixTime, u32)>,
-    /// Since when none of its commands runs; not known before a daemon's start.
+    /// Since when no command of the job runs; at the earliest the daemon's start.
     pub waits_since: Option<UnixTime>,
-    /// When its last turn was, if its command ran then, and on how many nodes.
-    trained: Option<(UnixTime, u32)>,
-    /// Where its lead was when its command last ran.
+    /// Time of the last step and the number of nodes, if the command ran then.
+    trained_until: Option<(UnixTime, u32)>,
+    /// The lead's node when the command last ran.
     pub last_lead: Option<NodeName>,
-    /// When its command first began to run, as far as that was seen.
+    /// When the command first began to run; `None` if the daemon did not see that.
     pub began_at: Option<UnixTime>,
-    /// The code with which its command ended.
+    /// Exit code of the command, once it has ended.
     pub exit_code: Option<i32>,
-    /// The losses that it told of, since the daemon's start.
+    /// The losses that the job has reported since the daemon's start.
     pub losses: LossCurve,
-    /// As it was after its last turn.
-    mark: Option<DurableState>,
+    /// The state after the last step.
+    last_state: Option<DurableState>,
 }
 
 impl FleetJob {
-    pub fn new(machine: JobLifecycle, about: JobDetails) -> Self {
+    pub fn new(lifecycle: JobLifecycle, details: JobDetails) -> Self {
         FleetJob {
-            machine,
-            about,
+            lifecycle,
+            details,
             pause: None,
             stopped: None,
             waits_since: None,
-            trained: None,
+            trained_until: None,
             last_lead: None,
             began_at: None,
             exit_code: None,
             losses: LossCurve::default(),
-            mark: None,
+            last_state: None,
         }
     }
 
-    /// Whether Slurm shows another job under its number: ids wrap around, or begin anew with a new slurmctld.
-    /// A job that was requeued has another submission time, too, but the same owner.
+    /// Whether Slurm shows another user's job under this job's id. Ids wrap around, and restart with a new
+    /// slurmctld. The submission time cannot decide this: a requeue changes it, too.
     pub(crate) fn is_other_job(&self, job: &Job) -> bool {
-        self.about.user_id.is_some_and(|user| user != job.user_id)
+        self.details.user_id.is_some_and(|user| user != job.user_id)
     }
 
-    /// Moves all that time is counted from: see [`JobLifecycle::forgive`].
+    /// Moves all reference times by `secs`: see [`JobLifecycle::shift_times`].
     pub fn shift_times(&mut self, secs: f64) {
-        self.machine.shift_times(secs);
-        let pause = self.pause.as_mut().map(|p| &mut p.since);
+        self.lifecycle.shift_times(secs);
+        let pause = self.pause.as_mut().map(|pause| &mut pause.since);
         let stopped = self.stopped.as_mut().map(|(at, _)| at);
-        let times = pause.into_iter().chain(stopped);
-        let times = times.chain(&mut self.about.launched_at).chain(&mut self.waits_since);
-        times.for_each(|at| *at = at.plus_secs(secs));
+        let launched = self.details.launched_at.as_mut();
+        let waits_since = self.waits_since.as_mut();
+        for time in [pause, stopped, launched, waits_since].into_iter().flatten() {
+            *time = time.plus_secs(secs);
+        }
     }
 
-    /// The nodes of the generation that ran after the last turn, if one did.
+    /// Number of nodes of the generation that ran after the last step; `None` if none ran.
     fn previous_node_count(&self) -> Option<u32> {
-        match &self.mark.as_ref()?.phase {
+        match &self.last_state.as_ref()?.phase {
             JobPhase::Running { members } => Some(members.len() as u32),
             _ => None,
         }
     }
 
-    /// Whether the generation that ran after the last turn runs no more.
+    /// Whether the generation that ran after the last step no longer runs.
     pub(crate) fn was_interrupted(&self) -> bool {
         self.previous_node_count().is_some() && !self.is_still_running()
     }
 
-    /// Whether the generation of the last turn runs on.
+    /// Whether the same generation runs as after the last step.
     fn is_still_running(&self) -> bool {
-        self.is_running()
-            && self.mark.as_ref().is_some_and(|m| m.generation == self.machine.generation.number)
+        let Some(last_state) = &self.last_state else { return false };
+        self.is_running() && last_state.generation == self.lifecycle.generation.number
     }
 
-    /// Takes note of when the job stopped to make samples, and of the change that this was for.
+    /// Notes when the job stopped training, and for which change.
     pub(crate) fn note_pause(&mut self, now: UnixTime) {
-        if let Some(had) = self.previous_node_count().filter(|_| !self.is_still_running()) {
-            self.stopped = Some((now, had));
+        if let Some(previous_nodes) = self.previous_node_count().filter(|_| !self.is_still_running()) {
+            self.stopped = Some((now, previous_nodes));
         }
-        let JobPhase::Running { members } = &self.machine.phase else { return };
-        if self.mark.as_ref().is_some_and(|m| matches!(m.phase, JobPhase::Regrouping { .. })) {
-            // All are in it, and train on.
-            (self.pause, self.stopped) = (None, None);
+        let JobPhase::Running { members } = &self.lifecycle.phase else { return };
+        if self.last_state.as_ref().is_some_and(|s| matches!(s.phase, JobPhase::Regrouping { .. })) {
+            // All members have joined and train on.
+            self.pause = None;
+            self.stopped = None;
             return;
         }
         if self.is_still_running() {
             return;
         }
-        let launched = self.about.launched_at.map(|at| (at, 0));
+        let launched = self.details.launched_at.map(|at| (at, 0));
         let began = self.stopped.take().into_iter().chain(launched).max_by_key(|(at, _)| *at);
-        let change = |had| ChangeKind::between_sizes(had, members.len() as u32, false);
-        self.pause = began.map(|(since, had)| ChangePause { since, change: change(had) });
+        self.pause = began.map(|(since, previous_nodes)| {
+            let change = ChangeKind::between_sizes(previous_nodes, members.len() as u32, false);
+            ChangePause { since, change }
+        });
     }
 
-    /// Takes note of since when no command of it runs. A start that comes to nothing is no end of waiting.
+    /// Notes since when no command of the job runs. A failed start does not end the wait.
     pub(crate) fn note_waiting(&mut self, now: UnixTime) {
-        match &self.machine.phase {
+        match &self.lifecycle.phase {
             JobPhase::Queued { .. }
             | JobPhase::Launching { .. }
             | JobPhase::Idle { .. }
@@ -178,63 +185,64 @@ impl FleetJob {
         }
     }
 
-    /// Counts the time for which its command ran since the last turn.
+    /// Counts the node-seconds for which the command ran since the last step.
     pub(crate) fn note_training(&mut self, now: UnixTime) {
-        if let Some((since, nodes)) = self.trained.take() {
-            let secs = now.secs_since(since).clamp(0.0, LONGEST_TURN_SECS);
-            self.machine.counts.course.held_secs += secs * f64::from(nodes);
+        if let Some((since, nodes)) = self.trained_until.take() {
+            let secs = now.secs_since(since).clamp(0.0, LONGEST_STEP_SECS);
+            self.lifecycle.counts.course.held_secs += secs * f64::from(nodes);
         }
-        if let JobPhase::Running { members } = &self.machine.phase {
-            self.trained = Some((now, self.machine.generation_node_count(members.len())));
+        if let JobPhase::Running { members } = &self.lifecycle.phase {
+            self.trained_until = Some((now, self.lifecycle.generation_node_count(members.len())));
             self.began_at.get_or_insert(now);
-            self.last_lead = self.machine.lead_node().cloned().or(self.last_lead.take());
+            self.last_lead = self.lifecycle.lead_node().cloned().or(self.last_lead.take());
         }
     }
 
     pub fn is_running(&self) -> bool {
-        matches!(self.machine.phase, JobPhase::Running { .. })
+        matches!(self.lifecycle.phase, JobPhase::Running { .. })
     }
 
     pub fn has_ended(&self) -> bool {
-        self.machine.phase == JobPhase::Ended
+        self.lifecycle.phase == JobPhase::Ended
     }
 
-    /// What its last plan said of a job says nothing of it once its command has ended.
+    /// Notes the end of the command. The reason from the last plan no longer applies.
     pub fn note_end(&mut self) {
-        if let JobPhase::Ending { code } = self.machine.phase {
+        if let JobPhase::Ending { code } = self.lifecycle.phase {
             self.exit_code = Some(code);
-            self.about.why = format!("its command has ended with code {code}");
+            self.details.why = format!("its command has ended with code {code}");
         }
     }
 
-    /// Whether it was here after the last turn, and has ended now.
+    /// Whether it has ended since the last step.
     pub(crate) fn has_just_ended(&self) -> bool {
-        self.has_ended() && self.mark.as_ref().is_some_and(|m| m.phase != JobPhase::Ended)
+        self.has_ended() && self.last_state.as_ref().is_some_and(|s| s.phase != JobPhase::Ended)
     }
 
-    /// Remembers how it is. Says whether that is worth storing.
+    /// Remembers the present state. Returns whether it has changed since the last step and must be stored.
     pub fn refresh_durable_state(&mut self) -> bool {
-        let mark = Some(DurableState::from_lifecycle(&self.machine));
-        let changed = self.mark != mark;
-        self.mark = mark;
-        changed
+        let state = Some(DurableState::from_lifecycle(&self.lifecycle));
+        let has_changed = self.last_state != state;
+        self.last_state = state;
+        has_changed
     }
 
-    /// What it runs, as far as it has told.
+    /// The program that the job runs, as far as the agent has reported it.
     pub fn program_identity(&self) -> ProgramIdentity {
-        let spec = &self.machine.spec;
+        let spec = &self.lifecycle.spec;
         let hash = Some(&spec.command_hash).filter(|hash| !hash.is_empty());
-        let told = spec.profile.as_ref().or(hash).map(|name| (name.clone(), spec.batch));
-        let user = self.about.user.clone();
-        let job_name = self.about.name.clone();
-        let submitted = &self.machine.submitted;
+        let program = spec.profile.as_ref().or(hash);
+        let told = program.map(|name| (name.clone(), spec.batch));
+        let user = self.details.user.clone();
+        let job_name = self.details.name.clone();
+        let submitted = &self.lifecycle.submitted;
         ProgramIdentity {
             user,
             job_name,
             told,
             block: submitted.block,
             on_cpus: submitted.cpus.is_some(),
-            exec_plan: self.machine.last_run_plan().clone(),
+            exec_plan: self.lifecycle.last_run_plan().clone(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What follows from a change of the fleet.
+//! The consequences of a change of the fleet.
 
 use std::collections::BTreeSet;
 
@@ -10,55 +10,56 @@ use infill_model::{
     NodeStrike, ProgramIdentity, ProgressReport, UnixTime,
 };
 
-/// The effects of one job's turn.
+/// The effects of one job's step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectBatch {
-    /// The malleable job.
+    /// The malleable job's id.
     pub job: JobId,
-    /// In order. None means that only its record is to be stored.
+    /// Effects on Slurm, in order. An empty batch means that only the job's record must be stored.
     pub effects: Vec<Effect>,
 }
 
-/// Something for the log.
+/// A line for the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogNote {
-    /// How bad it is.
+    /// Severity of the event.
     pub level: Level,
-    /// The malleable job that it is about, if any.
+    /// The malleable job that the line concerns, if any.
     pub job: Option<JobId>,
-    /// What happened.
+    /// The event, as text.
     pub text: String,
 }
 
-/// What a worker of the present generation told of its progress.
+/// Progress that a worker of the present generation reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerProgress {
-    /// The malleable job.
+    /// The malleable job's id.
     pub job: JobId,
-    /// What it runs.
+    /// The program that the job runs.
     pub program: ProgramIdentity,
-    /// The node of its lead.
+    /// The lead's node; `None` if unknown.
     pub lead: Option<NodeName>,
     /// The worker's node.
     pub node: NodeName,
-    /// The generation.
+    /// Number of the generation.
     pub generation: u64,
-    /// Its number of nodes.
+    /// Number of nodes of the generation.
     pub nodes: u32,
-    /// The hosts that they are on.
+    /// The hosts of the generation, by name.
     pub hosts: Vec<NodeName>,
-    /// Samples since its last word.
+    /// Samples since the worker's last report.
     pub samples: f64,
-    /// Seconds since its last word.
+    /// Seconds since the worker's last report.
     pub secs: f64,
-    /// Its step.
+    /// The training step, if the command reports it.
     pub step: Option<u64>,
-    /// If it is the first of its generation: how that came about.
+    /// How the generation started; only in its first report.
     pub opening: Option<GenerationStartup>,
 }
 
 impl WorkerProgress {
-    /// The same in the advisor's terms. `crosses`: whether the hosts hang on several leaf switches.
+    /// The progress in the form that the advisor uses. `crosses` says whether the hosts are on several leaf
+    /// switches.
     pub fn progress_report(&self, crosses: bool) -> ProgressReport<'_> {
         ProgressReport {
             generation: self.generation,
@@ -74,19 +75,19 @@ impl WorkerProgress {
     }
 }
 
-/// Something that is to be learned of what a job runs.
+/// An event from which infill learns about the program that a job runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearningEvent<T> {
-    /// What the job runs.
+    /// The program that the job runs.
     pub program: ProgramIdentity,
-    /// The node of its lead.
+    /// The lead's node; `None` if unknown.
     pub lead: Option<NodeName>,
-    /// What has happened.
+    /// The event.
     pub what: T,
 }
 
 impl<T> LearningEvent<T> {
-    /// The same job has taught this.
+    /// Another event of the same job.
     pub fn with_event<U>(&self, what: U) -> LearningEvent<U> {
         LearningEvent { program: self.program.clone(), lead: self.lead.clone(), what }
     }
@@ -95,34 +96,39 @@ impl<T> LearningEvent<T> {
 /// A job that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobEnd {
-    /// Which.
+    /// The malleable job's id.
     pub job: JobId,
-    /// Once, as it was, if it did anything.
+    /// The job's last state. Set only once, right after the end, and only if the job has trained.
     pub gone: Option<Box<FinishedJob>>,
 }
 
-/// A job that has just ended, and what it did.
+/// A job that has just ended, with its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FinishedJob {
-    /// As it was.
+    /// The job's last facts.
     pub facts: JobFacts,
-    /// Slurm's account.
+    /// The Slurm account.
     pub account: String,
-    /// Hash of its command.
+    /// Hash of the command.
     pub command_hash: String,
-    /// Its time limit, seconds.
+    /// The user's time limit, seconds; `None` for no limit.
     pub limit_secs: Option<f64>,
-    /// When it began to train, as far as that was seen.
+    /// When the job began to train; `None` if the daemon did not see that.
     pub began_at: Option<UnixTime>,
-    /// The code with which its command ended, if it did.
+    /// Exit code of the command; `None` if the command did not end by itself.
     pub exit_code: Option<i32>,
 }
 
 impl FinishedJob {
-    /// What history keeps of it; `unit`: samples a second that it made on one node.
+    /// The job's row in the history. `unit` is its rate on one node, samples a second.
     pub fn ended_job(&self, unit: f64, now: UnixTime) -> EndedJob {
         let JobFacts { job, submitted_at, program, sizes, course, .. } = &self.facts;
-        let word = course.first_estimate(unit);
+        let estimate = course.first_estimate(unit);
+        let outcome = match self.exit_code {
+            Some(0) => "completed",
+            Some(_) => "failed",
+            None => "cancelled",
+        };
         EndedJob {
             job: *job,
             submitted_at: *submitted_at,
@@ -136,30 +142,25 @@ impl FinishedJob {
             gpus_per_node: 0,
             limit_secs: self.limit_secs,
             work_secs: course.work_secs(unit),
-            said_secs: word.said_secs,
-            flat_secs: word.flat_secs,
+            said_secs: estimate.said_secs,
+            flat_secs: estimate.flat_secs,
             samples: course.samples,
             secs: self.began_at.map_or(0.0, |began| now.secs_since(began)),
             exit_code: self.exit_code,
-            why: match self.exit_code {
-                Some(0) => "completed",
-                Some(_) => "failed",
-                None => "cancelled",
-            }
-            .to_owned(),
+            why: outcome.to_owned(),
         }
     }
 }
 
-/// What follows from a change of the fleet, to be handed on by whoever made it.
+/// The consequences of a change of the fleet. The caller of the change must act on them.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[must_use = "what follows must be handed on"]
+#[must_use = "the consequences of a change must be acted on"]
 pub struct FleetOutcome {
-    /// Effects at Slurm, each job's in order.
+    /// Effects on Slurm. Those of the same job are in order.
     pub batches: Vec<EffectBatch>,
-    /// Jobs that had a turn: their agents are to be told.
+    /// Jobs that made a step: their agents may get new orders.
     pub turned: BTreeSet<JobId>,
-    /// Jobs whose record has changed: it is stored before anything is done about them.
+    /// Jobs whose record has changed. The store must write it before their effects and orders are carried out.
     pub changed: BTreeSet<JobId>,
     /// Generations that began.
     pub generations: Vec<GenerationRecord>,
@@ -167,28 +168,28 @@ pub struct FleetOutcome {
     pub interrupted: Vec<JobId>,
     /// Jobs that have ended.
     pub ended: Vec<JobEnd>,
-    /// How commands came to their end that were asked to save and exit.
+    /// How commands ended that were asked to save and exit.
     pub stops: Vec<LearningEvent<GenerationStop>>,
-    /// On how many nodes commands ran out of memory.
+    /// Commands that ran out of memory, each with its number of nodes.
     pub overflowed: Vec<LearningEvent<u32>>,
     /// Changes of size that commands lived through.
     pub lived_through: Vec<LearningEvent<LiveChange>>,
     /// Nodes whose agents said hello for the first time, with the seconds since they were ordered.
     pub arrived: Vec<(NodeName, f64)>,
-    /// Nodes on which something went wrong, with what.
+    /// Failures on nodes, for the circuit breaker.
     pub strikes: Vec<(NodeName, NodeStrike)>,
-    /// Jobs whose strikes say nothing of nodes.
+    /// Jobs whose strikes are not the nodes' fault.
     pub acquitted: Vec<JobId>,
-    /// Nodes that are to be left alone at once, with the reason.
+    /// Nodes that infill must avoid from now on, each with the reason.
     pub trips: Vec<(NodeName, String)>,
-    /// Progress of present generations.
+    /// Progress in present generations.
     pub measured: Vec<WorkerProgress>,
-    /// For the log.
+    /// Lines for the log.
     pub notes: Vec<LogNote>,
 }
 
 impl FleetOutcome {
-    /// Takes in what followed from another change.
+    /// Adds the consequences of another change.
     pub fn merge(&mut self, other: FleetOutcome) {
         self.batches.extend(other.batches);
         self.turned.extend(other.turned);
@@ -207,7 +208,7 @@ impl FleetOutcome {
         self.notes.extend(other.notes);
     }
 
-    /// Notes something about a job for the log.
+    /// Adds a line about a job to the log.
     pub fn add_note(&mut self, level: Level, job: JobId, text: impl Into<String>) {
         self.notes.push(LogNote { level, job: Some(job), text: text.into() });
     }

@@ -1,4 +1,4 @@
-//! The fleet, and one job's turn.
+//! The fleet, and the step of one job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,51 +19,51 @@ use infill_model::{
     RoundReport, UnixTime, WindowEnd, WorkerShare, config::Config,
 };
 
-/// A wing that Slurm shows running is waited for so many times longer than one that waits, until it was
-/// measured how long starts take: a prolog may take a minute and more.
+/// Before start times are measured, a wing that Slurm shows running may take this many times as long as a wing
+/// that waits: a prolog may take a minute or more.
 const UNMEASURED_TIMES: f64 = 5.0;
 
-/// Then it is waited for so many times what it has taken, but for no longer than [`MOST_START_SECS`].
+/// Once start times are measured, a wing that runs may take this many times the measured time, but at most
+/// [`MOST_START_SECS`].
 const START_TIMES: f64 = 3.0;
 
-/// Longest time for which a wing that runs is waited for, seconds.
+/// Longest time that a wing that runs may take to start, seconds.
 const MOST_START_SECS: f64 = 600.0;
 
-/// slurmctld keeps wings that have ended for a while (MinJobAge), and they fill MaxJobCount as the others do:
-/// with them there are at most so many times `slurm.max_wings`.
+/// Largest number of wings, ended ones included, as a multiple of `slurm.max_wings`. slurmctld keeps ended wings
+/// for a while (MinJobAge), and they count towards MaxJobCount, too.
 const KEPT_TIMES: usize = 3;
 
-/// Ended jobs that are still shown.
+/// Number of ended jobs that infill still shows.
 const MAX_ENDED: usize = 200;
 
 /// All malleable jobs.
 #[derive(Clone, Debug)]
 pub struct JobFleet {
     pub(super) settings: LifecycleSettings,
-    /// What parts of nodes are lent, if it is not whole ones.
-    pub(super) parts: Option<LendingRules>,
-    /// Most wings of all jobs together.
+    /// How infill lends parts of nodes; `None` if it lends whole nodes.
+    pub(super) lending_rules: Option<LendingRules>,
+    /// Largest number of wings of all jobs together.
     max_wings: usize,
-    /// Wings that have ended and that slurmctld still keeps.
+    /// Number of ended wings that slurmctld still keeps.
     pub(super) ended_wings: usize,
-    /// By lead.
+    /// Jobs by lead.
     pub(super) jobs: BTreeMap<JobId, FleetJob>,
-    /// Numbers for orders of wings.
+    /// Order numbers that the store has reserved for wings.
     pub orders: ReservedOrderNumbers,
-    /// Wings without a lead that were cancelled, and when.
+    /// Cancelled wings without a lead, each with the time of the cancellation.
     pub(super) orphans: BTreeMap<JobId, UnixTime>,
-    /// Wings of main jobs that have not said hello, and since when these wings are known.
+    /// Wings of main jobs that have not said hello, each with the time when it was first seen.
     pub(super) waiting_wings: BTreeMap<JobId, UnixTime>,
-    /// What is in the way of a main job that takes nodes back.
-    pub(super) racing: StartConflict,
-    /// What is known of the last snapshot that was trusted.
-    pub(super) last_look: LastTrustedSnapshot,
-    /// When each node was last used by us.
+    /// Malleable jobs in the way of a main job that takes nodes back.
+    pub(super) start_conflict: StartConflict,
+    pub(super) last_snapshot: LastTrustedSnapshot,
+    /// When a malleable job last used each node.
     pub(super) left_at: BTreeMap<NodeName, UnixTime>,
 }
 
 impl JobFleet {
-    /// No jobs yet.
+    /// A fleet without jobs.
     pub fn new(config: &Config) -> Self {
         let qos = &config.slurm.qos;
         let settings = LifecycleSettings {
@@ -78,20 +78,20 @@ impl JobFleet {
         };
         JobFleet {
             settings,
-            parts: (config.gaps.lend == LendingMode::Gpus).then(|| config.nodes.clone()),
+            lending_rules: (config.gaps.lend == LendingMode::Gpus).then(|| config.nodes.clone()),
             max_wings: config.slurm.max_wings as usize,
             ended_wings: 0,
             jobs: BTreeMap::new(),
             orders: ReservedOrderNumbers::default(),
             orphans: BTreeMap::new(),
             waiting_wings: BTreeMap::new(),
-            racing: StartConflict::default(),
-            last_look: LastTrustedSnapshot::default(),
+            start_conflict: StartConflict::default(),
+            last_snapshot: LastTrustedSnapshot::default(),
             left_at: BTreeMap::new(),
         }
     }
 
-    /// Takes in what it has taken lately from an order until the agent said hello, on the slowest nodes.
+    /// Sets how long recent starts took on the slowest nodes, from the order to the agent's hello, seconds.
     pub fn set_start_secs(&mut self, measured_secs: f64) {
         let least_secs = self.settings.wing_start_secs;
         let most_secs = least_secs.max(MOST_START_SECS);
@@ -99,24 +99,24 @@ impl JobFleet {
         self.settings.claim_secs = (CLAIM_SECS + measured_secs).min(most_secs);
     }
 
-    /// How many places of a node each worker of a job has that asks for this.
+    /// Number of places of a node for each worker of a job that asks for this share; 1 without a share.
     pub(super) fn places_per_worker(&self, share: Option<WorkerShare>) -> u32 {
-        share.zip(self.parts.as_ref()).map_or(1, |(share, parts)| share.place_count(parts))
+        share.zip(self.lending_rules.as_ref()).map_or(1, |(share, rules)| share.place_count(rules))
     }
 
-    /// Takes up what the last daemon stored of its jobs.
+    /// Restores jobs from their stored records.
     pub fn restore_jobs(&mut self, leads: Vec<LeadRecord>, now: UnixTime) -> FleetOutcome {
         let mut out = FleetOutcome::default();
         for lead in leads {
             match JobLifecycle::from_record(lead.state) {
-                Ok(mut machine) => {
-                    machine.resume_after_restart(now);
-                    let about = JobDetails {
+                Ok(mut lifecycle) => {
+                    lifecycle.resume_after_restart(now);
+                    let details = JobDetails {
                         submitted_at: lead.submitted_at,
                         user_id: lead.user_id,
                         ..JobDetails::default()
                     };
-                    self.jobs.insert(lead.job, FleetJob::new(machine, about));
+                    self.jobs.insert(lead.job, FleetJob::new(lifecycle, details));
                 }
                 Err(e) => {
                     let text = format!("left out a job whose record is unreadable: {e}");
@@ -130,7 +130,7 @@ impl JobFleet {
     /// When each job was promised its rate, of those that were.
     pub fn promises(&self) -> impl Iterator<Item = (JobId, UnixTime)> {
         let open = self.jobs.iter().filter(|(_, entry)| !entry.has_ended());
-        open.filter_map(|(job, entry)| Some((*job, entry.machine.counts.promised_at?)))
+        open.filter_map(|(job, entry)| Some((*job, entry.lifecycle.counts.promised_at?)))
     }
 
     /// Takes in what is promised now, so that the records of these jobs say it to the next daemon.
@@ -138,8 +138,8 @@ impl JobFleet {
         let mut out = FleetOutcome::default();
         for (job, entry) in self.jobs.iter_mut().filter(|(_, entry)| !entry.has_ended()) {
             let promised_at = promised_at(*job);
-            if entry.machine.counts.promised_at != promised_at {
-                entry.machine.counts.promised_at = promised_at;
+            if entry.lifecycle.counts.promised_at != promised_at {
+                entry.lifecycle.counts.promised_at = promised_at;
                 out.changed.insert(*job);
                 out.batches.push(EffectBatch { job: *job, effects: Vec::new() });
             }
@@ -147,37 +147,40 @@ impl JobFleet {
         out
     }
 
-    /// A job's state machine.
+    /// The lifecycle of one job.
     pub fn job_lifecycle(&self, job: JobId) -> Option<&JobLifecycle> {
-        self.jobs.get(&job).map(|e| &e.machine)
+        self.jobs.get(&job).map(|e| &e.lifecycle)
     }
 
-    /// Sets what the owner of a job should know.
+    /// Sets the notice to a job's owner.
     pub fn set_notice(&mut self, job: JobId, notice: Option<String>) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.about.notice = notice;
+            entry.details.notice = notice;
         }
     }
 
-    /// What else is known of a job.
+    /// The data of one job beyond its lifecycle.
     pub fn job_details(&self, job: JobId) -> Option<&JobDetails> {
-        self.jobs.get(&job).map(|e| &e.about)
+        self.jobs.get(&job).map(|e| &e.details)
     }
 
-    /// The state machines of all jobs, ended ones that are still shown included.
+    /// The lifecycles of all jobs, including ended jobs that infill still shows.
     pub fn job_lifecycles(&self) -> impl Iterator<Item = &JobLifecycle> {
-        self.jobs.values().map(|e| &e.machine)
+        self.jobs.values().map(|e| &e.lifecycle)
     }
 
-    /// Nodes, or places of nodes, on which any part of a malleable job is or will be in a moment.
+    /// Nodes, or single places of nodes, that a malleable job holds or has ordered, each with that job.
     pub fn occupied_nodes(&self) -> BTreeMap<NodeName, JobId> {
-        let parts = |m: &JobLifecycle| {
-            m.occupied_nodes().into_keys().flat_map(|n| n.single_places()).collect::<Vec<_>>()
-        };
-        self.job_lifecycles().flat_map(|m| parts(m).into_iter().map(|n| (n, m.job))).collect()
+        let mut occupied = BTreeMap::new();
+        for lifecycle in self.job_lifecycles() {
+            for node in lifecycle.occupied_nodes().into_keys() {
+                occupied.extend(node.single_places().into_iter().map(|place| (place, lifecycle.job)));
+            }
+        }
+        occupied
     }
 
-    /// Lets time pass for all jobs.
+    /// Lets all jobs make a step at this time.
     pub fn step_all_jobs(&mut self, now: UnixTime) -> FleetOutcome {
         let mut out = FleetOutcome::default();
         for job in self.jobs.keys().copied().collect::<Vec<_>>() {
@@ -186,98 +189,100 @@ impl JobFleet {
         out
     }
 
-    /// Blames nobody for seconds in which nothing was heard: see [`JobLifecycle::forgive`].
+    /// Moves all reference times by `secs`, a period in which the daemon received nothing: see
+    /// [`JobLifecycle::shift_times`].
     pub fn shift_times(&mut self, secs: f64) {
         for entry in self.jobs.values_mut() {
             entry.shift_times(secs);
         }
-        for at in
-            self.orphans.values_mut().chain(self.waiting_wings.values_mut()).chain(self.left_at.values_mut())
-        {
-            *at = at.plus_secs(secs);
+        let wing_times = self.orphans.values_mut().chain(self.waiting_wings.values_mut());
+        for time in wing_times.chain(self.left_at.values_mut()) {
+            *time = time.plus_secs(secs);
         }
     }
 
-    /// Applies the planner's word to one job, whose nodes' windows these gaps tell.
+    /// Sets the target of one job. `gaps` contain the windows of the nodes.
     pub fn set_target(&mut self, plan: &JobPlan, gaps: &GapSet, now: UnixTime) -> FleetOutcome {
-        let others =
-            self.job_lifecycles().filter(|m| m.job != plan.job).flat_map(|m| m.occupied_nodes().into_keys());
-        let others: BTreeSet<NodeName> = others.flat_map(|n| n.single_places()).collect();
-        let window = |n: &NodeName| gaps.get(n).map_or(WindowEnd::Unknown, |g| g.end.clone());
-        let free = |n: &NodeName| !n.single_places().iter().any(|part| others.contains(part));
-        let backfill = self.last_look.backfill.clone();
-        let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
-        let wings_left = self.wings_left();
+        let others = self.job_lifecycles().filter(|lifecycle| lifecycle.job != plan.job);
+        let others_nodes = others.flat_map(|lifecycle| lifecycle.occupied_nodes().into_keys());
+        let others_places: BTreeSet<NodeName> = others_nodes.flat_map(|node| node.single_places()).collect();
+        let backfill = self.last_snapshot.backfill.clone();
+        let context = TargetContext {
+            window: &|node| window_end(gaps, node),
+            free: &|node| !node.single_places().iter().any(|place| others_places.contains(place)),
+            startable_secs: &|node| backfill.startable_secs(&window_end(gaps, node), now),
+            wings_left: self.wings_left(),
+        };
         let Some(entry) = self.jobs.get_mut(&plan.job) else { return FleetOutcome::default() };
         let mut outcome = StepOutcome::default();
-        let ground =
-            TargetContext { window: &window, free: &free, startable_secs: &startable_secs, wings_left };
-        entry.machine.set_target(plan, &ground, &mut self.orders, &self.settings, now, &mut outcome);
+        entry.lifecycle.set_target(plan, &context, &mut self.orders, &self.settings, now, &mut outcome);
         self.step_job(plan.job, outcome, now)
     }
 
-    /// Whether Slurm should be looked at because a lead that was released has had time to start, and no look
-    /// has shown yet whether it did.
+    /// Whether the daemon should read a snapshot now because a released lead has had time to start, and no
+    /// snapshot has shown yet whether it did.
     pub fn awaits_lead_start(&self, now: UnixTime) -> bool {
-        let awaiting = self.job_lifecycles().filter(|m| m.awaits_start_on().is_some());
-        awaiting.filter_map(|m| m.obstacles.released_at).any(|released: UnixTime| {
-            let due = released.plus_secs(START_SECS);
-            due <= now && self.last_look.read_at < due
+        let awaiting = self.job_lifecycles().filter(|lifecycle| lifecycle.awaits_start_on().is_some());
+        let mut released = awaiting.filter_map(|lifecycle| lifecycle.obstacles.released_at);
+        released.any(|released_at| {
+            let due = released_at.plus_secs(START_SECS);
+            due <= now && self.last_snapshot.read_at < due
         })
     }
 
-    /// Wings that may still be ordered.
+    /// Number of wings that all jobs together may still order.
     fn wings_left(&self) -> usize {
-        let live: usize = self.job_lifecycles().map(|m| m.wings.len()).sum();
-        let most_ended = self.max_wings.saturating_mul(KEPT_TIMES).saturating_sub(self.ended_wings);
-        self.max_wings.min(most_ended).saturating_sub(live)
+        let wings: usize = self.job_lifecycles().map(|lifecycle| lifecycle.wings.len()).sum();
+        let kept_by_slurm = self.max_wings.saturating_mul(KEPT_TIMES).saturating_sub(self.ended_wings);
+        self.max_wings.min(kept_by_slurm).saturating_sub(wings)
     }
 
-    /// Takes in that an effect was carried out.
+    /// Handles an effect that was carried out.
     pub fn effect_done(&mut self, job: JobId, effect: &Effect, now: UnixTime) -> FleetOutcome {
         match (effect, self.jobs.get_mut(&job)) {
-            (Effect::Launch { .. }, Some(entry)) => entry.machine.record_release(now),
+            (Effect::Launch { .. }, Some(entry)) => entry.lifecycle.record_release(now),
             _ => return FleetOutcome::default(),
         }
         self.step_job(job, StepOutcome::default(), now)
     }
 
-    /// Takes in that an effect could not be carried out; `passing`: trying again may help.
+    /// Handles an effect that failed. `is_transient` says that a retry may help.
     pub fn effect_failed(
         &mut self,
         job: JobId,
         effect: &Effect,
         why: &str,
-        passing: bool,
+        is_transient: bool,
         now: UnixTime,
     ) -> FleetOutcome {
         let mut outcome = StepOutcome::default();
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.machine.effect_failed(effect, why, passing, &self.settings, now, &mut outcome);
+            entry.lifecycle.effect_failed(effect, why, is_transient, &self.settings, now, &mut outcome);
         }
         self.step_job(job, outcome, now)
     }
 
-    /// Takes in that an effect was not carried out, because the plan that it came from is out of date.
+    /// Handles an effect that was dropped because its plan is out of date.
     pub fn effect_outdated(&mut self, job: JobId, effect: &Effect, now: UnixTime) -> FleetOutcome {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.machine.effect_outdated(effect, now);
+            entry.lifecycle.effect_outdated(effect, now);
         }
         self.step_job(job, StepOutcome::default(), now)
     }
 
-    /// The job was to be given nodes by a plan that is out of date: an older one does not stand in for it.
+    /// Handles a plan for a job that is out of date: the job's older target does not replace it.
     pub fn plan_outdated(&mut self, job: JobId) {
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.machine.plan_outdated();
+            entry.lifecycle.plan_outdated();
         }
     }
 
-    /// Steps one machine as far as it goes, and says what follows from that and from what it was just told.
+    /// Moves one job on as far as possible. Returns the consequences of this step and of the event before it,
+    /// which are in `outcome`.
     pub(super) fn step_job(&mut self, job: JobId, mut outcome: StepOutcome, now: UnixTime) -> FleetOutcome {
         let mut out = FleetOutcome::default();
         let Some(entry) = self.jobs.get_mut(&job) else { return out };
-        entry.machine.step(&self.settings, now, &mut outcome);
+        entry.lifecycle.step(&self.settings, now, &mut outcome);
         if entry.was_interrupted() {
             out.interrupted.push(job);
         }
@@ -285,38 +290,45 @@ impl JobFleet {
         entry.note_waiting(now);
         entry.note_training(now);
         entry.note_end();
-        out.ended
-            .extend(entry.has_ended().then(|| JobEnd { job, gone: entry.finished_job(now).map(Box::new) }));
-        outcome.notes.iter().for_each(|note| out.add_note(Level::INFO, job, note));
+        if entry.has_ended() {
+            out.ended.push(JobEnd { job, gone: entry.finished_job(now).map(Box::new) });
+        }
+        for note in &outcome.notes {
+            out.add_note(Level::INFO, job, note);
+        }
         if let Some((generation, nodes, why)) = outcome.started {
             let text = format!("generation {generation} begins on {} nodes: {why}", nodes.len());
             out.add_note(Level::INFO, job, text);
-            entry.about.rates.clear();
+            entry.details.rates.clear();
             out.generations.push(GenerationRecord { job, generation, started_at: now, nodes, why });
         }
-        let of = LearningEvent {
+        let source = LearningEvent {
             program: entry.program_identity(),
-            lead: entry.machine.lead_node().cloned(),
+            lead: entry.lifecycle.lead_node().cloned(),
             what: (),
         };
-        out.stops = outcome.stops.into_iter().map(|stop| of.with_event(stop)).collect();
-        out.lived_through = outcome.lived_through.into_iter().map(|change| of.with_event(change)).collect();
-        let program = &of.program;
-        let overflowed =
-            |MemoryOverflow { nodes, lead }| LearningEvent { program: program.clone(), lead, what: nodes };
-        out.overflowed = outcome.overflowed.into_iter().map(overflowed).collect();
+        out.stops = outcome.stops.into_iter().map(|stop| source.with_event(stop)).collect();
+        out.lived_through =
+            outcome.lived_through.into_iter().map(|change| source.with_event(change)).collect();
+        if let Some(MemoryOverflow { nodes, lead }) = outcome.overflowed {
+            out.overflowed.push(LearningEvent { program: source.program, lead, what: nodes });
+        }
         out.arrived = outcome.arrived;
-        // Scripts of wings that an older agent wrote may name a program that an upgrade has replaced.
-        if let Some(user) = entry.about.user_id.filter(|_| entry.machine.outdated_lead_reason().is_none()) {
+        // A wing script of an older agent may name a program that an upgrade has replaced. The failure of such
+        // a wing is not the node's fault.
+        if let Some(user) = entry.details.user_id.filter(|_| entry.lifecycle.outdated_lead_reason().is_none())
+        {
             out.strikes = outcome
                 .strikes
                 .into_iter()
                 .map(|(node, why)| (node, NodeStrike { job, user, why, at: now }))
                 .collect();
         }
-        out.acquitted.extend(outcome.acquitted.then_some(job));
+        if outcome.acquitted {
+            out.acquitted.push(job);
+        }
         if outcome.effects.iter().any(|e| matches!(e, Effect::Launch { .. })) {
-            entry.about.launched_at = Some(now);
+            entry.details.launched_at = Some(now);
         }
         out.turned.insert(job);
         if entry.refresh_durable_state() || !outcome.effects.is_empty() {
@@ -326,59 +338,76 @@ impl JobFleet {
         out
     }
 
-    /// What the agents of a job shall do now.
+    /// The present orders of a job's agents. An agent that cannot read its order gets none, and keeps the
+    /// previous one.
     pub fn agent_orders(&self, job: JobId) -> Vec<AgentOrder> {
-        let Some(machine) = self.job_lifecycle(job) else { return Vec::new() };
-        let word = |(node, worker): (&NodeName, &crate::Worker)| AgentOrder {
-            agent: (worker.slurm_job, node.clone()),
-            directive: machine.directive_for(node),
-            wings: if worker.slurm_job == job { machine.wing_orders() } else { Vec::new() },
-            notice: self.job_details(job).filter(|_| worker.slurm_job == job).and_then(|a| a.notice.clone()),
-        };
-        // Who cannot read a word keeps to the one before.
-        let all = machine.workers.iter().map(|worker| (&worker.1.dialect, word(worker)));
-        all.filter(|(dialect, word)| can_read_directive(dialect, &word.directive, required_capability))
-            .map(|(_, word)| word)
-            .collect()
+        let Some(entry) = self.jobs.get(&job) else { return Vec::new() };
+        let mut orders = Vec::new();
+        for (node, worker) in &entry.lifecycle.workers {
+            let directive = entry.lifecycle.directive_for(node);
+            if !can_read_directive(&worker.dialect, &directive, required_capability) {
+                continue;
+            }
+            let is_lead = worker.slurm_job == job;
+            orders.push(AgentOrder {
+                agent: (worker.slurm_job, node.clone()),
+                directive,
+                wings: if is_lead { entry.lifecycle.wing_orders() } else { Vec::new() },
+                notice: entry.details.notice.clone().filter(|_| is_lead),
+            });
+        }
+        orders
     }
 
     /// Whether this agent has a place in a job.
-    pub fn has_agent(&self, (slurm_job, node): &AgentId) -> bool {
-        self.job_lifecycles().any(|m| m.workers.get(node).is_some_and(|w| w.slurm_job == *slurm_job))
+    pub fn has_agent(&self, agent: &AgentId) -> bool {
+        let (slurm_job, node) = agent;
+        self.job_lifecycles().any(|lifecycle| {
+            let worker = lifecycle.workers.get(node);
+            worker.is_some_and(|w| w.slurm_job == *slurm_job)
+        })
     }
 
-    /// What is to be stored of a job.
+    /// The record of a job for the store.
     pub fn lead_record(&self, job: JobId, now: UnixTime) -> Option<LeadRecord> {
         let entry = self.jobs.get(&job)?;
         Some(LeadRecord {
             job,
-            submitted_at: entry.about.submitted_at,
-            user_id: entry.about.user_id,
+            submitted_at: entry.details.submitted_at,
+            user_id: entry.details.user_id,
             updated_at: now,
             ended: entry.has_ended(),
-            state: entry.machine.to_record(),
+            state: entry.lifecycle.to_record(),
         })
     }
 
-    /// Keeps in mind why each job has what it has.
+    /// Keeps the round's reason why each job has its nodes.
     pub fn remember_why(&mut self, report: &RoundReport) {
         for verdict in &report.jobs {
             if let Some(entry) = self.jobs.get_mut(&verdict.job) {
-                entry.about.why = verdict.full_sentence();
+                entry.details.why = verdict.full_sentence();
             }
         }
     }
 
-    /// Forgets the oldest ended jobs that are stored; returns which.
+    /// Forgets the oldest ended jobs beyond [`MAX_ENDED`], if they are stored. Returns the forgotten jobs.
     pub fn forget_ended_jobs(&mut self, is_stored: impl Fn(JobId) -> bool) -> Vec<JobId> {
         let ended = self.jobs.iter().filter(|(_, e)| e.has_ended());
-        let mut ended: Vec<(UnixTime, JobId)> = ended.map(|(id, e)| (e.machine.since, *id)).collect();
+        let mut ended: Vec<(UnixTime, JobId)> = ended.map(|(id, e)| (e.lifecycle.since, *id)).collect();
         ended.sort_unstable();
-        let beyond = ended.len().saturating_sub(MAX_ENDED);
-        let old: Vec<JobId> = ended[..beyond].iter().map(|(_, job)| *job).filter(|j| is_stored(*j)).collect();
-        old.iter().for_each(|job| drop(self.jobs.remove(job)));
-        old
+        let excess = ended.len().saturating_sub(MAX_ENDED);
+        let oldest = ended[..excess].iter().map(|(_, job)| *job);
+        let forgotten: Vec<JobId> = oldest.filter(|job| is_stored(*job)).collect();
+        for job in &forgotten {
+            self.jobs.remove(job);
+        }
+        forgotten
     }
+}
+
+/// The end of a node's window; unknown for a node that is not a gap.
+fn window_end(gaps: &GapSet, node: &NodeName) -> WindowEnd {
+    gaps.get(node).map_or(WindowEnd::Unknown, |gap| gap.end.clone())
 }
 
 #[cfg(test)]
@@ -387,15 +416,15 @@ mod tests {
 
     #[test]
     fn a_lead_claims_its_nodes_for_as_long_as_starting_takes_there() {
-        let mut rig = fleet("launching n1 n2");
-        let claims = |rig: &Rig, secs| {
+        fn held_after(rig: &Rig, secs: f64) -> usize {
             let now = rig.now.plus_secs(secs);
             rig.fleet.job_lifecycle(LEAD).unwrap().held_nodes(now).len()
-        };
-        assert_eq!((claims(&rig, 19.0), claims(&rig, 21.0)), (2, 1));
+        }
+        let mut rig = fleet("launching n1 n2");
+        assert_eq!((held_after(&rig, 19.0), held_after(&rig, 21.0)), (2, 1));
         // A prolog of 45 s.
         rig.fleet.set_start_secs(46.0);
         drop(rig.target(LEAD, &[n(1), n(2)]));
-        assert_eq!((claims(&rig, 65.0), claims(&rig, 67.0)), (2, 1));
+        assert_eq!((held_after(&rig, 65.0), held_after(&rig, 67.0)), (2, 1));
     }
 }

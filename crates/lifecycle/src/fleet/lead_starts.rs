@@ -1,18 +1,18 @@
-//! What a snapshot shows of the node that a lead was released to and waits for: whether Slurm will start it.
+//! Finds out from a snapshot whether Slurm will start a lead that was released to a node.
 
 use crate::StartConditions;
 use infill_model::{BackfillState, NodeName, Snapshot, UnixTime, WindowCause, WindowEnd};
 
-/// What is known of the last snapshot that was trusted.
+/// Data that is kept of the last trusted snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastTrustedSnapshot {
-    /// When it was read, by our own clock.
+    /// When reading it began, by the daemon's clock.
     pub read_at: UnixTime,
-    /// Backfill's state then.
+    /// The state of backfill in the snapshot.
     pub backfill: BackfillState,
 }
 
-/// What decides about the start of a lead on this node. The snapshot was read from `read_at` on.
+/// Signs of whether Slurm will start a lead on this node. Reading the snapshot began at `read_at`.
 pub(super) fn start_conditions_on(
     node: &NodeName,
     snapshot: &Snapshot,
@@ -25,19 +25,20 @@ pub(super) fn start_conditions_on(
     StartConditions { is_idle, kept_from, looked_at: last_full_cycle(snapshot, read_at) }
 }
 
-/// From when on backfill keeps one of these nodes for a main job. What is planned for a moment that has gone
-/// by says nothing: Slurm may be about to start the job elsewhere.
+/// When a reservation of one of these nodes by backfill, for a main job, begins. A planned start in the past
+/// does not count: Slurm may be about to start that job elsewhere.
 fn reserved_from(nodes: &[NodeName], snapshot: &Snapshot, malleable: &str) -> Option<UnixTime> {
-    let waits = snapshot.jobs.iter().filter(|job| job.waits_in_main_queue(malleable));
-    let on_these = waits.filter(|job| job.scheduled_nodes.iter().any(|n| nodes.contains(n)));
-    let kept = on_these.filter_map(|job| {
+    let waiting = snapshot.jobs.iter().filter(|job| job.waits_in_main_queue(malleable));
+    let planned_here = waiting.filter(|job| job.scheduled_nodes.iter().any(|n| nodes.contains(n)));
+    let reservations = planned_here.filter_map(|job| {
         let at = job.start_time.filter(|at| *at > snapshot.taken_at)?;
         snapshot.backfill.reserves_from(&WindowEnd::Known { at, cause: WindowCause::PlannedJob(job.id) })
     });
-    kept.min()
+    reservations.min()
 }
 
-/// When backfill began its last look at the whole queue, by our clock, if that has ended.
+/// When backfill began its last cycle over the whole queue, by the daemon's clock; `None` if that cycle has not
+/// ended.
 fn last_full_cycle(snapshot: &Snapshot, read_at: UnixTime) -> Option<UnixTime> {
     let backfill = &snapshot.backfill;
     let began = backfill.last_cycle.filter(|_| backfill.complete && !backfill.active)?;

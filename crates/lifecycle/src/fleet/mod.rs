@@ -1,5 +1,5 @@
-//! The malleable jobs: their state machines, and what else is known of them. Pure: what happened and when
-//! come in, what follows from it comes out as an [`FleetOutcome`].
+//! All malleable jobs, with their lifecycles and further data. This is pure code: its inputs are events with
+//! their times, and its output is a [`FleetOutcome`].
 
 mod agent_orders;
 mod agent_reports;

@@ -1,4 +1,4 @@
-//! On which nodes a job can be, by what it asks for. Jobs that ask for the same share one answer.
+//! Matches jobs' requests to nodes. Jobs with the same request share one result.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -7,276 +7,311 @@ use infill_model::{
     hostlist,
 };
 
-/// Most work that the wishes of all jobs cost in one look: names that are read, nodes that are looked at, and
-/// with them names of nodes that are kept. Some tenths of a second.
+/// Largest amount of work for all requests in one snapshot, some tenths of a second. A unit of work is a host
+/// name that is parsed or a node that is checked; names of nodes that are kept are included.
 const MOST_WORK: usize = 4_000_000;
 
-/// A user's jobs may cost this part of it.
-const PART_OF_A_USER: usize = 4;
+/// The jobs of one user may use one part in this many of [`MOST_WORK`].
+const USER_FRACTION: usize = 4;
 
-/// So many characters of a constraint are as much to look at as a node.
-const CHARS_A_NODE: usize = 16;
+/// Number of characters of a constraint that take as long to check as a node.
+const CHARS_PER_NODE: usize = 16;
 
-/// What is said of a job that comes after all that.
+/// The reason for a job that was not matched because the budget was used up.
 const TOO_MANY: &str = "too many jobs ask for different --constraint, --exclude or --gres";
 
-/// The work that is left for the wishes of one look.
+/// The remaining work for the requests in one snapshot.
 #[derive(Debug)]
 pub(super) struct MatchBudget {
     left: usize,
-    of_users: BTreeMap<UserId, usize>,
+    spent_by_user: BTreeMap<UserId, usize>,
 }
 
 impl Default for MatchBudget {
     fn default() -> Self {
-        MatchBudget { left: MOST_WORK, of_users: BTreeMap::new() }
+        MatchBudget { left: MOST_WORK, spent_by_user: BTreeMap::new() }
     }
 }
 
 impl MatchBudget {
     fn is_spent(&self, user: UserId) -> bool {
-        let most = MOST_WORK / PART_OF_A_USER;
-        self.left == 0 || self.of_users.get(&user).is_some_and(|spent| *spent >= most)
+        let users_share = MOST_WORK / USER_FRACTION;
+        self.left == 0 || self.spent_by_user.get(&user).is_some_and(|spent| *spent >= users_share)
     }
 
     fn spend(&mut self, user: UserId, work: usize) {
         self.left = self.left.saturating_sub(work);
-        let spent = self.of_users.entry(user).or_default();
+        let spent = self.spent_by_user.entry(user).or_default();
         *spent = spent.saturating_add(work);
     }
 }
 
-/// `--constraint`, `--exclude`, `--gres`, and how many places of a node a worker takes.
-type NodeRequestKey<'a> = (&'a str, &'a str, &'a str, u32);
+/// A request for nodes as the user wrote it; empty options were not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeRequestKey<'a> {
+    /// `--constraint`.
+    constraint: &'a str,
+    /// `--exclude`.
+    exclude: &'a str,
+    /// `--gres`.
+    gres: &'a str,
+    /// Number of places of a node per worker.
+    block: u32,
+}
 
-/// Nodes on which jobs may be, by name, and what is known of where those can be that ask for something.
+/// Matches requests to a set of nodes, and caches the results.
 #[derive(Debug, Default)]
 pub(super) struct NodeMatcher<'a> {
+    /// The nodes, sorted by name.
     nodes: Vec<&'a Node>,
-    known: BTreeMap<NodeRequestKey<'a>, Result<RequestMatches, String>>,
-    /// Lists that came of some wish.
+    /// The results for each request, or the reason why it cannot be parsed.
+    matches: BTreeMap<NodeRequestKey<'a>, Result<RequestMatches, String>>,
+    /// The different lists of excluded nodes, so that equal lists share their memory.
     lists: HashSet<ExcludedNodes>,
+    /// The list of all nodes, once needed.
     all: Option<ExcludedNodes>,
+    /// The empty list.
     none: ExcludedNodes,
-    /// What the nodes that are not on a list have for each of their places.
+    /// By list of excluded nodes: the different resources per place of the other nodes.
     units: BTreeMap<usize, (ExcludedNodes, Vec<LendingUnit>)>,
 }
 
-/// Where a job can be.
+/// The nodes on which a job can run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeEligibility {
-    /// Nodes on which it cannot be.
+    /// Nodes on which the job cannot run.
     pub excluded: ExcludedNodes,
-    /// It can be nowhere.
+    /// Why the job cannot run on any node; `None` if it can.
     pub bar: Option<StartBlocker>,
 }
 
-/// The places of one wish.
+/// The results for one request.
 #[derive(Debug)]
 struct RequestMatches {
-    asked: NodeRequest,
-    /// The alternative with the most nodes, once somebody had to know.
+    request: NodeRequest,
+    /// The alternative of the constraint with the most nodes, once needed.
     largest: Option<usize>,
     by_alternative: BTreeMap<usize, NodeEligibility>,
 }
 
 impl<'a> NodeMatcher<'a> {
-    /// Of these nodes, by name.
+    /// A matcher for these nodes, which are sorted by name.
     pub fn new(nodes: Vec<&'a Node>) -> NodeMatcher<'a> {
         NodeMatcher { nodes, ..NodeMatcher::default() }
     }
 
-    /// Whether there is no node.
+    /// Whether the matcher has no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Where a job can be, by what its lead asks for of so many places of a node; `here` is the node that it
-    /// is on.
+    /// The nodes on which a job with this lead can run. A worker takes `block` places of a node. `lead_node` is
+    /// the lead's present node.
     pub fn match_job(
         &mut self,
         lead: &'a Job,
         block: u32,
-        here: Option<&NodeName>,
+        lead_node: Option<&NodeName>,
         budget: &mut MatchBudget,
     ) -> NodeEligibility {
-        let wish = (lead.asks.constraint.as_str(), lead.asks.exclude.as_str(), lead.gres.as_str(), block);
-        if (wish.0, wish.1, wish.2) == ("", "", "") {
+        let key = NodeRequestKey {
+            constraint: &lead.asks.constraint,
+            exclude: &lead.asks.exclude,
+            gres: &lead.gres,
+            block,
+        };
+        if key.constraint.is_empty() && key.exclude.is_empty() && key.gres.is_empty() {
             return NodeEligibility { excluded: self.none.clone(), bar: None };
         }
-        if !self.known.contains_key(&wish) {
+        if !self.matches.contains_key(&key) {
             if budget.is_spent(lead.user_id) {
                 return self.ineligible_everywhere(TOO_MANY);
             }
-            let asked = NodeRequest::parse(wish);
-            budget.spend(lead.user_id, wish.1.len() + asked.as_ref().map_or(0, |asked| asked.exclude.len()));
-            self.known.insert(
-                wish,
-                asked.map(|asked| RequestMatches { asked, largest: None, by_alternative: BTreeMap::new() }),
-            );
+            let request = NodeRequest::parse(key);
+            let excluded_names = request.as_ref().map_or(0, |request| request.exclude.len());
+            budget.spend(lead.user_id, key.exclude.len() + excluded_names);
+            let matches = request.map(|request| RequestMatches {
+                request,
+                largest: None,
+                by_alternative: BTreeMap::new(),
+            });
+            self.matches.insert(key, matches);
         }
-        let Some(Ok(answers)) = self.known.get_mut(&wish) else {
-            let why = self.known.get(&wish).and_then(|known| known.as_ref().err()).cloned();
+        let Some(Ok(matches)) = self.matches.get_mut(&key) else {
+            let why = self.matches.get(&key).and_then(|matches| matches.as_ref().err()).cloned();
             return self.ineligible_everywhere(&why.unwrap_or_default());
         };
-        let work = self.nodes.len() * (1 + wish.0.len() / CHARS_A_NODE);
-        let alternative =
-            answers.choose_alternative(&self.nodes, here, |looks| budget.spend(lead.user_id, work * looks));
-        if let Some(known) = answers.by_alternative.get(&alternative) {
-            return known.clone();
+        let work = self.nodes.len() * (1 + key.constraint.len() / CHARS_PER_NODE);
+        let alternative = matches.choose_alternative(&self.nodes, lead_node, |passes| {
+            budget.spend(lead.user_id, work * passes);
+        });
+        if let Some(eligibility) = matches.by_alternative.get(&alternative) {
+            return eligibility.clone();
         }
         if budget.is_spent(lead.user_id) {
             return self.ineligible_everywhere(TOO_MANY);
         }
         budget.spend(lead.user_id, work);
-        let excluded: ExcludedNodes = answers.asked.excluded_nodes(alternative, &self.nodes).into();
-        // Another wish may have come to the same.
+        let excluded: ExcludedNodes = matches.request.excluded_nodes(alternative, &self.nodes).into();
+        // Another request may have the same list.
         let excluded = self.lists.get(&excluded).cloned().unwrap_or(excluded);
         self.lists.insert(excluded.clone());
-        let nowhere = !self.nodes.is_empty() && excluded.len() == self.nodes.len();
-        let bar = nowhere.then(|| StartBlocker::NoNode(answers.asked.text.clone()));
-        let places = NodeEligibility { excluded, bar };
-        answers.by_alternative.insert(alternative, places.clone());
-        places
+        let excludes_all = !self.nodes.is_empty() && excluded.len() == self.nodes.len();
+        let bar = excludes_all.then(|| StartBlocker::NoNode(matches.request.text.clone()));
+        let eligibility = NodeEligibility { excluded, bar };
+        matches.by_alternative.insert(alternative, eligibility.clone());
+        eligibility
     }
 
-    /// A job that can be nowhere, for a reason that lies in what it asks for.
+    /// The result for a job that cannot run on any node because of its request.
     fn ineligible_everywhere(&mut self, why: &str) -> NodeEligibility {
         let nodes = &self.nodes;
         let all = self.all.get_or_insert_with(|| nodes.iter().map(|n| n.name.clone()).collect());
         NodeEligibility { excluded: all.clone(), bar: Some(StartBlocker::Constraint(why.to_owned())) }
     }
 
-    /// The different units of places of nodes that are not on this list.
+    /// The different resources per place of the nodes that are not excluded.
     pub fn lending_units(&mut self, excluded: &ExcludedNodes) -> &[LendingUnit] {
         let nodes = &self.nodes;
-        let found = || {
-            let mut units: Vec<LendingUnit> = Vec::new();
-            for node in nodes.iter().filter(|n| n.name.is_place()) {
-                let Resources { cpus, memory_mib, ref gpus } = node.has;
-                let unit = LendingUnit { has_gpu: gpus.total_count() > 0, cpus, memory_mib };
-                if !units.contains(&unit) && !excluded.contains(&node.name) {
-                    units.push(unit);
-                }
-            }
-            (excluded.clone(), units)
-        };
-        &self.units.entry(excluded.list_id()).or_insert_with(found).1
+        let entry = self.units.entry(excluded.list_id());
+        let (_, units) = entry.or_insert_with(|| (excluded.clone(), find_lending_units(nodes, excluded)));
+        units
     }
+}
+
+/// The different resources per place of the places in `nodes` that are not excluded.
+fn find_lending_units(nodes: &[&Node], excluded: &ExcludedNodes) -> Vec<LendingUnit> {
+    let mut units: Vec<LendingUnit> = Vec::new();
+    for node in nodes.iter().filter(|n| n.name.is_place()) {
+        let Resources { cpus, memory_mib, ref gpus } = node.has;
+        let unit = LendingUnit { has_gpu: gpus.total_count() > 0, cpus, memory_mib };
+        if !units.contains(&unit) && !excluded.contains(&node.name) {
+            units.push(unit);
+        }
+    }
+    units
 }
 
 impl RequestMatches {
-    /// The alternative that all nodes of a job shall meet: the one that its lead is in already, else the one
-    /// with the most nodes. `looks` is told how many times all nodes were looked at.
+    /// The alternative of the constraint that all nodes of a job must meet: that of the lead's present node, or
+    /// else the one with the most nodes. Calls `on_passes` with the number of passes over all nodes.
     fn choose_alternative(
         &mut self,
         nodes: &[&Node],
-        here: Option<&NodeName>,
-        looks: impl FnOnce(usize),
+        lead_node: Option<&NodeName>,
+        on_passes: impl FnOnce(usize),
     ) -> usize {
-        let Some(constraint) = &self.asked.constraint else { return 0 };
-        let here = here.and_then(|here| here.single_places().into_iter().next());
-        let here =
-            here.and_then(|here| nodes.binary_search_by(|n| n.name.cmp(&here)).ok()).map(|at| nodes[at]);
-        let meets = |n: &usize| here.is_some_and(|node| constraint.admits_node(*n, &node.features));
-        let all = 0..constraint.alternatives();
-        if let Some(here) = all.clone().find(meets) {
-            return here;
+        let Some(constraint) = &self.request.constraint else { return 0 };
+        let alternatives = 0..constraint.alternatives();
+        if let Some(lead_node) = find_node(nodes, lead_node)
+            && let Some(present) =
+                alternatives.clone().find(|index| constraint.admits_node(*index, &lead_node.features))
+        {
+            return present;
         }
-        if all.len() <= 1 {
+        if alternatives.len() <= 1 {
             return 0;
         }
-        *self.largest.get_or_insert_with(|| {
-            looks(all.len());
-            // The first of those with as many.
-            all.rev()
-                .max_by_key(|n: &usize| {
-                    let asked = &self.asked;
-                    nodes.iter().filter(|n| asked.has_all(n)).filter(|node| asked.admits(*n, node)).count()
-                })
-                .unwrap_or(0)
-        })
+        if let Some(largest) = self.largest {
+            return largest;
+        }
+        on_passes(alternatives.len());
+        let suitable: Vec<&&Node> = nodes.iter().filter(|node| self.request.has_all(node)).collect();
+        let mut largest = 0;
+        let mut most_nodes = 0;
+        // The first of several alternatives with as many nodes wins.
+        for index in alternatives {
+            let admitted = suitable.iter().filter(|node| self.request.admits(index, node)).count();
+            if admitted > most_nodes {
+                largest = index;
+                most_nodes = admitted;
+            }
+        }
+        self.largest = Some(largest);
+        largest
     }
 }
 
-/// What a job asks of its nodes.
+/// The node of this name, or the node of its first place. `nodes` are sorted by name.
+fn find_node<'a>(nodes: &[&'a Node], name: Option<&NodeName>) -> Option<&'a Node> {
+    let first_place = name?.single_places().into_iter().next()?;
+    let index = nodes.binary_search_by(|node| node.name.cmp(&first_place)).ok()?;
+    Some(nodes[index])
+}
+
+/// A job's request for nodes.
 #[derive(Debug)]
 struct NodeRequest {
     constraint: Option<Constraint>,
     exclude: BTreeSet<NodeName>,
     gres: String,
-    /// How many places of a node have that together.
+    /// Number of places of a node that must have `gres` together.
     block: u32,
-    /// As the user wrote it.
+    /// The request as the user wrote it.
     text: String,
 }
 
 impl NodeRequest {
-    /// Or what cannot be understood.
-    fn parse((constraint, exclude, gres, block): NodeRequestKey<'_>) -> Result<NodeRequest, String> {
-        let options = [("constraint", constraint), ("exclude", exclude), ("gres", gres)];
+    /// Parses a request. An error names the part that is not understood.
+    fn parse(key: NodeRequestKey<'_>) -> Result<NodeRequest, String> {
+        let options = [("constraint", key.constraint), ("exclude", key.exclude), ("gres", key.gres)];
         let given = options.iter().filter(|(_, value)| !value.is_empty());
         let text = given.map(|(name, value)| format!("--{name}={value}")).collect::<Vec<_>>().join(" ");
-        let constraint = Constraint::parse(constraint).map_err(|e| e.to_string())?;
-        let exclude = hostlist::expand_hostlist(exclude).map_err(|e| format!("--exclude: {e}"))?;
+        let constraint = Constraint::parse(key.constraint).map_err(|e| e.to_string())?;
+        let exclude = hostlist::expand_hostlist(key.exclude).map_err(|e| format!("--exclude: {e}"))?;
         Ok(NodeRequest {
             constraint,
             exclude: exclude.into_iter().collect(),
-            gres: gres.to_owned(),
-            block,
+            gres: key.gres.to_owned(),
+            block: key.block,
             text,
         })
     }
 
-    /// Nodes that are not what it asks for, by name.
+    /// Names of the nodes that do not match the request, in the order of `nodes`.
     fn excluded_nodes(&self, alternative: usize, nodes: &[&Node]) -> Vec<NodeName> {
-        // Neighbours are mostly of one type.
+        // Neighbouring nodes mostly have the same type, so the last check is reused.
         let mut last: Option<(&NodeType, bool)> = None;
-        let mut out = Vec::new();
+        let mut excluded = Vec::new();
         for node in nodes {
-            let is_of_use = match last {
-                Some((known, is_of_use)) if *known == node.node_type => is_of_use,
+            let has_gres = match last {
+                Some((node_type, has_gres)) if *node_type == node.node_type => has_gres,
                 _ => last.insert((&node.node_type, self.has_all(node))).1,
             };
-            if !is_of_use || !self.admits(alternative, node) {
-                out.push(node.name.clone());
+            if !has_gres || !self.admits(alternative, node) {
+                excluded.push(node.name.clone());
             }
         }
-        out
+        excluded
     }
 
-    /// Whether the node has the generic resources.
+    /// Whether the node has the requested generic resources.
     fn has_all(&self, node: &Node) -> bool {
         has_gres(&node.node_type, self.block, &self.gres)
     }
 
-    /// Whether it wants to be on this node, if that has what it needs.
+    /// Whether constraint and exclusions allow this node.
     fn admits(&self, alternative: usize, node: &Node) -> bool {
         self.constraint.as_ref().is_none_or(|c| c.admits_node(alternative, &node.features))
             && (self.exclude.is_empty() || !self.exclude.contains(&node.name.host()))
     }
 }
 
-/// Whether so many places of this type, or one node, have what `--gres` asks for: `gpu:a100:4/cpu64` has
-/// `gpu:2`. What is written in another way is left to Slurm.
+/// Whether `block` places of this type, or one node, have the resources of `--gres`. For example,
+/// `gpu:a100:4/cpu64` has `gpu:2`. Resources in any other form are left to Slurm.
 fn has_gres(node_type: &NodeType, block: u32, gres: &str) -> bool {
-    let offers: Vec<GresSpec<'_>> = node_type
-        .as_str()
-        .split('/')
-        .next()
-        .unwrap_or_default()
-        .split('+')
-        .filter_map(GresSpec::parse)
-        .collect();
-    gres.split(',').filter_map(GresSpec::parse).all(|wanted| {
-        let fits =
-            offers.iter().filter(|o| o.name == wanted.name && wanted.kind.is_none_or(|k| o.kind == Some(k)));
-        let there = fits.map(|o| o.count).fold(0, u64::saturating_add).saturating_mul(block.max(1).into());
-        there >= wanted.count
+    let offered = node_type.as_str().split('/').next().unwrap_or_default();
+    let offered: Vec<GresSpec<'_>> = offered.split('+').filter_map(GresSpec::parse).collect();
+    gres.split(',').filter_map(GresSpec::parse).all(|requested| {
+        let matching = offered.iter().filter(|offer| {
+            offer.name == requested.name && requested.kind.is_none_or(|kind| offer.kind == Some(kind))
+        });
+        let per_place = matching.map(|offer| offer.count).fold(0, u64::saturating_add);
+        per_place.saturating_mul(block.max(1).into()) >= requested.count
     })
 }
 
-/// `name[:type][:count]`.
+/// A generic resource: `name[:type][:count]`.
 struct GresSpec<'a> {
     name: &'a str,
     kind: Option<&'a str>,
@@ -284,6 +319,7 @@ struct GresSpec<'a> {
 }
 
 impl<'a> GresSpec<'a> {
+    /// Parses one resource; `None` for any other form.
     fn parse(text: &'a str) -> Option<GresSpec<'a>> {
         let parts: Vec<&str> = text.trim().split(':').collect();
         let (name, kind, count) = match parts[..] {
@@ -304,41 +340,48 @@ mod tests {
     use super::*;
     use infill_model::{BaseState, JobId, UnixTime};
 
-    /// `n1 big,ib gpu:4`: name, features, generic resources.
+    /// Parses nodes from lines such as `n1 big,ib gpu:4`: name, features, generic resources.
     fn nodes(lines: &[&str]) -> Vec<Node> {
-        let node = |line: &&str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let word = |at: usize| words.get(at).copied().unwrap_or_default();
-            Node {
-                partitions: vec!["infill".to_owned()],
-                features: word(1).split(',').map(str::to_owned).collect(),
-                ..Node::new(NodeName::new(word(0)), NodeType::new(format!("{}/cpu2", word(2))))
-            }
-        };
-        lines.iter().map(node).collect()
+        lines.iter().map(|line| node(line)).collect()
+    }
+
+    fn node(line: &str) -> Node {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap_or_default();
+        let features = words.next().unwrap_or_default();
+        let gres = words.next().unwrap_or_default();
+        Node {
+            partitions: vec!["infill".to_owned()],
+            features: features.split(',').map(str::to_owned).collect(),
+            ..Node::new(NodeName::new(name), NodeType::new(format!("{gres}/cpu2")))
+        }
     }
 
     const NODES: [&str; 5] = ["n1 big,r1 gpu:a100:4", "n2 big,r2 gpu:a100:4", "n3 r2", "n4 r2 gpu:2", "n5"];
 
     fn lead(constraint: &str, exclude: &str, gres: &str) -> Job {
         let mut lead = Job::new(JobId(7), "infill", BaseState::Pending);
-        (lead.asks.constraint, lead.asks.exclude) = (constraint.to_owned(), exclude.to_owned());
+        lead.asks.constraint = constraint.to_owned();
+        lead.asks.exclude = exclude.to_owned();
         lead.gres = gres.to_owned();
         lead
     }
 
-    /// The nodes that are left, or why none is.
-    fn left(lead: &Job, here: Option<&str>) -> String {
+    /// The suitable nodes of [`NODES`], or why there are none.
+    fn suitable_nodes(lead: &Job, lead_node: Option<&str>) -> String {
         let nodes = nodes(&NODES);
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
-        let places =
-            matcher.match_job(lead, 1, here.map(NodeName::from).as_ref(), &mut MatchBudget::default());
-        let left = nodes.iter().filter(|n| !places.excluded.contains(&n.name)).map(|n| n.name.as_str());
-        places.bar.map_or_else(|| left.collect::<Vec<_>>().join(" "), |bar| bar.describe_at(UnixTime(0)))
+        let lead_node = lead_node.map(NodeName::from);
+        let eligibility = matcher.match_job(lead, 1, lead_node.as_ref(), &mut MatchBudget::default());
+        if let Some(bar) = eligibility.bar {
+            return bar.describe_at(UnixTime(0));
+        }
+        let suitable = nodes.iter().filter(|node| !eligibility.excluded.contains(&node.name));
+        suitable.map(|node| node.name.as_str()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn a_job_cannot_be_where_it_does_not_want_to_be() {
+    fn nodes_must_match_constraint_exclusions_and_gres() {
         let cases = [
             (("", "", ""), "n1 n2 n3 n4 n5"),
             (("big", "", ""), "n1 n2"),
@@ -365,68 +408,66 @@ mod tests {
         ];
         for ((constraint, exclude, gres), expected) in cases {
             assert_eq!(
-                left(&lead(constraint, exclude, gres), None),
+                suitable_nodes(&lead(constraint, exclude, gres), None),
                 expected,
                 "{constraint} {exclude} {gres}"
             );
         }
-        assert!(
-            left(&lead("", "n[1-", ""), None).starts_with("has a request that infill cannot follow: --exclude")
-        );
-        // Of alternatives it keeps to the one that it is in.
-        assert_eq!(left(&lead("[r1|r2]", "", ""), Some("n1")), "n1");
+        let unparsable = suitable_nodes(&lead("", "n[1-", ""), None);
+        assert!(unparsable.starts_with("has a request that infill cannot follow: --exclude"), "{unparsable}");
+        // The job keeps the alternative of its lead's node.
+        assert_eq!(suitable_nodes(&lead("[r1|r2]", "", ""), Some("n1")), "n1");
     }
 
     #[test]
-    fn jobs_that_ask_for_the_same_share_one_list() {
+    fn jobs_with_equivalent_requests_share_one_list() {
         let nodes = nodes(&NODES);
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
         let mut budget = MatchBudget::default();
         let leads: Vec<Job> = (0..10_000).map(|_| lead("big", "", "gpu:4")).collect();
-        // The last one says it in other words.
+        // This one excludes the same nodes by another option.
         let other = lead("", "n[3-5]", "");
         let found: Vec<NodeEligibility> =
             leads.iter().map(|lead| matcher.match_job(lead, 1, None, &mut budget)).collect();
-        assert_eq!(budget.left, MOST_WORK - nodes.len(), "the nodes are looked at once");
+        assert_eq!(budget.left, MOST_WORK - nodes.len(), "the nodes are checked once");
         let same = matcher.match_job(&other, 1, None, &mut budget);
         assert_eq!(same.excluded.len(), 3);
-        let numbers: BTreeSet<usize> = found.iter().chain([&same]).map(|p| p.excluded.list_id()).collect();
-        assert_eq!(numbers.len(), 1);
+        let lists: BTreeSet<usize> = found.iter().chain([&same]).map(|p| p.excluded.list_id()).collect();
+        assert_eq!(lists.len(), 1);
     }
 
     #[test]
-    fn a_user_with_ever_other_wishes_does_not_use_up_the_time_of_all() {
+    fn many_different_requests_of_one_user_do_not_use_up_the_budget_of_others() {
+        fn lead_of(user: u32, excluded: u32) -> Job {
+            let mut lead = lead("", &format!("x{excluded}"), "");
+            lead.user_id = UserId(user);
+            lead
+        }
         let nodes = nodes(&NODES);
         let mut matcher = NodeMatcher::new(nodes.iter().collect());
         let mut budget = MatchBudget::default();
-        // Each reads a name, and looks at five nodes.
-        budget.spend(UserId(7), MOST_WORK / PART_OF_A_USER - 100);
-        let of = |user: u32, n: u32| {
-            let mut lead = lead("", &format!("x{n}"), "");
-            lead.user_id = UserId(user);
-            lead
-        };
-        let leads: Vec<Job> = (0..1000).map(|n| of(7, n)).chain([of(8, 1000), of(7, 0)]).collect();
+        // Each request costs a parsed name and five checked nodes.
+        budget.spend(UserId(7), MOST_WORK / USER_FRACTION - 100);
+        let last = [lead_of(8, 1000), lead_of(7, 0)];
+        let leads: Vec<Job> = (0..1000).map(|n| lead_of(7, n)).chain(last).collect();
         let found: Vec<NodeEligibility> =
             leads.iter().map(|lead| matcher.match_job(lead, 1, None, &mut budget)).collect();
-        let (theirs, others) = found.split_at(1000);
-        let first = theirs.iter().take_while(|places| places.bar.is_none()).count();
-        assert!((5..20).contains(&first), "{first} of 1000");
-        for places in &theirs[first..] {
-            assert_eq!(places.bar, Some(StartBlocker::Constraint(TOO_MANY.to_owned())));
-            assert_eq!(places.excluded.len(), nodes.len());
+        let (first_users, others) = found.split_at(1000);
+        let matched = first_users.iter().take_while(|eligibility| eligibility.bar.is_none()).count();
+        assert!((5..20).contains(&matched), "{matched} of 1000");
+        for eligibility in &first_users[matched..] {
+            assert_eq!(eligibility.bar, Some(StartBlocker::Constraint(TOO_MANY.to_owned())));
+            assert_eq!(eligibility.excluded.len(), nodes.len());
         }
-        assert_eq!(
-            others.iter().map(|p| &p.bar).collect::<Vec<_>>(),
-            [&None, &None],
-            "another's, and a known one"
-        );
+        assert_eq!(others[0].bar, None, "another user's request");
+        assert_eq!(others[1].bar, None, "a request that was matched before");
     }
 
     #[test]
-    fn a_block_has_what_its_places_have_together() {
-        let place = |kind: &str| has_gres(&NodeType::new(kind), 2, "gpu:2");
-        assert!(place("gpu:a100:1/cpu4") && !place("cpu4"));
-        assert!(!has_gres(&NodeType::new("gpu:a100:1/cpu4"), 1, "gpu:2"), "one place is not enough");
+    fn a_block_has_the_resources_of_all_its_places() {
+        let gpu_type = NodeType::new("gpu:a100:1/cpu4");
+        assert!(has_gres(&gpu_type, 2, "gpu:2"));
+        assert!(!has_gres(&NodeType::new("cpu4"), 2, "gpu:2"));
+        assert!(!has_gres(&gpu_type, 1, "gpu:2"), "one place is not enough");
     }
 }

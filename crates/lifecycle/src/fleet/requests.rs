@@ -1,61 +1,61 @@
-//! What users ask for beside a number of nodes: on which nodes a job cannot be, and what keeps it from
+//! Evaluates users' requests beyond the number of nodes: which nodes do not suit a job, and what keeps it from
 //! starting.
 
 use super::fleet_job::FleetJob;
 use super::job_fleet::JobFleet;
 use super::node_matching::{MatchBudget, NodeMatcher};
-use crate::JobPhase;
 use infill_model::{CommentOptions, Job, Node, Snapshot, StartBlocker, UnixTime, dependency};
 
-/// Slurm lets a job that it requeues begin after two minutes. A moment that is further off was chosen by a
-/// person.
+/// Slurm defers a requeued job by two minutes. A begin time that is further away was chosen by a person.
 const REQUEUE_DELAY_SECS: f64 = 150.0;
 
 impl JobFleet {
-    /// Reads what the jobs of a trusted snapshot ask for.
+    /// Evaluates the requests of the jobs in a trusted snapshot.
     pub(super) fn read_requests(&mut self, snapshot: &Snapshot) {
         let partition = &self.settings.partition;
         let nodes: Vec<&Node> =
-            snapshot.nodes.iter().filter(|n: &&Node| n.partitions.iter().any(|p| p == partition)).collect();
-        // Where parts of nodes are lent, GPUs are for jobs that ask for them, and the others for those that
-        // ask for CPUs.
+            snapshot.nodes.iter().filter(|n| n.partitions.iter().any(|p| p == partition)).collect();
+        // Where infill lends parts of nodes, GPU places are for jobs that ask for GPUs, and CPU places for jobs
+        // that ask for CPUs.
         let lends_parts = nodes.iter().any(|n| n.name.is_place());
-        let (on_cpus, others): (Vec<&Node>, Vec<&Node>) =
-            nodes.into_iter().partition(|n: &&Node| n.name.is_place() && !n.node_type.has_gpus());
-        let mut on_cpus = NodeMatcher::new(on_cpus);
+        let (cpu_places, others): (Vec<&Node>, Vec<&Node>) =
+            nodes.into_iter().partition(|n| n.name.is_place() && !n.node_type.has_gpus());
+        let mut cpu_places = NodeMatcher::new(cpu_places);
         let mut others = NodeMatcher::new(others);
-        let parts = self.parts.clone();
+        let rules = self.lending_rules.clone();
         let mut budget = MatchBudget::default();
         for (id, entry) in self.jobs.iter_mut().filter(|(_, e)| !e.has_ended()) {
             let Some(lead) = snapshot.job(*id).filter(|j| j.partition == *partition) else { continue };
-            let (nodes, what) = match entry.machine.submitted.cpus {
-                Some(_) if lends_parts => (&mut on_cpus, "CPUs of nodes without GPUs"),
+            let (nodes, resource) = match entry.lifecycle.submitted.cpus {
+                Some(_) if lends_parts => (&mut cpu_places, "CPUs of nodes without GPUs"),
                 _ => (&mut others, "GPUs"),
             };
             entry.read_request(lead, nodes, snapshot, &mut budget);
-            if lends_parts && nodes.is_empty() && entry.about.bar.is_none() {
-                entry.about.bar = Some(StartBlocker::NoNode(what.to_owned()));
+            if lends_parts && nodes.is_empty() && entry.details.bar.is_none() {
+                entry.details.bar = Some(StartBlocker::NoNode(resource.to_owned()));
             }
-            let block = CommentOptions::from_job(lead)
-                .share
-                .zip(parts.as_ref())
-                .map_or(1, |(share, parts)| share.place_count(parts));
+            let share = CommentOptions::from_job(lead).share;
+            let block = share.zip(rules.as_ref()).map_or(1, |(share, rules)| share.place_count(rules));
             entry.widen_block(lead, block, nodes);
         }
     }
 }
 
 impl FleetJob {
-    /// A worker that asks for more CPUs or memory than come with its places takes as many as have that.
-    /// While the job holds something, that stays.
+    /// Sets the number of places per worker so that they include the requested CPUs and memory. It stays the
+    /// same while the job holds nodes.
     fn widen_block(&mut self, lead: &Job, block: u32, nodes: &mut NodeMatcher<'_>) {
-        let waits = matches!(self.machine.phase, JobPhase::Queued { .. }) && self.machine.wings.is_empty();
-        let Some(wants) = lead.wants.as_ref().filter(|_| waits && lead.state.is_pending()) else { return };
-        let units = nodes.lending_units(&self.about.excluded).iter();
-        let most = units.map(|unit| unit.units_nearest(wants)).max().unwrap_or(1);
-        self.machine.submitted.block = most.max(block);
+        let holds_nothing = self.lifecycle.phase.is_queued() && self.lifecycle.wings.is_empty();
+        if !holds_nothing || !lead.state.is_pending() {
+            return;
+        }
+        let Some(requested) = &lead.wants else { return };
+        let units = nodes.lending_units(&self.details.excluded).iter();
+        let needed = units.map(|unit| unit.units_nearest(requested)).max().unwrap_or(1);
+        self.lifecycle.submitted.block = needed.max(block);
     }
 
+    /// Sets the nodes that do not suit the job, and what keeps it from starting.
     fn read_request<'a>(
         &mut self,
         lead: &'a Job,
@@ -63,27 +63,29 @@ impl FleetJob {
         snapshot: &Snapshot,
         budget: &mut MatchBudget,
     ) {
-        let here = self.machine.lead_node();
-        let places = nodes.match_job(lead, self.machine.submitted.block, here, budget);
-        self.about.begin = deferred_begin(lead, self.about.begin, snapshot.taken_at);
-        let reservation = Some(&lead.asks.reservation).filter(|r| !r.is_empty());
-        self.about.bar = reservation
-            .map(|name| StartBlocker::Reservation(name.clone()))
-            .or(places.bar)
-            .or_else(|| {
-                dependency::unmet_dependency(lead, snapshot)
-                    .map(|what| StartBlocker::Dependency(what.to_owned()))
-            })
-            .or(self.about.begin.map(StartBlocker::Begin));
-        self.about.excluded = places.excluded;
+        let here = self.lifecycle.lead_node();
+        let places = nodes.match_job(lead, self.lifecycle.submitted.block, here, budget);
+        self.details.begin = deferred_begin(lead, self.details.begin, snapshot.taken_at);
+        let reservation = &lead.asks.reservation;
+        self.details.bar = if !reservation.is_empty() {
+            Some(StartBlocker::Reservation(reservation.clone()))
+        } else if places.bar.is_some() {
+            places.bar
+        } else if let Some(unmet) = dependency::unmet_dependency(lead, snapshot) {
+            Some(StartBlocker::Dependency(unmet.to_owned()))
+        } else {
+            self.details.begin.map(StartBlocker::Begin)
+        };
+        self.details.excluded = places.excluded;
     }
 }
 
-/// When the job may begin, if its owner has put that off.
-fn deferred_begin(lead: &Job, before: Option<UnixTime>, now: UnixTime) -> Option<UnixTime> {
-    let at = lead.asks.begin.filter(|at| *at > now)?;
-    let chosen = lead.asks.requeues == 0 || before == Some(at) || at.secs_since(now) > REQUEUE_DELAY_SECS;
-    chosen.then_some(at)
+/// The begin time that the owner has chosen, if it is in the future. `previous` is the one that was found last.
+fn deferred_begin(lead: &Job, previous: Option<UnixTime>, now: UnixTime) -> Option<UnixTime> {
+    let begin = lead.asks.begin.filter(|begin| *begin > now)?;
+    let is_chosen =
+        lead.asks.requeues == 0 || previous == Some(begin) || begin.secs_since(now) > REQUEUE_DELAY_SECS;
+    is_chosen.then_some(begin)
 }
 
 #[cfg(test)]
@@ -92,13 +94,13 @@ mod tests {
     use infill_model::{BaseState, JobId};
 
     #[test]
-    fn a_moment_to_begin_is_told_from_the_delay_of_a_requeue() {
-        let now = UnixTime(1000);
-        let begin = |at: i64, requeues, before: Option<i64>| {
+    fn a_chosen_begin_time_is_distinguished_from_the_delay_of_a_requeue() {
+        fn begin(at: i64, requeues: u32, previous: Option<i64>) -> Option<i64> {
             let mut lead = Job::new(JobId(7), "infill", BaseState::Pending);
-            (lead.asks.begin, lead.asks.requeues) = (Some(UnixTime(at)), requeues);
-            deferred_begin(&lead, before.map(UnixTime), now).map(|t| t.0)
-        };
+            lead.asks.begin = Some(UnixTime(at));
+            lead.asks.requeues = requeues;
+            deferred_begin(&lead, previous.map(UnixTime), UnixTime(1000)).map(|t| t.0)
+        }
         assert_eq!(begin(900, 0, None), None);
         assert_eq!(begin(1020, 0, None), Some(1020));
         assert_eq!(begin(1120, 1, None), None);

@@ -1,96 +1,111 @@
-//! Nodes on which ours has started in the way of a main job.
+//! Detects malleable jobs that have started in the way of a main job.
 //!
-//! While a main job takes nodes back, Slurm may start a lead or wing of ours on one that was idle: its main
-//! scheduler preempts for the job and goes on, and backfill leaves the job out until its nodes are free (seen
-//! on 24.11). The job then waits until Slurm next looks at its whole queue. What shows it: nodes that Slurm
-//! has taken back stay idle, a main job that was there before still waits for nodes, and ours have begun
-//! since.
+//! While a main job takes nodes back, Slurm may start a lead or wing on another node that was idle. Slurm's
+//! main scheduler preempts for the main job and goes on, and backfill skips the main job until its nodes are
+//! free (seen on 24.11). The main job then waits until Slurm next considers its whole queue. A conflict has
+//! three signs: nodes that Slurm has taken back stay idle, an older main job still waits for nodes, and
+//! malleable jobs have started since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use infill_model::{Job, JobId, NodeName, Snapshot, UnixTime, is_waiting_for_nodes};
 
-/// Seconds for which a node that was taken back may wait for the job that it was taken for.
+/// How long a node that Slurm took back may wait for its main job, seconds.
 const RACE_SECS: f64 = 30.0;
 
-/// Slurm knows whole seconds.
+/// Slurm's times are whole seconds.
 const ROUNDING_SECS: f64 = 1.0;
 
-/// What Slurm takes back, and what is in its way.
+/// Nodes that Slurm takes back, and the malleable jobs in the way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StartConflict {
-    /// When Slurm took a node back, as its agent said, or as Slurm shows.
+    /// When Slurm took each node back, from its agent or from a snapshot.
     taken_at: BTreeMap<NodeName, UnixTime>,
-    /// Parts of the job whose node was the first to be taken that had said hello by then, or all that had
-    /// begun: Slurm knew of them.
-    here: BTreeSet<JobId>,
-    /// Nodes that nobody plans for now: those, and those of the jobs that are in the way.
+    /// Malleable Slurm jobs that Slurm knew when it took the first node back, so that they are not in the way.
+    /// After an agent's report: the parts of its job whose agents had said hello. After a snapshot: all that
+    /// had started.
+    known_jobs: BTreeSet<JobId>,
+    /// Nodes that no plan may use now: those that were taken back, and those of the jobs in the way.
     pub nodes: BTreeSet<NodeName>,
 }
 
 impl StartConflict {
-    /// Takes in that Slurm takes a node back, while these parts of the job that had it are here.
-    pub fn record_taken_node(&mut self, node: &NodeName, here: impl Iterator<Item = JobId>, now: UnixTime) {
+    /// Records that Slurm takes a node back. `present` are the parts of its job whose agents have said hello.
+    pub fn record_taken_node(
+        &mut self,
+        node: &NodeName,
+        present: impl Iterator<Item = JobId>,
+        now: UnixTime,
+    ) {
         if self.taken_at.is_empty() {
-            self.here = here.collect();
+            self.known_jobs = present.collect();
         }
         self.taken_at.insert(node.host(), now);
     }
 
-    /// Takes in what Slurm shows to have taken back, where no agent has said so: it may be stopped, or dead.
+    /// Records preemptions that a snapshot shows and that no agent has reported: the agent may be stopped or
+    /// dead.
     fn record_shown_preemptions(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
-        let ours = || snapshot.jobs.iter().filter(|job| job.partition == malleable);
-        let told = ours().filter(|job| job.was_told_to_leave());
-        let told = told.filter_map(|job| {
-            Some((job, job.preempt_time.filter(|at: &UnixTime| read_at.secs_since(*at) < RACE_SECS)?))
-        });
-        for (job, at) in told {
+        for job in malleable_jobs(snapshot, malleable).filter(|job| job.was_told_to_leave()) {
+            let Some(at) = job.preempt_time.filter(|at| read_at.secs_since(*at) < RACE_SECS) else {
+                continue;
+            };
             for node in job.nodes.iter().map(NodeName::host) {
                 if self.taken_at.contains_key(&node) {
                     continue;
                 }
                 if self.taken_at.is_empty() {
-                    self.here = ours()
-                        .filter(|job: &&Job| job.start_time.is_some_and(|start| start < at))
-                        .map(|job| job.id)
-                        .collect();
+                    let started = malleable_jobs(snapshot, malleable)
+                        .filter(|job| job.start_time.is_some_and(|start| start < at));
+                    self.known_jobs = started.map(|job| job.id).collect();
                 }
                 self.taken_at.insert(node, at);
             }
         }
     }
 
-    /// Looks who is in the way now, in a snapshot that was read from `read_at` on.
+    /// Updates `nodes` from a snapshot whose reading began at `read_at`.
     pub fn detect_conflicts(&mut self, snapshot: &Snapshot, malleable: &str, read_at: UnixTime) {
         self.taken_at.retain(|_, at| read_at.secs_since(*at) < RACE_SECS);
         self.record_shown_preemptions(snapshot, malleable, read_at);
         self.nodes = self.conflicting_nodes(snapshot, malleable).unwrap_or_default();
     }
 
+    /// The nodes that no plan may use now; `None` without a conflict.
     fn conflicting_nodes(&self, snapshot: &Snapshot, malleable: &str) -> Option<BTreeSet<NodeName>> {
-        let is_idle = |node: &NodeName| snapshot.node(node).is_some_and(|n| n.state.is_idle());
-        let idle: Vec<(&NodeName, UnixTime)> =
-            self.taken_at.iter().map(|(node, at)| (node, *at)).filter(|(node, _)| is_idle(node)).collect();
-        let since = idle.iter().map(|(_, at)| *at).min()?.plus_secs(-ROUNDING_SECS);
-        let waits = |job: &&Job| {
+        let taken = self.taken_at.iter();
+        let idle: Vec<(&NodeName, &UnixTime)> = taken
+            .filter(|(node, _)| snapshot.node(node).is_some_and(|shown| shown.state.is_idle()))
+            .collect();
+        let since = idle.iter().map(|(_, at)| **at).min()?.plus_secs(-ROUNDING_SECS);
+        let latest_submission = since.plus_secs(2.0 * ROUNDING_SECS);
+        let main_job_waits = snapshot.jobs.iter().any(|job| {
             job.waits_in_main_queue(malleable)
                 && is_waiting_for_nodes(&job.state_reason)
-                && job.submit_time.is_some_and(|at| at <= since.plus_secs(2.0 * ROUNDING_SECS))
-        };
-        snapshot.jobs.iter().find(waits)?;
-        let began = |job: &&Job| {
-            job.partition == malleable
-                && job.state.is_running()
+                && job.submit_time.is_some_and(|at| at <= latest_submission)
+        });
+        if !main_job_waits {
+            return None;
+        }
+        let in_the_way = malleable_jobs(snapshot, malleable).filter(|job| {
+            job.state.is_running()
                 && !job.is_preempted()
-                && !self.here.contains(&job.id)
+                && !self.known_jobs.contains(&job.id)
                 && job.start_time.is_some_and(|at| at >= since)
-        };
-        let theirs = snapshot.jobs.iter().filter(began).flat_map(|job| job.nodes.iter().cloned());
-        let theirs: BTreeSet<NodeName> = theirs.collect();
-        // Where nothing of ours is in the way, the job waits for something else.
-        let idle = idle.into_iter().map(|(node, _)| node.clone());
-        (!theirs.is_empty()).then(|| theirs.into_iter().chain(idle).collect())
+        });
+        let mut nodes: BTreeSet<NodeName> = in_the_way.flat_map(|job| job.nodes.iter().cloned()).collect();
+        // If no malleable job is in the way, the main job waits for something else.
+        if nodes.is_empty() {
+            return None;
+        }
+        nodes.extend(idle.into_iter().map(|(node, _)| node.clone()));
+        Some(nodes)
     }
+}
+
+/// The jobs of the malleable partition.
+fn malleable_jobs<'a>(snapshot: &'a Snapshot, malleable: &'a str) -> impl Iterator<Item = &'a Job> {
+    snapshot.jobs.iter().filter(move |job| job.partition == malleable)
 }
 
 #[cfg(test)]
@@ -116,36 +131,39 @@ mod tests {
         }
     }
 
-    /// Nodes that are left to a main job which came at 0 s, where n1 was taken back at 1 s, and this is seen
-    /// at 3 s.
+    fn conflict_nodes(conflict: &StartConflict) -> Vec<String> {
+        conflict.nodes.iter().map(NodeName::to_string).collect()
+    }
+
+    /// The conflict's nodes at 3 s, if Slurm took n1 back at 1 s. `n1` is the state of n1 in the snapshot.
     fn left(n1: &str, jobs: &[Job]) -> Vec<String> {
         left_beside(&[], n1, jobs)
     }
 
-    /// The same where these were here before.
-    fn left_beside(here: &[u32], n1: &str, jobs: &[Job]) -> Vec<String> {
-        let mut racing = StartConflict::default();
-        racing.record_taken_node(&"n1".into(), here.iter().map(|id| JobId(*id)), NOW + 1);
+    /// The conflict's nodes at 3 s, if these jobs were present when Slurm took n1 back.
+    fn left_beside(present: &[u32], n1: &str, jobs: &[Job]) -> Vec<String> {
+        let mut conflict = StartConflict::default();
+        conflict.record_taken_node(&"n1".into(), present.iter().map(|id| JobId(*id)), NOW + 1);
         let nodes = vec![node("n1", n1), node("n2", "ALLOCATED"), node("n3", "IDLE")];
         let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
-        racing.detect_conflicts(&snapshot, "infill", NOW + 3);
-        racing.nodes.iter().map(NodeName::to_string).collect()
+        conflict.detect_conflicts(&snapshot, "infill", NOW + 3);
+        conflict_nodes(&conflict)
     }
 
     #[test]
-    fn what_began_while_nodes_were_taken_back_makes_way() {
+    fn a_job_that_started_while_nodes_were_taken_back_makes_way() {
         let main = job(1, "main", &[], 0);
         let ours = job(2, "infill", &["n2"], 1);
         assert_eq!(left("IDLE", &[main.clone(), ours.clone()]), ["n1", "n2"]);
-        // It had begun just before.
+        // It had started just before.
         assert!(left_beside(&[2], "IDLE", &[main.clone(), ours.clone()]).is_empty());
-        // The main job has the node, or nobody waits, or for something else, or it came later.
+        // The main job has the node, or does not exist, or waits for something else, or was submitted later.
         assert!(left("ALLOCATED", &[main.clone(), ours.clone()]).is_empty());
         assert!(left("IDLE", std::slice::from_ref(&ours)).is_empty());
         let held = Job { state_reason: "Dependency".to_owned(), ..main.clone() };
         assert!(left("IDLE", &[held, ours.clone()]).is_empty());
         assert!(left("IDLE", &[job(1, "main", &[], 3), ours]).is_empty());
-        // What ran before is not in the way: Slurm takes it back if it wants it.
+        // A job that ran before is not in the way: Slurm preempts it if necessary.
         assert!(left("IDLE", &[main, job(2, "infill", &["n2"], -9)]).is_empty());
     }
 
@@ -154,48 +172,45 @@ mod tests {
         let nodes = vec![node("n1", "IDLE"), node("n2", "ALLOCATED")];
         let jobs = vec![job(1, "main", &[], 0), job(2, "infill", &["n2"], 1)];
         let snapshot = Snapshot { nodes, jobs, ..Snapshot::default() };
-        let mut racing = StartConflict::default();
-        racing.record_taken_node(&"n1".into(), std::iter::empty(), NOW + 1);
-        let mut left_at = |secs: i64| {
-            racing.detect_conflicts(&snapshot, "infill", NOW + secs);
-            racing.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(left_at(3), ["n1", "n2"]);
-        assert_eq!(left_at(30), ["n1", "n2"], "the last moment");
-        assert!(left_at(31).is_empty(), "the main job waits for something else");
+        let mut conflict = StartConflict::default();
+        conflict.record_taken_node(&"n1".into(), std::iter::empty(), NOW + 1);
+        conflict.detect_conflicts(&snapshot, "infill", NOW + 3);
+        assert_eq!(conflict_nodes(&conflict), ["n1", "n2"]);
+        conflict.detect_conflicts(&snapshot, "infill", NOW + 30);
+        assert_eq!(conflict_nodes(&conflict), ["n1", "n2"], "the last moment");
+        conflict.detect_conflicts(&snapshot, "infill", NOW + 31);
+        assert!(conflict.nodes.is_empty(), "the main job waits for something else");
     }
 
     #[test]
-    fn what_slurm_takes_back_too_is_not_in_the_way() {
+    fn a_job_that_slurm_preempts_too_is_not_in_the_way() {
         let main = job(1, "main", &[], 0);
         let ours = job(2, "infill", &["n2"], 1);
         let leaves = Job { preempt_time: Some(NOW + 2), ..ours.clone() };
         assert!(left("IDLE", &[main.clone(), leaves]).is_empty());
-        // An earlier run's preemption says nothing of this one.
+        // The preemption of an earlier run does not count.
         let again = Job { preempt_time: Some(NOW), ..ours };
         assert_eq!(left("IDLE", &[main, again]), ["n1", "n2"]);
     }
 
     #[test]
-    fn what_slurm_shows_counts_where_no_agent_has_said_so() {
-        let told = Job { preempt_time: Some(NOW + 1), ..job(3, "infill", &["n1"], -60) };
-        let main = job(1, "main", &[], 0);
-        let ours = job(2, "infill", &["n2"], 2);
-        let left = |jobs: &[Job], at| {
+    fn a_shown_preemption_counts_without_an_agents_report() {
+        fn left_at(secs: i64, jobs: &[Job]) -> Vec<String> {
             let nodes = vec![node("n1", "IDLE"), node("n2", "ALLOCATED"), node("n3", "IDLE")];
             let snapshot = Snapshot { nodes, jobs: jobs.to_vec(), ..Snapshot::default() };
-            let mut racing = StartConflict::default();
-            racing.detect_conflicts(&snapshot, "infill", NOW + at);
-            racing.nodes.iter().map(NodeName::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(left(&[main.clone(), told.clone(), ours.clone()], 3), ["n1", "n2"]);
-        assert!(
-            left(&[main.clone(), told.clone(), job(2, "infill", &["n2"], 0)], 3).is_empty(),
-            "it was here"
-        );
-        assert!(left(&[main.clone(), told.clone(), ours.clone()], 90).is_empty(), "long ago");
-        // An earlier run's preemption.
-        let again = Job { start_time: Some(NOW + 2), ..told };
-        assert!(left(&[main, again, ours], 3).is_empty());
+            let mut conflict = StartConflict::default();
+            conflict.detect_conflicts(&snapshot, "infill", NOW + secs);
+            conflict_nodes(&conflict)
+        }
+        let preempted = Job { preempt_time: Some(NOW + 1), ..job(3, "infill", &["n1"], -60) };
+        let main = job(1, "main", &[], 0);
+        let ours = job(2, "infill", &["n2"], 2);
+        assert_eq!(left_at(3, &[main.clone(), preempted.clone(), ours.clone()]), ["n1", "n2"]);
+        let earlier = job(2, "infill", &["n2"], 0);
+        assert!(left_at(3, &[main.clone(), preempted.clone(), earlier]).is_empty(), "it had started before");
+        assert!(left_at(90, &[main.clone(), preempted.clone(), ours.clone()]).is_empty(), "long ago");
+        // The preemption of an earlier run.
+        let again = Job { start_time: Some(NOW + 2), ..preempted };
+        assert!(left_at(3, &[main, again, ours]).is_empty());
     }
 }

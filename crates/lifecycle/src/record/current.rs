@@ -1,4 +1,4 @@
-//! The form in which records are written now.
+//! The present format of records.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use infill_model::{AllowedSizes, ExecPlan, HoldKind, JobId, NodeName, Secret, Un
 
 use super::parts::{BackoffRecord, CountsRecord, SpecRecord, WingRecord, WorkerRecord, record};
 
-/// Version of what is written. The form without a version counts as 1.
+/// Version of the records that infill writes. The format without a version counts as 1.
 pub(crate) const VERSION: u64 = 5;
 
-/// The oldest version of this form: it knew no command that stays alive over changes.
+/// Oldest version of this format. It did not support commands that stay alive over changes.
 pub(crate) const FIRST_VERSION: u64 = 2;
 
-/// A malleable job's record.
+/// The stored record of a malleable job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LifecycleRecord {
     version: u64,
@@ -45,7 +45,7 @@ record! {
         master: Option<(String, u16)>,
         #[serde(default)]
         store: Option<RendezvousStore>,
-        // No secret is written down: the agent that has made it tells it again.
+        // The store keeps no secrets: the agent that has made this one reports it again.
         #[serde(skip)]
         secret: Option<Secret>,
         #[serde(default)]
@@ -55,7 +55,7 @@ record! {
     }
 }
 
-/// A store without its secret.
+/// A rendezvous store without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoreRecord {
     node: NodeName,
@@ -65,7 +65,7 @@ pub struct StoreRecord {
 impl From<RendezvousStore> for StoreRecord {
     fn from(store: RendezvousStore) -> Self {
         let RendezvousStore { node, port, secret } = store;
-        // Its host is asked for the port again, and tells both.
+        // If there is a secret, the host is asked for the port again, and reports both.
         StoreRecord { node, port: port.filter(|_| secret.is_none()) }
     }
 }
@@ -77,7 +77,7 @@ impl From<StoreRecord> for RendezvousStore {
 }
 
 record! {
-    /// What was submitted.
+    /// The user's submission.
     SubmittedRecord of LeadSubmission {
         sizes: AllowedSizes,
         account: String,
@@ -100,7 +100,7 @@ fn one() -> u32 {
     1
 }
 
-/// What people, Slurm and the site do with it.
+/// What keeps the job from its target.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ObstaclesRecord {
@@ -113,8 +113,9 @@ struct ObstaclesRecord {
 }
 
 impl From<JobObstacles> for ObstaclesRecord {
-    fn from(o: JobObstacles) -> Self {
-        // That it failed somewhere an hour ago matters little to a new daemon, and a second is over by then.
+    fn from(obstacles: JobObstacles) -> Self {
+        // After a restart of the daemon, old failures on nodes matter little, and the second of `back_at` has
+        // passed.
         let JobObstacles {
             held_by,
             requeued,
@@ -123,16 +124,16 @@ impl From<JobObstacles> for ObstaclesRecord {
             suspended,
             shortage,
             back_at: _,
-            seeks: _,
+            awaits_new_plan: _,
             trials: _,
-        } = o;
+        } = obstacles;
         ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage }
     }
 }
 
 impl From<ObstaclesRecord> for JobObstacles {
-    fn from(o: ObstaclesRecord) -> Self {
-        let ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage } = o;
+    fn from(record: ObstaclesRecord) -> Self {
+        let ObstaclesRecord { held_by, requeued, released_at, refusal, suspended, shortage } = record;
         JobObstacles {
             held_by,
             requeued,
@@ -146,11 +147,11 @@ impl From<ObstaclesRecord> for JobObstacles {
 }
 
 record! {
-    /// How the next generation comes about.
+    /// The reason for the next generation.
     NextRecord of NextGeneration { why: String, retry: bool, lost: bool, }
 }
 
-/// Where the job is in its life.
+/// The job's phase.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "name")]
 enum PhaseRecord {
@@ -165,7 +166,7 @@ enum PhaseRecord {
     Ended,
 }
 
-/// A change of members of a command that stays alive.
+/// A change of membership during which the command stays alive.
 #[derive(Debug, Serialize, Deserialize)]
 struct RegroupRecord {
     from: Vec<NodeName>,
@@ -176,15 +177,15 @@ struct RegroupRecord {
 }
 
 impl From<RegroupState> for RegroupRecord {
-    fn from(r: RegroupState) -> Self {
-        let RegroupState { from, urgent, reason, tries, began } = r;
+    fn from(regroup: RegroupState) -> Self {
+        let RegroupState { from, urgent, reason, tries, began } = regroup;
         RegroupRecord { from, urgent, reason: reason.into(), tries, began }
     }
 }
 
 impl From<RegroupRecord> for RegroupState {
-    fn from(r: RegroupRecord) -> Self {
-        let RegroupRecord { from, urgent, reason, tries, began } = r;
+    fn from(record: RegroupRecord) -> Self {
+        let RegroupRecord { from, urgent, reason, tries, began } = record;
         RegroupState { from, urgent, reason: reason.into(), tries, began }
     }
 }
@@ -200,44 +201,44 @@ enum ReasonRecord {
 }
 
 impl From<&JobLifecycle> for LifecycleRecord {
-    fn from(m: &JobLifecycle) -> Self {
-        let m = m.clone();
+    fn from(lifecycle: &JobLifecycle) -> Self {
+        let lifecycle = lifecycle.clone();
         LifecycleRecord {
             version: VERSION,
-            job: m.job,
-            phase: m.phase.into(),
-            since: m.since,
-            generation: m.generation.into(),
-            submitted: m.submitted.into(),
-            spec: m.spec.into(),
-            workers: m.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
-            wings: m.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
-            counts: m.counts.into(),
-            backoff: m.backoff.into(),
-            last_change: m.last_change,
-            rescaled_at: m.rescaled_at,
-            obstacles: m.obstacles.into(),
+            job: lifecycle.job,
+            phase: lifecycle.phase.into(),
+            since: lifecycle.since,
+            generation: lifecycle.generation.into(),
+            submitted: lifecycle.submitted.into(),
+            spec: lifecycle.spec.into(),
+            workers: lifecycle.workers.into_iter().map(|(node, worker)| (node, worker.into())).collect(),
+            wings: lifecycle.wings.into_iter().map(|(order, wing)| (order, wing.into())).collect(),
+            counts: lifecycle.counts.into(),
+            backoff: lifecycle.backoff.into(),
+            last_change: lifecycle.last_change,
+            rescaled_at: lifecycle.rescaled_at,
+            obstacles: lifecycle.obstacles.into(),
         }
     }
 }
 
 impl From<LifecycleRecord> for JobLifecycle {
-    fn from(r: LifecycleRecord) -> Self {
+    fn from(record: LifecycleRecord) -> Self {
         JobLifecycle {
-            job: r.job,
-            phase: r.phase.into(),
-            since: r.since,
-            generation: r.generation.into(),
-            submitted: r.submitted.into(),
-            spec: r.spec.into(),
-            workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
-            wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
+            job: record.job,
+            phase: record.phase.into(),
+            since: record.since,
+            generation: record.generation.into(),
+            submitted: record.submitted.into(),
+            spec: record.spec.into(),
+            workers: record.workers.into_iter().map(|(node, worker)| (node, worker.into())).collect(),
+            wings: record.wings.into_iter().map(|(order, wing)| (order, wing.into())).collect(),
             target: None,
-            counts: r.counts.into(),
-            backoff: r.backoff.into(),
-            last_change: r.last_change,
-            rescaled_at: r.rescaled_at,
-            obstacles: r.obstacles.into(),
+            counts: record.counts.into(),
+            backoff: record.backoff.into(),
+            last_change: record.last_change,
+            rescaled_at: record.rescaled_at,
+            obstacles: record.obstacles.into(),
             tries: BTreeMap::new(),
         }
     }

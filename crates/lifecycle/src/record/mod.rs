@@ -1,7 +1,8 @@
-//! The stored record of a malleable job: JSON of its own, with a version, apart from what goes over the wire.
+//! The stored record of a malleable job. It has its own versioned JSON format, independent of the messages
+//! between agents and daemon.
 //!
-//! What Slurm, the agents and the planner say again anyway is not in it: the target, and what was asked of
-//! Slurm a moment ago.
+//! It omits data that Slurm, the agents and the planner provide again anyway: the target, and the effects that
+//! were tried a moment ago.
 
 mod current;
 mod error;

@@ -1,4 +1,4 @@
-//! Parts of a record that have hardly changed since the first version.
+//! Parts of a record that have changed little since the first version.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use infill_model::{
     NodeName, RequestedSize, RescaleCosts, RunSpec, ScalingCurve, UnixTime, WingOrder,
 };
 
-/// A record with the fields of a value. A field that the value gains later is missed by the compiler here,
-/// and is stored only once somebody has said so.
+/// Declares a record type with the fields of a value, and both conversions. If the value gains a field, these
+/// conversions no longer compile, so that a developer must decide whether to store it.
 macro_rules! record {
     ($(#[$attribute:meta])* $name:ident of $value:ident { $($(#[$note:meta])* $field:ident: $type:ty,)+ }) => {
         #[derive(Debug, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ record! {
 }
 
 record! {
-    /// What was ordered of the lead's agent.
+    /// An order of a wing.
     OrderRecord of WingOrder {
         order: u64,
         nodes: Vec<NodeName>,
@@ -63,7 +63,7 @@ record! {
 }
 
 record! {
-    /// What the agent declared.
+    /// The owner's declarations, from the lead's agent.
     #[serde(default)]
     SpecRecord of RunSpec {
         sizes: Option<AllowedSizes>,
@@ -92,7 +92,7 @@ impl Default for SpecRecord {
 }
 
 record! {
-    /// What has happened so far.
+    /// Counters and progress.
     CountsRecord of JobCounters {
         rescales: u32,
         restarts: u32,
@@ -107,7 +107,7 @@ record! {
 }
 
 record! {
-    /// Misfortunes in a row.
+    /// Consecutive failures, and how long to wait after them.
     #[serde(default)]
     BackoffRecord of RetryBackoff {
         failed_starts: u32,
@@ -147,7 +147,7 @@ fn first_protocol() -> u32 {
     FIRST_PROTOCOL
 }
 
-/// How far a command has come there that stays alive over changes.
+/// State of a command that stays alive over changes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LiveRecord {
@@ -185,8 +185,8 @@ impl From<LiveRecord> for LiveState {
 }
 
 impl From<Worker> for WorkerRecord {
-    fn from(w: Worker) -> Self {
-        // A step that failed is told again.
+    fn from(worker: Worker) -> Self {
+        // The agent reports a failed step (`doubt`) again.
         let Worker {
             slurm_job,
             address,
@@ -200,7 +200,7 @@ impl From<Worker> for WorkerRecord {
             stood_secs: _,
             doubt: _,
             dialect: AgentDialect { protocol, capabilities },
-        } = w;
+        } = worker;
         let stopped = stopped.map(Into::into);
         let live = live.into();
         WorkerRecord { slurm_job, address, port, last_seen, stopped, leaving, live, protocol, capabilities }
@@ -208,7 +208,7 @@ impl From<Worker> for WorkerRecord {
 }
 
 impl From<WorkerRecord> for Worker {
-    fn from(w: WorkerRecord) -> Self {
+    fn from(record: WorkerRecord) -> Self {
         let WorkerRecord {
             slurm_job,
             address,
@@ -219,7 +219,7 @@ impl From<WorkerRecord> for Worker {
             live,
             protocol,
             capabilities,
-        } = w;
+        } = record;
         let stopped = stopped.map(Into::into);
         let live = live.into();
         Worker {
@@ -250,16 +250,16 @@ pub(crate) struct WingRecord {
 }
 
 impl From<Wing> for WingRecord {
-    fn from(w: Wing) -> Self {
-        // Slurm shows again whether it is being prepared.
-        let Wing { order, ordered_at, job, batch_host, seen_running, configuring: _ } = w;
+    fn from(wing: Wing) -> Self {
+        // The next snapshot sets `configuring` again.
+        let Wing { order, ordered_at, job, batch_host, seen_running, configuring: _ } = wing;
         WingRecord { order: order.into(), ordered_at, job, batch_host, seen_running }
     }
 }
 
 impl From<WingRecord> for Wing {
-    fn from(w: WingRecord) -> Self {
-        let WingRecord { order, ordered_at, job, batch_host, seen_running } = w;
+    fn from(record: WingRecord) -> Self {
+        let WingRecord { order, ordered_at, job, batch_host, seen_running } = record;
         Wing { order: order.into(), ordered_at, job, batch_host, seen_running, configuring: false }
     }
 }

@@ -1,4 +1,4 @@
-//! A machine to its record, and a record of any age back to a machine.
+//! Conversions between a lifecycle and its record, in any supported format.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,16 +10,17 @@ use super::error::RecordError;
 use super::unversioned::UnversionedRecord;
 
 impl JobLifecycle {
-    /// The record from which [`JobLifecycle::from_record`] makes the machine again, but for its target.
+    /// The lifecycle as a record, without the target. [`JobLifecycle::from_record`] is the inverse.
     pub fn to_record(&self) -> Value {
-        // Plain data with text for keys: it always has a JSON form.
+        // The conversion cannot fail: a record is plain data whose map keys are text.
         serde_json::to_value(LifecycleRecord::from(self)).unwrap_or_default()
     }
 
-    /// The machine that a record describes. Call [`JobLifecycle::resume`] before it goes on.
+    /// Reads a lifecycle from its record. Call [`JobLifecycle::resume_after_restart`] before its next step.
     ///
     /// # Errors
-    /// When a newer infill wrote it, or it is no record.
+    ///
+    /// If a newer infill wrote the value, or if it is not a record.
     pub(crate) fn from_record(value: Value) -> Result<JobLifecycle, RecordError> {
         match value.get("version") {
             None => read_record::<UnversionedRecord>(value),

@@ -1,4 +1,4 @@
-//! The first form of a record, which named no version: read, and never written again.
+//! The first format of records, without a version. infill reads it, and no longer writes it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use infill_model::{AllowedSizes, ExecPlan, JobId, NodeName, UnixTime};
 
 use super::parts::{SpecRecord, WingRecord, WorkerRecord};
 
-/// What it held, less what nobody needs any more.
+/// The fields of the first format that are still used.
 #[derive(Debug, Deserialize)]
 pub(crate) struct UnversionedRecord {
     job: JobId,
@@ -48,7 +48,7 @@ pub(crate) struct UnversionedRecord {
     lost: bool,
 }
 
-/// Its phases, which knew nothing of what follows.
+/// The phases of the first format, which did not contain the next generation.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "phase")]
 enum UnversionedPhase {
@@ -98,46 +98,46 @@ impl UnversionedPhase {
 }
 
 impl From<UnversionedRecord> for JobLifecycle {
-    fn from(r: UnversionedRecord) -> Self {
-        let next = NextGeneration { why: r.why, retry: r.retrying, lost: r.lost };
+    fn from(record: UnversionedRecord) -> Self {
+        let next = NextGeneration { why: record.why, retry: record.retrying, lost: record.lost };
         let backoff = RetryBackoff {
-            failed_starts: r.failed_starts,
-            preemptions: r.preemptions,
+            failed_starts: record.failed_starts,
+            preemptions: record.preemptions,
             late_starts: 0,
-            refusals: r.refusals,
-            start_after: r.backoff_until,
-            order_after: r.orders_after,
+            refusals: record.refusals,
+            start_after: record.backoff_until,
+            order_after: record.orders_after,
             retry_after: None,
         };
         JobLifecycle {
-            job: r.job,
-            phase: r.phase.into_phase(next),
-            since: r.since,
+            job: record.job,
+            phase: record.phase.into_phase(next),
+            since: record.since,
             generation: Generation {
-                number: r.generation,
-                exec_plan: r.exec_plan,
-                master: r.master,
+                number: record.generation,
+                exec_plan: record.exec_plan,
+                master: record.master,
                 ..Generation::default()
             },
             submitted: LeadSubmission {
-                account: r.account,
-                qos: r.lead_qos,
-                gres: r.gres,
-                ..LeadSubmission::with_sizes(r.sizes)
+                account: record.account,
+                qos: record.lead_qos,
+                gres: record.gres,
+                ..LeadSubmission::with_sizes(record.sizes)
             },
-            spec: r.spec.into(),
-            workers: r.workers.into_iter().map(|(node, w)| (node, w.into())).collect(),
-            wings: r.wings.into_iter().map(|(order, w)| (order, w.into())).collect(),
+            spec: record.spec.into(),
+            workers: record.workers.into_iter().map(|(node, worker)| (node, worker.into())).collect(),
+            wings: record.wings.into_iter().map(|(order, wing)| (order, wing.into())).collect(),
             target: None,
             counts: JobCounters {
-                rescales: r.rescales,
-                restarts: r.restarts,
-                kills: r.kills,
+                rescales: record.rescales,
+                restarts: record.restarts,
+                kills: record.kills,
                 ..JobCounters::default()
             },
             backoff,
-            last_change: r.last_change,
-            rescaled_at: r.rescaled_at,
+            last_change: record.last_change,
+            rescaled_at: record.rescaled_at,
             obstacles: JobObstacles::default(),
             tries: BTreeMap::new(),
         }

@@ -112,8 +112,8 @@ fn a_stale_reading_does_not_undo_what_agents_said() {
     let read_at = r.now;
     r.run();
     let waiting = job(LEAD, &[], 0);
-    let sight = ObservedJob { lead: Some(&waiting), wings: vec![], read_at, ..ObservedJob::default() };
-    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+    let observed = ObservedJob { lead: Some(&waiting), wings: vec![], read_at, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
     assert!(matches!(r.m.phase, JobPhase::Idle { .. } | JobPhase::Running { .. }), "{:?}", r.m.phase);
 }
 

@@ -54,9 +54,9 @@ fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
         let mut lead = job(LEAD, &[], 0);
         (lead.held, lead.state_reason) = (held, "Resources".to_owned());
         r.now = r.now + 5;
-        let sight =
+        let observed =
             ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
-        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+        r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
         r.target(&[1, 3]);
     }
     assert!(r.m.phase.is_queued());

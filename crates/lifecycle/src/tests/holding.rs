@@ -17,8 +17,9 @@ fn waits(r: &mut Rig, held: bool, reason: &str, description: &str) {
 
 fn see(r: &mut Rig, lead: &Job) {
     r.now = r.now + 1;
-    let sight = ObservedJob { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
-    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+    let observed =
+        ObservedJob { lead: Some(lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
 }
 
 /// A lead that infill has released, and that has not started.

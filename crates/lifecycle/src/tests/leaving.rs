@@ -62,9 +62,10 @@ fn look(r: &mut Rig, secs: i64, configuring: bool) -> StepOutcome {
         wing.state.flags.insert("CONFIGURING".to_owned());
     }
     let lead = job(LEAD, &[n(1)], 0);
-    let sight = ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: now, ..ObservedJob::default() };
+    let observed =
+        ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: now, ..ObservedJob::default() };
     let mut out = StepOutcome::default();
-    r.m.apply_observation(&sight, &settings(), now, &mut out);
+    r.m.apply_observation(&observed, &settings(), now, &mut out);
     r.m.step(&settings(), now, &mut out);
     out
 }

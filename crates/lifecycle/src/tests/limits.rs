@@ -18,8 +18,8 @@ fn after_ten_minutes() -> (Rig, JobId) {
 /// The limits that a look at these jobs sets, minutes.
 fn renewed(r: &mut Rig, lead: &Job, wings: Vec<&Job>) -> Vec<(JobId, u32)> {
     r.effects.clear();
-    let sight = ObservedJob { lead: Some(lead), wings, read_at: r.now, ..ObservedJob::default() };
-    r.with(|m, now, out| m.renew_limits(&sight, now, out));
+    let observed = ObservedJob { lead: Some(lead), wings, read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.renew_limits(&observed, now, out));
     r.effects
         .iter()
         .filter_map(|effect: &Effect| match effect {

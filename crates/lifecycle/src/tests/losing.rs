@@ -193,15 +193,15 @@ fn waits_for(r: &mut Rig, reason: &str) {
         r.now = r.now + 15;
         let wing = infill_model::Job { state_reason: reason.into(), ..job(id, &[], order.order) };
         let lead = job(LEAD, &[n(1)], 0);
-        let sight =
+        let observed =
             ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..ObservedJob::default() };
-        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+        r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
         r.now = r.now + 6;
         r.m.workers.values_mut().for_each(|w| w.last_seen = r.now);
         r.with(|_, _, _| {});
-        let sight =
+        let observed =
             ObservedJob { lead: Some(&lead), wings: vec![], read_at: r.now, ..ObservedJob::default() };
-        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+        r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
     }
 }
 
@@ -210,13 +210,13 @@ fn a_wing_that_a_limit_keeps_waiting_is_not_ordered_again_at_once() {
     let mut r = running("1-8", &[1]);
     waits_for(&mut r, "AssocGrpNodeLimit");
     assert!(r.m.wings.is_empty(), "{:?}", r.m.wings);
-    let why = "Slurm keeps its wings waiting: AssocGrpNodeLimit; none is asked for within 30 s";
+    let why = "Slurm keeps its wings waiting: AssocGrpNodeLimit; infill orders no wings for 30 s";
     assert_eq!(r.m.shortage_reason(r.now).as_deref(), Some(why));
     r.target(&[1, 2]);
     assert_eq!(r.m.wing_orders().len(), 0, "it backs off");
     r.now = r.now + 31;
     waits_for(&mut r, "AssocGrpNodeLimit");
-    assert!(r.m.shortage_reason(r.now).unwrap().ends_with("within 60 s"), "twice as long");
+    assert!(r.m.shortage_reason(r.now).unwrap().ends_with("for 60 s"), "twice as long");
     // The main queue was faster: another node is as good as ever.
     let mut r = running("1-8", &[1]);
     waits_for(&mut r, "ReqNodeNotAvail, UnavailableNodes:n2");
@@ -279,14 +279,14 @@ fn a_wing_that_slurm_has_requeued_is_cancelled_and_its_node_is_no_members() {
         (back.held, back.state_reason, back.asks.requeues) = (false, "BeginTime".to_owned(), 1);
         for _ in 0..2 {
             r.now = r.now.plus_secs(RETRY_SECS);
-            let sight = ObservedJob {
+            let observed = ObservedJob {
                 lead: Some(&lead),
                 wings: vec![&back],
                 read_at: r.now,
                 ..ObservedJob::default()
             };
             r.effects.clear();
-            r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+            r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
             assert_eq!(r.effects, [Effect::CancelWing { job: id }], "came: {came}");
             assert!(!r.m.wings.contains_key(&number) && !r.m.workers.contains_key(&n(2)));
             assert_eq!(r.strikes, [], "nobody is blamed");

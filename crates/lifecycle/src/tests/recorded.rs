@@ -121,12 +121,12 @@ fn only_known_versions_are_read() {
     read
     read
     read
-    it is of version 6, written by a newer infill; this one reads up to 5
-    it is of version "2", written by a newer infill; this one reads up to 5
-    it is of version null, written by a newer infill; this one reads up to 5
+    it has version 6, which a newer infill wrote; this infill reads versions up to 5
+    it has version "2", which a newer infill wrote; this infill reads versions up to 5
+    it has version null, which a newer infill wrote; this infill reads versions up to 5
     "#);
     let error = JobLifecycle::from_record(json!({"job": 7})).unwrap_err();
-    insta::assert_snapshot!(error, @"it is no record of a malleable job: missing field `phase`");
+    insta::assert_snapshot!(error, @"it is not a record of a malleable job: missing field `phase`");
 }
 
 #[test]

@@ -216,13 +216,13 @@ impl Rig {
         self.with(|m, now, out| {
             let backfill = BackfillState { resolution_secs, ..BackfillState::default() };
             let startable_secs = |n: &NodeName| backfill.startable_secs(&window(n), now);
-            let ground = TargetContext {
+            let context = TargetContext {
                 window: &window,
                 free: &|_| true,
                 startable_secs: &startable_secs,
                 wings_left,
             };
-            m.set_target(&plan, &ground, &mut numbers, &settings(), now, out);
+            m.set_target(&plan, &context, &mut numbers, &settings(), now, out);
         });
         self.numbers = numbers;
     }
@@ -379,14 +379,14 @@ impl Rig {
             wing
         });
         let wings: Vec<Job> = wings.collect();
-        let sight = ObservedJob {
+        let observed = ObservedJob {
             lead: Some(&lead),
             wings: wings.iter().collect(),
             read_at: self.now,
             ..ObservedJob::default()
         };
         let now = self.now;
-        self.with(|m, _, out| m.apply_observation(&sight, &settings(), now, out));
+        self.with(|m, _, out| m.apply_observation(&observed, &settings(), now, out));
     }
 
     pub fn nodes_running(&self) -> Vec<String> {

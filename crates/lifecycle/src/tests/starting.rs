@@ -67,9 +67,9 @@ fn waiting() -> Job {
 fn look(r: &mut Rig, secs: i64, start: Option<StartConditions>) -> MalleableState {
     r.now = r.now + secs;
     let lead = waiting();
-    let sight =
+    let observed =
         ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, start, ..ObservedJob::default() };
-    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+    r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
     r.m.malleable_state()
 }
 
@@ -128,14 +128,14 @@ fn a_lead_that_was_requeued_since_was_not_passed_over() {
         r.now = r.now + 9;
         let start =
             Some(StartConditions { is_idle: true, kept_from: Some(r.now + 30), looked_at: Some(r.now) });
-        let sight = ObservedJob {
+        let observed = ObservedJob {
             lead: Some(&lead),
             wings: Vec::new(),
             read_at: r.now,
             start,
             ..ObservedJob::default()
         };
-        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+        r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
         assert_eq!(r.m.malleable_state(), MalleableState::Launching, "{reason}");
     }
 }

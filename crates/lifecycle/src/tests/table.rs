@@ -233,8 +233,8 @@ fn observe(r: &mut Rig, lead: Option<&infill_model::Job>, wings: bool) {
     r.now = r.now + 5;
     let wing = r.slurm.get(&WING).map(|nodes| job(WING, nodes, 1));
     let wings = wing.iter().filter(|_| wings).collect();
-    let sight = ObservedJob { lead, wings, read_at: r.now, ..ObservedJob::default() };
-    r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+    let observed = ObservedJob { lead, wings, read_at: r.now, ..ObservedJob::default() };
+    r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
 }
 
 /// Where the job is after one input: a dot where it was, a star where a generation has begun.

@@ -27,7 +27,7 @@ fn an_older_lead_is_asked_for_no_wings_and_says_why() {
     assert_eq!(held, [n(1), n(2)], "what it cannot take is for others");
     let why = r.m.shortage_reason(r.now).unwrap();
     assert!(
-        why.starts_with("its agent is of an older version of infill than the daemon (protocol 1,"),
+        why.starts_with("its agent is older than the daemon (protocol 1,"),
         "{why}"
     );
     assert_eq!((r.m.phase.members(), r.m.generation.number), (&members[..], generation), "it trains on");

@@ -111,9 +111,9 @@ fn a_lead_that_was_requeued_on_its_way_is_launched_again_at_once() {
         lead.state = JobState::from_base(BaseState::Pending);
         (lead.held, lead.state_reason) = (held, reason.to_owned());
         r.now = r.now + 11;
-        let sight =
+        let observed =
             ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
-        r.with(|m, now, out| m.apply_observation(&sight, &settings(), now, out));
+        r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
         assert_eq!(r.m.malleable_state(), MalleableState::Queued, "{reason}");
     }
 }
@@ -155,9 +155,9 @@ fn limits_are_renewed_from_a_doubtful_look_too() {
     lead.time_limit_mins = Some(1);
     let mut wing = job(JobId(101), &[n(2)], 1);
     wing.time_limit_mins = Some(1);
-    let sight =
+    let observed =
         ObservedJob { lead: Some(&lead), wings: vec![&wing], read_at: r.now, ..ObservedJob::default() };
-    r.with(|m, now, out| m.renew_limits(&sight, now, out));
+    r.with(|m, now, out| m.renew_limits(&observed, now, out));
     let limits = r.effects.iter().filter(|e| matches!(e, Effect::SetLimit { .. }));
     let last: Vec<JobId> = limits.map(Effect::job).rev().take(2).collect();
     assert_eq!(last, [JobId(101), LEAD], "{:?}", r.effects);

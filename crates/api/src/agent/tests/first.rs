@@ -1,5 +1,5 @@
-//! Messages of protocol 1, as commit 3970351 wrote them, and its rules of reading: fields that it does not
-//! know it ignores, everything else it must find.
+//! Messages of protocol 1 as commit 3970351 wrote them, and how it read messages: it ignored fields that it
+//! did not know, and required all others.
 
 use infill_model::{
     AgentEvent, Credential, Directive, JobId, ModelFacts, NodeName, ParallelStrategy, RunSpec, Secret,
@@ -13,7 +13,7 @@ use crate::{AgentDialect, Capability, CapabilitySet};
 
 const RECORDED: &str = include_str!("../../../schema/first.json");
 
-/// All recorded messages of this kind.
+/// All recorded messages of one kind.
 fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
     let all: Value = serde_json::from_str(RECORDED).unwrap();
     let messages: Vec<T> = all[kind]
@@ -29,7 +29,7 @@ fn recorded<T: DeserializeOwned>(kind: &str) -> Vec<T> {
 }
 
 #[test]
-fn what_the_first_protocol_said_is_understood_whole() {
+fn messages_of_the_first_protocol_are_understood_in_full() {
     let hellos: Vec<AgentHello> = recorded("hello");
     assert!(hellos.iter().all(|hello| AgentDialect::from_hello(hello) == AgentDialect::first_protocol()));
     assert_eq!([hellos[0].role, hellos[1].role], [AgentRole::Lead, AgentRole::Wing { lead: JobId(6) }]);
@@ -44,14 +44,15 @@ fn what_the_first_protocol_said_is_understood_whole() {
     assert!(welcomes.iter().all(|welcome| welcome.protocol == FIRST_PROTOCOL));
     assert_eq!(recorded::<AgentPoll>("poll")[0].wait_secs, 30);
     let mut kinds = std::collections::BTreeSet::new();
-    for heard in recorded::<RawAssignment>("assignment") {
-        let (assignment, unknown) = heard.decode_known(&Directive::Finish { code: 99 });
+    for received in recorded::<RawAssignment>("assignment") {
+        let (assignment, unknown) = received.decode_known(&Directive::Finish { code: 99 });
         assert_eq!((unknown, assignment.wings.len()), (vec![], 1));
-        let word = serde_json::to_value(&assignment.directive).unwrap();
-        kinds.insert(
-            word.as_str()
-                .map_or_else(|| word.as_object().unwrap().keys().next().unwrap().clone(), str::to_owned),
-        );
+        let directive = serde_json::to_value(&assignment.directive).unwrap();
+        let kind = match directive.as_str() {
+            Some(name) => name.to_owned(),
+            None => directive.as_object().unwrap().keys().next().unwrap().clone(),
+        };
+        kinds.insert(kind);
     }
     let all = ["finish", "hold", "leave", "part", "regroup", "rescue", "run", "stop", "warm"];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
@@ -60,36 +61,38 @@ fn what_the_first_protocol_said_is_understood_whole() {
     assert_eq!((unknown, events.len()), (vec![], 14));
 }
 
-/// What it wrote is what it means now: nothing was renamed, and no default has changed.
+/// Nothing was renamed, and no default has changed.
 #[test]
-fn what_the_first_protocol_said_is_said_in_the_same_words() {
-    fn same<T: DeserializeOwned + Serialize>(kind: &str) {
+fn messages_of_the_first_protocol_are_still_written_in_the_same_form() {
+    fn assert_same<T: DeserializeOwned + Serialize>(kind: &str) {
         let all: Value = serde_json::from_str(RECORDED).unwrap();
-        for (message, was) in recorded::<T>(kind).iter().zip(all[kind].as_array().unwrap()) {
-            contains(&serde_json::to_value(message).unwrap(), was, kind);
+        for (message, original) in recorded::<T>(kind).iter().zip(all[kind].as_array().unwrap()) {
+            assert_contains(&serde_json::to_value(message).unwrap(), original, kind);
         }
     }
-    fn contains(is: &Value, was: &Value, at: &str) {
-        match (is, was) {
-            (Value::Object(is), Value::Object(was)) => {
-                was.iter().for_each(|(key, value)| contains(&is[key], value, &format!("{at}.{key}")));
+    fn assert_contains(present: &Value, original: &Value, path: &str) {
+        match (present, original) {
+            (Value::Object(present), Value::Object(original)) => {
+                for (key, value) in original {
+                    assert_contains(&present[key], value, &format!("{path}.{key}"));
+                }
             }
-            _ => assert_eq!(is, was, "{at}"),
+            _ => assert_eq!(present, original, "{path}"),
         }
     }
-    same::<AgentHello>("hello");
-    same::<AgentWelcome>("welcome");
-    same::<AgentPoll>("poll");
-    same::<AgentAssignment>("assignment");
-    same::<AgentReport>("report");
+    assert_same::<AgentHello>("hello");
+    assert_same::<AgentWelcome>("welcome");
+    assert_same::<AgentPoll>("poll");
+    assert_same::<AgentAssignment>("assignment");
+    assert_same::<AgentReport>("report");
 }
 
-/// The messages as they were declared then. Each must find all its fields.
-mod then {
+/// The messages as protocol 1 declared them. Decoding requires all fields.
+mod protocol_1 {
     use super::*;
 
     #[derive(Deserialize)]
-    #[allow(dead_code, reason = "that it can be read is what is looked at")]
+    #[allow(dead_code, reason = "the test only decodes it")]
     pub struct Hello {
         credential: Credential,
         nonce: String,
@@ -102,7 +105,7 @@ mod then {
         version: String,
     }
 
-    /// What a lead declared of its job, as far as plans go.
+    /// The part of a lead's declaration that concerns execution plans.
     #[derive(Deserialize)]
     pub struct Spec {
         pub plans: Vec<Plan>,
@@ -120,7 +123,7 @@ mod then {
     }
 
     #[derive(Deserialize)]
-    #[allow(dead_code, reason = "that it can be read is what is looked at")]
+    #[allow(dead_code, reason = "the test only decodes it")]
     pub struct Welcome {
         secret: Secret,
         preempt_leave_secs: f64,
@@ -143,49 +146,49 @@ fn text(message: &impl Serialize) -> String {
 }
 
 #[test]
-fn what_is_said_now_is_understood_by_the_rules_of_then() {
+fn the_first_protocol_understands_present_messages() {
     let capabilities = CapabilitySet::from_iter([Capability::SealedSession]);
     let hello =
         AgentHello { protocol: PROTOCOL, capabilities: capabilities.clone(), ..recorded("hello").remove(0) };
     let welcome = AgentWelcome { protocol: PROTOCOL, capabilities, ..recorded("welcome").remove(0) };
     assert!(text(&hello).contains("sealed_session") && text(&welcome).contains("sealed_session"));
-    serde_json::from_str::<then::Hello>(&text(&hello)).unwrap();
-    serde_json::from_str::<then::Welcome>(&text(&welcome)).unwrap();
+    serde_json::from_str::<protocol_1::Hello>(&text(&hello)).unwrap();
+    serde_json::from_str::<protocol_1::Welcome>(&text(&welcome)).unwrap();
     for assignment in recorded::<AgentAssignment>("assignment") {
-        let then: then::Assignment = serde_json::from_str(&text(&assignment)).unwrap();
+        let old: protocol_1::Assignment = serde_json::from_str(&text(&assignment)).unwrap();
         assert_eq!(
-            (then.version, then.directive, then.wings, then.notice),
+            (old.version, old.directive, old.wings, old.notice),
             (assignment.version, assignment.directive, assignment.wings, assignment.notice)
         );
     }
 }
 
 #[test]
-fn what_is_said_now_of_plans_and_models_leaves_what_was_said_then_as_it_was() {
+fn new_fields_of_plans_and_models_leave_the_fields_of_the_first_protocol_as_they_were() {
     let mut hello: AgentHello = recorded("hello").remove(0);
     let spec = hello.spec.as_mut().unwrap();
     spec.model = Some(ModelFacts::from_params(1500.0));
     spec.gpus_per_node = Some(8);
     spec.plans[0].strategy = Some(ParallelStrategy { tp: 2, ..ParallelStrategy::default() });
     spec.plans[0].needs.cpus = Some(4);
-    let said: Value = serde_json::from_str(&text(&hello)).unwrap();
+    let encoded: Value = serde_json::from_str(&text(&hello)).unwrap();
     assert_eq!(
-        (&said["spec"]["model"]["params_mi"], &said["spec"]["gpus_per_node"]),
+        (&encoded["spec"]["model"]["params_mi"], &encoded["spec"]["gpus_per_node"]),
         (&1500.0.into(), &8.into())
     );
     assert_eq!(
-        (&said["spec"]["plans"][0]["strategy"]["tp"], &said["spec"]["plans"][0]["needs"]["cpus"]),
+        (&encoded["spec"]["plans"][0]["strategy"]["tp"], &encoded["spec"]["plans"][0]["needs"]["cpus"]),
         (&2.into(), &4.into())
     );
-    let then::Spec { plans } = serde_json::from_value(said["spec"].clone()).unwrap();
-    let was = then::Plan { name: "dp2".to_owned(), sizes: None, node_types: vec![], shards: false };
-    assert_eq!(plans, [was]);
-    // A daemon of now hears it all.
-    assert_eq!(serde_json::from_value::<AgentHello>(said).unwrap().spec, hello.spec);
+    let protocol_1::Spec { plans } = serde_json::from_value(encoded["spec"].clone()).unwrap();
+    let expected = protocol_1::Plan { name: "dp2".to_owned(), sizes: None, node_types: vec![], shards: false };
+    assert_eq!(plans, [expected]);
+    // A present daemon understands all fields.
+    assert_eq!(serde_json::from_value::<AgentHello>(encoded).unwrap().spec, hello.spec);
 }
 
 #[test]
-fn a_field_that_comes_later_is_ignored_wherever_it_stands() {
+fn unknown_fields_are_ignored_everywhere() {
     let all: Value = serde_json::from_str(RECORDED).unwrap();
     let mut hello = all["hello"][0].clone();
     hello["later"] = Value::from(1);

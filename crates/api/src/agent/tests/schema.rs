@@ -1,4 +1,4 @@
-//! The schema of the messages, which is in the repository so that a change of it is seen.
+//! The schema of the messages. It is in the repository, so that reviewers see each change.
 
 use std::path::Path;
 
@@ -7,65 +7,65 @@ use serde_json::{Map, Value, json};
 
 use super::super::*;
 
-/// Where it is.
+/// Path of the schema.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/agent.json");
 
-/// If set, the test writes the file.
+/// If this variable is set, the test writes the file.
 const UPDATE: &str = "INFILL_UPDATE_GOLDENS";
 
-/// What a change of it means.
+/// What a change of the schema means.
 const MEANING: &str = "\
-The messages between agents and daemon have changed. Both are of neighbouring versions at every upgrade, so:
-- A new field has a default, and means nothing to who does not know it.
-- A new directive, or a field that changes what one means, has a Capability of its own (crates/api/src/capabilities.rs), and
-  `needs` in crates/lifecycle/src/fleet/agent_orders.rs says so: it is sent only to who named it.
+The messages between agents and daemon have changed. At each upgrade agents and daemon have neighbouring versions, so:
+- A new field has a default, and a side that does not know the field can ignore it.
+- A new directive, or a field that changes the meaning of a directive, has its own Capability (crates/api/src/capabilities.rs).
+  `required_capability` in crates/lifecycle/src/fleet/agent_orders.rs names it: the daemon sends it only to agents with it.
 - A new event may be sent at any time: an older daemon drops it, and names it in its answer.
-- What is there stays, with its name and its type, until no supported version sends it.
-If all that holds, write the file anew and commit it:
+- An existing field keeps its name and type until no supported version sends it.
+If all this holds, regenerate the file and commit it:
     INFILL_UPDATE_GOLDENS=1 cargo test -p infill-api schema";
 
-/// Sentences change and mean nothing to programs.
-fn without_sentences(schema: &mut Value) {
+/// Removes descriptions: their wording may change, and programs ignore them.
+fn remove_descriptions(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
-            // A field of a message may itself be called that; then it is no text.
+            // A message may have a field of that name. Then the value is not a string.
             if fields.get("description").is_some_and(Value::is_string) {
                 fields.remove("description");
             }
-            fields.values_mut().for_each(without_sentences);
+            fields.values_mut().for_each(remove_descriptions);
         }
-        Value::Array(items) => items.iter_mut().for_each(without_sentences),
+        Value::Array(items) => items.iter_mut().for_each(remove_descriptions),
         _ => {}
     }
 }
 
-fn present() -> String {
+/// The schema of the present messages, as pretty-printed JSON.
+fn present_schema() -> String {
+    fn add<T: JsonSchema>(name: &str, messages: &mut Map<String, Value>, generator: &mut SchemaGenerator) {
+        messages.insert(name.to_owned(), generator.subschema_for::<T>().to_value());
+    }
     let mut generator = SchemaGenerator::default();
     let mut messages = Map::new();
-    let mut add = |name: &str, schema: schemars::Schema| messages.insert(name.to_owned(), schema.to_value());
-    fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema {
-        generator.subschema_for::<T>()
-    }
-    add("hello", of::<AgentHello>(&mut generator));
-    add("welcome", of::<AgentWelcome>(&mut generator));
-    add("poll", of::<AgentPoll>(&mut generator));
-    add("assignment", of::<AgentAssignment>(&mut generator));
-    add("report", of::<AgentReport>(&mut generator));
-    add("receipt", of::<ReportReceipt>(&mut generator));
+    add::<AgentHello>("hello", &mut messages, &mut generator);
+    add::<AgentWelcome>("welcome", &mut messages, &mut generator);
+    add::<AgentPoll>("poll", &mut messages, &mut generator);
+    add::<AgentAssignment>("assignment", &mut messages, &mut generator);
+    add::<AgentReport>("report", &mut messages, &mut generator);
+    add::<ReportReceipt>("receipt", &mut messages, &mut generator);
     let definitions = generator.take_definitions(true);
     let mut document = json!({ "protocol": PROTOCOL, "messages": messages, "$defs": definitions });
-    without_sentences(&mut document);
+    remove_descriptions(&mut document);
     serde_json::to_string_pretty(&document).unwrap() + "\n"
 }
 
 #[test]
 fn the_schema_is_the_one_in_the_repository() {
-    let present = present();
+    let present = present_schema();
     if std::env::var_os(UPDATE).is_some() {
         std::fs::write(Path::new(FILE), &present).unwrap();
     }
-    let kept = std::fs::read_to_string(FILE).unwrap_or_default();
-    let line = present.lines().zip(kept.lines()).position(|(a, b)| a != b);
-    let at = line.unwrap_or_else(|| present.lines().count().min(kept.lines().count())) + 1;
-    assert!(present == kept, "{FILE} differs from line {at} on.\n{MEANING}");
+    let stored = std::fs::read_to_string(FILE).unwrap_or_default();
+    let differs_at = present.lines().zip(stored.lines()).position(|(a, b)| a != b);
+    let line = differs_at.unwrap_or_else(|| present.lines().count().min(stored.lines().count())) + 1;
+    assert!(present == stored, "{FILE} differs from line {line} on.\n{MEANING}");
 }

@@ -14,8 +14,8 @@ fn ended(snapshot: &mut Snapshot, job: JobId, how: BaseState) {
 
 /// The Slurm job of the wing on this node ends so.
 fn wing_ends(rig: &mut Rig, node: &NodeName, how: BaseState) -> FleetOutcome {
-    let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
-    let wing = machine.workers.get(node).unwrap().slurm_job;
+    let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
+    let wing = lifecycle.workers.get(node).unwrap().slurm_job;
     let mut snapshot = rig.snapshot();
     ended(&mut snapshot, wing, how);
     rig.slurm.remove(&wing);
@@ -42,9 +42,9 @@ fn a_wing_that_slurm_ends_for_memory_is_no_failure_and_its_size_is_remembered() 
                 out = rig.stopped(LEAD, &n(1), ASKED).unwrap();
             }
             assert_eq!(remembered(&out), what, "{how:?} {first:?}");
-            let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
-            assert_eq!((machine.counts.restarts, machine.target.is_none()), (0, remembers), "{how:?}");
-            assert_eq!(matches!(machine.phase, JobPhase::Idle { .. }), remembers, "{:?}", machine.phase);
+            let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
+            assert_eq!((lifecycle.counts.restarts, lifecycle.target.is_none()), (0, remembers), "{how:?}");
+            assert_eq!(matches!(lifecycle.phase, JobPhase::Idle { .. }), remembers, "{:?}", lifecycle.phase);
         }
     }
 }
@@ -55,9 +55,9 @@ fn a_command_that_lives_on_without_such_a_wing_does_not_grow_back_to_that_size()
     let out = wing_ends(&mut rig, &n(3), BaseState::OutOfMemory);
     assert_eq!(remembered(&out), [(3, Some(n(1)))]);
     rig.run();
-    let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
-    assert_eq!((machine.malleable_state(), machine.counts.restarts), (MalleableState::Running, 0));
-    assert_eq!(machine.phase.members(), [n(1), n(2)]);
+    let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
+    assert_eq!((lifecycle.malleable_state(), lifecycle.counts.restarts), (MalleableState::Running, 0));
+    assert_eq!(lifecycle.phase.members(), [n(1), n(2)]);
 }
 
 #[test]

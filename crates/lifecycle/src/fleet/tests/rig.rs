@@ -212,9 +212,9 @@ impl Rig {
 
     /// The command of the present generation has ended on a node.
     pub fn stopped(&mut self, lead: JobId, node: &NodeName, exit: CommandExit) -> Option<FleetOutcome> {
-        let machine = self.fleet.job_lifecycle(lead)?;
-        let generation = machine.generation.number;
-        let job = machine.workers.get(node).map_or(lead, |w| w.slurm_job);
+        let lifecycle = self.fleet.job_lifecycle(lead)?;
+        let generation = lifecycle.generation.number;
+        let job = lifecycle.workers.get(node).map_or(lead, |w| w.slurm_job);
         if let Some(running) = self.agents.get_mut(&(job, node.clone())) {
             *running = None;
         }
@@ -246,8 +246,8 @@ impl Rig {
 
     /// The lead's agent submits what it was ordered to.
     pub fn submit_wings(&mut self, lead: JobId) {
-        let machine = self.fleet.job_lifecycle(lead).unwrap();
-        let (orders, Some(node)) = (machine.wing_orders(), machine.lead_node().cloned()) else { return };
+        let lifecycle = self.fleet.job_lifecycle(lead).unwrap();
+        let (orders, Some(node)) = (lifecycle.wing_orders(), lifecycle.lead_node().cloned()) else { return };
         for order in orders {
             let id = JobId(10_000 + order.order as u32);
             self.slurm.insert(id, Shown { lead, order: order.order, nodes: order.nodes });
@@ -315,8 +315,8 @@ impl Rig {
     }
 }
 
-fn has(machine: &infill_lifecycle::JobLifecycle, job: JobId, node: &NodeName) -> bool {
-    machine.workers.get(node).is_some_and(|w| w.slurm_job == job)
+fn has(lifecycle: &infill_lifecycle::JobLifecycle, job: JobId, node: &NodeName) -> bool {
+    lifecycle.workers.get(node).is_some_and(|w| w.slurm_job == job)
 }
 
 /// A job as Slurm shows it.

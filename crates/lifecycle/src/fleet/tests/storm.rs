@@ -35,9 +35,9 @@ fn nodes_for(rig: &Rig, job: JobId, dice: &mut Dice) -> Vec<NodeName> {
 /// Lets something happen to one job.
 fn one(rig: &mut Rig, dice: &mut Dice) {
     let lead = JobId(1000 + dice.below(JOBS));
-    let Some(machine) = rig.fleet.job_lifecycle(lead) else { return };
+    let Some(lifecycle) = rig.fleet.job_lifecycle(lead) else { return };
     let agents: Vec<(JobId, NodeName)> =
-        machine.workers.iter().map(|(node, w)| (w.slurm_job, node.clone())).collect();
+        lifecycle.workers.iter().map(|(node, w)| (w.slurm_job, node.clone())).collect();
     let any = agents.get(dice.below(agents.len().max(1) as u32) as usize).cloned();
     let (job, node) = any.unwrap_or((lead, n(dice.below(NODES))));
     let exit = [ASKED, DONE, DONE, FAILED][dice.below(4) as usize];
@@ -74,12 +74,12 @@ fn one(rig: &mut Rig, dice: &mut Dice) {
 #[track_caller]
 fn is_consistent(rig: &Rig, after: u64) {
     let mut users: BTreeMap<NodeName, JobId> = BTreeMap::new();
-    for machine in rig.fleet.job_lifecycles() {
-        for node in machine.occupied_nodes().into_keys() {
-            let other = users.insert(node.clone(), machine.job);
-            assert_eq!(other, None, "{node} is {}'s, too, after {after} inputs", machine.job);
+    for lifecycle in rig.fleet.job_lifecycles() {
+        for node in lifecycle.occupied_nodes().into_keys() {
+            let other = users.insert(node.clone(), lifecycle.job);
+            assert_eq!(other, None, "{node} is {}'s, too, after {after} inputs", lifecycle.job);
         }
-        for word in rig.fleet.agent_orders(machine.job) {
+        for word in rig.fleet.agent_orders(lifecycle.job) {
             assert!(rig.fleet.has_agent(&word.agent), "{:?} after {after} inputs", word.agent);
         }
     }

@@ -33,8 +33,8 @@ fn looked(nodes: &[NodeName]) -> (MalleableState, Option<NodeName>) {
     let mut rig = fleet("running n1 n2");
     rig.slurm.get_mut(&LEAD).unwrap().nodes = nodes.to_vec();
     drop(rig.look());
-    let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
-    (machine.malleable_state(), machine.lead_node().cloned())
+    let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
+    (lifecycle.malleable_state(), lifecycle.lead_node().cloned())
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
     let mut snapshot = rig.snapshot();
     snapshot.jobs.retain(|j| j.id != LEAD);
     drop(rig.look_at(snapshot));
-    assert_eq!(why(&rig), "has ended; Slurm has forgotten how");
+    assert_eq!(why(&rig), "has ended; Slurm no longer knows how");
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn a_number_that_is_another_users_job_now_passes_nothing_on() {
         *lead = infill_model::Job { user_id: infill_model::UserId(1002), ..pending(LEAD) };
         let (out, _) = rig.fleet.ingest_snapshot(&snapshot, rig.now, rig.now);
         assert_eq!(out.ended.iter().map(|e| e.job).collect::<Vec<_>>(), [LEAD], "the former job is over");
-        let machine = rig.fleet.job_lifecycle(LEAD).unwrap();
-        assert_eq!((machine.malleable_state(), machine.generation.number), (MalleableState::Queued, 0));
-        assert!(machine.workers.is_empty() && !rig.fleet.has_agent(&(LEAD, n(1))));
+        let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
+        assert_eq!((lifecycle.malleable_state(), lifecycle.generation.number), (MalleableState::Queued, 0));
+        assert!(lifecycle.workers.is_empty() && !rig.fleet.has_agent(&(LEAD, n(1))));
         assert_eq!(rig.fleet.agent_owner(LEAD), Some(infill_model::UserId(1002)));
         // The former user's wing is nobody's.
         let wing = crate::Effect::CancelWing { job: WING };
