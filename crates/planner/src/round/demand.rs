@@ -117,7 +117,7 @@ pub(super) fn malleable_jobs(
         facts.claims.at_least?;
         let known = rates_with_crossing(rated.rates.clone(), &rated.candidate, &crossed, library);
         let more = most / worth(rated, *weight);
-        GuaranteeRequest::from_claims((subject, facts), known, gaps, turns.rotation.turn_of(facts.job), more)
+        GuaranteeRequest::from_claims(subject, facts, known, gaps, turns.rotation.turn_of(facts.job), more)
     };
     let mut wishes: Vec<Option<GuaranteeRequest>> = rated.iter().zip(&weights).map(wish).collect();
     let all: Vec<&JobFacts> = rated.iter().map(|rated| rated.candidate.facts).collect();
