@@ -46,13 +46,13 @@ impl HostResource {
 
 /// The capacity of one host.
 #[derive(Clone, Debug)]
-pub(crate) struct HostRoom {
+pub(crate) struct HostCapacity {
     /// Index of its node type.
     pub node_type: usize,
     /// For each step what all workers on it may take together, if one of them takes more than its places come
     /// with.
-    pub room: Vec<CpuMemory>,
-    /// The capacity in the rows of counts: as `room`, but at least what jobs hold there now.
+    pub capacity: Vec<CpuMemory>,
+    /// The capacity in the rows of counts: as `capacity`, but at least what jobs hold there now.
     pub counted: Vec<CpuMemory>,
     /// Whether a job in the middle of a change takes more there than its places come with.
     pub is_tight: bool,
@@ -64,7 +64,7 @@ pub(crate) struct HostShares {
     /// The host of each slot.
     pub host: Vec<usize>,
     /// All hosts. A host whose CPUs and memory are not counted has unlimited capacity.
-    pub hosts: Vec<HostRoom>,
+    pub hosts: Vec<HostCapacity>,
     /// For each type the smallest share of a place; nothing where shares are not counted.
     pub least: Vec<CpuMemory>,
     /// The rows: type, resource, and the amount that counts as one unit.
@@ -110,7 +110,7 @@ impl HostShares {
             }
         }
         let all = own.iter().zip(&gaps).zip(&held);
-        let hosts = all.map(|((own, gaps), held)| host_room(steps, own, gaps, held)).collect();
+        let hosts = all.map(|((own, gaps), held)| host_capacity(steps, own, gaps, held)).collect();
         Some(HostShares { host, hosts, least, rows })
     }
 
@@ -203,12 +203,17 @@ fn share_rows(
 }
 
 /// The capacity of a host with these `slots` and `gaps`, on which the `held` workers run.
-fn host_room(steps: &TimeSteps, slots: &[&NodeSlot<'_>], gaps: &[&Gap], held: &[HeldWorker]) -> HostRoom {
+fn host_capacity(
+    steps: &TimeSteps,
+    slots: &[&NodeSlot<'_>],
+    gaps: &[&Gap],
+    held: &[HeldWorker],
+) -> HostCapacity {
     let node_type = slots.first().map_or(0, |slot| slot.node_type);
     let shares: Option<Vec<_>> = gaps.iter().map(|gap| gap.share).collect();
     let Some(shares) = shares.filter(|shares| !shares.is_empty()) else {
         let any = vec![ANY; steps.len()];
-        return HostRoom { node_type, room: any.clone(), counted: any, is_tight: false };
+        return HostCapacity { node_type, capacity: any.clone(), counted: any, is_tight: false };
     };
     let total = CpuMemory::sum_all(shares.iter().map(|share| share.held)).sum_with(shares[0].free);
     let planned: Vec<JobId> = slots.iter().filter_map(|slot| slot.gap.holder).collect();
@@ -219,7 +224,7 @@ fn host_room(steps: &TimeSteps, slots: &[&NodeSlot<'_>], gaps: &[&Gap], held: &[
     let of_busy = busy.clone().map(|held| held.granted.saturating_sub(held.worker.backed_share()));
     let beyond = CpuMemory::sum_all(of_foreign.chain(of_busy));
     let assigned = CpuMemory::sum_all(shares.iter().map(|share| share.own)).sum_with(beyond);
-    let mut room = Vec::with_capacity(steps.len());
+    let mut capacity = Vec::with_capacity(steps.len());
     let mut counted = Vec::with_capacity(steps.len());
     for step in 0..steps.len() {
         let lasting = slots.iter().filter(|slot| slot.lasts > step).filter_map(|slot| slot.gap.share);
@@ -228,11 +233,11 @@ fn host_room(steps: &TimeSteps, slots: &[&NodeSlot<'_>], gaps: &[&Gap], held: &[
         // From the first planned start on, only the places that stay are certain.
         let is_claimed =
             gaps.iter().any(|gap| gap.vacate_by.is_some() && steps.steps_through(gap.usable_until) <= step);
-        let capacity = if is_claimed { left.min_each(own) } else { left };
+        let of_step = if is_claimed { left.min_each(own) } else { left };
         let staying = held.iter().filter(|held| !held.is_busy && held.lasts > step);
-        room.push(capacity);
-        counted.push(capacity.max_each(CpuMemory::sum_all(staying.map(|held| held.granted))));
+        capacity.push(of_step);
+        counted.push(of_step.max_each(CpuMemory::sum_all(staying.map(|held| held.granted))));
     }
     let is_tight = busy.clone().any(|held| !held.granted.is_within(held.worker.backed_share()));
-    HostRoom { node_type, room, counted, is_tight }
+    HostCapacity { node_type, capacity, counted, is_tight }
 }
