@@ -250,8 +250,9 @@ impl<'t> TopologySlots<'t> {
         }
         let (lasts, _, at) = pools
             .filter_map(|(at, pool)| {
-                let is_usable = |slot: &usize| request.may_use_slot(&space.slots[*slot]);
-                let lasts = pool.by_lasts.iter().rposition(|class| class.iter().any(is_usable))?;
+                let lasts = pool.by_lasts.iter().rposition(|class| {
+                    class.iter().any(|slot: &usize| request.may_use_slot(&space.slots[*slot]))
+                })?;
                 Some((lasts, Reverse(pool.rank), at))
             })
             .max()?;
@@ -372,8 +373,8 @@ impl<'t> TopologySlots<'t> {
         if let Some(pool) = self.tightest_pool(space, search, pools, wanted) {
             return Some(pool);
         }
-        let takes = |pool: usize| self.pool_takes(space, search, pool);
-        let smallest = min_seats_each(pools, CANDIDATES, wanted, takes)?;
+        let smallest =
+            min_seats_each(pools, CANDIDATES, wanted, |pool| self.pool_takes(space, search, pool))?;
         self.tightest_pool(space, search, pools, smallest)
     }
 

@@ -22,8 +22,8 @@ fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
         gpus_per_node: Some(4),
         ..JobDeclaration::default()
     };
-    let subject = scene().job_input(&JobFacts { claims, ..job(1, "n1") });
-    assert_eq!((subject.plans, subject.model, subject.gpus_per_node), (vec![plan], model, Some(4)));
+    let input = scene().job_input(&JobFacts { claims, ..job(1, "n1") });
+    assert_eq!((input.plans, input.model, input.gpus_per_node), (vec![plan], model, Some(4)));
 }
 
 #[test]

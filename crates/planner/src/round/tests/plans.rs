@@ -55,8 +55,8 @@ fn a_job_that_stays_alive_changes_its_size_cheaply_and_its_plan_dearly() {
     let priced = |scene: &mut RoundState, facts: &JobFacts| {
         let question = scene.round_input(std::slice::from_ref(facts), RoundConstraints::FREE, NOW);
         let job = &question.jobs[0];
-        let subject = scene.job_input(facts);
-        assert_eq!(job.swap_secs, subject.swap_secs);
+        let input = scene.job_input(facts);
+        assert_eq!(job.swap_secs, input.swap_secs);
         (job.costs.up_secs, job.costs.down_secs, job.costs.start_secs, job.swap_secs)
     };
     assert_eq!(priced(&mut scene, &facts), (18.0, 12.0, 18.0, None), "a restart either way");
