@@ -27,7 +27,7 @@ const PROBE_MARGIN: f64 = 0.05;
 /// The smallest size of a job that has its turn counts this many times more than a node of any other job.
 const TURN_BONUS: f64 = 10.0;
 
-/// The largest factor by which a turn raises a job, whatever its shares are.
+/// The largest factor for a turn, whatever the user's shares are.
 const MOST_TURN_BONUS: f64 = 1e6;
 
 /// The curve within what is believed of a user's own claim, so that no user outbids others with a number.

@@ -1,4 +1,4 @@
-//! From what is known about the malleable jobs to the input of the planner: weights, rates and standing.
+//! From the facts about malleable jobs to the input of the planner: weights, rates and standing.
 
 mod job_rates;
 

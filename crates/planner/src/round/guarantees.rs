@@ -26,7 +26,7 @@ const BONUS_PER_NODE: f64 = 3.0;
 /// end.
 const MAX_BONUS_FACTOR: f64 = 80.0;
 
-/// The largest factor by which the shares of other users raise a bonus.
+/// The largest factor on a bonus for the shares of other users.
 const MAX_SHARE_FACTOR: f64 = 1e6;
 
 /// A promise that was made and still stands.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::priorities::RemainingWork;
 use infill_model::MalleableJob;
 
-/// The largest factor by which growing costs more for a job that ends soon.
+/// The largest factor on the cost of growing for a job that ends soon.
 const MAX_GROWTH_FACTOR: f64 = 30.0;
 
 /// A job with a tenth of the remaining work counts for ten to the power of this as much: 26 % more. A larger
@@ -14,7 +14,7 @@ const MAX_GROWTH_FACTOR: f64 = 30.0;
 /// them, 38 without.
 const URGENCY: f64 = 0.1;
 
-/// The largest factor by which a job counts for more, or less, than the middle ones.
+/// The largest factor on the weight of a job, up or down, compared with the middle ones.
 const MOST_URGENT: f64 = 1.5;
 
 /// Weights change in steps of this factor, so that they do not change in every round.

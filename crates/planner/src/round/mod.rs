@@ -1,4 +1,4 @@
-//! A round, implemented once for everything that makes rounds. From what Slurm shows and what is known about
+//! A round, implemented once for everything that makes rounds. From what Slurm shows and the facts about
 //! the jobs it makes the input of the planner, and from that a plan that the checker has passed.
 //!
 //! The daemon, the simulator, the scenarios and the benches feed one [`RoundState`] with [`JobFacts`]. They

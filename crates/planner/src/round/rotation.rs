@@ -236,7 +236,7 @@ impl TurnRotation {
         self.pushes
     }
 
-    /// A job's place in the line if so many jobs come before it that it is not part of a round.
+    /// A job's place in the line if too many jobs come before it, so that it is not part of a round.
     pub fn position_behind(&self, job: JobId) -> Option<QueuePosition> {
         self.turn_of(job)
             .and_then(TurnState::queue_position)

@@ -14,8 +14,8 @@ use infill_model::{JobId, JobPlan, MalleableJob, NodeName, OptimalityProof, Plan
 /// Relative difference at which an objective or a rate counts as wrong. Sums in another order differ by less.
 const TOLERANCE: f64 = 1e-6;
 
-/// Share of its value by which a plan may exceed its bound. The bound is about options, which are thinned. A
-/// job that is left short of nodes gets a size that may be none of these options.
+/// How far a plan may exceed its bound, as a share of its value. The bound is about options, which are
+/// thinned. A job that is left short of nodes gets a size that may be none of these options.
 const BOUND_TOLERANCE: f64 = 0.01;
 
 /// What planners may add to the score of a job to break ties, as a share of the most valuable one.
@@ -30,16 +30,16 @@ const _: () = assert!(MOST_TIES <= TIE_TOLERANCE, "the checker must tolerate the
 /// Every rule that the plan breaks.
 pub fn check_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> Result<(), Vec<Violation>> {
     let steps = TimeSteps::from_problem(problem);
-    let ours: BTreeSet<JobId> = problem.jobs.iter().map(|j| j.id).collect();
+    let planned_ids: BTreeSet<JobId> = problem.jobs.iter().map(|j| j.id).collect();
     let planned = problem
         .jobs
         .iter()
         .filter_map(|j| Some(CheckedJob::from_plan(problem, &steps, j, plan.job_plan(j.id)?)));
     let facts: Vec<CheckedJob<'_>> = planned.collect();
     let mut found = Vec::new();
-    check_outline(problem, &steps, plan, &ours, &mut found);
+    check_outline(problem, &steps, plan, &planned_ids, &mut found);
     check_change_budget(problem, &facts, &mut found);
-    check_forecast_supply(problem, &steps, plan, &ours, &mut found);
+    check_forecast_supply(problem, &steps, plan, &planned_ids, &mut found);
     check_objective(problem, &steps, plan, &facts, &mut found);
     host_capacity::check_hosts(problem, &steps, &facts, &mut found);
     check_given_once(plan, &mut found);
@@ -53,7 +53,7 @@ pub fn check_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> Result<(), Vec<
         } else {
             check_standing(problem, facts, &mut found);
             check_size(&steps, facts, &mut found);
-            check_nodes(problem, &steps, facts, &ours, &mut found);
+            check_nodes(problem, &steps, facts, &planned_ids, &mut found);
         }
         check_leases(problem, facts, &mut found);
     }
@@ -65,13 +65,13 @@ fn check_outline(
     problem: &PlanningProblem<'_>,
     steps: &TimeSteps,
     plan: &Plan,
-    ours: &BTreeSet<JobId>,
+    planned_ids: &BTreeSet<JobId>,
     found: &mut Vec<Violation>,
 ) {
     if !plan.jobs.is_sorted_by(|a, b| a.job < b.job) {
         found.push(Violation::Unsorted);
     }
-    let unknown = plan.jobs.iter().filter(|planned| !ours.contains(&planned.job));
+    let unknown = plan.jobs.iter().filter(|planned| !planned_ids.contains(&planned.job));
     found.extend(unknown.map(|planned| Violation::UnknownJob { job: planned.job }));
     if plan.at != problem.now || plan.steps != steps.ends() {
         found.push(Violation::OtherMoment);
@@ -92,10 +92,10 @@ fn check_forecast_supply(
     problem: &PlanningProblem<'_>,
     steps: &TimeSteps,
     plan: &Plan,
-    ours: &BTreeSet<JobId>,
+    planned_ids: &BTreeSet<JobId>,
     found: &mut Vec<Violation>,
 ) {
-    let usable = problem.gaps.gaps.iter().filter(|g| g.holder.is_none_or(|h| ours.contains(&h)));
+    let usable = problem.gaps.gaps.iter().filter(|g| g.holder.is_none_or(|h| planned_ids.contains(&h)));
     let mut ends: Vec<_> = usable.map(|g| g.usable_until).collect();
     ends.sort_unstable();
     let blocks: BTreeMap<JobId, u32> = problem.jobs.iter().map(|j| (j.id, j.block)).collect();
@@ -171,10 +171,10 @@ fn check_proof(proof: &OptimalityProof, value: &RecomputedValue, margin: f64, fo
 /// Checks that no node is given twice, also not to the same job.
 fn check_given_once(plan: &Plan, found: &mut Vec<Violation>) {
     let mut users: BTreeMap<NodeName, JobId> = BTreeMap::new();
-    for (job, place) in plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p))) {
-        for part in place.node.single_places() {
-            if let Some(other) = users.insert(part, job) {
-                found.push(Violation::HeldTwice { job, node: place.node.clone(), other });
+    for (job, planned) in plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p))) {
+        for place in planned.node.single_places() {
+            if let Some(other) = users.insert(place, job) {
+                found.push(Violation::HeldTwice { job, node: planned.node.clone(), other });
             }
         }
     }
@@ -252,7 +252,7 @@ fn check_nodes(
     problem: &PlanningProblem<'_>,
     steps: &TimeSteps,
     facts: &CheckedJob<'_>,
-    ours: &BTreeSet<JobId>,
+    planned_ids: &BTreeSet<JobId>,
     found: &mut Vec<Violation>,
 ) {
     let job = facts.job.id;
@@ -275,7 +275,7 @@ fn check_nodes(
         if !held && gaps.iter().any(|gap| facts.job.excluded.contains(&gap.node)) {
             found.push(Violation::ExcludedNode { job, node: node.clone() });
         }
-        if gaps.iter().any(|gap| gap.holder.is_some_and(|h| !ours.contains(&h))) {
+        if gaps.iter().any(|gap| gap.holder.is_some_and(|h| !planned_ids.contains(&h))) {
             found.push(Violation::ForeignNode { job, node: node.clone() });
         }
         if gaps.iter().any(|gap| Some(&gap.node_type) != facts.node_type()) {

@@ -54,7 +54,7 @@ pub(crate) fn recompute_value<'a>(
 }
 
 impl RecomputedValue {
-    /// The number by which plans are compared.
+    /// The score that compares plans.
     pub fn score(self) -> f64 {
         self.net - self.reluctance
     }

@@ -399,7 +399,7 @@ impl fmt::Display for Violation {
                 write!(f, "its objective is {actual:.3}, not {stated:.3}")
             }
             Violation::WrongBound { stated, actual } => {
-                write!(f, "it is worth {actual:.3}, more than the proven maximum of {stated:.3}")
+                write!(f, "its value is {actual:.3}, above the proven maximum of {stated:.3}")
             }
             Violation::WrongGap { stated, actual } => write!(
                 f,

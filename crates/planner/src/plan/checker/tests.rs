@@ -166,7 +166,7 @@ fn wrong_objectives() -> Vec<WrongPlan> {
     ]
 }
 
-/// Wrong plans, each of which breaks this rule only.
+/// Wrong plans. Each breaks this rule only.
 fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
     match rule {
         Rule::Order => vec![wrong(RIVALS, as_it_was, |p| p.jobs.push(p.jobs[1].clone()))],
@@ -353,7 +353,7 @@ fn violations_in_words() {
     budget: 2 voluntary changes exceed the 1 allowed
     forecast_nodes: 2 nodes are foreseen until 1970-01-12T14:16:40Z, but only 1 last that long
     objective: its objective is 3564.000, not 3599.640
-    bound: it is worth 3564.000, more than the proven maximum of 3207.600
+    bound: its value is 3564.000, above the proven maximum of 3207.600
     gap: it is 5.000 % short of the bound, not 0.000 % as its proof says
     complete: job 2: is missing from the plan
     busy: job 1: is in the middle of a change and must be left alone

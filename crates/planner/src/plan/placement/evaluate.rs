@@ -25,7 +25,7 @@ impl PlanValue {
         self.samples - self.rescale
     }
 
-    /// The number by which plans are compared.
+    /// The score that compares plans.
     pub fn score(&self) -> f64 {
         self.net_samples() - self.reluctance
     }

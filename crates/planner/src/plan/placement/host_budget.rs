@@ -29,7 +29,7 @@ struct HostUse {
 }
 
 impl<'a> HostBudget<'a> {
-    /// A budget of which nothing is taken yet.
+    /// A budget before any worker takes something.
     pub fn new(shares: &'a HostShares) -> HostBudget<'a> {
         let mut hosts = Vec::with_capacity(shares.hosts.len());
         for host in &shares.hosts {

@@ -1,4 +1,4 @@
-//! The last resort, for when there is no time to plan or no plan that can be trusted. Each job keeps what it
+//! The last resort, for when no time is left to plan or the plan cannot be trusted. Each job keeps what it
 //! has, less what it must leave. No job starts, grows or moves. This takes time in proportion to the number
 //! of jobs and nodes.
 

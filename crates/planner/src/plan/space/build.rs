@@ -17,8 +17,8 @@ use super::steps::TimeSteps;
 use super::{cost, limits, options};
 use infill_model::{Gap, MalleableJob, NodeName, NodeType, SwitchId};
 
-/// Share of the largest value in the round by which ties are broken. It is far above rounding errors and far
-/// below the value of a node-second.
+/// The unit of tie-breaking bonuses, as a share of the largest value in the round. It is far above rounding
+/// errors and far below the value of a node-second.
 const TIE_SHARE: f64 = 1e-7;
 
 /// Tie shares of an option that keeps nodes.

@@ -120,7 +120,7 @@ impl<'a> DecisionSpace<'a> {
 
     /// The slots of a node, several where it is a block; `None` unless each of its places has one.
     pub(crate) fn slots_of(&self, node: &NodeName) -> Option<Vec<usize>> {
-        node.single_places().iter().map(|part| self.slot_at(part)).collect()
+        node.single_places().iter().map(|place| self.slot_at(place)).collect()
     }
 
     /// A worker on these slots; `None` where CPUs and memory are not counted on one of them.
@@ -199,8 +199,8 @@ impl<'a> DecisionSpace<'a> {
 
     /// Slots of the nodes in the job's own list of held nodes, each once.
     pub fn held_slots(&self, job: &MalleableJob) -> Vec<usize> {
-        let parts = job.held.iter().flat_map(|h| h.node.single_places());
-        let mut held: Vec<usize> = parts.filter_map(|part| self.slot_at(&part)).collect();
+        let places = job.held.iter().flat_map(|h| h.node.single_places());
+        let mut held: Vec<usize> = places.filter_map(|place| self.slot_at(&place)).collect();
         held.dedup();
         held
     }

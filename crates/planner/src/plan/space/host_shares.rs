@@ -11,7 +11,7 @@
 //! several hosts the rows are necessary, but not sufficient. So placement goes host by host, and a job gets
 //! fewer workers where they do not fit.
 //!
-//! Running workers never stand in their own way: rows have capacity for what is held now.
+//! Running workers never stand in their own way: rows have capacity for all present workers.
 
 use rustc_hash::FxHashMap;
 
@@ -115,9 +115,11 @@ impl HostShares {
     }
 
     /// Units of a resource on all hosts of a type in a step. Each host's capacity is rounded down by itself.
-    pub fn max_units(&self, node_type: usize, part: HostResource, unit: u64, step: usize) -> u64 {
+    pub fn max_units(&self, node_type: usize, host_resource: HostResource, unit: u64, step: usize) -> u64 {
         let hosts = self.hosts.iter().filter(|host| host.node_type == node_type);
-        hosts.map(|host| part.amount_in(host.counted[step]) / unit.max(1)).fold(0, u64::saturating_add)
+        hosts
+            .map(|host| host_resource.amount_in(host.counted[step]) / unit.max(1))
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -184,9 +186,11 @@ fn share_rows(
             all.extend(rates.map(|rate| (rate.needs.host_portion(own), own)));
         }
         let of_type = slots.iter().filter(|slot| slot.node_type == number).count() as u64;
-        for part in [HostResource::Cpus, HostResource::Memory] {
-            let over = all.iter().filter(|(needs, own)| part.amount_in(*needs) > part.amount_in(*own));
-            let mut needs: Vec<u64> = over.map(|(needs, _)| part.amount_in(*needs)).collect();
+        for host_resource in [HostResource::Cpus, HostResource::Memory] {
+            let over = all
+                .iter()
+                .filter(|(needs, own)| host_resource.amount_in(*needs) > host_resource.amount_in(*own));
+            let mut needs: Vec<u64> = over.map(|(needs, _)| host_resource.amount_in(*needs)).collect();
             needs.sort_unstable_by(|a, b| b.cmp(a));
             needs.dedup();
             needs.truncate(MOST_NEEDS);
@@ -194,9 +198,9 @@ fn share_rows(
                 continue;
             }
             // A total in MiB must not exceed what a row can count.
-            let is_large = part.amount_in(own).saturating_mul(of_type) > u64::from(u32::MAX / 4);
-            rows.push((number, part, if is_large { 1024 } else { 1 }));
-            rows.extend(needs.into_iter().map(|need| (number, part, need)));
+            let is_large = host_resource.amount_in(own).saturating_mul(of_type) > u64::from(u32::MAX / 4);
+            rows.push((number, host_resource, if is_large { 1024 } else { 1 }));
+            rows.extend(needs.into_iter().map(|need| (number, host_resource, need)));
         }
     }
     rows

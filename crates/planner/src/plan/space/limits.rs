@@ -66,8 +66,9 @@ fn limit_sources(space: &DecisionSpace<'_>) -> Vec<LimitSource> {
             found.extend(avoided.iter().map(|set| (allowed, Some(set.clone()))));
         }
     }
-    for (node_type, part, unit) in space.shares.iter().flat_map(|shares| shares.rows.iter().copied()) {
-        let resource = match part {
+    for (node_type, host_resource, unit) in space.shares.iter().flat_map(|shares| shares.rows.iter().copied())
+    {
+        let resource = match host_resource {
             HostResource::Cpus => LimitedResource::Cpus(node_type, unit),
             HostResource::Memory => LimitedResource::Memory(node_type, unit),
         };
@@ -119,10 +120,10 @@ fn max_of_hosts(
     space: &DecisionSpace<'_>,
     step: usize,
     node_type: usize,
-    part: HostResource,
+    host_resource: HostResource,
     unit: u64,
 ) -> Option<u32> {
-    let most = space.shares.as_ref()?.max_units(node_type, part, unit, step);
+    let most = space.shares.as_ref()?.max_units(node_type, host_resource, unit, step);
     // More than a row can count is not a limit.
     u32::try_from(most).ok()
 }
@@ -250,7 +251,7 @@ fn option_amount(
     f64::from(if t == spec.node_type { nodes * blocks_in(job.job.block, level) } else { 0 })
 }
 
-/// The number of nodes that an option keeps and of which some slot passes the test.
+/// The number of nodes that an option keeps and that have a slot which passes the test.
 fn count_kept(
     space: &DecisionSpace<'_>,
     job: &JobSpace<'_>,
@@ -267,20 +268,20 @@ pub(crate) fn host_units(
     space: &DecisionSpace<'_>,
     job: &JobSpace<'_>,
     spec: &JobOption,
-    part: HostResource,
+    host_resource: HostResource,
     unit: u64,
 ) -> u64 {
     let Some(shares) = &space.shares else { return 0 };
     let unit = unit.max(1);
     let needs = plan_needs(job.job, &space.types[spec.node_type], &spec.exec_plan);
     let own = shares.least[spec.node_type].scaled_by(job.job.block.max(1));
-    let per_fresh = part.amount_in(needs.host_portion(own)) / unit;
+    let per_fresh = host_resource.amount_in(needs.host_portion(own)) / unit;
     let fresh = per_fresh.saturating_mul((spec.nodes - spec.kept).into());
     job.kept_order
         .iter()
         .take(spec.kept as usize)
         .filter_map(|kept| space.worker_on(&kept.slots))
-        .map(|worker| part.amount_in(worker.share_for_kept(needs)) / unit)
+        .map(|worker| host_resource.amount_in(worker.share_for_kept(needs)) / unit)
         .fold(fresh, u64::saturating_add)
 }
 

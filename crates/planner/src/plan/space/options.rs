@@ -166,7 +166,7 @@ fn plans_for_size(
         job.active_guarantee().is_some_and(|promise| promise.is_enough(name, plan, nodes))
     });
     let promised = promised.filter(|promised| Some(promised) != best.as_ref());
-    let (Some(shares), Some(best)) = (&space.shares, &best) else {
+    let Some((shares, best)) = space.shares.as_ref().zip(best.as_ref()) else {
         return best.into_iter().chain(promised).collect();
     };
     let own = shares.least[node_type].scaled_by(job.block.max(1));
@@ -262,7 +262,8 @@ fn keeps_promise(space: &DecisionSpace<'_>, job: &JobSpace<'_>, spec: &JobOption
 
 /// Whether an option takes no more CPUs and memory of hosts than another one of the same type.
 fn takes_no_more(space: &DecisionSpace<'_>, job: &JobSpace<'_>, a: &JobOption, b: &JobOption) -> bool {
-    [HostResource::Cpus, HostResource::Memory]
-        .into_iter()
-        .all(|part| limits::host_units(space, job, a, part, 1) <= limits::host_units(space, job, b, part, 1))
+    [HostResource::Cpus, HostResource::Memory].into_iter().all(|host_resource| {
+        limits::host_units(space, job, a, host_resource, 1)
+            <= limits::host_units(space, job, b, host_resource, 1)
+    })
 }

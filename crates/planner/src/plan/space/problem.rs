@@ -54,7 +54,7 @@ impl<'a> PlanningProblem<'a> {
 
     /// The gap of each place of a node; `None` unless each place is a gap.
     pub(crate) fn gaps_of(&self, node: &NodeName) -> Option<Vec<&'a Gap>> {
-        node.single_places().iter().map(|part| self.gaps.gaps.get(self.gap_index(part)?)).collect()
+        node.single_places().iter().map(|place| self.gaps.gaps.get(self.gap_index(place)?)).collect()
     }
 
     fn first_to_end(&self, gaps: &[&'a Gap]) -> Option<&'a Gap> {

@@ -32,9 +32,8 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
 }
 
 fn hold(job: &mut JobFacts, nodes: u32) {
-    job.place.held = (0..nodes)
-        .map(|n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job })
-        .collect();
+    job.place.held =
+        (0..nodes).map(|n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job }).collect();
     job.running = Some(nodes);
 }
 

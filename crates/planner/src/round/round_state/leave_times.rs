@@ -82,7 +82,7 @@ impl RoundState {
         format!("leaves a node {leave_secs:.0} s before the main queue wants it{others}: {saves}{warning}")
     }
 
-    /// Seconds by which the job leaves some node earlier because others save at the same time, by the last
+    /// How many seconds earlier the job leaves some node because others save at the same time, by the last
     /// snapshot.
     fn shared_secs(&self, facts: &JobFacts) -> f64 {
         let mut longest = 0.0_f64;
