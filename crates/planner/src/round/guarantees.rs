@@ -1,11 +1,11 @@
 //! Minimum rates that owners want for their jobs: which of them are promised, and how much more the sizes
 //! that reach them count. The bonus of such a size outweighs whatever others gain above their own minimum.
 //!
-//! A promise is made only if its nodes exist beside the nodes of all earlier promises, and beside the minimum
-//! of the other jobs that run: no job is parked for it. Promises are made in the order of submission. A
-//! promise stays while its own nodes and those of all promises before it exist, even when other jobs arrive
-//! later. A rule of the checker keeps promises as well. A rate that is not promised makes no size count more,
-//! so it takes nothing from other jobs.
+//! A promise is made only if its nodes exist beside those of all earlier promises and the minimum of the
+//! other running jobs. No job is parked for it. Promises are made in the order of submission. A promise stays
+//! while its own nodes and those of all promises before it exist, even when other jobs arrive later. A rule
+//! of the checker keeps promises as well. A rate that is not promised makes no size count more, so it takes
+//! nothing from other jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

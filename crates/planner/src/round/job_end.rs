@@ -10,8 +10,8 @@ const MAX_GROWTH_FACTOR: f64 = 30.0;
 
 /// A job with a tenth of the remaining work counts for ten to the power of this as much: 26 % more. A larger
 /// exponent makes jobs replace one another. On Rubick's machine, with known speeds, an exponent of 0.1 costs
-/// 4 % of the mean time to the end and one of 0.25 costs 13 %. On Crius' machine 40 and 42 jobs end with
-/// them, 38 without.
+/// 4 % of the mean time to the end. One of 0.25 costs 13 %. On Crius' machine 40 and 42 jobs end with them,
+/// 38 without.
 const URGENCY: f64 = 0.1;
 
 /// The largest factor on the weight of a job, up or down, compared with the middle ones.

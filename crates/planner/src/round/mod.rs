@@ -1,5 +1,5 @@
-//! A round, implemented once for everything that makes rounds. From what Slurm shows and the facts about
-//! the jobs it makes the input of the planner, and from that a plan that the checker has passed.
+//! A round, implemented once for everything that makes rounds. From what Slurm shows and the facts about the
+//! jobs it makes the input of the planner. From that it makes a plan that the checker has passed.
 //!
 //! The daemon, the simulator, the scenarios and the benches feed one [`RoundState`] with [`JobFacts`]. They
 //! differ only in where their jobs and nodes come from. [`RoundState::ingest_snapshot`] takes in a snapshot.

@@ -46,26 +46,26 @@ const FEWEST_AND_MOST_WAITING: (u32, u32) = (32, 256);
 /// Seconds from the moment at which a job's turn comes until it has nodes.
 const BEGINS_SECS: i64 = 5;
 
-/// A waiting job replaces a job whose turn has ended only if it has had less, or has less remaining work, by
-/// this share of a turn's node-seconds.
+/// The margin, as a share of a turn's node-seconds, by which a waiting job must have had less, or have less
+/// remaining work, to replace a job whose turn has ended.
 const EXCHANGE_MARGIN: f64 = 0.5;
 
 /// A job that has waited longer than this comes before jobs that will end sooner, seconds.
 const PATIENCE_SECS: f64 = 21_600.0;
 
-/// A job counts as at most this many turns behind the job of its user that has had most, or as [`MOST_PARTS`]
-/// on either side of the mean if that is more.
+/// The most turns that a job counts as behind the job of its user that has had most. If [`MOST_PARTS`] on
+/// either side of the mean are more, these.
 const MOST_BEHIND: f64 = 8.0;
 
 /// Longest time between two snapshots that counts, seconds. A longer one was not observed.
 const LONGEST_SECS: f64 = 7_200.0;
 
-/// A job that has had less than the mean of its user's jobs, by an equal share of all nodes for this many
-/// seconds, counts [`TILT`] times as much. A job that has had more counts less.
+/// One part, by which a job is behind the mean of its user's jobs: an equal share of all nodes for this many
+/// seconds. A job one part behind counts [`WEIGHT_STEP`] times as much. A job that has had more counts less.
 const PART_SECS: f64 = 3_600.0;
 
 /// Factor on the weight for each part behind the mean, see [`PART_SECS`].
-const TILT: f64 = 1.03;
+const WEIGHT_STEP: f64 = 1.03;
 
 /// The largest number of such parts that count.
 const MOST_PARTS: f64 = 4.0;
@@ -103,10 +103,10 @@ pub(super) struct TurnRotation {
     accounts: BTreeMap<JobId, TurnAccount>,
     turns: BTreeMap<JobId, TurnState>,
     /// Whether jobs with their turn need nodes that other jobs want or hold.
-    pushes: bool,
+    is_under_pressure: bool,
     factors: BTreeMap<JobId, f64>,
     /// Number of waiting jobs that are candidates of a round.
-    most_waiting: u32,
+    max_waiting: u32,
     at: UnixTime,
 }
 
@@ -162,11 +162,11 @@ impl TurnRotation {
     ) {
         let part_secs = f64::from(places.max(1)) / (claims.len().max(1) as f64) * PART_SECS;
         self.catch_up(claims, part_secs);
-        self.factors = self.tilt_factors(claims, part_secs);
+        self.factors = self.weight_factors(claims, part_secs);
         let allocation = TurnAllocation::new(self, claims, places, user_shares, now);
         self.turns = allocation.hand_out_turns();
         let (fewest, most) = FEWEST_AND_MOST_WAITING;
-        self.most_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
+        self.max_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
         for (job, turn) in &self.turns {
             let TurnState::Keeps { .. } = turn else { continue };
             if let Some(account) = self.accounts.get_mut(job).filter(|account| account.fills) {
@@ -182,7 +182,7 @@ impl TurnRotation {
             .map(NodeClaim::min_places)
             .fold(0, u32::saturating_add);
         let others_wait = self.turns.values().any(|turn| turn.queue_position().is_some());
-        self.pushes = needed > 0 && (others_wait || needed > places.saturating_sub(held));
+        self.is_under_pressure = needed > 0 && (others_wait || needed > places.saturating_sub(held));
     }
 
     /// Limits how far a job falls behind: a job that could not run for long does not keep all others off.
@@ -204,7 +204,7 @@ impl TurnRotation {
     }
 
     /// The weight factor of each job for what it has had, compared with the mean of its user's jobs.
-    fn tilt_factors(&self, claims: &[NodeClaim<'_>], part_secs: f64) -> BTreeMap<JobId, f64> {
+    fn weight_factors(&self, claims: &[NodeClaim<'_>], part_secs: f64) -> BTreeMap<JobId, f64> {
         let mut of_user: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for claim in claims {
             let (sum, count) = of_user.entry(claim.user()).or_default();
@@ -216,7 +216,7 @@ impl TurnRotation {
             let (sum, count) = of_user.get(claim.user()).copied().unwrap_or((0.0, 1.0));
             let parts = (sum / count - self.had_secs(claim.facts.job)) / part_secs;
             let steps = (parts * PART_STEPS).round() / PART_STEPS;
-            factors.insert(claim.facts.job, TILT.powf(steps.clamp(-MOST_PARTS, MOST_PARTS)));
+            factors.insert(claim.facts.job, WEIGHT_STEP.powf(steps.clamp(-MOST_PARTS, MOST_PARTS)));
         }
         factors
     }
@@ -233,14 +233,14 @@ impl TurnRotation {
     /// Whether jobs with their turn need nodes that other jobs want or hold. Without pressure, they get free
     /// nodes by value.
     pub fn has_pressure(&self) -> bool {
-        self.pushes
+        self.is_under_pressure
     }
 
     /// A job's place in the line if too many jobs come before it, so that it is not part of a round.
     pub fn position_behind(&self, job: JobId) -> Option<QueuePosition> {
         self.turn_of(job)
             .and_then(TurnState::queue_position)
-            .filter(|place| place.position > self.most_waiting)
+            .filter(|place| place.position > self.max_waiting)
     }
 
     /// The weight factor of a job, above 1 if it has had less than its user's other jobs, below 1 if more.
@@ -315,7 +315,7 @@ impl<'a> TurnAllocation<'a> {
 
     /// Hands out turns, then places in the queue.
     fn hand_out_turns(mut self) -> BTreeMap<JobId, TurnState> {
-        let mut after = Vec::new();
+        let mut waiting = Vec::new();
         while let Some(at) = self.take_next() {
             let claim = &self.claims[at];
             let job = claim.facts.job;
@@ -326,7 +326,7 @@ impl<'a> TurnAllocation<'a> {
                     // A job that needs many nodes waits until enough turns have ended, and others wait behind
                     // it.
                     self.left = 0;
-                    after.push(at);
+                    waiting.push(at);
                 }
                 continue;
             }
@@ -335,7 +335,7 @@ impl<'a> TurnAllocation<'a> {
                 if claim.holds_nodes() { TurnState::Keeps { until: self.now } } else { TurnState::Next };
             self.turns.insert(job, turn);
         }
-        self.line_up(&after);
+        self.line_up(&waiting);
         self.turns
     }
 
@@ -354,8 +354,8 @@ impl<'a> TurnAllocation<'a> {
 
     /// Gives waiting jobs their places in line, in their order: as the turns of their user's jobs end, one
     /// after the other gets nodes.
-    fn line_up(&mut self, after: &[usize]) {
-        let of = after.len() as u32;
+    fn line_up(&mut self, waiting: &[usize]) {
+        let of = waiting.len() as u32;
         let mut ends: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         // A promise has no end for which others could wait.
         for claim in self.claims.iter().filter(|claim| claim.promised_places.is_none()) {
@@ -368,7 +368,7 @@ impl<'a> TurnAllocation<'a> {
         }
         ends.values_mut().for_each(|of_user| of_user.sort_by(f64::total_cmp));
         let mut before: BTreeMap<&str, usize> = BTreeMap::new();
-        for (place, at) in after.iter().enumerate() {
+        for (place, at) in waiting.iter().enumerate() {
             let claim = &self.claims[*at];
             let ahead = before.entry(claim.user()).or_default();
             let slots = ends.get(claim.user()).map_or(&[][..], Vec::as_slice);

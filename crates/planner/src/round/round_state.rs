@@ -389,8 +389,8 @@ impl RoundState {
         format!("{how}: {up_secs:.1} s to grow, {down_secs:.1} s to shrink, {start_secs:.0} s to start{swap}")
     }
 
-    /// The curve that the owner declares, else the one that the configuration has for the reported name or
-    /// the job name, within what is believable.
+    /// The curve that the owner declares, else the configured one for the reported name or the job name.
+    /// Limited to what is believable.
     fn declared_curve(&self, facts: &JobFacts) -> Option<ScalingCurve> {
         let ProgramIdentity { told, job_name, .. } = &facts.program;
         let names = told.as_ref().map(|(name, _)| name).into_iter().chain([job_name]);

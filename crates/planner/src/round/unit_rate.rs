@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::curves;
 use infill_model::{AllowedSizes, GapSet, NodeType, malleable::RateCurve};
 
-/// Samples a second and node at the job's smallest size, with its fastest plan, on the mean of the present
+/// Samples a second and node at the job's smallest size with its fastest plan, averaged over the present
 /// nodes on which it can run. It does not depend on where the job is. Otherwise jobs on slow nodes would
 /// count for more, and two jobs would change places forever.
 pub(super) fn mean_unit_rate(

@@ -150,9 +150,9 @@ fn max_job_value(facts: &[CheckedJob<'_>]) -> f64 {
 }
 
 /// Checks that a proof agrees with the computed value. The proof is about numbers of nodes, and a forecast
-/// does not say which nodes are kept later (see [`OptimalityProof`]). So the plan's value may be below what
-/// the proof takes it for, but the bound must not exceed the largest value that its numbers of nodes allow.
-/// Where the plan has just this largest value, nothing is open, and a bound below the value is wrong.
+/// does not say which nodes are kept later (see [`OptimalityProof`]). So the plan's value may be below the
+/// value in the proof. But the bound must not exceed the largest value that the numbers of nodes allow. Where
+/// the plan has just this largest value, nothing is open, and a bound below the value is wrong.
 fn check_proof(proof: &OptimalityProof, value: &RecomputedValue, margin: f64, found: &mut Vec<Violation>) {
     let actual = value.score();
     let margin = margin + TOLERANCE * value.most.abs();

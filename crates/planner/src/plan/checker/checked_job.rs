@@ -157,8 +157,8 @@ fn plan_stops_job(job: &MalleableJob, planned: &JobPlan) -> bool {
         || !planned.nodes.iter().all(|p| job.held.binary_search_by(|h| h.node.cmp(&p.node)).is_ok())
 }
 
-/// Whether the job can stay as it is: all held nodes last through the first step and are of one type, the
-/// lead is among them, the size is allowed and has a known rate.
+/// Whether the job can stay as it is. All held nodes must last through the first step and be of one type,
+/// with the lead among them. The size must be allowed and have a known rate.
 fn can_stay(steps: &TimeSteps, job: &MalleableJob, held: &[Option<&Gap>]) -> bool {
     let Some(Some(first)) = held.first() else { return false };
     let Some(end) = steps.ends().first() else { return false };

@@ -2,8 +2,8 @@
 //!
 //! A job that reaches its promised rate keeps that rate as long as its nodes last. A job that makes less is
 //! brought there where that is possible: if free nodes and those that others hold above their minimum are
-//! enough. This must fit into the budget of changes, and must not touch a job that is in the middle of a
-//! change or was changed a moment ago. Each round brings at least one such job to its promised rate. No job
+//! enough. This must fit into the budget of changes. It must not touch a job in the middle of a change, or
+//! one that was changed a moment ago. Each round brings at least one such job to its promised rate. No job
 //! grows beyond its minimum onto nodes that another job waits for.
 //!
 //! The last resort changes nothing, so it brings no job there. Where CPUs and memory of hosts are counted,

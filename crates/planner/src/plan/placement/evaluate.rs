@@ -1,8 +1,9 @@
 //! The value of a whole plan: of its first step by the nodes that it names, of later steps by its forecast.
 //!
-//! The forecast gives only numbers of nodes. Nodes that a job takes later are assumed to last as long as the
-//! job needs them, and to be of the type on which it runs. The job is assumed to run its best execution plan
-//! on them. When it starts again it may go to another type: the best one with enough nodes in that step.
+//! The forecast gives only numbers of nodes. Nodes that a job takes later are assumed to last as long as it
+//! needs them. They are assumed to be of the type on which it runs. The job is assumed to run its best
+//! execution plan on them. When it starts again it may go to another type: the best one with enough nodes in
+//! that step.
 
 use crate::plan::space::{cost, problem::PlanningProblem, steps::TimeSteps};
 use infill_model::{ChangeKind, ExecPlan, JobPlan, MalleableJob, NodeType};

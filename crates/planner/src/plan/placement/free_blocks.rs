@@ -1,6 +1,6 @@
 //! Free places by host, for blocks: each block goes where it breaks up the fewest larger ones that would fit.
 //!
-//! Where workers take more of a host than their places come with, each goes where it fits and takes their
+//! Workers may take more of a host than their places come with. Then each goes where it fits and takes their
 //! share from the fewest places. A host then has as many places as its remaining share makes.
 
 use std::collections::BTreeSet;
@@ -173,7 +173,7 @@ type SeatClass = (JobId, usize, usize);
 /// first), then what the worker breaks up, then the number of places left.
 type HostRank = (std::cmp::Reverse<usize>, (usize, usize));
 
-/// How many places a worker of `size` places breaks up on a host with `free` places, and how many of these
+/// How many places a worker of `size` places breaks up on a host with `free` places. Also how many of these
 /// have their share left. `remaining` is what the host has left, `own` what one place comes with.
 fn placement_harm(
     levels: &[BlockSize],

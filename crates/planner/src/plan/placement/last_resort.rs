@@ -101,8 +101,8 @@ fn lasting_nodes<'a, 'j>(
     nodes.first().is_some_and(|(node, _)| *node == lead).then_some(nodes)
 }
 
-/// As many of these nodes as the job may have, in the order of a plan, and the execution plan and rate on
-/// them. If these are all nodes that the job holds, it runs as it does now.
+/// As many of these nodes as the job may have, in the order of a plan. Also the execution plan and the rate
+/// on them. If these are all nodes that the job holds, it runs as it does now.
 fn fitting_nodes<'a, 'j>(
     problem: &PlanningProblem<'_>,
     job: &MalleableJob,

@@ -3,10 +3,10 @@
 //! Counts can be placed on nodes as they are, with one exception: a node that one job keeps for now may be
 //! the only one that lasts as long as another job needs it from now on. Placing such a schedule loses some of
 //! its score. Then other good schedules are tried. Placing may also gain, where the named nodes last longer
-//! than counts can tell, so the incumbent is placed as well as the schedule that the solver has found.
-//! Placing may leave a job without nodes that was to move in the middle of its turn, or leave a job below its
-//! promised rate. Such a plan is invalid. If all are invalid, the schedule that keeps everything is placed,
-//! which is always possible.
+//! than counts can tell. So the incumbent is placed as well as the solver's schedule. Placing may leave a job
+//! without nodes that was to move in the middle of its turn. Or it may leave a job below its promised rate.
+//! Such a plan is invalid. If all are invalid, the schedule that keeps everything is placed, which is always
+//! possible.
 
 use super::extract::{self, PlacementResult};
 use crate::plan::{

@@ -160,9 +160,9 @@ pub(super) fn count_matched(matched: &SeatMatches) -> usize {
     matched.iter().map(|(.., count)| count).sum()
 }
 
-/// The smallest number of seats that a leaf or pool must take so that no more leaves or pools are needed than
-/// with the largest first. Only the `looked_at` largest are considered. If more than that are needed, the
-/// number that the largest takes. If not all seats find a place, 1. `None` where none takes any seat.
+/// The smallest number of seats that a leaf or pool must take. With it, no more leaves or pools are needed
+/// than with the largest first. Only the `looked_at` largest are considered. If more than that are needed,
+/// the number that the largest takes. If not all seats find a place, 1. `None` where none takes any seat.
 pub(super) fn min_seats_each(
     by_size: &BySize,
     looked_at: usize,

@@ -1,11 +1,11 @@
 //! Free slots by switch and by host. The seats of a job go where it spans the fewest leaf switches, and on
 //! these the fewest hosts, where places of nodes are lent.
 //!
-//! A seat needed through `q` steps may take a slot that lasts through more of them only while enough such
-//! slots stay for seats that need them. For each number of steps, the slack is what is free less what is
-//! still wanted. Because windows are nested, every seat that could have a slot still gets one, in whatever
-//! order jobs come. Blocks come before all seats of fewer slots and ignore the slack, as where nearness does
-//! not matter.
+//! A seat needed through `q` steps may take a slot that lasts through more steps. It may do so only while
+//! enough such slots stay for seats that need them. For each number of steps, the slack is what is free less
+//! what is still wanted. Because windows are nested, every seat that could have a slot still gets one, in
+//! whatever order jobs come. Blocks come before all seats of fewer slots and ignore the slack, as where
+//! nearness does not matter.
 
 mod topology_index;
 
@@ -284,9 +284,9 @@ impl<'t> TopologySlots<'t> {
     }
 
     /// The leaf that is best for some of a job's seats. First choice is a leaf that the job is on already,
-    /// then the tightest that takes all seats, then the smallest with which no more leaves are needed than
-    /// with the largest. Among equal leaves the nearest wins, then the most stable. Slots without a known
-    /// switch come last.
+    /// then the tightest that takes all seats. Third is the smallest with which no more leaves are needed
+    /// than with the largest. Among equal leaves the nearest wins, then the most stable. Slots without a
+    /// known switch come last.
     fn best_leaf(&self, search: &SeatSearch<'_>) -> Option<usize> {
         let wanted = search.seats_wanted();
         if wanted == 0 {
@@ -349,9 +349,9 @@ impl<'t> TopologySlots<'t> {
     }
 
     /// The pool of a leaf that is best for some of a job's seats. First choice is a host that the job is on
-    /// already, then one that takes all that the leaf does, then the smallest with which no more hosts are
-    /// needed than with the largest. Among equal hosts the one wins where the fewest larger blocks break up,
-    /// then the tightest, then the most stable. `None` where no pool takes any seat.
+    /// already, then one that takes all that the leaf does. Third is the smallest with which no more hosts
+    /// are needed than with the largest. Among equal hosts the one wins where the fewest larger blocks break
+    /// up, then the tightest, then the most stable. `None` where no pool takes any seat.
     fn best_pool(&self, space: &DecisionSpace<'_>, search: &SeatSearch<'_>, at: usize) -> Option<usize> {
         let pools = &self.leaves[at].pools;
         if pools.len() < 2 {

@@ -104,8 +104,8 @@ pub(crate) struct SharedCounts {
 pub(crate) struct FirstStepGuarantees {
     /// Jobs of the space that keep their promised rate, whatever else is planned.
     pub kept: Vec<usize>,
-    /// Pairs of a job and the option with which the schedule to start from departs in the first step from
-    /// what each job keeps.
+    /// Pairs of a job and its option in the first step, where the schedule to start from departs from what
+    /// each job keeps.
     pub first: Vec<(usize, usize)>,
 }
 

@@ -28,8 +28,7 @@ impl TimeSteps {
     /// Chooses the steps for a problem: at most `max_steps`, none when no node is usable.
     ///
     /// With two steps or more, the first step ends no later than the first held node. So what a job holds
-    /// always lasts through step 0 unless the job must leave it now, and rounding never makes a job leave a
-    /// node.
+    /// always lasts through step 0 unless the job must leave it now. Rounding never makes a job leave a node.
     pub fn from_problem(problem: &PlanningProblem<'_>) -> Self {
         let horizon = problem.config.horizon_secs.max(SHORTEST_STEP_SECS).floor();
         let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
