@@ -46,7 +46,7 @@ fn short_jobs_end_first_and_who_comes_next_is_expected_to_be_like_them() {
     until(&site, short, "the short job to end", has_ended);
     assert!(began.elapsed().as_secs_f64() < 75.0, "the long one kept its nodes");
     let words = site.must("alice", &["infill", "explain", &long.to_string()]);
-    assert!(words.contains("of one node's work in all") && words.contains("by its own word"), "{words}");
+    assert!(words.contains("of one node's work in all") && words.contains("by its own estimate"), "{words}");
     // What was learned outlives the daemon.
     site.rounds_go_by(3);
     assert_eq!(site.stop_daemon(), Some(0));

@@ -1,7 +1,7 @@
-//! One round, once for all who make rounds: what Slurm shows and what is known of the jobs (`round`) → the
-//! best use of the gaps (`plan`), judged by code of its own.
+//! One round, implemented once for everything that makes rounds. From what Slurm shows and the facts
+//! about the jobs (`round`) it finds the best use of the gaps (`plan`). Independent code checks the result.
 //!
-//! Pure: no I/O, no async, no clock, no randomness.
+//! The crate is pure: no I/O, no async, no clock, no randomness.
 
 #![warn(clippy::disallowed_types)]
 

@@ -1,19 +1,19 @@
-//! The planner: which malleable job gets which nodes for how long. Pure: the same problem always has the same
-//! plan.
+//! The planner decides which malleable job gets which nodes for how long. It is pure: the same problem always
+//! gets the same plan.
 //!
-//! Rooms follow the data:
+//! The modules follow the data:
 //!
 //! - `space`: the problem, and from it what each job may do in each step, what that earns, what it uses.
-//! - `search`: a good schedule without a solver, and the bound that says how good.
+//! - `search`: a good schedule without a solver, and a bound on how much better a schedule can be.
 //! - `program`: the mixed-integer program of what is left to gain, and the [`solver`]s for it.
-//! - `laying`: the better of the two on named nodes.
-//! - `judge`: whether a plan may be carried out, and why it is as it is.
+//! - `placement`: the better of the two schedules on named nodes.
+//! - `checker`: whether a plan may be carried out, and the reasons for what it decides.
 //!
-//! [`plan`] goes through all of them, [`plan_without_solver`] leaves the solver out, where there is none.
-//! [`last_resort`] searches for nothing, for when the time is up. [`check`] judges a plan independently:
-//! nothing is carried out that it does not pass. [`explain_plan`] says why it is as it is.
+//! [`plan_round`] goes through all of them. [`plan_without_solver`] leaves the solver out. [`last_resort`]
+//! searches for nothing, for when the time is up. [`check_plan`] checks a plan independently; only plans that
+//! pass are carried out. [`explain_plan`] reports the reasons.
 //!
-//! Only the first step of a plan is carried out; the rest is a forecast, made anew in the next round.
+//! Only the first step of a plan is carried out. The rest is a forecast, which the next round makes again.
 
 mod checker;
 mod placement;

@@ -1,4 +1,4 @@
-//! Plans a round: through the decision space, the plan in hand and the solver to a plan on named nodes.
+//! Plans a round: from the decision space through the incumbent and the solver to a plan on named nodes.
 
 use super::placement::plan_choice;
 use super::program::improve;
@@ -10,58 +10,67 @@ use super::space::decision::{DecisionSpace, Schedule};
 use super::space::problem::PlanningProblem;
 use infill_model::{Plan, SolveStatus};
 
-/// Plans a round. May take the configured solve time and a little more, so do not call it on an async
-/// executor. With no solve time the solver is not asked.
+/// Plans a round. This may take the configured solve time and a little more, so do not call it on an async
+/// executor. With a solve time of 0 the solver is not asked.
 pub fn plan_round(problem: &PlanningProblem<'_>, solver: &dyn Solver) -> Plan {
     let space = DecisionSpace::from_problem(problem);
     if is_trivial(&space) {
         return plan_incumbent(&space, SolveStatus::Trivial);
     }
-    let in_hand = incumbent::find_incumbent(&space);
-    let known = |status| SolveBound { status, bound: in_hand.bound, by: in_hand.by };
-    if in_hand.is_within(problem.config.mip_gap) {
-        return place_better(&space, None, &in_hand, known(SolveStatus::Optimal));
+    let incumbent = incumbent::find_incumbent(&space);
+    if incumbent.is_within(problem.config.mip_gap) {
+        return place_better(&space, None, &incumbent, incumbent_bound(&incumbent, SolveStatus::Optimal));
     }
-    let unasked = || known(SolveStatus::Unasked { gap: in_hand.relative_gap() });
+    let unasked = SolveStatus::Unasked { gap: incumbent.relative_gap() };
     if problem.config.solve_secs <= 0.0 {
-        return place_better(&space, None, &in_hand, unasked());
+        return place_better(&space, None, &incumbent, incumbent_bound(&incumbent, unasked));
     }
-    match improve::improve_incumbent(&space, solver, &in_hand) {
-        Ok(Some((found, known))) => place_better(&space, Some(&found), &in_hand, known),
-        Ok(None) => place_better(&space, None, &in_hand, unasked()),
-        Err(why) => place_better(&space, None, &in_hand, known(SolveStatus::Fallback(why))),
+    match improve::improve_incumbent(&space, solver, &incumbent) {
+        Ok(Some((found, bound))) => place_better(&space, Some(&found), &incumbent, bound),
+        Ok(None) => place_better(&space, None, &incumbent, incumbent_bound(&incumbent, unasked)),
+        Err(why) => {
+            let status = SolveStatus::Fallback(why);
+            place_better(&space, None, &incumbent, incumbent_bound(&incumbent, status))
+        }
     }
 }
 
-/// Plans a round without a solver, where the program has none. The status says `why`.
+/// Plans a round without a solver, where the program has none. The status of the plan says `why`.
 pub fn plan_without_solver(problem: &PlanningProblem<'_>, why: &str) -> Plan {
     let space = DecisionSpace::from_problem(problem);
-    let trivial = is_trivial(&space);
-    plan_incumbent(&space, if trivial { SolveStatus::Trivial } else { SolveStatus::Fallback(why.to_owned()) })
+    let status =
+        if is_trivial(&space) { SolveStatus::Trivial } else { SolveStatus::Fallback(why.to_owned()) };
+    plan_incumbent(&space, status)
 }
 
 fn plan_incumbent(space: &DecisionSpace<'_>, status: SolveStatus) -> Plan {
-    let in_hand = incumbent::find_incumbent(space);
-    let known = SolveBound { status, bound: in_hand.bound, by: in_hand.by };
-    place_better(space, None, &in_hand, known)
+    let incumbent = incumbent::find_incumbent(space);
+    let bound = incumbent_bound(&incumbent, status);
+    place_better(space, None, &incumbent, bound)
 }
 
-/// Lays on nodes what the solver `found` and what is in hand, the better first: the best plan of these.
+/// The bound that belongs to the incumbent, with a status.
+fn incumbent_bound(incumbent: &Incumbent, status: SolveStatus) -> SolveBound {
+    SolveBound { status, bound: incumbent.bound, by: incumbent.by }
+}
+
+/// Places the schedule that the solver `found` and the incumbent on nodes, the better one first. Returns the
+/// best plan of these.
 fn place_better(
     space: &DecisionSpace<'_>,
     found: Option<&Schedule>,
-    in_hand: &Incumbent,
-    known: SolveBound,
+    incumbent: &Incumbent,
+    bound: SolveBound,
 ) -> Plan {
-    let ours = &in_hand.schedule;
+    let own = &incumbent.schedule;
     let (first, second) = match found {
-        Some(found) if is_better(space, found, ours) => (found, Some(ours)),
-        _ => (ours, found),
+        Some(found) if is_better(space, found, own) => (found, Some(own)),
+        _ => (own, found),
     };
-    plan_choice::choose_plan(space, first, second, &in_hand.others, known)
+    plan_choice::choose_plan(space, first, second, &incumbent.others, bound)
 }
 
-/// Whether there is nothing to decide: no usable node, or no job with a choice.
+/// Whether nothing is to be decided: no usable node, or no job with a choice.
 pub(crate) fn is_trivial(space: &DecisionSpace<'_>) -> bool {
     space.steps.is_empty() || space.jobs.iter().all(|j| j.options.len() < 2)
 }

@@ -1,11 +1,12 @@
-//! The circuit breaker: nodes on which things go wrong are left alone for a while.
+//! The circuit breaker keeps jobs off nodes on which things go wrong, for a while.
 //!
-//! Whatever goes wrong on a node may be the fault of the node, of the job, or of something that all jobs of a
-//! user do. A job keeps away from such a node by itself; here it is counted *who* met it. Two jobs of one
-//! user close the node to that user, jobs of two users to everybody: so nobody can close nodes to others. A
-//! job that fails elsewhere as well takes its word back. What is met on a place is met on its node.
+//! A failure on a node may be the fault of the node, of the job, or of something that all jobs of a user do.
+//! A job keeps away from such a node by itself; the breaker counts *whose* jobs fail there. Failures of two
+//! jobs of one user close the node to that user. Failures of two users' jobs close it to everyone. So no user
+//! can close nodes to others. If a job fails on other nodes as well, its strikes no longer count. A failure
+//! on a place counts for its node.
 //!
-//! Pure: what happened and when come in, which nodes are blocked comes out.
+//! The breaker is pure: events with their times come in, blocked nodes come out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,29 +14,29 @@ use std::fmt;
 use infill_model::config::DaemonConfig;
 use infill_model::{JobId, NodeName, NodeStrike, UnixTime, UserId};
 
-/// A strike is forgotten after so many seconds.
+/// A strike is forgotten after this number of seconds.
 const FORGIVE_SECS: f64 = 3600.0;
 
-/// Strikes that are remembered of a node: more say nothing new.
+/// The largest number of strikes that are remembered for a node. More add no information.
 const MOST_STRIKES: usize = 32;
 
-/// Jobs of one user that must have met something on a node to close it to that user.
+/// Number of one user's jobs with a strike on a node that close it to that user.
 const JOBS_OF_A_USER: usize = 2;
 
-/// Users who must have met something on a node to close it to everybody.
+/// Number of users with a strike on a node that close it to everyone.
 const USERS_TO_BLOCK: usize = 2;
 
-/// What one node has on record.
+/// The strikes and blocks of one node.
 #[derive(Clone, Debug, Default)]
 struct NodeRecord {
-    /// The last of each job, oldest first.
+    /// The last strike of each job, oldest first.
     strikes: Vec<NodeStrike>,
     blocked: Option<NodeBlock>,
-    /// To one user each.
+    /// Blocks that hold for one user only.
     blocked_to: BTreeMap<UserId, NodeBlock>,
 }
 
-/// Until when a node is left alone, and why.
+/// A block: until when jobs keep off a node, how often it was blocked, and why.
 #[derive(Clone, Debug)]
 struct NodeBlock {
     until: UnixTime,
@@ -43,7 +44,7 @@ struct NodeBlock {
     why: String,
 }
 
-/// Strikes by node.
+/// Strikes and blocks by node.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     failures: usize,
@@ -53,7 +54,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// A breaker without a record.
+    /// A breaker without strikes.
     pub fn new(config: &DaemonConfig) -> Self {
         Breaker {
             failures: config.breaker_failures.max(1) as usize,
@@ -63,7 +64,7 @@ impl Breaker {
         }
     }
 
-    /// Notes that something went wrong on the node; says whether that closes it to everybody.
+    /// Records that something went wrong on the node. Returns whether that closes the node to everyone.
     pub fn record_strike(&mut self, node: &NodeName, strike: NodeStrike) -> bool {
         let now = strike.at;
         self.forget_old(now);
@@ -77,7 +78,7 @@ impl Breaker {
         let users: BTreeSet<UserId> = record.strikes.iter().map(|s| s.user).collect();
         if record.strikes.iter().filter(|s| s.user == user).count() >= JOBS_OF_A_USER {
             let before = record.blocked_to.get(&user).map_or(0, |b| b.times);
-            let blocked = next_block(before, &why, (self.first_secs, self.longest_secs), now);
+            let blocked = next_block(before, &why, self.first_secs, self.longest_secs, now);
             record.blocked_to.insert(user, blocked);
         }
         if users.len() < USERS_TO_BLOCK || record.strikes.len() < self.failures {
@@ -87,7 +88,7 @@ impl Breaker {
         true
     }
 
-    /// Closes a node to everybody at once: it went DRAIN after we left it.
+    /// Closes a node to everyone at once, because it went DRAIN after infill left it.
     pub fn trip_node(&mut self, node: &NodeName, why: &str, now: UnixTime) {
         self.forget_old(now);
         self.block_node(node, why, now);
@@ -96,43 +97,45 @@ impl Breaker {
     fn block_node(&mut self, node: &NodeName, why: &str, now: UnixTime) {
         let record = self.nodes.entry(node.host()).or_default();
         let before = record.blocked.as_ref().map_or(0, |b| b.times);
-        record.blocked = Some(next_block(before, why, (self.first_secs, self.longest_secs), now));
+        record.blocked = Some(next_block(before, why, self.first_secs, self.longest_secs, now));
     }
 
-    /// Takes back what a job has said of nodes: it fails elsewhere, too.
+    /// Forgets the strikes of a job that fails on other nodes, too.
     pub fn acquit_job(&mut self, job: JobId) {
         self.nodes.values_mut().for_each(|record| record.strikes.retain(|s| s.job != job));
     }
 
     fn forget_old(&mut self, now: UnixTime) {
-        let fresh = |at: UnixTime| now.secs_since(at) <= FORGIVE_SECS;
         self.nodes.retain(|_, record| {
-            record.strikes.retain(|s| fresh(s.at));
-            record.blocked = record.blocked.take().filter(|b| fresh(b.until));
-            record.blocked_to.retain(|_, b| fresh(b.until));
+            record.strikes.retain(|s| is_recent(s.at, now));
+            record.blocked = record.blocked.take().filter(|b| is_recent(b.until, now));
+            record.blocked_to.retain(|_, b| is_recent(b.until, now));
             !record.strikes.is_empty() || record.blocked.is_some() || !record.blocked_to.is_empty()
         });
     }
 
-    /// Why the node is left alone now by everybody, if it is.
+    /// Why the node is closed to everyone now; `None` if it is open.
     pub fn block_reason(&self, node: &NodeName, now: UnixTime) -> Option<String> {
         self.nodes.get(&node.host())?.blocked.as_ref().filter(|b| b.until > now).map(NodeBlock::to_string)
     }
 
-    /// Nodes that are left alone now by jobs of this user, by name.
+    /// Nodes that are closed now to jobs of this user only, sorted by name.
     pub(crate) fn blocked_to(&self, user: UserId, now: UnixTime) -> impl Iterator<Item = &NodeName> {
-        let to_user = move |r: &NodeRecord| r.blocked_to.get(&user).is_some_and(|b| b.until > now);
-        self.nodes.iter().filter(move |(_, r)| to_user(r)).map(|(node, _)| node)
+        self.nodes
+            .iter()
+            .filter(move |(_, record)| record.blocked_to.get(&user).is_some_and(|b| b.until > now))
+            .map(|(node, _)| node)
     }
 
-    /// What has gone wrong on nodes of late, by name, oldest first.
+    /// Recent strikes by node name, oldest first.
     pub fn recent_strikes(&self, now: UnixTime) -> impl Iterator<Item = (&NodeName, Vec<&NodeStrike>)> {
-        let recent = move |s: &&NodeStrike| now.secs_since(s.at) <= FORGIVE_SECS;
-        let found = self.nodes.iter().map(move |(node, r)| (node, r.strikes.iter().filter(recent).collect()));
-        found.filter(|(_, strikes): &(_, Vec<&NodeStrike>)| !strikes.is_empty())
+        self.nodes.iter().filter_map(move |(node, record)| {
+            let recent: Vec<&NodeStrike> = record.strikes.iter().filter(|s| is_recent(s.at, now)).collect();
+            (!recent.is_empty()).then_some((node, recent))
+        })
     }
 
-    /// Number of nodes that are left alone by everybody now.
+    /// Number of nodes that are closed to everyone now.
     pub fn count_open(&self, now: UnixTime) -> usize {
         self.nodes.keys().filter(|n| self.block_reason(n, now).is_some()).count()
     }
@@ -144,8 +147,12 @@ impl fmt::Display for NodeBlock {
     }
 }
 
-/// Blocked for the first time, or for twice as long as the last time, of which there were `before`.
-fn next_block(before: u32, why: &str, (first_secs, longest_secs): (f64, f64), now: UnixTime) -> NodeBlock {
+fn is_recent(at: UnixTime, now: UnixTime) -> bool {
+    now.secs_since(at) <= FORGIVE_SECS
+}
+
+/// The next block of a node that was blocked `before` times: twice as long as the last one, up to a limit.
+fn next_block(before: u32, why: &str, first_secs: f64, longest_secs: f64, now: UnixTime) -> NodeBlock {
     let secs = first_secs * f64::powi(2.0, before.min(20) as i32);
     NodeBlock {
         until: now.plus_secs(secs.min(longest_secs)),
@@ -175,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_closes_a_node_only_to_himself() {
+    fn one_user_closes_a_node_only_to_their_own_jobs() {
         let mut b = Breaker::new(&DaemonConfig::default());
         for _ in 0..9 {
             assert!(!hit(&mut b, 1, 7, 1000));
@@ -201,18 +208,18 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_fails_elsewhere_takes_its_word_back_and_an_hour_forgets() {
+    fn strikes_end_with_a_failure_elsewhere_or_after_an_hour() {
         let mut b = Breaker::new(&DaemonConfig::default());
         hit(&mut b, 1, 7, 1000);
         hit(&mut b, 2, 8, 1000);
         b.acquit_job(JobId(1));
         assert!(!hit(&mut b, 3, 8, 1001), "only one user is left");
-        assert!(!hit(&mut b, 4, 9, 4700), "all that was before is forgotten");
+        assert!(!hit(&mut b, 4, 9, 4700), "earlier strikes are forgotten");
         assert_eq!(b.recent_strikes(UnixTime(4700)).map(|(_, s)| s.len()).collect::<Vec<_>>(), [1]);
     }
 
     #[test]
-    fn a_node_that_went_drain_is_left_alone_at_once() {
+    fn a_node_that_went_drain_is_closed_at_once() {
         let mut b = Breaker::new(&DaemonConfig::default());
         b.trip_node(&NodeName::from(N), "went DRAIN", UnixTime(1000));
         assert!(closed(&b, 1029) && !closed(&b, 1030));

@@ -1,20 +1,21 @@
-//! What it means for a job that its program has lost checkpoints: it is left alone for longer, and what a
-//! change may lose is part of what the change costs.
+//! The consequences for a job whose program has lost checkpoints. The job stays as it is for longer after a
+//! change, and what a change may lose adds to the cost of the change.
 
 use infill_advisor::stops;
 use infill_model::{GenerationStop, JobFacts, MalleableJob, UnixTime};
 
-/// Seconds for which a job stays as it is after its first lost checkpoint; doubled, and as many again, with
-/// each further one, as that is how much surer it is that the next is lost too.
+/// Seconds for which a job stays as it is after its first lost checkpoint. Each further loss doubles the stay
+/// and adds this time: that is how much more certain it becomes that the next checkpoint is lost too.
 const STAY_SECS: f64 = 60.0;
 
-/// Longest such stay: who has mended the program shall see it grow again.
+/// Longest such stay, seconds: after the program is fixed, the job must be able to grow again.
 const MOST_STAY_SECS: f64 = 1800.0;
 
-/// Most seconds of training that one change can lose: nobody knows when the program saved by itself.
+/// The most seconds of training that one change counts as lost. It is unknown when the program saved by
+/// itself.
 const MOST_LOST_SECS: f64 = 3600.0;
 
-/// Adds to the costs of a job what its rescales have lost so far, by the last stops of its program.
+/// Adds to the costs of a job what its rescales are expected to lose, by the last stops of its program.
 pub(super) fn add_checkpoint_risk(
     job: &mut MalleableJob,
     facts: &JobFacts,
@@ -23,7 +24,7 @@ pub(super) fn add_checkpoint_risk(
 ) {
     job.stay_secs = stay_secs(last);
     if job.stay_secs > 0.0 && facts.running.is_some() {
-        // A loss starts no stay otherwise. But this job would lose the next checkpoint as well.
+        // A loss does not start a stay otherwise. But this job would lose its next checkpoint as well.
         job.last_change = job.last_change.max(Some(facts.since));
     }
     if facts.running.is_none() {
@@ -47,13 +48,11 @@ mod tests {
     use infill_model::{JobId, StopOutcome};
 
     fn after(ends: &[StopOutcome]) -> f64 {
-        let stop = |(generation, end): (u64, &StopOutcome)| GenerationStop {
-            job: JobId(1),
-            generation,
-            secs: 5.0,
-            end: *end,
-        };
-        stay_secs(&(1..).zip(ends).map(stop).collect::<Vec<_>>())
+        let mut stops = Vec::new();
+        for (generation, end) in (1..).zip(ends) {
+            stops.push(GenerationStop { job: JobId(1), generation, secs: 5.0, end: *end });
+        }
+        stay_secs(&stops)
     }
 
     #[test]

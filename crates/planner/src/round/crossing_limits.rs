@@ -1,6 +1,7 @@
-//! Programs that are slower on several leaf switches than on one, or, where parts of nodes are lent, on
-//! several hosts: sizes for which none has room count so much less. So a job starts smaller on one, or
-//! grows over several, whichever makes more; it never waits for a tighter place.
+//! Programs that are slower on several leaf switches than on one, or, where places are lent, on several
+//! hosts. The rates of sizes for which no switch or host has enough capacity are lowered in proportion. So a
+//! job starts smaller on one, or grows over several, whichever makes more. It never waits for a tighter
+//! place.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -12,27 +13,28 @@ use infill_model::{
     AllowedSizes, CurvePoint, Gap, GapSet, JobId, NodeName, NodeType, ScalingCurve, SwitchId, Topology,
 };
 
-/// What nodes may hang on together.
+/// A leaf switch or a host: nodes or places of one group are near each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum NodeGroup {
     Leaf(SwitchId),
     Host(NodeName),
 }
 
-/// How many nodes there are on leaf switches, or parts of nodes on hosts.
+/// The numbers of nodes at leaf switches, or of places on hosts.
 #[derive(Debug)]
 pub(super) struct GroupCapacity<'a> {
-    /// The leaf switches; `None` where they are hosts.
+    /// The leaf switches; `None` where the groups are hosts.
     topology: Option<&'a Topology>,
-    /// In each group that nobody holds, by type.
+    /// Free nodes by type and group.
     free: FxHashMap<(&'a NodeType, NodeGroup), u32>,
-    /// The most of these in one group, by type.
+    /// By type, the largest number of free nodes in one group.
     most: BTreeMap<&'a NodeType, u32>,
-    /// What each job holds in each group, and in none that is known.
+    /// Nodes that each job holds, by type and group. The group is `None` where it is unknown.
     held: BTreeMap<JobId, FxHashMap<(&'a NodeType, Option<NodeGroup>), u32>>,
 }
 
-/// Hosts and leaf switches. Only programs that are known to be slower across them need them.
+/// The capacities of hosts and leaf switches, computed on first use. Only programs that are slower across
+/// groups need them.
 #[derive(Debug)]
 pub(super) struct CrossingLimits<'a> {
     gaps: &'a GapSet,
@@ -42,12 +44,12 @@ pub(super) struct CrossingLimits<'a> {
 }
 
 impl<'a> CrossingLimits<'a> {
-    /// Of these gaps.
+    /// The limits for these gaps.
     pub(super) fn new(gaps: &'a GapSet, topology: &'a Topology) -> CrossingLimits<'a> {
         CrossingLimits { gaps, topology, hosts: OnceCell::new(), leaves: OnceCell::new() }
     }
 
-    /// What a curve comes to for a job that is slower across them.
+    /// The curve of a job that is slower across groups.
     pub(super) fn slowed_curve(
         &self,
         curve: &ScalingCurve,
@@ -71,26 +73,26 @@ impl<'a> CrossingLimits<'a> {
     }
 }
 
-/// A job whose curve is asked about.
+/// A job whose curve is computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CurveRequest<'a> {
-    /// It.
+    /// The id of the job.
     pub job: JobId,
-    /// The node of its lead, if it has one: it keeps that.
+    /// The node of its lead, which it keeps; `None` without a lead.
     pub lead: Option<&'a NodeName>,
-    /// Its sizes.
+    /// Sizes that it allows.
     pub sizes: &'a AllowedSizes,
-    /// How many places each of its nodes takes.
+    /// Number of places that each of its nodes takes.
     pub block: u32,
 }
 
 impl<'a> GroupCapacity<'a> {
-    /// Of these gaps on leaf switches; `None` where nothing is known of any.
+    /// The capacities of leaf switches; `None` where no topology is known.
     fn per_leaf(gaps: &'a GapSet, topology: &'a Topology) -> Option<GroupCapacity<'a>> {
         (!topology.is_empty()).then(|| GroupCapacity::from_gaps(gaps, Some(topology)))
     }
 
-    /// Of these gaps on hosts; `None` where all nodes are whole.
+    /// The capacities of hosts; `None` where all nodes are whole.
     fn per_host(gaps: &'a GapSet) -> Option<GroupCapacity<'a>> {
         gaps.gaps.iter().any(|gap| gap.node.is_place()).then(|| GroupCapacity::from_gaps(gaps, None))
     }
@@ -99,9 +101,9 @@ impl<'a> GroupCapacity<'a> {
         let free = FxHashMap::default();
         let most = BTreeMap::new();
         let held = BTreeMap::new();
-        let mut rooms = GroupCapacity { topology, free, most, held };
-        gaps.gaps.iter().for_each(|gap| rooms.add_gap(gap));
-        rooms
+        let mut capacity = GroupCapacity { topology, free, most, held };
+        gaps.gaps.iter().for_each(|gap| capacity.add_gap(gap));
+        capacity
     }
 
     fn group_of(&self, node: &NodeName) -> Option<NodeGroup> {
@@ -125,11 +127,12 @@ impl<'a> GroupCapacity<'a> {
         }
     }
 
-    /// The most nodes that a job can have in one group now, of this type or of any. One that keeps its lead
-    /// keeps what it holds, too: where that is in several already, only so many as are in the lead's.
+    /// The largest number of nodes that a job can have in one group now, of this type or of any. A job that
+    /// keeps its lead also keeps what it holds. If that is in several groups already, only the number in the
+    /// lead's group counts.
     fn max_in_group(&self, job: &CurveRequest<'_>, node_type: Option<&NodeType>) -> u32 {
-        let is_it = |other: &NodeType| node_type.is_none_or(|t| t == other);
-        let held = self.held.get(&job.job).into_iter().flatten().filter(|((t, _), _)| is_it(t));
+        let held = self.held.get(&job.job).into_iter().flatten();
+        let held = held.filter(|((t, _), _)| node_type.is_none_or(|wanted| wanted == *t));
         let lead = job.lead.map(|node| self.group_of(node));
         let mut own = 0;
         let mut all = 0;
@@ -137,19 +140,23 @@ impl<'a> GroupCapacity<'a> {
         for ((t, group), count) in held {
             all += count;
             if lead.as_ref() == Some(group) {
-                (own, own_type) = (own + count, Some(*t));
+                own += count;
+                own_type = Some(*t);
             }
         }
         match (own_type, lead.flatten()) {
-            // Of a group that nobody knows every node is one of its own.
+            // In an unknown group every node counts as a group of its own.
             (Some(_), None) => 1,
             (Some(_), Some(_)) if all > own => own,
             (Some(t), Some(group)) => own + self.free.get(&(t, group)).copied().unwrap_or(0),
-            _ => self.most.iter().filter(|(t, _)| is_it(t)).map(|(_, most)| *most).max().unwrap_or(0),
+            _ => {
+                let of_type = self.most.iter().filter(|(t, _)| node_type.is_none_or(|wanted| wanted == **t));
+                of_type.map(|(_, most)| *most).max().unwrap_or(0)
+            }
         }
     }
 
-    /// What a curve comes to for a job whose steps take so many times as long in several groups.
+    /// The curve of a job whose steps take `slowdown` times as long in several groups.
     fn slowed_curve(
         &self,
         curve: &ScalingCurve,
@@ -157,24 +164,21 @@ impl<'a> GroupCapacity<'a> {
         node_type: Option<&NodeType>,
         slowdown: f64,
     ) -> ScalingCurve {
-        // A block is of one node.
-        let room = (self.max_in_group(job, node_type) / job.block.max(1)).max(1);
-        if curve.is_default() || slowdown <= 1.0 || room >= job.sizes.max() {
+        // A block is on one host, so it has no part in several groups.
+        let in_group = (self.max_in_group(job, node_type) / job.block.max(1)).max(1);
+        if curve.is_default() || slowdown <= 1.0 || in_group >= job.sizes.max() {
             return curve.clone();
         }
-        let mut turns: Vec<u32> = curve.points().iter().map(|p| p.nodes).collect();
-        turns.extend([job.sizes.min(), room, room + 1, job.sizes.max()]);
-        turns.retain(|nodes| *nodes > 0);
-        turns.sort_unstable();
-        turns.dedup();
-        let slower = |nodes: u32| if nodes > room { slowdown } else { 1.0 };
-        ScalingCurve::new(
-            turns
-                .into_iter()
-                .map(|nodes: u32| CurvePoint { nodes, rate: curve.rate(nodes) / slower(nodes) })
-                .collect(),
-        )
-        .unwrap_or_else(|_| curve.clone())
+        let mut sizes: Vec<u32> = curve.points().iter().map(|p| p.nodes).collect();
+        sizes.extend([job.sizes.min(), in_group, in_group + 1, job.sizes.max()]);
+        sizes.retain(|nodes| *nodes > 0);
+        sizes.sort_unstable();
+        sizes.dedup();
+        let points = sizes.into_iter().map(|nodes| {
+            let slower = if nodes > in_group { slowdown } else { 1.0 };
+            CurvePoint { nodes, rate: curve.rate(nodes) / slower }
+        });
+        ScalingCurve::new(points.collect()).unwrap_or_else(|_| curve.clone())
     }
 }
 
@@ -197,14 +201,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn sizes_for_which_no_switch_has_room_count_less() {
-        let record = |name: &str, nodes: &[&str]| SwitchRecord {
+    fn switch(name: &str, nodes: &[&str]) -> SwitchRecord {
+        SwitchRecord {
             name: name.to_owned(),
             nodes: nodes.iter().map(NodeName::new).collect(),
             below: Vec::new(),
-        };
-        let records = [record("left", &["n1", "n2", "n3", "n7"]), record("right", &["n4", "n5", "n8"])];
+        }
+    }
+
+    #[test]
+    fn sizes_for_which_no_switch_has_capacity_count_less() {
+        let records = [switch("left", &["n1", "n2", "n3", "n7"]), switch("right", &["n4", "n5", "n8"])];
         let topology = Topology::from_records(&records).unwrap();
         let held = [
             ("n1", Some(1)),
@@ -225,33 +232,33 @@ mod tests {
         let leaves = GroupCapacity::per_leaf(&gaps, &topology).unwrap();
         let a = NodeType::new("a");
         let sizes = AllowedSizes::parse("1-4").unwrap();
-        let lead = |node: &str| (!node.is_empty()).then(|| NodeName::new(node));
-        let room = |job: u32, node: &str| {
-            let lead = lead(node);
-            let asking = CurveRequest { job: JobId(job), lead: lead.as_ref(), sizes: &sizes, block: 1 };
-            leaves.max_in_group(&asking, Some(&a))
+        let max_nodes = |job: u32, lead: Option<&str>| {
+            let lead = lead.map(NodeName::new);
+            let request = CurveRequest { job: JobId(job), lead: lead.as_ref(), sizes: &sizes, block: 1 };
+            leaves.max_in_group(&request, Some(&a))
         };
-        assert_eq!([room(1, "n1"), room(2, "n3")], [2, 2], "its own node, and the free one beside it");
-        assert_eq!(room(7, ""), 2, "the two that are free on the right");
-        assert_eq!(room(8, "n6"), 1, "of n6 nobody knows what it is near");
-        assert_eq!(room(9, "n7"), 1, "it has a node on each side already");
-        let asking = CurveRequest { job: JobId(1), lead: None, sizes: &sizes, block: 4 };
-        assert_eq!(leaves.max_in_group(&asking, Some(&NodeType::new("b"))), 0);
+        assert_eq!(max_nodes(1, Some("n1")), 2, "its own node, and the free one beside it");
+        assert_eq!(max_nodes(2, Some("n3")), 2, "its own node, and the free one beside it");
+        assert_eq!(max_nodes(7, None), 2, "the two that are free on the right");
+        assert_eq!(max_nodes(8, Some("n6")), 1, "the switch of n6 is unknown");
+        assert_eq!(max_nodes(9, Some("n7")), 1, "it has a node on each side already");
+        let blocks = CurveRequest { job: JobId(1), lead: None, sizes: &sizes, block: 4 };
+        assert_eq!(leaves.max_in_group(&blocks, Some(&NodeType::new("b"))), 0);
         let curve = ScalingCurve::parse("1:10,2:19,4:36").unwrap();
-        let of = |job: &CurveRequest<'_>, slowdown| {
+        let slowed = |job: &CurveRequest<'_>, slowdown| {
             leaves.slowed_curve(&curve, job, Some(&a), slowdown).to_string()
         };
         let n1 = NodeName::new("n1");
-        let whole = CurveRequest { lead: Some(&n1), block: 1, ..asking };
-        assert_eq!(of(&whole, 1.0), curve.to_string());
-        assert_eq!(of(&whole, 2.0), "1:10,2:19,3:13.75,4:18", "two nodes make more than four");
-        assert_eq!(of(&asking, 2.0), "1:10,2:9.5,4:18", "a block is on one node");
+        let whole = CurveRequest { lead: Some(&n1), block: 1, ..blocks };
+        assert_eq!(slowed(&whole, 1.0), curve.to_string());
+        assert_eq!(slowed(&whole, 2.0), "1:10,2:19,3:13.75,4:18", "two nodes make more than four");
+        assert_eq!(slowed(&blocks, 2.0), "1:10,2:9.5,4:18", "a block is on one node");
         let few = AllowedSizes::parse("1-2").unwrap();
-        assert_eq!(of(&CurveRequest { sizes: &few, ..whole }, 2.0), curve.to_string());
+        assert_eq!(slowed(&CurveRequest { sizes: &few, ..whole }, 2.0), curve.to_string());
     }
 
     #[test]
-    fn sizes_for_which_no_host_has_room_count_less() {
+    fn sizes_for_which_no_host_has_capacity_count_less() {
         let held = [
             ("n1:0", Some(1)),
             ("n1:1", None),
@@ -270,20 +277,20 @@ mod tests {
         let none = Topology::default();
         let curve = ScalingCurve::parse("1:10,2:19,3:28,4:36").unwrap();
         let slowdown = CrossingSlowdown { hosts: 2.0, ..CrossingSlowdown::NONE };
-        let of = |job: u32, lead: &str, block: u32| {
-            let lead = (!lead.is_empty()).then(|| NodeName::new(lead));
-            let asking = CurveRequest { job: JobId(job), lead: lead.as_ref(), sizes: &sizes, block };
-            let crossed = CrossingLimits::new(&gaps, &none);
-            crossed.slowed_curve(&curve, &asking, Some(&a), slowdown).to_string()
+        let slowed = |job: u32, lead: Option<&str>, block: u32| {
+            let lead = lead.map(NodeName::new);
+            let request = CurveRequest { job: JobId(job), lead: lead.as_ref(), sizes: &sizes, block };
+            let limits = CrossingLimits::new(&gaps, &none);
+            limits.slowed_curve(&curve, &request, Some(&a), slowdown).to_string()
         };
-        assert_eq!(of(1, "n1:0", 1), "1:10,2:19,3:28,4:18", "its own, and the two that are free beside it");
-        assert_eq!(of(7, "", 1), "1:10,2:19,3:14,4:18", "two are free on one host");
-        assert_eq!(of(3, "n4:0", 1), "1:10,2:9.5,3:14,4:18", "it is on two hosts already");
-        assert_eq!(of(7, "", 2), "1:10,2:9.5,3:14,4:18", "one block is on one host");
-        let crossed = CrossingLimits::new(&gaps, &none);
-        let asking = CurveRequest { job: JobId(7), lead: None, sizes: &sizes, block: 1 };
+        assert_eq!(slowed(1, Some("n1:0"), 1), "1:10,2:19,3:28,4:18", "its own, and the two free beside it");
+        assert_eq!(slowed(7, None, 1), "1:10,2:19,3:14,4:18", "two are free on one host");
+        assert_eq!(slowed(3, Some("n4:0"), 1), "1:10,2:9.5,3:14,4:18", "it is on two hosts already");
+        assert_eq!(slowed(7, None, 2), "1:10,2:9.5,3:14,4:18", "one block is on one host");
+        let limits = CrossingLimits::new(&gaps, &none);
+        let request = CurveRequest { job: JobId(7), lead: None, sizes: &sizes, block: 1 };
         let across = CrossingSlowdown { switches: 2.0, ..CrossingSlowdown::NONE };
-        let same = crossed.slowed_curve(&curve, &asking, Some(&a), across);
-        assert_eq!(same.to_string(), curve.to_string(), "nothing is known of switches");
+        let same = limits.slowed_curve(&curve, &request, Some(&a), across);
+        assert_eq!(same.to_string(), curve.to_string(), "no switches are known");
     }
 }

@@ -1,5 +1,5 @@
-//! What the planner is told of a job's throughput: what is believed of a claim, what stands in for what
-//! nobody knows, and how waiting and probing raise a curve.
+//! The throughput curves that the planner gets: how far claims are believed, the prior for jobs without
+//! measurements, and how waiting and probing raise a curve.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -7,31 +7,31 @@ use std::ops::RangeInclusive;
 use infill_model::config::PlannerConfig;
 use infill_model::{AllowedSizes, CurvePoint, RescaleCosts, ScalingCurve};
 
-/// Exponent of the curve of a job of which nothing is known. Few programs scale in proportion; with an
-/// exponent of 1 two such jobs would be worth the same however they share the nodes, and the first would keep
-/// them all. 0.9 is 81 % of proportional at 8 nodes, as data-parallel training of large models has it.
+/// Exponent of the prior curve. Few programs scale in proportion. With an exponent of 1, two such jobs would
+/// have the same value however they share the nodes, and the first would keep them all. 0.9 is 81 % of
+/// proportional at 8 nodes, as data-parallel training of large models has it.
 const PRIOR_EXPONENT: f64 = 0.9;
 
-/// Superlinear starts exist (caches, memory), but not by more.
+/// Superlinear speedups exist (caches, memory), but not by more than this factor.
 const MOST_SUPERLINEAR: f64 = 2.0;
 
-/// What was measured is believed up to so many times proportional.
+/// Measured rates are believed up to this multiple of proportional ones.
 pub(super) const MOST_MEASURED: f64 = 4.0;
 
-/// Samples a second and node that any program could have: other numbers are no measurement.
+/// Credible samples a second and node of any program. Other numbers are not measurements.
 const CREDIBLE_RATES: RangeInclusive<f64> = 1e-9..=1e12;
 
-/// A size that shall be measured seems faster than the fastest by at least this share.
+/// A size that is to be measured seems faster than the fastest by at least this share.
 const PROBE_MARGIN: f64 = 0.05;
 
-/// So many times more than anybody else's node the smallest size of a job counts whose turn it is.
+/// The smallest size of a job that has its turn counts this many times more than a node of any other job.
 const TURN_BONUS: f64 = 10.0;
 
-/// Nor does it count more than so many times for the sake of shares.
+/// The largest factor for a turn, whatever the user's shares are.
 const MOST_TURN_BONUS: f64 = 1e6;
 
-/// The curve within what can be believed of a user's own claim, so that nobody outbids the others by a
-/// number; `None` where its numbers are no rates at all.
+/// The curve within what is believed of a user's own claim, so that no user outbids others with a number.
+/// `None` where its numbers are not credible rates.
 pub(crate) fn believable_curve(curve: &ScalingCurve, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     if curve.is_default() {
         return Some(curve.clone());
@@ -39,8 +39,8 @@ pub(crate) fn believable_curve(curve: &ScalingCurve, sizes: &AllowedSizes) -> Op
     CREDIBLE_RATES.contains(&unit_rate(curve, sizes)).then(|| capped_curve(curve, sizes, MOST_SUPERLINEAR))
 }
 
-/// The curve with no size more than `most` times what is proportional to the smallest: a program may report
-/// what it will.
+/// The curve with each size limited to `most` times what is proportional to the smallest: a program may
+/// report any number.
 pub(super) fn capped_curve(curve: &ScalingCurve, sizes: &AllowedSizes, most: f64) -> ScalingCurve {
     let unit = unit_rate(curve, sizes);
     ScalingCurve::new(
@@ -59,7 +59,7 @@ pub(super) fn unit_rate(curve: &ScalingCurve, sizes: &AllowedSizes) -> f64 {
     curve.rate(least) / f64::from(least)
 }
 
-/// The curve of a job of which nothing is known: nodes to the power [`PRIOR_EXPONENT`].
+/// The curve of a job without measurements: nodes to the power [`PRIOR_EXPONENT`].
 pub(super) fn prior_curve(sizes: &AllowedSizes) -> ScalingCurve {
     let doubled = std::iter::successors(Some(sizes.min()), |n| n.checked_mul(2).filter(|n| *n < sizes.max()));
     let sizes: BTreeSet<u32> = doubled.chain([sizes.max()]).collect();
@@ -72,13 +72,13 @@ pub(super) fn prior_curve(sizes: &AllowedSizes) -> ScalingCurve {
     .unwrap_or_else(|_| ScalingCurve::linear())
 }
 
-/// How many times more the smallest size of a job counts whose turn it is, if a node-second of somebody
-/// else's counts so many times as much as its own.
+/// How many times more the smallest size of a job that has its turn counts. `outweighs` says how many times
+/// more a node-second of another job may count.
 pub(super) fn turn_bonus(outweighs: f64) -> f64 {
     (TURN_BONUS * outweighs.max(1.0)).min(MOST_TURN_BONUS)
 }
 
-/// The curve with so many samples a second more at every size.
+/// The curve with `bonus` samples a second more at every size.
 pub(super) fn with_bonus(curve: &ScalingCurve, sizes: &AllowedSizes, bonus: f64) -> ScalingCurve {
     let min = sizes.min();
     let max = sizes.max();
@@ -95,9 +95,9 @@ pub(super) fn max_rate(curve: &ScalingCurve) -> f64 {
     curve.points().iter().map(|p| p.rate).fold(0.0, f64::max)
 }
 
-/// The curve that makes the planner bring a running job to the size that the advisor wants to measure: there
-/// it seems a little faster than the `fastest` elsewhere, by what the change costs. The advisor has weighed
-/// what is lost meanwhile.
+/// The curve that makes the planner bring a running job to the size that the advisor wants to measure. That
+/// size seems a little faster than the `fastest` elsewhere, by what the change costs. The advisor has weighed
+/// what is lost during the probe.
 pub(super) fn with_probe(
     curve: &ScalingCurve,
     nodes: u32,
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiting_job_counts_more_at_every_size_by_the_same() {
+    fn the_bonus_is_the_same_at_every_size() {
         let sizes = AllowedSizes::parse("2-8").unwrap();
         for curve in
             [ScalingCurve::linear(), ScalingCurve::parse("1:10,2:18,4:30").unwrap(), prior_curve(&sizes)]
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prior_is_concave_at_the_sizes_that_there_are() {
+    fn the_prior_is_concave_at_the_allowed_sizes() {
         assert_eq!(prior_curve(&AllowedSizes::parse("3").unwrap()).points().len(), 1);
         let curve = prior_curve(&AllowedSizes::parse("1-8").unwrap());
         assert!((curve.rate(8) - 6.498).abs() < 1e-3);

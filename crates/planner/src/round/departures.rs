@@ -1,28 +1,28 @@
-//! What has happened to gaps since they were found: who holds them now, and who is about to be gone from
-//! them.
+//! Changes since the gaps were found: who holds them now, and which jobs are about to leave them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use infill_gaps::NodeHolders;
 use infill_model::{GapRefusal, JobFacts, JobId, NodeName};
 
-/// Nodes that jobs are about to be gone from.
+/// Nodes that jobs are about to leave.
 pub(super) struct NodeDepartures {
-    /// Slurm takes them back.
+    /// Nodes that Slurm takes back.
     taken: BTreeSet<NodeName>,
-    /// A job has left them, though a part of it is still there, and no other holds them.
+    /// Nodes that a job has left although a part of it is still there, and that no other job holds.
     left: BTreeMap<NodeName, JobId>,
 }
 
 impl NodeDepartures {
     pub(super) fn from_jobs(jobs: &[JobFacts], holders: &NodeHolders) -> Self {
-        let parts = |j: &JobFacts| {
-            let job = j.job;
-            j.place.left.iter().flat_map(NodeName::single_places).map(move |n| (n, job)).collect::<Vec<_>>()
-        };
+        let mut left = BTreeMap::new();
+        for facts in jobs {
+            let places = facts.place.left.iter().flat_map(NodeName::single_places);
+            left.extend(places.filter(|node| !holders.contains_key(node)).map(|node| (node, facts.job)));
+        }
         NodeDepartures {
             taken: jobs.iter().flat_map(|j| &j.place.taken).flat_map(NodeName::single_places).collect(),
-            left: jobs.iter().flat_map(parts).filter(|(n, _)| !holders.contains_key(n)).collect(),
+            left,
         }
     }
 
@@ -30,7 +30,7 @@ impl NodeDepartures {
         self.taken.is_empty() && self.left.is_empty()
     }
 
-    /// Why this node cannot be planned with, if so.
+    /// Why this node cannot be planned with; `None` if it can.
     pub(super) fn refusal_for(&self, node: &NodeName) -> Option<GapRefusal> {
         if self.taken.contains(node) {
             return Some("Slurm is taking it back".to_owned().into());
@@ -39,22 +39,17 @@ impl NodeDepartures {
     }
 }
 
-/// The nodes that the jobs hold, or the places where nodes are blocks of such.
+/// The holder of each node, by place where nodes are blocks of places.
 pub(super) fn node_holders(jobs: &[JobFacts]) -> NodeHolders {
-    jobs.iter()
-        .flat_map(|j: &JobFacts| {
-            let job = j.job;
-            j.place
-                .held
-                .iter()
-                .flat_map(|h| h.node.single_places())
-                .map(move |n| (n, job))
-                .collect::<Vec<_>>()
-        })
-        .collect()
+    let mut holders = NodeHolders::default();
+    for facts in jobs {
+        let places = facts.place.held.iter().flat_map(|held| held.node.single_places());
+        holders.extend(places.map(|node| (node, facts.job)));
+    }
+    holders
 }
 
-/// The jobs of which a part is still on nodes that they have left: they are just saving there.
+/// Jobs with a part on nodes that they have left: they are saving there.
 pub(super) fn saving_jobs(jobs: &[JobFacts]) -> Vec<JobId> {
     jobs.iter().filter(|j| !j.ending && !j.place.left.is_empty()).map(|j| j.job).collect()
 }

@@ -1,35 +1,35 @@
-//! Jobs of the main queue that wings extend, as the planner sees them: all their own nodes are one, a gap
-//! that nobody else can have and that never ends. Where GPUs are lent, each of their own places is such a
-//! gap, and all of them are one worker.
+//! Main jobs that wings extend, as the planner sees them. All own nodes of such a job are one gap that no
+//! other job can have and that never ends. Where GPUs are lent, each of its own places is such a gap, and all
+//! of them are one worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use infill_model::{
-    AllowedSizes, CurvePoint, Gap, GapSet, JobFacts, JobId, MalleableJob, NodeName, NodeType, PlaceShare,
-    Probe, ScalingCurve, Snapshot, UnixTime, WindowEnd, malleable::RateCurve,
+    AllowedSizes, CurvePoint, Gap, GapSet, JobFacts, MalleableJob, NodeName, NodeType, PlaceShare, Probe,
+    ScalingCurve, Snapshot, UnixTime, WindowEnd, malleable::RateCurve,
 };
 
-/// For how long a main job's own nodes are counted on, seconds: for longer than any horizon.
+/// Seconds for which a main job's own nodes are counted on: longer than any horizon.
 const OWN_SECS: f64 = 86_400.0;
 
-/// Most points of a curve.
+/// The largest number of points of a shifted curve.
 const MOST_POINTS: usize = 64;
 
-/// What main jobs have of the CPUs and memory of each of their places, in a snapshot. What Slurm does not say
-/// is what comes with the place.
+/// The CPUs and memory that main jobs have at each of their places in a snapshot. Where Slurm reports
+/// nothing, it is what comes with the place.
 pub(super) fn place_shares(snapshot: &Snapshot, jobs: &[JobFacts]) -> BTreeMap<NodeName, PlaceShare> {
-    let own = jobs.iter().flat_map(|job| job.place.own_places());
-    let share = |place: NodeName| {
-        let share = snapshot.node(&place)?.share?;
+    let mut shares = BTreeMap::new();
+    for place in jobs.iter().flat_map(|job| job.place.own_places()) {
+        let Some(share) = snapshot.node(&place).and_then(|node| node.share) else { continue };
         let held = if share.held.is_none() { share.own } else { share.held };
-        Some((place, PlaceShare { held, ..share }))
-    };
-    own.filter_map(share).collect()
+        shares.insert(place, PlaceShare { held, ..share });
+    }
+    shares
 }
 
-/// The gaps, and one for each job's own nodes, or one for each of its own places. `type_at`: the type of a
-/// node that a lead is on. `shares`: what is known of places.
+/// The gaps plus one gap for each job's own nodes, or one for each of its own places. `type_at` returns the
+/// type of a node that a lead is on. `shares` are the shares of own places.
 pub(super) fn gaps_with_own<'a>(
     mut gaps: Arc<GapSet>,
     jobs: &[JobFacts],
@@ -37,47 +37,40 @@ pub(super) fn gaps_with_own<'a>(
     shares: &BTreeMap<NodeName, PlaceShare>,
     now: UnixTime,
 ) -> Arc<GapSet> {
-    let own = jobs.iter().filter_map(|j| Some((j.job, j.since, j.place.own.first()?)));
-    let gap = |(job, since, node): (JobId, UnixTime, &NodeName)| {
-        let node_type = type_at(node)?;
-        let of_part = move |node: NodeName| Gap {
-            share: shares.get(&node).copied(),
-            node,
-            node_type: node_type.clone(),
-            since,
-            end: WindowEnd::Unknown,
-            vacate_by: None,
-            usable_until: now.plus_secs(OWN_SECS),
-            expected_secs: OWN_SECS,
-            holder: Some(job),
-        };
-        Some(node.single_places().into_iter().map(of_part))
-    };
-    let known: Vec<Gap> = own.filter_map(gap).flatten().collect();
-    if !known.is_empty() {
+    let mut own: Vec<Gap> = Vec::new();
+    for facts in jobs {
+        let Some(node) = facts.place.own.first() else { continue };
+        let Some(node_type) = type_at(node) else { continue };
+        for place in node.single_places() {
+            own.push(Gap {
+                share: shares.get(&place).copied(),
+                node: place,
+                node_type: node_type.clone(),
+                since: facts.since,
+                end: WindowEnd::Unknown,
+                vacate_by: None,
+                usable_until: now.plus_secs(OWN_SECS),
+                expected_secs: OWN_SECS,
+                holder: Some(facts.job),
+            });
+        }
+    }
+    if !own.is_empty() {
         let all = Arc::make_mut(&mut gaps);
-        let is_own = |node: &NodeName| known.iter().any(|gap| gap.node == *node);
-        all.refused.retain(|(node, _)| !is_own(node));
-        all.gaps.retain(|gap| !is_own(&gap.node));
-        all.gaps.extend(known);
+        all.refused.retain(|(node, _)| !own.iter().any(|gap| gap.node == *node));
+        all.gaps.retain(|gap| !own.iter().any(|own| own.node == gap.node));
+        all.gaps.extend(own);
         all.gaps.sort_by(|a, b| a.node.cmp(&b.node));
     }
     gaps
 }
 
-/// The job with its own nodes as one: sizes and rates of so many fewer. Its weight stays: what a further node
-/// is worth is what it adds to them.
+/// The job with its own nodes merged into one: sizes and rates for `fewer` nodes less. Its weight stays: the
+/// value of a further node is what it adds to the own nodes.
 pub(super) fn merge_own_nodes(job: MalleableJob, fewer: u32) -> MalleableJob {
     let Some(sizes) = job.sizes.shifted_down(fewer).filter(|_| fewer > 0) else { return job };
-    let shifted = |rate: &RateCurve| {
-        let of_plan = match &rate.sizes {
-            Some(all) => Some(all.shifted_down(fewer)?),
-            None => None,
-        };
-        let curve = curve_less(&rate.curve, fewer, &sizes)?;
-        Some(RateCurve { curve, sizes: of_plan, ..rate.clone() })
-    };
-    let rates: Vec<RateCurve> = job.rates.iter().filter_map(shifted).collect();
+    let rates: Vec<RateCurve> =
+        job.rates.iter().filter_map(|rate| shifted_rate(rate, fewer, &sizes)).collect();
     if rates.is_empty() {
         return job;
     }
@@ -90,13 +83,23 @@ pub(super) fn merge_own_nodes(job: MalleableJob, fewer: u32) -> MalleableJob {
     MalleableJob { rates, sizes, probe, assured, ..job }
 }
 
-/// The probe of so many fewer nodes, if any are left.
+/// A rate for `fewer` nodes less; `None` where the plan runs at none of these sizes.
+fn shifted_rate(rate: &RateCurve, fewer: u32, sizes: &AllowedSizes) -> Option<RateCurve> {
+    let plan_sizes = match &rate.sizes {
+        Some(all) => Some(all.shifted_down(fewer)?),
+        None => None,
+    };
+    let curve = curve_less(&rate.curve, fewer, sizes)?;
+    Some(RateCurve { curve, sizes: plan_sizes, ..rate.clone() })
+}
+
+/// The probe for `fewer` nodes less; `None` if no node is left.
 fn probe_less(probe: &Probe, fewer: u32) -> Option<Probe> {
     let nodes = probe.nodes.checked_sub(fewer).filter(|nodes| *nodes > 0)?;
     Some(Probe { nodes, with: probe.with.clone() })
 }
 
-/// The curve over so many fewer nodes: at all sizes where those are few, else at those that are known.
+/// The curve for `fewer` nodes less: at all sizes if those are few, else at the sizes that the curve names.
 fn curve_less(curve: &ScalingCurve, fewer: u32, sizes: &AllowedSizes) -> Option<ScalingCurve> {
     let mut nodes = sizes.up_to(sizes.max().min(sizes.min().saturating_add(MOST_POINTS as u32)));
     nodes.extend(curve.points().iter().filter_map(|p| p.nodes.checked_sub(fewer)).filter(|n| *n > 0));
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nodes_of_a_main_job_are_one() {
+    fn the_own_nodes_of_a_main_job_are_one() {
         let curve = ScalingCurve::parse("1:10,2:18,4:32,8:50").unwrap();
         let less = curve_less(&curve, 3, &AllowedSizes::parse("1-5").unwrap()).unwrap();
         for extra in 0..5 {

@@ -1,10 +1,12 @@
-//! A round, once for all who make rounds: what Slurm shows and what is known of the jobs → what the planner
-//! is asked → a plan that the checker has passed.
+//! A round, implemented once for everything that makes rounds. From what Slurm shows and the facts about the
+//! jobs it makes the input of the planner. From that it makes a plan that the checker has passed.
 //!
-//! The daemon, the simulator, the scenarios and the benches feed one [`RoundState`] with [`JobFacts`]; they
-//! differ in where their jobs and nodes come from, and in nothing else. [`RoundState::ingest_snapshot`] takes
-//! in a snapshot,
-//! [`RoundState::round_input`] asks, [`RoundInput::solve_plan`] and [`check_solved_plan`] answer.
+//! The daemon, the simulator, the scenarios and the benches feed one [`RoundState`] with [`JobFacts`]. They
+//! differ only in where their jobs and nodes come from. [`RoundState::ingest_snapshot`] takes in a snapshot.
+//! [`RoundState::round_input`] makes the input. [`RoundInput::solve_plan`] and [`check_solved_plan`] make the
+//! plan.
+//!
+//! [`JobFacts`]: infill_model::JobFacts
 
 pub(crate) mod breaker;
 mod checkpoint_risk;

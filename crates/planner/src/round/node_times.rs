@@ -1,4 +1,5 @@
-//! How long nodes take to come up for us and to become free after us: prolog and epilog, by node type.
+//! How long nodes take to start jobs of infill and to become free after them: prolog and epilog, by node
+//! type.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,49 +8,49 @@ use serde::{Deserialize, Serialize};
 use infill_advisor::stops::STOP_PERCENTILE;
 use infill_model::{NodeName, NodeType, Snapshot, UnixTime};
 
-/// How many times of each kind are remembered of a node type.
+/// Number of times of each kind that are remembered for a node type.
 const REMEMBERED: usize = 20;
 
-/// Most node types of which anything is remembered.
+/// The largest number of node types with remembered times.
 const MOST_TYPES: usize = 1000;
 
-/// Longer than this no prolog or epilog lasts: something else has gone wrong.
+/// Longest believable prolog or epilog, seconds. Where it takes longer, something else has gone wrong.
 const MOST_SECS: f64 = 1800.0;
 
 /// The last times on nodes of one type, seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct TypeTimes {
-    /// From the end of a job of ours until its node was idle.
+    /// From the end of a malleable job until its node was idle.
     cleanup: VecDeque<f64>,
-    /// From the order of a worker until its agent said hello.
+    /// From the order of a worker until its agent reported.
     start: VecDeque<f64>,
 }
 
-/// A node on which a job of ours is cleaned up.
+/// A node on which the epilog of a malleable job runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct NodeCleanup {
     ended_at: UnixTime,
     seen_at: UnixTime,
 }
 
-/// All of them. What is measured here outlives the daemon.
+/// The measured times by node type, and the nodes that are being cleaned up. The times outlive the daemon.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeTimes {
     types: BTreeMap<NodeType, TypeTimes>,
     cleaning: BTreeMap<NodeName, NodeCleanup>,
-    looked_at: Option<UnixTime>,
+    last_look: Option<UnixTime>,
     unsaved: bool,
 }
 
 impl NodeTimes {
-    /// Takes up what was remembered before, as [`NodeTimes::take_unsaved`] gave it. What cannot be read is
-    /// learned again.
+    /// Restores the times that [`NodeTimes::take_unsaved`] returned before. Text that cannot be read is
+    /// dropped, and the times are measured again.
     pub fn load(&mut self, text: &str) {
         self.types = serde_json::from_str(text).unwrap_or_default();
     }
 
-    /// What is to be remembered, if that has changed since the last call.
+    /// The times as text for the store; `None` if they have not changed since the last call.
     pub fn take_unsaved(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.unsaved) {
             return None;
@@ -57,52 +58,51 @@ impl NodeTimes {
         serde_json::to_string(&self.types).ok()
     }
 
-    /// Says that it could not be stored after all.
+    /// Records that the text could not be stored, so that the next [`NodeTimes::take_unsaved`] returns it
+    /// again.
     pub fn not_saved(&mut self) {
         self.unsaved = true;
     }
 
     /// Seconds from a worker's exit until its node is idle, by type.
     pub fn cleanup_secs(&self) -> BTreeMap<NodeType, f64> {
-        self.types
-            .iter()
-            .filter_map(|(t, times): (&NodeType, &TypeTimes)| Some((t.clone(), usual_secs(&times.cleanup)?)))
-            .collect()
+        self.types.iter().filter_map(|(t, times)| Some((t.clone(), usual_secs(&times.cleanup)?))).collect()
     }
 
-    /// Seconds from an order until the agent says hello, on the slowest type of nodes.
+    /// Seconds from an order until the agent reports, on the slowest node type; `None` without measurements.
     pub fn start_secs(&self) -> Option<f64> {
         self.types.values().filter_map(|times| usual_secs(&times.start)).max_by(f64::total_cmp)
     }
 
-    /// Takes in how long it took from an order until the agent said hello.
+    /// Records the seconds from an order until the agent reported.
     pub fn record_start(&mut self, node_type: &NodeType, secs: f64) {
         self.record_time(node_type, secs, |times| &mut times.start);
     }
 
-    /// Takes in what a snapshot shows of the nodes that our jobs have left. What is over between two looks
-    /// was quick.
+    /// Takes in what a snapshot shows about nodes that malleable jobs have left. A cleanup that begins and
+    /// ends between two snapshots is not measured: it was quick.
     pub fn ingest_snapshot(&mut self, snapshot: &Snapshot, partition: &str, now: UnixTime) {
         let before = std::mem::take(&mut self.cleaning);
-        let last_look = self.looked_at.replace(now).unwrap_or(now);
+        let last_look = self.last_look.replace(now).unwrap_or(now);
         for job in snapshot.jobs.iter().filter(|j| j.partition == partition) {
             if job.state.is_running() || !job.state.occupies_nodes() {
                 continue;
             }
-            let said = job.end_time.unwrap_or(now);
+            let reported_end = job.end_time.unwrap_or(now);
             for node in job.nodes.iter().filter(|n| cleans_up(snapshot, n) == Some(true)) {
-                // The clocks may differ; it ended between two looks.
-                let fresh = || said.max(last_look).min(now);
-                let ended_at = before.get(node).map_or_else(fresh, |known| known.ended_at);
+                // The clocks may differ. The job ended between two snapshots.
+                let new_end = reported_end.max(last_look).min(now);
+                let ended_at = before.get(node).map_or(new_end, |cleanup| cleanup.ended_at);
                 self.cleaning.insert(node.clone(), NodeCleanup { ended_at, seen_at: now });
             }
         }
-        for (node, was) in before {
+        for (node, cleanup) in before {
             let is_clean = !self.cleaning.contains_key(&node) && cleans_up(snapshot, &node) == Some(false);
             let node_type = snapshot.node(&node).filter(|_| is_clean).map(|n| n.node_type.clone());
             if let Some(node_type) = node_type {
-                // It became idle between two looks.
-                let secs = (now.secs_since(was.ended_at) + was.seen_at.secs_since(was.ended_at)) / 2.0;
+                // It became idle between two snapshots.
+                let secs =
+                    (now.secs_since(cleanup.ended_at) + cleanup.seen_at.secs_since(cleanup.ended_at)) / 2.0;
                 self.record_time(&node_type, secs, |times| &mut times.cleanup);
             }
         }
@@ -114,8 +114,8 @@ impl NodeTimes {
         secs: f64,
         kind: fn(&mut TypeTimes) -> &mut VecDeque<f64>,
     ) {
-        let known = self.types.contains_key(node_type);
-        if !(0.0..=MOST_SECS).contains(&secs) || (!known && self.types.len() >= MOST_TYPES) {
+        let is_known_type = self.types.contains_key(node_type);
+        if !(0.0..=MOST_SECS).contains(&secs) || (!is_known_type && self.types.len() >= MOST_TYPES) {
             return;
         }
         let times = kind(self.types.entry(node_type.clone()).or_default());
@@ -127,14 +127,14 @@ impl NodeTimes {
     }
 }
 
-/// Whether Slurm still cleans this node up; `None` where nobody knows: it is gone, or unsound.
+/// Whether Slurm still cleans this node up; `None` where that is unknown because the node is gone or unsound.
 fn cleans_up(snapshot: &Snapshot, node: &NodeName) -> Option<bool> {
     let mut state = snapshot.node(node)?.state.clone();
     let cleans_up = state.remove("COMPLETING");
     (cleans_up || state.is_sound()).then_some(cleans_up)
 }
 
-/// What nearly all take.
+/// The time within which nearly all measured ones lie, by [`STOP_PERCENTILE`].
 fn usual_secs(secs: &VecDeque<f64>) -> Option<f64> {
     let mut secs: Vec<f64> = secs.iter().copied().collect();
     secs.sort_by(f64::total_cmp);
@@ -175,7 +175,7 @@ mod tests {
     fn an_epilog_is_measured_from_the_end_of_the_job_to_the_idle_node() {
         let mut times = NodeTimes::default();
         after(20, 1, &mut times);
-        // Of n2, which was clean at once, nothing is learned.
+        // n2 was clean at once, so it adds no time.
         assert_eq!(cleanup(&times), [19.5]);
         let mut seldom = NodeTimes::default();
         after(20, 5, &mut seldom);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_outlives_the_daemon() {
+    fn measured_times_outlive_the_daemon() {
         let mut times = NodeTimes::default();
         after(20, 1, &mut times);
         let node_type = times.types.keys().next().cloned().unwrap();

@@ -1,8 +1,8 @@
-//! Whose turn it is to hold nodes while more jobs want some than there are nodes for.
+//! Whose turn it is to hold nodes while more jobs want nodes than there are nodes for.
 //!
-//! An exchange of one job for another costs node time: the one that leaves saves, and the one that comes
-//! starts and warms up. So a job that was given nodes keeps its smallest size for a turn, unless the main
-//! queue takes them. A job pays for its start and its parking once a turn; with
+//! An exchange of one job for another costs node time: the job that leaves saves, and the job that comes
+//! starts and warms up. So a job that got nodes keeps its smallest size for a turn, unless the main queue
+//! takes the nodes. A job pays for its start and its parking once a turn. With
 //!
 //! ```text
 //! length = (start_secs + down_secs) / MOST_LOSS
@@ -11,13 +11,16 @@
 //! exchanges cost at most that share of the node time, 1 %. While jobs wait that never had nodes, a turn is
 //! [`node_claim::FIRST_SHARE`] of that: each job causes this once.
 //!
-//! When a turn has ended, the nodes go to whoever has had least. Users come by their shares: each may have
-//! turns for the nodes that its share entitles it to, or for one job if that is more. Of one user, jobs that
-//! never had nodes come first, then those with the fewest node-seconds; a job that arrives counts as having
-//! had as much as the one with the fewest, like the virtual time of a fair scheduler. Where jobs shall end
-//! soon, one of which it is well known how much work it has ahead comes by that instead: shortest remaining
-//! time first, and least attained service first for the others. Who has waited for [`PATIENCE_SECS`] comes
-//! before all but new ones. A job whose turn has ended goes on while nobody else wants its nodes.
+//! When a turn has ended, the nodes go to the job that has had least. Users come by their shares: each may
+//! have turns for the nodes that its share entitles it to, or for one job if that is more. Among the jobs of
+//! one user, those that never had nodes come first, then those with the fewest node-seconds. A job that
+//! arrives counts as having had as much as the job with the fewest, like the virtual time of a fair
+//! scheduler.
+//!
+//! If the objective is completion, jobs with well-known remaining work come by that instead: shortest
+//! remaining time first, and least attained service first for the others. A job that has waited for
+//! [`PATIENCE_SECS`] comes before all jobs that are not new. A job whose turn has ended goes on while no
+//! other job wants its nodes.
 //!
 //! A job that was promised a rate comes before all turns. Turns are given out on the nodes that promises
 //! leave.
@@ -31,85 +34,84 @@ use infill_model::{JobFacts, JobId, QueuePosition, TurnState, UnixTime};
 pub(super) use node_claim::NodeClaim;
 use user_queue::{UserQueue, divide_by_share};
 
-/// A job that was given nodes so often and has not trained counts as having had its first turn.
+/// A job that has got nodes this many times without training counts as having had its first turn.
 const MOST_FIRST: u32 = 2;
 
-/// Of those that wait for others, so many for each node are candidates of a round: they may use what nobody
-/// else can.
+/// Number of waiting jobs for each node that are candidates of a round: they may use what no other job can.
 const WAITING_A_NODE: u32 = 4;
 
-/// At least and at most so many are.
+/// Bounds of the number of waiting jobs that are candidates.
 const FEWEST_AND_MOST_WAITING: (u32, u32) = (32, 256);
 
-/// From the moment at which a job's turn comes until it has nodes, seconds.
+/// Seconds from the moment at which a job's turn comes until it has nodes.
 const BEGINS_SECS: i64 = 5;
 
-/// By so many node-seconds, as a share of a turn, must one that waits have had less than one whose turn has
-/// ended, or have less ahead.
+/// The margin, as a share of a turn's node-seconds, by which a waiting job must have had less, or have less
+/// remaining work, to replace a job whose turn has ended.
 const EXCHANGE_MARGIN: f64 = 0.5;
 
-/// A job that has waited for so long comes before those that will end sooner, seconds.
+/// A job that has waited longer than this comes before jobs that will end sooner, seconds.
 const PATIENCE_SECS: f64 = 21_600.0;
 
-/// Nobody counts as farther behind the one with the most of a user's jobs than so many turns, or
-/// [`MAX_INTERVALS`] on either side of the mean.
+/// The most turns that a job counts as behind the job of its user that has had most. If [`MOST_PARTS`] on
+/// either side of the mean are more, these.
 const MOST_BEHIND: f64 = 8.0;
 
-/// Longest time between two looks that counts, seconds: what happened in a longer one nobody saw.
+/// Longest time between two snapshots that counts, seconds. A longer one was not observed.
 const LONGEST_SECS: f64 = 7_200.0;
 
-/// A job that has had so many seconds' worth of an equal part less than the mean of its user's jobs counts
-/// [`TILT`] times as much, and one that has had more counts less.
+/// One part, by which a job is behind the mean of its user's jobs: an equal share of all nodes for this many
+/// seconds. A job one part behind counts [`WEIGHT_STEP`] times as much. A job that has had more counts less.
 const PART_SECS: f64 = 3_600.0;
 
-/// See [`PART_SECS`].
-const TILT: f64 = 1.03;
+/// Factor on the weight for each part behind the mean, see [`PART_SECS`].
+const WEIGHT_STEP: f64 = 1.03;
 
-/// Most such parts that count.
+/// The largest number of such parts that count.
 const MOST_PARTS: f64 = 4.0;
 
-/// Steps of a part in which that changes, so that it does not change with each round.
+/// Steps in which a part counts, so that weights do not change in every round.
 const PART_STEPS: f64 = 2.0;
 
-/// What is kept of a job from look to look.
+/// What is remembered of a job from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 struct TurnAccount {
     /// Node-seconds that it counts as having had.
     had_secs: f64,
-    /// Since when it has held nodes.
+    /// When it got the nodes that it holds; `None` while it holds none.
     since: Option<UnixTime>,
-    /// Whether it holds nodes that nobody before it in line could use: it has no turn, and gives them up once
-    /// somebody can.
+    /// Whether it holds nodes that no job before it in line could use. It has no turn then, and gives the
+    /// nodes up once such a job can use them.
     fills: bool,
-    /// How often it has begun to hold nodes.
+    /// Number of times that it has begun to hold nodes.
     turns: u32,
     /// Whether it has ever trained.
     has_trained: bool,
 }
 
-/// What users are entitled to.
+/// The shares and the usage of users.
 pub(super) struct UserShares<'a> {
-    /// Share of a user.
+    /// Configured share of a user.
     pub share: &'a dyn Fn(&str) -> f64,
-    /// Node-seconds that a user has had lately.
+    /// Node-seconds that a user has used lately.
     pub used_secs: &'a dyn Fn(&str) -> f64,
 }
 
-/// What jobs have had, and whose turn it is.
+/// Node-seconds of jobs, and whose turn it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TurnRotation {
     accounts: BTreeMap<JobId, TurnAccount>,
     turns: BTreeMap<JobId, TurnState>,
-    /// Whether others would like what those are to get whose turn it is, or hold it.
-    pushes: bool,
+    /// Whether jobs with their turn need nodes that other jobs want or hold.
+    is_under_pressure: bool,
     factors: BTreeMap<JobId, f64>,
-    /// How many of those that wait for others are candidates.
-    most_waiting: u32,
+    /// Number of waiting jobs that are candidates of a round.
+    max_waiting: u32,
     at: UnixTime,
 }
 
 impl TurnRotation {
-    /// Takes in what jobs hold at a look.
+    /// Adds what jobs have held since the last snapshot.
     pub fn ingest_jobs(&mut self, jobs: &[JobFacts], now: UnixTime) {
         let before = self.at;
         let passed = now.secs_since(self.at);
@@ -131,25 +133,26 @@ impl TurnRotation {
                 account.since = None;
             } else if account.since.is_none() {
                 let since = job.since.max(before).min(now);
-                (account.since, account.turns) = (Some(since), account.turns.saturating_add(1));
+                account.since = Some(since);
+                account.turns = account.turns.saturating_add(1);
                 account.fills = self.turns.get(&job.job).is_some_and(|turn| turn.queue_position().is_some());
             }
         }
     }
 
-    /// What the job with the fewest node-seconds has had, of each user.
+    /// For each user the fewest node-seconds that one of its jobs has had.
     fn least_by_user<'j>(&self, jobs: &'j [JobFacts]) -> BTreeMap<&'j str, f64> {
         let mut least = BTreeMap::new();
         for job in jobs {
             if let Some(account) = self.accounts.get(&job.job) {
-                let of = least.entry(job.program.user.as_str()).or_insert(account.had_secs);
-                *of = of.min(account.had_secs);
+                let fewest = least.entry(job.program.user.as_str()).or_insert(account.had_secs);
+                *fewest = fewest.min(account.had_secs);
             }
         }
         least
     }
 
-    /// Settles whose turn it is, on so many nodes or places of such.
+    /// Settles whose turn it is. `places` is the number of nodes or places.
     pub fn settle_turns(
         &mut self,
         claims: &[NodeClaim<'_>],
@@ -159,17 +162,17 @@ impl TurnRotation {
     ) {
         let part_secs = f64::from(places.max(1)) / (claims.len().max(1) as f64) * PART_SECS;
         self.catch_up(claims, part_secs);
-        self.factors = self.tilt_factors(claims, part_secs);
+        self.factors = self.weight_factors(claims, part_secs);
         let allocation = TurnAllocation::new(self, claims, places, user_shares, now);
         self.turns = allocation.hand_out_turns();
         let (fewest, most) = FEWEST_AND_MOST_WAITING;
-        self.most_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
+        self.max_waiting = places.saturating_mul(WAITING_A_NODE).clamp(fewest, most);
         for (job, turn) in &self.turns {
-            // What it fills is its own by now: its turn begins.
-            if let (TurnState::Keeps { .. }, Some(account)) = (turn, self.accounts.get_mut(job))
-                && account.fills
-            {
-                (account.fills, account.since) = (false, Some(now));
+            let TurnState::Keeps { .. } = turn else { continue };
+            if let Some(account) = self.accounts.get_mut(job).filter(|account| account.fills) {
+                // The nodes that it fills are its own by now, so its turn begins.
+                account.fills = false;
+                account.since = Some(now);
             }
         }
         let held = claims.iter().map(|claim| claim.facts.place.held.len() as u32 * claim.block_size()).sum();
@@ -178,17 +181,17 @@ impl TurnRotation {
             .filter(|claim: &&NodeClaim<'_>| self.turn_of(claim.facts.job) == Some(TurnState::Next))
             .map(NodeClaim::min_places)
             .fold(0, u32::saturating_add);
-        let are_more = self.turns.values().any(|turn| turn.queue_position().is_some());
-        self.pushes = needed > 0 && (are_more || needed > places.saturating_sub(held));
+        let others_wait = self.turns.values().any(|turn| turn.queue_position().is_some());
+        self.is_under_pressure = needed > 0 && (others_wait || needed > places.saturating_sub(held));
     }
 
-    /// Nobody falls behind without bounds: what could not run for long does not keep all others from theirs.
+    /// Limits how far a job falls behind: a job that could not run for long does not keep all others off.
     fn catch_up(&mut self, claims: &[NodeClaim<'_>], part_secs: f64) {
         let mut most: BTreeMap<&str, f64> = BTreeMap::new();
         for claim in claims {
             let had_secs = self.had_secs(claim.facts.job);
-            let of = most.entry(claim.user()).or_insert(had_secs);
-            *of = of.max(had_secs);
+            let highest = most.entry(claim.user()).or_insert(had_secs);
+            *highest = highest.max(had_secs);
         }
         for claim in claims {
             let turns_secs = MOST_BEHIND * claim.length_secs() * f64::from(claim.min_places());
@@ -200,70 +203,72 @@ impl TurnRotation {
         }
     }
 
-    /// How many times as much each job counts for what it has had among its user's jobs.
-    fn tilt_factors(&self, claims: &[NodeClaim<'_>], part_secs: f64) -> BTreeMap<JobId, f64> {
+    /// The weight factor of each job for what it has had, compared with the mean of its user's jobs.
+    fn weight_factors(&self, claims: &[NodeClaim<'_>], part_secs: f64) -> BTreeMap<JobId, f64> {
         let mut of_user: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for claim in claims {
             let (sum, count) = of_user.entry(claim.user()).or_default();
-            (*sum, *count) = (*sum + self.had_secs(claim.facts.job), *count + 1.0);
+            *sum += self.had_secs(claim.facts.job);
+            *count += 1.0;
         }
-        let tilt = |claim: &NodeClaim<'_>| {
+        let mut factors = BTreeMap::new();
+        for claim in claims {
             let (sum, count) = of_user.get(claim.user()).copied().unwrap_or((0.0, 1.0));
             let parts = (sum / count - self.had_secs(claim.facts.job)) / part_secs;
             let steps = (parts * PART_STEPS).round() / PART_STEPS;
-            (claim.facts.job, TILT.powf(steps.clamp(-MOST_PARTS, MOST_PARTS)))
-        };
-        claims.iter().map(tilt).collect()
+            factors.insert(claim.facts.job, WEIGHT_STEP.powf(steps.clamp(-MOST_PARTS, MOST_PARTS)));
+        }
+        factors
     }
 
     fn had_secs(&self, job: JobId) -> f64 {
         self.accounts.get(&job).map_or(0.0, |account| account.had_secs)
     }
 
-    /// Where a job stands, by the last look.
+    /// The turn of a job, as the last snapshot settled it; `None` if it does not want nodes.
     pub fn turn_of(&self, job: JobId) -> Option<TurnState> {
         self.turns.get(&job).copied()
     }
 
-    /// Whether others would like the nodes that jobs need whose turn it is, or hold them. Else these get what
-    /// is free for what it is worth.
+    /// Whether jobs with their turn need nodes that other jobs want or hold. Without pressure, they get free
+    /// nodes by value.
     pub fn has_pressure(&self) -> bool {
-        self.pushes
+        self.is_under_pressure
     }
 
-    /// A job's place in the line, if so many others come before it that it is no part of a round.
+    /// A job's place in the line if too many jobs come before it, so that it is not part of a round.
     pub fn position_behind(&self, job: JobId) -> Option<QueuePosition> {
         self.turn_of(job)
             .and_then(TurnState::queue_position)
-            .filter(|place| place.position > self.most_waiting)
+            .filter(|place| place.position > self.max_waiting)
     }
 
-    /// How many times as much a job counts because it has had less than others of its user, or more.
+    /// The weight factor of a job, above 1 if it has had less than its user's other jobs, below 1 if more.
     pub fn weight_factor(&self, job: JobId) -> f64 {
         self.factors.get(&job).copied().unwrap_or(1.0)
     }
 
-    /// When turns are to be settled again: when the next one ends for which somebody waits, and when those
-    /// whose turn it is have begun.
+    /// When turns must be settled again: when the next turn ends for which a job waits, or when jobs whose
+    /// turn has come have begun. `None` if neither will happen.
     pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
         let waits = self.turns.values().any(|turn| turn.queue_position().is_some());
-        let at = |turn: &TurnState| match turn {
-            TurnState::Keeps { until } => Some(*until).filter(|at| *at > now && waits),
+        let ends = self.turns.values().filter_map(|turn| match turn {
+            TurnState::Keeps { until } => Some(*until).filter(|until| *until > now && waits),
             TurnState::Next => Some(now + BEGINS_SECS),
             TurnState::Over | TurnState::Waits(_) => None,
-        };
-        self.turns.values().filter_map(at).min()
+        });
+        ends.min()
     }
 }
 
-/// One settling: who keeps nodes, who comes next, and who waits for how long.
+/// One settling of turns: which jobs keep nodes, which come next, and how long the others wait.
 struct TurnAllocation<'a> {
     claims: &'a [NodeClaim<'a>],
-    /// Nodes that nobody's turn keeps.
+    /// Nodes or places that no job's turn keeps.
     left: u32,
-    /// For each user.
+    /// The jobs of each user.
     users: BTreeMap<&'a str, UserQueue>,
-    /// Whether somebody waits for a first turn.
+    /// Whether some job waits for its first turn.
     first_waits: bool,
     now: UnixTime,
     turns: BTreeMap<JobId, TurnState>,
@@ -302,7 +307,7 @@ impl<'a> TurnAllocation<'a> {
         }
         divide_by_share(allocation.users.values_mut().collect(), f64::from(places));
         for user_queue in allocation.users.values_mut() {
-            // Sorting by a key that is made once a claim.
+            // The key is computed once for each claim.
             user_queue.queue.sort_by_cached_key(|at| std::cmp::Reverse(rotation.rank(&claims[*at])));
         }
         allocation
@@ -310,7 +315,7 @@ impl<'a> TurnAllocation<'a> {
 
     /// Hands out turns, then places in the queue.
     fn hand_out_turns(mut self) -> BTreeMap<JobId, TurnState> {
-        let mut after = Vec::new();
+        let mut waiting = Vec::new();
         while let Some(at) = self.take_next() {
             let claim = &self.claims[at];
             let job = claim.facts.job;
@@ -318,9 +323,10 @@ impl<'a> TurnAllocation<'a> {
                 if claim.holds_nodes() {
                     self.turns.insert(job, TurnState::Over);
                 } else {
-                    // Who needs many nodes waits until enough turns have ended, and others behind it.
+                    // A job that needs many nodes waits until enough turns have ended, and others wait behind
+                    // it.
                     self.left = 0;
-                    after.push(at);
+                    waiting.push(at);
                 }
                 continue;
             }
@@ -329,29 +335,16 @@ impl<'a> TurnAllocation<'a> {
                 if claim.holds_nodes() { TurnState::Keeps { until: self.now } } else { TurnState::Next };
             self.turns.insert(job, turn);
         }
-        self.line_up(&after);
+        self.line_up(&waiting);
         self.turns
     }
 
-    /// The next job, of the user who has least for its share.
+    /// The next job, of the user who has least for their share.
     fn take_next(&mut self) -> Option<usize> {
-        let has_next = |user_queue: &UserQueue| !user_queue.queue.is_empty();
-        let key = |user_queue: &UserQueue| {
-            // Beyond what they are entitled to, users wait for others.
-            (
-                user_queue.is_full(),
-                f64::from(user_queue.has) / user_queue.share,
-                user_queue.used_secs / user_queue.share,
-            )
-        };
-        let before = |a: &UserQueue, b: &UserQueue| {
-            let (full_a, has_a, used_a) = key(a);
-            let (full_b, has_b, used_b) = key(b);
-            full_a.cmp(&full_b).then(has_a.total_cmp(&has_b)).then(used_a.total_cmp(&used_b))
-        };
-        let user_queue = self.users.values_mut().filter(|p| has_next(p)).min_by(|a, b| before(a, b))?;
+        let queues = self.users.values_mut().filter(|user_queue| !user_queue.queue.is_empty());
+        let user_queue = queues.min_by(|a, b| a.compare_need(b))?;
         if user_queue.is_full() {
-            // Nobody is entitled to more: what is left goes by what it is worth.
+            // No user is entitled to more, so what is left goes by value.
             self.left = 0;
         }
         let at = user_queue.queue.pop()?;
@@ -359,10 +352,10 @@ impl<'a> TurnAllocation<'a> {
         Some(at)
     }
 
-    /// Those that wait, in their order: as the turns of their user's jobs end, one after the other gets
-    /// nodes.
-    fn line_up(&mut self, after: &[usize]) {
-        let of = after.len() as u32;
+    /// Gives waiting jobs their places in line, in their order: as the turns of their user's jobs end, one
+    /// after the other gets nodes.
+    fn line_up(&mut self, waiting: &[usize]) {
+        let of = waiting.len() as u32;
         let mut ends: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         // A promise has no end for which others could wait.
         for claim in self.claims.iter().filter(|claim| claim.promised_places.is_none()) {
@@ -375,11 +368,11 @@ impl<'a> TurnAllocation<'a> {
         }
         ends.values_mut().for_each(|of_user| of_user.sort_by(f64::total_cmp));
         let mut before: BTreeMap<&str, usize> = BTreeMap::new();
-        for (place, at) in after.iter().enumerate() {
+        for (place, at) in waiting.iter().enumerate() {
             let claim = &self.claims[*at];
             let ahead = before.entry(claim.user()).or_default();
             let slots = ends.get(claim.user()).map_or(&[][..], Vec::as_slice);
-            // Without nodes of its own, a user waits for others' as for a turn.
+            // A user without nodes waits for others' nodes as for a turn.
             let first = slots.get(*ahead % slots.len().max(1)).copied();
             let rounds = (*ahead / slots.len().max(1)) as f64;
             let turn_secs = claim.turn_secs(self.first_waits);
@@ -392,7 +385,7 @@ impl<'a> TurnAllocation<'a> {
 }
 
 impl TurnRotation {
-    /// Whether a job waits for its first turn. One that never trains waits like any other in the end.
+    /// Whether a job waits for its first turn. A job that never trains finally waits like any other.
     fn is_new(&self, claim: &NodeClaim<'_>) -> bool {
         claim.is_waiting()
             && self
@@ -401,7 +394,7 @@ impl TurnRotation {
                 .is_none_or(|account: &TurnAccount| !account.has_trained && account.turns < MOST_FIRST)
     }
 
-    /// When the turn of a job that holds nodes ends.
+    /// The end of the turn of a job that holds nodes; `None` if it has no turn.
     fn turn_ends(&self, claim: &NodeClaim<'_>, first_waits: bool) -> Option<UnixTime> {
         let account =
             self.accounts.get(&claim.facts.job).filter(|account| claim.holds_nodes() && !account.fills)?;
@@ -411,22 +404,23 @@ impl TurnRotation {
 
     /// The turn of a job that does not queue: its turn goes on, or it was promised its nodes.
     fn settled_turn(&self, claim: &NodeClaim<'_>, first_waits: bool, now: UnixTime) -> Option<TurnState> {
-        let until = self.turn_ends(claim, first_waits).filter(|until| *until > now);
-        let until = until.or(claim.promised_places.map(|_| now));
-        until.map(|until| if claim.holds_nodes() { TurnState::Keeps { until } } else { TurnState::Next })
+        let ends = self.turn_ends(claim, first_waits).filter(|until| *until > now);
+        let until = ends.or(claim.promised_places.map(|_| now))?;
+        Some(if claim.holds_nodes() { TurnState::Keeps { until } } else { TurnState::Next })
     }
 
-    /// Where a job comes among its user's: the least comes first. That is the work that it has ahead where
-    /// that counts and is known, else as much as it has had.
+    /// Rank of a job among its user's jobs, the smallest comes first: by its remaining work where that counts
+    /// and is known, else by the node-seconds that it has had.
     fn rank(&self, claim: &NodeClaim<'_>) -> (bool, i64, UnixTime, JobId) {
         let job = claim.facts.job;
         let is_new = self.is_new(claim);
-        let lead = if claim.holds_nodes() {
+        let advantage = if claim.holds_nodes() {
             EXCHANGE_MARGIN * claim.length_secs() * f64::from(claim.min_places())
         } else {
             0.0
         };
-        let secs = claim.left_secs.unwrap_or_else(|| if is_new { 0.0 } else { self.had_secs(job) }) - lead;
+        let had_secs = if is_new { 0.0 } else { self.had_secs(job) };
+        let secs = claim.left_secs.unwrap_or(had_secs) - advantage;
         let comes_first = is_new || self.has_waited_long(claim);
         (!comes_first, secs.round() as i64, claim.facts.submitted_at, job)
     }

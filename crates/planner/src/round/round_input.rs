@@ -1,4 +1,4 @@
-//! The question that a round asks of the planner, and the answer judged.
+//! The input of the planner for one round, and the check of the plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,56 +12,57 @@ use infill_model::{
     Topology, UnixTime, config::Config,
 };
 
-/// What may be done in a round.
+/// What a round may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundConstraints {
     /// Whether jobs may start and grow.
     pub may_grow: bool,
-    /// Whether all shall be parked.
+    /// Whether all jobs must be parked.
     pub drain: bool,
-    /// Whether the scene shows what Slurm says now, rather than what it said when it was last believed.
+    /// Whether the last snapshot was trusted; `false` means that gaps come from an earlier, trusted one.
     pub trusted: bool,
 }
 
 impl RoundConstraints {
-    /// Nothing is forbidden.
+    /// No constraints.
     pub const FREE: RoundConstraints = RoundConstraints { may_grow: true, drain: false, trusted: true };
 }
 
-/// What the planner is asked, whole: everything in it is a value.
+/// The whole input of the planner, as plain values.
 #[derive(Clone, Debug)]
 pub struct RoundInput {
-    /// Gaps.
+    /// Gaps at the moment of the round.
     pub gaps: Arc<GapSet>,
-    /// Malleable jobs.
+    /// Malleable jobs with what they may ask for.
     pub jobs: Vec<MalleableJob>,
-    /// Jobs that wait behind so many others that they are no part of this round.
+    /// Jobs that are not part of this round because too many others wait before them.
     pub in_line: Vec<(JobId, QueuePosition)>,
-    /// How nodes hang together.
+    /// How switches connect the nodes.
     pub topology: Arc<Topology>,
     /// Moment of the round.
     pub at: UnixTime,
     /// Whether jobs may start and grow.
     pub may_grow: bool,
-    /// Whether all shall be parked.
+    /// Whether all jobs must be parked.
     pub drain: bool,
-    /// What concerns the whole round.
+    /// Notes about the whole round, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl RoundInput {
-    /// The question in the planner's terms.
+    /// The input in the planner's terms.
     pub fn planning_problem<'a>(&'a self, config: &'a Config) -> PlanningProblem<'a> {
         let gaps = &self.gaps;
         let jobs = &self.jobs;
         let mut problem =
             PlanningProblem::new(self.at, gaps, jobs, &config.planner, config.gaps.min_window_secs);
-        (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
+        problem.may_grow = self.may_grow;
+        problem.drain = self.drain;
         problem.topology = Some(&self.topology);
         problem
     }
 
-    /// Asks the planner with the solver that this program was built with. May take the configured solve time.
+    /// Plans the round with the solver that this program was built with. May take the configured solve time.
     pub fn solve_plan(&self, config: &Config) -> Plan {
         let problem = self.planning_problem(config);
         match solver::default_solver() {
@@ -70,10 +71,10 @@ impl RoundInput {
         }
     }
 
-    /// Says why a plan of this question is as it is.
+    /// Explains a plan of this input.
     pub fn explain_plan(&self, config: &Config, plan: &Plan) -> RoundReport {
         let mut report = explain_plan(&self.planning_problem(config), plan);
-        report.jobs.extend(self.in_line.iter().map(|(job, place): &(JobId, QueuePosition)| {
+        report.jobs.extend(self.in_line.iter().map(|(job, place)| {
             let why = JobReason::WaitsForTurn(*place);
             JobVerdict { job: *job, had: 0, gets: 0, why, hosts: None, assured: None }
         }));
@@ -83,33 +84,32 @@ impl RoundInput {
     }
 }
 
-/// A plan that has passed the checker, and what the checker said of one that had not.
+/// A plan that has passed the checker.
 #[derive(Clone, Debug)]
 pub struct CheckedPlan {
-    /// The plan.
+    /// The plan, with true rates and with its probes.
     pub plan: Plan,
-    /// Violations of the plan that was refused for this one.
+    /// Violations of a refused plan that this one replaces; empty if none was refused.
     pub refused: Vec<Violation>,
 }
 
-/// Judges what the planner answered, or failed to answer for a reason in words: what the checker refuses
-/// gives way to the last resort.
+/// Checks what the planner returned: a plan, or a reason in words why it has none. A plan that the checker
+/// refuses is replaced by the last resort.
 ///
 /// # Errors
-/// The violations of the last resort, which is a defect: nothing may be done then.
+///
+/// The violations of the last resort. That is a defect, and nothing may be carried out then.
 pub fn check_solved_plan(
-    question: &RoundInput,
+    input: &RoundInput,
     config: &Config,
     solved: Result<Plan, &str>,
 ) -> Result<CheckedPlan, Vec<Violation>> {
-    let problem = question.planning_problem(config);
+    let problem = input.planning_problem(config);
     let (why, refused) = match solved {
         Ok(plan) => match check_plan(&problem, &plan) {
             Ok(()) => {
-                return Ok(CheckedPlan {
-                    plan: with_true_rates(plan, question, &problem),
-                    refused: Vec::new(),
-                });
+                let plan = with_true_rates(plan, input, &problem);
+                return Ok(CheckedPlan { plan, refused: Vec::new() });
             }
             Err(violations) => ("the checker refused the solver's plan", violations),
         },
@@ -117,14 +117,14 @@ pub fn check_solved_plan(
     };
     let plan = last_resort(&problem, why);
     check_plan(&problem, &plan)?;
-    Ok(CheckedPlan { plan: with_true_rates(plan, question, &problem), refused })
+    Ok(CheckedPlan { plan: with_true_rates(plan, input, &problem), refused })
 }
 
-/// The plan with the rates that jobs make, rather than those that are counted where some are assured, and
-/// with what it tries.
-fn with_true_rates(mut plan: Plan, question: &RoundInput, problem: &PlanningProblem<'_>) -> Plan {
+/// The plan with the rates that jobs make, instead of those with the bonus of a guarantee, and with its
+/// probes.
+fn with_true_rates(mut plan: Plan, input: &RoundInput, problem: &PlanningProblem<'_>) -> Plan {
     let mut probes = planned_probes(problem, &plan);
-    let by_id: BTreeMap<JobId, &MalleableJob> = question.jobs.iter().map(|job| (job.id, job)).collect();
+    let by_id: BTreeMap<JobId, &MalleableJob> = input.jobs.iter().map(|job| (job.id, job)).collect();
     for planned in &mut plan.jobs {
         planned.rate =
             by_id.get(&planned.job).map_or(planned.rate, |job| job.rate_without_bonus(planned.rate));

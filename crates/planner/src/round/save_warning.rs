@@ -1,38 +1,38 @@
-//! What the owner of a job should know of how it saves.
+//! Warnings for the owner of a job about how it saves.
 
 use std::fmt;
 
 use infill_advisor::stops;
 use infill_model::{GenerationStop, StopOutcome};
 
-/// From so many lost checkpoints, less those that were forgiven, the owner is told.
-const TELLING: f64 = 0.5;
+/// From this number of lost checkpoints on, less those that were forgiven, the owner gets a warning.
+const LOST_TO_WARN: f64 = 0.5;
 
-/// What is wrong with how a job saves.
+/// A problem with how a job saves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SaveWarning {
     /// Checkpoints were lost: the command was killed at the end of its grace time, or failed.
     Lost {
-        /// How many of the last stops.
+        /// Number of lost checkpoints among the last stops.
         lost: usize,
-        /// How many were looked at.
+        /// Number of stops that were considered.
         of: usize,
-        /// The grace time that was too short, if that was it.
+        /// The grace time that was too short, seconds; `None` if the command failed.
         grace_secs: Option<f64>,
     },
-    /// It takes longer than Slurm leaves it where it takes a node back without a plan.
+    /// Saving takes longer than Slurm allows where it takes a node back without a plan.
     Slow {
-        /// What it has taken, seconds.
+        /// Longest time that saving took, seconds.
         secs: f64,
-        /// What it has then, seconds.
+        /// Time that the command has in that case, seconds.
         has_secs: f64,
     },
 }
 
 impl SaveWarning {
-    /// Judges the last stops of a program, which has so many seconds when Slurm takes a node back.
+    /// Judges the last stops of a program. `has_secs`: seconds that it has when Slurm takes a node back.
     pub(super) fn from_stops(last: &[GenerationStop], has_secs: f64) -> Option<SaveWarning> {
-        if stops::lost_checkpoints(last) >= TELLING {
+        if stops::lost_checkpoints(last) >= LOST_TO_WARN {
             let lost = last.iter().filter(|s| s.end.lost_checkpoint());
             let killed = last.iter().filter(|s| s.end.lost_checkpoint() && s.end.is_lower_bound());
             let grace_secs = killed.map(|s| s.secs).max_by(f64::total_cmp);
@@ -56,12 +56,12 @@ impl fmt::Display for SaveWarning {
                     )?,
                     None => f.write_str("the command failed while it saved")?,
                 }
-                f.write_str("; until it saves again, this job is rescaled as seldom as can be")
+                f.write_str("; until it saves again, this job is rescaled as seldom as possible")
             }
             SaveWarning::Slow { secs, has_secs } => write!(
                 f,
                 "saving takes {:.0} s or more, but where Slurm takes a node back without a plan the command has only \
-                 {has_secs:.0} s: what it did since its last checkpoint is lost then, so let it save now and then",
+                 {has_secs:.0} s: its work since the last checkpoint is lost then, so let it save from time to time",
                 secs.ceil()
             ),
         }
@@ -73,37 +73,34 @@ mod tests {
     use super::*;
     use infill_model::JobId;
 
-    fn said(stops: &[(f64, StopOutcome)]) -> String {
-        let stop = |(generation, (secs, end)): (u64, &(f64, StopOutcome))| GenerationStop {
-            job: JobId(1),
-            generation,
-            secs: *secs,
-            end: *end,
-        };
-        let last: Vec<GenerationStop> = (1..).zip(stops).map(stop).collect();
+    fn warning_for(stops: &[(f64, StopOutcome)]) -> String {
+        let mut last = Vec::new();
+        for (generation, (secs, end)) in (1..).zip(stops) {
+            last.push(GenerationStop { job: JobId(1), generation, secs: *secs, end: *end });
+        }
         SaveWarning::from_stops(&last, 2.0).map_or("nothing".to_owned(), |w| w.to_string())
     }
 
     #[test]
-    fn the_owner_is_told_what_is_lost_and_what_would_be() {
+    fn the_owner_learns_what_is_lost_and_what_would_be() {
         use StopOutcome::{Cut, Failed, Killed, Saved};
         let all = [
-            said(&[]),
-            said(&[(1.9, Saved)]),
-            said(&[(20.2, Saved), (1.0, Saved)]),
-            said(&[(1.0, Saved), (1.9, Cut)]),
-            said(&[(5.0, Killed), (5.0, Killed), (1.0, Failed)]),
-            said(&[(1.0, Saved), (1.0, Failed)]),
-            said(&[(5.0, Killed), (1.0, Saved), (1.0, Saved)]),
+            warning_for(&[]),
+            warning_for(&[(1.9, Saved)]),
+            warning_for(&[(20.2, Saved), (1.0, Saved)]),
+            warning_for(&[(1.0, Saved), (1.9, Cut)]),
+            warning_for(&[(5.0, Killed), (5.0, Killed), (1.0, Failed)]),
+            warning_for(&[(1.0, Saved), (1.0, Failed)]),
+            warning_for(&[(5.0, Killed), (1.0, Saved), (1.0, Saved)]),
         ];
         insta::assert_snapshot!(all.join("\n"), @r"
         nothing
         nothing
-        saving takes 21 s or more, but where Slurm takes a node back without a plan the command has only 2 s: what it did since its last checkpoint is lost then, so let it save now and then
-        saving takes 2 s or more, but where Slurm takes a node back without a plan the command has only 2 s: what it did since its last checkpoint is lost then, so let it save now and then
-        3 of the last 3 checkpoints were lost: the command was killed while it saved, after the 5 s that --grace gives it; until it saves again, this job is rescaled as seldom as can be
-        1 of the last 2 checkpoints were lost: the command failed while it saved; until it saves again, this job is rescaled as seldom as can be
-        saving takes 5 s or more, but where Slurm takes a node back without a plan the command has only 2 s: what it did since its last checkpoint is lost then, so let it save now and then
+        saving takes 21 s or more, but where Slurm takes a node back without a plan the command has only 2 s: its work since the last checkpoint is lost then, so let it save from time to time
+        saving takes 2 s or more, but where Slurm takes a node back without a plan the command has only 2 s: its work since the last checkpoint is lost then, so let it save from time to time
+        3 of the last 3 checkpoints were lost: the command was killed while it saved, after the 5 s that --grace gives it; until it saves again, this job is rescaled as seldom as possible
+        1 of the last 2 checkpoints were lost: the command failed while it saved; until it saves again, this job is rescaled as seldom as possible
+        saving takes 5 s or more, but where Slurm takes a node back without a plan the command has only 2 s: its work since the last checkpoint is lost then, so let it save from time to time
         ");
     }
 }

@@ -1,36 +1,46 @@
-//! What one node of a job's is worth: its samples a second there. Jobs count their samples in different
-//! units.
+//! The rate of a job on one node, samples a second. Jobs count their samples in different units, so the
+//! weight of a sample is the inverse of this rate.
 
 use std::collections::BTreeMap;
 
 use super::curves;
 use infill_model::{AllowedSizes, GapSet, NodeType, malleable::RateCurve};
 
-/// Samples a second and node at its smallest size, of several plans with the fastest: on the mean of the
-/// nodes that there are now and on which it can run. It is the same wherever the job is: else whoever is on
-/// slow nodes would count for more, and two jobs would change places for ever.
+/// Samples a second and node at the job's smallest size with its fastest plan, averaged over the present
+/// nodes on which it can run. It does not depend on where the job is. Otherwise jobs on slow nodes would
+/// count for more, and two jobs would change places forever.
 pub(super) fn mean_unit_rate(
     rates: &[RateCurve],
     sizes: &AllowedSizes,
     supply: &BTreeMap<&NodeType, u32>,
 ) -> f64 {
-    let of = |node_type: Option<&NodeType>| {
-        let suiting = rates.iter().filter(|rate| rate.node_type.as_ref() == node_type);
-        suiting.map(|rate| curves::unit_rate(&rate.curve, sizes)).reduce(f64::max)
-    };
-    // What is known of the type itself counts before what is for all.
-    let on = |node_type: &NodeType| of(Some(node_type)).or_else(|| of(None));
-    let there = supply.iter().filter_map(|(node_type, count)| Some((on(node_type)?, f64::from(*count))));
-    let (sum, count) = there.fold((0.0, 0.0), |(sum, all), (unit, count)| (sum + count * unit, all + count));
+    let mut sum = 0.0;
+    let mut count = 0.0;
+    for (node_type, nodes) in supply {
+        if let Some(unit) = unit_rate_on(rates, sizes, node_type) {
+            sum += f64::from(*nodes) * unit;
+            count += f64::from(*nodes);
+        }
+    }
     if count > 0.0 { sum / count } else { fastest_unit_rate(rates, sizes) }
 }
 
-/// The same on the fastest type: whatever nodes there are, lengths of jobs are told by it.
+/// Samples a second and node of the fastest plan on a type. Rates for this type take precedence over those
+/// for all types.
+fn unit_rate_on(rates: &[RateCurve], sizes: &AllowedSizes, node_type: &NodeType) -> Option<f64> {
+    let for_type = rates.iter().filter(|rate| rate.node_type.as_ref() == Some(node_type));
+    let for_all = rates.iter().filter(|rate| rate.node_type.is_none());
+    let for_type = for_type.map(|rate| curves::unit_rate(&rate.curve, sizes)).reduce(f64::max);
+    for_type.or_else(|| for_all.map(|rate| curves::unit_rate(&rate.curve, sizes)).reduce(f64::max))
+}
+
+/// Samples a second and node at the smallest size on the fastest type, whatever nodes are present. Lengths of
+/// jobs are counted by it.
 pub(super) fn fastest_unit_rate(rates: &[RateCurve], sizes: &AllowedSizes) -> f64 {
     rates.iter().map(|r| curves::unit_rate(&r.curve, sizes)).fold(0.0, f64::max)
 }
 
-/// How many nodes, or places of such, there are of each type.
+/// The number of nodes or places of each type.
 pub(super) fn count_by_type(gaps: &GapSet) -> BTreeMap<&NodeType, u32> {
     let mut counts = BTreeMap::new();
     gaps.gaps.iter().for_each(|gap| *counts.entry(&gap.node_type).or_insert(0) += 1);
@@ -43,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_the_type_that_a_job_is_on_nor_its_plan_changes_what_its_samples_count() {
+    fn the_unit_rate_depends_neither_on_the_type_that_a_job_is_on_nor_on_its_plan() {
         let sizes = AllowedSizes::Range { min: 1, max: 4 };
         let [fast, slow, other] = ["fast", "slow", "other"].map(NodeType::new);
         let supply = BTreeMap::from([(&fast, 1), (&slow, 3)]);

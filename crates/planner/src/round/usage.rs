@@ -1,5 +1,5 @@
-//! What users have had of the gaps lately: of two with as many nodes for their shares, the one that had less
-//! comes first.
+//! How much users have used of the gaps lately. Among users with as many nodes for their shares, the one who
+//! used less comes first.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use infill_model::{JobFacts, UnixTime};
 
-/// Longest time between two looks that counts: what happened in a longer one nobody saw.
+/// Longest time between two snapshots that counts, seconds. A longer one was not observed.
 const LONGEST_SECS: f64 = 600.0;
 
-/// Less use than that is forgotten, node-seconds.
+/// Usage below this is forgotten, node-seconds.
 const NEXT_TO_NOTHING_SECS: f64 = 1.0;
 
-/// Time between two moments in which it is stored, seconds.
+/// Seconds between two moments at which usage is stored.
 const SAVED_EVERY_SECS: f64 = 60.0;
 
-/// Most users that are kept.
+/// The largest number of users that are remembered.
 const MOST_USERS: usize = 100_000;
 
-/// Node-seconds of users, of which half count after each half-life.
+/// Node-seconds of users, halved after each half-life.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UserUsage {
     used_secs: BTreeMap<String, f64>,
-    /// As of when.
+    /// The moment to which these refer.
     at: UnixTime,
-    /// When it was last given to be stored.
+    /// The moment at which they were last given to the store.
     #[serde(skip)]
     saved_at: UnixTime,
 }
 
 impl UserUsage {
-    /// Takes in what jobs hold at a look.
+    /// Adds what jobs have held since the last snapshot.
     pub(super) fn ingest_jobs(&mut self, jobs: &[JobFacts], half_life_secs: f64, now: UnixTime) {
         let passed = now.secs_since(self.at);
         self.at = now;
@@ -48,14 +48,14 @@ impl UserUsage {
         }
     }
 
-    /// Takes up what was remembered before, as [`UserUsage::take_unsaved`] gave it. What cannot be read is
-    /// forgotten.
+    /// Restores the usage that [`UserUsage::take_unsaved`] returned before. Text that cannot be read is
+    /// dropped.
     pub fn load(&mut self, text: &str) {
         *self = serde_json::from_str(text).unwrap_or_default();
         self.used_secs.retain(|_, used| used.is_finite() && *used >= 0.0);
     }
 
-    /// What is to be remembered, if the last time is a while ago.
+    /// The usage as text for the store; `None` if it was stored a short time ago.
     pub fn take_unsaved(&mut self) -> Option<String> {
         if self.used_secs.is_empty() || self.at.secs_since(self.saved_at) < SAVED_EVERY_SECS {
             return None;
@@ -64,12 +64,13 @@ impl UserUsage {
         serde_json::to_string(self).ok()
     }
 
-    /// Says that it could not be stored after all.
+    /// Records that the text could not be stored, so that the next [`UserUsage::take_unsaved`] returns it
+    /// again.
     pub fn not_saved(&mut self) {
         self.saved_at = UnixTime::default();
     }
 
-    /// Node-seconds that a user counts as having had.
+    /// Node-seconds that a user counts as having used.
     pub fn used_by(&self, user: &str) -> f64 {
         self.used_secs.get(user).copied().unwrap_or(0.0)
     }

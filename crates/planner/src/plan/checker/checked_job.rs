@@ -1,48 +1,50 @@
-//! What the judge reads out of problem and plan of one job. It reads for itself: nothing here is shared with
-//! those who plan.
+//! What the checker reads about one job from the problem and the plan. It reads this itself and shares
+//! nothing with the planner.
 
 use crate::plan::space::{problem::PlanningProblem, steps::TimeSteps};
 use infill_model::{ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType, PlannedNode};
 
-/// What is true of one job and its plan.
+/// One job with its plan, as the checker sees them.
 pub(crate) struct CheckedJob<'a> {
-    /// The job.
     pub job: &'a MalleableJob,
-    /// Its plan.
     pub planned: &'a JobPlan,
-    /// The gap of each planned node, where there is one, and whether the job holds it.
+    /// For each planned node its gap, if it has one, and whether the job holds the node.
     pub gaps: Vec<(Option<&'a Gap>, bool)>,
     /// Whether it is in the middle of a change.
     pub is_busy: bool,
     /// Whether it may not hold anything now.
     pub is_barred: bool,
+    /// Whether it could go on as it is, at least for the first step.
     /// Whether it could go on as it is for the first step at least.
     pub can_stay: bool,
-    /// Whether the plan makes it stop: other nodes, another lead, another execution plan.
+    /// Whether the plan stops it: other nodes, another lead or another execution plan.
     pub stops: bool,
-    /// Weighted samples that it would make if it kept what it holds for as long as all of that lasts.
+    /// Weighted samples that it would make if it kept what it holds until the first of these nodes ends.
     pub present_worth: f64,
 }
 
 impl<'a> CheckedJob<'a> {
-    /// Reads them.
+    /// Reads the job's state from the problem and compares it with its plan.
     pub fn from_plan(
         problem: &PlanningProblem<'a>,
         steps: &TimeSteps,
         job: &'a MalleableJob,
         planned: &'a JobPlan,
     ) -> Self {
-        let gap = |place: &'a PlannedNode| {
-            let gap = NodeGaps::for_node(problem, &place.node).map(|p| p.first_to_end);
-            (gap, holds_node(problem, job, &place.node))
-        };
-        let held =
-            |node| NodeGaps::for_node(problem, node).filter(|p| p.is_held_by(job)).map(|p| p.first_to_end);
-        let held: Vec<Option<&Gap>> = job.held.iter().map(|h| held(&h.node)).collect();
+        let held: Vec<Option<&Gap>> = job
+            .held
+            .iter()
+            .map(|h| Some(NodeGaps::for_node(problem, &h.node).filter(|p| p.is_held_by(job))?.first_to_end))
+            .collect();
+        let mut gaps = Vec::with_capacity(planned.nodes.len());
+        for PlannedNode { node, .. } in &planned.nodes {
+            let gap = NodeGaps::for_node(problem, node).map(|p| p.first_to_end);
+            gaps.push((gap, holds_node(problem, job, node)));
+        }
         CheckedJob {
             job,
             planned,
-            gaps: planned.nodes.iter().map(gap).collect(),
+            gaps,
             is_busy: problem.is_busy(job),
             is_barred: problem.drain || problem.is_barred(job),
             can_stay: can_stay(steps, job, &held),
@@ -66,7 +68,7 @@ impl<'a> CheckedJob<'a> {
         self.gaps.first().and_then(|(gap, _)| *gap).map(|gap| &gap.node_type)
     }
 
-    /// What its profile says of the planned nodes, samples a second; 0 where nothing is known.
+    /// The rate of its profile on the planned nodes, samples a second; 0 where the profile has none.
     pub fn planned_rate(&self) -> f64 {
         self.node_type().map_or(0.0, |node_type| {
             profile_rate(self.job, node_type, &self.planned.exec_plan, self.gaps.len())
@@ -74,41 +76,41 @@ impl<'a> CheckedJob<'a> {
     }
 }
 
-/// The gaps of one node of a plan: one for each place where it is a block.
+/// The gaps of one planned node: one for each place where the node is a block.
 pub(crate) struct NodeGaps<'a> {
-    /// All of them.
+    /// All of them, at least one.
     pub gaps: Vec<&'a Gap>,
-    /// The one that ends first.
+    /// The gap that ends first.
     pub first_to_end: &'a Gap,
 }
 
 impl<'a> NodeGaps<'a> {
-    /// The gaps of a node; `None` unless each of its places is one.
+    /// The gaps of a node; `None` unless each of its places is a gap.
     pub fn for_node(problem: &PlanningProblem<'a>, node: &NodeName) -> Option<Self> {
-        let gaps = match node.is_block() {
-            true => {
-                node.single_places().iter().map(|part| problem.gap_at(part)).collect::<Option<Vec<&Gap>>>()?
-            }
-            false => vec![problem.gap_at(node)?],
+        let gaps = if node.is_block() {
+            let places = node.single_places();
+            places.iter().map(|place| problem.gap_at(place)).collect::<Option<Vec<&Gap>>>()?
+        } else {
+            vec![problem.gap_at(node)?]
         };
         let first_to_end = *gaps.iter().min_by_key(|gap| gap.usable_until)?;
         Some(NodeGaps { gaps, first_to_end })
     }
 
-    /// Whether the job holds all of it, by the gaps' account.
+    /// Whether all of its gaps name the job as their holder.
     pub(crate) fn is_held_by(&self, job: &MalleableJob) -> bool {
         self.gaps.iter().all(|gap| gap.holder == Some(job.id))
     }
 }
 
-/// Whether the job holds this node, by its own account and by that of the gaps.
+/// Whether the job holds this node, both by the job's list and by the holder of each gap.
 pub(crate) fn holds_node(problem: &PlanningProblem<'_>, job: &MalleableJob, node: &NodeName) -> bool {
     let is_its = job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
     is_its && NodeGaps::for_node(problem, node).is_some_and(|patch| patch.is_held_by(job))
 }
 
-/// What the profile says of an execution plan on so many nodes of a type, samples a second; 0 where nothing
-/// is known. A curve of the type goes before one for all types.
+/// The rate of an execution plan on this number of nodes of a type, samples a second; 0 where the profile has
+/// none. A curve for this type takes precedence over one for all types.
 pub(crate) fn profile_rate(
     job: &MalleableJob,
     node_type: &NodeType,
@@ -122,13 +124,13 @@ pub(crate) fn profile_rate(
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
 
-/// The rate of the best execution plan.
+/// The rate of the best execution plan, samples a second.
 pub(crate) fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: usize) -> f64 {
     job.rates.iter().map(|r| profile_rate(job, node_type, &r.exec_plan, nodes)).fold(0.0, f64::max)
 }
 
-/// The best execution plan with its rate, the present one where several are; the rate is 0 where nothing is
-/// known.
+/// The best execution plan with its rate. The present plan wins a tie. The rate is 0 where the profile has
+/// none.
 pub(crate) fn best_plan<'a>(
     job: &'a MalleableJob,
     node_type: &NodeType,
@@ -139,7 +141,7 @@ pub(crate) fn best_plan<'a>(
     rated.reduce(|best, next| if next.1 > best.1 { next } else { best }).unwrap_or((&job.exec_plan, 0.0))
 }
 
-/// The rate on whatever type is best, known here or not.
+/// The rate on the fastest type of the profile, whether the round has nodes of that type or not.
 pub(crate) fn top_rate(job: &MalleableJob, nodes: usize) -> f64 {
     let rates = job.rates.iter().map(|r| r.rate(nodes as u32));
     rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max)
@@ -149,17 +151,17 @@ fn plan_stops_job(job: &MalleableJob, planned: &JobPlan) -> bool {
     if planned.nodes.is_empty() {
         return !job.held.is_empty();
     }
-    let kept = |node| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok();
     planned.nodes.len() != job.held.len()
         || planned.nodes.first().map(|p| &p.node) != job.lead_node.as_ref()
         || planned.exec_plan != job.exec_plan
-        || !planned.nodes.iter().all(|p| kept(&p.node))
+        || !planned.nodes.iter().all(|p| job.held.binary_search_by(|h| h.node.cmp(&p.node)).is_ok())
 }
 
-/// Whether all that is held lasts through the first step, is of one type, with the lead in it, of an allowed
-/// size and a known rate.
+/// Whether the job can stay as it is. All held nodes must last through the first step and be of one type,
+/// with the lead among them. The size must be allowed and have a known rate.
 fn can_stay(steps: &TimeSteps, job: &MalleableJob, held: &[Option<&Gap>]) -> bool {
-    let (Some(Some(first)), Some(end)) = (held.first(), steps.ends().first()) else { return false };
+    let Some(Some(first)) = held.first() else { return false };
+    let Some(end) = steps.ends().first() else { return false };
     let node_type = &first.node_type;
     job.held.iter().any(|h| Some(&h.node) == job.lead_node.as_ref())
         && held.iter().all(|g| g.is_some_and(|g| g.usable_until >= *end && g.node_type == *node_type))

@@ -1,10 +1,10 @@
-//! Whether hosts have the CPUs and the memory that a plan gives out, by the judge's own reckoning.
+//! Whether hosts have the CPUs and the memory that a plan gives out, by the checker's own computation.
 //!
-//! A worker takes what its plan needs; what the plan does not say is the share of its places. A worker that
-//! stays takes what it has, or what its plan needs where that is more. As long as nobody on a host takes more
-//! than its places come with, or than it has, all is there. Where somebody does, all of them together keep
-//! within what the host has for malleable jobs, less what comes with places that none of them may use. Those
-//! who were there before and take no more than before are not to blame.
+//! A worker takes what its plan needs. Where the plan says nothing, it takes the share of its places. A
+//! worker that stays takes what it has, or what its plan needs where that is more. If no worker of a host
+//! takes more than its places come with, or than it has, the host has enough. If some worker does, all
+//! workers together must keep within what the host has for malleable jobs. Shares of places that none of them
+//! may use do not count. Workers that were there before and take no more than before are not to blame.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,17 @@ use infill_model::{CpuMemory, ExecPlan, Gap, MalleableJob, NodeName, NodeType, P
 struct CheckedWorker<'a> {
     job: &'a MalleableJob,
     node: &'a NodeName,
+    /// CPUs and memory under the plan.
     takes: CpuMemory,
-    /// What its places come with, or it has.
+    /// CPUs and memory that its places come with, or that it has.
     backed: CpuMemory,
     /// Whether it is new, or takes more than before.
     asks: bool,
+    /// Whether its job is in the middle of a change.
     is_busy: bool,
 }
 
-/// Adds a violation for each host of which more is given out than there is.
+/// Adds a violation for each host where the plan gives out more than the host has.
 pub(super) fn check_hosts(
     problem: &PlanningProblem<'_>,
     steps: &TimeSteps,
@@ -39,11 +41,12 @@ pub(super) fn check_hosts(
     }
     let gaps = gaps_by_host(problem);
     for (host, on_host) in &workers {
-        let there = available_on_host(problem, steps, gaps.get(host).map_or(&[], Vec::as_slice), on_host);
+        let gaps: &[&Gap] = gaps.get(host).map_or(&[], Vec::as_slice);
+        let available = available_on_host(problem, steps, gaps, on_host);
         let planned = on_host.iter().filter(|w| !w.is_busy);
         let takes = CpuMemory::sum_all(planned.clone().map(|w| w.takes));
-        if let Some(w) = planned.clone().find(|w| w.asks).filter(|_| !takes.is_within(there)) {
-            found.push(Violation::TooLittleOfHost { job: w.job.id, node: w.node.clone(), takes, there });
+        if let Some(w) = planned.clone().find(|w| w.asks).filter(|_| !takes.is_within(available)) {
+            found.push(Violation::TooLittleOfHost { job: w.job.id, node: w.node.clone(), takes, available });
         }
     }
 }
@@ -75,17 +78,17 @@ fn is_tight(on_host: &[CheckedWorker<'_>]) -> bool {
     on_host.iter().any(|w| !w.takes.is_within(w.backed))
 }
 
-/// What a plan leaves of a host.
+/// The places, CPUs and memory of a host that a plan leaves.
 pub(super) struct HostLeftover<'a> {
-    /// Its gaps.
+    /// The gaps on the host.
     pub gaps: Vec<&'a Gap>,
-    /// What the workers of the plan do not take.
-    pub there: CpuMemory,
-    /// Whether one of them takes more than its own.
+    /// CPUs and memory that no worker of the plan takes.
+    pub available: CpuMemory,
+    /// Whether a worker takes more than its places come with, or than it has.
     pub is_tight: bool,
 }
 
-/// What a plan leaves of each host. One whose CPUs and memory are not counted has any amount.
+/// What a plan leaves of each host. A host whose CPUs and memory are not counted has unlimited amounts.
 pub(super) fn leftovers<'a>(
     problem: &PlanningProblem<'a>,
     steps: &TimeSteps,
@@ -96,11 +99,13 @@ pub(super) fn leftovers<'a>(
     for (host, gaps) in gaps_by_host(problem) {
         let on_host = workers.get(&host).map_or(&[][..], Vec::as_slice);
         let takes = CpuMemory::sum_all(on_host.iter().filter(|w| !w.is_busy).map(|w| w.takes));
-        let there = match gaps.iter().all(|gap| gap.share.is_some()) {
-            true => available_on_host(problem, steps, &gaps, on_host).saturating_sub(takes),
-            false => CpuMemory { cpus: u32::MAX, memory_mib: u64::MAX },
+        let is_counted = gaps.iter().all(|gap| gap.share.is_some());
+        let available = if is_counted {
+            available_on_host(problem, steps, &gaps, on_host).saturating_sub(takes)
+        } else {
+            CpuMemory { cpus: u32::MAX, memory_mib: u64::MAX }
         };
-        found.push(HostLeftover { gaps, there, is_tight: is_tight(on_host) });
+        found.push(HostLeftover { gaps, available, is_tight: is_tight(on_host) });
     }
     found
 }
@@ -112,27 +117,30 @@ fn checked_worker<'a>(
     node: &'a NodeName,
     is_held: bool,
 ) -> Option<CheckedWorker<'a>> {
-    let patch = NodeGaps::for_node(problem, node)?;
-    let shares: Vec<_> = patch.gaps.iter().map(|gap| gap.share).collect::<Option<_>>()?;
+    let gaps = NodeGaps::for_node(problem, node)?;
+    let shares: Vec<_> = gaps.gaps.iter().map(|gap| gap.share).collect::<Option<_>>()?;
     let own = CpuMemory::sum_all(shares.iter().map(|share| share.own));
     let held = CpuMemory::sum_all(shares.iter().map(|share| share.held));
-    let takes = |plan: &ExecPlan| {
-        let needs = plan_needs(facts.job, &patch.first_to_end.node_type, plan);
-        let has = if is_held && !held.is_none() { held } else { CpuMemory::default() };
-        let otherwise = if has.is_none() { own } else { has };
-        let memory = needs.memory_mib.filter(|_| own.memory_mib > 0).unwrap_or(otherwise.memory_mib);
-        let needed = CpuMemory { cpus: needs.cpus.unwrap_or(otherwise.cpus), memory_mib: memory };
-        needed.max_each(has)
-    };
+    let has = if is_held { held } else { CpuMemory::default() };
+    let node_type = &gaps.first_to_end.node_type;
     let backed = if is_held { own.max_each(held) } else { own };
-    let planned = takes(&facts.planned.exec_plan);
-    let before = takes(&facts.job.exec_plan).max_each(backed);
-    let asks = !facts.is_busy && (!is_held || !planned.is_within(before));
+    let planned = worker_takes(plan_needs(facts.job, node_type, &facts.planned.exec_plan), own, has);
+    let present = worker_takes(plan_needs(facts.job, node_type, &facts.job.exec_plan), own, has);
+    let asks = !facts.is_busy && (!is_held || !planned.is_within(present.max_each(backed)));
     Some(CheckedWorker { job: facts.job, node, takes: planned, backed, asks, is_busy: facts.is_busy })
 }
 
-/// What a plan's workers need, as their owner says. What is known of the type goes before what is said of
-/// all.
+/// What a worker takes: what its plan needs, and at least what it `has`. The plan's gaps are filled from what
+/// it has, or from the share `own` of its places where it has nothing.
+fn worker_takes(needs: PlanNeeds, own: CpuMemory, has: CpuMemory) -> CpuMemory {
+    let default = if has.is_none() { own } else { has };
+    let memory = needs.memory_mib.filter(|_| own.memory_mib > 0).unwrap_or(default.memory_mib);
+    let needed = CpuMemory { cpus: needs.cpus.unwrap_or(default.cpus), memory_mib: memory };
+    needed.max_each(has)
+}
+
+/// What one worker of a plan needs, as its owner declares. A declaration for this type takes precedence over
+/// one for all types.
 pub(super) fn plan_needs(job: &MalleableJob, node_type: &NodeType, exec_plan: &ExecPlan) -> PlanNeeds {
     let mut of_plan = job.rates.iter().filter(|rate| rate.exec_plan == *exec_plan);
     let for_all = of_plan.clone().find(|rate| rate.node_type.is_none());
@@ -140,26 +148,32 @@ pub(super) fn plan_needs(job: &MalleableJob, node_type: &NodeType, exec_plan: &E
     of_type.or(for_all).map_or(PlanNeeds::default(), |rate| rate.needs)
 }
 
-/// What a host has for the workers that may change: all that no job has, and what malleable jobs have there;
-/// less the shares of places that are others' or end before the first step does, and less what those have
-/// beyond these whom the plan does not move.
+/// What a host has for the workers that may change: what no job has, and what malleable jobs have there. It
+/// leaves out the shares of places that other jobs hold or that end before the first step does. It also
+/// leaves out what those jobs, and busy jobs, have beyond their places.
 fn available_on_host(
     problem: &PlanningProblem<'_>,
     steps: &TimeSteps,
     gaps: &[&Gap],
     on_host: &[CheckedWorker<'_>],
 ) -> CpuMemory {
-    let shares = || gaps.iter().filter_map(|gap| Some((*gap, gap.share?)));
-    let free = shares().next().map_or(CpuMemory::default(), |(_, share)| share.free);
-    let all = CpuMemory::sum_all(shares().map(|(_, share)| share.held)).sum_with(free);
-    let is_busy = |job| problem.jobs.iter().any(|j| j.id == job && problem.is_busy(j));
-    let is_planned = |job| problem.jobs.iter().any(|j| j.id == job && !problem.is_busy(j));
-    let is_others = |gap: &Gap| gap.holder.is_some_and(|job| !is_planned(job));
-    let lasts = |gap: &Gap| steps.ends().first().is_some_and(|end| gap.usable_until >= *end);
-    let lost = shares().filter(|(gap, _)| is_others(gap) || !lasts(gap)).map(|(_, share)| share.own);
-    let foreign =
-        shares().filter(|(gap, _)| is_others(gap)).map(|(_, share)| share.held.saturating_sub(share.own));
-    let busy =
-        on_host.iter().filter(|w| w.is_busy && is_busy(w.job.id)).map(|w| w.takes.saturating_sub(w.backed));
-    all.saturating_sub(CpuMemory::sum_all(lost.chain(foreign).chain(busy)))
+    let mut all = gaps.iter().find_map(|gap| gap.share).map_or(CpuMemory::default(), |share| share.free);
+    let mut lost = CpuMemory::default();
+    for (gap, share) in gaps.iter().filter_map(|gap| Some((gap, gap.share?))) {
+        all = all.sum_with(share.held);
+        let is_foreign = gap
+            .holder
+            .is_some_and(|job| !problem.jobs.iter().any(|other| other.id == job && !problem.is_busy(other)));
+        let lasts = steps.ends().first().is_some_and(|end| gap.usable_until >= *end);
+        if is_foreign || !lasts {
+            lost = lost.sum_with(share.own);
+        }
+        if is_foreign {
+            lost = lost.sum_with(share.held.saturating_sub(share.own));
+        }
+    }
+    for worker in on_host.iter().filter(|worker| worker.is_busy) {
+        lost = lost.sum_with(worker.takes.saturating_sub(worker.backed));
+    }
+    all.saturating_sub(lost)
 }

@@ -1,8 +1,8 @@
-//! Whether CPUs and memory of hosts keep a job from a size for which there are places, by what a plan leaves
-//! of them.
+//! Whether CPUs and memory of hosts keep a job from a size for which enough places are free, by what a plan
+//! leaves of them.
 //!
-//! A plan may need more than its places come with. Then nodes and windows alone do not say why the job gets
-//! no more.
+//! An execution plan may need more than its places come with. Then nodes and windows alone do not explain why
+//! the job gets no more.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,22 @@ use infill_model::{
 
 /// What a plan leaves of all hosts.
 pub(super) struct HostLeftovers<'a> {
-    /// By the type of free places. None where no plan of any job says what it needs, or no host is counted.
+    /// Hosts with free places, by the type of these places. Empty where no job declares needs, or no host is
+    /// counted.
     hosts: BTreeMap<&'a NodeType, Vec<FreePlaces<'a>>>,
 }
 
 /// Free places of one type on a host.
 struct FreePlaces<'a> {
     places: Vec<&'a Gap>,
-    /// What the host has left.
-    there: CpuMemory,
-    /// Whether a worker on the host takes more than its own.
+    /// CPUs and memory that the host has left.
+    available: CpuMemory,
+    /// Whether a worker on the host takes more than its places come with.
     is_tight: bool,
 }
 
 impl<'a> HostLeftovers<'a> {
-    /// `is_free`: whether a place is left on which jobs could start.
+    /// What `plan` leaves. `is_free` tells whether jobs could start on a place.
     pub fn from_plan(
         problem: &PlanningProblem<'a>,
         steps: &TimeSteps,
@@ -37,48 +38,50 @@ impl<'a> HostLeftovers<'a> {
         is_free: impl Fn(&Gap) -> bool,
     ) -> Self {
         let mut hosts: BTreeMap<&'a NodeType, Vec<FreePlaces<'a>>> = BTreeMap::new();
-        let says_needs = problem.jobs.iter().flat_map(|job| &job.rates).any(|rate| !rate.needs.is_empty());
-        if !says_needs || problem.gaps.gaps.iter().all(|gap| gap.share.is_none()) {
+        let has_needs = problem.jobs.iter().flat_map(|job| &job.rates).any(|rate| !rate.needs.is_empty());
+        if !has_needs || problem.gaps.gaps.iter().all(|gap| gap.share.is_none()) {
             return HostLeftovers { hosts };
         }
-        let facts = problem
+        let facts: Vec<CheckedJob<'_>> = problem
             .jobs
             .iter()
-            .filter_map(|job| Some(CheckedJob::from_plan(problem, steps, job, plan.job_plan(job.id)?)));
-        for left in leftovers(problem, steps, &facts.collect::<Vec<_>>()) {
+            .filter_map(|job| Some(CheckedJob::from_plan(problem, steps, job, plan.job_plan(job.id)?)))
+            .collect();
+        for left in leftovers(problem, steps, &facts) {
             let mut of_type: BTreeMap<&'a NodeType, Vec<&'a Gap>> = BTreeMap::new();
             for gap in left.gaps.iter().copied().filter(|gap| is_free(gap)) {
                 of_type.entry(&gap.node_type).or_default().push(gap);
             }
             for (node_type, places) in of_type {
-                let free = FreePlaces { places, there: left.there, is_tight: left.is_tight };
+                let free = FreePlaces { places, available: left.available, is_tight: left.is_tight };
                 hosts.entry(node_type).or_default().push(free);
             }
         }
         HostLeftovers { hosts }
     }
 
-    /// What keeps a job that gets nothing from its smallest size, if hosts do with all of its plans.
+    /// What hosts lack for the smallest size of a job that gets nothing; `None` if hosts have enough for one
+    /// of its plans, or all plans lack places.
     pub fn start_shortage(&self, job: &MalleableJob) -> Option<HostShortage> {
-        let least = job.sizes.min();
+        let smallest = job.sizes.min();
         let mut found = None;
         for node_type in self.hosts.keys() {
             for exec_plan in job.rates.iter().map(|rate| &rate.exec_plan) {
-                if cost::rate_of(job, node_type, exec_plan, least).is_none() {
+                if cost::rate_of(job, node_type, exec_plan, smallest).is_none() {
                     continue;
                 }
-                match self.room_for(job, node_type, exec_plan, least) {
-                    HostRoomFor::Enough => return None,
-                    HostRoomFor::TooFewPlaces => {}
-                    HostRoomFor::TooLittle(shortage) => found = found.or(Some(shortage)),
+                match self.capacity_for(job, node_type, exec_plan, smallest) {
+                    HostFit::Enough => return None,
+                    HostFit::TooFewPlaces => {}
+                    HostFit::TooLittle(shortage) => found = found.or(Some(shortage)),
                 }
             }
         }
         found
     }
 
-    /// What keeps a job from its next larger size, on which it makes more with the plan that it has, if hosts
-    /// do.
+    /// What hosts lack for the next larger size on which a job makes more with its planned execution plan;
+    /// `None` if they have enough or places are too few.
     pub fn growth_shortage(
         &self,
         job: &MalleableJob,
@@ -93,20 +96,20 @@ impl<'a> HostLeftovers<'a> {
             let rate = cost::rate_of(job, node_type, &planned.exec_plan, *nodes);
             *nodes > gets && rate.is_some_and(|rate| job.rate_without_bonus(rate) > planned.rate)
         })?;
-        match self.room_for(job, node_type, &planned.exec_plan, larger - gets) {
-            HostRoomFor::TooLittle(shortage) => Some(shortage),
-            HostRoomFor::Enough | HostRoomFor::TooFewPlaces => None,
+        match self.capacity_for(job, node_type, &planned.exec_plan, larger - gets) {
+            HostFit::TooLittle(shortage) => Some(shortage),
+            HostFit::Enough | HostFit::TooFewPlaces => None,
         }
     }
 
-    /// Whether hosts have room for this number of new workers.
-    fn room_for(
+    /// Whether hosts have capacity for this number of new workers.
+    fn capacity_for(
         &self,
         job: &MalleableJob,
         node_type: &NodeType,
         exec_plan: &ExecPlan,
         workers: u32,
-    ) -> HostRoomFor {
+    ) -> HostFit {
         let needs = plan_needs(job, node_type, exec_plan);
         let block = job.block.max(1);
         let mut fits = WorkerFits::default();
@@ -119,27 +122,27 @@ impl<'a> HostLeftovers<'a> {
             takes = takes.max_each(needs.host_portion(own));
         }
         if fits.places < workers {
-            return HostRoomFor::TooFewPlaces;
+            return HostFit::TooFewPlaces;
         }
         if fits.by_both >= workers {
-            return HostRoomFor::Enough;
+            return HostFit::Enough;
         }
         let lacks = if fits.by_cpus < workers { HostPart::Cpus } else { HostPart::Memory };
-        HostRoomFor::TooLittle(HostShortage { workers, takes, lacks, fit: fits.by_both })
+        HostFit::TooLittle(HostShortage { workers, takes, lacks, fit: fits.by_both })
     }
 }
 
-/// Whether hosts have room for some workers.
-enum HostRoomFor {
+/// Whether hosts have capacity for some workers.
+enum HostFit {
     Enough,
     TooFewPlaces,
     TooLittle(HostShortage),
 }
 
-/// How many workers fit on hosts.
+/// The number of workers that fit on hosts.
 #[derive(Default)]
 struct WorkerFits {
-    /// By their places alone.
+    /// By their places only.
     places: u32,
     /// By places and CPUs.
     by_cpus: u32,
@@ -151,14 +154,15 @@ impl WorkerFits {
     /// Counts a host that has places for `count` workers, each with the share `own`.
     fn add_host(&mut self, count: u32, own: CpuMemory, needs: PlanNeeds, host: &FreePlaces<'_>) {
         let takes = needs.host_portion(own);
-        // While all workers keep to their own shares, each share is there.
+        // As long as all workers keep to the shares of their places, every share is available.
         let is_counted = host.is_tight || !takes.is_within(own);
-        let by_cpus = host.there.cpus.checked_div(takes.cpus).unwrap_or(u32::MAX);
-        let by_memory = host.there.memory_mib.checked_div(takes.memory_mib).unwrap_or(u64::MAX);
+        let by_cpus = host.available.cpus.checked_div(takes.cpus).unwrap_or(u32::MAX);
+        let by_memory = host.available.memory_mib.checked_div(takes.memory_mib).unwrap_or(u64::MAX);
         let by_memory = u32::try_from(by_memory).unwrap_or(u32::MAX);
-        let most = |by: u32| if is_counted { count.min(by) } else { count };
+        let fit_by_cpus = if is_counted { count.min(by_cpus) } else { count };
+        let fit_by_both = if is_counted { count.min(by_cpus.min(by_memory)) } else { count };
         self.places = self.places.saturating_add(count);
-        self.by_cpus = self.by_cpus.saturating_add(most(by_cpus));
-        self.by_both = self.by_both.saturating_add(most(by_cpus.min(by_memory)));
+        self.by_cpus = self.by_cpus.saturating_add(fit_by_cpus);
+        self.by_both = self.by_both.saturating_add(fit_by_both);
     }
 }

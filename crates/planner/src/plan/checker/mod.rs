@@ -1,4 +1,4 @@
-//! What is said of a plan: whether it may be carried out, and why it is as it is.
+//! The independent check of a plan: whether it may be carried out, and the reasons for what it decides.
 
 pub mod check;
 pub(crate) mod checked_job;

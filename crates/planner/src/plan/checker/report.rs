@@ -1,18 +1,18 @@
-//! Why the round decided what it decided: a verdict for each job and each node. The words are in `model`.
+//! The reasons of a round: a verdict for each job and each node. The sentences themselves are in
+//! `infill_model`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
 use super::host_shortage::HostLeftovers;
 use crate::plan::space::{cost, problem::PlanningProblem, slots::job_excludes, steps::TimeSteps};
 use infill_model::{
-    ChangeKind, ExecPlan, Gap, GuaranteeReason, HeldNode, HostShortage, JobId, JobPlan, JobReason,
-    JobVerdict, LeavingNodes, MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan,
-    PlannedNode, Probe, RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime,
-    WantedAt, WindowEnd,
+    ChangeKind, Gap, GuaranteeReason, HeldNode, HostShortage, JobId, JobPlan, JobReason, JobVerdict,
+    LeavingNodes, MalleableJob, NodeName, NodeReason, NodeShortage, NodeType, NodeVerdict, Plan, PlannedNode,
+    Probe, RatedSize, RoundNote, RoundReport, SchedulingState, SolveStatus, TurnState, UnixTime, WantedAt,
+    WindowEnd,
 };
 
 /// Explains a plan of this problem.
@@ -21,16 +21,7 @@ pub(crate) fn explain_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> RoundR
     let round = ReportContext::new(problem, &steps, plan);
     let mut jobs: Vec<&MalleableJob> = problem.jobs.iter().collect();
     jobs.sort_by_key(|j| j.id);
-    let verdict = |job: &MalleableJob| {
-        let planned = plan.job_plan(job.id)?;
-        let why = job_reason(&round, job, planned);
-        let had = job.held.len() as u32;
-        let gets = planned.nodes.len() as u32;
-        let assured = guarantee_reason(problem, job, planned, &why);
-        let hosts = host_shortage(&round, job, planned, &why);
-        Some(JobVerdict { job: job.id, had, gets, why, hosts, assured })
-    };
-    let jobs = jobs.into_iter().filter_map(verdict).collect();
+    let jobs = jobs.into_iter().filter_map(|job| job_verdict(&round, job)).collect();
     RoundReport {
         at: problem.now,
         jobs,
@@ -40,73 +31,90 @@ pub(crate) fn explain_plan(problem: &PlanningProblem<'_>, plan: &Plan) -> RoundR
     }
 }
 
-/// What is asked about again and again.
+fn job_verdict(round: &ReportContext<'_>, job: &MalleableJob) -> Option<JobVerdict> {
+    let planned = round.plan.job_plan(job.id)?;
+    let why = job_reason(round, job, planned);
+    let had = job.held.len() as u32;
+    let gets = planned.nodes.len() as u32;
+    let assured = guarantee_reason(round.problem, job, planned, &why);
+    let hosts = host_shortage(round, job, planned, &why);
+    Some(JobVerdict { job: job.id, had, gets, why, hosts, assured })
+}
+
+/// Whether a gap's window is long enough to start in.
+fn is_long_enough(problem: &PlanningProblem<'_>, gap: &Gap) -> bool {
+    gap.usable_until.secs_since(problem.now) >= problem.min_window_secs.max(1.0)
+}
+
+/// The plan with numbers about it that several verdicts need.
 struct ReportContext<'a> {
     problem: &'a PlanningProblem<'a>,
     steps: &'a TimeSteps,
     plan: &'a Plan,
-    /// Who gets each node, and until when.
+    /// The job that gets each node, and the end of its lease.
     users: HashMap<NodeName, (JobId, UnixTime)>,
     /// Nodes on which jobs could start now if no other job had them.
     startable: Vec<&'a Gap>,
-    /// How many of them the plan uses.
+    /// The number of startable nodes that the plan uses.
     taken: usize,
-    /// What the plan leaves of CPUs and memory of hosts.
+    /// The CPUs and memory of hosts that the plan leaves.
     hosts: HostLeftovers<'a>,
     /// Voluntary changes that the budget would still allow.
     changes_left: usize,
-    /// See [`Round::startable`]: by the list of nodes that a job avoids, which jobs share, and its block.
+    /// Results of [`ReportContext::startable`], by a job's list of excluded nodes (jobs share lists) and its
+    /// block.
     counted: RefCell<FxHashMap<(usize, u32), (usize, usize)>>,
-    /// Types of the nodes that are not on such a list.
-    types: RefCell<FxHashMap<usize, Rc<[&'a NodeType]>>>,
+    /// The types of the startable nodes outside a list of excluded nodes, by that list.
+    types: RefCell<FxHashMap<usize, Vec<&'a NodeType>>>,
 }
 
 impl<'a> ReportContext<'a> {
     fn new(problem: &'a PlanningProblem<'a>, steps: &'a TimeSteps, plan: &'a Plan) -> Self {
-        let placements = plan.jobs.iter().flat_map(|j| j.nodes.iter().map(|p| (j.job, p)));
-        let users: HashMap<_, _> = placements
-            .flat_map(|(job, p): (JobId, &PlannedNode)| {
-                let user = (job, p.lease_until);
-                p.node.single_places().into_iter().map(move |part| (part, user))
-            })
-            .collect();
-        let least_secs = problem.min_window_secs.max(1.0);
-        let is_long = |g: &Gap| g.usable_until.secs_since(problem.now) >= least_secs;
-        let startable: Vec<&Gap> = problem.gaps.gaps.iter().filter(|g| is_long(g)).collect();
+        let mut users = HashMap::new();
+        for planned in &plan.jobs {
+            for PlannedNode { node, lease_until } in &planned.nodes {
+                let places = node.single_places().into_iter();
+                users.extend(places.map(|place| (place, (planned.job, *lease_until))));
+            }
+        }
+        let startable: Vec<&Gap> =
+            problem.gaps.gaps.iter().filter(|gap| is_long_enough(problem, gap)).collect();
         let taken = startable.iter().filter(|g| users.contains_key(&g.node)).count();
         let changes_left = changes_left(problem, steps, plan);
-        let is_free = |gap: &Gap| is_long(gap) && gap.holder.is_none() && !users.contains_key(&gap.node);
-        let hosts = HostLeftovers::from_plan(problem, steps, plan, is_free);
+        let hosts = HostLeftovers::from_plan(problem, steps, plan, |gap| {
+            is_long_enough(problem, gap) && gap.holder.is_none() && !users.contains_key(&gap.node)
+        });
         let counted = RefCell::default();
         let types = RefCell::default();
         ReportContext { problem, steps, plan, users, startable, taken, hosts, changes_left, counted, types }
     }
 
-    /// Whether nothing was planned.
+    /// Whether no plan was searched for, so that each job keeps what it has.
     fn is_last_resort(&self) -> bool {
         matches!(self.plan.status, SolveStatus::LastResort(_))
     }
 
-    /// How many nodes the job could start on if no other job had them, and how many of them the plan uses.
+    /// The number of nodes on which the job could start if no other job had them, and how many the plan uses.
     fn startable(&self, job: &MalleableJob) -> (usize, usize) {
         let kind = (job.excluded.list_id(), job.block.max(1));
-        *self.counted.borrow_mut().entry(kind).or_insert_with(|| match job.block > 1 {
-            true => self.startable_blocks(job),
-            false => self.startable_places(job),
+        *self.counted.borrow_mut().entry(kind).or_insert_with(|| {
+            if job.block > 1 { self.startable_blocks(job) } else { self.startable_places(job) }
         })
     }
 
-    /// The same where its nodes are blocks of places of one node each.
+    /// As [`ReportContext::startable`], for a job whose nodes are blocks of places of one host.
     fn startable_blocks(&self, job: &MalleableJob) -> (usize, usize) {
         let block = job.block as usize;
-        let count = |host: &[&Gap], free: bool| {
-            let is_taken = |g: &Gap| free && self.users.contains_key(&g.node);
-            host.iter().filter(|g: &&&Gap| !job_excludes(job, &g.node) && !is_taken(g)).count() / block
-        };
         let hosts = self
             .startable
             .chunk_by(|a: &&Gap, b: &&Gap| a.node.shares_host_with(&b.node) && a.node_type == b.node_type);
-        let (all, free) = hosts.fold((0, 0), |(all, free), h| (all + count(h, false), free + count(h, true)));
+        let mut all = 0;
+        let mut free = 0;
+        for host in hosts {
+            let usable = host.iter().filter(|gap| !job_excludes(job, &gap.node));
+            all += usable.clone().count() / block;
+            free += usable.filter(|gap| !self.users.contains_key(&gap.node)).count() / block;
+        }
         (all, all - free)
     }
 
@@ -114,28 +122,32 @@ impl<'a> ReportContext<'a> {
         if job.excluded.is_empty() {
             return (self.startable.len(), self.taken);
         }
-        let lost = || self.startable.iter().filter(|g| job_excludes(job, &g.node));
-        let taken = lost().filter(|g| self.users.contains_key(&g.node)).count();
-        (self.startable.len() - lost().count(), self.taken - taken)
+        let excluded = self.startable.iter().filter(|g| job_excludes(job, &g.node));
+        let lost = excluded.clone().count();
+        let lost_taken = excluded.filter(|g| self.users.contains_key(&g.node)).count();
+        (self.startable.len() - lost, self.taken - lost_taken)
     }
 
-    /// Whether the job has a rate on some node that it could start on.
+    /// Whether the job has a rate on some node on which it could start.
     fn has_rate(&self, job: &MalleableJob) -> bool {
-        let types = || {
-            let mut types: Vec<&NodeType> = Vec::new();
-            for gap in self.startable.iter().filter(|g| !job_excludes(job, &g.node)) {
-                // Neighbours are mostly of one type.
-                if types.last() != Some(&&gap.node_type) {
-                    types.push(&gap.node_type);
-                }
-            }
-            types.sort_unstable();
-            types.dedup();
-            types.into()
-        };
-        let types: Rc<[&NodeType]> =
-            self.types.borrow_mut().entry(job.excluded.list_id()).or_insert_with(types).clone();
+        let list = job.excluded.list_id();
+        let mut types_by_list = self.types.borrow_mut();
+        let types = types_by_list.entry(list).or_insert_with(|| self.startable_types(job));
         types.iter().any(|t| cost::best_rate(job, t, job.sizes.min()).is_some())
+    }
+
+    /// The types of the nodes on which the job could start, sorted.
+    fn startable_types(&self, job: &MalleableJob) -> Vec<&'a NodeType> {
+        let mut types: Vec<&NodeType> = Vec::new();
+        for gap in self.startable.iter().filter(|g| !job_excludes(job, &g.node)) {
+            // Neighbours are mostly of one type.
+            if types.last() != Some(&&gap.node_type) {
+                types.push(&gap.node_type);
+            }
+        }
+        types.sort_unstable();
+        types.dedup();
+        types
     }
 }
 
@@ -157,15 +169,12 @@ fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) 
     let secs = job.change_secs(change);
     let had = job.held.len();
     let gets = RatedSize { nodes: planned.nodes.len(), rate: planned.rate };
-    let can_stay = || cost::can_stay(problem, round.steps, job);
-    let leaving = || leaving_nodes(problem, round.steps, job);
+    let can_stay = cost::can_stay(problem, round.steps, job);
+    let leaving = leaving_nodes(problem, round.steps, job);
     if let Some(probe) = planned_probe(problem, round.steps, job, planned) {
-        let gets = gets.nodes;
-        let leaving = leaving();
-        let probe = probe.clone();
-        return JobReason::Probes { had, gets, secs, leaving, probe };
+        return JobReason::Probes { had, gets: gets.nodes, secs, leaving, probe: probe.clone() };
     }
-    // Another plan is said of by its size.
+    // A change of the plan is explained by the change of size.
     let change = match change {
         ChangeKind::Replan => ChangeKind::between_sizes(had as u32, gets.nodes as u32, false),
         change => change,
@@ -173,36 +182,35 @@ fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) 
     match change {
         ChangeKind::None if gets.nodes == 0 => waiting_reason(round, job),
         ChangeKind::None => keeps_reason(round, job, gets),
-        ChangeKind::Grow => {
-            JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving: leaving() }
-        }
-        ChangeKind::Shrink if can_stay() => JobReason::GivesUp { had, gets: gets.nodes, secs },
-        ChangeKind::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving: leaving() },
-        ChangeKind::Swap | ChangeKind::Replan => JobReason::Swaps { gets, leaving: leaving() },
+        ChangeKind::Grow => JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving },
+        ChangeKind::Shrink if can_stay => JobReason::GivesUp { had, gets: gets.nodes, secs },
+        ChangeKind::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving },
+        ChangeKind::Swap | ChangeKind::Replan => JobReason::Swaps { gets, leaving },
         ChangeKind::Start if had == 0 => JobReason::Starts { gets, secs },
-        ChangeKind::Start => JobReason::StartsAnew { gets, secs, leaving: leaving() },
-        ChangeKind::Park if can_stay() && job.turn == Some(TurnState::Over) => JobReason::TurnEnds { had },
-        ChangeKind::Park if can_stay() => JobReason::Outbid { had },
-        ChangeKind::Park => JobReason::Parked { leaving: leaving(), shortage: node_shortage(round, job) },
+        ChangeKind::Start => JobReason::StartsAnew { gets, secs, leaving },
+        ChangeKind::Park if can_stay && job.turn == Some(TurnState::Over) => JobReason::TurnEnds { had },
+        ChangeKind::Park if can_stay => JobReason::Outbid { had },
+        ChangeKind::Park => JobReason::Parked { leaving, shortage: node_shortage(round, job) },
     }
 }
 
-/// What a plan tries for jobs, in order to measure it.
+/// The probes that a plan tries, each with its job.
 pub(crate) fn planned_probes(problem: &PlanningProblem<'_>, plan: &Plan) -> BTreeMap<JobId, Probe> {
     let tried: Vec<&MalleableJob> = problem.jobs.iter().filter(|job| job.probe.is_some()).collect();
     if tried.is_empty() {
         return BTreeMap::new();
     }
     let steps = TimeSteps::from_problem(problem);
-    tried
-        .iter()
-        .filter_map(|job: &&MalleableJob| {
-            Some((job.id, planned_probe(problem, &steps, job, plan.job_plan(job.id)?)?.clone()))
-        })
-        .collect()
+    let mut found = BTreeMap::new();
+    for job in tried {
+        let planned = plan.job_plan(job.id);
+        let probe = planned.and_then(|planned| planned_probe(problem, &steps, job, planned));
+        found.extend(probe.map(|probe| (job.id, probe.clone())));
+    }
+    found
 }
 
-/// What the plan tries for the job; `None` where it does not, and where the job has to shrink anyway.
+/// The probe that the plan tries for the job; `None` where it tries none, or the job has to shrink anyway.
 fn planned_probe<'a>(
     problem: &PlanningProblem<'_>,
     steps: &TimeSteps,
@@ -212,14 +220,16 @@ fn planned_probe<'a>(
     let probe = job.probe.as_ref().filter(|probe| planned.nodes.len() == probe.nodes as usize)?;
     let first = problem.gap_at(&planned.nodes.first()?.node);
     let must = cost::first_change(job, planned) == ChangeKind::Shrink && !cost::can_stay(problem, steps, job);
-    (!must
-        && probe.with.as_ref().is_none_or(|(plan, node_type): &(ExecPlan, NodeType)| {
-            planned.exec_plan == *plan && first.is_some_and(|gap| gap.node_type == *node_type)
-        }))
-    .then_some(probe)
+    if must {
+        return None;
+    }
+    let is_as_asked = probe.with.as_ref().is_none_or(|(plan, node_type)| {
+        planned.exec_plan == *plan && first.is_some_and(|gap| gap.node_type == *node_type)
+    });
+    is_as_asked.then_some(probe)
 }
 
-/// What became of what the job shall make at the least, unless something else than the plan decides.
+/// The outcome of the job's guarantee; `None` without one, and where something other than the plan decides.
 fn guarantee_reason(
     problem: &PlanningProblem<'_>,
     job: &MalleableJob,
@@ -235,7 +245,7 @@ fn guarantee_reason(
     decided.then(|| assured.outcome_reason(is_met))
 }
 
-/// What hosts lack for a larger size of a job that gets nodes, where nothing else decides.
+/// What hosts lack for a larger size of a job that gets nodes; `None` where something else decides.
 fn host_shortage(
     round: &ReportContext<'_>,
     job: &MalleableJob,
@@ -270,7 +280,7 @@ fn keeps_reason(round: &ReportContext<'_>, job: &MalleableJob, size: RatedSize) 
     }
 }
 
-/// Which held nodes must be left.
+/// The held nodes that the job must leave.
 fn leaving_nodes(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> LeavingNodes {
     LeavingNodes(
         job.held
@@ -288,7 +298,7 @@ fn node_shortage(round: &ReportContext<'_>, job: &MalleableJob) -> NodeShortage 
     NodeShortage { least: job.sizes.min(), free, window_secs: round.problem.min_window_secs }
 }
 
-/// Why a job that holds nothing gets nothing.
+/// Why a job that holds nothing still gets nothing.
 fn waiting_reason(round: &ReportContext<'_>, job: &MalleableJob) -> JobReason {
     let problem = round.problem;
     if !problem.may_grow {
@@ -323,12 +333,12 @@ fn waiting_reason(round: &ReportContext<'_>, job: &MalleableJob) -> JobReason {
 
 /// Voluntary changes that the budget would still allow.
 fn changes_left(problem: &PlanningProblem<'_>, steps: &TimeSteps, plan: &Plan) -> usize {
-    let voluntary = |job: &&MalleableJob| {
-        let free = job.held.is_empty() || cost::can_stay(problem, steps, job);
-        let changed = plan.job_plan(job.id).is_some_and(|p| cost::first_change(job, p) != ChangeKind::None);
-        free && changed && !problem.is_busy(job)
-    };
-    (problem.config.max_changes as usize).saturating_sub(problem.jobs.iter().filter(voluntary).count())
+    let voluntary = problem.jobs.iter().filter(|job| {
+        let is_free = job.held.is_empty() || cost::can_stay(problem, steps, job);
+        let changes = plan.job_plan(job.id).is_some_and(|p| cost::first_change(job, p) != ChangeKind::None);
+        is_free && changes && !problem.is_busy(job)
+    });
+    (problem.config.max_changes as usize).saturating_sub(voluntary.count())
 }
 
 fn node_verdicts(round: &ReportContext<'_>) -> Vec<NodeVerdict> {
@@ -351,7 +361,7 @@ fn node_verdicts(round: &ReportContext<'_>) -> Vec<NodeVerdict> {
     found
 }
 
-/// Why nobody gets a gap.
+/// Why no job gets a gap.
 fn idle_reason(round: &ReportContext<'_>, gap: &Gap) -> NodeReason {
     let problem = round.problem;
     let steps = round.steps;

@@ -1,4 +1,4 @@
-//! The rules that a plan must keep, and what is said of one that breaks them.
+//! The rules that a plan must keep, and the violations that the checker reports.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use infill_model::words;
 use infill_model::{AllowedSizes, CpuMemory, JobId, NodeName, UnixTime};
 
 words! {
-    /// A rule.
+    /// A rule that a plan must keep. Its word labels metrics.
     pub enum Rule {
-        /// Jobs are sorted by id, each once.
+        /// Jobs are sorted by id, and each occurs once.
         Order = "order",
-        /// Every job is one of the problem's.
+        /// Every job is in the problem.
         KnownJob = "known_job",
-        /// It is made for this moment and these steps.
+        /// The plan is made for this moment and these steps.
         Moment = "moment",
         /// Voluntary changes keep within the budget.
         Budget = "budget",
-        /// Nobody counts on more nodes in a later step than last through it.
+        /// Forecasts for a later step use no more nodes than last through it.
         ForecastNodes = "forecast_nodes",
-        /// The objective is what the plan is worth without reluctance.
+        /// The objective is the value of the plan without reluctance.
         Objective = "objective",
-        /// What is proved to be the most is not less than what the plan is worth.
+        /// The proven upper bound is not below the value of the plan.
         Bound = "bound",
-        /// The plan falls no farther short of the bound than its proof says.
+        /// The plan falls no further short of the bound than its proof says.
         Gap = "gap",
         /// Every job has a plan.
         Complete = "complete",
@@ -38,15 +38,15 @@ words! {
         MinStay = "min_stay",
         /// A job that has its turn keeps its smallest size while its nodes last.
         Turn = "turn",
-        /// A job makes what it is promised while others have more than their least.
+        /// A job reaches its promised rate while others have more than their minimum.
         Promise = "promise",
         /// The job allows the number of nodes.
         Size = "size",
-        /// It allows those that are foreseen.
+        /// The job allows the numbers of nodes in its forecast.
         ForecastSize = "forecast_size",
-        /// The rate is that of its profile.
+        /// The rate is that of the job's profile.
         Rate = "rate",
-        /// There is a known rate on its nodes.
+        /// The profile has a rate on the job's nodes.
         KnownRate = "known_rate",
         /// The forecast is about the plan's steps.
         ForecastSteps = "forecast_steps",
@@ -60,9 +60,9 @@ words! {
         StartWindow = "start_window",
         /// No job gets a node that it cannot use.
         Excluded = "excluded",
-        /// No node of a job that is not planned here.
+        /// No job gets a node of a job outside the problem.
         Foreign = "foreign",
-        /// Each node of a job is so many places of one node as the job's nodes are.
+        /// Each node of a job has as many places, on one host, as the job's block says.
         Block = "block",
         /// All nodes of a job are of one type.
         OneType = "one_type",
@@ -75,229 +75,228 @@ words! {
     }
 }
 
-/// A rule that a plan breaks, with the values that show it. Worths are in weighted samples, rates in samples
-/// a second.
+/// A broken rule with the values that show it. Values are in weighted samples, rates in samples a second.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Violation {
-    /// [`ConfigRule::Order`].
+    /// Breaks [`Rule::Order`].
     Unsorted,
-    /// [`ConfigRule::KnownJob`].
+    /// Breaks [`Rule::KnownJob`].
     UnknownJob {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::Moment`].
+    /// Breaks [`Rule::Moment`].
     OtherMoment,
-    /// [`ConfigRule::Budget`].
+    /// Breaks [`Rule::Budget`].
     TooManyChanges {
         /// Voluntary changes of the plan.
         changes: usize,
-        /// Those of a round.
-        most: u32,
+        /// The budget of a round.
+        budget: u32,
     },
-    /// [`ConfigRule::ForecastNodes`].
+    /// Breaks [`Rule::ForecastNodes`].
     TooManyForeseen {
         /// End of the step.
         until: UnixTime,
-        /// Nodes that jobs are foreseen on.
+        /// Nodes in all forecasts for that step, counted in places.
         nodes: u64,
-        /// Nodes that last so long.
-        there: u64,
+        /// Places that last until then.
+        available: u64,
     },
-    /// [`ConfigRule::Objective`].
+    /// Breaks [`Rule::Objective`].
     WrongObjective {
-        /// As the plan says.
-        said: f64,
-        /// As it is.
-        is: f64,
+        /// By the plan.
+        stated: f64,
+        /// By the checker's own computation.
+        actual: f64,
     },
-    /// [`ConfigRule::Bound`].
+    /// Breaks [`Rule::Bound`].
     WrongBound {
-        /// As the proof says.
-        said: f64,
-        /// What the plan is worth.
-        is: f64,
+        /// By the proof.
+        stated: f64,
+        /// Its value.
+        actual: f64,
     },
-    /// [`ConfigRule::Gap`].
+    /// Breaks [`Rule::Gap`].
     WrongGap {
-        /// As the proof says.
-        said: f64,
-        /// As it is.
-        is: f64,
+        /// By the proof.
+        stated: f64,
+        /// By the checker's own computation.
+        actual: f64,
     },
-    /// [`ConfigRule::Complete`].
+    /// Breaks [`Rule::Complete`].
     Missing {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::Busy`].
+    /// Breaks [`Rule::Busy`].
     Disturbed {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::Drain`].
+    /// Breaks [`Rule::Drain`].
     RunsInDrain {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::BackOff`].
+    /// Breaks [`Rule::BackOff`].
     StartsTooSoon {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::Pause`].
+    /// Breaks [`Rule::Pause`].
     GrowsInPause {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::MinStay`].
+    /// Breaks [`Rule::MinStay`].
     ChangedTooSoon {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::Turn`].
+    /// Breaks [`Rule::Turn`].
     ParkedInTurn {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::Promise`].
+    /// Breaks [`Rule::Promise`].
     BelowPromise {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// What it is promised.
+        /// The promised rate, samples a second.
         promised: f64,
     },
-    /// [`ConfigRule::Promise`].
+    /// Breaks [`Rule::Promise`].
     GrowsBesidePromise {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// A node that it gets.
+        /// A node beyond its minimum.
         node: NodeName,
-        /// Who waits for such a node.
+        /// The job that waits for such a node.
         waits: JobId,
     },
-    /// [`ConfigRule::Size`].
+    /// Breaks [`Rule::Size`].
     NotAllowedSize {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
         /// Nodes that it gets.
         nodes: usize,
-        /// What it allows.
+        /// Sizes that it allows.
         sizes: AllowedSizes,
     },
-    /// [`ConfigRule::ForecastSize`].
+    /// Breaks [`Rule::ForecastSize`].
     NotAllowedLater {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// Nodes that it is foreseen on.
+        /// Nodes in its forecast.
         nodes: u32,
-        /// What it allows.
+        /// Sizes that it allows.
         sizes: AllowedSizes,
     },
-    /// [`ConfigRule::Rate`].
+    /// Breaks [`Rule::Rate`].
     WrongRate {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// As the plan says.
-        said: f64,
-        /// As the profile says.
-        is: f64,
+        /// By the plan.
+        stated: f64,
+        /// By the profile.
+        actual: f64,
     },
-    /// [`ConfigRule::KnownRate`].
+    /// Breaks [`Rule::KnownRate`].
     UnknownRate {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
         /// Nodes that it gets.
         nodes: usize,
     },
-    /// [`ConfigRule::ForecastSteps`].
+    /// Breaks [`Rule::ForecastSteps`].
     OtherSteps {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
     },
-    /// [`ConfigRule::HeldOnce`].
+    /// Breaks [`Rule::HeldOnce`].
     HeldTwice {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
         /// The job that has it already.
         other: JobId,
     },
-    /// [`ConfigRule::IsGap`].
+    /// Breaks [`Rule::IsGap`].
     NoGap {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
     },
-    /// [`ConfigRule::Window`].
+    /// Breaks [`Rule::Window`].
     OutsideWindow {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
     },
-    /// [`ConfigRule::StartWindow`].
+    /// Breaks [`Rule::StartWindow`].
     ShortWindow {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
     },
-    /// [`ConfigRule::Excluded`].
+    /// Breaks [`Rule::Excluded`].
     ExcludedNode {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
     },
-    /// [`ConfigRule::Foreign`].
+    /// Breaks [`Rule::Foreign`].
     ForeignNode {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
     },
-    /// [`ConfigRule::Block`].
+    /// Breaks [`Rule::Block`].
     OtherBlock {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
-        /// Places that it should have.
+        /// Places that the node should have.
         block: u32,
     },
-    /// [`ConfigRule::OneType`].
+    /// Breaks [`Rule::OneType`].
     OtherType {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
     },
-    /// [`ConfigRule::Host`].
+    /// Breaks [`Rule::Host`].
     TooLittleOfHost {
-        /// A job that asks for some of it.
+        /// A job with a new or larger worker on the host.
         job: JobId,
         /// Its node there.
         node: NodeName,
-        /// What workers take of the host.
+        /// CPUs and memory that workers take.
         takes: CpuMemory,
-        /// What it has for them.
-        there: CpuMemory,
+        /// CPUs and memory that the host has for them.
+        available: CpuMemory,
     },
-    /// [`ConfigRule::LeadFirst`].
+    /// Breaks [`Rule::LeadFirst`].
     LeadNotFirst {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
         /// The lead's node.
         node: NodeName,
     },
-    /// [`ConfigRule::Lease`].
+    /// Breaks [`Rule::Lease`].
     LeaseTooLong {
-        /// The job.
+        /// The job that breaks it.
         job: JobId,
-        /// The node.
+        /// The node that breaks it.
         node: NodeName,
     },
 }
@@ -341,7 +340,7 @@ impl Violation {
         }
     }
 
-    /// The job that it is about, and the node, unless it is about the plan as a whole.
+    /// The job, and the node if there is one; `None` where the violation is about the plan as a whole.
     fn job_and_node(&self) -> Option<(JobId, Option<&NodeName>)> {
         match self {
             Violation::Unsorted
@@ -389,28 +388,30 @@ impl fmt::Display for Violation {
             Some((job, Some(node))) => write!(f, "job {job}: node {node}: ")?,
         }
         match self {
-            Violation::UnknownJob { job } => write!(f, "job {job} is not one of ours"),
-            Violation::TooManyChanges { changes, most } => {
-                write!(f, "{changes} voluntary changes exceed the {most} allowed")
+            Violation::UnknownJob { job } => write!(f, "job {job} is not in the problem"),
+            Violation::TooManyChanges { changes, budget } => {
+                write!(f, "{changes} voluntary changes exceed the {budget} allowed")
             }
-            Violation::TooManyForeseen { until, nodes, there } => {
-                write!(f, "{nodes} nodes are foreseen until {until}, but {there} last so long")
+            Violation::TooManyForeseen { until, nodes, available } => {
+                write!(f, "{nodes} nodes are foreseen until {until}, but only {available} last that long")
             }
-            Violation::WrongObjective { said, is } => write!(f, "its objective is {is:.3}, not {said:.3}"),
-            Violation::WrongBound { said, is } => {
-                write!(f, "it is worth {is:.3}, more than the {said:.3} that are proved to be the most")
+            Violation::WrongObjective { stated, actual } => {
+                write!(f, "its objective is {actual:.3}, not {stated:.3}")
             }
-            Violation::WrongGap { said, is } => write!(
+            Violation::WrongBound { stated, actual } => {
+                write!(f, "its value is {actual:.3}, above the proven maximum of {stated:.3}")
+            }
+            Violation::WrongGap { stated, actual } => write!(
                 f,
                 "it is {:.3} % short of the bound, not {:.3} % as its proof says",
-                is * 100.0,
-                said * 100.0
+                actual * 100.0,
+                stated * 100.0
             ),
             Violation::BelowPromise { promised, .. } => {
-                write!(f, "makes less than the {promised:.3} samples/s that it is promised")
+                write!(f, "makes less than the {promised:.3} samples/s promised to it")
             }
             Violation::GrowsBesidePromise { waits, .. } => {
-                write!(f, "is more than its least, and job {waits} waits for what it is promised")
+                write!(f, "is beyond the job's minimum while job {waits} waits for its promised rate")
             }
             Violation::NotAllowedSize { nodes, sizes, .. } => {
                 write!(f, "gets {nodes} nodes, but allows {sizes}")
@@ -418,15 +419,15 @@ impl fmt::Display for Violation {
             Violation::NotAllowedLater { nodes, sizes, .. } => {
                 write!(f, "is foreseen on {nodes} nodes, but allows {sizes}")
             }
-            Violation::WrongRate { said, is, .. } => {
-                write!(f, "is promised {said:.3} samples/s, its profile says {is:.3}")
+            Violation::WrongRate { stated, actual, .. } => {
+                write!(f, "has {stated:.3} samples/s in the plan, but {actual:.3} in its profile")
             }
             Violation::UnknownRate { nodes, .. } => write!(f, "has no known rate on {nodes} of these nodes"),
             Violation::HeldTwice { other, .. } => write!(f, "is given to job {other} too"),
-            Violation::TooLittleOfHost { takes, there, .. } => write!(
+            Violation::TooLittleOfHost { takes, available, .. } => write!(
                 f,
                 "{} CPUs and {} MiB of its host are given out, but it has {} and {}",
-                takes.cpus, takes.memory_mib, there.cpus, there.memory_mib
+                takes.cpus, takes.memory_mib, available.cpus, available.memory_mib
             ),
             Violation::OtherBlock { block, .. } => write!(f, "is not {block} places of one node"),
             _ => f.write_str(self.fixed_message()),
@@ -435,10 +436,10 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
-    /// What needs no values to be said.
+    /// The message of a violation that needs no values.
     fn fixed_message(&self) -> &'static str {
         match self.rule() {
-            Rule::Order => "jobs are not sorted, or one is there twice",
+            Rule::Order => "jobs are not sorted, or one occurs twice",
             Rule::Moment => "it was made for another moment or other steps",
             Rule::Complete => "is missing from the plan",
             Rule::Busy => "is in the middle of a change and must be left alone",
@@ -448,12 +449,12 @@ impl Violation {
             Rule::MinStay => "is changed although it was changed a moment ago",
             Rule::Turn => "is parked although its turn has not ended",
             Rule::ForecastSteps => "has a forecast for other steps",
-            Rule::IsGap => "is no gap",
+            Rule::IsGap => "is not a gap",
             Rule::Window => "ends before the first step does",
             Rule::StartWindow => "has a window too short to start in",
             Rule::Excluded => "cannot be used by the job",
             Rule::Foreign => "is held by a job that is not planned here",
-            Rule::OneType => "is of another type than the lead's",
+            Rule::OneType => "is of another type than the lead's node",
             Rule::LeadFirst => "holds the lead, which must stay the first",
             Rule::Lease => "has a lease past the end of its window",
             other => other.word(),

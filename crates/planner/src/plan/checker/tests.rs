@@ -1,4 +1,4 @@
-//! For each rule a plan that breaks it and nothing else; and that judge and planner reckon alike.
+//! For each rule a plan that breaks only this rule. And: checker and planner compute the same values.
 
 use std::collections::BTreeSet;
 
@@ -12,35 +12,35 @@ use infill_testkit::effort;
 mod hosts;
 mod proofs;
 mod reasons;
-mod worths;
+mod values;
 
-/// A right plan of a world, and what makes it wrong.
-struct Plant {
+/// A correct plan of a world, and what makes it wrong.
+struct WrongPlan {
     /// Gaps and jobs, as [`World::new`] reads them.
     world: (&'static str, &'static [&'static str]),
-    /// What becomes of the world once the plan is made.
-    turn: fn(&mut World),
-    /// What is done to the plan.
+    /// The change to the world after the plan is made.
+    change_world: fn(&mut World),
+    /// The change to the plan.
     spoil: fn(&mut Plan),
-    /// Whether the planner reckons it anew afterwards, so that its objective is no lie.
-    reckoned: bool,
+    /// Whether the planner evaluates the plan again afterwards, so that its objective is true.
+    is_evaluated: bool,
 }
 
-/// A wrong plan that says truly what it is worth.
-fn plant(
+/// A wrong plan with a true objective.
+fn wrong(
     world: (&'static str, &'static [&'static str]),
-    turn: fn(&mut World),
+    change_world: fn(&mut World),
     spoil: fn(&mut Plan),
-) -> Plant {
-    Plant { world, turn, spoil, reckoned: true }
+) -> WrongPlan {
+    WrongPlan { world, change_world, spoil, is_evaluated: true }
 }
 
-/// A wrong plan that says of its worth what was true before.
-fn lie(world: (&'static str, &'static [&'static str]), spoil: fn(&mut Plan)) -> Plant {
-    Plant { world, turn: |_| (), spoil, reckoned: false }
+/// A wrong plan with the objective that was true before the change.
+fn lie(world: (&'static str, &'static [&'static str]), spoil: fn(&mut Plan)) -> WrongPlan {
+    WrongPlan { world, change_world: |_| (), spoil, is_evaluated: false }
 }
 
-/// Two nodes, and the jobs of most plants: one that waits, one that runs on both.
+/// Two nodes, and the jobs of most wrong plans: one that waits, one that runs on both.
 const NODES: &str = "n1:1800 n2:1800";
 const WAITS: (&str, &[&str]) = (NODES, &["1 1-2 linear"]);
 const RUNS: (&str, &[&str]) = (NODES, &["1 1-2 linear held=n1,n2"]);
@@ -68,26 +68,26 @@ const PLACES: (&str, &[&str]) = ("n1#0:1800 n1#1:1800", &["1 1 linear", "2 1 lin
 const BESIDE: (&str, &[&str]) =
     ("n1#0:1800 n1#1:1800", &["1 1 linear plan:big=linear held=n1:0", "2 1 linear held=n1:1"]);
 
-/// What a host has, and what each worker of a plan of the first job needs.
-fn count(world: &mut World, has: &str, plan: usize, needs: (Option<u32>, Option<u64>)) {
+/// Counts what a host has, and what each worker with one plan of the first job needs.
+fn count_shares(world: &mut World, has: &str, plan: usize, cpus: Option<u32>, memory_mib: Option<u64>) {
     world.count((4, 1000), has);
-    let (cpus, memory_mib) = needs;
     world.jobs[0].rates[plan].needs = PlanNeeds { cpus, memory_mib, gpu_memory_mib: None };
 }
 
+fn as_it_was(_: &mut World) {}
+
 /// Wrong plans of blocks of places. Each breaks this rule only.
-fn planted_in_blocks(rule: Rule) -> Vec<Plant> {
-    let as_it_was = |_: &mut World| ();
+fn wrong_blocks(rule: Rule) -> Vec<WrongPlan> {
     match rule {
         // Two blocks are four places, and two places last.
-        Rule::ForecastNodes => vec![plant(BLOCKS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
+        Rule::ForecastNodes => vec![wrong(BLOCKS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
         Rule::HeldOnce => vec![
             // The second job gets a place in the middle of the first one's block.
-            plant(("n1#0:1800 n1#1:1800 n2#0:1800", &["1 1 linear block=2", "2 1 linear"]), as_it_was, |p| {
+            wrong(("n1#0:1800 n1#1:1800 n2#0:1800", &["1 1 linear block=2", "2 1 linear"]), as_it_was, |p| {
                 p.jobs[1].nodes[0].node = NodeName::from("n1:1")
             }),
             // Two blocks of one job share a place.
-            plant(("n1#0:1800 n1#1:1800 n1#2:1800 n1#3:1800", &["1 2 linear block=2"]), as_it_was, |p| {
+            wrong(("n1#0:1800 n1#1:1800 n1#2:1800 n1#3:1800", &["1 2 linear block=2"]), as_it_was, |p| {
                 p.jobs[0].nodes[1].node = NodeName::from("n1:1+2")
             }),
         ],
@@ -98,48 +98,49 @@ fn planted_in_blocks(rule: Rule) -> Vec<Plant> {
                 *lease = *lease + 1;
             };
             vec![
-                plant(("n1#0:1800 n1#1:900", &["1 1 linear block=2"]), as_it_was, longer),
-                plant(("n1#0:900 n1#1:1800", &["1 1 linear block=2"]), as_it_was, longer),
+                wrong(("n1#0:1800 n1#1:900", &["1 1 linear block=2"]), as_it_was, longer),
+                wrong(("n1#0:900 n1#1:1800", &["1 1 linear block=2"]), as_it_was, longer),
             ]
         }
         _ => Vec::new(),
     }
 }
 
-/// Wrong plans that give out more of a host than there is.
-fn planted_on_hosts() -> Vec<Plant> {
+/// Wrong plans that give out more of a host than it has.
+fn wrong_host_shares() -> Vec<WrongPlan> {
     vec![
-        plant(PLACES, |w| count(w, "n1=8/2000", 0, (Some(5), None)), |_| ()),
-        plant(PLACES, |w| count(w, "n1=9/2000", 0, (Some(5), Some(1001))), |_| ()),
+        wrong(PLACES, |w| count_shares(w, "n1=8/2000", 0, Some(5), None), |_| ()),
+        wrong(PLACES, |w| count_shares(w, "n1=9/2000", 0, Some(5), Some(1001)), |_| ()),
         // One that runs goes over to a plan that needs more than it has.
-        plant(
+        wrong(
             BESIDE,
-            |w| count(w, "n1=8/2000", 1, (Some(5), None)),
+            |w| count_shares(w, "n1=8/2000", 1, Some(5), None),
             |p| {
                 p.jobs[0].exec_plan = ExecPlan("big".to_owned());
             },
         ),
         // A place that ends takes its share with it.
-        plant(
+        wrong(
             PLACES,
             |w| {
-                count(w, "n1=8/2000 n2=4/1000", 0, (Some(5), None));
+                count_shares(w, "n1=8/2000 n2=4/1000", 0, Some(5), None);
                 let gone = Gap { usable_until: NOW + 2, ..w.gaps.gaps[0].clone() };
                 w.gaps.gaps[0].node = NodeName::from("n2:0");
                 w.gaps.gaps = vec![gone, w.gaps.gaps[1].clone(), w.gaps.gaps[0].clone()];
             },
             |p| p.jobs[1].nodes[0].node = NodeName::from("n2:0"),
         ),
-        // Nobody else counts on what somebody is promised who has not got it yet.
-        plant(
+        // What one job is promised and has not got yet does not count for another job.
+        wrong(
             BESIDE,
             |w| {
-                count(w, "n1=8/2000", 0, (Some(6), None));
+                count_shares(w, "n1=8/2000", 0, Some(6), None);
                 let share = w.gaps.gaps[0].share.as_mut().unwrap();
                 share.held = CpuMemory::default();
                 w.gaps.gaps[1].share.as_mut().unwrap().held = CpuMemory::default();
                 w.gaps.gaps.iter_mut().for_each(|gap| gap.share.as_mut().unwrap().free.cpus = 8);
-                (w.gaps.gaps[1].holder, w.jobs[1].held) = (None, Vec::new());
+                w.gaps.gaps[1].holder = None;
+                w.jobs[1].held = Vec::new();
                 w.jobs[1].lead_node = None;
                 w.jobs[1].standing = SchedulingState::Waiting;
             },
@@ -148,113 +149,112 @@ fn planted_on_hosts() -> Vec<Plant> {
     ]
 }
 
-fn keeps_least(world: &mut World) {
+fn keeps_minimum(world: &mut World) {
     world.jobs[0].turn = Some(TurnState::Keeps { until: NOW + 60 });
 }
 
-/// Plans whose objective is not what they are worth.
-fn planted_objectives() -> Vec<Plant> {
+/// Plans whose objective is not their value.
+fn wrong_objectives() -> Vec<WrongPlan> {
     vec![
         lie(WAITS, |p| p.objective *= 1.01),
         lie(TWO_STEPS, |p| p.objective *= 0.99),
         lie(RUNS, |p| p.objective = f64::NAN),
-        // Moved, grown and shrunk at no cost.
+        // Moved, grown and shrunk without cost.
         lie((NODES, &["1 1 linear held=n1"]), |p| p.jobs[0].nodes[0].node = NodeName::from("n2")),
-        Plant { turn: |w| w.jobs[0].costs.up_secs *= 2.0, ..lie(GROWS, |_| ()) },
-        Plant { turn: |w| w.jobs[0].costs.down_secs *= 2.0, ..lie(TWO_STEPS, |_| ()) },
+        WrongPlan { change_world: |w| w.jobs[0].costs.up_secs *= 2.0, ..lie(GROWS, |_| ()) },
+        WrongPlan { change_world: |w| w.jobs[0].costs.down_secs *= 2.0, ..lie(TWO_STEPS, |_| ()) },
     ]
 }
 
-/// Wrong plans, each of which breaks this rule only.
-fn planted(rule: Rule) -> Vec<Plant> {
-    let as_it_was = |_: &mut World| ();
+/// Wrong plans. Each breaks this rule only.
+fn wrong_plans(rule: Rule) -> Vec<WrongPlan> {
     match rule {
-        Rule::Order => vec![plant(RIVALS, as_it_was, |p| p.jobs.push(p.jobs[1].clone()))],
-        Rule::KnownJob => vec![plant(RIVALS, |w| drop(w.jobs.pop()), |_| ())],
+        Rule::Order => vec![wrong(RIVALS, as_it_was, |p| p.jobs.push(p.jobs[1].clone()))],
+        Rule::KnownJob => vec![wrong(RIVALS, |w| drop(w.jobs.pop()), |_| ())],
         Rule::Moment => vec![
-            plant(WAITS, as_it_was, |p| p.at = p.at + 1),
-            plant(WAITS, as_it_was, |p| p.steps[0] = p.steps[0] + -1),
+            wrong(WAITS, as_it_was, |p| p.at = p.at + 1),
+            wrong(WAITS, as_it_was, |p| p.steps[0] = p.steps[0] + -1),
         ],
-        Rule::Budget => vec![plant(ONE_EACH, |w| w.config.max_changes = 1, |_| ())],
-        Rule::ForecastNodes => vec![plant(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
-        Rule::Objective => planted_objectives(),
+        Rule::Budget => vec![wrong(ONE_EACH, |w| w.config.max_changes = 1, |_| ())],
+        Rule::ForecastNodes => vec![wrong(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].1 = 2)],
+        Rule::Objective => wrong_objectives(),
         Rule::Bound => vec![lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 0.9)],
         Rule::Gap => vec![
             lie(WAITS, |p| p.proof.as_mut().unwrap().bound *= 1.05),
             lie(WAITS, |p| p.proof.as_mut().unwrap().gap = f64::NAN),
         ],
-        Rule::Complete => vec![plant(RIVALS, as_it_was, |p| drop(p.jobs.pop()))],
+        Rule::Complete => vec![wrong(RIVALS, as_it_was, |p| drop(p.jobs.pop()))],
         Rule::Busy => vec![
-            plant((NODES, &["1 1-2 linear held=n1,n2 busy"]), as_it_was, |p| {
+            wrong((NODES, &["1 1-2 linear held=n1,n2 busy"]), as_it_was, |p| {
                 drop(p.jobs[0].nodes.pop());
                 p.jobs[0].rate = 1.0;
             }),
-            plant((NODES, &["1 1 linear held=n1 busy"]), as_it_was, |p| {
+            wrong((NODES, &["1 1 linear held=n1 busy"]), as_it_was, |p| {
                 p.jobs[0].nodes[0].node = NodeName::from("n2");
             }),
-            plant((NODES, &["1 1 linear plan:other=linear held=n1 busy"]), as_it_was, |p| {
+            wrong((NODES, &["1 1 linear plan:other=linear held=n1 busy"]), as_it_was, |p| {
                 p.jobs[0].exec_plan = ExecPlan("other".to_owned());
             }),
         ],
-        Rule::Drain => vec![plant(RUNS, |w| w.drain = true, |_| ())],
+        Rule::Drain => vec![wrong(RUNS, |w| w.drain = true, |_| ())],
         Rule::BackOff => {
-            vec![plant(WAITS, |w| w.jobs[0].standing = SchedulingState::BackOff(NOW + 40), |_| ())]
+            vec![wrong(WAITS, |w| w.jobs[0].standing = SchedulingState::BackOff(NOW + 40), |_| ())]
         }
-        // A node is a new one unless both the job and the gap say that the job holds it.
+        // A node is new unless both the job and the gap say that the job holds it.
         Rule::Pause => vec![
-            plant(WAITS, |w| w.may_grow = false, |_| ()),
-            plant(RUNS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, None), |_| ()),
-            plant(GROWS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, Some(JobId(1))), |_| ()),
+            wrong(WAITS, |w| w.may_grow = false, |_| ()),
+            wrong(RUNS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, None), |_| ()),
+            wrong(GROWS, |w| (w.may_grow, w.gaps.gaps[1].holder) = (false, Some(JobId(1))), |_| ()),
         ],
         Rule::MinStay => vec![
-            plant(GROWS, |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
-            plant(
+            wrong(GROWS, |w| w.jobs[0].last_change = Some(NOW + -1), |_| ()),
+            wrong(
                 GROWS,
                 |w| (w.jobs[0].last_change, w.jobs[0].stay_secs) = (Some(NOW + -100), 600.0),
                 |_| (),
             ),
         ],
-        Rule::Turn => vec![plant(OUTBID, keeps_least, |_| ())],
-        // One is parked, one is left below it, and one grows while another one waits for a busy job.
+        Rule::Turn => vec![wrong(OUTBID, keeps_minimum, |_| ())],
+        // One is parked, one is left below its rate, and one grows while another waits for a busy job.
         Rule::Promise => vec![
-            plant(OUTBID, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
-            plant(HOLDS_ALL, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
-            plant(GROWS_BESIDE, |w| promise(&mut w.jobs[0], 2.0), |_| ()),
+            wrong(OUTBID, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
+            wrong(HOLDS_ALL, |w| promise(&mut w.jobs[0], 1.0), |_| ()),
+            wrong(GROWS_BESIDE, |w| promise(&mut w.jobs[0], 2.0), |_| ()),
         ],
         // More than the largest size, and one between two sizes.
         Rule::Size => vec![
-            plant(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1").unwrap(), |_| ()),
-            plant(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1,4").unwrap(), |_| ()),
+            wrong(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1").unwrap(), |_| ()),
+            wrong(WAITS, |w| w.jobs[0].sizes = AllowedSizes::parse("1,4").unwrap(), |_| ()),
         ],
         Rule::ForecastSize => {
-            vec![plant(TWO_STEPS, |w| w.jobs[0].sizes = AllowedSizes::parse("2").unwrap(), |_| ())]
+            vec![wrong(TWO_STEPS, |w| w.jobs[0].sizes = AllowedSizes::parse("2").unwrap(), |_| ())]
         }
         Rule::Rate => vec![lie(WAITS, |p| p.jobs[0].rate *= 1.01)],
-        Rule::KnownRate => vec![plant(
+        Rule::KnownRate => vec![wrong(
             WAITS,
             |w| w.jobs[0].rates[0].node_type = Some(NodeType::new("b")),
             |p| p.jobs[0].rate = 0.0,
         )],
         Rule::ForecastSteps => {
-            vec![plant(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].0 = NOW + 1000)]
+            vec![wrong(TWO_STEPS, as_it_was, |p| p.jobs[0].forecast[0].0 = NOW + 1000)]
         }
         Rule::HeldOnce => vec![
-            plant(ONE_EACH, as_it_was, |p| p.jobs[1].nodes = p.jobs[0].nodes.clone()),
-            plant(WAITS, as_it_was, |p| p.jobs[0].nodes[1] = p.jobs[0].nodes[0].clone()),
+            wrong(ONE_EACH, as_it_was, |p| p.jobs[1].nodes = p.jobs[0].nodes.clone()),
+            wrong(WAITS, as_it_was, |p| p.jobs[0].nodes[1] = p.jobs[0].nodes[0].clone()),
         ],
         // More nodes than there are.
-        Rule::IsGap => vec![plant(WAITS, as_it_was, |p| p.jobs[0].nodes[1].node = NodeName::from("n9"))],
-        Rule::Window => vec![plant(RUNS, |w| w.gaps.gaps[1].usable_until = NOW + 2, |_| ())],
-        Rule::StartWindow => vec![plant(WAITS, |w| w.min_window_secs = 4000.0, |_| ())],
+        Rule::IsGap => vec![wrong(WAITS, as_it_was, |p| p.jobs[0].nodes[1].node = NodeName::from("n9"))],
+        Rule::Window => vec![wrong(RUNS, |w| w.gaps.gaps[1].usable_until = NOW + 2, |_| ())],
+        Rule::StartWindow => vec![wrong(WAITS, |w| w.min_window_secs = 4000.0, |_| ())],
         Rule::Excluded => {
-            vec![plant(WAITS, |w| w.jobs[0].excluded = vec![NodeName::from("n1")].into(), |_| ())]
+            vec![wrong(WAITS, |w| w.jobs[0].excluded = vec![NodeName::from("n1")].into(), |_| ())]
         }
-        Rule::Foreign => vec![plant(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
-        Rule::OneType => vec![plant(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
-        Rule::Block => vec![plant(WAITS, |w| w.jobs[0].block = 2, |_| ())],
-        Rule::Host => planted_on_hosts(),
-        Rule::LeadFirst => vec![plant(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
-        Rule::Lease => vec![plant(WAITS, as_it_was, |p| {
+        Rule::Foreign => vec![wrong(WAITS, |w| w.gaps.gaps[0].holder = Some(JobId(77)), |_| ())],
+        Rule::OneType => vec![wrong(WAITS, |w| w.gaps.gaps[0].node_type = NodeType::new("b"), |_| ())],
+        Rule::Block => vec![wrong(WAITS, |w| w.jobs[0].block = 2, |_| ())],
+        Rule::Host => wrong_host_shares(),
+        Rule::LeadFirst => vec![wrong(RUNS, as_it_was, |p| p.jobs[0].nodes.swap(0, 1))],
+        Rule::Lease => vec![wrong(WAITS, as_it_was, |p| {
             let lease = &mut p.jobs[0].nodes[0].lease_until;
             *lease = *lease + 1;
         })],
@@ -264,17 +264,17 @@ fn planted(rule: Rule) -> Vec<Plant> {
 #[test]
 fn each_wrong_plan_is_refused_by_its_own_rule() {
     for rule in Rule::ALL {
-        let mut plants = planted(*rule);
-        assert!(!plants.is_empty(), "{rule:?} has no wrong plan");
-        plants.extend(planted_in_blocks(*rule));
-        for (number, plant) in plants.into_iter().enumerate() {
-            let mut world = World::new(plant.world.0, plant.world.1);
+        let mut wrong_plans = wrong_plans(*rule);
+        assert!(!wrong_plans.is_empty(), "{rule:?} has no wrong plan");
+        wrong_plans.extend(wrong_blocks(*rule));
+        for (number, wrong) in wrong_plans.into_iter().enumerate() {
+            let mut world = World::new(wrong.world.0, wrong.world.1);
             let mut plan = plan_without_solver(&world.problem(), "test");
             passes(&world, &plan);
-            (plant.turn)(&mut world);
-            (plant.spoil)(&mut plan);
+            (wrong.change_world)(&mut world);
+            (wrong.spoil)(&mut plan);
             let problem = world.problem();
-            if plant.reckoned {
+            if wrong.is_evaluated {
                 plan.objective =
                     evaluate_plan(&problem, &TimeSteps::from_problem(&problem), &plan).net_samples();
             }
@@ -289,7 +289,7 @@ fn each_wrong_plan_is_refused_by_its_own_rule() {
     }
 }
 
-/// The rules that a lie about a right plan breaks.
+/// The rules that a lie about a correct plan breaks.
 fn broken_by(lie: impl Fn(&mut Plan)) -> Vec<Rule> {
     let world = World::new(WAITS.0, WAITS.1);
     let mut plan = plan_without_solver(&world.problem(), "test");
@@ -326,7 +326,7 @@ fn a_plan_may_fall_short_of_its_bound_by_its_gap_only() {
             proof.gap = gap;
         })
     };
-    // What breaks ties is far below a hundred-thousandth.
+    // The bonuses that break ties are far below a hundred-thousandth.
     assert_eq!(broken(1.0 + 1e-6, 0.0), []);
     assert_eq!(broken(1.0 + 1e-5, 0.0), [Rule::Gap]);
     assert_eq!(broken(1.02, 0.02), []);
@@ -337,23 +337,23 @@ fn a_plan_may_fall_short_of_its_bound_by_its_gap_only() {
 fn violations_in_words() {
     let mut lines = Vec::new();
     for rule in Rule::ALL {
-        let plant = planted(*rule).remove(0);
-        let mut world = World::new(plant.world.0, plant.world.1);
+        let wrong = wrong_plans(*rule).remove(0);
+        let mut world = World::new(wrong.world.0, wrong.world.1);
         let mut plan = plan_without_solver(&world.problem(), "test");
-        (plant.turn)(&mut world);
-        (plant.spoil)(&mut plan);
+        (wrong.change_world)(&mut world);
+        (wrong.spoil)(&mut plan);
         let found = check_plan(&world.problem(), &plan).unwrap_err();
         let first = found.iter().find(|v| v.rule() == *rule).unwrap();
         lines.push(format!("{}: {first}", rule.word()));
     }
     insta::assert_snapshot!(lines.join("\n"), @r"
-    order: jobs are not sorted, or one is there twice
-    known_job: job 2 is not one of ours
+    order: jobs are not sorted, or one occurs twice
+    known_job: job 2 is not in the problem
     moment: it was made for another moment or other steps
     budget: 2 voluntary changes exceed the 1 allowed
-    forecast_nodes: 2 nodes are foreseen until 1970-01-12T14:16:40Z, but 1 last so long
+    forecast_nodes: 2 nodes are foreseen until 1970-01-12T14:16:40Z, but only 1 last that long
     objective: its objective is 3564.000, not 3599.640
-    bound: it is worth 3564.000, more than the 3207.600 that are proved to be the most
+    bound: its value is 3564.000, above the proven maximum of 3207.600
     gap: it is 5.000 % short of the bound, not 0.000 % as its proof says
     complete: job 2: is missing from the plan
     busy: job 1: is in the middle of a change and must be left alone
@@ -362,34 +362,34 @@ fn violations_in_words() {
     pause: job 1: gets new nodes although growth is paused
     min_stay: job 1: is changed although it was changed a moment ago
     turn: job 1: is parked although its turn has not ended
-    promise: job 1: makes less than the 1.000 samples/s that it is promised
+    promise: job 1: makes less than the 1.000 samples/s promised to it
     size: job 1: gets 2 nodes, but allows 1
     forecast_size: job 1: is foreseen on 1 nodes, but allows 2
-    rate: job 1: is promised 2.020 samples/s, its profile says 2.000
+    rate: job 1: has 2.020 samples/s in the plan, but 2.000 in its profile
     known_rate: job 1: has no known rate on 2 of these nodes
     forecast_steps: job 1: has a forecast for other steps
     held_once: job 2: node n2: is given to job 1 too
-    is_gap: job 1: node n9: is no gap
+    is_gap: job 1: node n9: is not a gap
     window: job 1: node n2: ends before the first step does
     start_window: job 1: node n2: has a window too short to start in
     excluded: job 1: node n1: cannot be used by the job
     foreign: job 1: node n1: is held by a job that is not planned here
     block: job 1: node n2: is not 2 places of one node
-    one_type: job 1: node n1: is of another type than the lead's
+    one_type: job 1: node n1: is of another type than the lead's node
     host: job 1: node n1:1: 9 CPUs and 2000 MiB of its host are given out, but it has 8 and 2000
     lead_first: job 1: node n1: holds the lead, which must stay the first
     lease: job 1: node n2: has a lease past the end of its window
     ");
 }
 
-/// Judge and planner are two programs for one definition: what they reckon is the same, whatever the plan.
+/// Checker and planner are two implementations of one definition: they compute the same values for any plan.
 #[test]
-fn judge_and_planner_reckon_alike() {
+fn checker_and_planner_compute_the_same_values() {
     let mut compared = 0;
     for seed in effort::seed_range(50_000..52_000) {
         let world = random_worlds::world(seed, 7, 14);
         let mut plan = plan_without_solver(&world.problem(), "test");
-        // Forecasts that no schedule has are walked through as well.
+        // Forecasts that no schedule has are evaluated as well.
         let mut random = random_worlds::Random(seed);
         for (_, nodes) in plan.jobs.iter_mut().flat_map(|j| &mut j.forecast) {
             if random.chance(30) {
@@ -405,11 +405,14 @@ fn judge_and_planner_reckon_alike() {
             .map(|(p, j)| CheckedJob::from_plan(&problem, &steps, j, p))
             .collect();
         let planner = evaluate_plan(&problem, &steps, &plan);
-        let judge = recomputed_value::recompute_value(&problem, &steps, &facts);
-        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
-        assert!(close(planner.net_samples(), judge.net), "seed {seed}: {planner:?} {judge:?}");
-        assert!(close(planner.reluctance, judge.reluctance), "seed {seed}: {planner:?} {judge:?}");
+        let checker = recomputed_value::recompute_value(&problem, &steps, &facts);
+        assert!(is_close(planner.net_samples(), checker.net), "seed {seed}: {planner:?} {checker:?}");
+        assert!(is_close(planner.reluctance, checker.reluctance), "seed {seed}: {planner:?} {checker:?}");
         compared += u64::from(planner.reluctance > 0.0 && planner.rescale > 0.0);
     }
     assert!(compared >= effort::at_least(301), "only {compared} plans have changes");
+}
+
+fn is_close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(1.0)
 }

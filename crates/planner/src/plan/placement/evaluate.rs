@@ -1,8 +1,9 @@
-//! What a whole plan is worth: its first step by the nodes it names, later steps by its forecast.
+//! The value of a whole plan: of its first step by the nodes that it names, of later steps by its forecast.
 //!
-//! The forecast says only how many nodes. Nodes that a job takes later are supposed to last as long as it
-//! needs them, to be of the type that it runs on, and to run the best execution plan. When it starts anew it
-//! may go to another type: the best one that has so many nodes in that step.
+//! The forecast gives only numbers of nodes. Nodes that a job takes later are assumed to last as long as it
+//! needs them. They are assumed to be of the type on which it runs. The job is assumed to run its best
+//! execution plan on them. When it starts again it may go to another type: the best one with enough nodes in
+//! that step.
 
 use crate::plan::space::{cost, problem::PlanningProblem, steps::TimeSteps};
 use infill_model::{ChangeKind, ExecPlan, JobPlan, MalleableJob, NodeType};
@@ -14,23 +15,23 @@ pub(crate) struct PlanValue {
     pub samples: f64,
     /// Samples lost to changes.
     pub rescale: f64,
-    /// Reluctance: the share of its present value that each job's change must gain before it is worth the
-    /// trouble.
+    /// What voluntary changes must gain beyond their cost: for each change a share of the job's present
+    /// value.
     pub reluctance: f64,
 }
 
 impl PlanValue {
-    /// Samples over the horizon, less what rescales cost: what a plan's `objective` says.
+    /// Samples over the horizon, less what changes cost: the plan's `objective`.
     pub fn net_samples(&self) -> f64 {
         self.samples - self.rescale
     }
 
-    /// What plans are compared by.
+    /// The score that compares plans.
     pub fn score(&self) -> f64 {
         self.net_samples() - self.reluctance
     }
 
-    /// Adds another one.
+    /// Adds another value to this one.
     pub fn add_value(&mut self, other: PlanValue) {
         self.samples += other.samples;
         self.rescale += other.rescale;
@@ -62,14 +63,14 @@ pub(crate) fn evaluate_plan(
     total
 }
 
-/// What must be known of a job, and of the nodes that a plan gives it now.
+/// Facts about a job and about the nodes that a plan gives it now.
 #[derive(Clone, Debug)]
 pub(crate) struct PresentNodes<'a> {
     /// Whether the job could stay as it is.
     pub can_stay: bool,
-    /// Weighted samples that a change must gain at least.
+    /// Weighted samples that a change must gain beyond its cost.
     pub reluctance: f64,
-    /// Number of steps that each planned node lasts through; the lead's first.
+    /// Number of steps that each planned node lasts through; the lead's node comes first.
     pub lasts: Vec<usize>,
     /// Type of these nodes.
     pub node_type: Option<&'a NodeType>,
@@ -78,7 +79,7 @@ pub(crate) struct PresentNodes<'a> {
 /// Each type with its number of nodes in each step.
 pub(crate) type TypeCounts<'a> = Vec<(&'a NodeType, Vec<u32>)>;
 
-/// Each type with its number of nodes in each step.
+/// Counts the nodes of each type in each step. The result is sorted by type.
 pub(crate) fn count_by_type<'a>(problem: &PlanningProblem<'a>, steps: &TimeSteps) -> TypeCounts<'a> {
     let mut found: Vec<(&NodeType, Vec<u32>)> = Vec::new();
     for gap in &problem.gaps.gaps {
@@ -133,10 +134,11 @@ pub(crate) fn evaluate_job(
     }
 }
 
-/// A job on its way through the forecast.
+/// One job during a walk over the forecast.
 struct ForecastWalk<'a> {
     job: &'a MalleableJob,
-    /// Steps that each node lasts through which the plan names and the job still has; the lead's first.
+    /// For each named node that the job still has, the number of steps through which it lasts; the lead's
+    /// first.
     named: Vec<usize>,
     /// Whether the lead is on the first of `named`, rather than on a node taken later.
     lead_named: bool,
@@ -149,7 +151,7 @@ struct ForecastWalk<'a> {
 }
 
 impl<'a> ForecastWalk<'a> {
-    /// Moves on to `step` with `nodes` nodes; says what change that is.
+    /// Moves on to `step` with `nodes` nodes. Returns the change that this makes.
     fn advance_to(&mut self, step: usize, nodes: u32) -> ChangeKind {
         let had = self.named.len() as u32 + self.others;
         if had == nodes && self.named.iter().all(|lasts| *lasts > step) {
@@ -171,10 +173,12 @@ impl<'a> ForecastWalk<'a> {
             self.node_type = self.fastest_type(step, nodes);
         }
         let starts = change == ChangeKind::Start;
-        let run = self.node_type.filter(|_| nodes > 0).and_then(|t| match starts {
-            true => cost::best_rate(self.job, t, nodes),
-            false => cost::later_rate(self.job, t, &self.exec_plan, nodes),
-        });
+        let node_type = self.node_type.filter(|_| nodes > 0);
+        let run = if starts {
+            node_type.and_then(|t| cost::best_rate(self.job, t, nodes))
+        } else {
+            node_type.and_then(|t| cost::later_rate(self.job, t, &self.exec_plan, nodes))
+        };
         let Some((exec_plan, rate)) = run else {
             self.rate = 0.0;
             return change;
@@ -184,8 +188,8 @@ impl<'a> ForecastWalk<'a> {
         if self.job.keeps_plan() && !starts && before != self.exec_plan { ChangeKind::Replan } else { change }
     }
 
-    /// Drops named nodes that end before `step` does, and beyond `most` those that end first; the lead's
-    /// stays.
+    /// Drops named nodes that end before `step` does. If more than `most` are left, also drops those that end
+    /// first, except the lead's node.
     fn keep_lasting(&mut self, step: usize, most: u32) {
         self.named.retain(|lasts| *lasts > step);
         let from = usize::from(self.lead_named);
@@ -193,11 +197,14 @@ impl<'a> ForecastWalk<'a> {
         self.named.truncate(most as usize);
     }
 
-    /// The type on which the job is fastest, among those with so many nodes in the step.
+    /// The type on which the job is fastest, among those with enough nodes in the step.
     fn fastest_type(&self, step: usize, nodes: u32) -> Option<&'a NodeType> {
         let places = nodes.saturating_mul(self.job.block.max(1));
-        let enough = self.supply.iter().filter(|(_, counts)| counts.get(step).is_some_and(|n| *n >= places));
-        let rated = enough.filter_map(|(t, _)| Some((*t, cost::best_rate(self.job, t, nodes)?.1)));
-        rated.reduce(|a, b| if b.1 > a.1 { b } else { a }).map(|(t, _)| t)
+        self.supply
+            .iter()
+            .filter(|(_, counts)| counts.get(step).is_some_and(|n| *n >= places))
+            .filter_map(|(node_type, _)| Some((*node_type, cost::best_rate(self.job, node_type, nodes)?.1)))
+            .reduce(|best, next| if next.1 > best.1 { next } else { best })
+            .map(|(node_type, _)| node_type)
     }
 }

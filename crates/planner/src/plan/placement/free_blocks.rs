@@ -1,34 +1,35 @@
-//! Free places by node, for blocks: each goes where it breaks up the fewest larger ones that would fit.
+//! Free places by host, for blocks: each block goes where it breaks up the fewest larger ones that would fit.
 //!
-//! Where workers take more of a host than their places come with, each goes where it fits, there where it
-//! takes the fewest places their share; a host has so many places as what is left of it makes.
+//! Workers may take more of a host than their places come with. Then each goes where it fits and takes their
+//! share from the fewest places. A host then has as many places as its remaining share makes.
 
 use std::collections::BTreeSet;
 
 use super::host_budget::HostBudget;
 use super::placement_request::{NodeSlots, PlacementRequest};
-use super::worker_reservation::WorkerReservation;
+use super::slot_pool::broken_places;
 use crate::plan::space::{decision::DecisionSpace, resource::BlockSize};
 use infill_model::{CpuMemory, JobId};
 
-/// The free slots on one node: those that last through the fewest steps first, of these the most stable.
+/// The free slots on one host. Those that last through the fewest steps come first, the most stable among
+/// them first.
 #[derive(Clone, Debug, Default)]
 struct HostSlots(Vec<usize>);
 
-/// The free slots on which jobs may start, by node.
+/// The free slots on which jobs may start, by host.
 #[derive(Debug)]
 pub(crate) struct FreeBlocks<'a> {
     hosts: Vec<HostSlots>,
-    /// Number of free slots of each node that has any, and the node; of equal ones as the slots of a node.
+    /// Number of free slots and index of each host that has any.
     order: BTreeSet<(usize, usize)>,
-    /// What is taken of the hosts, where that is counted.
+    /// CPUs and memory taken of the hosts, where these are counted.
     budget: Option<HostBudget<'a>>,
-    /// The hosts, the best first, for the seats that are like the last one.
+    /// The hosts, the best first, for the seats of the same class as the last one.
     ranked: Option<(SeatClass, BTreeSet<(HostRank, usize)>)>,
 }
 
 impl<'a> FreeBlocks<'a> {
-    /// All that are not taken.
+    /// All startable slots that are not taken.
     pub fn new(space: &DecisionSpace<'_>, taken: &[bool], budget: Option<HostBudget<'a>>) -> FreeBlocks<'a> {
         let mut hosts: Vec<HostSlots> = Vec::new();
         let mut number_of = rustc_hash::FxHashMap::default();
@@ -48,24 +49,24 @@ impl<'a> FreeBlocks<'a> {
         FreeBlocks { hosts, order, budget, ranked: None }
     }
 
-    /// Takes so many slots of one node that last through so many steps; where there are none, those that last
-    /// longest.
+    /// Takes `size` slots of one host that last through `steps` steps. If no host has such slots, takes those
+    /// that last longest.
     pub fn take_block(
         &mut self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         size: u32,
         steps: usize,
     ) -> Option<NodeSlots> {
         let size = size as usize;
         if self.budget.is_some() {
-            return self.take_within_budget(space, seeker, size, steps);
+            return self.take_within_budget(space, request, size, steps);
         }
         let mut best: Option<(usize, usize, NodeSlots)> = None;
         let by_harm = self.sizes_by_harm(&space.blocks.levels, size);
         let hosts = by_harm.into_iter().flat_map(|free| self.order.range((free, 0)..(free + 1, 0)));
         for (_, number) in hosts {
-            let Some((lasts, node)) = self.hosts[*number].find_block(space, seeker, size, steps) else {
+            let Some((lasts, node)) = self.hosts[*number].find_block(space, request, size, steps) else {
                 continue;
             };
             if best.as_ref().is_none_or(|(most, ..)| lasts > *most) {
@@ -79,57 +80,68 @@ impl<'a> FreeBlocks<'a> {
         Some(self.remove_slots(number, node))
     }
 
-    /// The same where hosts have accounts. Seats that are alike come one after the other: hosts are ranked
-    /// once for all of them.
+    /// As [`FreeBlocks::take_block`], where hosts have budgets. Seats of one class follow one another, so
+    /// hosts are ranked once for all of them.
     fn take_within_budget(
         &mut self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         size: usize,
         steps: usize,
     ) -> Option<NodeSlots> {
-        let alike = (seeker.job.id, size, steps);
+        let class = (request.job.id, size, steps);
         let mut ranked = match self.ranked.take() {
-            Some((of, ranked)) if of == alike => ranked,
+            Some((ranked_class, ranked)) if ranked_class == class => ranked,
             _ => (0..self.hosts.len())
-                .filter_map(|n| Some((self.rank_host(space, seeker, size, steps, n)?, n)))
+                .filter_map(|n| Some((self.rank_host(space, request, size, steps, n)?, n)))
                 .collect(),
         };
         let first = ranked.pop_first();
         let node = first.and_then(|(_, number)| {
-            let (_, node) = self.hosts[number].find_block(space, seeker, size, steps)?;
-            if let (Some(budget), Some(taking)) = (&mut self.budget, seeker.worker_reservation(space, &node))
+            let (_, node) = self.hosts[number].find_block(space, request, size, steps)?;
+            let reservation = request.worker_reservation(space, &node);
+            if let Some(budget) = &mut self.budget
+                && let Some(reservation) = reservation
             {
-                budget.reserve_worker(budget.host_of(node[0]), taking);
+                budget.reserve_worker(budget.host_of(node[0]), reservation);
             }
             let node = self.remove_slots(number, node);
-            ranked.extend(self.rank_host(space, seeker, size, steps, number).map(|rank| (rank, number)));
+            ranked.extend(self.rank_host(space, request, size, steps, number).map(|rank| (rank, number)));
             Some(node)
         });
-        self.ranked = Some((alike, ranked));
+        self.ranked = Some((class, ranked));
         node
     }
 
-    /// How good a host is for a seat; `None` where there is no room.
+    /// How good a host is for a seat; `None` where the seat does not fit.
     fn rank_host(
         &self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         size: usize,
         steps: usize,
         number: usize,
     ) -> Option<HostRank> {
         let budget = self.budget.as_ref()?;
         let host = &self.hosts[number];
-        let (lasts, node) = host.find_block(space, seeker, size, steps)?;
-        let taking = seeker.worker_reservation(space, &node);
+        let (lasts, node) = host.find_block(space, request, size, steps)?;
+        let reservation = request.worker_reservation(space, &node);
         let at = budget.host_of(node[0]);
-        let lasts = taking.map_or(lasts, |taking| lasts.min(budget.fitting_steps(at, taking)));
-        let harm = placement_harm(space, budget, at, host.0.len(), (size, taking, &node));
+        let lasts = reservation.map_or(lasts, |worker| lasts.min(budget.fitting_steps(at, worker)));
+        let own = node.first().and_then(|slot| space.slots[*slot].gap.share).map(|share| share.own);
+        let levels = &space.blocks.levels;
+        let free = host.0.len();
+        let harm = match reservation.zip(own) {
+            Some((worker, own)) => {
+                let remaining = budget.remaining_share(at);
+                placement_harm(levels, remaining, own, free, size, worker.takes)
+            }
+            None => (broken_places(levels, size, free, size), free),
+        };
         (lasts > 0).then_some((std::cmp::Reverse(lasts), harm))
     }
 
-    /// Takes these slots of a host.
+    /// Takes these slots from a host.
     fn remove_slots(&mut self, number: usize, mut node: NodeSlots) -> NodeSlots {
         let host = &mut self.hosts[number].0;
         self.order.remove(&(host.len(), number));
@@ -141,8 +153,8 @@ impl<'a> FreeBlocks<'a> {
         node
     }
 
-    /// The numbers of free slots that nodes have, at least `size`: first those where `size` of them break up
-    /// the fewest slots that larger blocks could have, then the fewest.
+    /// The numbers of free slots that hosts have, from `size` on. Sorted by how many slots of larger blocks
+    /// `size` of them break up, then by the number itself.
     fn sizes_by_harm(&self, levels: &[BlockSize], size: usize) -> Vec<usize> {
         let mut found: Vec<usize> = Vec::new();
         while let Some((free, _)) = self.order.range((found.last().map_or(size, |free| free + 1), 0)..).next()
@@ -154,53 +166,44 @@ impl<'a> FreeBlocks<'a> {
     }
 }
 
-/// What seats are alike that have this in common: the job, the number of places and that of steps.
+/// Seats of one class have these in common: the job, the number of places and the number of steps.
 type SeatClass = (JobId, usize, usize);
 
-/// How good a host is for a worker, the better the less: through how many steps it lasts, then what it
-/// breaks up, then how many places are left.
+/// Rank of a host for a worker, the smallest is best: the number of steps through which it lasts (most
+/// first), then what the worker breaks up, then the number of places left.
 type HostRank = (std::cmp::Reverse<usize>, (usize, usize));
 
-/// How many places of blocks larger than `size` are lost where `takes` of the free ones go.
-fn broken_places(levels: &[BlockSize], size: usize, free: usize, takes: usize) -> usize {
-    let larger = levels.iter().map(|level| *level as usize).filter(|level| *level > size);
-    larger.map(|d| d * (free / d - free.saturating_sub(takes) / d)).sum()
+/// How many places a worker of `size` places breaks up on a host with `free` places. Also how many of these
+/// have their share left. `remaining` is what the host has left, `own` what one place comes with.
+fn placement_harm(
+    levels: &[BlockSize],
+    remaining: CpuMemory,
+    own: CpuMemory,
+    free: usize,
+    size: usize,
+    takes: CpuMemory,
+) -> (usize, usize) {
+    let before = shares_in(remaining, own).min(free);
+    let after = shares_in(remaining.saturating_sub(takes), own).min(free - size).min(before);
+    // Places without their share are lost to all jobs except those that need less.
+    let lost = (before - after).saturating_sub(size);
+    (lost + broken_places(levels, size, before, before - after), before)
 }
 
-/// What a worker of `size` places breaks up on a host with so many free places, and how many of these have
-/// their share left.
-fn placement_harm(
-    space: &DecisionSpace<'_>,
-    budget: &HostBudget<'_>,
-    host: usize,
-    free: usize,
-    (size, taking, node): (usize, Option<WorkerReservation>, &NodeSlots),
-) -> (usize, usize) {
-    let levels = &space.blocks.levels;
-    let one = node.first().and_then(|slot| space.slots[*slot].gap.share).map(|share| share.own);
-    let (Some(taking), Some(own)) = (taking, one) else {
-        return (broken_places(levels, size, free, size), free);
-    };
-    let makes = |left: u64, own: u64| left.checked_div(own).unwrap_or(u64::MAX);
-    let shares = |left: CpuMemory| {
-        let least = makes(left.cpus.into(), own.cpus.into()).min(makes(left.memory_mib, own.memory_mib));
-        usize::try_from(least).unwrap_or(usize::MAX)
-    };
-    let left = budget.remaining_share(host);
-    let now = shares(left).min(free);
-    let then = shares(left.saturating_sub(taking.takes)).min(free - size);
-    // Places without their share are lost to all but those who need less.
-    let lost = (now - then.min(now)).saturating_sub(size);
-    (lost + broken_places(levels, size, now, now - then.min(now)), now)
+/// The number of places whose share `own` fits into a portion.
+fn shares_in(portion: CpuMemory, own: CpuMemory) -> usize {
+    let by_cpus = u64::from(portion.cpus).checked_div(own.cpus.into()).unwrap_or(u64::MAX);
+    let by_memory = portion.memory_mib.checked_div(own.memory_mib).unwrap_or(u64::MAX);
+    usize::try_from(by_cpus.min(by_memory)).unwrap_or(usize::MAX)
 }
 
 impl HostSlots {
-    /// The first to end of those that last through `steps`, else the last to end; and how many steps all of
-    /// them last through, at most `steps`.
+    /// The first slots to end of those that last through `steps` steps, else the last slots to end. Also the
+    /// number of steps through which all of them last, at most `steps`.
     fn find_block(
         &self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         size: usize,
         steps: usize,
     ) -> Option<(usize, NodeSlots)> {
@@ -209,7 +212,7 @@ impl HostSlots {
             .iter()
             .filter(|slot: &&usize| {
                 let slot = &space.slots[**slot];
-                slot.node_type == seeker.spec.node_type && seeker.may_use_slot(slot)
+                slot.node_type == request.spec.node_type && request.may_use_slot(slot)
             })
             .copied()
             .collect();

@@ -1,7 +1,7 @@
-//! What workers take of each host's CPUs and memory while a plan is laid.
+//! CPUs and memory that workers take of each host during placement.
 //!
-//! A host on which every worker keeps to what its places come with, or what it has, needs no account. Where
-//! one takes more, all workers on the host together keep within its room.
+//! Where every worker keeps to what its places come with, or to what it has, the host needs no limit. Where
+//! one takes more, all workers on the host together must keep within its capacity.
 
 use super::placement_request::NodeSlots;
 use super::worker_reservation::WorkerReservation;
@@ -13,7 +13,7 @@ use crate::plan::space::{
 };
 use infill_model::CpuMemory;
 
-/// The account of all hosts.
+/// What is taken of all hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct HostBudget<'a> {
     shares: &'a HostShares,
@@ -24,15 +24,18 @@ pub(crate) struct HostBudget<'a> {
 #[derive(Clone, Debug, Default)]
 struct HostUse {
     taken: CpuMemory,
-    /// Whether a worker takes more than its own.
+    /// Whether a worker takes more than its places come with.
     is_tight: bool,
 }
 
 impl<'a> HostBudget<'a> {
-    /// Nothing is taken yet.
+    /// A budget before any worker takes something.
     pub fn new(shares: &'a HostShares) -> HostBudget<'a> {
-        let host = |tight| HostUse { taken: CpuMemory::default(), is_tight: tight };
-        HostBudget { shares, hosts: shares.hosts.iter().map(|h| host(h.is_tight)).collect() }
+        let mut hosts = Vec::with_capacity(shares.hosts.len());
+        for host in &shares.hosts {
+            hosts.push(HostUse { taken: CpuMemory::default(), is_tight: host.is_tight });
+        }
+        HostBudget { shares, hosts }
     }
 
     /// The host of a slot.
@@ -40,40 +43,40 @@ impl<'a> HostBudget<'a> {
         self.shares.host[slot]
     }
 
-    /// Number of steps, from the first, in which the host has room for one more worker.
+    /// Number of steps, from the first, in which the host has capacity for one more worker.
     pub fn fitting_steps(&self, host: usize, more: WorkerReservation) -> usize {
-        let taken = &self.hosts[host];
-        let room = &self.shares.hosts[host].room;
-        if !taken.is_tight && !more.exceeds_backed() {
-            return room.len();
+        let in_use = &self.hosts[host];
+        let capacity = &self.shares.hosts[host].capacity;
+        if !in_use.is_tight && !more.exceeds_backed() {
+            return capacity.len();
         }
-        let all = taken.taken.sum_with(more.takes);
-        room.iter().take_while(|room| all.is_within(**room)).count()
+        let all = in_use.taken.sum_with(more.takes);
+        capacity.iter().take_while(|capacity| all.is_within(**capacity)).count()
     }
 
-    /// Takes it.
+    /// Takes what one more worker takes.
     pub fn reserve_worker(&mut self, host: usize, more: WorkerReservation) {
-        let taken = &mut self.hosts[host];
-        taken.taken = taken.taken.sum_with(more.takes);
-        taken.is_tight |= more.exceeds_backed();
+        let in_use = &mut self.hosts[host];
+        in_use.taken = in_use.taken.sum_with(more.takes);
+        in_use.is_tight |= more.exceeds_backed();
     }
 
     /// What a host has left in the first step.
     pub fn remaining_share(&self, host: usize) -> CpuMemory {
-        let room = self.shares.hosts[host].room.first().copied().unwrap_or_default();
-        room.saturating_sub(self.hosts[host].taken)
+        let capacity = self.shares.hosts[host].capacity.first().copied().unwrap_or_default();
+        capacity.saturating_sub(self.hosts[host].taken)
     }
 
-    /// How many places a worker amounts to on places that come with `own`.
+    /// The number of places whose shares `own` cover what a worker takes.
     pub fn places_needed(takes: CpuMemory, own: CpuMemory) -> u32 {
-        let of = |takes: u64, own: u64| if own > 0 { takes.div_ceil(own) } else { 0 };
-        let most = of(takes.cpus.into(), own.cpus.into()).max(of(takes.memory_mib, own.memory_mib));
-        u32::try_from(most).unwrap_or(u32::MAX)
+        let for_cpus = if own.cpus > 0 { u64::from(takes.cpus.div_ceil(own.cpus)) } else { 0 };
+        let for_memory = if own.memory_mib > 0 { takes.memory_mib.div_ceil(own.memory_mib) } else { 0 };
+        u32::try_from(for_cpus.max(for_memory)).unwrap_or(u32::MAX)
     }
 
-    /// Takes what the workers that stay take: what they have, or may have at any time, and more where their
+    /// Takes what kept workers take: what they have, or may have at any time. They take more where their
     /// job's option needs more and their hosts have it. Returns for each job whether its option must do
-    /// without. `favoured` ask first.
+    /// without. `favoured` jobs ask first.
     pub fn reserve_kept(
         &mut self,
         space: &DecisionSpace<'_>,
@@ -81,21 +84,20 @@ impl<'a> HostBudget<'a> {
         nodes: &[Vec<NodeSlots>],
         favoured: &[usize],
     ) -> Vec<bool> {
-        let kept: Vec<Vec<KeptWorker>> = (0..nodes.len())
-            .map(|job| {
-                specs[job]
-                    .map_or(Vec::new(), |spec| self.kept_workers(space, &space.jobs[job], spec, &nodes[job]))
-            })
-            .collect();
-        let raises = |job: &usize| specs[*job].is_some_and(|spec| spec.raises);
-        for (job, kept) in kept.iter().enumerate() {
-            for worker in kept {
-                let takes = if raises(&job) { worker.granted } else { worker.takes };
+        let mut kept: Vec<Vec<KeptWorker>> = Vec::with_capacity(nodes.len());
+        for (job, spec) in specs.iter().enumerate() {
+            let workers = spec.map(|spec| self.kept_workers(space, &space.jobs[job], spec, &nodes[job]));
+            kept.push(workers.unwrap_or_default());
+        }
+        let raises: Vec<bool> = specs.iter().map(|spec| spec.is_some_and(|spec| spec.raises)).collect();
+        for (workers, raises) in kept.iter().zip(&raises) {
+            for worker in workers {
+                let takes = if *raises { worker.granted } else { worker.takes };
                 self.reserve_worker(worker.host, WorkerReservation { takes, backed: worker.backed });
             }
         }
         let mut denied = vec![false; nodes.len()];
-        let mut order: Vec<usize> = (0..nodes.len()).filter(raises).collect();
+        let mut order: Vec<usize> = (0..nodes.len()).filter(|job| raises[*job]).collect();
         order.sort_by_key(|job| !favoured.contains(job));
         for job in order {
             denied[job] = !self.raise_workers(&kept[job]);
@@ -111,18 +113,19 @@ impl<'a> HostBudget<'a> {
         nodes: &[NodeSlots],
     ) -> Vec<KeptWorker> {
         let name = &space.types[spec.node_type];
-        let kept = |node: &NodeSlots| {
-            let worker = space.worker_on(node)?;
+        let mut kept = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let Some(worker) = space.worker_on(node) else { continue };
+            let Some(slot) = node.first() else { continue };
             let WorkerReservation { takes, backed } =
                 WorkerReservation::for_kept_worker(space, job.job, spec, &worker);
-            let host = self.host_of(*node.first()?);
             let granted = granted_share(job.job, name, &worker);
-            Some(KeptWorker { host, takes, granted, backed })
-        };
-        nodes.iter().filter_map(kept).collect()
+            kept.push(KeptWorker { host: self.host_of(*slot), takes, granted, backed });
+        }
+        kept
     }
 
-    /// Raises workers from what is granted to what they need, if that is there on all their hosts.
+    /// Raises workers from what they are granted to what they need, if all their hosts have that.
     fn raise_workers(&mut self, workers: &[KeptWorker]) -> bool {
         let before = self.hosts.clone();
         for kept in workers {
@@ -139,13 +142,13 @@ impl<'a> HostBudget<'a> {
     }
 }
 
-/// A worker that stays.
+/// A worker that its job keeps.
 struct KeptWorker {
     host: usize,
     /// What it takes with the plan of its option.
     takes: CpuMemory,
     /// What it may take at any time.
     granted: CpuMemory,
-    /// What nobody else counts on.
+    /// What no other worker may use.
     backed: CpuMemory,
 }

@@ -1,4 +1,4 @@
-//! From a schedule of counts to a plan on named nodes.
+//! Placement: from a schedule of numbers of nodes to a plan on named nodes.
 
 pub(crate) mod evaluate;
 pub(crate) mod extract;

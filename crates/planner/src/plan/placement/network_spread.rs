@@ -1,4 +1,4 @@
-//! How far jobs are spread over the network: what plans of equal worth are compared by.
+//! How far jobs are spread over the network. Plans of equal value are compared by this.
 
 use rustc_hash::FxHashSet;
 
@@ -6,8 +6,8 @@ use super::slot_pool::host_of;
 use crate::plan::space::problem::PlanningProblem;
 use infill_model::{JobPlan, NodeName};
 
-/// How far jobs are spread: links of their rings of nodes that go from leaf to leaf, and hosts, one that
-/// several are on counted for each of them.
+/// How far jobs are spread: the number of links in their rings of nodes that lead from leaf to leaf, and the
+/// number of hosts. A host with several jobs counts once for each of them.
 pub(crate) type NetworkSpread = (usize, usize);
 
 /// How far the jobs of a plan are spread.
@@ -17,7 +17,7 @@ pub(crate) fn plan_spread(problem: &PlanningProblem<'_>, jobs: &[JobPlan]) -> Ne
         .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
 }
 
-/// As [`plan_spread`], of the nodes of one job.
+/// As [`plan_spread`], for the nodes of one job.
 pub(super) fn nodes_spread<'n>(
     problem: &PlanningProblem<'_>,
     nodes: impl Iterator<Item = &'n NodeName> + Clone,

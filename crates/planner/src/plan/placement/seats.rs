@@ -1,16 +1,16 @@
 //! Finds a node for each seat of a schedule.
 //!
 //! A job first keeps what its option says it keeps. The rest are seats, each needed through some number of
-//! steps. Seats and free nodes are both sorted by how long, and matched in order: windows being nested, that
-//! fills every seat if any matching does. Nodes that end together are neighbours in that order and so are
-//! seats of one job, so a block goes to as few jobs as possible; among seats needed equally long, the most
-//! stable nodes go to jobs that lose most by a rescale.
+//! steps. Seats and free nodes are both sorted by how long, and matched in order. Because windows are nested,
+//! this fills every seat if any matching does. Nodes that end together are neighbours in that order, and so
+//! are seats of one job. So a block goes to as few jobs as possible. Among seats needed equally long, the
+//! most stable nodes go to jobs that lose most by a rescale.
 //!
-//! Where switches are known, or parts of nodes are lent, jobs come by size, and each goes where it spans the
-//! fewest switches, and on these the fewest hosts (see `near`).
+//! Where switches are known, or places of nodes are lent, jobs come by size. Each goes where it spans the
+//! fewest switches, and on these the fewest hosts (see [`super::topology_slots`]).
 //!
-//! Where nodes of jobs are blocks of several slots of one node, the largest are seated first (see `ground`);
-//! and so are those that take most of a host's CPUs or memory.
+//! Where nodes of jobs are blocks of several slots on one host, the largest are seated first (see
+//! [`super::free_blocks`]). So are those that take most of a host's CPUs or memory.
 
 use super::free_blocks::FreeBlocks;
 use super::host_budget::HostBudget;
@@ -25,26 +25,26 @@ use crate::plan::space::{
 };
 use infill_model::{ChangeKind, MalleableJob};
 
-/// What a plan is laid by, besides counts.
+/// What decides where a seat goes, besides counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlacementCriterion {
     /// How long nodes last.
     Windows,
-    /// How long they last, on which switches they hang, and which are parts of one host. As `Windows` where
-    /// that is of no use.
+    /// How long nodes last, on which switches they are, and which are places of one host. As `Windows` where
+    /// switches and hosts make no difference.
     Nearness,
 }
 
-/// A node to be found for a job.
+/// A node that a job still needs.
 struct NodeSeat {
     job: usize,
-    /// Number of slots on one node that it takes.
+    /// Number of slots on one host that it takes.
     size: u32,
-    /// The same, or how many slots come with what it takes of its host where that is more.
+    /// `size`, or the number of slots whose shares cover what it takes of its host, where that is more.
     bulk: u32,
-    /// Number of steps it is needed through.
+    /// Number of steps through which it is needed.
     steps: usize,
-    /// Weighted samples that the job loses when it must be rescaled because the node leaves.
+    /// Weighted samples that the job loses in a rescale because the node leaves.
     loss: f64,
 }
 
@@ -52,7 +52,7 @@ struct NodeSeat {
 pub(crate) struct SeatedJobs {
     /// The nodes of each job: those it keeps, in kept order, then its seats.
     pub nodes: Vec<Vec<NodeSlots>>,
-    /// Whether each job does without what its plan needs beyond what its workers have: their hosts lack it.
+    /// For each job whether its hosts lack what its plan needs beyond what its workers have.
     pub denied: Vec<bool>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn seat_jobs(
     space: &DecisionSpace<'_>,
     schedule: &Schedule,
     favoured: &[usize],
-    regard: PlacementCriterion,
+    criterion: PlacementCriterion,
 ) -> SeatedJobs {
     let mut nodes: Vec<Vec<NodeSlots>> = Vec::with_capacity(space.jobs.len());
     let mut taken = vec![false; space.slots.len()];
@@ -83,57 +83,62 @@ pub(crate) fn seat_jobs(
         return SeatedJobs { nodes, denied };
     }
     seats.sort_by(|a, b| {
-        let later = |seat: &NodeSeat| !favoured.contains(&seat.job);
         let by_need = b.bulk.cmp(&a.bulk).then(b.steps.cmp(&a.steps)).then(b.loss.total_cmp(&a.loss));
-        later(a).cmp(&later(b)).then(by_need).then(a.job.cmp(&b.job))
+        let a_is_later = !favoured.contains(&a.job);
+        let b_is_later = !favoured.contains(&b.job);
+        a_is_later.cmp(&b_is_later).then(by_need).then(a.job.cmp(&b.job))
     });
-    let seeker = |number: usize| {
-        let job = &space.jobs[number];
-        Some(PlacementRequest { job: job.job, spec: specs[number]?, denied: denied[number] })
-    };
-    if regard == PlacementCriterion::Nearness
+    let mut requests: Vec<Option<PlacementRequest<'_>>> = Vec::with_capacity(specs.len());
+    for (number, spec) in specs.iter().enumerate() {
+        let job = space.jobs[number].job;
+        requests.push(spec.map(|spec| PlacementRequest { job, spec, denied: denied[number] }));
+    }
+    if criterion == PlacementCriterion::Nearness
         && let Some(near) = TopologySlots::new(space, &taken)
     {
-        seat_nearby(space, near, &seats, favoured, seeker, &mut nodes);
+        seat_nearby(space, near, &seats, favoured, &requests, &mut nodes);
         return SeatedJobs { nodes, denied };
     }
     let mut free = FreeSlots::new(space, taken, budget);
     for seat in seats {
-        let Some(seeker) = seeker(seat.job) else { continue };
-        nodes[seat.job].extend(free.take_seat(space, seeker, &seat));
+        let Some(request) = requests[seat.job] else { continue };
+        nodes[seat.job].extend(free.take_seat(space, request, &seat));
     }
     SeatedJobs { nodes, denied }
 }
 
-/// Seats each job where it spans few switches and few hosts: those that want most nodes first, or those that
-/// want fewest, or as they come, whatever spans the fewest in all. The largest blocks always come first.
-fn seat_nearby<'s>(
+/// Seats each job where it spans few switches and few hosts. Tries three orders of jobs: by most seats, by
+/// fewest seats, and by number. Takes the order with the smallest total span. The largest blocks always come
+/// first.
+fn seat_nearby(
     space: &DecisionSpace<'_>,
     mut near: TopologySlots<'_>,
     seats: &[NodeSeat],
     favoured: &[usize],
-    seeker: impl Fn(usize) -> Option<PlacementRequest<'s>>,
+    requests: &[Option<PlacementRequest<'_>>],
     nodes: &mut Vec<Vec<NodeSlots>>,
 ) {
     let mut steps: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for seat in seats {
-        let Some(seeker) = seeker(seat.job) else { continue };
-        near.expect_seat(seeker.spec.node_type, seat.size, seat.steps);
+        let Some(request) = requests[seat.job] else { continue };
+        near.expect_seat(request.spec.node_type, seat.size, seat.steps);
         steps[seat.job].push(seat.steps);
     }
     let mut jobs: Vec<(usize, Vec<usize>)> =
         steps.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()).collect();
-    let block = |job: usize| std::cmp::Reverse(space.jobs[job].job.block.max(1));
     let mut best: Option<(NetworkSpread, Vec<Vec<NodeSlots>>)> = None;
     for order in [|seats: usize| -(seats as i64), |seats| seats as i64, |_| 0] {
-        jobs.sort_by_key(|(job, steps)| (!favoured.contains(job), block(*job), order(steps.len()), *job));
+        jobs.sort_by_key(|(job, steps)| {
+            let block = space.jobs[*job].job.block.max(1);
+            (!favoured.contains(job), std::cmp::Reverse(block), order(steps.len()), *job)
+        });
         let mut near = near.clone();
         let mut seated = nodes.clone();
         let mut spread = (0, 0);
         for (job, steps) in &jobs {
-            let Some(seeker) = seeker(*job) else { continue };
+            let Some(request) = requests[*job] else { continue };
             let kept: Vec<usize> = seated[*job].iter().flatten().copied().collect();
-            let found = near.take_seats(space, seeker, steps, &kept);
+            let found = near.take_seats(space, request, steps, &kept);
             seated[*job].extend(found);
             let nodes = seated[*job].iter().flatten().map(|slot| &space.slots[*slot].gap.node);
             let (crossings, hosts) = nodes_spread(space.problem, nodes);
@@ -148,31 +153,32 @@ fn seat_nearby<'s>(
     }
 }
 
-/// Slots that are free.
+/// Free slots on which seats are placed by how long these last.
 enum FreeSlots<'a> {
     /// Where each node is one slot.
     Single(TypePools),
-    /// Where some are blocks of several, or take more of their hosts than comes with them.
+    /// Where some nodes are blocks of several slots, or take more of their hosts than their places come with.
     Blocks(FreeBlocks<'a>),
 }
 
 impl<'a> FreeSlots<'a> {
     fn new(space: &DecisionSpace<'_>, taken: Vec<bool>, budget: Option<HostBudget<'a>>) -> FreeSlots<'a> {
-        match space.blocks.are_any() || budget.is_some() {
-            true => FreeSlots::Blocks(FreeBlocks::new(space, &taken, budget)),
-            false => FreeSlots::Single(TypePools::new(space, taken)),
+        if space.blocks.are_any() || budget.is_some() {
+            FreeSlots::Blocks(FreeBlocks::new(space, &taken, budget))
+        } else {
+            FreeSlots::Single(TypePools::new(space, taken))
         }
     }
 
     fn take_seat(
         &mut self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         seat: &NodeSeat,
     ) -> Option<NodeSlots> {
         match self {
-            FreeSlots::Single(pools) => pools.take_slot(space, seeker).map(|slot| vec![slot]),
-            FreeSlots::Blocks(ground) => ground.take_block(space, seeker, seat.size, seat.steps),
+            FreeSlots::Single(pools) => pools.take_slot(space, request).map(|slot| vec![slot]),
+            FreeSlots::Blocks(blocks) => blocks.take_block(space, request, seat.size, seat.steps),
         }
     }
 }
@@ -180,7 +186,7 @@ impl<'a> FreeSlots<'a> {
 /// Free slots of each type on which jobs may start, the most stable first.
 struct TypePools {
     by_type: Vec<Vec<usize>>,
-    /// In each pool the first slot that may still be free.
+    /// For each type the index of the first slot that may still be free.
     first: Vec<usize>,
     taken: Vec<bool>,
 }
@@ -194,22 +200,22 @@ impl TypePools {
         TypePools { first: vec![0; by_type.len()], by_type, taken }
     }
 
-    /// Takes the most stable slot on which the job may sit.
-    fn take_slot(&mut self, space: &DecisionSpace<'_>, seeker: PlacementRequest<'_>) -> Option<usize> {
-        let node_type = seeker.spec.node_type;
+    /// Takes the most stable slot that the job may use.
+    fn take_slot(&mut self, space: &DecisionSpace<'_>, request: PlacementRequest<'_>) -> Option<usize> {
+        let node_type = request.spec.node_type;
         let pool = self.by_type.get(node_type)?;
         let first = &mut self.first[node_type];
         while pool.get(*first).is_some_and(|slot| self.taken[*slot]) {
             *first += 1;
         }
         let mut free = pool[*first..].iter().filter(|slot| !self.taken[**slot]);
-        let found = *free.find(|slot| seeker.may_use_slot(&space.slots[**slot]))?;
+        let found = *free.find(|slot| request.may_use_slot(&space.slots[**slot]))?;
         self.taken[found] = true;
         Some(found)
     }
 }
 
-/// The seats of one job. Seat i is needed as long as more than i nodes besides the kept ones are.
+/// The seats of one job. Seat i is needed as long as the job has more than i nodes besides the kept ones.
 fn seats_of(
     space: &DecisionSpace<'_>,
     number: usize,
@@ -228,14 +234,18 @@ fn seats_of(
         needed.push(needed.last().map_or(fresh, |before| fresh.min(*before)));
     }
     let seats = needed.first().copied().unwrap_or(0);
-    let steps = |seat: u32| needed.iter().filter(|n| **n > seat).count();
     let size = job.block.max(1);
     let bulk =
         space.shares.as_ref().map_or(size, |shares| size.max(places_needed(space, shares, job, first)));
-    (0..seats).map(|seat| NodeSeat { job: number, size, bulk, steps: steps(seat), loss }).collect()
+    let mut found = Vec::with_capacity(seats as usize);
+    for seat in 0..seats {
+        let steps = needed.iter().filter(|count| **count > seat).count();
+        found.push(NodeSeat { job: number, size, bulk, steps, loss });
+    }
+    found
 }
 
-/// How many places come with what a worker of an option takes.
+/// The number of places whose shares cover what a worker of an option takes.
 fn places_needed(
     space: &DecisionSpace<'_>,
     shares: &HostShares,

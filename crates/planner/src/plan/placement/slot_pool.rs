@@ -1,4 +1,4 @@
-//! Free slots that are as near each other as can be: on one host, where parts of nodes are lent.
+//! Free slots that are as near each other as possible: on one host, where places of nodes are lent.
 
 use std::collections::BTreeSet;
 
@@ -6,50 +6,51 @@ use super::placement_request::{NodeSlots, PlacementRequest};
 use crate::plan::space::{decision::DecisionSpace, resource::BlockSize};
 use infill_model::NodeName;
 
-/// Leaves or pools by how many slots are free there, and how stable these are: (free, rank, leaf or pool).
+/// Leaves or pools by the number of free slots there and by stability: (free, rank, leaf or pool).
 pub(super) type BySize = BTreeSet<(usize, usize, usize)>;
 
-/// How many slots of each class go to how many seats of each: (need, lasts, count).
+/// How many slots of each class go to seats of each need: (need, lasts, count).
 pub(super) type SeatMatches = Vec<(usize, usize, usize)>;
 
-/// Free slots of one type on one host; or all whole nodes that hang on one leaf.
+/// Free slots of one type on one host, or all whole nodes at one leaf switch.
 #[derive(Clone, Debug)]
 pub(super) struct SlotPool {
-    /// The leaf that it is on.
+    /// Index of the leaf that it is on.
     pub leaf: usize,
-    /// Whether they are parts of one host.
+    /// Whether the slots are places of one host.
     pub is_host: bool,
-    /// Free slots by the number of steps that they last through, the least stable first.
+    /// Free slots by the number of steps through which they last, the least stable first.
     pub by_lasts: Vec<Vec<usize>>,
-    /// How many these are.
+    /// Number of free slots.
     pub free: usize,
-    /// The place of its most stable slot among all.
+    /// The rank of its most stable slot among all slots.
     pub rank: usize,
 }
 
-/// The host of a place; of a whole node none.
+/// The host of a place; `None` for a whole node.
 pub(super) fn host_of(node: &NodeName) -> Option<&str> {
     node.as_str().split_once(':').map(|(host, _)| host)
 }
 
 impl SlotPool {
-    /// One in which nothing is free yet, for slots of so many classes.
+    /// A pool without free slots, for slots of this number of classes.
     pub fn new(leaf: usize, is_host: bool, classes: usize) -> SlotPool {
         SlotPool { leaf, is_host, by_lasts: vec![Vec::new(); classes], free: 0, rank: 0 }
     }
 
-    /// Adds a slot that is more stable than all before, by its place among all.
+    /// Adds a slot that is more stable than all before. `rank` is its rank among all slots.
     pub fn add_slot(&mut self, slot: usize, lasts: usize, rank: usize) {
         self.by_lasts[lasts].push(slot);
-        (self.free, self.rank) = (self.free + 1, rank);
+        self.free += 1;
+        self.rank = rank;
     }
 
-    /// How many blocks of `size` slots so many free ones make, windows apart.
+    /// The number of blocks of `size` slots that `free` slots make, whatever their windows.
     pub fn blocks_in(&self, free: usize, size: usize) -> usize {
         if self.is_host { free / size } else { 0 }
     }
 
-    /// Takes the `count` most stable slots of a class of those that may be taken.
+    /// Takes the `count` most stable slots of a class for which `may_sit` holds.
     pub fn take_stable(&mut self, lasts: usize, count: usize, may_sit: impl Fn(usize) -> bool) -> Vec<usize> {
         let class = &mut self.by_lasts[lasts];
         let mut given = Vec::with_capacity(count);
@@ -63,21 +64,22 @@ impl SlotPool {
         given
     }
 
-    /// Takes these slots.
+    /// Removes these slots.
     pub fn remove_slots(&mut self, slots: &[usize]) {
         self.by_lasts.iter_mut().for_each(|class| class.retain(|slot| !slots.contains(slot)));
     }
 
-    /// Blocks of `size` slots for seats that are needed through so many steps, as many as there are: (need,
-    /// slots). The longest needs come first, and each gets the first to end of the slots that last so long.
+    /// Blocks of `size` slots for seats, as many as the pool has: pairs of need and slots. `needs` is the
+    /// number of seats for each number of steps. The longest needs come first, and each gets the slots that
+    /// end first among those that last long enough.
     pub fn find_blocks(
         &self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         size: usize,
         needs: &[usize],
     ) -> Vec<(usize, NodeSlots)> {
-        let mut usable = self.usable_slots(space, seeker, size);
+        let mut usable = self.usable_slots(space, request, size);
         let mut found = Vec::new();
         for need in (0..needs.len()).rev() {
             for _ in 0..needs[need] {
@@ -91,31 +93,31 @@ impl SlotPool {
         found
     }
 
-    /// The block of `size` slots that lasts longest, and through how many steps.
+    /// The block of `size` slots that lasts longest, and the number of steps through which it lasts.
     pub fn last_block(
         &self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         size: usize,
     ) -> Option<(usize, NodeSlots)> {
-        let mut usable = self.usable_slots(space, seeker, size);
+        let mut usable = self.usable_slots(space, request, size);
         let node = usable.split_off(usable.len().checked_sub(size)?);
         Some((space.slots[*node.first()?].lasts, sorted_slots(node)))
     }
 
-    /// The slots of a host that a job may take as parts of a block, the first to end first, of these the most
-    /// stable; none where they are too few.
+    /// The slots of a host that a job may take as parts of a block: the first to end come first, the most
+    /// stable among them first. Empty where there are too few.
     fn usable_slots(
         &self,
         space: &DecisionSpace<'_>,
-        seeker: PlacementRequest<'_>,
+        request: PlacementRequest<'_>,
         size: usize,
     ) -> Vec<usize> {
         if !self.is_host || self.free < size {
             return Vec::new();
         }
         let slots = self.by_lasts.iter().flat_map(|class| class.iter().rev().copied());
-        slots.filter(|slot| seeker.may_use_slot(&space.slots[*slot])).collect()
+        slots.filter(|slot| request.may_use_slot(&space.slots[*slot])).collect()
     }
 }
 
@@ -124,7 +126,8 @@ fn sorted_slots(mut node: NodeSlots) -> NodeSlots {
     node
 }
 
-/// Which seats get which of the free slots of each class: each the first to end of those that may go to it.
+/// Matches seats with the free slots of each class. Each seat gets the slot that ends first among those that
+/// it may take.
 pub(super) fn match_seats(slack: &[i64], needs: &[usize], free: impl Fn(usize) -> usize) -> SeatMatches {
     let mut slack = slack.to_vec();
     let mut used = vec![0; slack.len()];
@@ -136,13 +139,15 @@ pub(super) fn match_seats(slack: &[i64], needs: &[usize], free: impl Fn(usize) -
             if free == 0 || wanted == 0 {
                 continue;
             }
-            // Seats of these very steps are part of the slack; longer ones must spare the slot.
+            // Seats that need exactly this class are part of the slack; seats with longer needs must spare
+            // it.
             let spare =
                 slack[need + 1..=lasts].iter().min().map_or(usize::MAX, |least| (*least).max(0) as usize);
             let count = wanted.min(free).min(spare);
             if count > 0 {
                 slack[need + 1..=lasts].iter_mut().for_each(|slack| *slack -= count as i64);
-                (used[lasts], wanted) = (used[lasts] + count, wanted - count);
+                used[lasts] += count;
+                wanted -= count;
                 matched.push((need, lasts, count));
             }
         }
@@ -150,14 +155,14 @@ pub(super) fn match_seats(slack: &[i64], needs: &[usize], free: impl Fn(usize) -
     matched
 }
 
-/// How many seats get a slot.
+/// The number of seats that get a slot.
 pub(super) fn count_matched(matched: &SeatMatches) -> usize {
     matched.iter().map(|(.., count)| count).sum()
 }
 
-/// The fewest seats that one of these must take so that no more of them are needed than with the largest
-/// first, of which `looked_at` are looked at: as many as the largest takes, where more are needed than that;
-/// one, where not all seats find a place. `None` where none takes any.
+/// The smallest number of seats that a leaf or pool must take. With it, no more leaves or pools are needed
+/// than with the largest first. Only the `looked_at` largest are considered. If more than that are needed,
+/// the number that the largest takes. If not all seats find a place, 1. `None` where none takes any seat.
 pub(super) fn min_seats_each(
     by_size: &BySize,
     looked_at: usize,
@@ -177,8 +182,8 @@ pub(super) fn min_seats_each(
     Some(if by_size.len() > looked_at { largest } else { 1 })
 }
 
-/// The numbers of free slots that hosts have, at least `taken`: first those where that many of them break up
-/// the fewest slots that blocks larger than `size` could have, then the fewest.
+/// The numbers of free slots that hosts have, from `taken` on. Sorted by how many slots of blocks larger than
+/// `size` are lost when `taken` of them go, then by the number itself.
 pub(super) fn sizes_by_harm(pools: &BySize, levels: &[BlockSize], size: usize, taken: usize) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     while let Some((free, ..)) =
@@ -186,8 +191,12 @@ pub(super) fn sizes_by_harm(pools: &BySize, levels: &[BlockSize], size: usize, t
     {
         found.push(free);
     }
-    let larger = || levels.iter().map(|level| *level as usize).filter(|level| *level > size);
-    let harm = |free: usize| larger().map(|d| d * (free / d - (free - taken) / d)).sum::<usize>();
-    found.sort_by_key(|free| (harm(*free), *free));
+    found.sort_by_key(|free| (broken_places(levels, size, *free, taken), *free));
     found
+}
+
+/// The number of places in blocks larger than `size` that are lost where `takes` of the `free` ones go.
+pub(super) fn broken_places(levels: &[BlockSize], size: usize, free: usize, takes: usize) -> usize {
+    let larger = levels.iter().map(|level| *level as usize).filter(|level| *level > size);
+    larger.map(|level| level * (free / level - free.saturating_sub(takes) / level)).sum()
 }

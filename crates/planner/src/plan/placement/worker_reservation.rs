@@ -1,4 +1,4 @@
-//! What a worker is to take of its host's CPUs and memory.
+//! CPUs and memory that a plan reserves for a worker on its host.
 
 use crate::plan::space::{
     decision::DecisionSpace,
@@ -7,17 +7,17 @@ use crate::plan::space::{
 };
 use infill_model::{CpuMemory, MalleableJob};
 
-/// What a worker is to take, and what its places come with or it has.
+/// CPUs and memory that a plan reserves for a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WorkerReservation {
-    /// What it takes.
+    /// What the worker takes.
     pub takes: CpuMemory,
-    /// What nobody else counts on.
+    /// What its places come with, or what it has. No other worker may use this.
     pub backed: CpuMemory,
 }
 
 impl WorkerReservation {
-    /// Of a new worker of an option's plan on these places.
+    /// For a new worker with an option's plan on these places.
     pub fn for_new_worker(
         space: &DecisionSpace<'_>,
         job: &MalleableJob,
@@ -28,7 +28,7 @@ impl WorkerReservation {
         WorkerReservation { takes: worker.share_for_new(needs), backed: worker.own }
     }
 
-    /// Of a worker that stays there.
+    /// For a worker that its job keeps on these places.
     pub fn for_kept_worker(
         space: &DecisionSpace<'_>,
         job: &MalleableJob,
@@ -39,7 +39,7 @@ impl WorkerReservation {
         WorkerReservation { takes: worker.share_for_kept(needs), backed: worker.backed_share() }
     }
 
-    /// Whether it is more.
+    /// Whether the worker takes more than its places come with and than it has.
     pub fn exceeds_backed(&self) -> bool {
         !self.takes.is_within(self.backed)
     }

@@ -1,4 +1,4 @@
-//! Lays out the decision space of a problem: slots, options, ties, gains, limits.
+//! Builds the decision space of a problem: slots, options, ties, gains, limits.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -15,10 +15,10 @@ use super::slots::{self, compare_stability};
 use super::step_table::StepTable;
 use super::steps::TimeSteps;
 use super::{cost, limits, options};
-use infill_model::{MalleableJob, NodeName, NodeType};
+use infill_model::{Gap, MalleableJob, NodeName, NodeType, SwitchId};
 
-/// Share of the largest value in the round by which ties are broken: far above rounding errors, far below
-/// anything that a node-second is worth.
+/// The unit of tie-breaking bonuses, as a share of the largest value in the round. It is far above rounding
+/// errors and far below the value of a node-second.
 const TIE_SHARE: f64 = 1e-7;
 
 /// Tie shares of an option that keeps nodes.
@@ -34,7 +34,7 @@ const TIES_FOR_AGE: f64 = 1.0;
 pub(crate) const MOST_TIES: f64 = TIE_SHARE * (TIES_FOR_KEEPING + TIES_FOR_STAYING + TIES_FOR_AGE);
 
 impl<'a> DecisionSpace<'a> {
-    /// Lays out the space of a problem.
+    /// The decision space of a problem.
     pub fn from_problem(problem: &'a PlanningProblem<'a>) -> Self {
         let steps = TimeSteps::from_problem(problem);
         let mut types: Vec<NodeType> = problem.gaps.gaps.iter().map(|g| g.node_type.clone()).collect();
@@ -95,59 +95,74 @@ impl<'a> DecisionSpace<'a> {
 
     /// Held nodes in the order in which a job keeps them.
     fn kept_order(&self, job: &MalleableJob) -> Vec<KeptSlots> {
+        let block = job.block.max(1) as usize;
         let lead = job.lead_node.as_ref().filter(|node| self.problem.held_gap(job, node).is_some());
-        let Some(lead) = lead
-            .and_then(|node| self.slots_of(node))
-            .filter(|slots: &Vec<usize>| slots.len() == job.block.max(1) as usize)
+        let Some(lead) = lead.and_then(|node| self.slots_of(node)).filter(|slots| slots.len() == block)
         else {
             return Vec::new();
         };
         let node_type = self.slots[lead[0]].node_type;
-        let own = |i: &usize| self.slots[*i].node_type == node_type && self.is_kept(job, self.slots[*i].gap);
-        let lasts = |slots: &[usize]| slots.iter().map(|i| self.slots[*i].lasts).min().unwrap_or(0);
-        let held =
-            job.held.iter().filter_map(|h| self.slots_of(&h.node)).filter(|slots: &Vec<usize>| {
-                slots.len() == job.block.max(1) as usize && slots.iter().all(own)
-            });
-        let mut order: Vec<KeptSlots> = held.map(|slots| KeptSlots { lasts: lasts(&slots), slots }).collect();
-        order.dedup();
-        let leaf = |slots: &[usize]| self.problem.topology?.leaf_of(&self.slots[*slots.first()?].gap.node);
-        let near = leaf(&lead);
-        order.sort_by(|a, b| {
-            let is_far = |kept: &KeptSlots| leaf(&kept.slots) != near;
-            let key = |kept: &KeptSlots| (kept.slots != lead, Reverse(kept.lasts), is_far(kept));
-            let gap = |kept: &KeptSlots| self.slots[kept.slots[0]].gap;
-            key(a).cmp(&key(b)).then_with(|| compare_stability(gap(b), gap(a)))
-        });
-        let node = |kept: &KeptSlots| &self.slots[kept.slots[0]].gap.node;
-        let Some(first) = order.first().map(node).filter(|node| node.is_place()) else { return order };
-        // Of parts of nodes that last equally long, and are equally near, those on the lead's host come
-        // first, then the hosts with most of them: what is left when some go is on few hosts.
-        let is_far = |kept: &KeptSlots| leaf(&kept.slots) != near;
-        let mut hosts: BTreeMap<(usize, NodeName), (usize, usize)> = BTreeMap::new();
-        let host = |kept: &KeptSlots| (kept.lasts, node(kept).host());
-        for (at, kept) in order.iter().enumerate() {
-            hosts.entry(host(kept)).or_insert((0, at)).0 += 1;
+        let mut order: Vec<KeptSlots> = Vec::new();
+        for held in &job.held {
+            let Some(slots) = self.slots_of(&held.node).filter(|slots| slots.len() == block) else {
+                continue;
+            };
+            let own = slots.iter().map(|i| &self.slots[*i]);
+            if own.clone().all(|slot| slot.node_type == node_type && self.is_kept(job, slot.gap)) {
+                let lasts = own.map(|slot| slot.lasts).min().unwrap_or(0);
+                order.push(KeptSlots { slots, lasts });
+            }
         }
-        let mut by_host = order.clone();
-        by_host.sort_by_cached_key(|kept| {
-            let (parts, at) = hosts.get(&host(kept)).copied().unwrap_or_default();
-            let of_host = (!node(kept).shares_host_with(first), Reverse(parts), at);
-            (kept.slots != lead, Reverse(kept.lasts), is_far(kept), of_host)
+        order.dedup();
+        order.sort_by(|a, b| {
+            let by_rank = self.keep_rank(a, &lead).cmp(&self.keep_rank(b, &lead));
+            by_rank.then_with(|| compare_stability(self.first_gap(b), self.first_gap(a)))
         });
-        by_host
+        let has_places = order.first().is_some_and(|kept| self.first_gap(kept).node.is_place());
+        if has_places { self.order_by_host(order, &lead) } else { order }
     }
 
-    /// Ties go to what is there already, then to the job that has waited longest.
+    /// The order in which places of nodes are kept. Among places that last equally long and are equally near,
+    /// those on the lead's host come first, then the hosts with most of them. So when some places go, the
+    /// rest is on few hosts.
+    fn order_by_host(&self, mut order: Vec<KeptSlots>, lead: &[usize]) -> Vec<KeptSlots> {
+        let Some(first) = order.first().map(|kept| &self.first_gap(kept).node) else { return order };
+        let mut hosts: BTreeMap<(usize, NodeName), (usize, usize)> = BTreeMap::new();
+        for (at, kept) in order.iter().enumerate() {
+            let host = self.first_gap(kept).node.host();
+            hosts.entry((kept.lasts, host)).or_insert((0, at)).0 += 1;
+        }
+        order.sort_by_cached_key(|kept| {
+            let node = &self.first_gap(kept).node;
+            let (places, at) = hosts.get(&(kept.lasts, node.host())).copied().unwrap_or_default();
+            let is_on_other_host = !node.shares_host_with(first);
+            (self.keep_rank(kept, lead), is_on_other_host, Reverse(places), at)
+        });
+        order
+    }
+
+    /// Rank of a held node, the smallest is kept longest: the lead's node, then the longest-lasting nodes,
+    /// then those at the lead's switch.
+    fn keep_rank(&self, kept: &KeptSlots, lead: &[usize]) -> (bool, Reverse<usize>, bool) {
+        let is_far = self.leaf_switch(&kept.slots) != self.leaf_switch(lead);
+        (kept.slots != lead, Reverse(kept.lasts), is_far)
+    }
+
+    fn leaf_switch(&self, slots: &[usize]) -> Option<SwitchId> {
+        self.problem.topology?.leaf_of(&self.slots[*slots.first()?].gap.node)
+    }
+
+    fn first_gap(&self, kept: &KeptSlots) -> &'a Gap {
+        self.slots[kept.slots[0]].gap
+    }
+
+    /// Adds the bonuses that break ties: for keeping what a job has, then for the job that has waited
+    /// longest.
     fn add_ties(&mut self) {
         let secs = self.steps.total_secs();
-        let unit = TIE_SHARE
-            * secs
-            * self
-                .jobs
-                .iter()
-                .map(|j: &JobSpace<'_>| j.options.iter().map(|o| o.rate).fold(0.0, f64::max) * j.job.weight)
-                .fold(0.0, f64::max);
+        let best =
+            self.jobs.iter().map(|j| j.options.iter().map(|o| o.rate).fold(0.0, f64::max) * j.job.weight);
+        let unit = TIE_SHARE * secs * best.fold(0.0, f64::max);
         let mut by_age: Vec<usize> = (0..self.jobs.len()).collect();
         by_age.sort_by_key(|i| (self.jobs[*i].job.submitted_at, self.jobs[*i].job.id));
         let count = by_age.len().max(1) as f64;
@@ -156,26 +171,29 @@ impl<'a> DecisionSpace<'a> {
             for spec in &mut self.jobs[job].options {
                 let keeping = if spec.keeps { TIES_FOR_KEEPING } else { 0.0 };
                 let staying = if spec.family == OptionFamily::Stay { TIES_FOR_STAYING } else { 0.0 };
-                let calm = keeping + staying;
-                spec.first_cost -= unit * (calm + if spec.nodes > 0 { age_share } else { 0.0 });
+                let waiting = if spec.nodes > 0 { age_share } else { 0.0 };
+                spec.first_cost -= unit * (keeping + staying + waiting);
             }
         }
     }
 
-    /// What each option earns in each step.
+    /// Fills in what each option earns in each step.
     fn add_gains(&mut self) {
-        let steps = self.steps.len();
-        let gain = |job: usize, step: usize, option: usize| match step {
-            _ if !self.is_allowed(job, option, step) => f64::NEG_INFINITY,
-            0 => self.first_gain(job, option),
-            _ => self.later_gain(job, option, step),
-        };
-        let table = |job: usize| {
+        for job in 0..self.jobs.len() {
             let options = self.jobs[job].options.len();
-            let gains = (0..steps).flat_map(|step| (0..options).map(move |o| gain(job, step, o)));
-            StepTable::new(options, gains.collect())
-        };
-        let tables: Vec<StepTable> = (0..self.jobs.len()).map(table).collect();
-        self.jobs.iter_mut().zip(tables).for_each(|(job, gains)| job.gains = gains);
+            let mut gains = Vec::with_capacity(self.steps.len() * options);
+            for step in 0..self.steps.len() {
+                gains.extend((0..options).map(|option| self.option_gain(job, step, option)));
+            }
+            self.jobs[job].gains = StepTable::new(options, gains);
+        }
+    }
+
+    /// What an option earns in a step; −∞ where it is not allowed.
+    fn option_gain(&self, job: usize, step: usize, option: usize) -> f64 {
+        if !self.is_allowed(job, option, step) {
+            return f64::NEG_INFINITY;
+        }
+        if step == 0 { self.first_gain(job, option) } else { self.later_gain(job, option, step) }
     }
 }

@@ -1,7 +1,7 @@
-//! What going over from one option of a job to another costs between two steps.
+//! The cost of changing from one option of a job to another between two steps.
 //!
-//! That depends only on the option it leads to and on the kind of change, so it is kept in three columns, not
-//! in a matrix.
+//! The cost depends only on the option that follows and on the kind of change. So it is kept in three columns
+//! instead of a matrix.
 
 use std::ops::Range;
 
@@ -11,34 +11,29 @@ use infill_model::{ChangeKind, MalleableJob};
 /// The changes between the options of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ChangeCosts {
-    /// Options that keep the lead among each other: ranges of options, by rising size. The first option of
-    /// all, to hold nothing, is in none.
+    /// Options among which a job can change and keep its lead: ranges of options, by rising size. Option 0,
+    /// which holds nothing, is in none.
     pub classes: Vec<Range<usize>>,
-    /// The first option of the same class and size.
+    /// For each option the first one of the same class and size.
     pub first_of_size: Vec<usize>,
-    /// Weighted samples that it costs to go over to each option from one of its class that is no larger.
+    /// For each option the weighted samples lost on a change from one of its class that is no larger.
     pub up: Vec<f64>,
-    /// The same from one that is larger.
+    /// For each option the weighted samples lost on a change from a larger one of its class.
     pub down: Vec<f64>,
-    /// The same from any other class, or from nothing.
+    /// For each option the weighted samples lost on a change from another class, or from nothing.
     pub start: Vec<f64>,
     /// The class of each option.
     class: Vec<usize>,
 }
 
 impl ChangeCosts {
-    /// The changes between `options`, of which the first is to hold nothing. A change that takes nodes costs
-    /// `reluctance` besides.
+    /// The changes between `options`, whose first one holds nothing. A change that takes nodes costs
+    /// `reluctance` in addition.
     pub fn between_options(job: &MalleableJob, options: &[JobOption], reluctance: f64) -> Self {
-        let cost = |change: ChangeKind| {
-            let reluctance = if change.takes_nodes() { reluctance } else { 0.0 };
-            let loss = |spec: &JobOption| job.change_loss(change, spec.rate) * job.weight + reluctance;
-            options.iter().map(|spec| if spec.nodes == 0 { 0.0 } else { loss(spec) }).collect()
-        };
         let mut found = ChangeCosts {
-            up: cost(ChangeKind::Grow),
-            down: cost(ChangeKind::Shrink),
-            start: cost(ChangeKind::Start),
+            up: costs_by_option(job, options, ChangeKind::Grow, reluctance),
+            down: costs_by_option(job, options, ChangeKind::Shrink, reluctance),
+            start: costs_by_option(job, options, ChangeKind::Start, reluctance),
             first_of_size: (0..options.len()).collect(),
             class: vec![usize::MAX; options.len()],
             ..ChangeCosts::default()
@@ -58,7 +53,7 @@ impl ChangeCosts {
         found
     }
 
-    /// Weighted samples lost by going over from one option to another.
+    /// Weighted samples lost on a change from one option to another.
     pub fn cost_between(&self, from: usize, to: usize) -> f64 {
         if from == to || to == 0 {
             return 0.0;
@@ -68,4 +63,26 @@ impl ChangeCosts {
         }
         if self.first_of_size[from] <= self.first_of_size[to] { self.up[to] } else { self.down[to] }
     }
+}
+
+/// For each option the weighted samples lost on a change of this kind to it.
+fn costs_by_option(
+    job: &MalleableJob,
+    options: &[JobOption],
+    change: ChangeKind,
+    reluctance: f64,
+) -> Vec<f64> {
+    let reluctance = if change.takes_nodes() { reluctance } else { 0.0 };
+    options
+        .iter()
+        .map(
+            |spec| {
+                if spec.nodes == 0 {
+                    0.0
+                } else {
+                    job.change_loss(change, spec.rate) * job.weight + reluctance
+                }
+            },
+        )
+        .collect()
 }

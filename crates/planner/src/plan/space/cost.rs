@@ -1,5 +1,5 @@
-//! What a job makes and what a change costs it: the one definition that all who plan use. The judge has its
-//! own.
+//! What a job makes and what a change costs it. All of the planner uses this one definition. The checker has
+//! its own.
 //!
 //! A step credits the rate of the option that runs in it from its first second. A change of `c` seconds makes
 //! no samples for `c` seconds, so it loses `c` × the rate that is credited, the new one:
@@ -9,12 +9,12 @@
 //! | grow | `up_secs` | more nodes |
 //! | shrink | `down_secs` | fewer nodes |
 //! | swap | `up_secs` | as many nodes, but other ones, or another execution plan |
-//! | replan | `swap_secs` | another execution plan, for a job that has such a cost: at any size |
-//! | start | `start_secs` | from nothing, or with the lead on another node: all starts anew |
+//! | replan | `swap_secs` | another execution plan at any size, for a job that has such a cost |
+//! | start | `start_secs` | from nothing, or with the lead on another node: all workers start again |
 //! | park | 0 | the time to save lies before the window's end, and coming back is charged as a start |
 //!
-//! A job with such a cost keeps its execution plan in later steps, as long as that runs at their sizes:
-//! another one is a matter of the first step.
+//! A job with a `swap_secs` keeps its execution plan in later steps, as long as the plan runs at their sizes.
+//! Only the first step changes it.
 //!
 //! A lone job on `o` nodes thus grows to `n` for `w` seconds iff T(n)·(w − up) > T(o)·w: exactly when that
 //! makes more samples. (BFTrainer charges the old rate, which is less, and in short windows grows at a loss.)
@@ -23,29 +23,27 @@ use super::problem::PlanningProblem;
 use super::steps::TimeSteps;
 use infill_model::{ChangeKind, ExecPlan, Gap, JobPlan, MalleableJob, NodeName, NodeType};
 
-/// The rate of a job with one execution plan, samples a second; `None` where nothing is known.
+/// The rate of a job with one execution plan, samples a second; `None` where its profile has no rate.
 pub(crate) fn rate_of(
     job: &MalleableJob,
     node_type: &NodeType,
     exec_plan: &ExecPlan,
     nodes: u32,
 ) -> Option<f64> {
-    let fits = |t: &Option<NodeType>| t.as_ref().is_none_or(|t| t == node_type);
-    let of_plan = || job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
-    // A curve of this very type says more than one for any type.
-    let curve = of_plan()
-        .find(|r| r.node_type.as_ref() == Some(node_type))
-        .or_else(|| of_plan().find(|r| fits(&r.node_type)))?;
+    let mut of_plan = job.rates.iter().filter(|r| r.exec_plan == *exec_plan);
+    // A curve for this type takes precedence over one for any type.
+    let for_type = of_plan.clone().find(|r| r.node_type.as_ref() == Some(node_type));
+    let curve = for_type.or_else(|| of_plan.find(|r| r.node_type.is_none()))?;
     Some(curve.rate(nodes)).filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
-/// The best execution plan for a size, with its rate; the present one wins ties, then the first in the job's
+/// The best execution plan for a size with its rate. The present plan wins ties, then the first in the job's
 /// list.
 pub(crate) fn best_rate(job: &MalleableJob, node_type: &NodeType, nodes: u32) -> Option<(ExecPlan, f64)> {
     best_rate_of(job, node_type, nodes, |_| true)
 }
 
-/// As [`best_rate`], of the plans that may run.
+/// As [`best_rate`], among the plans that may run.
 pub(crate) fn best_rate_of(
     job: &MalleableJob,
     node_type: &NodeType,
@@ -65,8 +63,8 @@ pub(crate) fn best_rate_of(
     best
 }
 
-/// The execution plan of a job that keeps its lead and had `plan`, on so many nodes in a later step, with its
-/// rate.
+/// The execution plan, with its rate, of a job that had `plan` and keeps its lead on `nodes` nodes in a later
+/// step.
 pub(crate) fn later_rate(
     job: &MalleableJob,
     node_type: &NodeType,
@@ -77,14 +75,14 @@ pub(crate) fn later_rate(
     kept.map(|rate| (plan.clone(), rate)).or_else(|| best_rate(job, node_type, nodes))
 }
 
-/// Weighted samples that a change of the job must gain besides what it costs: a share of what it would make
-/// as it is.
+/// Weighted samples that a change of the job must gain beyond its cost: a share of what the job would make
+/// without a change.
 pub(crate) fn change_reluctance(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> f64 {
     problem.config.hysteresis * job.reluctance * present_value(problem, steps, job)
 }
 
-/// Weighted samples that the job would make over the horizon if it kept what it holds for as long as that
-/// lasts.
+/// Weighted samples that the job would make over the horizon if it kept what it holds until the first of
+/// these nodes ends.
 fn present_value(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> f64 {
     let nodes: Vec<&Gap> = problem.held_gaps(job).flatten().collect();
     let Some(first) = nodes.first() else { return 0.0 };
@@ -93,8 +91,8 @@ fn present_value(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &Malleab
     job.weight * rate * (0..through).map(|s| steps.secs(s)).sum::<f64>()
 }
 
-/// Whether everything that the job holds lasts through the first step on nodes of one type with a known rate
-/// and an allowed size: only then is a change its own choice.
+/// Whether the job can stay as it is: all that it holds lasts through the first step, on nodes of one type,
+/// with a known rate and an allowed size. Only then is a change voluntary.
 pub(crate) fn can_stay(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &MalleableJob) -> bool {
     let Some(Some(first)) = problem.held_gaps(job).next() else { return false };
     let nodes = job.held.len() as u32;
@@ -106,7 +104,7 @@ pub(crate) fn can_stay(problem: &PlanningProblem<'_>, steps: &TimeSteps, job: &M
         && rate_of(job, &first.node_type, &job.exec_plan, nodes).is_some()
 }
 
-/// What carrying out `planned` does to the job now.
+/// The change that carrying out `planned` makes to the job now.
 pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> ChangeKind {
     let had = job.held.len() as u32;
     let gets = planned.nodes.len() as u32;
@@ -120,10 +118,12 @@ pub fn first_change(job: &MalleableJob, planned: &JobPlan) -> ChangeKind {
     if gets > 0 && had > 0 && job.keeps_plan() && planned.exec_plan != job.exec_plan {
         return ChangeKind::Replan;
     }
-    let same_nodes = || {
-        let mut nodes: Vec<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();
-        nodes.sort_unstable();
-        nodes.into_iter().eq(job.held.iter().map(|h| &h.node))
-    };
-    ChangeKind::between_sizes(had, gets, had == gets && planned.exec_plan == job.exec_plan && same_nodes())
+    let is_same = had == gets && planned.exec_plan == job.exec_plan && has_same_nodes(job, planned);
+    ChangeKind::between_sizes(had, gets, is_same)
+}
+
+fn has_same_nodes(job: &MalleableJob, planned: &JobPlan) -> bool {
+    let mut nodes: Vec<&NodeName> = planned.nodes.iter().map(|p| &p.node).collect();
+    nodes.sort_unstable();
+    nodes.into_iter().eq(job.held.iter().map(|h| &h.node))
 }

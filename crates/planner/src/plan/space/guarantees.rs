@@ -1,19 +1,19 @@
-//! What promises make of the first step. A job that holds what makes its promise keeps at least that. One
-//! that does not is brought there in this round, if free nodes and what others hold above their least are
-//! enough: the first in line for which they are; nobody is parked for it. While another one waits for changes
-//! under way, nobody grows beyond the least onto nodes of its types.
+//! How promises restrict the first step. A job that holds what makes its promised rate keeps at least that. A
+//! job below its promised rate is brought there in this round, if free nodes and what others hold above their
+//! minimum are enough. This happens for the first job in line for which they are; no job is parked for it.
+//! While another job waits for changes under way, no job grows beyond its minimum onto nodes of its types.
 //!
-//! All of it forbids options in the first step, and leaves a schedule to start from in which each job either
+//! The module forbids options in the first step. It leaves a schedule to start from in which each job either
 //! keeps what it holds or shrinks.
 
 use super::cost;
 use super::decision::{DecisionSpace, JobSpace, Schedule};
 use super::job_option::{JobOption, OptionFamily};
 use super::slots::job_excludes;
-use infill_model::{Gap, JobId, MalleableJob, NodeType, UnixTime};
+use infill_model::{JobId, MalleableJob, NodeName, NodeType, UnixTime};
 use rustc_hash::FxHashMap;
 
-/// Forbids what breaks promises.
+/// Forbids the options of the first step that break promises.
 pub(crate) fn apply_guarantees(space: &mut DecisionSpace<'_>) {
     if space.steps.is_empty() || space.problem.drain {
         return;
@@ -24,26 +24,31 @@ pub(crate) fn apply_guarantees(space: &mut DecisionSpace<'_>) {
         forbid_below_guarantee(space, *job);
     }
     space.promises.kept = kept;
-    let ground = (!short.is_empty()).then(|| DonorPool::from_space(space, &short));
-    let brought = |ground: &DonorPool| {
-        short.iter().find_map(|job| Some((*job, bring_to_guarantee(space, *job, ground)?)))
-    };
-    let found = ground.as_ref().and_then(brought);
-    if let Some((job, first)) = &found {
+    let brought = first_within_reach(space, &short);
+    if let Some((job, first)) = &brought {
         forbid_below_guarantee(space, *job);
         space.promises.kept.push(*job);
         space.promises.first.clone_from(first);
-        park_nobody(space, *job);
+        forbid_parking(space, *job);
     }
-    let is_brought = |job: &usize| found.as_ref().is_some_and(|(brought, _)| brought == job);
-    let waiting: Vec<usize> = short.into_iter().filter(|job| !is_brought(job)).collect();
+    let mut waiting = short;
+    waiting.retain(|job| brought.as_ref().is_none_or(|(brought, _)| brought != job));
     if !waiting.is_empty() {
         reserve_nodes(space, &waiting);
     }
 }
 
-/// Forbids to park those who can keep some of what they hold while a job is brought to its promise.
-fn park_nobody(space: &mut DecisionSpace<'_>, brought: usize) {
+/// The first of the jobs below their promised rate that can be brought there, with the options that do it.
+fn first_within_reach(space: &DecisionSpace<'_>, short: &[usize]) -> Option<(usize, Vec<(usize, usize)>)> {
+    if short.is_empty() {
+        return None;
+    }
+    let pool = DonorPool::from_space(space, short);
+    short.iter().find_map(|job| Some((*job, bring_to_guarantee(space, *job, &pool)?)))
+}
+
+/// Forbids to park the jobs that can keep some of what they hold while job `brought` gets its promised rate.
+fn forbid_parking(space: &mut DecisionSpace<'_>, brought: usize) {
     let base = space.base_schedule();
     for (at, job) in space.jobs.iter_mut().enumerate().filter(|(at, _)| *at != brought) {
         if base[at].first().is_some_and(|option| job.options[*option].nodes > 0) {
@@ -52,13 +57,15 @@ fn park_nobody(space: &mut DecisionSpace<'_>, brought: usize) {
     }
 }
 
-/// Jobs that are promised something and may run, in the order of submission.
+/// Jobs that have a promise and may run, in the order of submission.
 fn guarantee_queue(space: &DecisionSpace<'_>) -> Vec<usize> {
-    let may_run = |job: &MalleableJob| {
-        let waits = job.held.is_empty() && job.turn.is_some_and(|turn| turn.queue_position().is_some());
-        job.active_guarantee().is_some() && !space.problem.is_barred(job) && !waits
-    };
-    let mut found: Vec<usize> = (0..space.jobs.len()).filter(|at| may_run(space.jobs[*at].job)).collect();
+    let mut found: Vec<usize> = (0..space.jobs.len())
+        .filter(|at| {
+            let job = space.jobs[*at].job;
+            let waits = job.held.is_empty() && job.turn.is_some_and(|turn| turn.queue_position().is_some());
+            job.active_guarantee().is_some() && !space.problem.is_barred(job) && !waits
+        })
+        .collect();
     found.sort_by_key(|at: &usize| -> (UnixTime, JobId) {
         let job = space.jobs[*at].job;
         (job.submitted_at, job.id)
@@ -66,13 +73,13 @@ fn guarantee_queue(space: &DecisionSpace<'_>) -> Vec<usize> {
     found
 }
 
-/// Whether an option makes what its job is promised.
+/// Whether an option reaches the promised rate of its job.
 fn meets_guarantee(space: &DecisionSpace<'_>, job: usize, spec: &JobOption) -> bool {
     let promise = space.jobs[job].job.active_guarantee();
     promise.is_some_and(|p| p.is_enough(&space.types[spec.node_type], &spec.exec_plan, spec.nodes))
 }
 
-/// Whether a job makes its promise as it is, or with what it can keep where it cannot stay so.
+/// Whether a job reaches its promised rate as it is, or with what it can keep where it cannot stay as it is.
 fn holds_guarantee(space: &DecisionSpace<'_>, job: usize) -> bool {
     let JobSpace { options, can_stay, .. } = &space.jobs[job];
     options
@@ -81,17 +88,17 @@ fn holds_guarantee(space: &DecisionSpace<'_>, job: usize) -> bool {
         .any(|spec| meets_guarantee(space, job, spec))
 }
 
-/// Forbids in the first step what makes less than the promise.
+/// Forbids the options of the first step that stay below the promised rate.
 fn forbid_below_guarantee(space: &mut DecisionSpace<'_>, job: usize) {
-    let less: Vec<bool> =
-        space.jobs[job].options.iter().map(|spec| !meets_guarantee(space, job, spec)).collect();
-    for (spec, less) in space.jobs[job].options.iter_mut().zip(less) {
-        spec.now &= !less;
+    let meets: Vec<bool> =
+        space.jobs[job].options.iter().map(|spec| meets_guarantee(space, job, spec)).collect();
+    for (spec, meets) in space.jobs[job].options.iter_mut().zip(meets) {
+        spec.now &= meets;
     }
 }
 
-/// The fewest nodes of a type that a job has while others are to have theirs: its smallest size that is known
-/// to run, or that makes its promise.
+/// The minimum of a job on a type: its smallest size with a known rate, or with its promised rate. Other jobs
+/// get their promised nodes before the job gets more than this.
 fn min_nodes_of(job: &MalleableJob, node_type: &NodeType) -> u32 {
     let least = job
         .sizes
@@ -103,27 +110,26 @@ fn min_nodes_of(job: &MalleableJob, node_type: &NodeType) -> u32 {
     least.max(promised.unwrap_or(0))
 }
 
-/// A job that holds more than its least.
+/// A job that holds more than its minimum.
 struct NodeDonor {
     job: usize,
-    /// The option with which it has no more.
-    least: usize,
-    /// Whether that is a change of its own choice.
+    /// The option with the fewest nodes that it can keep.
+    smallest: usize,
+    /// Whether it could also stay as it is.
     voluntary: bool,
-    /// The nodes that it then gives up.
+    /// The slots of each node that it then gives up.
     given: Vec<Vec<usize>>,
 }
 
-/// What is there to bring a job to its promise, before anybody gives anything.
+/// The nodes that can bring a job to its promised rate.
 struct DonorPool {
-    /// What is kept.
+    /// The schedule in which each job keeps what it can.
     base: Schedule,
-    /// Who can give nodes: all but those who are short themselves.
+    /// Jobs that can give nodes: all except those that are below their own promised rate.
     donors: Vec<NodeDonor>,
-    /// Places of each type on which jobs may start and that nobody keeps.
+    /// Places of each type on which jobs may start and that no job keeps.
     free: Vec<u32>,
 }
-
 impl DonorPool {
     fn from_space(space: &DecisionSpace<'_>, short: &[usize]) -> Self {
         let base = space.base_schedule();
@@ -131,80 +137,98 @@ impl DonorPool {
         let donors = donors.filter_map(|job| find_donor(space, job, &base)).collect();
         let is_kept = kept_slots(space, &base);
         let mut free = vec![0; space.types.len()];
-        let slots = space.slots.iter().zip(is_kept).filter(|(slot, is_kept)| slot.startable && !is_kept);
-        slots.for_each(|(slot, _)| free[slot.node_type] += 1);
+        for (slot, is_kept) in space.slots.iter().zip(is_kept) {
+            if slot.startable && !is_kept {
+                free[slot.node_type] += 1;
+            }
+        }
         DonorPool { base, donors, free }
     }
 
-    /// Those who can give nodes of a type to a job, with the places that they give: first those that change
-    /// anyway, then those that give most, and no more of these than may change.
+    /// Jobs that can give nodes of a type to a job, with the number of places that they give. Those that must
+    /// change anyway come first, then those that give most, as many of these as may change in a round.
     fn donors_for(
         &self,
         space: &DecisionSpace<'_>,
         taker: usize,
         node_type: usize,
     ) -> Vec<(&NodeDonor, u32)> {
-        let avoids = |slot: &usize| job_excludes(space.jobs[taker].job, &space.slots[*slot].gap.node);
-        let gives = |donor: &NodeDonor| {
-            donor
-                .given
-                .iter()
-                .filter(|slots: &&Vec<usize>| slots.iter().all(|s| space.slots[*s].startable && !avoids(s)))
-                .map(|slots| slots.len() as u32)
-                .sum()
-        };
-        let on_type = self.donors.iter().filter(|donor| donor.job != taker);
-        let on_type = on_type.filter(|d| space.jobs[d.job].options[d.least].node_type == node_type);
-        let mut found: Vec<(&NodeDonor, u32)> = on_type.map(|donor| (donor, gives(donor))).collect();
-        found.retain(|(_, gives)| *gives > 0);
-        found.sort_by_key(|(donor, gives)| (donor.voluntary, u32::MAX - gives, donor.job));
+        let mut found: Vec<(&NodeDonor, u32)> = self
+            .donors
+            .iter()
+            .filter(|donor| donor.job != taker)
+            .filter(|donor| space.jobs[donor.job].options[donor.smallest].node_type == node_type)
+            .map(|donor| (donor, donor.places_for(space, taker)))
+            .filter(|(_, places)| *places > 0)
+            .collect();
+        found.sort_by_key(|(donor, places)| (donor.voluntary, u32::MAX - places, donor.job));
         let must = found.iter().filter(|(donor, _)| !donor.voluntary).count();
         found.truncate(must + space.problem.config.max_changes as usize);
         found
     }
 }
 
+impl NodeDonor {
+    /// The number of places that it gives up and that another job can use.
+    fn places_for(&self, space: &DecisionSpace<'_>, taker: usize) -> u32 {
+        let taker = space.jobs[taker].job;
+        self.given
+            .iter()
+            .filter(|slots| {
+                slots.iter().all(|slot| {
+                    let slot = &space.slots[*slot];
+                    slot.startable && !job_excludes(taker, &slot.gap.node)
+                })
+            })
+            .map(|slots| slots.len() as u32)
+            .sum()
+    }
+}
+
 fn find_donor(space: &DecisionSpace<'_>, job: usize, base: &Schedule) -> Option<NodeDonor> {
     let JobSpace { options, kept_order, .. } = &space.jobs[job];
     let now = &options[*base[job].first()?];
-    let fewer = |spec: &JobOption| spec.keeps_some() && spec.nodes < now.nodes;
-    let all = options.iter().enumerate().filter(|(_, spec)| fewer(spec));
-    let (least, spec) = all.min_by_key(|(_, spec)| spec.nodes)?;
+    let (smallest, spec) = options
+        .iter()
+        .enumerate()
+        .filter(|(_, spec)| spec.keeps_some() && spec.nodes < now.nodes)
+        .min_by_key(|(_, spec)| spec.nodes)?;
     let given = kept_order.get(spec.kept as usize..now.kept as usize)?;
     let given = given.iter().map(|kept| kept.slots.clone()).collect();
-    Some(NodeDonor { job, least, voluntary: spec.voluntary, given })
+    Some(NodeDonor { job, smallest, voluntary: spec.voluntary, given })
 }
 
-/// The first options, where they differ from what is kept, with which a job comes to its promise.
+/// Options of the first step that differ from the base schedule and bring a job to its promised rate.
 fn bring_to_guarantee(
     space: &DecisionSpace<'_>,
     job: usize,
-    ground: &DonorPool,
+    pool: &DonorPool,
 ) -> Option<Vec<(usize, usize)>> {
     let promise = space.jobs[job].job.active_guarantee()?;
-    let suits = |spec: &JobOption| {
-        let least = promise.min_nodes_on(&space.types[spec.node_type]);
-        spec.now && meets_guarantee(space, job, spec) && Some(spec.nodes) == least
-    };
-    let options = space.jobs[job].options.iter().enumerate();
-    let mut ways: Vec<(u32, usize)> =
-        options.filter(|(_, s)| suits(s)).map(|(at, s)| (s.nodes - s.kept, at)).collect();
+    let mut ways: Vec<(u32, usize)> = space.jobs[job]
+        .options
+        .iter()
+        .enumerate()
+        .filter(|(_, spec)| spec.now && meets_guarantee(space, job, spec))
+        .filter(|(_, spec)| Some(spec.nodes) == promise.min_nodes_on(&space.types[spec.node_type]))
+        .map(|(at, spec)| (spec.nodes - spec.kept, at))
+        .collect();
     ways.sort_unstable();
     ways.into_iter().find_map(|(fresh, way)| {
         let node_type = space.jobs[job].options[way].node_type;
-        let donors = ground.donors_for(space, job, node_type);
+        let donors = pool.donors_for(space, job, node_type);
         let own: u32 = space.jobs[job].kept_order.iter().map(|kept| kept.slots.len() as u32).sum();
-        let there = ground.free[node_type] + own + donors.iter().map(|(_, gives)| gives).sum::<u32>();
-        if fresh * space.jobs[job].job.block.max(1) > there {
+        let available = pool.free[node_type] + own + donors.iter().map(|(_, places)| places).sum::<u32>();
+        if fresh * space.jobs[job].job.block.max(1) > available {
             return None;
         }
         let mut first = vec![(job, way)];
-        if base_fits(space, &ground.base, &first) {
+        if base_fits(space, &pool.base, &first) {
             return Some(first);
         }
         for (donor, _) in donors {
-            first.push((donor.job, donor.least));
-            if base_fits(space, &ground.base, &first) {
+            first.push((donor.job, donor.smallest));
+            if base_fits(space, &pool.base, &first) {
                 return Some(first);
             }
         }
@@ -212,8 +236,8 @@ fn bring_to_guarantee(
     })
 }
 
-/// Whether the base with these first options keeps all limits, and leaves the nodes that the first of them
-/// takes, by name.
+/// Whether the base schedule with these first options keeps all limits, and leaves named nodes for what the
+/// first job of the list takes.
 fn base_fits(space: &DecisionSpace<'_>, base: &Schedule, first: &[(usize, usize)]) -> bool {
     let mut schedule = base.clone();
     for (job, option) in first {
@@ -236,7 +260,7 @@ fn kept_slots(space: &DecisionSpace<'_>, schedule: &Schedule) -> Vec<bool> {
     is_kept
 }
 
-/// Whether there are nodes for what a job takes in the first step while all others take none.
+/// Whether enough nodes are free for what a job takes in the first step while all other jobs take none.
 fn has_seats(space: &DecisionSpace<'_>, schedule: &Schedule, job: usize) -> bool {
     let is_kept = kept_slots(space, schedule);
     let taker = space.jobs[job].job;
@@ -245,13 +269,14 @@ fn has_seats(space: &DecisionSpace<'_>, schedule: &Schedule, job: usize) -> bool
     };
     let block = taker.block.max(1);
     let lead = taker.lead_node.as_ref().filter(|_| spec.family == OptionFamily::Fresh);
-    let is_lead = |slot: usize| lead.is_some_and(|l| l.single_places().contains(&space.slots[slot].gap.node));
+    let lead_places = lead.map(NodeName::single_places).unwrap_or_default();
     let mut free_on: FxHashMap<_, u32> = FxHashMap::default();
     for (at, slot) in space.slots.iter().enumerate() {
         let is_free = slot.node_type == spec.node_type && slot.startable && !is_kept[at];
-        // A block that it gives up is still there when the new one begins.
+        // A block that it gives up is still occupied when the new one begins.
         let is_own = block > 1 && space.is_kept(taker, slot.gap);
-        if is_free && !is_own && !job_excludes(taker, &slot.gap.node) && !is_lead(at) {
+        let is_lead = lead_places.contains(&slot.gap.node);
+        if is_free && !is_own && !job_excludes(taker, &slot.gap.node) && !is_lead {
             let host = if block > 1 { Some(slot.gap.node.host()) } else { None };
             *free_on.entry(host).or_default() += 1;
         }
@@ -259,18 +284,24 @@ fn has_seats(space: &DecisionSpace<'_>, schedule: &Schedule, job: usize) -> bool
     free_on.values().map(|places| places / block).sum::<u32>() >= spec.nodes - spec.kept
 }
 
-/// Forbids others to take nodes beyond their least on the types that jobs wait for, as far as enough of them
-/// are there at all.
+/// Forbids other jobs to take nodes beyond their minimum on the types that the waiting jobs need. Applies to
+/// a waiting job only if the round has enough of its nodes at all.
 fn reserve_nodes(space: &mut DecisionSpace<'_>, waiting: &[usize]) {
-    // Who waits for nodes of each type: nobody, one, or several.
+    // The jobs that wait for nodes of each type.
     let mut wanted: Vec<Vec<usize>> = vec![Vec::new(); space.types.len()];
     for waits in waiting {
         let job = space.jobs[*waits].job;
         let Some(promise) = job.active_guarantee() else { continue };
-        let least = |t: &NodeType| promise.min_nodes_on(t);
-        if space.types.iter().any(|t| least(t).is_some_and(|nodes| nodes <= count_startable(space, job, t))) {
-            let of_use = wanted.iter_mut().zip(&space.types).filter(|(_, t)| least(t).is_some());
-            of_use.for_each(|(wanted, _)| wanted.push(*waits));
+        let needs: Vec<Option<u32>> = space.types.iter().map(|t| promise.min_nodes_on(t)).collect();
+        let can_be_met = needs
+            .iter()
+            .zip(&space.types)
+            .any(|(needs, t)| needs.is_some_and(|nodes| nodes <= count_startable(space, job, t)));
+        if !can_be_met {
+            continue;
+        }
+        for (wanted, _) in wanted.iter_mut().zip(needs).filter(|(_, needs)| needs.is_some()) {
+            wanted.push(*waits);
         }
     }
     let types = space.types.clone();
@@ -279,18 +310,26 @@ fn reserve_nodes(space: &mut DecisionSpace<'_>, waiting: &[usize]) {
             if wanted[t].iter().all(|waits| *waits == at) {
                 continue;
             }
-            let least = min_nodes_of(other.job, node_type);
-            let grows =
-                |spec: &JobOption| spec.node_type == t && spec.nodes > spec.kept && spec.nodes > least;
-            other.options.iter_mut().filter(|spec| grows(spec)).for_each(|spec| spec.now = false);
+            let minimum = min_nodes_of(other.job, node_type);
+            for spec in other.options.iter_mut().filter(|spec| spec.node_type == t) {
+                if spec.nodes > spec.kept && spec.nodes > minimum {
+                    spec.now = false;
+                }
+            }
         }
     }
 }
 
-/// How many nodes of a type a job could start on if nobody else had any.
+/// The number of nodes of a type on which a job could start if no other job had any.
 fn count_startable(space: &DecisionSpace<'_>, job: &MalleableJob, node_type: &NodeType) -> u32 {
     let problem = space.problem;
-    let is_long = |gap: &Gap| gap.usable_until.secs_since(problem.now) >= problem.min_window_secs;
-    let gaps = problem.gaps.gaps.iter().filter(|gap| gap.node_type == *node_type && is_long(gap));
-    gaps.filter(|gap| !job_excludes(job, &gap.node)).count() as u32 / job.block.max(1)
+    let places = problem
+        .gaps
+        .gaps
+        .iter()
+        .filter(|gap| gap.node_type == *node_type)
+        .filter(|gap| gap.usable_until.secs_since(problem.now) >= problem.min_window_secs)
+        .filter(|gap| !job_excludes(job, &gap.node))
+        .count();
+    places as u32 / job.block.max(1)
 }

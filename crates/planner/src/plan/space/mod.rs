@@ -1,4 +1,4 @@
-//! The problem of a round, and the decision space that it spans.
+//! The problem of a round and its decision space.
 
 pub(crate) mod blocks;
 mod build;

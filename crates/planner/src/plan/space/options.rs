@@ -1,10 +1,11 @@
 //! The options of a job: execution plan, node type, number of nodes, and how many of its present nodes it
 //! keeps.
 //!
-//! For each type and size only the best execution plan is an option, besides keeping the present one: any
-//! change restarts the command anyway, so the better plan costs nothing more. Where another plan does cost
-//! more than another size, the present one is an option at all sizes. Where CPUs or memory of hosts run
-//! short, so are plans that need less; and where a job is promised a rate, the best that makes it.
+//! For each type and size only the best execution plan is an option, besides keeping the present one. Any
+//! change restarts the command anyway, so the better plan costs nothing more. There are three exceptions.
+//! Where another plan costs more than another size, the present plan is an option at all sizes. Where CPUs or
+//! memory of hosts run short, plans that need less are options. Where a job is promised a rate, so is the
+//! best plan that makes it.
 
 use super::decision::{DecisionSpace, JobSpace};
 use super::host_shares::HostResource;
@@ -13,11 +14,11 @@ use super::worker_places::{granted_share, plan_needs};
 use super::{cost, limits};
 use infill_model::{ChangeKind, ExecPlan, MalleableJob, malleable::RateCurve};
 
-/// Sizes up to this are all options; beyond, they are thinned to steps of an eighth. A job on 30 nodes or on
-/// 31 is the same to a planner whose rates are known to a few per cent.
+/// Sizes up to this are all options. Larger sizes are thinned to steps of an eighth: rates are known to a few
+/// per cent, so a job on 30 nodes does not differ from one on 31.
 const ALL_SIZES_UP_TO: u32 = 24;
 
-/// All options of a job. The first is to hold nothing.
+/// All options of a job. The first one holds nothing.
 pub(crate) fn job_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>) -> Vec<JobOption> {
     let problem = space.problem;
     let barred = problem.drain || problem.is_barred(job.job);
@@ -31,22 +32,22 @@ pub(crate) fn job_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>) -> Vec<
     for spec in &mut found {
         spec.raises = raises_share(space, job, spec);
     }
-    let keeps = job.job.keeps_min_size() && !barred && found.iter().any(|spec| spec.keeps_some());
+    let must_run = job.job.keeps_min_size() && !barred && found.iter().any(|spec| spec.keeps_some());
     let locked = job.can_stay && problem.stays_secs(job.job).is_some() && !barred;
     for spec in &mut found {
         let change = change_to_option(job, spec);
-        let own_choice = change != ChangeKind::None && (job.can_stay || job.job.held.is_empty()) && !barred;
+        let is_voluntary = change != ChangeKind::None && (job.can_stay || job.job.held.is_empty()) && !barred;
         spec.keeps = change == ChangeKind::None;
-        spec.voluntary = own_choice;
+        spec.voluntary = is_voluntary;
         let reluctance = if spec.voluntary { job.reluctance } else { 0.0 };
         spec.first_cost = job.job.change_loss(change, spec.rate) * job.job.weight + reluctance;
-        spec.now &= (!locked || spec.keeps) && !(keeps && spec.nodes == 0);
+        spec.now &= (!locked || spec.keeps) && !(must_run && spec.nodes == 0);
     }
     prune_options(&mut found, space, job);
     found
 }
 
-/// The change from the present to an option.
+/// The change from what the job has now to an option.
 fn change_to_option(job: &JobSpace<'_>, spec: &JobOption) -> ChangeKind {
     let had = job.job.held.len() as u32;
     match spec.family {
@@ -82,8 +83,8 @@ fn empty_option(space: &DecisionSpace<'_>) -> JobOption {
     }
 }
 
-/// Options that keep the lead. For each size, the kept nodes are those that last through some step: as many
-/// variants as there are distinct answers.
+/// Adds the options that keep the lead. For each size, the kept nodes are those that last through some step:
+/// one option for each distinct number of them.
 fn add_stay_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut Vec<JobOption>) {
     let lasts: Vec<usize> = job.kept_order.iter().map(|kept| kept.lasts).collect();
     let Some(lead) = space.lead_slot(job) else { return };
@@ -93,7 +94,7 @@ fn add_stay_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut V
         .collect();
     counts.dedup();
     let keeps_plan = job.job.keeps_plan();
-    // The options of other plans of a job that keeps its own: they follow those of that one.
+    // Options with other plans, of a job that keeps its plan. They follow those with the present plan.
     let mut others = Vec::new();
     for nodes in thinned_sizes(space, job, lead.node_type) {
         let mut kept: Vec<u32> = counts.iter().map(|count| nodes.min(*count)).collect();
@@ -103,39 +104,34 @@ fn add_stay_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut V
                 continue;
             }
             let lasts = lasts.iter().take(kept as usize).copied().min().unwrap_or(0);
-            let mut add = |(exec_plan, rate): (ExecPlan, f64), later| {
-                let family = OptionFamily::Stay;
-                let node_type = lead.node_type;
-                let base = empty_option(space);
+            let node_type = &space.types[lead.node_type];
+            let mut plans = plans_for_size(space, job.job, lead.node_type, nodes);
+            let present = cost::rate_of(job.job, node_type, &job.job.exec_plan, nodes);
+            let differs = plans.iter().all(|(plan, _)| *plan != job.job.exec_plan) && !plans.is_empty();
+            if let Some(rate) = present.filter(|_| differs && (keeps_plan || nodes == had && kept == had)) {
+                plans.push((job.job.exec_plan.clone(), rate));
+            }
+            for (exec_plan, rate) in plans {
                 let replans = keeps_plan && exec_plan != job.job.exec_plan;
-                let all = if replans { &mut others } else { &mut *found };
-                all.push(JobOption {
-                    family,
-                    node_type,
+                let option = JobOption {
+                    family: OptionFamily::Stay,
+                    node_type: lead.node_type,
                     nodes,
                     kept,
                     exec_plan,
                     replans,
                     rate,
                     lasts,
-                    later,
-                    ..base
-                });
-            };
-            let node_type = &space.types[lead.node_type];
-            let best = plans_for_size(space, job.job, lead.node_type, nodes);
-            let present = cost::rate_of(job.job, node_type, &job.job.exec_plan, nodes);
-            let differs = best.iter().all(|(plan, _)| *plan != job.job.exec_plan) && !best.is_empty();
-            best.into_iter().for_each(|b| add(b, true));
-            if let Some(rate) = present.filter(|_| differs && (keeps_plan || nodes == had && kept == had)) {
-                add((job.job.exec_plan.clone(), rate), true);
+                    ..empty_option(space)
+                };
+                if replans { others.push(option) } else { found.push(option) }
             }
         }
     }
     found.extend(others);
 }
 
-/// Options that start anew. A running job whose lead lasts has no use for one on its own type.
+/// Adds the options that start again. A running job whose lead lasts needs none on its own type.
 fn add_fresh_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut Vec<JobOption>) {
     let lead = space.lead_slot(job);
     let lead_lasts = job.kept_order.first().map_or(0, |kept| kept.lasts);
@@ -143,7 +139,7 @@ fn add_fresh_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut 
         if lead.is_some_and(|l| l.node_type == node_type && lead_lasts == space.steps.len()) {
             continue;
         }
-        // It leaves its lead's node, so that one cannot be among its nodes.
+        // It leaves its lead's node, so it cannot have that node.
         let left = u32::from(lead.is_some_and(|l| l.node_type == node_type));
         let supply =
             space.available_nodes(job.job, node_type).first().copied().unwrap_or(0).saturating_sub(left);
@@ -156,8 +152,8 @@ fn add_fresh_options(space: &DecisionSpace<'_>, job: &JobSpace<'_>, found: &mut 
     }
 }
 
-/// The best execution plan for a size; and where CPUs and memory of hosts run short, of the others each that
-/// is the best of those which need no more than it does.
+/// The best execution plan for a size, and the best one with the job's promised rate. Where CPUs and memory
+/// of hosts run short, also each plan that is the best of those that need no more than it does.
 fn plans_for_size(
     space: &DecisionSpace<'_>,
     job: &MalleableJob,
@@ -166,35 +162,39 @@ fn plans_for_size(
 ) -> Vec<(ExecPlan, f64)> {
     let name = &space.types[node_type];
     let best = cost::best_rate(job, name, nodes);
-    let is_enough = |plan: &ExecPlan| job.active_guarantee().is_some_and(|p| p.is_enough(name, plan, nodes));
-    let promised = cost::best_rate_of(job, name, nodes, is_enough).filter(|p| Some(p) != best.as_ref());
-    let (Some(shares), Some(best)) = (&space.shares, &best) else {
+    let promised = cost::best_rate_of(job, name, nodes, |plan| {
+        job.active_guarantee().is_some_and(|promise| promise.is_enough(name, plan, nodes))
+    });
+    let promised = promised.filter(|promised| Some(promised) != best.as_ref());
+    let Some((shares, best)) = space.shares.as_ref().zip(best.as_ref()) else {
         return best.into_iter().chain(promised).collect();
     };
     let own = shares.least[node_type].scaled_by(job.block.max(1));
-    let needs = |plan: &ExecPlan| plan_needs(job, name, plan).host_portion(own);
     let mut others: Vec<(ExecPlan, f64)> = Vec::new();
     for plan in job.rates.iter().map(|rate| &rate.exec_plan) {
-        let is_new = *plan != best.0 && others.iter().all(|(known, _)| known != plan);
+        let is_new = *plan != best.0 && others.iter().all(|(other, _)| other != plan);
         if let Some(rate) = cost::rate_of(job, name, plan, nodes).filter(|_| is_new) {
             others.push((plan.clone(), rate));
         }
     }
-    // Of equal ones the first stays.
+    // The sort is stable: among plans of equal rate the first stays first.
     others.sort_by(|a, b| b.1.total_cmp(&a.1));
     let mut found = vec![best.clone()];
+    let mut found_needs = vec![plan_needs(job, name, &best.0).host_portion(own)];
     for (plan, rate) in others {
-        if !found.iter().any(|(better, _)| needs(better).is_within(needs(&plan))) {
+        let needs = plan_needs(job, name, &plan).host_portion(own);
+        if !found_needs.iter().any(|better| better.is_within(needs)) {
             found.push((plan, rate));
+            found_needs.push(needs);
         }
     }
-    let promised =
-        promised.filter(|(plan, _): &(ExecPlan, f64)| found.iter().all(|(known, _)| known != plan));
-    found.extend(promised);
+    if let Some(promised) = promised.filter(|(plan, _)| found.iter().all(|(other, _)| other != plan)) {
+        found.push(promised);
+    }
     found
 }
 
-/// Whether an option's plan needs more of a worker that stays than that has, or may have at any time.
+/// Whether an option's plan needs more for a kept worker than that worker has or may have at any time.
 fn raises_share(space: &DecisionSpace<'_>, job: &JobSpace<'_>, spec: &JobOption) -> bool {
     if space.shares.is_none() || spec.kept == 0 {
         return false;
@@ -206,8 +206,8 @@ fn raises_share(space: &DecisionSpace<'_>, job: &JobSpace<'_>, spec: &JobOption)
     workers.any(|worker| !worker.share_for_kept(needs).is_within(granted_share(job.job, name, &worker)))
 }
 
-/// Allowed sizes of a job on a type, thinned: with all that lie near something special, such as the supply in
-/// a step.
+/// Allowed sizes of a job on a type, thinned. Sizes of special meaning stay, such as the supply in a step or
+/// the breakpoints of a curve.
 fn thinned_sizes(space: &DecisionSpace<'_>, job: &JobSpace<'_>, node_type: usize) -> Vec<u32> {
     let had = job.job.held.len() as u32;
     let supply = space.available_nodes(job.job, node_type);
@@ -223,39 +223,47 @@ fn thinned_sizes(space: &DecisionSpace<'_>, job: &JobSpace<'_>, node_type: usize
 }
 
 /// Drops options that can never pay: more nodes than another one of the same kind for no more samples, and
-/// starts that cost more than they can earn in all the time there is.
+/// starts that cost more than they can earn over all steps.
 fn prune_options(found: &mut Vec<JobOption>, space: &DecisionSpace<'_>, job: &JobSpace<'_>) {
     let secs = space.steps.total_secs();
-    let promise = job.job.active_guarantee();
-    let is_enough = |s: &JobOption| {
-        promise.is_some_and(|p| p.is_enough(&space.types[s.node_type], &s.exec_plan, s.nodes))
-    };
-    let earns = |s: &JobOption| s.family != OptionFamily::Fresh || job.job.costs.start_secs < secs;
-    let dominates = |a: &JobOption, b: &JobOption| {
-        a.family == b.family
-            && a.node_type == b.node_type
-            && a.replans == b.replans
-            && a.nodes < b.nodes
-            && a.rate >= b.rate
-            && a.lasts >= b.lasts
-            && a.first_cost <= b.first_cost
-            && !b.keeps
-            // Fewer kept nodes would use more of the others.
-            && a.nodes - a.kept <= b.nodes - b.kept
-            && (a.now || !b.now)
-            && (is_enough(a) || !is_enough(b))
-            && takes_no_more(space, job, a, b)
-    };
-    let kept: Vec<JobOption> = found
-        .iter()
-        .filter(|b| b.keeps || (earns(b) && !found.iter().any(|a| a.nodes > 0 && dominates(a, b))))
-        .cloned()
-        .collect();
+    let mut kept = Vec::with_capacity(found.len());
+    for b in found.iter() {
+        let can_earn = b.family != OptionFamily::Fresh || job.job.costs.start_secs < secs;
+        let pays = can_earn && !found.iter().any(|a| a.nodes > 0 && dominates(space, job, a, b));
+        if b.keeps || pays {
+            kept.push(b.clone());
+        }
+    }
     *found = kept;
+}
+
+/// Whether option `a` makes option `b` superfluous: fewer nodes for at least as many samples.
+fn dominates(space: &DecisionSpace<'_>, job: &JobSpace<'_>, a: &JobOption, b: &JobOption) -> bool {
+    a.family == b.family
+        && a.node_type == b.node_type
+        && a.replans == b.replans
+        && a.nodes < b.nodes
+        && a.rate >= b.rate
+        && a.lasts >= b.lasts
+        && a.first_cost <= b.first_cost
+        && !b.keeps
+        // Fewer kept nodes would use more of the others.
+        && a.nodes - a.kept <= b.nodes - b.kept
+        && (a.now || !b.now)
+        && (keeps_promise(space, job, a) || !keeps_promise(space, job, b))
+        && takes_no_more(space, job, a, b)
+}
+
+/// Whether an option reaches the promised rate of its job; false without a promise.
+fn keeps_promise(space: &DecisionSpace<'_>, job: &JobSpace<'_>, spec: &JobOption) -> bool {
+    let promise = job.job.active_guarantee();
+    promise.is_some_and(|p| p.is_enough(&space.types[spec.node_type], &spec.exec_plan, spec.nodes))
 }
 
 /// Whether an option takes no more CPUs and memory of hosts than another one of the same type.
 fn takes_no_more(space: &DecisionSpace<'_>, job: &JobSpace<'_>, a: &JobOption, b: &JobOption) -> bool {
-    let amount = |spec: &JobOption, part: HostResource| limits::host_units(space, job, spec, (part, 1));
-    [HostResource::Cpus, HostResource::Memory].into_iter().all(|part| amount(a, part) <= amount(b, part))
+    [HostResource::Cpus, HostResource::Memory].into_iter().all(|host_resource| {
+        limits::host_units(space, job, a, host_resource, 1)
+            <= limits::host_units(space, job, b, host_resource, 1)
+    })
 }

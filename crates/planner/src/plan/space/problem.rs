@@ -1,30 +1,30 @@
-//! What a round has to decide, as plain values.
+//! What a round has to decide, as plain values: the input of the planner.
 
 use rustc_hash::FxHashMap;
 
 use infill_model::config::PlannerConfig;
 use infill_model::{Gap, GapSet, MalleableJob, NodeName, SchedulingState, Topology, UnixTime};
 
-/// Everything that the planner looks at. The same problem always has the same plan.
+/// The whole input of the planner. The same problem always gets the same plan.
 #[derive(Clone, Debug)]
 pub struct PlanningProblem<'a> {
     /// The moment of the round.
     pub now: UnixTime,
-    /// Nodes that may be used, and until when.
+    /// Nodes and places that may be used, and until when.
     pub gaps: &'a GapSet,
     /// Malleable jobs, in any order, each id once.
     pub jobs: &'a [MalleableJob],
-    /// Settings.
+    /// Settings of the planner.
     pub config: &'a PlannerConfig,
-    /// Windows shorter than this are not worth starting in, seconds. A job may stay on a node for less.
+    /// Shortest window to start in, seconds. A job may stay on a node for less.
     pub min_window_secs: f64,
-    /// `false` while paused: nothing is started and nothing grows; leaving and shrinking go on.
+    /// `false` while paused: no job starts or grows. Leaving and shrinking go on.
     pub may_grow: bool,
-    /// Whether all jobs shall be parked.
+    /// Whether all jobs must be parked.
     pub drain: bool,
-    /// How nodes hang together, where that is known.
+    /// How switches connect the nodes, where that is known.
     pub topology: Option<&'a Topology>,
-    /// Where each node's gap is: they are asked for again and again.
+    /// The index of each node's gap, because gaps are looked up often.
     places: FxHashMap<&'a NodeName, usize>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> PlanningProblem<'a> {
         PlanningProblem { now, gaps, jobs, config, min_window_secs, may_grow, drain, topology, places }
     }
 
-    /// The gap of this node. Of several places it is the one that ends first; `None` unless all are gaps.
+    /// The gap of this node. For a block it is the gap that ends first; `None` unless each place is a gap.
     pub fn gap_at(&self, node: &NodeName) -> Option<&'a Gap> {
         match self.gap_index(node) {
             None if node.is_block() => self.first_to_end(&self.gaps_of(node)?),
@@ -52,27 +52,27 @@ impl<'a> PlanningProblem<'a> {
         }
     }
 
-    /// The gap of each place of these; `None` unless all are gaps.
+    /// The gap of each place of a node; `None` unless each place is a gap.
     pub(crate) fn gaps_of(&self, node: &NodeName) -> Option<Vec<&'a Gap>> {
-        node.single_places().iter().map(|part| self.gaps.gaps.get(self.gap_index(part)?)).collect()
+        node.single_places().iter().map(|place| self.gaps.gaps.get(self.gap_index(place)?)).collect()
     }
 
     fn first_to_end(&self, gaps: &[&'a Gap]) -> Option<&'a Gap> {
         gaps.iter().copied().min_by_key(|gap| gap.usable_until)
     }
 
-    /// Where the gap of this node is among the gaps.
+    /// The index of this node's gap.
     pub fn gap_index(&self, node: &NodeName) -> Option<usize> {
         self.places.get(node).copied()
     }
 
-    /// The gap of a node that the job holds; `None` where the node is no gap any more, or is held by another
-    /// job.
+    /// The gap of a node that the job holds; `None` where the node is not a gap any more, or another job
+    /// holds it.
     pub(crate) fn held_gap(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
         self.gap_held_by(job, node).filter(|_: &&Gap| job.held.binary_search_by(|h| h.node.cmp(node)).is_ok())
     }
 
-    /// The gap of a node, if by the gap's own account this job holds it, all its places.
+    /// The gap of a node; `None` unless each of its gaps names this job as its holder.
     fn gap_held_by(&self, job: &MalleableJob, node: &NodeName) -> Option<&'a Gap> {
         if node.is_block() {
             let gaps = self.gaps_of(node)?;
@@ -81,7 +81,8 @@ impl<'a> PlanningProblem<'a> {
         self.gap_at(node).filter(|gap| gap.holder == Some(job.id))
     }
 
-    /// The gap of each node that the job holds, in the order of their names; `None` as above.
+    /// The gap of each node in the job's list of held nodes, by node name; `None` where that node is not a
+    /// gap of this job any more.
     pub(crate) fn held_gaps(&self, job: &MalleableJob) -> impl Iterator<Item = Option<&'a Gap>> {
         job.held.iter().map(move |held| self.gap_held_by(job, &held.node))
     }
@@ -91,12 +92,12 @@ impl<'a> PlanningProblem<'a> {
         job.standing == SchedulingState::Busy
     }
 
-    /// Whether the job may not be started now.
+    /// Whether the job may not start now.
     pub(crate) fn is_barred(&self, job: &MalleableJob) -> bool {
         matches!(job.standing, SchedulingState::Barred(_)) || self.backs_off_until(job).is_some()
     }
 
-    /// Until when the job may not be started, if that moment has not come.
+    /// The moment until which the job may not start; `None` if that moment has passed or there is none.
     pub(crate) fn backs_off_until(&self, job: &MalleableJob) -> Option<UnixTime> {
         match job.standing {
             SchedulingState::BackOff(until) if until > self.now => Some(until),
@@ -104,7 +105,7 @@ impl<'a> PlanningProblem<'a> {
         }
     }
 
-    /// Seconds for which the job must still stay as it is after its last rescale; `None` if it need not.
+    /// Seconds for which the job must still stay as it is after its last rescale; `None` if it may change.
     pub(crate) fn stays_secs(&self, job: &MalleableJob) -> Option<f64> {
         let stays_secs = self.config.min_stay_secs * job.reluctance + job.stay_secs;
         let left = stays_secs - self.now.secs_since(job.last_change?);

@@ -1,44 +1,45 @@
-//! What can run short, as values.
+//! Resources that can run short, and their limits.
 
 /// A limit on what all jobs use together in one step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StepLimit {
-    /// What it limits.
+    /// The limited resource.
     pub of: LimitedResource,
-    /// The step.
+    /// The step, from 0.
     pub step: usize,
-    /// Most that may be used.
+    /// The largest amount that may be used.
     pub most: u32,
 }
 
-/// How many places of one node are counted as one.
+/// The number of places of one host that count as one block.
 pub(crate) type BlockSize = u32;
 
-/// What can run short.
+/// A resource that can run short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitedResource {
-    /// Nodes of a type that last through the step. With a level, blocks of that many places: see `blocks`.
+    /// Nodes of a type that last through the step; with a block size above 1, blocks of that many places (see
+    /// [`super::blocks`]).
     Nodes(usize, BlockSize),
-    /// Those of them on which a job may start: not those that only their holder may still use, because the
-    /// window is too short for others.
+    /// Nodes of a type on which a job may start. Nodes whose window is too short for others, so that only
+    /// their holder may still use them, do not count.
     StartNodes(usize, BlockSize),
-    /// Nodes of a type that lie outside a set which some jobs must avoid, for those jobs.
+    /// Nodes of a type outside a set that some jobs must avoid, for those jobs.
     Allowed(usize, BlockSize),
-    /// CPUs of hosts of a type, so many of them counted as one on each host: see `shares`.
+    /// CPUs of hosts of a type, in units of the second number on each host (see [`super::host_shares`]).
     Cpus(usize, u64),
-    /// The same of memory, MiB.
+    /// Memory of hosts of a type, in units of the second number, MiB, on each host.
     Memory(usize, u64),
-    /// Voluntary changes, in the first step.
+    /// Voluntary changes, in the first step only.
     Changes,
 }
 
-/// What the options of a job use of a resource, in each step in which it is limited.
+/// What the options of a job use of one resource, in each step in which that is limited.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ResourceDemand {
-    /// The resource: an index into the rows of `Space::limit_at`.
+    /// Index into the rows of [`DecisionSpace::limit_at`](super::decision::DecisionSpace::limit_at).
     pub resource: usize,
-    /// The amount for each option.
+    /// The amount that each option uses.
     pub amounts: Vec<f64>,
-    /// The largest amount.
+    /// The largest of these amounts.
     pub most: f64,
 }

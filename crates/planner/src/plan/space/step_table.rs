@@ -1,6 +1,6 @@
 //! A value for each step and option of a job.
 
-/// A value for each step and option of a job, step by step.
+/// Values of one job, in the order of steps and within a step in the order of options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StepTable {
     options: usize,
@@ -8,7 +8,7 @@ pub(crate) struct StepTable {
 }
 
 impl StepTable {
-    /// A table of so many options from its values, step by step.
+    /// A table with `options` values for each step.
     pub fn new(options: usize, values: Vec<f64>) -> Self {
         StepTable { options: options.max(1), values }
     }
@@ -23,19 +23,19 @@ impl StepTable {
         self.values.chunks_exact(self.options.max(1))
     }
 
-    /// One row for each step, to be changed.
+    /// One mutable row for each step.
     pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
         self.values.chunks_exact_mut(self.options.max(1))
     }
 
-    /// Becomes a copy of another one, in the memory that it has.
+    /// Copies another table into the memory that this one has.
     pub fn copy_from(&mut self, other: &StepTable) {
         self.options = other.options;
         self.values.clear();
         self.values.extend_from_slice(&other.values);
     }
 
-    /// The row of a step, to be changed, and that of the step after it, empty if there is none.
+    /// The mutable row of a step, and the row of the step after it, empty if there is none.
     pub(crate) fn with_next(&mut self, step: usize) -> (&mut [f64], &[f64]) {
         let from = self.values.len().min(step * self.options);
         let here = &mut self.values[from..];

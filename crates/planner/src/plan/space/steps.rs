@@ -1,20 +1,20 @@
-//! The time steps of the horizon: between moments at which nodes end.
+//! The time steps of the horizon. They end at moments at which windows end.
 //!
 //! A node counts only in the steps that it lasts through to their end, so a plan never counts on a node past
 //! its window. With fewer steps than distinct window ends, each node loses the time from the last step's end
-//! before its own end; the step ends are chosen so that the node-seconds lost are fewest.
+//! before its own end. The step ends are chosen so that the fewest node-seconds are lost.
 
 use std::collections::BTreeMap;
 
 use super::problem::PlanningProblem;
-use infill_model::{Gap, UnixTime};
+use infill_model::UnixTime;
 
-/// Shortest step, seconds. About one round: what ends sooner cannot be acted on separately, so it is left
+/// Shortest step, seconds: about one round. What ends sooner cannot be acted on separately, so jobs leave it
 /// now.
 pub(crate) const SHORTEST_STEP_SECS: f64 = 5.0;
 
-/// Most distinct window ends that are told apart before step ends are chosen. More are rounded down to a
-/// grid, which at half an hour's horizon costs a node 10 s on average.
+/// The largest number of distinct window ends before step ends are chosen. More are rounded down to a grid,
+/// which at a horizon of half an hour costs a node 10 s on average.
 const MAX_DISTINCT_ENDS: usize = 96;
 
 /// The steps of a round.
@@ -27,25 +27,25 @@ pub(crate) struct TimeSteps {
 impl TimeSteps {
     /// Chooses the steps for a problem: at most `max_steps`, none when no node is usable.
     ///
-    /// With two steps or more the first ends no later than the first held node: so what a job holds always
-    /// lasts through step 0 unless it must be left now, and rounding never makes a job leave.
+    /// With two steps or more, the first step ends no later than the first held node. So what a job holds
+    /// always lasts through step 0 unless the job must leave it now. Rounding never makes a job leave a node.
     pub fn from_problem(problem: &PlanningProblem<'_>) -> Self {
         let horizon = problem.config.horizon_secs.max(SHORTEST_STEP_SECS).floor();
-        let secs = |gap: &Gap| gap.usable_until.secs_since(problem.now).min(horizon);
-        let usable = |gap: &&Gap| secs(gap) >= SHORTEST_STEP_SECS;
         let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
-        for gap in problem.gaps.gaps.iter().filter(usable) {
-            *counts.entry(secs(gap) as i64).or_insert(0) += 1;
+        let mut first_held: Option<i64> = None;
+        for gap in &problem.gaps.gaps {
+            let secs = gap.usable_until.secs_since(problem.now).min(horizon);
+            if secs < SHORTEST_STEP_SECS {
+                continue;
+            }
+            let end = secs as i64;
+            *counts.entry(end).or_insert(0) += 1;
+            if gap.holder.is_some() {
+                first_held = Some(first_held.map_or(end, |first| first.min(end)));
+            }
         }
-        let first = problem
-            .gaps
-            .gaps
-            .iter()
-            .filter(usable)
-            .filter(|gap: &&Gap| gap.holder.is_some())
-            .map(|g| secs(g) as i64)
-            .min();
-        let ends = choose_ends(coarsen_ends(counts, first), first, problem.config.max_steps as usize);
+        let ends = coarsen_ends(counts, first_held);
+        let ends = choose_ends(ends, first_held, problem.config.max_steps as usize);
         TimeSteps { now: problem.now, ends: ends.into_iter().map(|e| problem.now + e).collect() }
     }
 
@@ -59,7 +59,7 @@ impl TimeSteps {
         self.ends.len()
     }
 
-    /// Whether there is no step: no node is usable.
+    /// Whether there is no step, because no node is usable.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -81,13 +81,13 @@ impl TimeSteps {
         self.ends.last().map_or(0.0, |end| end.secs_since(self.now))
     }
 
-    /// Number of steps, from the first, through which a node lasts that is usable until `until`.
+    /// The number of steps, from the first, through which a node lasts that is usable until `until`.
     pub fn steps_through(&self, until: UnixTime) -> usize {
         self.ends.partition_point(|end| *end <= until)
     }
 }
 
-/// Rounds the ends down to a grid when they are too many; keeps `first` as it is.
+/// Rounds the ends down to a grid when there are too many. Keeps `first` as it is.
 fn coarsen_ends(counts: BTreeMap<i64, i64>, first: Option<i64>) -> Vec<(i64, i64)> {
     let last = counts.keys().next_back().copied().unwrap_or(0);
     if counts.len() <= MAX_DISTINCT_ENDS {
@@ -104,9 +104,9 @@ fn coarsen_ends(counts: BTreeMap<i64, i64>, first: Option<i64>) -> Vec<(i64, i64
     coarse.into_iter().collect()
 }
 
-/// Chooses at most `most` of the `ends` (each with its number of nodes), so that the sum over nodes of the
-/// largest chosen end that is not past their own is greatest. A dynamic program from the last end to the
-/// first.
+/// Chooses at most `most` of the `ends`, which are pairs of an end and its number of nodes. The choice
+/// maximises the sum over nodes of the largest chosen end that is not past the node's own end. A dynamic
+/// program from the last end to the first.
 fn choose_ends(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i64> {
     let n = ends.len();
     let most = most.max(1);
@@ -117,8 +117,8 @@ fn choose_ends(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i6
     for (i, (_, count)) in ends.iter().enumerate() {
         before[i + 1] = before[i] + count;
     }
-    // best[k][i]: greatest sum over the nodes from end i on when i is chosen and at most k more follow;
-    // next[k][i]: which.
+    // best[k][i]: the greatest sum over the nodes from end i on, when i is chosen and at most k more follow.
+    // next[k][i]: the end that follows i in that choice.
     let mut best = vec![vec![0i64; n]; most];
     let mut next = vec![vec![n; n]; most];
     for k in 0..most {
@@ -127,12 +127,13 @@ fn choose_ends(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i6
             for m in i + 1..if k == 0 { i + 1 } else { n } {
                 let sum = ends[i].0 * (before[m] - before[i]) + best[k - 1][m];
                 if sum > best[k][i] {
-                    (best[k][i], next[k][i]) = (sum, m);
+                    best[k][i] = sum;
+                    next[k][i] = m;
                 }
             }
         }
     }
-    // With one step there is no room for a step up to the first held node's end.
+    // A single step cannot end at the first held node's end.
     let first = first.filter(|_| most > 1).unwrap_or(i64::MAX);
     let starts = (0..n).filter(|i| ends[*i].0 <= first);
     let mut at = starts.max_by_key(|i| (best[most - 1][*i], n - i)).unwrap_or(0);
@@ -151,11 +152,13 @@ fn choose_ends(ends: Vec<(i64, i64)>, first: Option<i64>, most: usize) -> Vec<i6
 mod tests {
     use super::*;
 
+    #[track_caller]
+    fn check(ends: &[(i64, i64)], first: Option<i64>, most: usize, expect: &[i64]) {
+        assert_eq!(choose_ends(ends.to_vec(), first, most), expect, "{ends:?} {first:?} {most}");
+    }
+
     #[test]
     fn the_ends_that_lose_the_fewest_node_seconds_are_chosen() {
-        let check = |ends: &[(i64, i64)], first, most, expect: &[i64]| {
-            assert_eq!(choose_ends(ends.to_vec(), first, most), expect, "{ends:?} {first:?} {most}");
-        };
         check(&[], None, 3, &[]);
         check(&[(100, 1), (200, 1)], None, 3, &[100, 200]);
         check(&[(100, 1), (200, 1)], None, 1, &[100]);

@@ -1,4 +1,4 @@
-//! The decision space: what makes large rounds fast must change nothing.
+//! The decision space: its shortcuts for large rounds must change no result.
 
 use super::decision::DecisionSpace;
 use crate::plan::tests::random_worlds;
@@ -37,5 +37,5 @@ fn a_change_costs_what_its_kind_costs() {
             }
         }
     }
-    assert!(seen >= effort::at_least(501), "only {seen} changes were looked at");
+    assert!(seen >= effort::at_least(501), "only {seen} changes were checked");
 }

@@ -1,4 +1,4 @@
-//! Blocks of several places of one node: what counts say, against packing them one by one.
+//! Blocks of several places of one host: counting them, against packing them one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use crate::plan::{
 };
 use infill_testkit::effort;
 
-/// Places of a node, and sizes of blocks that are a chain of divisors.
+/// Number of places of a node, with block sizes that are a chain of divisors.
 const CHAINS: [(u32, &[u32]); 4] = [(4, &[1, 2, 4]), (8, &[1, 2, 4, 8]), (6, &[1, 3, 6]), (4, &[2, 4])];
 
-/// Places on nodes: of each node so many, each with the seconds that it lasts.
+/// A world of places: for each node the seconds that each of its places lasts.
 fn places(nodes: &[Vec<i64>]) -> World {
     let mut world = World::new("", &[]);
     for (number, places) in nodes.iter().enumerate() {
@@ -27,8 +27,8 @@ fn places(nodes: &[Vec<i64>]) -> World {
     world
 }
 
-/// Whether blocks of these sizes fit on nodes with so much free, by trying everything. `failed`: how many
-/// blocks were left, and what was free, where they did not.
+/// Whether blocks of these sizes fit on nodes with this many free places, by trying everything. `failed`
+/// remembers the numbers of remaining blocks and the free places for which they do not fit.
 fn packs(mut free: Vec<u32>, blocks: &[u32], failed: &mut BTreeSet<(usize, Vec<u32>)>) -> bool {
     let Some((size, rest)) = blocks.split_first() else { return true };
     free.sort_unstable();
@@ -46,7 +46,7 @@ fn packs(mut free: Vec<u32>, blocks: &[u32], failed: &mut BTreeSet<(usize, Vec<u
     false
 }
 
-/// The same, the largest first, each wherever it fits.
+/// As [`packs`] for chains: places the largest first, each wherever it fits.
 fn packs_largest_first(free: &mut [u32], blocks: &[u32]) -> bool {
     let mut blocks = blocks.to_vec();
     blocks.sort_unstable_by(|a, b| b.cmp(a));
@@ -59,9 +59,9 @@ fn packs_largest_first(free: &mut [u32], blocks: &[u32]) -> bool {
     })
 }
 
-/// The schedule of one step in which each job has the nodes that it wants; `None` where the space has no such
+/// The schedule of one step in which each job has all nodes that it wants; `None` where the space has no such
 /// option, or the rows forbid it.
-fn all_get_theirs(space: &DecisionSpace<'_>) -> Option<Schedule> {
+fn complete_schedule(space: &DecisionSpace<'_>) -> Option<Schedule> {
     let option = |job: usize| {
         let all = space.jobs[job].options.iter().enumerate().skip(1);
         let fits = all.filter(|(_, spec)| spec.nodes == space.jobs[job].job.sizes.max());
@@ -85,7 +85,7 @@ fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
         let mut world = places(&free.iter().map(|n| vec![900; *n as usize]).collect::<Vec<_>>());
         world.config.max_steps = 1;
         world.config.max_changes = 100;
-        // Around what there is, so that both answers come up.
+        // Around the number of free places, so that both answers occur.
         let mut left = i64::from(free.iter().sum::<u32>()) * (40 + r.below(61) as i64) / 100;
         let mut blocks = Vec::new();
         for id in 1..=chain.len() as u32 + 1 {
@@ -100,7 +100,7 @@ fn counts_fit_by_rows_if_and_only_if_they_can_be_packed() {
         }
         let problem = world.problem();
         let space = DecisionSpace::from_problem(&problem);
-        let schedule = all_get_theirs(&space);
+        let schedule = complete_schedule(&space);
         let expected = match is_large {
             true => packs_largest_first(&mut free, &blocks),
             false => packs(free.clone(), &blocks, &mut BTreeSet::new()),
@@ -191,7 +191,7 @@ fn the_checker_passes_every_last_resort_of_blocks() {
 }
 
 #[test]
-fn a_small_worker_goes_where_it_breaks_no_larger_place() {
+fn a_small_worker_goes_where_it_breaks_up_no_larger_block() {
     let mut world = places(&[vec![900; 4], vec![900; 3], vec![900; 2]]);
     world.jobs = vec![job("1 1 linear"), job("2 1 linear block=2"), job("3 1 linear block=4")];
     let plan = plan_round(&world.problem(), solver().as_ref());

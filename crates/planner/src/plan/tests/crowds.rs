@@ -1,4 +1,4 @@
-//! Very many jobs: what a search costs is bounded in all, whatever they ask for.
+//! Very many jobs: the cost of a search is bounded, whatever they ask for.
 
 use super::worlds::*;
 use crate::plan::{
@@ -17,7 +17,7 @@ use crate::plan::{
 };
 use infill_model::BoundSource;
 
-/// So many jobs that are alike, and eight nodes that end at different times.
+/// `jobs` equal jobs, and eight nodes that end at different times.
 fn crowd(jobs: u32) -> World {
     let gaps: Vec<String> = (1..=8).map(|n| format!("n{n}:{}", 200 * n)).collect();
     let jobs: Vec<String> = (1..=jobs).map(|id| format!("{id} 1-8 1:10,2:19,4:35,8:60")).collect();
@@ -25,13 +25,13 @@ fn crowd(jobs: u32) -> World {
 }
 
 #[test]
-fn where_nothing_tells_very_many_jobs_apart_the_solver_is_not_asked() {
+fn the_solver_is_not_asked_about_very_many_equal_jobs() {
     assert!(ask(crowd(20)).is_err(), "it is asked");
     assert!(matches!(ask(crowd(1_500)), Ok(None)));
 }
 
 #[test]
-fn where_nodes_are_of_several_types_the_solver_is_asked_about_whole_programs_only() {
+fn with_several_node_types_the_solver_is_asked_about_whole_programs_only() {
     let of_two_types = |jobs: u32| {
         let mut world = crowd(jobs);
         world.gaps.gaps.iter_mut().skip(4).for_each(|gap| gap.node_type = NodeType::from("b"));
@@ -42,13 +42,13 @@ fn where_nodes_are_of_several_types_the_solver_is_asked_about_whole_programs_onl
     assert!(matches!(ask(of_two_types(200)), Ok(None)));
 }
 
-/// What comes of asking a solver that fails, where nodes cost nothing.
+/// The result of asking a solver that fails, where nodes cost nothing.
 fn ask(world: World) -> Result<Option<(Schedule, SolveBound)>, String> {
     let problem = world.problem();
     let space = DecisionSpace::from_problem(&problem);
     let schedule = space.base_schedule();
     let score = space.score(&schedule);
-    // Nothing costs anything: each job would like all nodes.
+    // Nodes cost nothing, so each job would like all of them.
     let bound: f64 = (0..space.jobs.len())
         .filter_map(|job| Some(path::best_path(&space, job, &space.jobs[job].gains)?.1))
         .sum();
@@ -75,7 +75,7 @@ fn the_more_jobs_the_fewer_iterations() {
 }
 
 #[test]
-fn of_ever_other_nodes_to_avoid_few_are_limits_of_their_own() {
+fn of_many_different_exclusion_sets_few_become_limits() {
     let mut world = crowd(60);
     world.config.max_steps = 2;
     for (number, job) in world.jobs.iter_mut().enumerate() {

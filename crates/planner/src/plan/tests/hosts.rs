@@ -1,4 +1,4 @@
-//! Laying parts of nodes on few hosts: against trying everything, and against laying by windows alone.
+//! Placing workers on few hosts: against trying everything, and against placing by windows only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ fn places(plan: &Plan, job: u32) -> String {
     nodes.iter().map(|p| p.node.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// As [`World::new`]; as many jobs as want to may change.
+/// As [`World::new`], with a budget for all jobs to change.
 fn world(gaps: &str, jobs: &[&str]) -> World {
     let mut world = World::new(gaps, jobs);
     world.config.max_changes = 100;
@@ -32,8 +32,8 @@ fn planned(world: &World) -> Plan {
     plan
 }
 
-/// The fewest hosts on which jobs of these sizes are, each host counted for each of its jobs, by trying
-/// everything.
+/// The smallest total number of hosts for jobs of these sizes, each host counted for each of its jobs, by
+/// trying everything. `known` remembers results.
 fn fewest(free: &[usize], sizes: &[usize], known: &mut BTreeMap<(usize, Vec<usize>), usize>) -> usize {
     let Some((size, rest)) = sizes.split_first() else { return 0 };
     let mut free = free.to_vec();
@@ -72,20 +72,20 @@ fn the_tightest_host_is_taken_that_takes_all_else_the_largest_first() {
     assert_eq!(places(&planned(&world(free, &["1 2 linear"])), 1), "a:1 a:0");
     let six: BTreeSet<String> =
         places(&planned(&world(free, &["1 6 linear"])), 1).split(' ').map(|p| p[..1].to_owned()).collect();
-    assert_eq!(six.into_iter().collect::<String>(), "ac", "four and two rather than four, one and one");
+    assert_eq!(six.into_iter().collect::<String>(), "ac", "four and two instead of four, one and one");
 }
 
 #[test]
-fn a_job_in_play_keeps_its_places_and_grows_beside_them() {
+fn a_running_job_keeps_its_places_and_grows_beside_them() {
     let free = "n1#0:900 n1#1:900 n3#0:900 n3#1:900 n9#0:900 n9#1:900";
     let world = world(free, &["1 4 linear held=n3:1,n1:0"]);
     let plan = planned(&world);
-    // Ranks of the lead's host come first, and those of one host after each other.
+    // Ranks on the lead's host come first, and ranks on one host follow one another.
     assert_eq!(places(&plan, 1), "n3:1 n3:0 n1:0 n1:1");
 }
 
 #[test]
-fn what_is_kept_is_what_is_together() {
+fn kept_places_are_together() {
     let free = "n1#0:900 n2#0:900 n3#0:900 n3#1:900 n1#1:900 n4#0:500";
     let world = world(free, &["1 1-9 linear held=n1:0,n1:1,n2:0,n3:0,n3:1,n4:0"]);
     let problem = world.problem();
@@ -103,7 +103,7 @@ fn hosts_come_under_leaf_switches_also_for_blocks() {
     };
     let topology =
         Topology::from_records(&[record("left", &["n1", "n3"]), record("right", &["n2", "n4"])]).unwrap();
-    // Single places: the right leaf takes all six, on two hosts; n3, with four, hangs on the other.
+    // Single places: the right leaf takes all six, on two hosts; n3, with four, is on the other leaf.
     let free = "n1#0:900 n2#0:900 n2#1:900 n2#2:900 n3#0:900 n3#1:900 n3#2:900 n3#3:900 n4#0:900 n4#1:900 \
                 n4#2:900";
     let plan_of = |free: &str, job: &str| {
@@ -121,7 +121,7 @@ fn hosts_come_under_leaf_switches_also_for_blocks() {
 }
 
 #[test]
-fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
+fn jobs_are_on_few_more_hosts_than_possible_and_never_on_more_than_by_name() {
     let mut ours = 0;
     let mut by_name = 0;
     let mut optimum = 0;
@@ -148,7 +148,7 @@ fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
             sizes.iter().enumerate().map(|(id, size)| format!("{} {size} linear", id + 1)).collect();
         let world = world(&gaps.join(" "), &jobs.iter().map(String::as_str).collect::<Vec<_>>());
         let plan = planned(&world);
-        // The most stable places are the last by name, and those go to whoever has most to lose.
+        // The most stable places are the last by name, and those go to the job that loses most.
         let mut largest_first = sizes.clone();
         largest_first.sort_unstable_by(|a, b| b.cmp(a));
         let mut in_order = all.iter().rev();
@@ -156,13 +156,14 @@ fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
             in_order.by_ref().take(size).map(|(host, _)| *host).collect::<BTreeSet<usize>>().len()
         };
         let in_order: usize = largest_first.iter().copied().map(hosts).sum();
-        let (_, laid) = plan_spread(&world.problem(), &plan.jobs);
-        assert!(laid <= in_order, "seed {seed}: {laid} hosts, {in_order} in the order of names");
+        let (_, placed) = plan_spread(&world.problem(), &plan.jobs);
+        assert!(placed <= in_order, "seed {seed}: {placed} hosts, {in_order} in the order of names");
         plan.jobs
             .iter()
             .zip(&sizes)
             .for_each(|(job, size)| assert_eq!(job.nodes.len(), *size, "seed {seed}"));
-        (ours, by_name) = (ours + laid, by_name + in_order);
+        ours += placed;
+        by_name += in_order;
         optimum += fewest(&free, &sizes, &mut BTreeMap::new());
     }
     println!("hosts: {ours}, at least {optimum}, in the order of names {by_name}");
@@ -173,7 +174,7 @@ fn jobs_are_on_few_more_hosts_than_must_be_and_never_on_more_than_by_name() {
 }
 
 #[test]
-fn few_hosts_cost_nothing_else() {
+fn placing_on_few_hosts_costs_nothing_else() {
     let mut near = 0;
     let mut anywhere = 0;
     for seed in effort::seed_range(0..600) {
@@ -184,13 +185,14 @@ fn few_hosts_cost_nothing_else() {
         let plan = extract::placed_plan(&space, &schedule, SolveStatus::Trivial);
         passes(&world, &plan);
         let by_windows = extract::placed_plan_by_windows(&space, &schedule, SolveStatus::Trivial);
-        let worth = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
-        let with = worth(&plan);
-        let least = worth(&by_windows);
+        let score = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
+        let with = score(&plan);
+        let least = score(&by_windows);
         assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
         let hosts = |plan: &Plan| plan_spread(&problem, &plan.jobs).1;
         assert!(hosts(&plan) <= hosts(&by_windows), "seed {seed}");
-        (near, anywhere) = (near + hosts(&plan), anywhere + hosts(&by_windows));
+        near += hosts(&plan);
+        anywhere += hosts(&by_windows);
     }
     println!("hosts: {near}, and {anywhere} by windows alone");
     assert!(near * 100 < anywhere * 98 || !effort::has_totals(), "{near} hosts, {anywhere} by windows alone");

@@ -1,10 +1,10 @@
-//! Plans from curves that the advisor learned, judged by the true ones.
+//! Plans from curves that the advisor learned, evaluated by the true ones.
 
 use super::worlds::*;
 use infill_advisor::curve_trial::CurveTrial;
 use infill_model::{CurvePoint, config::AdvisorConfig};
 
-/// Nearly linear, saturating, with a step behind four nodes, superlinear at first, falling behind four.
+/// Nearly linear, saturating, with a step after four nodes, superlinear at first, falling after four.
 const TRUTHS: [&str; 5] = [
     "1:10,2:19.7,3:29.2,4:38.5,5:47.6,6:56.5,7:65.2,8:73.7",
     "1:10,2:17.4,3:23.1,4:27.6,5:31.2,6:34.3,7:36.8,8:39",
@@ -25,7 +25,7 @@ fn made(plan: &Plan, curves: &[ScalingCurve]) -> f64 {
 }
 
 #[test]
-fn a_plan_by_learned_curves_is_nearly_as_good_as_one_by_the_true_ones() {
+fn a_plan_by_learned_curves_is_nearly_as_good_as_a_plan_by_the_true_ones() {
     let truths = TRUTHS.map(|t| ScalingCurve::parse(t).unwrap());
     let learned = truths.each_ref().map(|truth| {
         let table = truth.points().to_vec();

@@ -1,4 +1,4 @@
-//! Tests of the planner as a whole, and the worlds that all its tests are made of.
+//! Tests of the planner as a whole, and the worlds that they use.
 
 mod blocks;
 mod crowds;

@@ -1,4 +1,4 @@
-//! Promises: by hand, and in random worlds, where nothing but the rule makes the planner keep them.
+//! Promises: by hand, and in random worlds where only the rule makes the planner keep them.
 
 use super::random_worlds::{Random, world};
 use super::worlds::*;
@@ -8,19 +8,19 @@ use crate::plan::space::cost;
 use infill_model::malleable::RateCurve;
 use infill_testkit::effort;
 
-/// What a plan without a solver gives to each job of a world.
+/// What a plan without a solver gives to each job of a world; the solver's plan must give the same.
 fn planned(world: &World) -> String {
     let plan = plan_without_solver(&world.problem(), "test");
     passes(world, &plan);
     let (solved, _) = solve(world);
-    assert_eq!(show(&solved), show(&plan), "the solver's");
+    assert_eq!(show(&solved), show(&plan), "the solver's plan");
     show(&plan)
 }
 
 const EIGHT: &str = "n1:1800 n2:1800 n3:1800 n4:1800 n5:1800 n6:1800 n7:1800 n8:1800";
 
 #[test]
-fn what_is_promised_outweighs_what_others_make() {
+fn a_promised_rate_outweighs_what_others_make() {
     let rich = "2 1-8 linear w=50 held=n1,n2,n3,n4,n5,n6,n7,n8";
     let plain = World::new(EIGHT, &["1 1-8 linear", rich]);
     assert_eq!(planned(&plain), "1: - | 2: n1* n2 n3 n4 n5 n6 n7 n8");
@@ -42,7 +42,7 @@ fn a_promise_is_kept_by_a_better_plan_on_fewer_nodes() {
 }
 
 #[test]
-fn while_a_promise_waits_for_who_was_just_changed_nobody_else_grows() {
+fn while_a_promise_waits_for_a_locked_job_no_other_job_grows() {
     let four = "n1:1800 n2:1800 n3:1800 n4:1800";
     let second = |secs: u32| format!("2 1-4 linear w=9 held=n1,n2 changed={secs}");
     let after = |secs: u32, first: &str| {
@@ -73,11 +73,11 @@ fn a_plan_that_breaks_a_promise_is_refused() {
     assert_eq!(
         violations,
         [Violation::BelowPromise { job: JobId(1), promised: 3.0 }],
-        "who plans must bring it"
+        "a planner must bring it there"
     );
 }
 
-/// Promises some of the jobs what one of their plans makes at some size, often the present one.
+/// Promises some jobs the rate of one of their plans at some size, often the present one.
 fn have_promises(world: &mut World, seed: u64) {
     let mut random = Random(seed ^ 0x5EED);
     for job in &mut world.jobs {
@@ -103,8 +103,8 @@ fn rate(world: &World, plan: &Plan, job: &MalleableJob) -> f64 {
     gap.and_then(|gap| cost::rate_of(job, &gap.node_type, &planned.exec_plan, nodes)).unwrap_or(0.0)
 }
 
-/// Checks a plan of a world without the judge: who makes its promise as it is goes on to. Returns how many
-/// jobs do, and how many are brought to theirs.
+/// Checks a plan of a world without the checker: a job that reaches its promised rate as it is keeps it.
+/// Returns how many jobs do, and how many are brought to their rate.
 fn are_kept(world: &World, plan: &Plan, seed: u64) -> (u64, u64) {
     let problem = world.problem();
     let steps = TimeSteps::from_problem(&problem);
@@ -135,12 +135,13 @@ fn no_plan_of_a_random_world_breaks_a_promise() {
         let plan = plan_without_solver(&world.problem(), "test");
         passes(&world, &plan);
         let (keep, bring) = are_kept(&world, &plan, seed);
-        (kept, brought) = (kept + keep, brought + bring);
+        kept += keep;
+        brought += bring;
         let last = last_resort(&world.problem(), "test");
         passes(&world, &last);
         are_kept(&world, &last, seed);
     }
-    println!("{kept} promises are kept, {brought} are come to");
+    println!("{kept} promises are kept, {brought} are reached");
     assert!(kept >= effort::at_least(401) && brought >= effort::at_least(401), "{kept} kept, {brought} more");
 }
 
@@ -168,7 +169,7 @@ fn no_plan_of_blocks_or_of_counted_hosts_breaks_a_promise() {
 }
 
 #[test]
-fn in_an_unchanging_world_all_promises_that_fit_are_come_to() {
+fn in_an_unchanging_world_all_promises_that_fit_are_reached() {
     let mut come = 0;
     for seed in effort::seed_range(70_000..70_600) {
         let mut random = Random(seed);
@@ -186,7 +187,7 @@ fn in_an_unchanging_world_all_promises_that_fit_are_come_to() {
                 promise(&mut world.jobs[id as usize - 1], least);
             }
         }
-        // Each other job that runs keeps its least.
+        // Each other running job keeps its minimum.
         let others = world.jobs.iter().filter(|job| job.assured.is_none()).count() as u64;
         if others > left {
             continue;

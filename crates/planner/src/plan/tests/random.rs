@@ -19,8 +19,8 @@ fn the_checker_passes_every_plan_made_without_a_solver() {
     }
 }
 
-/// Checks what a last resort is: the checker passes it, nobody gets what it has not, and who may stay as it
-/// is does. Returns how many jobs keep something, and how many lose something.
+/// Checks what makes a last resort: the checker passes it, no job gets what it does not have, and jobs that
+/// may stay as they are do. Returns how many jobs keep something, and how many lose something.
 pub fn is_last_resort(world: &World, seed: u64) -> (u64, u64) {
     let plan = last_resort(&world.problem(), "test");
     passes(world, &plan);
@@ -57,15 +57,16 @@ fn the_checker_passes_every_last_resort() {
     let mut lost = 0;
     for seed in effort::seed_range(40_000..44_000) {
         let (keep, lose) = is_last_resort(&world(seed, 7, 14), seed);
-        (kept, lost) = (kept + keep, lost + lose);
+        kept += keep;
+        lost += lose;
     }
     assert!(kept >= effort::at_least(1001) && lost >= effort::at_least(1001), "{kept} keep, {lost} lose");
 }
 
 #[test]
 fn the_last_resort_keeps_what_lasts() {
-    // The first may have two of what is left of its three nodes; the second keeps all; the third has lost its
-    // lead's; the fourth waits.
+    // The first may have two of its three nodes that are left; the second keeps all; the third has lost its
+    // lead's node; the fourth waits.
     let gaps = "a:900 b:3 c:600 d:600 e:900 f:2 g:900 h:900 i:900";
     let jobs = ["1 1,2 1:1,2:2 held=a,b,c", "2 1-4 linear held=d,e", "3 1-4 linear held=f,g", "4 1-8 linear"];
     let world = World::new(gaps, &jobs);
@@ -108,7 +109,7 @@ fn the_checker_passes_every_plan_of_the_solver() {
         worse += u32::from(without < with - 1e-6 * with.abs().max(1.0));
         score += 1;
     }
-    println!("the solver's plan is better than the one in hand in {worse} of {score} worlds");
+    println!("the solver's plan is better than the incumbent in {worse} of {score} worlds");
 }
 
 #[test]
@@ -117,23 +118,23 @@ fn an_unchanged_world_is_left_alone() {
     let mut total = 0;
     for seed in effort::seed_range(30_000..30_400) {
         let mut world = world(seed, 6, 12);
-        // A start that is dearer than a growth would first be made small; see `cost`.
+        // A start that costs more than a growth would first be made small; see `cost`.
         for job in &mut world.jobs {
             job.costs = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
         }
-        // What a busy job without its lead's node gives up is free in the next round only.
+        // What a busy job without its lead's node gives up is free only in the next round.
         world.jobs.retain(|j| j.standing != SchedulingState::Busy);
         world.set_holders();
         world.config.max_changes = 20;
-        // Where jobs must avoid nodes, counts are not exact: a round may leave a node idle that the next one
-        // uses.
+        // Where jobs must avoid nodes, counts are not exact: one round may leave a node idle that the next
+        // one uses.
         world.jobs.iter_mut().for_each(|j| j.excluded = ExcludedNodes::default());
-        // With fewer steps than window ends, which steps there are depends on what is held.
+        // With fewer steps than window ends, the steps depend on the held nodes.
         world.config.max_steps = 12;
         let (first, _) = solve(&world);
         let next = world.after(&first);
         let (second, _) = solve(&next);
-        // Counts cannot always be laid on nodes as they are: only what is proved best must stay.
+        // Counts cannot always be placed on nodes as they are: only what is proved best must stay.
         if first.proof.is_none_or(|proof| proof.gap > world.config.mip_gap + 1e-9) {
             continue;
         }

@@ -6,7 +6,7 @@ use infill_model::{
     SchedulingState, TurnState, malleable::RateCurve,
 };
 
-/// A small generator, so that a seed means the same world for ever (SplitMix64).
+/// A small generator, so that a seed always means the same world (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A random world with at most so many jobs and nodes.
+/// A random world with at most `jobs` jobs and `nodes` nodes.
 pub fn world(seed: u64, jobs: u64, nodes: u64) -> World {
     let mut random = Random(seed);
     let r = &mut random;
@@ -58,7 +58,7 @@ pub fn world(seed: u64, jobs: u64, nodes: u64) -> World {
     world
 }
 
-/// Gives some of the jobs that hold nodes their turns. All else is as it would be without.
+/// Gives turns to some of the jobs that hold nodes. Everything else stays as it is without turns.
 pub fn have_turns(world: &mut World, seed: u64) {
     let mut random = Random(!seed);
     for job in world.jobs.iter_mut().filter(|job| !job.held.is_empty()) {
@@ -79,14 +79,15 @@ fn random_job(r: &mut Random, id: u32, free: &mut Vec<NodeName>, types: &[&str])
             exec_plan,
             node_type,
             curve: ScalingCurve::parse("1:7,4:30").unwrap(),
-            // By the job, not by chance: a seed means the same world for ever.
+            // By the job's id, not by chance, so that seeds keep their worlds.
             sizes: [None, Some("1,4"), Some("2-3")][id as usize % 3].map(|s| AllowedSizes::parse(s).unwrap()),
             needs: PlanNeeds::default(),
         });
     }
     if job.rates.len() > 1 && id.is_multiple_of(2) {
-        // It stays alive while its plan stays.
-        (job.costs.up_secs, job.swap_secs) = (3.0, Some(f64::from(id) * 15.0));
+        // It stays alive as long as its plan stays.
+        job.costs.up_secs = 3.0;
+        job.swap_secs = Some(f64::from(id) * 15.0);
     }
     if r.chance(30) {
         job.costs.start_secs = r.pick(&[0.0, 5.0, 60.0, 200.0]);

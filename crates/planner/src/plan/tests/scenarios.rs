@@ -1,16 +1,16 @@
-//! Single rounds whose right answer is plain, as data.
+//! Single rounds with an obvious right answer, as data.
 
 use super::worlds::*;
 use infill_model::{BoundSource, RoundNote};
 
-/// With solver and without, the plan gives these nodes, and the checker passes it.
+/// With the solver and without, the plan gives these nodes, and the checker passes it.
 #[track_caller]
 fn check_both(world: &World, expect: &str) {
     let (plan, _) = solve(world);
     assert_eq!(show(&plan), expect, "with the solver");
     let plan = plan_without_solver(&world.problem(), "test");
     passes(world, &plan);
-    assert_eq!(show(&plan), expect, "without");
+    assert_eq!(show(&plan), expect, "without the solver");
 }
 
 #[track_caller]
@@ -63,7 +63,7 @@ fn growing_pays_only_if_the_gain_exceeds_the_cost() {
 }
 
 #[test]
-fn what_lasts_is_kept() {
+fn nodes_that_last_are_kept() {
     let two = "n1:1800 n2:1800 n3:1800 n4:1800";
     case(two, &["1 1-2 linear held=n3,n4"], "1: n3* n4");
     case(two, &["1 1-2 linear held=n3,n4", "2 1-2 linear"], "1: n3* n4 | 2: n2* n1");
@@ -74,10 +74,10 @@ fn what_lasts_is_kept() {
     // A held node is kept for less than the minimal window.
     case("n1:1800 n2:40", &["1 1-2 linear held=n1,n2"], "1: n1* n2");
     case("n1:1800 n2:40", &["1 1-2 linear held=n1"], "1: n1*");
-    // The lead's node ends now: all starts anew on the others.
+    // The lead's node ends now: the job starts again on the others.
     case("n1:0 n2:1800 n3:1800", &["1 1-2 linear held=n1,n2"], "1: n3* n2");
     case("n1:0", &["1 1-2 linear held=n1"], "1: -");
-    // A held node that is no gap any more, the lead's or another.
+    // A held node that is not a gap any more, the lead's or another.
     case("n2:1800", &["1 1-2 linear held=n1,n2"], "1: n2*");
     case("n1:1800", &["1 1-2 linear held=n1,n2"], "1: n1*");
     // Below the minimum: parked.
@@ -93,7 +93,7 @@ fn a_growth_is_used_to_move_a_lead_that_ends_soon() {
 #[test]
 fn standings() {
     let nodes = "n1:1800 n2:1800 n3:1800 n4:0";
-    // Busy: as it is, whatever the sizes; without an ended node; nothing without the lead's.
+    // Busy: as it is, whatever the sizes; without an ended node; nothing without the lead's node.
     case(nodes, &["1 4 linear held=n1,n2 busy", "2 1-4 linear"], "1: n1* n2 | 2: n3*");
     case(nodes, &["1 1-4 linear held=n1,n4 busy"], "1: n1*");
     case(nodes, &["1 1-4 linear held=n4,n1 busy"], "1: -");
@@ -165,7 +165,7 @@ fn the_better_execution_plan_is_chosen_when_the_gain_pays() {
 }
 
 #[test]
-fn a_job_that_stays_alive_grows_with_the_plan_that_it_has_and_restarts_for_another_where_that_pays() {
+fn a_job_that_stays_alive_grows_with_its_plan_and_restarts_for_another_where_that_pays() {
     let chosen = |secs: u32, costs: &str| {
         let nodes: Vec<String> = (1..=4).map(|n| format!("n{n}:{secs}")).collect();
         let job = format!("1 1-4 1:10,2:20,4:40 plan:fast=1:11,2:22,4:44 held=n1,n2 {costs}");
@@ -181,12 +181,12 @@ fn a_job_that_stays_alive_grows_with_the_plan_that_it_has_and_restarts_for_anoth
     };
     let with = |nodes: usize, plan: &str| (nodes, plan.to_owned());
     const ALIVE: &str = "up=3 down=2 swap=18";
-    assert_eq!(of(100, ALIVE), with(4, "default"), "97 s of 40 samples and not 82 s of 44");
-    assert_eq!(of(400, ALIVE), with(4, "fast"), "382 s of 44 samples and not 397 s of 40");
+    assert_eq!(of(100, ALIVE), with(4, "default"), "97 s of 40 samples instead of 82 s of 44");
+    assert_eq!(of(400, ALIVE), with(4, "fast"), "382 s of 44 samples instead of 397 s of 40");
     assert_eq!(of(100, "up=60 down=60"), with(2, "default"), "a restart would take 60 of 100 s");
     assert_eq!(of(100, "up=3 down=2 swap=60"), with(4, "default"));
     assert_eq!(of(100, ""), with(4, "fast"), "any change is a restart");
-    // A plan at the size that it has is no less a restart.
+    // A change of plan at the same size is a restart, too.
     assert_eq!(of(400, &format!("{ALIVE} not=n3,n4")), with(2, "fast"));
     assert_eq!(of(100, &format!("{ALIVE} not=n3,n4")), with(2, "default"));
     let said = |secs| chosen(secs, ALIVE).2.jobs[0].why.to_string();
@@ -219,7 +219,7 @@ fn a_failing_solver_still_gives_a_checked_plan() {
         |milp, _| Ok(Solution { values: vec![f64::NAN; milp.variables.len()], optimal: true, gap: None }),
     ];
     let (best, _) = solve(&world);
-    // Nothing is good enough, so that it is asked.
+    // No plan is good enough, so the solver is asked.
     world.config.mip_gap = -1.0;
     for answer in answers {
         let plan = plan_round(&world.problem(), &Broken(answer));
@@ -271,7 +271,7 @@ fn the_report_says_why() {
 }
 
 #[test]
-fn a_proof_says_what_was_proved_and_by_what() {
+fn a_proof_states_the_bound_and_its_source() {
     let jobs = ["1 1-8 1:10,2:19,4:35,8:60", "2 1-8 1:10,2:18,4:30,8:44", "3 2-6 2:30,6:60"];
     let mut world = World::new("a1:1800 a2:900 a3:900 a4:1200 a5:400", &jobs);
     let (solved, _) = solve(&world);
@@ -284,7 +284,7 @@ fn a_proof_says_what_was_proved_and_by_what() {
         "{other:?}"
     );
     assert!(other.gap <= 1e-6, "{other:?}");
-    // With no time for it, the solver is not asked.
+    // Without solve time the solver is not asked.
     world.config.solve_secs = 0.0;
     let plan = crate::plan::plan_round(&world.problem(), &Broken(|_, _| panic!("asked")));
     passes(&world, &plan);

@@ -14,8 +14,8 @@ const TWO_PLACES: &str = "n1#0:1800 n1#1:1800";
 /// A job of one worker that is three times as fast where its optimizer works on 8 CPUs.
 const OFFLOADS: &str = "1 1 1:10 plan:offload=1:30 needs:offload=8";
 
-/// What the plan gives to each job, and with which execution plan.
-fn laid(world: &World) -> String {
+/// What the solver's plan gives to each job, and with which execution plan.
+fn placed(world: &World) -> String {
     let (plan, _) = solve(world);
     plan.jobs
         .iter()
@@ -33,65 +33,67 @@ fn world(gaps: &str, jobs: &[&str], hosts: &str) -> World {
 
 #[test]
 fn a_plan_that_needs_many_cpus_is_chosen_where_they_are_free() {
-    assert_eq!(laid(&world(TWO_PLACES, &[OFFLOADS], "n1=8/2000")), "1:offload");
-    // What no place comes with is there for it, too.
-    assert_eq!(laid(&world("n1#0:1800", &[OFFLOADS], "n1=9/2000")), "1:offload");
-    // The same of memory.
+    assert_eq!(placed(&world(TWO_PLACES, &[OFFLOADS], "n1=8/2000")), "1:offload");
+    // What no place comes with is available for it, too.
+    assert_eq!(placed(&world("n1#0:1800", &[OFFLOADS], "n1=9/2000")), "1:offload");
+    // The same holds for memory.
     let big = "1 1 1:10 plan:offload=1:30 needs:offload=4/1900";
-    assert_eq!(laid(&world(TWO_PLACES, &[big], "n1=8/2000")), "1:offload");
+    assert_eq!(placed(&world(TWO_PLACES, &[big], "n1=8/2000")), "1:offload");
 }
 
 #[test]
 fn a_plan_that_needs_many_cpus_is_not_chosen_where_they_are_not_free() {
-    assert_eq!(laid(&world("n1#0:1800", &[OFFLOADS], "n1=7/2000")), "1:default");
-    // There are enough altogether, but not on one host.
-    assert_eq!(laid(&world("n1#0:1800 n2#0:1800", &[OFFLOADS], "n1=7/1000 n2=7/1000")), "1:default");
+    assert_eq!(placed(&world("n1#0:1800", &[OFFLOADS], "n1=7/2000")), "1:default");
+    // There are enough in all, but not on one host.
+    assert_eq!(placed(&world("n1#0:1800 n2#0:1800", &[OFFLOADS], "n1=7/1000 n2=7/1000")), "1:default");
     let big = "1 1 1:10 plan:offload=1:30 needs:offload=4/1900";
-    assert_eq!(laid(&world(TWO_PLACES, &[big], "n1=8/1899")), "1:default");
+    assert_eq!(placed(&world(TWO_PLACES, &[big], "n1=8/1899")), "1:default");
     // Another job makes more of the place whose share it would take.
     let worth = [OFFLOADS, "2 1 1:10 w=9"];
-    assert_eq!(laid(&world(TWO_PLACES, &worth, "n1=8/2000")), "1:default 1:default");
+    assert_eq!(placed(&world(TWO_PLACES, &worth, "n1=8/2000")), "1:default 1:default");
     let not_worth = [OFFLOADS, "2 1 1:10 w=0.5"];
-    assert_eq!(laid(&world(TWO_PLACES, &not_worth, "n1=8/2000")), "1:offload 0:default");
+    assert_eq!(placed(&world(TWO_PLACES, &not_worth, "n1=8/2000")), "1:offload 0:default");
 }
 
 #[test]
-fn who_needs_less_leaves_it_to_others() {
+fn a_job_that_needs_less_leaves_the_rest_to_others() {
     let frugal = "2 1 1:10 w=9 plan:few=1:9.9 needs:few=1";
     let few = [OFFLOADS, frugal];
-    assert_eq!(laid(&world(TWO_PLACES, &few, "n1=9/2000")), "1:offload 1:few");
-    assert_eq!(laid(&world(TWO_PLACES, &few, "n1=8/2000")), "1:default 1:default");
+    assert_eq!(placed(&world(TWO_PLACES, &few, "n1=9/2000")), "1:offload 1:few");
+    assert_eq!(placed(&world(TWO_PLACES, &few, "n1=8/2000")), "1:default 1:default");
 }
 
 #[test]
-fn what_a_worker_has_it_keeps_whatever_its_plan_needs() {
-    // It went over to a plan that needs little. Its wing still has what it got for the other one.
+fn a_worker_keeps_what_it_has_whatever_its_plan_needs() {
+    // The job changed to a plan that needs little. Its wing still has what it got for the other plan.
     let jobs = ["1 1 1:10 held=n1:0 plan:big=1:1 needs:big=8", "2 1 1:25 plan:big=1:30 needs:big=8"];
     let mut world = world("n1#0:1800 n1#1:1800", &jobs, "n1=14/2000");
-    assert_eq!(laid(&world), "1:default 1:big");
+    assert_eq!(placed(&world), "1:default 1:big");
     for (at, held) in [(0, 8), (1, 0)] {
         let share = world.gaps.gaps[at].share.as_mut().unwrap();
-        (share.held.cpus, share.free.cpus) = (held, 6);
+        share.held.cpus = held;
+        share.free.cpus = 6;
     }
-    assert_eq!(laid(&world), "1:default 1:default");
+    assert_eq!(placed(&world), "1:default 1:default");
 }
 
 #[test]
-fn a_running_job_goes_over_to_a_plan_as_far_as_its_host_allows() {
+fn a_running_job_changes_its_plan_as_far_as_its_host_allows() {
     let jobs = ["1 1 1:10 held=n1:0 plan:big=1:30 needs:big=8"];
-    assert_eq!(laid(&world(TWO_PLACES, &jobs, "n1=8/2000")), "1:big");
-    assert_eq!(laid(&world(TWO_PLACES, &jobs, "n1=7/2000")), "1:default");
+    assert_eq!(placed(&world(TWO_PLACES, &jobs, "n1=8/2000")), "1:big");
+    assert_eq!(placed(&world(TWO_PLACES, &jobs, "n1=7/2000")), "1:default");
 }
 
 #[test]
 fn a_planned_start_takes_what_is_left_over() {
-    // A place of the host is claimed before the first step ends: what no place comes with may be, too.
-    let left = |end: &str| laid(&world(&format!("n1#0:1800 n1#1:{end}"), &[OFFLOADS], "n1=12/2000"));
+    // A place of the host is claimed before the first step ends. What no place comes with may be claimed,
+    // too.
+    let left = |end: &str| placed(&world(&format!("n1#0:1800 n1#1:{end}"), &[OFFLOADS], "n1=12/2000"));
     assert_eq!((left("1800").as_str(), left("2").as_str()), ("1:offload", "1:default"));
 }
 
 #[test]
-fn rows_are_there_only_where_some_plan_needs_more_than_its_places_come_with() {
+fn rows_exist_only_where_some_plan_needs_more_than_its_places_come_with() {
     let rows = |jobs: &[&str], hosts: &str| {
         let world = world(TWO_PLACES, jobs, hosts);
         let problem = world.problem();
@@ -109,7 +111,7 @@ fn rows_are_there_only_where_some_plan_needs_more_than_its_places_come_with() {
 }
 
 /// A small world of one step: hosts with places, CPUs and memory, and jobs that each want one number of
-/// workers, which need some of them.
+/// workers with some needs.
 fn small(r: &mut Random) -> World {
     let mut gaps = Vec::new();
     let mut counted = Vec::new();
@@ -131,12 +133,13 @@ fn small(r: &mut Random) -> World {
         })
         .collect();
     let mut world = World::new(&gaps.join(" "), &jobs.iter().map(String::as_str).collect::<Vec<_>>());
-    (world.config.max_steps, world.config.max_changes) = (1, 100);
+    world.config.max_steps = 1;
+    world.config.max_changes = 100;
     world.count((4, 10), &counted.join(" "));
     world
 }
 
-/// One worker that is to be packed: places, CPUs, MiB.
+/// What one worker takes or one host has: places, CPUs, MiB.
 type Item = (u32, u32, u64);
 
 /// The workers of all jobs, each with what it takes.
@@ -184,7 +187,7 @@ fn packs(hosts: &mut [Item], items: &[Item]) -> bool {
 }
 
 /// The schedule of one step in which each job has all its workers; `None` where the rows forbid it.
-fn all_get_theirs(space: &DecisionSpace<'_>) -> Option<Schedule> {
+fn complete_schedule(space: &DecisionSpace<'_>) -> Option<Schedule> {
     let all = space.jobs.iter().map(|job| {
         let option = job.options.iter().position(|spec| spec.nodes == job.job.sizes.max());
         option.map(|option| vec![option])
@@ -193,11 +196,12 @@ fn all_get_theirs(space: &DecisionSpace<'_>) -> Option<Schedule> {
     space.is_feasible(&schedule).then_some(schedule)
 }
 
-/// What is guaranteed, on random small worlds:
+/// The guarantees of counting, on random small worlds:
 ///
-/// - what can be packed, the rows allow; on one host the rows allow nothing else;
-/// - what is laid whole can be packed, and what is laid in part keeps every host (the judge says so, too);
-/// - where laying misses what could be packed, it gives a job less: in fewer than one of 100 worlds.
+/// - What can be packed, the rows allow. On one host the rows allow nothing else.
+/// - What is placed completely can be packed. What is placed in part keeps every host, which the checker
+///   confirms.
+/// - Where placement misses what could be packed, it gives a job less: in fewer than one of 100 worlds.
 #[test]
 fn counts_of_hosts_against_packing_worker_by_worker() {
     let mut fit = 0u64;
@@ -212,7 +216,7 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
         if space.shares.is_none() {
             continue;
         }
-        let schedule = all_get_theirs(&space);
+        let schedule = complete_schedule(&space);
         let mut hosts = hosts(&world);
         let can_be = packs(&mut hosts, &items(&world));
         assert!(schedule.is_some() || !can_be, "seed {seed}: the rows forbid what fits: {world:#?}");
@@ -220,7 +224,8 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
             assert_eq!(schedule.is_some(), can_be, "seed {seed}: {world:#?}");
             one_host += 1;
         }
-        (fit, not) = (fit + u64::from(can_be), not + u64::from(!can_be));
+        fit += u64::from(can_be);
+        not += u64::from(!can_be);
         let Some(schedule) = schedule else { continue };
         let plan = extract::placed_plan(&space, &schedule, SolveStatus::Trivial);
         passes(&world, &plan);
@@ -231,13 +236,13 @@ fn counts_of_hosts_against_packing_worker_by_worker() {
         loose += u64::from(!can_be);
         missed += u64::from(can_be && !is_whole);
     }
-    println!("{fit} fit and {not} do not; rows allow {loose} of these; laying misses {missed} that fit");
+    println!("{fit} fit and {not} do not; rows allow {loose} of these; placement misses {missed} that fit");
     let enough = effort::at_least(2001);
     assert!(fit >= enough && not >= enough && one_host >= enough, "{fit} {not} {one_host}");
-    assert!(missed * 100 <= fit, "laying misses {missed} of {fit}");
+    assert!(missed * 100 <= fit, "placement misses {missed} of {fit}");
 }
 
-/// A random world of several steps, in which jobs hold places, and have plans that need more or less.
+/// A random world of several steps in which jobs hold places and have plans that need more or less.
 pub(super) fn moving(seed: u64) -> World {
     let mut random = Random(seed);
     let r = &mut random;
@@ -283,7 +288,7 @@ pub(super) fn moving(seed: u64) -> World {
     world.min_window_secs = [0.0, 60.0][r.below(2) as usize];
     world.may_grow = !r.chance(10);
     world.count((4, 10), &counted.join(" "));
-    // What is there and what is promised need not agree.
+    // What a host has and what its places come with need not agree.
     for gap in &mut world.gaps.gaps {
         let share = gap.share.as_mut().unwrap();
         match r.below(10) {

@@ -1,5 +1,5 @@
-//! Laying on few switches: against trying everything on a real cluster's switches, and against laying without
-//! regard to them.
+//! Placing on few switches: against trying everything on a real cluster's switches, and against placing
+//! without regard to them.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use crate::plan::PlanningProblem;
 use infill_model::{SwitchRecord, Topology};
 use infill_testkit::effort;
 
-/// Hosts by leaf, in the order of the file; `None` where it is not here.
+/// Hosts by leaf, in the order of the file; `None` without the file.
 fn real_leaves() -> Option<BTreeMap<String, Vec<String>>> {
     let path = infill_testkit::data_file("topology/lingjun-hosts.csv.gz")?;
     let (mut unpacked, _) = niffler::from_path(path).expect("a packed file");
@@ -30,7 +30,7 @@ fn topology(leaves: &BTreeMap<String, Vec<String>>) -> Topology {
         nodes: hosts.iter().map(NodeName::new).collect(),
         below: Vec::new(),
     };
-    // Core and pod stand before the leaf: `G6,P10,S14`.
+    // Core and pod are before the leaf: `G6,P10,S14`.
     let above = |name: &str| name.rsplit_once(',').map(|(above, _)| above.to_owned());
     let mut pods: BTreeMap<String, Vec<String>> = BTreeMap::new();
     leaves
@@ -44,14 +44,14 @@ fn topology(leaves: &BTreeMap<String, Vec<String>>) -> Topology {
     Topology::from_records(&records).expect("a forest")
 }
 
-/// Bytes that cross leaves for a byte of gradients: a ring of `n` nodes on `leaves` of them goes from leaf to
-/// leaf so often, and each link carries 2(n−1)/n of it.
+/// Bytes that cross leaves for each byte of gradients. A ring of `nodes` nodes on `leaves` leaves has one
+/// link from leaf to leaf for each leaf, if there are several, and each link carries 2(n−1)/n of a byte.
 fn crossing(nodes: usize, leaves: usize) -> f64 {
     let links = if leaves > 1 { leaves as f64 } else { 0.0 };
     links * 2.0 * (nodes as f64 - 1.0) / nodes as f64
 }
 
-/// The least that jobs of these sizes can make cross, by trying everything.
+/// The smallest crossing that jobs of these sizes can have, by trying everything. `known` remembers results.
 fn least(free: &[usize], sizes: &[usize], known: &mut BTreeMap<(usize, Vec<usize>), f64>) -> f64 {
     let Some((size, rest)) = sizes.split_first() else { return 0.0 };
     let mut free = free.to_vec();
@@ -88,7 +88,7 @@ fn with<'a>(world: &'a World, topology: &'a Topology) -> PlanningProblem<'a> {
 }
 
 #[test]
-fn next_to_nothing_more_crosses_leaves_than_must() {
+fn little_more_crosses_leaves_than_must() {
     let Some(leaves) = real_leaves() else { return };
     let topology = topology(&leaves);
     let names: Vec<&String> = leaves.keys().collect();
@@ -98,7 +98,7 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
     for seed in effort::seed_range(0..300) {
         let mut random = Random(seed);
         let r = &mut random;
-        // Of two to five leaves some hosts are free, twelve in all at most.
+        // Some hosts of two to five leaves are free, at most twelve in all.
         let mut free: Vec<String> = Vec::new();
         for _ in 0..2 + r.below(4) {
             let hosts = &leaves[names[r.below(names.len() as u64) as usize]];
@@ -145,7 +145,7 @@ fn next_to_nothing_more_crosses_leaves_than_must() {
 }
 
 #[test]
-fn switches_cost_nothing_else() {
+fn regard_to_switches_costs_nothing_else() {
     let mut near = 0;
     let mut anywhere = 0;
     for seed in effort::seed_range(71_000..71_150) {
@@ -164,9 +164,9 @@ fn switches_cost_nothing_else() {
         let plan = plan_without_solver(&problem, "test");
         passes(&world, &plan);
         let without = plan_without_solver(&world.problem(), "test");
-        let worth = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
-        let with = worth(&plan);
-        let least = worth(&without);
+        let score = |plan: &Plan| evaluate_plan(&problem, &TimeSteps::from_problem(&problem), plan).score();
+        let with = score(&plan);
+        let least = score(&without);
         assert!(with >= least - 1e-6 * least.abs(), "seed {seed}: {with} instead of {least}");
         near +=
             plan.jobs.iter().map(|j| topology.count_leaves(j.nodes.iter().map(|p| &p.node))).sum::<usize>();
@@ -181,7 +181,7 @@ fn switches_cost_nothing_else() {
 }
 
 #[test]
-fn a_job_on_many_switches_is_on_no_more_than_must() {
+fn a_large_job_is_on_the_fewest_possible_switches() {
     for (big, small, wanted, fewest) in [(50, 50, 300, 38), (40, 0, 320, 40), (2, 60, 40, 26)] {
         let host = |leaf: usize, i: usize| format!("l{leaf}h{i}");
         let free = |leaf: usize| if leaf < big { 8 } else { 1 };

@@ -1,7 +1,7 @@
-//! How long rounds take, and how good the plan in hand is. Run with
+//! How long rounds take, and how good the incumbent is. Run with
 //! `cargo test --release -p infill-planner plan::tests::timing -- --ignored --nocapture`.
 
-#![expect(clippy::disallowed_types, reason = "it says how long solving takes")]
+#![expect(clippy::disallowed_types, reason = "it measures how long solving takes")]
 
 use std::time::Instant;
 
@@ -47,23 +47,23 @@ fn rounds_of_several_sizes() {
         let problem = world.problem();
         let space = DecisionSpace::from_problem(&problem);
         let started = Instant::now();
-        let in_hand = incumbent::find_incumbent(&space);
-        let in_hand_secs = started.elapsed().as_secs_f64();
+        let incumbent = incumbent::find_incumbent(&space);
+        let incumbent_secs = started.elapsed().as_secs_f64();
         let (milp, _) =
-            write_program(&space, &multipliers::useful_options(&space, &in_hand.priced, in_hand.score));
+            write_program(&space, &multipliers::useful_options(&space, &incumbent.priced, incumbent.score));
         let started = Instant::now();
         let plan = plan_round(&problem, solver().as_ref());
         let secs = started.elapsed().as_secs_f64();
         let score = |plan: &Plan| evaluate_plan(&problem, &space.steps, plan).score();
-        let laid = score(&extract::placed_plan(&space, &in_hand.schedule, SolveStatus::Trivial));
+        let placed = score(&extract::placed_plan(&space, &incumbent.schedule, SolveStatus::Trivial));
         println!(
-            "{jobs} jobs, {nodes} nodes: in hand {in_hand_secs:.2} s, {:.2} % below the bound, {:.2} % lost when \
-             laid on nodes; {} variables, {} rows; plan {secs:.2} s, {:.2} % better, {:?}",
-            100.0 * (1.0 - in_hand.score / in_hand.priced.bound),
-            100.0 * (1.0 - laid / in_hand.score),
+            "{jobs} jobs, {nodes} nodes: incumbent {incumbent_secs:.2} s, {:.2} % below the bound, {:.2} % lost when \
+             placed on nodes; {} variables, {} rows; plan {secs:.2} s, {:.2} % better, {:?}",
+            100.0 * (1.0 - incumbent.score / incumbent.priced.bound),
+            100.0 * (1.0 - placed / incumbent.score),
             milp.variables.len(),
             milp.rows.len(),
-            100.0 * (score(&plan) / laid - 1.0),
+            100.0 * (score(&plan) / placed - 1.0),
             plan.status
         );
     }
@@ -71,7 +71,7 @@ fn rounds_of_several_sizes() {
 
 #[test]
 #[ignore = "measures"]
-fn judging() {
+fn checking() {
     for (jobs, nodes) in [(20, 200), (100, 4608)] {
         let world = world(jobs, nodes);
         let problem = world.problem();
@@ -82,7 +82,7 @@ fn judging() {
         for _ in 0..10 {
             passes(&world, &plan);
         }
-        let judged = started.elapsed().as_secs_f64() / 10.0;
-        println!("{jobs} jobs, {nodes} nodes: planned in {planned:.3} s, judged in {judged:.4} s");
+        let checked = started.elapsed().as_secs_f64() / 10.0;
+        println!("{jobs} jobs, {nodes} nodes: planned in {planned:.3} s, checked in {checked:.4} s");
     }
 }

@@ -1,4 +1,4 @@
-//! What the planner's tests are made of: small worlds from short texts.
+//! Small worlds from short texts, for the planner's tests.
 
 pub(crate) use crate::plan::{
     Assignment, Milp, PlanningProblem, check_plan, explain_plan, last_resort,
@@ -31,7 +31,7 @@ pub struct World {
 
 impl World {
     /// `gaps`: `name:secs` or `name:secs:type`, a trailing `?` for an unknown end, and `name#number` for a
-    /// place of a node; `jobs`: see [`job`].
+    /// place of a node. `jobs`: see [`job`].
     pub fn new(gaps: &str, jobs: &[&str]) -> World {
         let mut world = World {
             gaps: GapSet { gaps: gaps.split_whitespace().map(gap).collect(), refused: Vec::new() },
@@ -56,8 +56,8 @@ impl World {
         }
     }
 
-    /// Counts CPUs and memory of these hosts: `host=CPUS/MIB` is what malleable jobs may have of it, and each
-    /// of its places comes with `own`. Who is on a place has as much.
+    /// Counts CPUs and memory of these hosts. `host=CPUS/MIB` is what malleable jobs may have of the host.
+    /// Each of its places comes with `own`, and the job on a place has as much.
     pub fn count(&mut self, own: (u32, u64), hosts: &str) {
         let portion = |(cpus, memory_mib)| CpuMemory { cpus, memory_mib };
         for (host, has) in hosts.split_whitespace().filter_map(|word| word.split_once('=')) {
@@ -76,11 +76,12 @@ impl World {
     pub fn problem(&self) -> PlanningProblem<'_> {
         let mut problem =
             PlanningProblem::new(NOW, &self.gaps, &self.jobs, &self.config, self.min_window_secs);
-        (problem.may_grow, problem.drain) = (self.may_grow, self.drain);
+        problem.may_grow = self.may_grow;
+        problem.drain = self.drain;
         problem
     }
 
-    /// The world after the plan was carried out in no time.
+    /// The world after the plan was carried out, without any time passing.
     pub fn after(&self, plan: &Plan) -> World {
         let mut next = self.clone();
         for job in &mut next.jobs {
@@ -101,8 +102,8 @@ impl World {
 }
 
 pub fn gap(text: &str) -> Gap {
-    let (text, unknown) = (text.trim_end_matches('?'), text.ends_with('?'));
-    let mut parts = text.split(':');
+    let unknown = text.ends_with('?');
+    let mut parts = text.trim_end_matches('?').split(':');
     let node = NodeName::new(parts.next().unwrap().replace('#', ":"));
     let usable_until = NOW + parts.next().unwrap().parse::<i64>().unwrap();
     let cause = WindowCause::PlannedJob(JobId(9));
@@ -119,7 +120,7 @@ pub fn gap(text: &str) -> Gap {
     }
 }
 
-/// Promises the job so many samples a second, of the rates that it has; the planner is told by nothing else.
+/// Promises the job `least` samples a second, of the rates that it has. It gets no bonus.
 pub fn promise(job: &mut MalleableJob, least: f64) {
     let allowed = job.sizes.up_to(u32::MAX);
     let enough: Vec<SufficientSizes> = job
@@ -135,10 +136,10 @@ pub fn promise(job: &mut MalleableJob, least: f64) {
     job.assured = Some(RateGuarantee { rate: least, asked: None, prospect, bonus: 0.0, enough });
 }
 
-/// `id sizes curve [key=value]…`; keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
-/// `busy`, `backoff`, `up`, `down`, `start`, `swap`, `not`, `probe`, `type`; `promise` comes last; a further
-/// curve for a type is `on:TYPE=CURVE`, for a plan `plan:NAME=CURVE`; what a worker of that plan needs is
-/// `needs:NAME=CPUS/MIB`, and the plan that runs now `runs=NAME`.
+/// `id sizes curve [key=value]…`. Keys: `held` (the lead's node first), `block`, `w`, `age`, `changed`,
+/// `busy`, `away`, `backoff`, `up`, `down`, `start`, `swap`, `not`, `probe`; `promise` comes last. A further
+/// curve for a type is `on:TYPE=CURVE`, for a plan `plan:NAME=CURVE`. What a worker of that plan needs is
+/// `needs:NAME=CPUS/MIB`, and the plan that runs now is `runs=NAME`.
 pub fn job(text: &str) -> MalleableJob {
     let mut words = text.split_whitespace();
     let id = JobId(words.next().unwrap().parse().unwrap());
@@ -189,7 +190,10 @@ pub fn job(text: &str) -> MalleableJob {
             ("age", _) => job.submitted_at = NOW.plus_secs(-number()),
             ("changed", _) => job.last_change = Some(NOW.plus_secs(-number())),
             ("busy", _) => job.standing = SchedulingState::Busy,
-            ("away", _) => (job.standing, job.lead_away) = (SchedulingState::Busy, true),
+            ("away", _) => {
+                job.standing = SchedulingState::Busy;
+                job.lead_away = true;
+            }
             ("backoff", _) => job.standing = SchedulingState::BackOff(NOW.plus_secs(number())),
             ("up", _) => job.costs.up_secs = number(),
             ("down", _) => job.costs.down_secs = number(),

@@ -5,24 +5,24 @@ use infill_model::{JobFacts, RescaleCosts};
 /// Largest share of the node time that exchanges may cost.
 const MOST_LOSS: f64 = 0.01;
 
-/// Share of a turn's length while jobs wait for their first.
+/// Factor on a turn's length while jobs wait for their first turn.
 pub(super) const FIRST_SHARE: f64 = 0.125;
 
 /// Shortest and longest turn, seconds.
 const SHORTEST_AND_LONGEST_SECS: (f64, f64) = (60.0, 7_200.0);
 
-/// A job that wants nodes, or has some.
+/// A job that wants nodes, or holds some.
 #[derive(Clone, Debug)]
 pub(in crate::round) struct NodeClaim<'a> {
-    /// The job.
+    /// The facts about the job.
     pub facts: &'a JobFacts,
-    /// Whether it may be started if it holds nothing.
+    /// Whether it may be started if it holds no nodes.
     pub may_start: bool,
-    /// What its changes cost.
+    /// The costs of its changes.
     pub costs: RescaleCosts,
-    /// Work that it has ahead, seconds on one node, where jobs shall end soon and that is well known.
+    /// Remaining work, seconds on one node; `None` unless the objective is completion and this is well known.
     pub left_secs: Option<f64>,
-    /// Places that the rate takes which it was promised, if it was promised any.
+    /// Places that its promised rate takes; `None` without a promise.
     pub promised_places: Option<u32>,
 }
 
@@ -31,17 +31,17 @@ impl NodeClaim<'_> {
         self.facts.place.block.max(1)
     }
 
-    /// Nodes, or places of such, that it needs at the least.
+    /// Nodes or places that it needs at its smallest size.
     pub fn min_places(&self) -> u32 {
         self.facts.sizes.min().max(1).saturating_mul(self.block_size())
     }
 
-    /// Places that are kept for it while it has a turn.
+    /// Places that are reserved for it while it has a turn: for its smallest size, or for its promised rate.
     pub(super) fn reserved_places(&self) -> u32 {
         self.min_places().max(self.promised_places.unwrap_or(0))
     }
 
-    /// The same at the most.
+    /// Nodes or places that it uses at its largest size.
     pub(super) fn max_places(&self) -> u32 {
         self.facts.sizes.max().max(1).saturating_mul(self.block_size())
     }
@@ -58,12 +58,12 @@ impl NodeClaim<'_> {
         &self.facts.program.user
     }
 
-    /// Length of its turn while somebody waits for a first one, or nobody does, seconds.
+    /// Length of its turn, seconds. `first_waits` says that some job waits for its first turn.
     pub(super) fn turn_secs(&self, first_waits: bool) -> f64 {
         self.length_secs() * if first_waits { FIRST_SHARE } else { 1.0 }
     }
 
-    /// Length of its turns once all have had their first, seconds.
+    /// Length of its turns once all jobs have had their first turn, seconds.
     pub(super) fn length_secs(&self) -> f64 {
         let exchange_secs = self.costs.start_secs + self.costs.down_secs;
         (exchange_secs / MOST_LOSS).clamp(SHORTEST_AND_LONGEST_SECS.0, SHORTEST_AND_LONGEST_SECS.1)

@@ -1,6 +1,4 @@
-//! Whose turn it is, over a day in which nothing else moves: jobs get nodes when the rotation says so.
-
-use std::collections::BTreeSet;
+//! Whose turn it is over a day in which nothing else changes: jobs get nodes when the rotation says so.
 
 use super::*;
 use infill_model::{
@@ -10,7 +8,7 @@ use infill_model::{
 
 const COSTS: RescaleCosts = RescaleCosts { up_secs: 18.0, down_secs: 12.0, start_secs: 18.0 };
 
-/// (18 + 12) / 2 %.
+/// (18 + 12) / 2 %, in seconds.
 const LENGTH_SECS: i64 = 1_500;
 
 fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
@@ -34,12 +32,12 @@ fn job(id: u32, user: &str, sizes: &str) -> JobFacts {
 }
 
 fn hold(job: &mut JobFacts, nodes: u32) {
-    let held = |n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job };
-    job.place.held = (0..nodes).map(held).collect();
+    job.place.held =
+        (0..nodes).map(|n| HeldNode { node: NodeName::new(format!("n{n}")), slurm_job: job.job }).collect();
     job.running = Some(nodes);
 }
 
-/// A cluster of nodes that go to those whose turn it is, at their smallest sizes.
+/// A cluster whose nodes go to the jobs that have their turn, at their smallest sizes.
 struct World {
     rotation: TurnRotation,
     jobs: Vec<JobFacts>,
@@ -49,7 +47,7 @@ struct World {
     now: i64,
     /// Node-seconds of each job.
     had: BTreeMap<JobId, f64>,
-    /// When each job first had nodes.
+    /// The moment at which each job first had nodes.
     first: BTreeMap<JobId, i64>,
     exchanges: u32,
 }
@@ -92,20 +90,21 @@ impl World {
         let end = self.now + secs;
         while self.now < end {
             self.settle();
-            let turn = |job: &JobFacts, rotation: &TurnRotation| rotation.turn_of(job.job);
-            let next = self.jobs.iter().filter(|j| turn(j, &self.rotation) == Some(TurnState::Next));
-            let mut wanted: u32 = next.map(|job| job.sizes.min()).sum();
-            for job in &mut self.jobs {
-                if wanted > 0 && turn(job, &self.rotation) == Some(TurnState::Over) {
+            let states: Vec<Option<TurnState>> =
+                self.jobs.iter().map(|job| self.rotation.turn_of(job.job)).collect();
+            let next = self.jobs.iter().zip(&states).filter(|(_, turn)| **turn == Some(TurnState::Next));
+            let mut wanted: u32 = next.map(|(job, _)| job.sizes.min()).sum();
+            for (job, turn) in self.jobs.iter_mut().zip(&states) {
+                if wanted > 0 && *turn == Some(TurnState::Over) {
                     wanted = wanted.saturating_sub(job.sizes.min());
-                    (job.place.held, job.running) = (Vec::new(), None);
+                    job.place.held = Vec::new();
+                    job.running = None;
                     self.exchanges += 1;
                 }
             }
-            for at in 0..self.jobs.len() {
+            for (at, turn) in states.iter().enumerate() {
                 let needs = self.jobs[at].sizes.min();
-                let is_next = turn(&self.jobs[at], &self.rotation) == Some(TurnState::Next);
-                if is_next && needs <= self.free() {
+                if *turn == Some(TurnState::Next) && needs <= self.free() {
                     let job = &mut self.jobs[at];
                     hold(job, needs);
                     self.first.entry(job.job).or_insert(self.now);
@@ -116,6 +115,12 @@ impl World {
                 *self.had.entry(job.job).or_default() += 10.0 * job.place.held.len() as f64;
             }
         }
+    }
+
+    /// Node-seconds of one user's jobs.
+    fn had_by(&self, user: &str) -> f64 {
+        let jobs = self.jobs.iter().filter(|job| job.program.user == user);
+        jobs.filter_map(|job| self.had.get(&job.job)).sum()
     }
 
     /// Jain's index over what these jobs have had.
@@ -147,23 +152,18 @@ fn a_user_with_many_jobs_has_as_many_nodes_as_one_with_few() {
     let few = (500..504).map(|id| job(id, "bob", "1"));
     let mut world = World::of(many.chain(few).collect(), 8);
     world.run(7_200);
-    let of = |world: &World, user: &str| {
-        let jobs: BTreeSet<JobId> =
-            world.jobs.iter().filter(|j| j.program.user == user).map(|j| j.job).collect();
-        world.had.iter().filter(|(job, _)| jobs.contains(job)).map(|(_, secs)| secs).sum::<f64>()
-    };
-    let alice = of(&world, "alice");
-    let bob = of(&world, "bob");
+    let alice = world.had_by("alice");
+    let bob = world.had_by("bob");
     assert!((alice / bob - 1.0).abs() < 0.05, "{alice} {bob}");
 }
 
 #[test]
-fn turns_pass_on_beside_the_nodes_of_a_promise() {
+fn turns_go_on_beside_the_nodes_of_a_promise() {
     let mut world = World::of((0..9).map(|id| job(id, "alice", "1-8")).collect(), 8);
     hold(&mut world.jobs[0], 4);
     world.promised.insert(JobId(0), 4);
     world.run(86_400);
-    assert_eq!(world.jobs[0].place.held.len(), 4, "its owner is not parked");
+    assert_eq!(world.jobs[0].place.held.len(), 4, "the job with the promise is not parked");
     world.had.remove(&JobId(0));
     let last = world.first.values().max().unwrap();
     assert!(world.first.len() == 8 && *last <= 900, "the last first turn came after {last} s");
@@ -171,7 +171,7 @@ fn turns_pass_on_beside_the_nodes_of_a_promise() {
 }
 
 #[test]
-fn the_owner_of_a_promise_waits_for_no_turn() {
+fn a_job_with_a_promise_waits_for_no_turn() {
     let mut world = World::of((0..17).map(|id| job(id, "alice", "1")).collect(), 8);
     world.run(3_600);
     let turn = |world: &World, job: JobId| world.rotation.turn_of(job);
@@ -183,7 +183,7 @@ fn the_owner_of_a_promise_waits_for_no_turn() {
 }
 
 #[test]
-fn one_that_needs_all_nodes_has_its_turn_among_small_ones() {
+fn a_job_that_needs_all_nodes_has_its_turn_among_small_ones() {
     let small = (0..16).map(|id| job(id, "alice", "1"));
     let mut world = World::of(small.chain([job(16, "alice", "8")]).collect(), 8);
     world.run(86_400);
@@ -195,7 +195,7 @@ fn one_that_needs_all_nodes_has_its_turn_among_small_ones() {
 }
 
 #[test]
-fn who_arrives_late_has_a_first_turn_soon_and_no_more_than_others_then() {
+fn a_late_job_has_its_first_turn_soon_and_then_no_more_than_others() {
     let mut world = World::of((0..16).map(|id| job(id, "alice", "1")).collect(), 8);
     world.run(43_200);
     world.jobs.push(job(99, "alice", "1"));
@@ -208,7 +208,7 @@ fn who_arrives_late_has_a_first_turn_soon_and_no_more_than_others_then() {
 }
 
 #[test]
-fn those_that_wait_are_told_when_their_turn_comes() {
+fn waiting_jobs_know_when_their_turn_comes() {
     let mut world = World::of((0..20).map(|id| job(id, "alice", "1")).collect(), 8);
     world.run(20);
     world.settle();
@@ -235,7 +235,7 @@ fn those_that_wait_are_told_when_their_turn_comes() {
 }
 
 #[test]
-fn what_holds_nodes_keeps_them_while_nobody_waits() {
+fn a_job_keeps_its_nodes_while_no_job_waits() {
     let mut world = World::of((0..2).map(|id| job(id, "alice", "1-8")).collect(), 8);
     world.run(86_400);
     assert_eq!(world.exchanges, 0);

@@ -1,4 +1,4 @@
-//! What owners say of their jobs reaches those who reckon with it.
+//! What owners declare about their jobs reaches the advisor and the planner.
 
 use super::*;
 use infill_model::{
@@ -6,7 +6,7 @@ use infill_model::{
 };
 
 #[test]
-fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
+fn the_advisor_gets_what_the_owner_declares_about_plans_and_model() {
     let plan = DeclaredPlan {
         name: ExecPlan("tp2".to_owned()),
         sizes: None,
@@ -22,12 +22,12 @@ fn the_advisor_is_told_what_the_owner_says_of_plans_and_model() {
         gpus_per_node: Some(4),
         ..JobDeclaration::default()
     };
-    let subject = scene().job_input(&JobFacts { claims, ..job(1, "n1") });
-    assert_eq!((subject.plans, subject.model, subject.gpus_per_node), (vec![plan], model, Some(4)));
+    let job_input = round_state().job_input(&JobFacts { claims, ..job(1, "n1") });
+    assert_eq!((job_input.plans, job_input.model, job_input.gpus_per_node), (vec![plan], model, Some(4)));
 }
 
 #[test]
-fn the_planner_is_told_what_plans_need_and_what_places_come_with() {
+fn the_planner_gets_what_plans_need_and_what_places_come_with() {
     let plan = |name: &str, cpus| DeclaredPlan {
         name: ExecPlan(name.to_owned()),
         sizes: None,
@@ -49,11 +49,11 @@ fn the_planner_is_told_what_plans_need_and_what_places_come_with() {
         ..JobDeclaration::default()
     };
     let facts = [JobFacts { claims, ..job(7, "") }];
-    let mut scene = scene();
-    let _ = scene.ingest_snapshot(&snapshot, &facts, AdvisorMode::Unasked, NOW);
-    let question = scene.round_input(&facts, RoundConstraints::FREE, NOW);
-    let shares: Vec<Option<PlaceShare>> = question.gaps.gaps.iter().map(|gap| gap.share).collect();
+    let mut state = round_state();
+    let _ = state.ingest_snapshot(&snapshot, &facts, AdvisorMode::Unasked, NOW);
+    let input = state.round_input(&facts, RoundConstraints::FREE, NOW);
+    let shares: Vec<Option<PlaceShare>> = input.gaps.gaps.iter().map(|gap| gap.share).collect();
     assert_eq!(shares, [Some(share); 2]);
-    let needs = question.jobs[0].rates.iter().map(|rate| (rate.exec_plan.0.as_str(), rate.needs.cpus));
+    let needs = input.jobs[0].rates.iter().map(|rate| (rate.exec_plan.0.as_str(), rate.needs.cpus));
     assert_eq!(needs.collect::<Vec<_>>(), [("ddp", None), ("offload", Some(8))]);
 }

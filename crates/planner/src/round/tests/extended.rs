@@ -1,4 +1,4 @@
-//! Jobs of the main queue that wings extend, where GPUs are lent.
+//! Main jobs that wings extend, where GPUs are lent.
 
 use super::*;
 use infill_model::{CpuMemory, Node, NodeType, PlaceShare, Plan, Resources};
@@ -10,9 +10,9 @@ fn places(text: &str) -> Vec<NodeName> {
     text.split_whitespace().map(NodeName::from).collect()
 }
 
-/// Three nodes of four GPUs: n1 and n2 have A100, n3 T4. Job 7 of the main queue has these of n1, which Slurm
-/// gave ten CPUs for them, and another main job `n2:3`.
-fn shown(own: &NodeName) -> Snapshot {
+/// Three nodes of four GPUs: n1 and n2 have A100, n3 has T4. Main job 7 has the places `own` of n1, for which
+/// Slurm gave it ten CPUs. Another main job has `n2:3`.
+fn snapshot_with(own: &NodeName) -> Snapshot {
     let portion = |cpus| CpuMemory { cpus, memory_mib: 0 };
     let parts = own.single_places();
     let place = |(node, number): (&str, usize)| {
@@ -40,7 +40,8 @@ fn shown(own: &NodeName) -> Snapshot {
     let main = |id: u32, nodes: Vec<NodeName>| {
         let mut job = pending_job(id, 1);
         job.state = infill_model::JobState::from_base(infill_model::BaseState::Running);
-        (job.end_time, job.nodes) = (Some(NOW + 86_400), nodes);
+        job.end_time = Some(NOW + 86_400);
+        job.nodes = nodes;
         job
     };
     Snapshot {
@@ -50,7 +51,7 @@ fn shown(own: &NodeName) -> Snapshot {
     }
 }
 
-/// Job 7, which runs on its own places alone, and jobs that wait.
+/// Job 7, which runs on its own places only, as a malleable job.
 fn facts(own: &NodeName, held: &str) -> JobFacts {
     let mut facts = job(7, held);
     facts.place.own = vec![own.clone()];
@@ -60,14 +61,14 @@ fn facts(own: &NodeName, held: &str) -> JobFacts {
     facts
 }
 
-fn solved(scene: &mut RoundState, own: &NodeName, jobs: &[JobFacts]) -> (RoundInput, Plan) {
-    let _ = scene.ingest_snapshot(&shown(own), jobs, AdvisorMode::Watch, NOW);
-    let question = scene.round_input(jobs, RoundConstraints::FREE, NOW);
+fn solved(state: &mut RoundState, own: &NodeName, jobs: &[JobFacts]) -> (RoundInput, Plan) {
+    let _ = state.ingest_snapshot(&snapshot_with(own), jobs, AdvisorMode::Watch, NOW);
+    let input = state.round_input(jobs, RoundConstraints::FREE, NOW);
     let mut config = Config::default();
     config.slurm.partition = "infill".to_owned();
-    let judged = check_solved_plan(&question, &config, Ok(question.solve_plan(&config))).unwrap();
-    assert_eq!(judged.refused, Vec::new());
-    (question, judged.plan)
+    let checked = check_solved_plan(&input, &config, Ok(input.solve_plan(&config))).unwrap();
+    assert_eq!(checked.refused, Vec::new());
+    (input, checked.plan)
 }
 
 fn nodes_of(plan: &Plan, job: u32) -> Vec<String> {
@@ -78,23 +79,26 @@ fn nodes_of(plan: &Plan, job: u32) -> Vec<String> {
 }
 
 #[test]
-fn gpus_of_a_main_job_are_one_worker_that_nobody_else_can_have() {
+fn gpus_of_a_main_job_are_one_worker_that_no_other_job_can_have() {
     let own = NodeName::from("n1:0+2");
-    let mut scene = scene();
+    let mut state = round_state();
     let jobs =
         [facts(&own, "n1:0+2"), JobFacts { sizes: AllowedSizes::Range { min: 1, max: 12 }, ..job(8, "") }];
-    let (question, plan) = solved(&mut scene, &own, &jobs);
+    let (input, plan) = solved(&mut state, &own, &jobs);
     for place in own.single_places() {
-        let gap = question.gaps.get(&place).unwrap();
+        let gap = input.gaps.get(&place).unwrap();
         assert_eq!((gap.holder, gap.node_type.as_str()), (Some(JobId(7)), A100));
         let share = gap.share.unwrap();
         assert_eq!((share.own.cpus, share.held.cpus, share.free.cpus), (4, 5, 6), "what Slurm gave it");
-        assert!(question.jobs[1].excluded.contains(&place) && !question.jobs[0].excluded.contains(&place));
+        assert!(input.jobs[1].excluded.contains(&place) && !input.jobs[0].excluded.contains(&place));
     }
-    assert!(question.gaps.get(&NodeName::from("n2:3")).is_none(), "another main job's");
-    assert_eq!(question.gaps.gaps.len(), 11, "each is counted once");
-    assert!(scene.gaps().get(&NodeName::from("n1:0")).is_none(), "it is no gap to anybody who looks");
-    assert!(question.jobs[0].rates.iter().all(|rate| rate.node_type == Some(NodeType::new(A100))));
+    assert!(input.gaps.get(&NodeName::from("n2:3")).is_none(), "another main job's");
+    assert_eq!(input.gaps.gaps.len(), 11, "each is counted once");
+    assert!(
+        state.gaps().get(&NodeName::from("n1:0")).is_none(),
+        "the state itself does not have it as a gap"
+    );
+    assert!(input.jobs[0].rates.iter().all(|rate| rate.node_type == Some(NodeType::new(A100))));
     let first = nodes_of(&plan, 7);
     let second = nodes_of(&plan, 8);
     assert!(first.contains(&"n1:0+2".to_owned()), "{first:?}");
@@ -110,24 +114,20 @@ fn gpus_of_a_main_job_are_one_worker_that_nobody_else_can_have() {
 }
 
 #[test]
-fn alone_a_main_job_gets_all_wings_of_its_type_that_there_are_and_keeps_its_own() {
+fn alone_a_main_job_gets_all_wings_of_its_type_and_keeps_its_own_places() {
     for (own, wings) in [("n1:0+2", 2), ("n1:1", 3), ("n1:0+1+2+3", 0)] {
         let own = NodeName::from(own);
-        let mut scene = scene();
-        let (_, plan) = solved(&mut scene, &own, &[facts(&own, own.as_str())]);
+        let mut state = round_state();
+        let (_, plan) = solved(&mut state, &own, &[facts(&own, own.as_str())]);
         let nodes = nodes_of(&plan, 7);
         assert!(nodes.contains(&own.to_string()) && nodes.len() == wings + 1, "{own}: {nodes:?}");
-        // It shrinks to its own where nothing else may be had, and no further.
+        // It shrinks to its own places where it may have nothing else, and no further.
         let held = nodes.join(" ");
         let mut jobs = [facts(&own, &held)];
-        let lead = |job: &mut JobFacts| {
-            job.place.lead = Some(own.clone());
-            job.place.lead_now = Some(own.clone());
-        };
-        lead(&mut jobs[0]);
-        let question =
-            scene.round_input(&jobs, RoundConstraints { drain: true, ..RoundConstraints::FREE }, NOW);
-        assert_eq!(question.gaps.get(&own.single_places()[0]).and_then(|gap| gap.holder), Some(JobId(7)));
-        assert!(question.gaps.get(&own.single_places()[0]).unwrap().usable_until > NOW + 80_000);
+        jobs[0].place.lead = Some(own.clone());
+        jobs[0].place.lead_now = Some(own.clone());
+        let input = state.round_input(&jobs, RoundConstraints { drain: true, ..RoundConstraints::FREE }, NOW);
+        assert_eq!(input.gaps.get(&own.single_places()[0]).and_then(|gap| gap.holder), Some(JobId(7)));
+        assert!(input.gaps.get(&own.single_places()[0]).unwrap().usable_until > NOW + 80_000);
     }
 }

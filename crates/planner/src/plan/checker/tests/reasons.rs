@@ -46,16 +46,16 @@ fn a_shortage_counts_whole_blocks_of_one_node() {
 }
 
 #[test]
-fn a_job_waits_for_a_rate_only_where_none_is_known_on_any_free_node() {
-    let why = |gaps: &str, known_on: &str| {
+fn a_job_waits_for_a_rate_only_where_it_has_none_on_any_free_node() {
+    let why = |gaps: &str, rated_type: &str| {
         let mut world = World::new(gaps, &["1 1 linear w=9", "2 1 linear"]);
-        world.jobs[1].rates[0].node_type = Some(NodeType::new(known_on));
+        world.jobs[1].rates[0].node_type = Some(NodeType::new(rated_type));
         why_last_waits(&world)
     };
     assert_eq!(why("n1:1800:a", "b"), JobReason::WaitsForRate);
     assert_eq!(why("n1:1800:a n2:1800:a n3:1800:c", "b"), JobReason::WaitsForRate);
     assert_eq!(why("n1:1800:a", "a"), waits_for_others(1, 1, 1));
-    // The node of the other type is far too short for a start, but a rate is known on it.
+    // The node of the other type is far too short for a start, but the job has a rate on it.
     let mut world = World::new("n1:1800:a n2:100:b", &["1 1 linear w=9", "2 1 linear start=100"]);
     world.jobs[1].rates[0].node_type = Some(NodeType::new("b"));
     let windows = JobReason::WaitsForWindows { free: 1, all: 2, start_secs: 100.0 };
@@ -63,7 +63,7 @@ fn a_job_waits_for_a_rate_only_where_none_is_known_on_any_free_node() {
 }
 
 #[test]
-fn a_job_with_just_enough_free_nodes_waits_for_changes_or_windows() {
+fn a_job_with_just_enough_free_nodes_waits_for_budget_or_windows() {
     let mut world = World::new("n1:1800 n2:1800", &["1 1 linear w=9", "2 1 linear"]);
     world.config.max_changes = 1;
     assert_eq!(why_last_waits(&world), JobReason::WaitsForBudget { most: 1 });
@@ -73,7 +73,7 @@ fn a_job_with_just_enough_free_nodes_waits_for_changes_or_windows() {
     assert_eq!(why_last_waits(&world), windows);
 }
 
-/// Why the only job of a world gets what it gets.
+/// The reason for what the only job of a world gets.
 #[track_caller]
 fn why(gaps: &str, job: &str) -> JobReason {
     let world = World::new(gaps, &[job]);
@@ -82,7 +82,7 @@ fn why(gaps: &str, job: &str) -> JobReason {
     explain_plan(&world.problem(), &plan).jobs.remove(0).why
 }
 
-/// A probe of so many nodes.
+/// A probe of `gets` nodes.
 fn probes(had: usize, gets: u32, secs: f64) -> JobReason {
     let leaving = LeavingNodes::default();
     let probe = Probe { nodes: gets, with: None };
@@ -94,7 +94,7 @@ fn a_change_that_is_made_to_measure_a_size_is_a_probe() {
     let gaps = "n1:1800 n2:1800 n3:1800 n4:1800";
     let smaller = "1 1-4 1:100,2:90,4:80 held=n1,n2,n3,n4";
     assert_eq!(why(gaps, &format!("{smaller} probe=1")), probes(4, 1, 12.0));
-    // There is nobody who could make more of them, but nothing else is known.
+    // No other job could make more of the nodes, but the job has no other rates.
     assert_eq!(why(gaps, smaller), JobReason::GivesUp { had: 4, gets: 1, secs: 12.0 });
     assert_eq!(why(gaps, &format!("{smaller} probe=2")), why(gaps, smaller), "the probe is declined");
     assert_eq!(why(gaps, "1 1-4 1:10,4:400 held=n1 probe=4"), probes(1, 4, 18.0));
@@ -106,8 +106,8 @@ fn a_change_that_is_made_to_measure_a_size_is_a_probe() {
 }
 
 #[test]
-fn a_probe_of_a_plan_is_one_with_that_plan_on_that_type() {
-    let of = |plan: &str, node_type: &str| {
+fn a_probe_of_a_plan_needs_that_plan_on_that_type() {
+    let is_probe = |plan: &str, node_type: &str| {
         let mut world = World::new("n1:1800:a n2:1800:a", &["1 1-2 1:1,2:2 held=n1 plan:tp2=1:9,2:90"]);
         world.jobs[0].probe =
             Some(Probe { nodes: 2, with: Some((ExecPlan(plan.to_owned()), NodeType::new(node_type))) });
@@ -116,12 +116,14 @@ fn a_probe_of_a_plan_is_one_with_that_plan_on_that_type() {
         assert_eq!(show(&plan), "1: n1* n2");
         matches!(explain_plan(&world.problem(), &plan).jobs[0].why, JobReason::Probes { .. })
     };
-    assert_eq!((of("tp2", "a"), of("default", "a"), of("tp2", "b")), (true, false, false));
+    assert!(is_probe("tp2", "a"));
+    assert!(!is_probe("default", "a"));
+    assert!(!is_probe("tp2", "b"));
 }
 
 #[test]
-fn a_window_of_just_the_least_length_is_long_enough() {
-    // Judge and planner let a job start in it.
+fn a_window_of_just_the_minimum_length_is_long_enough() {
+    // Checker and planner let a job start in it.
     let world = World::new("n1:60", &["1 1 linear start=10"]);
     let plan = plan_without_solver(&world.problem(), "test");
     passes(&world, &plan);

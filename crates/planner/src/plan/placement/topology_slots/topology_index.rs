@@ -1,4 +1,4 @@
-//! Where slots are: which leaf switch and which host each belongs to, free or not.
+//! The leaf switch and the host of each slot, free or not.
 
 use rustc_hash::FxHashMap;
 
@@ -6,34 +6,34 @@ use super::super::slot_pool::{BySize, SlotPool, host_of};
 use crate::plan::space::resource::BlockSize;
 use infill_model::{NodeName, SwitchId, Topology};
 
-/// Free slots of one type on one leaf.
+/// Free slots of one type at one leaf switch.
 #[derive(Clone, Debug)]
 pub(super) struct LeafSlots {
     pub(super) node_type: usize,
-    /// The switches above it and itself, the topmost first; none for slots that hang on none that is known,
-    /// which are together here though they are not near each other.
+    /// The switches above it and itself, the topmost first. Empty for slots without a known switch, which are
+    /// together here although they are not near each other.
     pub(super) path: Vec<SwitchId>,
-    /// How many slots are free, by the number of steps that they last through.
+    /// Number of free slots, by the number of steps through which they last.
     pub(super) by_lasts: Vec<usize>,
-    /// How many these are.
+    /// Number of free slots in all.
     pub(super) free: usize,
-    /// The place of its most stable slot among all.
+    /// The rank of its most stable slot among all slots.
     pub(super) rank: usize,
-    /// Its pools in which slots are free.
+    /// Its pools with free slots.
     pub(super) pools: BySize,
-    /// How many blocks of each level these make, windows apart.
+    /// Number of blocks of each level that these make, whatever their windows.
     pub(super) blocks: Vec<usize>,
 }
 
-/// Where slots are, whether they are free or not.
+/// The leaf and the pool of each node, whether its slots are free or not.
 #[derive(Debug, Default)]
 pub(super) struct TopologyIndex<'t> {
     pub(super) topology: Option<&'t Topology>,
-    /// Sizes of blocks.
+    /// Sizes of blocks, ascending.
     pub(super) levels: Vec<BlockSize>,
-    /// The place of each switch's leaf of a type; without a switch, of the slots that hang on none.
+    /// The leaf of each switch and type; without a switch, of the slots that have none.
     pub(super) leaves: FxHashMap<(Option<SwitchId>, usize), usize>,
-    /// The pool of each host on a leaf; without a host, of its whole nodes.
+    /// The pool of each host and leaf; without a host, the pool of the leaf's whole nodes.
     pub(super) pools: FxHashMap<(Option<&'t str>, usize), usize>,
 }
 
@@ -52,7 +52,7 @@ impl TopologyIndex<'_> {
         self.topology?.leaf_of(node)
     }
 
-    /// The leaf of a node's switch and type.
+    /// The leaf of a node's switch and type, which it adds to `leaves` if it is new.
     pub(super) fn leaf_at(
         &mut self,
         node: &NodeName,
@@ -72,10 +72,16 @@ impl TopologyIndex<'_> {
         self.leaves.insert((switch, node_type), leaves.len() - 1);
         leaves.len() - 1
     }
+    /// The pool of the host of a place; `None` for a whole node, and where the host has no pool.
+    pub(super) fn host_pool(&self, node: &NodeName, node_type: usize) -> Option<usize> {
+        let host = host_of(node)?;
+        let leaf = self.leaves.get(&(self.leaf_of(node), node_type))?;
+        self.pools.get(&(Some(host), *leaf)).copied()
+    }
 }
 
 impl<'t> TopologyIndex<'t> {
-    /// The pool of a node on a leaf.
+    /// The pool of a node on a leaf, which it adds to `pools` if it is new.
     pub(super) fn pool_at(
         &mut self,
         node: &'t NodeName,
