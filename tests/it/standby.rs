@@ -118,7 +118,7 @@ fn a_leader_that_was_stopped_for_a_while_does_nothing_more() {
     let code = first.ends(5.0);
     assert!(code.is_some_and(|code| code != 0), "it ended with {code:?}: {}", &first.log()[written..]);
     let said = first.log()[written..].to_owned();
-    assert!(said.contains("leads no more"), "{said}");
+    assert!(said.contains("no longer leads"), "{said}");
     assert!(!said.contains(" did "), "it acted when it was no more the leader: {said}");
     goes_on(&pair.site, job, (generation, &before));
 }

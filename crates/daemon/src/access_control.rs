@@ -1,5 +1,5 @@
-//! Who may come in: what the site keeps private, readers who have proved who they are, and how many proofs
-//! are looked at at a time.
+//! Access to the HTTP API: what the site keeps private, the sessions of readers who have proved their
+//! identity, and how many credentials are checked at a time.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,80 +16,82 @@ use infill_api::seal::SessionKey;
 use infill_model::PrivateData;
 use infill_slurm::PrivacyRules;
 
-/// How long a reader who has proved who they are need not do so again.
+/// How long the proof of a reader's identity is valid.
 const TICKET_LIFETIME: Duration = Duration::from_secs(600);
 
-/// Most tickets of one user: a page and some commands at a time.
+/// Most tickets of one user. This suffices for a page and some commands at the same time.
 const MAX_TICKETS_A_USER: usize = 32;
 
-/// How long a link to the page counts, for once.
+/// How long a link to the page is valid. It can be opened once.
 const LINK_LIFETIME: Duration = Duration::from_secs(60);
 
-/// Most links of one user that count.
+/// Most valid links of one user.
 const MAX_LINKS_A_USER: usize = 4;
 
-/// How long a browser that has opened one may read.
+/// How long a browser that has opened a link may read.
 const SESSION_LIFETIME: Duration = Duration::from_secs(8 * 3600);
 
-/// Requests of the site's web server at a time; each page waits with one.
+/// Most requests of the site's web server at a time. Each open page has one waiting.
 pub(crate) const MAX_PROXY_REQUESTS: usize = 1024;
 
-/// How long the number of a user is believed.
+/// How long the user number of a login name is cached.
 const NAME_LOOKUP_LIFETIME: Duration = Duration::from_secs(300);
 
-/// Most sessions of one user.
+/// Most browser sessions of one user.
 const MAX_SESSIONS_A_USER: usize = 20;
 
-/// Proofs of agents that are looked at at a time: each is a process of a few milliseconds.
+/// Agents' credentials that are checked at a time. Each check is a process of a few milliseconds.
 const HELLOS_AT_ONCE: usize = 8;
 
-/// Proofs of people.
+/// People's credentials that are checked at a time.
 const PEOPLE_AT_ONCE: usize = 4;
 
-/// Proofs of those who ask us to prove ourselves.
+/// Credentials of clients that ask the daemon to prove itself, checked at a time.
 const HEALTH_AT_ONCE: usize = 8;
 
-/// Tokens: each is a process, or a request, and may wait for slurmctld.
+/// Slurm tokens that are checked at a time. Each check is a process, or a request, and may wait for slurmctld.
 const TOKENS_AT_ONCE: usize = 8;
 
-/// Orders that may be long.
+/// Requests with a long body that are handled at a time.
 const LONG_AT_ONCE: usize = 4;
 
 /// Lists of curves that are fitted at a time.
 const FITS_AT_ONCE: usize = 2;
 
-/// Imports and deletions of profiles by one user: a thousand profiles at once, and 64 every three seconds.
+/// Limit on imports and deletions of profiles by one user: a thousand profiles at once, and 64 every three
+/// seconds.
 const PROFILE_CHANGE_RATE: RateLimit = RateLimit { burst: 20, every: Duration::from_secs(3) };
 
+/// The secret and the names of this daemon.
 struct ServerIdentity {
-    /// From which the keys of all sessions follow; `None` where the system gave no random numbers.
+    /// Derives the keys of all sessions. `None` where the system gave no random numbers.
     master: Option<SessionKey>,
     names: DaemonNames,
 }
 
-/// How profiles are changed.
+/// Limits on changes of profiles.
 pub(crate) struct ProfileChangeLimits {
-    /// How often each user may.
-    pub of_users: UserRateLimiter,
-    /// One at a time: the round's own writing waits for one at most.
+    /// How often each user may change profiles.
+    pub per_user: UserRateLimiter,
+    /// Admits one change at a time, so that a round waits for at most one before it writes.
     pub turn: Semaphore,
 }
 
-/// How many of each kind are checked at a time. Each kind has a gate of its own, so that a crowd of one kind
-/// delays no other.
+/// How many requests of each kind are handled at a time. Each kind has a semaphore of its own, so that many
+/// requests of one kind do not delay the others.
 pub struct ConcurrencyLimits {
-    /// Agents' proofs.
+    /// Checks of agents' credentials.
     pub hellos: Semaphore,
-    /// People's proofs.
+    /// Checks of people's credentials.
     pub people: Semaphore,
-    /// Proofs of those who ask us to prove ourselves.
+    /// Checks of credentials of clients that ask the daemon to prove itself.
     pub health: Semaphore,
-    /// Tokens of Slurm's.
+    /// Checks of Slurm tokens.
     pub tokens: Semaphore,
-    /// Orders of some megabytes.
+    /// Requests with a body of some megabytes.
     pub long: Semaphore,
     /// Requests of the site's web server.
-    pub vouching: Semaphore,
+    pub proxy: Semaphore,
 }
 
 impl ConcurrencyLimits {
@@ -100,52 +102,52 @@ impl ConcurrencyLimits {
             health: Semaphore::new(HEALTH_AT_ONCE),
             tokens: Semaphore::new(TOKENS_AT_ONCE),
             long: Semaphore::new(LONG_AT_ONCE),
-            vouching: Semaphore::new(MAX_PROXY_REQUESTS),
+            proxy: Semaphore::new(MAX_PROXY_REQUESTS),
         }
     }
 }
 
-/// See the module's text.
+/// Everything that decides whether a request is served.
 pub struct AccessControl {
-    /// How many are looked at at a time.
-    pub gates: ConcurrencyLimits,
-    /// Gate of what readers have computed, on the planner's threads.
+    /// How many requests of each kind are handled at a time.
+    pub limits: ConcurrencyLimits,
+    /// Limits the fits of curves for readers. They run on the planner's threads.
     pub fits: Arc<Semaphore>,
-    /// Gate of readers of long sums, which share the store with rounds.
+    /// Limits the readers of long sums, which share the store with the rounds.
     pub sums: Arc<Semaphore>,
-    /// Held while a plan is computed for somebody who asks: each takes a processor. When the next one may
-    /// begin.
+    /// Held while a plan is computed for a reader, because each takes a processor. The value is when the next
+    /// one may begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// Who computes it: not the planner of rounds, which wait for nobody's reading.
+    /// Computes the plans for readers. The rounds have a planner of their own, so they never wait for readers.
     pub planner: PlannerThread,
-    /// What proves us, and how we are called.
-    ourselves: ServerIdentity,
-    /// Sessions of the command line, for what it reads next.
+    /// The secret and the names of this daemon.
+    identity: ServerIdentity,
+    /// Sessions of the command line, for its later requests.
     pub readers: SessionStore,
-    /// Tickets of a command line that knows of no sessions.
+    /// Tickets of a command line without support for sessions.
     pub tickets: SessionStore,
-    /// Of links to the page, for once.
+    /// Links to the page. Each can be opened once.
     pub links: SessionStore,
-    /// Of browsers that have opened one.
+    /// Sessions of browsers that have opened a link.
     pub sessions: SessionStore,
     /// Whether the store still has sessions that have ended.
-    pub unstruck: AtomicBool,
-    /// Readers whom the site's web server vouches for, by their names.
-    pub vouched: SessionStore,
-    /// Of those who change profiles.
+    pub saved_sessions_stale: AtomicBool,
+    /// Readers for whom the site's web server vouches, by their names.
+    pub proxy_users: SessionStore,
+    /// Limits on changes of profiles.
     pub(crate) changes: ProfileChangeLimits,
     privacy: Mutex<Arc<PrivacyRules>>,
 }
 
 impl AccessControl {
-    /// Of a daemon with these names.
+    /// The access control of a daemon with these names. Everything is private until Slurm says otherwise.
     pub(crate) fn new(names: DaemonNames) -> AccessControl {
         let mut master = [0; 32];
         let drawn = getrandom::fill(&mut master);
         AccessControl {
-            ourselves: ServerIdentity { master: drawn.ok().map(|()| SessionKey::new(master)), names },
+            identity: ServerIdentity { master: drawn.ok().map(|()| SessionKey::new(master)), names },
             readers: SessionStore::new(TICKET_LIFETIME, MAX_TICKETS_A_USER),
-            gates: ConcurrencyLimits::new(),
+            limits: ConcurrencyLimits::new(),
             fits: Arc::new(Semaphore::new(FITS_AT_ONCE)),
             sums: Arc::new(Semaphore::new(1)),
             planning: Arc::default(),
@@ -153,28 +155,27 @@ impl AccessControl {
             tickets: SessionStore::new(TICKET_LIFETIME, MAX_TICKETS_A_USER),
             links: SessionStore::new(LINK_LIFETIME, MAX_LINKS_A_USER),
             sessions: SessionStore::new(SESSION_LIFETIME, MAX_SESSIONS_A_USER),
-            unstruck: AtomicBool::new(false),
-            vouched: SessionStore::new(NAME_LOOKUP_LIFETIME, 1),
+            saved_sessions_stale: AtomicBool::new(false),
+            proxy_users: SessionStore::new(NAME_LOOKUP_LIFETIME, 1),
             changes: ProfileChangeLimits {
-                of_users: UserRateLimiter::new(PROFILE_CHANGE_RATE),
+                per_user: UserRateLimiter::new(PROFILE_CHANGE_RATE),
                 turn: Semaphore::new(1),
             },
             privacy: Mutex::new(Arc::new(PrivacyRules::all_hidden())),
         }
     }
 
-    /// The key of a session of this daemon's; those of another have other keys. `None` where there are none:
-    /// the system gave no random numbers.
+    /// The key of a session. Each daemon derives other keys. `None` where the system gave no random numbers.
     pub(crate) fn session_key(&self, session: &str) -> Option<SessionKey> {
-        Some(self.ourselves.master.as_ref()?.derive_session(session))
+        Some(self.identity.master.as_ref()?.derive_session(session))
     }
 
-    /// Whether those who prove something for `to`, as `HOST:PORT`, mean this daemon.
+    /// Whether a credential that was made for `to`, as `HOST:PORT`, is meant for this daemon.
     pub(crate) fn is_own_address(&self, to: &str) -> bool {
-        self.ourselves.names.is_own(to)
+        self.identity.names.is_own(to)
     }
 
-    /// What users may not see of each other.
+    /// What Slurm hides from users about each other.
     pub fn private_data(&self) -> PrivateData {
         self.privacy_rules().private
     }
@@ -184,23 +185,23 @@ impl AccessControl {
         self.privacy_rules().operators.contains(name)
     }
 
-    /// Everything is replaced at once: a thread that panicked leaves it whole.
+    /// The value is replaced at once, so a thread that panicked leaves it consistent.
     fn privacy_rules(&self) -> Arc<PrivacyRules> {
         self.privacy.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes in what Slurm says. Says whether that is new.
+    /// Sets Slurm's privacy rules. Returns whether they have changed.
     pub fn set_privacy(&self, privacy: PrivacyRules) -> bool {
-        let mut known = self.privacy.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = **known != privacy;
-        *known = Arc::new(privacy);
+        let mut current = self.privacy.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = **current != privacy;
+        *current = Arc::new(privacy);
         is_new
     }
 
-    /// Somebody who has proved who they are, as a reader. `trusted`: whether the daemon's own configuration
-    /// lets them see everything.
+    /// Makes a reader of a user who has proved their identity. `trusted`: whether the daemon's configuration
+    /// lets the user see everything.
     pub(crate) fn to_reader(&self, person: AuthenticatedUser, trusted: bool) -> ApiReader {
-        let all = trusted || person.name.as_deref().is_some_and(|n| self.is_operator(n));
+        let all = trusted || person.name.as_deref().is_some_and(|name| self.is_operator(name));
         ApiReader { uid: Some(person.uid), name: person.name, all }
     }
 }
@@ -211,15 +212,16 @@ mod tests {
     use infill_model::UserId;
 
     #[test]
-    fn until_slurm_says_so_nothing_is_shown_to_others() {
-        let doors = AccessControl::new(DaemonNames::new(&infill_model::config::Config::default()));
-        assert_eq!(doors.private_data(), PrivateData::ALL);
+    fn until_slurm_answers_users_see_only_their_own() {
+        let access = AccessControl::new(DaemonNames::new(&infill_model::config::Config::default()));
+        assert_eq!(access.private_data(), PrivateData::ALL);
         let operators = ["ann".to_owned()].into();
-        assert!(doors.set_privacy(PrivacyRules { private: PrivateData::default(), operators }));
-        assert!(doors.private_data().is_nothing() && doors.is_operator("ann") && !doors.is_operator("bob"));
-        let all = |name: &str, trusted| {
-            doors.to_reader(AuthenticatedUser { uid: UserId(7), name: Some(name.to_owned()) }, trusted).all
-        };
-        assert_eq!((all("ann", false), all("bob", false), all("bob", true)), (true, false, true));
+        assert!(access.set_privacy(PrivacyRules { private: PrivateData::default(), operators }));
+        assert!(access.private_data().is_nothing());
+        assert!(access.is_operator("ann") && !access.is_operator("bob"));
+        for (name, trusted, sees_all) in [("ann", false, true), ("bob", false, false), ("bob", true, true)] {
+            let user = AuthenticatedUser { uid: UserId(7), name: Some(name.to_owned()) };
+            assert_eq!(access.to_reader(user, trusted).all, sees_all, "{name}, trusted: {trusted}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The agents' lines: what each was told last, and who may ask.
+//! The channels to the agents: the last assignment of each agent, and which credential may read it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,67 +12,71 @@ use infill_api::AgentAssignment;
 use infill_lifecycle::fleet::{AgentId, AgentOrder};
 use infill_model::{Directive, Secret, UnixTime};
 
-/// Most polls that one agent may have open. It needs one; another may be left from a connection that broke.
+/// Most polls that one agent may have open. It needs one. Others may remain from broken connections.
 const MAX_POLLS: usize = 4;
 
-/// Reports of one agent. It sends one a second, and a burst where many wings come at once; what is sent away
-/// stays with it.
+/// Limit on the reports of one agent. It sends one a second, and a burst where many wings arrive at once. It
+/// keeps a report that is refused.
 const REPORT_RATE: RateLimit = RateLimit { burst: 100, every: Duration::from_millis(50) };
 
-/// Why there is no line.
+/// Why an agent gets no channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelError {
-    /// Nobody knows this agent with this pass.
+    /// There is no such agent, or its pass is wrong.
     Unknown,
-    /// It has too many polls open.
+    /// The agent has too many polls open.
     Crowded,
-    /// It reports too often, and may again after this time.
+    /// The agent reports too often. It may report again after this time.
     TooOften(Duration),
 }
 
-/// How much agents may be told before it is stored. What stops or holds a command is said at once.
+/// How much of an order may be sent before the record of the job is stored. Directives that stop or hold a
+/// command are always sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OrderPermit {
-    /// Nothing new: neither a generation nor a wing.
+    /// No new generation and no new wing.
     Stop,
-    /// New generations, for training goes on while the store fails; but no wing.
+    /// New generations, so that training goes on while the store fails. No new wing.
     Run,
     /// Everything.
     Order,
 }
 
-/// A request that was proved with the key of its session.
+/// A request that was signed with the key of its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvedRequest {
-    /// The session. Its key says that we have made it, and not whose it is or whether it still counts.
+    /// The session. Its key proves that this daemon made it, not whose it is or whether it is still valid.
     pub session: String,
-    /// The request's number. Of a hello 0, of all others more.
+    /// The number of the request: 0 for a hello, greater for all others.
     pub counter: u64,
 }
 
-/// With what an agent shows that it is the one that said hello.
+/// How an agent proves that it is the one that said hello.
 #[derive(Clone, Debug)]
 pub enum AgentPass {
-    /// Its session.
+    /// A signed request of its session.
     Session(ProvedRequest),
-    /// A secret, which whoever sees it can use: of agents that know of no sessions.
+    /// A secret, for agents without support for sessions. Anyone who sees it can use it.
     Bearer(Secret),
 }
 
-/// What an agent asks for. Requests of each kind are counted for themselves, for they go on side by side.
+/// What an agent asks for. The requests of each kind have a counter of their own, because both kinds run at
+/// the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestKind {
     Poll,
     Report,
 }
 
-/// By what an agent is known.
+/// What an agent's pass is compared with.
 enum AgentKey {
+    /// The session, and the numbers of its last poll and its last report.
     Session { name: String, polled: u64, reported: u64 },
+    /// The hash of the secret.
     Bearer([u8; 32]),
 }
 
-/// An agent's line to the daemon.
+/// The channel to one agent.
 struct AgentChannel {
     key: AgentKey,
     sender: watch::Sender<AgentAssignment>,
@@ -80,17 +84,19 @@ struct AgentChannel {
 }
 
 impl AgentChannel {
-    /// Whether this is the agent's, and has not come before. Takes the same time whether a secret is right or
-    /// wrong.
+    /// Whether this pass is the agent's own, and its request is not a repetition. Takes the same time for a
+    /// right secret and a wrong one.
     fn verify_pass(&mut self, pass: &AgentPass, kind: RequestKind) -> bool {
         match (&mut self.key, pass) {
-            (AgentKey::Bearer(known), AgentPass::Bearer(secret)) => {
-                bool::from(known.ct_eq(&hash_secret(secret)))
+            (AgentKey::Bearer(hash), AgentPass::Bearer(secret)) => {
+                bool::from(hash.ct_eq(&hash_secret(secret)))
             }
             (AgentKey::Session { name, polled, reported }, AgentPass::Session(proved)) => {
                 let last = if kind == RequestKind::Poll { polled } else { reported };
                 let is_new = *name == proved.session && proved.counter > *last;
-                *last = if is_new { proved.counter } else { *last };
+                if is_new {
+                    *last = proved.counter;
+                }
                 is_new
             }
             _ => false,
@@ -99,31 +105,33 @@ impl AgentChannel {
 }
 
 struct ChannelTable {
-    lines: BTreeMap<AgentId, AgentChannel>,
+    channels: BTreeMap<AgentId, AgentChannel>,
+    /// Version of the last assignment of any agent.
     version: u64,
 }
 
-/// All agents' lines.
+/// The channels to all agents.
 pub struct AgentChannels(Mutex<ChannelTable>);
 
 impl AgentChannels {
-    /// No lines yet. Versions begin above those that agents of an earlier daemon have seen.
+    /// A table without channels. Its versions begin above those that agents got from an earlier daemon.
     pub fn new(now: UnixTime) -> Self {
         let version = u64::try_from(now.0).unwrap_or(0) << 20;
-        AgentChannels(Mutex::new(ChannelTable { lines: BTreeMap::new(), version }))
+        AgentChannels(Mutex::new(ChannelTable { channels: BTreeMap::new(), version }))
     }
 
-    /// A thread that panicked while holding the lock leaves the values whole: every change replaces values.
+    /// Every change replaces values, so a thread that panicked leaves them consistent.
     fn lock_table(&self) -> MutexGuard<'_, ChannelTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a line to an agent that has proved itself, in place of the one that it had. It is held at first.
+    /// Opens a channel to an agent that has proved its identity. It replaces the agent's earlier channel. The
+    /// first assignment is to hold.
     pub fn open_channel(&self, agent: AgentId, pass: AgentPass) {
-        let mut open = self.lock_table();
-        open.version += 1;
+        let mut table = self.lock_table();
+        table.version += 1;
         let first = AgentAssignment {
-            version: open.version,
+            version: table.version,
             directive: Directive::Hold,
             wings: Vec::new(),
             notice: None,
@@ -135,77 +143,82 @@ impl AgentChannels {
             AgentPass::Bearer(secret) => AgentKey::Bearer(hash_secret(&secret)),
         };
         let reports = TokenBucket::new(REPORT_RATE, Instant::now());
-        let line = AgentChannel { key, sender: watch::Sender::new(first), reports };
-        open.lines.insert(agent, line);
+        let channel = AgentChannel { key, sender: watch::Sender::new(first), reports };
+        table.channels.insert(agent, channel);
     }
 
-    /// Whether a report with this pass is to be heard.
+    /// Checks that a report with this pass may be accepted.
     ///
     /// # Errors
-    /// Where it is not this agent's, or one of before, or the agent reports in a loop.
+    /// When the pass is not the agent's own, the request is a repetition, or the agent reports too often.
     pub fn check_report(&self, agent: &AgentId, pass: &AgentPass, now: Instant) -> Result<(), ChannelError> {
-        let mut open = self.lock_table();
-        let line = open.lines.get_mut(agent).ok_or(ChannelError::Unknown)?;
-        if !line.verify_pass(pass, RequestKind::Report) {
+        let mut table = self.lock_table();
+        let channel = table.channels.get_mut(agent).ok_or(ChannelError::Unknown)?;
+        if !channel.verify_pass(pass, RequestKind::Report) {
             return Err(ChannelError::Unknown);
         }
-        line.reports.try_take(REPORT_RATE, now).map_err(ChannelError::TooOften)
+        channel.reports.try_take(REPORT_RATE, now).map_err(ChannelError::TooOften)
     }
 
-    /// The agent's assignments from now on.
+    /// The agent's assignment now and all later ones.
     ///
     /// # Errors
-    /// Where the pass is not its own or has come before, or too many polls are open already.
+    /// When the pass is not the agent's own, the request is a repetition, or too many polls are open already.
     pub fn watch_assignment(
         &self,
         agent: &AgentId,
         pass: &AgentPass,
     ) -> Result<watch::Receiver<AgentAssignment>, ChannelError> {
-        let mut open = self.lock_table();
-        let line = open.lines.get_mut(agent).ok_or(ChannelError::Unknown)?;
-        if !line.verify_pass(pass, RequestKind::Poll) {
+        let mut table = self.lock_table();
+        let channel = table.channels.get_mut(agent).ok_or(ChannelError::Unknown)?;
+        if !channel.verify_pass(pass, RequestKind::Poll) {
             return Err(ChannelError::Unknown);
         }
-        if line.sender.receiver_count() >= MAX_POLLS {
+        if channel.sender.receiver_count() >= MAX_POLLS {
             return Err(ChannelError::Crowded);
         }
-        Ok(line.sender.subscribe())
+        Ok(channel.sender.subscribe())
     }
 
-    /// Tells agents what they shall do. A word that says nothing new wakes nobody.
-    pub fn send_orders(&self, words: Vec<AgentOrder>, permit: OrderPermit) {
-        let mut open = self.lock_table();
-        let ChannelTable { lines, version } = &mut *open;
-        for word in words {
-            if let Some(line) = lines.get(&word.agent) {
-                line.sender.send_if_modified(|told| update_assignment(told, word, permit, version));
+    /// Sends orders to their agents. An order that changes nothing wakes no agent.
+    pub fn send_orders(&self, orders: Vec<AgentOrder>, permit: OrderPermit) {
+        let mut table = self.lock_table();
+        let ChannelTable { channels, version } = &mut *table;
+        for order in orders {
+            if let Some(channel) = channels.get(&order.agent) {
+                channel
+                    .sender
+                    .send_if_modified(|assignment| update_assignment(assignment, order, permit, version));
             }
         }
     }
 
-    /// Closes the lines of all but these agents.
-    pub fn retain_agents(&self, is_here: impl Fn(&AgentId) -> bool) {
-        self.lock_table().lines.retain(|agent, _| is_here(agent));
+    /// Closes the channels of all agents for which `is_present` is false.
+    pub fn retain_agents(&self, is_present: impl Fn(&AgentId) -> bool) {
+        self.lock_table().channels.retain(|agent, _| is_present(agent));
     }
 }
 
-/// Makes the assignment what the word says, as far as that may be told. Says whether that changes it.
+/// Applies as much of an order to the assignment as `permit` allows. Returns whether that changes it.
 fn update_assignment(
-    told: &mut AgentAssignment,
-    word: AgentOrder,
+    assignment: &mut AgentAssignment,
+    order: AgentOrder,
     permit: OrderPermit,
     version: &mut u64,
 ) -> bool {
-    let runs = matches!(word.directive, Directive::Run(_) | Directive::Regroup(_) | Directive::Part { .. });
-    let directive = if runs && permit < OrderPermit::Run { told.directive.clone() } else { word.directive };
-    let wings = if permit < OrderPermit::Order { told.wings.clone() } else { word.wings };
-    let notice = word.notice;
-    let changed = told.directive != directive || told.wings != wings || told.notice != notice;
-    if changed {
+    let runs = matches!(order.directive, Directive::Run(_) | Directive::Regroup(_) | Directive::Part { .. });
+    let may_send_directive = !runs || permit >= OrderPermit::Run;
+    let directive = if may_send_directive { order.directive } else { assignment.directive.clone() };
+    let may_send_wings = permit >= OrderPermit::Order;
+    let wings = if may_send_wings { order.wings } else { assignment.wings.clone() };
+    let notice = order.notice;
+    let is_changed =
+        assignment.directive != directive || assignment.wings != wings || assignment.notice != notice;
+    if is_changed {
         *version += 1;
-        *told = AgentAssignment { version: *version, directive, wings, notice };
+        *assignment = AgentAssignment { version: *version, directive, wings, notice };
     }
-    changed
+    is_changed
 }
 
 fn hash_secret(secret: &Secret) -> [u8; 32] {

@@ -1,4 +1,4 @@
-//! What every part of the daemon needs: services, and the state behind its lock.
+//! The context that all parts of the daemon share: services, and the state behind its lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,89 +26,88 @@ use infill_model::{AgentEvent, JobId, UnixTime, clock::now, config::Config};
 use infill_slurm::{SlurmApi, identity::IdentityVerifier};
 use infill_store::{LeadStanding, Store, StoreError};
 
-/// Setting of the store that keeps the administrator's last order.
+/// The store's setting that holds the administrator's last command.
 pub(crate) const CONTROL_SETTING: &str = "control";
 
-/// The store's setting with how long collectives take on the site's nodes.
+/// The store's setting that holds how long collectives take on the site's nodes.
 pub(crate) const COLLECTIVES_SETTING: &str = "collectives";
 
-/// What the daemon speaks to.
+/// The external services of the daemon.
 pub struct DaemonServices {
-    /// Slurm.
+    /// Reads from Slurm and changes its jobs.
     pub slurm: Arc<dyn SlurmApi>,
-    /// The store.
+    /// Keeps records and history.
     pub store: Arc<dyn Store>,
-    /// Who speaks?
+    /// Verifies who sent a request.
     pub identity: Arc<dyn IdentityVerifier>,
 }
 
-/// Whether an agent has a place in its job.
+/// The answer to an agent's hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentAdmission {
-    /// It has.
+    /// The agent belongs to the job.
     Taken,
-    /// It has none: it must leave.
+    /// The agent does not belong to the job. It must leave.
     Refused,
-    /// The daemon knows of none, but has not looked at Slurm yet either: its records may be lost.
+    /// The daemon does not know the job, but has not read a snapshot yet: its records may be lost.
     Early,
 }
 
-/// Who writes to the store: of each kind one at a time, and none waits for another kind.
+/// Locks for writes to the store. Writes of one kind run one at a time, and no kind waits for another.
 #[derive(Debug, Default)]
 pub struct SaveLocks {
-    /// Held while changes of jobs are being stored, which new generations wait for; since when the store
-    /// fails.
+    /// Held while changes of jobs are stored. New generations wait for that. The value is when the store last
+    /// failed; `None` while it works.
     pub jobs: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while history and what was learned are written, replaced or forgotten: whoever does one of these
-    /// meanwhile would undo another.
+    /// Held while history and profiles are written, replaced or deleted, because two of these at the same time
+    /// would undo each other.
     pub learned: tokio::sync::Mutex<()>,
-    /// Held while the browsers' sessions are kept for the next daemon.
+    /// Held while the browsers' sessions are saved for the next daemon.
     pub sessions: tokio::sync::Mutex<()>,
 }
 
-/// See the module's text.
+/// The services and the state of a running daemon.
 pub struct DaemonContext {
     /// The configuration.
     pub config: Arc<Config>,
-    /// Slurm.
+    /// Reads from Slurm and changes its jobs.
     pub slurm: Arc<dyn SlurmApi>,
-    /// The store.
+    /// Keeps records and history.
     pub store: Arc<dyn Store>,
-    /// Who speaks?
+    /// Verifies who sent a request.
     pub identity: Arc<dyn IdentityVerifier>,
-    /// Who may come in.
+    /// Decides which requests are served.
     pub doors: AccessControl,
-    /// The agents' lines.
-    pub lines: AgentChannels,
-    /// The ways of effects to the executor.
-    pub lanes: EffectQueues,
-    /// Whether anything may be done.
+    /// The channels to the agents.
+    pub agent_channels: AgentChannels,
+    /// The queues of effects to the executor.
+    pub effect_queues: EffectQueues,
+    /// Whether this daemon may act and answer.
     pub leadership: LeadershipState,
-    /// Says when the next round begins.
-    pub wake: RoundTrigger,
-    /// Whether what the last round has seen still holds.
-    pub recheck: NewJobCheck,
-    /// Who writes to the store.
-    pub saving: SaveLocks,
-    /// What readers are told.
-    pub told: ResponseCache,
-    /// Who is told of what administrators should know.
+    /// Decides when the next round begins.
+    pub round_trigger: RoundTrigger,
+    /// Checks for main jobs that were submitted since the last snapshot.
+    pub new_job_check: NewJobCheck,
+    /// Locks for writes to the store.
+    pub save_locks: SaveLocks,
+    /// Cached answers to readers.
+    pub response_cache: ResponseCache,
+    /// Notices to administrators.
     pub notices: NoticeQueue,
-    /// Prometheus.
+    /// The Prometheus metrics.
     pub metrics: DaemonMetrics,
-    /// All values.
-    values: Mutex<DaemonState>,
+    state: Mutex<DaemonState>,
 }
 
 impl DaemonContext {
-    /// Of a daemon that has just been given the lead, with the queues of its effects.
+    /// The context of a daemon that has just taken the lead, and the queues of its effects.
     pub fn new(
         services: DaemonServices,
         state: DaemonState,
         standing: LeadStanding,
         now: UnixTime,
     ) -> (DaemonContext, EffectReceivers) {
-        let (lanes, queues) = EffectQueues::new();
+        let (effect_queues, receivers) = EffectQueues::new();
         let interval = Duration::from_secs_f64(state.config.daemon.poll_interval_secs);
         let DaemonServices { slurm, store, identity } = services;
         let context = DaemonContext {
@@ -117,95 +116,96 @@ impl DaemonContext {
             store,
             identity,
             doors: AccessControl::new(DaemonNames::new(&state.config)),
-            lines: AgentChannels::new(now),
-            lanes,
+            agent_channels: AgentChannels::new(now),
+            effect_queues,
             leadership: LeadershipState::new(standing),
-            wake: RoundTrigger::new(interval),
-            recheck: NewJobCheck::default(),
-            saving: SaveLocks::default(),
-            told: ResponseCache::default(),
+            round_trigger: RoundTrigger::new(interval),
+            new_job_check: NewJobCheck::default(),
+            save_locks: SaveLocks::default(),
+            response_cache: ResponseCache::default(),
             notices: NoticeQueue::new(&state.config.notify),
             metrics: DaemonMetrics::default(),
-            values: Mutex::new(state),
+            state: Mutex::new(state),
         };
-        (context, queues)
+        (context, receivers)
     }
 
-    /// Locks the state. Never held over an await. A thread that panicked while holding it leaves the values
-    /// whole: every change is made by replacing values.
+    /// Locks the state. The lock is never held over an await. Every change replaces values, so a thread that
+    /// panicked leaves them consistent.
     pub fn lock_state(&self) -> MutexGuard<'_, DaemonState> {
-        let mut state = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        let missed = state.attention.detect_jump(Instant::now(), now());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let missed = state.clock_jump.detect_jump(Instant::now(), now());
         if missed != 0.0 {
             tracing::warn!(
-                "heard nothing for {missed:.0} s (stopped, or the clock was set): nobody is blamed for it"
+                "heard nothing for {missed:.0} s (stopped, or the clock was set): deadlines of agents move by that"
             );
             state.fleet.shift_times(missed);
         }
         state
     }
 
-    /// Whether metrics tell accounts: the site wants it, and keeps nothing private that would tell of users.
+    /// Whether the metrics may name accounts: the site wants it, and no private data would show by that.
     pub(crate) fn shows_accounts(&self) -> bool {
         let private = self.doors.private_data();
         self.config.http.account_metrics && !(private.hides_spending() || private.jobs)
     }
 
-    /// Changes the fleet and runs what follows from it, in one go: nobody is told of an older state after a
-    /// newer one.
+    /// Changes the fleet and runs the resulting actions under one lock, so that agents never receive an older
+    /// state after a newer one.
     pub fn change_fleet(&self, now: UnixTime, change: impl FnOnce(&mut DaemonState) -> FleetOutcome) {
         let mut state = self.lock_state();
-        let out = change(&mut state);
-        let errands = state.apply_output(out, now);
-        self.run_actions(errands);
+        let outcome = change(&mut state);
+        let actions = state.apply_output(outcome, now);
+        self.run_actions(actions);
     }
 
-    /// Runs errands. Called with the state's lock held where others may have errands too, so that they keep
+    /// Runs actions. Callers hold the lock of the state where others may run actions too, so that all keep
     /// their order.
-    pub(crate) fn run_actions(&self, errands: PendingActions) {
-        errands.notes.iter().for_each(log_note);
-        for (words, permit) in errands.words {
-            self.lines.send_orders(words, permit);
+    pub(crate) fn run_actions(&self, actions: PendingActions) {
+        actions.notes.iter().for_each(log_note);
+        for (orders, permit) in actions.orders {
+            self.agent_channels.send_orders(orders, permit);
         }
-        for batch in errands.batches {
-            self.lanes.send_batch(batch);
+        for batch in actions.batches {
+            self.effect_queues.send_batch(batch);
         }
     }
 
-    /// Whether a job has come since Slurm was looked at: nothing is taken then, and it is looked at anew.
+    /// Whether a job has been submitted since the snapshot. No nodes may be taken then, and the next round is
+    /// requested.
     pub(crate) async fn has_new_jobs(&self) -> bool {
-        let overtaken = self.recheck.has_new_jobs(self.slurm.as_ref()).await;
+        let overtaken = self.new_job_check.has_new_jobs(self.slurm.as_ref()).await;
         if overtaken {
-            self.wake.request_round(RoundUrgency::Ordinary, None);
+            self.round_trigger.request_round(RoundUrgency::Ordinary, None);
         }
         overtaken
     }
 
-    /// Takes in an agent whose identity was proved, and opens a line to it.
+    /// Admits an agent that has proved its identity, and opens a channel to it.
     pub fn admit_agent(
         &self,
         lead: JobId,
-        arrival: AuthenticatedHello,
+        hello: AuthenticatedHello,
         pass: AgentPass,
         now: UnixTime,
     ) -> AgentAdmission {
-        let agent = (arrival.slurm_job, arrival.node.clone());
+        let agent = (hello.slurm_job, hello.node.clone());
         let mut state = self.lock_state();
-        let Some(out) = state.fleet.handle_hello(lead, arrival, now) else {
+        let Some(outcome) = state.fleet.handle_hello(lead, hello, now) else {
             return if state.snapshot.is_none() { AgentAdmission::Early } else { AgentAdmission::Refused };
         };
         state.count_event(None);
-        self.lines.open_channel(agent, pass);
-        let errands = state.apply_output(out, now);
-        self.run_actions(errands);
+        self.agent_channels.open_channel(agent, pass);
+        let actions = state.apply_output(outcome, now);
+        self.run_actions(actions);
         AgentAdmission::Taken
     }
 
-    /// Takes in what an agent reports.
+    /// Handles a report of an agent.
     ///
     /// # Errors
-    /// When the pass is not its own, or came before: a newer agent may have taken its place. Or when it
-    /// reports in a loop.
+    /// When the pass is not the agent's own or its request is a repetition (a newer agent may have taken its
+    /// place), or when the agent reports too often.
     pub fn handle_report(
         &self,
         report: &AgentReport,
@@ -213,24 +213,25 @@ impl DaemonContext {
         now: UnixTime,
     ) -> Result<(), ChannelError> {
         let mut state = self.lock_state();
-        self.lines.check_report(&(report.job, report.node.clone()), pass, Instant::now())?;
+        self.agent_channels.check_report(&(report.job, report.node.clone()), pass, Instant::now())?;
         state.fleet.record_heartbeat(report.job, &report.node, now);
-        let Some(out) = state.fleet.handle_report(report, now) else { return Ok(()) };
+        let Some(outcome) = state.fleet.handle_report(report, now) else { return Ok(()) };
         report.events.iter().for_each(|event| state.count_event(Some(event.kind())));
-        let errands = state.apply_output(out, now);
-        let call = match report.events.contains(&AgentEvent::Leaving) {
-            true => Some(RoundUrgency::Urgent),
-            false => errands.urgent.then_some(RoundUrgency::Ordinary),
+        let actions = state.apply_output(outcome, now);
+        let urgency = if report.events.contains(&AgentEvent::Leaving) {
+            Some(RoundUrgency::Urgent)
+        } else {
+            actions.urgent.then_some(RoundUrgency::Ordinary)
         };
         let user = state.fleet.agent_owner(report.job);
-        self.run_actions(errands);
-        if let Some(call) = call {
-            self.wake.request_round(call, user.map(|u| u.0));
+        self.run_actions(actions);
+        if let Some(urgency) = urgency {
+            self.round_trigger.request_round(urgency, user.map(|uid| uid.0));
         }
         Ok(())
     }
 
-    /// Notes that the store fails, and says so once.
+    /// Raises the problem that the store fails, and logs it if it is new.
     pub(crate) fn store_failed(&self, e: &StoreError) {
         if matches!(e, StoreError::Deposed { .. }) {
             self.leadership.mark_lost();

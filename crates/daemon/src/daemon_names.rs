@@ -1,5 +1,6 @@
-//! By which names this daemon is reached: a credential that is for another one proves nothing here, for
-//! somebody has passed it on.
+//! The names and addresses of this daemon.
+//!
+//! A credential that was made for another daemon proves nothing here, because someone may have passed it on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,40 +10,40 @@ use infill_api::{
 };
 use infill_model::config::Config;
 
-/// Longest name that is looked at, with its port.
+/// Longest name that is accepted, with its port, bytes.
 const MAX_NAME_BYTES: usize = 300;
 
-/// See the module's text.
+/// All names by which agents and command lines may address this daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonNames {
-    /// `HOST` or `HOST:PORT`, in lower case.
-    given: Vec<String>,
-    /// The host's own, in lower case.
+    /// Names from the configuration: `HOST` or `HOST:PORT`, in lower case.
+    configured: Vec<String>,
+    /// The name of this host, in lower case.
     host: Option<String>,
-    /// The port on which we listen.
+    /// The port on which the daemon listens.
     port: Option<u16>,
 }
 
 impl DaemonNames {
-    /// Those that the configuration names, and this host's.
+    /// The names in the configuration, and the name of this host.
     pub(crate) fn new(config: &Config) -> DaemonNames {
         let port = config.daemon.listen.parse::<SocketAddr>().ok().map(|address| address.port());
-        let mut given: Vec<String> =
+        let mut configured: Vec<String> =
             config.daemon.names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        // Of several, one is another daemon's.
+        // Where there are several URLs, some of them are another daemon's.
         if let [url] = &daemon_urls(&config.agent.url)[..] {
-            given.extend(host_and_port(url));
+            configured.extend(host_and_port(url));
         }
-        DaemonNames { given, host: this_host().map(|host| host.to_ascii_lowercase()), port }
+        DaemonNames { configured, host: this_host().map(|host| host.to_ascii_lowercase()), port }
     }
 
-    /// Whether `to`, as `HOST:PORT`, is this daemon.
+    /// Whether `to`, as `HOST:PORT`, means this daemon.
     pub(crate) fn is_own(&self, to: &str) -> bool {
         let to = to.to_ascii_lowercase();
         let Some((host, port)) = to.rsplit_once(':').filter(|_| to.len() <= MAX_NAME_BYTES) else {
             return false;
         };
-        if self.given.iter().any(|name| *name == to || name == host) {
+        if self.configured.iter().any(|name| *name == to || name == host) {
             return true;
         }
         port.parse().ok() == self.port && (self.is_host_name(host) || is_local_address(host))
@@ -51,11 +52,16 @@ impl DaemonNames {
     /// Whether this is the host's name, with or without its domain.
     fn is_host_name(&self, name: &str) -> bool {
         let Some(own) = &self.host else { return name == "localhost" };
-        let short = |full: &str| full.split('.').next().unwrap_or_default().to_owned();
-        // Where one of them has no domain, it is the same machine's.
-        let alike = short(own) == short(name) && (own == &short(own) || name == short(name));
-        name == "localhost" || own == name || alike
+        // Where one of the names has no domain, the other one's domain does not matter.
+        let is_without_domain = !own.contains('.') || !name.contains('.');
+        let is_same_host = first_label(own) == first_label(name) && is_without_domain;
+        name == "localhost" || own == name || is_same_host
     }
+}
+
+/// A host's name without its domain.
+fn first_label(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(label, _)| label)
 }
 
 /// Whether this is an address of this machine.
@@ -64,30 +70,30 @@ fn is_local_address(host: &str) -> bool {
     address.is_loopback() || interface_addresses().contains(&address)
 }
 
-/// The addresses of this machine's network interfaces; none where the kernel does not tell.
+/// The addresses of this machine's network interfaces; empty where the kernel does not list them.
 fn interface_addresses() -> Vec<IpAddr> {
     let mut found = Vec::new();
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: getifaddrs fills the pointer with a list of its own, which is read before it is freed; an
-    // address is read as what its family says that it is.
+    // SAFETY: getifaddrs sets the pointer to a list that it allocates, which is read before it is freed. Each
+    // address is read as the type that its family names.
     unsafe {
         if libc::getifaddrs(&mut list) != 0 {
             return found;
         }
         let mut entry = list;
-        while let Some(one) = entry.as_ref() {
-            match one.ifa_addr.as_ref().map(|address| i32::from(address.sa_family)) {
+        while let Some(interface) = entry.as_ref() {
+            match interface.ifa_addr.as_ref().map(|address| i32::from(address.sa_family)) {
                 Some(libc::AF_INET) => {
-                    let address = one.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
+                    let address = interface.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
                     found.push(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into());
                 }
                 Some(libc::AF_INET6) => {
-                    let address = one.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned();
+                    let address = interface.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned();
                     found.push(Ipv6Addr::from(address.sin6_addr.s6_addr).into());
                 }
                 _ => {}
             }
-            entry = one.ifa_next;
+            entry = interface.ifa_next;
         }
         libc::freeifaddrs(list);
     }
@@ -98,11 +104,11 @@ fn interface_addresses() -> Vec<IpAddr> {
 mod tests {
     use super::*;
 
-    fn names(url: &str, given: &[&str]) -> DaemonNames {
+    fn names(url: &str, configured: &[&str]) -> DaemonNames {
         let mut config = Config::default();
         config.agent.url = url.to_owned();
         config.daemon.listen = "0.0.0.0:6810".to_owned();
-        config.daemon.names = given.iter().map(|name| (*name).to_owned()).collect();
+        config.daemon.names = configured.iter().map(|name| (*name).to_owned()).collect();
         DaemonNames { host: Some("ctl1.cluster".to_owned()), ..DaemonNames::new(&config) }
     }
 
@@ -136,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_url_that_agents_are_told_is_ours() {
+    fn the_only_url_of_the_agents_is_ours() {
         assert!(names("http://virtual:80", &[]).is_own("virtual:80"));
         assert!(!names("http://virtual:80,http://other:80", &[]).is_own("virtual:80"));
     }

@@ -1,5 +1,5 @@
-//! The ways of effects to the executor: one for leaving, one for everything else, so that who is to leave
-//! waits for nothing that is not about the same Slurm job.
+//! The queues of effects to the executor: one for effects that give nodes back, one for all others. A job that
+//! must leave waits only for what is being done to the same Slurm job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,129 +11,133 @@ use infill_lifecycle::Effect;
 use infill_lifecycle::fleet::EffectBatch;
 use infill_model::JobId;
 
-/// Batches that may wait on each way. One job has at most one batch a turn, so this is more than any site's
-/// malleable jobs.
+/// Batches that may wait in each queue. A job has at most one batch at a time, so this exceeds the number of
+/// malleable jobs of any site.
 const QUEUE_CAPACITY: usize = 4096;
 
-/// A batch on its way.
+/// A batch in one of the queues.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueuedBatch {
     /// Grows from batch to batch.
     pub number: u64,
-    /// The batch, as far as it goes this way.
+    /// Those effects of the batch that belong into this queue.
     pub batch: EffectBatch,
 }
 
-/// Where the executor takes batches from.
+/// The executor's ends of the queues.
 pub struct EffectReceivers {
     /// Effects that give nodes back.
     pub leaving: mpsc::Receiver<QueuedBatch>,
-    /// All others.
+    /// All other effects.
     pub others: mpsc::Receiver<QueuedBatch>,
 }
 
 #[derive(Debug, Default)]
 struct LockedJobs {
-    /// Slurm jobs that something is being done to.
-    on: BTreeSet<JobId>,
-    /// Slurm jobs that are given up, and with which batch: what was asked for before is out of date.
+    /// Slurm jobs on which an effect is being carried out.
+    locked: BTreeSet<JobId>,
+    /// Slurm jobs that infill gives up, with the number of that batch. Earlier effects are outdated.
     given_up: BTreeMap<JobId, u64>,
 }
 
-/// See the module's text.
+/// The senders' ends of the queues, and the locks of the Slurm jobs.
 pub struct EffectQueues {
     leaving: mpsc::Sender<QueuedBatch>,
     others: mpsc::Sender<QueuedBatch>,
-    numbers: AtomicU64,
-    hands: Mutex<LockedJobs>,
-    freed: Notify,
+    next_number: AtomicU64,
+    jobs: Mutex<LockedJobs>,
+    unlocked: Notify,
     sent: Notify,
 }
 
 impl EffectQueues {
-    /// Nothing on its way.
+    /// Two empty queues.
     pub fn new() -> (EffectQueues, EffectReceivers) {
         let (leaving, leaving_queue) = mpsc::channel(QUEUE_CAPACITY);
         let (others, others_queue) = mpsc::channel(QUEUE_CAPACITY);
-        let lanes = EffectQueues {
+        let queues = EffectQueues {
             leaving,
             others,
-            numbers: AtomicU64::new(1),
-            hands: Mutex::default(),
-            freed: Notify::new(),
+            next_number: AtomicU64::new(1),
+            jobs: Mutex::default(),
+            unlocked: Notify::new(),
             sent: Notify::new(),
         };
-        (lanes, EffectReceivers { leaving: leaving_queue, others: others_queue })
+        (queues, EffectReceivers { leaving: leaving_queue, others: others_queue })
     }
 
-    /// Every change of it is a single step: a thread that panicked leaves it whole.
+    /// Every change is a single step, so a thread that panicked leaves the value consistent.
     fn lock_jobs(&self) -> MutexGuard<'_, LockedJobs> {
-        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a batch on its ways. Also one without effects: its job's record is to be stored.
+    /// Splits a batch over both queues. A batch without effects is sent too, so that the record of its job is
+    /// stored.
     pub fn send_batch(&self, batch: EffectBatch) {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let job = batch.job;
-        let (leaving, others): (Vec<Effect>, Vec<Effect>) =
-            batch.effects.into_iter().partition(Effect::returns_nodes);
+        let mut leaving = batch.effects;
+        let others: Vec<Effect> = leaving.extract_if(.., |effect| !effect.returns_nodes()).collect();
         if !leaving.is_empty() {
-            let ended = leaving.iter().filter(|e| e.abandons_job()).map(|e| (e.job(), number));
-            self.lock_jobs().given_up.extend(ended);
-            post_batch(&self.leaving, QueuedBatch { number, batch: EffectBatch { job, effects: leaving } });
+            let given_up = leaving.iter().filter(|effect| effect.abandons_job());
+            self.lock_jobs().given_up.extend(given_up.map(|effect| (effect.job(), number)));
+            enqueue_batch(
+                &self.leaving,
+                QueuedBatch { number, batch: EffectBatch { job, effects: leaving } },
+            );
         }
-        post_batch(&self.others, QueuedBatch { number, batch: EffectBatch { job, effects: others } });
+        enqueue_batch(&self.others, QueuedBatch { number, batch: EffectBatch { job, effects: others } });
         self.sent.notify_one();
     }
 
-    /// Waits until something has been sent since the last call: there is something to store.
+    /// Waits until a batch has been sent since the last call. Its job's record must be stored then.
     pub async fn wait_for_batch(&self) {
         self.sent.notified().await;
     }
 
     /// Whether this batch or a later one gives this Slurm job up.
     pub(crate) fn is_outdated(&self, number: u64, slurm_job: JobId) -> bool {
-        self.lock_jobs().given_up.get(&slurm_job).is_some_and(|later| *later >= number)
+        self.lock_jobs().given_up.get(&slurm_job).is_some_and(|given_up_by| *given_up_by >= number)
     }
 
-    /// Everything up to this number was carried out or is out of date.
+    /// Notes that all batches up to this number were carried out or are outdated.
     pub fn mark_done(&self, number: u64) {
-        self.lock_jobs().given_up.retain(|_, later| *later > number);
+        self.lock_jobs().given_up.retain(|_, given_up_by| *given_up_by > number);
     }
 
-    /// Waits until nothing else is being done to a Slurm job, and keeps it so.
+    /// Waits until no effect is being carried out on a Slurm job, and locks it.
     pub async fn lock_job(&self, slurm_job: JobId) -> JobLock<'_> {
         loop {
-            let freed = self.freed.notified();
-            tokio::pin!(freed);
-            // Before the look, so that nothing is missed between the two.
-            freed.as_mut().enable();
-            if self.lock_jobs().on.insert(slurm_job) {
-                return JobLock { lanes: self, slurm_job };
+            let unlocked = self.unlocked.notified();
+            tokio::pin!(unlocked);
+            // Register before the check, so that no notification is missed between the two.
+            unlocked.as_mut().enable();
+            if self.lock_jobs().locked.insert(slurm_job) {
+                return JobLock { queues: self, slurm_job };
             }
-            freed.await;
+            unlocked.await;
         }
     }
 }
 
-fn post_batch(way: &mpsc::Sender<QueuedBatch>, sent: QueuedBatch) {
-    let job = sent.batch.job;
-    if way.try_send(sent).is_err() {
-        // The machine asks again after a while: a full queue loses nothing.
-        tracing::warn!(%job, "the action queue is full");
+fn enqueue_batch(queue: &mpsc::Sender<QueuedBatch>, batch: QueuedBatch) {
+    let job = batch.batch.job;
+    if queue.try_send(batch).is_err() {
+        // A full queue loses nothing: the job's lifecycle requests the effect again after a while.
+        tracing::warn!(%job, "the queue of effects is full");
     }
 }
 
-/// A Slurm job that something is being done to.
+/// The lock of a Slurm job. It is released when dropped.
 pub struct JobLock<'a> {
-    lanes: &'a EffectQueues,
+    queues: &'a EffectQueues,
     slurm_job: JobId,
 }
 
 impl Drop for JobLock<'_> {
     fn drop(&mut self) {
-        self.lanes.lock_jobs().on.remove(&self.slurm_job);
-        self.lanes.freed.notify_waiters();
+        self.queues.lock_jobs().locked.remove(&self.slurm_job);
+        self.queues.unlocked.notify_waiters();
     }
 }
 
@@ -154,42 +158,45 @@ mod tests {
         ]
     }
 
-    #[test]
-    fn leaving_has_a_way_of_its_own() {
-        let (lanes, mut queues) = EffectQueues::new();
-        lanes.send_batch(EffectBatch { job: JobId(1), effects: effects() });
-        let kinds =
-            |sent: QueuedBatch| sent.batch.effects.iter().map(|e| e.kind().word()).collect::<Vec<_>>();
-        assert_eq!(kinds(queues.leaving.try_recv().unwrap()), ["cancel_wing", "shrink_wing", "requeue_hold"]);
-        assert_eq!(kinds(queues.others.try_recv().unwrap()), ["set_limit", "launch"]);
-        lanes.send_batch(EffectBatch { job: JobId(1), effects: vec![Effect::CancelWing { job: JobId(2) }] });
-        assert_eq!(kinds(queues.others.try_recv().unwrap()), [""; 0], "the record is stored all the same");
+    fn kinds(batch: &QueuedBatch) -> Vec<&'static str> {
+        batch.batch.effects.iter().map(|effect| effect.kind().word()).collect()
     }
 
     #[test]
-    fn what_was_asked_of_a_job_before_it_was_given_up_is_out_of_date() {
-        let (lanes, _queues) = EffectQueues::new();
-        let launch = |job| Effect::Launch { job: JobId(job), node: NodeName::new("n1"), limit_mins: 9 };
-        lanes.send_batch(EffectBatch { job: JobId(1), effects: vec![launch(1)] });
-        lanes.send_batch(EffectBatch { job: JobId(1), effects: vec![Effect::RequeueHold { job: JobId(1) }] });
-        lanes.send_batch(EffectBatch { job: JobId(1), effects: vec![launch(1)] });
-        assert!(lanes.is_outdated(1, JobId(1)));
-        assert!(!lanes.is_outdated(1, JobId(2)) && !lanes.is_outdated(3, JobId(1)));
-        lanes.mark_done(2);
-        assert!(lanes.lock_jobs().given_up.is_empty());
+    fn leaving_has_a_queue_of_its_own() {
+        let (queues, mut receivers) = EffectQueues::new();
+        queues.send_batch(EffectBatch { job: JobId(1), effects: effects() });
+        let leaving = receivers.leaving.try_recv().unwrap();
+        assert_eq!(kinds(&leaving), ["cancel_wing", "shrink_wing", "requeue_hold"]);
+        assert_eq!(kinds(&receivers.others.try_recv().unwrap()), ["set_limit", "launch"]);
+        queues.send_batch(EffectBatch { job: JobId(1), effects: vec![Effect::CancelWing { job: JobId(2) }] });
+        assert_eq!(kinds(&receivers.others.try_recv().unwrap()), [""; 0], "the record is still stored");
+    }
+
+    #[test]
+    fn effects_on_a_job_are_outdated_once_it_is_given_up() {
+        let (queues, _receivers) = EffectQueues::new();
+        let launch = Effect::Launch { job: JobId(1), node: NodeName::new("n1"), limit_mins: 9 };
+        for effect in [launch.clone(), Effect::RequeueHold { job: JobId(1) }, launch] {
+            queues.send_batch(EffectBatch { job: JobId(1), effects: vec![effect] });
+        }
+        assert!(queues.is_outdated(1, JobId(1)));
+        assert!(!queues.is_outdated(1, JobId(2)) && !queues.is_outdated(3, JobId(1)));
+        queues.mark_done(2);
+        assert!(queues.lock_jobs().given_up.is_empty());
     }
 
     #[tokio::test]
-    async fn nothing_is_done_twice_at_a_time_to_one_job() {
+    async fn a_slurm_job_is_locked_once_at_a_time() {
         use std::time::Duration;
-        let (lanes, _queues) = EffectQueues::new();
-        let first = lanes.lock_job(JobId(1)).await;
-        let _other = lanes.lock_job(JobId(2)).await;
+        let (queues, _receivers) = EffectQueues::new();
+        let first = queues.lock_job(JobId(1)).await;
+        let _other = queues.lock_job(JobId(2)).await;
         let soon = Duration::from_millis(20);
-        assert!(tokio::time::timeout(soon, lanes.lock_job(JobId(1))).await.is_err());
-        let waiting = async { drop(lanes.lock_job(JobId(1)).await) };
-        let freeing = async { drop(first) };
-        let both = async { tokio::join!(waiting, freeing) };
+        assert!(tokio::time::timeout(soon, queues.lock_job(JobId(1))).await.is_err());
+        let waiting = async { drop(queues.lock_job(JobId(1)).await) };
+        let unlocking = async { drop(first) };
+        let both = async { tokio::join!(waiting, unlocking) };
         tokio::time::timeout(Duration::from_secs(5), both).await.unwrap();
     }
 }

@@ -1,5 +1,7 @@
-//! Carries effects out at Slurm: stored first, but for those that give nodes back, then each guarded,
-//! bounded, and never outside the partition.
+//! Carries effects out at Slurm.
+//!
+//! Records are stored before their effects, except for effects that give nodes back. Each effect is checked
+//! and bounded in time, and never touches a job outside the partition.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,18 +20,18 @@ use infill_model::{GenerationRecord, Job, JobId, LeadRecord, clock::now};
 use infill_slurm::{SlurmApi, SlurmError};
 use infill_store::StoreError;
 
-/// Pause before a store that failed is tried again: it may take five seconds to fail, and effects wait for
-/// it.
+/// Pause before a store that failed is tried again. It may take five seconds to fail, and effects wait for it.
 const STORE_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
-/// Setting that is written to see whether a store that failed works again.
+/// The setting that is written to test whether a store that failed works again.
 const PROBE_SETTING: &str = "probe";
 
-/// Effects that give nodes back and are carried out at a time: one that Slurm does not answer holds up few.
+/// Effects that give nodes back and are carried out at a time. So an effect that Slurm does not answer delays
+/// few others.
 const LEAVING_AT_ONCE: usize = 4;
 
-/// Carries out effects for as long as there are any to come. Leaving waits for nothing else, and changes are
-/// stored meanwhile.
+/// Carries out effects until the queues close. Effects that give nodes back wait for no others, and changes
+/// are stored meanwhile.
 pub async fn run(context: Arc<DaemonContext>, queues: EffectReceivers) {
     tokio::join!(
         run_leaving(&context, queues.leaving),
@@ -38,62 +40,61 @@ pub async fn run(context: Arc<DaemonContext>, queues: EffectReceivers) {
     );
 }
 
-/// What gives nodes back needs nobody's leave, not the store's either.
+/// Carries out the effects that give nodes back. They wait neither for checks nor for the store.
 async fn run_leaving(context: &Arc<DaemonContext>, mut queue: mpsc::Receiver<QueuedBatch>) {
-    let turns = Arc::new(Semaphore::new(LEAVING_AT_ONCE));
+    let permits = Arc::new(Semaphore::new(LEAVING_AT_ONCE));
     let mut under_way = JoinSet::new();
     while let Some(QueuedBatch { batch, .. }) = queue.recv().await {
         for effect in batch.effects {
-            // The gate is never closed.
-            let Ok(turn) = turns.clone().acquire_owned().await else { return };
+            // The semaphore is never closed.
+            let Ok(permit) = permits.clone().acquire_owned().await else { return };
             while under_way.try_join_next().is_some() {}
             let context = context.clone();
             under_way.spawn(async move {
-                let _turn = turn;
-                let _hand = context.lanes.lock_job(effect.job()).await;
+                let _permit = permit;
+                let _lock = context.effect_queues.lock_job(effect.job()).await;
                 execute_effect(&context, batch.job, &effect).await;
             });
         }
     }
 }
 
-/// Everything else, in its order, once it is stored.
+/// Carries out all other effects in their order, once their records are stored.
 async fn run_others(context: &DaemonContext, mut queue: mpsc::Receiver<QueuedBatch>) {
     while let Some(QueuedBatch { number, batch }) = queue.recv().await {
         let stored = save_changes(context).await;
         for effect in batch.effects {
-            // Before the hand is taken: whoever gives the same job back waits for that.
+            // Slurm is asked before the job is locked, because effects that give this job back wait for the lock.
             let overtaken = stored && effect.takes_nodes() && context.has_new_jobs().await;
-            let _hand = context.lanes.lock_job(effect.job()).await;
+            let _lock = context.effect_queues.lock_job(effect.job()).await;
             let at = now();
-            if context.lanes.is_outdated(number, effect.job()) {
-                tracing::debug!(job = %batch.job, "did not do {effect:?}: it is to leave");
+            if context.effect_queues.is_outdated(number, effect.job()) {
+                tracing::debug!(job = %batch.job, "did not do {effect:?}: the job must leave");
             } else if overtaken {
-                tracing::debug!(job = %batch.job, "did not do {effect:?}: a job has come since the look at Slurm");
+                tracing::debug!(job = %batch.job, "did not do {effect:?}: a main job has been submitted since");
                 context.change_fleet(at, |state| state.fleet.effect_outdated(batch.job, &effect, at));
             } else if effect.takes_nodes() && !stored {
-                let why = "the store is away: nothing is started";
+                let why = "the store fails: nothing is started";
                 context
                     .change_fleet(at, |state| state.fleet.effect_failed(batch.job, &effect, why, true, at));
             } else {
                 execute_effect(context, batch.job, &effect).await;
             }
         }
-        context.lanes.mark_done(number);
+        context.effect_queues.mark_done(number);
     }
 }
 
-/// Stores what changed as soon as it has: agents are told of a new generation then, and do not wait for
-/// Slurm.
+/// Stores changes as soon as they happen, so that agents receive new generations without waiting for Slurm.
 async fn keep_saved(context: &DaemonContext) {
     loop {
-        context.lanes.wait_for_batch().await;
+        context.effect_queues.wait_for_batch().await;
         save_changes(context).await;
     }
 }
 
 async fn execute_effect(context: &DaemonContext, job: JobId, effect: &Effect) {
-    // The machine asks again if it still wants it then.
+    // The job's lifecycle requests the effect again if it is still needed.
     if !context.leadership.may_act() {
         tracing::debug!(job = %job, "did not do {effect:?}: another daemon may lead by now");
         return;
@@ -109,7 +110,7 @@ async fn execute_effect(context: &DaemonContext, job: JobId, effect: &Effect) {
             context.change_fleet(at, |state| state.fleet.effect_done(job, effect, at));
         }
         Err(e) => {
-            // That Slurm is away has been said; every effect fails then, again and again.
+            // While Slurm does not answer, every effect fails again and again. That was logged already.
             if e.is_transient() && context.lock_state().health.has_problem(ProblemTopic::Slurm) {
                 tracing::debug!(job = %job, "could not do {effect:?}: {e}");
             } else {
@@ -123,11 +124,11 @@ async fn execute_effect(context: &DaemonContext, job: JobId, effect: &Effect) {
     }
 }
 
-/// Does one effect, after making sure that its Slurm job is ours to touch.
+/// Carries out one effect, after it has checked that infill may change its Slurm job.
 ///
 /// # Errors
-/// [`SlurmError::Denied`] when the job lies outside the partition, or is no part of the malleable job; else
-/// what Slurm says. A job that Slurm does not know any more is no error: there is nothing left to do.
+/// [`SlurmError::Denied`] when the job is outside the partition, or does not belong to the malleable job; else
+/// Slurm's error. A job that Slurm no longer knows is not an error, because nothing is left to do.
 pub async fn perform_effect(
     slurm: &dyn SlurmApi,
     partition: &str,
@@ -140,15 +141,15 @@ pub async fn perform_effect(
         return Ok(());
     }
     match effect {
-        // Since the machine looked, somebody may have held it.
+        // An administrator may have held the job since the snapshot.
         Effect::Launch { .. } if job.held && job.is_held_by_admin() => {
             let doing = format!("launching job {}", job.id);
-            // The next look tells the machine.
+            // The next snapshot shows the hold to the job's lifecycle.
             Err(SlurmError::Transient { doing, what: "an administrator holds it".to_owned() })
         }
         Effect::Launch { job, node, limit_mins } => slurm.launch_job(*job, node, *limit_mins).await,
         Effect::Hold { job } => slurm.hold_job(*job).await,
-        // Somebody has released it since: without its node Slurm would start it anywhere.
+        // Someone has released the job since. Without its required node Slurm would start it anywhere.
         Effect::Unpin { .. } if !job.held => Ok(()),
         Effect::Unpin { job } => slurm.unpin_job(*job).await,
         Effect::RequeueHold { .. } if job.state.is_pending() => slurm.hold_job(job.id).await,
@@ -159,7 +160,7 @@ pub async fn perform_effect(
     }
 }
 
-/// Refuses every job that is not in the partition and a part of this malleable job.
+/// Refuses a Slurm job unless it is in the partition and belongs to this malleable job.
 fn check_ownership(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmError> {
     let ours = job.id == lead || infill_model::lead_of_wing(job) == Some(lead);
     if job.partition == partition && ours {
@@ -167,36 +168,38 @@ fn check_ownership(job: &Job, partition: &str, lead: JobId) -> Result<(), SlurmE
     }
     Err(SlurmError::Denied {
         doing: format!("acting on job {} for malleable job {lead}", job.id),
-        what: format!("it is in partition {:?}, and not ours to touch", job.partition),
+        what: format!(
+            "it is in partition {:?}; infill changes only this malleable job's Slurm jobs in {partition:?}",
+            job.partition
+        ),
     })
 }
 
-/// Stores what changed; says whether everything is in the store now.
+/// Stores all changed records. Returns whether everything is in the store now.
 pub(crate) async fn save_changes(context: &DaemonContext) -> bool {
-    // One at a time: whoever finds nothing to store must know that nobody else is failing to store it.
-    let mut failed_at = context.saving.jobs.lock().await;
-    let (dirty, generations) = {
+    // The lock makes sure that a caller with nothing to store does not miss that another one is failing.
+    let mut failed_at = context.save_locks.jobs.lock().await;
+    let (records, generations) = {
         let mut state = context.lock_state();
-        let dirty = state.ledger.take_dirty();
+        let dirty = state.write_queue.take_dirty();
         let records: Vec<LeadRecord> =
             dirty.iter().filter_map(|job| state.fleet.lead_record(*job, now())).collect();
-        (records, state.ledger.take_generations())
+        (records, state.write_queue.take_generations())
     };
-    let resting = failed_at.is_some_and(|at| at.elapsed() < STORE_RETRY_PAUSE);
-    let result =
-        if resting { Err(None) } else { write_changes(context, &dirty, &generations).await.map_err(Some) };
-    let jobs: Vec<JobId> = dirty.iter().map(|d| d.job).collect();
-    match result {
+    let jobs: Vec<JobId> = records.iter().map(|record| record.job).collect();
+    if failed_at.is_some_and(|at| at.elapsed() < STORE_RETRY_PAUSE) {
+        requeue_unsaved(context, jobs, generations);
+        return false;
+    }
+    match write_changes(context, &records, &generations).await {
         Ok(()) => {
             *failed_at = None;
             record_saved(context, jobs);
             true
         }
         Err(e) => {
-            if let Some(e) = e {
-                *failed_at = Some(Instant::now());
-                context.store_failed(&e);
-            }
+            *failed_at = Some(Instant::now());
+            context.store_failed(&e);
             requeue_unsaved(context, jobs, generations);
             false
         }
@@ -214,37 +217,37 @@ fn record_saved(context: &DaemonContext, jobs: Vec<JobId>) {
 
 fn requeue_unsaved(context: &DaemonContext, jobs: Vec<JobId>, generations: Vec<GenerationRecord>) {
     let mut state = context.lock_state();
-    state.ledger.mark_dirty(jobs.iter().copied());
-    state.ledger.put_generations_back(generations);
+    state.write_queue.mark_dirty(jobs.iter().copied());
+    state.write_queue.put_generations_back(generations);
     context.run_actions(state.release_orders(jobs, false));
 }
 
 async fn write_changes(
     context: &DaemonContext,
-    dirty: &[LeadRecord],
+    records: &[LeadRecord],
     generations: &[GenerationRecord],
 ) -> Result<(), StoreError> {
-    if !dirty.is_empty() {
-        context.store.put_leads(dirty).await?;
+    if !records.is_empty() {
+        context.store.put_leads(records).await?;
     }
     if !generations.is_empty() {
         context.store.add_generations(generations).await?;
     }
-    // With nothing to store, only trying tells whether a store that failed works again.
+    // With nothing to store, only a test write shows whether a store that failed works again.
     if context.lock_state().health.has_problem(ProblemTopic::Store) {
         context.store.put_setting(PROBE_SETTING, &now().0.to_string()).await?;
     }
     Ok(())
 }
 
-/// Stores everything that has changed, and history, at the end. What is being stored by others is waited for.
+/// Stores all changed records and history when the daemon ends. Waits for writes that are under way.
 pub(crate) async fn save_all(context: &DaemonContext) {
     if save_changes(context).await {
         context.lock_state().flush_records();
         history_writer::write_history(context).await;
         profile_storage::save_unsaved(context).await;
     } else {
-        tracing::error!("the last changes could not be stored; the next daemon reads the truth from Slurm");
+        tracing::error!("cannot store the last changes; the next daemon recovers them from Slurm");
     }
 }
 
@@ -263,7 +266,7 @@ mod tests {
     };
     use infill_store::{LeadStanding, RoundRecord};
 
-    /// A daemon that has just begun, beside this Slurm.
+    /// A daemon that has just started with this Slurm.
     async fn daemon(slurm: Arc<FakeSlurm>) -> (Arc<DaemonContext>, EffectReceivers) {
         let at = now();
         let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
@@ -274,19 +277,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_the_end_history_is_stored_too_after_what_is_being_stored() {
+    async fn the_last_save_waits_for_other_writes_and_includes_history() {
         let at = UnixTime(100);
         let (context, _queues) = daemon(Arc::new(FakeSlurm::new(1, "infill"))).await;
-        let jobs = Vec::new();
-        let steps = Vec::new();
-        let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
-        context.lock_state().ledger.add_round(RoundRecord {
+        let plan = Plan {
             at,
-            plan,
-            report: RoundReport::default(),
-            acted: true,
-        });
-        let saving = context.saving.jobs.lock().await;
+            jobs: Vec::new(),
+            status: SolveStatus::Trivial,
+            proof: None,
+            objective: 0.0,
+            steps: Vec::new(),
+        };
+        let round = RoundRecord { at, plan, report: RoundReport::default(), acted: true };
+        context.lock_state().write_queue.add_round(round);
+        let saving = context.save_locks.jobs.lock().await;
         let end = tokio::spawn({
             let context = context.clone();
             async move { save_all(&context).await }
@@ -298,38 +302,41 @@ mod tests {
         assert_eq!(context.store.round_at(at).await.unwrap().map(|r| r.at), Some(at));
     }
 
+    /// Waits until `done` is true of the changes that Slurm has recorded.
+    async fn wait_for(what: &str, slurm: &FakeSlurm, done: impl Fn(&[FakeChange]) -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !done(&slurm.recorded_changes()) {
+            assert!(Instant::now() < end, "{what}: {:?}", slurm.recorded_changes());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn has_launch(changes: &[FakeChange]) -> bool {
+        changes.iter().any(|change| matches!(change, FakeChange::Launch { .. }))
+    }
+
     #[tokio::test]
-    async fn nothing_is_started_when_a_job_has_come_since_the_look() {
+    async fn nothing_is_started_when_a_job_was_submitted_since_the_snapshot() {
         let slurm = Arc::new(FakeSlurm::new(1, "infill"));
         let job = slurm.submit_held(1, 6101, "infill:nodes=1");
         let (context, queues) = daemon(slurm.clone()).await;
         slurm.read_snapshot().await.unwrap();
         slurm.submit_held(9, 6102, "");
-        slurm.edit_snapshot(|w| w.jobs.last_mut().unwrap().partition = "main".to_owned());
+        slurm.edit_snapshot(|snapshot| snapshot.jobs.last_mut().unwrap().partition = "main".to_owned());
         let executor = tokio::spawn(run(context.clone(), queues));
-        let send = || {
-            let node = NodeName::new("n1");
-            let effects = vec![Effect::Launch { job, node, limit_mins: 9 }, Effect::Hold { job }];
-            context.lanes.send_batch(EffectBatch { job, effects });
-        };
-        let until = async |what: &str, done: &dyn Fn(&[FakeChange]) -> bool| {
-            let end = Instant::now() + Duration::from_secs(10);
-            while !done(&slurm.recorded_changes()) {
-                assert!(Instant::now() < end, "{what}: {:?}", slurm.recorded_changes());
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let holds =
-            |acts: &[FakeChange]| acts.iter().filter(|a| matches!(a, FakeChange::Hold { .. })).count();
-        let launches = |acts: &[FakeChange]| acts.iter().any(|a| matches!(a, FakeChange::Launch { .. }));
-        send();
-        until("what takes no nodes is done all the same", &|acts| holds(acts) == 1).await;
-        assert!(!launches(&slurm.recorded_changes()), "{:?}", slurm.recorded_changes());
-        // It is looked at once more, and that job is known.
+        let launch = Effect::Launch { job, node: NodeName::new("n1"), limit_mins: 9 };
+        let batch = EffectBatch { job, effects: vec![launch, Effect::Hold { job }] };
+        context.effect_queues.send_batch(batch.clone());
+        wait_for("effects that take no nodes are still carried out", &slurm, |changes| {
+            changes.iter().filter(|change| matches!(change, FakeChange::Hold { .. })).count() == 1
+        })
+        .await;
+        assert!(!has_launch(&slurm.recorded_changes()), "{:?}", slurm.recorded_changes());
+        // The next snapshot contains the new job.
         slurm.read_snapshot().await.unwrap();
-        context.recheck.note_snapshot();
-        send();
-        until("it is started now", &|acts| launches(acts)).await;
+        context.new_job_check.note_snapshot();
+        context.effect_queues.send_batch(batch);
+        wait_for("the job is started now", &slurm, has_launch).await;
         executor.abort();
     }
 
@@ -343,48 +350,44 @@ mod tests {
         let (context, queues) = daemon(slurm.clone()).await;
         slurm.hang_limits(true);
         let executor = tokio::spawn(run(context.clone(), queues));
-        let limit = |job: usize| Effect::SetLimit { job: jobs[job], limit_mins: 9 };
-        for (job, effects) in [
-            (0, vec![limit(0)]),
-            (1, vec![limit(1), Effect::RequeueHold { job: jobs[1] }]),
-            (2, vec![limit(2)]),
+        let limits: Vec<Effect> =
+            jobs.iter().map(|job| Effect::SetLimit { job: *job, limit_mins: 9 }).collect();
+        for (index, effects) in [
+            (0, vec![limits[0].clone()]),
+            (1, vec![limits[1].clone(), Effect::RequeueHold { job: jobs[1] }]),
+            (2, vec![limits[2].clone()]),
             (2, vec![Effect::RequeueHold { job: jobs[2] }]),
         ] {
-            context.lanes.send_batch(EffectBatch { job: jobs[job], effects });
+            context.effect_queues.send_batch(EffectBatch { job: jobs[index], effects });
         }
-        let left = |act: &FakeChange| matches!(act, FakeChange::RequeueHold { .. });
-        let end = Instant::now() + Duration::from_secs(10);
-        while slurm.recorded_changes().iter().filter(|act| left(act)).count() < 2 {
-            assert!(Instant::now() < end, "leaving stands behind a limit: {:?}", slurm.recorded_changes());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        // What was asked of those that have left is not done afterwards.
+        wait_for("leaving waits behind a limit", &slurm, |changes| {
+            changes.iter().filter(|change| matches!(change, FakeChange::RequeueHold { .. })).count() == 2
+        })
+        .await;
+        // Outdated effects on the jobs that have left are not carried out afterwards.
         slurm.hang_limits(false);
-        context.lanes.send_batch(EffectBatch { job: jobs[3], effects: vec![limit(3)] });
-        let done = |job: usize| {
-            slurm.recorded_changes().contains(&FakeChange::SetTimeLimit { job: jobs[job], limit_mins: 9 })
-        };
-        while !done(3) {
-            assert!(Instant::now() < end, "{:?}", slurm.recorded_changes());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert!(done(0) && !done(2), "{:?}", slurm.recorded_changes());
+        context.effect_queues.send_batch(EffectBatch { job: jobs[3], effects: vec![limits[3].clone()] });
+        let set_limits: Vec<FakeChange> =
+            jobs.iter().map(|job| FakeChange::SetTimeLimit { job: *job, limit_mins: 9 }).collect();
+        wait_for("the last limit is set", &slurm, |changes| changes.contains(&set_limits[3])).await;
+        let changes = slurm.recorded_changes();
+        assert!(changes.contains(&set_limits[0]) && !changes.contains(&set_limits[2]), "{changes:?}");
         executor.abort();
     }
 
     #[tokio::test]
-    async fn what_is_pending_when_the_lead_is_lost_is_not_done() {
+    async fn pending_effects_are_dropped_when_the_lead_is_lost() {
         for leads in [true, false] {
             let slurm = Arc::new(FakeSlurm::new(1, "infill"));
             let job = slurm.submit_held(1, 6101, "infill:nodes=1");
             slurm.launch_job(job, &NodeName::new("n1"), 60).await.unwrap();
             let (context, mut queues) = daemon(slurm.clone()).await;
             let effects = vec![Effect::SetLimit { job, limit_mins: 9 }];
-            context.lanes.send_batch(EffectBatch { job, effects });
+            context.effect_queues.send_batch(EffectBatch { job, effects });
             if !leads {
                 context.leadership.mark_lost();
             }
-            // It ends with what is in it.
+            // A closed queue ends after the batches that it holds.
             queues.others.close();
             run_others(&context, queues.others).await;
             execute_effect(&context, job, &Effect::RequeueHold { job }).await;
@@ -398,7 +401,7 @@ mod tests {
     async fn nothing_is_done_to_a_job_that_has_ended() {
         let slurm = FakeSlurm::new(1, "infill");
         let job = slurm.submit_held(1, 6101, "infill:nodes=1");
-        slurm.edit_snapshot(|world| world.jobs[0].state = JobState::from_base(BaseState::Completed));
+        slurm.edit_snapshot(|snapshot| snapshot.jobs[0].state = JobState::from_base(BaseState::Completed));
         let node = NodeName::new("n1");
         let keep = vec![node.clone()];
         for effect in [

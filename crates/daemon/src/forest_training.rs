@@ -1,5 +1,7 @@
-//! The forest that helps to expect how long jobs run: grown anew each day from what ended, off the rounds,
-//! and never stored.
+//! The random forest that helps to predict how long jobs run.
+//!
+//! It is trained again each day from the jobs that have ended. Training runs outside the rounds. The forest
+//! is never stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +9,13 @@ use std::time::Duration;
 use super::context::DaemonContext;
 use infill_model::clock::now;
 
-/// After a start, jobs that come back are met first.
+/// Delay of the first training after a start. Jobs that reconnect are served first.
 const FIRST_DELAY: Duration = Duration::from_secs(60);
 
-/// From one to the next.
+/// Time from one training to the next.
 const TRAINING_INTERVAL: Duration = Duration::from_secs(86_400);
 
-/// Grows forests, for ever.
+/// Trains a forest once per [`TRAINING_INTERVAL`]. Never returns.
 pub(crate) async fn train_daily(context: Arc<DaemonContext>) {
     let mut wait = FIRST_DELAY;
     loop {
@@ -24,12 +26,12 @@ pub(crate) async fn train_daily(context: Arc<DaemonContext>) {
 }
 
 async fn train_forest(context: &DaemonContext) {
-    let ground = context.lock_state().scene.priorities().outlook.forest_training();
+    let training = context.lock_state().round_state.priorities().outlook.forest_training();
     let seed = now().0.unsigned_abs();
-    match tokio::task::spawn_blocking(move || ground.grow_forest(seed)).await {
-        Ok(Ok(Some(forest))) => context.lock_state().scene.priorities_mut().outlook.set_forest(forest),
+    match tokio::task::spawn_blocking(move || training.grow_forest(seed)).await {
+        Ok(Ok(Some(forest))) => context.lock_state().round_state.priorities_mut().outlook.set_forest(forest),
         Ok(Ok(None)) => {}
-        Ok(Err(e)) => tracing::warn!("lengths of jobs are expected without a forest: {e}"),
-        Err(e) => tracing::warn!("lengths of jobs are expected without a forest, which broke: {e}"),
+        Ok(Err(e)) => tracing::warn!("lengths of jobs are predicted without a forest: {e}"),
+        Err(e) => tracing::warn!("lengths of jobs are predicted without a forest: its training crashed: {e}"),
     }
 }

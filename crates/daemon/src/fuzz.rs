@@ -1,8 +1,7 @@
-//! 50,000 records (times the effort) that are wrong in one place, each among records that are whole, from the
-//! bytes that slurmrestd sends to a round's plan, of whole nodes and of their GPUs: nothing panics, no whole
-//! record is lost or doubted, and no job ends by it.
+//! Fuzzes the way from slurmrestd's bytes to a round's plan, on sites that lend whole nodes and GPUs.
 //!
-//! Seeded: a case that fails says its seed, and is the same every time.
+//! 50,000 records (times the effort) are wrong in one place each, among valid records. Nothing may panic, no
+//! valid record may be lost or doubted, and no job may end by that. Each case has a seed, which a failure shows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,27 +19,27 @@ use infill_testkit::effort;
 const SNAPSHOTS: u64 = 1_000;
 const CASES: usize = 50;
 
-/// Every so many snapshots a round is planned, which takes longer than all before.
+/// A round is planned for every fourth snapshot, because planning takes longer than the rest.
 const PLANNED: u64 = 4;
 
 const NOW: i64 = 1_800_000_000;
 
-/// Whole records have smaller numbers than this, wrong ones larger.
+/// Valid records have smaller numbers than this, wrong ones larger.
 const WRONG: u64 = 1_000;
 
-/// The whole jobs that wait. Their ids are none that a wrong value could be read as.
+/// The valid jobs that wait. No wrong value can be read as one of these ids.
 const OURS_AND_MAIN: std::ops::RangeInclusive<u64> = 101..=106;
 
-/// The whole job that runs, on a part of the last node.
+/// The valid job that runs, on a part of the last node.
 const RUNS: u64 = 108;
 
-/// The whole nodes, of which some are idle.
+/// The number of valid nodes, and how many of them are idle.
 const NODES: u64 = 5;
 const IDLE: u64 = 4;
 
 type JsonRecord = Vec<(&'static str, Vec<u8>)>;
 
-/// Numbers that look like chance (splitmix64).
+/// A generator of pseudo-random numbers (splitmix64).
 struct SeededChance(u64);
 
 impl SeededChance {
@@ -61,43 +60,50 @@ fn record<const N: usize>(fields: [(&'static str, String); N]) -> JsonRecord {
     fields.into_iter().map(|(name, value)| (name, value.into_bytes())).collect()
 }
 
-/// A node: idle, or the last of the whole ones.
+/// A time in slurmrestd's format.
+fn time(secs: i64) -> String {
+    format!(r#"{{"set":true,"infinite":false,"number":{secs}}}"#)
+}
+
+/// A node. The last valid one is partly used, all others are idle.
 fn node(number: u64) -> JsonRecord {
-    let choose = |idle: &str, mixed: &str| if number == NODES { mixed.to_owned() } else { idle.to_owned() };
+    let is_mixed = number == NODES;
     record([
         ("name", format!("\"n{number}\"")),
         ("address", format!("\"n{number}.cluster\"")),
-        ("state", choose(r#"["IDLE"]"#, r#"["MIXED"]"#)),
+        ("state", if_else(is_mixed, r#"["MIXED"]"#, r#"["IDLE"]"#)),
         ("partitions", r#"["main","infill"]"#.to_owned()),
         ("cpus", "16".to_owned()),
         ("effective_cpus", "16".to_owned()),
-        ("alloc_cpus", choose("0", "4")),
+        ("alloc_cpus", if_else(is_mixed, "4", "0")),
         ("real_memory", "16000".to_owned()),
         ("specialized_memory", "0".to_owned()),
-        ("alloc_memory", choose("0", "4000")),
+        ("alloc_memory", if_else(is_mixed, "4000", "0")),
         ("gres", "\"gpu:a100:4(S:0-1)\"".to_owned()),
-        ("gres_used", choose("\"gpu:a100:0(IDX:N/A)\"", "\"gpu:a100:1(IDX:2)\"")),
+        ("gres_used", if_else(is_mixed, "\"gpu:a100:1(IDX:2)\"", "\"gpu:a100:0(IDX:N/A)\"")),
         ("features", r#"["big","ib"]"#.to_owned()),
         ("active_features", r#"["big"]"#.to_owned()),
         ("reason", "\"\"".to_owned()),
     ])
 }
 
-/// A job: odd ones are ours and wait, held; even ones are the main queue's and wait for a planned start.
+fn if_else(condition: bool, yes: &str, no: &str) -> String {
+    if condition { yes.to_owned() } else { no.to_owned() }
+}
+
+/// A job. Odd ones are malleable, held and pending. Even ones are main jobs that wait for a planned start.
 fn job(number: u64) -> JsonRecord {
     let ours = number % 2 == 1;
-    let choose = |a: &str, b: &str| if ours { a.to_owned() } else { b.to_owned() };
-    let time = |secs: i64| format!(r#"{{"set":true,"infinite":false,"number":{secs}}}"#);
     record([
         ("job_id", number.to_string()),
         ("user_id", "6101".to_owned()),
         ("user_name", "\"alice\"".to_owned()),
         ("account", "\"research\"".to_owned()),
         ("name", "\"train\"".to_owned()),
-        ("partition", choose("\"infill\"", "\"main\"")),
-        ("qos", choose("\"infill\"", "\"main\"")),
+        ("partition", if_else(ours, "\"infill\"", "\"main\"")),
+        ("qos", if_else(ours, "\"infill\"", "\"main\"")),
         ("job_state", r#"["PENDING"]"#.to_owned()),
-        ("state_reason", choose("\"JobHeldUser\"", "\"Resources\"")),
+        ("state_reason", if_else(ours, "\"JobHeldUser\"", "\"Resources\"")),
         ("state_description", "\"\"".to_owned()),
         ("submit_time", time(NOW - 100)),
         ("start_time", time(if ours { 0 } else { NOW + 900 })),
@@ -105,17 +111,17 @@ fn job(number: u64) -> JsonRecord {
         ("time_limit", time(60)),
         ("nodes", "\"\"".to_owned()),
         ("batch_host", "\"\"".to_owned()),
-        ("scheduled_nodes", choose("\"\"", "\"n[1-2]\"")),
+        ("scheduled_nodes", if_else(ours, "\"\"", "\"n[1-2]\"")),
         ("node_count", time(1)),
-        ("hold", choose("true", "false")),
+        ("hold", if_else(ours, "true", "false")),
         ("priority", time(i64::from(!ours))),
         ("comment", "\"\"".to_owned()),
-        ("admin_comment", choose("\"infill:nodes=1-4\"", "\"\"")),
+        ("admin_comment", if_else(ours, "\"infill:nodes=1-4\"", "\"\"")),
         ("tres_per_node", "\"\"".to_owned()),
         ("tres_req_str", "\"cpu=1,node=1\"".to_owned()),
         ("features", "\"\"".to_owned()),
         ("excluded_nodes", "\"\"".to_owned()),
-        ("required_nodes", choose("\"\"", "\"n1\"")),
+        ("required_nodes", if_else(ours, "\"\"", "\"n1\"")),
         ("dependency", "\"\"".to_owned()),
         ("resv_name", "\"\"".to_owned()),
         ("eligible_time", time(0)),
@@ -136,9 +142,8 @@ fn job(number: u64) -> JsonRecord {
     ])
 }
 
-/// The same job once it runs, on a part of the last whole node.
+/// The same job while it runs on a part of the last valid node.
 fn running(number: u64) -> JsonRecord {
-    let time = |secs: i64| format!(r#"{{"set":true,"infinite":false,"number":{secs}}}"#);
     let node = format!("\"n{NODES}\"");
     let holds = r#""cpus":{"count":4,"used":0},"memory":{"used":0,"allocated":4000}"#;
     let resources = format!(
@@ -173,9 +178,13 @@ fn reservation(number: u64) -> JsonRecord {
     ])
 }
 
-/// Texts that are wrong as such.
+/// A JSON string with these bytes.
+fn text(inner: &[u8]) -> Vec<u8> {
+    [b"\"", inner, b"\""].concat()
+}
+
+/// Texts that are wrong in any field.
 fn odd_texts() -> Vec<Vec<u8>> {
-    let text = |inner: &[u8]| [b"\"", inner, b"\""].concat();
     vec![
         text(b"caf\xe9"),
         text(b"\xff\xfe\xc3("),
@@ -191,7 +200,7 @@ fn odd_texts() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Values that have no business where they are put.
+/// Values of wrong types and sizes.
 fn odd_values() -> Vec<Vec<u8>> {
     let others = [
         "null",
@@ -259,7 +268,7 @@ impl RecordLists {
         ])
     }
 
-    /// Adds a wrong record somewhere.
+    /// Adds a wrong record at a random position.
     fn add_wrong(&mut self, number: u64, odd: &[Vec<u8>], chance: &mut SeededChance) {
         let (list, mut record) = match chance.below(7) {
             0 => (0, node(number)),
@@ -280,16 +289,14 @@ impl RecordLists {
             "bf_cycle_counter":9,"bf_exit":{{"end_job_queue":9}}}}}}"#,
             NOW - 10
         );
-        let read = || {
-            let mut nodes = offline::read_nodes(&nodes[..])?;
-            let jobs = offline::read_jobs(&jobs[..], &mut nodes)?;
-            offline::build_snapshot(nodes, jobs, &reservations[..], diag.as_bytes(), "infill")
-        };
-        read().unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+        let mut nodes = offline::read_nodes(&nodes[..]).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let jobs = offline::read_jobs(&jobs[..], &mut nodes).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        offline::build_snapshot(nodes, jobs, &reservations[..], diag.as_bytes(), "infill")
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}"))
     }
 }
 
-/// Every whole record is there as it is, and none of them is doubted.
+/// Checks that every valid record is in the snapshot unchanged, and that none of them is doubted.
 fn check_whole(snapshot: &Snapshot, whole: &Snapshot, seed: u64) {
     for node in &whole.nodes {
         assert!(snapshot.nodes.contains(node), "seed {seed}: {} is lost", node.name);
@@ -300,34 +307,36 @@ fn check_whole(snapshot: &Snapshot, whole: &Snapshot, seed: u64) {
     for reservation in &whole.reservations {
         assert!(snapshot.reservations.contains(reservation), "seed {seed}: {} is lost", reservation.name);
     }
-    let said = snapshot.doubts.iter().map(|doubt| match doubt {
-        SnapshotDoubt::Inconsistent(said) => said.as_str(),
+    let doubts = snapshot.doubts.iter().map(|doubt| match doubt {
+        SnapshotDoubt::Inconsistent(what) => what.as_str(),
         other => panic!("seed {seed}: {other:?}"),
     });
-    for part in said.chain(snapshot.unread.as_deref()).flat_map(|said| said.split("; ")) {
-        let named = |kind: &str, name: &str| part.starts_with(&format!("{kind} {name} "));
-        let doubted = whole.nodes.iter().any(|n| named("node", n.name.as_str()))
-            || whole.jobs.iter().any(|j| named("job", &j.id.to_string()))
-            || whole.reservations.iter().any(|r| named("reservation", &r.name));
-        assert!(!doubted, "seed {seed}: {part:?}");
+    let nodes = whole.nodes.iter().map(|node| format!("node {} ", node.name));
+    let jobs = whole.jobs.iter().map(|job| format!("job {} ", job.id));
+    let reservations =
+        whole.reservations.iter().map(|reservation| format!("reservation {} ", reservation.name));
+    let valid: Vec<String> = nodes.chain(jobs).chain(reservations).collect();
+    for part in doubts.chain(snapshot.unread.as_deref()).flat_map(|text| text.split("; ")) {
+        let is_doubted = valid.iter().any(|record| part.starts_with(record));
+        assert!(!is_doubted, "seed {seed}: {part:?}");
     }
 }
 
-/// Has the daemon's values take a snapshot in, and plans a round now and then. `waits`: how many jobs must
-/// still be there.
+/// Updates the daemon's state with a snapshot, and plans a round from time to time. `waits`: how many of the
+/// valid jobs must still wait.
 fn round(state: &mut DaemonState, snapshot: Snapshot, waits: usize, seed: u64) {
     let now = UnixTime(NOW + seed as i64);
     let _ = state.update_fleet(&snapshot, now, now);
     let _ = state.update_rounds(snapshot, now);
     for job in OURS_AND_MAIN.step_by(2).map(|id| JobId(id as u32)).take(waits) {
-        let known = state.fleet.job_lifecycle(job).map(|m| m.malleable_state());
-        assert_eq!(known, Some(MalleableState::Queued), "seed {seed}: job {job}");
+        let job_state = state.fleet.job_lifecycle(job).map(|lifecycle| lifecycle.malleable_state());
+        assert_eq!(job_state, Some(MalleableState::Queued), "seed {seed}: job {job}");
     }
     if seed.is_multiple_of(PLANNED) {
-        let question = state.round_input(true, now).expect("a snapshot was taken in");
-        let plan = plan_without_solver(&question.planning_problem(&state.config), "the solver is not asked");
-        let judged = check_solved_plan(&question, &state.config, Ok(plan));
-        judged.unwrap_or_else(|found| panic!("seed {seed}: {found:?}"));
+        let input = state.round_input(true, now).expect("a snapshot was taken in");
+        let plan = plan_without_solver(&input.planning_problem(&state.config), "the solver is not asked");
+        let checked = check_solved_plan(&input, &state.config, Ok(plan));
+        checked.unwrap_or_else(|found| panic!("seed {seed}: {found:?}"));
     }
 }
 
@@ -342,8 +351,8 @@ fn wrong_records_cost_only_themselves() {
         config.gaps.lend = lend;
         DaemonState::new(Arc::new(config), UnixTime(NOW))
     });
-    let mut seats = PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new());
-    let places = seats.snapshot_with_places(whole.clone());
+    let mut assignments = PlaceAssignments::new("infill", LendingRules::default(), BTreeMap::new());
+    let places = assignments.snapshot_with_places(whole.clone());
     let free = places.nodes.iter().filter(|n| n.state.is_idle()).count() as u64;
     assert_eq!(free, 4 * IDLE + 3, "a GPU of the last node is taken: {places:?}");
     let values = odd_values();
@@ -354,17 +363,17 @@ fn wrong_records_cost_only_themselves() {
         (0..CASES).for_each(|n| lists.add_wrong(WRONG + n as u64, &values, &mut chance));
         let snapshot = lists.snapshot(seed);
         check_whole(&snapshot, &whole, seed);
-        round(&mut shares, seats.snapshot_with_places(snapshot.clone()), 0, seed);
+        round(&mut shares, assignments.snapshot_with_places(snapshot.clone()), 0, seed);
         round(&mut whole_nodes, snapshot, usize::MAX, seed);
     }
-    // What users write themselves is never a reason for doubt.
+    // Texts that users write are never a reason for doubt.
     for seed in effort::seed_range(0..SNAPSHOTS / 10) {
         let mut chance = SeededChance(seed);
         let mut lists = RecordLists::whole();
         for number in WRONG..WRONG + CASES as u64 {
             let mut record = job(number);
-            let theirs = ["name", "comment", "features", "excluded_nodes", "dependency", "account"];
-            let name = *chance.one_of(&theirs);
+            let user_fields = ["name", "comment", "features", "excluded_nodes", "dependency", "account"];
+            let name = *chance.one_of(&user_fields);
             let text = chance.one_of(&texts[..3]).clone();
             record.iter_mut().filter(|(n, _)| *n == name).for_each(|(_, value)| value.clone_from(&text));
             lists.0[1].push(record);

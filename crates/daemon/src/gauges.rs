@@ -1,4 +1,4 @@
-//! The gauges, set after each round.
+//! Sets the gauges and counters of the metrics after each round.
 
 use std::sync::atomic::Ordering;
 
@@ -9,10 +9,9 @@ use super::notices::RoundEvents;
 use super::state::DaemonState;
 use super::write_queue::HistoryKind;
 use infill_api::RoundView;
-use infill_gaps::IdleUnits;
 use infill_model::{AgentEventKind, MalleableState, NodeName, Snapshot};
 
-/// Sets the gauges to what the state is after a round, and adds up what has come since the last one.
+/// Sets the gauges to the state after a round, and adds what has happened since the last one to the counters.
 pub(crate) fn set_gauges(
     metrics: &DaemonMetrics,
     state: &mut DaemonState,
@@ -23,7 +22,7 @@ pub(crate) fn set_gauges(
     set_job_gauges(&metrics.jobs, state);
     happened.delays.iter().for_each(|delay| metrics.main.record_start(delay));
     metrics.rounds.record_solve(view.plan.status.kind(), view.secs.get("plan").copied().unwrap_or(0.0));
-    for (event, n) in std::mem::take(&mut state.heard) {
+    for (event, n) in std::mem::take(&mut state.agent_events) {
         let word = event.map_or(HELLO_WORD, AgentEventKind::word);
         metrics.jobs.agent_events.get_or_create(&vec![("event", word)]).inc_by(n);
     }
@@ -32,14 +31,14 @@ pub(crate) fn set_gauges(
     }
 }
 
-/// Whether accounts may be told from now on. What was told of them must not stand there any longer then.
-pub(crate) fn set_account_reporting(metrics: &NodeMetrics, may_be: bool) {
-    if metrics.told_accounts.swap(may_be, Ordering::Relaxed) && !may_be {
+/// Sets whether the metrics may name accounts. When they may no more, the named ones are removed.
+pub(crate) fn set_account_reporting(metrics: &NodeMetrics, allowed: bool) {
+    if metrics.shows_accounts.swap(allowed, Ordering::Relaxed) && !allowed {
         metrics.time.clear();
     }
 }
 
-/// Counts what malleable jobs held; by account where that may be told.
+/// Counts the node-time that malleable jobs held. `by_account`: whether accounts may be named.
 pub(crate) fn count_node_time(metrics: &NodeMetrics, happened: &RoundEvents, by_account: bool) {
     set_account_reporting(metrics, by_account);
     for (account, spent) in &happened.spent {
@@ -48,46 +47,43 @@ pub(crate) fn count_node_time(metrics: &NodeMetrics, happened: &RoundEvents, by_
 }
 
 fn set_node_gauges(metrics: &NodeMetrics, state: &DaemonState, view: &RoundView) {
-    let gaps = &state.scene.gaps().gaps;
-    let held = gaps.iter().filter(|g| g.holder.is_some()).count();
+    let gaps = &state.round_state.gaps().gaps;
+    let held = gaps.iter().filter(|gap| gap.holder.is_some()).count();
     let free = gaps.len() - held;
-    let before = state.round.as_ref().map_or(view.plan.at, |r| r.plan.at);
-    let secs = view.plan.at.secs_since(before).clamp(0.0, 3600.0);
+    let last_round_at = state.round.as_ref().map_or(view.plan.at, |round| round.plan.at);
+    let secs = view.plan.at.secs_since(last_round_at).clamp(0.0, 3600.0);
     metrics.held.set(held as i64);
     metrics.gaps.set(free as i64);
     metrics.harvested.inc_by(secs * held as f64);
     metrics.gap_seconds.inc_by(secs * (held + free) as f64);
-    metrics.kept_out.set(state.scene.breaker().count_open(view.plan.at) as i64);
+    metrics.kept_out.set(state.round_state.breaker().count_open(view.plan.at) as i64);
     let busy = state.snapshot.as_ref().map_or(0, |s| main_nodes(s, &state.config.slurm.partition));
     metrics.busy.set(busy as i64);
-    let beside = state.scene.idle_beside_main();
-    let sum = |of: fn(&IdleUnits) -> u32| beside.values().map(|idle| i64::from(of(idle))).sum();
-    metrics.idle_beside_gpus.set(sum(IdleUnits::gpus));
-    metrics.idle_beside_cpus.set(sum(IdleUnits::cpus));
+    let idle_beside = state.round_state.idle_beside_main();
+    metrics.idle_beside_gpus.set(idle_beside.values().map(|idle| i64::from(idle.gpus())).sum());
+    metrics.idle_beside_cpus.set(idle_beside.values().map(|idle| i64::from(idle.cpus())).sum());
 }
 
 fn set_job_gauges(metrics: &JobMetrics, state: &DaemonState) {
-    for shown in MalleableState::ALL {
-        let n = state.fleet.job_lifecycles().filter(|m| m.malleable_state() == *shown).count();
-        metrics.by_state.get_or_create(&vec![("state", shown.word())]).set(n as i64);
+    for job_state in MalleableState::ALL {
+        let jobs = state.fleet.job_lifecycles().filter(|job| job.malleable_state() == *job_state).count();
+        metrics.by_state.get_or_create(&vec![("state", job_state.word())]).set(jobs as i64);
     }
     let rescales: u64 = state.fleet.job_lifecycles().map(|m| u64::from(m.counts.rescales)).sum();
     metrics.rescales.inc_by(rescales.saturating_sub(metrics.rescales.get()));
     let lengths = &metrics.lengths;
-    let tally = state.scene.priorities().outlook.accuracy_counts();
-    lengths.jobs.set(tally.jobs as i64);
-    lengths.within_2x.set(tally.within_2x as i64);
-    lengths.in_interval.set(tally.in_interval as i64);
-    lengths.predictable.set(tally.predictable as i64);
+    let accuracy = state.round_state.priorities().outlook.accuracy_counts();
+    lengths.jobs.set(accuracy.jobs as i64);
+    lengths.within_2x.set(accuracy.within_2x as i64);
+    lengths.in_interval.set(accuracy.in_interval as i64);
+    lengths.predictable.set(accuracy.predictable as i64);
 }
 
-/// Nodes of the partition on which a main job runs.
+/// Counts the nodes of the partition on which a main job runs.
 fn main_nodes(snapshot: &Snapshot, partition: &str) -> usize {
     let main = snapshot.jobs.iter().filter(|j| j.partition != partition && j.state.occupies_nodes());
-    // Several may share one.
-    let nodes: FxHashSet<&NodeName> = main.flat_map(|j| &j.nodes).collect();
-    nodes
-        .into_iter()
-        .filter(|n: &&NodeName| snapshot.node(n).is_some_and(|n| n.partitions.iter().any(|p| p == partition)))
-        .count()
+    // Several main jobs may share a node, so each name counts once.
+    let names: FxHashSet<&NodeName> = main.flat_map(|job| &job.nodes).collect();
+    let nodes = names.into_iter().filter_map(|name| snapshot.node(name));
+    nodes.filter(|node| node.partitions.iter().any(|p| p == partition)).count()
 }

@@ -1,50 +1,50 @@
-//! What is wrong now, one problem a topic.
+//! The daemon's present problems, at most one per topic.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use infill_model::SnapshotDoubt;
 
-/// What a problem is about. In the order in which people are told.
+/// What a problem is about. Problems are shown in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemTopic {
-    /// Who leads.
+    /// Which daemon leads.
     Lead,
-    /// What jobs ask for.
+    /// The comments in which jobs state their requests.
     Requests,
-    /// Records of Slurm's.
+    /// Slurm's records of nodes, jobs and reservations.
     Records,
-    /// Slurm.
+    /// Whether Slurm answers.
     Slurm,
-    /// The last snapshot.
+    /// Whether the last snapshot can be trusted.
     Snapshot,
-    /// The planner.
+    /// Whether rounds are planned.
     Planner,
-    /// The store.
+    /// Whether the store works.
     Store,
 }
 
-/// Something that is wrong now.
+/// A present problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HealthProblem {
-    /// The store does not say who leads; the text says why.
+    /// The store does not say which daemon leads. The text says why.
     Lead(String),
-    /// Jobs whose comments cannot be read, each with the reason.
+    /// The comments of some jobs cannot be read. One sentence a job says why.
     Requests(Vec<String>),
-    /// Records of which something cannot be read; the text says which.
+    /// Some of Slurm's records cannot be read in full. The text says which.
     Records(String),
-    /// Slurm does not answer; the text says how.
+    /// Slurm does not answer. The text is the error.
     Slurm(String),
-    /// The last snapshot cannot be trusted.
+    /// The last snapshot cannot be trusted, for these reasons.
     Snapshot(Vec<SnapshotDoubt>),
-    /// The last round was not planned; the text says why.
+    /// The last round was not planned. The text says why.
     Planner(String),
-    /// The store fails; the text says how.
+    /// The store fails. The text is the error.
     Store(String),
 }
 
 impl HealthProblem {
-    /// What it is about.
+    /// What this problem is about.
     pub(crate) fn topic(&self) -> ProblemTopic {
         match self {
             HealthProblem::Lead(_) => ProblemTopic::Lead,
@@ -62,7 +62,10 @@ impl fmt::Display for HealthProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HealthProblem::Lead(why) => {
-                write!(f, "the store does not say who leads ({why}): a second daemon must not be started now")
+                write!(
+                    f,
+                    "the store does not say which daemon leads ({why}): do not start a second daemon now"
+                )
             }
             HealthProblem::Requests(unclear) => f.write_str(&unclear.join("; ")),
             HealthProblem::Records(which) => {
@@ -72,8 +75,8 @@ impl fmt::Display for HealthProblem {
                 write!(f, "Slurm does not answer ({why}): jobs run on, nothing is started")
             }
             HealthProblem::Snapshot(doubts) => {
-                let said: Vec<String> = doubts.iter().map(ToString::to_string).collect();
-                write!(f, "the last snapshot was doubtful: {}", said.join("; "))
+                let reasons: Vec<String> = doubts.iter().map(ToString::to_string).collect();
+                write!(f, "the last snapshot was doubtful: {}", reasons.join("; "))
             }
             HealthProblem::Planner(why) => {
                 write!(f, "nothing is planned ({why}): jobs keep what they have, nothing is started")
@@ -83,24 +86,24 @@ impl fmt::Display for HealthProblem {
     }
 }
 
-/// All that is wrong now.
+/// All present problems, by topic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HealthState {
     problems: BTreeMap<ProblemTopic, HealthProblem>,
 }
 
 impl HealthState {
-    /// Takes in a problem, in place of the last one of its topic. Says whether the topic was well before.
+    /// Sets the problem of its topic. Returns whether the topic had no problem before.
     pub fn raise_problem(&mut self, problem: HealthProblem) -> bool {
         self.problems.insert(problem.topic(), problem).is_none()
     }
 
-    /// All is well with this topic. Says whether it was not before.
+    /// Removes the problem of this topic. Returns whether there was one.
     pub fn clear_problem(&mut self, topic: ProblemTopic) -> bool {
         self.problems.remove(&topic).is_some()
     }
 
-    /// Whether something is wrong with this topic.
+    /// Whether this topic has a problem.
     pub(crate) fn has_problem(&self, topic: ProblemTopic) -> bool {
         self.problems.contains_key(&topic)
     }
@@ -116,16 +119,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_news_once_and_over_once() {
+    fn a_problem_is_new_once_and_over_once() {
         let mut health = HealthState::default();
-        let away = |why: &str| HealthProblem::Store(why.to_owned());
-        assert!(health.raise_problem(away("disk full")));
-        assert!(!health.raise_problem(away("connection lost")), "the topic ails already");
+        assert!(health.raise_problem(HealthProblem::Store("disk full".to_owned())));
+        let second = HealthProblem::Store("connection lost".to_owned());
+        assert!(!health.raise_problem(second), "the topic has a problem already");
         assert!(health.raise_problem(HealthProblem::Lead("timeout".to_owned())));
         assert_eq!(
             health.problem_sentences(),
             [
-                "the store does not say who leads (timeout): a second daemon must not be started now",
+                "the store does not say which daemon leads (timeout): do not start a second daemon now",
                 "the store fails (connection lost): nothing is started",
             ]
         );

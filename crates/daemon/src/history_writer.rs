@@ -1,4 +1,4 @@
-//! History: written after each round, kept in memory while the store is away, thrown away where it is old.
+//! Writes history after each round, keeps it in memory while the store is down, and deletes old rows.
 
 use std::sync::Arc;
 
@@ -9,112 +9,116 @@ use crate::timeline::UsageHour;
 use infill_model::{UnixTime, clock::now};
 use infill_store::{RetentionLimits, StoreError};
 
-/// Setting of the store that keeps how long nodes take to come up and to become free.
+/// The store's setting that holds how long nodes take to come up and to become free.
 pub(crate) const NODE_TIMES_SETTING: &str = "node_times";
 
-/// Setting of the store that keeps which stops of jobs overlapped.
+/// The store's setting that holds which stops of jobs overlapped.
 pub(crate) const SHARED_SAVES_SETTING: &str = "shared_saves";
 
-/// Setting of the store that keeps what users have had of the gaps.
+/// The store's setting that holds how much of the gaps each user has used.
 pub(crate) const USAGE_SETTING: &str = "usage";
 
+/// The operation that errors of [`write_hour`] name.
 const PACKING_HOUR: &str = "packing what nodes were used for";
 
 /// Seconds in a day.
 const DAY_SECS: i64 = 86_400;
 
-/// Writes what waits, one kind after the other. What fails waits for the next time.
+/// Writes all waiting rows, one kind after the other. Rows that fail wait for the next call.
 pub(crate) async fn write_history(context: &DaemonContext) {
-    // Whoever deletes profiles meanwhile would get their measurements back.
-    let _turn = context.saving.learned.lock().await;
-    let mut pages = context.lock_state().ledger.take_batch();
-    if let Err(e) = write_batch(context, &mut pages).await {
+    // Without this lock, measurements of profiles that are deleted meanwhile would come back.
+    let _lock = context.save_locks.learned.lock().await;
+    let mut batch = context.lock_state().write_queue.take_batch();
+    if let Err(e) = write_batch(context, &mut batch).await {
         context.store_failed(&e);
-        context.lock_state().ledger.put_batch_back(pages);
+        context.lock_state().write_queue.put_batch_back(batch);
         return;
     }
-    let times = context.lock_state().scene.node_times_mut().take_unsaved();
+    let times = context.lock_state().round_state.node_times_mut().take_unsaved();
     if let Some(text) = times
         && let Err(e) = context.store.put_setting(NODE_TIMES_SETTING, &text).await
     {
         context.store_failed(&e);
-        context.lock_state().scene.node_times_mut().not_saved();
+        context.lock_state().round_state.node_times_mut().not_saved();
     }
-    let saves = context.lock_state().scene.shared_saves_mut().take_unsaved();
+    let saves = context.lock_state().round_state.shared_saves_mut().take_unsaved();
     if let Some(text) = saves
         && let Err(e) = context.store.put_setting(SHARED_SAVES_SETTING, &text).await
     {
         context.store_failed(&e);
-        context.lock_state().scene.shared_saves_mut().mark_unsaved();
+        context.lock_state().round_state.shared_saves_mut().mark_unsaved();
     }
-    let usage = context.lock_state().scene.priorities_mut().usage.take_unsaved();
+    let usage = context.lock_state().round_state.priorities_mut().usage.take_unsaved();
     if let Some(text) = usage
         && let Err(e) = context.store.put_setting(USAGE_SETTING, &text).await
     {
         context.store_failed(&e);
-        context.lock_state().scene.priorities_mut().usage.not_saved();
+        context.lock_state().round_state.priorities_mut().usage.not_saved();
     }
 }
 
-/// Writes page after page; those that are left could not be written.
-async fn write_batch(context: &DaemonContext, pages: &mut WriteBatch) -> Result<(), StoreError> {
-    while let Some(round) = pages.rounds.front() {
+/// Writes the rows of a batch. On an error the batch holds the rows that could not be written.
+async fn write_batch(context: &DaemonContext, batch: &mut WriteBatch) -> Result<(), StoreError> {
+    while let Some(round) = batch.rounds.front() {
         drop_if_refused(context, HistoryKind::Rounds, 1, context.store.add_round(round).await)?;
-        pages.rounds.pop_front();
+        batch.rounds.pop_front();
     }
-    if !pages.gaps.is_empty() {
+    if !batch.gaps.is_empty() {
         drop_if_refused(
             context,
             HistoryKind::Gaps,
-            pages.gaps.len(),
-            context.store.add_gaps(&pages.gaps).await,
+            batch.gaps.len(),
+            context.store.add_gaps(&batch.gaps).await,
         )?;
-        pages.gaps.clear();
+        batch.gaps.clear();
     }
-    if !pages.ended.is_empty() {
-        let result = context.store.add_ended_jobs(&pages.ended).await.map(drop);
-        drop_if_refused(context, HistoryKind::Ended, pages.ended.len(), result)?;
-        pages.ended.clear();
+    if !batch.ended.is_empty() {
+        let result = context.store.add_ended_jobs(&batch.ended).await.map(drop);
+        drop_if_refused(context, HistoryKind::Ended, batch.ended.len(), result)?;
+        batch.ended.clear();
     }
-    if !pages.measurements.is_empty() {
-        let result = context.store.add_measurements(&pages.measurements).await;
-        drop_if_refused(context, HistoryKind::Measurements, pages.measurements.len(), result)?;
-        pages.measurements.clear();
+    if !batch.measurements.is_empty() {
+        let result = context.store.add_measurements(&batch.measurements).await;
+        drop_if_refused(context, HistoryKind::Measurements, batch.measurements.len(), result)?;
+        batch.measurements.clear();
     }
-    while let Some(hour) = pages.hours.front() {
+    while let Some(hour) = batch.hours.front() {
         drop_if_refused(context, HistoryKind::Hours, 1, write_hour(context, hour.clone()).await)?;
-        pages.hours.pop_front();
+        batch.hours.pop_front();
     }
-    if !pages.delays.is_empty() {
+    if !batch.delays.is_empty() {
         drop_if_refused(
             context,
             HistoryKind::Delays,
-            pages.delays.len(),
-            context.store.add_delays(&pages.delays).await,
+            batch.delays.len(),
+            context.store.add_delays(&batch.delays).await,
         )?;
-        pages.delays.clear();
+        batch.delays.clear();
     }
-    if !pages.spent.is_empty() {
+    if !batch.spent.is_empty() {
         drop_if_refused(
             context,
             HistoryKind::Spent,
-            pages.spent.len(),
-            context.store.put_node_time(&pages.spent).await,
+            batch.spent.len(),
+            context.store.put_node_time(&batch.spent).await,
         )?;
-        pages.spent.clear();
+        batch.spent.clear();
     }
     Ok(())
 }
 
-/// Packs an hour, which takes a tenth of a second for a large machine, and writes it.
+/// Packs an hour and writes it. Packing takes a tenth of a second on a large cluster.
 async fn write_hour(context: &DaemonContext, hour: Arc<UsageHour>) -> Result<(), StoreError> {
-    let refused = |what: String| StoreError::Corrupt { doing: PACKING_HOUR.to_owned(), what };
     let packing = tokio::task::spawn_blocking(move || (hour.pack(), timeline::sum_hour(&hour)));
-    let (packed, sums) = packing.await.map_err(|e| refused(e.to_string()))?;
-    context.store.put_hour(&packed.map_err(|e| refused(e.to_string()))?, &sums).await
+    let (packed, sums) = packing.await.map_err(packing_error)?;
+    context.store.put_hour(&packed.map_err(packing_error)?, &sums).await
 }
 
-/// What the store will never take is given up, so that it does not hold up the rest for ever.
+fn packing_error(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Corrupt { doing: PACKING_HOUR.to_owned(), what: error.to_string() }
+}
+
+/// Drops rows that the store will never accept, so that they do not block the rest.
 fn drop_if_refused(
     context: &DaemonContext,
     kind: HistoryKind,
@@ -123,33 +127,36 @@ fn drop_if_refused(
 ) -> Result<(), StoreError> {
     match result {
         Err(e @ StoreError::Corrupt { .. }) => {
-            tracing::error!(kind = kind.word(), rows, "history is given up, for the store refuses it: {e}");
-            context.lock_state().ledger.count_lost(kind, rows);
+            tracing::error!(kind = kind.word(), rows, "history is dropped because the store refuses it: {e}");
+            context.lock_state().write_queue.count_lost(kind, rows);
             Ok(())
         }
         result => result,
     }
 }
 
-/// Forgets what is old.
+/// Deletes old rows.
 pub(crate) async fn prune_history(context: &DaemonContext) {
-    let days_ago = |days: u32| UnixTime(now().0 - i64::from(days) * DAY_SECS);
+    let now = now();
     let store = &context.config.store;
-    // What names users is kept for no longer than their usage is.
-    let users = days_ago(store.keep_usage_days);
-    let named = |days| days_ago(days).max(users);
+    // Rows that name users are kept no longer than the users' usage.
+    let users = days_before(now, store.keep_usage_days);
     let since = RetentionLimits {
-        rounds: named(context.config.daemon.keep_days),
-        profiles: named(store.keep_profile_days),
-        ended: named(store.keep_history_days),
-        hours: named(store.keep_node_days),
+        rounds: days_before(now, context.config.daemon.keep_days).max(users),
+        profiles: days_before(now, store.keep_profile_days).max(users),
+        ended: days_before(now, store.keep_history_days).max(users),
+        hours: days_before(now, store.keep_node_days).max(users),
         users,
         profiles_a_user: store.max_profiles_a_user,
     };
     match context.store.prune_history(&since).await {
-        Ok(rows) => tracing::debug!(rows, "old rows deleted"),
-        Err(e) => tracing::warn!("old rows could not be deleted: {e}"),
+        Ok(rows) => tracing::debug!(rows, "deleted old rows"),
+        Err(e) => tracing::warn!("cannot delete old rows: {e}"),
     }
+}
+
+fn days_before(now: UnixTime, days: u32) -> UnixTime {
+    UnixTime(now.0 - i64::from(days) * DAY_SECS)
 }
 
 #[cfg(test)]
@@ -168,8 +175,8 @@ mod tests {
         DaemonState::new(Arc::new(Config::default()), now())
     }
 
-    /// Three stops of 10 s each, one after the other, and thirty at once.
-    fn note_stops(state: &mut DaemonState) {
+    /// Records three stops of 10 s each, one after the other, and thirty at once.
+    fn record_stops(state: &mut DaemonState) {
         let node_type = NodeType::new("a");
         let exec_plan = ExecPlan::default();
         let user = "anna".to_owned();
@@ -177,12 +184,12 @@ mod tests {
         let key = ProfileKey { user, name, node_type, exec_plan, batch: BatchMode::Auto };
         for n in 0..33 {
             let stop = GenerationStop { job: JobId(n), generation: 1, secs: 10.0, end: StopOutcome::Saved };
-            state.scene.record_stop(&key, &stop, true, now() + (i64::from(n.min(3)) * 100 - 1000));
+            state.round_state.record_stop(&key, &stop, true, now() + (i64::from(n.min(3)) * 100 - 1000));
         }
     }
 
     #[tokio::test]
-    async fn what_saves_that_overlapped_have_shown_outlives_the_daemon() {
+    async fn the_contention_of_overlapping_saves_outlives_the_daemon() {
         infill_slurm::install_crypto();
         let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
         let services = DaemonServices {
@@ -191,18 +198,15 @@ mod tests {
             identity: Arc::new(FakeIdentity { users: [("root's".to_owned(), UserId(0))].into() }),
         };
         let (context, _queues) = DaemonContext::new(services, state(), LeadStanding::Alone, now());
-        note_stops(&mut context.lock_state());
+        record_stops(&mut context.lock_state());
         write_history(&context).await;
         let mut next = state();
-        let _errands = restore_state(&mut next, store.as_ref()).await.unwrap();
-        let shared = next.scene.shared_saves_mut();
-        let before = shared.contention_bounds();
+        let _actions = restore_state(&mut next, store.as_ref()).await.unwrap();
+        let shared = next.round_state.shared_saves_mut();
+        let [_, most_before] = shared.contention_bounds();
         shared.learn_contention();
-        let most = |[_, most]: [infill_model::SaveContention; 2]| most.slowdown_factor(10.0);
-        assert_eq!(
-            (most(before), most(shared.contention_bounds())),
-            (1.0, 0.0),
-            "they do not slow each other down"
-        );
+        let [_, most_after] = shared.contention_bounds();
+        assert_eq!(most_before.slowdown_factor(10.0), 1.0);
+        assert_eq!(most_after.slowdown_factor(10.0), 0.0, "the saves do not slow each other down");
     }
 }

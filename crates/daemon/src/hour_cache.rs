@@ -1,5 +1,4 @@
-//! What nodes were used for, as far back as the store has it. Hours that are over are unpacked once and kept
-//! for those who ask next.
+//! A cache of unpacked hours of node uses. It reads them from the store, and unpacks each finished hour once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,130 +8,141 @@ use crate::timeline::{HOUR_SECS, UsageHour, hour_of};
 use infill_model::{NodeUsageSecs, PackedHour, UnixTime};
 use infill_store::{Store, StoreError};
 
-/// Most hours that are kept unpacked: on a large machine some hundred kilobytes each.
+/// Most hours that are cached. On a large cluster each takes some hundred kilobytes.
 const MAX_CACHED_HOURS: usize = 96;
 
 const DAY_SECS: i64 = 86_400;
 
-/// Hours that are read at once.
+/// Hours that are read in one query.
 const HOURS_PER_READ: usize = 12;
 
-/// An hour of which the store has nothing may still be on its way there for so long after its end, seconds.
+/// An hour may reach the store this long after its end, seconds. Until then, a missing hour is not cached as
+/// missing.
 const WRITE_DELAY_SECS: i64 = HOUR_SECS;
 
-/// See the module's text. Those longest not asked for make room.
+/// Unpacked hours. Those that were not used for the longest time are dropped first.
 #[derive(Debug, Default)]
 pub struct HourCache {
-    known: Mutex<CachedHours>,
+    cached: Mutex<CachedHours>,
 }
 
 #[derive(Debug, Default)]
 struct CachedHours {
-    /// By their begins; `None` where the store has nothing.
-    hours: BTreeMap<UnixTime, (Option<Arc<UsageHour>>, u64)>,
-    /// How often somebody has asked.
-    asked: u64,
+    /// Hours by their begins.
+    hours: BTreeMap<UnixTime, CachedHour>,
+    /// Number of requests so far.
+    requests: u64,
 }
 
-/// A stretch of time that is asked about, and what is known of it without the store.
+#[derive(Debug)]
+struct CachedHour {
+    /// `None` where the store has nothing.
+    hour: Option<Arc<UsageHour>>,
+    /// Number of the last request that used it.
+    last_used: u64,
+}
+
+/// A requested stretch of time, and the hours of it that need no store.
 #[derive(Clone, Debug)]
 pub struct HoursRequest {
-    /// The hour that is under way, and those that wait for the store.
+    /// The present hour, and the hours that wait for the store.
     pub recent: Vec<Arc<UsageHour>>,
-    /// Begin.
+    /// Begin of the stretch.
     pub from: UnixTime,
-    /// End.
+    /// End of the stretch.
     pub to: UnixTime,
-    /// The moment.
+    /// The present time.
     pub now: UnixTime,
-    /// For how long the store keeps hours, days.
+    /// How long the store keeps hours, days.
     pub keep_days: u32,
 }
 
 impl HoursRequest {
-    /// The begins of the hours that the store may have. The present one is only known here.
+    /// The begins of the hours that must be read from the store. The present hour is not there yet.
     fn stored_begins(&self) -> Vec<UnixTime> {
         let oldest = UnixTime(self.now.0 - (i64::from(self.keep_days) + 1) * DAY_SECS);
-        let is_known = |begin: &UnixTime| self.recent.iter().any(|hour| hour.from == *begin);
-        let hours = hour_begins(self.from.max(oldest), self.to.min(hour_of(self.now)));
-        hours.filter(|begin| !is_known(begin)).collect()
+        let begins = hour_begins(self.from.max(oldest), self.to.min(hour_of(self.now)));
+        begins.filter(|begin| self.recent.iter().all(|hour| hour.from != *begin)).collect()
     }
 
-    /// What is known without it, the earliest first.
+    /// The recent hours that reach into the stretch.
     fn recent_hours(&self) -> impl Iterator<Item = &Arc<UsageHour>> {
         self.recent.iter().filter(|hour| hour.from < self.to && hour.from + HOUR_SECS > self.from)
     }
 }
 
 impl HourCache {
-    /// The hours that reach into a stretch of time, the earliest first.
+    /// The hours that reach into the requested stretch, the earliest first.
     ///
     /// # Errors
     /// When the store does not answer.
     pub async fn hours_between(
         &self,
         store: &dyn Store,
-        stretch: HoursRequest,
+        request: HoursRequest,
     ) -> Result<Vec<Arc<UsageHour>>, StoreError> {
-        let over = self.load_stored(store, &stretch).await?;
-        let recent = stretch.recent_hours().map(|hour| (hour.from, hour.clone()));
-        // One that waits for the store may be from before one that is there.
-        Ok(over.into_iter().chain(recent).collect::<BTreeMap<_, _>>().into_values().collect())
+        let stored = self.load_stored(store, &request).await?;
+        let recent = request.recent_hours().map(|hour| (hour.from, hour.clone()));
+        // An hour that waits for the store may be earlier than one that is stored, so all are sorted.
+        Ok(stored.into_iter().chain(recent).collect::<BTreeMap<_, _>>().into_values().collect())
     }
 
-    /// Each value is replaced at once: a thread that panicked leaves all whole.
+    /// Each value is replaced at once, so a thread that panicked leaves all consistent.
     fn lock_hours(&self) -> MutexGuard<'_, CachedHours> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the hours that are over, and what the store has of the others.
+    /// The finished hours: cached ones, and the others from the store.
     async fn load_stored(
         &self,
         store: &dyn Store,
-        stretch: &HoursRequest,
+        request: &HoursRequest,
     ) -> Result<Vec<(UnixTime, Arc<UsageHour>)>, StoreError> {
-        let over = stretch.stored_begins();
-        let mut found = self.find_cached(&over);
-        let missing: Vec<UnixTime> = over.into_iter().filter(|begin| !found.contains_key(begin)).collect();
-        for some in missing.chunks(HOURS_PER_READ) {
-            let first = some[0];
-            let last = some[some.len() - 1];
-            let reach = (last.0 - first.0) / HOUR_SECS + 1;
-            let packed = store.hours_between(first, last + 1, reach as u32).await?;
-            let read = tokio::task::spawn_blocking(move || unpack_hours(&packed)).await.unwrap_or_default();
-            self.cache_hours(some, &read, stretch.now);
-            found.extend(some.iter().map(|begin| (*begin, read.get(begin).cloned())));
+        let begins = request.stored_begins();
+        let mut found = self.find_cached(&begins);
+        let missing: Vec<UnixTime> = begins.into_iter().filter(|begin| !found.contains_key(begin)).collect();
+        for chunk in missing.chunks(HOURS_PER_READ) {
+            let first = chunk[0];
+            let last = chunk[chunk.len() - 1];
+            let max_hours = (last.0 - first.0) / HOUR_SECS + 1;
+            let packed = store.hours_between(first, last + 1, max_hours as u32).await?;
+            let unpacked =
+                tokio::task::spawn_blocking(move || unpack_hours(&packed)).await.unwrap_or_default();
+            self.cache_hours(chunk, &unpacked, request.now);
+            found.extend(chunk.iter().map(|begin| (*begin, unpacked.get(begin).cloned())));
         }
         Ok(found.into_iter().filter_map(|(begin, hour)| Some((begin, hour?))).collect())
     }
 
     fn find_cached(&self, begins: &[UnixTime]) -> BTreeMap<UnixTime, Option<Arc<UsageHour>>> {
-        let mut known = self.lock_hours();
-        known.asked += 1;
-        let asked = known.asked;
-        let recalled = begins.iter().filter_map(|begin| {
-            let (value, used) = known.hours.get_mut(begin)?;
-            *used = asked;
-            Some((*begin, value.clone()))
-        });
-        recalled.collect()
+        let mut cached = self.lock_hours();
+        cached.requests += 1;
+        let request = cached.requests;
+        let mut found = BTreeMap::new();
+        for begin in begins {
+            if let Some(entry) = cached.hours.get_mut(begin) {
+                entry.last_used = request;
+                found.insert(*begin, entry.hour.clone());
+            }
+        }
+        found
     }
 
-    /// Keeps what the store had of these hours, if that will not change.
-    fn cache_hours(&self, asked: &[UnixTime], read: &BTreeMap<UnixTime, Arc<UsageHour>>, now: UnixTime) {
-        let mut known = self.lock_hours();
-        let used = known.asked;
-        for begin in asked {
+    /// Caches what the store had of these hours, if that will not change.
+    fn cache_hours(&self, begins: &[UnixTime], read: &BTreeMap<UnixTime, Arc<UsageHour>>, now: UnixTime) {
+        let mut cached = self.lock_hours();
+        let last_used = cached.requests;
+        for begin in begins {
             let hour = read.get(begin);
             let is_whole = hour.is_some_and(|hour| i64::from(hour.secs) >= HOUR_SECS);
             if is_whole || *begin + HOUR_SECS + WRITE_DELAY_SECS < now {
-                known.hours.insert(*begin, (hour.cloned(), used));
+                cached.hours.insert(*begin, CachedHour { hour: hour.cloned(), last_used });
             }
         }
-        while known.hours.len() > MAX_CACHED_HOURS {
-            let oldest = known.hours.iter().min_by_key(|(_, (_, used))| *used).map(|(begin, _)| *begin);
-            let Some(oldest) = oldest else { return };
-            known.hours.remove(&oldest);
+        while cached.hours.len() > MAX_CACHED_HOURS {
+            let oldest = cached.hours.iter().min_by_key(|(_, entry)| entry.last_used);
+            let Some(oldest) = oldest.map(|(begin, _)| *begin) else { return };
+            cached.hours.remove(&oldest);
         }
     }
 }
@@ -143,20 +153,20 @@ fn hour_begins(from: UnixTime, to: UnixTime) -> impl Iterator<Item = UnixTime> {
         .take_while(move |begin| *begin < to)
 }
 
-/// Those that can be read, by their begins.
+/// Unpacks hours, by their begins. Unreadable ones are logged and left out.
 fn unpack_hours(packed: &[PackedHour]) -> BTreeMap<UnixTime, Arc<UsageHour>> {
-    let read = |packed: &PackedHour| match UsageHour::unpack(packed) {
-        Ok(hour) => Some((hour.from, Arc::new(hour))),
-        Err(e) => {
-            tracing::warn!("what nodes were used for from {} on cannot be read: {e}", packed.from);
-            None
+    let mut hours = BTreeMap::new();
+    for packed in packed {
+        match UsageHour::unpack(packed) {
+            Ok(hour) => drop(hours.insert(hour.from, Arc::new(hour))),
+            Err(e) => tracing::warn!("cannot read what nodes were used for from {} on: {e}", packed.from),
         }
-    };
-    packed.iter().filter_map(read).collect()
+    }
+    hours
 }
 
-/// Node-seconds of the hours that begin in a stretch of time, with the begin of each: as far back as there
-/// has been a store. `recent`: what it may not have yet.
+/// Node-seconds of the hours that begin in a stretch of time, with the begin of each. Sums go back to the
+/// first use of the store. `recent`: the hours that the store may not have yet.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -166,11 +176,11 @@ pub(crate) async fn usage_by_hour(
     from: UnixTime,
     to: UnixTime,
 ) -> Result<Vec<(UnixTime, NodeUsageSecs)>, StoreError> {
-    let most = u32::try_from(to.0.saturating_sub(from.0) / HOUR_SECS + 1).unwrap_or(u32::MAX);
-    let kept = store.usage_by_hour(from, to, most).await?;
+    let max_hours = u32::try_from(to.0.saturating_sub(from.0) / HOUR_SECS + 1).unwrap_or(u32::MAX);
+    let stored = store.usage_by_hour(from, to, max_hours).await?;
     let recent = recent.iter().filter(|hour| (from..to).contains(&hour.from));
     let recent = recent.map(|hour| (hour.from, timeline::sum_hour(hour)));
-    Ok(kept.into_iter().chain(recent).collect::<BTreeMap<_, _>>().into_iter().collect())
+    Ok(stored.into_iter().chain(recent).collect::<BTreeMap<_, _>>().into_iter().collect())
 }
 
 #[cfg(test)]
@@ -179,39 +189,40 @@ mod tests {
     use crate::timeline::{HourRecorder, NodeUse, ObservedUse};
     use infill_model::NodeName;
 
-    /// Hours of one node that is idle, from this moment on.
+    /// `count` hours of one node that is idle, the first of which begins at `from`.
     fn hours(from: i64, count: i64) -> Vec<UsageHour> {
         let mut recorder = HourRecorder::default();
-        let idle = || {
-            let node = NodeName::new("n1");
-            let used = NodeUse::Idle;
-            std::iter::once(ObservedUse { node, used, since: None })
-        };
-        let looks = (0..=count * 60).map(|minute| from + 60 * minute);
-        looks.flat_map(|at| recorder.record_uses(UnixTime(at), idle())).collect()
+        let mut hours = Vec::new();
+        for minute in 0..=count * 60 {
+            let idle = ObservedUse { node: NodeName::new("n1"), used: NodeUse::Idle, since: None };
+            hours.extend(recorder.record_uses(UnixTime(from + 60 * minute), std::iter::once(idle)));
+        }
+        hours
     }
 
     #[tokio::test]
-    async fn hours_come_from_the_store_once() {
+    async fn hours_are_read_from_the_store_once() {
         let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
         let all = hours(7200, 5);
         let packed: Vec<PackedHour> = all.iter().map(|hour| hour.pack().unwrap()).collect();
         for hour in &packed[..2] {
             store.put_hour(hour, &NodeUsageSecs::default()).await.unwrap();
         }
-        let timelines = HourCache::default();
-        let now = UnixTime(7200 + 5 * 3600 + 600);
+        let cache = HourCache::default();
         let between = async |from: i64, to: i64| -> Vec<i64> {
-            let recent = vec![Arc::new(hours(7200 + 5 * 3600, 1).remove(0))];
-            let from = UnixTime(from);
-            let to = UnixTime(to);
-            let stretch = HoursRequest { recent, from, to, now, keep_days: 30 };
-            let found = timelines.hours_between(store.as_ref(), stretch).await.unwrap();
+            let request = HoursRequest {
+                recent: vec![Arc::new(hours(7200 + 5 * 3600, 1).remove(0))],
+                from: UnixTime(from),
+                to: UnixTime(to),
+                now: UnixTime(7200 + 5 * 3600 + 600),
+                keep_days: 30,
+            };
+            let found = cache.hours_between(store.as_ref(), request).await.unwrap();
             found.iter().map(|hour| (hour.from.0 - 7200) / 3600).collect()
         };
         assert_eq!(between(7300, 100_000).await, [0, 1, 5]);
         assert_eq!(between(11_000, 14_000).await, [1]);
-        // What is over for long is settled; what may be on its way is asked for again.
+        // A missing hour that ended long ago stays missing. A recent one may still arrive and is read again.
         for hour in &packed[2..] {
             store.put_hour(hour, &NodeUsageSecs::default()).await.unwrap();
         }
@@ -219,15 +230,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sums_are_those_of_the_store_and_of_what_it_may_not_have() {
+    async fn sums_come_from_the_store_and_from_recent_hours() {
         let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
         let all = hours(7200, 3);
         for hour in &all[..2] {
             store.put_hour(&hour.pack().unwrap(), &timeline::sum_hour(hour)).await.unwrap();
         }
-        let mut less = all[1].clone();
-        less.secs = 60;
-        let recent = [Arc::new(less), Arc::new(all[2].clone())];
+        let mut shorter = all[1].clone();
+        shorter.secs = 60;
+        let recent = [Arc::new(shorter), Arc::new(all[2].clone())];
         let found = usage_by_hour(store.as_ref(), &recent, UnixTime(7200), UnixTime(18_000)).await.unwrap();
         let idle: Vec<(i64, f64)> = found.iter().map(|(begin, used)| (begin.0, used.idle_secs)).collect();
         assert_eq!(idle, [(7200, 3600.0), (10_800, 60.0), (14_400, 3600.0)]);
@@ -236,39 +247,33 @@ mod tests {
     #[tokio::test]
     async fn an_hour_that_goes_on_is_read_again_until_it_is_whole() {
         let store = infill_store::open_store("sqlite::memory:", || ()).await.unwrap();
-        let timelines = HourCache::default();
+        let cache = HourCache::default();
         let now = UnixTime(7200 + 3600 + 5);
         let whole = hours(7200, 1).remove(0);
-        let stretch =
-            || HoursRequest { recent: Vec::new(), from: UnixTime(7200), to: now, now, keep_days: 30 };
-        let secs = async || timelines.hours_between(store.as_ref(), stretch()).await.unwrap()[0].secs;
-        let after = |secs| {
-            let mut hour = whole.clone();
-            hour.secs = secs;
-            hour
-        };
-        store.put_hour(&after(3540).pack().unwrap(), &NodeUsageSecs::default()).await.unwrap();
-        assert_eq!(secs().await, 3540);
+        let request = HoursRequest { recent: Vec::new(), from: UnixTime(7200), to: now, now, keep_days: 30 };
+        let mut part = whole.clone();
+        part.secs = 3540;
+        store.put_hour(&part.pack().unwrap(), &NodeUsageSecs::default()).await.unwrap();
+        assert_eq!(cache.hours_between(store.as_ref(), request.clone()).await.unwrap()[0].secs, 3540);
         store.put_hour(&whole.pack().unwrap(), &NodeUsageSecs::default()).await.unwrap();
-        assert_eq!(secs().await, 3600);
-        // What waits for the store is better than what is there.
-        let waits = HoursRequest { recent: vec![Arc::new(after(7))], ..stretch() };
-        assert_eq!(timelines.hours_between(store.as_ref(), waits).await.unwrap()[0].secs, 7);
+        assert_eq!(cache.hours_between(store.as_ref(), request.clone()).await.unwrap()[0].secs, 3600);
+        // An hour that waits for the store is newer than the stored one.
+        part.secs = 7;
+        let request = HoursRequest { recent: vec![Arc::new(part)], ..request };
+        assert_eq!(cache.hours_between(store.as_ref(), request).await.unwrap()[0].secs, 7);
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_what_was_asked_for_last_stays() {
-        let kept = HourCache::default();
+    fn the_cache_is_bounded_and_keeps_the_hours_of_the_last_requests() {
+        let cache = HourCache::default();
         let now = UnixTime(10_000_000);
-        let asked: Vec<UnixTime> = (0..192).map(|hour| UnixTime(hour * HOUR_SECS)).collect();
-        for begin in asked.iter().rev() {
-            kept.find_cached(&[*begin]);
-            kept.cache_hours(&[*begin], &BTreeMap::new(), now);
+        let begins: Vec<UnixTime> = (0..192).map(|hour| UnixTime(hour * HOUR_SECS)).collect();
+        for begin in begins.iter().rev() {
+            cache.find_cached(&[*begin]);
+            cache.cache_hours(&[*begin], &BTreeMap::new(), now);
         }
-        assert!(
-            kept.lock_hours().hours.contains_key(&asked[0])
-                && !kept.lock_hours().hours.contains_key(&asked[191])
-        );
-        assert_eq!(kept.lock_hours().hours.len(), 96);
+        let cached = cache.lock_hours();
+        assert!(cached.hours.contains_key(&begins[0]) && !cached.hours.contains_key(&begins[191]));
+        assert_eq!(cached.hours.len(), 96);
     }
 }

@@ -1,18 +1,19 @@
-//! Whether this daemon may do or say anything: only as long as no other can have taken over.
+//! Whether this daemon may act and answer: only while no other daemon can have taken over.
 //!
-//! The store decides who leads; here is what follows from it outside the store. Twice a second the daemon
-//! looks whether it still leads. Where another waits to take over, a look that fails ends this daemon, for
-//! the other leads in the same moment; and a look is worth nothing after [`LEADER_LEASE`]: a daemon that was
-//! stopped for a while thus finds, before it does anything at Slurm or answers an agent, that its last look
-//! is too old. Where nobody waits, a store that is away stops nobody.
+//! The store decides which daemon leads. This module applies the decision outside the store. Twice a second
+//! the daemon checks whether it still leads.
+//!
+//! - Where another daemon waits to take over, a failed check ends this daemon, because the other one may lead
+//!   from that moment on. A check also expires after [`LEADER_LEASE`]. So a daemon that was stopped for a
+//!   while finds its last check too old before it acts at Slurm or answers an agent.
+//! - Where no daemon waits, a store that is down stops nothing.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use infill_store::{LeadStanding, POSTGRES_SILENCE};
 
-/// For how long a look is worth something: less than the silence (6 s) after which PostgreSQL ends a leader's
-/// session.
+/// How long a check is valid: less than the silence (6 s) after which PostgreSQL ends a leader's session.
 pub const LEADER_LEASE: Duration = Duration::from_secs(4);
 
 const _: () = assert!(
@@ -20,21 +21,21 @@ const _: () = assert!(
     "a leader must know that its lead is over before another daemon can take it"
 );
 
-/// The last look; none once the lead is lost.
+/// The last check; `None` once the lead is lost.
 #[derive(Debug)]
 pub struct LeadershipState(Mutex<Option<LeadCheck>>);
 
-/// What the store said of the lead.
+/// The store's answer about the lead.
 #[derive(Clone, Copy, Debug)]
 pub struct LeadCheck {
     /// When the store was asked.
     pub at: Instant,
-    /// What it said.
+    /// Whether another daemon waits to take over.
     pub standing: LeadStanding,
 }
 
 impl LeadershipState {
-    /// Of a daemon that has just been given the lead.
+    /// The state of a daemon that has just taken the lead.
     pub fn new(standing: LeadStanding) -> Self {
         LeadershipState(Mutex::new(Some(LeadCheck { at: Instant::now(), standing })))
     }
@@ -43,26 +44,27 @@ impl LeadershipState {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anything may be done or said now.
+    /// Whether the daemon may act and answer now.
     pub fn may_act(&self) -> bool {
-        self.last_check().is_some_and(|l| l.standing == LeadStanding::Alone || l.at.elapsed() < LEADER_LEASE)
+        self.last_check()
+            .is_some_and(|check| check.standing == LeadStanding::Alone || check.at.elapsed() < LEADER_LEASE)
     }
 
-    /// Nothing may be done or said any more.
+    /// The daemon may never act or answer again.
     pub fn mark_lost(&self) {
         *self.last_check() = None;
     }
 
-    /// Takes in another look. Lost once is lost for good.
-    pub fn record_check(&self, look: LeadCheck) {
+    /// Replaces the last check by a newer one. A lead that was lost stays lost.
+    pub fn record_check(&self, check: LeadCheck) {
         if let Some(last) = self.last_check().as_mut() {
-            *last = look;
+            *last = check;
         }
     }
 
-    /// Whether another daemon waits, as far as is known.
+    /// Whether another daemon waited at the last check. True once the lead is lost.
     pub(crate) fn is_watched(&self) -> bool {
-        self.last_check().is_none_or(|l| l.standing == LeadStanding::Watched)
+        self.last_check().is_none_or(|check| check.standing == LeadStanding::Watched)
     }
 }
 
@@ -71,13 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_look_is_worth_nothing_where_another_waits() {
+    fn an_old_check_is_invalid_where_another_daemon_waits() {
         let leadership = LeadershipState::new(LeadStanding::Watched);
         assert!(leadership.may_act());
         let old = Instant::now().checked_sub(LEADER_LEASE).unwrap();
-        for (standing, holds) in [(LeadStanding::Watched, false), (LeadStanding::Alone, true)] {
+        for (standing, may_act) in [(LeadStanding::Watched, false), (LeadStanding::Alone, true)] {
             *leadership.last_check() = Some(LeadCheck { at: old, standing });
-            assert_eq!(leadership.may_act(), holds, "{standing:?}");
+            assert_eq!(leadership.may_act(), may_act, "{standing:?}");
         }
         leadership.mark_lost();
         assert!(!leadership.may_act());

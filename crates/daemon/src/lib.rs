@@ -1,9 +1,12 @@
 //! The daemon: thin loops around the pure core.
 //!
-//! `rounds` reads Slurm, plans and sets targets; `executor` carries effects out, each guarded; `ticks` lets
-//! time pass for the machines; `lead` looks whether this daemon still leads. What they share is a
-//! [`context::DaemonContext`]: services, and a [`state::DaemonState`] of values (fleet, scene, ledger,
-//! health) behind a lock that is never held over an await.
+//! - `rounds` reads Slurm, plans, and sets targets.
+//! - `executor` carries effects out. It guards each one.
+//! - `ticks` advances the state machines of the jobs.
+//! - `lead_watch` checks whether this daemon still leads.
+//!
+//! They share a [`context::DaemonContext`]. It holds services and a [`state::DaemonState`] of values (fleet,
+//! round state, write queue, health). A lock that is never held over an await protects the state.
 
 mod access_control;
 mod agent_channels;

@@ -1,4 +1,4 @@
-//! Every metric, declared in one place. Label sets are closed; zeros are reported.
+//! All metrics of the daemon. Label sets are closed, and counters start at a reported zero.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -17,10 +17,10 @@ use infill_lifecycle::EffectKind;
 use infill_model::{AgentEventKind, MainDelay, MalleableState, NodeTimeUsage, SolveStatusKind, words};
 use infill_planner::plan::{Rule, Violation};
 
-/// What [`DaemonMetrics::encode_text`] is.
+/// The content type of [`DaemonMetrics::encode_text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// One label with one word as value.
+/// Labels with one word as value each.
 type LabelSet = Vec<(&'static str, &'static str)>;
 type CounterFamily = Family<LabelSet, Counter>;
 type SecondsCounter = Counter<f64, AtomicU64>;
@@ -28,7 +28,7 @@ type SecondsCounter = Counter<f64, AtomicU64>;
 /// Buckets for the duration of rounds and solves, seconds: from a small site to the outer deadline.
 const DURATION_BUCKETS: [f64; 10] = [0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
 
-/// Buckets for how long main jobs waited for nodes of ours, seconds: Slurm tells whole ones.
+/// Buckets for how long main jobs waited for nodes of malleable jobs, seconds. Slurm reports whole seconds.
 const DELAY_BUCKETS: [f64; 9] = [0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// The word for an agent's hello among the kinds of events.
@@ -39,11 +39,11 @@ words! {
     pub enum RoundEnd {
         /// Targets were set.
         Acted = "acted",
-        /// Nothing was to be done: the daemon only observes.
+        /// No targets were set, because the daemon only observes.
         Observed = "observed",
         /// The snapshot could not be trusted.
         Doubtful = "doubtful",
-        /// There was no plan.
+        /// The round ended without a plan.
         Failed = "failed",
     }
 }
@@ -51,48 +51,46 @@ words! {
 words! {
     /// How an action on Slurm ended.
     pub enum ActionEnd {
-        /// Slurm did it.
+        /// Slurm carried the action out.
         Ok = "ok",
-        /// Slurm did not.
+        /// Slurm refused the action or did not answer.
         Failed = "failed",
     }
 }
 
-/// The nodes.
+/// Metrics of nodes.
 #[derive(Default)]
 pub struct NodeMetrics {
-    /// Usable nodes that nobody uses.
+    /// Usable nodes that no job uses.
     pub gaps: Gauge,
-    /// Nodes that infill uses.
+    /// Nodes that malleable jobs hold.
     pub held: Gauge,
     /// Nodes of the partition that a main job uses.
     pub busy: Gauge,
-    /// GPUs that main jobs leave idle on nodes that they share, with their share of the node.
+    /// GPUs that are idle on nodes that main jobs share, with their share of the node.
     pub idle_beside_gpus: Gauge,
-    /// CPUs of these, and those idle beside main jobs on nodes without GPUs.
+    /// CPUs that belong to these GPUs, and idle CPUs beside main jobs on nodes without GPUs.
     pub idle_beside_cpus: Gauge,
-    /// Nodes that the circuit breaker keeps out.
+    /// Nodes that a circuit breaker keeps out.
     pub kept_out: Gauge,
-    /// Node-seconds that infill used.
+    /// Node-seconds that malleable jobs held.
     pub harvested: SecondsCounter,
     /// Node-seconds that the main queue left, used or not.
     pub gap_seconds: SecondsCounter,
-    /// Node-seconds that malleable jobs held, by what they went into and, where the site wants that, account.
+    /// Node-seconds that malleable jobs held, by cause and, where the site wants that, by account.
     pub time: Family<Vec<(&'static str, String)>, SecondsCounter>,
-    /// Whether accounts were told of that last.
-    pub told_accounts: AtomicBool,
+    /// Whether `time` names accounts.
+    pub shows_accounts: AtomicBool,
 }
 
-/// What node-seconds of malleable jobs go into.
+/// What node-seconds of malleable jobs are used for.
 pub(crate) const NODE_TIME_CAUSES: [&str; 4] = ["steps", "probing", "changes", "recovery"];
 
 impl NodeMetrics {
-    /// Counts what was held; `account` where it is to be told.
+    /// Adds held node-time. `account` is `None` where it must not be named.
     pub fn add_node_time(&self, account: Option<&str>, spent: &NodeTimeUsage) {
-        let NodeTimeUsage { useful_secs, probing_secs, rescale_secs, preempted_secs, .. } = *spent;
-        for (cause, secs) in
-            NODE_TIME_CAUSES.into_iter().zip([useful_secs, probing_secs, rescale_secs, preempted_secs])
-        {
+        let secs_by_cause = [spent.useful_secs, spent.probing_secs, spent.rescale_secs, spent.preempted_secs];
+        for (cause, secs) in NODE_TIME_CAUSES.into_iter().zip(secs_by_cause) {
             let account = account.map(|account| ("account", account.to_owned()));
             let labels = std::iter::once(("cause", cause.to_owned())).chain(account).collect();
             self.time.get_or_create(&labels).inc_by(secs);
@@ -100,57 +98,57 @@ impl NodeMetrics {
     }
 }
 
-/// What was expected of the last jobs that ended, and how true that was.
+/// How accurate the predicted lengths of the last ended jobs were.
 #[derive(Default)]
 pub struct LengthMetrics {
-    /// Jobs that count.
+    /// Ended jobs with a predicted length.
     pub jobs: Gauge,
-    /// Of these, those whose length was expected within a factor of two.
+    /// Those whose prediction was right within a factor of two.
     pub within_2x: Gauge,
-    /// Those that ended within the interval from 10 to 90 %.
+    /// Those that ended within their interval from 10 to 90 %.
     pub in_interval: Gauge,
     /// Those that counted as predictable.
     pub predictable: Gauge,
 }
 
-/// The malleable jobs.
+/// Metrics of malleable jobs.
 #[derive(Default)]
 pub struct JobMetrics {
     /// Malleable jobs by state.
     pub by_state: Family<LabelSet, Gauge>,
     /// Generations after a job's first.
     pub rescales: Counter,
-    /// Actions on Slurm.
+    /// Actions on Slurm, by kind and outcome.
     pub actions: CounterFamily,
-    /// What agents reported.
+    /// Agents' events, by kind.
     pub agent_events: CounterFamily,
-    /// How long they were expected to run.
+    /// Accuracy of the predicted lengths.
     pub lengths: LengthMetrics,
 }
 
-/// Main jobs that started on nodes that ours were on.
+/// Metrics of main jobs that started on nodes of malleable jobs.
 pub struct MainMetrics {
-    /// How long they waited for that.
+    /// How long they waited for these nodes.
     pub delay_seconds: Histogram,
     /// Those that started later than planned.
     pub missed_planned_starts: Counter,
 }
 
-/// The rounds.
+/// Metrics of rounds.
 pub struct RoundMetrics {
     /// Rounds by their end.
     pub ends: CounterFamily,
     /// Duration of a round.
     pub seconds: Histogram,
-    /// Duration of the planner's part.
+    /// Duration of planning in a round.
     pub solve_seconds: Histogram,
-    /// How solves ended.
+    /// Solves by their status.
     pub solver_status: CounterFamily,
     /// Plans that the checker refused, by rule.
     pub refused_plans: CounterFamily,
 }
 
-/// The store.
+/// Metrics of the store.
 #[derive(Default)]
 pub struct StoreMetrics {
     /// Whether the store works.
@@ -162,15 +160,15 @@ pub struct StoreMetrics {
 /// All metrics of the daemon.
 pub struct DaemonMetrics {
     registry: Mutex<Registry>,
-    /// The nodes.
+    /// Metrics of nodes.
     pub nodes: NodeMetrics,
-    /// The malleable jobs.
+    /// Metrics of malleable jobs.
     pub jobs: JobMetrics,
-    /// Main jobs that started on nodes of ours.
+    /// Metrics of main jobs that started on nodes of malleable jobs.
     pub main: MainMetrics,
-    /// The rounds.
+    /// Metrics of rounds.
     pub rounds: RoundMetrics,
-    /// The store.
+    /// Metrics of the store.
     pub store: StoreMetrics,
     /// Whether this daemon leads (1) or stands by (0).
     pub leading: Gauge,
@@ -188,7 +186,7 @@ impl Default for MainMetrics {
 }
 
 impl MainMetrics {
-    /// Counts one.
+    /// Counts a main job that started on nodes of malleable jobs.
     pub fn record_start(&self, delay: &MainDelay) {
         self.delay_seconds.observe(delay.secs);
         if delay.planned && delay.secs > 0.0 {
@@ -239,7 +237,7 @@ impl JobMetrics {
 
 impl Default for DaemonMetrics {
     fn default() -> Self {
-        let m = DaemonMetrics {
+        let metrics = DaemonMetrics {
             registry: Mutex::new(Registry::with_prefix("infill")),
             nodes: NodeMetrics::default(),
             jobs: JobMetrics::default(),
@@ -249,70 +247,69 @@ impl Default for DaemonMetrics {
             leading: Gauge::default(),
             standby: Gauge::default(),
         };
-        m.register_all();
-        m.init_zeros();
-        m
+        metrics.register_all();
+        metrics.init_zeros();
+        metrics
     }
 }
 
 impl DaemonMetrics {
     fn register_all(&self) {
         let DaemonMetrics { registry, nodes, jobs, main, rounds, store, leading, standby } = self;
-        let mut r = registry.lock().unwrap_or_else(PoisonError::into_inner);
-        r.register("gap_nodes", "Usable nodes that nobody uses", nodes.gaps.clone());
-        r.register("held_nodes", "Nodes that infill uses", nodes.held.clone());
-        r.register("busy_nodes", "Nodes of the partition used by the main queue", nodes.busy.clone());
+        let mut registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register("gap_nodes", "Usable nodes that no job uses", nodes.gaps.clone());
+        registry.register("held_nodes", "Nodes that infill uses", nodes.held.clone());
+        registry.register("busy_nodes", "Nodes of the partition used by the main queue", nodes.busy.clone());
         let gpus = nodes.idle_beside_gpus.clone();
         let cpus = nodes.idle_beside_cpus.clone();
-        r.register("idle_beside_gpus", "GPUs idle on nodes that main jobs share", gpus);
-        r.register("idle_beside_cpus", "CPUs that come with them, or are idle without GPUs", cpus);
-        r.register("jobs", "Malleable jobs by state", jobs.by_state.clone());
-        let waited = "From when infill was to leave their nodes until main jobs started there";
-        r.register("main_job_delay_seconds", waited, main.delay_seconds.clone());
-        let late = "Main jobs that started later than planned on nodes that infill was on";
-        r.register("missed_planned_starts", late, main.missed_planned_starts.clone());
-        r.register("rounds", "Rounds by outcome", rounds.ends.clone());
-        r.register("rescales", "Generations after a job's first", jobs.rescales.clone());
-        r.register("round_seconds", "Duration of a round", rounds.seconds.clone());
-        r.register("solve_seconds", "Duration of planning", rounds.solve_seconds.clone());
-        r.register("solver_status", "How solves ended", rounds.solver_status.clone());
-        r.register("refused_plans", "Plans that the checker refused, by rule", rounds.refused_plans.clone());
-        r.register("slurm_actions", "Actions on Slurm by kind and outcome", jobs.actions.clone());
-        r.register("agent_events", "What agents reported", jobs.agent_events.clone());
-        r.register("breaker_open_nodes", "Nodes left alone after failures", nodes.kept_out.clone());
-        r.register("store_up", "Whether the store works", store.up.clone());
-        r.register("leading", "Whether this daemon leads", leading.clone());
-        r.register("standby", "Whether another daemon waits to take over", standby.clone());
-        r.register("lost_rows", "History that could not be stored", store.lost_rows.clone());
+        registry.register("idle_beside_gpus", "GPUs idle on nodes that main jobs share", gpus);
+        registry.register("idle_beside_cpus", "CPUs of these GPUs, or idle CPUs on nodes without GPUs", cpus);
+        registry.register("jobs", "Malleable jobs by state", jobs.by_state.clone());
+        let help = "From when infill had to leave their nodes until main jobs started there";
+        registry.register("main_job_delay_seconds", help, main.delay_seconds.clone());
+        let help = "Main jobs that started later than planned on nodes that infill was on";
+        registry.register("missed_planned_starts", help, main.missed_planned_starts.clone());
+        registry.register("rounds", "Rounds by outcome", rounds.ends.clone());
+        registry.register("rescales", "Generations after a job's first", jobs.rescales.clone());
+        registry.register("round_seconds", "Duration of a round", rounds.seconds.clone());
+        registry.register("solve_seconds", "Duration of planning", rounds.solve_seconds.clone());
+        registry.register("solver_status", "How solves ended", rounds.solver_status.clone());
+        registry.register(
+            "refused_plans",
+            "Plans that the checker refused, by rule",
+            rounds.refused_plans.clone(),
+        );
+        registry.register("slurm_actions", "Actions on Slurm by kind and outcome", jobs.actions.clone());
+        registry.register("agent_events", "What agents reported", jobs.agent_events.clone());
+        registry.register("breaker_open_nodes", "Nodes left alone after failures", nodes.kept_out.clone());
+        registry.register("store_up", "Whether the store works", store.up.clone());
+        registry.register("leading", "Whether this daemon leads", leading.clone());
+        registry.register("standby", "Whether another daemon waits to take over", standby.clone());
+        registry.register("lost_rows", "History that could not be stored", store.lost_rows.clone());
         let lengths = &jobs.lengths;
-        let held = "Of these, those within their interval from 10 to 90 %";
-        r.register(
-            "expected_jobs",
-            "Jobs that ended lately and whose lengths were expected",
-            lengths.jobs.clone(),
+        let help = "Recently ended jobs whose length was predicted";
+        registry.register("expected_jobs", help, lengths.jobs.clone());
+        let help = "Recently ended jobs whose predicted length was right within a factor of two";
+        registry.register("expected_within_2x_jobs", help, lengths.within_2x.clone());
+        let help = "Recently ended jobs whose length was in its predicted interval from 10 to 90 %";
+        registry.register("expected_in_interval_jobs", help, lengths.in_interval.clone());
+        let help = "Recently ended jobs that counted as predictable";
+        registry.register("expected_predictable_jobs", help, lengths.predictable.clone());
+        registry.register("harvested_node_seconds", "Node-seconds that infill used", nodes.harvested.clone());
+        registry.register(
+            "gap_node_seconds",
+            "Node-seconds left by the main queue",
+            nodes.gap_seconds.clone(),
         );
-        r.register(
-            "expected_within_2x_jobs",
-            "Of these, those right within a factor of two",
-            lengths.within_2x.clone(),
-        );
-        r.register("expected_in_interval_jobs", held, lengths.in_interval.clone());
-        r.register(
-            "expected_predictable_jobs",
-            "Of these, those that counted as predictable",
-            lengths.predictable.clone(),
-        );
-        r.register("harvested_node_seconds", "Node-seconds that infill used", nodes.harvested.clone());
-        r.register("gap_node_seconds", "Node-seconds left by the main queue", nodes.gap_seconds.clone());
-        let held = "Node-seconds that malleable jobs held, by what they went into";
-        r.register("job_node_seconds", held, nodes.time.clone());
+        let help = "Node-seconds that malleable jobs held, by what they were used for";
+        registry.register("job_node_seconds", help, nodes.time.clone());
     }
 
     fn init_zeros(&self) {
         let DaemonMetrics { jobs, rounds, store, .. } = self;
-        MalleableState::ALL
-            .iter()
-            .for_each(|s| drop(jobs.by_state.get_or_create(&vec![("state", s.word())])));
+        for state in MalleableState::ALL {
+            drop(jobs.by_state.get_or_create(&vec![("state", state.word())]));
+        }
         self.nodes.add_node_time(None, &NodeTimeUsage::default());
         init_counters(&rounds.ends, "outcome", RoundEnd::ALL.iter().map(|end| end.word()));
         init_counters(&rounds.solver_status, "status", SolveStatusKind::ALL.iter().map(|kind| kind.word()));
@@ -342,7 +339,7 @@ impl DaemonMetrics {
     }
 }
 
-/// Has a counter report 0 for each of these words.
+/// Makes a counter report 0 for each of these words.
 fn init_counters(counters: &CounterFamily, label: &'static str, words: impl Iterator<Item = &'static str>) {
     words.for_each(|word| drop(counters.get_or_create(&vec![(label, word)])));
 }
@@ -353,31 +350,37 @@ mod tests {
     use infill_model::JobId;
 
     #[test]
-    fn the_dashboard_asks_only_for_what_there_is() {
+    fn the_dashboard_uses_only_existing_metrics() {
         let text = DaemonMetrics::default().encode_text();
         let dashboard = include_str!("../../../contrib/grafana/infill.json");
         let name = regex::Regex::new(r"infill_[a-z_]+").unwrap();
-        let exprs = dashboard.lines().filter(|l| l.contains("\"expr\""));
-        let asked: Vec<&str> = exprs.flat_map(|l| name.find_iter(l)).map(|m| m.as_str()).collect();
-        assert!(asked.len() > 10, "{asked:?}");
-        for metric in asked {
+        let exprs = dashboard.lines().filter(|line| line.contains("\"expr\""));
+        let used: Vec<&str> =
+            exprs.flat_map(|line| name.find_iter(line)).map(|found| found.as_str()).collect();
+        assert!(used.len() > 10, "{used:?}");
+        for metric in used {
             assert!(
                 text.contains(&format!("{metric}{{")) || text.contains(&format!("{metric} ")),
                 "{metric}\n{text}"
             );
         }
     }
+
     #[test]
     fn a_refused_plan_counts_once_for_each_rule_that_it_breaks() {
         let metrics = DaemonMetrics::default();
-        let unknown = |job| Violation::UnknownJob { job: JobId(job) };
-        metrics.rounds.count_refused(&[unknown(1), Violation::Unsorted, unknown(2)]);
+        let violations = [
+            Violation::UnknownJob { job: JobId(1) },
+            Violation::Unsorted,
+            Violation::UnknownJob { job: JobId(2) },
+        ];
+        metrics.rounds.count_refused(&violations);
         let text = metrics.encode_text();
-        let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("infill_refused_plans")).collect();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("infill_refused_plans")).collect();
         assert_eq!(lines.len(), Rule::ALL.len(), "{text}");
-        let mut broken: Vec<&str> = lines.into_iter().filter(|l| !l.ends_with(" 0")).collect();
+        let mut broken: Vec<&str> = lines.into_iter().filter(|line| !line.ends_with(" 0")).collect();
         broken.sort_unstable();
-        let said = [r#"{rule="known_job"} 1"#, r#"{rule="order"} 1"#];
-        assert_eq!(broken, said.map(|s| format!("infill_refused_plans_total{s}")));
+        let expected = [r#"{rule="known_job"} 1"#, r#"{rule="order"} 1"#];
+        assert_eq!(broken, expected.map(|labels| format!("infill_refused_plans_total{labels}")));
     }
 }

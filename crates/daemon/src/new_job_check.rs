@@ -1,59 +1,60 @@
-//! One more look before nodes are taken.
+//! A last check for new main jobs before effects take nodes.
 //!
-//! From the look at Slurm that a plan is made from until an order is given, some tenths of a second pass, and
-//! a main job may be submitted. Slurm gives it the nodes that were idle, and starts what we release then on
-//! others that it is just having cleared for it; that job would wait until ours is gone again. So orders that
-//! take nodes are put off when somebody has submitted a job since. (A job whose dependency was met, or whose
-//! hold ended, is seen at the next look only.) Where somebody does so all the time, they cannot be put off
-//! for ever: soon they are given all the same, and Slurm's preemption has to do.
+//! Some tenths of a second pass between the snapshot of a plan and its effects. A main job may be submitted in
+//! that time. Slurm then gives it the idle nodes, and starts the job that infill releases on other nodes,
+//! which Slurm is just clearing for the main job. The main job would wait until infill's job is gone again.
+//!
+//! So effects that take nodes are deferred when someone has submitted a job since the snapshot. A job whose
+//! dependency was met, or whose hold ended, is seen only in the next snapshot. Where users submit jobs all
+//! the time, effects cannot be deferred without limit. After a few deferrals they are carried out anyway, and
+//! Slurm's preemption serves the main jobs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use infill_slurm::SlurmApi;
 
-/// Most looks in a row after which nothing is taken.
+/// Most snapshots in a row whose effects are deferred.
 const MAX_DEFERRALS: u32 = 3;
 
-/// Nor from a look that comes so long after the first of them.
+/// Effects are deferred for at most this time after the first deferral.
 const MAX_DEFERRAL: Duration = Duration::from_secs(5);
 
-/// After so many looks in a row from which no order was to follow, those before are forgotten.
+/// After this many snapshots in a row without effects that take nodes, earlier deferrals are forgotten.
 const MAX_UNASKED: u32 = 3;
 
-/// What has become of the last looks: pure.
+/// The deferrals of the last snapshots. Pure: it does not ask Slurm.
 #[derive(Clone, Copy, Debug, Default)]
 struct DeferralState {
-    /// Grows from look to look.
-    look: u64,
-    /// Whether orders that take nodes were to follow from the last one.
+    /// Number of the present snapshot.
+    snapshot: u64,
+    /// Whether effects that take nodes followed from the present snapshot.
     asked: bool,
-    /// Whether it was overtaken.
+    /// Whether a job was submitted since the present snapshot.
     overtaken: bool,
-    /// Whether they do follow from it, whatever has come since.
+    /// Whether effects of the present snapshot are carried out even if a job has been submitted.
     is_over: bool,
-    /// Looks before it that were overtaken, with none between them that was not.
+    /// Earlier snapshots in a row that were overtaken.
     in_a_row: u32,
-    /// Looks in a row before it that nothing was to follow from.
+    /// Earlier snapshots in a row without effects that take nodes.
     unasked: u32,
-    /// When the first of those in a row was overtaken.
+    /// When the first snapshot of `in_a_row` was overtaken.
     since: Option<Instant>,
 }
 
 impl DeferralState {
     fn begin_snapshot(&mut self) {
-        let look = self.look + 1;
+        let snapshot = self.snapshot + 1;
         let unasked = if self.asked { 0 } else { self.unasked + 1 };
         if self.is_over || unasked >= MAX_UNASKED {
-            *self = DeferralState { look, ..DeferralState::default() };
+            *self = DeferralState { snapshot, ..DeferralState::default() };
             return;
         }
         self.in_a_row += u32::from(self.overtaken);
-        *self = DeferralState { look, asked: false, overtaken: false, unasked, ..*self };
+        *self = DeferralState { snapshot, asked: false, overtaken: false, unasked, ..*self };
     }
 
-    /// An order that takes nodes is to be given. Whether it is put off, if that is known without asking
-    /// Slurm.
+    /// Notes an effect that takes nodes. Returns whether it is deferred, or `None` if only Slurm can tell.
     fn decide_deferral(&mut self, now: Instant) -> Option<bool> {
         self.asked = true;
         if self.overtaken {
@@ -64,50 +65,54 @@ impl DeferralState {
         self.is_over.then_some(false)
     }
 
-    /// What Slurm says to who asked after this look.
-    fn record_answer(&mut self, look: u64, news: bool, now: Instant) {
-        if look != self.look || self.overtaken {
+    /// Records Slurm's answer to a question that was asked after `snapshot`: whether there are new jobs.
+    fn record_answer(&mut self, snapshot: u64, has_new_jobs: bool, now: Instant) {
+        if snapshot != self.snapshot || self.overtaken {
             return;
         }
-        match news {
-            true => (self.overtaken, self.since) = (true, self.since.or(Some(now))),
-            false => (self.in_a_row, self.since) = (0, None),
+        if has_new_jobs {
+            self.overtaken = true;
+            self.since = self.since.or(Some(now));
+        } else {
+            self.in_a_row = 0;
+            self.since = None;
         }
     }
 }
 
-/// See the module's text.
+/// Asks Slurm for new jobs and remembers the deferrals.
 #[derive(Debug, Default)]
 pub struct NewJobCheck {
-    patience: Mutex<DeferralState>,
+    deferrals: Mutex<DeferralState>,
 }
 
 impl NewJobCheck {
-    /// Every change is a single step: a thread that panicked leaves it whole.
+    /// Every change is a single step, so a thread that panicked leaves the state consistent.
     fn deferral_state(&self) -> MutexGuard<'_, DeferralState> {
-        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deferrals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Slurm was looked at, and what it said can be trusted.
+    /// Notes that a trusted snapshot was read.
     pub fn note_snapshot(&self) {
         self.deferral_state().begin_snapshot();
     }
 
-    /// Whether a job has come since, so that nothing may be taken. Where Slurm does not answer, one may have.
+    /// Whether a job has been submitted since the snapshot, so that no nodes may be taken. True where Slurm
+    /// does not answer.
     pub(crate) async fn has_new_jobs(&self, slurm: &dyn SlurmApi) -> bool {
-        let look = {
-            let mut patience = self.deferral_state();
-            if let Some(known) = patience.decide_deferral(Instant::now()) {
-                return known;
+        let snapshot = {
+            let mut deferrals = self.deferral_state();
+            if let Some(is_deferred) = deferrals.decide_deferral(Instant::now()) {
+                return is_deferred;
             }
-            patience.look
+            deferrals.snapshot
         };
-        let news = slurm.has_news().await.unwrap_or_else(|e| {
-            tracing::debug!("cannot tell whether a job has come: {e}");
+        let has_new_jobs = slurm.has_news().await.unwrap_or_else(|e| {
+            tracing::debug!("Slurm does not say whether a job has been submitted: {e}");
             true
         });
-        self.deferral_state().record_answer(look, news, Instant::now());
-        news
+        self.deferral_state().record_answer(snapshot, has_new_jobs, Instant::now());
+        has_new_jobs
     }
 }
 
@@ -116,76 +121,72 @@ mod tests {
     use super::*;
     use infill_slurm::{SlurmError, fake::FakeSlurm};
 
-    /// The `secs` at which looks were overtaken or not; whether what follows from each is put off. `None`:
-    /// nothing is to follow from it.
-    fn put_off(looks: &[(u64, Option<bool>)]) -> Vec<bool> {
+    /// For each snapshot the second at which it was read, and whether a job was submitted after it. `None`:
+    /// the snapshot has no effects that take nodes. Returns which of the others are deferred.
+    fn deferred(snapshots: &[(u64, Option<bool>)]) -> Vec<bool> {
         let start = Instant::now();
-        let mut patience = DeferralState::default();
-        let mut said = Vec::new();
-        for (secs, come) in looks {
+        let mut state = DeferralState::default();
+        let mut answers = Vec::new();
+        for (secs, submitted) in snapshots {
             let now = start + Duration::from_secs(*secs);
-            patience.begin_snapshot();
-            let Some(news) = *come else { continue };
-            let answer = patience.decide_deferral(now).unwrap_or_else(|| {
-                patience.record_answer(patience.look, news, now);
-                news
+            state.begin_snapshot();
+            let Some(has_new_jobs) = *submitted else { continue };
+            let answer = state.decide_deferral(now).unwrap_or_else(|| {
+                state.record_answer(state.snapshot, has_new_jobs, now);
+                has_new_jobs
             });
-            // Several orders may follow from one look.
-            assert!(!answer || patience.decide_deferral(now) == Some(true));
-            said.push(answer);
+            // Several effects may follow from one snapshot.
+            assert!(!answer || state.decide_deferral(now) == Some(true));
+            answers.push(answer);
         }
-        said
+        answers
     }
 
     #[test]
-    fn a_stream_of_jobs_puts_off_a_few_looks_only() {
-        let come = Some(true);
+    fn a_stream_of_jobs_defers_only_a_few_snapshots() {
+        let new = Some(true);
         let none = Some(false);
-        let stream = [(0, come), (1, come), (2, come), (3, come), (4, come), (5, none), (6, come)];
-        assert_eq!(put_off(&stream), [true, true, true, false, true, false, true]);
+        let stream = [(0, new), (1, new), (2, new), (3, new), (4, new), (5, none), (6, new)];
+        assert_eq!(deferred(&stream), [true, true, true, false, true, false, true]);
         let with_pauses =
-            [(0, come), (1, None), (2, come), (2, None), (2, None), (3, come), (3, None), (4, come)];
+            [(0, new), (1, None), (2, new), (2, None), (2, None), (3, new), (3, None), (4, new)];
         assert_eq!(
-            put_off(&with_pauses),
+            deferred(&with_pauses),
             [true, true, true, false],
-            "what nobody asked at counts neither way"
+            "snapshots without effects do not count"
         );
-        assert_eq!(
-            put_off(&[(0, come), (5, come), (6, come)]),
-            [true, false, true],
-            "nor are they put off for long"
-        );
-        assert_eq!(put_off(&[(0, come), (3, none), (6, come), (8, come)]), [true, false, true, true]);
-        let long_ago = [(0, come), (1, None), (2, None), (3, None), (600, come), (601, come)];
-        assert_eq!(put_off(&long_ago), [true, true, true], "what was long ago is forgotten");
+        assert_eq!(deferred(&[(0, new), (5, new), (6, new)]), [true, false, true], "5 seconds are the limit");
+        assert_eq!(deferred(&[(0, new), (3, none), (6, new), (8, new)]), [true, false, true, true]);
+        let long_ago = [(0, new), (1, None), (2, None), (3, None), (600, new), (601, new)];
+        assert_eq!(deferred(&long_ago), [true, true, true], "old deferrals are forgotten");
     }
 
     #[test]
-    fn an_answer_belongs_to_its_look() {
+    fn an_answer_belongs_to_its_snapshot() {
         let now = Instant::now();
-        let mut patience = DeferralState::default();
-        patience.decide_deferral(now);
-        let look = patience.look;
-        patience.begin_snapshot();
-        patience.record_answer(look, true, now);
-        assert_eq!(patience.decide_deferral(now), None, "the new look knows of it");
-        patience.record_answer(patience.look, true, now);
-        patience.record_answer(patience.look, false, now);
-        assert_eq!(patience.decide_deferral(now), Some(true), "who asked before it came knows less");
+        let mut state = DeferralState::default();
+        state.decide_deferral(now);
+        let old = state.snapshot;
+        state.begin_snapshot();
+        state.record_answer(old, true, now);
+        assert_eq!(state.decide_deferral(now), None, "the new snapshot contains that job");
+        state.record_answer(state.snapshot, true, now);
+        state.record_answer(state.snapshot, false, now);
+        assert_eq!(state.decide_deferral(now), Some(true), "an earlier question gets a later answer");
     }
 
     #[tokio::test]
-    async fn slurm_is_asked_and_where_it_does_not_answer_a_job_may_have_come() {
+    async fn slurm_is_asked_and_without_an_answer_there_may_be_a_new_job() {
         let slurm = FakeSlurm::new(1, "infill");
         slurm.read_snapshot().await.unwrap();
-        let recheck = NewJobCheck::default();
+        let check = NewJobCheck::default();
         slurm.submit_held(1, 6101, "");
-        assert!(!recheck.has_new_jobs(&slurm).await, "ours are no news");
+        assert!(!check.has_new_jobs(&slurm).await, "malleable jobs do not count");
         slurm.fail_next(SlurmError::Transient { doing: "x".to_owned(), what: "y".to_owned() });
-        assert!(recheck.has_new_jobs(&slurm).await);
-        recheck.note_snapshot();
-        assert!(!recheck.has_new_jobs(&slurm).await);
-        slurm.edit_snapshot(|w| w.jobs[0].partition = "main".to_owned());
-        assert!(recheck.has_new_jobs(&slurm).await);
+        assert!(check.has_new_jobs(&slurm).await);
+        check.note_snapshot();
+        assert!(!check.has_new_jobs(&slurm).await);
+        slurm.edit_snapshot(|snapshot| snapshot.jobs[0].partition = "main".to_owned());
+        assert!(check.has_new_jobs(&slurm).await);
     }
 }

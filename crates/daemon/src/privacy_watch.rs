@@ -1,4 +1,4 @@
-//! Keeps what the site keeps private as Slurm says it.
+//! Keeps the privacy rules of the daemon equal to Slurm's `PrivateData`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,40 +6,42 @@ use std::time::Duration;
 use super::context::DaemonContext;
 use super::gauges;
 
-/// How often Slurm is asked what is private.
+/// How often Slurm is asked for its `PrivateData`.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How soon it is asked again when it did not say.
+/// How soon Slurm is asked again after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Asks Slurm what is private. Says whether it told.
+/// Asks Slurm what is private. Returns whether it answered.
 pub(crate) async fn refresh_privacy(context: &DaemonContext) -> bool {
     match context.slurm.read_privacy().await {
         Ok(privacy) => {
             let private = privacy.private;
             if context.doors.set_privacy(privacy) {
-                tracing::info!(?private, "what readers are shown follows Slurm's PrivateData");
+                tracing::info!(?private, "answers to readers follow Slurm's PrivateData");
             }
             gauges::set_account_reporting(&context.metrics.nodes, context.shows_accounts());
             true
         }
         Err(e) => {
-            tracing::debug!("what is private is as it was known last, or everything: {e}");
+            tracing::debug!(
+                "the last known PrivateData stays in force; without one, everything is private: {e}"
+            );
             false
         }
     }
 }
 
-/// Looks, for ever.
+/// Asks Slurm again and again what is private. Never returns.
 pub(crate) async fn watch_privacy(context: Arc<DaemonContext>) {
-    let mut told = true;
+    let mut answered = true;
     loop {
-        let tells = refresh_privacy(&context).await;
-        if told && !tells {
-            let what = "what is private is as it was known last, or everything but a reader's own";
-            tracing::warn!("slurm.scontrol does not tell Slurm's PrivateData: {what}");
+        let answers = refresh_privacy(&context).await;
+        if answered && !answers {
+            let what = "the last known rules stay; without any, readers see only their own";
+            tracing::warn!("slurm.scontrol does not report Slurm's PrivateData: {what}");
         }
-        told = tells;
-        tokio::time::sleep(if told { REFRESH_INTERVAL } else { RETRY_INTERVAL }).await;
+        answered = answers;
+        tokio::time::sleep(if answered { REFRESH_INTERVAL } else { RETRY_INTERVAL }).await;
     }
 }

@@ -1,42 +1,42 @@
-//! How often somebody may ask for something: at once a few times, and then once more with each moment that
-//! has gone by.
+//! Token buckets: a user may make a few calls at once, and then one more after each further interval.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most askers that are remembered.
+/// Most users that are remembered.
 const MAX_TRACKED_USERS: usize = 10_000;
 
-/// What one asker may still ask for.
+/// The calls that one user may still make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenBucket {
     calls: f64,
-    at: Instant,
+    /// When `calls` was computed.
+    updated_at: Instant,
 }
 
-/// How many calls there may be at once, and how long it takes until there may be one more.
+/// How many calls may come at once, and how long it takes until one more may come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateLimit {
-    /// Calls at once, 1 at least.
+    /// Most calls at once. At least 1.
     pub burst: u32,
-    /// Time to one more.
+    /// Time after which one more call is allowed.
     pub every: Duration,
 }
 
 impl TokenBucket {
-    /// Of somebody who has not asked yet.
+    /// A full bucket.
     pub fn new(rate: RateLimit, now: Instant) -> TokenBucket {
-        TokenBucket { calls: f64::from(rate.burst), at: now }
+        TokenBucket { calls: f64::from(rate.burst), updated_at: now }
     }
 
-    /// Takes a call off.
+    /// Takes one call.
     ///
     /// # Errors
-    /// How long it takes until there is one.
+    /// How long it takes until a call is allowed.
     pub fn try_take(&mut self, rate: RateLimit, now: Instant) -> Result<(), Duration> {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64() / rate.every.as_secs_f64();
-        *self = TokenBucket { calls: (self.calls + passed).min(f64::from(rate.burst)), at: now };
+        let earned = self.earned_calls(rate, now);
+        *self = TokenBucket { calls: (self.calls + earned).min(f64::from(rate.burst)), updated_at: now };
         if self.calls < 1.0 {
             return Err(rate.every.mul_f64(1.0 - self.calls));
         }
@@ -45,39 +45,43 @@ impl TokenBucket {
     }
 
     fn is_full(&self, rate: RateLimit, now: Instant) -> bool {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64() / rate.every.as_secs_f64();
-        self.calls + passed >= f64::from(rate.burst)
+        self.calls + self.earned_calls(rate, now) >= f64::from(rate.burst)
+    }
+
+    /// Calls that became allowed since the last update, a fraction included.
+    fn earned_calls(&self, rate: RateLimit, now: Instant) -> f64 {
+        now.saturating_duration_since(self.updated_at).as_secs_f64() / rate.every.as_secs_f64()
     }
 }
 
-/// What each user may still ask for.
+/// The calls that each user may still make.
 #[derive(Debug)]
 pub(crate) struct UserRateLimiter {
     rate: RateLimit,
-    askers: Mutex<BTreeMap<u32, TokenBucket>>,
+    buckets: Mutex<BTreeMap<u32, TokenBucket>>,
 }
 
 impl UserRateLimiter {
-    /// Nobody has asked yet.
+    /// A limiter that has seen no user yet.
     pub fn new(rate: RateLimit) -> UserRateLimiter {
-        UserRateLimiter { rate, askers: Mutex::default() }
+        UserRateLimiter { rate, buckets: Mutex::default() }
     }
 
-    /// Takes a call off what this user has.
+    /// Takes one of this user's calls.
     ///
     /// # Errors
-    /// How long it takes until there is one.
+    /// How long it takes until a call is allowed.
     pub fn try_take(&self, user: u32, now: Instant) -> Result<(), Duration> {
-        // Each change replaces a value: a thread that panicked leaves them whole.
-        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        if askers.len() >= MAX_TRACKED_USERS {
-            // Whoever has all of it is as good as new.
-            askers.retain(|_, budget| !budget.is_full(self.rate, now));
+        // Each change replaces a value, so a thread that panicked leaves them consistent.
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= MAX_TRACKED_USERS {
+            // A full bucket is the same as a new one.
+            buckets.retain(|_, bucket| !bucket.is_full(self.rate, now));
         }
-        if askers.len() >= MAX_TRACKED_USERS && !askers.contains_key(&user) {
+        if buckets.len() >= MAX_TRACKED_USERS && !buckets.contains_key(&user) {
             return Err(self.rate.every);
         }
-        askers.entry(user).or_insert_with(|| TokenBucket::new(self.rate, now)).try_take(self.rate, now)
+        buckets.entry(user).or_insert_with(|| TokenBucket::new(self.rate, now)).try_take(self.rate, now)
     }
 }
 
@@ -88,34 +92,32 @@ mod tests {
     const RATE: RateLimit = RateLimit { burst: 3, every: Duration::from_secs(2) };
 
     #[test]
-    fn a_few_at_once_and_then_one_a_while() {
-        let allowance = UserRateLimiter::new(RATE);
-        let began = Instant::now();
-        let at = |millis| began + Duration::from_millis(millis);
+    fn a_few_calls_at_once_and_then_one_per_interval() {
+        let limiter = UserRateLimiter::new(RATE);
+        let start = Instant::now();
         for _ in 0..3 {
-            assert_eq!(allowance.try_take(7, began), Ok(()));
+            assert_eq!(limiter.try_take(7, start), Ok(()));
         }
-        assert_eq!(allowance.try_take(7, at(500)), Err(Duration::from_millis(1500)));
-        assert_eq!(allowance.try_take(8, at(500)), Ok(()), "another's is their own");
-        assert_eq!([2000, 2001].map(|t| allowance.try_take(7, at(t)).is_ok()), [true, false]);
+        let half_a_second = start + Duration::from_millis(500);
+        assert_eq!(limiter.try_take(7, half_a_second), Err(Duration::from_millis(1500)));
+        assert_eq!(limiter.try_take(8, half_a_second), Ok(()), "each user has calls of their own");
+        let after = [2000, 2001].map(|millis| start + Duration::from_millis(millis));
+        assert_eq!(after.map(|now| limiter.try_take(7, now).is_ok()), [true, false]);
         // After a long time there are no more than at first.
-        assert_eq!(
-            [0, 0, 0, 0].map(|_| allowance.try_take(7, at(99_000)).is_ok()),
-            [true, true, true, false]
-        );
+        let much_later = start + Duration::from_secs(99);
+        assert_eq!([0; 4].map(|_| limiter.try_take(7, much_later).is_ok()), [true, true, true, false]);
     }
 
     #[test]
-    fn askers_without_end_take_no_memory_without_end() {
-        let allowance = UserRateLimiter::new(RATE);
-        let began = Instant::now();
-        let askers = || u32::try_from(allowance.askers.lock().unwrap().len()).unwrap();
+    fn any_number_of_users_takes_bounded_memory() {
+        let limiter = UserRateLimiter::new(RATE);
+        let start = Instant::now();
         for user in 0..20_000 {
-            let _ = allowance.try_take(user, began);
+            let _ = limiter.try_take(user, start);
         }
-        assert_eq!(askers(), 10_000);
-        assert!(allowance.try_take(20_001, began).is_err(), "none is forgotten for another");
-        assert!(allowance.try_take(20_001, began + Duration::from_secs(60)).is_ok());
-        assert_eq!(askers(), 1);
+        assert_eq!(limiter.buckets.lock().unwrap().len(), 10_000);
+        assert!(limiter.try_take(20_001, start).is_err(), "no user is forgotten for another");
+        assert!(limiter.try_take(20_001, start + Duration::from_secs(60)).is_ok());
+        assert_eq!(limiter.buckets.lock().unwrap().len(), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! What a reader may see: all documents pass through here, and `PrivateData` is obeyed in each. What is
-//! hidden is counted, and not named.
+//! Removes what a reader may not see. All documents pass through here, and each obeys Slurm's `PrivateData`.
+//! Hidden jobs and nodes are counted, but not named.
 
 #[cfg(test)]
 mod tests;
@@ -16,8 +16,7 @@ use infill_model::{
     generations_of_last_job,
 };
 
-/// Numbers of jobs in a sentence. Wherever infill names a job in words, one of these stands before the
-/// number.
+/// Numbers of jobs in a sentence. Wherever infill writes a job's number, one of these words comes before it.
 static JOB_NUMBERS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(job|wing|lead)(s?)(?:_?ids?[ =:]+|[ =#]+)(\d+)((?:(?:, ?| and )\d+)*)").ok()
 });
@@ -29,34 +28,41 @@ static RESERVATION_NAMES: LazyLock<Option<Regex>> =
 /// The name of a node in a sentence.
 static NODE_NAMES: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bnode ([^\s,;]+)").ok());
 
-/// What stands in for a sentence that could not be cleaned.
+/// Replaces a sentence that could not be redacted.
 const WITHHELD_TEXT: &str = "not shown";
 
-/// What stands in for what is wrong with jobs that are hidden.
+/// Replaces problems of hidden jobs and nodes.
 const HIDDEN_PROBLEM: &str = "something is wrong with a job or a node that is not shown to you";
 
-/// Who reads.
+/// A reader of the HTTP API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiReader {
-    /// The user who was proved; `None` for somebody who proved nothing.
+    /// The proved user; `None` for an anonymous reader.
     pub uid: Option<UserId>,
-    /// Their login name, if they have one.
+    /// The user's login name, if there is one.
     pub name: Option<String>,
-    /// Whether nothing is hidden from them: root, the daemon's user, administrators, Slurm's operators.
+    /// Whether nothing is hidden from the reader: root, the daemon's user, administrators, Slurm's operators.
     pub all: bool,
 }
 
-/// Readers who see the same.
+/// Whether a sentence names a node. True where that cannot be found out.
+fn names_a_node(sentence: &str) -> bool {
+    let Some(names) = NODE_NAMES.as_ref() else { return true };
+    // "no node at all" names none.
+    names.captures_iter(sentence).any(|found| &found[1] != "at")
+}
+
+/// A class of readers who may see the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VisibilityClass {
-    /// Everything.
+    /// Readers who may see everything.
     All,
-    /// What is not private, and this user's own.
+    /// Readers who may see what is not private, and this user's own. `None`: anonymous readers.
     Own(Option<UserId>, PrivateData),
 }
 
 impl VisibilityClass {
-    /// Of a reader.
+    /// The class of a reader.
     pub fn for_reader(viewer: &ApiReader, private: PrivateData) -> VisibilityClass {
         if viewer.all || private.is_nothing() {
             VisibilityClass::All
@@ -66,7 +72,7 @@ impl VisibilityClass {
     }
 }
 
-/// What one reader may see of other people's jobs.
+/// Removes what one reader may not see.
 pub(crate) struct RedactionFilter<'a> {
     viewer: &'a ApiReader,
     private: PrivateData,
@@ -74,7 +80,7 @@ pub(crate) struct RedactionFilter<'a> {
 }
 
 impl<'a> RedactionFilter<'a> {
-    /// Of this reader, where `owner` says whose each job is.
+    /// The filter for this reader. `owner` returns the owner of a job.
     pub fn new(
         viewer: &'a ApiReader,
         private: PrivateData,
@@ -91,14 +97,14 @@ impl<'a> RedactionFilter<'a> {
         self.viewer.uid.is_some() && (self.owner)(job) == self.viewer.uid
     }
 
-    /// Whether a job may be named.
+    /// Whether the reader may see a job.
     pub fn may_see_job(&self, job: JobId) -> bool {
         self.viewer.all || !self.private.jobs || self.owns_job(job)
     }
 
-    /// A node may be named to those whose job is on it.
+    /// Whether the reader may see a node on which these jobs are. Owners of a job there may.
     fn may_see_node(&self, jobs: [Option<JobId>; 2]) -> bool {
-        !self.private.nodes || jobs.into_iter().flatten().any(|j| self.owns_job(j))
+        !self.private.nodes || jobs.into_iter().flatten().any(|job| self.owns_job(job))
     }
 
     /// A sentence without the numbers of jobs and names of reservations that are hidden.
@@ -117,7 +123,7 @@ impl<'a> RedactionFilter<'a> {
         text
     }
 
-    /// `job 7` as it was if it may be named, else `a job`.
+    /// `job 7` unchanged if the reader may see that job, else `a job`.
     fn redact_job_numbers(&self, found: &Captures<'_>) -> String {
         let numbers = format!("{}{}", &found[3], &found[4]);
         let mut ids = numbers.split(|c: char| !c.is_ascii_digit()).filter(|t| !t.is_empty());
@@ -134,26 +140,26 @@ impl<'a> RedactionFilter<'a> {
         *text = self.redact_text(text).into_owned();
     }
 
-    /// How things stand.
+    /// Redacts a status.
     pub fn redact_status(&self, mut status: DaemonStatus) -> DaemonStatus {
         if self.sees_everything() {
             return status;
         }
         let hidden = &mut status.hidden;
         status.jobs.retain(|job| {
-            let seen = self.may_see_job(job.job);
-            if !seen {
+            let is_visible = self.may_see_job(job.job);
+            if !is_visible {
                 hidden.jobs += 1;
                 hidden.job_nodes += job.nodes.len() as u32;
             }
-            seen
+            is_visible
         });
-        status.nodes.retain(|n| {
-            let seen = self.may_see_node([n.job, n.main_job]);
-            if !seen {
-                *hidden.nodes.entry(n.kind).or_default() += 1;
+        status.nodes.retain(|node| {
+            let is_visible = self.may_see_node([node.job, node.main_job]);
+            if !is_visible {
+                *hidden.nodes.entry(node.kind).or_default() += 1;
             }
-            seen
+            is_visible
         });
         for job in &mut status.jobs {
             if self.private.users && !self.owns_job(job.job) {
@@ -163,12 +169,14 @@ impl<'a> RedactionFilter<'a> {
             self.redact_in_place(&mut job.advice);
             self.redact_in_place(&mut job.leaving);
             if !self.owns_job(job.job) {
-                // What it rests on is others' use, and what was measured of their programs.
+                // These follow from others' usage, and from measurements of their programs.
                 if self.private.usage || self.private.users {
                     job.turn.clear();
                 }
                 if self.private.hides_profiles() {
-                    (job.ends, job.plans, job.profile) = (None, Vec::new(), None);
+                    job.ends = None;
+                    job.plans = Vec::new();
+                    job.profile = None;
                 }
             }
             self.redact_in_place(&mut job.turn);
@@ -179,37 +187,33 @@ impl<'a> RedactionFilter<'a> {
         status
     }
 
-    /// What is wrong with a job or a node may quote it.
+    /// Replaces those parts of a problem that name hidden jobs or nodes.
     fn redact_problem(&self, problem: &mut String) {
         let parts: Vec<&str> = problem.split("; ").collect();
-        // Slurm that shows "no node at all" names none.
-        let is_name = |found: Captures<'_>| &found[1] != "at";
-        let names_a_node =
-            |part: &str| NODE_NAMES.as_ref().is_none_or(|nodes| nodes.captures_iter(part).any(is_name));
-        let is_hidden = |part: &str| self.private.nodes && names_a_node(part);
-        let mut kept: Vec<&str> = parts
-            .iter()
-            .copied()
-            .filter(|part: &&str| self.redact_text(part) == **part && !is_hidden(part))
-            .collect();
+        let mut kept: Vec<&str> =
+            parts.iter().copied().filter(|part| self.may_see_problem_part(part)).collect();
         if kept.len() < parts.len() {
             kept.push(HIDDEN_PROBLEM);
         }
         *problem = kept.join("; ");
     }
 
+    fn may_see_problem_part(&self, part: &str) -> bool {
+        self.redact_text(part) == part && !(self.private.nodes && names_a_node(part))
+    }
+
     fn redact_node(&self, node: &mut NodeView) {
-        node.job = node.job.filter(|j| self.may_see_job(*j));
-        node.main_job = node.main_job.filter(|j| self.may_see_job(*j));
+        node.job = node.job.filter(|job| self.may_see_job(*job));
+        node.main_job = node.main_job.filter(|job| self.may_see_job(*job));
         node.wanted_by.iter_mut().for_each(|by| self.redact_in_place(by));
         node.why.iter_mut().for_each(|why| self.redact_in_place(why));
         for failure in &mut node.failures {
-            failure.job = failure.job.filter(|j| self.may_see_job(*j));
+            failure.job = failure.job.filter(|job| self.may_see_job(*job));
             self.redact_in_place(&mut failure.what);
         }
     }
 
-    /// A round.
+    /// Redacts a round.
     pub fn redact_round(&self, mut view: RoundView) -> RoundView {
         view.report.owners.clear();
         if self.sees_everything() {
@@ -218,25 +222,25 @@ impl<'a> RedactionFilter<'a> {
         let plan = &mut view.plan;
         let report = &mut view.report;
         let hidden = &mut view.hidden;
-        plan.jobs.retain(|j| self.may_see_job(j.job));
+        plan.jobs.retain(|job| self.may_see_job(job.job));
         report.jobs.retain(|verdict| {
-            let seen = self.may_see_job(verdict.job);
-            if !seen {
+            let is_visible = self.may_see_job(verdict.job);
+            if !is_visible {
                 hidden.jobs += 1;
                 hidden.job_nodes += verdict.gets;
             }
-            seen
+            is_visible
         });
-        report.nodes.retain(|n| {
-            let seen = self.may_see_node([n.job, None]);
-            if !seen {
-                let kind = if n.job.is_some() { NodeKind::Held } else { NodeKind::Refused };
+        report.nodes.retain(|node| {
+            let is_visible = self.may_see_node([node.job, None]);
+            if !is_visible {
+                let kind = if node.job.is_some() { NodeKind::Held } else { NodeKind::Refused };
                 *hidden.nodes.entry(kind).or_default() += 1;
             }
-            seen
+            is_visible
         });
         for node in &mut report.nodes {
-            node.job = node.job.filter(|j| self.may_see_job(*j));
+            node.job = node.job.filter(|job| self.may_see_job(*job));
             node.why = self.redact_text(&node.why.to_string()).into_owned().into();
         }
         for verdict in &mut report.jobs {
@@ -248,18 +252,18 @@ impl<'a> RedactionFilter<'a> {
         view
     }
 
-    /// Lines of rounds: numbers, and notes.
+    /// Redacts a list of rounds.
     pub fn redact_rounds(&self, mut view: RoundsView) -> RoundsView {
         if !self.sees_everything() {
-            for note in view.rounds.iter_mut().flat_map(|r| &mut r.notes) {
+            for note in view.rounds.iter_mut().flat_map(|round| &mut round.notes) {
                 *note = self.redact_text(&note.to_string()).into_owned().into();
             }
         }
         view
     }
 
-    /// The generations of a job, which was submitted at this moment, where that is known: earlier ones are
-    /// those of another job that had the same number. Of a hidden job there are none, as of an unknown one.
+    /// Redacts the generations of a job. `submitted`: when it was submitted, if known; earlier generations are
+    /// those of another job that had the same number. A hidden job looks like an unknown one and has none.
     pub fn redact_generations(
         &self,
         job: JobId,
@@ -271,22 +275,23 @@ impl<'a> RedactionFilter<'a> {
         }
         if !self.viewer.all && self.private.jobs {
             view.generations = generations_of_last_job(view.generations);
-            view.generations.retain(|g| submitted.is_none_or(|at| g.started_at >= at));
+            view.generations.retain(|generation| submitted.is_none_or(|at| generation.started_at >= at));
         }
         if !self.sees_everything() {
-            view.generations.iter_mut().for_each(|g| self.redact_in_place(&mut g.why));
+            view.generations.iter_mut().for_each(|generation| self.redact_in_place(&mut generation.why));
         }
         view
     }
 
-    /// What became of node-time: where usage, users or accounts are private, that of others is one row
-    /// without names.
+    /// Redacts a report. Where usage, users or accounts are private, the node-time of all others becomes one
+    /// row without names.
     pub fn redact_report(&self, mut view: ReportView) -> ReportView {
         if self.viewer.all || !self.private.hides_spending() {
             return view;
         }
-        let own = |row: &NodeTimeRow| self.viewer.name.as_ref() == Some(&row.key.user);
-        let (own, others): (Vec<NodeTimeRow>, Vec<NodeTimeRow>) = view.spent.into_iter().partition(own);
+        let reader = self.viewer.name.as_ref();
+        let (own, others): (Vec<NodeTimeRow>, Vec<NodeTimeRow>) =
+            view.spent.into_iter().partition(|row| reader == Some(&row.key.user));
         let key = NodeTimeKey {
             from: view.from,
             account: String::new(),
@@ -299,8 +304,8 @@ impl<'a> RedactionFilter<'a> {
         view
     }
 
-    /// What nodes were used for: of jobs that are hidden only that they are malleable ones. Where nodes are
-    /// private, whoever asks is given all of them as one.
+    /// Redacts a map. Hidden malleable jobs lose their numbers. Where nodes are private, there are no rows of
+    /// single nodes; readers get the mixture of all nodes.
     pub fn redact_map(&self, map: &mut UsageMap) {
         let MapRows::Nodes(rows) = &mut map.rows else { return };
         if !self.viewer.all && self.private.nodes {
@@ -313,20 +318,19 @@ impl<'a> RedactionFilter<'a> {
         }
     }
 
-    /// Which of the profiles that a reader asks for they may see; `None` for none of them.
+    /// Restricts a filter to the profiles that the reader may see; `None` where they may see none of them.
     pub fn restrict_filter(&self, asked: ProfileFilter) -> Option<ProfileFilter> {
         if self.viewer.all || !self.private.hides_profiles() {
             return Some(asked);
         }
         let name = self.viewer.name.clone()?;
-        asked
-            .user
-            .as_ref()
-            .is_none_or(|user| *user == name)
-            .then_some(ProfileFilter { user: Some(name), ..asked })
+        if asked.user.as_ref().is_some_and(|user| *user != name) {
+            return None;
+        }
+        Some(ProfileFilter { user: Some(name), ..asked })
     }
 
-    /// Whether a reader may see what was measured for a profile.
+    /// Whether the reader may see the measurements of a profile.
     pub fn may_see_profile(&self, key: &ProfileKey) -> bool {
         self.viewer.all || !self.private.hides_profiles() || self.viewer.name.as_ref() == Some(&key.user)
     }

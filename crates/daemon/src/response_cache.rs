@@ -1,4 +1,4 @@
-//! What readers are told, made once for all who see the same.
+//! Answers to readers, made once for all readers who may see the same.
 
 use tokio::sync::watch;
 
@@ -8,51 +8,51 @@ use super::redaction::VisibilityClass;
 use infill_api::{FigureKind, FigureQuery, StatusQuery, TimelineQuery};
 use infill_model::{ControlState, UnixTime};
 
-/// What a status must show at once.
+/// What a status must show without delay. A change of any of these makes a new status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StatusVersion {
-    /// The last round.
+    /// When the last round was planned.
     pub round: UnixTime,
-    /// The administrator's order.
+    /// The administrator's last command.
     pub control: ControlState,
-    /// What is wrong.
+    /// The present problems, each as a sentence.
     pub problems: Vec<String>,
 }
 
-/// A map of what nodes were used for, as it is asked for.
+/// Identifies a map of what nodes were used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MapCacheKey {
-    /// What of it.
+    /// Which part of the map the reader asks for.
     pub query: TimelineQuery,
-    /// By readers who see this.
+    /// What the reader may see.
     pub class: VisibilityClass,
-    /// Whether it is to be packed.
+    /// Whether the answer is compressed.
     pub packed: bool,
 }
 
-/// A drawing over time, as it is asked for.
+/// Identifies a drawing over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FigureCacheKey {
-    /// Of what.
+    /// What the drawing shows.
     pub kind: FigureKind,
-    /// From when until when.
+    /// The stretch of time, and how to draw it.
     pub query: FigureQuery,
-    /// Whether it must not tell when which job began.
+    /// Whether the drawing must hide when each job began.
     pub is_private: bool,
 }
 
-/// See the module's text.
+/// The caches of all kinds of answers.
 #[derive(Debug)]
 pub struct ResponseCache {
-    /// When the last round looked at Slurm; told at its end.
+    /// When the last round read its snapshot. Sent at the end of that round.
     pub looked: watch::Sender<UnixTime>,
     /// What nodes were used for, unpacked.
     pub timelines: HourCache,
-    /// What readers of that were told since the last look.
+    /// Maps made since the last snapshot.
     pub maps: AnswerCache<MapCacheKey>,
-    /// What readers of a status were told since then who take what others were told.
+    /// Statuses made since then, for readers who accept an answer that was made for others.
     pub statuses: AnswerCache<(StatusQuery, VisibilityClass, StatusVersion)>,
-    /// What was drawn since then.
+    /// Drawings made since then.
     pub figures: AnswerCache<FigureCacheKey>,
 }
 

@@ -1,5 +1,7 @@
-//! When the next round begins. Each begins with a full dump of slurmctld, and users can ask for rounds by
-//! what their agents say: so rounds keep a distance that follows what a dump costs.
+//! Decides when the next round begins.
+//!
+//! Each round begins with a full dump of slurmctld. Users can request rounds through their agents. So the
+//! pause between rounds depends on how long a dump takes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,137 +9,149 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Rounds never follow each other sooner, counted from the end of a dump.
+/// Shortest pause between the end of a dump and the next round.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(300);
 
-/// Dumps never begin more often than this, unless the configured interval is shorter.
+/// Shortest time between the begins of two dumps, unless the configured interval is shorter.
 const SHORTEST_DISTANCE: Duration = Duration::from_secs(1);
 
-/// How much longer than a dump the pause after it is: slurmctld spends a tenth of its time on us at most.
-const PAUSE_PER_COST: u32 = 10;
+/// The pause after a dump in units of the dump's duration. So slurmctld spends at most about a tenth of its
+/// time on infill.
+const PAUSE_PER_DUMP: u32 = 10;
 
-/// Rounds that one user's agents may ask for at once; one more with each interval that goes by.
-const CALLS_OF_A_USER: f64 = 3.0;
+/// Rounds that one user's agents may request at once. One more is allowed after each interval.
+const REQUESTS_A_USER: f64 = 3.0;
 
-/// Most users of whom it is remembered how often they called.
+/// Most users whose requests are counted.
 const MOST_USERS: usize = 10_000;
 
-/// Why a round is asked for.
+/// How urgent a requested round is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RoundUrgency {
-    /// Something is to be planned: an agent came, a job runs at another speed.
+    /// There is something to plan: an agent said hello, or a job runs at another speed.
     Ordinary,
-    /// Nodes are left, or an administrator gave an order.
+    /// A job leaves nodes, or an administrator gave a command.
     Urgent,
 }
 
-/// What one user's agents may still ask for.
+/// The rounds that one user's agents may still request.
 #[derive(Clone, Copy, Debug)]
 struct RequestBudget {
-    calls: f64,
-    at: Instant,
+    requests: f64,
+    /// When `requests` was computed.
+    updated_at: Instant,
 }
 
-/// When rounds begin: pure, but for its moments.
+/// A dump of slurmctld.
+#[derive(Clone, Copy, Debug)]
+struct Dump {
+    began: Instant,
+    took: Duration,
+}
+
+/// Computes when rounds begin. Pure: callers pass the time.
 #[derive(Debug)]
 struct RoundPace {
     interval: Duration,
-    /// When the last dump began, and how long it took.
-    last: Option<(Instant, Duration)>,
+    last_dump: Option<Dump>,
     /// When the last round began.
     began: Option<Instant>,
-    called: Option<RoundUrgency>,
+    /// The most urgent request since the last round began.
+    requested: Option<RoundUrgency>,
     users: BTreeMap<u32, RequestBudget>,
 }
 
 impl RoundPace {
     fn new(interval: Duration) -> RoundPace {
-        RoundPace { interval, last: None, began: None, called: None, users: BTreeMap::new() }
+        RoundPace { interval, last_dump: None, began: None, requested: None, users: BTreeMap::new() }
     }
 
-    /// Takes in a call. Says no to a user who calls too often: the next round comes by itself.
-    fn accept_request(&mut self, call: RoundUrgency, user: Option<u32>, now: Instant) -> bool {
+    /// Accepts or refuses a request. Refuses a user who requests too often, and a request that changes nothing.
+    fn accept_request(&mut self, urgency: RoundUrgency, user: Option<u32>, now: Instant) -> bool {
         if let Some(user) = user {
             if self.users.len() >= MOST_USERS {
                 self.users.clear();
             }
-            let fresh = RequestBudget { calls: CALLS_OF_A_USER, at: now };
-            let budget = self.users.entry(user).or_insert(fresh);
-            let earned = now.saturating_duration_since(budget.at).as_secs_f64() / self.interval.as_secs_f64();
-            *budget = RequestBudget { calls: (budget.calls + earned).min(CALLS_OF_A_USER), at: now };
-            if budget.calls < 1.0 {
+            let full = RequestBudget { requests: REQUESTS_A_USER, updated_at: now };
+            let budget = self.users.entry(user).or_insert(full);
+            let passed = now.saturating_duration_since(budget.updated_at);
+            let earned = passed.as_secs_f64() / self.interval.as_secs_f64();
+            let requests = (budget.requests + earned).min(REQUESTS_A_USER);
+            *budget = RequestBudget { requests, updated_at: now };
+            if budget.requests < 1.0 {
                 return false;
             }
-            // A call that changes nothing costs nothing.
-            if self.called >= Some(call) {
+            // A request that changes nothing costs nothing.
+            if self.requested >= Some(urgency) {
                 return false;
             }
-            budget.calls -= 1.0;
+            budget.requests -= 1.0;
         }
-        self.called = self.called.max(Some(call));
+        self.requested = self.requested.max(Some(urgency));
         true
     }
 
     /// When the next round may begin.
     fn next_start(&self, now: Instant) -> Instant {
         let Some(began) = self.began else { return now };
-        let (dumped, cost) = self.last.unwrap_or((began, Duration::ZERO));
-        let pause = (cost * PAUSE_PER_COST).clamp(SHORTEST_PAUSE, self.interval.max(SHORTEST_PAUSE));
-        let costly = dumped + cost + pause;
-        let floor = (dumped + cost + SHORTEST_PAUSE).max(dumped + SHORTEST_DISTANCE.min(self.interval));
-        match self.called {
-            Some(RoundUrgency::Urgent) => floor,
-            Some(RoundUrgency::Ordinary) => floor.max(costly),
-            None => floor.max(costly).max(began + self.interval),
+        let dump = self.last_dump.unwrap_or(Dump { began, took: Duration::ZERO });
+        let dump_end = dump.began + dump.took;
+        let pause = (dump.took * PAUSE_PER_DUMP).clamp(SHORTEST_PAUSE, self.interval.max(SHORTEST_PAUSE));
+        let after_pause = dump_end + pause;
+        let earliest = (dump_end + SHORTEST_PAUSE).max(dump.began + SHORTEST_DISTANCE.min(self.interval));
+        match self.requested {
+            Some(RoundUrgency::Urgent) => earliest,
+            Some(RoundUrgency::Ordinary) => earliest.max(after_pause),
+            None => earliest.max(after_pause).max(began + self.interval),
         }
     }
 
     fn begin_round(&mut self, now: Instant) {
         self.began = Some(now);
-        self.called = None;
+        self.requested = None;
     }
 }
 
-/// The round loop's bell.
+/// Wakes the round loop.
 #[derive(Debug)]
 pub struct RoundTrigger {
     pace: Mutex<RoundPace>,
-    bell: Notify,
+    requested: Notify,
 }
 
 impl RoundTrigger {
-    /// For rounds at this interval when nobody calls.
+    /// A trigger for rounds at this interval without requests.
     pub fn new(interval: Duration) -> RoundTrigger {
-        RoundTrigger { pace: Mutex::new(RoundPace::new(interval)), bell: Notify::new() }
+        RoundTrigger { pace: Mutex::new(RoundPace::new(interval)), requested: Notify::new() }
     }
 
-    /// Each change replaces values: a thread that panicked leaves them whole.
+    /// Each change replaces values, so a thread that panicked leaves them consistent.
     fn lock_pace(&self) -> MutexGuard<'_, RoundPace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a round, in the name of a user if it is one who asks.
-    pub fn request_round(&self, call: RoundUrgency, user: Option<u32>) {
-        if self.lock_pace().accept_request(call, user, Instant::now()) {
-            self.bell.notify_one();
+    /// Requests a round. `user`: whose agent requests it; `None` for the daemon itself and administrators.
+    pub fn request_round(&self, urgency: RoundUrgency, user: Option<u32>) {
+        if self.lock_pace().accept_request(urgency, user, Instant::now()) {
+            self.requested.notify_one();
         }
     }
 
-    /// Notes what a dump cost.
-    pub fn record_dump(&self, began: Instant, cost: Duration) {
-        self.lock_pace().last = Some((began, cost));
+    /// Records when the last dump began and how long it took.
+    pub fn record_dump(&self, began: Instant, took: Duration) {
+        self.lock_pace().last_dump = Some(Dump { began, took });
     }
 
     /// Waits until the next round may begin.
     pub async fn wait_for_round(&self) {
         loop {
             let now = Instant::now();
-            let at = self.lock_pace().next_start(now);
-            if at <= now {
+            let start = self.lock_pace().next_start(now);
+            if start <= now {
                 return self.lock_pace().begin_round(now);
             }
-            // Woken or not, it looks again.
-            let _ = tokio::time::timeout_at(at.into(), self.bell.notified()).await;
+            // After a request or the timeout, the start is computed again.
+            let _ = tokio::time::timeout_at(start.into(), self.requested.notified()).await;
         }
     }
 }
@@ -148,27 +162,24 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Plays rounds for `secs` seconds: `calls` says who calls at each step of 50 ms. When each dump began,
-    /// in milliseconds.
-    fn dumps(
-        interval_ms: u32,
-        cost_ms: u32,
-        secs: u32,
-        calls: impl Fn(u32) -> Vec<(RoundUrgency, Option<u32>)>,
-    ) -> Vec<u32> {
+    type Requests = Vec<(RoundUrgency, Option<u32>)>;
+
+    /// Simulates rounds for `secs` seconds. `requests` gives the requests at each step of 50 ms. Returns when
+    /// each dump began, in milliseconds.
+    fn dumps(interval_ms: u32, dump_ms: u32, secs: u32, requests: impl Fn(u32) -> Requests) -> Vec<u32> {
         let start = Instant::now();
         let mut pace = RoundPace::new(MS * interval_ms);
         let mut began = Vec::new();
         let mut busy_until = 0;
         for ms in (0..secs * 1000).step_by(50) {
             let now = start + MS * ms;
-            for (call, user) in calls(ms) {
-                pace.accept_request(call, user, now);
+            for (urgency, user) in requests(ms) {
+                pace.accept_request(urgency, user, now);
             }
             if ms >= busy_until && pace.next_start(now) <= now {
                 pace.begin_round(now);
-                pace.last = Some((now, MS * cost_ms));
-                busy_until = ms + cost_ms;
+                pace.last_dump = Some(Dump { began: now, took: MS * dump_ms });
+                busy_until = ms + dump_ms;
                 began.push(ms);
             }
         }
@@ -176,50 +187,50 @@ mod tests {
     }
 
     fn shortest(began: &[u32]) -> u32 {
-        began.windows(2).map(|w| w[1] - w[0]).min().unwrap_or(u32::MAX)
+        began.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(u32::MAX)
+    }
+
+    /// A request of each of fifty users.
+    fn fifty_users(urgency: RoundUrgency) -> Requests {
+        (0..50).map(|user| (urgency, Some(user))).collect()
     }
 
     #[test]
-    fn users_who_leave_in_a_loop_get_one_dump_a_second_at_most() {
-        let began =
-            dumps(5000, 20, 60, |_| (0..50).map(|u| (RoundUrgency::Urgent, Some(u))).collect::<Vec<_>>());
+    fn users_who_leave_in_a_loop_get_at_most_one_dump_a_second() {
+        let began = dumps(5000, 20, 60, |_| fifty_users(RoundUrgency::Urgent));
         assert!(began.len() <= 61 && shortest(&began) >= 1000, "{began:?}");
-        // One of them alone has soon used up what is theirs.
+        // A single user's budget is soon used up.
         let began = dumps(5000, 20, 60, |_| vec![(RoundUrgency::Urgent, Some(7))]);
         assert!(began.len() <= 12 + 12 + 4, "{} rounds: {began:?}", began.len());
     }
 
     #[test]
-    fn what_is_not_urgent_waits_for_ten_times_what_a_dump_costs() {
-        let crowd = |_| (0..50).map(|u| (RoundUrgency::Ordinary, Some(u))).collect::<Vec<_>>();
-        assert_eq!(shortest(&dumps(5000, 20, 60, crowd)), 1000);
-        assert_eq!(shortest(&dumps(5000, 200, 60, crowd)), 2200);
-        assert_eq!(
-            shortest(&dumps(5000, 1000, 60, crowd)),
-            6000,
-            "no longer than an interval after the dump"
-        );
-        let leavers = |_| (0..50).map(|u| (RoundUrgency::Urgent, Some(u))).collect::<Vec<_>>();
-        assert_eq!(shortest(&dumps(5000, 1000, 60, leavers)), 1300);
+    fn ordinary_requests_wait_for_ten_times_a_dump() {
+        for (dump_ms, distance) in [(20, 1000), (200, 2200), (1000, 6000)] {
+            let began = dumps(5000, dump_ms, 60, |_| fifty_users(RoundUrgency::Ordinary));
+            assert_eq!(shortest(&began), distance, "a dump of {dump_ms} ms, a pause of at most the interval");
+        }
+        let urgent = dumps(5000, 1000, 60, |_| fifty_users(RoundUrgency::Urgent));
+        assert_eq!(shortest(&urgent), 1300);
     }
 
     #[test]
-    fn after_a_quiet_time_a_call_is_heard_at_once() {
-        for call in [RoundUrgency::Ordinary, RoundUrgency::Urgent] {
-            let began = dumps(5000, 100, 9, |ms| if ms == 3000 { vec![(call, Some(1))] } else { vec![] });
-            assert_eq!(began, [0, 3000, 8000], "{call:?}");
+    fn after_a_quiet_time_a_request_starts_a_round_at_once() {
+        for urgency in [RoundUrgency::Ordinary, RoundUrgency::Urgent] {
+            let began = dumps(5000, 100, 9, |ms| if ms == 3000 { vec![(urgency, Some(1))] } else { vec![] });
+            assert_eq!(began, [0, 3000, 8000], "{urgency:?}");
         }
         assert_eq!(dumps(5000, 100, 11, |_| vec![]), [0, 5000, 10_000]);
     }
 
     #[test]
-    fn one_user_does_not_use_up_what_is_anothers() {
-        let calls = |ms| match ms {
+    fn one_user_does_not_use_up_the_budget_of_another() {
+        let began = dumps(60_000, 20, 5, |ms| match ms {
             3900 => vec![(RoundUrgency::Urgent, Some(2))],
             0..3000 => vec![(RoundUrgency::Urgent, Some(1))],
             _ => vec![],
-        };
-        assert!(dumps(60_000, 20, 5, calls).contains(&3900));
+        });
+        assert!(began.contains(&3900));
     }
 
     #[test]
@@ -229,13 +240,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bell_wakes_who_waits() {
-        let waking = RoundTrigger::new(Duration::from_secs(60));
-        waking.wait_for_round().await;
-        waking.record_dump(Instant::now() - Duration::from_secs(2), Duration::from_millis(1));
-        let waiting = waking.wait_for_round();
-        let calling = async { waking.request_round(RoundUrgency::Urgent, None) };
-        let both = async { tokio::join!(waiting, calling) };
+    async fn a_request_wakes_the_round_loop() {
+        let trigger = RoundTrigger::new(Duration::from_secs(60));
+        trigger.wait_for_round().await;
+        trigger.record_dump(Instant::now() - Duration::from_secs(2), Duration::from_millis(1));
+        let waiting = trigger.wait_for_round();
+        let requesting = async { trigger.request_round(RoundUrgency::Urgent, None) };
+        let both = async { tokio::join!(waiting, requesting) };
         tokio::time::timeout(Duration::from_secs(5), both).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The round loop: snapshot → gaps → plan → check → targets, then the books.
+//! The round loop: snapshot → gaps → plan → check → targets, then metrics and history.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use super::state::DaemonState;
 use super::{executor, gauges, history_writer, profile_storage};
 use infill_api::{Hidden, RoundView, SCHEMA};
 use infill_lifecycle::fleet::{JobFleet, ORDER_BLOCK_SIZE, lowest_order_number};
-use infill_model::{JobPlan, NodeName, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config};
+use infill_model::{JobPlan, Plan, Snapshot, SolveStatus, UnixTime, clock::now, config::Config};
 use infill_planner::{
     plan::Violation,
     round::{self, RoundInput},
@@ -28,34 +28,34 @@ use infill_store::RoundRecord;
 /// How often old rows are deleted.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Rounds, for ever.
+/// Runs rounds. Never returns.
 pub async fn run(context: Arc<DaemonContext>) {
     let planner = PlannerThread::default();
-    let mut books = Instant::now();
+    let mut last_prune = Instant::now();
     loop {
-        context.wake.wait_for_round().await;
+        context.round_trigger.wait_for_round().await;
         let started = Instant::now();
-        let looked = run_round(&context, &planner).await;
+        let snapshot_at = run_round(&context, &planner).await;
         context.metrics.rounds.seconds.observe(started.elapsed().as_secs_f64());
-        // Not before: the round would share the processors with all who wait for this.
-        if let Some(at) = looked {
-            context.told.looked.send_replace(at);
+        // Sent only after the round, which would otherwise share the processors with all waiting readers.
+        if let Some(at) = snapshot_at {
+            context.response_cache.looked.send_replace(at);
         }
-        if books.elapsed() >= PRUNE_INTERVAL {
-            books = Instant::now();
+        if last_prune.elapsed() >= PRUNE_INTERVAL {
+            last_prune = Instant::now();
             history_writer::prune_history(&context).await;
         }
     }
 }
 
-/// When it looked at Slurm, if that could be trusted.
+/// Runs one round. Returns when it read its snapshot, if the snapshot can be trusted.
 async fn run_round(context: &DaemonContext, planner: &PlannerThread) -> Option<UnixTime> {
     refill_order_numbers(context).await;
     let read_at = now();
     let clock = Instant::now();
     let snapshot = context.slurm.read_snapshot().await;
-    context.wake.record_dump(clock, clock.elapsed());
-    let looked = match snapshot {
+    context.round_trigger.record_dump(clock, clock.elapsed());
+    let snapshot_at = match snapshot {
         Ok(snapshot) => ingest_snapshot(context, snapshot, read_at).await,
         Err(e) => {
             report_slurm_away(context, &e);
@@ -64,14 +64,16 @@ async fn run_round(context: &DaemonContext, planner: &PlannerThread) -> Option<U
     };
     let snapshot_secs = clock.elapsed().as_secs_f64();
     profile_storage::load_missing(context).await;
-    plan_and_apply(context, planner, looked.is_some(), snapshot_secs).await;
-    looked
+    plan_and_apply(context, planner, snapshot_at.is_some(), snapshot_secs).await;
+    snapshot_at
 }
 
+/// Plans a round and applies the plan. `trusted`: whether this round has read a trusted snapshot.
 async fn plan_and_apply(context: &DaemonContext, planner: &PlannerThread, trusted: bool, snapshot_secs: f64) {
     plan_and_apply_with(context, planner, RoundInput::solve_plan, trusted, snapshot_secs).await;
 }
 
+/// Like [`plan_and_apply`], with any function as planner.
 async fn plan_and_apply_with(
     context: &DaemonContext,
     planner: &PlannerThread,
@@ -79,11 +81,11 @@ async fn plan_and_apply_with(
     trusted: bool,
     snapshot_secs: f64,
 ) {
-    let Some(question) = context.lock_state().round_input(trusted, now()) else {
+    let Some(input) = context.lock_state().round_input(trusted, now()) else {
         let state = context.lock_state();
         return context.notices.notify_changes(&state, &RoundEvents::default(), now());
     };
-    match make_decision(planner, context.config.clone(), question, plan).await {
+    match make_decision(planner, context.config.clone(), input, plan).await {
         Ok(RoundDecision { mut view, refused }) => {
             context.metrics.rounds.count_refused(&refused);
             report_planner_health(context, &view.plan.status);
@@ -96,7 +98,7 @@ async fn plan_and_apply_with(
             }
             context.metrics.rounds.count_round(RoundEnd::Failed);
             context.notices.notify_changes(&context.lock_state(), &RoundEvents::default(), now());
-            tracing::error!("the round failed, everything stays as it is: {e}");
+            tracing::error!("the round failed and changes nothing: {e}");
         }
     }
 }
@@ -106,7 +108,7 @@ fn report_planner_health(context: &DaemonContext, status: &SolveStatus) {
     match status {
         SolveStatus::LastResort(why) => {
             if state.health.raise_problem(HealthProblem::Planner(why.clone())) {
-                tracing::warn!("nothing is planned: {why}");
+                tracing::warn!("rounds are not planned: {why}");
             }
         }
         _ => {
@@ -123,7 +125,7 @@ fn report_slurm_away(context: &DaemonContext, e: &SlurmError) {
     }
 }
 
-/// Takes a snapshot in, if it can be trusted. Says when.
+/// Updates the state with a snapshot, if it can be trusted. Returns the time of the update then.
 async fn ingest_snapshot(
     context: &DaemonContext,
     mut snapshot: Snapshot,
@@ -140,91 +142,92 @@ async fn ingest_snapshot(
     if !snapshot.is_trusted() {
         tracing::debug!(doubts = ?snapshot.doubts, "a doubtful snapshot is not acted on");
         let at = now();
-        let out = state.fleet.renew_limits(&snapshot, read_at, at);
-        let errands = state.apply_output(out, at);
-        context.run_actions(errands);
+        let outcome = state.fleet.renew_limits(&snapshot, read_at, at);
+        let actions = state.apply_output(outcome, at);
+        context.run_actions(actions);
         state.health.raise_problem(HealthProblem::Snapshot(snapshot.doubts));
         return None;
     }
     state.health.clear_problem(ProblemTopic::Snapshot);
-    context.recheck.note_snapshot();
-    // Whoever is to leave must not wait for the rest.
-    let errands = state.update_fleet(&snapshot, read_at, now());
-    context.run_actions(errands);
+    context.new_job_check.note_snapshot();
+    // Jobs that must leave do not wait for the rest of the round.
+    let actions = state.update_fleet(&snapshot, read_at, now());
+    context.run_actions(actions);
     let at = now();
-    let errands = state.update_rounds(snapshot, at);
-    context.run_actions(errands);
+    let actions = state.update_rounds(snapshot, at);
+    context.run_actions(actions);
     Some(at)
 }
 
-/// What is wrong with a plan, all in one line.
+/// All violations of a plan, shown in one line.
 #[derive(Debug)]
 pub(crate) struct ViolationList(pub Vec<Violation>);
 
 impl fmt::Display for ViolationList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&said.join("; "))
+        let violations: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&violations.join("; "))
     }
 }
 
-/// The answer to a round's question, and what was wrong with the plan that it stands in for.
+/// The plan of a round with its report.
 struct RoundDecision {
     view: RoundView,
+    /// The violations of the planner's own plan, if the checker refused it; else empty.
     refused: Vec<Violation>,
 }
 
 /// Why a round has no plan.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoundError {
-    /// The checker refuses the last resort: a defect. Nothing is done then.
+    /// The checker refuses the last resort, which is a defect. The round changes nothing.
     #[error("the checker refused the last resort: {0}")]
     Refused(ViolationList),
-    /// The checker broke.
-    #[error("the checker broke: {0}")]
+    /// The checker panicked.
+    #[error("the checker crashed: {0}")]
     Broken(#[from] tokio::task::JoinError),
 }
 
-/// Answers a question on a blocking thread; past the outer deadline, and while the planner is still at work
-/// on an earlier question, the last resort is taken instead.
+/// Plans a round on a blocking thread. Takes the last resort instead where the planner exceeds its outer
+/// deadline, or still works on an earlier round.
 ///
 /// # Errors
-/// When even the last resort breaks a rule, which is a defect: nothing is done then.
+/// When even the last resort breaks a rule, which is a defect. The round changes nothing then.
 pub(crate) async fn plan_round(
     planner: &PlannerThread,
     config: Arc<Config>,
-    question: RoundInput,
+    input: RoundInput,
 ) -> Result<RoundView, RoundError> {
-    make_decision(planner, config, question, RoundInput::solve_plan).await.map(|decision| decision.view)
+    make_decision(planner, config, input, RoundInput::solve_plan).await.map(|decision| decision.view)
 }
 
 async fn make_decision(
     planner: &PlannerThread,
     config: Arc<Config>,
-    question: RoundInput,
+    input: RoundInput,
     plan: impl FnOnce(&RoundInput, &Config) -> Plan + Send + 'static,
 ) -> Result<RoundDecision, RoundError> {
     let clock = Instant::now();
-    let question = Arc::new(question);
-    let solved = planner.solve_round(config.clone(), question.clone(), plan).await;
-    let judging = move || {
-        let judged = round::check_solved_plan(&question, &config, solved)
-            .map_err(|found| RoundError::Refused(ViolationList(found)))?;
-        let report = question.explain_plan(&config, &judged.plan);
-        Ok::<_, RoundError>((judged, report))
-    };
-    let (judged, report) = tokio::task::spawn_blocking(judging).await??;
-    let refused = ViolationList(judged.refused);
+    let input = Arc::new(input);
+    let solved = planner.solve_round(config.clone(), input.clone(), plan).await;
+    let checking = tokio::task::spawn_blocking(move || {
+        let checked = round::check_solved_plan(&input, &config, solved)
+            .map_err(|violations| RoundError::Refused(ViolationList(violations)))?;
+        let report = input.explain_plan(&config, &checked.plan);
+        Ok::<_, RoundError>((checked, report))
+    });
+    let (checked, report) = checking.await??;
+    let refused = ViolationList(checked.refused);
     if !refused.0.is_empty() {
         tracing::error!("the checker refused a plan: {refused}");
     }
     let secs = BTreeMap::from([("plan".to_owned(), clock.elapsed().as_secs_f64())]);
     let hidden = Hidden::default();
-    let view = RoundView { schema: SCHEMA, plan: judged.plan, report, acting: false, hidden, secs };
+    let view = RoundView { schema: SCHEMA, plan: checked.plan, report, acting: false, hidden, secs };
     Ok(RoundDecision { view, refused: refused.0 })
 }
 
-/// Sets targets, counts, stores.
+/// Sets targets, updates metrics and notices, and stores what has changed.
 async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: bool) {
     view.acting = context.lock_state().is_acting();
     if view.acting {
@@ -240,18 +243,17 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
         };
         context.metrics.rounds.count_round(end);
         state.fleet.remember_why(&view.report);
-        let chronicle = &mut state.chronicle;
-        let delays = chronicle.take_delays();
-        let spent = chronicle.take_node_time();
-        let happened = RoundEvents { delays, spent, lost: state.ledger.take_lost() };
-        gauges::set_gauges(&context.metrics, &mut state, &view, &happened);
-        gauges::count_node_time(&context.metrics.nodes, &happened, context.shows_accounts());
-        context.notices.notify_changes(&state, &happened, now());
+        let delays = state.chronicle.take_delays();
+        let spent = state.chronicle.take_node_time();
+        let events = RoundEvents { delays, spent, lost: state.write_queue.take_lost() };
+        gauges::set_gauges(&context.metrics, &mut state, &view, &events);
+        gauges::count_node_time(&context.metrics.nodes, &events, context.shows_accounts());
+        context.notices.notify_changes(&state, &events, now());
         state.round = Some(view.clone());
         state.forget_old_jobs();
-        context.lines.retain_agents(|agent| state.fleet.has_agent(agent));
-        let acted = view.acting;
-        state.ledger.add_round(RoundRecord { at: view.plan.at, plan: view.plan, report: view.report, acted });
+        context.agent_channels.retain_agents(|agent| state.fleet.has_agent(agent));
+        let RoundView { plan, report, acting: acted, .. } = view;
+        state.write_queue.add_round(RoundRecord { at: plan.at, plan, report, acted });
     }
     if executor::save_changes(context).await {
         history_writer::write_history(context).await;
@@ -259,62 +261,72 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
     }
 }
 
-/// Gives each job its target. Those that give nodes back come first, and are not counted: leaving is never
-/// put off. Nobody takes nodes besides those it has that a job may want that has come since the look.
+/// Gives each job its target.
+///
+/// Jobs that give nodes back get theirs first. They do not count towards `daemon.max_actions_a_round`, because
+/// leaving is never deferred. Jobs that only gain nodes get theirs last, and only if no main job that may want
+/// these nodes has been submitted since the snapshot.
 async fn set_targets(context: &DaemonContext, plan: &Plan) {
-    let most = context.config.daemon.max_actions_a_round as usize;
-    let taking = {
+    let max_growing = context.config.daemon.max_actions_a_round as usize;
+    let gaining = {
         let mut state = context.lock_state();
-        let (growing, mut others): (Vec<_>, Vec<_>) = plan.jobs.iter().partition(|j: &&JobPlan| {
-            state.fleet.job_lifecycle(j.job).is_some_and(|m| j.nodes.len() > m.occupied_nodes().len())
-        });
-        let growing = growing.into_iter().take(most);
-        let (taking, changing): (Vec<_>, Vec<_>) =
-            growing.partition(|job| only_adds_nodes(&state.fleet, job, plan.at));
+        let (mut growing, mut others): (Vec<&JobPlan>, Vec<&JobPlan>) =
+            plan.jobs.iter().partition(|job| grows(&state.fleet, job));
+        growing.truncate(max_growing);
+        let (gaining, changing): (Vec<&JobPlan>, Vec<&JobPlan>) =
+            growing.into_iter().partition(|job| only_adds_nodes(&state.fleet, job, plan.at));
         others.extend(changing);
         apply_targets(context, &mut state, plan.at, &others);
-        taking
+        gaining
     };
-    if taking.is_empty() {
+    if gaining.is_empty() {
         return;
     }
     let overtaken = context.has_new_jobs().await;
     let mut state = context.lock_state();
     if overtaken {
-        tracing::debug!("{} jobs do not grow: a job has come since the look at Slurm", taking.len());
-        taking.iter().for_each(|job| state.fleet.plan_outdated(job.job));
+        tracing::debug!(
+            "{} jobs do not grow: a main job has been submitted since the snapshot",
+            gaining.len()
+        );
+        gaining.iter().for_each(|job| state.fleet.plan_outdated(job.job));
     } else {
-        apply_targets(context, &mut state, plan.at, &taking);
+        apply_targets(context, &mut state, plan.at, &gaining);
     }
 }
 
-/// Whether this plan leaves a job all that it has, and gives it nodes that it is not about to have anyway.
+/// Whether this plan gives a job more nodes than it occupies.
+fn grows(fleet: &JobFleet, plan: &JobPlan) -> bool {
+    fleet.job_lifecycle(plan.job).is_some_and(|job| plan.nodes.len() > job.occupied_nodes().len())
+}
+
+/// Whether this plan leaves a job all its nodes, and adds nodes that the job does not hold yet.
 fn only_adds_nodes(fleet: &JobFleet, plan: &JobPlan, at: UnixTime) -> bool {
-    let Some(machine) = fleet.job_lifecycle(plan.job) else { return false };
-    let has = machine.occupied_nodes();
-    let held = machine.held_nodes(at);
-    let gets = |node: &NodeName| plan.nodes.iter().any(|p| p.node == *node);
-    has.keys().all(gets) && plan.nodes.iter().any(|p| !held.contains_key(&p.node))
+    let Some(lifecycle) = fleet.job_lifecycle(plan.job) else { return false };
+    let occupied = lifecycle.occupied_nodes();
+    let held = lifecycle.held_nodes(at);
+    let keeps_all = occupied.keys().all(|node| plan.nodes.iter().any(|planned| planned.node == *node));
+    keeps_all && plan.nodes.iter().any(|planned| !held.contains_key(&planned.node))
 }
 
 fn apply_targets(context: &DaemonContext, state: &mut DaemonState, at: UnixTime, jobs: &[&JobPlan]) {
     for job in jobs {
-        let out = state.fleet.set_target(job, state.scene.gaps(), at);
-        let errands = state.apply_output(out, at);
-        context.run_actions(errands);
+        let outcome = state.fleet.set_target(job, state.round_state.gaps(), at);
+        let actions = state.apply_output(outcome, at);
+        context.run_actions(actions);
     }
 }
 
 async fn refill_order_numbers(context: &DaemonContext) {
     {
         let state = context.lock_state();
-        // Asking a store that is away takes time, and the round waits.
+        // A store that is down takes time to fail, and the round would wait for it.
         if !state.fleet.orders.is_running_low() || state.health.has_problem(ProblemTopic::Store) {
             return;
         }
     }
     match context.store.next_orders(ORDER_BLOCK_SIZE, lowest_order_number(now())).await {
         Ok(first) => context.lock_state().fleet.orders.refill(first),
-        Err(e) => tracing::debug!("no fresh order numbers: {e}"),
+        Err(e) => tracing::debug!("cannot reserve more order numbers: {e}"),
     }
 }

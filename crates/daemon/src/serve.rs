@@ -1,4 +1,4 @@
-//! Puts the daemon together: store, Slurm, HTTP and the loops. The one place that knows them all.
+//! Assembles the daemon from the store, Slurm, HTTP and the loops. Only this module knows all of them.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -36,28 +36,27 @@ use infill_slurm::{PlacesSlurm, SlurmApi, identity, rest::RestSlurm};
 use infill_store as store;
 use infill_store::{LeadStanding, Store};
 
-/// Descriptors that are not for connections: the store, slurmrestd, programs and their pipes.
+/// File descriptors that are not for clients' connections: the store, slurmrestd, programs and their pipes.
 const RESERVED_FILES: u32 = 256;
 
 /// Runs the daemon until SIGTERM or SIGINT. Running jobs stay as they are. `passed` are systemd's sockets,
-/// from [`listening::take_passed_sockets`].
+/// from [`listen_socket::take_passed_sockets`].
 ///
 /// # Errors
-/// When it cannot start, and when another daemon has taken over or may have: started again, it stands by.
+/// When the daemon cannot start, and when another daemon has taken over or may have. In the latter case the
+/// daemon stands by when it is started again.
 pub async fn run_daemon(config: Config, passed: listen_socket::PassedSockets) -> anyhow::Result<()> {
     let stop = stop_signal();
     let listen = config.daemon.listen.clone();
-    let room = connection_limits(
-        &config.http,
-        if config.web.socket.as_os_str().is_empty() { 0 } else { MAX_PROXY_REQUESTS },
-    );
+    let proxy_connections = if config.web.socket.as_os_str().is_empty() { 0 } else { MAX_PROXY_REQUESTS };
+    let limits = connection_limits(&config.http, proxy_connections);
     let listener = listen_socket::open_listener(&listen, passed).await?;
     let tls = TlsFiles::from_config(&config.daemon)?;
     config.notify.notice_url()?;
     let database_url = config.store.connection_url()?;
-    let opens =
-        wait_for_lead(&database_url, &listener, (room, tls.clone()), config.http.metrics, stop.clone());
-    let Some(store) = opens.await? else { return Ok(()) };
+    let standby =
+        StandbyServer { listener: &listener, limits, tls: tls.clone(), metrics: config.http.metrics };
+    let Some(store) = wait_for_lead(&database_url, standby, stop.clone()).await? else { return Ok(()) };
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (context, queues) = build_context(config, store).await?;
     let context = Arc::new(context);
@@ -67,24 +66,24 @@ pub async fn run_daemon(config: Config, passed: listen_socket::PassedSockets) ->
         version = env!("CARGO_PKG_VERSION"),
         "infill serves"
     );
-    let told = topology_watch::load_topology(&context).await;
+    let has_topology = topology_watch::load_topology(&context).await;
     let router = http::build_router(context.clone());
-    let server = http::serve_with_tls(listener, router, (room, tls.clone()), wait_for_stop(stop.clone()));
+    let server = http::serve_with_tls(listener, router, limits, tls.clone(), wait_for_stop(stop.clone()));
     let web = http::proxy::open_socket(&context.config.web).await?;
     let web = http::proxy::serve_proxy(web, context.clone(), wait_for_stop(stop.clone()));
-    // Whoever leads no more stops at once: they end with this set.
+    // Dropping the set aborts its tasks, so a daemon that has lost the lead stops writing at once.
     let mut writers = JoinSet::new();
     writers.spawn(rounds::run(context.clone()));
     writers.spawn(executor::run(context.clone(), queues));
     tokio::select! {
         result = server => result.context("the HTTP server failed")?,
         result = web => result.context("the server on web.socket failed")?,
-        Some(ended) = writers.join_next() => ended.context("the daemon broke")?,
+        Some(ended) = writers.join_next() => ended.context("the daemon crashed")?,
         () = ticks::run(context.clone()) => {}
         () = privacy_watch::watch_privacy(context.clone()) => {}
         () = tls::watch_files(tls) => {}
         () = http::browser_sessions::watch_accounts(context.clone()) => {}
-        () = topology_watch::watch_topology(context.clone(), told) => {}
+        () = topology_watch::watch_topology(context.clone(), has_topology) => {}
         () = forest_training::train_daily(context.clone()) => {}
         () = notices::deliver_notices(&context.notices, &context.config.notify) => {}
         why = lead_watch::watch_lead(&context) => return Err(report_lead_lost(&context, why).await),
@@ -99,20 +98,20 @@ pub async fn run_daemon(config: Config, passed: listen_socket::PassedSockets) ->
     Ok(())
 }
 
-/// The error with which a daemon ends that has lost the lead. Administrators are told.
+/// Notifies administrators that the lead is lost, and returns the error with which the daemon ends.
 async fn report_lead_lost(context: &DaemonContext, why: store::StoreError) -> anyhow::Error {
     notices::notify_lead_lost(&context.config.notify, &why.to_string(), now()).await;
-    anyhow::Error::new(why).context("this daemon leads no more, or cannot be sure of it: it ends")
+    anyhow::Error::new(why).context("this daemon no longer leads, or cannot be sure of it: it ends")
 }
 
-/// Lets what is being stored be stored, and has nothing else begin.
+/// Waits for writes that are under way, and stops the loops before they begin another.
 async fn finish_writes(context: &DaemonContext, writers: &mut JoinSet<()>) {
-    let _nobody_stores = context.saving.jobs.lock().await;
-    let _nobody_learns = context.saving.learned.lock().await;
+    let _jobs_lock = context.save_locks.jobs.lock().await;
+    let _learned_lock = context.save_locks.learned.lock().await;
     writers.shutdown().await;
 }
 
-/// What a daemon is made of that has just been given the lead.
+/// Builds the context of a daemon that has just taken the lead.
 async fn build_context(
     config: Config,
     store: Arc<dyn Store>,
@@ -121,36 +120,37 @@ async fn build_context(
     let identity = identity::identity_verifier(&config.slurm);
     let config = Arc::new(config);
     let mut state = DaemonState::new(config.clone(), now());
-    let errands = restore_state(&mut state, store.as_ref()).await.context("cannot read the store")?;
-    let leads = state.fleet.job_lifecycles().filter_map(|m| Some((m.job, m.lead_node()?.clone()))).collect();
-    let slurm = wrap_for_lending(slurm, &config, leads);
+    let actions = restore_state(&mut state, store.as_ref()).await.context("cannot read the store")?;
+    let lead_nodes =
+        state.fleet.job_lifecycles().filter_map(|job| Some((job.job, job.lead_node()?.clone()))).collect();
+    let slurm = wrap_for_lending(slurm, &config, lead_nodes);
     let sessions = store.get_setting(SESSIONS_SETTING).await.context("cannot read the store")?;
-    // Until the first look somebody may wait.
+    // Until the first check another daemon may be waiting.
     let services = DaemonServices { slurm, store, identity };
     let (context, queues) = DaemonContext::new(services, state, LeadStanding::Watched, now());
     context.notices.announce_lead(now());
     sessions.iter().for_each(|text| context.doors.sessions.load(text, Instant::now(), now()));
-    context.run_actions(errands);
+    context.run_actions(actions);
     Ok((context, queues))
 }
 
-/// Slurm as infill sees it on a site that lends this. `leads`: where each is, as far as that is known.
+/// Wraps Slurm for what the site lends: whole nodes, or places. `lead_nodes`: the known nodes of leads.
 fn wrap_for_lending(
     slurm: RestSlurm,
     config: &Config,
-    leads: BTreeMap<JobId, NodeName>,
+    lead_nodes: BTreeMap<JobId, NodeName>,
 ) -> Arc<dyn SlurmApi> {
     match config.gaps.lend {
         LendingMode::Nodes => Arc::new(slurm),
         LendingMode::Gpus => {
             let slurm = Arc::new(slurm.with_share_records());
             let parts = config.nodes.clone();
-            Arc::new(PlacesSlurm::new(slurm, &config.slurm.partition, parts, leads))
+            Arc::new(PlacesSlurm::new(slurm, &config.slurm.partition, parts, lead_nodes))
         }
     }
 }
 
-/// Reads what the last daemon knew.
+/// Restores the state of the last daemon from the store.
 pub(crate) async fn restore_state(
     state: &mut DaemonState,
     store: &dyn Store,
@@ -160,121 +160,122 @@ pub(crate) async fn restore_state(
     let first_order = store.next_orders(ORDER_BLOCK_SIZE, lowest_order_number(now())).await?;
     let control = store.get_setting(CONTROL_SETTING).await?;
     state.control = control.and_then(|word| word.parse::<ControlState>().ok()).unwrap_or_default();
-    state.scene.learn_gaps(&gaps, now());
-    let times = store.get_setting(NODE_TIMES_SETTING).await?;
-    times.iter().for_each(|text| state.scene.node_times_mut().load(text));
-    let saves = store.get_setting(SHARED_SAVES_SETTING).await?;
-    saves.iter().for_each(|text| state.scene.shared_saves_mut().load(text));
-    let collectives = store.get_setting(COLLECTIVES_SETTING).await?;
-    collectives.iter().for_each(|text| load_collectives(state, text));
+    state.round_state.learn_gaps(&gaps, now());
+    if let Some(text) = store.get_setting(NODE_TIMES_SETTING).await? {
+        state.round_state.node_times_mut().load(&text);
+    }
+    if let Some(text) = store.get_setting(SHARED_SAVES_SETTING).await? {
+        state.round_state.shared_saves_mut().load(&text);
+    }
+    if let Some(text) = store.get_setting(COLLECTIVES_SETTING).await? {
+        load_collectives(state, &text);
+    }
     let ended = store.recent_ended_jobs(ENDED_TO_LEARN_FROM).await?;
-    state
-        .scene
-        .priorities_mut()
-        .outlook
-        .learn_history(&ended.iter().map(EndedJob::to_past_job).collect::<Vec<_>>());
-    let usage = store.get_setting(USAGE_SETTING).await?;
-    usage.iter().for_each(|text| state.scene.priorities_mut().usage.load(text));
+    let past_jobs: Vec<_> = ended.iter().map(EndedJob::to_past_job).collect();
+    state.round_state.priorities_mut().outlook.learn_history(&past_jobs);
+    if let Some(text) = store.get_setting(USAGE_SETTING).await? {
+        state.round_state.priorities_mut().usage.load(&text);
+    }
     resume_hour(state, store).await?;
     let hour = hour_of(now());
     state.chronicle.resume_spending(store.sum_node_time(hour, hour + HOUR_SECS).await?);
     state.fleet.orders.refill(first_order);
-    let out = state.fleet.restore_jobs(leads, now());
-    state.scene.priorities_mut().restore_promises(state.fleet.promises());
-    Ok(state.apply_output(out, now()))
+    let outcome = state.fleet.restore_jobs(leads, now());
+    state.round_state.priorities_mut().restore_promises(state.fleet.promises());
+    Ok(state.apply_output(outcome, now()))
 }
 
-/// Takes in the site's table of collectives as the last daemon stored it.
+/// Loads the site's table of collectives as the last daemon stored it.
 fn load_collectives(state: &mut DaemonState, text: &str) {
     match serde_json::from_str(text) {
-        Ok(site) => state.scene.job_advisor_mut().set_collectives(site),
-        Err(e) => tracing::warn!("the stored table of collectives cannot be read: {e}"),
+        Ok(site) => state.round_state.job_advisor_mut().set_collectives(site),
+        Err(e) => tracing::warn!("cannot read the stored table of collectives: {e}"),
     }
 }
 
-/// Goes on with the hour in which the last daemon noted what nodes were used for.
+/// Continues the hour of node uses that the last daemon began.
 async fn resume_hour(state: &mut DaemonState, store: &dyn Store) -> Result<(), store::StoreError> {
-    // Not what a clock that was wrong has noted for later.
+    // The end of the range leaves out hours that a wrong clock has recorded in the future.
     let now = now();
     let reach = (HOUR_SECS + USE_HOLDS_SECS) as f64;
     let Some(packed) = store.hours_between(now.plus_secs(-reach), now, 2).await?.pop() else { return Ok(()) };
     match UsageHour::unpack(&packed) {
         Ok(hour) => state.chronicle.resume_hour(hour),
-        Err(e) => tracing::warn!("what nodes were used for in the last hour cannot be read: {e}"),
+        Err(e) => tracing::warn!("cannot read what nodes were used for in the last hour: {e}"),
     }
     Ok(())
 }
 
-/// Opens the store and waits until this daemon leads on it; `None` if it was told to stop before. Where
-/// another leads, requests are answered meanwhile: this one stands by, so that agents and command line go on
-/// to the next.
+/// Opens the store and waits until this daemon leads on it; `None` if the daemon must stop before. Where
+/// another daemon leads, this one stands by and answers requests meanwhile, so that agents and the command
+/// line go on to the next URL.
 ///
 /// # Errors
-/// When the store cannot be opened.
+/// When the store cannot be opened, or the standby server fails.
 async fn wait_for_lead(
     database_url: &str,
-    listener: &TcpListener,
-    door: (ConnectionLimits, Option<Arc<TlsFiles>>),
-    metrics: MetricsAccess,
+    standby: StandbyServer<'_>,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<Option<Arc<dyn Store>>> {
-    let (tell, told) = oneshot::channel();
-    let stand_by = move || {
+    let (begin_standby, standby_begins) = oneshot::channel();
+    let opening = store::open_store(database_url, move || {
         tracing::info!("another daemon leads: this one stands by");
-        // If nobody listens any more, the daemon ends.
-        let _ = tell.send(());
-    };
+        // If the receiver is gone, the daemon ends.
+        let _ = begin_standby.send(());
+    });
     tokio::select! {
-        store = store::open_store(database_url, stand_by) => store.map(Some).context("cannot open the store"),
-        failed = serve_standby(told, listener, door, metrics) => match failed? {},
+        store = opening => store.map(Some).context("cannot open the store"),
+        failed = standby.serve_after(standby_begins) => match failed? {},
         () = wait_for_stop(stop) => Ok(None),
     }
 }
 
-/// Answers from the moment in which the daemon begins to stand by.
-async fn serve_standby(
-    told: oneshot::Receiver<()>,
-    listener: &TcpListener,
-    (room, tls): (ConnectionLimits, Option<Arc<TlsFiles>>),
+/// Answers requests while another daemon leads.
+struct StandbyServer<'a> {
+    listener: &'a TcpListener,
+    limits: ConnectionLimits,
+    tls: Option<Arc<TlsFiles>>,
     metrics: MetricsAccess,
-) -> anyhow::Result<Infallible> {
-    if told.await.is_err() {
-        return std::future::pending().await;
-    }
-    let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
-    let server = http::serve_with_tls(
-        listener,
-        http::standby_router(metrics),
-        (room, tls.clone()),
-        std::future::pending(),
-    );
-    tokio::select! {
-        result = server => result?,
-        () = tls::watch_files(tls) => {}
-    }
-    anyhow::bail!("the HTTP server ended")
 }
 
-/// How many connections there may be, beside those of the site's web server: as many as the configuration
-/// says, and descriptors allow.
-fn connection_limits(config: &HttpConfig, vouched: usize) -> ConnectionLimits {
+impl StandbyServer<'_> {
+    /// Answers from the moment at which the daemon begins to stand by.
+    async fn serve_after(self, standby_begins: oneshot::Receiver<()>) -> anyhow::Result<Infallible> {
+        if standby_begins.await.is_err() {
+            return std::future::pending().await;
+        }
+        let listener = tokio::net::TcpListener::from_std(self.listener.try_clone()?)?;
+        let router = http::standby_router(self.metrics);
+        let server =
+            http::serve_with_tls(listener, router, self.limits, self.tls.clone(), std::future::pending());
+        tokio::select! {
+            result = server => result?,
+            () = tls::watch_files(self.tls) => {}
+        }
+        anyhow::bail!("the HTTP server ended")
+    }
+}
+
+/// The limits on connections: the configured ones, as far as the open-file limit allows.
+/// `proxy_connections`: further connections that the site's web server may need.
+fn connection_limits(config: &HttpConfig, proxy_connections: usize) -> ConnectionLimits {
     let files = raise_open_files();
-    let kept = RESERVED_FILES + vouched as u32;
-    let connections = config.max_connections.min(files.saturating_sub(kept).max(1));
+    let reserved = RESERVED_FILES + proxy_connections as u32;
+    let connections = config.max_connections.min(files.saturating_sub(reserved).max(1));
     if connections < config.max_connections {
         tracing::warn!(
-            "{files} open files are allowed: {connections} connections at a time instead of {} \
-             (LimitNOFILE, or ulimit -n)",
+            "only {files} open files are allowed, so there may be {connections} connections at a time instead \
+             of {}; raise LimitNOFILE (systemd) or ulimit -n",
             config.max_connections
         );
     }
     ConnectionLimits { connections: connections as usize, a_host: config.max_connections_a_host as usize }
 }
 
-/// Lets this process open as many files as it may; says how many that are.
+/// Raises this process's open-file limit to its hard limit. Returns the limit that is in force then.
 fn raise_open_files() -> u32 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls only read or write the structure that they are given, which lives long enough.
+    // SAFETY: both calls only read or write the structure that is passed to them, which outlives the calls.
     let soft = unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
             return u32::MAX;
@@ -288,10 +289,11 @@ fn raise_open_files() -> u32 {
     u32::try_from(soft).unwrap_or(u32::MAX)
 }
 
-/// Becomes true once SIGTERM or SIGINT has come, from now on: none is missed between two waits.
+/// A value that becomes true at SIGTERM or SIGINT. The handlers are installed at once, so that no signal is
+/// missed between two waits.
 fn stop_signal() -> watch::Receiver<bool> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (tell, told) = watch::channel(false);
+    let (sender, stop) = watch::channel(false);
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     tokio::spawn(async move {
         let (Ok(mut term), Ok(mut int)) = signals else { return std::future::pending().await };
@@ -299,18 +301,19 @@ fn stop_signal() -> watch::Receiver<bool> {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
-        // If nobody listens any more, the daemon ends already.
-        let _ = tell.send(true);
+        // If no receiver is left, the daemon is ending already.
+        let _ = sender.send(true);
     });
-    told
+    stop
 }
 
-async fn wait_for_stop(mut told: watch::Receiver<bool>) {
-    // The sender lives until it has told.
-    let _ = told.wait_for(|told| *told).await;
+async fn wait_for_stop(mut stop: watch::Receiver<bool>) {
+    // The sender lives until it has sent `true`.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// One round against the live cluster, without a daemon and without acting: what `infill plan --local` shows.
+/// Plans one round against the live cluster, without a daemon and without acting. `infill plan --local` shows
+/// the result.
 ///
 /// # Errors
 /// When Slurm does not answer, or no plan passes the checker.
@@ -322,7 +325,6 @@ pub async fn plan_once(config: &Config) -> anyhow::Result<RoundView> {
     let mut state = DaemonState::new(config.clone(), at);
     let _ = state.update_fleet(&snapshot, at, at);
     let _ = state.update_rounds(snapshot, at);
-    let question = state.round_input(true, at);
-    let question = question.context("no snapshot")?;
-    Ok(rounds::plan_round(&PlannerThread::default(), config, question).await?)
+    let input = state.round_input(true, at).context("no snapshot")?;
+    Ok(rounds::plan_round(&PlannerThread::default(), config, input).await?)
 }

@@ -1,9 +1,9 @@
-//! All that the daemon knows, as values behind one lock: the fleet, the scene, what is to be written, what is
-//! wrong.
+//! The whole state of the daemon, as values behind one lock: the fleet, the state of the rounds, the write
+//! queue and the present problems.
 //!
-//! What follows from a change of one of them reaches the others in [`DaemonState::apply_output`], and the
-//! outside as
-//! [`PendingActions`], which the [`super::context::DaemonContext`] hands on before it lets go of the lock.
+//! [`DaemonState::apply_output`] applies the outcome of a change of the fleet to the other values. What must
+//! happen outside the state becomes [`PendingActions`]. The [`super::context::DaemonContext`] runs these before
+//! it releases the lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,85 +24,85 @@ use infill_lifecycle::fleet::{
     WorkerProgress,
 };
 use infill_model::{
-    AgentEventKind, ControlState, DaemonMode, Gap, GenerationStop, JobId, LiveChange, NodeName, Profile,
+    AgentEventKind, ControlState, DaemonMode, GenerationStop, JobId, LiveChange, NodeName, Profile,
     ProfileFilter, ProfileKey, RoundReport, Snapshot, UnixTime, UserId, WindowEnd, config::Config,
 };
 use infill_planner::round::{AdvisorMode, RoundConstraints, RoundInput, RoundState};
 use infill_store::Measurement;
 
-/// What has to be done outside after a change, in this order.
+/// What must happen outside the state after a change, in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[must_use = "errands are to be run"]
+#[must_use = "actions must be run"]
 pub struct PendingActions {
-    /// For the log.
+    /// Lines for the log.
     pub notes: Vec<LogNote>,
-    /// What agents are to be told, and how much of it.
-    pub words: Vec<(Vec<AgentOrder>, OrderPermit)>,
-    /// What is to be done at Slurm, once everything is stored.
+    /// Orders to agents, and how much of each may be sent.
+    pub orders: Vec<(Vec<AgentOrder>, OrderPermit)>,
+    /// Effects at Slurm, to be carried out once everything is stored.
     pub batches: Vec<EffectBatch>,
-    /// Whether the planner should look soon.
+    /// Whether the next round should begin soon.
     pub urgent: bool,
 }
 
-/// See the module's text.
+/// The state of a daemon.
 pub struct DaemonState {
     /// The configuration.
     pub config: Arc<Config>,
-    /// Malleable jobs.
+    /// The malleable jobs.
     pub fleet: JobFleet,
-    /// What rounds are made of.
-    pub scene: RoundState,
-    /// What is to be written.
-    pub ledger: WriteQueue,
-    /// What is wrong.
+    /// What rounds are planned from.
+    pub round_state: RoundState,
+    /// Rows that wait for the store.
+    pub write_queue: WriteQueue,
+    /// The present problems.
     pub health: HealthState,
-    /// Which stored profiles are known.
-    pub lookups: ProfileLookups,
-    /// Order of an administrator.
+    /// Which stored profiles are in memory.
+    pub profile_lookups: ProfileLookups,
+    /// The administrator's last command.
     pub control: ControlState,
-    /// The last trusted snapshot.
+    /// The last trusted snapshot; `None` before the first one.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// The last round.
+    /// The last round; `None` before the first one.
     pub round: Option<RoundView>,
-    /// Slurm's and REST's version.
+    /// The versions of Slurm and of its REST API; `None` before Slurm answers.
     pub endpoint: Option<(String, String)>,
-    /// Start of the daemon.
+    /// When the daemon started.
     pub started_at: UnixTime,
-    /// Whether the daemon could have heard what was said.
-    pub attention: ClockJumpDetector,
-    /// What is recorded for people.
+    /// Detects times in which the daemon could not hear agents.
+    pub clock_jump: ClockJumpDetector,
+    /// Records what nodes and node-time were used for.
     pub chronicle: UsageRecorder,
-    /// What agents said since the last round, for the metrics; `None`: hello.
-    pub heard: BTreeMap<Option<AgentEventKind>, u64>,
+    /// Agents' events since the last round, for the metrics. `None` stands for a hello.
+    pub agent_events: BTreeMap<Option<AgentEventKind>, u64>,
 }
 
 impl DaemonState {
-    /// Knows nothing yet.
+    /// The state before anything was read.
     pub fn new(config: Arc<Config>, now: UnixTime) -> Self {
         DaemonState {
             fleet: JobFleet::new(&config),
-            scene: RoundState::new(config.clone(), now),
-            ledger: WriteQueue::default(),
+            round_state: RoundState::new(config.clone(), now),
+            write_queue: WriteQueue::default(),
             health: HealthState::default(),
-            lookups: ProfileLookups::default(),
+            profile_lookups: ProfileLookups::default(),
             control: ControlState::Normal,
             snapshot: None,
             round: None,
             endpoint: None,
             started_at: now,
-            attention: ClockJumpDetector::default(),
+            clock_jump: ClockJumpDetector::default(),
             chronicle: UsageRecorder::default(),
-            heard: BTreeMap::new(),
+            agent_events: BTreeMap::new(),
             config,
         }
     }
 
-    /// Whether anything may be done at all.
+    /// Whether the daemon acts at Slurm, or only observes.
     pub fn is_acting(&self) -> bool {
         self.config.daemon.mode == DaemonMode::Act
     }
 
-    /// Has the fleet take in a trusted snapshot that was read from `read_at` on.
+    /// Updates the fleet with a trusted snapshot. `read_at`: when reading it began.
     pub fn update_fleet(&mut self, snapshot: &Snapshot, read_at: UnixTime, now: UnixTime) -> PendingActions {
         let (out, unclear) = self.fleet.ingest_snapshot(snapshot, read_at, now);
         if unclear.is_empty() {
@@ -110,13 +110,13 @@ impl DaemonState {
         } else {
             self.health.raise_problem(HealthProblem::Requests(unclear));
         }
-        let mut errands = self.apply_output(out, now);
-        errands.notes.extend(self.note_bad_records(snapshot));
-        errands
+        let mut actions = self.apply_output(out, now);
+        actions.notes.extend(self.note_bad_records(snapshot));
+        actions
     }
 
-    /// Takes note of records that Slurm shows and that cannot be read in full. Said once, and shown for as
-    /// long as it is so.
+    /// Raises or clears the problem that some of Slurm's records cannot be read in full. Returns a line for
+    /// the log when the problem is new.
     fn note_bad_records(&mut self, snapshot: &Snapshot) -> Option<LogNote> {
         let Some(which) = &snapshot.unread else {
             self.health.clear_problem(ProblemTopic::Records);
@@ -127,62 +127,62 @@ impl DaemonState {
         self.health.raise_problem(problem).then_some(LogNote { level: Level::WARN, job: None, text })
     }
 
-    /// Has the scene take it in, once the fleet has.
+    /// Updates the state of the rounds with a trusted snapshot. Call it after [`Self::update_fleet`].
     pub fn update_rounds(&mut self, snapshot: Snapshot, now: UnixTime) -> PendingActions {
         let ended =
-            self.scene.ingest_snapshot(&snapshot, &self.fleet.job_facts(now), self.advisor_mode(), now);
-        self.ledger.add_gaps(ended);
-        if let Some(secs) = self.scene.node_times().start_secs() {
+            self.round_state.ingest_snapshot(&snapshot, &self.fleet.job_facts(now), self.advisor_mode(), now);
+        self.write_queue.add_gaps(ended);
+        if let Some(secs) = self.round_state.node_times().start_secs() {
             self.fleet.set_start_secs(secs);
         }
         let partition = &self.config.slurm.partition;
-        let gaps = self.scene.gaps();
-        let library = self.scene.job_advisor();
-        let noted = self.chronicle.record_snapshot(
+        let gaps = self.round_state.gaps();
+        let advisor = self.round_state.job_advisor();
+        let usage = self.chronicle.record_snapshot(
             &snapshot,
             partition,
             gaps,
-            |job| self.fleet.job_activity(job, library.probe_size(job).is_some()),
+            |job| self.fleet.job_activity(job, advisor.probe_size(job).is_some()),
             now,
         );
-        self.ledger.add_usage(noted);
+        self.write_queue.add_usage(usage);
         self.snapshot = Some(Arc::new(snapshot));
-        let priorities = self.scene.priorities();
-        let out = self.fleet.set_promises(|job| priorities.promised_at(job));
-        self.apply_output(out, now)
+        let priorities = self.round_state.priorities();
+        let outcome = self.fleet.set_promises(|job| priorities.promised_at(job));
+        self.apply_output(outcome, now)
     }
 
-    /// What nodes were used for, of the hours that the store may not have yet.
+    /// What nodes were used for in the hours that the store may not have yet.
     pub(crate) fn recent_hours(&self) -> Vec<Arc<UsageHour>> {
-        self.ledger.unsaved_hours().cloned().chain(self.chronicle.current_hour()).collect()
+        self.write_queue.unsaved_hours().cloned().chain(self.chronicle.current_hour()).collect()
     }
 
-    /// What gaps are planned to be used for after what was `seen`; nothing where that is too long ago to go
-    /// on from there.
+    /// What gaps are planned to be used for after the snapshot of `seen`. Empty where that snapshot is older
+    /// than [`USE_HOLDS_SECS`].
     pub fn planned_uses(&self, seen: UnixTime, now: UnixTime) -> Vec<PlannedUse> {
         if now.secs_since(seen) > USE_HOLDS_SECS as f64 {
             return Vec::new();
         }
-        let planned = |gap: &Gap| {
+        let mut uses = Vec::new();
+        for gap in self.round_state.gaps().gaps.iter().filter(|gap| !gap.node.is_place()) {
             let node = gap.node.host();
-            let used = gap.holder.map_or(NodeUse::Idle, NodeUse::Job);
             let end = match gap.end {
                 WindowEnd::Known { at, .. } => Some(at.max(seen)),
                 WindowEnd::Unknown => None,
             };
-            let wanted =
-                end.map(|end| PlannedUse { node: node.clone(), from: end, to: None, used: NodeUse::Wanted });
-            std::iter::once(PlannedUse { node, from: seen, to: end, used })
-                .chain(wanted)
-                .collect::<Vec<PlannedUse>>()
-        };
-        self.scene.gaps().gaps.iter().filter(|gap| !gap.node.is_place()).flat_map(planned).collect()
+            let used = gap.holder.map_or(NodeUse::Idle, NodeUse::Job);
+            uses.push(PlannedUse { node: node.clone(), from: seen, to: end, used });
+            if let Some(end) = end {
+                uses.push(PlannedUse { node, from: end, to: None, used: NodeUse::Wanted });
+            }
+        }
+        uses
     }
 
-    /// Has everything that goes on stored as it is: the daemon ends.
+    /// Moves everything that is still open into the write queue, because the daemon ends.
     pub(crate) fn flush_records(&mut self) {
-        self.ledger.add_usage(self.chronicle.current_usage());
-        self.ledger.close_measurements();
+        self.write_queue.add_usage(self.chronicle.current_usage());
+        self.write_queue.close_measurements();
     }
 
     fn advisor_mode(&self) -> AdvisorMode {
@@ -190,236 +190,243 @@ impl DaemonState {
         if probes { AdvisorMode::Probe } else { AdvisorMode::Watch }
     }
 
-    /// What the planner is to be asked now; `None` before the first trusted snapshot. `trusted`: whether that
-    /// snapshot is of this round.
+    /// The input of a round; `None` before the first trusted snapshot. `trusted`: whether this round has read
+    /// a trusted snapshot.
     pub fn round_input(&self, trusted: bool, now: UnixTime) -> Option<RoundInput> {
         self.snapshot.as_ref()?;
-        let terms = RoundConstraints {
+        let constraints = RoundConstraints {
             may_grow: self.control == ControlState::Normal && !self.health.has_problem(ProblemTopic::Store),
             drain: self.control == ControlState::Draining,
             trusted,
         };
-        Some(self.scene.round_input(&self.fleet.job_facts(now), terms, now))
+        Some(self.round_state.round_input(&self.fleet.job_facts(now), constraints, now))
     }
 
-    /// Brings what follows from a change of the fleet to where it belongs.
+    /// Applies the outcome of a change of the fleet to the other values. Returns what must happen outside.
     pub(crate) fn apply_output(&mut self, out: FleetOutcome, now: UnixTime) -> PendingActions {
-        let mut errands = PendingActions { notes: out.notes, ..PendingActions::default() };
+        let mut actions = PendingActions { notes: out.notes, ..PendingActions::default() };
         for measured in &out.measured {
-            errands.urgent |= self.record_measurement(measured, now, &mut errands.notes);
+            actions.urgent |= self.record_measurement(measured, now, &mut actions.notes);
         }
         for job in out.interrupted {
-            if let Some((key, news)) = self.scene.job_advisor_mut().finish_generation(job, now) {
-                self.record_outcome(job, &key, news, now, &mut errands.notes);
+            if let Some((key, outcome)) = self.round_state.job_advisor_mut().finish_generation(job, now) {
+                self.record_outcome(job, &key, outcome, now, &mut actions.notes);
             }
-            self.ledger.close_measurement(job);
+            self.write_queue.close_measurement(job);
         }
         for JobEnd { job, gone } in out.ended {
-            gone.iter().for_each(|gone| self.record_ended_job(gone, now));
-            self.scene.job_advisor_mut().forget_job(job);
-            self.scene.priorities_mut().forget_job(job);
+            gone.iter().for_each(|finished| self.record_ended_job(finished, now));
+            self.round_state.job_advisor_mut().forget_job(job);
+            self.round_state.priorities_mut().forget_job(job);
         }
-        out.stops.iter().for_each(|stopped| self.record_stop(stopped, now));
-        out.overflowed.iter().for_each(|overflowed| self.record_out_of_memory(overflowed, now));
-        out.lived_through.iter().for_each(|lived| self.record_live_change(lived, now));
-        out.arrived.iter().for_each(|(node, secs)| self.scene.record_start(node, *secs));
+        out.stops.iter().for_each(|event| self.record_stop(event, now));
+        out.overflowed.iter().for_each(|event| self.record_out_of_memory(event, now));
+        out.lived_through.iter().for_each(|event| self.record_live_change(event, now));
+        out.arrived.iter().for_each(|(node, secs)| self.round_state.record_start(node, *secs));
         for (node, strike) in out.strikes {
             let why = strike.why.clone();
-            if self.scene.breaker_mut().record_strike(&node, strike) {
+            if self.round_state.breaker_mut().record_strike(&node, strike) {
                 let text = format!("{node} is left alone for a while: {why}");
-                errands.notes.push(LogNote { level: Level::WARN, job: None, text });
+                actions.notes.push(LogNote { level: Level::WARN, job: None, text });
             }
         }
-        out.acquitted.into_iter().for_each(|job| self.scene.breaker_mut().acquit_job(job));
+        out.acquitted.into_iter().for_each(|job| self.round_state.breaker_mut().acquit_job(job));
         for (node, why) in out.trips {
-            self.scene.breaker_mut().trip_node(&node, &why, now);
-            let text = format!("{node} {why}: left alone");
-            errands.notes.push(LogNote { level: Level::ERROR, job: None, text });
+            self.round_state.breaker_mut().trip_node(&node, &why, now);
+            let text = format!("{node} is left alone for a while: it {why}");
+            actions.notes.push(LogNote { level: Level::ERROR, job: None, text });
         }
-        self.ledger.add_generations(out.generations);
-        self.ledger.mark_dirty(out.changed);
+        self.write_queue.add_generations(out.generations);
+        self.write_queue.mark_dirty(out.changed);
         for job in &out.turned {
             let facts = self.fleet.facts_for_job(*job, now);
-            let notice = facts.and_then(|facts| self.scene.save_warning(&facts)).map(|w| w.to_string());
+            let notice = facts.and_then(|facts| self.round_state.save_warning(&facts)).map(|w| w.to_string());
             self.fleet.set_notice(*job, notice);
         }
-        errands.words = out
+        actions.orders = out
             .turned
             .into_iter()
             .map(|job: JobId| {
-                let permit = if self.ledger.is_stored(job) { OrderPermit::Order } else { OrderPermit::Stop };
+                let permit =
+                    if self.write_queue.is_stored(job) { OrderPermit::Order } else { OrderPermit::Stop };
                 (self.fleet.agent_orders(job), permit)
             })
             .collect();
-        errands.batches = out.batches;
+        actions.batches = out.batches;
         if !self.is_acting() {
-            errands.batches.iter_mut().for_each(|b| b.effects.clear());
+            actions.batches.iter_mut().for_each(|b| b.effects.clear());
         }
-        errands
+        actions
     }
 
-    /// Whether something of a job whose lead is on this node may be learned for this signature: as below,
-    /// what the store knows of its program must be known first.
+    /// Whether the profile of `key` may learn from a job whose lead is on this node. The node's type must be
+    /// known, and the stored profiles of the program must be in memory.
     fn may_learn(&self, key: &ProfileKey, lead: Option<&NodeName>) -> bool {
-        let typed = lead.is_some_and(|node| self.scene.type_at(node).is_some());
-        typed && !key.name.is_empty() && self.lookups.covers_key(key)
+        let has_type = lead.is_some_and(|node| self.round_state.type_at(node).is_some());
+        has_type && !key.name.is_empty() && self.profile_lookups.covers_key(key)
     }
 
-    /// Takes in a change that a job's command lived through.
-    fn record_live_change(&mut self, lived: &LearningEvent<LiveChange>, now: UnixTime) {
-        let key = self.scene.profile_key(&lived.program, lived.lead.as_ref());
-        if self.may_learn(&key, lived.lead.as_ref()) {
-            self.scene.job_advisor_mut().record_live_change(&key, &lived.what, now);
+    /// Records a change of membership during which the command stayed alive.
+    fn record_live_change(&mut self, event: &LearningEvent<LiveChange>, now: UnixTime) {
+        let key = self.round_state.profile_key(&event.program, event.lead.as_ref());
+        if self.may_learn(&key, event.lead.as_ref()) {
+            self.round_state.job_advisor_mut().record_live_change(&key, &event.what, now);
         }
     }
 
-    /// Takes in that a command ran out of memory.
-    fn record_out_of_memory(&mut self, overflowed: &LearningEvent<u32>, now: UnixTime) {
-        let key = self.scene.profile_key(&overflowed.program, overflowed.lead.as_ref());
-        if self.may_learn(&key, overflowed.lead.as_ref()) {
-            self.scene.job_advisor_mut().record_out_of_memory(&key, overflowed.what, now);
+    /// Records that a command ran out of memory.
+    fn record_out_of_memory(&mut self, event: &LearningEvent<u32>, now: UnixTime) {
+        let key = self.round_state.profile_key(&event.program, event.lead.as_ref());
+        if self.may_learn(&key, event.lead.as_ref()) {
+            self.round_state.job_advisor_mut().record_out_of_memory(&key, event.what, now);
         }
     }
 
-    /// Takes in a job that has ended: how long jobs like it will run follows from how long it did.
-    fn record_ended_job(&mut self, gone: &FinishedJob, now: UnixTime) {
-        let (_, unit) = self.scene.remaining_work(&gone.facts);
-        let ended = gone.ended_job(unit, now);
-        let word = gone.facts.course.first_estimate(unit);
-        self.scene.priorities_mut().outlook.record_end(ended.job, now, ended.work_secs, &word);
-        self.ledger.add_ended_job(ended);
+    /// Records a job that has ended. The lengths of similar jobs are predicted from its length.
+    fn record_ended_job(&mut self, finished: &FinishedJob, now: UnixTime) {
+        let (_, unit) = self.round_state.remaining_work(&finished.facts);
+        let ended = finished.ended_job(unit, now);
+        let estimate = finished.facts.course.first_estimate(unit);
+        self.round_state.priorities_mut().outlook.record_end(ended.job, now, ended.work_secs, &estimate);
+        self.write_queue.add_ended_job(ended);
     }
 
-    /// Takes in how a worker has stopped.
-    fn record_stop(&mut self, stopped: &LearningEvent<GenerationStop>, now: UnixTime) {
-        let key = self.scene.profile_key(&stopped.program, stopped.lead.as_ref());
-        let counts = self.may_learn(&key, stopped.lead.as_ref());
-        self.scene.record_stop(&key, &stopped.what, counts, now);
-        if counts {
-            self.scene.job_advisor_mut().set_job_name(&key, &stopped.program.job_name);
+    /// Records how a worker has stopped.
+    fn record_stop(&mut self, event: &LearningEvent<GenerationStop>, now: UnixTime) {
+        let key = self.round_state.profile_key(&event.program, event.lead.as_ref());
+        let may_learn = self.may_learn(&key, event.lead.as_ref());
+        self.round_state.record_stop(&key, &event.what, may_learn, now);
+        if may_learn {
+            self.round_state.job_advisor_mut().set_job_name(&key, &event.program.job_name);
         }
     }
 
-    /// Takes in how a job runs. Says whether the planner should look at once.
+    /// Records the progress of a job. Returns whether the next round should begin soon.
     fn record_measurement(
         &mut self,
         measured: &WorkerProgress,
         now: UnixTime,
         notes: &mut Vec<LogNote>,
     ) -> bool {
-        let key = self.scene.profile_key(&measured.program, measured.lead.as_ref());
-        // Just started: no look has shown the node yet, or the store has not told what is known of such jobs.
-        let lead_is_known = measured.lead.as_ref().is_some_and(|node| self.scene.type_at(node).is_some());
-        if !lead_is_known || !self.lookups.covers_key(&key) {
+        let key = self.round_state.profile_key(&measured.program, measured.lead.as_ref());
+        // A job that has just started: no snapshot shows its node yet, or its stored profiles are not loaded.
+        let lead_is_known =
+            measured.lead.as_ref().is_some_and(|node| self.round_state.type_at(node).is_some());
+        if !lead_is_known || !self.profile_lookups.covers_key(&key) {
             return false;
         }
-        let crosses = self.scene.spans_leaves(&measured.hosts);
-        let news = self.scene.record_progress(measured.job, &key, &measured.progress_report(crosses), now);
-        let urgent = news.probed || news.drift.is_some();
-        self.record_outcome(measured.job, &key, news, now, notes);
+        let crosses_leaves = self.round_state.spans_leaves(&measured.hosts);
+        let report = measured.progress_report(crosses_leaves);
+        let outcome = self.round_state.record_progress(measured.job, &key, &report, now);
+        let urgent = outcome.probed || outcome.drift.is_some();
+        self.record_outcome(measured.job, &key, outcome, now, notes);
         urgent
     }
 
+    /// Logs and stores what the advisor has learned from a job's progress.
     fn record_outcome(
         &mut self,
         job: JobId,
         key: &ProfileKey,
-        news: ProgressOutcome,
+        outcome: ProgressOutcome,
         now: UnixTime,
         notes: &mut Vec<LogNote>,
     ) {
-        if let Some(factor) = news.drift {
+        if let Some(factor) = outcome.drift {
             let text = format!("profile {}: runs at {factor:.2} times its old speed now", key.name);
             notes.push(LogNote { level: Level::INFO, job: Some(job), text });
         }
-        let Some((nodes, stretch)) = news.stretch else { return };
-        let (rate, error) = (stretch.rate.rate, stretch.rate.error);
-        let text = format!("measured on {nodes} nodes: {rate} samples/s, error {error}");
+        let Some((nodes, stretch)) = outcome.stretch else { return };
+        let measured = &stretch.rate;
+        let text =
+            format!("measured on {nodes} nodes: {} samples/s, error {}", measured.rate, measured.error);
         notes.push(LogNote { level: Level::DEBUG, job: Some(job), text });
-        let samples = stretch.samples;
-        let secs = stretch.secs;
-        let probe = news.probe;
-        self.ledger.add_measurement(Measurement {
+        self.write_queue.add_measurement(Measurement {
             key: key.clone(),
             job,
             nodes,
-            samples,
-            secs,
-            probe,
+            samples: stretch.samples,
+            secs: stretch.secs,
+            probe: outcome.probe,
             at: now,
         });
-        let name = self.fleet.job_details(job).map(|a| a.name.clone()).unwrap_or_default();
-        self.scene.job_advisor_mut().set_job_name(key, &name);
+        let name = self.fleet.job_details(job).map(|details| details.name.clone()).unwrap_or_default();
+        self.round_state.job_advisor_mut().set_job_name(key, &name);
     }
 
-    /// What agents may be told now that these jobs' records were stored, or could not be: while the store
-    /// fails, training still goes on in new generations, but nothing is ordered.
+    /// The orders that may be sent after these jobs' records were stored, or could not be. While the store
+    /// fails, training goes on in new generations, but no wing is ordered.
     pub fn release_orders(&self, jobs: impl IntoIterator<Item = JobId>, stored: bool) -> PendingActions {
         let permit = if stored { OrderPermit::Order } else { OrderPermit::Run };
-        let settled = jobs.into_iter().filter(|job| !stored || self.ledger.is_stored(*job));
+        let released = jobs.into_iter().filter(|job| !stored || self.write_queue.is_stored(*job));
         PendingActions {
-            words: settled.map(|job| (self.fleet.agent_orders(job), permit)).collect(),
+            orders: released.map(|job| (self.fleet.agent_orders(job), permit)).collect(),
             ..PendingActions::default()
         }
     }
 
-    /// Profiles in the store that may concern the present jobs and were not read yet.
+    /// Look-ups of profiles that may concern the present jobs and were not read yet.
     pub(crate) fn profiles_to_load(&self, now: UnixTime) -> Vec<ProfileFilter> {
         let facts = self.fleet.job_facts(now);
-        let keys = facts.iter().map(|f| self.scene.profile_key(&f.program, f.place.lead_now.as_ref()));
-        self.lookups.missing_filters(keys, self.config.advisor.share_profiles)
+        let keys =
+            facts.iter().map(|job| self.round_state.profile_key(&job.program, job.place.lead_now.as_ref()));
+        self.profile_lookups.missing_filters(keys, self.config.advisor.share_profiles)
     }
 
-    /// Takes in the stored profiles that a filter names.
+    /// Loads the stored profiles that a filter selects.
     pub(crate) fn load_profiles(&mut self, filter: ProfileFilter, profiles: Vec<Profile>, now: UnixTime) {
-        self.lookups.add_filter(filter);
-        let dropped = self.scene.job_advisor_mut().load_profiles(profiles, now);
-        dropped.iter().for_each(|key| self.lookups.drop_key(key));
+        self.profile_lookups.add_filter(filter);
+        let dropped = self.round_state.job_advisor_mut().load_profiles(profiles, now);
+        dropped.iter().for_each(|key| self.profile_lookups.drop_key(key));
     }
 
-    /// Takes in profiles that somebody has brought, in place of what is known of them.
+    /// Replaces profiles in memory by imported ones.
     pub(crate) fn replace_profiles(&mut self, profiles: Vec<Profile>, now: UnixTime) {
-        let dropped = self.scene.job_advisor_mut().replace_profiles(profiles, now);
-        dropped.iter().for_each(|key| self.lookups.drop_key(key));
+        let dropped = self.round_state.job_advisor_mut().replace_profiles(profiles, now);
+        dropped.iter().for_each(|key| self.profile_lookups.drop_key(key));
     }
 
-    /// Forgets profiles that were deleted from the store, with the measurements that would bring them back
-    /// there.
+    /// Forgets profiles that were deleted from the store, and drops their waiting measurements, which would
+    /// bring them back.
     pub fn forget_profiles(&mut self, filter: &ProfileFilter) {
-        self.scene.job_advisor_mut().forget_profiles(filter);
-        self.ledger.drop_measurements(filter);
+        self.round_state.job_advisor_mut().forget_profiles(filter);
+        self.write_queue.drop_measurements(filter);
     }
 
     /// Forgets jobs that ended long ago.
     pub fn forget_old_jobs(&mut self) {
-        for job in self.fleet.forget_ended_jobs(|job| self.ledger.is_stored(job)) {
-            self.scene.job_advisor_mut().forget_job(job);
+        for job in self.fleet.forget_ended_jobs(|job| self.write_queue.is_stored(job)) {
+            self.round_state.job_advisor_mut().forget_job(job);
         }
     }
 
-    /// Whose job it is, of the main queue or ours; `None` for one that nobody knows here.
+    /// The owner of a malleable or main job; `None` for an unknown job.
     pub fn job_owner(&self, job: JobId) -> Option<UserId> {
-        let ours = self.fleet.job_details(job).and_then(|a| a.user_id);
-        ours.or_else(|| self.snapshot.as_ref()?.job(job).map(|j| j.user_id))
+        let owner = self.fleet.job_details(job).and_then(|details| details.user_id);
+        owner.or_else(|| self.snapshot.as_ref()?.job(job).map(|main| main.user_id))
     }
 
-    /// Whose the malleable jobs of a report are.
+    /// The owners of the malleable jobs of a report.
     pub fn job_owners(&self, report: &RoundReport) -> BTreeMap<JobId, UserId> {
-        report.jobs.iter().filter_map(|v| Some((v.job, self.job_owner(v.job)?))).collect()
+        report.jobs.iter().filter_map(|verdict| Some((verdict.job, self.job_owner(verdict.job)?))).collect()
     }
 
-    /// Host at which other nodes reach a node.
+    /// The host name or address at which other nodes reach a node.
     pub fn node_address(&self, node: &NodeName) -> String {
-        let known = self
-            .snapshot
-            .as_ref()
-            .and_then(|s: &Arc<Snapshot>| Some(s.node(node.single_places().first()?)?.address.clone()));
-        known.filter(|a| !a.is_empty()).unwrap_or_else(|| node.host().to_string())
+        self.known_address(node)
+            .filter(|address| !address.is_empty())
+            .unwrap_or_else(|| node.host().to_string())
     }
 
-    /// Counts what an agent said, for the metrics.
-    pub fn count_event(&mut self, what: Option<AgentEventKind>) {
-        *self.heard.entry(what).or_default() += 1;
+    /// The address of a node in the last snapshot.
+    fn known_address(&self, node: &NodeName) -> Option<String> {
+        let snapshot = self.snapshot.as_ref()?;
+        Some(snapshot.node(node.single_places().first()?)?.address.clone())
+    }
+
+    /// Counts an agent's event for the metrics. `None` stands for a hello.
+    pub fn count_event(&mut self, event: Option<AgentEventKind>) {
+        *self.agent_events.entry(event).or_default() += 1;
     }
 }
 

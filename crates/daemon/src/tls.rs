@@ -1,5 +1,7 @@
-//! TLS of the HTTP API: the certificate and its key, read from their files when the daemon begins, and again
-//! when they change, as when a certificate is renewed. Connections that are open stay as they are.
+//! TLS of the HTTP API.
+//!
+//! The certificate and its key are read from their files when the daemon starts. They are read again when the
+//! files change, for example when a certificate is renewed. Open connections stay as they are.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -15,13 +17,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use infill_model::config::DaemonConfig;
 use infill_model::error_causes::error_chain;
 
-/// How often it is looked whether the files have changed.
+/// How often the files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Longest file that is read: chains have a few kilobytes.
+/// Longest file that is read. A certificate chain has a few kilobytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Permissions of those who are neither the owner nor of the group.
+/// Permission bits of users who are neither the owner nor in the group.
 const OTHERS_MODE: u32 = 0o007;
 
 /// Why there is no TLS.
@@ -37,13 +39,13 @@ pub enum TlsError {
         /// Why.
         source: std::io::Error,
     },
-    /// The key is no secret.
+    /// Every user can read or write the key.
     #[error("daemon.tls_key: {path} can be read or written by every user: run chmod 600 {path}")]
     Open {
         /// The file.
         path: PathBuf,
     },
-    /// A file has not what it should.
+    /// A file has the wrong content.
     #[error("{key}: {path}: {what}")]
     Wrong {
         /// The setting.
@@ -55,74 +57,81 @@ pub enum TlsError {
     },
 }
 
-/// Reads what the configuration names, and drops it.
+/// Checks the certificate and the key that the configuration names.
 ///
 /// # Errors
-/// When a file cannot be read, has no certificate or no key, or both do not belong together; and when others
-/// than owner and group may read the key.
+/// When a file cannot be read, when it contains no certificate or no key, when the two do not belong together,
+/// and when users outside the key's owner and group may read or write the key.
 pub fn check_tls(config: &DaemonConfig) -> Result<(), TlsError> {
     TlsFiles::from_config(config).map(drop)
 }
 
-/// The files, when they were changed last, and what was in them.
+/// The files of the certificate and the key, and what was read from them.
 pub(crate) struct TlsFiles {
     cert: PathBuf,
     key: PathBuf,
-    now: Mutex<(FileStamps, Arc<ServerConfig>)>,
+    loaded: Mutex<LoadedFiles>,
 }
 
-/// When both files were changed, their sizes and numbers.
+struct LoadedFiles {
+    /// The stamps of the files at the last attempt to load them.
+    stamps: FileStamps,
+    config: Arc<ServerConfig>,
+}
+
+/// When each file was changed, its size and its inode; `None` where it does not exist.
 type FileStamps = [Option<(SystemTime, u64, u64)>; 2];
 
 impl TlsFiles {
-    /// What the configuration says; `None` for plain HTTP.
+    /// Loads the files that the configuration names; `None` for plain HTTP.
     ///
     /// # Errors
-    /// As [`check`].
+    /// As [`check_tls`].
     pub fn from_config(config: &DaemonConfig) -> Result<Option<Arc<TlsFiles>>, TlsError> {
-        let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) else { return Ok(None) };
-        let changed = file_stamps(cert, key);
-        let now = Mutex::new((changed, Arc::new(load_config(cert, key)?)));
-        Ok(Some(Arc::new(TlsFiles { cert: cert.clone(), key: key.clone(), now })))
+        let Some(cert) = config.tls_cert.clone() else { return Ok(None) };
+        let Some(key) = config.tls_key.clone() else { return Ok(None) };
+        let stamps = file_stamps(&cert, &key);
+        let config = Arc::new(load_config(&cert, &key)?);
+        Ok(Some(Arc::new(TlsFiles { cert, key, loaded: Mutex::new(LoadedFiles { stamps, config }) })))
     }
 
-    /// For the next connection.
+    /// The configuration for the next connection.
     pub fn server_config(&self) -> Arc<ServerConfig> {
-        self.lock_current().1.clone()
+        self.lock_loaded().config.clone()
     }
 
-    /// Reads the files again if they have changed. While they are wrong what was read before stays; says so
-    /// once a change.
+    /// Reads the files again if they have changed. If they are wrong, the last valid certificate stays in use,
+    /// and an error is logged once per change.
     pub fn reload_if_changed(&self) {
-        let changed = file_stamps(&self.cert, &self.key);
-        if changed == self.lock_current().0 {
+        let stamps = file_stamps(&self.cert, &self.key);
+        if stamps == self.lock_loaded().stamps {
             return;
         }
         match load_config(&self.cert, &self.key) {
             Ok(config) => {
-                *self.lock_current() = (changed, Arc::new(config));
+                *self.lock_loaded() = LoadedFiles { stamps, config: Arc::new(config) };
                 tracing::info!(cert = %self.cert.display(), "the certificate was read again");
             }
             Err(e) => {
-                self.lock_current().0 = changed;
+                self.lock_loaded().stamps = stamps;
                 tracing::error!("the certificate is not replaced: {}", error_chain(&e));
             }
         }
     }
 
-    /// Everything is replaced at once: a thread that panicked leaves it whole.
-    fn lock_current(&self) -> MutexGuard<'_, (FileStamps, Arc<ServerConfig>)> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Values are replaced at once, so a thread that panicked leaves them consistent.
+    fn lock_loaded(&self) -> MutexGuard<'_, LoadedFiles> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Looks at the files for as long as the daemon runs.
+/// Checks the files for changes. Never returns.
 pub(crate) async fn watch_files(tls: Option<Arc<TlsFiles>>) {
     let Some(tls) = tls else { return std::future::pending().await };
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let tls = tls.clone();
-        // A look that panicked changes nothing.
+        // A check that panicked changes nothing.
         let _ = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
     }
 }
@@ -136,33 +145,36 @@ fn file_stamps(cert: &Path, key: &Path) -> FileStamps {
 
 fn load_config(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
     let chain = read_chain(cert)?;
-    let private = read_key(key)?;
-    let wrong = |e: rustls::Error| TlsError::Wrong {
-        key: "daemon.tls_cert",
-        path: cert.to_owned(),
-        what: format!("{e} (its key is {})", key.display()),
-    };
+    let private_key = read_key(key)?;
+    server_config(chain, private_key)
+        .map_err(|e| wrong_certificate(cert, format!("{e} (its key is {})", key.display())))
+}
+
+fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    private_key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(wrong)?
+        .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(chain, private)
-        .map_err(wrong)?;
+        .with_single_cert(chain, private_key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
+fn wrong_certificate(path: &Path, what: String) -> TlsError {
+    TlsError::Wrong { key: "daemon.tls_cert", path: path.to_owned(), what }
+}
+
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let key = "daemon.tls_cert";
-    let wrong = |what: String| TlsError::Wrong { key, path: path.to_owned(), what };
-    let (text, _) = read_file(path, key)?;
+    let (text, _) = read_file(path, "daemon.tls_cert")?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|e| wrong(format!("expected certificates in PEM: {e}")))?;
-    match chain.is_empty() {
-        true => Err(wrong("expected a certificate in PEM".to_owned())),
-        false => Ok(chain),
+    let chain = chain.map_err(|e| wrong_certificate(path, format!("expected certificates in PEM: {e}")))?;
+    if chain.is_empty() {
+        return Err(wrong_certificate(path, "expected a certificate in PEM".to_owned()));
     }
+    Ok(chain)
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
@@ -171,26 +183,28 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     if mode & OTHERS_MODE != 0 {
         return Err(TlsError::Open { path: path.to_owned() });
     }
-    // What the parser says could quote the file.
-    let what = || "expected a private key in PEM, without a passphrase".to_owned();
+    // The parser's error is left out, because it could quote the key.
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| TlsError::Wrong {
         key,
         path: path.to_owned(),
-        what: what(),
+        what: "expected a private key in PEM, without a passphrase".to_owned(),
     })
 }
 
-/// A file's bytes and permissions, both of the same file.
+/// A file's bytes and permissions, from one open file.
 fn read_file(path: &Path, key: &'static str) -> Result<(Vec<u8>, u32), TlsError> {
-    let failed = |source| TlsError::Read { key, path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode();
+    read_bounded(path).map_err(|source| TlsError::Read { key, path: path.to_owned(), source })
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<(Vec<u8>, u32)> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode();
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    match bytes.len() as u64 > MAX_FILE_BYTES {
-        true => Err(failed(std::io::ErrorKind::FileTooLarge.into())),
-        false => Ok((bytes, mode)),
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
     }
+    Ok((bytes, mode))
 }
 
 #[cfg(test)]
@@ -201,42 +215,51 @@ mod tests {
 
     use super::*;
 
-    fn of(CertificateFiles { cert, key }: &CertificateFiles) -> Result<Option<Arc<TlsFiles>>, String> {
-        let tls_cert = Some(cert.clone());
-        let tls_key = Some(key.clone());
-        let config = DaemonConfig { tls_cert, tls_key, ..DaemonConfig::default() };
+    fn load(files: &CertificateFiles) -> Result<Option<Arc<TlsFiles>>, String> {
+        let config = DaemonConfig {
+            tls_cert: Some(files.cert.clone()),
+            tls_key: Some(files.key.clone()),
+            ..DaemonConfig::default()
+        };
         TlsFiles::from_config(&config).map_err(|e| error_chain(&e))
     }
 
-    fn allow(path: &Path, mode: u32) {
+    fn load_error(files: &CertificateFiles) -> String {
+        load(files).err().unwrap()
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
     #[test]
-    fn what_is_wrong_with_the_files_is_said_and_nothing_of_the_key() {
+    fn errors_name_the_file_and_quote_nothing_of_the_key() {
         assert!(TlsFiles::from_config(&DaemonConfig::default()).unwrap().is_none());
         let dir = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::new(dir.path());
         let one = authority.issue_certificate("one", LOCALHOST_NAMES);
         let other = authority.issue_certificate("other", LOCALHOST_NAMES);
-        assert!(of(&one).unwrap().is_some());
-        allow(&one.key, 0o640);
-        assert!(of(&one).is_ok(), "a group may have it");
-        let said = |certified: &CertificateFiles| of(certified).err().unwrap();
+        assert!(load(&one).unwrap().is_some());
+        set_mode(&one.key, 0o640);
+        assert!(load(&one).is_ok(), "a group may have it");
         for mode in [0o644, 0o602] {
-            allow(&one.key, mode);
-            assert!(said(&one).contains("run chmod 600"), "{mode:o}: {}", said(&one));
+            set_mode(&one.key, mode);
+            assert!(load_error(&one).contains("run chmod 600"), "{mode:o}: {}", load_error(&one));
         }
-        allow(&one.key, 0o600);
+        set_mode(&one.key, 0o600);
         let mixed = CertificateFiles { cert: one.cert.clone(), key: other.key };
-        assert!(said(&mixed).starts_with("daemon.tls_cert: "), "{}", said(&mixed));
+        assert!(load_error(&mixed).starts_with("daemon.tls_cert: "), "{}", load_error(&mixed));
         let missing = CertificateFiles { cert: dir.path().join("none.pem"), key: one.key.clone() };
-        assert!(said(&missing).starts_with("daemon.tls_cert: cannot read "), "{}", said(&missing));
+        assert!(
+            load_error(&missing).starts_with("daemon.tls_cert: cannot read "),
+            "{}",
+            load_error(&missing)
+        );
         std::fs::write(&one.key, "hunter2").unwrap();
-        let text = said(&one);
+        let text = load_error(&one);
         assert!(text.contains("expected a private key in PEM") && !text.contains("hunter2"), "{text}");
         std::fs::write(&one.cert, vec![b'x'; 2 * MAX_FILE_BYTES as usize]).unwrap();
-        assert!(said(&one).contains("cannot read"), "{}", said(&one));
+        assert!(load_error(&one).contains("cannot read"), "{}", load_error(&one));
     }
 
     #[test]
@@ -244,7 +267,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::new(dir.path());
         let files = authority.issue_certificate("one", LOCALHOST_NAMES);
-        let tls = of(&files).unwrap().unwrap();
+        let tls = load(&files).unwrap().unwrap();
         let first = tls.server_config();
         tls.reload_if_changed();
         assert!(Arc::ptr_eq(&first, &tls.server_config()), "nothing has changed");

@@ -1,5 +1,4 @@
-//! What is recorded for people, round by round: what each node was used for, and what became of the node-time
-//! that malleable jobs held.
+//! Records in each round what every node is used for, and what malleable jobs use their node-time for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,106 +8,97 @@ use rustc_hash::FxHashMap;
 use crate::timeline::{HourRecorder, NodeHolding, NodeTimeTracker, NodeUse, ObservedUse, UsageHour};
 use infill_gaps::{DelayTracker, NodeOccupancy, OccupancyState};
 use infill_model::{
-    GapRefusal, GapSet, Job, JobActivity, JobId, MainDelay, Node, NodeName, NodeTimeRow, NodeTimeUsage,
-    NodeType, Snapshot, UnixTime, lead_of_wing,
+    GapRefusal, GapSet, JobActivity, JobId, MainDelay, Node, NodeName, NodeTimeRow, NodeTimeUsage, NodeType,
+    Snapshot, UnixTime, lead_of_wing,
 };
 
-/// How often the hour that is under way is stored, seconds: so much is lost of it when the daemon is killed.
+/// How often the present hour is stored, seconds. At most this much of it is lost when the daemon is killed.
 const STORE_INTERVAL_SECS: f64 = 60.0;
 
-/// See the module's text.
+/// Records node uses, node-time and delays of main jobs.
 #[derive(Debug, Default)]
 pub struct UsageRecorder {
     recorder: HourRecorder,
     spending: NodeTimeTracker,
     delays: DelayTracker,
-    /// Main jobs that have started where ours were, and are not counted yet.
+    /// Main jobs that started on nodes of malleable jobs since [`Self::take_delays`] was called.
     started: Vec<MainDelay>,
-    /// When the hour that is under way was to be stored last.
+    /// When the present hour was stored last.
     stored_at: Option<UnixTime>,
-    /// The hour that is under way as of the last look, for those who ask.
+    /// The present hour as of the last snapshot, for readers.
     shown: Option<Arc<UsageHour>>,
 }
 
-/// What is to be stored: hours that are over, and at times the one that is under way.
+/// Rows for the store: finished hours, and from time to time the present one.
 #[derive(Debug, Default, PartialEq)]
 pub struct RecordedUsage {
     /// What nodes were used for.
     pub hours: Vec<Arc<UsageHour>>,
-    /// What became of node-time.
+    /// What node-time was used for.
     pub spent: Vec<NodeTimeRow>,
-    /// Main jobs that have started where ours were.
+    /// Main jobs that started on nodes of malleable jobs.
     pub delays: Vec<MainDelay>,
 }
 
 impl UsageRecorder {
-    /// Goes on with the hour of an earlier daemon.
+    /// Continues the hour of an earlier daemon.
     pub fn resume_hour(&mut self, hour: UsageHour) {
         self.recorder = HourRecorder::resume_from(hour);
     }
 
-    /// Goes on with what became of node-time in this hour.
+    /// Continues the node-time of the present hour.
     pub(crate) fn resume_spending(&mut self, rows: Vec<NodeTimeRow>) {
         self.spending = NodeTimeTracker::resume_from(rows);
     }
 
-    /// How long main jobs waited that have started since the last call.
+    /// Takes the delays of the main jobs that have started since the last call.
     pub(crate) fn take_delays(&mut self) -> Vec<MainDelay> {
         std::mem::take(&mut self.started)
     }
 
-    /// What malleable jobs held since the last call, by accounts.
+    /// Takes the node-time that malleable jobs held since the last call, by account.
     pub(crate) fn take_node_time(&mut self) -> BTreeMap<String, NodeTimeUsage> {
         self.spending.take_added()
     }
 
-    /// Takes in a trusted snapshot and what was found in it; `doing`: what a malleable job does. Returns what
-    /// is to be stored.
+    /// Records a trusted snapshot and its gaps. `activity` returns what a malleable job does. Returns the rows
+    /// for the store.
     pub fn record_snapshot(
         &mut self,
         snapshot: &Snapshot,
         partition: &str,
         gaps: &GapSet,
-        doing: impl Fn(JobId) -> JobActivity,
+        activity: impl Fn(JobId) -> JobActivity,
         now: UnixTime,
     ) -> RecordedUsage {
         let occupancy = NodeOccupancy::from_snapshot(snapshot, partition);
         let delays = self.delays.observe_snapshot(snapshot, &occupancy, now);
         self.started.extend_from_slice(&delays);
-        let ours = snapshot.nodes.iter().enumerate();
-        let ours = ours.filter(|(_, node)| node.partitions.iter().any(|p| p == partition));
         let ends = last_job_ends(snapshot);
-        let seen = |(at, node): (usize, &Node)| {
-            let end = ends.get(&node.name).copied();
-            let (used, since) = match occupancy.use_at(at)? {
-                OccupancyState::Main(job) if job.state.is_running() => (NodeUse::Main, job.start_time),
-                // Nobody uses it, but its last job is still being cleaned up.
-                OccupancyState::Main(_) | OccupancyState::Leaving(_) => (NodeUse::Refused, end),
-                OccupancyState::Ours(job) => {
-                    let since = snapshot.job(job).and_then(|job| job.start_time);
-                    (NodeUse::Job(lead_of_job(snapshot, job)), since)
-                }
-                OccupancyState::Asleep | OccupancyState::Unsound | OccupancyState::Unexplained => {
-                    (NodeUse::Down, end)
-                }
-                OccupancyState::Free => (idle_use(gaps, &node.name), end),
-            };
-            Some(ObservedUse { node: node.name.clone(), used, since })
-        };
-        let hours = self.recorder.record_uses(now, ours.filter_map(seen)).into_iter().map(Arc::new).collect();
+        let mut uses = Vec::new();
+        for (index, node) in snapshot.nodes.iter().enumerate() {
+            if !node.partitions.iter().any(|name| name == partition) {
+                continue;
+            }
+            let Some(state) = occupancy.use_at(index) else { continue };
+            let last_end = ends.get(&node.name).copied();
+            let (used, since) = node_use(snapshot, gaps, node, state, last_end);
+            uses.push(ObservedUse { node: node.name.clone(), used, since });
+        }
+        let hours = self.recorder.record_uses(now, uses.into_iter()).into_iter().map(Arc::new).collect();
         self.shown = Some(Arc::new(self.recorder.current_hour().clone()));
-        let spent = self.spending.record_holdings(now, job_holdings(snapshot, partition, doing));
-        let mut noted = RecordedUsage { hours, spent, delays };
+        let spent = self.spending.record_holdings(now, job_holdings(snapshot, partition, activity));
+        let mut recorded = RecordedUsage { hours, spent, delays };
         if self.stored_at.is_none_or(|at| now.age_of(at) >= STORE_INTERVAL_SECS) {
             self.stored_at = Some(now);
             let RecordedUsage { hours, spent, .. } = self.current_usage();
-            noted.hours.extend(hours);
-            noted.spent.extend(spent);
+            recorded.hours.extend(hours);
+            recorded.spent.extend(spent);
         }
-        noted
+        recorded
     }
 
-    /// What is under way; nothing where nobody has looked.
+    /// The rows of the present hour; empty before the first snapshot.
     pub fn current_usage(&self) -> RecordedUsage {
         RecordedUsage {
             hours: self.current_hour().into_iter().collect(),
@@ -117,14 +107,37 @@ impl UsageRecorder {
         }
     }
 
-    /// What nodes are used for in the hour that is under way; `None` where nobody has looked.
+    /// What nodes are used for in the present hour; `None` before the first snapshot.
     pub fn current_hour(&self) -> Option<Arc<UsageHour>> {
         self.shown.clone()
     }
 }
 
-/// When the last job of each node ended, of those that Slurm still shows; also of those that it cleans up
-/// after.
+/// What a node is used for, and since when if Slurm reports that. `last_end`: when its last job ended.
+fn node_use(
+    snapshot: &Snapshot,
+    gaps: &GapSet,
+    node: &Node,
+    state: OccupancyState<'_>,
+    last_end: Option<UnixTime>,
+) -> (NodeUse, Option<UnixTime>) {
+    match state {
+        OccupancyState::Main(job) if job.state.is_running() => (NodeUse::Main, job.start_time),
+        // No job uses the node, but its last one is still being cleaned up.
+        OccupancyState::Main(_) | OccupancyState::Leaving(_) => (NodeUse::Refused, last_end),
+        OccupancyState::Ours(job) => {
+            let since = snapshot.job(job).and_then(|job| job.start_time);
+            (NodeUse::Job(lead_of_job(snapshot, job)), since)
+        }
+        OccupancyState::Asleep | OccupancyState::Unsound | OccupancyState::Unexplained => {
+            (NodeUse::Down, last_end)
+        }
+        OccupancyState::Free => (idle_use(gaps, &node.name), last_end),
+    }
+}
+
+/// When the last job of each node ended, of the jobs that Slurm still shows. Jobs that are being cleaned up
+/// count.
 fn last_job_ends(snapshot: &Snapshot) -> FxHashMap<&NodeName, UnixTime> {
     let mut ends = FxHashMap::default();
     for job in &snapshot.jobs {
@@ -139,44 +152,49 @@ fn last_job_ends(snapshot: &Snapshot) -> FxHashMap<&NodeName, UnixTime> {
     ends
 }
 
-/// What malleable jobs hold of each type of nodes.
+/// The nodes that malleable jobs hold, by type.
 fn job_holdings(
     snapshot: &Snapshot,
     partition: &str,
-    doing: impl Fn(JobId) -> JobActivity,
+    activity: impl Fn(JobId) -> JobActivity,
 ) -> Vec<NodeHolding> {
+    let mut holdings = Vec::new();
     let ours = snapshot.jobs.iter().filter(|job| job.partition == partition && job.state.occupies_nodes());
-    let of_job = |job: &Job| {
-        let doing = doing(lead_of_job(snapshot, job.id));
+    for job in ours {
+        let doing = activity(lead_of_job(snapshot, job.id));
         let mut held = BTreeMap::<&NodeType, (u32, u32)>::new();
         for node in job.nodes.iter().filter_map(|name| snapshot.node(name)) {
             let (nodes, gpus) = held.entry(&node.node_type).or_default();
-            (*nodes, *gpus) = (*nodes + 1, *gpus + node.has.gpus.total_count());
+            *nodes += 1;
+            *gpus += node.has.gpus.total_count();
         }
-        let holding = |(node_type, (nodes, gpus)): (&NodeType, (u32, u32))| NodeHolding {
-            account: job.account.clone(),
-            user: job.user_name.clone(),
-            node_type: node_type.to_string(),
-            nodes,
-            gpus,
-            doing,
-        };
-        held.into_iter().map(holding).collect::<Vec<NodeHolding>>()
-    };
-    ours.flat_map(of_job).collect()
+        for (node_type, (nodes, gpus)) in held {
+            holdings.push(NodeHolding {
+                account: job.account.clone(),
+                user: job.user_name.clone(),
+                node_type: node_type.to_string(),
+                nodes,
+                gpus,
+                doing,
+            });
+        }
+    }
+    holdings
 }
 
-/// The malleable job to which one of ours belongs. Wings are named after their leads, and whoever names a job
-/// after somebody else's has one of its own.
+/// The malleable job to which a Slurm job belongs: its lead, or itself.
 fn lead_of_job(snapshot: &Snapshot, job: JobId) -> JobId {
-    let lead = || {
-        let wing = snapshot.job(job)?;
-        snapshot.job(lead_of_wing(wing)?).filter(|lead| lead.user_id == wing.user_id)
-    };
-    lead().map_or(job, |lead| lead.id)
+    owned_lead(snapshot, job).unwrap_or(job)
 }
 
-/// What an idle node is for.
+/// The lead after which a wing is named. A wing that is named after another user's job has no lead.
+fn owned_lead(snapshot: &Snapshot, job: JobId) -> Option<JobId> {
+    let wing = snapshot.job(job)?;
+    let lead = snapshot.job(lead_of_wing(wing)?)?;
+    (lead.user_id == wing.user_id).then_some(lead.id)
+}
+
+/// Why an idle node is idle.
 fn idle_use(gaps: &GapSet, node: &NodeName) -> NodeUse {
     match gaps.refusal_for(node) {
         None => NodeUse::Idle,
@@ -188,7 +206,7 @@ fn idle_use(gaps: &GapSet, node: &NodeName) -> NodeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infill_model::{BaseState, JobState, NodeState, NodeType, UserId, wing_name};
+    use infill_model::{BaseState, Job, JobState, NodeState, NodeType, UserId, wing_name};
 
     fn snapshot() -> Snapshot {
         let node = |name: &str, state: &str| Node {
@@ -222,12 +240,12 @@ mod tests {
         }
     }
 
-    fn look(chronicle: &mut UsageRecorder, at: i64) -> Vec<Arc<UsageHour>> {
+    fn look(recorder: &mut UsageRecorder, at: i64) -> Vec<Arc<UsageHour>> {
         let short = GapRefusal::Short { window_secs: 5.0, cause: None, worth_secs: 60.0 };
         let refused =
             vec![(NodeName::new("n4"), short), (NodeName::new("n5"), GapRefusal::Kept { nodes: 1 })];
         let gaps = GapSet { gaps: Vec::new(), refused };
-        chronicle
+        recorder
             .record_snapshot(
                 &snapshot(),
                 "infill",
@@ -240,9 +258,9 @@ mod tests {
 
     #[test]
     fn each_node_of_the_partition_is_used_for_something() {
-        let mut chronicle = UsageRecorder::default();
-        look(&mut chronicle, 3600);
-        let hour = look(&mut chronicle, 3660).remove(0);
+        let mut recorder = UsageRecorder::default();
+        look(&mut recorder, 3600);
+        let hour = look(&mut recorder, 3660).remove(0);
         let spans = hour.use_spans();
         let said: Vec<String> = spans
             .iter()
@@ -262,31 +280,31 @@ mod tests {
 
     #[test]
     fn what_changes_does_so_when_slurm_says() {
-        let mut chronicle = UsageRecorder::default();
-        let look = |chronicle: &mut UsageRecorder, at: i64, state: JobState, end: Option<i64>| {
+        let mut recorder = UsageRecorder::default();
+        let look = |recorder: &mut UsageRecorder, at: i64, state: JobState, end: Option<i64>| {
             let mut snapshot = snapshot();
             let main = &mut snapshot.jobs[0];
             (main.start_time, main.end_time, main.state) = (Some(UnixTime(3607)), end.map(UnixTime), state);
             let gaps = GapSet { gaps: Vec::new(), refused: Vec::new() };
-            chronicle.record_snapshot(&snapshot, "infill", &gaps, |_| JobActivity::Steps, UnixTime(at));
-            let hour = chronicle.current_hour().unwrap();
+            recorder.record_snapshot(&snapshot, "infill", &gaps, |_| JobActivity::Steps, UnixTime(at));
+            let hour = recorder.current_hour().unwrap();
             let of_first = hour.use_spans().into_iter().filter(|(node, ..)| *node == 0);
             of_first.map(|(_, from, to, used)| format!("{from}-{to} {used:?}")).collect::<Vec<_>>().join(", ")
         };
         let running = || JobState::from_base(BaseState::Running);
-        look(&mut chronicle, 3600, running(), Some(9000));
-        assert_eq!(look(&mut chronicle, 3630, running(), Some(9000)), "0-30 Main");
+        look(&mut recorder, 3600, running(), Some(9000));
+        assert_eq!(look(&mut recorder, 3630, running(), Some(9000)), "0-30 Main");
         let completing =
             JobState { flags: ["COMPLETING".to_owned()].into(), ..JobState::from_base(BaseState::Completed) };
-        let found = look(&mut chronicle, 3660, completing, Some(3641));
+        let found = look(&mut recorder, 3660, completing, Some(3641));
         assert_eq!(found, "0-41 Main, 41-60 Refused", "it is cleaned up after");
     }
 
     #[test]
     fn the_hour_that_is_under_way_is_stored_once_a_minute() {
-        let mut chronicle = UsageRecorder::default();
+        let mut recorder = UsageRecorder::default();
         let mut stored = |at| -> Vec<(i64, u32)> {
-            look(&mut chronicle, at).iter().map(|hour| (hour.from.0, hour.secs)).collect()
+            look(&mut recorder, at).iter().map(|hour| (hour.from.0, hour.secs)).collect()
         };
         assert_eq!(stored(7100), [(3600, 3500)]);
         assert!(stored(7130).is_empty());
@@ -297,10 +315,10 @@ mod tests {
 
     #[test]
     fn what_became_of_node_time_follows_from_what_jobs_do() {
-        let mut chronicle = UsageRecorder::default();
-        look(&mut chronicle, 3600);
-        look(&mut chronicle, 3650);
-        let spent = chronicle.current_usage().spent;
+        let mut recorder = UsageRecorder::default();
+        look(&mut recorder, 3600);
+        look(&mut recorder, 3650);
+        let spent = recorder.current_usage().spent;
         let said: Vec<_> = spent.iter().map(|row| (row.spent.useful_secs, row.spent.rescale_secs)).collect();
         assert_eq!(said, [(50.0, 50.0)], "n2 makes steps, and n7 does not yet: {spent:?}");
     }

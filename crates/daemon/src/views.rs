@@ -1,4 +1,4 @@
-//! What the world looks like from outside: the documents of the HTTP API.
+//! Builds the documents of the HTTP API from the daemon's state.
 
 use infill_api::{
     DaemonStatus, EndView, Hidden, IdleShare, JobView, LengthsView, NodeFailure, NodeKind, NodeView,
@@ -11,17 +11,17 @@ use super::state::DaemonState;
 use infill_advisor::{PlanOffer, length::AccuracyCounts};
 use infill_gaps::{IdleUnits, NodeOccupancy, OccupancyState};
 use infill_lifecycle::{JobLifecycle, JobPhase};
-use infill_model::{JobFacts, NodeStrike};
+use infill_model::{ExecPlan, JobFacts};
 use infill_planner::round::RemainingWork;
 
-/// Which nodes a status is to tell of.
+/// The nodes that a status contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhichNodes<'a> {
-    /// Those of the malleable partition.
+    /// All nodes of the malleable partition.
     All,
-    /// Of these the one of this name.
+    /// The nodes of the malleable partition that have this name.
     Called(&'a str),
-    /// None.
+    /// No nodes.
     None,
 }
 
@@ -49,20 +49,24 @@ pub(crate) fn status_view(state: &DaemonState, which: WhichNodes<'_>, now: UnixT
         started_at: state.started_at,
         last_round: state.round.as_ref().map(|r| r.report.at),
         problems: state.health.problem_sentences(),
-        lengths: lengths_view(&state.scene.priorities().outlook.accuracy_counts()),
+        lengths: lengths_view(&state.round_state.priorities().outlook.accuracy_counts()),
         nodes: node_views(state, which, now),
         jobs: state.fleet.job_lifecycles().filter_map(|m| job_view(state, m.job, now)).collect(),
         hidden: Hidden::default(),
     }
 }
 
-fn lengths_view(tally: &AccuracyCounts) -> Option<LengthsView> {
-    let share = |jobs: usize| jobs as f64 / tally.jobs as f64;
-    (tally.jobs > 0).then(|| LengthsView {
-        jobs: tally.jobs,
-        within_2x: share(tally.within_2x),
-        in_interval: share(tally.in_interval),
-        predictable: share(tally.predictable),
+/// How accurate predicted job lengths were, as shares; `None` where no job has ended yet.
+fn lengths_view(counts: &AccuracyCounts) -> Option<LengthsView> {
+    if counts.jobs == 0 {
+        return None;
+    }
+    let jobs = counts.jobs as f64;
+    Some(LengthsView {
+        jobs: counts.jobs,
+        within_2x: counts.within_2x as f64 / jobs,
+        in_interval: counts.in_interval as f64 / jobs,
+        predictable: counts.predictable as f64 / jobs,
     })
 }
 
@@ -73,21 +77,22 @@ fn node_views(state: &DaemonState, which: WhichNodes<'_>, now: UnixTime) -> Vec<
     let partition = &state.config.slurm.partition;
     let occupied = state.fleet.occupied_nodes();
     let occupancy = NodeOccupancy::from_snapshot(snapshot, partition);
-    let ours = snapshot.nodes.iter().enumerate().filter(|(_, n)| n.partitions.contains(partition));
-    let ours = ours.filter(|(_, n)| which.selects_node(&n.name));
-    let main_job = |at| match occupancy.use_at(at) {
-        Some(OccupancyState::Main(job)) => Some(job),
-        _ => None,
-    };
-    let view = |(at, n): (usize, &Node)| {
-        let idle = state.scene.idle_beside_main().get(&n.name).map(to_idle_share);
-        NodeView { idle, ..node_view(state, n, main_job(at), occupied.get(&n.name)) }
-    };
-    let mut views: Vec<NodeView> = ours.map(view).collect();
-    for (name, strikes) in state.scene.breaker().recent_strikes(now) {
+    let mut views = Vec::new();
+    for (index, node) in snapshot.nodes.iter().enumerate() {
+        if !node.partitions.contains(partition) || !which.selects_node(&node.name) {
+            continue;
+        }
+        let main_job = match occupancy.use_at(index) {
+            Some(OccupancyState::Main(job)) => Some(job),
+            _ => None,
+        };
+        let idle = state.round_state.idle_beside_main().get(&node.name).map(to_idle_share);
+        views.push(NodeView { idle, ..node_view(state, node, main_job, occupied.get(&node.name)) });
+    }
+    for (name, strikes) in state.round_state.breaker().recent_strikes(now) {
         let failures: Vec<NodeFailure> = strikes
             .into_iter()
-            .map(|s: &NodeStrike| NodeFailure { job: Some(s.job), at: s.at, what: s.why.clone() })
+            .map(|strike| NodeFailure { job: Some(strike.job), at: strike.at, what: strike.why.clone() })
             .collect();
         for view in views.iter_mut().filter(|v| v.node.matches_name(name.as_str())) {
             view.failures.clone_from(&failures);
@@ -97,8 +102,8 @@ fn node_views(state: &DaemonState, which: WhichNodes<'_>, now: UnixTime) -> Vec<
 }
 
 fn node_view(state: &DaemonState, node: &Node, main: Option<&Job>, occupant: Option<&JobId>) -> NodeView {
-    let gap = state.scene.gaps().get(&node.name);
-    let refused = state.scene.gaps().refusal_for(&node.name).map(ToString::to_string);
+    let gap = state.round_state.gaps().get(&node.name);
+    let refused = state.round_state.gaps().refusal_for(&node.name).map(ToString::to_string);
     let job = gap.and_then(|g| g.holder).or(occupant.copied());
     let kind = match (main, job, gap) {
         (Some(_), _, _) => NodeKind::Busy,
@@ -138,101 +143,110 @@ fn window_end_parts(gap: &Gap) -> (Option<UnixTime>, Option<String>) {
     }
 }
 
-/// The believed rate at the present size as a share of what is proportional to the smallest.
-fn job_efficiency(state: &DaemonState, machine: &JobLifecycle, now: UnixTime) -> Option<f64> {
-    let JobPhase::Running { members } = &machine.phase else { return None };
-    let facts = state.fleet.facts_for_job(machine.job, now)?;
-    let rates = state.scene.job_advisor().rate_curves(&state.scene.job_input(&facts), &[]);
+/// The estimated rate at the present size, as a share of the rate of the smallest size scaled up linearly.
+/// `None` where the job does not run or its rates are unknown.
+fn job_efficiency(state: &DaemonState, lifecycle: &JobLifecycle, now: UnixTime) -> Option<f64> {
+    let JobPhase::Running { members } = &lifecycle.phase else { return None };
+    let facts = state.fleet.facts_for_job(lifecycle.job, now)?;
+    let rates = state.round_state.job_advisor().rate_curves(&state.round_state.job_input(&facts), &[]);
     let curve = &rates.first()?.curve;
     let min = facts.sizes.min();
-    let nodes = machine.generation_node_count(members.len());
+    let nodes = lifecycle.generation_node_count(members.len());
     let ideal = curve.rate(min) * f64::from(nodes) / f64::from(min);
     (ideal > 0.0).then(|| curve.rate(nodes) / ideal)
 }
 
-/// When a job that trains will have ended at the rate that is believed of its present size.
-fn end_view(state: &DaemonState, facts: &JobFacts, ahead: &RemainingWork, unit: f64) -> Option<EndView> {
+/// When a running job will end at the estimated rate of its present size. `unit` is the job's estimated rate
+/// on one node, samples a second. `None` where the job does not run or no finite time follows.
+fn end_view(state: &DaemonState, facts: &JobFacts, remaining: &RemainingWork, unit: f64) -> Option<EndView> {
     let nodes = facts.running?;
-    let rates = state.scene.job_advisor().rate_curves(&state.scene.job_input(facts), &[]);
-    let now = rates.iter().find(|r| r.exec_plan == facts.changing.exec_plan);
-    let speed = now.or(rates.first())?.curve.rate(nodes) / unit;
-    let left = ahead.remaining_lengths();
-    let at = |share: f64| left.quantile_secs(share) / speed;
-    let is_sound = unit > 0.0 && speed > 0.0 && (0.0..1e12).contains(&at(0.9));
+    let rates = state.round_state.job_advisor().rate_curves(&state.round_state.job_input(facts), &[]);
+    let of_present_plan = rates.iter().find(|rate| rate.exec_plan == facts.changing.exec_plan);
+    let speed = of_present_plan.or(rates.first())?.curve.rate(nodes) / unit;
+    let lengths = remaining.remaining_lengths();
+    let high_secs = lengths.quantile_secs(0.9) / speed;
+    let is_sound = unit > 0.0 && speed > 0.0 && (0.0..1e12).contains(&high_secs);
     is_sound.then(|| EndView {
-        low_secs: at(0.1),
-        median_secs: at(0.5),
-        high_secs: at(0.9),
-        predictable: ahead.is_well_known(),
+        low_secs: lengths.quantile_secs(0.1) / speed,
+        median_secs: lengths.quantile_secs(0.5) / speed,
+        high_secs,
+        predictable: remaining.is_well_known(),
     })
 }
 
-/// One malleable job.
+/// The view of one malleable job; `None` for a job that the fleet does not have.
 pub(crate) fn job_view(state: &DaemonState, id: JobId, now: UnixTime) -> Option<JobView> {
-    let machine = state.fleet.job_lifecycle(id)?;
-    let about = state.fleet.job_details(id).cloned().unwrap_or_default();
-    let lead = machine.lead_node().cloned();
-    let wings = machine.occupied_nodes().into_keys().filter(|n| Some(n) != lead.as_ref());
-    let running = machine.malleable_state() == MalleableState::Running;
+    let lifecycle = state.fleet.job_lifecycle(id)?;
+    let details = state.fleet.job_details(id).cloned().unwrap_or_default();
+    let lead = lifecycle.lead_node().cloned();
+    let wings = lifecycle.occupied_nodes().into_keys().filter(|n| Some(n) != lead.as_ref());
+    let running = lifecycle.malleable_state() == MalleableState::Running;
     let facts = state.fleet.facts_for_job(id, now);
-    let ahead = facts.as_ref().map(|f| {
-        let (ahead, unit) = state.scene.remaining_work(f);
-        (f, ahead, unit)
+    let remaining = facts.as_ref().map(|facts| {
+        let (work, unit) = state.round_state.remaining_work(facts);
+        (facts, work, unit)
     });
     Some(JobView {
         job: id,
-        name: about.name,
-        user: about.user,
-        state: machine.malleable_state(),
-        sizes: machine.allowed_sizes().shifted_up(machine.extra_lead_nodes()).to_string(),
-        nodes: machine.generation_nodes(&lead.clone().into_iter().chain(wings).collect::<Vec<_>>()),
-        own: machine.submitted.own.len() as u32,
-        generation: machine.generation.number,
-        rescales: machine.counts.rescales,
-        restarts: machine.counts.restarts,
-        kills: machine.counts.kills,
-        step: machine.counts.course.step,
-        loss: about.loss,
-        samples: machine.counts.course.samples,
-        // A sum of nothing would be -0.0.
-        rate: running.then(|| about.rates.values().fold(0.0, |sum, rate| sum + rate)),
-        wings: machine.wings.values().filter_map(|w| w.job).collect(),
-        why: about.why,
-        shortage: machine.shortage_reason(now),
-        efficiency: job_efficiency(state, machine, now),
-        advice: state.scene.job_advisor().describe_job(id).to_owned(),
-        leaving: facts.as_ref().map(|f| state.scene.describe_leaving(f)).unwrap_or_default(),
-        ends: ahead.as_ref().and_then(|(f, ahead, unit)| end_view(state, f, ahead, *unit)),
-        turn: ahead
+        name: details.name,
+        user: details.user,
+        state: lifecycle.malleable_state(),
+        sizes: lifecycle.allowed_sizes().shifted_up(lifecycle.extra_lead_nodes()).to_string(),
+        nodes: lifecycle.generation_nodes(&lead.clone().into_iter().chain(wings).collect::<Vec<_>>()),
+        own: lifecycle.submitted.own.len() as u32,
+        generation: lifecycle.generation.number,
+        rescales: lifecycle.counts.rescales,
+        restarts: lifecycle.counts.restarts,
+        kills: lifecycle.counts.kills,
+        step: lifecycle.counts.course.step,
+        loss: details.loss,
+        samples: lifecycle.counts.course.samples,
+        // `sum` of an empty iterator would be -0.0.
+        rate: running.then(|| details.rates.values().fold(0.0, |sum, rate| sum + rate)),
+        wings: lifecycle.wings.values().filter_map(|w| w.job).collect(),
+        why: details.why,
+        shortage: lifecycle.shortage_reason(now),
+        efficiency: job_efficiency(state, lifecycle, now),
+        advice: state.round_state.job_advisor().describe_job(id).to_owned(),
+        leaving: facts.as_ref().map(|f| state.round_state.describe_leaving(f)).unwrap_or_default(),
+        ends: remaining.as_ref().and_then(|(facts, work, unit)| end_view(state, facts, work, *unit)),
+        turn: remaining
             .as_ref()
-            .map(|(f, ahead, _)| state.scene.priorities().describe_turn(f, ahead))
+            .map(|(facts, work, _)| state.round_state.priorities().describe_turn(facts, work))
             .unwrap_or_default(),
-        changing: facts.as_ref().map(|f| state.scene.describe_rescale(f)).unwrap_or_default(),
-        profile: facts.as_ref().map(|f| state.scene.job_input(f).key),
+        changing: facts.as_ref().map(|f| state.round_state.describe_rescale(f)).unwrap_or_default(),
+        profile: facts.as_ref().map(|f| state.round_state.job_input(f).key),
         plans: facts.as_ref().map(|f| plan_views(state, f)).unwrap_or_default(),
     })
 }
 
-/// The job's execution plans on the nodes that it has.
+/// The job's execution plans on the nodes that it has, the present one first. Empty where it has no nodes or
+/// only one plan.
 fn plan_views(state: &DaemonState, facts: &JobFacts) -> Vec<PlanView> {
     let nodes = facts.place.held.len() as u32 + facts.place.extra_own_nodes();
     if facts.place.held.is_empty() || facts.claims.plans.len() < 2 {
         return Vec::new();
     }
-    let offers = state.scene.job_advisor().plan_offers(&state.scene.job_input(facts), nodes);
-    let present = offers.iter().find(|o| o.plan == facts.changing.exec_plan).and_then(|o| o.rate.ok());
-    let view = |offer: PlanOffer| PlanView {
-        runs: offer.plan == facts.changing.exec_plan,
+    let offers = state.round_state.job_advisor().plan_offers(&state.round_state.job_input(facts), nodes);
+    let present_plan = &facts.changing.exec_plan;
+    let present_rate =
+        offers.iter().find(|offer| offer.plan == *present_plan).and_then(|offer| offer.rate.ok());
+    let mut views: Vec<PlanView> =
+        offers.into_iter().map(|offer| plan_view(offer, present_plan, present_rate)).collect();
+    views.sort_by_key(|view| !view.runs);
+    views
+}
+
+fn plan_view(offer: PlanOffer, present_plan: &ExecPlan, present_rate: Option<f64>) -> PlanView {
+    PlanView {
+        runs: offer.plan == *present_plan,
         rate: offer.rate.ok(),
-        share: offer.rate.ok().zip(present).map(|(rate, present)| rate / present),
+        share: offer.rate.ok().zip(present_rate).map(|(rate, present)| rate / present),
         is_measured: offer.is_measured,
         source: offer.source,
         low: offer.interval.map(|(low, _)| low),
         high: offer.interval.map(|(_, high)| high),
-        lacks: offer.rate.err().map(|lack| lack.to_string()),
+        lacks: offer.rate.err().map(|obstacle| obstacle.to_string()),
         plan: offer.plan,
-    };
-    let mut views: Vec<PlanView> = offers.into_iter().map(view).collect();
-    views.sort_by_key(|view| !view.runs);
-    views
+    }
 }

@@ -1,5 +1,5 @@
-//! What is to be written: records of jobs, which go before anything is done about them, and history, which
-//! waits, bounded, while the store is away.
+//! Rows that wait for the store: records of jobs, which are stored before any effect on these jobs, and
+//! history. While the store is down, a bounded amount of history waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,20 +13,19 @@ use infill_store::{Measurement, RoundRecord};
 
 use super::usage_recorder::RecordedUsage;
 
-/// Rows of any kind that wait in memory while the store is away: an hour of a job that reports every second,
-/// and some megabytes.
+/// Most waiting rows of any other kind. This is an hour of a job that reports every second, some megabytes.
 pub(crate) const MAX_WAITING_ROWS: usize = 10_000;
 
-/// Rounds that wait: each may have a hundred kilobytes.
+/// Most waiting rounds. Each may have a hundred kilobytes.
 pub(crate) const MAX_WAITING_ROUNDS: usize = 100;
 
-/// Hours of what nodes were used for that wait: each may have some megabytes.
+/// Most waiting hours of node uses. Each may have some megabytes.
 pub(crate) const MAX_WAITING_HOURS: usize = 24;
 
-/// Rows of node-time that wait: two full hours.
+/// Most waiting rows of node-time: two full hours.
 pub(crate) const MAX_WAITING_SPENT: usize = 2 * MAX_HOUR_ROWS;
 
-/// Seconds of measuring that make one row of history.
+/// Seconds of measurement that make one row of history.
 const ROW_SECS: f64 = 60.0;
 
 words! {
@@ -42,31 +41,31 @@ words! {
         Generations = "generations",
         /// Jobs that have ended.
         Ended = "ended",
-        /// What nodes were used for.
+        /// Hours of what nodes were used for.
         Hours = "hours",
-        /// What became of node-time.
+        /// Rows of what node-time was used for.
         Spent = "spent",
-        /// Main jobs that started where ours were.
+        /// Main jobs that started on nodes of malleable jobs.
         Delays = "delays",
     }
 }
 
-/// History that is to be written.
+/// History that was taken from the queue to be written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WriteBatch {
-    /// Rounds, oldest first.
+    /// Rounds, the oldest first.
     pub rounds: VecDeque<RoundRecord>,
-    /// Ended gaps.
+    /// Gaps that have ended.
     pub gaps: Vec<EndedGap>,
-    /// Measurements.
+    /// Measured rates of jobs.
     pub measurements: Vec<Measurement>,
     /// Jobs that have ended.
     pub ended: Vec<EndedJob>,
     /// What nodes were used for, the earliest hour first.
     pub hours: VecDeque<Arc<UsageHour>>,
-    /// What became of node-time.
+    /// What node-time was used for.
     pub spent: Vec<NodeTimeRow>,
-    /// Main jobs that started where ours were.
+    /// Main jobs that started on nodes of malleable jobs.
     pub delays: Vec<MainDelay>,
 }
 
@@ -81,73 +80,74 @@ pub struct WriteQueue {
     measurements: VecDeque<Measurement>,
     ended: VecDeque<EndedJob>,
     hours: VecDeque<Arc<UsageHour>>,
-    /// Those that were taken to be written last.
+    /// The hours of the last batch.
     hours_taken: VecDeque<Arc<UsageHour>>,
     spent: BTreeMap<NodeTimeKey, NodeTimeUsage>,
     delays: VecDeque<MainDelay>,
-    /// Measurements by job that are not a row yet.
+    /// The measurement of each job that is not long enough for a row yet.
     open: BTreeMap<JobId, Measurement>,
-    /// Rows that found no room, by kind.
+    /// Rows that were dropped, by kind.
     lost: BTreeMap<HistoryKind, usize>,
 }
 
 impl WriteQueue {
-    /// These jobs' records have changed, or were not stored.
+    /// Marks jobs whose records have changed, or could not be stored.
     pub fn mark_dirty(&mut self, jobs: impl IntoIterator<Item = JobId>) {
         self.dirty.extend(jobs);
     }
 
-    /// Whether the job's record is stored as it is.
+    /// Whether the job's present record is in the store.
     pub fn is_stored(&self, job: JobId) -> bool {
         !self.dirty.contains(&job)
     }
 
-    /// Jobs whose records are to be stored now.
+    /// Takes the jobs whose records must be stored.
     pub(crate) fn take_dirty(&mut self) -> BTreeSet<JobId> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Takes in generations that began.
+    /// Adds generations that began.
     pub fn add_generations(&mut self, generations: impl IntoIterator<Item = GenerationRecord>) {
         self.generations.extend(generations);
         self.drop_excess(HistoryKind::Generations);
     }
 
-    /// Generations that are to be stored now.
+    /// Takes the generations that must be stored.
     pub(crate) fn take_generations(&mut self) -> Vec<GenerationRecord> {
         std::mem::take(&mut self.generations).into()
     }
 
-    /// Takes back generations that could not be stored.
+    /// Puts generations back that could not be stored.
     pub(crate) fn put_generations_back(&mut self, generations: Vec<GenerationRecord>) {
         put_back(&mut self.generations, generations);
         self.drop_excess(HistoryKind::Generations);
     }
 
-    /// Takes in a round.
+    /// Adds a round.
     pub fn add_round(&mut self, round: RoundRecord) {
         self.rounds.push_back(round);
         self.drop_excess(HistoryKind::Rounds);
     }
 
-    /// Takes in gaps that ended.
+    /// Adds gaps that ended.
     pub fn add_gaps(&mut self, gaps: Vec<EndedGap>) {
         self.gaps.extend(gaps);
         self.drop_excess(HistoryKind::Gaps);
     }
 
-    /// Takes in a job that has ended. The store keeps what it is told first of a job.
+    /// Adds a job that has ended. The store keeps the first row of each job.
     pub fn add_ended_job(&mut self, job: EndedJob) {
         self.ended.push_back(job);
         self.drop_excess(HistoryKind::Ended);
     }
 
-    /// Takes in what was noted of nodes and of their time. What waits already is known better now.
-    pub(crate) fn add_usage(&mut self, noted: RecordedUsage) {
-        self.add_hours(noted.hours);
-        self.spent.extend(noted.spent.into_iter().map(|row| (row.key, row.spent)));
-        self.delays.extend(noted.delays);
-        [HistoryKind::Spent, HistoryKind::Delays].into_iter().for_each(|kind| self.drop_excess(kind));
+    /// Adds recorded uses of nodes and node-time. They replace waiting rows of the same hours.
+    pub(crate) fn add_usage(&mut self, usage: RecordedUsage) {
+        self.add_hours(usage.hours);
+        self.spent.extend(usage.spent.into_iter().map(|row| (row.key, row.spent)));
+        self.delays.extend(usage.delays);
+        self.drop_excess(HistoryKind::Spent);
+        self.drop_excess(HistoryKind::Delays);
     }
 
     fn add_hours(&mut self, hours: Vec<Arc<UsageHour>>) {
@@ -156,25 +156,22 @@ impl WriteQueue {
         self.drop_excess(HistoryKind::Hours);
     }
 
-    /// The hours that wait or are being written, the latest look at each last.
+    /// The hours that wait or are being written. The latest version of each hour comes last.
     pub fn unsaved_hours(&self) -> impl Iterator<Item = &Arc<UsageHour>> {
         self.hours_taken.iter().chain(&self.hours)
     }
 
-    /// Takes in what was measured of a job. What is alike is added up until it makes a row.
+    /// Adds a measurement of a job. Measurements of the same profile and size are summed up until they make a
+    /// row.
     pub(crate) fn add_measurement(&mut self, new: Measurement) {
         let job = new.job;
-        match self
-            .open
-            .get_mut(&job)
-            .filter(|r: &&mut Measurement| r.key == new.key && r.nodes == new.nodes && r.probe == new.probe)
-        {
-            Some(open) => {
+        match self.open.get_mut(&job) {
+            Some(open) if open.key == new.key && open.nodes == new.nodes && open.probe == new.probe => {
                 open.samples += new.samples;
                 open.secs += new.secs;
                 open.at = new.at;
             }
-            None => {
+            _ => {
                 self.close_measurement(job);
                 self.open.insert(job, new);
             }
@@ -184,25 +181,25 @@ impl WriteQueue {
         }
     }
 
-    /// What was measured of this job so far makes a row: its generation has ended.
+    /// Makes a row of what was measured of this job so far, because its generation has ended.
     pub(crate) fn close_measurement(&mut self, job: JobId) {
         self.measurements.extend(self.open.remove(&job));
         self.drop_excess(HistoryKind::Measurements);
     }
 
-    /// The same of all jobs.
+    /// Does the same for all jobs.
     pub(crate) fn close_measurements(&mut self) {
         self.measurements.extend(std::mem::take(&mut self.open).into_values());
         self.drop_excess(HistoryKind::Measurements);
     }
 
-    /// Drops what was measured for these profiles: it would bring them back.
+    /// Drops waiting measurements of these profiles, which would bring the profiles back.
     pub fn drop_measurements(&mut self, filter: &ProfileFilter) {
         self.measurements.retain(|m| !filter.matches_key(&m.key));
         self.open.retain(|_, open| !filter.matches_key(&open.key));
     }
 
-    /// History that is to be written now.
+    /// Takes all history that must be written.
     pub(crate) fn take_batch(&mut self) -> WriteBatch {
         self.hours_taken = std::mem::take(&mut self.hours);
         WriteBatch {
@@ -219,41 +216,41 @@ impl WriteQueue {
         }
     }
 
-    /// Takes back what could not be written, before what came meanwhile.
-    pub(crate) fn put_batch_back(&mut self, pages: WriteBatch) {
-        put_back(&mut self.rounds, pages.rounds);
-        put_back(&mut self.gaps, pages.gaps);
-        put_back(&mut self.measurements, pages.measurements);
-        put_back(&mut self.ended, pages.ended);
-        put_back(&mut self.delays, pages.delays);
-        let newer = std::mem::replace(&mut self.hours, pages.hours);
+    /// Puts rows back that could not be written, before the rows that came meanwhile.
+    pub(crate) fn put_batch_back(&mut self, batch: WriteBatch) {
+        put_back(&mut self.rounds, batch.rounds);
+        put_back(&mut self.gaps, batch.gaps);
+        put_back(&mut self.measurements, batch.measurements);
+        put_back(&mut self.ended, batch.ended);
+        put_back(&mut self.delays, batch.delays);
+        let newer = std::mem::replace(&mut self.hours, batch.hours);
         self.add_hours(newer.into());
-        for NodeTimeRow { key, spent } in pages.spent {
+        for NodeTimeRow { key, spent } in batch.spent {
             self.spent.entry(key).or_insert(spent);
         }
-        [
+        for kind in [
             HistoryKind::Rounds,
             HistoryKind::Gaps,
             HistoryKind::Measurements,
             HistoryKind::Ended,
             HistoryKind::Spent,
             HistoryKind::Delays,
-        ]
-        .into_iter()
-        .for_each(|kind| self.drop_excess(kind));
+        ] {
+            self.drop_excess(kind);
+        }
     }
 
-    /// Counts history that is lost.
+    /// Counts rows of history that are lost.
     pub fn count_lost(&mut self, kind: HistoryKind, rows: usize) {
         *self.lost.entry(kind).or_default() += rows;
     }
 
-    /// What was lost since the last call.
+    /// Takes the numbers of rows that were lost since the last call.
     pub(crate) fn take_lost(&mut self) -> BTreeMap<HistoryKind, usize> {
         std::mem::take(&mut self.lost)
     }
 
-    /// Drops the oldest rows beyond what may wait.
+    /// Drops the oldest rows above the limit of this kind.
     fn drop_excess(&mut self, kind: HistoryKind) {
         let rows = match kind {
             HistoryKind::Rounds => drop_oldest(&mut self.rounds, MAX_WAITING_ROUNDS),
@@ -264,9 +261,9 @@ impl WriteQueue {
             HistoryKind::Hours => drop_oldest(&mut self.hours, MAX_WAITING_HOURS),
             HistoryKind::Delays => drop_oldest(&mut self.delays, MAX_WAITING_ROWS),
             HistoryKind::Spent => {
-                let beyond = self.spent.len().saturating_sub(MAX_WAITING_SPENT);
-                (0..beyond).for_each(|_| drop(self.spent.pop_first()));
-                beyond
+                let excess = self.spent.len().saturating_sub(MAX_WAITING_SPENT);
+                (0..excess).for_each(|_| drop(self.spent.pop_first()));
+                excess
             }
         };
         if rows > 0 {
@@ -277,15 +274,16 @@ impl WriteQueue {
 
 /// Puts rows back before those that came meanwhile.
 fn put_back<T>(waiting: &mut VecDeque<T>, rows: impl IntoIterator<Item = T>) {
-    let came = std::mem::take(waiting);
+    let newer = std::mem::take(waiting);
     waiting.extend(rows);
-    waiting.extend(came);
+    waiting.extend(newer);
 }
 
-fn drop_oldest<T>(rows: &mut VecDeque<T>, most: usize) -> usize {
-    let beyond = rows.len().saturating_sub(most);
-    rows.drain(..beyond);
-    beyond
+/// Drops the oldest rows so that at most `max` stay. Returns how many were dropped.
+fn drop_oldest<T>(rows: &mut VecDeque<T>, max: usize) -> usize {
+    let excess = rows.len().saturating_sub(max);
+    rows.drain(..excess);
+    excess
 }
 
 #[cfg(test)]

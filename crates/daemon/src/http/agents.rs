@@ -1,4 +1,4 @@
-//! What agents ask: hello, poll, report.
+//! The requests of agents: hello, poll and report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use super::extended_jobs::own_places;
 use super::signed_requests::VerifiedOrder;
 use super::{JsonBody, RequestDenial, auth, random};
 
-/// How often an open poll counts as a sign of life.
+/// How often an open poll counts as a heartbeat.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// `POST /v1/agent/hello`: proves who speaks, and takes the agent in.
+/// `POST /v1/agent/hello`: checks an agent and admits it.
 pub(crate) async fn handle_hello(
     State(context): State<Arc<DaemonContext>>,
     VerifiedOrder { uid: proved, session, order: hello }: VerifiedOrder<AgentHello>,
 ) -> Result<Json<AgentWelcome>, RequestDenial> {
-    if let Some(running) = hello.running.filter(|g| *g > MAX_GENERATION) {
+    if let Some(running) = hello.running.filter(|generation| *generation > MAX_GENERATION) {
         tracing::warn!(job = %hello.job, node = %hello.node, running, "an agent was refused: no such generation");
-        let what = format!("running generation {running}: there is none beyond {MAX_GENERATION}");
+        let what = format!("running: expected a generation up to {MAX_GENERATION}, not {running}");
         return Err(RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, what));
     }
     let (lead, node) = check_agent(&context, &hello, proved).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn handle_hello(
         }
     };
     let address = context.lock_state().node_address(&node);
-    let arrival = AuthenticatedHello {
+    let authenticated = AuthenticatedHello {
         node: node.clone(),
         slurm_job: hello.job,
         address,
@@ -54,18 +54,16 @@ pub(crate) async fn handle_hello(
         dialect: AgentDialect::from_hello(&hello),
         spec: hello.spec.map(RunSpec::clamp_to_bounds),
     };
-    match context.admit_agent(lead, arrival, pass, now()) {
+    match context.admit_agent(lead, authenticated, pass, now()) {
         AgentAdmission::Taken => {}
-        AgentAdmission::Refused => {
-            return Err(RequestDenial::new(StatusCode::GONE, "this worker has no place in the job any more"));
-        }
+        AgentAdmission::Refused => return Err(worker_gone()),
         AgentAdmission::Early => {
-            let text = "the daemon has just begun and knows nothing of this worker yet; try again";
+            let text = "the daemon has just started and does not know this worker yet; try again";
             return Err(RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, text));
         }
     }
     tracing::info!(job = %lead, %node, slurm_job = %hello.job, "an agent says hello");
-    context.wake.request_round(RoundUrgency::Ordinary, Some(proved.0));
+    context.round_trigger.request_round(RoundUrgency::Ordinary, Some(proved.0));
     let place = Some(node).filter(|node| *node != hello.node);
     Ok(Json(AgentWelcome {
         secret,
@@ -76,8 +74,11 @@ pub(crate) async fn handle_hello(
     }))
 }
 
-/// The lead to which the agent belongs, and its node or its place there, if Slurm agrees with all that it
-/// says.
+fn worker_gone() -> RequestDenial {
+    RequestDenial::new(StatusCode::GONE, "this worker does not belong to the job any more")
+}
+
+/// Checks an agent's hello against Slurm. Returns the agent's lead, and its node or place.
 async fn check_agent(
     context: &DaemonContext,
     hello: &AgentHello,
@@ -86,16 +87,16 @@ async fn check_agent(
     let job = fetch_job(context, hello.job).await?;
     let extends = hello.role == AgentRole::Lead && hello.spec.as_ref().is_some_and(|spec| spec.extends);
     let is_malleable = job.partition == context.config.slurm.partition;
-    let is_its = job.user_id == proved && is_malleable != extends && job.state.occupies_nodes();
-    if is_its && extends && context.config.gaps.lend != LendingMode::Nodes {
+    let may_join = job.user_id == proved && is_malleable != extends && job.state.occupies_nodes();
+    if may_join && extends && context.config.gaps.lend != LendingMode::Nodes {
         let snapshot = context.lock_state().snapshot.clone();
         let own = own_places(&job, snapshot.as_deref()).inspect_err(|unfit| {
             tracing::warn!(job = %hello.job, node = %hello.node, ?unfit, "a main job cannot be extended");
         })?;
-        // Its agent and its wings know its place by this name from now on.
+        // The job's agent and its wings use this name for its place from now on.
         context.slurm.assign_place(job.id, &own);
     }
-    let node = job.worker_nodes().into_iter().find(|n| n.host() == hello.node).filter(|_| is_its);
+    let node = job.worker_nodes().into_iter().find(|node| node.host() == hello.node).filter(|_| may_join);
     let Some(node) = node else {
         tracing::warn!(job = %hello.job, node = %hello.node, uid = %proved, "an agent was refused: not its job or node");
         return Err(RequestDenial::not_authenticated());
@@ -117,20 +118,20 @@ async fn check_agent(
     Ok((lead, node))
 }
 
-/// The job as Slurm shows it now. To a caller who proved nothing about it, an unknown job looks like
-/// another's.
+/// The job as Slurm shows it now. The refusal for an unknown job is the same as for another user's job, so that
+/// it reveals nothing.
 async fn fetch_job(context: &DaemonContext, id: JobId) -> Result<Job, RequestDenial> {
     match context.slurm.find_job(id).await {
         Ok(Some(job)) => Ok(job),
         Ok(None) => Err(RequestDenial::not_authenticated()),
         Err(e) => {
-            tracing::warn!(job = %id, "cannot check an agent: {e}");
+            tracing::warn!(job = %id, "an agent cannot be checked: {e}");
             Err(RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "Slurm does not answer; try again"))
         }
     }
 }
 
-/// `POST /v1/agent/poll`: the present assignment, once it is newer than the one that the agent has seen.
+/// `POST /v1/agent/poll`: waits until the assignment is newer than the one that the agent has seen.
 pub(crate) async fn handle_poll(
     State(context): State<Arc<DaemonContext>>,
     headers: HeaderMap,
@@ -139,28 +140,29 @@ pub(crate) async fn handle_poll(
 ) -> Result<Json<AgentAssignment>, RequestDenial> {
     let pass = auth::agent_pass(&headers, proved.as_deref())?;
     let agent = (poll.job, poll.node.clone());
-    let mut watch = context.lines.watch_assignment(&agent, &pass)?;
+    let mut assignments = context.agent_channels.watch_assignment(&agent, &pass)?;
     let end = Instant::now() + Duration::from_secs(poll.wait_secs.min(MAX_POLL_SECS));
     loop {
         if !context.lock_state().fleet.record_heartbeat(poll.job, &poll.node, now()) {
-            return Err(RequestDenial::new(StatusCode::GONE, "this worker has no place in the job any more"));
+            return Err(worker_gone());
         }
-        let slice = end.min(Instant::now() + LIVENESS_INTERVAL);
-        let waited = timeout_at(slice, watch.wait_for(|a| a.version > poll.seen)).await;
-        // The line has ended, or a newer hello has replaced it.
+        let next_heartbeat = end.min(Instant::now() + LIVENESS_INTERVAL);
+        let newer = assignments.wait_for(|assignment| assignment.version > poll.seen);
+        let waited = timeout_at(next_heartbeat, newer).await;
+        // The channel was closed, or a newer hello has replaced it.
         if matches!(waited, Ok(Err(_))) {
             return Err(RequestDenial::not_authenticated());
         }
         drop(waited);
-        let assignment = watch.borrow().clone();
+        let assignment = assignments.borrow().clone();
         if assignment.version > poll.seen || Instant::now() >= end {
             return Ok(Json(assignment));
         }
     }
 }
 
-/// `POST /v1/agent/report`: events. Those that a newer agent knows and this daemon does not are dropped one
-/// by one, and named in the answer.
+/// `POST /v1/agent/report`: handles events. Unknown events of newer agents are dropped one by one, and named in
+/// the answer.
 pub(crate) async fn handle_report(
     State(context): State<Arc<DaemonContext>>,
     headers: HeaderMap,
@@ -171,7 +173,7 @@ pub(crate) async fn handle_report(
     if report.event_count() > MAX_EVENTS {
         return Err(RequestDenial::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("more than {MAX_EVENTS} events"),
+            format!("expected at most {MAX_EVENTS} events"),
         ));
     }
     let (report, not_understood) = report.decode_known();
@@ -179,16 +181,16 @@ pub(crate) async fn handle_report(
     if not_understood.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    tracing::debug!(job = %report.job, node = %report.node, ?not_understood, "an agent is newer");
+    tracing::debug!(job = %report.job, node = %report.node, ?not_understood, "a newer agent sends unknown events");
     Ok(Json(ReportReceipt { not_understood }).into_response())
 }
 
 impl From<ChannelError> for RequestDenial {
-    fn from(none: ChannelError) -> RequestDenial {
-        match none {
+    fn from(error: ChannelError) -> RequestDenial {
+        match error {
             ChannelError::Unknown => RequestDenial::not_authenticated(),
             ChannelError::Crowded => {
-                RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, "this agent polls already")
+                RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, "this agent has too many open polls")
             }
             ChannelError::TooOften(after) => {
                 RequestDenial::too_often("this agent reports too often; try again", after)

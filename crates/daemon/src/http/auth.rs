@@ -1,5 +1,5 @@
-//! Who speaks: whoever speaks first by a credential, which is checked here; people who change something by
-//! one with each request ([`super::orders`]). Readers are in [`super::readers`].
+//! Verification of credentials. The first request of a client carries one, and so does each request that
+//! changes something ([`super::signed_requests`]). Readers are in [`super::reader_auth`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,23 +17,28 @@ use infill_slurm::identity::{IdentityError, name_of, own_uid, uid_of};
 use super::RequestDenial;
 use super::sealed_sessions::SessionSlot;
 
-/// Longest token that is looked at.
+/// Longest token that is accepted.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// Longest nonce that is looked at.
+/// Longest nonce that is accepted.
 const MAX_NONCE_BYTES: usize = 128;
 
-/// Longest wait for a turn at a gate. Agents and people try again.
-pub(crate) const GATE_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for a permit to check a credential. Clients try again afterwards.
+pub(crate) const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The value of a header, if it is there and is text.
+pub(crate) fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
 
 /// The bearer token of a request.
 pub(crate) fn bearer_secret(headers: &HeaderMap) -> Result<Secret, RequestDenial> {
-    let value = headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let token = value.and_then(|v| v.strip_prefix("Bearer ")).filter(|t| t.len() <= MAX_TOKEN_BYTES);
-    token.map(|t| Secret(t.to_owned())).ok_or_else(RequestDenial::not_authenticated)
+    let token = header_text(headers, AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Bearer "));
+    let token = token.filter(|token| token.len() <= MAX_TOKEN_BYTES);
+    token.map(|token| Secret(token.to_owned())).ok_or_else(RequestDenial::not_authenticated)
 }
 
-/// By what an agent is known: its session, or its secret.
+/// What identifies an agent: its session, or its secret.
 pub(crate) fn agent_pass(
     headers: &HeaderMap,
     proved: Option<&ProvedRequest>,
@@ -44,26 +49,34 @@ pub(crate) fn agent_pass(
     }
 }
 
-/// What somebody shows who speaks first.
+/// A credential and what it must be bound to.
 #[derive(Clone, Debug)]
 pub(crate) struct PresentedCredential {
-    /// Proof of who speaks.
+    /// The proof of the client's identity.
     pub credential: Credential,
-    /// Bound into it.
+    /// The nonce in the credential.
     pub nonce: String,
-    /// Of an agent.
+    /// The job in the credential, if an agent sends it.
     pub job: Option<JobId>,
-    /// Which daemon it is for, as `HOST:PORT`. Those who are older do not say.
+    /// The daemon for which the credential was made, as `HOST:PORT`; `None` from older clients.
     pub to: Option<String>,
-    /// Digest of the order that is given.
+    /// The digest of the request, if the credential is bound to it.
     pub order: Option<String>,
 }
 
+/// The result of a successful check.
+#[derive(Clone, Debug)]
+pub(crate) struct VerifiedIdentity {
+    /// The user who made the credential.
+    pub uid: UserId,
+    /// The session that the answer opens; `None` where the credential names no daemon.
+    pub session: Option<String>,
+}
+
 impl PresentedCredential {
-    /// What stands in headers.
+    /// Reads a credential from the headers of a request.
     pub(crate) fn from_headers(sent: &HeaderMap) -> Result<PresentedCredential, RequestDenial> {
-        let text = |name: &str| sent.get(name).and_then(|v| v.to_str().ok());
-        let value = text(AUTHORIZATION.as_str()).and_then(|v| v.split_once(' '));
+        let value = header_text(sent, AUTHORIZATION.as_str()).and_then(|value| value.split_once(' '));
         let (scheme, secret) = value.ok_or_else(RequestDenial::not_authenticated)?;
         let secret = Secret(secret.to_owned());
         let credential = match scheme {
@@ -71,85 +84,92 @@ impl PresentedCredential {
             headers::JWT_SCHEME => Credential::Jwt(secret),
             _ => return Err(RequestDenial::not_authenticated()),
         };
-        let nonce =
-            text(headers::NONCE).filter(|n| n.len() <= MAX_NONCE_BYTES).unwrap_or_default().to_owned();
-        let to = text(headers::TO).map(str::to_owned);
+        let nonce = header_text(sent, headers::NONCE).filter(|nonce| nonce.len() <= MAX_NONCE_BYTES);
+        let nonce = nonce.unwrap_or_default().to_owned();
+        let to = header_text(sent, headers::TO).map(str::to_owned);
         Ok(PresentedCredential { credential, nonce, job: None, to, order: None })
     }
 
-    /// Refuses what does not say which daemon it is for.
+    /// Refuses a credential that names no daemon.
     pub(crate) fn require_target(self) -> Result<PresentedCredential, RequestDenial> {
         if self.to.is_some() { Ok(self) } else { Err(RequestDenial::not_authenticated()) }
     }
 
-    /// What the credential must carry. Each part of it is one word.
+    /// The payload that the credential must carry. Each of its parts must be one word.
     fn expected_payload(&self, purpose: &str) -> Result<String, RequestDenial> {
         let Some(to) = &self.to else { return Ok(hello_payload(purpose, self.job, &self.nonce)) };
-        let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        match is_word(to) && is_word(&self.nonce) {
-            true => Ok(bound_payload(purpose, self.job, &self.nonce, to, self.order.as_deref())),
-            false => Err(RequestDenial::not_authenticated()),
+        if !is_word(to) || !is_word(&self.nonce) {
+            return Err(RequestDenial::not_authenticated());
+        }
+        Ok(bound_payload(purpose, self.job, &self.nonce, to, self.order.as_deref()))
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Verifies a credential for this purpose. Opens a session, if the credential names this daemon.
+pub(crate) async fn verify_proof(
+    context: &DaemonContext,
+    limit: &Semaphore,
+    slot: &SessionSlot,
+    purpose: &str,
+    presented: &PresentedCredential,
+) -> Result<VerifiedIdentity, RequestDenial> {
+    let payload = presented.expected_payload(purpose)?;
+    // The check of a token may wait long for Slurm. A separate limit keeps false tokens from delaying others.
+    let limit = match presented.credential {
+        Credential::Munge(_) => limit,
+        Credential::Jwt(_) => &context.doors.limits.tokens,
+    };
+    // Each check is a process or a request of its own, and so is each seal.
+    let permit = acquire_permit(limit, PERMIT_TIMEOUT).await;
+    let _permit = permit.map_err(|e| proof_denial(purpose, presented.job, e))?;
+    let verified = context.identity.verify_credential(&presented.credential, &payload).await;
+    let uid = verified.map_err(|e| proof_denial(purpose, presented.job, e))?;
+    let Some(to) = &presented.to else { return Ok(VerifiedIdentity { uid, session: None }) };
+    // The session is opened before the refusal below, so that the refusal is signed too.
+    let session = slot.open_session(context, uid, presented).await?;
+    if !context.doors.is_own_address(to) {
+        tracing::warn!(purpose, %uid, to, "a proof was refused: it is for another daemon");
+        let what = format!("{to:?} is not a name of this daemon (add it to daemon.names if it should be)");
+        return Err(RequestDenial::new(StatusCode::MISDIRECTED_REQUEST, what));
+    }
+    Ok(VerifiedIdentity { uid, session: Some(session) })
+}
+
+fn proof_denial(purpose: &str, job: Option<JobId>, e: IdentityError) -> RequestDenial {
+    tracing::warn!(purpose, job = job.map(tracing::field::display), "a proof was refused: {e}");
+    RequestDenial::from(e)
+}
+
+/// Waits for a permit, at most for `timeout`.
+pub(crate) async fn acquire_permit(
+    limit: &Semaphore,
+    timeout: Duration,
+) -> Result<SemaphorePermit<'_>, IdentityError> {
+    match tokio::time::timeout(timeout, limit.acquire()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) | Err(_) => {
+            Err(IdentityError::Unavailable("too many credentials wait to be checked".to_owned()))
         }
     }
 }
 
-/// The user who made a credential for this purpose, and the session that the answer opens to them if they
-/// say which daemon they mean.
-pub(crate) async fn verify_proof(
-    context: &DaemonContext,
-    gate: &Semaphore,
-    slot: &SessionSlot,
-    purpose: &str,
-    shown: &PresentedCredential,
-) -> Result<(UserId, Option<String>), RequestDenial> {
-    let payload = shown.expected_payload(purpose)?;
-    let PresentedCredential { credential, nonce, job, to, .. } = shown;
-    let refused = |e: IdentityError| {
-        tracing::warn!(purpose, job = job.map(tracing::field::display), "a proof was refused: {e}");
-        RequestDenial::from(e)
-    };
-    // A check of a token waits for Slurm, which may be slow: bogus ones must not keep others waiting.
-    let gate = match credential {
-        Credential::Munge(_) => gate,
-        Credential::Jwt(_) => &context.doors.gates.tokens,
-    };
-    // Each check is a process or a request of its own, and so is each seal.
-    let _turn = acquire_permit(gate, GATE_PATIENCE).await.map_err(refused)?;
-    let uid = context.identity.verify_credential(credential, &payload).await.map_err(refused)?;
-    let Some(to) = to else { return Ok((uid, None)) };
-    // Also who is refused shall know by whom.
-    let session = slot.open_session(context, (uid, credential), *job, nonce).await?;
-    if !context.doors.is_own_address(to) {
-        tracing::warn!(purpose, %uid, to, "a proof was refused: it is for another daemon");
-        let what = format!("{to:?} is no name of this daemon (daemon.names names more)");
-        return Err(RequestDenial::new(StatusCode::MISDIRECTED_REQUEST, what));
-    }
-    Ok((uid, Some(session)))
-}
-
-/// A turn at a gate, if it comes within this time.
-pub(crate) async fn acquire_permit(
-    gate: &Semaphore,
-    patience: Duration,
-) -> Result<SemaphorePermit<'_>, IdentityError> {
-    let crowded = || IdentityError::Unavailable("too many wait to be checked".to_owned());
-    let turn = tokio::time::timeout(patience, gate.acquire()).await;
-    turn.map_err(|_| crowded())?.map_err(|_| crowded())
-}
-
 impl From<IdentityError> for RequestDenial {
-    /// Only that nobody can tell now is said: the same proof may be good later.
+    /// Reveals only whether a check was possible. If it was not, the same proof may succeed later.
     fn from(e: IdentityError) -> RequestDenial {
         match e {
             IdentityError::Unavailable(_) => {
-                RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "cannot check who speaks; try again")
+                RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "cannot check the proof now; try again")
             }
             _ => RequestDenial::not_authenticated(),
         }
     }
 }
 
-/// Root and the daemon's own user.
+/// Whether this is root or the daemon's own user.
 pub(crate) fn is_daemon_user(uid: UserId) -> bool {
     is_root_or(own_uid(), uid)
 }
@@ -158,27 +178,27 @@ fn is_root_or(own: UserId, uid: UserId) -> bool {
     uid.0 == 0 || uid == own
 }
 
-/// Refuses whoever is no administrator.
+/// Refuses users who are not administrators.
 pub(crate) async fn require_admin(context: &DaemonContext, uid: UserId) -> Result<(), RequestDenial> {
     if is_admin(context, uid).await {
         return Ok(());
     }
-    tracing::warn!(%uid, "a request was refused: no administrator");
+    tracing::warn!(%uid, "a request was refused: the user is not an administrator");
     Err(RequestDenial::new(StatusCode::FORBIDDEN, "only administrators may do that"))
 }
 
-/// Refuses whoever neither administers nor is one of Slurm's operators.
+/// Refuses users who are neither administrators nor operators of Slurm.
 pub(crate) async fn require_operator(context: &DaemonContext, uid: UserId) -> Result<(), RequestDenial> {
     let is_operator = name_of(uid).await.is_some_and(|name| context.doors.is_operator(&name));
     if is_operator || is_admin(context, uid).await {
         return Ok(());
     }
-    tracing::warn!(%uid, "a request was refused: neither administrator nor operator");
+    tracing::warn!(%uid, "a request was refused: the user is neither an administrator nor an operator");
     let what = "only administrators and Slurm's operators may end other users' sessions";
     Err(RequestDenial::new(StatusCode::FORBIDDEN, what))
 }
 
-/// Root, the daemon's own user, and those whom the configuration names.
+/// Whether this is root, the daemon's own user, or an administrator in the configuration.
 pub(crate) async fn is_admin(context: &DaemonContext, uid: UserId) -> bool {
     if is_daemon_user(uid) {
         return true;
@@ -191,22 +211,22 @@ pub(crate) async fn is_admin(context: &DaemonContext, uid: UserId) -> bool {
     false
 }
 
-/// Refuses whoever is no administrator and reaches for what is not theirs alone. `None` stands for
-/// everybody's.
+/// Refuses users who are not administrators and want to change profiles of others. `owners`: the owners of
+/// these profiles; `None` stands for all users.
 pub(crate) async fn require_owner(
     context: &DaemonContext,
     uid: UserId,
     owners: Option<BTreeSet<&str>>,
 ) -> Result<(), RequestDenial> {
-    let one = owners.as_ref().filter(|o| o.len() == 1).and_then(|o| o.first());
-    let own = match one {
+    let only_owner = owners.as_ref().filter(|owners| owners.len() == 1).and_then(|owners| owners.first());
+    let is_own = match only_owner {
         Some(name) => uid_of(name).await == Some(uid),
         None => false,
     };
-    if own || is_admin(context, uid).await {
+    if is_own || is_admin(context, uid).await {
         return Ok(());
     }
-    tracing::warn!(%uid, ?owners, "a request was refused: not their own, and not an administrator");
+    tracing::warn!(%uid, ?owners, "a request was refused: only owners and administrators may change profiles");
     let what = "only administrators may change other users' profiles (--me chooses your own)";
     Err(RequestDenial::new(StatusCode::FORBIDDEN, what))
 }
@@ -219,28 +239,29 @@ mod tests {
 
     #[test]
     fn root_and_the_daemons_user_are_its_own_and_others_are_not() {
-        let is_own = |uid| is_root_or(UserId(977), UserId(uid));
-        assert_eq!([0, 977, 978].map(is_own), [true, true, false]);
+        assert_eq!([0, 977, 978].map(|uid| is_root_or(UserId(977), UserId(uid))), [true, true, false]);
     }
 
     #[tokio::test]
-    async fn a_crowd_at_one_gate_waits_and_is_sent_away_and_keeps_the_other_free() {
-        let doors = crate::access_control::AccessControl::new(crate::daemon_names::DaemonNames::new(
-            &Default::default(),
-        ));
-        let patience = Duration::from_millis(50);
-        let mut inside = Vec::new();
-        while let Ok(turn) = acquire_permit(&doors.gates.people, patience).await {
-            inside.push(turn);
-            assert!(inside.len() <= 4, "each is a process");
+    async fn many_checks_of_one_kind_wait_and_do_not_delay_other_kinds() {
+        let names = crate::daemon_names::DaemonNames::new(&Default::default());
+        let limits = crate::access_control::AccessControl::new(names).limits;
+        let timeout = Duration::from_millis(50);
+        let mut permits = Vec::new();
+        while let Ok(permit) = acquire_permit(&limits.people, timeout).await {
+            permits.push(permit);
+            assert!(permits.len() <= 4, "each check is a process");
         }
-        let denial = RequestDenial::from(acquire_permit(&doors.gates.people, patience).await.unwrap_err());
-        assert_eq!(denial.into_response().status(), StatusCode::SERVICE_UNAVAILABLE, "the proof may be good");
-        let gates = &doors.gates;
-        for other in [&gates.hellos, &gates.health, &gates.tokens, &gates.long] {
-            assert!(acquire_permit(other, patience).await.is_ok(), "each has a gate of its own");
+        let denial = RequestDenial::from(acquire_permit(&limits.people, timeout).await.unwrap_err());
+        assert_eq!(
+            denial.into_response().status(),
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the proof may be valid"
+        );
+        for other in [&limits.hellos, &limits.health, &limits.tokens, &limits.long] {
+            assert!(acquire_permit(other, timeout).await.is_ok(), "each kind has a limit of its own");
         }
-        inside.pop();
-        assert!(acquire_permit(&doors.gates.people, patience).await.is_ok());
+        permits.pop();
+        assert!(acquire_permit(&limits.people, timeout).await.is_ok());
     }
 }

@@ -1,7 +1,9 @@
-//! What only browsers have to be kept from: asking for a page that does not know it. A foreign page cannot
-//! read what it gets from here, unless its own name leads here, too (rebinding); so names are checked, and
-//! requests of other pages are refused. Programs, which send none of these headers, are asked for proof
-//! alone; whoever gives none must come by a name of ours, too.
+//! Protection against requests that a browser sends for a foreign page.
+//!
+//! A foreign page cannot read the daemon's answers, unless its own host name resolves to the daemon too (DNS
+//! rebinding). So the host name of each request is checked, and requests of other pages are refused. Programs
+//! send none of these headers, and only need a proof. Requests without a proof must use one of the daemon's
+//! names as well.
 
 use std::sync::Arc;
 
@@ -17,16 +19,16 @@ use infill_model::config::Config;
 
 use super::RequestDenial;
 
-/// What a browser says of the page that asks.
+/// The header in which a browser describes the page that sends the request.
 const FETCH_SITE: &str = "sec-fetch-site";
 
-/// And of what for.
+/// The header in which a browser says what the request is for.
 const FETCH_DESTINATION: &str = "sec-fetch-dest";
 
-/// Names of this very machine: a tunnel ends there.
+/// Names of the local host, which readers use through a tunnel.
 const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Refuses browsers that came by a name that is not ours, and requests of other pages than ours.
+/// Refuses browsers that use a host name that is not the daemon's, and requests of foreign pages.
 pub(crate) async fn check_origin(
     State(context): State<Arc<DaemonContext>>,
     request: Request,
@@ -36,30 +38,32 @@ pub(crate) async fn check_origin(
     Ok(next.run(request).await)
 }
 
-/// Whether the name by which somebody came who proves nothing is one of ours, or a number: a page that has
-/// led its own name here (rebinding) is told nothing, though its browser sends none of the headers above.
+/// Checks the host name of a request without a proof. It must be one of the daemon's names, or an IP address.
+/// So a page with DNS rebinding gets nothing, even if its browser sends none of the headers above.
 pub(crate) fn check_host_name(config: &Config, headers: &HeaderMap) -> Result<(), RequestDenial> {
-    let host = headers.get(HOST).map(|value| value.to_str().unwrap_or_default()).unwrap_or_default();
+    let host = header_value(headers, HOST.as_str()).unwrap_or_default();
     let bare = without_port(host);
-    let is_number = bare.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
-    match is_number || is_own_name(config, bare) {
-        true => Ok(()),
-        false => Err(unknown_host_denial(host)),
+    let is_address = bare.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    if is_address || is_own_name(config, bare) {
+        return Ok(());
     }
+    Err(unknown_host_denial(host))
 }
 
-/// Refuses what another page asks for, but for a link to ours: behind a site's web server, whose names only
-/// that knows.
+/// Refuses requests of foreign pages, except for links to the page. This is for requests through the site's
+/// web server, because the daemon does not know that server's names.
 pub(crate) fn refuse_cross_site(headers: &HeaderMap) -> Result<(), RequestDenial> {
-    let is = |name: &str, words: &[&str]| headers.get(name).is_some_and(|v| words.iter().any(|w| v == w));
-    match is(FETCH_SITE, &["cross-site", "same-site"]) && !is(FETCH_DESTINATION, &["document"]) {
-        true => Err(cross_site_denial()),
-        false => Ok(()),
+    let site = headers.get(FETCH_SITE);
+    let is_foreign = site.is_some_and(|site| site == "cross-site" || site == "same-site");
+    let is_link = headers.get(FETCH_DESTINATION).is_some_and(|destination| destination == "document");
+    if is_foreign && !is_link {
+        return Err(cross_site_denial());
     }
+    Ok(())
 }
 
 fn cross_site_denial() -> RequestDenial {
-    RequestDenial::new(StatusCode::FORBIDDEN, "asked for by another page")
+    RequestDenial::new(StatusCode::FORBIDDEN, "another site's page sent this request")
 }
 
 fn is_own_name(config: &Config, bare: &str) -> bool {
@@ -67,18 +71,22 @@ fn is_own_name(config: &Config, bare: &str) -> bool {
 }
 
 fn unknown_host_denial(host: &str) -> RequestDenial {
-    let what = format!("{host:?} is no name of this daemon (http.hosts names more)");
+    let what = format!("{host:?} is not a name of this daemon (add it to http.hosts if it should be)");
     RequestDenial::new(StatusCode::MISDIRECTED_REQUEST, what)
 }
 
+/// The value of a header; empty where it is not text.
+fn header_value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or_default())
+}
+
 fn check_headers(config: &Config, headers: &HeaderMap) -> Result<(), RequestDenial> {
-    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let site = text(FETCH_SITE);
-    let origin = text(ORIGIN.as_str());
+    let site = header_value(headers, FETCH_SITE);
+    let origin = header_value(headers, ORIGIN.as_str());
     if site.is_none() && origin.is_none() {
         return Ok(());
     }
-    let host = text(HOST.as_str()).unwrap_or_default();
+    let host = header_value(headers, HOST.as_str()).unwrap_or_default();
     if !is_own_name(config, without_port(host)) {
         return Err(unknown_host_denial(host));
     }
@@ -90,19 +98,18 @@ fn check_headers(config: &Config, headers: &HeaderMap) -> Result<(), RequestDeni
     Err(cross_site_denial())
 }
 
-/// Names under which this daemon is known.
+/// All host names of this daemon.
 fn own_names(config: &Config) -> Vec<String> {
-    let urls = daemon_urls(&config.agent.url);
-    let of_url = |url: &String| url.split_once("://").map(|(_, rest)| without_port(rest).to_owned());
-    let own = OWN_NAMES.iter().map(|name| (*name).to_owned());
-    let listens = without_port(&config.daemon.listen).to_owned();
-    own.chain(urls.iter().filter_map(of_url))
-        .chain([listens])
-        .chain(config.http.hosts.iter().cloned())
-        .collect()
+    let mut names: Vec<String> = OWN_NAMES.iter().map(|name| (*name).to_owned()).collect();
+    for url in daemon_urls(&config.agent.url) {
+        names.extend(url.split_once("://").map(|(_, rest)| without_port(rest).to_owned()));
+    }
+    names.push(without_port(&config.daemon.listen).to_owned());
+    names.extend(config.http.hosts.iter().cloned());
+    names
 }
 
-/// `ctl` of `ctl:6810/x`; an address of version 6 stands in brackets.
+/// `ctl` of `ctl:6810/x`. An IPv6 address must be in brackets.
 fn without_port(host: &str) -> &str {
     let host = host.split('/').next().unwrap_or_default();
     match host.rsplit_once(':') {
@@ -127,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_not_asked_and_browsers_come_by_a_name_of_ours() {
+    fn programs_pass_and_browsers_must_use_a_name_of_the_daemon() {
         assert_eq!(answer(&[("host", "evil.example")]), 200);
         for host in [
             "localhost:8000",
@@ -146,44 +153,53 @@ mod tests {
     }
 
     #[test]
-    fn who_proves_nothing_comes_by_a_name_of_ours_or_by_a_number() {
+    fn a_request_without_proof_uses_a_name_of_the_daemon_or_an_address() {
         let mut config = Config::default();
         config.agent.url = "http://ctl:6810".to_owned();
-        let come = |host: &str| {
+        for (host, is_accepted) in [
+            ("ctl:6810", true),
+            ("localhost", true),
+            ("127.0.0.1:6810", true),
+            ("10.0.0.7:6810", true),
+            ("[fd00::7]:6810", true),
+            ("evil.example:6810", false),
+            ("", false),
+            ("ctl.evil.example", false),
+        ] {
             let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-            check_host_name(&config, &headers).is_ok()
-        };
-        for host in ["ctl:6810", "localhost", "127.0.0.1:6810", "10.0.0.7:6810", "[fd00::7]:6810"] {
-            assert!(come(host), "{host}");
+            assert_eq!(check_host_name(&config, &headers).is_ok(), is_accepted, "{host}");
         }
-        assert!(!come("evil.example:6810") && !come("") && !come("ctl.evil.example"));
     }
 
     #[test]
-    fn behind_a_web_server_other_pages_have_links_alone() {
-        let asked = |site: &str, destination: &str| {
+    fn behind_a_web_server_foreign_pages_may_only_link_here() {
+        for (site, destination, is_accepted) in [
+            ("same-origin", "empty", true),
+            ("none", "document", true),
+            ("cross-site", "document", true),
+            ("cross-site", "empty", false),
+            ("same-site", "image", false),
+            ("cross-site", "iframe", false),
+        ] {
             let headers = [("sec-fetch-site", site), ("sec-fetch-dest", destination)];
             let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            refuse_cross_site(&HeaderMap::from_iter(headers)).is_ok()
-        };
-        assert!(
-            asked("same-origin", "empty") && asked("none", "document") && asked("cross-site", "document")
-        );
-        assert!(
-            !asked("cross-site", "empty") && !asked("same-site", "image") && !asked("cross-site", "iframe")
-        );
+            let found = refuse_cross_site(&HeaderMap::from_iter(headers));
+            assert_eq!(found.is_ok(), is_accepted, "{site} {destination}");
+        }
         assert!(refuse_cross_site(&HeaderMap::new()).is_ok());
     }
 
     #[test]
-    fn other_pages_are_refused() {
-        let from = |origin: &str, site: &str| {
-            answer(&[("host", "ctl:6810"), ("origin", origin), ("sec-fetch-site", site)])
-        };
-        assert_eq!(from("http://ctl:6810", "same-origin"), 200);
-        assert_eq!(from("http://evil.example", "cross-site"), 403);
-        assert_eq!(from("http://ctl:6810", "cross-site"), 403);
-        assert_eq!(from("null", "same-origin"), 403);
+    fn foreign_pages_are_refused() {
+        for (origin, site, status) in [
+            ("http://ctl:6810", "same-origin", 200),
+            ("http://evil.example", "cross-site", 403),
+            ("http://ctl:6810", "cross-site", 403),
+            ("null", "same-origin", 403),
+        ] {
+            let found = answer(&[("host", "ctl:6810"), ("origin", origin), ("sec-fetch-site", site)]);
+            assert_eq!(found, status, "{origin} {site}");
+        }
         assert_eq!(
             answer(&[("host", "ctl:6810"), ("sec-fetch-site", "cross-site")]),
             403,

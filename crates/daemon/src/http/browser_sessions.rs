@@ -1,5 +1,5 @@
-//! Sessions of browsers: how one begins with a link, and how it ends: by its reader, by an order, or because
-//! the account is gone.
+//! Sessions of browsers. A session begins with a link. It ends when its reader logs out, when a command
+//! revokes it, or when its account is gone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use infill_store::StoreError;
 use super::signed_requests::VerifiedOrder;
 use super::{JsonBody, RequestDenial, auth, browser_guard, random};
 
-/// For so long somebody waits until sessions are kept for the next daemon.
+/// Longest time that a request waits until the sessions are saved for the next daemon.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether the accounts are still there. Who is missing twice in a row is gone: a name
-/// service that does not answer now is none that has forgotten anybody.
+/// How often accounts are checked. An account that is missing twice in a row counts as gone. Once is not
+/// enough, because the name service may just not answer.
 const ACCOUNT_CHECK_INTERVAL: Duration = Duration::from_secs(20 * 60);
 
-/// How often sessions that have ended are struck from the store, if that failed.
+/// How often a failed removal of ended sessions from the store is tried again.
 const SAVE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// `POST /v1/web/sessions`.
@@ -45,117 +45,120 @@ pub(crate) async fn open_session(
         .ok_or_else(RequestDenial::not_authenticated)?;
     let secret = random::new_secret()?;
     let sessions = &context.doors.sessions;
-    tracing::info!(uid = %person.uid, "a browser reads");
+    tracing::info!(uid = %person.uid, "a browser session begins");
     sessions.add_session(&secret, person.clone(), now);
-    // Where they are not kept they ask for a new link of the next daemon.
+    // If this fails, the reader needs a new link after the next daemon takes over.
     let _ = try_save(&context).await;
     Ok(Json(WebSession { secret, user: person.name, lasts_secs: sessions.lifetime().as_secs() }))
 }
 
-/// `POST /v1/web/logout`: ends the session whose secret is shown.
+/// `POST /v1/web/logout`: ends the session whose secret the request carries.
 pub(crate) async fn log_out(
     State(context): State<Arc<DaemonContext>>,
     headers: HeaderMap,
 ) -> Result<StatusCode, RequestDenial> {
     let person = context.doors.sessions.redeem_secret(&auth::bearer_secret(&headers)?, Instant::now());
     let person = person.ok_or_else(RequestDenial::not_authenticated)?;
-    tracing::info!(uid = %person.uid, "a browser reads no more");
+    tracing::info!(uid = %person.uid, "a browser session ends");
     save_ended(&context).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST /v1/web/revoke`: ends all sessions of a user, and the links that were not opened yet.
+/// `POST /v1/web/revoke`: ends all browser sessions of a user, and invalidates links that were not opened yet.
 pub(crate) async fn revoke_sessions(
     State(context): State<Arc<DaemonContext>>,
     VerifiedOrder { uid, order: request, .. }: VerifiedOrder<RevokeRequest>,
 ) -> Result<Json<RevokedSessions>, RequestDenial> {
-    let whose = match &request.user {
+    let owner = match &request.user {
         None => Some(uid),
         Some(name) => uid_of(name).await,
     };
-    if whose != Some(uid) {
+    if owner != Some(uid) {
         auth::require_operator(&context, uid).await?;
     }
-    // By the name as well: the account may be gone, or have another number now.
     let name = request.user.as_deref();
-    let is_theirs = |person: &AuthenticatedUser| {
-        Some(person.uid) == whose || name.is_some_and(|name| person.name.as_deref() == Some(name))
-    };
-    context.doors.links.end_matching(is_theirs);
-    let sessions = context.doors.sessions.end_matching(is_theirs);
-    tracing::info!(%uid, user = ?request.user, sessions, "sessions of browsers were ended");
+    context.doors.links.end_matching(|person| belongs_to(person, owner, name));
+    let sessions = context.doors.sessions.end_matching(|person| belongs_to(person, owner, name));
+    tracing::info!(%uid, user = ?request.user, sessions, "browser sessions were revoked");
     save_ended(&context).await?;
     Ok(Json(RevokedSessions { sessions: u32::try_from(sessions).unwrap_or(u32::MAX) }))
 }
 
-/// Strikes what has ended from the store.
+/// Whether a session belongs to this user. The name counts too, because the account may be gone, or have
+/// another number now.
+fn belongs_to(person: &AuthenticatedUser, owner: Option<UserId>, name: Option<&str>) -> bool {
+    Some(person.uid) == owner || name.is_some_and(|name| person.name.as_deref() == Some(name))
+}
+
+/// Removes ended sessions from the store.
 async fn save_ended(context: &DaemonContext) -> Result<(), RequestDenial> {
-    context.doors.unstruck.store(true, Ordering::Relaxed);
-    let what = "the sessions have ended; the store does not answer, and until it does a daemon that starts would know them";
+    context.doors.saved_sessions_stale.store(true, Ordering::Relaxed);
+    let what = "the sessions have ended, but the store does not answer: a daemon that starts before it does \
+                would accept them again";
     try_save(context).await.map_err(|()| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, what))
 }
 
-/// Keeps the sessions for the next daemon on this store, if that can be done soon.
+/// Saves the sessions for the next daemon. Gives up after [`SAVE_TIMEOUT`].
 async fn try_save(context: &DaemonContext) -> Result<(), ()> {
     match tokio::time::timeout(SAVE_TIMEOUT, save_sessions(context)).await {
         Ok(Ok(())) => return Ok(()),
-        Ok(Err(e)) => tracing::warn!("the sessions of browsers are not kept: {e}"),
-        Err(_) => tracing::warn!("the sessions of browsers are not kept: the store does not answer"),
+        Ok(Err(e)) => tracing::warn!("cannot save the browser sessions: {e}"),
+        Err(_) => tracing::warn!("cannot save the browser sessions: the store does not answer"),
     }
     Err(())
 }
 
 async fn save_sessions(context: &DaemonContext) -> Result<(), StoreError> {
-    let _turn = context.saving.sessions.lock().await;
-    let kept = context.doors.sessions.serialize_active(Instant::now(), clock::now());
-    context.store.put_setting(SESSIONS_SETTING, &kept).await?;
-    context.doors.unstruck.store(false, Ordering::Relaxed);
+    let _lock = context.save_locks.sessions.lock().await;
+    let saved = context.doors.sessions.serialize_active(Instant::now(), clock::now());
+    context.store.put_setting(SESSIONS_SETTING, &saved).await?;
+    context.doors.saved_sessions_stale.store(false, Ordering::Relaxed);
     Ok(())
 }
 
-/// Ends the sessions of accounts that are gone, and strikes what has ended, for as long as the daemon runs.
+/// Ends the sessions of accounts that are gone, and removes ended sessions from the store. Never returns.
 pub(crate) async fn watch_accounts(context: Arc<DaemonContext>) {
     let mut missing = BTreeSet::new();
-    let mut looked = Instant::now();
+    let mut last_check = Instant::now();
     loop {
         tokio::time::sleep(SAVE_RETRY_INTERVAL).await;
-        if looked.elapsed() >= ACCOUNT_CHECK_INTERVAL {
+        if last_check.elapsed() >= ACCOUNT_CHECK_INTERVAL {
             missing = check_accounts(&context, &missing, name_of).await;
-            looked = Instant::now();
+            last_check = Instant::now();
         }
-        if context.doors.unstruck.load(Ordering::Relaxed) {
-            // It is tried again.
+        if context.doors.saved_sessions_stale.load(Ordering::Relaxed) {
+            // A failure is logged, and the next pass tries again.
             let _ = try_save(&context).await;
         }
     }
 }
 
-/// Looks once whether the accounts of those who read are there, by what tells the login name of a user.
-/// `missing` were not at the last look; those who are not now are returned.
+/// Checks once whether the accounts of all browser sessions still exist. `lookup` returns a user's login name.
+/// `missing`: the accounts that were missing at the last check. Returns those that are missing now for the
+/// first time.
 pub(crate) async fn check_accounts(
     context: &DaemonContext,
     missing: &BTreeSet<UserId>,
     lookup: impl AsyncFn(UserId) -> Option<String>,
 ) -> BTreeSet<UserId> {
-    let mut still = BTreeSet::new();
+    let mut newly_missing = BTreeSet::new();
     for person in context.doors.sessions.active_users(Instant::now()) {
-        // Who never had a name cannot lose it.
+        // A user who never had a name cannot lose it.
         let Some(name) = &person.name else { continue };
-        // Each is a process.
-        let Ok(_turn) = context.doors.gates.people.acquire().await else { break };
+        // Each look-up is a process.
+        let Ok(_permit) = context.doors.limits.people.acquire().await else { break };
         let found = lookup(person.uid).await;
         if found.as_ref() == Some(name) {
             continue;
         }
         if found.is_none() && !missing.contains(&person.uid) {
-            still.insert(person.uid);
+            newly_missing.insert(person.uid);
             continue;
         }
-        let is_theirs = |other: &AuthenticatedUser| *other == person;
-        context.doors.links.end_matching(is_theirs);
-        context.doors.sessions.end_matching(is_theirs);
-        context.doors.unstruck.store(true, Ordering::Relaxed);
-        tracing::info!(uid = %person.uid, "the account is gone, and its sessions of browsers have ended");
+        context.doors.links.end_matching(|other| *other == person);
+        context.doors.sessions.end_matching(|other| *other == person);
+        context.doors.saved_sessions_stale.store(true, Ordering::Relaxed);
+        tracing::info!(uid = %person.uid, "an account is gone, and its browser sessions have ended");
     }
-    still
+    newly_missing
 }

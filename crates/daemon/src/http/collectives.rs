@@ -1,4 +1,4 @@
-//! How long collectives take on the site's nodes: brought by administrators, shown to all.
+//! How long collectives take on the site's nodes. Administrators import the table, and all readers may see it.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use infill_model::{SiteCollectives, TypeCollectives, clock::now};
 use super::signed_requests::VerifiedOrder;
 use super::{RequestDenial, auth};
 
-/// Largest body of an import: as many rows as a type may have, of 125 bytes; what is sealed may not be
-/// longer.
+/// Largest body of an import: the most rows that a node type may have, of 125 bytes each. The body of a signed
+/// request may not be longer either.
 pub(crate) const MAX_IMPORT_BODY: usize = 250 * 1024;
 
 fn collectives_view(site: SiteCollectives) -> CollectivesView {
     CollectivesView { schema: SCHEMA, types: site.types }
 }
 
-/// `GET /v1/collectives`. They tell of nodes alone, and are for all who may read anything.
+/// `GET /v1/collectives`. The table is about nodes alone, so all readers may see it.
 pub(crate) async fn show_collectives(State(context): State<Arc<DaemonContext>>) -> Json<CollectivesView> {
-    let site = context.lock_state().scene.job_advisor().collectives().clone();
+    let site = context.lock_state().round_state.job_advisor().collectives().clone();
     Json(collectives_view(site))
 }
 
@@ -34,18 +34,21 @@ pub(crate) async fn import_collectives(
 ) -> Result<Json<CollectivesView>, RequestDenial> {
     auth::require_admin(&context, uid).await?;
     let ImportCollectivesRequest { node_type, rows, .. } = request;
-    let told = node_type.clone();
+    let logged_type = node_type.clone();
     let count = rows.len();
-    // One import at a time: the next one keeps what this one brings.
-    let _learned = context.saving.learned.lock().await;
-    let mut site = context.lock_state().scene.job_advisor().collectives().clone();
-    let refused = |e: &dyn ToString| RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
-    site.import_table(TypeCollectives { node_type, imported_at: now(), rows }).map_err(|e| refused(&e))?;
-    let text = serde_json::to_string(&site).map_err(|e| refused(&e))?;
+    // One import at a time, because each import changes a copy of the whole table.
+    let _lock = context.save_locks.learned.lock().await;
+    let mut site = context.lock_state().round_state.job_advisor().collectives().clone();
+    site.import_table(TypeCollectives { node_type, imported_at: now(), rows }).map_err(unprocessable)?;
+    let text = serde_json::to_string(&site).map_err(unprocessable)?;
     context.store.put_setting(COLLECTIVES_SETTING, &text).await?;
-    context.lock_state().scene.job_advisor_mut().set_collectives(site.clone());
-    tracing::info!(%uid, node_type = %told, rows = count, "a table of collectives was brought");
+    context.lock_state().round_state.job_advisor_mut().set_collectives(site.clone());
+    tracing::info!(%uid, node_type = %logged_type, rows = count, "a table of collectives was imported");
     Ok(Json(collectives_view(site)))
+}
+
+fn unprocessable(error: impl std::fmt::Display) -> RequestDenial {
+    RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
 }
 
 #[cfg(test)]
@@ -65,7 +68,7 @@ mod tests {
         ImportCollectivesRequest { proof: proof(who), node_type: "a100".to_owned(), rows }
     }
 
-    async fn bring(
+    async fn import(
         context: &Arc<DaemonContext>,
         who: &str,
         rows: Vec<CollectiveRow>,
@@ -80,30 +83,38 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_administrators_bring_is_shown_and_kept() {
+    async fn imported_tables_are_shown_and_stored() {
         let daemon = daemon().await;
-        assert_eq!(bring(&daemon, "root's", vec![row(1024), row(2048)]).await.unwrap(), 2);
-        assert_eq!(bring(&daemon, "root's", vec![row(4096)]).await.unwrap(), 1, "in place of what was known");
+        assert_eq!(import(&daemon, "root's", vec![row(1024), row(2048)]).await.unwrap(), 2);
+        assert_eq!(
+            import(&daemon, "root's", vec![row(4096)]).await.unwrap(),
+            1,
+            "the new table replaces the old one"
+        );
         let Json(view) = show_collectives(State(daemon.clone())).await;
         assert_eq!((view.types[0].node_type.as_str(), view.types[0].rows[0].bytes), ("a100", 4096));
         let mut next = Values::new(Arc::new(Config::default()), now());
         let _ = crate::serve::restore_state(&mut next, daemon.store.as_ref()).await.unwrap();
-        assert_eq!(next.scene.job_advisor().collectives().types, view.types, "the next daemon knows it");
-        // What is there and cannot be read keeps no daemon from starting.
+        assert_eq!(next.round_state.job_advisor().collectives().types, view.types, "the next daemon has it");
+        // A stored table that cannot be read does not keep a daemon from starting.
         daemon.store.put_setting(COLLECTIVES_SETTING, "nonsense").await.unwrap();
         let mut next = Values::new(Arc::new(Config::default()), now());
         let _ = crate::serve::restore_state(&mut next, daemon.store.as_ref()).await.unwrap();
-        assert_eq!(next.scene.job_advisor().collectives().types, []);
+        assert_eq!(next.round_state.job_advisor().collectives().types, []);
     }
 
     #[tokio::test]
-    async fn nobody_else_does_nor_what_cannot_be() {
+    async fn imports_of_other_users_and_wrong_tables_are_refused() {
         let daemon = daemon().await;
-        let denied = async |who: &str, rows| bring(&daemon, who, rows).await.map_err(|d| d.status.as_u16());
-        assert_eq!(denied("forged", vec![row(1024)]).await, Err(401));
-        assert_eq!(denied("other's", vec![row(1024)]).await, Err(403));
-        for odd in [vec![], vec![row(0)], vec![row(1024); 2]] {
-            assert_eq!(denied("root's", odd).await, Err(422));
+        for (who, rows, status) in [
+            ("forged", vec![row(1024)], 401),
+            ("other's", vec![row(1024)], 403),
+            ("root's", vec![], 422),
+            ("root's", vec![row(0)], 422),
+            ("root's", vec![row(1024); 2], 422),
+        ] {
+            let denial = import(&daemon, who, rows).await.unwrap_err();
+            assert_eq!(denial.status.as_u16(), status, "{who}");
         }
         let Json(view) = show_collectives(State(daemon.clone())).await;
         assert_eq!(view.types, []);

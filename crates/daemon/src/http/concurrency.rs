@@ -1,5 +1,4 @@
-//! What takes a processor or the store for a while: only so many at a time, and off the threads that serve
-//! agents.
+//! Limits work that takes a processor or the store for a while, and keeps it off the threads that serve agents.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,32 +8,32 @@ use tokio::sync::Semaphore;
 
 use super::RequestDenial;
 
-/// What `work` finds, once there is a turn at this gate. Whoever hangs up has it found all the same: until
-/// then it is nobody else's turn.
+/// Runs `work` once there is a permit. The work goes on even if its client hangs up, and keeps the permit until
+/// it is done.
 pub(crate) async fn run_limited<T: Send + 'static>(
-    gate: &Arc<Semaphore>,
+    limit: &Arc<Semaphore>,
     work: impl Future<Output = Result<T, RequestDenial>> + Send + 'static,
 ) -> Result<T, RequestDenial> {
-    let turn = gate
+    let permit = limit
         .clone()
         .acquire_owned()
         .await
-        .map_err(|_| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon stops"))?;
+        .map_err(|_| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"))?;
     let working = tokio::spawn(async move {
-        let _turn = turn;
+        let _permit = permit;
         work.await
     });
     working.await.map_err(internal_error)?
 }
 
-/// What `compute` finds, on a thread for such things.
+/// Runs `compute` on a thread for blocking work.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     compute: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RequestDenial> {
     tokio::task::spawn_blocking(compute).await.map_err(internal_error)
 }
 
-/// 500.
+/// 500 with the error as its text.
 pub(crate) fn internal_error(why: impl fmt::Display) -> RequestDenial {
     RequestDenial::new(StatusCode::INTERNAL_SERVER_ERROR, why.to_string())
 }
@@ -44,14 +43,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_hangs_up_keeps_the_turn_until_all_is_found() {
-        let gate = Arc::new(Semaphore::new(1));
-        let (go, goes) = tokio::sync::oneshot::channel::<()>();
-        let waits = run_limited(&gate, async move { goes.await.map_err(internal_error) });
-        let hung_up = tokio::time::timeout(std::time::Duration::from_millis(20), waits).await;
+    async fn work_keeps_its_permit_after_its_client_hangs_up() {
+        let limit = Arc::new(Semaphore::new(1));
+        let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+        let work = run_limited(&limit, async move { finished.await.map_err(internal_error) });
+        let hung_up = tokio::time::timeout(std::time::Duration::from_millis(20), work).await;
         assert!(hung_up.is_err());
-        assert!(gate.clone().try_acquire_owned().is_err());
-        go.send(()).unwrap();
-        assert_eq!(run_limited(&gate, async { Ok(7) }).await.unwrap(), 7);
+        assert!(limit.clone().try_acquire_owned().is_err());
+        finish.send(()).unwrap();
+        assert_eq!(run_limited(&limit, async { Ok(7) }).await.unwrap(), 7);
     }
 }

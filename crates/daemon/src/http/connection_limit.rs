@@ -1,10 +1,12 @@
-//! Connections: how many there may be, and how long one may stand about. Whoever has a request under way is
-//! busy, such as an agent that polls; the others are idle, and so is whose request has not come whole yet.
-//! The idle ones make room for newcomers when it gets full: of the address that has most of them the one that
-//! was idle longest. So a crowd that only holds connections open, or sends its requests slowly, keeps nobody
-//! out: neither those of other addresses, whom it does not displace, nor those of its own. Of users who share
-//! a machine nothing more can be known before they prove who they are; there whoever speaks at once stays
-//! ahead of whoever does not.
+//! Limits the number of connections, and how long one may be idle.
+//!
+//! A connection with a complete request under way is busy, for example that of an agent that polls. All others
+//! are idle, also those whose request has not arrived completely. When the table is full, a new connection
+//! replaces an idle one: of the address with the most idle connections, the one that was idle longest.
+//!
+//! So clients that only hold connections open, or send their requests slowly, keep no one out. They displace
+//! no clients of other addresses. Clients of the same address that send at once stay ahead of them. More is
+//! not possible before users on a shared host prove their identity.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,42 +30,46 @@ use super::connection_table::{ConnectionLimits, ConnectionTable, RequestStage};
 use super::stream::Stream;
 use crate::tls::TlsFiles;
 
-/// How long a connection may be idle: before its first request and while it shakes hands, between two, in the
-/// middle of a head, or while its answer is not taken.
+/// How long a connection may be idle: in the TLS handshake, before its first request, between two requests, in
+/// the middle of a head, or while the client does not read its answer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause after an accept that failed: there are no descriptors left, perhaps.
+/// Pause after an accept that failed, perhaps because there are no file descriptors left.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// All connections.
 #[derive(Debug)]
 struct SharedConnections {
-    room: ConnectionLimits,
-    book: Mutex<ConnectionTable>,
+    limits: ConnectionLimits,
+    table: Mutex<ConnectionTable>,
 }
 
 impl SharedConnections {
-    /// Entries are changed whole: a thread that panicked leaves the book as it was.
+    fn new(limits: ConnectionLimits) -> Arc<SharedConnections> {
+        Arc::new(SharedConnections { limits, table: Mutex::default() })
+    }
+
+    /// Entries are replaced as a whole, so a thread that panicked leaves the table consistent.
     fn lock_table(&self) -> MutexGuard<'_, ConnectionTable> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Accepts connections for as long as there is room.
+/// Accepts connections within the limits.
 pub(crate) struct LimitedListener {
     listener: TcpListener,
-    guests: Arc<SharedConnections>,
+    connections: Arc<SharedConnections>,
     tls: Option<Arc<TlsFiles>>,
 }
 
 impl LimitedListener {
-    /// Behind which there is so much room.
-    pub fn new(listener: TcpListener, room: ConnectionLimits, tls: Option<Arc<TlsFiles>>) -> LimitedListener {
-        LimitedListener {
-            listener,
-            guests: Arc::new(SharedConnections { room, book: Mutex::default() }),
-            tls,
-        }
+    /// A listener with these limits, in TLS where there is a certificate.
+    pub fn new(
+        listener: TcpListener,
+        limits: ConnectionLimits,
+        tls: Option<Arc<TlsFiles>>,
+    ) -> LimitedListener {
+        LimitedListener { listener, connections: SharedConnections::new(limits), tls }
     }
 }
 
@@ -75,19 +81,18 @@ impl Listener for LimitedListener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // Where one socket serves both versions, addresses of version 4 stand in ones of version
-                    // 6.
+                    // A socket that serves both IP versions shows IPv4 addresses as mapped IPv6 addresses.
                     let host = address.ip().to_canonical();
-                    let id =
-                        self.guests.lock_table().admit_connection(host, self.guests.room, Instant::now());
-                    // Without room the connection is closed here: whoever is serious comes again.
+                    let limits = self.connections.limits;
+                    let id = self.connections.lock_table().admit_connection(host, limits, Instant::now());
+                    // Without room the connection is closed here. The client may try again.
                     let Some(id) = id else { continue };
-                    let seat = ConnectionHandle { id, host, guests: self.guests.clone() };
+                    let handle = ConnectionHandle { id, host, connections: self.connections.clone() };
                     let stream = Stream::new(stream, self.tls.as_deref());
-                    return (TrackedStream { stream, seat, alarm: None }, address);
+                    return (TrackedStream { stream, handle, timer: None }, address);
                 }
                 Err(e) => {
-                    tracing::debug!("a connection could not be accepted: {e}");
+                    tracing::debug!("cannot accept a connection: {e}");
                     tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
                 }
             }
@@ -99,63 +104,72 @@ impl Listener for LimitedListener {
     }
 }
 
-/// A connection's place in the book.
+/// Refers to a connection in the table.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionHandle {
     id: u64,
     host: IpAddr,
-    guests: Arc<SharedConnections>,
+    connections: Arc<SharedConnections>,
 }
 
 impl ConnectionHandle {
-    /// Whether the guest is on this machine.
+    /// Whether the client is on this host.
     pub fn is_local(&self) -> bool {
         self.host.is_loopback()
     }
 
-    /// Waits with the guest: fails once it was sent away or has been idle for too long, and else says until
-    /// when it may be.
+    /// Registers a waker, and returns when the connection must be checked again.
+    ///
+    /// # Errors
+    /// When the connection was removed from the table, or has been idle for too long.
     fn poll_idle(&self, waker: &Waker) -> io::Result<Instant> {
-        let mut book = self.guests.lock_table();
-        let away = || io::Error::new(io::ErrorKind::TimedOut, "idle");
-        let guest = book.guests.get_mut(&self.id).ok_or_else(away)?;
+        let mut table = self.connections.lock_table();
+        let connection = table.connections.get_mut(&self.id).ok_or_else(idle_error)?;
         let now = Instant::now();
-        // Who is busy is looked at again after a while.
-        let until = if guest.busy == 0 { guest.since + IDLE_TIMEOUT } else { now + IDLE_TIMEOUT };
+        // A busy connection is checked again after the same time.
+        let until = if connection.busy == 0 { connection.since + IDLE_TIMEOUT } else { now + IDLE_TIMEOUT };
         if until <= now {
-            return Err(away());
+            return Err(idle_error());
         }
-        guest.waker = Some(waker.clone());
+        connection.waker = Some(waker.clone());
         Ok(until)
     }
+
+    fn set_stage(&self, stage: RequestStage) {
+        self.connections.lock_table().set_stage(self.id, stage, Instant::now());
+    }
+}
+
+fn idle_error() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "idle")
 }
 
 impl Connected<IncomingStream<'_, LimitedListener>> for ConnectionHandle {
     fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> ConnectionHandle {
-        stream.io().seat.clone()
+        stream.io().handle.clone()
     }
 }
 
-/// A connection.
+/// A connection that ends when it is idle for too long.
 pub(crate) struct TrackedStream {
     stream: Stream,
-    seat: ConnectionHandle,
-    alarm: Option<Pin<Box<Sleep>>>,
+    handle: ConnectionHandle,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl TrackedStream {
-    /// After the stream had nothing to say: whether it may be waited for.
+    /// Called when the stream is not ready. Is ready itself once the connection must end.
     fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         loop {
-            let until = match self.seat.poll_idle(context.waker()) {
+            let until = match self.handle.poll_idle(context.waker()) {
                 Ok(until) => until.into(),
                 Err(e) => return Poll::Ready(e),
             };
-            let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-            if alarm.deadline() < until {
-                alarm.as_mut().reset(until);
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            if timer.deadline() < until {
+                timer.as_mut().reset(until);
             }
-            if alarm.as_mut().poll(context).is_pending() {
+            if timer.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -164,7 +178,7 @@ impl TrackedStream {
 
 impl Drop for TrackedStream {
     fn drop(&mut self) {
-        self.seat.guests.lock_table().remove_connection(self.seat.id);
+        self.handle.connections.lock_table().remove_connection(self.handle.id);
     }
 }
 
@@ -223,53 +237,48 @@ impl AsyncWrite for TrackedStream {
     }
 }
 
-/// Notes that a request is under way for as long as it is. One with a body waits in its extensions to be told
-/// that this came.
+/// Records the stages of a request in the table. The guard of a request with a body is in its extensions, so
+/// that whoever reads the body can mark it as received.
 pub(crate) async fn track_request(
-    ConnectInfo(seat): ConnectInfo<ConnectionHandle>,
+    ConnectInfo(handle): ConnectInfo<ConnectionHandle>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let under_way = Arc::new(RequestGuard::begin_request(seat));
+    let guard = Arc::new(RequestGuard::begin_request(handle));
     if request.body().is_end_stream() {
-        under_way.mark_received();
+        guard.mark_received();
     } else {
-        request.extensions_mut().insert(under_way.clone());
+        request.extensions_mut().insert(guard.clone());
     }
     let response = next.run(request).await;
-    drop(under_way);
+    drop(guard);
     response
 }
 
-/// A request under way.
+/// A request under way. The request counts as answered when the guard is dropped.
 pub(crate) struct RequestGuard {
-    seat: ConnectionHandle,
-    has_come: AtomicBool,
+    handle: ConnectionHandle,
+    is_received: AtomicBool,
 }
 
 impl RequestGuard {
-    fn begin_request(seat: ConnectionHandle) -> RequestGuard {
-        let under_way = RequestGuard { seat, has_come: AtomicBool::new(false) };
-        under_way.set_stage(RequestStage::Begins);
-        under_way
+    fn begin_request(handle: ConnectionHandle) -> RequestGuard {
+        handle.set_stage(RequestStage::Begins);
+        RequestGuard { handle, is_received: AtomicBool::new(false) }
     }
 
-    /// It came whole.
+    /// Records that the request has arrived completely.
     pub fn mark_received(&self) {
-        if !self.has_come.swap(true, Ordering::Relaxed) {
-            self.set_stage(RequestStage::Came);
+        if !self.is_received.swap(true, Ordering::Relaxed) {
+            self.handle.set_stage(RequestStage::Received);
         }
-    }
-
-    fn set_stage(&self, turn: RequestStage) {
-        self.seat.guests.lock_table().set_stage(self.seat.id, turn, Instant::now());
     }
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let has_come = *self.has_come.get_mut();
-        self.set_stage(if has_come { RequestStage::Answered } else { RequestStage::Begins });
+        let is_received = *self.is_received.get_mut();
+        self.handle.set_stage(if is_received { RequestStage::Answered } else { RequestStage::Begins });
     }
 }
 
@@ -277,54 +286,53 @@ impl Drop for RequestGuard {
 mod tests {
     use super::*;
 
-    const ROOM: ConnectionLimits = ConnectionLimits { connections: 4, a_host: 2 };
+    const LIMITS: ConnectionLimits = ConnectionLimits { connections: 4, a_host: 2 };
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     #[test]
-    fn who_says_nothing_for_long_goes_and_who_is_busy_stays() {
-        let guests = Arc::new(SharedConnections { room: ROOM, book: Mutex::default() });
-        let long_ago = Instant::now().checked_sub(IDLE_TIMEOUT).expect("the machine runs for so long");
-        let id = guests.lock_table().admit_connection(HERE, ROOM, long_ago).unwrap();
-        let seat = ConnectionHandle { id, host: HERE, guests };
-        let look = || seat.poll_idle(Waker::noop()).map_err(|e| e.kind());
-        assert_eq!(look().unwrap_err(), io::ErrorKind::TimedOut);
-        seat.guests.lock_table().set_stage(id, RequestStage::Came, long_ago);
-        assert!(look().is_ok(), "a request is under way");
-        seat.guests.lock_table().set_stage(id, RequestStage::Answered, Instant::now());
-        assert!(
-            look().unwrap() <= Instant::now() + IDLE_TIMEOUT,
-            "its answer is the beginning of another wait"
-        );
-        seat.guests.lock_table().set_stage(id, RequestStage::Came, long_ago);
-        seat.guests.lock_table().set_stage(id, RequestStage::Answered, long_ago);
-        assert!(look().is_err());
+    fn a_connection_that_is_idle_for_long_ends_and_a_busy_one_stays() {
+        let connections = SharedConnections::new(LIMITS);
+        let long_ago = Instant::now().checked_sub(IDLE_TIMEOUT).expect("the host runs longer than that");
+        let id = connections.lock_table().admit_connection(HERE, LIMITS, long_ago).unwrap();
+        let handle = ConnectionHandle { id, host: HERE, connections: connections.clone() };
+        let error = handle.poll_idle(Waker::noop()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        connections.lock_table().set_stage(id, RequestStage::Received, long_ago);
+        assert!(handle.poll_idle(Waker::noop()).is_ok(), "a request is under way");
+        connections.lock_table().set_stage(id, RequestStage::Answered, Instant::now());
+        let until = handle.poll_idle(Waker::noop()).unwrap();
+        assert!(until <= Instant::now() + IDLE_TIMEOUT, "the idle time begins at the answer");
+        connections.lock_table().set_stage(id, RequestStage::Received, long_ago);
+        connections.lock_table().set_stage(id, RequestStage::Answered, long_ago);
+        assert!(handle.poll_idle(Waker::noop()).is_err());
     }
 
     #[tokio::test]
-    async fn a_crowd_that_says_nothing_keeps_nobody_out() {
+    async fn silent_connections_do_not_keep_a_client_out() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         use tokio::net::TcpStream;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = LimitedListener::new(listener, ConnectionLimits { connections: 20, a_host: 20 }, None);
-        let guests = door.guests.clone();
+        let limits = ConnectionLimits { connections: 20, a_host: 20 };
+        let listener = LimitedListener::new(listener, limits, None);
+        let connections = listener.connections.clone();
         let router = axum::Router::new()
             .fallback(|| async { "welcome" })
             .layer(axum::middleware::from_fn(track_request))
             .into_make_service_with_connect_info::<ConnectionHandle>();
-        tokio::spawn(async move { axum::serve(door, router).await });
-        let mut crowd = Vec::new();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut silent = Vec::new();
         for _ in 0..50 {
-            crowd.push(TcpStream::connect(address).await.unwrap());
+            silent.push(TcpStream::connect(address).await.unwrap());
         }
-        let mut guest = TcpStream::connect(address).await.unwrap();
-        guest.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();
-        guest.read_to_string(&mut answer).await.unwrap();
+        client.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("welcome"), "{answer}");
-        assert!(guests.lock_table().guests.len() <= 20);
-        // The first of the crowd were sent away, and see it.
-        let gone = tokio::time::timeout(Duration::from_secs(5), crowd[0].read(&mut [0; 1])).await.unwrap();
-        assert!(matches!(gone, Ok(0) | Err(_)), "{gone:?}");
+        assert!(connections.lock_table().connections.len() <= 20);
+        // The first silent connections were closed.
+        let read = tokio::time::timeout(Duration::from_secs(5), silent[0].read(&mut [0; 1])).await.unwrap();
+        assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Orders of an administrator: pause, resume, drain.
+//! An administrator's commands: pause, resume, drain.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ pub(crate) async fn handle_control(
     auth::require_admin(&context, uid).await?;
     let word = request.control.word();
     if let Err(e) = context.store.put_setting(CONTROL_SETTING, word).await {
-        // The order is obeyed all the same: stopping must work when the disk is full.
-        tracing::error!("the order is obeyed, but a restart forgets it: {e}");
+        // The command is still carried out, because stopping must work when the disk is full.
+        tracing::error!("the command is carried out, but a restart forgets it: {e}");
     }
-    tracing::info!(%uid, order = word, "an administrator's order");
+    tracing::info!(%uid, order = word, "an administrator's command");
     context.lock_state().control = request.control;
-    context.wake.request_round(RoundUrgency::Urgent, None);
+    context.round_trigger.request_round(RoundUrgency::Urgent, None);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,4 @@
-//! Why a job or a node has what it has, in the words of `infill explain`.
+//! Explains why a job or a node has what it has. `infill explain` prints these lines.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use infill_api::{ExplainQuery, ExplainView, SCHEMA};
 use infill_model::{JobId, clock::now};
 use infill_present::phrases::{DisplayClock, explain};
 
-/// `GET /v1/explain/{subject}`: of a malleable job, its wings, or a node.
+/// `GET /v1/explain/{subject}`. The subject is a malleable job, one of its wings, or a node.
 pub(crate) async fn explain_subject(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
@@ -26,10 +26,10 @@ pub(crate) async fn explain_subject(
     let Path(subject) = subject?;
     let Query(query) = query?;
     let when = DisplayClock { now: now(), zone: parse_zone(query.zone)? };
-    let gate = context.doors.fits.clone();
-    let saying =
+    let limit = context.doors.fits.clone();
+    let explaining =
         async move { run_blocking(move || explanation_lines(&context, &viewer, &subject, when)).await? };
-    Ok(Json(ExplainView { schema: SCHEMA, lines: run_limited(&gate, saying).await? }))
+    Ok(Json(ExplainView { schema: SCHEMA, lines: run_limited(&limit, explaining).await? }))
 }
 
 fn explanation_lines(
@@ -46,13 +46,16 @@ fn explanation_lines(
         Some(id) => explain::explain_job(id, &status, round, Vec::new()),
         None => explain::explain_node(subject, status, round),
     };
-    let unknown = || RequestDenial::new(StatusCode::NOT_FOUND, "infill knows no such job or node");
-    let mut explained = explained.ok_or_else(unknown)?;
-    // Of a job that is hidden its lead is no more told than itself.
+    let mut explained = explained.ok_or_else(unknown_subject)?;
+    // A wing may only be explained to readers who may see its lead.
     explained.round = explained.round.map(|round| live_status::visible_round(context, viewer, round));
-    let is_told = explained.round.as_ref().is_some_and(|round| !round.report.jobs.is_empty());
-    if explained.job.is_none() && explained.node.is_none() && !is_told {
-        return Err(unknown());
+    let is_in_round = explained.round.as_ref().is_some_and(|round| !round.report.jobs.is_empty());
+    if explained.job.is_none() && explained.node.is_none() && !is_in_round {
+        return Err(unknown_subject());
     }
     Ok(explain::explanation_lines(&explained, subject, when))
+}
+
+fn unknown_subject() -> RequestDenial {
+    RequestDenial::new(StatusCode::NOT_FOUND, "infill knows no such job or node")
 }

@@ -1,5 +1,5 @@
-//! Drawings over time: what nodes were used for, what became of the time that malleable jobs held, how long
-//! main jobs waited for them.
+//! Drawings over time: what nodes were used for, what node-time of malleable jobs was used for, and how long
+//! main jobs waited for nodes of malleable jobs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::context::DaemonContext;
 use crate::hour_cache;
@@ -23,16 +23,16 @@ use infill_present::charts::{StackedArea, TimeFigure, TimeMarks};
 use super::concurrency::{internal_error, run_blocking, run_limited};
 use super::{RequestDenial, check_span, parse_zone};
 
-/// Parts that the time is divided into at most: more would not be told apart.
+/// Most intervals of a drawing. More could not be distinguished.
 const MAX_INTERVALS: f64 = 336.0;
 
-/// Most dots: of more, those that waited longest.
+/// Most dots of a drawing. The longest delays are drawn.
 const MAX_DOTS: usize = 5000;
 
 /// A name and its colour: red, green, blue.
 type FigureSeries = (&'static str, (u8, u8, u8));
 
-/// What nodes are used for, in the order of [`crate::timeline::USE_KINDS`], with colours.
+/// What nodes are used for, in the order of the parts of a mixture ([`crate::timeline::USE_KINDS`]).
 const USE_SERIES: [FigureSeries; 6] = [
     ("main jobs", (140, 149, 159)),
     ("malleable jobs", (115, 43, 202)),
@@ -42,7 +42,7 @@ const USE_SERIES: [FigureSeries; 6] = [
     ("down", (59, 64, 70)),
 ];
 
-/// What becomes of node-time.
+/// What node-time is used for.
 const NODE_TIME_SERIES: [FigureSeries; 4] = [
     ("steps", (30, 130, 70)),
     ("steps at sizes that are tried", (120, 190, 120)),
@@ -61,10 +61,11 @@ pub(crate) async fn get_figure(
     let Query(query) = query?;
     check_query(&query)?;
     let is_private = context.doors.private_data().jobs && !viewer.all;
-    let asked = FigureCacheKey { kind, query, is_private };
-    let answer = context.told.figures.entry_for(*context.told.looked.borrow(), asked);
+    let key = FigureCacheKey { kind, query, is_private };
+    let snapshot_at = *context.response_cache.looked.borrow();
+    let answer = context.response_cache.figures.entry_for(snapshot_at, key);
     let body = answer
-        .get_or_try_init(|| run_limited(&context.doors.sums, render_figure(context.clone(), asked)))
+        .get_or_try_init(|| run_limited(&context.doors.sums, render_figure(context.clone(), key)))
         .await?
         .clone();
     Ok(([(CONTENT_TYPE, "application/json")], body))
@@ -74,14 +75,16 @@ async fn render_figure(
     context: Arc<DaemonContext>,
     FigureCacheKey { kind, query, is_private }: FigureCacheKey,
 ) -> Result<Bytes, RequestDenial> {
-    let mut found = load_figure(&context, kind, &query).await?;
-    if let FigureSource::Delays(delays) = &mut found
+    let mut source = load_figure(&context, kind, &query).await?;
+    if let FigureSource::Delays(delays) = &mut source
         && is_private
     {
-        // The very second tells which job it was.
-        delays.iter_mut().for_each(|delay| delay.at = hour_of(delay.at).max(query.from));
+        // The exact second would identify the job, so times are rounded down to the hour.
+        for delay in delays {
+            delay.at = hour_of(delay.at).max(query.from);
+        }
     }
-    let view = run_blocking(move || found.to_view(kind, &query)).await?.map_err(internal_error)?;
+    let view = run_blocking(move || source.to_view(kind, &query)).await?.map_err(internal_error)?;
     serde_json::to_vec(&view).map(Bytes::from).map_err(internal_error)
 }
 
@@ -90,9 +93,11 @@ fn check_query(query: &FigureQuery) -> Result<(), RequestDenial> {
     parse_zone(query.zone).map(drop)
 }
 
-/// What is known of a stretch of time: sums of hours, or what happened. Nothing of it names anybody.
+/// The data of a drawing. It names no user.
 enum FigureSource {
+    /// Node-seconds of each hour by kind, with the begin of the hour.
     Hours(Vec<(UnixTime, Vec<f64>)>),
+    /// Delays of main jobs.
     Delays(Vec<MainDelay>),
 }
 
@@ -113,14 +118,19 @@ async fn load_figure(
         }
         FigureKind::NodeTime => {
             let begin = hour_of(from);
-            let most = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
-            let ends =
-                |s: NodeTimeUsage| vec![s.useful_secs, s.probing_secs, s.rescale_secs, s.preempted_secs];
-            let hours = store.node_time_by_hour(begin, to, most).await?;
-            FigureSource::Hours(hours.into_iter().map(|(begin, spent)| (begin, ends(spent))).collect())
+            let max_hours = (LONGEST_FIGURE_SECS / HOUR_SECS) as u32 + 1;
+            let hours = store.node_time_by_hour(begin, to, max_hours).await?;
+            FigureSource::Hours(
+                hours.into_iter().map(|(begin, spent)| (begin, secs_by_use(&spent))).collect(),
+            )
         }
         FigureKind::Delays => FigureSource::Delays(store.delays_between(from, to, MOST_DELAYS).await?),
     })
+}
+
+/// Node-seconds in the order of [`NODE_TIME_SERIES`].
+fn secs_by_use(spent: &NodeTimeUsage) -> Vec<f64> {
+    vec![spent.useful_secs, spent.probing_secs, spent.rescale_secs, spent.preempted_secs]
 }
 
 impl FigureSource {
@@ -130,7 +140,7 @@ impl FigureSource {
                 area_figure("Nodes", &USE_SERIES, hours, query)
             }
             FigureSource::Hours(hours) => area_figure(
-                "Nodes that malleable jobs had, by what became of their time",
+                "Nodes that malleable jobs had, by what their time was used for",
                 &NODE_TIME_SERIES,
                 hours,
                 query,
@@ -140,7 +150,8 @@ impl FigureSource {
     }
 }
 
-/// Numbers of nodes, hour by hour or, of a longer stretch, by several hours.
+/// Draws mean numbers of nodes by kind, for each hour or, in a longer stretch, for each interval of several
+/// hours.
 fn area_figure(
     title: &str,
     kinds: &[FigureSeries],
@@ -148,60 +159,67 @@ fn area_figure(
     query: &FigureQuery,
 ) -> anyhow::Result<FigureView> {
     let begin = hour_of(query.from).0;
-    let hours_asked = query.to.secs_since(UnixTime(begin)) / HOUR_SECS as f64;
-    let part_secs = (hours_asked / MAX_INTERVALS).ceil().max(1.0) as i64 * HOUR_SECS;
-    let parts = (query.to.0 - 1 - begin) / part_secs + 1;
-    let mut means = vec![vec![0.0; kinds.len()]; parts as usize];
+    let requested_hours = query.to.secs_since(UnixTime(begin)) / HOUR_SECS as f64;
+    let interval_secs = (requested_hours / MAX_INTERVALS).ceil().max(1.0) as i64 * HOUR_SECS;
+    let intervals = (query.to.0 - 1 - begin) / interval_secs + 1;
+    let mut means = vec![vec![0.0; kinds.len()]; intervals as usize];
     for (from, secs) in hours {
-        let part = (from.0 - begin) / part_secs;
-        let Some(means) = usize::try_from(part).ok().and_then(|part| means.get_mut(part)) else { continue };
-        // Of the part that goes on only what is over counts.
-        let begin = begin + part * part_secs;
-        let over = (now().0 - begin).clamp(1, part_secs) as f64;
-        means.iter_mut().zip(secs).for_each(|(mean, secs)| *mean += secs / over);
+        let interval = (from.0 - begin) / interval_secs;
+        let Some(means) = usize::try_from(interval).ok().and_then(|index| means.get_mut(index)) else {
+            continue;
+        };
+        // Only the elapsed part of the present interval counts.
+        let interval_begin = begin + interval * interval_secs;
+        let elapsed = (now().0 - interval_begin).clamp(1, interval_secs) as f64;
+        means.iter_mut().zip(secs).for_each(|(mean, secs)| *mean += secs / elapsed);
     }
-    let from = UnixTime(begin);
-    let to = UnixTime(begin + parts * part_secs);
-    let area = |(kind, (name, colour)): (usize, &FigureSeries)| StackedArea {
-        name,
-        colour: *colour,
-        values: means.iter().map(|means| means[kind]).collect(),
+    let mut areas = Vec::new();
+    for (kind, (name, colour)) in kinds.iter().enumerate() {
+        let values = means.iter().map(|means| means[kind]).collect();
+        areas.push(StackedArea { name, colour: *colour, values });
+    }
+    let drawing = TimeFigure {
+        title,
+        unit: "nodes",
+        from: UnixTime(begin),
+        to: UnixTime(begin + intervals * interval_secs),
+        zone_secs: query.zone,
+        marks: TimeMarks::Areas(areas),
     };
-    let marks = TimeMarks::Areas(kinds.iter().enumerate().map(area).collect());
-    let drawing = TimeFigure { title, unit: "nodes", from, to, zone_secs: query.zone, marks };
-    let row = |(part, means): (usize, &Vec<f64>)| {
-        let at = begin + part as i64 * part_secs;
-        std::iter::once(json!(at))
-            .chain(means.iter().map(|mean| json!(round_to_cents(*mean))))
-            .collect::<Vec<Value>>()
-    };
+    let mut rows = Vec::new();
+    for (interval, means) in means.iter().enumerate() {
+        let mut row = vec![json!(begin + interval as i64 * interval_secs)];
+        row.extend(means.iter().map(|mean| json!(round_to_cents(*mean))));
+        rows.push(row);
+    }
     let heads =
         std::iter::once("from").chain(kinds.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
     let svg = Some(drawing.to_svg()?);
-    let rows = means.iter().enumerate().map(row).collect();
     Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
 }
 
 fn dot_figure(delays: &[MainDelay], query: &FigureQuery) -> anyhow::Result<FigureView> {
-    let title = "Seconds that main jobs waited for nodes of malleable ones";
+    let title = "Seconds that main jobs waited for nodes of malleable jobs";
     let mut worst: Vec<&MainDelay> = delays.iter().collect();
     worst.sort_by(|a, b| b.secs.total_cmp(&a.secs));
     worst.truncate(MAX_DOTS);
     worst.sort_by_key(|delay| delay.at);
     let dots: Vec<(UnixTime, f64)> = worst.iter().map(|delay| (delay.at, delay.secs)).collect();
-    let from = query.from;
-    let to = query.to;
-    let zone_secs = query.zone;
-    let drawing = TimeFigure { title, unit: "seconds", from, to, zone_secs, marks: TimeMarks::Dots(&dots) };
-    let why = |planned| if planned { "a planned start" } else { "a preemption" };
+    let drawing = TimeFigure {
+        title,
+        unit: "seconds",
+        from: query.from,
+        to: query.to,
+        zone_secs: query.zone,
+        marks: TimeMarks::Dots(&dots),
+    };
     let heads = ["at", "seconds", "for"].map(str::to_owned).to_vec();
     let svg = Some(drawing.to_svg()?);
-    let rows = worst
-        .into_iter()
-        .map(|delay: &MainDelay| {
-            vec![json!(delay.at), json!(round_to_cents(delay.secs)), json!(why(delay.planned))]
-        })
-        .collect();
+    let mut rows = Vec::new();
+    for delay in worst {
+        let cause = if delay.planned { "a planned start" } else { "a preemption" };
+        rows.push(vec![json!(delay.at), json!(round_to_cents(delay.secs)), json!(cause)]);
+    }
     Ok(FigureView { schema: SCHEMA, title: title.to_owned(), heads, rows, svg })
 }
 

@@ -1,4 +1,4 @@
-//! What readers see of the present, and what anybody may see.
+//! The present state for readers, and the health and metrics that need no proof of identity.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,14 +24,14 @@ use super::RequestDenial;
 use super::concurrency::internal_error;
 use super::route_access::may_read_metrics;
 
-/// How many times as long as a plan took it is until the next one: whoever asks for one after the other has a
-/// fifth of a processor at most.
-const PAUSE_PER_COST: u32 = 4;
+/// The pause after a plan in units of its duration. So readers who request plans in a loop use at most a fifth
+/// of a processor.
+const PAUSE_PER_PLAN: u32 = 4;
 
-/// The longest that somebody waits for that.
+/// Longest pause after a plan.
 const MAX_PLAN_PAUSE: Duration = Duration::from_secs(5);
 
-/// A round older than so many poll intervals means that the daemon is not well.
+/// The daemon counts as unhealthy when the last round is older than this many poll intervals.
 const STALE_ROUNDS: f64 = 10.0;
 
 /// `GET /healthz`: 200 while rounds go on.
@@ -39,10 +39,10 @@ pub(crate) async fn get_health(
     State(context): State<Arc<DaemonContext>>,
 ) -> Result<&'static str, RequestDenial> {
     let state = context.lock_state();
-    let last = state.round.as_ref().map_or(state.started_at, |r| r.report.at);
-    // A minute is allowed in any case: a busy slurmctld may be slow.
-    let stale = (STALE_ROUNDS * context.config.daemon.poll_interval_secs).max(60.0);
-    if now().secs_since(last) > stale {
+    let last = state.round.as_ref().map_or(state.started_at, |round| round.report.at);
+    // At least a minute is allowed, because a busy slurmctld may be slow.
+    let max_age = (STALE_ROUNDS * context.config.daemon.poll_interval_secs).max(60.0);
+    if now().secs_since(last) > max_age {
         return Err(RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, format!("no round since {last}")));
     }
     Ok("ok\n")
@@ -57,7 +57,8 @@ pub(crate) async fn get_metrics(
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], context.metrics.encode_text()))
 }
 
-/// `GET /v1/status`; `?nodes=false`: without the nodes; `?shared=true`: made once for all who see the same.
+/// `GET /v1/status`. With `?nodes=false` it has no nodes. With `?shared=true` the answer may be one that was
+/// made for another reader who may see the same.
 pub(crate) async fn get_status(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
@@ -69,9 +70,9 @@ pub(crate) async fn get_status(
     if !query.shared {
         return Ok(Json(visible_status(&context, &viewer, private, which)).into_response());
     }
-    let (at, stand) = status_version(&context);
-    let answer =
-        context.told.statuses.entry_for(at, (query, VisibilityClass::for_reader(&viewer, private), stand));
+    let (at, version) = status_version(&context);
+    let key = (query, VisibilityClass::for_reader(&viewer, private), version);
+    let answer = context.response_cache.statuses.entry_for(at, key);
     let body = answer
         .get_or_try_init(async || {
             serde_json::to_vec(&visible_status(&context, &viewer, private, which)).map(Bytes::from)
@@ -81,18 +82,16 @@ pub(crate) async fn get_status(
     Ok(([(CONTENT_TYPE, "application/json")], body.clone()).into_response())
 }
 
-/// When something was last found out or planned, and what else a status must show at once.
+/// When the last snapshot was read or the last round planned, and what else a status must show at once.
 fn status_version(context: &DaemonContext) -> (UnixTime, StatusVersion) {
-    let looked = *context.told.looked.borrow();
+    let snapshot_at = *context.response_cache.looked.borrow();
     let state = context.lock_state();
     let round = state.round.as_ref().map_or(UnixTime(0), |round| round.report.at);
-    (
-        looked.max(round),
-        StatusVersion { round, control: state.control, problems: state.health.problem_sentences() },
-    )
+    let problems = state.health.problem_sentences();
+    (snapshot_at.max(round), StatusVersion { round, control: state.control, problems })
 }
 
-/// What a reader may see of the present.
+/// The present status with everything removed that the reader may not see.
 pub(crate) fn visible_status(
     context: &DaemonContext,
     viewer: &ApiReader,
@@ -114,46 +113,46 @@ pub(crate) async fn get_round(
     Ok(Json(visible_round(&context, &viewer, round)))
 }
 
-/// What a reader may see of a round.
+/// A round with everything removed that the reader may not see.
 pub(crate) fn visible_round(context: &DaemonContext, viewer: &ApiReader, round: RoundView) -> RoundView {
-    // Whose jobs they were then: their numbers may be others' by now.
+    // The owners at that time count, because Slurm may have given the same numbers to other jobs since.
     let owners = round.report.owners.clone();
-    let owner = |job| owners.get(&job).copied();
-    RedactionFilter::new(viewer, context.doors.private_data(), &owner).redact_round(round)
+    let private = context.doors.private_data();
+    RedactionFilter::new(viewer, private, &|job| owners.get(&job).copied()).redact_round(round)
 }
 
-/// `GET /v1/plan`: a round on the last trusted snapshot, computed now and not carried out.
+/// `GET /v1/plan`: plans a round on the last trusted snapshot, without carrying it out.
 pub(crate) async fn get_plan(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
 ) -> Result<Json<RoundView>, RequestDenial> {
-    let turn = context.doors.planning.clone().try_lock_owned().map_err(|_| {
+    let lock = context.doors.planning.clone().try_lock_owned().map_err(|_| {
         RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, "another plan is being computed; try again")
     })?;
-    // A reader who hangs up has the plan computed all the same: the rest that follows is due.
-    let planned = tokio::spawn(plan_after_pause(context.clone(), turn)).await;
+    // The plan is computed even if the reader hangs up, so that the pause after it applies.
+    let planned = tokio::spawn(plan_after_pause(context.clone(), lock)).await;
     let view = planned.map_err(internal_error)??;
     Ok(Json(visible_round(&context, &viewer, view)))
 }
 
-/// Computes a plan once the last one is long enough ago.
+/// Computes a plan after the pause that follows the last one.
 async fn plan_after_pause(
     context: Arc<DaemonContext>,
-    mut rested: OwnedMutexGuard<Option<Instant>>,
+    mut next_start: OwnedMutexGuard<Option<Instant>>,
 ) -> Result<RoundView, RequestDenial> {
-    if let Some(rested) = *rested {
-        tokio::time::sleep_until(rested.into()).await;
+    if let Some(next_start) = *next_start {
+        tokio::time::sleep_until(next_start.into()).await;
     }
     let began = Instant::now();
-    let question = context.lock_state().round_input(true, now());
-    let question = question
+    let input = context.lock_state().round_input(true, now());
+    let input = input
         .ok_or_else(|| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "no trusted snapshot yet"))?;
-    let view = rounds::plan_round(&context.doors.planner, context.config.clone(), question).await;
-    *rested = Some(Instant::now() + (began.elapsed() * PAUSE_PER_COST).min(MAX_PLAN_PAUSE));
+    let view = rounds::plan_round(&context.doors.planner, context.config.clone(), input).await;
+    *next_start = Some(Instant::now() + (began.elapsed() * PAUSE_PER_PLAN).min(MAX_PLAN_PAUSE));
     let mut view = view.map_err(|e| {
-        // It names jobs and nodes that the reader may not see.
-        tracing::error!("there is no plan to show: {e}");
-        RequestDenial::new(StatusCode::INTERNAL_SERVER_ERROR, "the round failed: the daemon's log says why")
+        // The error may name jobs and nodes that the reader may not see, so it is only logged.
+        tracing::error!("cannot compute a plan for a reader: {e}");
+        RequestDenial::new(StatusCode::INTERNAL_SERVER_ERROR, "the round failed: see the daemon's log")
     })?;
     view.report.owners = context.lock_state().job_owners(&view.report);
     Ok(view)
@@ -168,20 +167,19 @@ pub(crate) async fn list_generations(
     let job = JobId(id);
     let private = context.doors.private_data();
     let list = GenerationsView { schema: SCHEMA, generations: context.store.list_generations(job).await? };
-    let now_there = {
+    let present = {
         let state = context.lock_state();
-        state.fleet.job_details(job).map(|about| (state.job_owner(job), about.submitted_at))
+        state.fleet.job_details(job).map(|details| (state.job_owner(job), details.submitted_at))
     };
-    let (owner, submitted) = match (now_there, list.generations.last()) {
+    let (owner, submitted) = match (present, list.generations.last()) {
         (Some((owner, submitted)), _) => (owner, Some(submitted)),
-        // The round that led to its last generation says whose it was.
+        // The round that led to the job's last generation names its owner.
         (None, Some(last)) if !viewer.all && private.jobs => {
             let round = context.store.round_at(last.started_at).await?;
-            (round.and_then(|r| r.report.owners.get(&job).copied()), None)
+            (round.and_then(|round| round.report.owners.get(&job).copied()), None)
         }
         (None, _) => (None, None),
     };
-    let owner_of = |_| owner;
-    let sight = RedactionFilter::new(&viewer, private, &owner_of);
-    Ok(Json(sight.redact_generations(job, submitted, list)))
+    let view = RedactionFilter::new(&viewer, private, &|_| owner).redact_generations(job, submitted, list);
+    Ok(Json(view))
 }

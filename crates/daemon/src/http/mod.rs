@@ -1,9 +1,11 @@
 //! The HTTP API: agents, the command line, Prometheus.
 //!
-//! Readers prove who they are with MUNGE (or a Slurm JWT) where the site does not say otherwise, and see what
-//! Slurm's `PrivateData` leaves them; nothing of a user's command or environment is shown to anybody. Agents
-//! prove who they are in the same way and then carry a secret; people who change something prove it with each
-//! request. Who may reach what is in the one table of [`routes`].
+//! - Readers prove their identity with MUNGE or a Slurm JWT, unless the site opens reading to everyone. They
+//!   see what Slurm's `PrivateData` allows. No reader sees a user's command or environment.
+//! - Agents prove their identity in the same way. Afterwards they sign with a session key, or send a secret.
+//! - Requests that change something carry a proof each.
+//!
+//! The table of [`routes`] lists all paths and who may use them.
 
 mod agents;
 mod auth;
@@ -60,16 +62,16 @@ use infill_store::StoreError;
 /// Largest body of a request. A report of 256 events takes less than 64 KiB.
 const MAX_BODY: usize = 256 * 1024;
 
-/// The last second of the year 9999: what is later is no time.
+/// The last second of the year 9999. Later times are refused.
 const LATEST_TIME: UnixTime = UnixTime(253_402_300_799);
 
-/// Furthest from UTC that a clock is, seconds.
+/// Largest offset of a time zone from UTC, seconds.
 const FURTHEST_ZONE_SECS: u32 = 14 * 3600;
 
 /// Longest wait for a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// All routes.
+/// The router with all routes.
 pub fn build_router(context: Arc<DaemonContext>) -> Router {
     routes::all_routes(&context)
         .fallback(|| async { RequestDenial::new(StatusCode::NOT_FOUND, "no such resource") })
@@ -77,29 +79,30 @@ pub fn build_router(context: Arc<DaemonContext>) -> Router {
         .with_state(context)
 }
 
-/// Answers requests on a listener, of no more guests than there is room for, until `stop`.
+/// Serves plain HTTP on a listener until `stop`, within the limits on connections.
 ///
 /// # Errors
 /// When the server ends by itself.
 pub async fn serve_plain(
     listener: TcpListener,
     router: Router,
-    room: ConnectionLimits,
+    limits: ConnectionLimits,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    serve_with_tls(listener, router, (room, None), stop).await
+    serve_with_tls(listener, router, limits, None, stop).await
 }
 
-/// The same in TLS, if there is a certificate.
+/// Serves HTTP until `stop`, in TLS where there is a certificate.
 pub(crate) async fn serve_with_tls(
     listener: TcpListener,
     router: Router,
-    (room, tls): (ConnectionLimits, Option<Arc<TlsFiles>>),
+    limits: ConnectionLimits,
+    tls: Option<Arc<TlsFiles>>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let router = router.layer(middleware::from_fn(connection_limit::track_request));
     let service = router.into_make_service_with_connect_info::<connection_limit::ConnectionHandle>();
-    axum::serve(connection_limit::LimitedListener::new(listener, room, tls), service)
+    axum::serve(connection_limit::LimitedListener::new(listener, limits, tls), service)
         .with_graceful_shutdown(stop)
         .await
 }
@@ -109,22 +112,22 @@ pub(crate) async fn serve_with_tls(
 pub(crate) struct RequestDenial {
     status: StatusCode,
     what: String,
-    /// After which time it may be asked again.
+    /// When the client may try again, for the header `Retry-After`.
     after: Option<Duration>,
 }
 
 impl RequestDenial {
-    /// A refusal with a reason that the caller may know.
+    /// A refusal with a reason that the client may see.
     pub fn new(status: StatusCode, what: impl Into<String>) -> Self {
         RequestDenial { status, what: what.into(), after: None }
     }
 
-    /// 429: it was asked for too often, and may be asked again after this time.
+    /// 429: the client asks too often, and may try again after this time.
     pub fn too_often(what: impl Into<String>, after: Duration) -> Self {
         RequestDenial { after: Some(after), ..RequestDenial::new(StatusCode::TOO_MANY_REQUESTS, what) }
     }
 
-    /// 401, and no word about why: that would be information.
+    /// 401 without a reason, because the reason would help an attacker.
     pub fn not_authenticated() -> Self {
         RequestDenial::new(StatusCode::UNAUTHORIZED, "not proved")
     }
@@ -132,7 +135,7 @@ impl RequestDenial {
 
 impl IntoResponse for RequestDenial {
     fn into_response(self) -> Response {
-        // Whole seconds, and never none.
+        // Whole seconds, rounded up, and at least one.
         let after = self.after.map(|after| [(RETRY_AFTER, after.as_secs().saturating_add(1).to_string())]);
         (self.status, after.map(AppendHeaders), axum::Json(ErrorBody { error: self.what })).into_response()
     }
@@ -151,7 +154,7 @@ impl From<PathRejection> for RequestDenial {
 }
 
 impl From<StoreError> for RequestDenial {
-    /// Whatever the store says, the answer may be had later.
+    /// A failure of the store may pass, so the client may try again later.
     fn from(e: StoreError) -> Self {
         RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, e.to_string())
     }
@@ -163,21 +166,23 @@ impl From<JsonRejection> for RequestDenial {
     }
 }
 
-/// Refuses a stretch of time that is none, or longer than so many seconds.
+/// Refuses a stretch of time that is empty, longer than `longest` seconds, or outside the years 1970 to 9999.
 fn check_span(from: UnixTime, to: UnixTime, longest: i64) -> Result<(), RequestDenial> {
     let secs = to.0.saturating_sub(from.0);
     if (1..=longest).contains(&secs) && from.0 >= 0 && to <= LATEST_TIME {
         return Ok(());
     }
-    let what = format!("from, to: expected 1 to {longest} seconds of years up to 9999, not {secs}");
+    let what = format!("from, to: expected 1 to {longest} seconds in the years 1970 to 9999, not {secs}");
     Err(RequestDenial::new(StatusCode::BAD_REQUEST, what))
 }
 
-/// The zone of a reader whose clock is ahead of UTC by so many seconds.
+/// The time zone that is this many seconds ahead of UTC.
 fn parse_zone(secs: i64) -> Result<FixedOffset, RequestDenial> {
-    let found = i32::try_from(secs).ok().filter(|s| s.unsigned_abs() <= FURTHEST_ZONE_SECS);
-    let what = || format!("zone: expected at most {FURTHEST_ZONE_SECS} seconds, not {secs}");
-    found.and_then(FixedOffset::east_opt).ok_or_else(|| RequestDenial::new(StatusCode::BAD_REQUEST, what()))
+    let in_range = i32::try_from(secs).ok().filter(|secs| secs.unsigned_abs() <= FURTHEST_ZONE_SECS);
+    in_range.and_then(FixedOffset::east_opt).ok_or_else(|| {
+        let what = format!("zone: expected at most {FURTHEST_ZONE_SECS} seconds, not {secs}");
+        RequestDenial::new(StatusCode::BAD_REQUEST, what)
+    })
 }
 
 /// A JSON body whose rejection is a [`RequestDenial`].
@@ -191,51 +196,55 @@ where
     type Rejection = RequestDenial;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, RequestDenial> {
-        let under_way = request.extensions().get::<Arc<connection_limit::RequestGuard>>().cloned();
+        let guard = request.extensions().get::<Arc<connection_limit::RequestGuard>>().cloned();
         let body = read_body(BODY_TIMEOUT, request, state).await?;
-        under_way.iter().for_each(|request| request.mark_received());
+        if let Some(guard) = guard {
+            guard.mark_received();
+        }
         Ok(JsonBody(body))
     }
 }
 
-/// A request's body, if it comes within this time.
-async fn read_body<T, S>(patience: Duration, request: Request, state: &S) -> Result<T, RequestDenial>
+/// Reads a request's body, if it arrives before the timeout.
+async fn read_body<T, S>(timeout: Duration, request: Request, state: &S) -> Result<T, RequestDenial>
 where
     S: Send + Sync,
     axum::Json<T>: FromRequest<S, Rejection = JsonRejection>,
 {
-    let body = tokio::time::timeout(patience, axum::Json::<T>::from_request(request, state)).await;
-    let axum::Json(value) = body.map_err(|_| {
-        RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
-    })??;
+    let body = tokio::time::timeout(timeout, axum::Json::<T>::from_request(request, state)).await;
+    let axum::Json(value) = body.map_err(|_| body_timeout())??;
     Ok(value)
 }
 
+/// 408: the body of a request did not arrive in time.
+fn body_timeout() -> RequestDenial {
+    RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not arrive in time")
+}
+
 #[cfg(test)]
-mod patience {
+mod body_timeouts {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
 
     use super::*;
 
     #[tokio::test]
-    async fn a_body_that_does_not_come_is_not_waited_for() {
+    async fn a_body_that_does_not_arrive_is_refused() {
+        async fn echo_number(request: Request) -> Result<String, RequestDenial> {
+            let number = read_body::<u32, _>(Duration::from_millis(50), request, &()).await?;
+            Ok(number.to_string())
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let take = |request: Request| async {
-            read_body::<u32, _>(Duration::from_millis(50), request, &())
-                .await
-                .map(|number| number.to_string())
-        };
-        let router = Router::new().route("/", axum::routing::post(take));
+        let router = Router::new().route("/", axum::routing::post(echo_number));
         tokio::spawn(async move { axum::serve(listener, router).await });
         for (body, expected) in [("12", "HTTP/1.1 200 "), ("1", "HTTP/1.1 408 ")] {
-            let mut guest = TcpStream::connect(address).await.unwrap();
+            let mut client = TcpStream::connect(address).await.unwrap();
             let head =
                 "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n";
-            guest.write_all(format!("{head}Content-Length: 2\r\n\r\n{body}").as_bytes()).await.unwrap();
+            client.write_all(format!("{head}Content-Length: 2\r\n\r\n{body}").as_bytes()).await.unwrap();
             let mut answer = String::new();
-            guest.read_to_string(&mut answer).await.unwrap();
+            client.read_to_string(&mut answer).await.unwrap();
             assert!(answer.starts_with(expected), "{answer}");
         }
     }

@@ -1,5 +1,7 @@
-//! The page behind a site's own web server, which knows its users by other means than MUNGE. It asks on a
-//! Unix socket that it alone may open, and says with each request who reads. Nothing is changed that way.
+//! The page behind a site's own web server, which authenticates its users by other means than MUNGE.
+//!
+//! The web server connects to a Unix socket that only it may open, and names the reader with each request.
+//! Requests on this socket can only read.
 
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -25,25 +27,29 @@ use infill_slurm::identity::{gid_of, name_of, uid_of};
 /// Longest name that is looked up.
 const MAX_USER_NAME: usize = 256;
 
-/// The daemon's own user and one group.
+/// Permissions of the socket: the daemon's user and one group may use it.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Opens the socket; `None` where the site has none. A socket that an earlier daemon left is replaced.
+/// Opens the socket; `None` where the site has configured none. Replaces a socket that an earlier daemon left.
 ///
 /// # Errors
-/// When it cannot be opened, or the group is not known.
+/// When the socket cannot be opened, or its group does not exist.
 pub(crate) async fn open_socket(config: &WebConfig) -> anyhow::Result<Option<UnixListener>> {
     let path = config.socket.as_path();
     if path.as_os_str().is_empty() {
         return Ok(None);
     }
-    let doing = || format!("cannot open web.socket, {}", path.display());
+    let listener = bind_socket(path, &config.group).await;
+    listener.map(Some).with_context(|| format!("cannot open web.socket, {}", path.display()))
+}
+
+async fn bind_socket(path: &Path, group: &str) -> anyhow::Result<UnixListener> {
     if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
-        std::fs::remove_file(path).with_context(doing)?;
+        std::fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path).with_context(doing)?;
-    set_socket_owner(path, &config.group).await.with_context(doing)?;
-    Ok(Some(listener))
+    let listener = UnixListener::bind(path)?;
+    set_socket_owner(path, group).await?;
+    Ok(listener)
 }
 
 async fn set_socket_owner(path: &Path, group: &str) -> anyhow::Result<()> {
@@ -54,7 +60,7 @@ async fn set_socket_owner(path: &Path, group: &str) -> anyhow::Result<()> {
     Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?)
 }
 
-/// Answers the web server until `stop`.
+/// Serves the web server until `stop`.
 ///
 /// # Errors
 /// When the server ends by itself.
@@ -69,33 +75,33 @@ pub async fn serve_proxy(
     }
 }
 
-/// The page and what it reads.
+/// A router with the page and the routes that the page reads.
 fn proxy_router(context: &Arc<DaemonContext>) -> Router {
-    let vouched = middleware::from_fn_with_state(context.clone(), identify_user);
+    let identify_user = middleware::from_fn_with_state(context.clone(), identify_user);
     routes::filter_routes(context, |access| {
         matches!(access, RouteAccess::Open | RouteAccess::Reads | RouteAccess::Computes)
     })
-    .layer(vouched)
+    .layer(identify_user)
     .with_state(context.clone())
 }
 
-/// Tells the routes behind it who reads.
+/// Adds the reader whom the web server names to the request.
 async fn identify_user(
     State(context): State<Arc<DaemonContext>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, RequestDenial> {
     browser_guard::refuse_cross_site(request.headers())?;
-    let _place = context
+    let _permit = context
         .doors
-        .gates
-        .vouching
+        .limits
+        .proxy
         .try_acquire()
         .map_err(|_| RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "too many readers at a time"))?;
     let header = context.config.web.user_header.as_str();
     let mut values = request.headers().get_all(header).into_iter();
     if let Some(first) = values.next() {
-        // Of several one would be the browser's own word.
+        // With several headers, one could come from the browser, so all are refused.
         let name = first.to_str().ok().filter(|name| name.len() <= MAX_USER_NAME && values.next().is_none());
         let name = name.ok_or_else(RequestDenial::not_authenticated)?.to_owned();
         let person = find_user(&context, &name).await.ok_or_else(RequestDenial::not_authenticated)?;
@@ -104,22 +110,22 @@ async fn identify_user(
     Ok(next.run(request).await)
 }
 
-/// A user of that name. Nobody is root by the word of a web server.
+/// The user of that name. A web server can never name root or the daemon's user.
 async fn find_user(context: &DaemonContext, name: &str) -> Option<AuthenticatedUser> {
-    let known = &context.doors.vouched;
+    let cached = &context.doors.proxy_users;
     let key = Secret(name.to_owned());
     let now = Instant::now();
-    if let Some(person) = known.find_user(&key, now) {
+    if let Some(person) = cached.find_user(&key, now) {
         return Some(person);
     }
-    // Each is a process.
-    let _turn = context.doors.gates.people.acquire().await.ok()?;
-    if let Some(person) = known.find_user(&key, now) {
+    // Each look-up is a process.
+    let _permit = context.doors.limits.people.acquire().await.ok()?;
+    if let Some(person) = cached.find_user(&key, now) {
         return Some(person);
     }
     let uid = uid_of(name).await.filter(|uid| !auth::is_daemon_user(*uid))?;
-    // By the name that Slurm knows: the web server may write it otherwise.
+    // The name that Slurm uses; the web server may write it differently.
     let person = AuthenticatedUser { uid, name: name_of(uid).await };
-    known.add_session(&key, person.clone(), now);
+    cached.add_session(&key, person.clone(), now);
     Some(person)
 }

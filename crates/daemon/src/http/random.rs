@@ -1,4 +1,4 @@
-//! What nobody can guess.
+//! Random secrets.
 
 use axum::http::StatusCode;
 
@@ -7,15 +7,15 @@ use infill_model::Secret;
 
 use super::RequestDenial;
 
-/// Bytes of a secret: 256 bits cannot be guessed.
+/// Bytes of a secret. 256 bits cannot be guessed.
 const SECRET_BYTES: usize = 32;
 
-/// So many random bytes, as hexadecimal digits.
+/// `count` random bytes as hexadecimal digits.
 pub(crate) fn random_hex(count: usize) -> Result<String, RequestDenial> {
     let mut bytes = vec![0_u8; count];
     getrandom::fill(&mut bytes).map_err(|e| {
-        tracing::error!("no random numbers to be had: {e}");
-        RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "no random numbers")
+        tracing::error!("the system gives no random numbers: {e}");
+        RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "the system gives no random numbers")
     })?;
     Ok(encode_hex(&bytes))
 }

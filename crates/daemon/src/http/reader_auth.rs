@@ -1,6 +1,7 @@
-//! Readers: who they are, by a MUNGE credential or a token of Slurm's with the first request, and by the
-//! session that the answer opens in those that follow (of older clients by a ticket); browsers by the session
-//! that a link has given them.
+//! Authentication of readers.
+//!
+//! The first request carries a MUNGE credential or a Slurm token. Its answer opens a session for later
+//! requests, or gives a ticket to older clients. Browsers use the session that they get for a link.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,73 +27,79 @@ use super::{RequestDenial, auth, browser_guard, random};
 /// Purpose of the credential.
 const READ_PURPOSE: &str = headers::READ_PURPOSE;
 
-/// What a daemon says that asks for proof; it tells nothing that the file of the configuration does not.
-const PROOF_NEEDED: &str = "reading needs proof of who reads: a MUNGE credential, or a token of Slurm's";
+/// The refusal of a request without proof. It reveals nothing that is not in the configuration file.
+const PROOF_NEEDED: &str = "readers must prove their identity: with a MUNGE credential or a Slurm token";
 
-/// A reader whom the site's web server vouches for.
+/// A reader for whom the site's web server vouches.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyUser(pub AuthenticatedUser);
 
-/// Tells the handlers behind it who reads, and refuses who must prove it and does not.
+/// Adds the reader to the request. Refuses readers who must prove their identity and do not.
 pub(crate) async fn authenticate_reader(
     State((context, access)): State<(Arc<DaemonContext>, RouteAccess)>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, RequestDenial> {
-    let vouched =
-        request.extensions().get::<ProxyUser>().map(|ProxyUser(person)| to_reader(&context, person.clone()));
-    let (viewer, ticket) = match vouched {
+    let proxy_user = request.extensions().get::<ProxyUser>();
+    let proxy_reader = proxy_user.map(|ProxyUser(person)| to_reader(&context, person.clone()));
+    let (viewer, ticket) = match proxy_reader {
         Some(viewer) => (viewer, None),
         None => {
-            // A request's body may be read by one at a time: it stays here.
+            // Cloned, because the request with its body must not be borrowed over an await.
             let slot = request.extensions().get::<SessionSlot>().cloned().unwrap_or_default();
             let proved = request.extensions().get::<ProvedRequest>().cloned();
-            identify_reader(&context, access, request.headers(), (&slot, proved.as_ref())).await?
+            match proved {
+                Some(proved) => (find_session_reader(&context, proved)?, None),
+                None => identify_reader(&context, access, request.headers(), &slot).await?,
+            }
         }
     };
     request.extensions_mut().insert(viewer);
     let mut response = next.run(request).await;
-    if let Some(value) = ticket.and_then(|t| HeaderValue::from_str(&t.0).ok()) {
+    if let Some(value) = ticket.and_then(|ticket| HeaderValue::from_str(&ticket.0).ok()) {
         response.headers_mut().insert(headers::TICKET, value);
     }
     Ok(response)
 }
 
-/// Who asks, and the ticket that they are given if they have just proved it and are too old for a session.
+/// The reader of a session whose key has signed this request.
+fn find_session_reader(context: &DaemonContext, proved: ProvedRequest) -> Result<ApiReader, RequestDenial> {
+    let ProvedRequest { session, counter } = proved;
+    let person = context.doors.readers.accept_request(&Secret(session), counter, Instant::now());
+    Ok(to_reader(context, person.ok_or_else(RequestDenial::not_authenticated)?))
+}
+
+/// The reader that the headers identify. Returns a new ticket too, if the headers hold a proof and the client
+/// does not support sessions.
 async fn identify_reader(
     context: &DaemonContext,
     access: RouteAccess,
     sent: &HeaderMap,
-    (slot, proved): (&SessionSlot, Option<&ProvedRequest>),
+    slot: &SessionSlot,
 ) -> Result<(ApiReader, Option<Secret>), RequestDenial> {
     let now = Instant::now();
-    if let Some(ProvedRequest { session, counter }) = proved {
-        let known = context.doors.readers.accept_request(&Secret(session.clone()), *counter, now);
-        return Ok((to_reader(context, known.ok_or_else(RequestDenial::not_authenticated)?), None));
-    }
     let Some(value) = sent.get(AUTHORIZATION) else {
-        // What is computed for one reader alone is for nobody whom nobody knows.
-        let open = context.config.http.read == ReadAccess::Open && access == RouteAccess::Reads;
-        let asks = || RequestDenial::new(StatusCode::UNAUTHORIZED, PROOF_NEEDED);
-        if !open {
-            return Err(asks());
+        // Anonymous readers get nothing that is computed for one reader alone.
+        let is_open = context.config.http.read == ReadAccess::Open && access == RouteAccess::Reads;
+        if !is_open {
+            return Err(RequestDenial::new(StatusCode::UNAUTHORIZED, PROOF_NEEDED));
         }
         browser_guard::check_host_name(&context.config, sent)?;
         return Ok((ApiReader::default(), None));
     };
-    let scheme =
-        value.to_str().ok().and_then(|v| v.split_once(' ')).ok_or_else(RequestDenial::not_authenticated)?.0;
+    let scheme = value.to_str().ok().and_then(|value| value.split_once(' ')).map(|(scheme, _)| scheme);
+    let scheme = scheme.ok_or_else(RequestDenial::not_authenticated)?;
     if scheme == headers::TICKET_SCHEME {
         let doors = &context.doors;
         let secret = auth::bearer_secret(sent)?;
-        let known = doors.tickets.find_user(&secret, now).or_else(|| doors.sessions.find_user(&secret, now));
-        return Ok((to_reader(context, known.ok_or_else(RequestDenial::not_authenticated)?), None));
+        let person = doors.tickets.find_user(&secret, now).or_else(|| doors.sessions.find_user(&secret, now));
+        return Ok((to_reader(context, person.ok_or_else(RequestDenial::not_authenticated)?), None));
     }
-    let shown = auth::PresentedCredential::from_headers(sent)?;
-    let (uid, session) =
-        auth::verify_proof(context, &context.doors.gates.people, slot, READ_PURPOSE, &shown).await?;
-    let person = AuthenticatedUser { uid, name: name_of(uid).await };
-    let ticket = match session {
+    let presented = auth::PresentedCredential::from_headers(sent)?;
+    let verified =
+        auth::verify_proof(context, &context.doors.limits.people, slot, READ_PURPOSE, &presented).await?;
+    let person = AuthenticatedUser { uid: verified.uid, name: name_of(verified.uid).await };
+    let ticket = match verified.session {
         Some(session) => {
             context.doors.readers.add_session(&Secret(session), person.clone(), Instant::now());
             None
@@ -106,7 +113,7 @@ async fn identify_reader(
     Ok((to_reader(context, person), ticket))
 }
 
-/// Proves that it is this daemon that says how it is, to whoever proves who asks.
+/// Proves the daemon's identity in the answer about its health, if the client has proved its own.
 pub(crate) async fn prove_health(
     State(context): State<Arc<DaemonContext>>,
     request: Request,
@@ -114,15 +121,15 @@ pub(crate) async fn prove_health(
 ) -> Result<Response, RequestDenial> {
     if request.headers().contains_key(headers::TO) {
         let slot = request.extensions().get::<SessionSlot>().cloned().unwrap_or_default();
-        let shown = auth::PresentedCredential::from_headers(request.headers())?;
-        auth::verify_proof(&context, &context.doors.gates.health, &slot, headers::HEALTH_PURPOSE, &shown)
-            .await?;
+        let presented = auth::PresentedCredential::from_headers(request.headers())?;
+        let limit = &context.doors.limits.health;
+        auth::verify_proof(&context, limit, &slot, headers::HEALTH_PURPOSE, &presented).await?;
     }
     Ok(next.run(request).await)
 }
 
 fn to_reader(context: &DaemonContext, person: AuthenticatedUser) -> ApiReader {
-    let named = person.name.as_ref().is_some_and(|n| context.config.daemon.admins.contains(n));
-    let trusted = named || auth::is_daemon_user(person.uid);
+    let is_admin = person.name.as_ref().is_some_and(|name| context.config.daemon.admins.contains(name));
+    let trusted = is_admin || auth::is_daemon_user(person.uid);
     context.doors.to_reader(person, trusted)
 }

@@ -1,4 +1,4 @@
-//! What came of lending idle nodes: numbers of the store, for reports.
+//! Numbers from the store for reports: how lent nodes were used.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::hour_cache;
 use crate::redaction::{ApiReader, RedactionFilter, VisibilityClass};
 use crate::timeline::hour_of;
 use infill_api::{LONGEST_REPORT_SECS, MOST_DELAYS, ReportQuery, ReportView, SCHEMA, UsesView};
-use infill_model::{LendingMode, NodeUsageSecs, UnixTime};
+use infill_model::{LendingMode, UnixTime};
 
 /// `GET /v1/report`.
 pub(crate) async fn get_report(
@@ -23,12 +23,12 @@ pub(crate) async fn get_report(
 ) -> Result<Json<ReportView>, RequestDenial> {
     let Query(ReportQuery { from, to }) = query?;
     check_span(from, to, LONGEST_REPORT_SECS)?;
-    // The store answers rounds first: one reader of much at a time.
-    let found = build_report(context.clone(), viewer, from, to, MOST_DELAYS);
-    Ok(Json(run_limited(&context.doors.sums, found).await?))
+    // Only one reader of long sums at a time, so that the store answers rounds quickly.
+    let building = build_report(context.clone(), viewer, from, to, MOST_DELAYS);
+    Ok(Json(run_limited(&context.doors.sums, building).await?))
 }
 
-/// What is known of this time, with so many delays at most.
+/// Builds the report on a stretch of time, with at most `most_delays` delays.
 pub(super) async fn build_report(
     context: Arc<DaemonContext>,
     viewer: ApiReader,
@@ -38,7 +38,7 @@ pub(super) async fn build_report(
 ) -> Result<ReportView, RequestDenial> {
     let begin = hour_of(from);
     let spent = context.store.sum_node_time(begin, to).await?;
-    // One more than is shown tells whether there were more.
+    // One more row than is shown reveals whether there are more.
     let mut delays = context.store.delays_between(from, to, most_delays.saturating_add(1)).await?;
     let delays_cut = delays.len() > most_delays as usize;
     delays.truncate(most_delays as usize);
@@ -65,11 +65,14 @@ pub(super) async fn build_report(
     Ok(RedactionFilter::new(&viewer, private, &|_| None).redact_report(view))
 }
 
-/// Sums of the hours that begin in this time.
+/// Sums up the hours that begin in this stretch of time.
 async fn sum_usage(context: &DaemonContext, from: UnixTime, to: UnixTime) -> Result<UsesView, RequestDenial> {
     let recent = context.lock_state().recent_hours();
     let hours = hour_cache::usage_by_hour(context.store.as_ref(), &recent, from, to).await?;
-    Ok(hours.iter().fold(UsesView::default(), |view: UsesView, (_, secs): &(UnixTime, NodeUsageSecs)| {
-        UsesView { hours: view.hours + 1, secs: view.secs.sum_with(secs) }
-    }))
+    let mut sums = UsesView::default();
+    for (_, secs) in &hours {
+        sums.hours += 1;
+        sums.secs = sums.secs.sum_with(secs);
+    }
+    Ok(sums)
 }

@@ -1,4 +1,4 @@
-//! For whom a route is, and who may read metrics.
+//! Who may use a route, and who may read metrics.
 
 use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
@@ -8,35 +8,36 @@ use infill_model::MetricsAccess;
 use super::RequestDenial;
 use super::connection_limit::ConnectionHandle;
 
-/// For whom a route is.
+/// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteAccess {
-    /// Everybody, also of a daemon that does not lead. Such a route names nobody.
+    /// Everyone, even of a daemon that does not lead. The answers name no user.
     Open,
-    /// Agents: they prove it in what they send.
+    /// Agents. The request carries their proof.
     Agents,
-    /// Those who change something: they prove it in what they send.
+    /// Users who change something. The request carries their proof.
     Changes,
     /// Readers.
     Reads,
-    /// Readers of what is computed for each of them: they prove who they are wherever anybody may read.
+    /// Readers of something that is computed for each of them. They must prove their identity, even where
+    /// reading is open to everyone.
     Computes,
 }
 
-/// Refuses metrics to whom they are not for. A request that came by no port of ours, such as the site's web
-/// server's, is nobody's on this machine: it speaks for all.
+/// Refuses metrics to clients that may not read them. A request that did not come through the daemon's port,
+/// such as one of the site's web server, never counts as local, because it may stand for any client.
 pub(crate) fn may_read_metrics(readers: MetricsAccess, request: &Request) -> Result<(), RequestDenial> {
-    let seat = request.extensions().get::<ConnectInfo<ConnectionHandle>>();
-    let is_here = seat.is_some_and(|ConnectInfo(seat)| seat.is_local());
+    let connection = request.extensions().get::<ConnectInfo<ConnectionHandle>>();
+    let is_local = connection.is_some_and(|ConnectInfo(handle)| handle.is_local());
     match readers {
         MetricsAccess::Open => Ok(()),
-        MetricsAccess::Loopback if is_here => Ok(()),
+        MetricsAccess::Loopback if is_local => Ok(()),
         MetricsAccess::Loopback => {
-            let what = "metrics are for programs on this machine alone (http.metrics)";
+            let what = "only programs on the daemon's host may read metrics (http.metrics)";
             Err(RequestDenial::new(StatusCode::FORBIDDEN, what))
         }
         MetricsAccess::Closed => {
-            Err(RequestDenial::new(StatusCode::NOT_FOUND, "there are no metrics here (http.metrics)"))
+            Err(RequestDenial::new(StatusCode::NOT_FOUND, "metrics are switched off (http.metrics)"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The one table of routes: which path, for whom, and who answers.
+//! The table of all routes: path, access and handler.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use super::{
 
 /// A route.
 pub(crate) struct ApiRoute {
-    /// Its path, as a pattern.
+    /// The pattern of its path.
     pub path: &'static str,
-    /// For whom it is.
+    /// Who may use it.
     pub access: RouteAccess,
-    /// Who answers.
+    /// Makes its handler.
     handler: fn() -> MethodRouter<Arc<DaemonContext>>,
 }
 
@@ -74,35 +74,35 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     route(paths::AGENT_REPORT, RouteAccess::Agents, || post(agents::handle_report)),
 ];
 
-/// The table as a router: whoever is not let in reaches no handler, nor do browsers that come from elsewhere.
+/// A router with all routes. Clients without access, and browsers on other sites' pages, reach no handler.
 pub(crate) fn all_routes(context: &Arc<DaemonContext>) -> Router<Arc<DaemonContext>> {
     let guard = middleware::from_fn_with_state(context.clone(), browser_guard::check_origin);
     filter_routes(context, |_| true).route_layer(guard)
 }
 
-/// Some of it.
+/// A router with the routes whose access is selected.
 pub(crate) fn filter_routes(
     context: &Arc<DaemonContext>,
-    is_one: impl Fn(RouteAccess) -> bool,
+    is_selected: impl Fn(RouteAccess) -> bool,
 ) -> Router<Arc<DaemonContext>> {
     let mut router = Router::new();
-    for ApiRoute { path, access, handler } in ROUTES.iter().filter(|route| is_one(route.access)) {
+    for ApiRoute { path, access, handler } in ROUTES.iter().filter(|route| is_selected(route.access)) {
         let mut methods = handler();
         if matches!(access, RouteAccess::Reads | RouteAccess::Computes) {
-            let known =
+            let authenticate =
                 middleware::from_fn_with_state((context.clone(), *access), reader_auth::authenticate_reader);
-            methods = methods.route_layer(known);
+            methods = methods.route_layer(authenticate);
         }
         if *access != RouteAccess::Open {
-            let leads = middleware::from_fn_with_state(context.clone(), standby::leader_only);
-            methods = methods.route_layer(leads);
+            let leader_only = middleware::from_fn_with_state(context.clone(), standby::leader_only);
+            methods = methods.route_layer(leader_only);
         }
         if *path == paths::HEALTHZ {
-            methods = methods
-                .route_layer(middleware::from_fn_with_state(context.clone(), reader_auth::prove_health));
+            let prove_health = middleware::from_fn_with_state(context.clone(), reader_auth::prove_health);
+            methods = methods.route_layer(prove_health);
         }
-        let proving = middleware::from_fn_with_state(context.clone(), sealed_sessions::prove_answers);
-        router = router.route(path, methods.route_layer(proving));
+        let prove_answers = middleware::from_fn_with_state(context.clone(), sealed_sessions::prove_answers);
+        router = router.route(path, methods.route_layer(prove_answers));
     }
     router
 }

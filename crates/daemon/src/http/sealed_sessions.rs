@@ -1,5 +1,5 @@
-//! The daemon proves itself: sessions whose every message proves who sent it (`infill_api::seal`). To whom
-//! one is opened is seen to in `auth`.
+//! Sessions in which both sides sign every message, so that the daemon proves its identity too
+//! (`infill_api::seal`). The module `auth` decides who gets a session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,38 +15,38 @@ use infill_api::{
     headers,
     seal::{SessionKey, SessionSeal, is_session_name, seal_payload},
 };
-use infill_model::{Credential, JobId, UserId};
+use infill_model::{Credential, UserId};
 use infill_slurm::identity::IdentityError;
 
-use super::{BODY_TIMEOUT, MAX_BODY, RequestDenial, random};
+use super::auth::PresentedCredential;
+use super::{BODY_TIMEOUT, MAX_BODY, RequestDenial, auth, body_timeout, random};
 
-/// Bytes of a session's name: 128 bits are never met twice.
+/// Bytes of a session's name. 128 random bits never repeat in practice.
 const SESSION_BYTES: usize = 16;
 
-/// Longest answer that is proved, bytes. That of a day of a large cluster has some megabytes.
+/// Longest answer that is signed, bytes. The timeline of a day of a large cluster has some megabytes.
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
-/// Where who handles a request leaves the session that its answer opens.
+/// Holds the session that the answer to a request opens. The request's handler fills it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionSlot(Arc<Mutex<Option<(SessionSeal, SessionKey)>>>);
 
 impl SessionSlot {
-    /// Opens a session to a user whose proof with this nonce was good: its answer will carry it. Returns the
-    /// session's name.
+    /// Opens a session for a user whose credential was verified. The answer will carry the session. Returns
+    /// its name.
     ///
     /// # Errors
-    /// Where MUNGE makes no credential now.
+    /// When MUNGE makes no credential now, or the system gave no random numbers.
     pub(crate) async fn open_session(
         &self,
         context: &DaemonContext,
-        (uid, credential): (UserId, &Credential),
-        job: Option<JobId>,
-        nonce: &str,
+        uid: UserId,
+        presented: &PresentedCredential,
     ) -> Result<String, RequestDenial> {
         let session = random::random_hex(SESSION_BYTES)?;
         let key = context.doors.session_key(&session).ok_or_else(no_keys_denial)?;
-        let payload = seal_payload(job, nonce, &session, &key);
-        let seal = match credential {
+        let payload = seal_payload(presented.job, &presented.nonce, &session, &key);
+        let seal = match &presented.credential {
             Credential::Munge(_) => SessionSeal::Munge(
                 context.identity.seal_for_reader(uid, &payload).await.map_err(seal_denial)?,
             ),
@@ -61,7 +61,7 @@ impl SessionSlot {
     }
 }
 
-/// What a daemon says that the system gave no random numbers when it began.
+/// The refusal of a daemon to which the system gave no random numbers at its start.
 fn no_keys_denial() -> RequestDenial {
     RequestDenial::new(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -74,42 +74,45 @@ fn seal_denial(e: IdentityError) -> RequestDenial {
     RequestDenial::new(StatusCode::SERVICE_UNAVAILABLE, "this daemon cannot prove itself now; try again")
 }
 
-/// Refuses a request of a session that is not proved, and proves the answers of those that are, and of those
-/// that open one.
+/// Refuses requests of a session with a wrong signature. Signs the answers to requests of sessions, and to
+/// requests that open one.
 pub(crate) async fn prove_answers(
     State(context): State<Arc<DaemonContext>>,
     request: Request,
     next: Next,
 ) -> Response {
     let route = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
-    let (mut request, of) = match request.headers().contains_key(headers::SESSION) {
-        false => (request, None),
-        true => match verify_request(&context, request, &route).await {
-            Ok((request, proved, key)) => (request, Some((proved, key))),
+    let mut signed_by = None;
+    let mut request = request;
+    if request.headers().contains_key(headers::SESSION) {
+        match verify_request(&context, request, &route).await {
+            Ok((verified, proved, key)) => {
+                request = verified;
+                request.extensions_mut().insert(proved.clone());
+                signed_by = Some((proved, key));
+            }
             Err(denial) => return denial.into_response(),
-        },
-    };
+        }
+    }
     let slot = SessionSlot::default();
     request.extensions_mut().insert(slot.clone());
-    if let Some((proved, _)) = &of {
-        request.extensions_mut().insert(proved.clone());
-    }
     let answer = next.run(request).await;
-    match (slot.take_session(), of) {
-        (Some((seal, key)), _) => {
-            let mut answer = with_mac(answer, &key, &route, 0).await;
-            if let Ok(mut value) = HeaderValue::from_str(&seal.to_header()) {
-                value.set_sensitive(true);
-                answer.headers_mut().insert(headers::SEAL, value);
-            }
-            answer
+    if let Some((seal, key)) = slot.take_session() {
+        let mut answer = with_mac(answer, &key, &route, 0).await;
+        if let Ok(mut value) = HeaderValue::from_str(&seal.to_header()) {
+            value.set_sensitive(true);
+            answer.headers_mut().insert(headers::SEAL, value);
         }
-        (None, Some((proved, key))) => with_mac(answer, &key, &route, proved.counter).await,
-        (None, None) => answer,
+        return answer;
+    }
+    match signed_by {
+        Some((proved, key)) => with_mac(answer, &key, &route, proved.counter).await,
+        None => answer,
     }
 }
 
-/// A request whose session, counter and body are proved, and the session's key. Its body was read for it.
+/// Verifies the signature of a request. Returns the request with its body read, its session and counter, and
+/// the session's key.
 async fn verify_request(
     context: &DaemonContext,
     request: Request,
@@ -125,26 +128,24 @@ async fn verify_request(
     Ok((Request::from_parts(parts, Body::from(bytes)), proved, key))
 }
 
-/// What a request says of itself, and what shall prove it.
+/// Reads the session, the counter and the signature from the headers of a request.
 fn read_claim(sent: &HeaderMap) -> Option<(ProvedRequest, String)> {
-    let text = |name: &str| sent.get(name).and_then(|value| value.to_str().ok());
-    let session = text(headers::SESSION).filter(|name| is_session_name(name))?.to_owned();
-    let counter = text(headers::COUNTER)?.parse().ok().filter(|number| *number > 0)?;
-    Some((ProvedRequest { session, counter }, text(headers::MAC)?.to_owned()))
+    let session = auth::header_text(sent, headers::SESSION).filter(|name| is_session_name(name))?.to_owned();
+    let counter = auth::header_text(sent, headers::COUNTER)?.parse().ok().filter(|number| *number > 0)?;
+    let mac = auth::header_text(sent, headers::MAC)?.to_owned();
+    Some((ProvedRequest { session, counter }, mac))
 }
 
-/// A whole body, if it comes in time.
+/// Reads a whole body, if it arrives in time.
 async fn read_body(body: Body) -> Result<Bytes, RequestDenial> {
-    let what = || format!("the request's body broke off, or has more than {MAX_BODY} bytes");
-    tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY))
-        .await
-        .map_err(|_| {
-            RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
-        })?
-        .map_err(|_| RequestDenial::new(StatusCode::PAYLOAD_TOO_LARGE, what()))
+    let reading = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY));
+    reading.await.map_err(|_| body_timeout())?.map_err(|_| {
+        let what = format!("the request's body broke off, or has more than {MAX_BODY} bytes");
+        RequestDenial::new(StatusCode::PAYLOAD_TOO_LARGE, what)
+    })
 }
 
-/// The answer with what proves it.
+/// Adds the signature to an answer.
 async fn with_mac(answer: Response, key: &SessionKey, route: &str, counter: u64) -> Response {
     let (mut parts, body) = answer.into_parts();
     let Ok(bytes) = to_bytes(body, MAX_ANSWER).await else {

@@ -1,5 +1,5 @@
-//! What is bound to the credential of those who send it: agents' hellos, and orders, which change something.
-//! With proof of who sends it, and that this is what they have sent.
+//! Requests that are bound to their sender's credential: agents' hellos, and requests that change something.
+//! The credential proves who sent the request, and that this is what they sent.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
@@ -20,26 +20,26 @@ use infill_api::{
 };
 use infill_model::{JobId, UserId};
 
-use super::auth::GATE_PATIENCE;
+use super::auth::PERMIT_TIMEOUT;
 use super::connection_limit::RequestGuard;
 use super::sealed_sessions::SessionSlot;
-use super::{BODY_TIMEOUT, RequestDenial, auth};
+use super::{BODY_TIMEOUT, RequestDenial, auth, body_timeout};
 
-/// What somebody orders.
+/// A request that is bound to its sender's credential.
 pub(crate) trait Ordered: DeserializeOwned + Send {
     /// Purpose of the credential.
     const PURPOSE: &str;
-    /// Proof in the body, of those who know of no sealed sessions.
+    /// The proof in the body, from clients that do not support sealed sessions.
     fn proof(&self) -> &BodyProof;
     /// The job in the credential.
     fn job(&self) -> Option<JobId> {
         None
     }
-    /// Whether it may be long, so that only some are read at a time.
+    /// Whether the body may be long, so that only a few are read at a time.
     const IS_LONG: bool = false;
-    /// Where it waits for its turn.
-    fn permit_gate(doors: &AccessControl) -> &Semaphore {
-        &doors.gates.people
+    /// Limits the checks of these credentials.
+    fn check_limit(doors: &AccessControl) -> &Semaphore {
+        &doors.limits.people
     }
 }
 
@@ -73,18 +73,18 @@ impl Ordered for AgentHello {
     fn job(&self) -> Option<JobId> {
         Some(self.job)
     }
-    fn permit_gate(doors: &AccessControl) -> &Semaphore {
-        &doors.gates.hellos
+    fn check_limit(doors: &AccessControl) -> &Semaphore {
+        &doors.limits.hellos
     }
 }
 
-/// An order, and who has proved to give it.
+/// A request and its proved sender.
 pub(crate) struct VerifiedOrder<T> {
-    /// The user.
+    /// The user who sent the request.
     pub uid: UserId,
-    /// The session that the answer opens to them, if they know of such.
+    /// The session that the answer opens; `None` for clients that do not support sessions.
     pub session: Option<String>,
-    /// The order.
+    /// The request.
     pub order: T,
 }
 
@@ -93,44 +93,44 @@ impl<T: Ordered> FromRequest<Arc<DaemonContext>> for VerifiedOrder<T> {
 
     async fn from_request(request: Request, context: &Arc<DaemonContext>) -> Result<Self, RequestDenial> {
         let slot = request.extensions().get::<SessionSlot>().cloned().unwrap_or_default();
-        let under_way = request.extensions().get::<Arc<RequestGuard>>().cloned();
+        let guard = request.extensions().get::<Arc<RequestGuard>>().cloned();
         let (parts, body) = request.into_parts();
-        // Held until who sends it is known: unproved bytes must not fill the memory.
-        let _turn = match T::IS_LONG {
-            true => Some(
-                auth::acquire_permit(&context.doors.gates.long, GATE_PATIENCE)
-                    .await
-                    .map_err(RequestDenial::from)?,
-            ),
-            false => None,
+        // The permit is held until the sender is proved, so that unproved bytes cannot fill the memory.
+        let _permit = if T::IS_LONG {
+            let permit = auth::acquire_permit(&context.doors.limits.long, PERMIT_TIMEOUT).await;
+            Some(permit.map_err(RequestDenial::from)?)
+        } else {
+            None
         };
-        let whole = Bytes::from_request(Request::from_parts(parts.clone(), body), context);
-        let bytes = tokio::time::timeout(BODY_TIMEOUT, whole).await.map_err(|_| {
-            RequestDenial::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time")
-        })?;
+        let reading = Bytes::from_request(Request::from_parts(parts.clone(), body), context);
+        let bytes = tokio::time::timeout(BODY_TIMEOUT, reading).await.map_err(|_| body_timeout())?;
         let bytes = bytes.map_err(|e: BytesRejection| RequestDenial::new(e.status(), e.body_text()))?;
-        under_way.iter().for_each(|request| request.mark_received());
-        let again = Request::from_parts(parts.clone(), Body::from(bytes.clone()));
-        let Json(order) = Json::<T>::from_request(again, context).await.map_err(RequestDenial::from)?;
-        let shown = match parts.headers.contains_key(AUTHORIZATION) {
-            true => {
-                // Who shows it there is new enough to name the daemon, and binds the order.
-                let shown = auth::PresentedCredential::from_headers(&parts.headers)?.require_target()?;
-                auth::PresentedCredential {
-                    job: order.job(),
-                    order: Some(request_digest(parts.uri.path(), &bytes)),
-                    ..shown
-                }
-            }
-            false => {
-                let BodyProof { credential, nonce } = order.proof().clone();
-                let (credential, nonce) =
-                    credential.zip(nonce).ok_or_else(RequestDenial::not_authenticated)?;
-                auth::PresentedCredential { credential, nonce, job: order.job(), to: None, order: None }
-            }
-        };
-        let gate = T::permit_gate(&context.doors);
-        let (uid, session) = auth::verify_proof(context, gate, &slot, T::PURPOSE, &shown).await?;
-        Ok(VerifiedOrder { uid, session, order })
+        if let Some(guard) = guard {
+            guard.mark_received();
+        }
+        let copy = Request::from_parts(parts.clone(), Body::from(bytes.clone()));
+        let Json(order) = Json::<T>::from_request(copy, context).await.map_err(RequestDenial::from)?;
+        let presented = presented_credential(&parts, &bytes, &order)?;
+        let limit = T::check_limit(&context.doors);
+        let verified = auth::verify_proof(context, limit, &slot, T::PURPOSE, &presented).await?;
+        Ok(VerifiedOrder { uid: verified.uid, session: verified.session, order })
     }
+}
+
+/// The credential of a request. New clients send it in headers, where it must name the daemon and binds the
+/// body. Old clients send it in the body.
+fn presented_credential<T: Ordered>(
+    parts: &Parts,
+    body: &Bytes,
+    order: &T,
+) -> Result<auth::PresentedCredential, RequestDenial> {
+    if parts.headers.contains_key(AUTHORIZATION) {
+        let from_headers = auth::PresentedCredential::from_headers(&parts.headers)?.require_target()?;
+        let digest = request_digest(parts.uri.path(), body);
+        return Ok(auth::PresentedCredential { job: order.job(), order: Some(digest), ..from_headers });
+    }
+    let proof = order.proof().clone();
+    let credential = proof.credential.ok_or_else(RequestDenial::not_authenticated)?;
+    let nonce = proof.nonce.ok_or_else(RequestDenial::not_authenticated)?;
+    Ok(auth::PresentedCredential { credential, nonce, job: order.job(), to: None, order: None })
 }

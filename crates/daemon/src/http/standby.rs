@@ -1,4 +1,4 @@
-//! What a daemon says that stands by, and one that may have lost the lead.
+//! The answers of a daemon that stands by, or that may have lost the lead.
 
 use std::sync::Arc;
 
@@ -18,27 +18,26 @@ use crate::metrics::DaemonMetrics;
 use infill_api::routes;
 use infill_model::MetricsAccess;
 
-/// The routes of a daemon that stands by: it is well, and another one knows.
+/// The routes of a daemon that stands by: its health and metrics. All others refer to the leading daemon.
 pub(crate) fn standby_router(readers: MetricsAccess) -> Router {
     let metrics = DaemonMetrics::default();
     metrics.leading.set(0);
     let text = metrics.encode_text();
-    let numbers = async move |request: Request| {
+    let get_metrics = get(async move |request: Request| {
         may_read_metrics(readers, &request).map(|()| ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
-    };
+    });
     Router::new()
         .route(routes::HEALTHZ, get(|| async { "standby\n" }))
-        .route(routes::METRICS, get(numbers))
+        .route(routes::METRICS, get_metrics)
         .fallback(|| async { standby_denial() })
-        // No connection outlives the waiting: its next request would not reach the daemon that leads then.
+        // Each answer closes its connection. Otherwise later requests on it would still come to this router.
         .layer(map_response(|mut response: Response| async {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             response
         }))
 }
 
-/// Lets nothing be asked of or told by a daemon that may have lost the lead, also if it lost it over the
-/// answer.
+/// Refuses requests while the daemon may have lost the lead, even if it lost the lead during the request.
 pub(crate) async fn leader_only(
     State(context): State<Arc<DaemonContext>>,
     request: Request,

@@ -1,5 +1,7 @@
-//! The bytes of a connection: plain, or TLS, which is shaken hands for with the first that is read or
-//! written. So a guest who is slow at that is an idle one, and holds up nobody else.
+//! The byte stream of a connection, plain or TLS.
+//!
+//! The TLS handshake happens at the first read or write. So a client that is slow in the handshake counts as
+//! idle, and delays no other connection.
 
 use std::io;
 use std::pin::Pin;
@@ -12,13 +14,13 @@ use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::tls::TlsFiles;
 
-/// See the module's text.
+/// The stream of one connection.
 pub(super) enum Stream {
     /// Plain HTTP.
     Plain(TcpStream),
-    /// TLS, before its keys are agreed on.
-    Greeting(Box<Accept<TcpStream>>),
-    /// TLS.
+    /// TLS during the handshake.
+    Handshake(Box<Accept<TcpStream>>),
+    /// TLS after the handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -27,13 +29,13 @@ impl Stream {
     pub fn new(stream: TcpStream, tls: Option<&TlsFiles>) -> Stream {
         match tls {
             None => Stream::Plain(stream),
-            Some(tls) => Stream::Greeting(Box::new(TlsAcceptor::from(tls.server_config()).accept(stream))),
+            Some(tls) => Stream::Handshake(Box::new(TlsAcceptor::from(tls.server_config()).accept(stream))),
         }
     }
 
-    /// Shakes hands, if that is not done.
-    fn greet(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Stream::Greeting(accept) = self {
+    /// Completes the TLS handshake, if there is one to complete.
+    fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Stream::Handshake(accept) = self {
             let stream = ready!(Pin::new(accept.as_mut()).poll(context))?;
             *self = Stream::Tls(Box::new(stream));
         }
@@ -41,21 +43,21 @@ impl Stream {
     }
 }
 
-/// What comes after the greeting, on either kind of stream.
-macro_rules! on {
-    ($this:ident, $context:ident, $stream:ident => $does:expr) => {{
+/// Calls a poll function on the inner stream, after the handshake.
+macro_rules! poll_inner {
+    ($this:ident, $context:ident, $stream:ident => $call:expr) => {{
         let this = $this.get_mut();
-        ready!(this.greet($context))?;
+        ready!(this.poll_handshake($context))?;
         match this {
             Stream::Plain($stream) => {
                 let $stream = Pin::new($stream);
-                $does
+                $call
             }
             Stream::Tls($stream) => {
                 let $stream = Pin::new($stream.as_mut());
-                $does
+                $call
             }
-            Stream::Greeting(_) => Poll::Pending,
+            Stream::Handshake(_) => Poll::Pending,
         }
     }};
 }
@@ -66,25 +68,25 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        on!(self, context, stream => stream.poll_read(context, buffer))
+        poll_inner!(self, context, stream => stream.poll_read(context, buffer))
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        on!(self, context, stream => stream.poll_write(context, bytes))
+        poll_inner!(self, context, stream => stream.poll_write(context, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        on!(self, context, stream => stream.poll_flush(context))
+        poll_inner!(self, context, stream => stream.poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Who has not shaken hands is owed no farewell.
-        if matches!(*self, Stream::Greeting(_)) {
+        // Without a handshake there is no TLS session to close.
+        if matches!(*self, Stream::Handshake(_)) {
             return Poll::Ready(Ok(()));
         }
-        on!(self, context, stream => stream.poll_shutdown(context))
+        poll_inner!(self, context, stream => stream.poll_shutdown(context))
     }
 
     fn poll_write_vectored(
@@ -92,13 +94,13 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        on!(self, context, stream => stream.poll_write_vectored(context, slices))
+        poll_inner!(self, context, stream => stream.poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Greeting(_) => false,
+            Stream::Handshake(_) => false,
             Stream::Tls(stream) => stream.is_write_vectored(),
         }
     }

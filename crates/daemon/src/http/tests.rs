@@ -135,10 +135,10 @@ async fn look(context: &DaemonContext) {
     let at = snapshot.taken_at;
     let question = {
         let mut state = context.lock_state();
-        let errands = state.update_fleet(&snapshot, at, at);
-        context.run_actions(errands);
-        let errands = state.update_rounds(snapshot, at);
-        context.run_actions(errands);
+        let actions = state.update_fleet(&snapshot, at, at);
+        context.run_actions(actions);
+        let actions = state.update_rounds(snapshot, at);
+        context.run_actions(actions);
         state.round_input(true, at).unwrap()
     };
     let mut view =
@@ -183,7 +183,7 @@ fn learn(state: &mut DaemonState) {
     state.load_profiles(ProfileFilter::default(), vec![profile], at);
     // 7.7 hours of a node.
     state
-        .scene
+        .round_state
         .priorities_mut()
         .usage
         .load(&format!("{{\"used_secs\":{{\"{OWNER}\":27720.0}},\"at\":{}}}", at.0));

@@ -1,4 +1,4 @@
-//! What nodes were used for over time.
+//! The timeline: what nodes were used for.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -29,12 +29,12 @@ use infill_api::{
 use infill_model::{JobId, PrivateData, UnixTime, UserId, clock::now};
 
 use super::concurrency::{internal_error, run_blocking, run_limited};
-use super::{RequestDenial, check_span};
+use super::{RequestDenial, auth, check_span};
 
-/// Longest wait for something new.
+/// Longest time that a request waits for a new snapshot.
 const NEWS_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Shares are told in so many steps.
+/// Shares are sent as whole numbers from 0 to this.
 const SHARE_STEPS: f32 = 15.0;
 
 /// `GET /v1/timeline`.
@@ -47,32 +47,36 @@ pub async fn get_timeline(
     let Query(query) = query?;
     check_query(&query)?;
     if let Some(after) = query.after {
-        let mut looked = context.told.looked.subscribe();
-        // Whoever has waited for long enough gets what there is.
+        let mut looked = context.response_cache.looked.subscribe();
+        // After the timeout, the reader gets the present data.
         let _ = tokio::time::timeout(NEWS_TIMEOUT, looked.wait_for(|at| *at > after)).await;
     }
     let packed = accepts_gzip(&headers);
     let recent = context.lock_state().recent_hours();
     let private = context.doors.private_data();
-    let asked = MapCacheKey {
+    let key = MapCacheKey {
         query: TimelineQuery { after: None, ..query },
         class: VisibilityClass::for_reader(&viewer, private),
         packed,
     };
-    let answer = context.told.maps.entry_for(known_until(&recent), asked);
-    // Some tens of megabytes, and a part of a second.
-    let making =
-        || run_limited(&context.doors.fits, render_timeline(context.clone(), viewer, private, asked, recent));
-    let body = answer.get_or_try_init(making).await?.clone();
+    let answer = context.response_cache.maps.entry_for(known_until(&recent), key);
+    // Rendering takes some tens of megabytes and a part of a second, so it is limited.
+    let body = answer
+        .get_or_try_init(|| {
+            let rendering = render_timeline(context.clone(), viewer, private, key, recent);
+            run_limited(&context.doors.fits, rendering)
+        })
+        .await?
+        .clone();
     let head = [(CONTENT_TYPE, "application/json"), (VARY, "accept-encoding")];
     Ok((head, packed.then_some([(CONTENT_ENCODING, "gzip")]), body).into_response())
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
+    auth::header_text(headers, ACCEPT_ENCODING.as_str()).is_some_and(|value| value.contains("gzip"))
 }
 
-/// Until when something is known.
+/// The end of the recorded uses.
 fn known_until(recent: &[Arc<UsageHour>]) -> UnixTime {
     recent.last().map_or(UnixTime(0), |hour| hour.from + i64::from(hour.secs))
 }
@@ -87,22 +91,22 @@ async fn render_timeline(
     let seen = known_until(&recent);
     let from = query.nodes_since.map_or(query.from, |since| since.min(query.from));
     let keep_days = context.config.store.keep_node_days;
-    let stretch = HoursRequest { recent, from, to: query.to, now: now(), keep_days };
-    let hours = context.told.timelines.hours_between(context.store.as_ref(), stretch).await?;
-    // Of nodes that are private only all together are shown.
-    let is_whole = private.nodes && !viewer.all;
+    let request = HoursRequest { recent, from, to: query.to, now: now(), keep_days };
+    let hours = context.response_cache.timelines.hours_between(context.store.as_ref(), request).await?;
+    // Where nodes are private, only the mixture of all nodes is shown.
+    let hides_nodes = private.nodes && !viewer.all;
     let planned = context.lock_state().planned_uses(seen, now());
-    let making = run_blocking(move || {
-        let mut map = timeline::build_map(&hours, &planned, &to_map_request(&query, is_whole));
+    let rendering = run_blocking(move || {
+        let mut map = timeline::build_map(&hours, &planned, &to_map_request(&query, hides_nodes));
         let owners = map_owners(&context, &map);
         RedactionFilter::new(&viewer, private, &|job| owners.get(&job).copied().flatten())
             .redact_map(&mut map);
         encode_body(&timeline_view(&query, seen, map), packed)
     });
-    Ok(making.await?.map_err(internal_error)?.into())
+    Ok(rendering.await?.map_err(internal_error)?.into())
 }
 
-/// Whose the jobs of a map are.
+/// The owners of the malleable jobs on a map.
 fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option<UserId>> {
     let jobs = map.malleable_jobs();
     let state = context.lock_state();
@@ -110,34 +114,34 @@ fn map_owners(context: &DaemonContext, map: &UsageMap) -> BTreeMap<JobId, Option
 }
 
 fn check_query(query: &TimelineQuery) -> Result<(), RequestDenial> {
-    let bad = |what: String| Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     check_span(query.from, query.to, LONGEST_TIMELINE_SECS)?;
-    let before = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
-    if before > LONGEST_TIMELINE_SECS {
-        return bad(format!(
-            "nodes_since: expected at most {LONGEST_TIMELINE_SECS} seconds before to, not {before}"
-        ));
+    let reach = query.nodes_since.map_or(0, |since| query.to.0.saturating_sub(since.0));
+    if reach > LONGEST_TIMELINE_SECS {
+        let what =
+            format!("nodes_since: expected at most {LONGEST_TIMELINE_SECS} seconds before to, not {reach}");
+        return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
     for (name, count) in [("rows", query.rows), ("columns", query.columns)] {
         if !(1..=MOST_PIXELS).contains(&count) {
-            return bad(format!("{name}: expected 1 to {MOST_PIXELS}, not {count}"));
+            let what = format!("{name}: expected 1 to {MOST_PIXELS}, not {count}");
+            return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
         }
     }
     if query.rows * query.columns > MOST_CELLS {
-        return bad(format!("rows, columns: expected at most {MOST_CELLS} cells"));
+        let what = format!("rows, columns: expected at most {MOST_CELLS} cells");
+        return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
     Ok(())
 }
 
-fn to_map_request(query: &TimelineQuery, is_whole: bool) -> MapRequest {
+/// `hides_nodes`: whether all nodes must be shown as one mixture.
+fn to_map_request(query: &TimelineQuery, hides_nodes: bool) -> MapRequest {
     let TimelineQuery { from, to, columns, .. } = *query;
-    match is_whole {
-        true => MapRequest { from, to, first: 0, count: usize::MAX, rows: 1, columns },
-        false => {
-            let count = query.count.unwrap_or(usize::MAX);
-            MapRequest { from, to, first: query.first, count, rows: query.rows, columns }
-        }
+    if hides_nodes {
+        return MapRequest { from, to, first: 0, count: usize::MAX, rows: 1, columns };
     }
+    let count = query.count.unwrap_or(usize::MAX);
+    MapRequest { from, to, first: query.first, count, rows: query.rows, columns }
 }
 
 fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> TimelineView {
@@ -146,7 +150,7 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
         MapRows::Nodes(rows) => TimelineRows::Nodes {
             rows: rows
                 .into_iter()
-                .map(|(node, runs): (_, Vec<timeline::UsageRun>)| NodeRow {
+                .map(|(node, runs)| NodeRow {
                     node,
                     runs: runs.into_iter().map(|run| (run.from, run.to, run.used.to_code())).collect(),
                 })
@@ -160,16 +164,19 @@ fn timeline_view(query: &TimelineQuery, seen: UnixTime, map: UsageMap) -> Timeli
     TimelineView { schema: SCHEMA, from: query.from, to: query.to, seen, nodes, first, count, rows }
 }
 
-/// Two shares a byte.
+/// Packs two shares into each byte, four bits each.
 fn pack_shares(shares: &[f32]) -> Vec<u8> {
     const { assert!(USE_KINDS.is_multiple_of(2)) };
-    let step = |share: f32| (share * SHARE_STEPS).round() as u8;
-    shares.chunks_exact(2).map(|two| step(two[0]) << 4 | step(two[1])).collect()
+    shares.chunks_exact(2).map(|pair| to_share_step(pair[0]) << 4 | to_share_step(pair[1])).collect()
 }
 
-fn encode_body(view: &TimelineView, packs: bool) -> std::io::Result<Vec<u8>> {
+fn to_share_step(share: f32) -> u8 {
+    (share * SHARE_STEPS).round() as u8
+}
+
+fn encode_body(view: &TimelineView, compress: bool) -> std::io::Result<Vec<u8>> {
     let text = serde_json::to_vec(view)?;
-    if !packs {
+    if !compress {
         return Ok(text);
     }
     let mut packed = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());

@@ -1,4 +1,4 @@
-//! The page: what a browser loads, and links to it.
+//! The web page: its files, and links to it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use infill_slurm::identity::name_of;
 use super::signed_requests::VerifiedOrder;
 use super::{RequestDenial, random};
 
-/// The page loads and asks nobody but this daemon, and stands in nobody's frame.
+/// The page loads from and sends to this daemon alone, and no other page may frame it.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -30,7 +30,7 @@ fn page_file(kind: &'static str, text: &'static str) -> impl IntoResponse {
         (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
-        // Another version of the daemon has another page.
+        // Another version of the daemon may have another page.
         (CACHE_CONTROL, "no-cache"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];

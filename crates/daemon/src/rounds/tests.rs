@@ -1,4 +1,4 @@
-//! Rounds beside a Slurm in memory: who gets nodes, what a look is worth, and who is waited for.
+//! Rounds with a Slurm in memory: which jobs get nodes, what a snapshot is worth, and how long a round waits.
 
 use super::*;
 use crate::context::DaemonServices;
@@ -6,8 +6,8 @@ use crate::effect_queue::EffectReceivers;
 use crate::planner_thread::{STILL_AT_WORK, TOO_SLOW};
 use infill_lifecycle::{Effect, OrderNumbers as _};
 use infill_model::{
-    BaseState, DaemonMode, ExecPlan, Job, JobId, JobState, PlannedNode, SnapshotDoubt, SolveStatus, UserId,
-    wing_name,
+    BaseState, DaemonMode, ExecPlan, Job, JobId, JobState, NodeName, PlannedNode, SnapshotDoubt, SolveStatus,
+    UserId, wing_name,
 };
 use infill_slurm::{
     SlurmApi as _,
@@ -16,7 +16,7 @@ use infill_slurm::{
 };
 use infill_store::LeadStanding;
 
-/// A daemon that acts, and the Slurm that it looks at.
+/// A daemon that acts, and its Slurm.
 struct Site {
     slurm: Arc<FakeSlurm>,
     context: DaemonContext,
@@ -25,11 +25,11 @@ struct Site {
 }
 
 impl Site {
-    /// As many idle nodes as malleable jobs that wait, with the numbers 1, 2, and so on.
+    /// A site with `count` idle nodes and `count` waiting malleable jobs, which have the numbers 1, 2, and so on.
     async fn new(count: u32, configure: impl FnOnce(&mut Config)) -> Site {
         let slurm = Arc::new(FakeSlurm::new(count, "infill"));
         let at = now();
-        slurm.edit_snapshot(|world| world.taken_at = at);
+        slurm.edit_snapshot(|snapshot| snapshot.taken_at = at);
         for id in 1..=count {
             slurm.submit_held(id, 6101, "infill:nodes=1");
         }
@@ -45,21 +45,21 @@ impl Site {
     }
 
     /// The first half of a round.
-    async fn look(&self) -> Option<UnixTime> {
+    async fn read_snapshot(&self) -> Option<UnixTime> {
         ingest_snapshot(&self.context, self.slurm.read_snapshot().await.unwrap(), now()).await
     }
 
-    /// Somebody submits a job to the main queue.
+    /// Submits a job to the main queue.
     fn submit_main(&self) {
-        self.slurm.edit_snapshot(|world| world.jobs.push(pending_job(99, 6102)));
+        self.slurm.edit_snapshot(|snapshot| snapshot.jobs.push(pending_job(99, 6102)));
     }
 
-    /// That job is gone.
+    /// Cancels that job.
     fn cancel_main(&self) {
-        self.slurm.edit_snapshot(|world| world.jobs.retain(|job| job.id != JobId(99)));
+        self.slurm.edit_snapshot(|snapshot| snapshot.jobs.retain(|job| job.id != JobId(99)));
     }
 
-    /// The first job runs on n1, and a wing of its on n2.
+    /// Starts the first job on n1 and one of its wings on n2.
     async fn run_on_two_nodes(&self) {
         let wing = Job {
             user_id: UserId(6101),
@@ -73,7 +73,7 @@ impl Site {
             ..pending_job(98, 6101)
         };
         let partition = self.context.config.slurm.partition.clone();
-        self.slurm.edit_snapshot(|world| world.jobs.push(Job { partition, ..wing }));
+        self.slurm.edit_snapshot(|snapshot| snapshot.jobs.push(Job { partition, ..wing }));
         self.slurm.launch_job(JobId(1), &NodeName::new("n1"), 60).await.unwrap();
     }
 
@@ -82,29 +82,34 @@ impl Site {
         let at = now();
         let nodes = nodes
             .iter()
-            .map(|name: &&str| PlannedNode { node: NodeName::new(name), lease_until: at + 3600 })
+            .map(|name| PlannedNode { node: NodeName::new(name), lease_until: at + 3600 })
             .collect();
         let exec_plan = ExecPlan::default();
-        let jobs =
-            vec![JobPlan { job: JobId(1), nodes, exec_plan, rate: 1.0, probe: None, forecast: vec![] }];
-        let status = SolveStatus::Optimal;
-        let steps = Vec::new();
-        let plan = Plan { at, jobs, status, proof: None, objective: 1.0, steps };
+        let job = JobPlan { job: JobId(1), nodes, exec_plan, rate: 1.0, probe: None, forecast: vec![] };
+        let plan = Plan {
+            at,
+            jobs: vec![job],
+            status: SolveStatus::Optimal,
+            proof: None,
+            objective: 1.0,
+            steps: Vec::new(),
+        };
         set_targets(&self.context, &plan).await;
     }
 
-    /// The nodes that the first job shall have, once it was given some.
-    fn planned(&self) -> Option<Vec<String>> {
+    /// The target nodes of the first job; `None` while it has no target.
+    fn target_nodes(&self) -> Option<Vec<String>> {
         let state = self.context.lock_state();
-        let target = state.fleet.job_lifecycle(JobId(1)).and_then(|m| m.target.as_ref());
-        target.map(|t| t.plan.nodes.iter().map(|p| p.node.to_string()).collect())
+        let target = state.fleet.job_lifecycle(JobId(1)).and_then(|job| job.target.as_ref());
+        target.map(|target| target.plan.nodes.iter().map(|planned| planned.node.to_string()).collect())
     }
 
     /// The jobs that were to be launched since the last call.
     fn launched(&mut self) -> Vec<JobId> {
         let mut launched = Vec::new();
-        while let Ok(sent) = self.queues.others.try_recv() {
-            let launches = sent.batch.effects.iter().filter(|e| matches!(e, Effect::Launch { .. }));
+        while let Ok(queued) = self.queues.others.try_recv() {
+            let launches =
+                queued.batch.effects.iter().filter(|effect| matches!(effect, Effect::Launch { .. }));
             launched.extend(launches.map(Effect::job));
         }
         launched
@@ -114,7 +119,7 @@ impl Site {
 #[tokio::test]
 async fn no_job_takes_nodes_by_a_plan_that_a_main_job_has_overtaken() {
     let mut site = Site::new(1, |_| ()).await;
-    assert!(site.look().await.is_some());
+    assert!(site.read_snapshot().await.is_some());
     site.submit_main();
     plan_and_apply(&site.context, &site.planner, true, 0.0).await;
     assert_eq!(site.launched(), []);
@@ -124,21 +129,21 @@ async fn no_job_takes_nodes_by_a_plan_that_a_main_job_has_overtaken() {
     );
     site.cancel_main();
     assert!(run_round(&site.context, &site.planner).await.is_some());
-    assert_eq!(site.launched(), [JobId(1)], "the next look finds nothing that stands in the way");
+    assert_eq!(site.launched(), [JobId(1)], "the next snapshot shows no main job");
 }
 
 #[tokio::test]
-async fn a_plan_that_takes_nodes_from_a_job_holds_though_a_main_job_has_overtaken_it() {
+async fn a_plan_that_takes_nodes_from_a_job_holds_even_if_a_main_job_has_overtaken_it() {
     let site = Site::new(4, |_| ()).await;
     site.run_on_two_nodes().await;
-    assert!(site.look().await.is_some());
+    assert!(site.read_snapshot().await.is_some());
     let occupied = site.context.lock_state().fleet.job_lifecycle(JobId(1)).map(|m| m.occupied_nodes().len());
     assert_eq!(occupied, Some(2));
     site.submit_main();
     site.plan(&["n1", "n2", "n3"]).await;
-    assert_eq!(site.planned(), None, "it would only take");
+    assert_eq!(site.target_nodes(), None, "the job would only gain nodes");
     site.plan(&["n1", "n3", "n4"]).await;
-    assert_eq!(site.planned().unwrap(), ["n1", "n3", "n4"], "n2 must be left at once");
+    assert_eq!(site.target_nodes().unwrap(), ["n1", "n3", "n4"], "n2 must be left at once");
 }
 
 #[tokio::test]
@@ -156,38 +161,38 @@ async fn slurm_that_does_not_answer_is_a_problem_until_it_does() {
 }
 
 #[tokio::test]
-async fn order_numbers_are_fetched_when_they_run_low_unless_the_store_is_away() {
+async fn order_numbers_are_fetched_when_they_run_low_unless_the_store_is_down() {
     let site = Site::new(1, |_| ()).await;
-    let next = || site.context.lock_state().fleet.orders.next_number();
+    let next_number = || site.context.lock_state().fleet.orders.next_number();
     site.context.lock_state().health.raise_problem(HealthProblem::Store("it sleeps".to_owned()));
     refill_order_numbers(&site.context).await;
-    assert_eq!(next(), None, "asking a store that is away takes time");
+    assert_eq!(next_number(), None, "a store that is down takes time to fail");
     site.context.lock_state().health.clear_problem(ProblemTopic::Store);
     refill_order_numbers(&site.context).await;
-    let first = next().unwrap();
+    let first = next_number().unwrap();
     refill_order_numbers(&site.context).await;
-    assert_eq!(next(), Some(first + 1), "there were enough");
+    assert_eq!(next_number(), Some(first + 1), "there were enough");
     for _ in 2..500 {
-        next();
+        next_number();
     }
     refill_order_numbers(&site.context).await;
-    assert_eq!(next(), Some(first + 1000), "half of a thousand are used up");
+    assert_eq!(next_number(), Some(first + 1000), "half of a thousand are used up");
 }
 
 #[tokio::test]
-async fn a_doubtful_snapshot_does_not_count_as_a_look() {
+async fn a_doubtful_snapshot_does_not_count() {
     let mut site = Site::new(1, |_| ()).await;
-    assert!(site.look().await.is_some());
+    assert!(site.read_snapshot().await.is_some());
     site.submit_main();
     assert!(site.context.has_new_jobs().await);
-    site.slurm.edit_snapshot(|world| {
-        world.doubts = vec![SnapshotDoubt::Inconsistent("two and two are five".to_owned())]
+    site.slurm.edit_snapshot(|snapshot| {
+        snapshot.doubts = vec![SnapshotDoubt::Inconsistent("two and two are five".to_owned())]
     });
     assert_eq!(run_round(&site.context, &site.planner).await, None);
     assert!(site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
-    assert!(site.context.has_new_jobs().await, "that job came after the last look that can be trusted");
+    assert!(site.context.has_new_jobs().await, "that job came after the last trusted snapshot");
     assert_eq!(site.launched(), []);
-    site.slurm.edit_snapshot(|world| world.doubts.clear());
+    site.slurm.edit_snapshot(|snapshot| snapshot.doubts.clear());
     site.cancel_main();
     assert!(run_round(&site.context, &site.planner).await.is_some());
     assert!(!site.context.lock_state().health.has_problem(ProblemTopic::Snapshot));
@@ -196,7 +201,7 @@ async fn a_doubtful_snapshot_does_not_count_as_a_look() {
 }
 
 #[tokio::test]
-async fn a_round_has_no_more_actions_than_it_may() {
+async fn a_round_starts_at_most_the_configured_number_of_jobs() {
     let mut site = Site::new(5, |config| config.daemon.max_actions_a_round = 2).await;
     let mut launched = Vec::new();
     for count in [2, 2, 1, 0] {
@@ -209,17 +214,16 @@ async fn a_round_has_no_more_actions_than_it_may() {
     assert_eq!(launched, [1, 2, 3, 4, 5].map(JobId));
 }
 
-/// A planner that is not ready before the sender is gone, or sends.
+/// A planner that finishes only after the sender sends or is dropped.
 fn hangs() -> (std::sync::mpsc::Sender<()>, impl FnOnce(&RoundInput, &Config) -> Plan + Send + 'static) {
     let (end, ended) = std::sync::mpsc::channel::<()>();
-    let plan = move |question: &RoundInput, config: &Config| {
+    (end, move |input: &RoundInput, config: &Config| {
         let _ = ended.recv();
-        question.solve_plan(config)
-    };
-    (end, plan)
+        input.solve_plan(config)
+    })
 }
 
-/// Lets tasks run for so long by the paused clock.
+/// Advances the paused clock by this many seconds, and lets other tasks run.
 async fn pass(secs: f64) {
     tokio::task::yield_now().await;
     tokio::time::advance(Duration::from_secs_f64(secs)).await;
@@ -227,15 +231,15 @@ async fn pass(secs: f64) {
 }
 
 #[tokio::test]
-async fn a_planner_is_waited_for_up_to_twice_its_limit() {
+async fn a_round_waits_for_its_planner_up_to_twice_the_limit() {
     let site = Site::new(1, |config| config.planner.solve_secs = 10.0).await;
-    assert!(site.look().await.is_some());
-    let question = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
+    assert!(site.read_snapshot().await.is_some());
+    let input = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
     let (end, plan) = hangs();
     let planner = site.planner.clone();
     let config = site.context.config.clone();
     tokio::time::pause();
-    let solving = tokio::spawn(async move { planner.solve_round(config, question, plan).await });
+    let solving = tokio::spawn(async move { planner.solve_round(config, input, plan).await });
     pass(20.0).await;
     assert!(!solving.is_finished());
     drop(end);
@@ -245,7 +249,7 @@ async fn a_planner_is_waited_for_up_to_twice_its_limit() {
 #[tokio::test]
 async fn a_planner_that_never_returns_is_given_up_at_the_outer_deadline() {
     let mut site = Site::new(2, |config| config.planner.solve_secs = 0.0).await;
-    assert!(site.look().await.is_some());
+    assert!(site.read_snapshot().await.is_some());
     let (_end, plan) = hangs();
     tokio::time::pause();
     {
@@ -262,19 +266,19 @@ async fn a_planner_that_never_returns_is_given_up_at_the_outer_deadline() {
     let round = site.context.lock_state().round.clone().unwrap();
     assert_eq!(round.plan.status, SolveStatus::LastResort(TOO_SLOW.to_owned()));
     assert_eq!(round.plan.jobs.len(), 2, "there is still a plan");
-    assert_eq!(site.launched(), [], "and nothing is searched for");
+    assert_eq!(site.launched(), [], "and it starts no job");
 }
 
 #[tokio::test]
-async fn while_a_planner_hangs_no_other_begins_and_people_are_told() {
+async fn while_a_planner_hangs_no_other_begins_and_a_problem_is_shown() {
     let mut site = Site::new(1, |config| config.planner.solve_secs = 0.0).await;
-    assert!(site.look().await.is_some());
+    assert!(site.read_snapshot().await.is_some());
     let (end, plan) = hangs();
     let planner = site.planner.clone();
     let config = site.context.config.clone();
-    let question = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
+    let input = Arc::new(site.context.lock_state().round_input(true, now()).unwrap());
     tokio::time::pause();
-    let first = tokio::spawn(async move { planner.solve_round(config, question, plan).await });
+    let first = tokio::spawn(async move { planner.solve_round(config, input, plan).await });
     pass(1.0).await;
     assert_eq!(first.await.unwrap(), Err(TOO_SLOW));
     for _ in 0..3 {
@@ -283,11 +287,11 @@ async fn while_a_planner_hangs_no_other_begins_and_people_are_told() {
         assert_eq!(status, SolveStatus::LastResort(STILL_AT_WORK.to_owned()));
     }
     assert_eq!(site.launched(), []);
-    let told = site.context.lock_state().health.problem_sentences();
+    let problems = site.context.lock_state().health.problem_sentences();
     let expected = "nothing is planned (the planner is still at work on an earlier round): jobs keep what they \
                     have, nothing is started";
-    assert_eq!(told, [expected]);
-    // It comes back at last: the next round is planned.
+    assert_eq!(problems, [expected]);
+    // Once it returns, the next round is planned.
     drop(end);
     site.planner.wait_idle().await;
     tokio::time::resume();

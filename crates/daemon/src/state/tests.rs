@@ -1,14 +1,14 @@
-//! What agents are told while the store is away, and once it is back.
+//! Which orders agents receive while the store is down, and once it works again.
 
 #[path = "../../../lifecycle/src/fleet/tests/rig.rs"]
-#[expect(dead_code, reason = "some of it is for the tests of the fleet alone")]
+#[expect(dead_code, reason = "some of it is used only by the fleet's tests")]
 mod rig;
 
 use super::*;
 use infill_lifecycle::Effect;
 use rig::{LEAD, Rig, fleet, n};
 
-/// A daemon that has this fleet.
+/// The state of a daemon that has this fleet.
 fn state(mode: DaemonMode, rig: &Rig) -> DaemonState {
     let mut config = Config::default();
     config.daemon.mode = mode;
@@ -17,8 +17,8 @@ fn state(mode: DaemonMode, rig: &Rig) -> DaemonState {
     state
 }
 
-fn permits(errands: &PendingActions) -> Vec<OrderPermit> {
-    errands.words.iter().map(|(_, permit)| *permit).collect()
+fn permits(actions: &PendingActions) -> Vec<OrderPermit> {
+    actions.orders.iter().map(|(_, permit)| *permit).collect()
 }
 
 #[test]
@@ -26,22 +26,22 @@ fn nothing_is_ordered_before_it_is_stored() {
     let mut rig = fleet("launching n1");
     let out = rig.hello(LEAD, LEAD, &n(1), None).unwrap();
     let mut state = state(DaemonMode::Act, &rig);
-    let errands = state.apply_output(out, rig.now);
-    assert_eq!(permits(&errands), [OrderPermit::Stop]);
-    // The store is away: what runs may go on in new generations.
-    let dirty = state.ledger.take_dirty();
-    state.ledger.mark_dirty(dirty.iter().copied());
+    let actions = state.apply_output(out, rig.now);
+    assert_eq!(permits(&actions), [OrderPermit::Stop]);
+    // The store is down: running jobs may go on in new generations.
+    let dirty = state.write_queue.take_dirty();
+    state.write_queue.mark_dirty(dirty.iter().copied());
     assert_eq!(permits(&state.release_orders(dirty, false)), [OrderPermit::Run]);
-    // It is back.
-    let dirty = state.ledger.take_dirty();
+    // The store works again.
+    let dirty = state.write_queue.take_dirty();
     assert_eq!(permits(&state.release_orders(dirty.clone(), true)), [OrderPermit::Order]);
-    // It changed once more while it was being written: the next writing tells.
-    state.ledger.mark_dirty([LEAD]);
+    // The record changed again while it was being written. The next write releases the orders.
+    state.write_queue.mark_dirty([LEAD]);
     assert_eq!(permits(&state.release_orders(dirty, true)), []);
 }
 
 #[test]
-fn what_changes_no_record_is_told_at_once() {
+fn orders_of_an_unchanged_record_are_sent_at_once() {
     let mut rig = fleet("running n1 n2");
     let mut state = state(DaemonMode::Act, &rig);
     let out = rig.fleet.step_all_jobs(rig.now);
@@ -60,21 +60,21 @@ async fn the_next_daemon_knows_what_was_promised() {
 
     let mut next = DaemonState::new(Arc::new(Config::default()), rig.now);
     let _ = crate::serve::restore_state(&mut next, store.as_ref()).await.unwrap();
-    assert_eq!(next.scene.priorities().promised_at(LEAD), Some(at));
+    assert_eq!(next.round_state.priorities().promised_at(LEAD), Some(at));
     // Its owner wants nothing any more: the record says so, too.
-    let errands = next.update_rounds(Snapshot { taken_at: rig.now, ..Snapshot::default() }, rig.now);
-    assert_eq!((next.fleet.promises().count(), errands.batches), (0, vec![record_alone]));
-    assert!(!next.ledger.is_stored(LEAD));
+    let actions = next.update_rounds(Snapshot { taken_at: rig.now, ..Snapshot::default() }, rig.now);
+    assert_eq!((next.fleet.promises().count(), actions.batches), (0, vec![record_alone]));
+    assert!(!next.write_queue.is_stored(LEAD));
 }
 
 #[test]
-fn a_daemon_that_observes_stores_and_does_nothing() {
-    for (mode, effects) in [(DaemonMode::Act, 1), (DaemonMode::Observe, 0)] {
+fn a_daemon_that_observes_stores_records_and_has_no_effects() {
+    for (mode, expected) in [(DaemonMode::Act, 1), (DaemonMode::Observe, 0)] {
         let mut rig = fleet("queued");
         let mut state = state(mode, &rig);
-        let errands = state.apply_output(rig.target(LEAD, &[n(1)]), rig.now);
-        let launches: Vec<&Effect> = errands.batches.iter().flat_map(|b| &b.effects).collect();
-        assert_eq!(launches.len(), effects, "{mode}");
-        assert!(!state.ledger.is_stored(LEAD), "{mode}");
+        let actions = state.apply_output(rig.target(LEAD, &[n(1)]), rig.now);
+        let effects: Vec<&Effect> = actions.batches.iter().flat_map(|batch| &batch.effects).collect();
+        assert_eq!(effects.len(), expected, "{mode}");
+        assert!(!state.write_queue.is_stored(LEAD), "{mode}");
     }
 }

@@ -1,4 +1,4 @@
-//! What nodes were used for over time: noted round by round, packed by the hour, kept in the store.
+//! What nodes were used for over time: recorded in each round, packed by the hour, kept in the store.
 
 mod node_time;
 mod node_use;
@@ -14,5 +14,7 @@ pub(crate) use recorder::hour_of;
 pub(crate) use recorder::{HOUR_SECS, USE_HOLDS_SECS};
 pub use recorder::{HourRecorder, ObservedUse};
 pub use usage_hour::UsageHourError;
+#[cfg(test)]
+pub(crate) use usage_map::UsageRun;
 pub use usage_map::sum_hour;
-pub(crate) use usage_map::{MapRequest, MapRows, PlannedUse, USE_KINDS, UsageMap, UsageRun, build_map};
+pub(crate) use usage_map::{MapRequest, MapRows, PlannedUse, USE_KINDS, UsageMap, build_map};

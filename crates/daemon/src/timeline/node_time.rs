@@ -1,57 +1,58 @@
-//! What became of the node-time that malleable jobs held: added up from look to look, an hour a row.
+//! What malleable jobs used their node-time for, summed up by the hour.
 
 use std::collections::BTreeMap;
 
 use super::{HOUR_SECS, USE_HOLDS_SECS, hour_of};
 use infill_model::{JobActivity, NodeTimeKey, NodeTimeRow, NodeTimeUsage, UnixTime};
 
-/// Most rows of an hour: users times accounts times types of nodes.
+/// Most rows of an hour. There is one for each user, account and node type.
 pub(crate) const MAX_HOUR_ROWS: usize = 20_000;
 
 /// Nodes of a type that a job holds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeHolding {
-    /// Slurm's account.
+    /// The job's account in Slurm.
     pub account: String,
-    /// Owner.
+    /// The login name of the job's owner.
     pub user: String,
-    /// Type of the nodes.
+    /// The type of these nodes.
     pub node_type: String,
-    /// How many.
+    /// Number of nodes.
     pub nodes: u32,
-    /// GPUs of all of them.
+    /// GPUs of all these nodes together.
     pub gpus: u32,
-    /// What it does there.
+    /// What the job does.
     pub doing: JobActivity,
 }
 
-/// See the module's text.
+/// Sums up the node-time that malleable jobs hold from snapshot to snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeTimeTracker {
     hour: BTreeMap<NodeTimeKey, NodeTimeUsage>,
     seen_at: Option<UnixTime>,
-    /// What was held at the last look.
+    /// What was held at the last snapshot.
     held: Vec<NodeHolding>,
-    /// The last hour that was begun: those before are over, also for a clock that is set back.
+    /// The latest hour that was begun. Earlier hours are finished, even if the clock is set back.
     newest: UnixTime,
-    /// What was added since somebody asked last, by accounts.
+    /// What was added since the last call of [`Self::take_added`], by account.
     added: BTreeMap<String, NodeTimeUsage>,
 }
 
 impl NodeTimeTracker {
-    /// Goes on with the rows of an hour that another daemon has begun.
+    /// Continues the rows of an hour that another daemon has begun.
     pub fn resume_from(rows: Vec<NodeTimeRow>) -> NodeTimeTracker {
         let newest = rows.iter().map(|row| row.key.from).max().unwrap_or_default();
         let hour = rows.into_iter().map(|row| (row.key, row.spent)).collect();
         NodeTimeTracker { hour, newest, ..NodeTimeTracker::default() }
     }
 
-    /// Takes in what is held now: until the next look it stays so, for two minutes at most. Returns the rows
-    /// of hours that are over by that.
+    /// Records what is held now. It counts until the next snapshot, for [`USE_HOLDS_SECS`] at most. Returns the
+    /// rows of hours that are finished by that.
     pub fn record_holdings(&mut self, now: UnixTime, held: Vec<NodeHolding>) -> Vec<NodeTimeRow> {
         let Some(seen_at) = self.seen_at.filter(|at| *at <= now) else {
-            // A clock that was set back begins anew.
-            (self.seen_at, self.held) = (Some(now), held);
+            // After the clock was set back, counting starts again.
+            self.seen_at = Some(now);
+            self.held = held;
             return Vec::new();
         };
         let until = (seen_at + USE_HOLDS_SECS).min(now);
@@ -62,16 +63,17 @@ impl NodeTimeTracker {
             self.add_secs(hour, to.secs_since(from));
             from = to;
         }
-        (self.seen_at, self.held) = (Some(now), held);
+        self.seen_at = Some(now);
+        self.held = held;
         self.take_finished(hour_of(now))
     }
 
-    /// What was added since the last call, by accounts.
+    /// Takes what was added since the last call, by account.
     pub(crate) fn take_added(&mut self) -> BTreeMap<String, NodeTimeUsage> {
         std::mem::take(&mut self.added)
     }
 
-    /// The rows of the hours that are under way.
+    /// The rows of unfinished hours.
     pub fn current_rows(&self) -> Vec<NodeTimeRow> {
         self.hour.iter().map(|(key, spent)| NodeTimeRow { key: key.clone(), spent: *spent }).collect()
     }
@@ -107,17 +109,17 @@ impl NodeTimeTracker {
         }
     }
 
-    /// Takes the rows of hours before this one out.
+    /// Takes the rows of hours before this one.
     fn take_finished(&mut self, hour: UnixTime) -> Vec<NodeTimeRow> {
-        let under_way: BTreeMap<NodeTimeKey, NodeTimeUsage> = self
-            .hour
-            .iter()
-            .filter(|(key, _)| key.from >= hour)
-            .map(|(key, spent)| (key.clone(), *spent))
-            .collect();
-        let all = std::mem::replace(&mut self.hour, under_way);
-        let over = all.into_iter().filter(|(key, _)| key.from < hour);
-        over.map(|(key, spent)| NodeTimeRow { key, spent }).collect()
+        let mut finished = Vec::new();
+        for (key, spent) in std::mem::take(&mut self.hour) {
+            if key.from < hour {
+                finished.push(NodeTimeRow { key, spent });
+            } else {
+                self.hour.insert(key, spent);
+            }
+        }
+        finished
     }
 }
 
@@ -126,25 +128,28 @@ mod tests {
     use super::*;
 
     fn holding(nodes: u32, doing: JobActivity) -> NodeHolding {
-        let text = |text: &str| text.to_owned();
         NodeHolding {
-            account: text("ml"),
-            user: text("alice"),
-            node_type: text("a100"),
+            account: "ml".to_owned(),
+            user: "alice".to_owned(),
+            node_type: "a100".to_owned(),
             nodes,
             gpus: 4 * nodes,
             doing,
         }
     }
 
-    fn of(rows: &[NodeTimeRow]) -> Vec<(i64, [f64; 5])> {
-        let spent =
-            |s: &NodeTimeUsage| [s.useful_secs, s.rescale_secs, s.preempted_secs, s.probing_secs, s.gpu_secs];
-        rows.iter().map(|row| (row.key.from.0, spent(&row.spent))).collect()
+    /// The seconds of rows: useful, rescale, preempted, probing, GPU.
+    fn secs_of(rows: &[NodeTimeRow]) -> Vec<(i64, [f64; 5])> {
+        let mut secs = Vec::new();
+        for NodeTimeRow { key, spent: s } in rows {
+            let row = [s.useful_secs, s.rescale_secs, s.preempted_secs, s.probing_secs, s.gpu_secs];
+            secs.push((key.from.0, row));
+        }
+        secs
     }
 
     #[test]
-    fn node_time_is_added_up_by_what_it_goes_into_and_by_the_hour() {
+    fn node_time_is_summed_up_by_activity_and_by_the_hour() {
         let mut spending = NodeTimeTracker::default();
         let looks = [
             (3500, JobActivity::Changing),
@@ -158,32 +163,32 @@ mod tests {
         for (at, doing) in looks {
             over.extend(spending.record_holdings(UnixTime(at), vec![holding(2, doing)]));
         }
-        assert_eq!(of(&over), [(0, [180.0, 20.0, 0.0, 0.0, 800.0])]);
-        assert_eq!(of(&spending.current_rows()), [(3600, [40.0, 0.0, 20.0, 20.0, 320.0])]);
+        assert_eq!(secs_of(&over), [(0, [180.0, 20.0, 0.0, 0.0, 800.0])]);
+        assert_eq!(secs_of(&spending.current_rows()), [(3600, [40.0, 0.0, 20.0, 20.0, 320.0])]);
         let added = spending.take_added();
         assert_eq!((added.len(), added["ml"].held_secs()), (1, 280.0));
         assert!(spending.take_added().is_empty());
         let mut next = NodeTimeTracker::resume_from(spending.current_rows());
         next.record_holdings(UnixTime(3650), vec![holding(1, JobActivity::Steps)]);
         next.record_holdings(UnixTime(3660), Vec::new());
-        assert_eq!(of(&next.current_rows()), [(3600, [50.0, 0.0, 20.0, 20.0, 360.0])]);
+        assert_eq!(secs_of(&next.current_rows()), [(3600, [50.0, 0.0, 20.0, 20.0, 360.0])]);
     }
 
     #[test]
-    fn what_nobody_looked_at_is_spent_on_nothing() {
+    fn time_without_snapshots_does_not_count() {
         let mut spending = NodeTimeTracker::default();
         spending.record_holdings(UnixTime(3600), vec![holding(1, JobActivity::Steps)]);
         assert!(spending.record_holdings(UnixTime(5000), vec![holding(1, JobActivity::Steps)]).is_empty());
-        assert_eq!(of(&spending.current_rows()), [(3600, [120.0, 0.0, 0.0, 0.0, 480.0])]);
-        // Clocks are set back.
+        assert_eq!(secs_of(&spending.current_rows()), [(3600, [120.0, 0.0, 0.0, 0.0, 480.0])]);
+        // The clock is set back.
         assert!(spending.record_holdings(UnixTime(4000), vec![holding(1, JobActivity::Steps)]).is_empty());
         spending.record_holdings(UnixTime(4010), Vec::new());
-        assert_eq!(of(&spending.current_rows())[0].1[0], 130.0);
-        // Back into an hour whose rows were handed over: what is stored of it stays.
+        assert_eq!(secs_of(&spending.current_rows())[0].1[0], 130.0);
+        // The clock is set back into an hour whose rows were taken already. The stored rows stay.
         spending.record_holdings(UnixTime(7205), vec![holding(1, JobActivity::Steps)]);
         spending.record_holdings(UnixTime(7215), vec![holding(1, JobActivity::Steps)]);
         spending.record_holdings(UnixTime(7190), vec![holding(1, JobActivity::Steps)]);
         assert!(spending.record_holdings(UnixTime(7198), vec![holding(1, JobActivity::Steps)]).is_empty());
-        assert_eq!(of(&spending.current_rows()), [(7200, [10.0, 0.0, 0.0, 0.0, 40.0])]);
+        assert_eq!(secs_of(&spending.current_rows()), [(7200, [10.0, 0.0, 0.0, 0.0, 40.0])]);
     }
 }

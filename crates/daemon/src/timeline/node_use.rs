@@ -2,36 +2,36 @@
 
 use infill_model::JobId;
 
-/// Codes below this are no jobs.
+/// The code of job 0. Codes below it stand for other uses.
 const FIRST_JOB_CODE: u64 = 6;
 
-/// What a node was used for. Where main jobs and parts of malleable ones share a node, it is the main jobs'.
+/// What a node was used for. A node that main jobs share with malleable ones counts as used by main jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeUse {
-    /// Nobody looked, or Slurm did not answer.
+    /// No snapshot was read, or Slurm did not answer.
     #[default]
     Unknown,
     /// A main job runs on it.
     Main,
-    /// Nobody uses it.
+    /// No job uses it.
     Idle,
-    /// Nobody uses it, and the main queue wants it before it would be worth anything.
+    /// No job uses it, and its window is too short, because the main queue wants it soon.
     Wanted,
-    /// Nobody uses it, and something forbids that infill does.
+    /// No job uses it, and infill may not use it either.
     Refused,
-    /// Nobody can use it: down, drained, switched off.
+    /// No job can use it: it is down, drained or switched off.
     Down,
-    /// A malleable job has it.
+    /// A malleable job holds it.
     Job(JobId),
 }
 
 impl NodeUse {
-    /// Whether somebody has it, or may have: it is not known to be nobody's.
+    /// Whether a job uses the node, or may use it.
     pub(super) fn may_be_taken(self) -> bool {
         matches!(self, NodeUse::Unknown | NodeUse::Main | NodeUse::Job(_))
     }
 
-    /// As a number, small where it is frequent.
+    /// The use as a number. Frequent uses have small numbers.
     pub fn to_code(self) -> u64 {
         match self {
             NodeUse::Unknown => 0,
@@ -44,7 +44,7 @@ impl NodeUse {
         }
     }
 
-    /// What a number stands for; `None` where it is none of ours.
+    /// The use of a number; `None` where the number has no meaning.
     pub(super) fn from_code(code: u64) -> Option<NodeUse> {
         Some(match code {
             0 => NodeUse::Unknown,
@@ -66,8 +66,8 @@ mod tests {
     fn each_use_has_a_number_of_its_own() {
         let uses = (0..FIRST_JOB_CODE).map(|code| NodeUse::from_code(code).unwrap());
         let jobs = [0, 1, u32::MAX].map(|id| NodeUse::Job(JobId(id)));
-        for each in uses.chain(jobs) {
-            assert_eq!(NodeUse::from_code(each.to_code()), Some(each));
+        for used in uses.chain(jobs) {
+            assert_eq!(NodeUse::from_code(used.to_code()), Some(used));
         }
         assert_eq!(NodeUse::from_code(u64::MAX), None);
     }

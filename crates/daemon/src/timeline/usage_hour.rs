@@ -1,7 +1,8 @@
-//! An hour of all nodes, and how it is packed: names, what each node was used for at its begin, and changes
-//! by the second, column by column, as numbers of a few bits, then xz.
+//! An hour of all nodes, and its packed format.
 //!
-//! A day of 10,000 nodes with 250,000 changes takes less than 2 MB.
+//! The format holds the names, the use of each node at the begin, and the changes with a resolution of a second.
+//! All are stored column by column as variable-length numbers, and compressed with xz. A day of 10,000 nodes
+//! with 250,000 changes takes less than 2 MB.
 
 use std::io::Read as _;
 
@@ -11,69 +12,69 @@ use super::HOUR_SECS;
 use super::node_use::NodeUse;
 use infill_model::{NodeName, PackedHour, UnixTime};
 
-/// Most nodes of a chunk.
+/// Most nodes of an hour.
 pub(super) const MAX_HOUR_NODES: usize = 100_000;
 
-/// Most changes of a chunk: a thousandfold of a day's on a large machine.
+/// Most changes of an hour: a thousand times those of an hour on a large cluster.
 pub(super) const MAX_HOUR_CHANGES: usize = 10_000_000;
 
-/// Most bytes of names.
+/// Most bytes of all names together.
 const MAX_NAME_BYTES: usize = 16 * 1024 * 1024;
 
-/// Most bytes that a chunk is unpacked to.
+/// Most bytes of an uncompressed hour.
 const MAX_UNPACKED_BYTES: u64 = 256 * 1024 * 1024;
 
-/// What the first byte says.
+/// The version of the format, in the first byte.
 const FORMAT_VERSION: u64 = 1;
 
-/// How hard it is packed: harder gains a hundredth and takes three times as long.
+/// Level of the compression. A higher level saves one per cent and takes three times as long.
 const XZ_LEVEL: u32 = 4;
 
-/// A node is used for something else from a moment on.
+/// A change of what a node is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UseChange {
     /// Seconds since the hour's begin.
     pub secs: u32,
-    /// The node's place among the names.
+    /// The node's index in the names.
     pub node: u32,
-    /// For what.
+    /// The new use.
     pub to: NodeUse,
 }
 
-/// An hour, unpacked.
+/// An unpacked hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageHour {
     /// When it began.
     pub from: UnixTime,
-    /// The nodes.
+    /// The names of the nodes.
     pub names: Vec<NodeName>,
-    /// What each was used for at its begin.
+    /// What each node was used for at the begin.
     pub first: Vec<NodeUse>,
-    /// What changed, the first to change first.
+    /// All changes, the earliest first.
     pub(super) changes: Vec<UseChange>,
-    /// Seconds of it that were looked at.
+    /// Seconds from the begin that are recorded so far, at most [`HOUR_SECS`].
     pub secs: u32,
 }
 
-/// What is wrong with a packed hour.
+/// Why a packed hour cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageHourError {
-    /// It does not unpack.
-    #[error("it does not unpack: {0}")]
+    /// It cannot be decompressed.
+    #[error("cannot decompress it: {0}")]
     Packed(#[from] std::io::Error),
-    /// It is of another version.
-    #[error("it is of version {0}; expected {FORMAT_VERSION}")]
+    /// It has another version of the format.
+    #[error("its format has version {0}; expected {FORMAT_VERSION}")]
     Version(u64),
-    /// Something in it makes no sense.
+    /// Its content is invalid. The text says what was expected.
     #[error("expected {0}")]
     Expected(&'static str),
 }
 
 impl UsageHour {
-    /// Packs it.
+    /// Packs the hour.
     ///
     /// # Errors
-    /// When xz has no memory.
+    /// When xz gets no memory.
     pub fn pack(&self) -> Result<PackedHour, UsageHourError> {
         let mut bytes = Vec::new();
         let names = self.names.iter().map(NodeName::to_string).collect::<Vec<_>>().join("\n");
@@ -82,12 +83,12 @@ impl UsageHour {
         put_number(&mut bytes, self.names.len() as u64);
         put_number(&mut bytes, names.len() as u64);
         bytes.extend_from_slice(names.as_bytes());
-        self.first.iter().for_each(|each| put_number(&mut bytes, each.to_code()));
+        self.first.iter().for_each(|used| put_number(&mut bytes, used.to_code()));
         put_number(&mut bytes, self.changes.len() as u64);
-        let mut before = 0;
+        let mut previous = 0;
         for change in &self.changes {
-            put_number(&mut bytes, u64::from(change.secs - before));
-            before = change.secs;
+            put_number(&mut bytes, u64::from(change.secs - previous));
+            previous = change.secs;
         }
         self.changes.iter().for_each(|change| put_number(&mut bytes, u64::from(change.node)));
         self.changes.iter().for_each(|change| put_number(&mut bytes, change.to.to_code()));
@@ -96,10 +97,10 @@ impl UsageHour {
         Ok(PackedHour { from: self.from, packed })
     }
 
-    /// Unpacks one.
+    /// Unpacks an hour.
     ///
     /// # Errors
-    /// When it is no hour that was packed by this or an earlier version.
+    /// When the bytes are not an hour in this version of the format.
     pub fn unpack(hour: &PackedHour) -> Result<UsageHour, UsageHourError> {
         let mut bytes = Vec::new();
         XzDecoder::new(hour.packed.as_slice()).take(MAX_UNPACKED_BYTES).read_to_end(&mut bytes)?;
@@ -119,29 +120,29 @@ impl UsageHour {
         let first = (0..nodes).map(|_| rest.read_use()).collect::<Result<_, _>>()?;
         let changes = rest.read_changes(nodes)?;
         if !changes.iter().all(|change| change.secs <= secs) {
-            return Err(UsageHourError::Expected("no change after what was looked at"));
+            return Err(UsageHourError::Expected("no change after the recorded seconds"));
         }
         Ok(UsageHour { from: hour.from, names, first, changes, secs })
     }
 
-    /// Each stretch in which a node was used for one thing: its place among the names, from and to, seconds
-    /// since the hour's begin. By time of their ends.
+    /// All stretches in which a node had one use: the node's index in the names, begin and end in seconds since
+    /// the hour's begin, and the use. They are sorted by their ends.
     pub fn use_spans(&self) -> Vec<(u32, u32, u32, NodeUse)> {
-        let mut open: Vec<(u32, NodeUse)> = self.first.iter().map(|each| (0, *each)).collect();
+        let mut open: Vec<(u32, NodeUse)> = self.first.iter().map(|used| (0, *used)).collect();
         let mut spans = Vec::with_capacity(self.changes.len() + open.len());
         for change in &self.changes {
-            let (from, each) = std::mem::replace(&mut open[change.node as usize], (change.secs, change.to));
+            let (from, used) = std::mem::replace(&mut open[change.node as usize], (change.secs, change.to));
             if from < change.secs {
-                spans.push((change.node, from, change.secs, each));
+                spans.push((change.node, from, change.secs, used));
             }
         }
         let rest = (0..).zip(open).filter(|(_, (from, _))| *from < self.secs);
-        spans.extend(rest.map(|(node, (from, each))| (node, from, self.secs, each)));
+        spans.extend(rest.map(|(node, (from, used))| (node, from, self.secs, used)));
         spans
     }
 }
 
-/// Appends a number, seven bits a byte, the lowest first.
+/// Appends a number with seven bits a byte, the lowest bits first (LEB128).
 fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -150,7 +151,7 @@ fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// What is not read yet.
+/// The bytes that are not read yet.
 struct ByteReader<'b>(&'b [u8]);
 
 impl<'b> ByteReader<'b> {
@@ -171,9 +172,9 @@ impl<'b> ByteReader<'b> {
         self.read_number()?.try_into().map_err(|_| UsageHourError::Expected(what))
     }
 
-    fn read_count(&mut self, most: usize, what: &'static str) -> Result<usize, UsageHourError> {
+    fn read_count(&mut self, max: usize, what: &'static str) -> Result<usize, UsageHourError> {
         let count = self.read_u32(what)? as usize;
-        if count > most { Err(UsageHourError::Expected(what)) } else { Ok(count) }
+        if count > max { Err(UsageHourError::Expected(what)) } else { Ok(count) }
     }
 
     fn read_text(&mut self, length: usize) -> Result<&'b str, UsageHourError> {
@@ -190,9 +191,10 @@ impl<'b> ByteReader<'b> {
         let count = self.read_count(MAX_HOUR_CHANGES, "a number of changes")?;
         let what = "seconds of an hour";
         let mut secs = Vec::new();
+        let mut last: u32 = 0;
         for _ in 0..count {
-            let before: u32 = secs.last().copied().unwrap_or(0);
-            secs.push(before.checked_add(self.read_u32(what)?).ok_or(UsageHourError::Expected(what))?);
+            last = last.checked_add(self.read_u32(what)?).ok_or(UsageHourError::Expected(what))?;
+            secs.push(last);
         }
         let mut changes = Vec::with_capacity(count);
         for secs in secs {
@@ -215,23 +217,22 @@ mod tests {
     use infill_model::JobId;
 
     fn hour() -> UsageHour {
-        let change = |secs, node, to| UseChange { secs, node, to };
         UsageHour {
             from: UnixTime(7200),
             names: vec![NodeName::new("n1"), NodeName::new("n2")],
             first: vec![NodeUse::Idle, NodeUse::Unknown],
             changes: vec![
-                change(0, 1, NodeUse::Main),
-                change(300, 0, NodeUse::Job(JobId(u32::MAX))),
-                change(300, 1, NodeUse::Down),
-                change(3600, 0, NodeUse::Idle),
+                UseChange { secs: 0, node: 1, to: NodeUse::Main },
+                UseChange { secs: 300, node: 0, to: NodeUse::Job(JobId(u32::MAX)) },
+                UseChange { secs: 300, node: 1, to: NodeUse::Down },
+                UseChange { secs: 3600, node: 0, to: NodeUse::Idle },
             ],
             secs: 3600,
         }
     }
 
     #[test]
-    fn what_is_packed_comes_out_again() {
+    fn packing_loses_nothing() {
         assert_eq!(UsageHour::unpack(&hour().pack().unwrap()).unwrap(), hour());
         let empty = UsageHour::default();
         assert_eq!(UsageHour::unpack(&empty.pack().unwrap()).unwrap(), empty);
@@ -250,20 +251,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_refused_with_a_word() {
-        let whole = hour().pack().unwrap();
-        let says = |bytes: &[u8]| {
+    fn damaged_hours_are_refused_with_a_reason() {
+        fn says(bytes: &[u8]) -> String {
             let mut packed = Vec::new();
             XzEncoder::new(bytes, XZ_LEVEL).read_to_end(&mut packed).unwrap();
-            UsageHour::unpack(&PackedHour { packed, ..whole.clone() }).unwrap_err().to_string()
-        };
+            UsageHour::unpack(&PackedHour { from: UnixTime(7200), packed }).unwrap_err().to_string()
+        }
+        let whole = hour().pack().unwrap();
         assert_eq!(says(&[]), "expected more bytes");
-        assert_eq!(says(&[9]), "it is of version 9; expected 1");
+        assert_eq!(says(&[9]), "its format has version 9; expected 1");
         assert_eq!(says(&[1, 5, 2, 2, b'n', b'1']), "expected as many names as nodes");
         assert_eq!(says(&[1, 5, 1, 2, b'n', b'1', 2, 1, 1, 7, 1]), "expected a node that has a name");
         assert_eq!(
             says(&[1, 5, 1, 2, b'n', b'1', 2, 1, 9, 0, 1]),
-            "expected no change after what was looked at"
+            "expected no change after the recorded seconds"
         );
         assert_eq!(says(&[0xff; 11]), "expected a number of 64 bits");
         for length in 0..whole.packed.len() {
@@ -273,32 +274,34 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_a_large_machine_is_small() {
-        let dice = |of: u64| {
-            let mixed = of.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    fn a_day_of_a_large_cluster_is_small() {
+        fn hash(number: u64) -> u64 {
+            let mixed = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33
-        };
-        let names: Vec<NodeName> = (0..10_000).map(|n| NodeName::new(format!("nid{n:06}"))).collect();
-        let uses = |of: u64| match dice(of) % 8 {
-            0 => NodeUse::Idle,
-            1..=3 => NodeUse::Main,
-            which => NodeUse::Job(JobId(1_000_000 + (which * 25 + dice(of * 3) % 25) as u32)),
-        };
-        // Jobs begin and end on several nodes at once.
-        let change = |n: u64| {
-            let of = n / 8;
-            let at = dice(n / 8) % 10_000;
-            UseChange {
-                secs: (of * 8 * 3600 / 10_416) as u32,
-                node: ((at + n % 8) % 10_000) as u32,
-                to: uses(of),
+        }
+        fn use_of(group: u64) -> NodeUse {
+            match hash(group) % 8 {
+                0 => NodeUse::Idle,
+                1..=3 => NodeUse::Main,
+                kind => NodeUse::Job(JobId(1_000_000 + (kind * 25 + hash(group * 3) % 25) as u32)),
             }
-        };
+        }
+        // Jobs begin and end on eight nodes at once.
+        let mut changes = Vec::new();
+        for number in 0..10_416 {
+            let group = number / 8;
+            let first_node = hash(group) % 10_000;
+            changes.push(UseChange {
+                secs: (group * 8 * 3600 / 10_416) as u32,
+                node: ((first_node + number % 8) % 10_000) as u32,
+                to: use_of(group),
+            });
+        }
         let hour = UsageHour {
             from: UnixTime(0),
-            first: (0..10_000).map(|n| uses(n / 16)).collect(),
-            names,
-            changes: (0..10_416).map(change).collect(),
+            names: (0..10_000).map(|number| NodeName::new(format!("nid{number:06}"))).collect(),
+            first: (0..10_000).map(|number| use_of(number / 16)).collect(),
+            changes,
             secs: 3600,
         };
         let bytes = 24 * hour.pack().unwrap().packed.len();

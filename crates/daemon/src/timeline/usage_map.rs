@@ -1,5 +1,5 @@
-//! A map of nodes × time in as much detail as there is room for: each node with what it was used for, or,
-//! where several share a row, what their mixture was.
+//! A map of nodes × time. Where there is room, each node has a row with its uses. Otherwise several nodes share
+//! a row, which shows the mixture of their uses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,80 +9,80 @@ use rustc_hash::FxHashMap;
 use super::{HOUR_SECS, NodeUse, UsageHour};
 use infill_model::{JobId, NodeName, NodeUsageSecs, UnixTime};
 
-/// What a mixture tells apart: main jobs, malleable ones, idle, wanted, refused, down. What is missing of the
-/// whole is not known.
+/// Number of parts of a mixture: main jobs, malleable jobs, idle, wanted, refused, down. The rest to 1 is
+/// unknown.
 pub(crate) const USE_KINDS: usize = 6;
 
-/// What is asked for.
+/// The requested part of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapRequest {
-    /// Begin.
+    /// Begin of the stretch of time.
     pub from: UnixTime,
-    /// End.
+    /// End of the stretch of time.
     pub to: UnixTime,
-    /// The first node, in the order of names.
+    /// Index of the first node, in natural order of the names.
     pub first: usize,
-    /// How many from there on.
+    /// Number of nodes from there on.
     pub count: usize,
-    /// How many rows there is room for, at least one.
+    /// Most rows, at least one.
     pub rows: usize,
-    /// How many columns, at least one: of mixtures only.
+    /// Number of columns of mixtures, at least one.
     pub columns: usize,
 }
 
-/// A stretch in which a node was used for one thing.
+/// A stretch in which a node had one use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UsageRun {
-    /// Seconds since the map's begin.
+    /// Begin, seconds since the map's begin.
     pub from: u32,
-    /// Seconds since the map's begin.
+    /// End, seconds since the map's begin.
     pub to: u32,
-    /// For what.
+    /// What the node was used for.
     pub used: NodeUse,
 }
 
-/// A stretch that is planned, after what is known.
+/// A planned use of a node, which follows the recorded ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedUse {
-    /// The node.
+    /// The node, never a place.
     pub node: NodeName,
-    /// Begin.
+    /// Begin of the use.
     pub from: UnixTime,
-    /// End; `None`: nobody knows of one.
+    /// End of the use; `None` where it has no known end.
     pub to: Option<UnixTime>,
-    /// For what.
+    /// What the node is planned for.
     pub used: NodeUse,
 }
 
 /// The rows of a map.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MapRows {
-    /// One a node.
+    /// One row for each node.
     Nodes(Vec<(NodeName, Vec<UsageRun>)>),
-    /// One for several nodes: for each row and column the share of each of the [`USE_KINDS`], 0 to 1.
+    /// One row for several nodes. Each row and column has the share of each of the [`USE_KINDS`], 0 to 1.
     Mixtures {
         /// How many nodes each row stands for.
         nodes: Vec<u32>,
-        /// Row by row, column by column, part by part.
+        /// Shares by row, column and part.
         shares: Vec<f32>,
     },
 }
 
-/// A map.
+/// A map of nodes and their uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UsageMap {
-    /// How many nodes there are in all.
+    /// Number of all nodes.
     pub nodes: usize,
-    /// The first of those that are shown.
+    /// Index of the first shown node.
     pub first: usize,
-    /// How many are shown.
+    /// Number of shown nodes.
     pub count: usize,
-    /// The rows.
+    /// The rows with the shown nodes.
     pub rows: MapRows,
 }
 
 impl UsageMap {
-    /// The malleable jobs that are on it.
+    /// The malleable jobs on the map.
     pub fn malleable_jobs(&self) -> BTreeSet<JobId> {
         let MapRows::Nodes(rows) = &self.rows else { return BTreeSet::new() };
         let uses = rows.iter().flat_map(|(_, runs)| runs).map(|run| run.used);
@@ -90,88 +90,111 @@ impl UsageMap {
     }
 }
 
-/// The map of these hours, the earliest first, and of what is planned after them. All nodes of any of them
-/// have their rows in it, those that were there before or after what is asked for as well.
-pub(crate) fn build_map(hours: &[Arc<UsageHour>], planned: &[PlannedUse], asked: &MapRequest) -> UsageMap {
+/// Builds the map of these hours, the earliest first, and of the planned uses after them. Each node of any of
+/// these hours is on the map, even if it existed only before or after the requested stretch.
+pub(crate) fn build_map(hours: &[Arc<UsageHour>], planned: &[PlannedUse], request: &MapRequest) -> UsageMap {
     let roster = NodeRoster::from_hours(hours, planned);
     let nodes = roster.names.len();
-    let first = asked.first.min(nodes);
-    let count = asked.count.min(nodes - first);
-    let rows = match count <= asked.rows.max(1) {
-        true => node_rows(asked, &roster, first..first + count),
-        false => mixture_rows(asked, &roster, first..first + count),
+    let first = request.first.min(nodes);
+    let count = request.count.min(nodes - first);
+    let rows = if count <= request.rows.max(1) {
+        node_rows(request, &roster, first..first + count)
+    } else {
+        mixture_rows(request, &roster, first..first + count)
     };
     UsageMap { nodes, first, count, rows }
 }
 
-/// All nodes of some hours in the order of their names.
+impl MapRequest {
+    /// Seconds from the begin of the request to a time, within the request.
+    fn secs_until(&self, at: UnixTime) -> u32 {
+        let length = self.to.secs_since(self.from).max(0.0) as i64;
+        (at.0 - self.from.0).clamp(0, length) as u32
+    }
+}
+
+/// All nodes of some hours, in natural order of their names.
 struct NodeRoster<'h> {
     hours: &'h [Arc<UsageHour>],
     planned: &'h [PlannedUse],
     names: Vec<&'h NodeName>,
-    places: FxHashMap<&'h NodeName, usize>,
+    indices: FxHashMap<&'h NodeName, usize>,
+}
+
+/// A use of a node on the map.
+struct VisitedUse {
+    /// Index of the node in the roster.
+    node: usize,
+    /// Begin, seconds since the begin of the request.
+    from: u32,
+    /// End, seconds since the begin of the request.
+    to: u32,
+    used: NodeUse,
 }
 
 impl<'h> NodeRoster<'h> {
     fn from_hours(hours: &'h [Arc<UsageHour>], planned: &'h [PlannedUse]) -> NodeRoster<'h> {
-        let mut places: FxHashMap<&NodeName, usize> = FxHashMap::default();
+        let mut indices: FxHashMap<&NodeName, usize> = FxHashMap::default();
         let mut last: &[NodeName] = &[];
-        // Most hours have the nodes of the one before.
-        for hour in
-            hours.iter().filter(|hour| std::mem::replace(&mut last, hour.names.as_slice()) != hour.names)
-        {
-            places.extend(hour.names.iter().map(|name| (name, 0)));
+        for hour in hours {
+            // Most hours have the same nodes as the hour before.
+            if last != hour.names {
+                indices.extend(hour.names.iter().map(|name| (name, 0)));
+            }
+            last = &hour.names;
         }
-        let mut names: Vec<&NodeName> = places.keys().copied().collect();
+        let mut names: Vec<&NodeName> = indices.keys().copied().collect();
         names.sort_by(|a, b| a.cmp_natural(b));
-        for (place, name) in names.iter().enumerate() {
-            places.insert(name, place);
+        for (index, name) in names.iter().enumerate() {
+            indices.insert(name, index);
         }
-        NodeRoster { hours, planned, names, places }
+        NodeRoster { hours, planned, names, indices }
     }
 
-    /// What nodes of this range were used for: place, seconds since the begin of what is asked for, use.
+    /// Visits all known uses of the nodes in this range that reach into the request.
     fn visit_uses(
         &self,
-        asked: &MapRequest,
+        request: &MapRequest,
         range: &std::ops::Range<usize>,
-        mut visit: impl FnMut(usize, u32, u32, NodeUse),
+        mut visit: impl FnMut(VisitedUse),
     ) {
-        let length = asked.to.secs_since(asked.from).max(0.0) as i64;
-        let within = |at: UnixTime| (at.0 - asked.from.0).clamp(0, length) as u32;
-        let mut visit = |place: usize, from: UnixTime, to: UnixTime, used: NodeUse| {
-            let from = within(from);
-            let to = within(to);
-            if from < to && range.contains(&place) && used != NodeUse::Unknown {
-                visit(place, from, to, used);
+        let mut visit_visible = |node: usize, from: UnixTime, to: UnixTime, used: NodeUse| {
+            let from = request.secs_until(from);
+            let to = request.secs_until(to);
+            if from < to && range.contains(&node) && used != NodeUse::Unknown {
+                visit(VisitedUse { node, from, to, used });
             }
         };
-        let reach = |hour: &&Arc<UsageHour>| hour.from < asked.to && hour.from + HOUR_SECS > asked.from;
-        let mut places = Vec::new();
-        let mut last = &[] as &[NodeName];
-        for hour in self.hours.iter().filter(reach) {
-            // Most hours have the nodes of the one before.
-            if std::mem::replace(&mut last, hour.names.as_slice()) != hour.names {
-                places = hour.names.iter().map(|name| self.places[name]).collect();
+        let mut indices = Vec::new();
+        let mut last: &[NodeName] = &[];
+        for hour in self.hours {
+            if hour.from >= request.to || hour.from + HOUR_SECS <= request.from {
+                continue;
             }
+            // Most hours have the same nodes as the hour before.
+            if last != hour.names {
+                indices = hour.names.iter().map(|name| self.indices[name]).collect();
+            }
+            last = &hour.names;
             for (node, from, to, used) in hour.use_spans() {
-                let at = |secs: u32| hour.from + i64::from(secs);
-                visit(places[node as usize], at(from), at(to), used);
+                let begin = hour.from + i64::from(from);
+                let end = hour.from + i64::from(to);
+                visit_visible(indices[node as usize], begin, end, used);
             }
         }
         for PlannedUse { node, from, to, used } in self.planned {
-            if let Some(place) = self.places.get(node) {
-                visit(*place, *from, to.unwrap_or(asked.to), *used);
+            if let Some(index) = self.indices.get(node) {
+                visit_visible(*index, *from, to.unwrap_or(request.to), *used);
             }
         }
     }
 }
 
-fn node_rows(asked: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Range<usize>) -> MapRows {
+fn node_rows(request: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Range<usize>) -> MapRows {
     let mut rows: Vec<(NodeName, Vec<UsageRun>)> =
         roster.names[range.clone()].iter().map(|name| ((*name).clone(), Vec::new())).collect();
-    roster.visit_uses(asked, &range, |place, from, to, used| {
-        let runs = &mut rows[place - range.start].1;
+    roster.visit_uses(request, &range, |VisitedUse { node, from, to, used }| {
+        let runs = &mut rows[node - range.start].1;
         match runs.last_mut() {
             Some(last) if last.to == from && last.used == used => last.to = to,
             _ => runs.push(UsageRun { from, to, used }),
@@ -180,48 +203,81 @@ fn node_rows(asked: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Range
     MapRows::Nodes(rows)
 }
 
-/// Each stretch adds to its first and last column by itself, and to those between by the difference from one
-/// column to the next, which is summed up at the end.
-fn mixture_rows(asked: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Range<usize>) -> MapRows {
-    let rows = asked.rows.max(1);
-    let columns = asked.columns.max(1);
-    let row_of = |place: usize| (place - range.start) * rows / range.len();
+fn mixture_rows(request: &MapRequest, roster: &NodeRoster<'_>, range: std::ops::Range<usize>) -> MapRows {
+    let rows = request.rows.max(1);
+    let width_secs = request.to.secs_since(request.from).max(1.0) / request.columns.max(1) as f64;
+    let mut sums = MixtureSums::new(rows, request.columns.max(1));
     let mut nodes = vec![0; rows];
-    range.clone().for_each(|place| nodes[row_of(place)] += 1);
-    let width = asked.to.secs_since(asked.from).max(1.0) / columns as f64;
-    let mut shares = vec![0.0_f32; rows * columns * USE_KINDS];
-    let mut steps = vec![0.0_f32; rows * (columns + 1) * USE_KINDS];
-    roster.visit_uses(asked, &range, |place, from, to, used| {
-        let row = row_of(place);
-        let part = use_index(used);
-        let (from, to) = (f64::from(from) / width, f64::from(to) / width);
-        let begin = from as usize;
-        let end = (to as usize).min(columns - 1);
-        let at = |column: usize| (row * columns + column) * USE_KINDS + part;
-        if begin >= end {
-            shares[at(end)] += (to - from) as f32;
-            return;
-        }
-        shares[at(begin)] += (begin as f64 + 1.0 - from) as f32;
-        shares[at(end)] += (to - end as f64) as f32;
-        let step = |column: usize| (row * (columns + 1) + column) * USE_KINDS + part;
-        steps[step(begin + 1)] += 1.0;
-        steps[step(end)] -= 1.0;
-    });
-    for row in 0..rows {
-        let mut sums = [0.0_f32; USE_KINDS];
-        for column in 0..columns {
-            for (part, sum) in sums.iter_mut().enumerate() {
-                *sum += steps[(row * (columns + 1) + column) * USE_KINDS + part];
-                let share = &mut shares[(row * columns + column) * USE_KINDS + part];
-                *share = ((*share + *sum) / nodes[row].max(1) as f32).clamp(0.0, 1.0);
-            }
-        }
+    for node in range.clone() {
+        nodes[(node - range.start) * rows / range.len()] += 1;
     }
+    roster.visit_uses(request, &range, |VisitedUse { node, from, to, used }| {
+        let row = (node - range.start) * rows / range.len();
+        sums.add_span(row, f64::from(from) / width_secs, f64::from(to) / width_secs, use_index(used));
+    });
+    let shares = sums.into_shares(&nodes);
     MapRows::Mixtures { nodes, shares }
 }
 
-/// Node-seconds of an hour.
+/// Sums of the nodes' uses for each row, column and part.
+///
+/// A span adds to its first and last column directly. For the columns between, only the differences from one
+/// column to the next are stored, and summed up at the end.
+struct MixtureSums {
+    rows: usize,
+    columns: usize,
+    /// Direct sums by row, column and part.
+    sums: Vec<f32>,
+    /// Differences by row, column and part. Each row has one more column.
+    differences: Vec<f32>,
+}
+
+impl MixtureSums {
+    fn new(rows: usize, columns: usize) -> MixtureSums {
+        let sums = vec![0.0; rows * columns * USE_KINDS];
+        let differences = vec![0.0; rows * (columns + 1) * USE_KINDS];
+        MixtureSums { rows, columns, sums, differences }
+    }
+
+    fn sum_mut(&mut self, row: usize, column: usize, part: usize) -> &mut f32 {
+        &mut self.sums[(row * self.columns + column) * USE_KINDS + part]
+    }
+
+    fn difference_mut(&mut self, row: usize, column: usize, part: usize) -> &mut f32 {
+        &mut self.differences[(row * (self.columns + 1) + column) * USE_KINDS + part]
+    }
+
+    /// Adds a span of one node. `from` and `to` are in units of columns.
+    fn add_span(&mut self, row: usize, from: f64, to: f64, part: usize) {
+        let first = from as usize;
+        let last = (to as usize).min(self.columns - 1);
+        if first >= last {
+            *self.sum_mut(row, last, part) += (to - from) as f32;
+            return;
+        }
+        *self.sum_mut(row, first, part) += (first as f64 + 1.0 - from) as f32;
+        *self.sum_mut(row, last, part) += (to - last as f64) as f32;
+        *self.difference_mut(row, first + 1, part) += 1.0;
+        *self.difference_mut(row, last, part) -= 1.0;
+    }
+
+    /// The shares, 0 to 1, by row, column and part. `nodes`: the number of nodes of each row.
+    fn into_shares(mut self, nodes: &[u32]) -> Vec<f32> {
+        for row in 0..self.rows {
+            let mut between = [0.0_f32; USE_KINDS];
+            for column in 0..self.columns {
+                for (part, between) in between.iter_mut().enumerate() {
+                    *between += *self.difference_mut(row, column, part);
+                    let share = self.sum_mut(row, column, part);
+                    *share = ((*share + *between) / nodes[row].max(1) as f32).clamp(0.0, 1.0);
+                }
+            }
+        }
+        self.sums
+    }
+}
+
+/// The node-seconds of an hour by use. Unknown uses do not count.
 pub fn sum_hour(hour: &UsageHour) -> NodeUsageSecs {
     let mut sums = [0.0; USE_KINDS];
     for (_, from, to, used) in hour.use_spans().into_iter().filter(|(.., used)| *used != NodeUse::Unknown) {
@@ -230,6 +286,7 @@ pub fn sum_hour(hour: &UsageHour) -> NodeUsageSecs {
     NodeUsageSecs::from_array(sums)
 }
 
+/// The index of a use among the parts of a mixture.
 fn use_index(used: NodeUse) -> usize {
     match used {
         NodeUse::Main => 0,
@@ -248,7 +305,7 @@ mod tests {
 
     const JOB: NodeUse = NodeUse::Job(JobId(7));
 
-    /// Two hours: n1 is idle and then has a job; n2 has main jobs; n10 comes in the second hour.
+    /// Two hours. n1 is idle and then has a malleable job. n2 has main jobs. n10 appears in the second hour.
     fn hours() -> Vec<Arc<UsageHour>> {
         let mut recorder = HourRecorder::default();
         let mut hours = Vec::new();
@@ -272,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn where_each_node_has_a_row_its_runs_are_told_over_hours() {
+    fn a_row_of_one_node_has_its_runs_across_hours() {
         let found = build_map(&hours(), &[], &asked(600, 7000, 10, 10));
         assert_eq!((found.nodes, found.first, found.count), (3, 0, 3));
         let MapRows::Nodes(rows) = found.rows else { panic!("{found:?}") };
@@ -291,20 +348,18 @@ mod tests {
     }
 
     #[test]
-    fn where_nodes_share_a_row_its_shares_are_told() {
+    fn a_row_of_several_nodes_has_shares() {
         let found = build_map(&hours(), &[], &asked(0, 3600, 1, 4));
         let MapRows::Mixtures { nodes, shares } = found.rows else { panic!("{found:?}") };
         assert_eq!(nodes, [3]);
-        let near = |column: usize, part: usize, share: f32| {
-            let found = shares[column * USE_KINDS + part];
-            assert!((found - share).abs() < 1e-4, "column {column}, part {part}: {found}, not {share}");
-        };
         for column in 0..4 {
-            near(column, 0, 1.0 / 3.0);
-            near(column, 1, if column < 2 { 0.0 } else { 1.0 / 3.0 });
-            near(column, 2, if column < 2 { 1.0 / 3.0 } else { 0.0 });
+            let job = if column < 2 { 0.0 } else { 1.0 / 3.0 };
+            for (part, share) in [1.0 / 3.0, job, 1.0 / 3.0 - job].into_iter().enumerate() {
+                let found = shares[column * USE_KINDS + part];
+                assert!((found - share).abs() < 1e-4, "column {column}, part {part}: {found}, not {share}");
+            }
         }
-        // Of one column all parts and what is unknown make the whole.
+        // The parts of a column and the unknown rest sum up to 1.
         let whole = build_map(&hours(), &[], &asked(900, 6300, 2, 1));
         let MapRows::Mixtures { nodes, shares } = whole.rows else { panic!("{whole:?}") };
         assert_eq!(nodes, [2, 1]);
@@ -314,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_planned_goes_on_from_what_is_known() {
+    fn planned_uses_follow_the_recorded_ones() {
         let planned =
             |node: &str, to, used| PlannedUse { node: NodeName::new(node), from: UnixTime(7140), to, used };
         let ahead = [
@@ -325,7 +380,7 @@ mod tests {
         let MapRows::Nodes(rows) = build_map(&hours(), &ahead, &asked(7000, 8000, 10, 10)).rows else {
             panic!("rows")
         };
-        assert_eq!(rows.len(), 3, "one that nobody has seen has no row");
+        assert_eq!(rows.len(), 3, "a node without a recorded use has no row");
         let runs: Vec<(u32, u32, NodeUse)> = rows[0].1.iter().map(|r| (r.from, r.to, r.used)).collect();
         assert_eq!(runs, [(0, 300, JOB), (300, 1000, NodeUse::Wanted)]);
         let mixed = build_map(&hours(), &ahead, &asked(7000, 8000, 1, 10)).rows;
@@ -334,13 +389,13 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_added_up() {
+    fn the_node_seconds_of_an_hour_are_summed_up() {
         assert_eq!(sum_hour(&hours()[0]).to_array(), [3600.0, 1800.0, 1800.0, 0.0, 0.0, 0.0]);
         assert_eq!(sum_hour(&UsageHour::default()), NodeUsageSecs::default());
     }
 
     #[test]
-    fn what_is_not_there_is_an_empty_map() {
+    fn a_map_without_nodes_or_time_is_empty() {
         for (hours, first) in [(Vec::new(), 0), (hours(), 50)] {
             let found = build_map(&hours, &[], &MapRequest { first, ..asked(0, 3600, 10, 10) });
             assert_eq!((found.count, found.rows), (0, MapRows::Nodes(Vec::new())));

@@ -1,4 +1,4 @@
-//! What waits for the store, kind by kind and event by event.
+//! What waits for the store, for each kind of history and each event.
 
 use super::*;
 use infill_model::{
@@ -6,29 +6,32 @@ use infill_model::{
 };
 use infill_testkit::ended_job;
 
-/// What can happen to the rows of a kind, one letter each: `a` a row comes, `t` all are taken to be written,
-/// `b` those that were taken come back, `f` as many rows come as may wait, `l` one is lost.
+/// Plays events, one letter each: `a` adds a row, `t` takes all rows for writing, `b` puts the taken rows back,
+/// `f` adds as many rows as may wait, `l` loses a row. Returns the waiting rows and the number of lost ones.
 fn play(kind: HistoryKind, events: &str) -> String {
-    let mut ledger = WriteQueue::default();
+    let mut queue = WriteQueue::default();
     let mut taken = WriteBatch::default();
     let mut number = 0;
     let mut taken_generations = Vec::new();
     for event in events.chars() {
         match event {
-            'a' => add(&mut ledger, kind, &mut number),
-            'f' => (0..most(kind)).for_each(|_| add(&mut ledger, kind, &mut number)),
-            't' => (taken, taken_generations) = (ledger.take_batch(), ledger.take_generations()),
-            'b' => {
-                ledger.put_batch_back(std::mem::take(&mut taken));
-                ledger.put_generations_back(std::mem::take(&mut taken_generations));
+            'a' => add(&mut queue, kind, &mut number),
+            'f' => (0..most(kind)).for_each(|_| add(&mut queue, kind, &mut number)),
+            't' => {
+                taken = queue.take_batch();
+                taken_generations = queue.take_generations();
             }
-            'l' => ledger.count_lost(kind, 1),
+            'b' => {
+                queue.put_batch_back(std::mem::take(&mut taken));
+                queue.put_generations_back(std::mem::take(&mut taken_generations));
+            }
+            'l' => queue.count_lost(kind, 1),
             other => panic!("no event {other}"),
         }
     }
-    let lost = ledger.take_lost().get(&kind).copied().unwrap_or(0);
-    assert!(ledger.take_lost().is_empty(), "told once");
-    let rows = numbers(&mut ledger, kind);
+    let lost = queue.take_lost().get(&kind).copied().unwrap_or(0);
+    assert!(queue.take_lost().is_empty(), "losses are returned once");
+    let rows = numbers(&mut queue, kind);
     let rows = match rows.as_slice() {
         [first, .., last] if rows.len() > 5 => format!("{first}..{last}"),
         few => few.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
@@ -45,59 +48,64 @@ fn most(kind: HistoryKind) -> usize {
     }
 }
 
-fn add(ledger: &mut WriteQueue, kind: HistoryKind, number: &mut i64) {
+fn add(queue: &mut WriteQueue, kind: HistoryKind, number: &mut i64) {
     *number += 1;
     let at = UnixTime(*number);
     let job = JobId(*number as u32);
     match kind {
-        HistoryKind::Rounds => ledger.add_round(round(at)),
-        HistoryKind::Gaps => ledger.add_gaps(vec![gap(at)]),
+        HistoryKind::Rounds => queue.add_round(round(at)),
+        HistoryKind::Gaps => queue.add_gaps(vec![gap(at)]),
         HistoryKind::Measurements => {
-            ledger.add_measurement(measurement(job, 2, 1.0, at));
-            ledger.close_measurement(job);
+            queue.add_measurement(measurement(job, 2, 1.0, at));
+            queue.close_measurement(job);
         }
-        HistoryKind::Generations => ledger.add_generations([GenerationRecord {
+        HistoryKind::Generations => queue.add_generations([GenerationRecord {
             job,
             generation: 1,
             started_at: at,
             nodes: Vec::new(),
             why: String::new(),
         }]),
-        HistoryKind::Ended => ledger.add_ended_job(ended_job(job, at)),
+        HistoryKind::Ended => queue.add_ended_job(ended_job(job, at)),
         HistoryKind::Hours => {
             let mut hour = UsageHour::default();
             hour.from = at;
-            ledger.add_usage(RecordedUsage { hours: vec![Arc::new(hour)], ..RecordedUsage::default() });
+            queue.add_usage(RecordedUsage { hours: vec![Arc::new(hour)], ..RecordedUsage::default() });
         }
         HistoryKind::Spent => {
-            ledger.add_usage(RecordedUsage { spent: vec![spent(at)], ..RecordedUsage::default() })
+            queue.add_usage(RecordedUsage { spent: vec![spent(at)], ..RecordedUsage::default() })
         }
         HistoryKind::Delays => {
             let delay = MainDelay { job, at, secs: 1.0, planned: false };
-            ledger.add_usage(RecordedUsage { delays: vec![delay], ..RecordedUsage::default() });
+            queue.add_usage(RecordedUsage { delays: vec![delay], ..RecordedUsage::default() });
         }
     }
 }
 
-fn numbers(ledger: &mut WriteQueue, kind: HistoryKind) -> Vec<i64> {
-    let generations = ledger.take_generations();
-    let pages = ledger.take_batch();
+fn numbers(queue: &mut WriteQueue, kind: HistoryKind) -> Vec<i64> {
+    let generations = queue.take_generations();
+    let batch = queue.take_batch();
     match kind {
-        HistoryKind::Rounds => pages.rounds.iter().map(|r| r.at.0).collect(),
-        HistoryKind::Gaps => pages.gaps.iter().map(|g| g.end.0).collect(),
-        HistoryKind::Measurements => pages.measurements.iter().map(|m| m.at.0).collect(),
-        HistoryKind::Generations => generations.iter().map(|g| g.started_at.0).collect(),
-        HistoryKind::Ended => pages.ended.iter().map(|j| j.ended_at.0).collect(),
-        HistoryKind::Hours => pages.hours.iter().map(|h| h.from.0).collect(),
-        HistoryKind::Spent => pages.spent.iter().map(|row| row.key.from.0).collect(),
-        HistoryKind::Delays => pages.delays.iter().map(|delay| delay.at.0).collect(),
+        HistoryKind::Rounds => batch.rounds.iter().map(|row| row.at.0).collect(),
+        HistoryKind::Gaps => batch.gaps.iter().map(|row| row.end.0).collect(),
+        HistoryKind::Measurements => batch.measurements.iter().map(|row| row.at.0).collect(),
+        HistoryKind::Generations => generations.iter().map(|row| row.started_at.0).collect(),
+        HistoryKind::Ended => batch.ended.iter().map(|row| row.ended_at.0).collect(),
+        HistoryKind::Hours => batch.hours.iter().map(|row| row.from.0).collect(),
+        HistoryKind::Spent => batch.spent.iter().map(|row| row.key.from.0).collect(),
+        HistoryKind::Delays => batch.delays.iter().map(|row| row.at.0).collect(),
     }
 }
 
 fn round(at: UnixTime) -> RoundRecord {
-    let jobs = Vec::new();
-    let steps = Vec::new();
-    let plan = Plan { at, jobs, status: SolveStatus::Trivial, proof: None, objective: 0.0, steps };
+    let plan = Plan {
+        at,
+        jobs: Vec::new(),
+        status: SolveStatus::Trivial,
+        proof: None,
+        objective: 0.0,
+        steps: Vec::new(),
+    };
     RoundRecord { at, plan, report: RoundReport::default(), acted: true }
 }
 
@@ -128,7 +136,7 @@ fn measurement(job: JobId, nodes: u32, secs: f64, at: UnixTime) -> Measurement {
     Measurement { key, job, nodes, samples: 10.0 * secs, secs, probe: false, at }
 }
 
-/// What waits and what is being written, by what has happened before.
+/// What waits and what is being written, and the events that lead to that state.
 const STATES: [(&str, &str); 7] = [
     ("nothing", ""),
     ("some", "aa"),
@@ -142,26 +150,31 @@ const STATES: [(&str, &str); 7] = [
 const EVENTS: [(&str, &str); 5] =
     [("comes", "a"), ("many come", "f"), ("taken", "t"), ("not written", "b"), ("lost", "l")];
 
-/// The numbers near what may wait are told as `F`, so that all kinds have one table.
-fn relative(rows: &str, full: i64) -> String {
-    let word = |word: &str| match word.parse::<i64>() {
+/// A number relative to the limit of its kind, which is written as `F`.
+fn relative_number(word: &str, full: i64) -> String {
+    match word.parse::<i64>() {
         Ok(number) if number >= full => {
             let times = if number < 2 * full { String::new() } else { (number / full).to_string() };
             let more = if number % full == 0 { String::new() } else { format!("+{}", number % full) };
             format!("{times}F{more}")
         }
         _ => word.to_owned(),
-    };
-    let (rows, lost) = rows.split_once("; lost ").expect("what play says");
-    let said: Vec<String> =
-        rows.split(' ').map(|part| part.split("..").map(word).collect::<Vec<_>>().join("..")).collect();
-    let lost = if lost == "0" { String::new() } else { format!(" -{}", word(lost)) };
-    let said = if rows.is_empty() { "none".to_owned() } else { said.join(" ") };
-    format!("{said}{lost}")
+    }
 }
 
-/// Rows that wait after each event in each state, by their numbers, and how many were lost. Where
-/// nothing was taken nothing can be put back: nothing happens then.
+/// The result of [`play`] with numbers relative to the limit, so that one table serves all kinds.
+fn relative(played: &str, full: i64) -> String {
+    let (rows, lost) = played.split_once("; lost ").expect("the format of `play`");
+    let ranges = rows.split(' ').map(|range| {
+        range.split("..").map(|number| relative_number(number, full)).collect::<Vec<_>>().join("..")
+    });
+    let rows = if rows.is_empty() { "none".to_owned() } else { ranges.collect::<Vec<_>>().join(" ") };
+    let lost = if lost == "0" { String::new() } else { format!(" -{}", relative_number(lost, full)) };
+    format!("{rows}{lost}")
+}
+
+/// The rows that wait after each event in each state, by their numbers, and how many were lost. Where nothing
+/// was taken, nothing can be put back.
 #[test]
 fn every_event_in_every_state_of_every_kind_of_history() {
     let mut tables = HistoryKind::ALL.iter().map(|kind| {
@@ -193,51 +206,53 @@ fn every_event_in_every_state_of_every_kind_of_history() {
 
 #[test]
 fn every_kind_of_history_waits_bounded_and_in_its_order() {
-    // The rows that came meanwhile stand behind those that come back.
+    // Rows that came meanwhile stay behind the rows that are put back.
     for kind in HistoryKind::ALL.iter().copied() {
         assert_eq!(play(kind, "aatb"), "1 2; lost 0", "{}", kind.word());
         assert_eq!(play(kind, "aataab"), "1 2 3 4; lost 0", "{}", kind.word());
         assert_eq!(play(kind, "aatbaatb"), "1 2 3 4; lost 0", "{}", kind.word());
-        // One was lost before they were taken, another when they came back.
+        // One row is lost before the rows are taken, another when they are put back.
         let full = most(kind) as i64;
         assert_eq!(play(kind, "fatab"), format!("3..{}; lost 2", full + 2), "{}", kind.word());
     }
 }
 
+/// Takes the measurements that wait: nodes and seconds.
+fn measured(queue: &mut WriteQueue) -> Vec<(u32, f64)> {
+    queue.take_batch().measurements.iter().map(|row| (row.nodes, row.secs)).collect()
+}
+
 #[test]
-fn what_is_measured_adds_up_to_rows_of_a_minute() {
-    let mut ledger = WriteQueue::default();
-    let rows = |ledger: &mut WriteQueue| -> Vec<(u32, f64)> {
-        ledger.take_batch().measurements.iter().map(|m| (m.nodes, m.secs)).collect()
-    };
+fn measurements_add_up_to_rows_of_a_minute() {
+    let mut queue = WriteQueue::default();
     for second in 1..=50 {
-        ledger.add_measurement(measurement(JobId(1), 2, 1.0, UnixTime(second)));
+        queue.add_measurement(measurement(JobId(1), 2, 1.0, UnixTime(second)));
     }
-    assert_eq!(rows(&mut ledger), []);
+    assert_eq!(measured(&mut queue), []);
     for second in 51..=70 {
-        ledger.add_measurement(measurement(JobId(1), 2, 1.0, UnixTime(second)));
+        queue.add_measurement(measurement(JobId(1), 2, 1.0, UnixTime(second)));
     }
-    assert_eq!(rows(&mut ledger), [(2, 60.0)]);
-    // Another size is another row, and so is what an interrupted generation leaves.
-    ledger.add_measurement(measurement(JobId(1), 4, 5.0, UnixTime(80)));
-    assert_eq!(rows(&mut ledger), [(2, 10.0)]);
-    ledger.close_measurement(JobId(1));
-    assert_eq!(rows(&mut ledger), [(4, 5.0)]);
-    ledger.add_measurement(measurement(JobId(1), 4, 5.0, UnixTime(90)));
-    ledger.drop_measurements(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
-    ledger.close_measurement(JobId(1));
-    assert_eq!(rows(&mut ledger), []);
+    assert_eq!(measured(&mut queue), [(2, 60.0)]);
+    // Another size makes another row. So does the rest of an interrupted generation.
+    queue.add_measurement(measurement(JobId(1), 4, 5.0, UnixTime(80)));
+    assert_eq!(measured(&mut queue), [(2, 10.0)]);
+    queue.close_measurement(JobId(1));
+    assert_eq!(measured(&mut queue), [(4, 5.0)]);
+    queue.add_measurement(measurement(JobId(1), 4, 5.0, UnixTime(90)));
+    queue.drop_measurements(&ProfileFilter { user: Some("alice".to_owned()), ..ProfileFilter::default() });
+    queue.close_measurement(JobId(1));
+    assert_eq!(measured(&mut queue), []);
 }
 
 #[test]
 fn a_record_is_stored_until_it_changes_again() {
-    let mut ledger = WriteQueue::default();
-    assert!(ledger.is_stored(JobId(1)));
-    ledger.mark_dirty([JobId(1), JobId(2)]);
-    assert!(!ledger.is_stored(JobId(1)));
-    let taken = ledger.take_dirty();
-    assert!(taken.contains(&JobId(2)) && ledger.is_stored(JobId(2)));
-    // It changed, or could not be written.
-    ledger.mark_dirty(taken);
-    assert!(!ledger.is_stored(JobId(2)));
+    let mut queue = WriteQueue::default();
+    assert!(queue.is_stored(JobId(1)));
+    queue.mark_dirty([JobId(1), JobId(2)]);
+    assert!(!queue.is_stored(JobId(1)));
+    let taken = queue.take_dirty();
+    assert!(taken.contains(&JobId(2)) && queue.is_stored(JobId(2)));
+    // The record changed again, or could not be written.
+    queue.mark_dirty(taken);
+    assert!(!queue.is_stored(JobId(2)));
 }

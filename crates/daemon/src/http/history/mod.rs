@@ -1,4 +1,4 @@
-//! Jobs that have ended, brought by administrators from Slurm's accounting.
+//! Imports of ended jobs, which administrators take from Slurm's accounting.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use infill_model::clock::now;
 use super::signed_requests::VerifiedOrder;
 use super::{RequestDenial, auth};
 
-/// Largest body of an import: [`MAX_ENDED`] jobs of five texts, each of 200 characters of four bytes.
+/// Largest body of an import: [`MAX_ENDED`] jobs with five texts, each of 200 characters with four bytes.
 pub(crate) const MAX_IMPORT_BODY: usize = 6 * 1024 * 1024;
 
 /// `POST /v1/history/import`.
@@ -28,13 +28,13 @@ pub(crate) async fn import_history(
     auth::require_admin(&context, uid).await?;
     let jobs = request.jobs;
     if jobs.len() > MAX_ENDED {
-        let what = format!("more than {MAX_ENDED} jobs at once");
+        let what = format!("expected at most {MAX_ENDED} jobs at once");
         return Err(RequestDenial::new(StatusCode::PAYLOAD_TOO_LARGE, what));
     }
     validate::check_jobs(&jobs, now())
         .map_err(|e| RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
     let taken = context.store.add_ended_jobs(&jobs).await?;
     let known = (jobs.len() as u64).saturating_sub(taken);
-    tracing::info!(%uid, taken, known, "jobs that have ended were brought");
+    tracing::info!(%uid, taken, known, "ended jobs were imported");
     Ok(Json(EndedImportResult { schema: SCHEMA, taken, known }))
 }

@@ -1,15 +1,15 @@
-//! What a job from outside must be: a listing may hold anything.
+//! Checks imported jobs, because a listing may contain anything.
 
 use infill_model::trace::MAX_NODES_A_MACHINE;
 use infill_model::{EndedJob, JobId, MAX_NAME_CHARS, UnixTime};
 
-/// So far ahead of ours may the clock be by which a job has ended, s: a listing in another zone.
+/// A job may end this far in the future, seconds, because a listing may be in another time zone.
 const MAX_CLOCK_AHEAD_SECS: i64 = 86_400;
 
 /// The largest number of seconds, samples or seconds of work.
 const MAX_AMOUNT: f64 = 1e18;
 
-/// Why jobs are not taken.
+/// Why jobs are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("job {job}: {what}")]
 pub(crate) struct InvalidEndedJob {
@@ -17,21 +17,27 @@ pub(crate) struct InvalidEndedJob {
     what: &'static str,
 }
 
-/// Whether all of them are what a job can be.
+/// Refuses a list with a job that cannot exist.
 pub(crate) fn check_jobs(jobs: &[EndedJob], now: UnixTime) -> Result<(), InvalidEndedJob> {
-    jobs.iter()
-        .find_map(|job: &EndedJob| Some(InvalidEndedJob { job: job.job, what: find_problem(job, now)? }))
-        .map_or(Ok(()), Err)
+    for job in jobs {
+        if let Some(what) = find_problem(job, now) {
+            return Err(InvalidEndedJob { job: job.job, what });
+        }
+    }
+    Ok(())
+}
+
+fn is_amount(number: f64) -> bool {
+    (0.0..=MAX_AMOUNT).contains(&number)
 }
 
 fn find_problem(job: &EndedJob, now: UnixTime) -> Option<&'static str> {
-    let is_amount = |x: f64| (0.0..=MAX_AMOUNT).contains(&x);
     let times = [UnixTime(0), job.submitted_at, job.ended_at, now + MAX_CLOCK_AHEAD_SECS];
     let texts = [&job.user, &job.account, &job.name, &job.command_hash, &job.why];
     let rules = [
         (!job.user.is_empty(), "its user is empty"),
-        (texts.into_iter().all(|t| is_text(t)), "a text of it is too long or not printable"),
-        (times.is_sorted(), "its times are not in their order, or lie in the future"),
+        (texts.into_iter().all(|text| is_text(text)), "one of its texts is too long or not printable"),
+        (times.is_sorted(), "its times are not in order, or lie in the future"),
         ([1, job.min_nodes, job.max_nodes, MAX_NODES_A_MACHINE].is_sorted(), "its nodes are out of range"),
         (job.gpus_per_node <= MAX_NODES_A_MACHINE, "its GPUs are out of range"),
         (
@@ -59,26 +65,26 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_job_is_taken() {
+    fn a_valid_job_is_accepted() {
         let unknown = EndedJob { limit_secs: None, account: String::new(), ..samples::sample_ended_job(8) };
         assert_eq!(check_jobs(&[samples::sample_ended_job(7), unknown], samples::NOW), Ok(()));
     }
 
     #[test]
-    fn what_no_job_can_be_is_refused() {
-        assert_eq!(refused(|j| j.user.clear()), "job 7: its user is empty");
+    fn a_job_that_cannot_exist_is_refused() {
+        assert_eq!(refused(|job| job.user.clear()), "job 7: its user is empty");
         for text in ["a\nb".to_owned(), "x".repeat(201)] {
-            assert!(refused(|j| j.name = text).contains("too long or not printable"));
+            assert!(refused(|job| job.name = text).contains("too long or not printable"));
         }
-        assert!(refused(|j| j.submitted_at = j.ended_at + 1).contains("order"));
-        assert!(refused(|j| j.submitted_at = UnixTime(-1)).contains("order"));
-        assert!(refused(|j| j.ended_at = samples::NOW + 90_000).contains("future"));
-        assert!(refused(|j| j.min_nodes = 0).contains("nodes"));
-        assert!(refused(|j| j.min_nodes = j.max_nodes + 1).contains("nodes"));
-        assert!(refused(|j| j.gpus_per_node = u32::MAX).contains("GPUs"));
-        assert!(refused(|j| j.limit_secs = Some(-1.0)).contains("length"));
+        assert!(refused(|job| job.submitted_at = job.ended_at + 1).contains("order"));
+        assert!(refused(|job| job.submitted_at = UnixTime(-1)).contains("order"));
+        assert!(refused(|job| job.ended_at = samples::NOW + 90_000).contains("future"));
+        assert!(refused(|job| job.min_nodes = 0).contains("nodes"));
+        assert!(refused(|job| job.min_nodes = job.max_nodes + 1).contains("nodes"));
+        assert!(refused(|job| job.gpus_per_node = u32::MAX).contains("GPUs"));
+        assert!(refused(|job| job.limit_secs = Some(-1.0)).contains("length"));
         for secs in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(refused(|j| j.work_secs = secs).contains("work"), "{secs}");
+            assert!(refused(|job| job.work_secs = secs).contains("work"), "{secs}");
         }
     }
 }

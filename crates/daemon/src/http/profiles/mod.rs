@@ -1,4 +1,4 @@
-//! Profiles: listed for readers, forgotten and brought by their owners and by administrators.
+//! Profiles. Readers list them. Their owners and administrators import and forget them.
 
 #[cfg(test)]
 mod tests;
@@ -30,20 +30,20 @@ use super::concurrency::{internal_error, run_blocking, run_limited};
 use super::signed_requests::VerifiedOrder;
 use super::{RequestDenial, auth};
 
-/// Largest body of an import: [`MAX_IMPORTED`] profiles of [`sound::MAX_POINTS`] sizes, 150 bytes each, and
-/// as much again.
+/// Largest body of an import: twice the size of [`MAX_IMPORTED`] profiles with [`validate::MAX_POINTS`] sizes of
+/// 150 bytes each.
 pub(crate) const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
 
 /// Bytes of a MiB.
 const MIB: u64 = 1024 * 1024;
 
-/// Longest wait for a turn at changing profiles.
+/// Longest wait for the permit to change profiles.
 const CHANGE_TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// No program makes as many samples a second.
+/// Samples per second that no program reaches.
 const MOST_SAMPLES_A_SEC: f64 = 1e12;
 
-/// How far beyond the largest measured size a curve is shown.
+/// Largest size of a shown curve in units of the largest measured size.
 const CURVE_REACH_FACTOR: u32 = 2;
 
 /// `GET /v1/profiles`.
@@ -53,55 +53,56 @@ pub(crate) async fn list_profiles(
     filter: Result<Query<ProfileFilter>, QueryRejection>,
 ) -> Result<Json<ProfilesView>, RequestDenial> {
     let Query(filter) = filter?;
-    let seen = RedactionFilter::new(&viewer, context.doors.private_data(), &|_| None).restrict_filter(filter);
-    let found = match seen {
+    let private = context.doors.private_data();
+    let visible = RedactionFilter::new(&viewer, private, &|_| None).restrict_filter(filter);
+    let found = match visible {
         Some(filter) => context.store.find_profiles(&filter, MAX_PROFILES).await?,
         None => Vec::new(),
     };
-    // A part of a millisecond each, together too long for a thread that serves agents.
-    let fitted = run_blocking(|| found.into_iter().map(profile_view).collect());
-    let profiles = run_limited(&context.doors.fits, fitted).await?;
+    // Each fit takes a part of a millisecond. Together that is too long for a thread that serves agents.
+    let fitting = run_blocking(|| found.into_iter().map(profile_view).collect());
+    let profiles = run_limited(&context.doors.fits, fitting).await?;
     Ok(Json(ProfilesView { schema: SCHEMA, profiles }))
 }
 
-/// `GET /v1/profiles/figure`: a profile's curve, with what was measured and where a job is on it.
+/// `GET /v1/profiles/figure`: a profile's curve, with its measurements and a job's present point.
 pub(crate) async fn profile_figure(
     State(context): State<Arc<DaemonContext>>,
     Extension(viewer): Extension<ApiReader>,
     query: Result<Query<ProfileFigureQuery>, QueryRejection>,
 ) -> Result<Json<FigureView>, RequestDenial> {
     let Query(ProfileFigureQuery { key, at, rate }) = query?;
-    let seen = RedactionFilter::new(&viewer, context.doors.private_data(), &|_| None).may_see_profile(&key);
-    let found = match seen {
-        true => context
-            .store
-            .find_profiles(&key.to_filter(), MAX_PROFILES)
-            .await?
-            .into_iter()
-            .find(|p| p.key == key),
-        // As of one that is not there.
-        false => None,
-    };
-    let now = at
-        .zip(rate)
-        .filter(|(nodes, rate): &(u32, f64)| {
-            (1..=MAX_NODES_A_JOB).contains(nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(rate)
-        })
-        .map(|(nodes, rate)| CurrentPoint { nodes, rate });
-    let drawn =
+    // A hidden profile looks like a missing one.
+    let mut found = None;
+    if may_see_profile(&context, &viewer, &key) {
+        let profiles = context.store.find_profiles(&key.to_filter(), MAX_PROFILES).await?;
+        found = profiles.into_iter().find(|profile| profile.key == key);
+    }
+    let now = at.zip(rate).and_then(|(nodes, rate)| current_point(nodes, rate));
+    let drawing =
         run_blocking(move || found.map(|profile| draw_profile(&profile_view(profile), now)).transpose());
-    let drawn = run_limited(&context.doors.fits, drawn).await?.map_err(internal_error)?;
-    Ok(Json(drawn.unwrap_or_else(|| curve_figure("nothing is known".to_owned(), Vec::new(), None))))
+    let drawn = run_limited(&context.doors.fits, drawing).await?.map_err(internal_error)?;
+    Ok(Json(drawn.unwrap_or_else(|| curve_figure("there is no such profile".to_owned(), Vec::new(), None))))
+}
+
+fn may_see_profile(context: &DaemonContext, viewer: &ApiReader, key: &ProfileKey) -> bool {
+    RedactionFilter::new(viewer, context.doors.private_data(), &|_| None).may_see_profile(key)
+}
+
+/// A job's present point on a curve; `None` where it is impossible.
+fn current_point(nodes: u32, rate: f64) -> Option<CurrentPoint> {
+    let is_possible = (1..=MAX_NODES_A_JOB).contains(&nodes) && (0.0..=MOST_SAMPLES_A_SEC).contains(&rate);
+    is_possible.then_some(CurrentPoint { nodes, rate })
 }
 
 fn draw_profile(view: &ProfileView, now: Option<CurrentPoint>) -> anyhow::Result<FigureView> {
     let picture = CurveFigure { now, ..CurveFigure::from(view) };
-    let row = |r: &CurveRow| {
-        let is_measured = view.profile.points.iter().any(|p| p.nodes == r.nodes);
-        let how = if is_measured { "measured" } else { "expected" };
-        vec![json!(r.nodes), json!(r.rate), json!(r.low), json!(r.high), json!(how)]
-    };
-    let rows = view.curve.iter().map(row).collect();
+    let mut rows = Vec::new();
+    for CurveRow { nodes, rate, low, high } in &view.curve {
+        let is_measured = view.profile.points.iter().any(|point| point.nodes == *nodes);
+        let source = if is_measured { "measured" } else { "expected" };
+        rows.push(vec![json!(nodes), json!(rate), json!(low), json!(high), json!(source)]);
+    }
     let svg =
         if view.curve.is_empty() { None } else { Some(draw_curves(std::slice::from_ref(&picture), "")?) };
     Ok(curve_figure(picture.title, rows, svg))
@@ -119,25 +120,17 @@ pub(crate) async fn profile_history(
     key: Result<Query<ProfileKey>, QueryRejection>,
 ) -> Result<Json<HistoryView>, RequestDenial> {
     let Query(profile) = key?;
-    let seen =
-        RedactionFilter::new(&viewer, context.doors.private_data(), &|_| None).may_see_profile(&profile);
-    let found = match seen {
-        true => context.store.recent_measurements(&profile, MAX_HISTORY).await?,
-        // As of one that is not there.
-        false => Vec::new(),
+    // A hidden profile looks like a missing one.
+    let measurements = if may_see_profile(&context, &viewer, &profile) {
+        context.store.recent_measurements(&profile, MAX_HISTORY).await?
+    } else {
+        Vec::new()
     };
-    Ok(Json(HistoryView {
-        schema: SCHEMA,
-        profile,
-        rows: found
-            .into_iter()
-            .rev()
-            .map(|m: Measurement| {
-                let Measurement { key: _, job, nodes, samples, secs, probe, at } = m;
-                HistoryRow { at, job, nodes, samples, secs, probe }
-            })
-            .collect(),
-    }))
+    let mut rows = Vec::new();
+    for Measurement { key: _, job, nodes, samples, secs, probe, at } in measurements.into_iter().rev() {
+        rows.push(HistoryRow { at, job, nodes, samples, secs, probe });
+    }
+    Ok(Json(HistoryView { schema: SCHEMA, profile, rows }))
 }
 
 /// `POST /v1/profiles/forget`.
@@ -147,11 +140,11 @@ pub(crate) async fn forget_profiles(
 ) -> Result<Json<ProfileCount>, RequestDenial> {
     let owners = request.filter.user.as_deref().map(|user| BTreeSet::from([user]));
     auth::require_owner(&context, uid, owners).await?;
-    let _gate = acquire_change_permit(&context, uid).await?;
-    let _turn = context.saving.learned.lock().await;
+    let _permit = acquire_change_permit(&context, uid).await?;
+    let _lock = context.save_locks.learned.lock().await;
     let profiles = context.store.forget_profiles(&request.filter).await?;
     context.lock_state().forget_profiles(&request.filter);
-    tracing::info!(%uid, filter = ?request.filter, profiles, "profiles forgotten");
+    tracing::info!(%uid, filter = ?request.filter, profiles, "profiles were forgotten");
     Ok(Json(ProfileCount { schema: SCHEMA, profiles }))
 }
 
@@ -161,53 +154,57 @@ pub(crate) async fn import_profiles(
     VerifiedOrder { uid, order: request, .. }: VerifiedOrder<ImportRequest>,
 ) -> Result<Json<ProfileCount>, RequestDenial> {
     if request.profiles.len() > MAX_IMPORTED {
-        let what = format!("more than {MAX_IMPORTED} profiles at once");
+        let what = format!("expected at most {MAX_IMPORTED} profiles at once");
         return Err(RequestDenial::new(StatusCode::PAYLOAD_TOO_LARGE, what));
     }
-    let owners = request.profiles.iter().map(|p| p.key.user.as_str()).collect();
+    let owners = request.profiles.iter().map(|profile| profile.key.user.as_str()).collect();
     auth::require_owner(&context, uid, Some(owners)).await?;
-    let _gate = acquire_change_permit(&context, uid).await?;
+    let _permit = acquire_change_permit(&context, uid).await?;
     let profiles: Result<Vec<Profile>, _> =
-        request.profiles.into_iter().map(|p| validate::validate_profile(p, now())).collect();
+        request.profiles.into_iter().map(|profile| validate::validate_profile(profile, now())).collect();
     let profiles =
         profiles.map_err(|e| RequestDenial::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()))?;
-    let _turn = context.saving.learned.lock().await;
-    let kept = &context.config.store;
-    let room = ProfileQuota {
-        profiles: u64::from(kept.max_profiles_a_user),
-        bytes: u64::from(kept.max_profile_mib_a_user) * MIB,
+    let _lock = context.save_locks.learned.lock().await;
+    let config = &context.config.store;
+    let quota = ProfileQuota {
+        profiles: u64::from(config.max_profiles_a_user),
+        bytes: u64::from(config.max_profile_mib_a_user) * MIB,
     };
-    context.store.import_profiles(&profiles, &room).await?.map_err(|full| quota_denial(&full, &room))?;
+    let imported = context.store.import_profiles(&profiles, &quota).await?;
+    imported.map_err(|exceeded| quota_denial(&exceeded, &quota))?;
     let count = profiles.len() as u64;
     context.lock_state().replace_profiles(profiles, now());
-    tracing::info!(%uid, profiles = count, "profiles brought");
+    tracing::info!(%uid, profiles = count, "profiles were imported");
     Ok(Json(ProfileCount { schema: SCHEMA, profiles: count }))
 }
 
-/// A turn at changing profiles, of which each user has a few at once and then one after the other.
+/// Waits for the permit to change profiles. Limits how often each user gets it, except for administrators.
 async fn acquire_change_permit(
     context: &DaemonContext,
     uid: UserId,
 ) -> Result<SemaphorePermit<'_>, RequestDenial> {
     if !auth::is_admin(context, uid).await {
-        let often = "your profiles were changed too often in a moment; try again later";
-        let taken = context.doors.changes.of_users.try_take(uid.0, Instant::now());
-        taken.map_err(|after| RequestDenial::too_often(often, after))?;
+        let what = "you change profiles too often; try again later";
+        let taken = context.doors.changes.per_user.try_take(uid.0, Instant::now());
+        taken.map_err(|after| RequestDenial::too_often(what, after))?;
     }
-    let busy = || RequestDenial::too_often("others change profiles; try again", CHANGE_TURN_TIMEOUT);
-    let turn = tokio::time::timeout(CHANGE_TURN_TIMEOUT, context.doors.changes.turn.acquire()).await;
-    turn.map_err(|_| busy())?.map_err(|_| busy())
+    match tokio::time::timeout(CHANGE_TURN_TIMEOUT, context.doors.changes.turn.acquire()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) | Err(_) => {
+            Err(RequestDenial::too_often("others change profiles; try again", CHANGE_TURN_TIMEOUT))
+        }
+    }
 }
 
-fn quota_denial(full: &QuotaExceeded, room: &ProfileQuota) -> RequestDenial {
-    let QuotaExceeded { user, would_be } = full;
+fn quota_denial(exceeded: &QuotaExceeded, quota: &ProfileQuota) -> RequestDenial {
+    let QuotaExceeded { user, would_be } = exceeded;
     let what = format!(
-        "{user} would have {} profiles of {:.1} MiB, and may have {} of {} MiB (store.max_profiles_a_user, \
-         store.max_profile_mib_a_user): forget some first",
+        "{user} would have {} profiles with {:.1} MiB, but may have {} with {} MiB \
+         (store.max_profiles_a_user, store.max_profile_mib_a_user): forget some first",
         would_be.profiles,
         would_be.bytes as f64 / MIB as f64,
-        room.profiles,
-        room.bytes / MIB
+        quota.profiles,
+        quota.bytes / MIB
     );
     RequestDenial::new(StatusCode::PAYLOAD_TOO_LARGE, what)
 }
@@ -215,17 +212,16 @@ fn quota_denial(full: &QuotaExceeded, room: &ProfileQuota) -> RequestDenial {
 /// A profile with its curve, from one node to twice the largest measured size.
 fn profile_view(profile: Profile) -> ProfileView {
     let batch_seen = batch_mode(&profile);
-    let measured = profile.points.iter().map(|p| p.nodes).max().unwrap_or(1);
-    let max = measured.saturating_mul(CURVE_REACH_FACTOR).min(MAX_NODES_A_JOB);
+    let max_measured = profile.points.iter().map(|point| point.nodes).max().unwrap_or(1);
+    let max = max_measured.saturating_mul(CURVE_REACH_FACTOR).min(MAX_NODES_A_JOB);
     let Some(fitted) = FittedCurve::new(&profile.points, batch_seen, max) else {
         return ProfileView { profile, batch_seen, curve: Vec::new(), model: String::new() };
     };
-    let row = |nodes: u32| {
+    let mut curve = Vec::new();
+    for nodes in sizes_of_interest(&AllowedSizes::Range { min: 1, max }, fitted.points()) {
         let estimate = fitted.estimate_at(nodes);
         let (low, high) = estimate.interval_90();
-        CurveRow { nodes, rate: estimate.rate, low, high }
-    };
-    let sizes = sizes_of_interest(&AllowedSizes::Range { min: 1, max }, fitted.points());
-    let curve = sizes.into_iter().map(row).collect();
+        curve.push(CurveRow { nodes, rate: estimate.rate, low, high });
+    }
     ProfileView { profile, batch_seen, curve, model: fitted.best_formula() }
 }

@@ -276,9 +276,9 @@ async fn who_imports_in_a_loop_is_sent_away_for_a_while() {
 #[tokio::test]
 async fn generations_are_stored_while_profiles_are_brought_and_the_other_way_round() {
     let daemon = Daemon::start().await;
-    let learning = daemon.context.saving.learned.lock().await;
+    let learning = daemon.context.save_locks.learned.lock().await;
     assert!(crate::executor::save_changes(&daemon.context).await, "what jobs wait for is stored");
     drop(learning);
-    let _saving = daemon.context.saving.jobs.lock().await;
+    let _saving = daemon.context.save_locks.jobs.lock().await;
     assert_eq!(daemon.import("owner's", vec![named(1)]).await.0, 200);
 }

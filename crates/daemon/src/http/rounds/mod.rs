@@ -1,4 +1,4 @@
-//! Rounds that are over: what was decided at some moment, and why.
+//! Past rounds: what each decided, and why.
 
 #[cfg(test)]
 mod tests;
@@ -27,14 +27,14 @@ pub(crate) async fn list_rounds(
     let Query(RoundsQuery { before, limit }) = query?;
     let limit = limit.unwrap_or(DEFAULT_ROUNDS);
     if limit > MAX_ROUNDS {
-        let what = format!("limit {limit}: more than {MAX_ROUNDS} rounds at once");
+        let what = format!("limit: expected at most {MAX_ROUNDS} rounds at once, not {limit}");
         return Err(RequestDenial::new(StatusCode::BAD_REQUEST, what));
     }
-    let asked = RoundsFilter { until: before.map(|t| t + -1), limit };
-    let rounds = context.store.list_rounds(&asked).await?;
-    // Their notes name jobs by numbers only, and a line does not say whose they were.
-    let sight = RedactionFilter::new(&viewer, context.doors.private_data(), &|_| None);
-    Ok(Json(sight.redact_rounds(RoundsView { schema: SCHEMA, rounds })))
+    let filter = RoundsFilter { until: before.map(|at| at + -1), limit };
+    let rounds = context.store.list_rounds(&filter).await?;
+    // Notes name jobs only by numbers, and these rows do not contain the jobs' owners.
+    let redaction = RedactionFilter::new(&viewer, context.doors.private_data(), &|_| None);
+    Ok(Json(redaction.redact_rounds(RoundsView { schema: SCHEMA, rounds })))
 }
 
 /// `GET /v1/rounds/{at}`: the last round at that moment or before it.
@@ -47,12 +47,12 @@ pub(crate) async fn get_round_at(
     let at = UnixTime(at);
     let found = context.store.round_at(at).await?;
     let round = found.map(to_round_view).ok_or_else(|| {
-        RequestDenial::new(StatusCode::NOT_FOUND, format!("no round of {at} or before it is kept"))
+        RequestDenial::new(StatusCode::NOT_FOUND, format!("the store has no round of {at} or before"))
     })?;
     Ok(Json(live_status::visible_round(&context, &viewer, round)))
 }
 
-/// How long each stage took is not kept.
+/// The durations of the stages are not stored, so `secs` is empty.
 fn to_round_view(round: RoundRecord) -> RoundView {
     let RoundRecord { at: _, plan, report, acted } = round;
     RoundView {

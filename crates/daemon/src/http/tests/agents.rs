@@ -79,7 +79,7 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
         ("n3:1 n3:2", "n3:1+2", 200, json!("n3:1+2")),
         ("n3:0", "n3:0", 200, json!("n3:0")),
         ("n3:0 n4:0", "n3:0", 422, json!("has several nodes (n3, n4)")),
-        ("n3", "n3", 422, json!("of which no GPUs are lent")),
+        ("n3", "n3", 422, json!("whose GPUs are not lent")),
         ("", "n3", 503, json!("no snapshot shows its node yet; try again")),
     ] {
         let daemon = site(LendingMode::Gpus).await;

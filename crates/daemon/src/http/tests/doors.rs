@@ -52,7 +52,7 @@ async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
     let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
     daemon.context.doors.links.add_session(&Secret("a link's".to_owned()), person.clone(), Instant::now());
     // It does not wait for what is being stored of jobs, nor the other way round.
-    let _saving = daemon.context.saving.jobs.lock().await;
+    let _saving = daemon.context.save_locks.jobs.lock().await;
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS));
     let request = request.header("host", "localhost").json(&serde_json::json!({ "ticket": "a link's" }));
     let session: WebSession = request.send().await.unwrap().json().await.unwrap();
