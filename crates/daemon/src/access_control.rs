@@ -49,7 +49,8 @@ const PEOPLE_AT_ONCE: usize = 4;
 /// Credentials of clients that ask the daemon to prove itself, checked at a time.
 const HEALTH_AT_ONCE: usize = 8;
 
-/// Slurm tokens that are checked at a time. Each check is a process, or a request, and may wait for slurmctld.
+/// Slurm tokens that are checked at a time. Each check is a process, or a request, and may wait for
+/// slurmctld.
 const TOKENS_AT_ONCE: usize = 8;
 
 /// Requests with a long body that are handled at a time.
@@ -118,7 +119,8 @@ pub struct AccessControl {
     /// Held while a plan is computed for a reader, because each takes a processor. The value is when the next
     /// one may begin.
     pub planning: Arc<tokio::sync::Mutex<Option<Instant>>>,
-    /// Computes the plans for readers. The rounds have a planner of their own, so they never wait for readers.
+    /// Computes the plans for readers. The rounds have a planner of their own, so they never wait for
+    /// readers.
     pub planner: PlannerThread,
     /// The secret and the names of this daemon.
     identity: ServerIdentity,

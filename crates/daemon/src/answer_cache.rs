@@ -29,7 +29,8 @@ impl<K> Default for AnswerCache<K> {
 }
 
 impl<K: Eq + Hash> AnswerCache<K> {
-    /// The cell of the answer for `key` as of the snapshot of `seen`. Answers of another snapshot are dropped.
+    /// The cell of the answer for `key` as of the snapshot of `seen`. Answers of another snapshot are
+    /// dropped.
     pub fn entry_for(&self, seen: UnixTime, key: K) -> CachedAnswer {
         // Values are replaced at once, so a thread that panicked leaves them consistent.
         let mut guard = self.answers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,7 +25,7 @@ impl ClockJumpDetector {
     /// Compares two clocks: `awake`, a monotonic one, and `now`, the time of day.
     ///
     /// Returns by how many seconds all earlier times must be moved. This is the time for which the daemon
-    /// stood still, or by which the time of day was set (negative if it was set back). It is usually 0.
+    /// stood still, or the change of the time of day (negative if it was set back). It is usually 0.
     pub fn detect_jump(&mut self, awake: Instant, now: UnixTime) -> f64 {
         let Some((last_awake, last_now)) = self.last.replace((awake, now)) else { return 0.0 };
         let passed = awake.saturating_duration_since(last_awake);

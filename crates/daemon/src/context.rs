@@ -59,8 +59,8 @@ pub struct SaveLocks {
     /// Held while changes of jobs are stored. New generations wait for that. The value is when the store last
     /// failed; `None` while it works.
     pub jobs: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while history and profiles are written, replaced or deleted, because two of these at the same time
-    /// would undo each other.
+    /// Held while history and profiles are written, replaced or deleted, because two of these at the same
+    /// time would undo each other.
     pub learned: tokio::sync::Mutex<()>,
     /// Held while the browsers' sessions are saved for the next daemon.
     pub sessions: tokio::sync::Mutex<()>,

@@ -1,5 +1,5 @@
-//! The queues of effects to the executor: one for effects that give nodes back, one for all others. A job that
-//! must leave waits only for what is being done to the same Slurm job.
+//! The queues of effects to the executor: one for effects that give nodes back, one for all others. A job
+//! that must leave waits only for what is being done to the same Slurm job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,7 +20,8 @@ use infill_model::{GenerationRecord, Job, JobId, LeadRecord, clock::now};
 use infill_slurm::{SlurmApi, SlurmError};
 use infill_store::StoreError;
 
-/// Pause before a store that failed is tried again. It may take five seconds to fail, and effects wait for it.
+/// Pause before a store that failed is tried again. It may take five seconds to fail, and effects wait for
+/// it.
 const STORE_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// The setting that is written to test whether a store that failed works again.
@@ -64,7 +65,8 @@ async fn run_others(context: &DaemonContext, mut queue: mpsc::Receiver<QueuedBat
     while let Some(QueuedBatch { number, batch }) = queue.recv().await {
         let stored = save_changes(context).await;
         for effect in batch.effects {
-            // Slurm is asked before the job is locked, because effects that give this job back wait for the lock.
+            // Slurm is asked before the job is locked, because effects that give this job back wait for the
+            // lock.
             let overtaken = stored && effect.takes_nodes() && context.has_new_jobs().await;
             let _lock = context.effect_queues.lock_job(effect.job()).await;
             let at = now();
@@ -127,8 +129,8 @@ async fn execute_effect(context: &DaemonContext, job: JobId, effect: &Effect) {
 /// Carries out one effect, after it has checked that infill may change its Slurm job.
 ///
 /// # Errors
-/// [`SlurmError::Denied`] when the job is outside the partition, or does not belong to the malleable job; else
-/// Slurm's error. A job that Slurm no longer knows is not an error, because nothing is left to do.
+/// [`SlurmError::Denied`] when the job is outside the partition, or does not belong to the malleable job;
+/// else Slurm's error. A job that Slurm no longer knows is not an error, because nothing is left to do.
 pub async fn perform_effect(
     slurm: &dyn SlurmApi,
     partition: &str,

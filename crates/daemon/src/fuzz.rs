@@ -1,7 +1,8 @@
 //! Fuzzes the way from slurmrestd's bytes to a round's plan, on sites that lend whole nodes and GPUs.
 //!
 //! 50,000 records (times the effort) are wrong in one place each, among valid records. Nothing may panic, no
-//! valid record may be lost or doubted, and no job may end by that. Each case has a seed, which a failure shows.
+//! valid record may be lost or doubted, and no job may end by that. Each case has a seed, which a failure
+//! shows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

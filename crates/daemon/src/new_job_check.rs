@@ -1,7 +1,7 @@
 //! A last check for new main jobs before effects take nodes.
 //!
-//! Some tenths of a second pass between the snapshot of a plan and its effects. A main job may be submitted in
-//! that time. Slurm then gives it the idle nodes, and starts the job that infill releases on other nodes,
+//! Some tenths of a second pass between the snapshot of a plan and its effects. A main job may be submitted
+//! in that time. Slurm then gives it the idle nodes, and starts the job that infill releases on other nodes,
 //! which Slurm is just clearing for the main job. The main job would wait until infill's job is gone again.
 //!
 //! So effects that take nodes are deferred when someone has submitted a job since the snapshot. A job whose

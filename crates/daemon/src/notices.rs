@@ -1,6 +1,7 @@
 //! Notices to administrators, delivered through a program or a service of the site.
 //!
-//! Each kind of notice is sent at most once in a quarter of an hour. Nothing in the daemon waits for delivery.
+//! Each kind of notice is sent at most once in a quarter of an hour. Nothing in the daemon waits for
+//! delivery.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -251,8 +252,8 @@ impl NoticeQueue {
         self.queue_notice(&mut history.sent_at, NoticeEvent::Leads, text, NoticeTime::from_clock(at));
     }
 
-    /// Queues a notice. Returns false where the queue is full, or in the quiet period after the last notice of
-    /// this kind.
+    /// Queues a notice. Returns false where the queue is full, or in the quiet period after the last notice
+    /// of this kind.
     fn queue_notice(
         &self,
         sent_at: &mut BTreeMap<NoticeEvent, Instant>,

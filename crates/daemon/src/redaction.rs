@@ -262,8 +262,9 @@ impl<'a> RedactionFilter<'a> {
         view
     }
 
-    /// Redacts the generations of a job. `submitted`: when it was submitted, if known; earlier generations are
-    /// those of another job that had the same number. A hidden job looks like an unknown one and has none.
+    /// Redacts the generations of a job. `submitted`: when it was submitted, if known; earlier generations
+    /// are those of another job that had the same number. A hidden job looks like an unknown one and has
+    /// none.
     pub fn redact_generations(
         &self,
         job: JobId,

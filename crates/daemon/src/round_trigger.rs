@@ -66,7 +66,8 @@ impl RoundPace {
         RoundPace { interval, last_dump: None, began: None, requested: None, users: BTreeMap::new() }
     }
 
-    /// Accepts or refuses a request. Refuses a user who requests too often, and a request that changes nothing.
+    /// Accepts or refuses a request. Refuses a user who requests too often, and a request that changes
+    /// nothing.
     fn accept_request(&mut self, urgency: RoundUrgency, user: Option<u32>, now: Instant) -> bool {
         if let Some(user) = user {
             if self.users.len() >= MOST_USERS {

@@ -263,9 +263,9 @@ async fn conclude_round(context: &DaemonContext, mut view: RoundView, trusted: b
 
 /// Gives each job its target.
 ///
-/// Jobs that give nodes back get theirs first. They do not count towards `daemon.max_actions_a_round`, because
-/// leaving is never deferred. Jobs that only gain nodes get theirs last, and only if no main job that may want
-/// these nodes has been submitted since the snapshot.
+/// Jobs that give nodes back get theirs first. They do not count towards `daemon.max_actions_a_round`,
+/// because leaving is never deferred. Jobs that only gain nodes get theirs last, and only if no main job
+/// that may want these nodes has been submitted since the snapshot.
 async fn set_targets(context: &DaemonContext, plan: &Plan) {
     let max_growing = context.config.daemon.max_actions_a_round as usize;
     let gaining = {

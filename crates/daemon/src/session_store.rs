@@ -57,8 +57,8 @@ impl SessionStore {
         self.lifetime
     }
 
-    /// Adds a session with a fresh secret. Where the user has too many, their oldest session is removed; where
-    /// all users together have too many, the oldest of all.
+    /// Adds a session with a fresh secret. Where the user has too many, their oldest session is removed;
+    /// where all users together have too many, the oldest of all.
     pub fn add_session(&self, secret: &Secret, person: AuthenticatedUser, now: Instant) {
         let mut entries = self.lock_entries();
         entries.retain(|_, entry| entry.until > now);
@@ -82,7 +82,8 @@ impl SessionStore {
         entries.get(&hash_secret(secret)).filter(|entry| entry.until > now).map(|entry| entry.person.clone())
     }
 
-    /// The user of this session, if it is valid and `counter` exceeds the numbers of all its earlier requests.
+    /// The user of this session, if it is valid and `counter` exceeds the numbers of all its earlier
+    /// requests.
     pub(crate) fn accept_request(
         &self,
         session: &Secret,

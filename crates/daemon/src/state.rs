@@ -2,8 +2,8 @@
 //! queue and the present problems.
 //!
 //! [`DaemonState::apply_output`] applies the outcome of a change of the fleet to the other values. What must
-//! happen outside the state becomes [`PendingActions`]. The [`super::context::DaemonContext`] runs these before
-//! it releases the lock.
+//! happen outside the state becomes [`PendingActions`]. The [`super::context::DaemonContext`] runs these
+//! before it releases the lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

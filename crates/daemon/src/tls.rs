@@ -60,8 +60,8 @@ pub enum TlsError {
 /// Checks the certificate and the key that the configuration names.
 ///
 /// # Errors
-/// When a file cannot be read, when it contains no certificate or no key, when the two do not belong together,
-/// and when users outside the key's owner and group may read or write the key.
+/// When a file cannot be read, when it contains no certificate or no key, when the two do not belong
+/// together, and when users outside the key's owner and group may read or write the key.
 pub fn check_tls(config: &DaemonConfig) -> Result<(), TlsError> {
     TlsFiles::from_config(config).map(drop)
 }
@@ -100,8 +100,8 @@ impl TlsFiles {
         self.lock_loaded().config.clone()
     }
 
-    /// Reads the files again if they have changed. If they are wrong, the last valid certificate stays in use,
-    /// and an error is logged once per change.
+    /// Reads the files again if they have changed. If they are wrong, the last valid certificate stays in
+    /// use, and an error is logged once per change.
     pub fn reload_if_changed(&self) {
         let stamps = file_stamps(&self.cert, &self.key);
         if stamps == self.lock_loaded().stamps {

@@ -61,8 +61,8 @@ impl UsageRecorder {
         self.spending.take_added()
     }
 
-    /// Records a trusted snapshot and its gaps. `activity` returns what a malleable job does. Returns the rows
-    /// for the store.
+    /// Records a trusted snapshot and its gaps. `activity` returns what a malleable job does. Returns the
+    /// rows for the store.
     pub fn record_snapshot(
         &mut self,
         snapshot: &Snapshot,

@@ -118,8 +118,8 @@ async fn check_agent(
     Ok((lead, node))
 }
 
-/// The job as Slurm shows it now. The refusal for an unknown job is the same as for another user's job, so that
-/// it reveals nothing.
+/// The job as Slurm shows it now. The refusal for an unknown job is the same as for another user's job, so
+/// that it reveals nothing.
 async fn fetch_job(context: &DaemonContext, id: JobId) -> Result<Job, RequestDenial> {
     match context.slurm.find_job(id).await {
         Ok(Some(job)) => Ok(job),
@@ -161,8 +161,8 @@ pub(crate) async fn handle_poll(
     }
 }
 
-/// `POST /v1/agent/report`: handles events. Unknown events of newer agents are dropped one by one, and named in
-/// the answer.
+/// `POST /v1/agent/report`: handles events. Unknown events of newer agents are dropped one by one, and named
+/// in the answer.
 pub(crate) async fn handle_report(
     State(context): State<Arc<DaemonContext>>,
     headers: HeaderMap,

@@ -64,7 +64,8 @@ pub(crate) async fn log_out(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST /v1/web/revoke`: ends all browser sessions of a user, and invalidates links that were not opened yet.
+/// `POST /v1/web/revoke`: ends all browser sessions of a user, and invalidates links that were not opened
+/// yet.
 pub(crate) async fn revoke_sessions(
     State(context): State<Arc<DaemonContext>>,
     VerifiedOrder { uid, order: request, .. }: VerifiedOrder<RevokeRequest>,
@@ -133,9 +134,9 @@ pub(crate) async fn watch_accounts(context: Arc<DaemonContext>) {
     }
 }
 
-/// Checks once whether the accounts of all browser sessions still exist. `lookup` returns a user's login name.
-/// `missing`: the accounts that were missing at the last check. Returns those that are missing now for the
-/// first time.
+/// Checks once whether the accounts of all browser sessions still exist. `lookup` returns a user's login
+/// name. `missing`: the accounts that were missing at the last check. Returns those that are missing now for
+/// the first time.
 pub(crate) async fn check_accounts(
     context: &DaemonContext,
     missing: &BTreeSet<UserId>,

@@ -1,4 +1,5 @@
-//! How long collectives take on the site's nodes. Administrators import the table, and all readers may see it.
+//! How long collectives take on the site's nodes. Administrators import the table, and all readers may see
+//! it.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use infill_model::{SiteCollectives, TypeCollectives, clock::now};
 use super::signed_requests::VerifiedOrder;
 use super::{RequestDenial, auth};
 
-/// Largest body of an import: the most rows that a node type may have, of 125 bytes each. The body of a signed
-/// request may not be longer either.
+/// Largest body of an import: the most rows that a node type may have, of 125 bytes each. The body of a
+/// signed request may not be longer either.
 pub(crate) const MAX_IMPORT_BODY: usize = 250 * 1024;
 
 fn collectives_view(site: SiteCollectives) -> CollectivesView {

@@ -1,4 +1,5 @@
-//! Limits work that takes a processor or the store for a while, and keeps it off the threads that serve agents.
+//! Limits work that takes a processor or the store for a while, and keeps it off the threads that serve
+//! agents.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use tokio::sync::Semaphore;
 
 use super::RequestDenial;
 
-/// Runs `work` once there is a permit. The work goes on even if its client hangs up, and keeps the permit until
-/// it is done.
+/// Runs `work` once there is a permit. The work goes on even if its client hangs up, and keeps the permit
+/// until it is done.
 pub(crate) async fn run_limited<T: Send + 'static>(
     limit: &Arc<Semaphore>,
     work: impl Future<Output = Result<T, RequestDenial>> + Send + 'static,

@@ -1,8 +1,9 @@
 //! Limits the number of connections, and how long one may be idle.
 //!
-//! A connection with a complete request under way is busy, for example that of an agent that polls. All others
-//! are idle, also those whose request has not arrived completely. When the table is full, a new connection
-//! replaces an idle one: of the address with the most idle connections, the one that was idle longest.
+//! A connection with a complete request under way is busy, for example that of an agent that polls. All
+//! others are idle, also those whose request has not arrived completely. When the table is full, a new
+//! connection replaces an idle one: of the address with the most idle connections, the one that was idle
+//! longest.
 //!
 //! So clients that only hold connections open, or send their requests slowly, keep no one out. They displace
 //! no clients of other addresses. Clients of the same address that send at once stay ahead of them. More is
@@ -30,8 +31,8 @@ use super::connection_table::{ConnectionLimits, ConnectionTable, RequestStage};
 use super::stream::Stream;
 use crate::tls::TlsFiles;
 
-/// How long a connection may be idle: in the TLS handshake, before its first request, between two requests, in
-/// the middle of a head, or while the client does not read its answer.
+/// How long a connection may be idle: in the TLS handshake, before its first request, between two requests,
+/// in the middle of a head, or while the client does not read its answer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause after an accept that failed, perhaps because there are no file descriptors left.
@@ -238,7 +239,7 @@ impl AsyncWrite for TrackedStream {
 }
 
 /// Records the stages of a request in the table. The guard of a request with a body is in its extensions, so
-/// that whoever reads the body can mark it as received.
+/// that the reader of the body can mark it as received.
 pub(crate) async fn track_request(
     ConnectInfo(handle): ConnectInfo<ConnectionHandle>,
     mut request: Request,

@@ -11,8 +11,8 @@ use std::time::Instant;
 pub struct ConnectionLimits {
     /// Most connections in all.
     pub connections: usize,
-    /// Most connections from one other host. The daemon's own host has no such limit, because a proxy there may
-    /// stand for all clients.
+    /// Most connections from one other host. The daemon's own host has no such limit, because a proxy there
+    /// may stand for all clients.
     pub a_host: usize,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct ConnectionTable {
     last_id: u64,
 }
 
-/// The number of an address's idle connections, since when the oldest is idle, and the address. An address with
-/// more of them ranks later. With equal numbers, the one whose oldest is older ranks later.
+/// The number of an address's idle connections, since when the oldest is idle, and the address. An address
+/// with more of them ranks later. With equal numbers, the one whose oldest is older ranks later.
 type IdleRank = (usize, Reverse<Instant>, IpAddr);
 
 /// The connections of one address.
@@ -60,8 +60,8 @@ impl HostConnections {
 }
 
 impl ConnectionTable {
-    /// Adds a connection. Where a limit is reached, an idle connection is closed for it. Returns its number, or
-    /// `None` where no connection is idle.
+    /// Adds a connection. Where a limit is reached, an idle connection is closed for it. Returns its number,
+    /// or `None` where no connection is idle.
     pub fn admit_connection(&mut self, host: IpAddr, limits: ConnectionLimits, now: Instant) -> Option<u64> {
         let of_host = self.hosts.get(&host);
         if !host.is_loopback() && of_host.is_some_and(|of_host| of_host.all >= limits.a_host) {

@@ -118,8 +118,8 @@ mod tests {
         Snapshot { nodes: nodes.into(), ..Snapshot::default() }
     }
 
-    /// Checks job 7, which runs on these places and has its script on `batch`. `holds`: its nodes with the CPUs
-    /// and GPUs that it has of each.
+    /// Checks job 7, which runs on these places and has its script on `batch`. `holds`: its nodes with the
+    /// CPUs and GPUs that it has of each.
     fn checked(nodes: &str, batch: &str, holds: &[(&str, u32, u32)]) -> String {
         let mut job = Job::new(JobId(7), "main", BaseState::Running);
         job.nodes = nodes.split_whitespace().map(NodeName::from).collect();

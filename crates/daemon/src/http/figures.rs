@@ -47,7 +47,7 @@ const NODE_TIME_SERIES: [FigureSeries; 4] = [
     ("steps", (30, 130, 70)),
     ("steps at sizes that are tried", (120, 190, 120)),
     ("starts and changes", (242, 168, 58)),
-    ("the same, for main jobs or after losses", (200, 70, 30)),
+    ("starts and changes for main jobs or after losses", (200, 70, 30)),
 ];
 
 /// `GET /v1/figures/{kind}`.

@@ -24,8 +24,8 @@ use super::RequestDenial;
 use super::concurrency::internal_error;
 use super::route_access::may_read_metrics;
 
-/// The pause after a plan in units of its duration. So readers who request plans in a loop use at most a fifth
-/// of a processor.
+/// The pause after a plan in units of its duration. So readers who request plans in a loop use at most a
+/// fifth of a processor.
 const PAUSE_PER_PLAN: u32 = 4;
 
 /// Longest pause after a plan.

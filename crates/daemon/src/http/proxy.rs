@@ -30,7 +30,8 @@ const MAX_USER_NAME: usize = 256;
 /// Permissions of the socket: the daemon's user and one group may use it.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Opens the socket; `None` where the site has configured none. Replaces a socket that an earlier daemon left.
+/// Opens the socket; `None` where the site has configured none. Replaces a socket that an earlier daemon
+/// left.
 ///
 /// # Errors
 /// When the socket cannot be opened, or its group does not exist.

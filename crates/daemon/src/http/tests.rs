@@ -1,5 +1,5 @@
-//! The matrix: every route, for every kind of reader, under every `PrivateData`, wherever reading is open or
-//! needs proof. Routes come from their one table; one that says nothing here of what it tells fails.
+//! The matrix: every route, for every kind of reader, under every `PrivateData`, with open reading and with
+//! proof. Routes come from their table. A route without a row in this matrix fails the test.
 
 pub(in crate::http) mod administered;
 mod agents;
@@ -37,24 +37,24 @@ use infill_slurm::{
 use infill_store::{LeadStanding, Measurement, RoundRecord};
 use infill_testkit::samples;
 
-/// Five users, two malleable jobs, main jobs on the way and on a node, a reservation.
+/// Two malleable jobs, a running main job, and a reservation.
 fn cluster(owner: u32, other: u32) -> FakeSlurm {
     let slurm = FakeSlurm::new(4, "infill");
     slurm.submit_held(424_201, owner, "infill:nodes=1-2");
     slurm.submit_held(424_302, other, "infill:nodes=1-2");
-    slurm.edit_snapshot(|world| {
+    slurm.edit_snapshot(|snapshot| {
         for (id, user) in [(424_201, OWNER), (424_302, OTHER)] {
-            let job = world.jobs.iter_mut().find(|j| j.id == JobId(id)).unwrap();
+            let job = snapshot.jobs.iter_mut().find(|j| j.id == JobId(id)).unwrap();
             job.user_name = user.to_owned();
             job.name = format!("{}-train", if user == OWNER { "secret" } else { "other" });
         }
         let mut busy = pending_job(424_403, 777);
         busy.state = JobState::from_base(BaseState::Running);
         busy.nodes = vec![NodeName::new("n3")];
-        busy.start_time = Some(world.taken_at);
-        world.jobs.push(busy);
-        let at = world.taken_at;
-        world.reservations.push(Reservation {
+        busy.start_time = Some(snapshot.taken_at);
+        snapshot.jobs.push(busy);
+        let at = snapshot.taken_at;
+        snapshot.reservations.push(Reservation {
             name: "secret-maintenance".to_owned(),
             start_time: at + 3600,
             end_time: at + 7200,
@@ -97,8 +97,8 @@ impl Daemon {
         let (context, _queue) = DaemonContext::new(services, state, LeadStanding::Alone, now());
         let context = Arc::new(context);
         look(&context).await;
-        // What nodes are used for lasts from look to look.
-        slurm.edit_snapshot(|world| world.taken_at = world.taken_at + 30);
+        // Uses of nodes count from one snapshot to the next.
+        slurm.edit_snapshot(|snapshot| snapshot.taken_at = snapshot.taken_at + 30);
         look(&context).await;
         remember(&context).await;
         learn(&mut context.lock_state());
@@ -109,7 +109,7 @@ impl Daemon {
         Daemon { context, slurm, url, http: reqwest::Client::new(), tickets: BTreeMap::new() }
     }
 
-    /// Each reader proves it once, and shows the ticket after that.
+    /// Sends a request. Each reader proves their identity once, and sends the ticket afterwards.
     async fn get(&mut self, who: ReaderKind, path: &str) -> (u16, String) {
         let mut request = self.http.get(format!("{}{path}", self.url));
         if let Some(credential) = who.credential() {
@@ -129,11 +129,11 @@ impl Daemon {
     }
 }
 
-/// A round on the cluster.
+/// Reads a snapshot and plans a round.
 async fn look(context: &DaemonContext) {
     let snapshot = context.slurm.read_snapshot().await.unwrap();
     let at = snapshot.taken_at;
-    let question = {
+    let input = {
         let mut state = context.lock_state();
         let actions = state.update_fleet(&snapshot, at, at);
         context.run_actions(actions);
@@ -141,14 +141,13 @@ async fn look(context: &DaemonContext) {
         context.run_actions(actions);
         state.round_input(true, at).unwrap()
     };
-    let mut view =
-        rounds::plan_round(&context.doors.planner, context.config.clone(), question).await.unwrap();
+    let mut view = rounds::plan_round(&context.doors.planner, context.config.clone(), input).await.unwrap();
     let mut state = context.lock_state();
     view.report.owners = state.job_owners(&view.report);
     state.round = Some(view);
 }
 
-/// What the store keeps: a profile, what was measured for it, a generation, a round.
+/// Fills the store with a profile, its measurement, generations, node-time and a round.
 async fn remember(context: &DaemonContext) {
     let mut profile = samples::sample_profile(OWNER, "secret-profile", "cpu");
     profile.job_name = String::new();
@@ -162,7 +161,7 @@ async fn remember(context: &DaemonContext) {
         let nodes = vec![NodeName::new("n1")];
         GenerationRecord { job, generation, started_at, nodes, why: why.to_owned() }
     };
-    // The first of its own was lost: only its moment tells the other from them.
+    // The job's first generation was lost. Only its time distinguishes the former job's generation.
     let former = generation(1, at + -1000, "former-reason");
     context.store.add_generations(&[former, generation(2, at, "secret-reason")]).await.unwrap();
     let key =
@@ -175,7 +174,7 @@ async fn remember(context: &DaemonContext) {
     context.store.add_round(&round).await.unwrap();
 }
 
-/// What the daemon has learned of the owner, and what it finds wrong with a node.
+/// Gives the daemon a profile and usage of the owner, and a problem with a node.
 fn learn(state: &mut DaemonState) {
     let at = UnixTime(1_000_030);
     let mut profile = samples::sample_profile(OWNER, "secret-subject", "cpu2");
@@ -190,7 +189,7 @@ fn learn(state: &mut DaemonState) {
     state.health.raise_problem(HealthProblem::Records("node broken-node has no state".to_owned()));
 }
 
-/// Nothing, each kind alone, some together, everything.
+/// `PrivateData` with nothing, each kind alone, some kinds together, and everything.
 fn settings() -> Vec<PrivateData> {
     let lists = [
         "none",
@@ -224,10 +223,10 @@ async fn check_readers(daemon: &mut Daemon, open: bool) {
                     assert!(leak.is_none(), "{place}: {leak:?}");
                     continue;
                 }
-                // What is hidden is as if it were not there.
+                // A hidden subject looks like a missing one.
                 let is_hidden = route.path == paths::EXPLAIN && status == 404;
                 assert!(status == 200 || is_hidden, "{place}: {status}: {body}");
-                // The answer repeats the key that was asked for.
+                // The answer repeats the requested key, so only its rows are checked.
                 let told = body.split_once("\"rows\"").map_or(body.as_str(), |(_, rows)| rows);
                 for secret in HiddenFact::ALL {
                     let expected =
@@ -249,7 +248,7 @@ async fn readers_see_what_private_data_leaves_them() {
 }
 
 #[tokio::test]
-async fn all_other_routes_name_nobody_to_nobody() {
+async fn all_other_routes_name_no_user_to_anonymous_clients() {
     let mut daemon = Daemon::start(ReadAccess::Open).await;
     daemon.keep_private(PrivateData::default());
     for route in ROUTES {
@@ -274,8 +273,7 @@ async fn all_other_routes_name_nobody_to_nobody() {
     }
 }
 
-/// What is posted to each route that changes something, about the owner's things. `None` for those that only
-/// an agent's secret opens.
+/// The body of a request that changes something of the owner. `None` for routes that need an agent's secret.
 fn posted(path: &str, who: ReaderKind) -> Option<serde_json::Value> {
     let credential = match who {
         ReaderKind::Nobody => serde_json::Value::Null,
@@ -336,7 +334,7 @@ async fn only_owners_and_administrators_change_anything() {
         tables.push(table);
     }
     tables.dedup();
-    assert_eq!(tables.len(), 1, "what is private changes nothing of that: {tables:?}");
+    assert_eq!(tables.len(), 1, "`PrivateData` does not change these answers: {tables:?}");
     // Nobody, other, owner, operator, administrator.
     insta::assert_snapshot!(tables[0], @r"
     /v1/web/links 401 200 200 200 200
@@ -355,7 +353,7 @@ async fn only_owners_and_administrators_change_anything() {
 }
 
 #[tokio::test]
-async fn what_is_hidden_is_counted() {
+async fn hidden_jobs_and_nodes_are_counted() {
     let mut daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::parse("jobs,nodes"));
     let hidden = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap()["hidden"].clone();
@@ -371,7 +369,7 @@ async fn what_is_hidden_is_counted() {
 }
 
 #[tokio::test]
-async fn proof_is_believed_once_and_for_reading_only() {
+async fn a_proof_for_reading_is_accepted_only_for_reading() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     daemon.keep_private(PrivateData::default());
     let get = async |headers: &[(&str, &str)]| {
@@ -389,7 +387,7 @@ async fn proof_is_believed_once_and_for_reading_only() {
 }
 
 #[tokio::test]
-async fn until_slurm_tells_what_is_private_everything_is() {
+async fn until_slurm_answers_everything_is_private() {
     let mut daemon = Daemon::start(ReadAccess::Open).await;
     let (_, before) = daemon.get(ReaderKind::Other, paths::STATUS).await;
     assert!(!before.contains(HiddenFact::Job.word()), "{before}");

@@ -25,7 +25,8 @@ struct Site {
 }
 
 impl Site {
-    /// A site with `count` idle nodes and `count` waiting malleable jobs, which have the numbers 1, 2, and so on.
+    /// A site with `count` idle nodes and `count` waiting malleable jobs, which have the numbers 1, 2, and
+    /// so on.
     async fn new(count: u32, configure: impl FnOnce(&mut Config)) -> Site {
         let slurm = Arc::new(FakeSlurm::new(count, "infill"));
         let at = now();

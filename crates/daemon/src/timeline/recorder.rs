@@ -17,8 +17,8 @@ pub(crate) fn hour_of(at: UnixTime) -> UnixTime {
 /// An observed use counts for this many seconds, unless a later snapshot shows another one.
 pub(crate) const USE_HOLDS_SECS: i64 = 120;
 
-/// Seconds. A clock that is set back by more than this was wrong before. A clock that is set back by less soon
-/// reaches its old time.
+/// Seconds. A clock that is set back by more than this was wrong before. A clock that is set back by less
+/// soon reaches its old time.
 const MAX_SET_BACK_SECS: f64 = 300.0;
 
 /// What a snapshot shows a node to be used for.
@@ -54,8 +54,8 @@ impl HourRecorder {
     }
 
     /// Records what nodes are used for now. The use of a node that is not listed is unknown. A change counts
-    /// from when Slurm reports it, or else from now. Returns the hours that are finished by that, the earliest
-    /// first. Does nothing if `now` is shortly before the last call's.
+    /// from when Slurm reports it, or else from now. Returns the hours that are finished by that, the
+    /// earliest first. Does nothing if `now` is shortly before the last call's.
     pub fn record_uses(&mut self, now: UnixTime, uses: impl Iterator<Item = ObservedUse>) -> Vec<UsageHour> {
         let back = self.seen_at.map_or(0.0, |at| at.secs_since(now));
         if back > MAX_SET_BACK_SECS {

@@ -1,8 +1,8 @@
 //! An hour of all nodes, and its packed format.
 //!
-//! The format holds the names, the use of each node at the begin, and the changes with a resolution of a second.
-//! All are stored column by column as variable-length numbers, and compressed with xz. A day of 10,000 nodes
-//! with 250,000 changes takes less than 2 MB.
+//! The format holds the names, the use of each node at the begin, and the changes with a resolution of a
+//! second. All are stored column by column as variable-length numbers, and compressed with xz. A day of
+//! 10,000 nodes with 250,000 changes takes less than 2 MB.
 
 use std::io::Read as _;
 
@@ -125,8 +125,8 @@ impl UsageHour {
         Ok(UsageHour { from: hour.from, names, first, changes, secs })
     }
 
-    /// All stretches in which a node had one use: the node's index in the names, begin and end in seconds since
-    /// the hour's begin, and the use. They are sorted by their ends.
+    /// All stretches in which a node had one use: the node's index in the names, begin and end in seconds
+    /// since the hour's begin, and the use. They are sorted by their ends.
     pub fn use_spans(&self) -> Vec<(u32, u32, u32, NodeUse)> {
         let mut open: Vec<(u32, NodeUse)> = self.first.iter().map(|used| (0, *used)).collect();
         let mut spans = Vec::with_capacity(self.changes.len() + open.len());

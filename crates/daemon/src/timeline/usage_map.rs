@@ -1,5 +1,5 @@
-//! A map of nodes × time. Where there is room, each node has a row with its uses. Otherwise several nodes share
-//! a row, which shows the mixture of their uses.
+//! A map of nodes × time. Where there is room, each node has a row with its uses. Otherwise several nodes
+//! share a row, which shows the mixture of their uses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,8 +6,9 @@ use infill_model::{
 };
 use infill_testkit::ended_job;
 
-/// Plays events, one letter each: `a` adds a row, `t` takes all rows for writing, `b` puts the taken rows back,
-/// `f` adds as many rows as may wait, `l` loses a row. Returns the waiting rows and the number of lost ones.
+/// Plays events, one letter each: `a` adds a row, `t` takes all rows for writing, `b` puts the taken rows
+/// back, `f` adds as many rows as may wait, `l` loses a row. Returns the waiting rows and the number of lost
+/// ones.
 fn play(kind: HistoryKind, events: &str) -> String {
     let mut queue = WriteQueue::default();
     let mut taken = WriteBatch::default();

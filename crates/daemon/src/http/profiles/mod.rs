@@ -30,8 +30,8 @@ use super::concurrency::{internal_error, run_blocking, run_limited};
 use super::signed_requests::VerifiedOrder;
 use super::{RequestDenial, auth};
 
-/// Largest body of an import: twice the size of [`MAX_IMPORTED`] profiles with [`validate::MAX_POINTS`] sizes of
-/// 150 bytes each.
+/// Largest body of an import: twice the size of [`MAX_IMPORTED`] profiles with [`validate::MAX_POINTS`]
+/// sizes of 150 bytes each.
 pub(crate) const MAX_IMPORT_BODY: usize = 4 * 1024 * 1024;
 
 /// Bytes of a MiB.

@@ -1,4 +1,4 @@
-//! What agents say: which of them have a place in a job, and what they report.
+//! Agents' hellos and reports.
 
 use serde_json::{Value, json};
 
@@ -15,24 +15,24 @@ const MALLEABLE: u32 = 424_201;
 /// A job of the main queue, on n3.
 const MAIN: u32 = 424_403;
 
-/// A daemon of a site that lends this, and the owner's jobs: the malleable one runs on n1.
+/// A daemon of a site that lends this. The owner's malleable job runs on n1, and their main job on n3.
 async fn site(lend: LendingMode) -> Daemon {
     let daemon = Daemon::configured(|config| config.gaps.lend = lend).await;
     daemon.slurm.launch_job(JobId(MALLEABLE), &NodeName::new("n1"), 10).await.unwrap();
     let owner = uid_of(OWNER).await.unwrap();
-    daemon.slurm.edit_snapshot(|world| {
-        let main = world.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
+    daemon.slurm.edit_snapshot(|snapshot| {
+        let main = snapshot.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
         main.user_id = owner;
     });
     daemon
 }
 
-/// The answer to a hello of the owner's agent, which speaks as the lead of this job.
+/// The answer to a hello of the owner's agent as the lead of this job.
 async fn hello(daemon: &Daemon, job: u32, node: &str, extends: bool) -> reqwest::Response {
     hello_with(daemon, job, node, extends, |_| {}).await
 }
 
-/// The same of an agent whose hello is not quite like ours.
+/// The same with a hello that `change` modifies.
 async fn hello_with(
     daemon: &Daemon,
     job: u32,
@@ -50,7 +50,7 @@ async fn hello_with(
 }
 
 #[tokio::test]
-async fn main_jobs_alone_are_extended() {
+async fn only_main_jobs_are_extended() {
     for (lend, job, node, extends, expected) in [
         (LendingMode::Nodes, MALLEABLE, "n1", false, 200),
         (LendingMode::Nodes, MALLEABLE, "n1", true, 401),
@@ -72,7 +72,7 @@ async fn main_jobs_alone_are_extended() {
     }
 }
 
-/// Where GPUs are lent, a main job's GPUs of its one node are one worker, and what else it has is told.
+/// Where GPUs are lent, a main job's GPUs of its only node are one worker. Other jobs are refused with a reason.
 #[tokio::test]
 async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
     for (nodes, batch, expected, said) in [
@@ -83,8 +83,8 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
         ("", "n3", 503, json!("no snapshot shows its node yet; try again")),
     ] {
         let daemon = site(LendingMode::Gpus).await;
-        daemon.slurm.edit_snapshot(|world| {
-            let main = world.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
+        daemon.slurm.edit_snapshot(|snapshot| {
+            let main = snapshot.jobs.iter_mut().find(|j| j.id == JobId(MAIN)).unwrap();
             main.nodes = nodes.split_whitespace().map(NodeName::from).collect();
             main.batch_host = Some(NodeName::new(batch));
         });
@@ -106,16 +106,16 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
         assert_eq!(answer.status().as_u16(), expected, "{nodes}: {answer:?}");
         let answer: Value = answer.json().await.unwrap();
         let state = daemon.context.lock_state();
-        let machine = state.fleet.job_lifecycle(JobId(MAIN));
+        let lifecycle = state.fleet.job_lifecycle(JobId(MAIN));
         if expected == 200 {
             assert_eq!(answer["place"], said, "{answer}");
-            let submitted = &machine.unwrap().submitted;
+            let submitted = &lifecycle.unwrap().submitted;
             let own = vec![NodeName::new(batch)];
             let count = nodes.split_whitespace().count();
             assert_eq!((&submitted.own, submitted.block as usize), (&own, count));
         } else {
             assert!(answer["error"].as_str().unwrap().contains(said.as_str().unwrap()), "{answer}");
-            assert!(machine.is_none());
+            assert!(lifecycle.is_none());
         }
     }
 }
@@ -124,8 +124,8 @@ async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
 async fn an_agent_is_given_its_place_where_it_shares_its_node() {
     for (node, place) in [("n1", Value::Null), ("n1:2", json!("n1:2"))] {
         let daemon = site(LendingMode::Nodes).await;
-        daemon.slurm.edit_snapshot(|world| {
-            let job = world.jobs.iter_mut().find(|j| j.id == JobId(MALLEABLE)).unwrap();
+        daemon.slurm.edit_snapshot(|snapshot| {
+            let job = snapshot.jobs.iter_mut().find(|j| j.id == JobId(MALLEABLE)).unwrap();
             job.nodes = vec![NodeName::new(node)];
         });
         let answer: Value = hello(&daemon, MALLEABLE, "n1", false).await.json().await.unwrap();

@@ -157,7 +157,8 @@ async fn unfinished_handshakes_are_closed_for_new_connections() {
     assert!(!is_answered(&mut plain).await);
 }
 
-/// A complete hello that waits for the check of its credential is busy, so silent connections are closed first.
+/// A complete hello that waits for the check of its credential is busy, so silent connections are closed
+/// first.
 #[tokio::test]
 async fn a_hello_whose_credential_is_checked_keeps_its_connection() {
     let daemon = Daemon::start(ReadAccess::Proof).await;

@@ -1,5 +1,5 @@
-//! Browsers that other pages have ask, and web servers that do not say for one user: refused by the routers
-//! that the daemon serves.
+//! Requests of foreign pages, and of web servers that do not name exactly one user, are refused. Also: who may
+//! read metrics.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
@@ -16,12 +16,12 @@ use crate::session_store::{AuthenticatedUser, SESSIONS_SETTING};
 use infill_api::WebSession;
 use infill_model::{MetricsAccess, Secret, config::WebConfig};
 
-/// A name that a foreign page has led to the daemon. Over plain HTTP its browser sends no other header that
-/// would give it away.
+/// A foreign host name that resolves to the daemon (DNS rebinding). Over plain HTTP the browser sends no other
+/// header that would reveal it.
 const REBOUND: &str = "evil.example";
 
 #[tokio::test]
-async fn who_proves_nothing_and_comes_by_a_foreign_name_reads_nothing() {
+async fn an_anonymous_reader_with_a_foreign_host_name_is_refused() {
     let daemon = Daemon::start(ReadAccess::Open).await;
     let get = async |host: &str| {
         let request = daemon.http.get(format!("{}{}", daemon.url, paths::STATUS)).header("host", host);
@@ -34,7 +34,7 @@ async fn who_proves_nothing_and_comes_by_a_foreign_name_reads_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_opens_a_session_by_a_foreign_name() {
+async fn a_foreign_host_name_opens_no_session() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
     daemon.context.doors.links.add_session(&Secret("a link's".to_owned()), person, Instant::now());
@@ -51,7 +51,7 @@ async fn the_next_daemon_on_the_store_knows_the_sessions_of_browsers() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     let person = AuthenticatedUser { uid: uid_of(OWNER).await.unwrap(), name: Some(OWNER.to_owned()) };
     daemon.context.doors.links.add_session(&Secret("a link's".to_owned()), person.clone(), Instant::now());
-    // It does not wait for what is being stored of jobs, nor the other way round.
+    // Saving sessions does not wait for the lock of the jobs' records.
     let _saving = daemon.context.save_locks.jobs.lock().await;
     let request = daemon.http.post(format!("{}{}", daemon.url, paths::WEB_SESSIONS));
     let request = request.header("host", "localhost").json(&serde_json::json!({ "ticket": "a link's" }));
@@ -86,7 +86,7 @@ async fn only_the_daemons_user_and_one_group_open_the_web_servers_socket() {
     assert!(format!("{e:#}").contains("there is no group \"no-such-group-here\""), "{e:#}");
 }
 
-/// The socket on which a site's web server asks for its users.
+/// The socket of a site's web server.
 struct Socket {
     dir: TempDir,
     _daemon: Daemon,
@@ -119,7 +119,7 @@ impl Socket {
 }
 
 #[tokio::test]
-async fn a_web_server_says_for_one_user_or_for_none() {
+async fn a_web_server_must_name_exactly_one_user() {
     let socket = Socket::open().await;
     let owner = format!("X-Remote-User: {OWNER}");
     let other = format!("X-Remote-User: {OTHER}");
@@ -139,7 +139,7 @@ async fn a_web_server_says_for_one_user_or_for_none() {
 }
 
 #[tokio::test]
-async fn other_pages_get_nothing_by_the_web_servers_word() {
+async fn foreign_pages_are_refused_behind_a_web_server() {
     let socket = Socket::open().await;
     let owner = format!("X-Remote-User: {OWNER}");
     for (site, status) in [("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403)] {
@@ -150,14 +150,14 @@ async fn other_pages_get_nothing_by_the_web_servers_word() {
 }
 
 #[tokio::test]
-async fn metrics_are_for_those_whom_the_configuration_names() {
+async fn the_configuration_decides_who_may_read_metrics() {
     let room = ConnectionLimits { connections: 20, a_host: 20 };
     for (readers, here, by_web_server) in [
         (MetricsAccess::Open, 200, 200),
         (MetricsAccess::Loopback, 200, 403),
         (MetricsAccess::Closed, 404, 404),
     ] {
-        // This one's connections are nobody's that is known, as the web server's.
+        // This server does not know its clients' addresses, like the web server's socket.
         let daemon = Daemon::configured(|config| config.http.metrics = readers).await;
         let get = async |port: u16| {
             let answer = daemon.http.get(format!("http://127.0.0.1:{port}{}", paths::METRICS)).send().await;

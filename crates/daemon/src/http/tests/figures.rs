@@ -54,7 +54,7 @@ async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
             "steps",
             "steps at sizes that are tried",
             "starts and changes",
-            "the same, for main jobs or after losses",
+            "starts and changes for main jobs or after losses",
         ];
         assert_eq!(view.heads, heads);
         assert_eq!(json!(view.rows), rows, "until {to}");

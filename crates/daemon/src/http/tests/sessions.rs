@@ -1,4 +1,4 @@
-//! How sessions of browsers end.
+//! How browser sessions end.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::http::browser_sessions::check_accounts;
 use crate::session_store::{AuthenticatedUser, SESSIONS_SETTING};
 use infill_model::Secret;
 
-/// What the user who is proved by this credential is called.
+/// The login name of the user with this credential.
 fn named(credential: &str) -> &str {
     match credential {
         "owner's" => OWNER,
@@ -19,7 +19,7 @@ fn named(credential: &str) -> &str {
     }
 }
 
-/// A browser's session of this user, and a link that was not opened.
+/// The secret of a browser session of this user, and a link that was not opened.
 async fn opened(daemon: &Daemon, credential: &str) -> (String, String) {
     let link = async || {
         let body = serde_json::json!({ "credential": { "munge": credential }, "nonce": "n" });
@@ -58,7 +58,7 @@ async fn reads(daemon: &Daemon, secret: &str) -> u16 {
     request.send().await.unwrap().status().as_u16()
 }
 
-/// Whether the next daemon on the store would know this session.
+/// Whether the next daemon would restore this session from the store.
 async fn is_kept(daemon: &Daemon, secret: &str) -> bool {
     let kept = daemon.context.store.get_setting(SESSIONS_SETTING).await.unwrap().unwrap();
     let next = AccessControl::new(DaemonNames::new(&Config::default()));
@@ -67,7 +67,7 @@ async fn is_kept(daemon: &Daemon, secret: &str) -> bool {
 }
 
 #[tokio::test]
-async fn who_logs_out_reads_no_more_and_nobody_else_is_logged_out() {
+async fn logging_out_ends_one_session_and_no_other() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     let (mine, _) = opened(&daemon, "owner's").await;
     let (second, link) = opened(&daemon, "owner's").await;
@@ -108,7 +108,7 @@ async fn users_end_their_own_sessions_and_operators_those_of_others() {
     let (mine, _) = opened(&daemon, "owner's").await;
     assert_eq!(revoke(by("owner's"), None).await, (200, Some(1)));
     assert_eq!((reads(&daemon, &mine).await, revoke(by("owner's"), None).await), (401, (200, Some(0))));
-    // A credential for something else is none for this.
+    // A credential for another purpose is refused.
     let foreign = by("owner's|infill1 web 0 n");
     assert_eq!(revoke(foreign, None).await.0, 401);
 }
@@ -135,19 +135,19 @@ async fn sessions_end_with_the_account() {
     let nobody_is_missing = BTreeSet::new();
     let all = check_accounts(&daemon.context, &nobody_is_missing, infill_slurm::identity::name_of).await;
     assert!(all.is_empty(), "both accounts are there: {all:?}");
-    // The name service does not answer at one look, and does at the next.
+    // The name service does not answer at the first check, but does at the second.
     let missing = check_accounts(&daemon.context, &nobody_is_missing, async |_| None).await;
     assert_eq!(missing, BTreeSet::from([owner, other]));
     let missing = check_accounts(&daemon.context, &missing, infill_slurm::identity::name_of).await;
     assert!(missing.is_empty());
     assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (200, 200));
-    // The owner's account is gone at both.
+    // The owner's account is missing at both checks.
     let gone = async |uid| if uid == owner { None } else { Some(OTHER.to_owned()) };
     let missing = check_accounts(&daemon.context, &nobody_is_missing, gone).await;
     assert_eq!((reads(&daemon, &owners).await, missing.len()), (200, 1));
     check_accounts(&daemon.context, &missing, gone).await;
     assert_eq!((reads(&daemon, &owners).await, reads(&daemon, &others).await), (401, 200));
-    // The other's number is somebody else's now: that is no matter of patience.
+    // The number of the other user belongs to someone else now. One check suffices for that.
     check_accounts(&daemon.context, &nobody_is_missing, async |_| Some("newcomer".to_owned())).await;
     assert_eq!(reads(&daemon, &others).await, 401);
 }
