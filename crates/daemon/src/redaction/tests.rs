@@ -47,20 +47,20 @@ fn reservations_are_not_named() {
 #[test]
 fn what_is_wrong_with_others_jobs_is_not_quoted() {
     let viewer = ApiReader { uid: Some(UserId(1000)), ..ApiReader::default() };
-    let sight = RedactionFilter::new(&viewer, PrivateData::parse("jobs"), &owner);
+    let redaction = RedactionFilter::new(&viewer, PrivateData::parse("jobs"), &owner);
     let mut text = "job 7: infill:nodes=x is unclear; job 8: infill:nodes=secret is unclear".to_owned();
-    sight.redact_problem(&mut text);
+    redaction.redact_problem(&mut text);
     assert_eq!(text, format!("job 7: infill:nodes=x is unclear; {HIDDEN_PROBLEM}"));
 }
 
 #[test]
 fn operators_see_everything() {
     let viewer = ApiReader { uid: Some(UserId(1)), name: None, all: true };
-    let sight = RedactionFilter::new(&viewer, PrivateData::ALL, &owner);
-    assert!(sight.may_see_job(JobId(8)) && sight.sees_everything());
+    let redaction = RedactionFilter::new(&viewer, PrivateData::ALL, &owner);
+    assert!(redaction.may_see_job(JobId(8)) && redaction.sees_everything());
     let nobody = ApiReader::default();
-    let sight = RedactionFilter::new(&nobody, PrivateData::ALL, &|_| None);
-    assert!(!sight.may_see_job(JobId(9)), "nobody owns what is nobody's");
+    let redaction = RedactionFilter::new(&nobody, PrivateData::ALL, &|_| None);
+    assert!(!redaction.may_see_job(JobId(9)), "nobody owns what is nobody's");
 }
 
 #[test]
@@ -140,13 +140,12 @@ fn reader() -> ApiReader {
     ApiReader { uid: Some(UserId(1000)), name: Some("alice".to_owned()), all: false }
 }
 
-/// Somebody who sees all.
+/// A reader who sees everything.
 fn operator() -> ApiReader {
     ApiReader { uid: Some(UserId(1)), name: Some("bin".to_owned()), all: true }
 }
 
-/// What each row of a map shows to this reader: `n1` was used by jobs 7 and 8, `n2` by the main queue and by
-/// job 9.
+/// The rows of a map as this reader sees them. Jobs 7 and 8 used `n1`; the main queue and job 9 used `n2`.
 fn map_seen_by(viewer: &ApiReader, private: &str) -> Vec<(String, Vec<NodeUse>)> {
     let run = |(from, used)| UsageRun { from, to: from + 60, used };
     let row = |name: &str, uses: [NodeUse; 2]| {
@@ -229,8 +228,8 @@ fn the_reason_of_ones_own_generation_names_no_hidden_job() {
             why: "grows: job 8 leaves n1 in reservation x".to_owned(),
         };
         let view = GenerationsView { schema: 1, generations: vec![generation] };
-        let sight = RedactionFilter::new(viewer, PrivateData::parse(private), &owner);
-        sight.redact_generations(JobId(7), Some(UnixTime(1000)), view).generations.remove(0).why
+        let redaction = RedactionFilter::new(viewer, PrivateData::parse(private), &owner);
+        redaction.redact_generations(JobId(7), Some(UnixTime(1000)), view).generations.remove(0).why
     };
     assert_eq!(why(&reader(), "none"), "grows: job 8 leaves n1 in reservation x");
     assert_eq!(why(&reader(), "jobs"), "grows: a job leaves n1 in reservation x");
@@ -238,7 +237,7 @@ fn the_reason_of_ones_own_generation_names_no_hidden_job() {
     assert_eq!(why(&operator(), "all"), "grows: job 8 leaves n1 in reservation x");
 }
 
-/// Users and seconds of the rows that a report shows where usage is private.
+/// Users and seconds of the rows in a report, where usage is private.
 fn spent_seen_by(viewer: &ApiReader, spent: &[(&str, f64)]) -> Vec<(String, f64)> {
     let row = |(user, secs): &(&str, f64)| NodeTimeRow {
         key: NodeTimeKey {
@@ -267,7 +266,7 @@ fn spent_seen_by(viewer: &ApiReader, spent: &[(&str, f64)]) -> Vec<(String, f64)
 }
 
 #[test]
-fn others_are_one_row_of_a_report_where_there_are_others() {
+fn others_share_one_row_of_a_report() {
     let own = || ("alice".to_owned(), 60.0);
     let all = [("alice", 60.0), ("bob", 20.0), ("carol", 3.0)];
     assert_eq!(spent_seen_by(&reader(), &all), [own(), (String::new(), 23.0)]);
@@ -284,8 +283,8 @@ fn a_reader_gets_their_own_profiles_whether_they_say_their_name_or_not() {
             name: Some("bert".to_owned()),
             ..Default::default()
         };
-        let sight = RedactionFilter::new(viewer, PrivateData::parse(private), &owner);
-        let found = sight.restrict_filter(asked)?;
+        let redaction = RedactionFilter::new(viewer, PrivateData::parse(private), &owner);
+        let found = redaction.restrict_filter(asked)?;
         assert_eq!(found.name.as_deref(), Some("bert"), "the rest of what is asked for stays");
         Some(found.user.unwrap_or_else(|| "anybody".to_owned()))
     };

@@ -49,7 +49,7 @@ fn orders_of_an_unchanged_record_are_sent_at_once() {
 }
 
 #[tokio::test]
-async fn the_next_daemon_knows_what_was_promised() {
+async fn promises_outlive_the_daemon() {
     let mut rig = fleet("running n1 n2");
     let at = rig.now + -60;
     let out = rig.fleet.set_promises(|job| (job == LEAD).then_some(at));
@@ -61,7 +61,7 @@ async fn the_next_daemon_knows_what_was_promised() {
     let mut next = DaemonState::new(Arc::new(Config::default()), rig.now);
     let _ = crate::serve::restore_state(&mut next, store.as_ref()).await.unwrap();
     assert_eq!(next.round_state.priorities().promised_at(LEAD), Some(at));
-    // Its owner wants nothing any more: the record says so, too.
+    // The job's owner no longer waits for nodes, so the record loses the promise too.
     let actions = next.update_rounds(Snapshot { taken_at: rig.now, ..Snapshot::default() }, rig.now);
     assert_eq!((next.fleet.promises().count(), actions.batches), (0, vec![record_alone]));
     assert!(!next.write_queue.is_stored(LEAD));

@@ -1,4 +1,4 @@
-//! What a daemon says of itself and of the present: whether it is well and leads, plans, jobs that are gone.
+//! The daemon's health, its lead, plans for readers, and jobs that are gone.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::redaction::ApiReader;
 use infill_testkit::samples::sample_round;
 
 #[tokio::test]
-async fn a_daemon_is_well_for_ten_polls_after_a_round() {
+async fn a_daemon_is_healthy_for_ten_polls_after_a_round() {
     let mut daemon = Daemon::configured(|config| config.daemon.poll_interval_secs = 30.0).await;
     for (age, expected) in [(0, 200), (200, 200), (400, 503)] {
         let mut view = sample_round();
@@ -40,10 +40,10 @@ async fn a_daemon_that_lost_the_lead_answers_open_routes_only() {
 }
 
 #[tokio::test]
-async fn plans_rest_for_several_times_as_long_as_one_took() {
+async fn the_pause_after_a_plan_is_several_times_its_duration() {
     let daemon = Daemon::start(ReadAccess::Proof).await;
     let viewer = ApiReader { all: true, ..ApiReader::default() };
-    // One pause of a busy machine says nothing: the best of several plans counts.
+    // On a busy host a single pause means little, so the best of several plans counts.
     let mut times = Vec::new();
     let is_long = |(took, rest): &(Duration, Duration)| *rest >= *took * 2;
     while times.len() < 20 && !times.iter().any(is_long) {
@@ -57,7 +57,7 @@ async fn plans_rest_for_several_times_as_long_as_one_took() {
     assert!(times.iter().all(|(_, rest)| *rest <= Duration::from_secs(5)), "{times:?}");
 }
 
-/// A job that Slurm does not show any more, of the owner's; what the store has of it.
+/// Stores a round and a generation of an owner's job that Slurm does not show any more.
 async fn remember_a_job_that_is_gone(daemon: &Daemon) {
     let job = JobId(424_777);
     let at = UnixTime(900_000);

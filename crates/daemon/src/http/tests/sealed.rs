@@ -1,5 +1,5 @@
-//! The daemon proves itself: to agents, to readers, and to those who give orders; and believes no message
-//! that somebody else has made, altered or sent again.
+//! The daemon proves its identity to agents, readers and users who change something. It refuses messages that
+//! were forged, altered or repeated.
 
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use infill_model::{Secret, bound_payload};
 /// The owner's malleable job, on n1.
 const JOB: u32 = 424_201;
 
-/// By this name the tests mean the daemon: [`Config`]'s.
+/// The daemon's name in the tests' credentials, from the default [`Config`].
 const TO: &str = "127.0.0.1:6810";
 
 async fn site() -> Daemon {
@@ -23,7 +23,7 @@ async fn site() -> Daemon {
     daemon
 }
 
-/// Status, body, what proves them, and the seal.
+/// An answer with its signature and its seal.
 struct Answer {
     status: u16,
     body: Vec<u8>,

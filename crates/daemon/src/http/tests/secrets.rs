@@ -1,15 +1,15 @@
-//! ReaderKind asks, what must not get out to whom, and which route tells what.
+//! The kinds of readers, the facts that must be hidden, and which route shows which fact.
 
 use infill_api::routes as paths;
 use infill_model::{JobId, PrivateData, UnixTime};
 
-/// A user that every system has: the owner of what the others may or may not see.
+/// The owner of the hidden facts: a user that every system has.
 pub const OWNER: &str = "nobody";
 
-/// Another one.
+/// Another user that every system has.
 pub const OTHER: &str = "daemon";
 
-/// ReaderKind asks.
+/// The kinds of readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderKind {
     Nobody,
@@ -20,11 +20,11 @@ pub enum ReaderKind {
 }
 
 impl ReaderKind {
-    /// Everybody.
+    /// All kinds of readers.
     pub const ALL: [ReaderKind; 5] =
         [ReaderKind::Nobody, ReaderKind::Other, ReaderKind::Owner, ReaderKind::Operator, ReaderKind::Admin];
 
-    /// What they prove it with.
+    /// The `Authorization` header with which they prove their identity.
     pub fn credential(self) -> Option<&'static str> {
         match self {
             ReaderKind::Nobody => None,
@@ -36,7 +36,7 @@ impl ReaderKind {
     }
 }
 
-/// What must not get out, by the words that give it away.
+/// Facts that must be hidden from some readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HiddenFact {
     /// The owner's malleable job.
@@ -55,20 +55,20 @@ pub enum HiddenFact {
     Profile,
     /// Why a generation of the owner's job was made.
     Generation,
-    /// The owner's job, in what names no owner: only those see it who see everything.
+    /// A job in a document without owners. Only readers who see everything may see it.
     Unowned,
-    /// What the owner has had, which the job's turn follows from.
+    /// The owner's usage, from which the job's turn follows.
     Turn,
     /// The name of the profile that the owner's job measures.
     Subject,
-    /// A node that something is wrong with.
+    /// A node with a problem.
     BadNode,
-    /// Why a generation was made of the job that had the number of the owner's job before.
+    /// Why a generation was made of the job that had the owner's job's number before.
     Former,
 }
 
 impl HiddenFact {
-    /// All of them.
+    /// All facts.
     pub const ALL: [HiddenFact; 13] = [
         HiddenFact::Job,
         HiddenFact::JobName,
@@ -85,7 +85,7 @@ impl HiddenFact {
         HiddenFact::Former,
     ];
 
-    /// The words.
+    /// The text by which an answer reveals the fact.
     pub fn word(self) -> &'static str {
         match self {
             HiddenFact::Job => "424201",
