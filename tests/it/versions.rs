@@ -29,7 +29,7 @@ fn nothing_was_lost(site: &Site, job: u32) {
 fn until_told_to_be_older(site: &Site, job: u32) -> JobView {
     site.wait("the lead's agent to be known as older", 20.0, || {
         let view = site.view(job)?;
-        view.shortage.as_ref().is_some_and(|why| why.contains("older version of infill")).then_some(view)
+        view.shortage.as_ref().is_some_and(|why| why.contains("older than the daemon")).then_some(view)
     })
 }
 
@@ -55,7 +55,7 @@ fn older_agents_train_on_under_a_newer_daemon_and_are_asked_for_no_wings() {
     assert_eq!((view.nodes, view.generation), (before.nodes, before.generation), "it trains on");
     assert_eq!(view.wings, before.wings, "no wing was ordered");
     let said = site.run("alice", &["infill", "explain", &job.to_string()]);
-    assert!(said.contains("older version of infill"), "{said}");
+    assert!(said.contains("older than the daemon"), "{said}");
     // Its nodes are taken as ever when the main queue wants them.
     let main = site.main_job(600, &["--nodes=6"]);
     site.starts_within(main, 10.0);

@@ -248,7 +248,7 @@ async fn an_agent_that_names_no_protocol_is_told_of_to_its_owner() {
     assert_eq!(hello(&daemon, MALLEABLE, "n1", false).await.status().as_u16(), 200);
     let shortage =
         || daemon.context.lock_state().fleet.job_lifecycle(JobId(MALLEABLE)).unwrap().shortage_reason(now());
-    assert!(shortage().is_some_and(|why| why.contains("older version of infill than the daemon")));
+    assert!(shortage().is_some_and(|why| why.contains("older than the daemon")));
     let present = hello_with(&daemon, MALLEABLE, "n1", false, |hello| hello["protocol"] = json!(PROTOCOL));
     assert_eq!(present.await.status().as_u16(), 200);
     assert_eq!(shortage(), None);

@@ -48,7 +48,7 @@ async fn a_figure_of_node_time_has_the_mean_of_each_hour() {
     for to in [HOUR + 7200, HOUR + 5400] {
         let view =
             figure(&mut daemon, ReaderKind::Admin, &format!("node_time?from={}&to={to}", HOUR + 800)).await;
-        assert_eq!(view.title, "Nodes that malleable jobs had, by what became of their time");
+        assert_eq!(view.title, "Nodes that malleable jobs had, by what their time was used for");
         let heads = [
             "from",
             "steps",
@@ -153,7 +153,7 @@ async fn the_very_second_of_a_main_jobs_start_is_for_those_who_may_see_jobs() {
     ] {
         daemon.keep_private(PrivateData::parse(private));
         let view = figure(&mut daemon, who, "delays?from=998000&to=1010000").await;
-        assert_eq!(view.title, "Seconds that main jobs waited for nodes of malleable ones");
+        assert_eq!(view.title, "Seconds that main jobs waited for nodes of malleable jobs");
         assert_eq!(
             (&json!(view.heads), &json!(view.rows)),
             (&json!(["at", "seconds", "for"]), rows),
