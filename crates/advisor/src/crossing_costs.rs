@@ -181,8 +181,8 @@ fn estimate_crossing(points: &[SizePoint], mode: BatchMode, level: CrossingLevel
 }
 
 /// How much slower a size ran across than expected from the sizes on one (logarithm and relative error). If
-/// several sizes ran across only, the one with the smallest error counts. Sizes that were faster than expected
-/// say nothing.
+/// several sizes ran across only, the one with the smallest error counts. Sizes that were faster than
+/// expected say nothing.
 fn missed_ratio(points: &[SizePoint], mode: BatchMode, level: CrossingLevel) -> Option<(f64, f64)> {
     let (across, near): (Vec<SizePoint>, Vec<SizePoint>) =
         points.iter().partition(|point| level.spread_of(point) == Spread::Across);

@@ -316,8 +316,8 @@ impl ProgramModel {
     }
 }
 
-/// GiB of each GPU that a plan of a job needs on this number of units, without fragments, buffers and kernels;
-/// `None` where the declarations do not say enough.
+/// GiB of each GPU that a plan of a job needs on this number of units, without fragments, buffers and
+/// kernels; `None` where the declarations do not say enough.
 pub(super) fn plan_memory_gib(input: &JobInput, plan: &DeclaredPlan, nodes: u32) -> Option<f64> {
     if let Some(mib) = plan.needs.gpu_memory_mib {
         // The declared memory includes fragments and buffers, whose share is taken off here.

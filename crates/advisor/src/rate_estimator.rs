@@ -266,8 +266,8 @@ impl RateEstimator<'_> {
         rates.reduce(f64::max).unwrap_or(f64::INFINITY)
     }
 
-    /// The factor by which rates are expected to change from the type of a profile to another type, for the
-    /// same number of nodes.
+    /// The expected ratio of rates on another type to those on a profile's type, for the same number of
+    /// nodes.
     fn rate_ratio(&self, from: &Profile, to: &NodeType) -> f64 {
         let log_ratio = self.speeds.mean_log_ratio(&from.key, to, fewest_nodes(from));
         log_ratio.exp() * gpu_ratio(&from.key.node_type, to)

@@ -286,8 +286,8 @@ impl TypeTrial {
         for row in &self.estimates {
             let split = [row.parallelism.strategy.pp, row.parallelism.dp, row.parallelism.strategy.tp];
             let stages = f64::from(row.parallelism.strategy.pp);
-            // The seconds of all stages for one micro-batch. The pipeline takes the time of one stage for each
-            // micro-batch, and `stages - 1` times more to fill and drain.
+            // The seconds of all stages for one micro-batch. The pipeline takes the time of one stage for
+            // each micro-batch, and `stages - 1` times more to fill and drain.
             let one = row.compute_secs * stages / (f64::from(self.micro_batches) + stages - 1.0);
             profiles.insert((&row.model, &row.node_type, split), one);
             let gpus: u32 = row.gpus_by_node.iter().sum();

@@ -1,5 +1,5 @@
-//! The survival model's classes of gaps: age, block size and hour of the day; and the hazards that it has before
-//! any gap was seen.
+//! The survival model's classes of gaps: age, block size and hour of the day; and the hazards that it has
+//! before any gap was seen.
 
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use infill_model::{LendingUnit, Node, NodeName, Resources};
 /// The resources that the jobs on a node have, by their own records.
 #[derive(Clone, Debug, Default, PartialEq)]
 enum HeldResources {
-    /// There is no job on the node.
+    /// The node has no job.
     #[default]
     Nothing,
     /// All jobs together have these resources.

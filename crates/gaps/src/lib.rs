@@ -211,8 +211,7 @@ impl<'a> GapFinder<'a> {
         name
     }
 
-    /// Builds the gap of a usable node. The moment by which it must be left depends on the other gaps, and is
-    /// set later.
+    /// Builds the gap of a usable node. When it must be left depends on the other gaps, and is set later.
     fn measure_gap(&mut self, index: usize) -> Gap {
         let node = &self.snapshot.nodes[index];
         let now = self.now;

@@ -68,7 +68,7 @@ impl StopRanking {
         StopRanking { secs, loads }
     }
 
-    /// Most seconds by which `others` other jobs, the slowest ones, delay a job that takes `secs` alone. The
+    /// The most that `others` other jobs, the slowest ones, delay a job that takes `secs` alone, seconds. The
     /// times of `unknown` jobs are not in the ranking.
     fn max_load(&self, others: usize, unknown: usize, secs: f64, contention: &SaveContention) -> f64 {
         // The job itself is one of those that take at least `secs`.
@@ -221,7 +221,7 @@ fn apply_contention(leavers: &mut [LeavingJob], contention: &SaveContention, mos
         }
     }
 }
-/// The seconds by which the other leavers delay one of them at most. `longest`: the longest stop time of all.
+/// The most that the other leavers delay one of them, seconds. `longest`: the longest stop time of all.
 fn delay_secs(leavers: &[LeavingJob], one: &LeavingJob, longest: f64, contention: &SaveContention) -> f64 {
     let from = leavers.partition_point(|other| other.at < one.at.plus_secs(-one.stop_secs));
     let till = leavers.partition_point(|other| other.at <= one.at.plus_secs(longest));

@@ -17,11 +17,11 @@ pub(super) enum StepParameter {
     Inter,
     /// Time that nodes with an odd number of GPUs add, seconds for a thousand million model parameters.
     Odd,
-    /// Power by which nodes with two GPUs are faster between nodes than those with one.
+    /// Exponent for how much faster nodes with two GPUs are between nodes than those with one.
     Pair,
-    /// Power by which nodes with more than two GPUs are faster.
+    /// Exponent for how much faster nodes with more than two GPUs are.
     Rails,
-    /// Power by which the time that odd nodes add grows with the GPUs of the largest node.
+    /// Exponent of the GPUs of the largest node in the time that odd nodes add.
     OddPower,
     /// Factor to computing on one GPU, which exchanges nothing.
     Alone,
@@ -33,7 +33,7 @@ pub(super) enum StepParameter {
     Recompute,
     /// Tensor parallelism's exchanges, as a share of computing, for a hidden size of 2,048.
     Tensor,
-    /// Power of the time by which a pipeline's bubble lengthens a step.
+    /// Exponent of the factor that a pipeline's bubble adds to a step.
     Bubble,
     /// Time to send activations to each further stage, as a share of `Compute`.
     Stage,
@@ -48,7 +48,7 @@ pub(super) enum StepParameter {
     Overlap,
     /// Further seconds of each step.
     Constant,
-    /// Power by which more CPUs a GPU make the offloaded optimizer faster.
+    /// Exponent for how much faster more CPUs a GPU make the offloaded optimizer.
     Cpus,
 }
 
