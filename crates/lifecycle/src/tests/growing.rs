@@ -6,7 +6,7 @@ use infill_model::{AgentEvent, DeclaredPlan, ExecPlan, NodeName, PlanNeeds, Plan
 use super::live::{last, went_on};
 use super::rig::{Rig, alive, n, running};
 
-/// Two members, one of which has died, and a newcomer that joins.
+/// Two members and a newcomer that joins. One member has died.
 fn growing() -> Rig {
     let mut r = alive("1-8", &[1, 2]);
     r.pass(100);

@@ -1,5 +1,5 @@
-//! A lead is pinned to a node only from its launch until it runs. Slurm ends a job, with all its work, if it is
-//! pinned to a node that is removed from the configuration.
+//! A lead is pinned to a node only from its launch until it runs. Slurm ends a job, with all its work, if it
+//! is pinned to a node that is removed from the configuration.
 
 use crate::effect::Effect;
 use crate::observed_job::ObservedJob;

@@ -236,8 +236,8 @@ fn state(r: &Rig, job: JobId) -> MalleableState {
     r.fleet.job_lifecycle(job).unwrap().malleable_state()
 }
 
-/// The result of one input: the new state, or a dot if it is unchanged, and the consequences. A dash means that
-/// the sender has no place.
+/// The result of one input: the new state, or a dot if it is unchanged, and the consequences. A dash means
+/// that the sender has no place.
 fn cell(phase: &str, name: &str, input: Input, reached: &mut Reached) -> String {
     let mut r = fleet(&format!("{phase} n1 n2; queued"));
     let before = state(&r, LEAD);
