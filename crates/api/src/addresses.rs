@@ -1,5 +1,5 @@
-//! The daemon's addresses, for agents and the command line: one address, or several. Of several daemons, one
-//! leads.
+//! The daemon's addresses, for agents and the command line: one address, or several. If there are several
+//! daemons, one of them leads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,7 +30,8 @@ impl DaemonAddresses {
         self.in_preferred_order().next().map_or("", |(_, url)| url)
     }
 
-    /// Index and URL of each daemon, in the order in which to ask them: the one that answered last comes first.
+    /// Index and URL of each daemon, in the order in which to ask them: the one that answered last comes
+    /// first.
     pub fn in_preferred_order(&self) -> impl Iterator<Item = (usize, &str)> {
         let first = self.last_answered.load(Ordering::Relaxed);
         let count = self.urls.len();

@@ -149,8 +149,8 @@ pub struct IdleShare {
     pub memory_mib: u64,
 }
 
-/// A failure of a malleable job on a node. The job or the node may be at fault: failures of two jobs of a user
-/// close the node to that user for a while, and failures of two users' jobs close it to all users.
+/// A failure of a malleable job on a node. The job or the node may be at fault: failures of two jobs of a
+/// user close the node to that user for a while, and failures of two users' jobs close it to all users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeFailure {
     /// The job; `None` if this reader may not see it.
@@ -217,7 +217,8 @@ pub struct JobView {
     /// `slurm.max_wings`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortage: Option<String>,
-    /// Parallel efficiency: the job's rate divided by the rate of proportional scaling from its smallest size.
+    /// Parallel efficiency: the job's rate divided by the rate of proportional scaling from its smallest
+    /// size.
     #[serde(default)]
     pub efficiency: Option<f64>,
     /// What the advisor knows about the job, and why it will or will not try another size.
@@ -291,7 +292,8 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// A round: answers `GET /v1/round` (the last round) and `GET /v1/plan` (a new round, computed without acting).
+/// A round: answers `GET /v1/round` (the last round) and `GET /v1/plan` (a new round, computed without
+/// acting).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RoundView {
     /// [`SCHEMA`](super::SCHEMA).

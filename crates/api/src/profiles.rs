@@ -64,8 +64,8 @@ pub struct ProfileFigureQuery {
 /// Largest number of rows of a profile's history in one answer.
 pub const MAX_HISTORY: u32 = 100;
 
-/// The measurements of one profile, row by row: answers `GET /v1/profiles/history`. The query has all fields of
-/// the profile's key: `user`, `name`, `node_type`, `exec_plan`, `batch`.
+/// The measurements of one profile, row by row: answers `GET /v1/profiles/history`. The query has all fields
+/// of the profile's key: `user`, `name`, `node_type`, `exec_plan`, `batch`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HistoryView {
     /// [`SCHEMA`](super::SCHEMA).
@@ -93,8 +93,8 @@ pub struct HistoryRow {
     pub probe: bool,
 }
 
-/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may delete their
-/// own profiles, administrators all profiles.
+/// Deletes profiles: `POST /v1/profiles/forget`. The credential's purpose is `profiles`. Users may delete
+/// their own profiles, administrators all profiles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForgetRequest {
     /// Proof of the sender's identity.

@@ -1,9 +1,9 @@
 //! How the daemon and its clients prove their identity to each other, message by message.
 //!
-//! **Proof.** The client shows a credential, in headers. Its payload names the daemon that it is for: host and
-//! port of the URL, as in [`headers::TO`]. So another daemon cannot pass the credential on. For a hello or an
-//! order the payload also contains the [`request_digest`] of route and body, so that no one can change them:
-//! see [`infill_model::bound_payload`].
+//! **Proof.** The client shows a credential, in headers. Its payload names the daemon that it is for: host
+//! and port of the URL, as in [`headers::TO`]. So no one can pass the credential on to another daemon. For a
+//! hello or an order the payload also contains the [`request_digest`] of route and body, so that no one can
+//! change them: see [`infill_model::bound_payload`].
 //!
 //! **Seal.** The answer carries [`headers::SEAL`]: `munge CREDENTIAL` or `open PAYLOAD`. The daemon makes the
 //! credential for that user alone (`munge --restrict-uid`, so that munged encrypts it). Clients without MUNGE
@@ -59,7 +59,8 @@ impl SessionKey {
         SessionKey(bytes)
     }
 
-    /// Derives the key of a session from this master key, so that the daemon need not store each session's key.
+    /// Derives the key of a session from this master key, so that the daemon need not store each session's
+    /// key.
     pub fn derive_session(&self, session: &str) -> SessionKey {
         SessionKey(self.fields_mac(&[b"session", session.as_bytes()]).finalize().into_bytes().into())
     }

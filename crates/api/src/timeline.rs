@@ -25,7 +25,8 @@ pub struct TimelineQuery {
     pub first: usize,
     /// Number of nodes; `None` for all from `first` on.
     pub count: Option<usize>,
-    /// Number of rows that fit on the screen. If there are more nodes, each row is a mixture of several nodes.
+    /// Number of rows that fit on the screen. If there are more nodes, each row is a mixture of several
+    /// nodes.
     #[serde(default = "default_rows")]
     pub rows: usize,
     /// Number of columns of mixtures.

@@ -50,8 +50,8 @@ pub struct RevokeRequest {
     /// Proof of the sender's identity, from older versions of the command line.
     #[serde(flatten)]
     pub proof: BodyProof,
-    /// The user whose sessions end; `None` for the sender's own. Only administrators and Slurm's operators may
-    /// name other users.
+    /// The user whose sessions end; `None` for the sender's own. Only administrators and Slurm's operators
+    /// may name other users.
     pub user: Option<String>,
 }
 

@@ -98,8 +98,8 @@ impl JobLifecycle {
         self.backoff.record_refusal(settings, now);
     }
 
-    /// A wing's agent cannot start anything on its node. If the job is to blame, the same would happen on other
-    /// nodes.
+    /// A wing's agent cannot start anything on its node. If the job is to blame, the same would happen on
+    /// other nodes.
     fn handle_unfit_node(
         &mut self,
         node: &NodeName,

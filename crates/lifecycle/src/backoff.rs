@@ -45,8 +45,8 @@ impl RetryBackoff {
         self.start_after = Some(now.plus_secs(doubled_backoff_secs(first, self.failed_starts, longest)));
     }
 
-    /// A lead was launched and did not start, or did not reach `infill run`. The cause does not matter: if this
-    /// happens repeatedly, other jobs shall have the nodes meanwhile.
+    /// A lead was launched and did not start, or did not reach `infill run`. The cause does not matter: if
+    /// this happens repeatedly, other jobs shall have the nodes meanwhile.
     pub(super) fn record_late_start(&mut self, settings: &LifecycleSettings, now: UnixTime) {
         self.late_starts += 1;
         let secs = doubled_backoff_secs(RETRY_SECS, self.late_starts, settings.backoff_max_secs);
@@ -84,8 +84,8 @@ impl RetryBackoff {
         }
     }
 
-    /// sbatch refused a wing. That depends on the user's limits and not on the node, so the job does not order
-    /// wings for a while.
+    /// sbatch refused a wing. That depends on the user's limits and not on the node, so the job does not
+    /// order wings for a while.
     pub(super) fn record_refusal(&mut self, settings: &LifecycleSettings, now: UnixTime) {
         self.refusals += 1;
         let first = settings.backoff_secs;
@@ -93,8 +93,8 @@ impl RetryBackoff {
         self.order_after = Some(now.plus_secs(doubled_backoff_secs(first, self.refusals, longest)));
     }
 
-    /// A wing failed. The first failure may be due to a bad node or the main queue. After further ones the job
-    /// does not order wings for a while.
+    /// A wing failed. The first failure may be due to a bad node or the main queue. After further ones the
+    /// job does not order wings for a while.
     pub(super) fn record_wing_failure(&mut self, settings: &LifecycleSettings, now: UnixTime) {
         self.refusals += 1;
         let further_failures = self.refusals - 1;

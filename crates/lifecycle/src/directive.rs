@@ -57,8 +57,8 @@ impl JobLifecycle {
         })
     }
 
-    /// The membership that a newcomer would have next. The members do not wait for it: a command that takes the
-    /// place before it is let in fails.
+    /// The membership that a newcomer would have next. The members do not wait for it: a command that takes
+    /// the place before it is let in fails.
     fn warming_membership(&self, members: &[NodeName], node: &NodeName) -> Option<GenerationMember> {
         let worker = self.workers.get(node)?;
         let warms_up = matches!(worker.live, LiveState::Warming { .. } | LiveState::Ready { .. });

@@ -174,8 +174,8 @@ pub struct JobLifecycle {
     pub backoff: RetryBackoff,
     /// When the membership last changed.
     pub last_change: Option<UnixTime>,
-    /// When a plan last changed the membership. A loss does not count: after it the planner may change the job
-    /// at once.
+    /// When a plan last changed the membership. A loss does not count: after it the planner may change the
+    /// job at once.
     pub rescaled_at: Option<UnixTime>,
     /// What keeps the job from its target.
     pub obstacles: JobObstacles,

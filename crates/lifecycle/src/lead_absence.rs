@@ -1,9 +1,9 @@
 //! Keeps a job training while its lead is away: Slurm has taken the lead's node, or the node has died.
 //!
 //! One of the wings gives its node up. infill starts the lead there as soon as the lead waits in the queue,
-//! and its agent comes back as a newcomer. Until then the job cannot order wings, and the planner leaves it as
-//! it is. If that takes too long, or too few members would be left, the job restarts like a job that does not
-//! stay alive.
+//! and its agent comes back as a newcomer. Until then the job cannot order wings, and the planner leaves it
+//! as it is. If that takes too long, or too few members would be left, the job restarts like a job that does
+//! not stay alive.
 
 use infill_model::{Job, NodeName, PlannedNode, UnixTime};
 

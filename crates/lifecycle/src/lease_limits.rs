@@ -8,7 +8,8 @@ use super::observed_job::ObservedJob;
 use super::phase::JobPhase;
 use super::time_limit::{running_limit_mins, start_limit_mins};
 
-/// How long a lead's time limit outlasts its lease, seconds. This bridges an outage of the daemon or slurmrestd.
+/// How long a lead's time limit outlasts its lease, seconds. This bridges an outage of the daemon or
+/// slurmrestd.
 const LEAD_MARGIN_SECS: f64 = 1800.0;
 
 impl JobLifecycle {
@@ -35,8 +36,8 @@ impl JobLifecycle {
         }
     }
 
-    /// A time limit for the lead, at most the user's own limit. Like Slurm, infill applies the user's limit to
-    /// each start.
+    /// A time limit for the lead, at most the user's own limit. Like Slurm, infill applies the user's limit
+    /// to each start.
     pub(super) fn capped_by_user_limit(&self, limit_mins: u32) -> u32 {
         self.submitted.limit_mins.map_or(limit_mins, |own| limit_mins.min(own.max(1)))
     }

@@ -1,8 +1,8 @@
 //! The life of one malleable job: a pure state machine that moves its workers from generation to generation.
 //!
-//! Inputs are reports of agents ([`JobLifecycle::handle_hello`], [`JobLifecycle::handle_event`]), observations
-//! of Slurm ([`JobLifecycle::apply_observation`]) and plans ([`JobLifecycle::set_target`]). Outputs are
-//! [`Effect`]s on Slurm, from [`JobLifecycle::step`], and a directive for each worker
+//! Inputs are reports of agents ([`JobLifecycle::handle_hello`], [`JobLifecycle::handle_event`]),
+//! observations of Slurm ([`JobLifecycle::apply_observation`]) and plans ([`JobLifecycle::set_target`]).
+//! Outputs are [`Effect`]s on Slurm, from [`JobLifecycle::step`], and a directive for each worker
 //! ([`JobLifecycle::directive_for`]). A directive is derived from the state, so callers can ask for it any
 //! number of times. All outputs are levels, not edges: an effect whose result Slurm does not show is returned
 //! again after a while, and a state that was read from the store continues where it was.

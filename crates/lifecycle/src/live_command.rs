@@ -244,8 +244,8 @@ impl JobLifecycle {
         self.drop_nodes(std::slice::from_ref(node), why, now);
     }
 
-    /// The members that the planner wants next, of those on which the command is alive, and why. `None` if the
-    /// members stay as they are.
+    /// The members that the planner wants next, of those on which the command is alive, and why. `None` if
+    /// the members stay as they are.
     pub(super) fn wanted_live_change(
         &self,
         members: &[NodeName],

@@ -1,9 +1,9 @@
 //! Learns from the command's runs and failures which nodes suit the job, and keeps the job from others.
 //!
-//! A command may fail on a node where it has never run, although it runs elsewhere. Then the node is suspected:
-//! infill tries the job without the node, and does not count a restart. A command may run out of memory. Then
-//! its execution plan and size are suspected: infill tries others, and does not count a restart either. A
-//! command that fails on every node is itself to blame.
+//! A command may fail on a node where it has never run, although it runs elsewhere. Then the node is
+//! suspected: infill tries the job without the node, and does not count a restart. A command may run out of
+//! memory. Then its execution plan and size are suspected: infill tries others, and does not count a restart
+//! either. A command that fails on every node is itself to blame.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -138,8 +138,8 @@ impl JobLifecycle {
         }
     }
 
-    /// Notes that Slurm itself holds the lead, because requeues have exceeded one of Slurm's limits. No person
-    /// has decided this, and the next launch releases the lead.
+    /// Notes that Slurm itself holds the lead, because requeues have exceeded one of Slurm's limits. No
+    /// person has decided this, and the next launch releases the lead.
     fn note_limit(&mut self, lead: &Job, out: &mut StepOutcome) {
         let Some(why) = requeue_limit_reason(lead) else { return };
         if self.obstacles.refusal.as_ref() == Some(&why) {
@@ -210,8 +210,8 @@ impl JobLifecycle {
     ///
     /// While a main job waits for nodes, only backfill starts malleable jobs, and only if they end before the
     /// start that it has planned on the node. The shortest time limit is a minute, so backfill does not start
-    /// anything in the last minute before that. This is not a failure, and the next plan allows for it.
-    /// If backfill has considered the lead and left it in the queue, the cause is unknown, and infill counts a
+    /// anything in the last minute before that. This is not a failure, and the next plan allows for it. If
+    /// backfill has considered the lead and left it in the queue, the cause is unknown, and infill counts a
     /// late start.
     fn is_passed_over(
         &mut self,
@@ -262,8 +262,8 @@ impl JobLifecycle {
         self.enter_queue(next, now);
     }
 
-    /// Slurm preempts the lead, and its agent has missed the notice. Without this the lead would keep its node
-    /// for the whole grace time of Slurm.
+    /// Slurm preempts the lead, and its agent has missed the notice. Without this the lead would keep its
+    /// node for the whole grace time of Slurm.
     fn handle_unheard_preemption(&mut self, node: &NodeName, now: UnixTime, out: &mut StepOutcome) {
         let first = self.target.as_ref().and_then(|t| t.plan.nodes.first());
         let is_wanted = first.is_some_and(|p| p.node == *node);
@@ -277,7 +277,8 @@ impl JobLifecycle {
     }
 
     /// Whether Slurm preempts this lead or wing, and its agents have missed the notice. Slurm signals the
-    /// existing job steps once: a step that waits for one of Slurm's daemons, or starts later, gets no signal.
+    /// existing job steps once: a step that waits for one of Slurm's daemons, or starts later, gets no
+    /// signal.
     pub(super) fn missed_preemption_notice(&self, job: &Job, now: UnixTime) -> bool {
         let Some(notified_at) = job.preempt_time.filter(|_| job.is_preempted()) else { return false };
         let agents: Vec<&Worker> = self.workers.values().filter(|w| w.slurm_job == job.id).collect();

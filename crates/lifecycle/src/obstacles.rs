@@ -1,7 +1,7 @@
 //! What keeps a job from its target: people hold or suspend its lead, or Slurm does not start it.
 //!
-//! infill holds malleable jobs while they wait. The job_submit plug-in holds them before infill has seen them.
-//! Slurm shows these holds like a hold by the owner (`JobHeldUser`), but shows an administrator's hold
+//! infill holds malleable jobs while they wait. The job_submit plug-in holds them before infill has seen
+//! them. Slurm shows these holds like a hold by the owner (`JobHeldUser`), but shows an administrator's hold
 //! differently. So infill recognises an owner's hold only by its time: it comes after infill has released the
 //! job.
 
@@ -32,10 +32,10 @@ const REFUSALS: [&str; 15] = [
 /// Prefix of Slurm's description of a job that Slurm itself holds, because it could not start the job.
 const LAUNCH_FAILED: &str = "launch failed";
 
-/// Prefixes of the reasons for which Slurm holds a job that was requeued too often for its limits.
-/// `MaxBatchRequeue` counts failed starts. `MaxPreemptRequeue` and `MaxNodeFailRequeue` (26.11) count jobs that
-/// were preempted or lost their node. No limit counts jobs that are requeued and held, as infill does it, and
-/// each count restarts when the job is released.
+/// Prefixes of the reasons for which Slurm holds a job that was requeued too often for its limits. The limit
+/// `MaxBatchRequeue` counts failed starts. `MaxPreemptRequeue` and `MaxNodeFailRequeue` (26.11) count jobs
+/// that were preempted or lost their node. No limit counts jobs that are requeued and held, as infill does it,
+/// and each count restarts when the job is released.
 const REQUEUE_LIMITS: [&str; 2] = ["JobHoldMax", "JobHeldMax"];
 
 /// What keeps a job from its target: decisions of people, of Slurm and of the site, and failing nodes.
@@ -70,10 +70,10 @@ impl JobObstacles {
 
     /// Records who holds the waiting lead. `is_ours` says whether infill is to hold it now.
     ///
-    /// In two cases Slurm forgets who asked for the hold of a requeue: a node reports late, and once more, that
-    /// the prolog has ended, or Slurm preempts the job at the time of the requeue. The scheduler then shows an
-    /// administrator's hold, and forgets the requeue's description, too. `scontrol hold` keeps the description
-    /// (tested on 24.11; 26.05 forgets neither).
+    /// In two cases Slurm forgets who asked for the hold of a requeue: a node reports late, and once more,
+    /// that the prolog has ended, or Slurm preempts the job at the time of the requeue. The scheduler then
+    /// shows an administrator's hold, and forgets the requeue's description, too. `scontrol hold` keeps the
+    /// description (tested on 24.11; 26.05 forgets neither).
     pub(super) fn note_hold(&mut self, lead: &Job, is_ours: bool) {
         let launch_failed = lead.state_description.starts_with(LAUNCH_FAILED);
         let is_owners_hold = lead.state_reason == "JobHeldUser";
@@ -99,8 +99,8 @@ impl JobObstacles {
         self.requeued && lead.is_held_by_admin() && lead.state_description.is_empty()
     }
 
-    /// Whether the lead was requeued so recently that its last node may mistake a new start for the old one. A
-    /// node refuses to start a job within the second in which it was notified of that job's end. Slurm then
+    /// Whether the lead was requeued so recently that its last node may mistake a new start for the old one.
+    /// A node refuses to start a job within the second in which it was notified of that job's end. Slurm then
     /// counts the job as failed.
     pub(super) fn is_recently_requeued(&self, now: UnixTime) -> bool {
         self.back_at.is_some_and(|t| now.secs_since(t) < BACK_SECS)

@@ -186,8 +186,8 @@ impl JobLifecycle {
         REGROUP_SECS + step_secs
     }
 
-    /// Whether the members that stay have trained to the end. After a loss, or after a request to stop, an end
-    /// may be a consequence of that and does not count.
+    /// Whether the members that stay have trained to the end. After a loss, or after a request to stop, an
+    /// end may be a consequence of that and does not count.
     fn has_finished_meanwhile(&self, members: &[NodeName], regroup: &RegroupState) -> bool {
         if regroup.reason != StopReason::Rescale {
             return false;

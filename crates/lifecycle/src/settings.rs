@@ -3,12 +3,12 @@
 /// Seconds after which an effect is emitted again if Slurm does not show its result.
 pub(crate) const RETRY_SECS: f64 = 5.0;
 
-/// Seconds after which a launch is tried again if Slurm could not accept it. Slurm cleans up a requeued job for
-/// about a second.
+/// Seconds after which a launch is tried again if Slurm could not accept it. Slurm cleans up a requeued job
+/// for about a second.
 pub(crate) const RELAUNCH_SECS: f64 = 1.0;
 
-/// How long a lead that could start waits for pending wings, seconds, to avoid a rescale at once. A wing takes
-/// 1–2 s from its order to its hello.
+/// How long a lead that could start waits for pending wings, seconds, to avoid a rescale at once. A wing
+/// takes 1–2 s from its order to its hello.
 pub(crate) const SETTLE_SECS: f64 = 4.0;
 
 /// How long after the grace time a worker that has not stopped is given up, seconds.
@@ -52,8 +52,8 @@ pub(crate) const FAILURES_END_SECS: f64 = 3600.0;
 /// seconds.
 pub(crate) const PROOF_SECS: f64 = 120.0;
 
-/// How long after its launch a lead counts as holding all planned nodes, beyond the usual start time, seconds.
-/// After that it holds only its own node: its script may never reach `infill run`.
+/// How long after its launch a lead counts as holding all planned nodes, beyond the usual start time,
+/// seconds. After that it holds only its own node: its script may never reach `infill run`.
 pub(crate) const CLAIM_SECS: f64 = 20.0;
 
 /// Largest number of late starts that each extend the claim by its initial length.
@@ -80,8 +80,8 @@ pub(crate) const BACK_SECS: f64 = 1.0;
 /// How long an order or submission may take to appear in Slurm's answers, seconds.
 pub(crate) const SHOW_SECS: f64 = 3.0;
 
-/// Shortest time that a newcomer's command gets to be ready, seconds. A large model takes minutes to build, and
-/// its node is idle meanwhile.
+/// Shortest time that a newcomer's command gets to be ready, seconds. A large model takes minutes to build,
+/// and its node is idle meanwhile.
 pub(crate) const WARM_SECS: f64 = 300.0;
 
 /// A newcomer's command gets this many times the longest time that the job's command took before.
@@ -93,8 +93,8 @@ pub(crate) const MOST_WARM_SECS: f64 = 3600.0;
 /// How long ready newcomers wait for others, seconds: a change for each newcomer would cost more.
 pub const JOIN_SECS: f64 = 5.0;
 
-/// How long agents have to answer a roll call, seconds. An agent polls again at once. Times are whole seconds,
-/// so up to a second less may have passed.
+/// How long agents have to answer a roll call, seconds. An agent polls again at once. Times are whole
+/// seconds, so up to a second less may have passed.
 pub(crate) const ROLL_SECS: f64 = 3.0;
 
 /// Seconds from a failed step until the members meet again, if no lost member was found meanwhile. An agent
@@ -126,8 +126,8 @@ pub struct LifecycleSettings {
     pub qos: Option<String>,
     /// How long after its order a wing must have said hello, seconds.
     pub wing_start_secs: f64,
-    /// How long after its order a wing that Slurm shows running must have said hello, seconds: it may be in its
-    /// prolog.
+    /// How long after its order a wing that Slurm shows running must have said hello, seconds: it may be in
+    /// its prolog.
     pub prolog_secs: f64,
     /// How long after its launch a lead claims all planned nodes, seconds.
     pub claim_secs: f64,

@@ -159,9 +159,9 @@ impl JobLifecycle {
         }
     }
 
-    /// Handles too few nodes for the smallest size, with no wings pending. If the target has no more nodes, the
-    /// job waits for the next plan, which may give more: a lead that took long to start claimed only its own
-    /// node in the end. Otherwise the job gives its nodes back.
+    /// Handles too few nodes for the smallest size, with no wings pending. If the target has no more nodes,
+    /// the job waits for the next plan, which may give more: a lead that took long to start claimed only its
+    /// own node in the end. Otherwise the job gives its nodes back.
     fn handle_too_few_nodes(&mut self, next: &NextGeneration, now: UnixTime) {
         let planned = self.target.as_ref().map_or(0, |t| t.plan.nodes.len());
         if (planned as u32) < self.allowed_sizes().min() && !self.obstacles.awaits_new_plan {
@@ -181,7 +181,8 @@ impl JobLifecycle {
         self.target = None;
     }
 
-    /// Nodes that can be members of the next generation: the lead's first, then the wings' in the plan's order.
+    /// Nodes that can be members of the next generation: the lead's first, then the wings' in the plan's
+    /// order.
     fn ready_members(&self, lead: &NodeName, now: UnixTime) -> Vec<NodeName> {
         let wings = self.workers.iter().filter(|(n, w)| {
             *n != lead && self.wants_wing_on(n) && !w.leaving && w.silent_secs(now) < SILENT_SECS
@@ -364,7 +365,8 @@ impl JobLifecycle {
         }
     }
 
-    /// Why to restart with more members: enough workers have arrived for a larger size, and no wing is pending.
+    /// Why to restart with more members: enough workers have arrived for a larger size, and no wing is
+    /// pending.
     fn growth_reason(
         &self,
         lead: &NodeName,

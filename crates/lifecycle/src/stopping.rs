@@ -7,8 +7,8 @@ use super::job_lifecycle::JobLifecycle;
 use super::phase::{JobPhase, NextGeneration, StopReason};
 use super::settings::{FAILURES_END_SECS, LEAVING_SECS, PROOF_SECS, SILENT_SECS, STOP_MARGIN_SECS};
 
-/// The exit code that shells report for a killed process. It stands for a command whose out-of-memory end only
-/// Slurm has reported.
+/// The exit code that shells report for a killed process. It stands for a command whose out-of-memory end
+/// only Slurm has reported.
 const KILLED_CODE: i32 = 137;
 
 impl JobLifecycle {
@@ -95,8 +95,8 @@ impl JobLifecycle {
         }
     }
 
-    /// The code with which the command ended by itself: that of the first member that failed, or 0 if no member
-    /// failed. `None` if no member failed and an agent had asked some member to stop.
+    /// The code with which the command ended by itself: that of the first member that failed, or 0 if no
+    /// member failed. `None` if no member failed and an agent had asked some member to stop.
     fn own_exit_code(&self, members: &[NodeName]) -> Option<i32> {
         let exits: Vec<CommandExit> = members.iter().filter_map(|n| self.workers.get(n)?.stopped).collect();
         if let Some(failed) = exits.iter().find(|exit| !exit.asked && exit.code != 0) {
@@ -106,7 +106,8 @@ impl JobLifecycle {
         if was_asked { None } else { Some(0) }
     }
 
-    /// The command has failed by itself: it ran out of memory, its node is to blame, or it is itself to blame.
+    /// The command has failed by itself: it ran out of memory, its node is to blame, or it is itself to
+    /// blame.
     fn handle_command_failure(
         &mut self,
         members: &[NodeName],
@@ -136,8 +137,8 @@ impl JobLifecycle {
         self.spec.plans.len() > 1 || self.allowed_sizes().max() as usize > nodes
     }
 
-    /// The command ran out of memory on `nodes` nodes. The job keeps its nodes and waits for a plan that fits.
-    /// If there is no other plan or size, the command has failed.
+    /// The command ran out of memory on `nodes` nodes. The job keeps its nodes and waits for a plan that
+    /// fits. If there is no other plan or size, the command has failed.
     fn handle_out_of_memory(
         &mut self,
         nodes: usize,
@@ -152,8 +153,8 @@ impl JobLifecycle {
         }
     }
 
-    /// Records that the present execution plan does not fit into memory on `nodes` nodes, and lets the job wait
-    /// for another plan. Returns the reason; `None` if there is no alternative.
+    /// Records that the present execution plan does not fit into memory on `nodes` nodes, and lets the job
+    /// wait for another plan. Returns the reason; `None` if there is no alternative.
     fn await_fitting_plan(&mut self, nodes: usize, out: &mut StepOutcome) -> Option<String> {
         if !self.has_alternative(nodes) || !self.obstacles.trials.may_retry_overflow() {
             return None;
@@ -164,7 +165,8 @@ impl JobLifecycle {
         Some(why)
     }
 
-    /// Records that the present execution plan does not fit into memory on `nodes` nodes. Returns that as text.
+    /// Records that the present execution plan does not fit into memory on `nodes` nodes. Returns that as
+    /// text.
     pub(super) fn record_overflow(&self, nodes: usize, out: &mut StepOutcome) -> String {
         let lead = self.lead_node().cloned();
         out.overflowed = u32::try_from(nodes).ok().map(|nodes| MemoryOverflow { nodes, lead });

@@ -84,7 +84,8 @@ impl JobLifecycle {
         if self.generation.away.is_some() {
             self.plan_without_lead(now);
         }
-        // The plan may be older than an agent's report that Slurm takes its node, or than a failure on a node.
+        // The plan may be older than an agent's report that Slurm takes its node, or than a failure on a
+        // node.
         let leaving = self.workers.iter().filter(|(_, w)| w.leaving).map(|(n, _)| n);
         let planned = plan.nodes.iter().map(|p| &p.node);
         let shunned = planned.filter(|n| self.obstacles.trials.is_shunned(n, now));

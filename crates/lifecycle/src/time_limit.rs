@@ -13,9 +13,9 @@ pub(crate) fn start_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).floor().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }
 
-/// Time limit in minutes for a launch on a lease of `lease_secs`. If `startable_secs` is set, Slurm starts the
-/// job only if its limit ends within that time: the shorter of both periods counts. `None` if Slurm would not
-/// start the job.
+/// Time limit in minutes for a launch on a lease of `lease_secs`. If `startable_secs` is set, Slurm starts
+/// the job only if its limit ends within that time: the shorter of both periods counts. `None` if Slurm would
+/// not start the job.
 pub(crate) fn launch_limit_mins(lease_secs: f64, startable_secs: Option<f64>) -> Option<u32> {
     let startable_secs = startable_secs.unwrap_or(f64::INFINITY);
     (startable_secs >= LEAST_LIMIT_SECS).then(|| start_limit_mins(lease_secs.min(startable_secs)))
@@ -23,8 +23,8 @@ pub(crate) fn launch_limit_mins(lease_secs: f64, startable_secs: Option<f64>) ->
 
 /// Time limit in minutes for a running job with a lease of `secs` from its start: rounded up, at least 1.
 ///
-/// Rounding down would end the job up to a minute before its window. Rounding up does not delay main jobs: the
-/// job leaves in time, and Slurm can preempt it if it does not.
+/// Rounding down would end the job up to a minute before its window. Rounding up does not delay main jobs:
+/// the job leaves in time, and Slurm can preempt it if it does not.
 pub(crate) fn running_limit_mins(secs: f64) -> u32 {
     (secs / 60.0).ceil().clamp(1.0, LONGEST_LIMIT_MINS) as u32
 }

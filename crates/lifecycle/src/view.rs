@@ -62,7 +62,8 @@ impl JobLifecycle {
         }
     }
 
-    /// The lead's node; while the lead is away, the node on which it comes back. `None` if the lead has no node.
+    /// The lead's node; while the lead is away, the node on which it comes back. `None` if the lead has no
+    /// node.
     pub fn lead_node(&self) -> Option<&NodeName> {
         match &self.phase {
             JobPhase::Launching { node, .. } => Some(node),
@@ -72,11 +73,11 @@ impl JobLifecycle {
     }
 
     /// The nodes that the job holds from the planner's point of view, each with its Slurm job. A running job
-    /// holds the nodes that it occupies. During a change it holds the nodes of its target, so that a round does
-    /// not undo the change that the last one began.
+    /// holds the nodes that it occupies. During a change it holds the nodes of its target, so that a round
+    /// does not undo the change that the last one began.
     ///
-    /// A lead that takes long to start holds only its own node. It may never reach `infill run`, and other jobs
-    /// could not have the other nodes meanwhile.
+    /// A lead that takes long to start holds only its own node. It may never reach `infill run`, and other
+    /// jobs could not have the other nodes meanwhile.
     pub fn held_nodes(&self, now: UnixTime) -> BTreeMap<NodeName, JobId> {
         let occupied = self.occupied_nodes();
         match (&self.phase, &self.target) {
@@ -130,8 +131,8 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether a launched lead no longer claims any node but its own, because it takes long to start. The claim
-    /// lasts longer after each late start: the lead's script may have much to do first.
+    /// Whether a launched lead no longer claims any node but its own, because it takes long to start. The
+    /// claim lasts longer after each late start: the lead's script may have much to do first.
     pub(super) fn claim_is_over(&self, now: UnixTime) -> bool {
         let claim_secs = self.target.as_ref().map_or(CLAIM_SECS, |t| t.claim_secs);
         let times = 1 + self.backoff.late_starts.min(MOST_CLAIMS);

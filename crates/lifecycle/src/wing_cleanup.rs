@@ -63,8 +63,8 @@ impl JobLifecycle {
         self.attempt_effect(Effect::CancelWing { job }, now, out);
     }
 
-    /// Cancels a wing without wanted nodes, or shrinks it to the wanted ones. A wing cannot shrink off its batch
-    /// host.
+    /// Cancels a wing without wanted nodes, or shrinks it to the wanted ones. A wing cannot shrink off its
+    /// batch host.
     fn tidy_wing(&mut self, number: u64, wing: &Wing, job: JobId, now: UnixTime, out: &mut StepOutcome) {
         let nodes = &wing.order.nodes;
         let keep = self.wanted_wing_nodes(wing);
@@ -82,8 +82,8 @@ impl JobLifecycle {
         }
     }
 
-    /// Counts a wing that did not arrive in time. A wing that ran failed on its nodes. A wing that waited in the
-    /// queue was stopped by one of the user's limits, as further wings would be, or by the main queue.
+    /// Counts a wing that did not arrive in time. A wing that ran failed on its nodes. A wing that waited in
+    /// the queue was stopped by one of the user's limits, as further wings would be, or by the main queue.
     fn handle_stuck_wing(
         &mut self,
         wing: &Wing,

@@ -81,9 +81,9 @@ impl JobLifecycle {
         }
     }
 
-    /// Cancels a wing that Slurm has requeued: its order applied to the first start only. Wings do not ask for
-    /// a requeue. But from 26.05 on Slurm requeues a job if nodes that were powered on for it do not come up
-    /// (`requeue_on_resume_failure`).
+    /// Cancels a wing that Slurm has requeued: its order applied to the first start only. Wings do not ask
+    /// for a requeue. But from 26.05 on Slurm requeues a job if nodes that were powered on for it do not come
+    /// up (`requeue_on_resume_failure`).
     fn handle_requeued_wing(&mut self, number: u64, job: &Job, now: UnixTime, out: &mut StepOutcome) {
         out.notes.push(format!("Slurm has requeued wing {}: cancelled", job.id));
         if let Some(wing) = self.wings.remove(&number) {
@@ -221,7 +221,7 @@ impl JobLifecycle {
         }
     }
 
-    /// Whether the job wants a wing of which no agent has said hello.
+    /// Whether the job wants a wing whose agents have not said hello.
     fn is_wanted_and_never_came(&self, wing: &Wing) -> bool {
         let nodes = &wing.order.nodes;
         nodes.iter().any(|n| self.wants_wing_on(n)) && !nodes.iter().any(|n| self.workers.contains_key(n))

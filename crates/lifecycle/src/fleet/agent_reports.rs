@@ -164,9 +164,9 @@ impl FleetJob {
     }
 }
 
-/// The costs of a generation's start, from its first report. The agent knows only the time after its own start.
-/// The lead was launched `launched_secs` before the command. If there was neither a launch nor a stop before,
-/// the command had failed and was started again; such a start is not typical.
+/// The costs of a generation's start, from its first report. The agent knows only the time after its own
+/// start. The lead was launched `launched_secs` before the command. If there was neither a launch nor a stop
+/// before, the command had failed and was started again; such a start is not typical.
 fn generation_startup(
     startup: &WorkerStartup,
     samples: f64,

@@ -55,8 +55,8 @@ impl FleetJob {
         self.lifecycle.is_extension() && self.lifecycle.phase.is_queued()
     }
 
-    /// The sizes that the job may have now. While it must not order wings it cannot grow, and other jobs shall
-    /// have the nodes that it would get.
+    /// The sizes that the job may have now. While it must not order wings it cannot grow, and other jobs
+    /// shall have the nodes that it would get.
     fn current_sizes(&self, now: UnixTime) -> AllowedSizes {
         let allowed = self.lifecycle.allowed_sizes().shifted_up(self.lifecycle.extra_lead_nodes());
         if self.lifecycle.cannot_order(now) {
@@ -92,8 +92,8 @@ impl FleetJob {
         }
     }
 
-    /// The lowest rate that the owner accepts. It can refer to the requested size. If the owner names no size,
-    /// that is the smallest submitted size, or the own nodes of a main job.
+    /// The lowest rate that the owner accepts. It can refer to the requested size. If the owner names no
+    /// size, that is the smallest submitted size, or the own nodes of a main job.
     fn minimum_rate(&self) -> Option<MinimumRate> {
         let spec = &self.lifecycle.spec;
         if let Some(rate) = spec.at_least {

@@ -160,7 +160,8 @@ pub struct FleetOutcome {
     pub batches: Vec<EffectBatch>,
     /// Jobs that made a step: their agents may get new orders.
     pub turned: BTreeSet<JobId>,
-    /// Jobs whose record has changed. The store must write it before their effects and orders are carried out.
+    /// Jobs whose record has changed. The store must write it before their effects and orders are carried
+    /// out.
     pub changed: BTreeSet<JobId>,
     /// Generations that began.
     pub generations: Vec<GenerationRecord>,

@@ -19,8 +19,8 @@ use infill_model::{
     RoundReport, UnixTime, WindowEnd, WorkerShare, config::Config,
 };
 
-/// Before start times are measured, a wing that Slurm shows running may take this many times as long as a wing
-/// that waits: a prolog may take a minute or more.
+/// Before start times are measured, a wing that Slurm shows running may take this many times as long as a
+/// wing that waits: a prolog may take a minute or more.
 const UNMEASURED_TIMES: f64 = 5.0;
 
 /// Once start times are measured, a wing that runs may take this many times the measured time, but at most
@@ -30,8 +30,8 @@ const START_TIMES: f64 = 3.0;
 /// Longest time that a wing that runs may take to start, seconds.
 const MOST_START_SECS: f64 = 600.0;
 
-/// Largest number of wings, ended ones included, as a multiple of `slurm.max_wings`. slurmctld keeps ended wings
-/// for a while (MinJobAge), and they count towards MaxJobCount, too.
+/// Largest number of wings, ended ones included, as a multiple of `slurm.max_wings`. slurmctld keeps ended
+/// wings for a while (MinJobAge), and they count towards MaxJobCount, too.
 const KEPT_TIMES: usize = 3;
 
 /// Number of ended jobs that infill still shows.
@@ -314,8 +314,8 @@ impl JobFleet {
             out.overflowed.push(LearningEvent { program: source.program, lead, what: nodes });
         }
         out.arrived = outcome.arrived;
-        // A wing script of an older agent may name a program that an upgrade has replaced. The failure of such
-        // a wing is not the node's fault.
+        // A wing script of an older agent may name a program that an upgrade has replaced. The failure of
+        // such a wing is not the node's fault.
         if let Some(user) = entry.details.user_id.filter(|_| entry.lifecycle.outdated_lead_reason().is_none())
         {
             out.strikes = outcome

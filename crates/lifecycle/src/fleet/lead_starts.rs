@@ -37,8 +37,8 @@ fn reserved_from(nodes: &[NodeName], snapshot: &Snapshot, malleable: &str) -> Op
     reservations.min()
 }
 
-/// When backfill began its last cycle over the whole queue, by the daemon's clock; `None` if that cycle has not
-/// ended.
+/// When backfill began its last cycle over the whole queue, by the daemon's clock; `None` if that cycle has
+/// not ended.
 fn last_full_cycle(snapshot: &Snapshot, read_at: UnixTime) -> Option<UnixTime> {
     let backfill = &snapshot.backfill;
     let began = backfill.last_cycle.filter(|_| backfill.complete && !backfill.active)?;

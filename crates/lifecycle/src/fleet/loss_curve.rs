@@ -1,9 +1,9 @@
 //! Predicts when a job's loss becomes flat, from the curve that it has followed so far.
 //!
-//! After k samples the loss is 1 ÷ (β0·k + β1) + β2. AITurbo (HPDC 2021, doi 10.1145/3431379.3460639) fits this
-//! curve to steps. It is unknown when an owner is content with the loss. The point where the curve becomes flat
-//! is comparable between jobs of the same owner. How much a job's end differs from it is learned when the job
-//! ends.
+//! After k samples the loss is 1 ÷ (β0·k + β1) + β2. AITurbo (HPDC 2021, doi 10.1145/3431379.3460639) fits
+//! this curve to steps. It is unknown when an owner is content with the loss. The point where the curve
+//! becomes flat is comparable between jobs of the same owner. How much a job's end differs from it is learned
+//! when the job ends.
 
 /// Number of points at which each two points are merged into one.
 const POINTS: usize = 64;
@@ -14,8 +14,8 @@ const FEWEST: usize = 16;
 /// Number of floors β2 that the fit tries.
 const FLOORS: u32 = 48;
 
-/// Distance of the nearest floor below the lowest loss, as a share of how far the loss has fallen. The farthest
-/// floor has a distance of the whole fall.
+/// Distance of the nearest floor below the lowest loss, as a share of how far the loss has fallen. The
+/// farthest floor has a distance of the whole fall.
 const NEAREST: f64 = 0.002;
 
 /// Share of the variance of the losses that the curve must explain.
@@ -25,8 +25,8 @@ const EXPLAINS: f64 = 0.8;
 /// possible gain: x ÷ ((1 + x)(1 + 2x)) = 0.02.
 const FLAT: f64 = 23.48;
 
-/// Earliest credible flat point, as a multiple of the samples so far. A curve that has been flat for longer has
-/// too few points left from its fall.
+/// Earliest credible flat point, as a multiple of the samples so far. A curve that has been flat for longer
+/// has too few points left from its fall.
 const BELIEVED_FROM: f64 = 0.5;
 
 /// Latest credible flat point, as a multiple of the samples so far.
@@ -158,7 +158,8 @@ struct LossFit {
 mod tests {
     use super::*;
 
-    /// A curve of `reports` reports, one per 100 samples. Each loss has a pseudo-random error of at most `error`.
+    /// A curve of `reports` reports, one per 100 samples. Each loss has a pseudo-random error of at most
+    /// `error`.
     fn curve(reports: u32, loss: impl Fn(f64) -> f64, error: f64) -> LossCurve {
         let mut curve = LossCurve::default();
         for i in 1..=reports {

@@ -105,8 +105,8 @@ impl<'a> NodeMatcher<'a> {
         self.nodes.is_empty()
     }
 
-    /// The nodes on which a job with this lead can run. A worker takes `block` places of a node. `lead_node` is
-    /// the lead's present node.
+    /// The nodes on which a job with this lead can run. A worker takes `block` places of a node. `lead_node`
+    /// is the lead's present node.
     pub fn match_job(
         &mut self,
         lead: &'a Job,
@@ -193,8 +193,8 @@ fn find_lending_units(nodes: &[&Node], excluded: &ExcludedNodes) -> Vec<LendingU
 }
 
 impl RequestMatches {
-    /// The alternative of the constraint that all nodes of a job must meet: that of the lead's present node, or
-    /// else the one with the most nodes. Calls `on_passes` with the number of passes over all nodes.
+    /// The alternative of the constraint that all nodes of a job must meet: that of the lead's present node,
+    /// or else the one with the most nodes. Calls `on_passes` with the number of passes over all nodes.
     fn choose_alternative(
         &mut self,
         nodes: &[&Node],

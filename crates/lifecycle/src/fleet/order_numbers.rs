@@ -1,4 +1,5 @@
-//! Order numbers that the store has reserved. Each number identifies one order of a wing, and is never reused.
+//! Order numbers that the store has reserved. Each number identifies one order of a wing, and is never
+//! reused.
 
 use crate::OrderNumbers;
 use infill_model::UnixTime;
@@ -6,10 +7,10 @@ use infill_model::UnixTime;
 /// Number of order numbers that the store reserves at a time.
 pub const ORDER_BLOCK_SIZE: u64 = 1000;
 
-/// The lowest order number that the store may reserve now. It grows with the clock, far more quickly than infill
-/// orders wings. So a store that was lost, or restored from a backup, does not hand out a number a second time:
-/// agents would mistake the new order for the old one, which they have carried out. It stays below 2⁵³ until
-/// the year 2242.
+/// The lowest order number that the store may reserve now. It grows with the clock, far more quickly than
+/// infill orders wings. So a store that was lost, or restored from a backup, does not hand out a number a
+/// second time: agents would mistake the new order for the old one, which they have carried out. It stays
+/// below 2⁵³ until the year 2242.
 pub fn lowest_order_number(now: UnixTime) -> u64 {
     now.0.max(0).unsigned_abs() << 20
 }

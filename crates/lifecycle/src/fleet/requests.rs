@@ -1,5 +1,5 @@
-//! Evaluates users' requests beyond the number of nodes: which nodes do not suit a job, and what keeps it from
-//! starting.
+//! Evaluates users' requests beyond the number of nodes: which nodes do not suit a job, and what keeps it
+//! from starting.
 
 use super::fleet_job::FleetJob;
 use super::job_fleet::JobFleet;
@@ -15,8 +15,8 @@ impl JobFleet {
         let partition = &self.settings.partition;
         let nodes: Vec<&Node> =
             snapshot.nodes.iter().filter(|n| n.partitions.iter().any(|p| p == partition)).collect();
-        // Where infill lends parts of nodes, GPU places are for jobs that ask for GPUs, and CPU places for jobs
-        // that ask for CPUs.
+        // Where infill lends parts of nodes, GPU places are for jobs that ask for GPUs, and CPU places for
+        // jobs that ask for CPUs.
         let lends_parts = nodes.iter().any(|n| n.name.is_place());
         let (cpu_places, others): (Vec<&Node>, Vec<&Node>) =
             nodes.into_iter().partition(|n| n.name.is_place() && !n.node_type.has_gpus());
@@ -80,7 +80,8 @@ impl FleetJob {
     }
 }
 
-/// The begin time that the owner has chosen, if it is in the future. `previous` is the one that was found last.
+/// The begin time that the owner has chosen, if it is in the future. `previous` is the one that was found
+/// last.
 fn deferred_begin(lead: &Job, previous: Option<UnixTime>, now: UnixTime) -> Option<UnixTime> {
     let begin = lead.asks.begin.filter(|begin| *begin > now)?;
     let is_chosen =

@@ -38,8 +38,8 @@ impl JobFleet {
         )))
     }
 
-    /// Applies a trusted snapshot whose reading began at `read_at`. Also returns the jobs whose comments cannot
-    /// be parsed, each with the reason.
+    /// Applies a trusted snapshot whose reading began at `read_at`. Also returns the jobs whose comments
+    /// cannot be parsed, each with the reason.
     pub fn ingest_snapshot(
         &mut self,
         snapshot: &Snapshot,
@@ -239,8 +239,8 @@ impl JobFleet {
         now.secs_since(since) < self.settings.lead_start_secs
     }
 
-    /// Reports nodes that go to DRAIN soon after a malleable job left them. Probably the job did not leave them
-    /// cleanly.
+    /// Reports nodes that go to DRAIN soon after a malleable job left them. Probably the job did not leave
+    /// them cleanly.
     fn blame_drains(&mut self, snapshot: &Snapshot, now: UnixTime, out: &mut FleetOutcome) {
         let used = self.occupied_nodes();
         self.left_at.extend(used.into_keys().map(|node| (node, now)));

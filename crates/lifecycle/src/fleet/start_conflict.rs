@@ -21,9 +21,9 @@ const ROUNDING_SECS: f64 = 1.0;
 pub(super) struct StartConflict {
     /// When Slurm took each node back, from its agent or from a snapshot.
     taken_at: BTreeMap<NodeName, UnixTime>,
-    /// Malleable Slurm jobs that Slurm knew when it took the first node back, so that they are not in the way.
-    /// After an agent's report: the parts of its job whose agents had said hello. After a snapshot: all that
-    /// had started.
+    /// Malleable Slurm jobs that Slurm knew when it took the first node back, so that they are not in the
+    /// way. After an agent's report: the parts of its job whose agents had said hello. After a snapshot: all
+    /// that had started.
     known_jobs: BTreeSet<JobId>,
     /// Nodes that no plan may use now: those that were taken back, and those of the jobs in the way.
     pub nodes: BTreeSet<NodeName>,

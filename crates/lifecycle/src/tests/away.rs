@@ -1,4 +1,4 @@
-//! Jobs that stay alive and lose their lead: the others train on, and it comes back as a newcomer.
+//! Jobs that stay alive and lose their lead: the other members train on, and the lead returns as a newcomer.
 
 use crate::effect::Effect;
 use crate::phase::{AbsenceStage, JobPhase};
@@ -25,7 +25,7 @@ fn requeued(r: &mut Rig) {
     r.observe();
 }
 
-/// A job of four nodes of which Slurm takes the lead's.
+/// A job of four nodes after Slurm has taken the lead's node.
 fn taken() -> Rig {
     let mut r = alive("1-8", &[1, 2, 3, 4]);
     r.event(&n(1), AgentEvent::Leaving);
@@ -34,7 +34,7 @@ fn taken() -> Rig {
 }
 
 #[test]
-fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
+fn wings_train_on_and_the_lead_replaces_one_of_them() {
     let mut r = taken();
     assert_eq!(
         (r.m.malleable_state(), last(&r)),
@@ -46,18 +46,18 @@ fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
         (stage(&r), r.m.scheduling_state(r.now)),
         (Some(AbsenceStage::Leaving), SchedulingState::Busy)
     );
-    assert_eq!(r.m.held_lead(r.now), Some(&n(4)), "where it comes back to is its own");
+    assert_eq!(r.m.held_lead(r.now), Some(&n(4)), "its return node is its own");
     assert!(!r.effects.iter().any(|e| matches!(e, Effect::Launch { node, .. } if *node == n(4))));
     requeued(&mut r);
     r.run();
     r.observe();
     r.run();
-    assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "nobody else starts it: {:?}", r.effects);
+    assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "only infill starts it: {:?}", r.effects);
     assert!(r.effects.iter().any(|e| matches!(e, Effect::Launch { node, .. } if *node == n(4))));
     assert_eq!((stage(&r), last(&r)), (None, vec!["n2", "n3", "n4"]), "{:?}", r.notes);
     assert_eq!((r.stops, r.m.counts.restarts, r.m.malleable_state()), (0, 0, MalleableState::Running));
     assert_eq!(r.m.lead_node(), Some(&n(4)));
-    // And it is a job like any other: it grows, and what is not its lead's can go.
+    // After that it grows and shrinks like any other job.
     r.target(&[4, 2, 3, 5]);
     r.run();
     assert_eq!(last(&r), ["n2", "n3", "n4", "n5"]);
@@ -67,7 +67,7 @@ fn its_wings_train_on_and_it_comes_back_in_place_of_one() {
 }
 
 #[test]
-fn a_look_from_before_it_came_back_changes_nothing() {
+fn a_snapshot_from_before_its_return_changes_nothing() {
     let mut r = taken();
     requeued(&mut r);
     r.say_hello();
@@ -79,16 +79,16 @@ fn a_look_from_before_it_came_back_changes_nothing() {
     r.observe();
     r.run();
     assert_eq!((last(&r), r.stops), (vec!["n2", "n3", "n4"], 0), "{:?}", r.notes);
-    // A later one tells the truth.
+    // A later snapshot counts.
     r.slurm.remove(&LEAD);
     r.observe();
     assert_ne!(r.m.lead_node(), Some(&n(4)));
 }
 
 #[test]
-fn a_plan_that_was_made_before_changes_nothing() {
+fn a_plan_from_before_its_absence_changes_nothing() {
     let mut r = taken();
-    // The second one knows that the lead is away, and that its place is not clear yet.
+    // The second plan knows that the lead is away, but not where it will return.
     for nodes in [&[1, 2, 3, 4][..], &[2, 3]] {
         r.target(nodes);
         r.run();
@@ -106,11 +106,11 @@ fn a_plan_that_was_made_before_changes_nothing() {
 }
 
 #[test]
-fn its_node_may_die_without_a_word() {
+fn its_node_may_die_without_a_report() {
     let mut r = alive("1-8", &[1, 2, 3, 4]);
     requeued(&mut r);
     let Directive::Regroup(place) = r.m.directive_for(&n(2)) else { panic!("{:?}", r.m.phase) };
-    assert!(place.meeting.unwrap().urgent, "nobody waits for the step of a node that is dead");
+    assert!(place.meeting.unwrap().urgent, "the members do not wait for the step of a dead node");
     r.run();
     r.observe();
     r.run();
@@ -119,7 +119,7 @@ fn its_node_may_die_without_a_word() {
 }
 
 #[test]
-fn slurm_is_told_to_requeue_it_if_it_does_not() {
+fn infill_requeues_it_if_slurm_does_not() {
     let mut r = taken();
     r.pass(LEAVES_SECS as i64 + 1);
     assert!(r.effects.contains(&Effect::RequeueHold { job: LEAD }), "{:?}", r.effects);
@@ -132,7 +132,7 @@ fn slurm_is_told_to_requeue_it_if_it_does_not() {
 }
 
 #[test]
-fn a_job_of_which_too_little_is_left_restarts() {
+fn a_job_with_too_few_remaining_members_restarts() {
     for (sizes, nodes) in [("1-8", &[1, 2][..]), ("3-8", &[1, 2, 3, 4])] {
         let mut r = alive(sizes, nodes);
         r.event(&n(1), AgentEvent::Leaving);
@@ -149,25 +149,29 @@ fn a_command_that_fails_on_the_leads_node_is_a_failure() {
 }
 
 #[test]
-fn one_that_does_not_come_back_is_waited_for_so_long() {
+fn the_wait_for_its_return_is_limited() {
     let mut r = taken();
     requeued(&mut r);
     assert_eq!(stage(&r), Some(AbsenceStage::Released), "its place is free");
-    // Slurm starts it nowhere.
+    // Slurm does not start it.
     r.slurm.remove(&LEAD);
-    let most = AWAY_SECS + settings().lead_start_secs + settings().prolog_secs;
-    for _ in 0..(most / 5.0) as i64 + 1 {
+    let max_secs = AWAY_SECS + settings().lead_start_secs + settings().prolog_secs;
+    for _ in 0..(max_secs / 5.0) as i64 + 1 {
         r.pass(5);
     }
     assert!(!matches!(r.m.phase, JobPhase::Running { .. }), "{:?}", r.m.phase);
     r.observe();
-    assert!(matches!(r.m.phase, JobPhase::Stopping { .. }), "the others stop as they would: {:?}", r.m.phase);
+    assert!(
+        matches!(r.m.phase, JobPhase::Stopping { .. }),
+        "the members are still stopping: {:?}",
+        r.m.phase
+    );
     for i in [2, 3] {
         r.stopped(&n(i), r.m.generation.number, CommandExit { code: 0, asked: true, killed: false });
     }
     r.observe();
     assert_eq!((r.m.malleable_state(), stage(&r)), (MalleableState::Queued, None), "{:?}", r.notes);
-    assert_eq!(r.m.obstacles.held_by, None, "it is we who hold it");
+    assert_eq!(r.m.obstacles.held_by, None, "infill holds it");
     r.run();
     assert!(r.slurm.is_empty(), "the wings are given back: {:?}", r.slurm);
 }

@@ -1,4 +1,4 @@
-//! A daemon that was away, and a Slurm that does otherwise.
+//! Restarted daemons, and a Slurm that behaves unexpectedly.
 
 use crate::effect::Effect;
 use crate::hello::{AuthenticatedHello, MAX_GENERATION};
@@ -34,7 +34,7 @@ fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
     r.m.resume_after_restart(now);
     for i in [1, 2] {
         let slurm_job = r.m.workers[&n(i)].slurm_job;
-        let arrival = AuthenticatedHello {
+        let hello = AuthenticatedHello {
             node: n(i),
             slurm_job,
             address: String::new(),
@@ -43,7 +43,7 @@ fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
             spec: None,
             dialect: infill_api::AgentDialect::present_protocol(),
         };
-        r.with(|m, now, out| assert!(m.handle_hello(arrival, now, out)));
+        r.with(|m, now, out| assert!(m.handle_hello(hello, now, out)));
     }
     r.observe();
     r.target(&[1, 2]);
@@ -53,10 +53,10 @@ fn a_restarted_daemon_goes_on_where_it_was_and_does_nothing_twice() {
 }
 
 #[test]
-fn an_agent_that_knows_more_than_the_store_is_believed() {
+fn a_later_generation_of_an_agent_is_taken_over() {
     let mut r = rig("1-8");
     r.slurm.insert(LEAD, vec![n(1)]);
-    let arrival = AuthenticatedHello {
+    let hello = AuthenticatedHello {
         node: n(1),
         slurm_job: LEAD,
         address: "n1".into(),
@@ -65,7 +65,7 @@ fn an_agent_that_knows_more_than_the_store_is_believed() {
         spec: None,
         dialect: infill_api::AgentDialect::present_protocol(),
     };
-    r.with(|m, now, out| assert!(m.handle_hello(arrival, now, out)));
+    r.with(|m, now, out| assert!(m.handle_hello(hello, now, out)));
     r.agents.insert(n(1), Some(5));
     r.target(&[1]);
     r.run();
@@ -73,13 +73,13 @@ fn an_agent_that_knows_more_than_the_store_is_believed() {
 }
 
 #[test]
-fn a_generation_that_cannot_be_is_not_believed() {
+fn an_impossible_generation_is_refused() {
     for running in [u64::MAX, MAX_GENERATION + 1] {
         let mut r = rig("1-8");
         r.slurm.insert(LEAD, vec![n(1)]);
         let running = Some(running);
         let address = "n1".to_owned();
-        let arrival = AuthenticatedHello {
+        let hello = AuthenticatedHello {
             node: n(1),
             slurm_job: LEAD,
             address,
@@ -88,13 +88,13 @@ fn a_generation_that_cannot_be_is_not_believed() {
             spec: None,
             dialect: infill_api::AgentDialect::present_protocol(),
         };
-        r.with(|m, now, out| assert!(!m.handle_hello(arrival, now, out)));
+        r.with(|m, now, out| assert!(!m.handle_hello(hello, now, out)));
         assert_eq!((r.m.generation.number, r.m.workers.len()), (0, 0));
     }
 }
 
 #[test]
-fn a_lead_that_somebody_released_is_taken_up_and_one_that_waits_unheld_is_held() {
+fn a_lead_that_a_person_released_is_taken_over_and_an_unheld_one_is_held() {
     let mut r = rig("1-8");
     r.held = false;
     r.observe();
@@ -106,7 +106,7 @@ fn a_lead_that_somebody_released_is_taken_up_and_one_that_waits_unheld_is_held()
 }
 
 #[test]
-fn a_stale_reading_does_not_undo_what_agents_said() {
+fn a_stale_snapshot_does_not_undo_agents_reports() {
     let mut r = rig("1-8");
     r.target(&[1]);
     let read_at = r.now;
@@ -118,13 +118,13 @@ fn a_stale_reading_does_not_undo_what_agents_said() {
 }
 
 #[test]
-fn a_wing_that_nobody_ordered_is_cancelled_and_a_stranger_gets_no_place() {
+fn an_unordered_wing_is_cancelled_and_a_stranger_is_refused() {
     let mut r = running("1-8", &[1]);
     r.slurm.insert(JobId(999), vec![n(6)]);
     r.agents.insert(n(6), None);
     r.observe();
     assert_eq!(r.effects.last().unwrap(), &Effect::CancelWing { job: JobId(999) });
-    let arrival = AuthenticatedHello {
+    let hello = AuthenticatedHello {
         node: n(7),
         slurm_job: JobId(998),
         address: String::new(),
@@ -133,25 +133,25 @@ fn a_wing_that_nobody_ordered_is_cancelled_and_a_stranger_gets_no_place() {
         spec: None,
         dialect: infill_api::AgentDialect::present_protocol(),
     };
-    r.with(|m, now, out| assert!(!m.handle_hello(arrival, now, out)));
+    r.with(|m, now, out| assert!(!m.handle_hello(hello, now, out)));
 }
 
 #[test]
-fn a_launch_that_slurm_cannot_take_just_then_is_tried_again_and_nobody_is_blamed() {
+fn a_transient_launch_failure_is_retried_without_blame() {
     let mut r = rig("1-8");
     r.target(&[1]);
     let launch = r.effects[0].clone();
     let launches = |r: &Rig| r.effects.iter().filter(|e| e.takes_nodes()).count();
-    for passing in [true, false] {
+    for is_transient in [true, false] {
         r.with(|m, now, out| {
-            m.effect_failed(&launch, "no", passing, &settings(), now, out);
+            m.effect_failed(&launch, "no", is_transient, &settings(), now, out);
             assert!(out.strikes.is_empty());
         });
         assert_eq!(r.m.malleable_state(), MalleableState::Queued);
-        assert_eq!(r.m.backoff.start_after.is_some(), !passing);
-        assert_eq!(launches(&r), if passing { 1 } else { 2 }, "not at once");
+        assert_eq!(r.m.backoff.start_after.is_some(), !is_transient);
+        assert_eq!(launches(&r), if is_transient { 1 } else { 2 }, "not at once");
         r.pass(2);
-        assert_eq!(launches(&r), 2, "the second launch comes after the passing failure only");
+        assert_eq!(launches(&r), 2, "the second launch follows the transient failure only");
     }
 }
 
@@ -179,6 +179,6 @@ fn a_lead_that_moves_keeps_its_wings_when_its_launch_is_put_off() {
     r.with(|m, now, _| m.effect_outdated(&launch, now));
     r.pass(2);
     let again = r.effects.iter().filter(|e| matches!(e, Effect::Launch { node, .. } if *node == n(3)));
-    assert_eq!(again.count(), 2, "there is no other plan for it: {:?}", r.effects);
+    assert_eq!(again.count(), 2, "no other plan is made for it: {:?}", r.effects);
     assert!(!r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })), "{:?}", r.effects);
 }

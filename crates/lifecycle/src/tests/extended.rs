@@ -1,4 +1,4 @@
-//! Leads of the main queue.
+//! Main jobs that wings extend.
 
 use crate::effect::Effect;
 use crate::observed_job::ObservedJob;
@@ -7,7 +7,7 @@ use infill_model::{Directive, ExecPlan, JobId, NodeName, PlannedNode, Scheduling
 
 use super::rig::{LEAD, Rig, job, n, rig, settings};
 
-/// A main job of one node, whose agent is here.
+/// A main job of one node whose agent has said hello.
 fn extended(sizes: &str) -> Rig {
     let mut r = rig(sizes);
     r.m.submitted.own = vec![n(1)];
@@ -17,34 +17,34 @@ fn extended(sizes: &str) -> Rig {
     r
 }
 
-fn touched(r: &Rig) -> Vec<&Effect> {
+fn effects_on_lead(r: &Rig) -> Vec<&Effect> {
     r.effects.iter().filter(|e| e.job() == LEAD).collect()
 }
 
 #[test]
-fn a_lead_of_the_main_queue_is_never_touched_and_never_without_its_own() {
+fn a_main_job_is_never_changed_and_keeps_its_own_node() {
     let mut r = extended("1-4");
-    // Nothing is planned for it, or all that it could have, or nothing again.
-    for (target, has) in [(vec![], 1), (vec![1, 3, 4], 3), (vec![3, 1], 2), (vec![], 1), (vec![4], 2)] {
+    // Plans without nodes, with all nodes, and without nodes again.
+    for (target, expected) in [(vec![], 1), (vec![1, 3, 4], 3), (vec![3, 1], 2), (vec![], 1), (vec![4], 2)] {
         for _ in 0..2 {
             r.target(&target);
             r.run();
             r.observe();
         }
-        assert_eq!(r.nodes_running().len(), has, "{target:?}: {:?}", r.m.phase);
+        assert_eq!(r.nodes_running().len(), expected, "{target:?}: {:?}", r.m.phase);
         assert!(matches!(&r.m.phase, JobPhase::Running { members } if members[0] == n(1)), "{target:?}");
     }
-    assert_eq!(touched(&r), Vec::<&Effect>::new());
+    assert_eq!(effects_on_lead(&r), Vec::<&Effect>::new());
     assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { job } if *job != LEAD)));
-    // An agent that falls silent is waited for.
+    // The job waits for a silent agent.
     r.now = r.now + 1000;
     r.with(|_, _, _| {});
     r.with(|_, _, _| {});
-    assert_eq!(touched(&r), Vec::<&Effect>::new());
+    assert_eq!(effects_on_lead(&r), Vec::<&Effect>::new());
 }
 
 #[test]
-fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
+fn only_slurm_restarts_a_requeued_main_job() {
     let mut r = extended("1-4");
     r.target(&[1, 3]);
     r.run();
@@ -52,7 +52,8 @@ fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
     r.slurm.remove(&LEAD);
     for held in [false, true, false] {
         let mut lead = job(LEAD, &[], 0);
-        (lead.held, lead.state_reason) = (held, "Resources".to_owned());
+        lead.held = held;
+        lead.state_reason = "Resources".to_owned();
         r.now = r.now + 5;
         let observed =
             ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
@@ -60,7 +61,7 @@ fn a_main_job_that_slurm_requeues_is_slurms_to_start() {
         r.target(&[1, 3]);
     }
     assert!(r.m.phase.is_queued());
-    assert_eq!(touched(&r), Vec::<&Effect>::new());
+    assert_eq!(effects_on_lead(&r), Vec::<&Effect>::new());
     // It runs elsewhere now.
     r.slurm.insert(LEAD, vec![n(5)]);
     r.observe();
@@ -86,8 +87,8 @@ fn its_own_nodes_have_the_first_ranks() {
     let wing = member(7);
     assert_eq!(((lead.rank, lead.world), (wing.rank, wing.world)), ((0, 4), (3, 4)));
     assert_eq!(wing.nodes, [n(1), n(2), n(3), n(7)]);
-    assert!(wing.meeting.is_none(), "nobody could tell those on its further nodes");
-    assert!(r.m.wings.values().any(|w| w.order.qos.is_none()), "a main job's QOS is none for wings");
+    assert!(wing.meeting.is_none(), "the lead's further nodes have no agents");
+    assert!(r.m.wings.values().any(|w| w.order.qos.is_none()), "a main job's QOS does not apply to wings");
     assert_ne!(r.m.job, JobId(0));
     let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
     assert_eq!(read.submitted.own.len(), 3);
@@ -97,15 +98,17 @@ fn its_own_nodes_have_the_first_ranks() {
 fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
     let places = |text: &str| text.split_whitespace().map(NodeName::from).collect::<Vec<_>>();
     let mut lead = job(LEAD, &[], 0);
-    (lead.partition, lead.gres) = ("main".to_owned(), "gpu:1".to_owned());
-    // Slurm's word for what it keeps from others is no place of its own.
-    (lead.nodes, lead.batch_host) = (places("n1:0 n1:2 n1:3"), Some(NodeName::new("n1:0+2")));
+    lead.partition = "main".to_owned();
+    lead.gres = "gpu:1".to_owned();
+    // Slurm also blocks n1:3, which is not one of the job's places.
+    lead.nodes = places("n1:0 n1:2 n1:3");
+    lead.batch_host = Some(NodeName::new("n1:0+2"));
     assert_eq!(crate::main_job_nodes(&lead), places("n1:0+2"));
     let mut r = extended("1-4");
     r.m.set_own_nodes(crate::main_job_nodes(&lead));
     assert_eq!((r.m.submitted.block, r.m.extra_lead_nodes()), (2, 0));
     assert_eq!(r.m.generation_nodes(&places("n1:0+2 n2:0+1")), places("n1:0+2 n2:0+1"));
-    // What is planned for it without its own, too.
+    // A plan without its own places.
     let own = r.m.workers.remove(&n(1)).unwrap();
     r.m.workers.insert(NodeName::new("n1:0+2"), own);
     r.m.phase = JobPhase::Running { members: places("n1:0+2") };
@@ -118,5 +121,5 @@ fn gpus_of_its_one_node_are_its_own_and_each_wing_has_as_many() {
     assert_eq!(orders, [(places("n2:0+1"), Some("gpu:2".to_owned()))]);
     let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
     assert_eq!((read.submitted.own, read.submitted.block), (places("n1:0+2"), 2));
-    assert_eq!(touched(&r), Vec::<&Effect>::new());
+    assert_eq!(effects_on_lead(&r), Vec::<&Effect>::new());
 }

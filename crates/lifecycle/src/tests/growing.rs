@@ -1,4 +1,4 @@
-//! Members that are lost while others join, and what wings ask for that are to join.
+//! Losses while newcomers join, and the requests of new wings.
 
 use crate::phase::JobPhase;
 use infill_model::{AgentEvent, DeclaredPlan, ExecPlan, NodeName, PlanNeeds, PlannedNode};
@@ -6,7 +6,7 @@ use infill_model::{AgentEvent, DeclaredPlan, ExecPlan, NodeName, PlanNeeds, Plan
 use super::live::{last, went_on};
 use super::rig::{Rig, alive, n, running};
 
-/// Two members of which one has died, and a third that is let in.
+/// Two members and a newcomer that joins. One member has died.
 fn growing() -> Rig {
     let mut r = alive("1-8", &[1, 2]);
     r.pass(100);
@@ -18,18 +18,18 @@ fn growing() -> Rig {
     r
 }
 
-fn are_here(r: &mut Rig) {
+fn hear_survivors(r: &mut Rig) {
     for i in [1, 3] {
         r.m.record_heartbeat(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
     }
 }
 
 #[test]
-fn a_member_that_died_is_missed_by_those_who_wait_for_its_step() {
+fn members_that_wait_for_a_dead_members_step_report_it() {
     for event in [AgentEvent::Failed { generation: 1 }, AgentEvent::Stuck { generation: 1 }] {
         let mut r = growing();
         r.event(&n(1), event);
-        are_here(&mut r);
+        hear_survivors(&mut r);
         r.now = r.now + 3;
         r.with(|_, _, _| {});
         assert_eq!(last(&r), ["n1", "n3"], "{:?}", r.notes);
@@ -39,16 +39,16 @@ fn a_member_that_died_is_missed_by_those_who_wait_for_its_step() {
 }
 
 #[test]
-fn where_nobody_misses_a_step_there_is_time_for_it() {
+fn members_may_finish_their_step_if_none_reports_a_failure() {
     let mut r = growing();
-    are_here(&mut r);
+    hear_survivors(&mut r);
     r.now = r.now + 3;
     r.with(|_, _, _| {});
     assert_eq!(last(&r), ["n1", "n2", "n3"]);
 }
 
 #[test]
-fn nobody_joins_before_it_is_known_who_is_lost() {
+fn newcomers_join_only_after_the_lost_member_is_found() {
     let mut r = alive("1-8", &[1, 2]);
     r.pass(100);
     r.hang.insert(n(2));
@@ -56,7 +56,7 @@ fn nobody_joins_before_it_is_known_who_is_lost() {
     r.target(&[1, 2, 3]);
     r.run();
     assert!(matches!(r.m.phase, JobPhase::Running { .. }), "{:?}", r.m.phase);
-    are_here(&mut r);
+    hear_survivors(&mut r);
     r.now = r.now + 3;
     r.with(|_, _, _| {});
     assert_eq!(last(&r), ["n1"], "{:?}", r.notes);
@@ -68,7 +68,7 @@ fn nobody_joins_before_it_is_known_who_is_lost() {
 }
 
 #[test]
-fn a_wing_asks_for_what_a_worker_of_its_plan_needs() {
+fn a_wing_requests_the_needs_of_its_execution_plan() {
     let plan = |name: &str, needs| DeclaredPlan {
         name: ExecPlan(name.to_owned()),
         sizes: None,
@@ -94,5 +94,5 @@ fn a_wing_asks_for_what_a_worker_of_its_plan_needs() {
     assert_eq!(ordered("ddp", "n2:1", None), (None, None));
     assert_eq!(ordered("ddp", "n2:1", Some(4)), (Some(4), None));
     assert_eq!(ordered("unknown", "n2:1", None), (None, None));
-    assert_eq!(ordered("offload", "n2", None), (None, None), "whole nodes are had whole");
+    assert_eq!(ordered("offload", "n2", None), (None, None), "a whole node needs no request");
 }

@@ -1,4 +1,4 @@
-//! What people and Slurm do with a lead: holds, refusals, suspension, time limits.
+//! Holds, refusals, suspension and time limits of a lead.
 
 use crate::effect::Effect;
 use crate::observed_job::ObservedJob;
@@ -7,10 +7,11 @@ use infill_model::{BaseState, HoldKind, Job, SchedulingState, StartBlocker};
 
 use super::rig::{LEAD, Rig, job, n, rig, running, settings};
 
-/// Takes in a look, a second later, at a lead that waits: held or not, and why.
+/// Takes in a snapshot, a second later, of a waiting lead: held or not, with this reason.
 fn waits(r: &mut Rig, held: bool, reason: &str, description: &str) {
     let mut lead = job(LEAD, &[], 0);
-    (lead.held, lead.state_reason) = (held, reason.to_owned());
+    lead.held = held;
+    lead.state_reason = reason.to_owned();
     lead.state_description = description.to_owned();
     see(r, &lead);
 }
@@ -45,7 +46,7 @@ fn a_hold_by_an_administrator_counts_whenever_it_comes() {
         (launches(&r), r.m.scheduling_state(r.now)),
         (0, SchedulingState::Barred(StartBlocker::Held(HoldKind::Admin)))
     );
-    // Released: infill holds it again, and starts it.
+    // After its release infill holds it again, and then starts it.
     waits(&mut r, false, "Priority", "");
     assert!(r.effects.contains(&Effect::Hold { job: LEAD }), "{:?}", r.effects);
     waits(&mut r, true, "JobHeldUser", "");
@@ -54,7 +55,7 @@ fn a_hold_by_an_administrator_counts_whenever_it_comes() {
 }
 
 #[test]
-fn a_hold_after_infills_release_is_a_persons() {
+fn a_hold_after_infills_release_belongs_to_a_person() {
     for (reason, by) in [("JobHeldUser", HoldKind::Owner), ("JobHeldAdmin", HoldKind::Admin)] {
         let mut r = released();
         waits(&mut r, true, reason, "");
@@ -62,7 +63,7 @@ fn a_hold_after_infills_release_is_a_persons() {
         r.now = r.now + 1000;
         r.target(&[1]);
         assert_eq!(launches(&r), 1, "launching undid a hold");
-        // A daemon that is restarted meanwhile knows it, too.
+        // A restarted daemon knows it, too.
         let read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
         assert_eq!(read.scheduling_state(r.now), SchedulingState::Barred(StartBlocker::Held(by)));
     }
@@ -74,7 +75,7 @@ fn before_infill_has_released_it_the_lead_is_still_held_by_infill() {
     r.target(&[1]);
     waits(&mut r, true, "JobHeldUser", "");
     assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
-    // Nor is it a person's hold if its agent had it requeued while the daemon was away.
+    // A requeue by the agent while the daemon was away is not a person's hold either.
     let mut r = running("1-4", &[1]);
     waits(&mut r, true, "JobHeldUser", "job requeued in held state");
     assert_eq!((r.m.obstacles.held_by, r.m.malleable_state().word()), (None, "queued"));
@@ -115,7 +116,7 @@ fn a_lead_that_slurm_refuses_gives_its_nodes_back_at_once_and_waits_longer_each_
         assert_eq!(pauses, [30.0, 60.0, 120.0], "{reason}");
         assert_eq!(launches(&r), 4);
     }
-    // What has to do with what is free is waited for; so is what was read before the release.
+    // The job waits for free nodes. A refusal in a snapshot from before the release does not count.
     let mut r = released();
     waits(&mut r, false, "Resources", "");
     assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
@@ -157,10 +158,10 @@ fn the_users_own_time_limit_holds() {
     assert!(!r.effects.iter().any(|e| matches!(e, Effect::SetLimit { .. })), "{:?}", r.effects);
 }
 
-/// What Slurm says of a job that was requeued, held.
+/// Slurm's description of a job that was requeued, held.
 const REQUEUED: &str = "job requeued in held state";
 
-/// A lead that infill has had requeued, held, and that Slurm has not shown since.
+/// A lead that infill has requeued, held, and that no snapshot has shown since.
 fn requeued() -> Rig {
     let mut r = running("1-4", &[1]);
     r.target(&[]);
@@ -171,8 +172,8 @@ fn requeued() -> Rig {
 }
 
 #[test]
-fn infills_own_hold_is_no_administrators_where_slurm_forgets_whose_it_is() {
-    // At once, or after it has shown it as it is: for seconds, or while the daemon was away.
+fn a_hold_that_slurm_attributes_wrongly_is_still_infills() {
+    // Slurm forgets the holder at once, or after some snapshots, or after a restart of the daemon.
     for shown in [0, 1, 20] {
         let mut r = requeued();
         (0..shown).for_each(|_| waits(&mut r, true, "JobHeldUser", REQUEUED));
@@ -181,12 +182,12 @@ fn infills_own_hold_is_no_administrators_where_slurm_forgets_whose_it_is() {
         for _ in 0..2 {
             waits(&mut r, true, "JobHeldAdmin", "");
             assert_eq!(r.m.obstacles.held_by, None);
-            assert_eq!(r.effects, [Effect::Hold { job: LEAD }], "it is held once more, as it should be");
+            assert_eq!(r.effects, [Effect::Hold { job: LEAD }], "infill holds it again");
         }
         waits(&mut r, true, "JobHeldUser", "");
         assert_eq!(r.m.obstacles.held_by, None);
         waits(&mut r, true, "JobHeldAdmin", "");
-        assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Admin), "that is one");
+        assert_eq!(r.m.obstacles.held_by, Some(HoldKind::Admin), "this is an administrator's hold");
     }
 }
 
@@ -198,7 +199,7 @@ fn an_administrators_hold_of_a_requeued_lead_counts() {
         waits(&mut r, true, "JobHeldAdmin", REQUEUED);
         assert_eq!((r.m.obstacles.held_by, r.effects.len()), (Some(HoldKind::Admin), 0));
     }
-    // Nor is one of a lead that infill has released since taken for what the requeue left.
+    // A hold after infill's release is not a consequence of the requeue.
     let mut r = requeued();
     waits(&mut r, true, "JobHeldUser", REQUEUED);
     r.now = r.now + 60;
@@ -209,14 +210,14 @@ fn an_administrators_hold_of_a_requeued_lead_counts() {
 }
 
 #[test]
-fn a_lead_that_slurm_holds_for_its_requeues_is_no_persons_and_starts_again() {
+fn a_lead_that_slurm_holds_for_its_requeues_starts_again() {
     for (reason, more) in [
         ("JobHoldMaxRequeue", "launch failure limit exceeded requeued held"),
         ("JobHoldMaxPreemptRequeue", ""),
         ("JobHeldMaxPreemptRequeue", "preemption requeue limit exceeded requeued held"),
         ("JobHoldMaxNodeFailRequeue", "node failure requeue limit exceeded requeued held"),
     ] {
-        // It trained, or was on its way.
+        // It trained or was launched.
         for mut r in [running("1-4", &[1]), released()] {
             let launched = launches(&r);
             waits(&mut r, true, reason, more);
@@ -229,8 +230,8 @@ fn a_lead_that_slurm_holds_for_its_requeues_is_no_persons_and_starts_again() {
                 matches!(&bar, SchedulingState::Barred(StartBlocker::Refused { reason: r, .. }) if *r == refused),
                 "{bar:?}"
             );
-            let told = r.notes.iter().filter(|note| note.contains(reason)).count();
-            assert!((1..=2).contains(&told), "it is said when it comes: {:?}", r.notes);
+            let noted = r.notes.iter().filter(|note| note.contains(reason)).count();
+            assert!((1..=2).contains(&noted), "the log has it only once each time: {:?}", r.notes);
             r.now = r.now + 1000;
             r.target(&[2]);
             assert_eq!(launches(&r), launched + 1, "{reason}: it is started elsewhere");

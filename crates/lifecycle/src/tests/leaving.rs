@@ -1,11 +1,11 @@
-//! What is learned from stops and starts.
+//! Lessons from stops and starts.
 
 use super::rig::{LEAD, Rig, job, n, running, settings};
 use crate::effect::{Effect, StepOutcome};
 use crate::observed_job::ObservedJob;
 use infill_model::{AgentEvent, CommandExit, JobId, StopOutcome};
 
-/// What a stop after so many seconds teaches, with 10 s of grace.
+/// The lesson from a stop that took `stop_secs`, with 10 s of grace.
 fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64, StopOutcome)> {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.grace_secs = 10;
@@ -23,20 +23,20 @@ fn lesson(code: i32, killed: bool, stop_secs: f64, leaving: bool) -> Option<(f64
 }
 
 #[test]
-fn every_stop_that_was_asked_for_teaches_something() {
+fn every_requested_stop_is_a_lesson() {
     assert_eq!(lesson(0, false, 4.0, false), Some((4.0, StopOutcome::Saved)));
     assert_eq!(
         lesson(0, false, 0.5, true),
         Some((0.5, StopOutcome::Saved)),
         "in time, though Slurm took the node"
     );
-    assert_eq!(lesson(138, false, 0.1, false), Some((0.1, StopOutcome::Saved)), "it went by the signal");
+    assert_eq!(lesson(138, false, 0.1, false), Some((0.1, StopOutcome::Saved)), "the signal ended it");
     assert_eq!(lesson(1, false, 3.0, false), Some((3.0, StopOutcome::Failed)));
     assert_eq!(lesson(137, true, 10.2, false), Some((10.0, StopOutcome::Killed)));
     assert_eq!(
         lesson(137, true, 2.0, true),
         Some((2.0, StopOutcome::Cut)),
-        "Slurm left it less than its own time"
+        "Slurm gave it less than its own grace time"
     );
     assert_eq!(lesson(137, true, 10.2, true), Some((10.0, StopOutcome::Killed)));
     assert_eq!(lesson(0, false, 0.0, false), None, "it had ended before it was asked");
@@ -52,7 +52,7 @@ fn with_wing_in_prolog() -> Rig {
     r
 }
 
-/// What follows from a look at it after so many seconds.
+/// The outcome of a snapshot after `secs`.
 fn look(r: &mut Rig, secs: i64, configuring: bool) -> StepOutcome {
     let now = r.now + secs;
     r.m.workers.values_mut().for_each(|w| w.last_seen = now);
@@ -87,13 +87,13 @@ fn a_wing_in_its_prolog_is_waited_for_and_its_node_is_not_blamed_while_it_is_pre
 }
 
 #[test]
-fn how_long_a_start_has_taken_is_told_once() {
+fn the_duration_of_a_start_is_reported_once() {
     let mut r = with_wing_in_prolog();
     r.now = r.now + 57;
     let id = r.m.wings.values().next().unwrap().job.unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..2 {
-        let arrival = crate::AuthenticatedHello {
+        let hello = crate::AuthenticatedHello {
             node: n(2),
             slurm_job: id,
             address: "n2".to_owned(),
@@ -103,8 +103,8 @@ fn how_long_a_start_has_taken_is_told_once() {
             dialect: infill_api::AgentDialect::present_protocol(),
         };
         let mut out = StepOutcome::default();
-        assert!(r.m.handle_hello(arrival, r.now, &mut out));
-        told.extend(out.arrived);
+        assert!(r.m.handle_hello(hello, r.now, &mut out));
+        reported.extend(out.arrived);
     }
-    assert_eq!(told, [(n(2), 57.0)]);
+    assert_eq!(reported, [(n(2), 57.0)]);
 }

@@ -6,7 +6,7 @@ use infill_model::{Job, JobId};
 
 use super::rig::{LEAD, Rig, job, n, running};
 
-/// A job on n1 with a wing on n2, 600 s after both started, with nothing asked of Slurm for a while.
+/// A job on n1 with a wing on n2, 600 s after both started, without recent effects.
 fn after_ten_minutes() -> (Rig, JobId) {
     let mut r = running("1-8", &[1, 2]);
     let wing = r.m.held_nodes(r.now)[&n(2)];
@@ -15,7 +15,7 @@ fn after_ten_minutes() -> (Rig, JobId) {
     (r, wing)
 }
 
-/// The limits that a look at these jobs sets, minutes.
+/// The limits that a snapshot of these jobs sets, minutes.
 fn renewed(r: &mut Rig, lead: &Job, wings: Vec<&Job>) -> Vec<(JobId, u32)> {
     r.effects.clear();
     let observed = ObservedJob { lead: Some(lead), wings, read_at: r.now, ..ObservedJob::default() };
@@ -70,7 +70,7 @@ fn a_wings_limit_is_cut_at_once_and_renewed_when_half_of_it_is_used_up() {
     for (lease_secs, limit) in [
         (540, Some(19)),
         (600, None),
-        // What is left is half of what the lease leaves, and then less.
+        // The rest of the limit is half of the rest of the lease, and then less.
         (1200, None),
         (1260, Some(31)),
     ] {
@@ -84,7 +84,7 @@ fn a_wings_limit_is_cut_at_once_and_renewed_when_half_of_it_is_used_up() {
 }
 
 #[test]
-fn a_wing_that_runs_past_its_lease_keeps_the_limit_that_is_right() {
+fn a_wing_that_runs_past_its_lease_keeps_its_limit() {
     let (mut r, wing) = after_ten_minutes();
     r.target_for(&[(1, 6000), (2, 600)]);
     r.pass(620);

@@ -1,4 +1,4 @@
-//! Commands that stay alive: they grow, shrink and lose members without a stop, and else restart.
+//! Commands that stay alive: they grow, shrink and lose members without a stop, or restart.
 
 mod any_order;
 
@@ -12,7 +12,7 @@ use super::rig::{Rig, alive, n, progress, running};
 const DONE: CommandExit = CommandExit { code: 0, asked: false, killed: false };
 const KILLED: CommandExit = CommandExit { code: 137, asked: false, killed: false };
 
-/// The end of a command that its agent has killed because the others go on without it.
+/// The end of a command that its agent has killed because the other members go on without it.
 fn let_go(generation: u64) -> AgentEvent {
     let exit = CommandExit { code: 137, asked: true, killed: false };
     AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: 4000 }
@@ -28,21 +28,21 @@ pub(super) fn went_on(r: &Rig, nodes: &[&str]) {
     assert_eq!((r.stops, r.m.counts.restarts), (0, 0), "{:?}", r.notes);
 }
 
-/// One agent obeys, and the others do not yet.
+/// One agent follows its order, and the others do not yet.
 fn obey(r: &mut Rig, i: u32) {
     let running = r.agents.get(&n(i)).copied().flatten();
     r.obey(&n(i), running);
 }
 
 #[test]
-fn grows_while_its_members_train_and_nobody_is_stopped() {
+fn grows_while_its_members_train_without_a_stop() {
     let mut r = alive("1-8", &[1, 2]);
     r.target(&[1, 2, 3, 4]);
     r.submit_wings();
     r.say_hello();
-    assert!(matches!(r.m.directive_for(&n(1)), Directive::Run(_)), "the members know nothing of it");
+    assert!(matches!(r.m.directive_for(&n(1)), Directive::Run(_)), "the members are not notified yet");
     let Directive::Warm(place) = r.m.directive_for(&n(3)) else { panic!("{:?}", r.m.directive_for(&n(3))) };
-    assert_eq!((place.rank, place.world), (2, 3), "no place that anybody waits at");
+    assert_eq!((place.rank, place.world), (2, 3), "a membership that no member waits for");
     obey(&mut r, 3);
     assert_eq!(r.m.malleable_state(), MalleableState::Running, "the other one is awaited");
     obey(&mut r, 4);
@@ -62,7 +62,7 @@ fn grows_while_its_members_train_and_nobody_is_stopped() {
 }
 
 #[test]
-fn shrinks_and_only_those_that_go_leave() {
+fn shrinks_and_only_the_removed_members_leave() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 3]);
     assert_eq!(r.m.directive_for(&n(2)), Directive::Part { generation: 2, urgent: false });
@@ -82,29 +82,29 @@ fn a_node_that_is_taken_is_left_at_the_next_step() {
     assert_eq!(r.m.directive_for(&n(2)), Directive::Part { generation: 2, urgent: false });
     r.run();
     went_on(&r, &["n1", "n3"]);
-    assert_eq!(r.m.rescaled_at, rescaled, "a loss is no reason to stay as it is");
+    assert_eq!(r.m.rescaled_at, rescaled, "a loss does not count as a rescale");
 }
 
 #[test]
-fn a_process_that_is_killed_is_no_restart_and_its_node_is_left_alone() {
+fn a_killed_process_causes_no_restart_and_its_node_is_avoided() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.stopped(&n(2), 1, KILLED);
     let Directive::Regroup(place) = r.m.directive_for(&n(3)) else { panic!("{:?}", r.m.phase) };
-    assert!(place.meeting.unwrap().urgent, "nobody may wait for its step");
+    assert!(place.meeting.unwrap().urgent, "the members must not wait for its step");
     r.run();
     went_on(&r, &["n1", "n3"]);
     assert!(r.m.obstacles.trials.is_shunned(&n(2), r.now) && r.strikes.is_empty());
-    assert!(r.lived.is_empty(), "what a loss costs is no planner's choice");
+    assert!(r.lived.is_empty(), "a loss is not typical of planned changes");
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_named() {
+fn a_node_that_misses_the_roll_call_is_lost() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.pass(100);
     r.now = r.now + 1;
     r.event(&n(1), AgentEvent::Stuck { generation: 1 });
     let Directive::Run(place) = r.m.directive_for(&n(2)) else { panic!("{:?}", r.m.phase) };
-    assert_eq!(place.meeting.unwrap().rolls, 1, "the roll is called");
+    assert_eq!(place.meeting.unwrap().rolls, 1, "a roll call has begun");
     r.now = r.now + 1;
     for i in [1, 3] {
         r.m.record_heartbeat(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
@@ -118,20 +118,20 @@ fn a_node_that_does_not_answer_is_named() {
     r.hang.insert(n(2));
     r.run();
     went_on(&r, &["n1", "n3"]);
-    // It was away only for a while, and comes as a newcomer.
+    // It was away only for a while, and comes back as a newcomer.
     r.hang.clear();
     r.run();
     went_on(&r, &["n1", "n3", "n2"]);
 }
 
 #[test]
-fn who_was_heard_just_before_the_roll_has_not_answered_it() {
+fn a_sign_of_life_before_the_roll_call_does_not_answer_it() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.pass(100);
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     for i in [1, 3] {
         r.m.record_heartbeat(&n(i), r.m.workers[&n(i)].slurm_job, r.now);
-        // It says again where it is, as the roll came with its assignment.
+        // It reports its membership again, because the roll call came with its assignment.
         r.event(&n(i), AgentEvent::Joined { generation: 1, secs: 0.1 });
     }
     r.now = r.now + 3;
@@ -143,7 +143,7 @@ fn who_was_heard_just_before_the_roll_has_not_answered_it() {
 }
 
 #[test]
-fn what_is_said_again_clears_up_no_doubt() {
+fn a_repeated_report_does_not_resolve_a_failed_step() {
     let mut r = alive("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     r.event(&n(1), AgentEvent::Joined { generation: 1, secs: 0.1 });
@@ -154,14 +154,14 @@ fn what_is_said_again_clears_up_no_doubt() {
 }
 
 #[test]
-fn all_that_answer_go_on_as_they_are() {
+fn members_that_answer_the_roll_call_go_on() {
     let mut r = alive("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Stuck { generation: 1 });
     r.pass(3);
     assert_eq!(r.started.len(), 1);
-    // A step that failed though nobody is lost is made again.
+    // After a failed step without a loss the members meet again.
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
-    assert_eq!(r.started.len(), 1, "whoever is lost may be named yet");
+    assert_eq!(r.started.len(), 1, "the lost member may still be found");
     r.pass(3);
     r.run();
     went_on(&r, &["n1", "n2"]);
@@ -193,7 +193,7 @@ fn a_newcomer_gets_as_long_as_the_command_needs() {
     r.event(&n(3), AgentEvent::Ready { generation: 1 });
     r.run();
     went_on(&r, &["n1", "n2", "n3"]);
-    // Another one: longer than the least that it gets, shorter than three times what the last one took.
+    // Another newcomer takes longer than the shortest limit, but less than three times the last one's time.
     r.hang.insert(n(4));
     r.target(&[1, 2, 3, 4]);
     r.run();
@@ -207,7 +207,7 @@ fn a_newcomer_gets_as_long_as_the_command_needs() {
 }
 
 #[test]
-fn a_newcomer_that_fails_is_blamed_as_commands_are() {
+fn a_failed_newcomer_is_blamed_like_a_failed_command() {
     let mut r = alive("1-8", &[1, 2]);
     r.event(&n(1), progress(1));
     r.target(&[1, 2, 3]);
@@ -232,7 +232,7 @@ fn newcomers_that_are_ready_wait_for_slow_ones_only_for_a_while() {
 }
 
 #[test]
-fn who_is_lost_while_they_regroup_is_left_out_of_the_next_try() {
+fn a_member_lost_during_a_regroup_is_left_out_of_the_next_try() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
     assert_eq!((r.m.generation.number, r.m.malleable_state()), (2, MalleableState::Regrouping));
@@ -245,7 +245,7 @@ fn who_is_lost_while_they_regroup_is_left_out_of_the_next_try() {
 }
 
 #[test]
-fn a_newcomer_that_dies_in_the_change_interrupts_nobodys_step() {
+fn a_newcomer_that_dies_in_the_change_does_not_interrupt_the_step() {
     let mut r = alive("1-8", &[1, 2]);
     r.target(&[1, 2, 3]);
     r.submit_wings();
@@ -259,9 +259,9 @@ fn a_newcomer_that_dies_in_the_change_interrupts_nobodys_step() {
     went_on(&r, &["n1", "n2"]);
 }
 
-/// It restarts on these nodes, after all have stopped.
+/// Asserts that the job restarts on these nodes after all members have stopped.
 #[track_caller]
-fn restarted(r: &mut Rig, nodes: &[&str]) {
+fn assert_restarts(r: &mut Rig, nodes: &[&str]) {
     assert_eq!(r.m.malleable_state(), MalleableState::Rescaling, "{:?}", r.notes);
     r.hang.clear();
     r.run();
@@ -280,13 +280,17 @@ fn members_that_do_not_meet_are_restarted() {
     r.pass(30 + i64::from(r.m.spec.grace_secs));
     assert_eq!(r.m.malleable_state(), MalleableState::Regrouping);
     r.pass(1);
-    assert_eq!(r.m.directive_for(&n(1)), Directive::Rescue { generation: 2 }, "it has all in its memory");
+    assert_eq!(
+        r.m.directive_for(&n(1)),
+        Directive::Rescue { generation: 2 },
+        "it has the training state in memory"
+    );
     assert_eq!(r.m.directive_for(&n(2)), Directive::Stop { generation: 2 });
-    restarted(&mut r, &["n1", "n2"]);
+    assert_restarts(&mut r, &["n1", "n2"]);
 }
 
 #[test]
-fn so_many_tries_that_fail_are_enough() {
+fn a_restart_follows_the_last_failed_try() {
     let mut r = alive("1-8", &[1, 2]);
     for try_ in 1..=u64::from(MOST_TRIES) {
         r.event(&n(2), AgentEvent::Failed { generation: try_ });
@@ -297,8 +301,8 @@ fn so_many_tries_that_fail_are_enough() {
     assert_eq!(regroup.tries, MOST_TRIES);
     r.event(&n(2), AgentEvent::Failed { generation: 6 });
     r.pass(3);
-    restarted(&mut r, &["n1", "n2"]);
-    assert_eq!(r.m.counts.restarts, 0, "nobody has failed");
+    assert_restarts(&mut r, &["n1", "n2"]);
+    assert_eq!(r.m.counts.restarts, 0, "no command has failed");
 }
 
 #[test]
@@ -314,10 +318,10 @@ fn each_further_try_meets_elsewhere() {
 }
 
 #[test]
-fn a_process_that_sees_no_way_is_restarted() {
+fn a_hopeless_process_causes_a_restart() {
     let mut r = alive("1-8", &[1, 2]);
     r.event(&n(2), AgentEvent::Hopeless { generation: 1, why: "out of tries".into() });
-    restarted(&mut r, &["n1", "n2"]);
+    assert_restarts(&mut r, &["n1", "n2"]);
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
     r.event(&n(2), AgentEvent::Hopeless { generation: 1, why: "of another time".into() });
@@ -332,11 +336,11 @@ fn a_process_that_sees_no_way_is_restarted() {
     r.target(&[1, 2]);
     r.event(&n(1), AgentEvent::Hopeless { generation: 2, why: "out of tries".into() });
     assert_eq!(r.m.directive_for(&n(2)), Directive::Rescue { generation: 2 }, "it can still save");
-    restarted(&mut r, &["n1", "n2"]);
+    assert_restarts(&mut r, &["n1", "n2"]);
 }
 
 #[test]
-fn a_generation_that_finds_no_store_is_a_failure() {
+fn a_generation_without_a_store_fails() {
     let mut r = running("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Failed { generation: 1 });
     r.pass(3);
@@ -345,7 +349,7 @@ fn a_generation_that_finds_no_store_is_a_failure() {
 }
 
 #[test]
-fn a_lead_that_is_taken_or_moved_is_a_restart() {
+fn losing_or_moving_the_lead_is_a_restart() {
     let mut r = alive("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Leaving);
     assert_eq!(r.m.malleable_state(), MalleableState::Rescaling);
@@ -372,7 +376,7 @@ fn a_program_that_fails_everywhere_fails_as_itself() {
 }
 
 #[test]
-fn an_end_in_the_middle_of_a_change_is_the_end() {
+fn a_command_may_end_in_the_middle_of_a_change() {
     let mut r = alive("1-8", &[1, 2]);
     r.target(&[1, 2, 3]);
     r.submit_wings();
@@ -382,24 +386,24 @@ fn an_end_in_the_middle_of_a_change_is_the_end() {
         r.stopped(&n(i), 2, DONE);
     }
     assert_eq!(r.m.phase, JobPhase::Ending { code: 0 });
-    assert_eq!(r.m.directive_for(&n(3)), Directive::Leave, "who warmed up in vain is told");
+    assert_eq!(r.m.directive_for(&n(3)), Directive::Leave, "the newcomer is no longer needed");
     r.run();
     r.observe();
     assert_eq!(r.m.phase, JobPhase::Ended);
 }
 
 #[test]
-fn after_a_loss_an_end_may_be_its_echo() {
+fn an_end_after_a_loss_does_not_count() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.event(&n(3), AgentEvent::Leaving);
     r.stopped(&n(2), 2, DONE);
-    // Its agent tells it of the generation that is wanted by then.
+    // Its agent reports the end with the next generation.
     r.stopped(&n(1), 3, DONE);
     assert_eq!(r.m.malleable_state(), MalleableState::Rescaling, "{:?}", r.notes);
 }
 
 #[test]
-fn a_lead_without_its_command_and_a_daemon_without_memory() {
+fn a_restarted_daemon_finishes_a_regroup() {
     let mut r = alive("1-8", &[1, 2, 3]);
     r.target(&[1, 2]);
     let mut read = crate::JobLifecycle::from_record(r.m.to_record()).unwrap();
@@ -410,7 +414,7 @@ fn a_lead_without_its_command_and_a_daemon_without_memory() {
 }
 
 #[test]
-fn what_does_not_say_that_it_can_is_stopped_as_ever() {
+fn a_command_that_cannot_stay_alive_is_stopped() {
     let mut r = running("1-8", &[1, 2]);
     r.target(&[1, 2, 3]);
     r.submit_wings();

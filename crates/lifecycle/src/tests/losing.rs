@@ -14,7 +14,7 @@ fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
     let mut r = running("1-8", &[1, 2, 3]);
     r.event(&n(2), AgentEvent::Leaving);
     assert_eq!(r.m.directive_for(&n(1)), Directive::Stop { generation: 1 });
-    // Rank 2 noticed over the wire before its agent was told: that is no end of the job.
+    // Rank 2 noticed the loss before its agent got the order: that does not end the job.
     r.stopped(&n(3), 1, CommandExit { code: 0, asked: false, killed: false });
     r.stopped(&n(2), 1, CommandExit { code: 0, asked: true, killed: false });
     r.slurm.retain(|_, nodes| !nodes.contains(&n(2)));
@@ -28,7 +28,7 @@ fn a_preempted_wing_stops_all_and_the_rest_goes_on() {
 fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
     let mut r = running("1-8", &[1, 2]);
     r.event(&n(1), AgentEvent::Leaving);
-    // A round that was under way does not know it yet.
+    // A round that began before does not know it yet.
     r.target(&[1, 2]);
     r.stopped(&n(1), 1, CommandExit { code: 0, asked: true, killed: false });
     r.run();
@@ -42,12 +42,12 @@ fn a_preempted_lead_goes_back_to_the_queue_and_takes_its_wings_along() {
     assert!(r.effects.contains(&Effect::Hold { job: LEAD }) || r.held);
     r.observe();
     r.run();
-    assert!(r.slurm.is_empty(), "no wing without a lead: {:?}", r.slurm);
+    assert!(r.slurm.is_empty(), "wings need a lead: {:?}", r.slurm);
     assert!(r.m.backoff.start_after.is_some());
 }
 
 #[test]
-fn a_preempted_wing_that_nobody_has_come_from_is_cancelled_at_once() {
+fn a_preempted_wing_without_agents_is_cancelled_at_once() {
     let mut r = running("1-8", &[1, 2]);
     r.target(&[1, 2, 3]);
     r.submit_wings();
@@ -56,12 +56,12 @@ fn a_preempted_wing_that_nobody_has_come_from_is_cancelled_at_once() {
     r.preempted.insert(wing, r.now + 5);
     r.observe();
     assert!(r.effects.contains(&Effect::CancelWing { job: wing }), "{:?}", r.effects);
-    assert_eq!(r.nodes_running(), ["n1", "n2"], "those who train go on");
-    assert!(r.strikes.is_empty(), "it is nobody's fault");
+    assert_eq!(r.nodes_running(), ["n1", "n2"], "the members train on");
+    assert!(r.strikes.is_empty(), "no node is to blame");
 }
 
 #[test]
-fn a_preempted_lead_that_nobody_has_come_from_is_requeued_at_once() {
+fn a_preempted_lead_without_an_agent_is_requeued_at_once() {
     let mut r = rig("1-8");
     r.target(&[1]);
     assert!(matches!(r.m.phase, JobPhase::Launching { .. }));
@@ -69,7 +69,7 @@ fn a_preempted_lead_that_nobody_has_come_from_is_requeued_at_once() {
     r.observe();
     assert!(r.effects.contains(&Effect::RequeueHold { job: LEAD }), "{:?}", r.effects);
     assert!(r.m.backoff.start_after.is_some(), "the main queue comes first");
-    // Of its next run Slurm may still show the last one's preemption.
+    // In its next run Slurm may still show the preemption of the last one.
     let mut lead = job(LEAD, &[n(1)], 0);
     lead.preempt_time = Some(r.now);
     assert!(lead.is_preempted());
@@ -78,17 +78,17 @@ fn a_preempted_lead_that_nobody_has_come_from_is_requeued_at_once() {
 }
 
 #[test]
-fn who_came_too_late_to_hear_that_slurm_wants_the_node_is_told() {
+fn an_agent_that_missed_the_preemption_notice_is_stopped() {
     let mut r = running("1-8", &[1, 2]);
     let wing = *r.slurm.iter().find(|(_, nodes)| nodes.contains(&n(2))).expect("a wing").0;
     r.preempted.insert(wing, r.now);
     r.observe();
-    assert!(matches!(r.m.phase, JobPhase::Running { .. }), "its own word may be on its way");
+    assert!(matches!(r.m.phase, JobPhase::Running { .. }), "its own report may be on its way");
     r.observe();
     r.run();
     assert_eq!(r.started.last().unwrap(), &["n1"], "{:?}", r.notes);
     assert!(r.effects.contains(&Effect::CancelWing { job: wing }), "{:?}", r.effects);
-    // The same for the lead.
+    // The same applies to the lead.
     r.preempted.insert(LEAD, r.now);
     r.observe();
     r.observe();
@@ -97,7 +97,7 @@ fn who_came_too_late_to_hear_that_slurm_wants_the_node_is_told() {
 }
 
 #[test]
-fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
+fn a_failure_is_retried_and_then_ends_the_job_with_its_code() {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.max_restarts = 1;
     r.event(&n(1), progress(1));
@@ -112,7 +112,7 @@ fn a_failure_is_retried_so_many_times_and_then_is_the_jobs_code() {
     assert_eq!(
         (r.m.counts.restarts, r.m.counts.rescales, r.m.generation.number),
         (1, 0, 2),
-        "a retry is no rescale"
+        "a retry is not a rescale"
     );
     r.stopped(&n(2), 2, failed);
     r.stopped(&n(1), 2, echo);
@@ -136,9 +136,9 @@ fn the_job_is_done_when_the_command_has_ended_everywhere() {
 }
 
 #[test]
-fn a_dead_node_is_a_loss_and_no_failure() {
+fn a_dead_node_is_a_loss_and_not_a_failure() {
     let mut r = running("1-8", &[1, 2, 3]);
-    // The node of rank 2 is gone; the others crash on their lost connection.
+    // The node of rank 2 is gone. The other members crash on the lost connection.
     r.slurm.retain(|_, nodes| !nodes.contains(&n(3)));
     r.agents.remove(&n(3));
     for i in [1, 2] {
@@ -152,7 +152,7 @@ fn a_dead_node_is_a_loss_and_no_failure() {
 }
 
 #[test]
-fn a_loss_is_no_rescale_after_which_a_job_must_stay_as_it_is() {
+fn a_loss_does_not_count_as_a_rescale() {
     let mut r = running("1-8", &[1, 2, 3]);
     let rescaled = r.m.rescaled_at.expect("it was started by a plan");
     r.now = r.now + 7;
@@ -184,7 +184,7 @@ fn a_worker_that_never_stops_is_given_up_after_its_grace_time() {
     assert!(r.effects.iter().any(|e| matches!(e, Effect::CancelWing { .. })), "{:?}", r.effects);
 }
 
-/// A wing that waits for what the user may not have.
+/// Orders a wing that waits in the queue for this reason until it is late.
 fn waits_for(r: &mut Rig, reason: &str) {
     r.target(&[1, 2]);
     for order in r.m.wing_orders() {
@@ -217,7 +217,7 @@ fn a_wing_that_a_limit_keeps_waiting_is_not_ordered_again_at_once() {
     r.now = r.now + 31;
     waits_for(&mut r, "AssocGrpNodeLimit");
     assert!(r.m.shortage_reason(r.now).unwrap().ends_with("for 60 s"), "twice as long");
-    // The main queue was faster: another node is as good as ever.
+    // The main queue was faster: a wing on another node may be ordered at once.
     let mut r = running("1-8", &[1]);
     waits_for(&mut r, "ReqNodeNotAvail, UnavailableNodes:n2");
     r.target(&[1, 3]);
@@ -230,7 +230,7 @@ fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
     r.target(&[1, 2, 3]);
     for order in r.m.wing_orders() {
         let id = JobId(100 + order.order as u32);
-        // The wing on n3 waits in the queue for ever.
+        // The wing on n3 waits in the queue forever.
         if order.nodes.contains(&n(2)) {
             r.slurm.insert(id, order.nodes.clone());
         }
@@ -247,7 +247,7 @@ fn a_wing_that_never_comes_is_cancelled_and_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn a_wing_that_can_start_nothing_is_the_jobs_fault_or_the_nodes() {
+fn an_unfit_wing_is_the_fault_of_the_job_or_of_the_node() {
     for (blame, strikes) in [(FaultSource::Job, 0), (FaultSource::Node, 1)] {
         let mut r = running("1-8", &[1, 2]);
         let mut struck = 0;
@@ -264,7 +264,7 @@ fn a_wing_that_can_start_nothing_is_the_jobs_fault_or_the_nodes() {
 }
 
 #[test]
-fn a_wing_that_slurm_has_requeued_is_cancelled_and_its_node_is_no_members() {
+fn a_requeued_wing_is_cancelled_and_its_node_is_dropped() {
     // It ran, or its node did not come up.
     for came in [true, false] {
         let mut r = if came { running("1-4", &[1, 2]) } else { running("1-4", &[1]) };
@@ -276,7 +276,9 @@ fn a_wing_that_slurm_has_requeued_is_cancelled_and_its_node_is_no_members() {
         let id = wing.job.unwrap_or(JobId(777));
         let lead = job(LEAD, &[n(1)], 0);
         let mut back = job(id, &[], number);
-        (back.held, back.state_reason, back.asks.requeues) = (false, "BeginTime".to_owned(), 1);
+        back.held = false;
+        back.state_reason = "BeginTime".to_owned();
+        back.asks.requeues = 1;
         for _ in 0..2 {
             r.now = r.now.plus_secs(RETRY_SECS);
             let observed = ObservedJob {
@@ -289,7 +291,7 @@ fn a_wing_that_slurm_has_requeued_is_cancelled_and_its_node_is_no_members() {
             r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
             assert_eq!(r.effects, [Effect::CancelWing { job: id }], "came: {came}");
             assert!(!r.m.wings.contains_key(&number) && !r.m.workers.contains_key(&n(2)));
-            assert_eq!(r.strikes, [], "nobody is blamed");
+            assert_eq!(r.strikes, [], "no node is blamed");
         }
         r.run();
         assert_eq!(r.started.last().unwrap(), &["n1"], "it trains on: {:?}", r.notes);

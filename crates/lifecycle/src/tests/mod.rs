@@ -1,4 +1,4 @@
-//! Whole lives of a job, and every input in every phase.
+//! Tests of whole lifecycles, and of every input in every phase.
 
 mod away;
 mod disagreeing;

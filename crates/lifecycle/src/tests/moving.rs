@@ -17,7 +17,7 @@ fn starts_on_all_its_nodes_at_once() {
 }
 
 #[test]
-fn grows_once_all_new_workers_are_here_and_not_before() {
+fn grows_only_once_all_new_workers_have_arrived() {
     let mut r = running("1-8", &[1]);
     r.target(&[1, 2, 3]);
     assert_eq!(r.nodes_running(), ["n1"], "training goes on while wings come up");
@@ -37,7 +37,7 @@ fn growth_waits_for_all_wings_under_way_until_they_are_late() {
         let nodes = r.slurm.remove(&slow).unwrap();
         r.run();
         r.pass(20);
-        assert_eq!((r.agents.len(), r.started.len()), (2, 1), "n2 is here, and n3 may still come");
+        assert_eq!((r.agents.len(), r.started.len()), (2, 1), "n2 has arrived, and n3 may still arrive");
         if late {
             r.pass(1);
             r.run();
@@ -103,7 +103,7 @@ fn one_wing_for_nodes_with_the_same_known_end_and_one_each_for_others() {
 }
 
 #[test]
-fn where_wings_are_short_nodes_share_them() {
+fn nodes_share_wings_near_the_limit() {
     let sizes = |wings_left: usize| {
         let mut r = running("1-9", &[1]);
         r.windows.insert(n(2), UnixTime(5000));
@@ -117,7 +117,7 @@ fn where_wings_are_short_nodes_share_them() {
     assert_eq!(sizes(8), (vec![1; 8], None));
     assert_eq!(sizes(7), (vec![1, 3, 4], None), "half of them for this job");
     assert_eq!(sizes(2), (vec![1, 7], None));
-    assert_eq!(sizes(1), (vec![7], bound.clone()), "all that may be ordered, and no more");
+    assert_eq!(sizes(1), (vec![7], bound.clone()), "only as many as may be ordered");
     assert_eq!(sizes(0), (vec![], bound));
 }
 
@@ -130,7 +130,7 @@ fn moves_the_lead_with_one_restart_and_keeps_the_wings_that_stay() {
     assert_eq!(r.m.malleable_state(), MalleableState::Parking);
     r.observe();
     r.run();
-    // Were it to start where it was, that node would still refuse it, and Slurm would call it failed.
+    // Its last node would still refuse a new start, and Slurm would count the job as failed.
     r.target(&[4, 3]);
     assert_eq!(r.m.malleable_state(), MalleableState::Queued);
     r.now = r.now + 1;
@@ -200,7 +200,7 @@ fn parks_when_it_gets_nothing_and_starts_again_later() {
 }
 
 #[test]
-fn too_few_nodes_for_the_smallest_size_is_no_start() {
+fn a_job_with_too_few_nodes_does_not_start() {
     let mut r = rig("2-4");
     r.target(&[1]);
     r.run();

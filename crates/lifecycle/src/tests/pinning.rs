@@ -1,5 +1,5 @@
-//! A lead is pinned to a node from its launch until it runs, and no longer: Slurm ends a job that is pinned
-//! to a node which is taken out of its configuration, with all its work.
+//! A lead is pinned to a node only from its launch until it runs. Slurm ends a job, with all its work, if it
+//! is pinned to a node that is removed from the configuration.
 
 use crate::effect::Effect;
 use crate::observed_job::ObservedJob;
@@ -15,10 +15,11 @@ fn unpinned(r: &Rig) -> usize {
     r.effects.iter().filter(|e| **e == UNPIN).count()
 }
 
-/// A look at the lead, which waits, pinned to a node.
+/// The lead as Slurm shows it, waiting and pinned to a node.
 fn pinned(held: bool) -> Job {
     let mut lead = job(LEAD, &[], 0);
-    (lead.held, lead.asks.pinned) = (held, "n3".to_owned());
+    lead.held = held;
+    lead.asks.pinned = "n3".to_owned();
     lead
 }
 
@@ -30,7 +31,7 @@ fn see(r: &mut Rig, lead: &Job) {
 }
 
 #[test]
-fn a_parked_lead_is_pinned_to_nothing() {
+fn a_parked_lead_is_unpinned() {
     let mut r = running("1-4", &[3]);
     assert_eq!((r.pinned.clone(), unpinned(&r)), (Some(n(3)), 0), "it was launched there");
     r.target(&[]);
@@ -38,14 +39,14 @@ fn a_parked_lead_is_pinned_to_nothing() {
     r.observe();
     assert_eq!((r.m.malleable_state().word(), r.pinned.clone(), unpinned(&r)), ("queued", None, 1));
     r.observe();
-    assert_eq!(unpinned(&r), 1, "there is nothing to clear any more");
+    assert_eq!(unpinned(&r), 1, "it is unpinned already");
     r.target(&[2]);
     assert_eq!(r.pinned, Some(n(2)));
 }
 
 #[test]
-fn a_lead_that_is_still_pinned_is_unpinned_at_the_next_look() {
-    // Whoever pinned it: a former version, or an unpinning that has come to nothing.
+fn a_pinned_lead_is_unpinned_at_the_next_snapshot() {
+    // An older version pinned it, or an earlier attempt to unpin it failed.
     let mut r = rig("1-4");
     for looks in 1..=3 {
         see(&mut r, &pinned(true));

@@ -1,12 +1,12 @@
-//! Changes by which a size is measured.
+//! Changes that measure a size.
 
 use super::rig::{Rig, alive, n, running};
 use infill_model::Probe;
 
-/// Why the last generation began, after a plan with these nodes that tries so many.
-fn why(r: &mut Rig, nodes: &[u32], tries: Option<u32>) -> String {
+/// Why the last generation began, after a plan with these nodes that probes this size.
+fn why(r: &mut Rig, nodes: &[u32], probed: Option<u32>) -> String {
     r.pass(100);
-    r.probe = tries.map(|nodes| Probe { nodes, with: None });
+    r.probe = probed.map(|nodes| Probe { nodes, with: None });
     for _ in 0..2 {
         r.target(nodes);
         r.run();
@@ -18,16 +18,16 @@ fn why(r: &mut Rig, nodes: &[u32], tries: Option<u32>) -> String {
 }
 
 #[test]
-fn a_generation_that_is_a_probe_is_called_one() {
+fn the_reason_of_a_generation_names_its_probe() {
     for mut r in [running("1-8", &[1, 2, 3]), alive("1-8", &[1, 2, 3])] {
-        let all = [
+        let reasons = [
             why(&mut r, &[1], Some(1)),
             why(&mut r, &[1, 2, 3], None),
             why(&mut r, &[1, 2], None),
             why(&mut r, &[1, 2, 3, 4], Some(4)),
         ];
         assert_eq!(
-            all,
+            reasons,
             [
                 "shrunk by 2 (n2 ...): a probe, to measure how fast it is on 1 node",
                 "grown from 1 to 3",

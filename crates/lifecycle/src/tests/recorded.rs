@@ -1,4 +1,4 @@
-//! Records: what is written is read again, and so is what was written before records had a version.
+//! Records can be read again, and so can records from before they had a version.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use infill_model::{
 use super::rig::running;
 use super::table::PHASES;
 
-/// Records without a version, each as the program wrote it.
+/// Records without a version, as old programs wrote them.
 const UNVERSIONED: [(&str, &str); 4] = [
     ("launching", include_str!("unversioned/launching.json")),
     ("running on two nodes, with a wing ordered for a third", include_str!("unversioned/running.json")),
@@ -23,14 +23,14 @@ const UNVERSIONED: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn what_is_written_is_read_again() {
+fn a_record_restores_its_lifecycle() {
     for (name, phase) in PHASES {
-        let mut machine = phase().m;
-        let mut read = JobLifecycle::from_record(machine.to_record()).unwrap();
+        let mut lifecycle = phase().m;
+        let mut read = JobLifecycle::from_record(lifecycle.to_record()).unwrap();
         // The target comes with the next round.
-        machine.resume_after_restart(UnixTime(5000));
+        lifecycle.resume_after_restart(UnixTime(5000));
         read.resume_after_restart(UnixTime(5000));
-        assert_eq!(read, machine, "{name}");
+        assert_eq!(read, lifecycle, "{name}");
     }
 }
 
@@ -40,9 +40,9 @@ fn profiled() -> LayerProfile {
     LayerProfile { version: 1, device: "a100".to_owned(), batch: 4, element_bytes: 2, layers: vec![layer; 2] }
 }
 
-/// A job whose owner says what its plans do and what it trains.
+/// A job whose owner describes its plans and its model.
 fn described() -> JobLifecycle {
-    let mut machine = running("1-8", &[1]).m;
+    let mut lifecycle = running("1-8", &[1]).m;
     let plan = DeclaredPlan {
         name: ExecPlan("tp2".to_owned()),
         sizes: None,
@@ -51,21 +51,21 @@ fn described() -> JobLifecycle {
         strategy: Some(ParallelStrategy { tp: 2, ..ParallelStrategy::default() }),
         needs: PlanNeeds { memory_mib: Some(65_536), ..PlanNeeds::default() },
     };
-    machine.spec = RunSpec {
+    lifecycle.spec = RunSpec {
         plans: vec![plan],
         model: Some(ModelFacts { layers: Some(48), ..ModelFacts::from_params(1500.0) }),
         layers: Some(Arc::new(profiled())),
         gpus_per_node: Some(8),
         as_asked: Some(RequestedSize { nodes: Some(4) }),
-        ..machine.spec
+        ..lifecycle.spec
     };
-    machine
+    lifecycle
 }
 
 #[test]
-fn what_an_owner_says_of_plans_and_model_is_kept() {
-    let machine = described();
-    let record = machine.to_record();
+fn descriptions_of_plans_and_model_are_stored() {
+    let lifecycle = described();
+    let record = lifecycle.to_record();
     let spec = &record["spec"];
     assert_eq!(spec["plans"][0]["strategy"]["tp"], json!(2));
     assert_eq!(spec["plans"][0]["needs"], json!({ "memory_mib": 65_536 }));
@@ -76,14 +76,14 @@ fn what_an_owner_says_of_plans_and_model_is_kept() {
         (&json!(4), &json!(1000))
     );
     assert_eq!(spec["as_asked"], json!({ "nodes": 4 }));
-    assert_eq!(JobLifecycle::from_record(record).unwrap().spec, machine.spec);
+    assert_eq!(JobLifecycle::from_record(record).unwrap().spec, lifecycle.spec);
 }
 
-/// A daemon that does not know the new fields reads the rest of the record: the version is its own.
+/// The new fields did not change the version, so an older daemon reads the rest of the record.
 #[test]
-fn a_record_that_says_nothing_of_a_model_is_read() {
+fn a_record_without_a_model_is_read() {
     let mut record = described().to_record();
-    assert_eq!(record["version"], json!(5), "a daemon before the fields reads it as well");
+    assert_eq!(record["version"], json!(5), "older daemons read it, too");
     for key in ["model", "layers", "gpus_per_node", "as_asked"] {
         record["spec"].as_object_mut().unwrap().remove(key).unwrap();
     }
@@ -116,8 +116,8 @@ fn only_known_versions_are_read() {
         record["version"] = version;
         JobLifecycle::from_record(record).map_or_else(|e| e.to_string(), |_| "read".to_owned())
     };
-    let said = [json!(2), json!(3), json!(5), json!(6), json!("2"), json!(null)].map(record).join("\n");
-    insta::assert_snapshot!(said, @r#"
+    let results = [json!(2), json!(3), json!(5), json!(6), json!("2"), json!(null)].map(record).join("\n");
+    insta::assert_snapshot!(results, @r#"
     read
     read
     read
@@ -130,20 +130,22 @@ fn only_known_versions_are_read() {
 }
 
 #[test]
-fn records_of_the_versions_before_are_read() {
-    let taken = |value: &mut serde_json::Value, key| value.as_object_mut().unwrap().remove(key).unwrap();
+fn records_of_earlier_versions_are_read() {
+    fn remove(value: &mut serde_json::Value, key: &str) -> serde_json::Value {
+        value.as_object_mut().unwrap().remove(key).unwrap()
+    }
     for version in [2, 3, 4] {
         let mut record = running("1-8", &[1, 2]).m.to_record();
         record["version"] = json!(version);
-        assert_eq!(taken(&mut record["generation"], "away"), json!(null));
-        assert_eq!(taken(&mut record["submitted"], "block"), json!(1));
-        assert_eq!(taken(&mut record["submitted"], "cpus"), json!(null));
-        assert_eq!(taken(&mut record["counts"], "warm_secs"), json!(0));
+        assert_eq!(remove(&mut record["generation"], "away"), json!(null));
+        assert_eq!(remove(&mut record["submitted"], "block"), json!(1));
+        assert_eq!(remove(&mut record["submitted"], "cpus"), json!(null));
+        assert_eq!(remove(&mut record["counts"], "warm_secs"), json!(0));
         if version == 2 {
-            taken(&mut record["generation"], "store");
-            taken(&mut record["generation"], "roll");
+            remove(&mut record["generation"], "store");
+            remove(&mut record["generation"], "roll");
             for worker in record["workers"].as_object_mut().unwrap().values_mut() {
-                assert_eq!(taken(worker, "live"), json!("no"));
+                assert_eq!(remove(worker, "live"), json!("no"));
             }
         }
         let m = JobLifecycle::from_record(record).unwrap();
@@ -154,9 +156,9 @@ fn records_of_the_versions_before_are_read() {
 
 #[test]
 fn records_without_a_version_are_read() {
-    let mut said = String::new();
-    for (name, text) in UNVERSIONED {
-        let m = JobLifecycle::from_record(serde_json::from_str(text).unwrap()).unwrap();
+    let mut text = String::new();
+    for (name, record) in UNVERSIONED {
+        let m = JobLifecycle::from_record(serde_json::from_str(record).unwrap()).unwrap();
         let reason = match &m.phase {
             JobPhase::Stopping { reason, .. } => format!(" ({reason:?})"),
             _ => String::new(),
@@ -164,15 +166,15 @@ fn records_without_a_version_are_read() {
         let wings: Vec<String> =
             m.wings.iter().map(|(o, w)| format!("{o} on {:?} as {:?}", w.order.nodes, w.job)).collect();
         let members = m.phase.members();
-        said += &format!(
+        text += &format!(
             "{name}:\n  {}{reason} on {members:?}, next {:?}\n",
             m.malleable_state(),
             m.phase.next_generation().why
         );
-        said += &format!("  {:?}\n  {:?}, sizes {}\n", m.generation, m.workers.keys(), m.allowed_sizes());
-        said += &format!("  changed {:?}, wings {wings:?}\n", m.rescaled_at);
+        text += &format!("  {:?}\n  {:?}, sizes {}\n", m.generation, m.workers.keys(), m.allowed_sizes());
+        text += &format!("  changed {:?}, wings {wings:?}\n", m.rescaled_at);
     }
-    insta::assert_snapshot!(said, @r#"
+    insta::assert_snapshot!(text, @r#"
     launching:
       launching on [], next "first start"
       Generation { number: 0, exec_plan: ExecPlan("default"), master: None, store: None, secret: None, roll: None, away: None }

@@ -1,4 +1,4 @@
-//! A machine with agents and a Slurm that do what they are told.
+//! A lifecycle with simulated agents and a simulated Slurm that follow its orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,23 +30,23 @@ impl OrderNumbers for Numbers {
     }
 }
 
-/// A machine with its agents and its jobs in Slurm.
+/// A lifecycle with its agents and its jobs in Slurm.
 pub struct Rig {
     pub m: JobLifecycle,
     pub now: UnixTime,
     pub numbers: Numbers,
     /// Running generation by node.
     pub agents: BTreeMap<NodeName, Option<u64>>,
-    /// Of agents that come.
+    /// The dialect of agents that say hello.
     pub dialect: AgentDialect,
     /// Nodes of each job that Slurm runs.
     pub slurm: BTreeMap<JobId, Vec<NodeName>>,
-    /// Time limits in minutes that were set of jobs that Slurm runs.
+    /// Time limits that were set for jobs in Slurm, minutes.
     pub limits: BTreeMap<JobId, u64>,
     pub held: bool,
-    /// Where Slurm would start the lead, and nowhere else.
+    /// The node to which the lead is pinned.
     pub pinned: Option<NodeName>,
-    /// Jobs that Slurm has told to leave, and since when.
+    /// Jobs that Slurm preempts, each with the time of the notice.
     pub preempted: BTreeMap<JobId, UnixTime>,
     pub notes: Vec<String>,
     pub started: Vec<Vec<String>>,
@@ -55,23 +55,23 @@ pub struct Rig {
     pub effects: Vec<Effect>,
     pub strikes: Vec<NodeName>,
     pub acquitted: bool,
-    /// On how many nodes the command last ran out of memory.
+    /// Number of nodes when the command last ran out of memory.
     pub overflowed: Option<u32>,
-    /// Nodes on which backfill has planned a job, and when that shall start.
+    /// Nodes on which backfill has planned a job, each with the planned start.
     pub windows: BTreeMap<NodeName, UnixTime>,
-    /// Seconds to which backfill rounds, if that is known.
+    /// Backfill's resolution in seconds, if it is known.
     pub resolution_secs: Option<u32>,
-    /// What the planner's next words try.
+    /// The probe of the next targets.
     pub probe: Option<Probe>,
-    /// Wings that may still be ordered.
+    /// Number of wings that may still be ordered.
     pub wings_left: usize,
     /// Whether the command stays alive over changes.
     pub live: bool,
-    /// Newcomers that are warm.
+    /// Newcomers that are ready.
     pub warm: BTreeSet<NodeName>,
-    /// Nodes whose processes hear nothing, or come to nothing.
+    /// Nodes whose processes hang.
     pub hang: BTreeSet<NodeName>,
-    /// Commands that were stopped for a change.
+    /// Number of commands that were stopped for a change.
     pub stops: u32,
     /// Changes of size that the command lived through.
     pub lived: Vec<LiveChange>,
@@ -136,7 +136,7 @@ pub fn job(id: JobId, nodes: &[NodeName], order: u64) -> Job {
 }
 
 impl Rig {
-    /// Takes an outcome in and does its effects as Slurm would.
+    /// Records an outcome and carries out its effects as Slurm would.
     pub fn settle(&mut self, out: StepOutcome) {
         self.notes.extend(out.notes);
         self.strikes.extend(out.strikes.into_iter().map(|(node, _)| node));
@@ -182,24 +182,20 @@ impl Rig {
         self.settle(out);
     }
 
-    /// What the planner wants, lead first.
+    /// Sets the target: these nodes, the lead's first.
     pub fn target(&mut self, nodes: &[u32]) {
         let leases: Vec<(u32, i64)> = nodes.iter().map(|i| (*i, 600)).collect();
         self.target_for(&leases);
     }
 
-    /// What the planner wants, lead first: each node with the seconds of its lease.
+    /// Sets the target: nodes with the seconds of their leases, the lead's first.
     pub fn target_for(&mut self, leases: &[(u32, i64)]) {
-        self.target_of(
-            ExecPlan::default(),
-            leases
-                .iter()
-                .map(|(i, secs): &(u32, i64)| PlannedNode { node: n(*i), lease_until: self.now + *secs })
-                .collect(),
-        );
+        let planned =
+            leases.iter().map(|(i, secs)| PlannedNode { node: n(*i), lease_until: self.now + *secs });
+        self.target_of(ExecPlan::default(), planned.collect());
     }
 
-    /// What the planner wants, lead first: which execution plan, and where.
+    /// Sets the target: this execution plan on these nodes, the lead's first.
     pub fn target_of(&mut self, exec_plan: ExecPlan, nodes: Vec<PlannedNode>) {
         let probe = self.probe.clone();
         let plan = JobPlan { job: LEAD, nodes, exec_plan, rate: 1.0, probe, forecast: vec![] };
@@ -232,10 +228,10 @@ impl Rig {
         self.with(|m, now, out| m.handle_event(&node, &event, &settings(), now, out));
     }
 
-    /// Lets seconds pass in which all agents are heard.
+    /// Lets time pass, with heartbeats of all agents.
     pub fn pass(&mut self, secs: i64) {
         self.now = self.now + secs;
-        self.m.workers.values_mut().for_each(|w| (w.last_seen, w.answered) = (self.now, true));
+        self.hear_all();
         self.with(|_, _, _| {});
     }
 
@@ -245,7 +241,7 @@ impl Rig {
         self.event(node, event);
     }
 
-    /// Lets agents obey and Slurm's jobs start, until nothing moves.
+    /// Lets Slurm's jobs start and agents follow their orders, until nothing changes.
     pub fn run(&mut self) {
         for _ in 0..20 {
             self.submit_wings();
@@ -258,7 +254,7 @@ impl Rig {
                 return;
             }
         }
-        panic!("the job finds no rest: {:?}", self.m.phase);
+        panic!("the job does not settle: {:?}", self.m.phase);
     }
 
     pub fn submit_wings(&mut self) {
@@ -276,7 +272,7 @@ impl Rig {
                 if self.agents.contains_key(&node) {
                     continue;
                 }
-                let arrival = AuthenticatedHello {
+                let hello = AuthenticatedHello {
                     address: format!("{node}.cluster"),
                     node: node.clone(),
                     slurm_job: id,
@@ -285,7 +281,7 @@ impl Rig {
                     spec: None,
                     dialect: self.dialect.clone(),
                 };
-                self.with(|m, now, out| assert!(m.handle_hello(arrival, now, out)));
+                self.with(|m, now, out| assert!(m.handle_hello(hello, now, out)));
                 self.agents.insert(node, None);
             }
         }
@@ -311,10 +307,8 @@ impl Rig {
             }
             Directive::Part { generation, .. } if running.is_some() && !self.hang.contains(node) => {
                 self.agents.insert(node.clone(), None);
-                let exit = ASKED;
-                let stop_secs = 0.0;
-                let port = 4000;
-                self.event(node, AgentEvent::Stopped { generation, exit, stop_secs, port });
+                let event = AgentEvent::Stopped { generation, exit: ASKED, stop_secs: 0.0, port: 4000 };
+                self.event(node, event);
             }
             Directive::Stop { generation } | Directive::Rescue { generation }
                 if self.m.workers.get(node).is_some_and(|w| w.stopped.is_none()) =>
@@ -326,7 +320,7 @@ impl Rig {
             Directive::Leave | Directive::Finish { .. } => {
                 self.agents.remove(node);
                 self.warm.remove(node);
-                self.slurm.values_mut().for_each(|nodes| nodes.retain(|x| x != node));
+                self.slurm.values_mut().for_each(|nodes| nodes.retain(|other| other != node));
                 self.slurm.retain(|_, nodes| !nodes.is_empty());
                 self.observe();
             }
@@ -334,7 +328,7 @@ impl Rig {
         }
     }
 
-    /// What the processes of a command that stays alive do with their place.
+    /// The process of a command that stays alive joins its generation.
     fn meet(&mut self, node: &NodeName, member: &GenerationMember) {
         let meeting = member.meeting.clone().unwrap_or_default();
         if !self.live || self.hang.contains(node) {
@@ -352,16 +346,22 @@ impl Rig {
         }
     }
 
-    /// A snapshot of Slurm as it is now, a while later.
+    /// Takes in a snapshot of Slurm, five seconds later, with heartbeats of all agents.
     pub fn observe(&mut self) {
         self.now = self.now + 5;
-        for w in self.m.workers.values_mut() {
-            (w.last_seen, w.answered) = (self.now, true);
-        }
+        self.hear_all();
         self.look();
     }
 
-    /// A snapshot of Slurm as it is.
+    /// Records heartbeats of all agents.
+    fn hear_all(&mut self) {
+        for worker in self.m.workers.values_mut() {
+            worker.last_seen = self.now;
+            worker.answered = true;
+        }
+    }
+
+    /// Takes in a snapshot of Slurm.
     pub fn look(&mut self) {
         let lead_nodes = self.slurm.get(&LEAD).cloned().unwrap_or_default();
         let mut lead = job(LEAD, &lead_nodes, 0);
@@ -394,7 +394,7 @@ impl Rig {
     }
 }
 
-/// What the site says.
+/// The site's settings.
 pub fn settings() -> LifecycleSettings {
     LifecycleSettings {
         partition: "infill".into(),
@@ -408,7 +408,7 @@ pub fn settings() -> LifecycleSettings {
     }
 }
 
-/// Nine samples of a generation.
+/// A report of nine samples.
 pub fn progress(generation: u64) -> AgentEvent {
     AgentEvent::Progress {
         generation,
@@ -431,7 +431,7 @@ pub fn running(sizes: &str, nodes: &[u32]) -> Rig {
     r
 }
 
-/// The same with a command that stays alive over changes.
+/// A job that runs on these nodes, lead first, with a command that stays alive over changes.
 pub fn alive(sizes: &str, nodes: &[u32]) -> Rig {
     let mut r = rig(sizes);
     r.live = true;

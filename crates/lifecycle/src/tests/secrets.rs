@@ -1,4 +1,4 @@
-//! What members of a command that stays alive are told to know each other by.
+//! The secret by which members of a command that stays alive recognise each other.
 
 use crate::job_lifecycle::JobLifecycle;
 use infill_api::AgentDialect;
@@ -6,7 +6,7 @@ use infill_model::{AgentEvent, Directive, GenerationRendezvous, Secret};
 
 use super::rig::{Rig, n, running};
 
-/// What each member would be told now to know the others by.
+/// The secret in each member's present order.
 fn secrets(r: &Rig, members: &[u32]) -> Vec<Option<String>> {
     members
         .iter()
@@ -17,12 +17,12 @@ fn secrets(r: &Rig, members: &[u32]) -> Vec<Option<String>> {
         .collect()
 }
 
-/// What agents of version 1 or 2 understand.
+/// The dialect of agents with protocol 1 or 2.
 fn dialect(version: u32) -> AgentDialect {
     if version == 1 { AgentDialect::first_protocol() } else { AgentDialect::present_protocol() }
 }
 
-/// Two members whose agents are of these versions; the first one's has opened a store with a secret.
+/// Two members whose agents have these protocols. The first one's process has opened a store with a secret.
 fn with_secret(versions: [u32; 2]) -> Rig {
     let mut r = running("1-8", &[1, 2]);
     for (i, version) in (1..).zip(versions) {
@@ -39,13 +39,13 @@ fn open(r: &mut Rig) {
 }
 
 #[test]
-fn members_are_told_a_secret_if_all_of_their_agents_can_pass_it_on() {
+fn members_get_a_secret_if_all_their_agents_can_pass_it_on() {
     let given = Some("ab01".to_owned());
     assert_eq!(secrets(&with_secret([2, 2]), &[1, 2]), [given.clone(), given]);
     for old in [[1, 2], [2, 1], [1, 1]] {
         let mut r = with_secret(old);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);
-        // What some were told in a generation, all are, also where a newer agent has replaced one.
+        // The secret stays the same for a whole generation, even if newer agents replace the old ones.
         r.m.workers.values_mut().for_each(|w| w.dialect = AgentDialect::present_protocol());
         open(&mut r);
         assert_eq!(secrets(&r, &[1, 2]), [None, None]);
@@ -53,7 +53,7 @@ fn members_are_told_a_secret_if_all_of_their_agents_can_pass_it_on() {
 }
 
 #[test]
-fn a_secret_is_in_no_record_and_its_host_is_asked_for_it_again() {
+fn a_secret_is_not_stored_and_its_host_is_asked_for_it_again() {
     let mut r = with_secret([2, 2]);
     let record = r.m.to_record();
     assert!(!record.to_string().contains("ab01"), "{record}");
@@ -65,8 +65,8 @@ fn a_secret_is_in_no_record_and_its_host_is_asked_for_it_again() {
 }
 
 #[test]
-fn a_newcomer_whose_agent_is_older_gets_in_and_no_secret_is_told() {
-    for (version, told) in [(1, None), (2, Some("ab01".to_owned()))] {
+fn a_newcomer_with_an_older_agent_joins_without_a_secret() {
+    for (version, expected) in [(1, None), (2, Some("ab01".to_owned()))] {
         let mut r = with_secret([2, 2]);
         (1..=2).for_each(|i| r.event(&n(i), AgentEvent::Joined { generation: 1, secs: 0.1 }));
         r.target(&[1, 2, 3]);
@@ -75,6 +75,6 @@ fn a_newcomer_whose_agent_is_older_gets_in_and_no_secret_is_told() {
         r.say_hello();
         assert!(matches!(r.m.directive_for(&n(3)), Directive::Warm(_)), "{:?}", r.m.phase);
         r.event(&n(3), AgentEvent::Ready { generation: 1 });
-        assert_eq!(secrets(&r, &[1, 2, 3]), vec![told; 3]);
+        assert_eq!(secrets(&r, &[1, 2, 3]), vec![expected; 3]);
     }
 }

@@ -1,11 +1,11 @@
-//! Leads that Slurm does not start, and limits with which it does.
+//! Leads that Slurm does not start, and the limits with which it starts them.
 
 use super::rig::{LEAD, Rig, job, n, rig, settings};
 use crate::effect::Effect;
 use crate::observed_job::{ObservedJob, StartConditions};
 use infill_model::{Job, MalleableState, SchedulingState, UnixTime};
 
-/// The limit with which a lead is launched on a node on which backfill has planned a job for `at`.
+/// The launch limit of a lead on a node where backfill has planned a job for `at`; `None` without a launch.
 fn launched_with(resolution_secs: Option<u32>, at: i64) -> Option<u32> {
     let mut r = rig("1-8");
     r.resolution_secs = resolution_secs;
@@ -22,11 +22,11 @@ fn launched_with(resolution_secs: Option<u32>, at: i64) -> Option<u32> {
 
 #[test]
 fn the_limit_of_a_launch_ends_before_what_backfill_plans_there() {
-    // It is 1000 s, and the lease of ten minutes.
-    assert_eq!(launched_with(None, 1259), Some(10), "nobody knows how backfill rounds");
+    // It is 1000 s, and the lease lasts ten minutes.
+    assert_eq!(launched_with(None, 1259), Some(10), "backfill's resolution is unknown");
     assert_eq!(launched_with(Some(60), 1259), Some(3), "from 1200 s on");
     assert_eq!(launched_with(Some(1), 1259), Some(4));
-    assert_eq!(launched_with(Some(60), 99_999), Some(10), "no more than the lease");
+    assert_eq!(launched_with(Some(60), 99_999), Some(10), "not longer than the lease");
     assert_eq!(launched_with(Some(1), 1063), Some(1));
     assert_eq!(launched_with(Some(1), 1062), None, "backfill looks when a minute is left");
     assert_eq!(launched_with(Some(60), 1079), None, "from 1020 s on");
@@ -59,11 +59,12 @@ fn released() -> Rig {
 /// A lead that was released and waits.
 fn waiting() -> Job {
     let mut lead = job(LEAD, &[], 0);
-    (lead.held, lead.state_reason) = (false, "Priority".to_owned());
+    lead.held = false;
+    lead.state_reason = "Priority".to_owned();
     lead
 }
 
-/// A look that begins so many seconds later. Says where the lead is then.
+/// Takes in a snapshot after `secs`. Returns the state after that.
 fn look(r: &mut Rig, secs: i64, start: Option<StartConditions>) -> MalleableState {
     r.now = r.now + secs;
     let lead = waiting();
@@ -74,7 +75,7 @@ fn look(r: &mut Rig, secs: i64, start: Option<StartConditions>) -> MalleableStat
 }
 
 #[test]
-fn a_lead_that_backfill_cannot_start_any_more_is_called_back_at_once() {
+fn a_lead_that_backfill_can_no_longer_start_is_called_back_at_once() {
     let kept_from =
         |at: i64| Some(StartConditions { kept_from: Some(UnixTime(at)), ..StartConditions::default() });
     let mut r = released();
@@ -109,7 +110,7 @@ fn a_lead_that_backfill_has_passed_over_is_called_back_within_five_seconds() {
         // Something else is on its node.
         (19, start(false, 1010), MalleableState::Launching),
         (19, None, MalleableState::Launching),
-        // Whatever is known, it is not waited for any longer.
+        // The wait for the start ends in any case.
         (20, None, MalleableState::Queued),
     ] {
         let mut r = released();
@@ -124,7 +125,9 @@ fn a_lead_that_was_requeued_since_was_not_passed_over() {
     for (held, reason) in [(true, "JobHeldUser"), (false, "BeginTime")] {
         let mut r = released();
         let mut lead = waiting();
-        (lead.held, lead.state_reason, lead.state_description) = (held, reason.to_owned(), "told".to_owned());
+        lead.held = held;
+        lead.state_reason = reason.to_owned();
+        lead.state_description = "described".to_owned();
         r.now = r.now + 9;
         let start =
             Some(StartConditions { is_idle: true, kept_from: Some(r.now + 30), looked_at: Some(r.now) });
@@ -141,11 +144,11 @@ fn a_lead_that_was_requeued_since_was_not_passed_over() {
 }
 
 #[test]
-fn a_look_from_before_its_release_says_nothing_of_a_lead() {
+fn a_snapshot_from_before_the_release_does_not_count() {
     let mut r = rig("1-8");
     r.target(&[1]);
     let passed_over =
         StartConditions { is_idle: true, kept_from: Some(r.now + 10), looked_at: Some(r.now + 10) };
-    // Slurm has not been told yet.
+    // Slurm has not received the release yet.
     assert_eq!(look(&mut r, 15, Some(passed_over)), MalleableState::Launching);
 }

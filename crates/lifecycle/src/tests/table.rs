@@ -1,4 +1,4 @@
-//! Every input in every phase: where the job is afterwards, and where it must never come to.
+//! Every input in every phase: the next state, and forbidden transitions.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use infill_model::{
 
 use super::rig::{LEAD, Rig, alive, job, n, progress, rig, running, settings};
 
-/// The wing on n2 of every job here.
+/// The wing on n2 of each job.
 const WING: JobId = JobId(101);
 
 const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
@@ -21,10 +21,10 @@ const FAILED: CommandExit = CommandExit { code: 3, asked: false, killed: false }
 /// Makes a job in some phase.
 pub type Make = fn() -> Rig;
 
-/// Something that happens to a job.
+/// An input to a job.
 type Input = fn(&mut Rig);
 
-/// A job in each phase, all with their lead on n1 and a wing on n2 as far as they have any.
+/// A job in each phase, with its lead on n1 and a wing on n2, if it has any.
 pub const PHASES: [(&str, Make); 12] = [
     ("queued", || rig("1-8")),
     ("launching", launching),
@@ -86,7 +86,7 @@ const INPUTS: [(&str, Input); 36] = [
     }),
 ];
 
-/// Where no input may lead from a phase, and why.
+/// Transitions that no input may cause, and why.
 struct Forbidden {
     from: &'static [MalleableState],
     to: &'static [MalleableState],
@@ -100,7 +100,7 @@ const FORBIDDEN: [Forbidden; 5] = {
     let alive: &[_] = &[Queued, Launching, Starting, Running, Rescaling, Regrouping, Parking, Ending];
     let past: &[_] = &[Ended];
     [
-        Forbidden { from: past, to: alive, why: "what has ended has ended" },
+        Forbidden { from: past, to: alive, why: "an ended job stays ended" },
         Forbidden {
             from: &[Ending],
             to: &[Launching, Starting, Running, Rescaling, Regrouping, Parking],
@@ -109,12 +109,12 @@ const FORBIDDEN: [Forbidden; 5] = {
         Forbidden {
             from: &[Queued, Launching, Starting, Parking],
             to: &[Ending],
-            why: "only a command that ran comes to an end",
+            why: "only a command that ran can end",
         },
         Forbidden {
             from: &[Running, Rescaling, Regrouping, Parking],
             to: &[Launching],
-            why: "a lead is sent off only from the queue",
+            why: "a lead is launched only from the queue",
         },
         Forbidden {
             from: &[Queued, Launching, Starting, Rescaling, Parking, Ending],
@@ -124,7 +124,7 @@ const FORBIDDEN: [Forbidden; 5] = {
     ]
 };
 
-/// An agent that knows of a later generation than we do is right: nothing is forbidden then.
+/// An agent with a later generation than the daemon's is right, so no transition is forbidden.
 const LATER: &str = "lead: hello, newer";
 
 fn launching() -> Rig {
@@ -142,7 +142,7 @@ fn starting() -> Rig {
     r
 }
 
-/// A job that ran on n1 and n2, got another target, and of which these workers have stopped.
+/// A job that ran on n1 and n2 and got another target. These workers have stopped since.
 fn after(target: &[u32], ends: &[(u32, CommandExit)]) -> Rig {
     let mut r = running("1-8", &[1, 2]);
     r.target(target);
@@ -158,7 +158,7 @@ fn ended() -> Rig {
     r
 }
 
-/// A job of which Slurm has taken the lead, and that trains on on n2 and n3.
+/// A job that trains on n2 and n3 after Slurm has taken the lead's node.
 fn without_lead() -> Rig {
     let mut r = alive("1-8", &[1, 2, 3, 4]);
     r.event(&n(1), AgentEvent::Leaving);
@@ -177,24 +177,23 @@ fn regrouping() -> Rig {
     r
 }
 
-/// Something that a command which stays alive says of the present generation.
-fn alive_event(r: &mut Rig, node: u32, what: fn(u64) -> AgentEvent) {
-    event(r, node, what(r.m.generation.number));
+/// Reports an event of the present generation.
+fn alive_event(r: &mut Rig, node: u32, make_event: fn(u64) -> AgentEvent) {
+    event(r, node, make_event(r.m.generation.number));
 }
 
 fn hello(r: &mut Rig, node: u32, slurm_job: JobId, running: Option<u64>) {
-    let (node, address) = (n(node), format!("n{node}"));
-    let arrival = AuthenticatedHello {
-        node,
+    let hello = AuthenticatedHello {
+        node: n(node),
         slurm_job,
-        address,
+        address: format!("n{node}"),
         port: 4000,
         running,
         spec: None,
         dialect: infill_api::AgentDialect::present_protocol(),
     };
     r.with(|m, now, out| {
-        m.handle_hello(arrival, now, out);
+        m.handle_hello(hello, now, out);
     });
 }
 
@@ -211,22 +210,22 @@ fn launch() -> Effect {
     Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 }
 }
 
-fn failed(r: &mut Rig, effect: &Effect, passing: bool) {
-    r.with(|m, now, out| m.effect_failed(effect, "no", passing, &settings(), now, out));
+fn failed(r: &mut Rig, effect: &Effect, is_transient: bool) {
+    r.with(|m, now, out| m.effect_failed(effect, "no", is_transient, &settings(), now, out));
 }
 
-/// Slurm shows the lead so, and the wings as they are.
+/// Takes in a snapshot with the lead in this state on these nodes, and with the wings.
 fn lead(r: &mut Rig, state: BaseState, nodes: &[NodeName]) {
     let mut lead = job(LEAD, nodes, 0);
     lead.state = JobState::from_base(state);
     observe(r, Some(&lead), true);
 }
 
-/// Slurm shows the lead as it is or not at all, and no wing.
-fn see(r: &mut Rig, lead_known: bool) {
+/// Takes in a snapshot without wings, with or without the lead.
+fn see(r: &mut Rig, shows_lead: bool) {
     let nodes = r.slurm.get(&LEAD).cloned().unwrap_or_default();
     let lead = job(LEAD, &nodes, 0);
-    observe(r, lead_known.then_some(&lead), false);
+    observe(r, shows_lead.then_some(&lead), false);
 }
 
 fn observe(r: &mut Rig, lead: Option<&infill_model::Job>, wings: bool) {
@@ -237,8 +236,8 @@ fn observe(r: &mut Rig, lead: Option<&infill_model::Job>, wings: bool) {
     r.with(|m, now, out| m.apply_observation(&observed, &settings(), now, out));
 }
 
-/// Where the job is after one input: a dot where it was, a star where a generation has begun.
-fn cell(phase: Make, (name, input): (&str, Input)) -> String {
+/// The state after one input: a dot if it is unchanged, and a star if a generation has begun.
+fn cell(phase: Make, name: &str, input: Input) -> String {
     let mut r = phase();
     let before = r.m.malleable_state();
     let generations = r.started.len();
@@ -254,7 +253,7 @@ fn cell(phase: Make, (name, input): (&str, Input)) -> String {
 
 #[test]
 fn every_input_in_every_phase() {
-    let rows = INPUTS.map(|input| (input.0, PHASES.map(|(_, phase)| cell(phase, input))));
+    let rows = INPUTS.map(|(name, input)| (name, PHASES.map(|(_, phase)| cell(phase, name, input))));
     let widths: [usize; PHASES.len()] = std::array::from_fn(|i| {
         rows.iter().map(|(_, cells)| cells[i].len()).chain([PHASES[i].0.len()]).max().unwrap_or(0)
     });

@@ -1,4 +1,4 @@
-//! Nodes on which nothing works, and jobs that work nowhere.
+//! Bad nodes, and jobs that fail on every node.
 
 use crate::phase::JobPhase;
 use infill_model::{AgentEvent, CommandExit, JobId, MalleableState, SchedulingState};
@@ -8,7 +8,7 @@ use super::rig::{LEAD, Rig, alive, n, progress, rig, running};
 const FAILED: CommandExit = CommandExit { code: 3, asked: false, killed: false };
 const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
-/// The command fails on one node; the others are asked to stop.
+/// The command fails on one node, and the other members are asked to stop.
 fn fails_on(r: &mut Rig, node: u32) {
     let generation = r.m.generation.number;
     r.stopped(&n(node), generation, FAILED);
@@ -18,7 +18,7 @@ fn fails_on(r: &mut Rig, node: u32) {
 }
 
 #[test]
-fn growth_onto_a_bad_node_is_taken_back_and_is_no_restart() {
+fn growth_onto_a_bad_node_is_undone_without_a_restart() {
     let mut r = running("1-8", &[1, 2]);
     r.event(&n(1), progress(1));
     r.target(&[1, 2, 5]);
@@ -28,7 +28,7 @@ fn growth_onto_a_bad_node_is_taken_back_and_is_no_restart() {
     assert_eq!(r.started.last().unwrap(), &["n1", "n2"]);
     assert_eq!((r.m.counts.restarts, r.strikes.clone()), (0, vec![n(5)]));
     assert!(r.m.obstacles.trials.is_shunned(&n(5), r.now));
-    // A round that was under way does not know it yet.
+    // A round that began before does not know it yet.
     r.target(&[1, 2, 5]);
     r.run();
     assert_eq!(r.nodes_running(), ["n1", "n2"]);
@@ -51,7 +51,7 @@ fn a_lead_on_a_bad_node_starts_elsewhere() {
 }
 
 #[test]
-fn a_command_that_fails_everywhere_fails_as_itself() {
+fn a_command_that_fails_on_every_node_is_itself_to_blame() {
     let mut r = running("1-8", &[1, 2, 3]);
     r.m.spec.max_restarts = 1;
     fails_on(&mut r, 2);
@@ -81,10 +81,10 @@ fn restarts_long_ago_do_not_count() {
 }
 
 #[test]
-fn wings_that_die_at_once_are_not_ordered_for_ever() {
+fn wings_that_fail_at_once_are_not_ordered_forever() {
     let mut r = running("1-8", &[1]);
     let mut orders = 0;
-    // Ten minutes; each round asks for the node that comes next.
+    // For ten minutes, each round asks for the next node.
     for round in 0..120 {
         r.target(&[1, 2 + round % 7]);
         for order in r.m.wing_orders() {
@@ -102,7 +102,7 @@ fn wings_that_die_at_once_are_not_ordered_for_ever() {
 }
 
 #[test]
-fn a_lead_that_cannot_be_sent_off_is_tried_elsewhere() {
+fn a_lead_that_cannot_be_launched_is_tried_elsewhere() {
     use crate::effect::Effect;
     let mut r = rig("1-8");
     let launch = Effect::Launch { job: LEAD, node: n(1), limit_mins: 10 };
@@ -125,8 +125,7 @@ fn a_job_that_must_not_order_wings_is_not_started_for_them() {
     assert_eq!(single.m.scheduling_state(single.now), SchedulingState::Waiting);
 }
 
-/// A lead that only claimed its own node in the end is not given up before a plan has said whether there are
-/// others.
+/// A lead whose claim has shrunk to its own node keeps the node until the next plan, which may give more.
 #[test]
 fn a_lead_that_came_late_waits_for_a_plan_that_gives_it_enough() {
     let mut r = rig("2-4");
@@ -144,7 +143,7 @@ fn a_lead_that_came_late_waits_for_a_plan_that_gives_it_enough() {
 }
 
 #[test]
-fn a_lead_that_no_plan_gives_enough_is_given_back() {
+fn a_lead_that_gets_too_few_nodes_is_given_back() {
     let mut r = rig("2-4");
     r.target(&[1, 2]);
     r.target(&[1]);
@@ -162,7 +161,7 @@ fn overflows(r: &mut Rig, node: u32) {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
+fn a_command_that_runs_out_of_memory_is_tried_with_another_size() {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.max_restarts = 0;
     overflows(&mut r, 1);
@@ -177,7 +176,7 @@ fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
     r.run();
     assert_eq!(r.nodes_running(), ["n1", "n2", "n3"]);
     r.event(&n(1), progress(r.m.generation.number));
-    // Another failure counts as ever.
+    // Another kind of failure counts.
     r.stopped(&n(1), r.m.generation.number, FAILED);
     r.stopped(&n(2), r.m.generation.number, ASKED);
     r.stopped(&n(3), r.m.generation.number, ASKED);
@@ -185,7 +184,7 @@ fn what_does_not_fit_into_memory_is_tried_otherwise_and_is_no_failure() {
 }
 
 #[test]
-fn a_worker_that_lacks_memory_leaves_the_others_alive_and_the_size_is_remembered() {
+fn the_others_live_on_without_a_worker_that_ran_out_of_memory() {
     let mut r = alive("1-8", &[1, 2, 3]);
     overflows(&mut r, 3);
     assert_eq!(r.overflowed, Some(3));
@@ -194,7 +193,7 @@ fn a_worker_that_lacks_memory_leaves_the_others_alive_and_the_size_is_remembered
 }
 
 #[test]
-fn what_has_no_other_plan_or_size_fails_of_its_memory() {
+fn running_out_of_memory_without_an_alternative_is_a_failure() {
     let mut r = running("1", &[1]);
     r.m.spec.max_restarts = 0;
     overflows(&mut r, 1);
@@ -202,7 +201,7 @@ fn what_has_no_other_plan_or_size_fails_of_its_memory() {
 }
 
 #[test]
-fn memory_is_no_excuse_for_ever() {
+fn retries_after_running_out_of_memory_are_limited() {
     let mut r = running("1-2", &[1]);
     r.m.spec.max_restarts = 0;
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! What time does to a job: silence, pauses of the daemon, leads that take long, limits.
+//! Effects of time: silence, pauses of the daemon, leads that take long to start, and limits.
 
 use crate::effect::Effect;
 use crate::observed_job::ObservedJob;
@@ -13,7 +13,7 @@ fn hear(r: &mut Rig, node: u32) {
 }
 
 #[test]
-fn silence_alone_is_no_loss() {
+fn silence_alone_is_not_a_loss() {
     let mut r = running("1-8", &[1, 2]);
     r.event(&n(1), progress(1));
     for _ in 0..60 {
@@ -22,7 +22,7 @@ fn silence_alone_is_no_loss() {
         r.event(&n(1), progress(1));
     }
     assert_eq!((r.m.malleable_state(), r.started.len()), (MalleableState::Running, 1));
-    // All of them: the network is away.
+    // All are silent: the network is down.
     r.now = r.now + 300;
     r.with(|_, _, _| {});
     assert_eq!((r.m.malleable_state(), r.started.len()), (MalleableState::Running, 1));
@@ -43,7 +43,7 @@ fn a_silent_worker_for_which_the_others_wait_is_lost() {
 }
 
 #[test]
-fn nobody_is_blamed_for_time_in_which_nothing_was_heard() {
+fn a_pause_of_the_daemon_is_not_blamed_on_agents() {
     let mut r = running("1-8", &[1, 2]);
     r.m.spec.grace_secs = 10;
     r.target(&[1]);
@@ -58,7 +58,7 @@ fn nobody_is_blamed_for_time_in_which_nothing_was_heard() {
 }
 
 #[test]
-fn a_lead_that_says_nothing_claims_only_its_own_node_after_a_while() {
+fn a_silent_lead_claims_only_its_own_node_after_a_while() {
     let mut r = rig("1-8");
     r.target(&[1, 2, 3]);
     r.slurm.insert(LEAD, vec![n(1)]);
@@ -68,13 +68,13 @@ fn a_lead_that_says_nothing_claims_only_its_own_node_after_a_while() {
     }
     assert_eq!(r.m.held_nodes(r.now).into_keys().collect::<Vec<_>>(), [n(1)]);
     assert_eq!(r.m.held_lead(r.now), Some(&n(1)));
-    // It comes all the same: next time it is given longer.
+    // Its agent still arrives. Its next start gets more time.
     r.say_hello();
     assert_eq!(r.m.backoff.late_starts, 1);
 }
 
 #[test]
-fn where_starting_takes_long_a_lead_claims_its_nodes_for_longer() {
+fn the_claim_lasts_longer_where_starts_take_long() {
     let mut r = rig("2-8");
     r.target(&[1, 2, 3]);
     r.m.target.as_mut().unwrap().claim_secs = 65.0;
@@ -109,7 +109,8 @@ fn a_lead_that_was_requeued_on_its_way_is_launched_again_at_once() {
         r.target(&[1]);
         let mut lead = job(LEAD, &[], 0);
         lead.state = JobState::from_base(BaseState::Pending);
-        (lead.held, lead.state_reason) = (held, reason.to_owned());
+        lead.held = held;
+        lead.state_reason = reason.to_owned();
         r.now = r.now + 11;
         let observed =
             ObservedJob { lead: Some(&lead), wings: Vec::new(), read_at: r.now, ..ObservedJob::default() };
@@ -119,7 +120,7 @@ fn a_lead_that_was_requeued_on_its_way_is_launched_again_at_once() {
 }
 
 #[test]
-fn wings_of_which_nothing_was_stored_are_taken_up() {
+fn wings_that_are_not_stored_are_taken_over() {
     let before = running("1-8", &[1, 2, 3]);
     let mut r = rig("1-8");
     r.slurm = before.slurm.clone();
@@ -132,7 +133,7 @@ fn wings_of_which_nothing_was_stored_are_taken_up() {
     r.target(&[1, 2, 3]);
     r.run();
     assert_eq!(r.started, [["n1", "n2", "n3"]]);
-    // Once the planner has spoken, a wing that nobody knows is one that nobody wants.
+    // After the first plan, an unknown wing is unwanted.
     r.slurm.insert(JobId(150), vec![n(7)]);
     r.observe();
     assert!(r.effects.contains(&Effect::CancelWing { job: JobId(150) }));
@@ -149,7 +150,7 @@ fn a_lead_that_has_come_is_given_its_limit_at_once() {
 }
 
 #[test]
-fn limits_are_renewed_from_a_doubtful_look_too() {
+fn limits_are_renewed_from_a_doubtful_snapshot_too() {
     let mut r = running("1-8", &[1, 2]);
     let mut lead = job(LEAD, &[n(1)], 0);
     lead.time_limit_mins = Some(1);

@@ -181,7 +181,8 @@ fn new_fields_of_plans_and_models_leave_the_fields_of_the_first_protocol_as_they
         (&2.into(), &4.into())
     );
     let protocol_1::Spec { plans } = serde_json::from_value(encoded["spec"].clone()).unwrap();
-    let expected = protocol_1::Plan { name: "dp2".to_owned(), sizes: None, node_types: vec![], shards: false };
+    let expected =
+        protocol_1::Plan { name: "dp2".to_owned(), sizes: None, node_types: vec![], shards: false };
     assert_eq!(plans, [expected]);
     // A present daemon understands all fields.
     assert_eq!(serde_json::from_value::<AgentHello>(encoded).unwrap().spec, hello.spec);

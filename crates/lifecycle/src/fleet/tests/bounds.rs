@@ -1,4 +1,4 @@
-//! How many Slurm jobs there may be, and what keeps a job from starting.
+//! Limits on the number of wings, and reasons that keep a job from starting.
 
 use crate::fleet::JobFleet;
 use infill_model::{
@@ -8,8 +8,8 @@ use infill_model::{
 
 use super::rig::{LEAD, Rig, Shown, empty, fleet, job, n};
 
-/// How many wings the job orders for two more nodes, when Slurm shows so many that have ended.
-fn ordered(ended: u32) -> usize {
+/// How many wings the job orders for two more nodes, if Slurm shows `ended` ended wings.
+fn ordered_wings(ended: u32) -> usize {
     let mut rig: Rig = fleet("running n1");
     let mut snapshot = rig.snapshot();
     snapshot.jobs.extend((0..ended).map(|i| {
@@ -23,11 +23,11 @@ fn ordered(ended: u32) -> usize {
 }
 
 #[test]
-fn wings_that_have_ended_fill_slurm_as_others_do() {
-    assert_eq!(ordered(0), 2);
-    assert_eq!(ordered(2000), 2, "a thousand more may come");
-    assert_eq!(ordered(2999), 1, "one for both nodes");
-    assert_eq!(ordered(3000), 0, "until Slurm forgets some");
+fn ended_wings_count_until_slurm_forgets_them() {
+    assert_eq!(ordered_wings(0), 2);
+    assert_eq!(ordered_wings(2000), 2, "a thousand more are allowed");
+    assert_eq!(ordered_wings(2999), 1, "one for both nodes");
+    assert_eq!(ordered_wings(3000), 0, "Slurm keeps too many");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_job_that_names_a_reservation_is_not_started() {
 }
 
 #[test]
-fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
+fn a_worker_that_asks_for_more_cpus_or_memory_gets_more_places() {
     let mut config = Config::default();
     config.gaps.lend = LendingMode::Gpus;
     let place = |gpu: usize| Node {
@@ -68,7 +68,7 @@ fn a_worker_that_asks_for_more_than_comes_with_its_places_takes_more_of_them() {
 }
 
 #[test]
-fn a_job_for_which_nothing_is_lent_is_told_so() {
+fn a_job_without_suitable_places_is_barred() {
     let mut config = Config::default();
     config.gaps.lend = LendingMode::Gpus;
     let bar = |comment: &str, gpus: u32| {
@@ -91,9 +91,11 @@ fn a_job_for_which_nothing_is_lent_is_told_so() {
             standing => format!("{standing:?}"),
         }
     };
-    let nowhere = |what| format!("asks for {what}, and no node of the partition has that");
     assert_eq!(bar("infill:gpus=1-4", 1), "Waiting");
-    assert_eq!(bar("infill:gpus=1-4", 0), nowhere("GPUs"));
+    assert_eq!(bar("infill:gpus=1-4", 0), "asks for GPUs, and no node of the partition has that");
     assert_eq!(bar("infill:cpus=4-8;each=4", 0), "Waiting");
-    assert_eq!(bar("infill:cpus=4-8;each=4", 1), nowhere("CPUs of nodes without GPUs"));
+    assert_eq!(
+        bar("infill:cpus=4-8;each=4", 1),
+        "asks for CPUs of nodes without GPUs, and no node of the partition has that"
+    );
 }

@@ -1,4 +1,4 @@
-//! Jobs that Slurm ends because they used more memory than they had, agent and all.
+//! Jobs that Slurm ends, with their agents, because they used too much memory.
 
 use crate::fleet::FleetOutcome;
 use crate::phase::JobPhase;
@@ -6,45 +6,54 @@ use infill_model::{BaseState, JobId, JobState, MalleableState, NodeName, Snapsho
 
 use super::rig::{ASKED, FAILED, LEAD, Rig, fleet, n};
 
-/// Slurm has ended this job so.
-fn ended(snapshot: &mut Snapshot, job: JobId, how: BaseState) {
+/// Shows this job as ended in the given state.
+fn set_ended(snapshot: &mut Snapshot, job: JobId, state: BaseState) {
     let job = snapshot.jobs.iter_mut().find(|j| j.id == job).unwrap();
-    job.state = JobState::from_base(how);
+    job.state = JobState::from_base(state);
 }
 
-/// The Slurm job of the wing on this node ends so.
-fn wing_ends(rig: &mut Rig, node: &NodeName, how: BaseState) -> FleetOutcome {
+/// Ends the wing on this node in the given state.
+fn end_wing(rig: &mut Rig, node: &NodeName, state: BaseState) -> FleetOutcome {
     let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
     let wing = lifecycle.workers.get(node).unwrap().slurm_job;
     let mut snapshot = rig.snapshot();
-    ended(&mut snapshot, wing, how);
+    set_ended(&mut snapshot, wing, state);
     rig.slurm.remove(&wing);
     rig.agents.retain(|(job, _), _| *job != wing);
     rig.now = rig.now + 60;
     rig.look_at(snapshot)
 }
 
-/// What is remembered of lacking memory: nodes, and where the lead was.
-fn remembered(out: &FleetOutcome) -> Vec<(u32, Option<NodeName>)> {
-    out.overflowed.iter().map(|lesson| (lesson.what, lesson.lead.clone())).collect()
+/// The reported memory overflows: number of nodes, and the lead's node.
+fn overflows(out: &FleetOutcome) -> Vec<(u32, Option<NodeName>)> {
+    out.overflowed.iter().map(|event| (event.what, event.lead.clone())).collect()
 }
 
 #[test]
-fn a_wing_that_slurm_ends_for_memory_is_no_failure_and_its_size_is_remembered() {
-    for (how, remembers) in [(BaseState::OutOfMemory, true), (BaseState::Failed, false)] {
-        let what = if remembers { vec![(2, Some(n(1)))] } else { Vec::new() };
-        // The others hear of it by the broken connection, or by us.
+fn a_wing_that_runs_out_of_memory_is_not_a_failure_and_its_size_is_reported() {
+    for (state, is_overflow) in [(BaseState::OutOfMemory, true), (BaseState::Failed, false)] {
+        let expected = if is_overflow { vec![(2, Some(n(1)))] } else { Vec::new() };
+        // The lead's command fails on the broken connection, or stops when its agent asks it to.
         for fails in [false, true] {
             let mut rig = fleet("running n1 n2");
             let first = fails.then(|| rig.stopped(LEAD, &n(1), FAILED).unwrap());
-            let mut out = wing_ends(&mut rig, &n(2), how.clone());
+            let mut out = end_wing(&mut rig, &n(2), state.clone());
             if !fails {
                 out = rig.stopped(LEAD, &n(1), ASKED).unwrap();
             }
-            assert_eq!(remembered(&out), what, "{how:?} {first:?}");
+            assert_eq!(overflows(&out), expected, "{state:?} {first:?}");
             let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
-            assert_eq!((lifecycle.counts.restarts, lifecycle.target.is_none()), (0, remembers), "{how:?}");
-            assert_eq!(matches!(lifecycle.phase, JobPhase::Idle { .. }), remembers, "{:?}", lifecycle.phase);
+            assert_eq!(
+                (lifecycle.counts.restarts, lifecycle.target.is_none()),
+                (0, is_overflow),
+                "{state:?}"
+            );
+            assert_eq!(
+                matches!(lifecycle.phase, JobPhase::Idle { .. }),
+                is_overflow,
+                "{:?}",
+                lifecycle.phase
+            );
         }
     }
 }
@@ -52,8 +61,8 @@ fn a_wing_that_slurm_ends_for_memory_is_no_failure_and_its_size_is_remembered() 
 #[test]
 fn a_command_that_lives_on_without_such_a_wing_does_not_grow_back_to_that_size() {
     let mut rig = fleet("alive n1 n2 n3");
-    let out = wing_ends(&mut rig, &n(3), BaseState::OutOfMemory);
-    assert_eq!(remembered(&out), [(3, Some(n(1)))]);
+    let out = end_wing(&mut rig, &n(3), BaseState::OutOfMemory);
+    assert_eq!(overflows(&out), [(3, Some(n(1)))]);
     rig.run();
     let lifecycle = rig.fleet.job_lifecycle(LEAD).unwrap();
     assert_eq!((lifecycle.malleable_state(), lifecycle.counts.restarts), (MalleableState::Running, 0));
@@ -61,11 +70,11 @@ fn a_command_that_lives_on_without_such_a_wing_does_not_grow_back_to_that_size()
 }
 
 #[test]
-fn what_slurm_says_of_a_lead_is_for_the_owners_next_job() {
+fn a_lead_that_runs_out_of_memory_is_reported_for_the_owners_next_job() {
     let mut rig = fleet("running n1 n2");
     let mut snapshot = rig.snapshot();
-    ended(&mut snapshot, LEAD, BaseState::OutOfMemory);
+    set_ended(&mut snapshot, LEAD, BaseState::OutOfMemory);
     let out = rig.look_at(snapshot);
-    assert_eq!(remembered(&out), [(2, Some(n(1)))]);
+    assert_eq!(overflows(&out), [(2, Some(n(1)))]);
     assert_eq!(out.ended.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Every input in every phase, inputs that come twice or contradict each other, and a storm of them.
+//! Tests of the fleet: every input in every phase, repeated and contradictory inputs, and random inputs.
 
 mod bounds;
 mod memory;

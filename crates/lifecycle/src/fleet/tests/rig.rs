@@ -1,4 +1,4 @@
-//! A fleet with a Slurm and agents that do what they are told.
+//! A fleet with a simulated Slurm and simulated agents that follow their orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use infill_model::{
 /// The first lead of every fleet here.
 pub const LEAD: JobId = JobId(7);
 
-/// The first wing that it submits.
+/// The first wing that this lead submits.
 pub const WING: JobId = JobId(10_001);
 
 pub const ASKED: CommandExit = CommandExit { code: 0, asked: true, killed: false };
@@ -26,7 +26,7 @@ pub const FAILED: CommandExit = CommandExit { code: 3, asked: false, killed: fal
 /// The owner of every job.
 const OWNER: UserId = UserId(1001);
 
-/// A job in Slurm: of a lead that it may be itself, with these nodes. None: it waits, held.
+/// A lead or wing in Slurm. Without nodes it waits, held.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub lead: JobId,
@@ -44,9 +44,9 @@ pub struct Rig {
     pub agents: BTreeMap<(JobId, NodeName), Option<u64>>,
     /// Whether commands stay alive over changes.
     pub live: bool,
-    /// What agents have reported so far.
+    /// Kinds of events that agents have reported so far.
     pub heard: BTreeSet<AgentEventKind>,
-    /// What was carried out or failed so far.
+    /// Kinds of effects that were carried out or failed so far.
     pub tried: BTreeSet<EffectKind>,
 }
 
@@ -54,7 +54,7 @@ pub fn n(i: u32) -> NodeName {
     NodeName::new(format!("n{i}"))
 }
 
-/// Jobs in these phases on these nodes, the lead's first, such as `running n1 n2; queued`.
+/// A fleet with jobs in these phases on these nodes, the lead's first, such as `running n1 n2; queued`.
 pub fn fleet(text: &str) -> Rig {
     let mut rig = empty();
     let parts: Vec<&str> = text.split(';').map(str::trim).filter(|part| !part.is_empty()).collect();
@@ -71,7 +71,7 @@ pub fn fleet(text: &str) -> Rig {
     rig
 }
 
-/// No jobs yet, and plenty of order numbers.
+/// A fleet without jobs, with plenty of order numbers.
 pub fn empty() -> Rig {
     let mut fleet = JobFleet::new(&Config::default());
     fleet.orders.refill(1);
@@ -85,7 +85,7 @@ impl Rig {
         self.slurm.insert(lead, Shown { lead, order: 0, nodes: Vec::new() });
     }
 
-    /// Brings a job that waits into a phase.
+    /// Brings a waiting job into a phase.
     fn bring(&mut self, lead: JobId, phase: &str, nodes: &[NodeName]) {
         let exits: &[CommandExit] = match phase {
             "queued" => return,
@@ -121,7 +121,7 @@ impl Rig {
         }
     }
 
-    /// The lead is here, and its wings were submitted.
+    /// The lead's agent says hello and submits the wings.
     fn start(&mut self, lead: JobId, nodes: &[NodeName]) {
         drop(self.target(lead, nodes));
         drop(self.hello(lead, lead, &nodes[0], None));
@@ -129,7 +129,7 @@ impl Rig {
         self.submit_wings(lead);
     }
 
-    /// The lead has the last of these nodes besides, and its newcomer is ready.
+    /// The job gets the last of these nodes, and the newcomer there is ready.
     fn warm_up(&mut self, lead: JobId, nodes: &[NodeName]) {
         drop(self.target(lead, nodes));
         self.submit_wings(lead);
@@ -139,18 +139,18 @@ impl Rig {
         drop(self.report(newest, &nodes[nodes.len() - 1], AgentEvent::Ready { generation }));
     }
 
-    /// Does what follows as Slurm would.
+    /// Carries out the effects as Slurm would.
     fn settle(&mut self, out: FleetOutcome) -> FleetOutcome {
         for effect in out.batches.iter().flat_map(|batch| &batch.effects) {
             match effect {
                 Effect::Launch { job, node, .. } => self.show(*job, vec![node.clone()]),
                 Effect::RequeueHold { job } => {
                     self.show(*job, Vec::new());
-                    self.agents.retain(|(of, _), _| of != job);
+                    self.agents.retain(|(slurm_job, _), _| slurm_job != job);
                 }
                 Effect::CancelWing { job } => {
                     self.slurm.remove(job);
-                    self.agents.retain(|(of, _), _| of != job);
+                    self.agents.retain(|(slurm_job, _), _| slurm_job != job);
                 }
                 Effect::ShrinkWing { job, keep } => self.show(*job, keep.clone()),
                 Effect::Hold { .. } | Effect::Unpin { .. } | Effect::SetLimit { .. } => {}
@@ -165,7 +165,7 @@ impl Rig {
         }
     }
 
-    /// The planner wants these nodes for a job, the lead's first.
+    /// Sets the target of a job: these nodes, the lead's first.
     pub fn target(&mut self, job: JobId, nodes: &[NodeName]) -> FleetOutcome {
         let plan = self.plan(job, nodes);
         let out = self.fleet.set_target(&plan, &GapSet::default(), self.now);
@@ -179,7 +179,7 @@ impl Rig {
         JobPlan { job, nodes, exec_plan: ExecPlan::default(), rate: 1.0, probe: None, forecast: vec![] }
     }
 
-    /// An agent comes. `None`: it has no place.
+    /// An agent says hello; `None` if it has no place.
     pub fn hello(
         &mut self,
         lead: JobId,
@@ -187,22 +187,21 @@ impl Rig {
         node: &NodeName,
         running: Option<u64>,
     ) -> Option<FleetOutcome> {
-        let (node, address) = (node.clone(), node.to_string());
-        let arrival = AuthenticatedHello {
+        let hello = AuthenticatedHello {
             node: node.clone(),
             slurm_job: job,
-            address,
+            address: node.to_string(),
             port: 4000,
             running,
             spec: None,
             dialect: infill_api::AgentDialect::present_protocol(),
         };
-        let out = self.fleet.handle_hello(lead, arrival, self.now)?;
-        self.agents.insert((job, node), running);
+        let out = self.fleet.handle_hello(lead, hello, self.now)?;
+        self.agents.insert((job, node.clone()), running);
         Some(self.settle(out))
     }
 
-    /// An agent reports. `None`: it belongs to no job.
+    /// An agent reports an event; `None` if it does not belong to a job.
     pub fn report(&mut self, job: JobId, node: &NodeName, event: AgentEvent) -> Option<FleetOutcome> {
         self.heard.insert(event.kind());
         let report = AgentReport { job, node: node.clone(), events: vec![event] };
@@ -221,19 +220,19 @@ impl Rig {
         self.report(job, node, AgentEvent::Stopped { generation, exit, stop_secs: 0.1, port: 4000 })
     }
 
-    /// Slurm as it is now.
+    /// A snapshot of the present Slurm.
     pub fn snapshot(&self) -> Snapshot {
         let jobs = self.slurm.iter().map(|(id, shown)| job(*id, shown)).collect();
         Snapshot { taken_at: self.now, jobs, ..Snapshot::default() }
     }
 
-    /// A look at Slurm, a while later.
+    /// Takes in a snapshot of Slurm, five seconds later.
     pub fn look(&mut self) -> FleetOutcome {
         let snapshot = self.snapshot();
         self.look_at(snapshot)
     }
 
-    /// A look at this, a while later, over which all agents live.
+    /// Takes in this snapshot, five seconds later. All agents send heartbeats.
     pub fn look_at(&mut self, snapshot: Snapshot) -> FleetOutcome {
         self.now = self.now + 5;
         for (job, node) in self.agents.keys() {
@@ -244,10 +243,11 @@ impl Rig {
         self.settle(out)
     }
 
-    /// The lead's agent submits what it was ordered to.
+    /// The lead's agent submits the wings of its order.
     pub fn submit_wings(&mut self, lead: JobId) {
         let lifecycle = self.fleet.job_lifecycle(lead).unwrap();
-        let (orders, Some(node)) = (lifecycle.wing_orders(), lifecycle.lead_node().cloned()) else { return };
+        let orders = lifecycle.wing_orders();
+        let Some(node) = lifecycle.lead_node().cloned() else { return };
         for order in orders {
             let id = JobId(10_000 + order.order as u32);
             self.slurm.insert(id, Shown { lead, order: order.order, nodes: order.nodes });
@@ -255,7 +255,7 @@ impl Rig {
         }
     }
 
-    /// Lets agents obey and Slurm's jobs start, until nothing moves.
+    /// Lets Slurm's jobs start and agents follow their orders, until nothing changes.
     pub fn run(&mut self) {
         for _ in 0..20 {
             let before: Vec<_> = self.fleet.job_lifecycles().cloned().collect();
@@ -267,10 +267,10 @@ impl Rig {
                 return;
             }
         }
-        panic!("the fleet finds no rest");
+        panic!("the fleet does not settle");
     }
 
-    /// Agents of jobs that have started come.
+    /// Agents of jobs that have started say hello.
     fn greet(&mut self) {
         let known: Vec<_> = self.fleet.job_lifecycles().cloned().collect();
         for (id, shown) in self.slurm.clone() {
@@ -280,18 +280,19 @@ impl Rig {
         }
     }
 
+    /// The agents of a job follow their present orders.
     fn obey(&mut self, lead: JobId) {
-        for word in self.fleet.agent_orders(lead) {
-            match word.directive {
+        for order in self.fleet.agent_orders(lead) {
+            match order.directive {
                 Directive::Run(member) | Directive::Regroup(member) if self.live => {
-                    self.meet(word.agent, &member);
+                    self.meet(order.agent, &member);
                 }
                 Directive::Warm(GenerationMember { generation, .. }) if self.live => {
-                    drop(self.report(word.agent.0, &word.agent.1, AgentEvent::Ready { generation }));
+                    drop(self.report(order.agent.0, &order.agent.1, AgentEvent::Ready { generation }));
                 }
-                Directive::Run(member) => drop(self.agents.insert(word.agent, Some(member.generation))),
-                Directive::Stop { .. } if self.agents.get(&word.agent).is_some_and(Option::is_some) => {
-                    drop(self.stopped(lead, &word.agent.1, ASKED));
+                Directive::Run(member) => drop(self.agents.insert(order.agent, Some(member.generation))),
+                Directive::Stop { .. } if self.agents.get(&order.agent).is_some_and(Option::is_some) => {
+                    drop(self.stopped(lead, &order.agent.1, ASKED));
                 }
                 _ => {}
             }
@@ -300,17 +301,18 @@ impl Rig {
 }
 
 impl Rig {
-    /// What a command that stays alive does with its place.
+    /// A command that stays alive joins its generation.
     fn meet(&mut self, agent: (JobId, NodeName), member: &GenerationMember) {
         let generation = member.generation;
         let meeting = member.meeting.clone().unwrap_or_default();
         self.agents.insert(agent.clone(), Some(generation));
-        let mut say = |event| drop(self.report(agent.0, &agent.1, event));
+        let (slurm_job, node) = agent;
         if meeting.host {
-            say(AgentEvent::Store { generation, port: 5000, secret: None });
+            let event = AgentEvent::Store { generation, port: 5000, secret: None };
+            drop(self.report(slurm_job, &node, event));
         }
         if meeting.store.is_some() {
-            say(AgentEvent::Joined { generation, secs: 0.1 });
+            drop(self.report(slurm_job, &node, AgentEvent::Joined { generation, secs: 0.1 }));
         }
     }
 }
@@ -354,7 +356,7 @@ pub fn drained(name: &NodeName, reason: &str) -> Node {
     }
 }
 
-/// A word on progress of the first generation.
+/// A report of progress in the first generation.
 pub fn progress() -> AgentEvent {
     AgentEvent::Progress {
         generation: 1,

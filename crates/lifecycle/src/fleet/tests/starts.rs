@@ -1,4 +1,4 @@
-//! Leads that were released and wait, and what a snapshot shows of their nodes and of backfill.
+//! Leads that were released and wait, and snapshots of their nodes and of backfill.
 
 use infill_model::{
     BaseState, Gap, GapSet, Job, JobId, MalleableState, Node, NodeName, NodeState, NodeType, Snapshot,
@@ -18,7 +18,7 @@ fn released() -> Rig {
     rig
 }
 
-/// Slurm with n1 idle, and backfill at rest after it has looked at the whole queue a second ago.
+/// A snapshot with n1 idle. Backfill is at rest, and began its last full cycle a second ago.
 fn shown(rig: &Rig) -> Snapshot {
     let mut snapshot = rig.snapshot();
     snapshot.jobs[0].held = false;
@@ -30,15 +30,16 @@ fn shown(rig: &Rig) -> Snapshot {
     snapshot
 }
 
-/// A main job that backfill has planned on the node for so many seconds after the snapshot.
+/// A main job that backfill has planned on the node, `secs` seconds after the snapshot.
 fn planned(snapshot: &Snapshot, node: NodeName, secs: i64) -> Job {
     let mut job = Job::new(JobId(50), "main", BaseState::Pending);
-    (job.start_time, job.scheduled_nodes) = (Some(snapshot.taken_at + secs), vec![node]);
+    job.start_time = Some(snapshot.taken_at + secs);
+    job.scheduled_nodes = vec![node];
     job
 }
 
-/// Whether the lead is still on its way after a look, five seconds after its release.
-fn goes_on(change: impl Fn(&mut Snapshot)) -> bool {
+/// Whether the lead is still launched after a snapshot five seconds after its release.
+fn stays_launched(change: impl Fn(&mut Snapshot)) -> bool {
     let mut rig = released();
     let mut snapshot = shown(&rig);
     change(&mut snapshot);
@@ -50,15 +51,15 @@ fn goes_on(change: impl Fn(&mut Snapshot)) -> bool {
 }
 
 #[test]
-fn what_backfill_plans_on_the_node_calls_a_lead_back_that_waits() {
+fn a_waiting_lead_is_called_back_if_backfill_plans_a_job_on_its_node() {
     let plan = |node: NodeName, secs: i64| {
-        goes_on(|snapshot| {
+        stays_launched(|snapshot| {
             snapshot.backfill.last_cycle = None;
             let job = planned(snapshot, node.clone(), secs);
             snapshot.jobs.push(job);
         })
     };
-    // It is 1005 s, and 1010 s when the look is taken in.
+    // It is 1005 s, and 1010 s at the snapshot.
     assert!(!plan(n(1), 70), "backfill keeps the node from 1020 s on");
     assert!(plan(n(1), 80), "from 1080 s on");
     assert!(plan(n(2), 70), "another node");
@@ -66,28 +67,34 @@ fn what_backfill_plans_on_the_node_calls_a_lead_back_that_waits() {
 }
 
 #[test]
-fn a_look_of_backfills_that_left_a_lead_waiting_calls_it_back() {
-    assert!(!goes_on(|_| ()));
-    assert!(goes_on(|s| s.backfill.active = true), "it may come to it");
-    assert!(goes_on(|s| s.backfill.complete = false), "it may not have come to it");
-    assert!(goes_on(|s| s.backfill.last_cycle = Some(s.taken_at + -5)), "it may have begun before");
-    assert!(goes_on(|s| s.nodes[0].state = NodeState::from_words(["ALLOCATED"])), "its node is not free yet");
-    assert!(goes_on(|s| s.nodes.clear()), "nobody knows");
+fn a_lead_is_called_back_if_a_full_cycle_of_backfill_left_it_waiting() {
+    assert!(!stays_launched(|_| ()));
+    assert!(stays_launched(|s| s.backfill.active = true), "the cycle may still consider it");
+    assert!(stays_launched(|s| s.backfill.complete = false), "the cycle may not have considered it");
+    assert!(
+        stays_launched(|s| s.backfill.last_cycle = Some(s.taken_at + -5)),
+        "the cycle may have begun before the release"
+    );
+    assert!(
+        stays_launched(|s| s.nodes[0].state = NodeState::from_words(["ALLOCATED"])),
+        "its node is not free yet"
+    );
+    assert!(stays_launched(|s| s.nodes.clear()), "the node's state is unknown");
 }
 
 #[test]
-fn a_look_is_due_once_a_lead_has_had_time_to_start() {
+fn a_snapshot_is_due_once_a_lead_has_had_time_to_start() {
     let mut rig = released();
     let due = |rig: &Rig, secs: f64| rig.fleet.awaits_lead_start(rig.now.plus_secs(secs));
     assert_eq!((due(&rig, 3.0), due(&rig, 4.0), due(&rig, 60.0)), (false, true, true));
-    // A look that shows it on its node.
+    // A snapshot shows it on its node.
     rig.slurm.get_mut(&LEAD).unwrap().nodes = vec![n(1)];
     drop(rig.look());
     assert!(!due(&rig, 60.0));
 }
 
 #[test]
-fn a_lead_is_launched_with_what_the_last_look_showed_of_backfill() {
+fn the_launch_limit_depends_on_backfill_in_the_last_snapshot() {
     let mut rig = fleet("queued");
     let mut snapshot = rig.snapshot();
     snapshot.backfill.resolution_secs = Some(60);

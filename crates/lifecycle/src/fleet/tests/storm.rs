@@ -1,4 +1,4 @@
-//! Thousands of inputs in any order.
+//! Thousands of random inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +11,17 @@ const JOBS: u32 = 300;
 const NODES: u32 = 600;
 const INPUTS: u64 = 10_000;
 
-/// Numbers that look random, the same in every run (Knuth's MMIX constants).
+/// Pseudo-random numbers, the same in every run (Knuth's MMIX constants).
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, most: u32) -> u32 {
+    fn below(&mut self, bound: u32) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % u64::from(most)) as u32
+        ((self.0 >> 33) % u64::from(bound)) as u32
     }
 }
 
-/// Nodes that no other job has or is to have, as a plan would give.
+/// Random nodes that no other job has or is planned to have.
 fn nodes_for(rig: &Rig, job: JobId, dice: &mut Dice) -> Vec<NodeName> {
     let others = || rig.fleet.job_lifecycles().filter(|m| m.job != job);
     let mut taken: BTreeSet<NodeName> = others().flat_map(|m| m.occupied_nodes().into_keys()).collect();
@@ -32,8 +32,8 @@ fn nodes_for(rig: &Rig, job: JobId, dice: &mut Dice) -> Vec<NodeName> {
     own.into_keys().filter(|_| dice.below(3) > 0).chain(new).filter(|n| !taken.contains(n)).collect()
 }
 
-/// Lets something happen to one job.
-fn one(rig: &mut Rig, dice: &mut Dice) {
+/// Applies a random input to one job.
+fn apply_random_input(rig: &mut Rig, dice: &mut Dice) {
     let lead = JobId(1000 + dice.below(JOBS));
     let Some(lifecycle) = rig.fleet.job_lifecycle(lead) else { return };
     let agents: Vec<(JobId, NodeName)> =
@@ -72,21 +72,21 @@ fn one(rig: &mut Rig, dice: &mut Dice) {
 }
 
 #[track_caller]
-fn is_consistent(rig: &Rig, after: u64) {
+fn assert_consistent(rig: &Rig, after: u64) {
     let mut users: BTreeMap<NodeName, JobId> = BTreeMap::new();
     for lifecycle in rig.fleet.job_lifecycles() {
         for node in lifecycle.occupied_nodes().into_keys() {
             let other = users.insert(node.clone(), lifecycle.job);
             assert_eq!(other, None, "{node} is {}'s, too, after {after} inputs", lifecycle.job);
         }
-        for word in rig.fleet.agent_orders(lifecycle.job) {
-            assert!(rig.fleet.has_agent(&word.agent), "{:?} after {after} inputs", word.agent);
+        for order in rig.fleet.agent_orders(lifecycle.job) {
+            assert!(rig.fleet.has_agent(&order.agent), "{:?} after {after} inputs", order.agent);
         }
     }
 }
 
 #[test]
-fn whatever_comes_in_whatever_order_no_node_has_two_users() {
+fn no_node_has_two_users_after_random_inputs() {
     let mut rig = empty();
     let mut dice = Dice(1);
     (0..JOBS).for_each(|i| rig.submit(JobId(1000 + i)));
@@ -96,13 +96,13 @@ fn whatever_comes_in_whatever_order_no_node_has_two_users() {
         if rig.fleet.orders.is_running_low() {
             rig.fleet.orders.refill(1 + i * 1000);
         }
-        one(&mut rig, &mut dice);
+        apply_random_input(&mut rig, &mut dice);
         if i % 50 == 0 {
-            is_consistent(&rig, i);
+            assert_consistent(&rig, i);
         }
         began = began.max(rig.fleet.job_lifecycles().filter(|m| m.generation.number > 0).count());
     }
-    // With fewer inputs fewer jobs begin; with more, no more than there are.
+    // Fewer inputs start fewer jobs. More inputs cannot start more jobs than exist.
     let enough = effort::at_least(u64::from(JOBS) / 3 + 1).min(u64::from(JOBS) / 3 + 1);
     assert!(began as u64 >= enough, "only {began} jobs ever ran");
 }

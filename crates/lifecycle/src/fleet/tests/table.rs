@@ -1,4 +1,4 @@
-//! Every input in every phase: where the job is afterwards, what follows from it, and what never may.
+//! Every input in every phase: the next phase, the consequences, and forbidden transitions.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use infill_model::{
 
 use super::rig::{ASKED, DONE, FAILED, LEAD, Rig, Shown, WING, drained, fleet, job, n, progress};
 
-/// A job that waits beside the one that something happens to, and that nothing must happen to.
+/// A waiting job that the inputs do not concern, and must not change.
 const OTHER: JobId = JobId(8);
 
-/// Worlds with the job in each phase: its lead on n1 and a wing on n2 as far as it has any.
+/// Phases of the job, with its lead on n1 and a wing on n2, if it has any.
 const PHASES: [&str; 12] = [
     "queued",
     "launching",
@@ -31,7 +31,7 @@ const PHASES: [&str; 12] = [
     "ended",
 ];
 
-/// Something that happens; `None`: whoever speaks has no place.
+/// An input; `None` if its sender has no place.
 type Input = fn(&mut Rig) -> Option<FleetOutcome>;
 
 const INPUTS: [(&str, Input); 55] = [
@@ -50,16 +50,18 @@ const INPUTS: [(&str, Input); 55] = [
     ("lead: node is taken", |r| r.report(LEAD, &n(1), AgentEvent::Leaving)),
     ("wing: node is taken", |r| r.report(WING, &n(2), AgentEvent::Leaving)),
     ("progress", |r| r.report(LEAD, &n(1), progress())),
-    ("wing is ready", |r| of_now(r, WING, 2, |generation| AgentEvent::Ready { generation })),
-    ("lead: out of memory", |r| of_now(r, LEAD, 1, |generation| AgentEvent::OutOfMemory { generation })),
+    ("wing is ready", |r| report_now(r, WING, 2, |generation| AgentEvent::Ready { generation })),
+    ("lead: out of memory", |r| report_now(r, LEAD, 1, |generation| AgentEvent::OutOfMemory { generation })),
     ("store is open", |r| {
-        of_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
+        report_now(r, LEAD, 1, |generation| AgentEvent::Store { generation, port: 9, secret: None })
     }),
-    ("wing has joined", |r| of_now(r, WING, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })),
-    ("step is stuck", |r| of_now(r, WING, 2, |generation| AgentEvent::Stuck { generation })),
-    ("step has failed", |r| of_now(r, WING, 2, |generation| AgentEvent::Failed { generation })),
+    ("wing has joined", |r| {
+        report_now(r, WING, 2, |generation| AgentEvent::Joined { generation, secs: 0.1 })
+    }),
+    ("step is stuck", |r| report_now(r, WING, 2, |generation| AgentEvent::Stuck { generation })),
+    ("step has failed", |r| report_now(r, WING, 2, |generation| AgentEvent::Failed { generation })),
     ("wing is hopeless", |r| {
-        of_now(r, WING, 2, |generation| AgentEvent::Hopeless { generation, why: "no way".into() })
+        report_now(r, WING, 2, |generation| AgentEvent::Hopeless { generation, why: "no way".into() })
     }),
     ("wing: unfit node", |r| {
         r.report(WING, &n(2), AgentEvent::Unfit { blame: FaultSource::Node, why: "no dir".into() })
@@ -110,13 +112,13 @@ const INPUTS: [(&str, Input); 55] = [
     (SILENCE, |r| after(r, 61)),
 ];
 
-/// An agent that knows of a later generation than we do is right: nothing is forbidden then.
+/// An agent with a later generation than the daemon's is right, so no transition is forbidden.
 const LATER: &str = "lead: hello, newer";
 
-/// As after a daemon that was suspended: what begins on a silent lead is lost in the same turn.
+/// As after a suspension of the daemon: a generation that begins on a silent lead is lost in the same step.
 const SILENCE: &str = "a minute's silence";
 
-/// Where no input may lead from a phase, and why.
+/// Transitions that no input may cause, and why.
 struct Forbidden {
     from: &'static [MalleableState],
     to: &'static [MalleableState],
@@ -131,7 +133,7 @@ const FORBIDDEN: [Forbidden; 5] = {
         Forbidden {
             from: &[Ended],
             to: &[Starting, Running, Rescaling, Regrouping, Parking, Ending],
-            why: "what has ended has ended; only a new job of the same id waits or is on its way",
+            why: "an ended job stays ended; only a new job with the same id may be queued or launched",
         },
         Forbidden {
             from: &[Ending],
@@ -141,12 +143,12 @@ const FORBIDDEN: [Forbidden; 5] = {
         Forbidden {
             from: &[Queued, Launching, Starting, Parking],
             to: &[Ending],
-            why: "only a command that ran comes to an end",
+            why: "only a command that ran can end",
         },
         Forbidden {
             from: &[Running, Rescaling, Regrouping, Parking],
             to: &[Launching],
-            why: "a lead is sent off only from the queue",
+            why: "a lead is launched only from the queue",
         },
         Forbidden {
             from: &[Queued, Launching, Starting, Rescaling, Parking, Ending],
@@ -165,15 +167,15 @@ fn done(r: &mut Rig, effect: &Effect) -> Option<FleetOutcome> {
     Some(r.fleet.effect_done(LEAD, effect, r.now))
 }
 
-/// Something that a command which stays alive says of the present generation.
-fn of_now(r: &mut Rig, job: JobId, node: u32, what: fn(u64) -> AgentEvent) -> Option<FleetOutcome> {
+/// Reports an event of the present generation.
+fn report_now(r: &mut Rig, job: JobId, node: u32, event: fn(u64) -> AgentEvent) -> Option<FleetOutcome> {
     let generation = r.fleet.job_lifecycle(LEAD)?.generation.number;
-    r.report(job, &n(node), what(generation))
+    r.report(job, &n(node), event(generation))
 }
 
-fn failed(r: &mut Rig, effect: &Effect, passing: bool) -> Option<FleetOutcome> {
+fn failed(r: &mut Rig, effect: &Effect, is_transient: bool) -> Option<FleetOutcome> {
     r.tried.insert(effect.kind());
-    Some(r.fleet.effect_failed(LEAD, effect, "no", passing, r.now))
+    Some(r.fleet.effect_failed(LEAD, effect, "no", is_transient, r.now))
 }
 
 fn after(r: &mut Rig, secs: i64) -> Option<FleetOutcome> {
@@ -187,7 +189,7 @@ fn look(r: &mut Rig, change: impl FnOnce(&mut Snapshot)) -> Option<FleetOutcome>
     Some(r.look_at(snapshot))
 }
 
-/// Slurm shows the lead so.
+/// Shows the lead in this state on these nodes.
 fn place(snapshot: &mut Snapshot, state: BaseState, nodes: &[NodeName]) {
     snapshot.jobs.retain(|j| j.id != LEAD);
     let mut lead = job(LEAD, &Shown { lead: LEAD, order: 0, nodes: nodes.to_vec() });
@@ -195,7 +197,7 @@ fn place(snapshot: &mut Snapshot, state: BaseState, nodes: &[NodeName]) {
     snapshot.jobs.insert(0, lead);
 }
 
-/// Slurm shows a wing on n6 that says that it is of this lead.
+/// Shows a wing on n6 whose comment names this lead.
 fn wing(snapshot: &mut Snapshot, lead: JobId, user_id: UserId) {
     let id = JobId(20_000);
     snapshot
@@ -203,9 +205,10 @@ fn wing(snapshot: &mut Snapshot, lead: JobId, user_id: UserId) {
         .push(infill_model::Job { user_id, ..job(id, &Shown { lead, order: 5, nodes: vec![n(6)] }) });
 }
 
-/// One letter for all that follows: (a)ctions at Slurm, a record to (w)rite, a (g)eneration, a (b)lamed node,
-/// an (i)nterrupted generation, (m)easured progress, an (e)nd, agents that are (t)old something else.
-fn follows(out: &FleetOutcome, told: bool) -> String {
+/// One letter for each consequence: (a)ctions on Slurm, a record to (w)rite, a new (g)eneration, a (b)lamed
+/// node, an (i)nterrupted generation, (m)easured progress, the (e)nd of the job, and agents that are (t)old
+/// something new.
+fn consequences(out: &FleetOutcome, has_new_orders: bool) -> String {
     let letters = [
         (out.batches.iter().any(|b| !b.effects.is_empty()), 'a'),
         (!out.changed.is_empty(), 'w'),
@@ -214,9 +217,9 @@ fn follows(out: &FleetOutcome, told: bool) -> String {
         (!out.interrupted.is_empty(), 'i'),
         (!out.measured.is_empty(), 'm'),
         (!out.ended.is_empty(), 'e'),
-        (told, 't'),
+        (has_new_orders, 't'),
     ];
-    letters.into_iter().filter(|(is, _)| *is).map(|(_, letter)| letter).collect()
+    letters.into_iter().filter(|(applies, _)| *applies).map(|(_, letter)| letter).collect()
 }
 
 /// The first letter of a state in capitals; C is rescaling, G regrouping and X ended.
@@ -233,38 +236,37 @@ fn state(r: &Rig, job: JobId) -> MalleableState {
     r.fleet.job_lifecycle(job).unwrap().malleable_state()
 }
 
-/// What one input leads to: the state, a dot where it was, and what follows; a dash where the
-/// speaker has no place.
-fn cell(phase: &str, (name, input): (&str, Input), reached: &mut Reached) -> String {
+/// The result of one input: the new state, or a dot if it is unchanged, and the consequences. A dash means
+/// that the sender has no place.
+fn cell(phase: &str, name: &str, input: Input, reached: &mut Reached) -> String {
     let mut r = fleet(&format!("{phase} n1 n2; queued"));
     let before = state(&r, LEAD);
-    let words = r.fleet.agent_orders(LEAD);
+    let orders = r.fleet.agent_orders(LEAD);
     r.heard.clear();
     let out = input(&mut r);
     reached.0.append(&mut r.heard);
     reached.1.append(&mut r.tried);
     let Some(out) = out else { return "-".to_owned() };
     let now = state(&r, LEAD);
-    let told = r.fleet.agent_orders(LEAD) != words;
+    let has_new_orders = r.fleet.agent_orders(LEAD) != orders;
     for rule in FORBIDDEN.iter().filter(|_| name != LATER) {
         let broken = rule.from.contains(&before) && rule.to.contains(&now);
         assert!(!broken, "{name}: {before} → {now}: {}", rule.why);
     }
     assert_eq!(state(&r, OTHER), MalleableState::Queued, "{name}: it concerns one job");
     let runs = [MalleableState::Running, MalleableState::Regrouping].contains(&now);
-    let runs = out.generations.is_empty() || runs;
-    assert!(runs || name == SILENCE, "{name}: a generation runs");
+    assert!(out.generations.is_empty() || runs || name == SILENCE, "{name}: a generation runs");
     assert!(now == before || out.changed.contains(&LEAD), "{name}: a new state is stored");
     let now = if now == before { '.' } else { letter(now) };
-    let follows = follows(&out, told);
-    format!("{now}{follows}")
+    let consequences = consequences(&out, has_new_orders);
+    format!("{now}{consequences}")
 }
 
-/// The kinds of events and of effects that the table has.
+/// The kinds of events and of effects that the table covers.
 type Reached = (BTreeSet<AgentEventKind>, BTreeSet<EffectKind>);
 
 #[test]
-fn each_phase_is_what_it_is_called() {
+fn each_phase_has_its_state() {
     let states = PHASES.map(|phase| state(&fleet(&format!("{phase} n1 n2")), LEAD).to_string());
     insta::assert_snapshot!(
         states.join(" "),
@@ -276,14 +278,14 @@ fn each_phase_is_what_it_is_called() {
 fn every_input_in_every_phase() {
     let mut table = format!("{:<22}", "");
     let mut reached = Reached::default();
-    let row = |table: &mut String, cells: [String; PHASES.len()]| {
+    fn add_row(table: &mut String, cells: [String; PHASES.len()]) {
         cells.iter().for_each(|cell| write!(table, " {cell:<8}").unwrap());
         *table = table.trim_end().to_owned() + "\n";
-    };
-    row(&mut table, PHASES.map(|phase| phase[..phase.len().min(8)].to_owned()));
-    for input in INPUTS {
-        write!(table, "{:<22}", input.0).unwrap();
-        row(&mut table, PHASES.map(|phase| cell(phase, input, &mut reached)));
+    }
+    add_row(&mut table, PHASES.map(|phase| phase[..phase.len().min(8)].to_owned()));
+    for (name, input) in INPUTS {
+        write!(table, "{name:<22}").unwrap();
+        add_row(&mut table, PHASES.map(|phase| cell(phase, name, input, &mut reached)));
     }
     assert!(reached.0.iter().eq(AgentEventKind::ALL) && reached.1.iter().eq(EffectKind::ALL), "{reached:?}");
     insta::assert_snapshot!(table, @r"

@@ -1,12 +1,12 @@
-//! What comes twice, and what contradicts what was said before.
+//! Repeated inputs, and inputs that contradict earlier ones.
 
 use infill_model::{AgentEvent, BaseState, JobId, MalleableState, NodeName, SchedulingState, WorkerStartup};
 
 use super::rig::{DONE, LEAD, Rig, WING, fleet, n};
 
-/// The job is as it was, and nothing is done, begun or blamed.
+/// Asserts that a second identical input neither changes the job nor has consequences.
 #[track_caller]
-fn same(rig: &mut Rig, again: impl Fn(&mut Rig) -> Option<super::super::FleetOutcome>) {
+fn assert_idempotent(rig: &mut Rig, again: impl Fn(&mut Rig) -> Option<super::super::FleetOutcome>) {
     drop(again(rig));
     let before = rig.fleet.job_lifecycle(LEAD).cloned();
     let out = again(rig).expect("it has a place");
@@ -16,20 +16,20 @@ fn same(rig: &mut Rig, again: impl Fn(&mut Rig) -> Option<super::super::FleetOut
 }
 
 #[test]
-fn what_comes_twice_changes_nothing_the_second_time() {
+fn a_repeated_input_changes_nothing() {
     let submitted = AgentEvent::WingSubmitted { order: 1, job: WING };
-    same(&mut fleet("starting n1 n2"), |r| r.report(LEAD, &n(1), submitted.clone()));
-    same(&mut fleet("running n1 n2"), |r| r.report(LEAD, &n(1), AgentEvent::Leaving));
-    same(&mut fleet("running n1 n2"), |r| r.hello(LEAD, LEAD, &n(1), Some(1)));
-    same(&mut fleet("starting n1 n2"), |r| r.hello(LEAD, LEAD, &n(1), None));
+    assert_idempotent(&mut fleet("starting n1 n2"), |r| r.report(LEAD, &n(1), submitted.clone()));
+    assert_idempotent(&mut fleet("running n1 n2"), |r| r.report(LEAD, &n(1), AgentEvent::Leaving));
+    assert_idempotent(&mut fleet("running n1 n2"), |r| r.hello(LEAD, LEAD, &n(1), Some(1)));
+    assert_idempotent(&mut fleet("starting n1 n2"), |r| r.hello(LEAD, LEAD, &n(1), None));
     for phase in ["queued", "launching", "starting", "running", "shrinking", "parking", "ending"] {
         let mut rig = fleet(&format!("{phase} n1 n2"));
-        same(&mut rig, |r| Some(r.target(LEAD, &[n(1), n(2)])));
+        assert_idempotent(&mut rig, |r| Some(r.target(LEAD, &[n(1), n(2)])));
     }
 }
 
-/// The lead's state after a look at Slurm that shows it on these nodes, or waiting.
-fn looked(nodes: &[NodeName]) -> (MalleableState, Option<NodeName>) {
+/// State and node of the lead after a snapshot that shows it on these nodes, or waiting.
+fn after_snapshot(nodes: &[NodeName]) -> (MalleableState, Option<NodeName>) {
     let mut rig = fleet("running n1 n2");
     rig.slurm.get_mut(&LEAD).unwrap().nodes = nodes.to_vec();
     drop(rig.look());
@@ -38,15 +38,15 @@ fn looked(nodes: &[NodeName]) -> (MalleableState, Option<NodeName>) {
 }
 
 #[test]
-fn slurm_is_believed_that_a_lead_waits_and_its_agent_that_it_runs() {
-    assert_eq!(looked(&[]), (MalleableState::Queued, None), "its agent cannot have been asked since");
-    assert_eq!(looked(&[n(1)]), (MalleableState::Running, Some(n(1))));
-    // Elsewhere: the agent that said hello is where it is until another one does.
-    assert_eq!(looked(&[n(6)]), (MalleableState::Running, Some(n(1))));
+fn slurm_decides_whether_a_lead_waits_and_its_agent_where_it_runs() {
+    assert_eq!(after_snapshot(&[]), (MalleableState::Queued, None), "its agent cannot have been asked since");
+    assert_eq!(after_snapshot(&[n(1)]), (MalleableState::Running, Some(n(1))));
+    // Another node in Slurm does not count: the lead stays with the agent that said hello last.
+    assert_eq!(after_snapshot(&[n(6)]), (MalleableState::Running, Some(n(1))));
 }
 
 #[test]
-fn a_reading_from_before_the_agents_word_says_nothing() {
+fn a_snapshot_from_before_the_agents_hello_does_not_count() {
     let mut rig = fleet("launching n1");
     let read_at = rig.now;
     let mut snapshot = rig.snapshot();
@@ -61,7 +61,7 @@ fn pending(id: JobId) -> infill_model::Job {
 }
 
 #[test]
-fn of_a_job_that_has_ended_its_end_is_told_and_not_its_last_plan() {
+fn the_reason_of_an_ended_job_is_its_end_and_not_its_last_plan() {
     let why = |rig: &Rig| rig.fleet.job_details(LEAD).unwrap().why.clone();
     let mut rig = fleet("running n1 n2");
     drop(rig.stopped(LEAD, &n(1), DONE));
@@ -96,10 +96,10 @@ fn a_pause_lasts_from_the_stop_until_the_first_samples() {
 }
 
 #[test]
-fn a_number_that_is_another_users_job_now_passes_nothing_on() {
+fn a_reused_job_id_of_another_user_inherits_nothing() {
     let mut rig = fleet("running n1 n2");
     let stored = rig.fleet.lead_record(LEAD, rig.now).unwrap();
-    // In the middle of its life, and after the daemon was away: the record says whose it was.
+    // In the middle of its life, and after a restart of the daemon: the record contains the owner.
     let mut restored = super::rig::empty();
     restored.slurm = rig.slurm.clone();
     drop(restored.fleet.restore_jobs(vec![stored], restored.now));
@@ -113,7 +113,7 @@ fn a_number_that_is_another_users_job_now_passes_nothing_on() {
         assert_eq!((lifecycle.malleable_state(), lifecycle.generation.number), (MalleableState::Queued, 0));
         assert!(lifecycle.workers.is_empty() && !rig.fleet.has_agent(&(LEAD, n(1))));
         assert_eq!(rig.fleet.agent_owner(LEAD), Some(infill_model::UserId(1002)));
-        // The former user's wing is nobody's.
+        // The former user's wing has no lead any more.
         let wing = crate::Effect::CancelWing { job: WING };
         assert!(out.batches.iter().any(|b| b.effects.contains(&wing)), "{out:?}");
     }
@@ -123,17 +123,17 @@ fn a_number_that_is_another_users_job_now_passes_nothing_on() {
     assert_eq!(rig.fleet.job_lifecycle(LEAD).unwrap().generation.number, number);
 }
 
-/// A start that comes to nothing is no end of waiting: whoever is called back again and again would wait for
-/// ever among those who train.
+/// A failed start does not end the wait. Otherwise a job that is called back repeatedly would wait forever
+/// behind jobs that train.
 #[test]
-fn a_job_that_is_called_back_has_waited_all_the_while() {
+fn a_job_that_is_called_back_has_waited_without_a_break() {
     let mut r = fleet("queued");
     let waits_since = |r: &Rig| r.fleet.facts_for_job(LEAD, r.now).unwrap().waits_since;
     drop(r.look());
     let began = waits_since(&r);
     assert!(began.is_some());
     drop(r.target(LEAD, &[n(1)]));
-    assert_eq!(waits_since(&r), None, "it is on its way");
+    assert_eq!(waits_since(&r), None, "it was launched");
     drop(r.target(LEAD, &[]));
     drop(r.look());
     drop(r.look());

@@ -1,19 +1,19 @@
-//! Whatever happens in whatever order, the job runs in the end.
+//! Random inputs: the job runs in the end.
 
 use super::*;
 
-/// Numbers that look random, the same in every run (Knuth's MMIX constants).
+/// Pseudo-random numbers, the same in every run (Knuth's MMIX constants).
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, most: u32) -> u32 {
+    fn below(&mut self, bound: u32) -> u32 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % u64::from(most)) as u32
+        ((self.0 >> 33) % u64::from(bound)) as u32
     }
 }
 
-/// Lets something happen to a job on up to six nodes.
-fn anything(r: &mut Rig, dice: &mut Dice) {
+/// Applies a random input to a job on up to six nodes.
+fn apply_random_input(r: &mut Rig, dice: &mut Dice) {
     let node = n(1 + dice.below(6));
     let generation = r.m.generation.number;
     let known = r.agents.get(&node).copied();
@@ -35,7 +35,7 @@ fn anything(r: &mut Rig, dice: &mut Dice) {
             let exit = [KILLED, KILLED, CommandExit { code: 3, ..KILLED }][dice.below(3) as usize];
             r.stopped(&node, generation, exit);
         }
-        // The agent of a wing whose node is taken, or dies: the first with a word, the other without.
+        // Slurm takes a wing's node, which its agent reports, or the node dies without a report.
         9 if known.is_some() && r.m.lead_node() != Some(&node) => {
             if dice.below(2) == 0 {
                 r.event(&node, AgentEvent::Leaving);
@@ -55,7 +55,7 @@ fn anything(r: &mut Rig, dice: &mut Dice) {
 }
 
 #[test]
-fn whatever_comes_in_whatever_order_the_job_runs_in_the_end() {
+fn the_job_runs_in_the_end_after_random_inputs() {
     let mut dice = Dice(7);
     let mut regrouped = 0;
     let mut restarted = 0;
@@ -64,7 +64,7 @@ fn whatever_comes_in_whatever_order_the_job_runs_in_the_end() {
         r.m.spec.max_restarts = 1000;
         for _ in 0..60 {
             let before = r.m.generation.number;
-            anything(&mut r, &mut dice);
+            apply_random_input(&mut r, &mut dice);
             assert!(r.m.generation.number >= before);
             let members = r.m.phase.members();
             let distinct: std::collections::BTreeSet<_> = members.iter().collect();
