@@ -207,7 +207,7 @@ const STEPS_OF_A_ROUND: [&str; 7] = [
     "lookahead.lookahead_secs(",
     "gaps::find_gaps(",
     "find_gaps(&occupancy",
-    "library.run_round(",
+    "advisor.run_round(",
     "demand::malleable_jobs(",
 ];
 
@@ -237,7 +237,7 @@ fn the_steps_of_a_round_are_put_together_in_one_place() {
         "tracker.observe_round(",
         "lookahead.record_arrivals(",
         "gaps::find_gaps(",
-        "library.run_round(",
+        "advisor.run_round(",
         "demand::malleable_jobs(",
     ] {
         assert!(scene.contains(step), "{SCENE} does not call {step}");

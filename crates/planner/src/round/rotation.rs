@@ -46,8 +46,8 @@ const FEWEST_AND_MOST_WAITING: (u32, u32) = (32, 256);
 /// Seconds from the moment at which a job's turn comes until it has nodes.
 const BEGINS_SECS: i64 = 5;
 
-/// The margin, as a share of a turn's node-seconds, by which a waiting job must have had less, or have less
-/// remaining work, to replace a job whose turn has ended.
+/// Margin of an exchange, as a share of a turn's node-seconds. A waiting job must have had that much less
+/// than a job whose turn has ended, or have that much less remaining work, to replace it.
 const EXCHANGE_MARGIN: f64 = 0.5;
 
 /// A job that has waited longer than this comes before jobs that will end sooner, seconds.
@@ -60,8 +60,8 @@ const MOST_BEHIND: f64 = 8.0;
 /// Longest time between two snapshots that counts, seconds. A longer one was not observed.
 const LONGEST_SECS: f64 = 7_200.0;
 
-/// One part, by which a job is behind the mean of its user's jobs: an equal share of all nodes for this many
-/// seconds. A job one part behind counts [`WEIGHT_STEP`] times as much. A job that has had more counts less.
+/// A job is one part behind the mean of its user's jobs for an equal share of all nodes over this many
+/// seconds. It then counts [`WEIGHT_STEP`] times as much. A job that has had more counts less.
 const PART_SECS: f64 = 3_600.0;
 
 /// Factor on the weight for each part behind the mean, see [`PART_SECS`].
