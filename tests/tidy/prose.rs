@@ -5,7 +5,6 @@
 //! The length of sentences is checked where users read: in documents, messages and help.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};

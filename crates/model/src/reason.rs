@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use super::ExecPlan;
 use super::duration;
 use super::host_shortage::HostShortage;
 use super::ids::NodeName;
@@ -67,12 +68,16 @@ pub enum JobReason {
         /// Nodes that it must leave.
         leaving: LeavingNodes,
     },
-    /// It gives up nodes on which other jobs make more.
+    /// It gives up nodes that it could keep.
     GivesUp {
         /// Nodes before.
         had: usize,
-        /// Nodes from now on.
-        gets: usize,
+        /// Nodes and rate from now on.
+        gets: RatedSize,
+        /// Rate before.
+        before: f64,
+        /// How many of its nodes other jobs get.
+        taken: usize,
         /// Seconds without samples.
         secs: f64,
     },
@@ -87,8 +92,12 @@ pub enum JobReason {
     },
     /// It keeps its number of nodes, but gets other nodes or another execution plan.
     Swaps {
-        /// The nodes that it gets, and their rate.
+        /// Nodes and rate from now on.
         gets: RatedSize,
+        /// Whether it gets other nodes.
+        moves: bool,
+        /// The execution plan that it changes to; `None` if it keeps its plan.
+        plan: Option<ExecPlan>,
         /// Nodes that it must leave.
         leaving: LeavingNodes,
     },
@@ -121,15 +130,19 @@ pub enum JobReason {
         /// Nodes that it must leave.
         leaving: LeavingNodes,
     },
-    /// It is parked because other jobs make more on its nodes.
+    /// It is parked because its nodes are worth more without it.
     Outbid {
         /// Nodes before.
         had: usize,
+        /// How many of them other jobs get.
+        taken: usize,
     },
-    /// It is parked: its turn has ended, and another job is to have its nodes.
+    /// It is parked because its turn has ended.
     TurnEnds {
         /// Nodes before.
         had: usize,
+        /// How many of them other jobs get.
+        taken: usize,
     },
     /// It must leave its nodes, and there are not enough others.
     Parked {
@@ -323,16 +336,27 @@ impl JobReason {
                 )?;
                 write!(f, " instead of {before:.2} are worth {secs:.0} s without samples{leaving}")
             }
-            JobReason::GivesUp { had, gets, secs } => {
-                write!(f, "shrinks from {had} to {}: others make more of what it", NodeCountText(*gets))?;
-                write!(f, " gives up than the {secs:.0} s cost")
+            JobReason::GivesUp { had, gets, before, taken, secs } => {
+                write!(f, "shrinks from {had} to {}", NodeCountText(gets.nodes))?;
+                if *taken > 0 {
+                    write!(f, ": other jobs make more of {} than the {secs:.0} s", NodeCountText(*taken))?;
+                    f.write_str(" without samples cost")
+                } else if gets.rate > *before {
+                    write!(f, " because {:.2} samples/s instead of {before:.2}", gets.rate)?;
+                    write!(f, " are worth {secs:.0} s without samples")
+                } else {
+                    f.write_str(": later steps of the plan are worth more with fewer nodes now")
+                }
             }
             JobReason::Shrinks { had, gets, leaving } => {
                 write!(f, "shrinks from {had} to {}{leaving}", NodeCountText(*gets))
             }
-            JobReason::Swaps { gets, leaving } => {
-                write!(f, "keeps its size of {} on other nodes or with", NodeCountText(gets.nodes))?;
-                write!(f, " another execution plan, {:.2} samples/s{leaving}", gets.rate)
+            JobReason::Swaps { gets, moves, plan, leaving } => {
+                f.write_str(if *moves { "moves to other nodes" } else { "keeps its nodes" })?;
+                if let Some(plan) = plan {
+                    write!(f, " and changes to execution plan {}", plan.0)?;
+                }
+                write!(f, ": {} at {:.2} samples/s{leaving}", NodeCountText(gets.nodes), gets.rate)
             }
             JobReason::Probes { had, gets, secs, leaving, probe } => {
                 match had.cmp(gets) {
@@ -347,11 +371,16 @@ impl JobReason {
                 }
                 write!(f, "{leaving}")
             }
-            JobReason::Outbid { had } => {
-                write!(f, "is parked: other jobs make more of its {}", NodeCountText(*had))
+            JobReason::Outbid { had, taken: 0 } => {
+                write!(f, "is parked: its {} would soon cost", NodeCountText(*had))?;
+                f.write_str(" more in changes than it gains on them")
             }
-            JobReason::TurnEnds { had } => {
-                write!(f, "is parked: its turn has ended, and another job gets its {}", NodeCountText(*had))
+            JobReason::Outbid { had, taken } => {
+                write!(f, "is parked: other jobs make more of {taken} of its {}", NodeCountText(*had))
+            }
+            JobReason::TurnEnds { had, taken } => {
+                write!(f, "is parked: its turn has ended, and other jobs get {taken} of its")?;
+                write!(f, " {}", NodeCountText(*had))
             }
             JobReason::Parked { leaving, shortage } => write!(f, "is parked{leaving}; {shortage}"),
             _ => Ok(()),

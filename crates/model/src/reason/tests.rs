@@ -23,14 +23,14 @@ fn every_reason_has_a_kind_and_a_sentence() {
         JobReason::Settled(two),
         JobReason::LeftAsItIs(two),
         JobReason::Grows { had: 1, gets: two, before: 1.0, secs: 18.0, leaving: leaving("") },
-        JobReason::GivesUp { had: 2, gets: 1, secs: 12.0 },
+        JobReason::GivesUp { had: 2, gets: size(1), before: 4.0, taken: 1, secs: 12.0 },
         JobReason::Shrinks { had: 6, gets: 1, leaving: leaving("a b c d e") },
         JobReason::Swaps { gets: two, leaving: leaving("a b c d") },
         JobReason::Probes { had: 5, gets: 1, secs: 2.0, leaving: leaving(""), probe: probe(1) },
         JobReason::Starts { gets: two, secs: 18.0 },
         JobReason::StartsAnew { gets: two, secs: 18.0, leaving: leaving("a") },
-        JobReason::Outbid { had: 3 },
-        JobReason::TurnEnds { had: 3 },
+        JobReason::Outbid { had: 3, taken: 2 },
+        JobReason::TurnEnds { had: 3, taken: 3 },
         JobReason::Parked { leaving: leaving("a"), shortage },
         JobReason::WaitsForResume,
         JobReason::WaitsForPlan,
@@ -120,4 +120,27 @@ fn in_json_a_reason_is_its_sentence() {
     let json = r#""backs off for 40 s more after a preemption or failure""#;
     assert_eq!(serde_json::to_string(&reason).unwrap(), json);
     assert_eq!(serde_json::from_str::<JobReason>(json).unwrap().to_string(), reason.to_string());
+}
+
+#[test]
+fn a_job_without_competition_is_not_said_to_make_room_for_others() {
+    let gives_up = |rate: f64, taken| {
+        let gets = RatedSize { nodes: 1, rate };
+        JobReason::GivesUp { had: 4, gets, before: 80.0, taken, secs: 12.0 }.to_string()
+    };
+    let swaps = |moves, plan: Option<&str>| {
+        let plan = plan.map(|name| ExecPlan(name.to_owned()));
+        let gets = RatedSize { nodes: 2, rate: 2.5 };
+        JobReason::Swaps { gets, moves, plan, leaving: leaving("") }.to_string()
+    };
+    let all = [
+        gives_up(100.0, 0),
+        gives_up(60.0, 0),
+        gives_up(60.0, 3),
+        JobReason::Outbid { had: 3, taken: 0 }.to_string(),
+        swaps(false, Some("tp2")),
+        swaps(true, Some("tp2")),
+        swaps(true, None),
+    ];
+    insta::assert_snapshot!(all.join("\n"), @r"");
 }

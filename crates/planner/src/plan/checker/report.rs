@@ -183,15 +183,31 @@ fn job_reason(round: &ReportContext<'_>, job: &MalleableJob, planned: &JobPlan) 
         ChangeKind::None if gets.nodes == 0 => waiting_reason(round, job),
         ChangeKind::None => keeps_reason(round, job, gets),
         ChangeKind::Grow => JobReason::Grows { had, gets, before: present_rate(problem, job), secs, leaving },
-        ChangeKind::Shrink if can_stay => JobReason::GivesUp { had, gets: gets.nodes, secs },
+        ChangeKind::Shrink if can_stay => {
+            let before = present_rate(problem, job);
+            JobReason::GivesUp { had, gets, before, taken: taken_nodes(round, job), secs }
+        }
         ChangeKind::Shrink => JobReason::Shrinks { had, gets: gets.nodes, leaving },
-        ChangeKind::Swap | ChangeKind::Replan => JobReason::Swaps { gets, leaving },
+        ChangeKind::Swap | ChangeKind::Replan => JobReason::Swaps {
+            gets,
+            moves: planned.nodes.iter().any(|new| job.held.iter().all(|held| held.node != new.node)),
+            plan: (planned.exec_plan != job.exec_plan).then(|| planned.exec_plan.clone()),
+            leaving,
+        },
         ChangeKind::Start if had == 0 => JobReason::Starts { gets, secs },
         ChangeKind::Start => JobReason::StartsAnew { gets, secs, leaving },
-        ChangeKind::Park if can_stay && job.turn == Some(TurnState::Over) => JobReason::TurnEnds { had },
-        ChangeKind::Park if can_stay => JobReason::Outbid { had },
+        ChangeKind::Park if can_stay => match (job.turn, taken_nodes(round, job)) {
+            (Some(TurnState::Over), taken) if taken > 0 => JobReason::TurnEnds { had, taken },
+            (_, taken) => JobReason::Outbid { had, taken },
+        },
         ChangeKind::Park => JobReason::Parked { leaving, shortage: node_shortage(round, job) },
     }
+}
+
+/// How many of the job's nodes the plan gives to other jobs.
+fn taken_nodes(round: &ReportContext<'_>, job: &MalleableJob) -> usize {
+    let is_taken = |node: &NodeName| round.users.get(node).is_some_and(|(user, _)| *user != job.id);
+    job.held.iter().filter(|held| held.node.single_places().iter().any(is_taken)).count()
 }
 
 /// The probes that a plan tries, each with its job.

@@ -1,7 +1,7 @@
 //! Why jobs wait and nodes are idle, in single rounds.
 
 use super::*;
-use infill_model::{JobReason, LeavingNodes, NodeReason, NodeShortage, Probe, WantedAt};
+use infill_model::{JobReason, LeavingNodes, NodeReason, NodeShortage, Probe, RatedSize, WantedAt};
 
 /// Why the last job of a world gets nothing.
 #[track_caller]
@@ -95,7 +95,16 @@ fn a_change_that_is_made_to_measure_a_size_is_a_probe() {
     let smaller = "1 1-4 1:100,2:90,4:80 held=n1,n2,n3,n4";
     assert_eq!(why(gaps, &format!("{smaller} probe=1")), probes(4, 1, 12.0));
     // No other job could make more of the nodes, but the job has no other rates.
-    assert_eq!(why(gaps, smaller), JobReason::GivesUp { had: 4, gets: 1, secs: 12.0 });
+    assert_eq!(
+        why(gaps, smaller),
+        JobReason::GivesUp {
+            had: 4,
+            gets: RatedSize { nodes: 1, rate: 100.0 },
+            before: 80.0,
+            taken: 0,
+            secs: 12.0
+        }
+    );
     assert_eq!(why(gaps, &format!("{smaller} probe=2")), why(gaps, smaller), "the probe is declined");
     assert_eq!(why(gaps, "1 1-4 1:10,4:400 held=n1 probe=4"), probes(1, 4, 18.0));
     assert_eq!(why(gaps, "1 1-4 1:100,2:90,4:80 held=n1 probe=1"), probes(1, 1, 0.0));
