@@ -41,7 +41,7 @@ impl AgentDialect {
         required.is_none_or(|capability| self.capabilities.contains(capability))
     }
 
-    /// Whether an agent of this dialect passes its processes the secret by which members of a generation
+    /// Whether an agent of this dialect passes its processes the secret that lets members of a generation
     /// recognise each other.
     pub fn passes_secrets(&self) -> bool {
         self.protocol >= PASSES_SECRETS

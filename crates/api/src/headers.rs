@@ -1,4 +1,4 @@
-//! Headers by which clients and the daemon prove their identity to each other ([`crate::seal`]).
+//! Headers with which clients and the daemon prove their identity to each other ([`crate::seal`]).
 
 /// Purpose of a reader's credential.
 pub const READ_PURPOSE: &str = "read";

@@ -29,7 +29,7 @@ pub struct Generation {
     pub master: Option<(String, u16)>,
     /// The store at which processes meet that stay alive over changes.
     pub store: Option<RendezvousStore>,
-    /// The secret by which members recognise each other at the store. All members of a generation have the
+    /// The secret that lets members recognise each other at the store. All members of a generation have the
     /// same secret, or none has one.
     pub secret: Option<Secret>,
     /// Number of roll calls in this generation, and the time of the last one.

@@ -34,7 +34,7 @@ const LAUNCH_FAILED: &str = "launch failed";
 
 /// Prefixes of the reasons for which Slurm holds a job that was requeued too often for its limits. The limit
 /// `MaxBatchRequeue` counts failed starts. `MaxPreemptRequeue` and `MaxNodeFailRequeue` (26.11) count jobs
-/// that were preempted or lost their node. No limit counts jobs that are requeued and held, as infill does it,
+/// that were preempted or lost their node. No limit counts jobs that are requeued and held, as infill does,
 /// and each count restarts when the job is released.
 const REQUEUE_LIMITS: [&str; 2] = ["JobHoldMax", "JobHeldMax"];
 

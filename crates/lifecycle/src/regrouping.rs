@@ -144,8 +144,8 @@ impl JobLifecycle {
         Some(RendezvousStore::requested_on(host.clone()))
     }
 
-    /// The secret by which these members recognise each other: the one that the store's host has made. `None`
-    /// if one of their agents cannot pass it on, since the others would then refuse its processes.
+    /// The secret that lets these members recognise each other: the one that the store's host has made.
+    /// `None` if one of their agents cannot pass it on, since the others would then refuse its processes.
     pub(super) fn shared_secret(&self, members: &[NodeName]) -> Option<Secret> {
         let secret = self.generation.store.as_ref()?.secret.as_ref()?;
         let all_pass_it_on = members.iter().all(|node| {

@@ -56,14 +56,14 @@ pub(crate) const PROOF_SECS: f64 = 120.0;
 /// seconds. After that it holds only its own node: its script may never reach `infill run`.
 pub(crate) const CLAIM_SECS: f64 = 20.0;
 
-/// Largest number of late starts that each extend the claim by its initial length.
+/// The claim grows by its initial length for each late start, up to this many times.
 pub(crate) const MOST_CLAIMS: u32 = 9;
 
 /// How long after its release a lead may be called back, seconds, if its node is idle and backfill has
 /// considered the lead without starting it.
 pub(crate) const START_SECS: f64 = 4.0;
 
-/// Seconds by which two times must differ so that one is certainly later: Slurm's clocks show whole seconds.
+/// Two times must differ by this many seconds so that one is certainly later: Slurm shows whole seconds.
 pub(crate) const LATER_SECS: f64 = 1.0;
 
 /// Seconds after its launch from which a lead that Slurm shows held or deferred counts as requeued. By then

@@ -1,4 +1,4 @@
-//! The secret by which members of a command that stays alive recognise each other.
+//! The secret that lets members of a command that stays alive recognise each other.
 
 use crate::job_lifecycle::JobLifecycle;
 use infill_api::AgentDialect;
