@@ -25,6 +25,10 @@ const MOST_OPTIONS: usize = 4_000;
 /// asked.
 const TOO_MANY_OPTIONS: usize = 2 * MOST_OPTIONS;
 
+/// The same where nodes are of several types. Branches have closed what is small. A solver closes little of
+/// what they leave.
+const MOST_OPTIONS_OF_TYPES: usize = 1_000;
+
 /// What is left of the slack when options must be left out, each time.
 const NARROWER: f64 = 0.7;
 
@@ -67,13 +71,18 @@ fn considered_options(
     in_hand: &incumbent::Incumbent,
 ) -> Option<(UsefulOptions, bool)> {
     let through = OptionScores::new(space, &in_hand.priced);
-    let (mut known, mut slack) = (in_hand.score, in_hand.priced.bound - in_hand.score);
+    if space.types.len() > 1 && through.exceeds_count(MOST_OPTIONS_OF_TYPES, in_hand.score) {
+        return None;
+    }
+    let mut known = in_hand.score;
+    let mut slack = in_hand.priced.bound - in_hand.score;
     let mut whole = true;
     while through.exceeds_count(MOST_OPTIONS, known) && slack > f64::EPSILON * in_hand.score.abs() {
-        if space.blocks.are_many() || space.types.len() > 1 {
+        if space.blocks.are_many() {
             return None;
         }
-        (slack, whole) = (slack * NARROWER, false);
+        slack *= NARROWER;
+        whole = false;
         known = in_hand.priced.bound - slack;
     }
     if through.exceeds_count(TOO_MANY_OPTIONS, known) {

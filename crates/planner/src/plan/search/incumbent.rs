@@ -113,7 +113,7 @@ pub(crate) fn find_incumbent(space: &DecisionSpace<'_>) -> Incumbent {
         }
     }
     in_hand.score = best.score();
-    if several_steps && !in_hand.is_within(space.problem.config.mip_gap) {
+    if !in_hand.is_within(space.problem.config.mip_gap) {
         let bound =
             branch::branch_and_bound(space, &in_hand.priced, in_hand.score, |schedule| best.offer(schedule));
         if bound < in_hand.bound {

@@ -65,6 +65,8 @@ pub(crate) struct MultiplierStart<'a> {
     pub iterations: usize,
     /// Iterations without a better bound after which steps are halved.
     pub patience: usize,
+    /// A bound that is low enough to stop at, whatever is known.
+    pub low_enough: f64,
 }
 
 impl MultiplierStart<'_> {
@@ -76,7 +78,14 @@ impl MultiplierStart<'_> {
             false => (ITERATIONS, PATIENCE),
         };
         let iterations = limit_iterations(iterations, count_operations(space));
-        MultiplierStart { prices, gains: None, length: FIRST_LENGTH, iterations, patience }
+        MultiplierStart {
+            prices,
+            gains: None,
+            length: FIRST_LENGTH,
+            iterations,
+            patience,
+            low_enough: f64::NEG_INFINITY,
+        }
     }
 }
 
@@ -100,7 +109,7 @@ pub(crate) fn optimize_multipliers(
     known: f64,
     mut visit: impl FnMut(usize, &[f64], &Schedule) -> f64,
 ) -> LagrangianBound {
-    let MultiplierStart { prices, gains, mut length, iterations, patience } = start;
+    let MultiplierStart { prices, gains, mut length, iterations, patience, low_enough } = start;
     let mut going = SubgradientDescent::new(space, prices);
     let mut best = LagrangianBound { prices: going.prices.clone(), bound: f64::INFINITY };
     let (mut known, mut stale) = (known, 0);
@@ -120,7 +129,7 @@ pub(crate) fn optimize_multipliers(
             break;
         }
         known = visit(iteration, &going.prices, &schedule).max(known);
-        if best.bound <= known
+        if best.bound <= known.max(low_enough)
             || !going.take_step(&space.limits_left(&schedule), length * (bound - known).max(0.0))
         {
             break;
@@ -191,10 +200,19 @@ pub(crate) struct OptionScores {
 }
 
 impl OptionScores {
-    /// Of all jobs.
+    /// All jobs' scores.
     pub fn new(space: &DecisionSpace<'_>, priced: &LagrangianBound) -> OptionScores {
+        OptionScores::in_branch(space, None, priced)
+    }
+
+    /// The same in a branch. The bound must be what the prices prove of it.
+    pub fn in_branch(
+        space: &DecisionSpace<'_>,
+        gains: BranchGains<'_>,
+        priced: &LagrangianBound,
+    ) -> OptionScores {
         let of_job = |job: usize| {
-            let earnings = path::earnings_table(space, job, Some(&priced.prices));
+            let earnings = path::branch_earnings(space, job, gains, &priced.prices);
             let through = path::scores_through(space, job, &earnings);
             let best = through.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
             (best, through)

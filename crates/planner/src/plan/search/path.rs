@@ -55,7 +55,9 @@ fn subtract_prices(space: &DecisionSpace<'_>, job: usize, prices: &[f64], earnin
         for demand in &job.demands {
             let price = limits[demand.resource].map_or(0.0, |limit| prices[limit]);
             if price > 0.0 {
-                row.iter_mut().zip(&demand.amounts).for_each(|(earns, n)| *earns -= price * n);
+                let users = demand.users.clone();
+                let amounts = &demand.amounts[users.clone()];
+                row[users].iter_mut().zip(amounts).for_each(|(earns, n)| *earns -= price * n);
             }
         }
     }
@@ -75,7 +77,8 @@ pub(crate) fn forbid_unfitting(
             if left >= demand.most {
                 continue;
             }
-            for (earns, n) in row.iter_mut().zip(&demand.amounts) {
+            let users = demand.users.clone();
+            for (earns, n) in row[users.clone()].iter_mut().zip(&demand.amounts[users]) {
                 // What uses nothing of a limit does not mind that others use too much of it.
                 if *n > left && *n > 0.0 {
                     *earns = f64::NEG_INFINITY;
@@ -263,34 +266,62 @@ fn fill_scores_ahead(job: &JobSpace<'_>, earnings: &StepTable, ahead: &mut StepT
     }
 }
 
+/// The larger of two scores. `f64::max` looks for what is not a number first, which takes longer than all the rest.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+/// How many running maxima are kept side by side, so that they need not wait for each other.
+const LANES: usize = 4;
+
+/// The most of `scores` less `costs`.
+fn best_difference(scores: &[f64], costs: &[f64]) -> f64 {
+    let mut lanes = [f64::NEG_INFINITY; LANES];
+    let mut scores = scores.chunks_exact(LANES);
+    let mut costs = costs.chunks_exact(LANES);
+    for (scores, costs) in scores.by_ref().zip(costs.by_ref()) {
+        for ((best, score), cost) in lanes.iter_mut().zip(scores).zip(costs) {
+            *best = larger(*best, score - cost);
+        }
+    }
+    let rest = scores.remainder().iter().zip(costs.remainder()).map(|(score, cost)| score - cost);
+    lanes.into_iter().chain(rest).fold(f64::NEG_INFINITY, larger)
+}
+
 /// Adds to each option in `here` the best score of what may follow it: of the `next` step's options
 /// less the change to it.
 fn add_best_next(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
-    let (changes, nothing) = (&job.changes, next[0]);
-    let starts = |class: &std::ops::Range<usize>| {
-        let scores = next[class.clone()].iter().zip(&changes.start[class.clone()]).map(|(n, cost)| n - cost);
-        scores.fold(f64::NEG_INFINITY, f64::max)
-    };
+    let changes = &job.changes;
+    let nothing = next[0];
     let mut elsewhere = BestTwo::default();
     for (number, class) in changes.classes.iter().enumerate() {
-        elsewhere.offer(number, starts(class));
+        elsewhere.offer(number, best_difference(&next[class.clone()], &changes.start[class.clone()]));
     }
-    here[0] += nothing.max(elsewhere.best_any());
+    here[0] += larger(nothing, elsewhere.best_any());
     for (number, class) in changes.classes.iter().enumerate() {
-        let other = nothing.max(elsewhere.best_except(number));
+        let other = larger(nothing, elsewhere.best_except(number));
+        let next = &next[class.clone()];
+        let rising = &mut rising[class.clone()];
         let mut best = f64::NEG_INFINITY;
-        for to in class.clone().rev() {
-            best = best.max(next[to] - changes.up[to]);
-            rising[to] = best;
+        for ((rising, next), up) in rising.iter_mut().zip(next).zip(&changes.up[class.clone()]).rev() {
+            best = larger(best, next - up);
+            *rising = best;
         }
-        let (mut smaller, mut up_to_here) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
-        for from in class.clone() {
-            let first = changes.first_of_size[from];
-            if first == from {
+        let mut smaller = f64::NEG_INFINITY;
+        let mut up_to_here = f64::NEG_INFINITY;
+        let mut grows = f64::NEG_INFINITY;
+        let firsts = &changes.first_of_size[class.clone()];
+        let downs = &changes.down[class.clone()];
+        let here = &mut here[class.clone()];
+        for (at, ((here, next), (first, down))) in
+            here.iter_mut().zip(next).zip(firsts.iter().zip(downs)).enumerate()
+        {
+            if *first == class.start + at {
                 smaller = up_to_here;
+                grows = rising[at];
             }
-            here[from] += rising[first].max(smaller).max(other).max(next[from]);
-            up_to_here = up_to_here.max(next[from] - changes.down[from]);
+            *here += larger(larger(grows, smaller), larger(other, *next));
+            up_to_here = larger(up_to_here, next - down);
         }
     }
 }

@@ -12,10 +12,10 @@ use crate::plan::space::decision::{DecisionSpace, Schedule};
 pub(super) const FIRST_THRESHOLD: f64 = 0.3;
 
 /// Options that are looked at in all searches for paths: some hundredths of a second.
-const MOST_OPERATIONS: usize = 12_000_000;
+const MOST_OPERATIONS: usize = 18_000_000;
 
 /// Most searches for paths, for each job.
-const TRIES_A_JOB: usize = 1_500;
+const TRIES_A_JOB: usize = 2_250;
 
 /// Smallest and largest group.
 const GROUP: std::ops::RangeInclusive<usize> = 2..=4;
