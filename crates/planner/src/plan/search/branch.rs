@@ -25,13 +25,13 @@ use crate::plan::space::{
 /// Most options that prices look at in all branches together: about a tenth of a second.
 const MOST_OPERATIONS: usize = 90_000_000;
 
-/// So many times more where nodes are of several types: a choice of a type leaves a larger gap to close.
+/// How much more work branches get where nodes are of several types: the gap to close is larger there.
 const TYPES_FACTOR: usize = 2;
 
-/// Beyond so many jobs it is less in proportion: of thousands, branches settle nothing.
+/// Jobs from which on the work falls in proportion: for thousands of jobs, branches settle nothing.
 const MANY_JOBS: usize = 256;
 
-/// Most branches: what is not closed by then rarely is later.
+/// Most branches: a gap that is open by then rarely closes later.
 const MOST_BRANCHES: usize = 2_000;
 
 /// Iterations of prices in a branch.
@@ -274,7 +274,7 @@ fn forbid_useless(space: &DecisionSpace<'_>, gains: &mut [StepTable], priced: &L
     }
 }
 
-/// Iterations of prices in all branches together, of so many jobs whose options are so much to look at.
+/// Iterations of prices in all branches together, if each does this many operations.
 pub(crate) fn iteration_budget(jobs: usize, operations: usize) -> usize {
     MOST_OPERATIONS / jobs.max(MANY_JOBS) * MANY_JOBS / operations.max(1)
 }

@@ -40,8 +40,11 @@ impl<'a> ReducedSpace<'a> {
 
     /// The same schedule in the whole space.
     pub fn restore_schedule(&self, reduced: &Schedule) -> Schedule {
-        let restore = |(path, left): (&Vec<usize>, &Vec<usize>)| path.iter().map(|at| left[*at]).collect();
-        reduced.iter().zip(&self.left).map(restore).collect()
+        let mut restored = Vec::with_capacity(reduced.len());
+        for (path, left) in reduced.iter().zip(&self.left) {
+            restored.push(path.iter().map(|option| left[*option]).collect());
+        }
+        restored
     }
 }
 
