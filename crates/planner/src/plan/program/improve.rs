@@ -29,7 +29,7 @@ const TOO_MANY_OPTIONS: usize = 2 * MOST_OPTIONS;
 /// what they leave.
 const MOST_OPTIONS_OF_TYPES: usize = 1_000;
 
-/// The factor by which the slack falls each time that options must be left out.
+/// The share of the slack that remains each time that options must be left out.
 const NARROWER: f64 = 0.7;
 
 /// Asks the solver for a better schedule than the one in hand, and says what is proved then. `None` where

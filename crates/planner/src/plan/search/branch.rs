@@ -1,10 +1,10 @@
 //! Branch and bound: closes the gap that prices leave where few jobs compete for few nodes.
 //!
-//! A branch is the space with some options of some jobs forbidden in some steps, and prices bound it from above as
-//! they bound the whole. The branch with the highest bound is split where its jobs *waver* most (see `branching`).
-//! Each branch begins with the prices of the one that it is a part of. What cannot be part of a better schedule of a
-//! branch is forbidden in all its parts. All this works in a space without useless options; what it finds is improved
-//! in the whole space.
+//! A branch is the space with some options of some jobs forbidden in some steps, and prices bound it from
+//! above as they bound the whole. The branch with the highest bound is split where its jobs *waver* most (see
+//! `branching`). Each branch begins with the prices of the one that it is a part of. What cannot be part of a
+//! better schedule of a branch is forbidden in all its parts. All this works in a space without useless
+//! options; what it finds is improved in the whole space.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -25,8 +25,11 @@ use crate::plan::space::{
 /// Most options that prices look at in all branches together: about a tenth of a second.
 const MOST_OPERATIONS: usize = 90_000_000;
 
-/// How much more work branches get where nodes are of several types: the gap to close is larger there.
+/// How much more work branches get where few jobs have nodes of several types: the gap to close is largest there.
 const TYPES_FACTOR: usize = 2;
+
+/// Most jobs that are few in this sense.
+const FEW_JOBS: usize = 24;
 
 /// Jobs from which on the work falls in proportion: for thousands of jobs, branches settle nothing.
 const MANY_JOBS: usize = 256;
@@ -40,8 +43,8 @@ const ITERATIONS: usize = 24;
 /// Length of the first steps of prices in a branch, as a share of Polyak's.
 const FIRST_LENGTH: f64 = 1.0;
 
-/// A branch in which nothing wavers is looked at once more if its bound has come down by this share of the gap that
-/// is good enough.
+/// A branch in which nothing wavers is looked at once more if its bound has come down by this share of the
+/// gap that is good enough.
 const WORTH_MORE: f64 = 1e-3;
 
 /// A branch is put back once its bound falls below that of the next one by this share of its gap.
@@ -109,8 +112,8 @@ impl Ord for SearchBranch {
     }
 }
 
-/// Looks for better schedules than the best `known`; `offer` takes each that is found, and returns the best score
-/// that is known then. Returns what no schedule scores more than.
+/// Looks for better schedules than the best `known`; `offer` takes each that is found, and returns the best
+/// score that is known then. Returns what no schedule scores more than.
 pub(crate) fn branch_and_bound(
     space: &DecisionSpace<'_>,
     priced: &LagrangianBound,
@@ -153,7 +156,8 @@ struct BranchSearch<'a, F> {
 impl<'a, F: FnMut(Schedule) -> f64> BranchSearch<'a, F> {
     fn new(reduced: &'a ReducedSpace<'a>, priced: &LagrangianBound, known: f64, offer: F) -> Self {
         let space = &reduced.space;
-        let factor = if space.types.len() > 1 { TYPES_FACTOR } else { 1 };
+        let is_hard = space.types.len() > 1 && space.jobs.len() <= FEW_JOBS;
+        let factor = if is_hard { TYPES_FACTOR } else { 1 };
         let mut search = BranchSearch {
             reduced,
             open: BinaryHeap::new(),
@@ -189,8 +193,8 @@ impl<'a, F: FnMut(Schedule) -> f64> BranchSearch<'a, F> {
         share.max(SAME_SCORE * self.known.abs().max(1.0))
     }
 
-    /// A bound at which another branch has become more urgent than this one. Its own comes down further only if
-    /// its turn comes again.
+    /// A bound at which another branch has become more urgent than this one. Its own comes down further only
+    /// if its turn comes again.
     fn low_enough(&self, branch: &SearchBranch) -> f64 {
         let margin = self.tolerance() + WORTH_WAITING * (branch.bound - self.known);
         self.open.peek().map_or(f64::NEG_INFINITY, |next| next.bound - margin)
@@ -249,7 +253,7 @@ impl<'a, F: FnMut(Schedule) -> f64> BranchSearch<'a, F> {
         }
     }
 
-    /// Offers what comes of the branch: what its jobs chose, if that is feasible, and what can be had of it.
+    /// Offers the schedules of the branch: the choice of its jobs if that is feasible, and one made from it.
     fn offer_from_branch(&mut self, gains: BranchGains<'_>, prices: &[f64], relaxed: &Schedule) {
         let space = &self.reduced.space;
         let laid = schedule_from_multipliers(space, gains, prices, relaxed);

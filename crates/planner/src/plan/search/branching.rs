@@ -1,8 +1,8 @@
 //! Decides where to split a branch: at what jobs choose differently from iteration to iteration.
 //!
-//! A job chooses the type of its nodes, and how many it takes. What matters most is the type: under prices that are
-//! nearly right a job takes half of one type and half of another, and no schedule can do that. So options are told
-//! apart by their *kind* first: the type of their nodes, or no nodes at all.
+//! A job chooses the type of its nodes, and how many it takes. What matters most is the type: under prices
+//! that are nearly right a job takes half of one type and half of another, and no schedule can do that. So
+//! options differ by their *kind* first: the type of their nodes, or no nodes at all.
 
 use crate::plan::space::decision::{DecisionSpace, JobSpace, Schedule};
 use crate::plan::space::job_option::JobOption;
@@ -48,8 +48,8 @@ impl BranchSplit {
     }
 }
 
-/// The kind of an option: 0 without nodes, else one more than the number of their type. Where all nodes are of one
-/// type, only their number tells options apart.
+/// The kind of an option: 0 without nodes, else one more than the number of their type. Where all nodes are
+/// of one type, only their number tells options apart.
 fn option_kind(space: &DecisionSpace<'_>, option: &JobOption) -> usize {
     if option.nodes == 0 || space.types.len() < 2 { 0 } else { 1 + option.node_type }
 }
@@ -158,8 +158,8 @@ impl ChoiceVariance {
         }
     }
 
-    /// The split of a kind or of sizes that settles most, else of options that take the same nodes; `None` where
-    /// each iteration chose the same.
+    /// The split of a kind or of sizes that settles most, else of options that take the same nodes; `None`
+    /// where each iteration chose the same.
     pub fn widest_split(&self, space: &DecisionSpace<'_>, prices: &[f64]) -> Option<BranchSplit> {
         let mut best: Option<SplitChoice> = None;
         for job in 0..space.jobs.len() {
@@ -179,8 +179,8 @@ impl ChoiceVariance {
         &self.shares[(job * self.steps + step) * self.kinds + kind]
     }
 
-    /// The best split between a kind and the others, and the best one between its sizes. A job rarely changes its
-    /// type, so a choice weighs what it costs in all steps. It is split where it costs most.
+    /// The best split between a kind and the others, and the best one between its sizes. A job rarely changes
+    /// its type, so a choice weighs what it costs in all steps. It is split where it costs most.
     fn splits_of_kind(&self, job: usize, kind: usize, node_prices: &[Vec<f64>]) -> [Option<SplitChoice>; 2] {
         let mut sums = [0.0; 2];
         let mut widest: [Option<SplitChoice>; 2] = [None; 2];

@@ -1,8 +1,8 @@
 //! Improves a schedule by giving a few jobs new paths at once: what one job leaves the others may need.
 //!
 //! A schedule falls short of the bound by the regrets of its paths and by the worth of unused limits (see
-//! `path_pool`). So a group of jobs gains at most the sum of both, and a search among paths of rising regret soon
-//! ends.
+//! `path_pool`). So a group of jobs gains at most the sum of both, and a search among paths of rising regret
+//! soon ends.
 
 use super::multipliers::LagrangianBound;
 use super::path_pool::PathPool;

@@ -49,7 +49,7 @@ const OPTIONS_A_TRY: usize = 4;
 /// Exchanges that gain less than this share of the gap that is good enough are not looked for.
 const EXCHANGE_SHARE: f64 = 0.1;
 
-/// A feasible schedule and what is known of the best possible one.
+/// A feasible schedule, and a bound on the best possible one.
 #[derive(Clone, Debug)]
 pub(crate) struct Incumbent {
     /// The schedule.

@@ -15,7 +15,8 @@ const MAX_SWEEPS: usize = 6;
 /// Most pairs of a waiting job and a younger one that one search for such exchanges tries.
 const MOST_PAIRS: usize = 20_000;
 
-/// Improves a feasible schedule, one job at a time, until nothing gains. Then jobs that wait longer take precedence.
+/// Improves a feasible schedule, one job at a time, until nothing gains. Then jobs that wait longer take
+/// precedence.
 pub(crate) fn polish_schedule(space: &DecisionSpace<'_>, mut schedule: Schedule) -> Schedule {
     repeat_sweeps(space, &mut schedule);
     for _ in 0..MAX_SWEEPS {
@@ -55,7 +56,8 @@ pub(crate) fn sweep_jobs(space: &DecisionSpace<'_>, schedule: &mut Schedule) -> 
     gained
 }
 
-/// Exchanges a waiting job with a younger one that starts now, if it can take the same path and that costs nothing.
+/// Exchanges a waiting job with a younger one that starts now, if it can take the same path and that costs
+/// nothing.
 fn favour_seniors(space: &DecisionSpace<'_>, schedule: &mut Schedule) -> bool {
     let waits = |job: usize| space.jobs[job].job.held.is_empty();
     let mut by_age: Vec<usize> = (0..space.jobs.len()).filter(|job| waits(*job)).collect();
@@ -84,7 +86,8 @@ fn favour_seniors(space: &DecisionSpace<'_>, schedule: &mut Schedule) -> bool {
     changed
 }
 
-/// Exchanges the paths of a young job and of an old one that has nothing, if that is possible and costs nothing.
+/// Exchanges the paths of a young job and of an old one that has nothing, if that is possible and costs
+/// nothing.
 fn swap_paths(
     space: &DecisionSpace<'_>,
     schedule: &mut Schedule,

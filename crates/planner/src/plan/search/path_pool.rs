@@ -14,7 +14,7 @@ use crate::plan::space::{
     step_table::StepTable,
 };
 
-/// The factor by which the regret is lowered while there are too many paths.
+/// The share of the regret that remains each time that there are too many paths.
 const NARROWER: f64 = 0.5;
 
 /// Most times that the regret is lowered: to a millionth.

@@ -2,7 +2,7 @@
 //! again: ruin and recreate (Schrimpf et al. 2000) with record-to-record travel (Dueck 1993).
 //!
 //! With nodes of several types, a better schedule often gives new paths to five jobs or more at once: one
-//! job moves to another type, and others share what it leaves. Exchanges cannot try so many groups of that
+//! job moves to another type, and others share what it leaves. Exchanges cannot try all groups of that
 //! size. Here groups are drawn. Each job of a group in turn takes the path of least regret that fits, now
 //! and then a later one; the last job takes the path that earns most. A schedule that is slightly worse
 //! than the best one is gone on with, so that the search leaves local optima.
@@ -99,8 +99,8 @@ impl<'a> PoolRebuild<'a> {
         PoolRebuild { pools, prices, paid, chosen, left, short, draws: SeededDraws::new(0), tries: 0 }
     }
 
-    /// The best path of each job. The search ends after `tries` paths, or once jobs fall short by no more than
-    /// `enough`.
+    /// The best path of each job. The search ends after `tries` paths, or once jobs fall short by no more
+    /// than `enough`.
     fn run(&mut self, enough: f64, tries: usize) -> Vec<usize> {
         let mut best = self.chosen.clone();
         let mut least = self.short;

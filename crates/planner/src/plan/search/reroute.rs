@@ -1,5 +1,5 @@
 //! Does the same as `rebuild` for few jobs. The paths of a better schedule are rarely in a pool there, so
-//! each comes from the dynamic program. The search draws groups, and factors by which prices change. The
+//! each comes from the dynamic program. The search draws groups, and factors that change prices. The
 //! factors decide what the first jobs of a group leave to the last.
 
 use super::multipliers::LagrangianBound;
@@ -20,7 +20,7 @@ const TRIES_A_JOB: usize = 2_250;
 /// Smallest and largest group.
 const GROUP: std::ops::RangeInclusive<usize> = 2..=4;
 
-/// Number of different factors below 2 by which prices change.
+/// Number of different factors below 2 that may change a price.
 const FACTORS: usize = 1024;
 
 /// The best schedule that is found from a feasible one on. The search ends early with one that falls

@@ -265,7 +265,7 @@ fn a_varied_pool_has_the_best_path_through_each_option() {
     assert!(found >= effort::at_least(1_001), "only {found} options were looked at");
 }
 
-/// A world of so many jobs on a hundred nodes of three types, with few changes.
+/// A world of jobs on a hundred nodes of three types, with few changes.
 fn of_three_types(seed: u64, jobs: u32) -> World {
     let mut random = random_worlds::Random(seed);
     let mut gaps = Vec::new();
