@@ -25,7 +25,7 @@ use crate::plan::space::{
 /// Most options that prices look at in all branches together: about a tenth of a second.
 const MOST_OPERATIONS: usize = 90_000_000;
 
-/// How much more work branches get where few jobs have nodes of several types: the gap to close is largest there.
+/// How much more work branches get for few jobs on several types of nodes: the gap is largest there.
 const TYPES_FACTOR: usize = 2;
 
 /// Most jobs that are few in this sense.
