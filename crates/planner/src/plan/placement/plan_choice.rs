@@ -38,9 +38,7 @@ pub(crate) fn choose_plan(
         }
         let placed = extract::place_schedule(space, schedule, &bound.status);
         has_loss = loses_score(space, &placed, schedule);
-        let is_valid = is_valid_plan(space, &placed);
-        let best_is_valid = is_valid_plan(space, &best);
-        if (is_valid, placed.value.score()) > (best_is_valid, best.value.score()) {
+        if rank_of(space, &placed, schedule) > rank_of(space, &best, chosen) {
             best = placed;
             chosen = schedule;
         }
@@ -79,6 +77,17 @@ pub(crate) fn choose_plan(
 /// Whether placing a schedule lost more of its score than is tolerated.
 fn loses_score(space: &DecisionSpace<'_>, placed: &PlacementResult, schedule: &Schedule) -> bool {
     placed.value.score() - placed.busy.score() < space.score(schedule) * (1.0 - TOLERATED_LOSS)
+}
+
+/// What placements are compared by: whether they are valid, then their worth. A forecast hopes for the best
+/// type of nodes in each step, so with several types it may be worth more than its counts ever are.
+fn rank_of(space: &DecisionSpace<'_>, placed: &PlacementResult, schedule: &Schedule) -> (bool, f64) {
+    let by_forecast = placed.value.score();
+    let worth = match space.types.len() {
+        0 | 1 => by_forecast,
+        _ => by_forecast.min(space.score(schedule) + placed.busy.score()),
+    };
+    (is_valid_plan(space, placed), worth)
 }
 
 /// Whether a plan keeps turns and promises.

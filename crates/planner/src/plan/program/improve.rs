@@ -21,17 +21,21 @@ const FEASIBILITY_TOLERANCE: f64 = 1e-5;
 /// the pieces of their work, and with more than this a single piece can take seconds.
 const MOST_OPTIONS: usize = 4_000;
 
-/// Where so many are left that nothing tells apart, as of very many jobs that are alike, the solver is not
-/// asked.
+/// Most options that may be left once nothing tells them apart, as with very many equal jobs. With more,
+/// the solver is not asked.
 const TOO_MANY_OPTIONS: usize = 2 * MOST_OPTIONS;
 
-/// What is left of the slack when options must be left out, each time.
+/// The same where nodes are of several types. Branches have closed what is small. A solver closes little of
+/// what they leave.
+const MOST_OPTIONS_OF_TYPES: usize = 1_000;
+
+/// The share of the slack that remains each time that options must be left out.
 const NARROWER: f64 = 0.7;
 
-/// Asks the solver for something better than the schedule in hand; also says what is known then. `None`
-/// where it is not worth its time: many jobs' workers are blocks, or nodes are of several types, and
-/// there are so many options that the program could not consider all. There it proves nothing, and
-/// changed little in rounds drawn at random. Or so many jobs are alike that it could not begin.
+/// Asks the solver for a better schedule than the one in hand, and says what is proved then. `None` where
+/// the solver is not worth its time. That is so where many workers are blocks, or nodes are of several types,
+/// and the program has too many options. In rounds drawn at random it proved nothing there, and changed
+/// little. It is also so where too many jobs are alike.
 pub(crate) fn improve_incumbent(
     space: &DecisionSpace<'_>,
     solver: &dyn Solver,
@@ -67,33 +71,38 @@ fn considered_options(
     in_hand: &incumbent::Incumbent,
 ) -> Option<(UsefulOptions, bool)> {
     let through = OptionScores::new(space, &in_hand.priced);
-    let (mut known, mut slack) = (in_hand.score, in_hand.priced.bound - in_hand.score);
+    if space.types.len() > 1 && through.exceeds_count(MOST_OPTIONS_OF_TYPES, in_hand.score) {
+        return None;
+    }
+    let mut known = in_hand.score;
+    let mut slack = in_hand.priced.bound - in_hand.score;
     let mut whole = true;
     while through.exceeds_count(MOST_OPTIONS, known) && slack > f64::EPSILON * in_hand.score.abs() {
-        if space.blocks.are_many() || space.types.len() > 1 {
+        if space.blocks.are_many() {
             return None;
         }
-        (slack, whole) = (slack * NARROWER, false);
+        slack *= NARROWER;
+        whole = false;
         known = in_hand.priced.bound - slack;
     }
     if through.exceeds_count(TOO_MANY_OPTIONS, known) {
         return None;
     }
     let mut useful = through.useful_options(known);
-    // What is in hand is the solver's start.
+    // The solver starts from the schedule in hand.
     for (useful, path) in useful.iter_mut().zip(&in_hand.schedule) {
         useful.iter_mut().zip(path).for_each(|(useful, option)| useful[*option] = true);
     }
     Some((useful, whole))
 }
 
-/// What the solver proves of a program of which it found a solution with this gain.
+/// The bound that the solver proves, if it found a solution with this gain.
 fn proven_bound(solution: &Solution, gain: f64, mip_gap: f64) -> Option<f64> {
     let gap = solution.gap.or(solution.optimal.then_some(mip_gap))?;
     Some(gain + gap * gain.abs())
 }
 
-/// The lower of two bounds. What the program leaves out scores no more than what is in hand.
+/// The lower of two bounds. Options outside the program make no schedule better than the one in hand.
 fn tighter_bound(in_hand: &incumbent::Incumbent, solved: Option<f64>) -> (f64, BoundSource) {
     match solved.map(|bound| bound.max(in_hand.score)) {
         Some(bound) if bound < in_hand.bound => (bound, BoundSource::Solver),

@@ -39,17 +39,21 @@ pub(crate) fn add_variables(
 ) -> VariableIndex {
     let mut index = VariableIndex::default();
     for (job, useful) in useful.iter().enumerate() {
-        let (mut z, mut kinds) = (Vec::new(), Vec::new());
+        let mut z = Vec::new();
+        let mut kinds = Vec::new();
         for (step, allowed) in useful.iter().enumerate() {
             z.push(
                 allowed.iter().map(|allowed| allowed.then(|| milp.add_variable(binary_variable()))).collect(),
             );
             let before = step.checked_sub(1).and_then(|s| useful.get(s));
-            let to = |(to, allowed): (usize, &bool)| match before {
-                Some(before) if *allowed => add_kinds(space, milp, job, before, to),
-                _ => Vec::new(),
-            };
-            kinds.push(allowed.iter().enumerate().map(to).collect());
+            let mut kinds_of_step = Vec::with_capacity(allowed.len());
+            for (option, allowed) in allowed.iter().enumerate() {
+                kinds_of_step.push(match before {
+                    Some(before) if *allowed => add_kinds(space, milp, job, before, option),
+                    _ => Vec::new(),
+                });
+            }
+            kinds.push(kinds_of_step);
         }
         index.z.push(z);
         index.kinds.push(kinds);

@@ -1,8 +1,8 @@
-//! What is known of the best schedule, whoever proved it.
+//! What is proved about the best schedule, by the search or by the solver.
 
 use infill_model::{BoundSource, SolveStatus};
 
-/// What is known of all schedules.
+/// What is proved about all schedules.
 #[derive(Clone, Debug)]
 pub(crate) struct SolveBound {
     /// How the solve ended.

@@ -1,59 +1,105 @@
-//! Where jobs waver: what they choose from iteration to iteration of prices, and where it differs most.
+//! Decides where to split a branch: at what jobs choose differently from iteration to iteration.
+//!
+//! A job chooses the type of its nodes, and how many it takes. What matters most is the type: under prices
+//! that are nearly right a job takes half of one type and half of another, and no schedule can do that. So
+//! options differ by their *kind* first: the type of their nodes, or no nodes at all.
 
 use crate::plan::space::decision::{DecisionSpace, JobSpace, Schedule};
+use crate::plan::space::job_option::JobOption;
 
 /// Weight of the newest iteration.
 const NEWEST: f64 = 0.2;
 
-/// A variance below this is none.
+/// A share or a variance below this is none.
 const NOTHING: f64 = 1e-9;
 
-/// What the options of a job are told apart by.
+/// A group of options of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum SplitMeasure {
-    /// Their nodes.
-    Nodes,
-    /// Their place in the list: where their nodes are the same.
-    Number,
+enum OptionGroup {
+    /// Those of a kind.
+    OfKind(usize),
+    /// Those of a kind with more nodes than this.
+    Above(usize, f64),
+    /// Those whose number is at most this: it tells apart what takes the same nodes.
+    UpTo(f64),
 }
 
-impl SplitMeasure {
-    const ALL: [SplitMeasure; 2] = [SplitMeasure::Nodes, SplitMeasure::Number];
-
-    fn measure_option(self, job: &JobSpace<'_>, option: usize) -> f64 {
-        match self {
-            SplitMeasure::Nodes => f64::from(job.options[option].nodes),
-            SplitMeasure::Number => option as f64,
-        }
-    }
-}
-
-/// Where the options of a job are split in a step.
+/// Splits the options of a job in a step: those of a group, and the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BranchSplit {
     /// The job.
     pub job: usize,
     /// The step.
     pub step: usize,
-    by: SplitMeasure,
-    at: f64,
+    group: OptionGroup,
 }
 
 impl BranchSplit {
-    /// On which side an option lies.
-    pub(crate) fn is_below(&self, space: &DecisionSpace<'_>, option: usize) -> bool {
-        self.by.measure_option(&space.jobs[self.job], option) <= self.at
+    /// Whether an option is in the group.
+    pub(crate) fn has_option(&self, space: &DecisionSpace<'_>, option: usize) -> bool {
+        let spec = &space.jobs[self.job].options[option];
+        match self.group {
+            OptionGroup::OfKind(kind) => option_kind(space, spec) == kind,
+            OptionGroup::Above(kind, nodes) => {
+                option_kind(space, spec) == kind && f64::from(spec.nodes) > nodes
+            }
+            OptionGroup::UpTo(number) => option as f64 <= number,
+        }
     }
 }
 
-/// Mean and variance of what was chosen.
+/// The kind of an option: 0 without nodes, else one more than the number of their type. Where all nodes are
+/// of one type, only their number tells options apart.
+fn option_kind(space: &DecisionSpace<'_>, option: &JobOption) -> usize {
+    if option.nodes == 0 || space.types.len() < 2 { 0 } else { 1 + option.node_type }
+}
+
+fn count_kinds(space: &DecisionSpace<'_>) -> usize {
+    if space.types.len() < 2 { 1 } else { 1 + space.types.len() }
+}
+
+/// How often a kind was chosen in a step, and with how many nodes: means over iterations.
 #[derive(Clone, Copy, Debug, Default)]
-struct ChoiceMoments {
+struct KindShare {
+    share: f64,
+    /// Nodes; none in an iteration that chose another kind.
+    nodes: f64,
+    /// Their square.
+    squares: f64,
+}
+
+impl KindShare {
+    fn add_choice(&mut self, is_chosen: bool, nodes: f64, weight: f64) {
+        let seen = if is_chosen { [1.0, nodes, nodes * nodes] } else { [0.0; 3] };
+        for (mean, value) in [&mut self.share, &mut self.nodes, &mut self.squares].into_iter().zip(seen) {
+            *mean += weight * (value - *mean);
+        }
+    }
+
+    /// Nodes where the kind is chosen.
+    fn mean_nodes(&self) -> f64 {
+        self.nodes / self.share
+    }
+
+    /// How much the kind is chosen and not chosen, as a standard deviation.
+    fn kind_deviation(&self) -> f64 {
+        (self.share * (1.0 - self.share)).max(0.0).sqrt()
+    }
+
+    /// How much the number of nodes differs where the kind is chosen, as a standard deviation.
+    fn node_deviation(&self) -> f64 {
+        (self.squares / self.share - self.mean_nodes() * self.mean_nodes()).max(0.0).sqrt()
+    }
+}
+
+/// Mean and variance of the number of the chosen option.
+#[derive(Clone, Copy, Debug, Default)]
+struct NumberMoments {
     mean: f64,
     variance: f64,
 }
 
-impl ChoiceMoments {
+impl NumberMoments {
     /// Takes in a value with this weight (West 1979).
     fn add_value(&mut self, value: f64, weight: f64) {
         let off = value - self.mean;
@@ -65,19 +111,33 @@ impl ChoiceMoments {
 /// What jobs choose, the newest iteration weighing most.
 pub(crate) struct ChoiceVariance {
     steps: usize,
+    kinds: usize,
     begun: bool,
-    /// By measure, then job by job and step by step.
-    moments: [Vec<ChoiceMoments>; 2],
+    /// Job by job, step by step, kind by kind.
+    shares: Vec<KindShare>,
+    /// Job by job and step by step.
+    numbers: Vec<NumberMoments>,
+}
+
+/// A split, and how much it would settle: nodes in what they cost.
+#[derive(Clone, Copy)]
+struct SplitChoice {
+    value: f64,
+    split: BranchSplit,
 }
 
 impl ChoiceVariance {
     /// Nothing was seen yet.
     pub fn new(space: &DecisionSpace<'_>) -> Self {
-        let (steps, count) = (space.steps.len(), space.steps.len() * space.jobs.len());
+        let steps = space.steps.len();
+        let kinds = count_kinds(space);
+        let places = steps * space.jobs.len();
         ChoiceVariance {
             steps,
+            kinds,
             begun: false,
-            moments: [vec![ChoiceMoments::default(); count], vec![ChoiceMoments::default(); count]],
+            shares: vec![KindShare::default(); places * kinds],
+            numbers: vec![NumberMoments::default(); places],
         }
     }
 
@@ -85,39 +145,116 @@ impl ChoiceVariance {
     pub fn add_schedule(&mut self, space: &DecisionSpace<'_>, schedule: &Schedule) {
         let weight = if self.begun { NEWEST } else { 1.0 };
         self.begun = true;
-        for (moments, by) in self.moments.iter_mut().zip(SplitMeasure::ALL) {
-            let of_path = |(job, path): (usize, &'_ Vec<usize>)| {
-                path.iter().map(|option| by.measure_option(&space.jobs[job], *option)).collect::<Vec<f64>>()
-            };
-            let values = schedule.iter().enumerate().flat_map(of_path);
-            moments.iter_mut().zip(values).for_each(|(moments, value)| moments.add_value(value, weight));
+        let mut shares = self.shares.chunks_exact_mut(self.kinds);
+        let mut numbers = self.numbers.iter_mut();
+        for (job, path) in space.jobs.iter().zip(schedule) {
+            for option in path {
+                let spec = &job.options[*option];
+                for (kind, share) in shares.next().into_iter().flatten().enumerate() {
+                    share.add_choice(kind == option_kind(space, spec), f64::from(spec.nodes), weight);
+                }
+                numbers.next().into_iter().for_each(|moments| moments.add_value(*option as f64, weight));
+            }
         }
     }
 
-    /// Where sizes differ most in what they cost, else where options do; `None` where none differ.
+    /// The split of a kind or of sizes that settles most, else of options that take the same nodes; `None`
+    /// where each iteration chose the same.
     pub fn widest_split(&self, space: &DecisionSpace<'_>, prices: &[f64]) -> Option<BranchSplit> {
-        let find = |(moments, by): (&Vec<ChoiceMoments>, SplitMeasure)| {
-            let mut best: Option<(f64, BranchSplit)> = None;
-            for (place, ChoiceMoments { mean, variance }) in moments.iter().enumerate() {
-                let (job, step) = (place / self.steps, place % self.steps);
-                // What costs nothing is split last, but it is.
-                let costs = variance.sqrt() * (NOTHING + node_price(space, job, step, prices));
-                if *variance > NOTHING && best.is_none_or(|(most, _)| costs > most) {
-                    best = Some((costs, BranchSplit { job, step, by, at: mean.floor() }));
+        let mut best: Option<SplitChoice> = None;
+        for job in 0..space.jobs.len() {
+            let node_prices = self.node_prices(space, job, prices);
+            for kind in 0..self.kinds {
+                for choice in self.splits_of_kind(job, kind, &node_prices).into_iter().flatten() {
+                    if best.is_none_or(|best| choice.value > best.value) {
+                        best = Some(choice);
+                    }
                 }
             }
-            best.map(|(_, split)| split)
-        };
-        self.moments.iter().zip(SplitMeasure::ALL).find_map(find)
+        }
+        best.map(|choice| choice.split).or_else(|| self.widest_numbers())
     }
-}
 
-/// What a node more costs a job in a step.
-fn node_price(space: &DecisionSpace<'_>, job: usize, step: usize, prices: &[f64]) -> f64 {
-    let JobSpace { options, demands, .. } = &space.jobs[job];
-    let largest = options.iter().enumerate().max_by_key(|(_, option)| option.nodes);
-    let Some((largest, option)) = largest else { return 0.0 };
-    let price = |resource: usize| space.limit_at[step][resource].map_or(0.0, |limit| prices[limit]);
-    let paid: f64 = demands.iter().map(|d| price(d.resource) * d.amounts[largest]).sum();
-    paid / f64::from(option.nodes.max(1))
+    fn share_at(&self, job: usize, step: usize, kind: usize) -> &KindShare {
+        &self.shares[(job * self.steps + step) * self.kinds + kind]
+    }
+
+    /// The best split between a kind and the others, and the best one between its sizes. A job rarely changes
+    /// its type, so a choice weighs what it costs in all steps. It is split where it costs most.
+    fn splits_of_kind(&self, job: usize, kind: usize, node_prices: &[Vec<f64>]) -> [Option<SplitChoice>; 2] {
+        let mut sums = [0.0; 2];
+        let mut widest: [Option<SplitChoice>; 2] = [None; 2];
+        for (step, prices) in node_prices.iter().enumerate() {
+            let share = self.share_at(job, step, kind);
+            if share.share < NOTHING {
+                continue;
+            }
+            let cost = if kind > 0 {
+                prices[kind] * share.mean_nodes()
+            } else {
+                self.cost_of_others(job, step, prices)
+            };
+            let sizes = share.share * prices[kind] * share.node_deviation();
+            let groups = [OptionGroup::OfKind(kind), OptionGroup::Above(kind, share.mean_nodes().floor())];
+            for (at, value) in [share.kind_deviation() * cost, sizes].into_iter().enumerate() {
+                sums[at] += value;
+                if value > NOTHING && widest[at].is_none_or(|widest| value > widest.value) {
+                    widest[at] =
+                        Some(SplitChoice { value, split: BranchSplit { job, step, group: groups[at] } });
+                }
+            }
+        }
+        for (widest, sum) in widest.iter_mut().zip(sums) {
+            widest.iter_mut().for_each(|choice| choice.value = sum);
+        }
+        widest
+    }
+
+    /// What a job pays in a step where it has nodes.
+    fn cost_of_others(&self, job: usize, step: usize, prices: &[f64]) -> f64 {
+        let mut paid = 0.0;
+        let mut shares = 0.0;
+        for kind in 1..self.kinds {
+            let share = self.share_at(job, step, kind);
+            paid += prices[kind] * share.nodes;
+            shares += share.share;
+        }
+        if shares < NOTHING { 0.0 } else { paid / shares }
+    }
+
+    /// What a node of each kind costs a job in each step. What costs nothing is split last, but it is.
+    fn node_prices(&self, space: &DecisionSpace<'_>, job: usize, prices: &[f64]) -> Vec<Vec<f64>> {
+        let JobSpace { options, demands, .. } = &space.jobs[job];
+        let mut largest = vec![0; self.kinds];
+        for (option, spec) in options.iter().enumerate() {
+            let known = &mut largest[option_kind(space, spec)];
+            if spec.nodes >= options[*known].nodes {
+                *known = option;
+            }
+        }
+        let mut found = vec![vec![NOTHING; self.kinds]; self.steps];
+        for (row, limits) in found.iter_mut().zip(&space.limit_at) {
+            for demand in demands {
+                let price = limits[demand.resource].map_or(0.0, |limit| prices[limit]);
+                for (node_price, option) in row.iter_mut().zip(&largest) {
+                    *node_price += price * demand.amounts[*option] / f64::from(options[*option].nodes.max(1));
+                }
+            }
+        }
+        found
+    }
+
+    /// Where the numbers of options differ most.
+    fn widest_numbers(&self) -> Option<BranchSplit> {
+        let mut best: Option<SplitChoice> = None;
+        for (place, moments) in self.numbers.iter().enumerate() {
+            let value = moments.variance;
+            if value > NOTHING && best.is_none_or(|best| value > best.value) {
+                let group = OptionGroup::UpTo(moments.mean.floor());
+                let split = BranchSplit { job: place / self.steps, step: place % self.steps, group };
+                best = Some(SplitChoice { value, split });
+            }
+        }
+        best.map(|choice| choice.split)
+    }
 }

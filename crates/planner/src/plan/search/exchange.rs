@@ -1,8 +1,8 @@
 //! Improves a schedule by giving a few jobs new paths at once: what one job leaves the others may need.
 //!
-//! A schedule falls short of the bound by the regrets of its paths and by the worth of what is left over (see
-//! `pool`). So a group of jobs can gain no more than it regrets now together with what is left, and a search
-//! among paths of rising regret soon ends.
+//! A schedule falls short of the bound by the regrets of its paths and by the worth of unused limits (see
+//! `path_pool`). So a group of jobs gains at most the sum of both, and a search among paths of rising regret
+//! soon ends.
 
 use super::multipliers::LagrangianBound;
 use super::path_pool::PathPool;
@@ -12,7 +12,7 @@ use crate::plan::space::decision::{DecisionSpace, Schedule};
 /// Largest group.
 pub(super) const MOST_JOBS: usize = 4;
 
-/// What an improvement needs besides the schedule.
+/// What an improvement needs, apart from the schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeTerms<'a> {
     /// For each job the paths that it may get.
@@ -39,7 +39,8 @@ pub(crate) fn improve_by_exchange(
         let mut order: Vec<usize> = (0..jobs).collect();
         order.sort_by(|a, b| state.regrets[*b].total_cmp(&state.regrets[*a]).then(a.cmp(b)));
         if state.try_groups(schedule, &order, &mut Vec::new(), size) {
-            (gained, size) = (true, 2);
+            gained = true;
+            size = 2;
         } else {
             size += 1;
         }
@@ -72,21 +73,19 @@ struct BetterPaths {
 impl<'a> ExchangeState<'a> {
     fn new(space: &DecisionSpace<'_>, terms: ExchangeTerms<'a>, tries: usize, schedule: &Schedule) -> Self {
         let left = space.limits_left(schedule);
-        let uses = |(job, path): (usize, &Vec<usize>)| {
+        let mut all_uses = Vec::with_capacity(schedule.len());
+        let mut regrets = Vec::with_capacity(schedule.len());
+        for (job, path) in schedule.iter().enumerate() {
             let mut uses = vec![0; left.len()];
             space.take_path(&mut uses, job, path, -1);
-            uses
-        };
-        let uses: Vec<Vec<i64>> = schedule.iter().enumerate().map(uses).collect();
-        let prices = &terms.priced.prices;
-        let regret = |(job, path): (usize, &Vec<usize>)| {
-            terms.pools[job].path_regret(space.path_score(job, path), &uses[job], prices)
-        };
-        let regrets = schedule.iter().enumerate().map(regret).collect();
-        ExchangeState { terms, regrets, uses, left, tries }
+            let score = space.path_score(job, path);
+            regrets.push(terms.pools[job].path_regret(score, &uses, &terms.priced.prices));
+            all_uses.push(uses);
+        }
+        ExchangeState { terms, regrets, uses: all_uses, left, tries }
     }
 
-    /// What is left is worth so much under the prices.
+    /// The worth of unused limits under the prices.
     fn leftover_value(&self) -> f64 {
         priced_value(&self.left, &self.terms.priced.prices)
     }
@@ -152,14 +151,16 @@ impl<'a> ExchangeState<'a> {
     fn search_paths(&mut self, group: &[usize], number: usize, regret: f64, better: &mut BetterPaths) {
         let terms = self.terms;
         let Some(pool) = group.get(number).map(|job| &terms.pools[*job]) else { return };
-        let (limits, last) = (self.left.len(), number + 1 == group.len());
+        let limits = self.left.len();
+        let is_last = number + 1 == group.len();
         for (path, more) in pool.regrets().iter().enumerate() {
             if regret + more >= better.short || self.tries == 0 {
                 break;
             }
             self.tries -= 1;
             let (before, after) = better.rooms.split_at_mut((number + 1) * limits);
-            let (room, rest) = (&before[number * limits..], &mut after[..limits]);
+            let room = &before[number * limits..];
+            let rest = &mut after[..limits];
             let mut fits = true;
             for ((rest, room), n) in rest.iter_mut().zip(room).zip(pool.uses(path)) {
                 *rest = room - n;
@@ -169,13 +170,14 @@ impl<'a> ExchangeState<'a> {
                 continue;
             }
             better.path[number] = path;
-            if !last {
+            if !is_last {
                 self.search_paths(group, number + 1, regret + more, better);
                 continue;
             }
             let short = regret + more + priced_value(rest, &terms.priced.prices);
             if short < better.short {
-                (better.short, better.found) = (short, true);
+                better.short = short;
+                better.found = true;
                 better.paths.clone_from(&better.path);
             }
         }

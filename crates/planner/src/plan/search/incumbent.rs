@@ -1,5 +1,5 @@
-//! A plan without a solver: starts from what is kept, from a knapsack, and from prices, each improved
-//! one job at a time.
+//! A plan without a solver. It starts from the present state, from a knapsack, and from prices, and
+//! improves each schedule one job at a time.
 //!
 //! It is the plan in hand before the solver is asked, the solver's first incumbent, and the plan where
 //! there is no solver. With one step it is exact wherever the knapsack is; with more, the bound that
@@ -18,8 +18,7 @@ use super::rebuild;
 use super::tolerance::SAME_SCORE;
 use crate::plan::space::decision::{DecisionSpace, Schedule};
 
-/// A schedule is made from every so many iterations of prices: early prices are far off, and neighbours
-/// alike.
+/// Iterations of prices from one schedule to the next: neighbours are alike, and early prices are far off.
 const PRICES_A_SCHEDULE: usize = 5;
 
 /// Most options that one sweep of each of these schedules looks at: some tenths of a second. Where very
@@ -44,13 +43,13 @@ const TRIES_A_JOB: usize = 6_000;
 const FEWEST_TRIES: usize = 120_000;
 const MOST_TRIES: usize = 1_200_000;
 
-/// So many options that a sweep looks at are as much work as a path that is tried.
+/// Options of a sweep that are as much work as trying one path.
 const OPTIONS_A_TRY: usize = 4;
 
 /// Exchanges that gain less than this share of the gap that is good enough are not looked for.
 const EXCHANGE_SHARE: f64 = 0.1;
 
-/// A feasible schedule and what is known of the best possible one.
+/// A feasible schedule, and a bound on the best possible one.
 #[derive(Clone, Debug)]
 pub(crate) struct Incumbent {
     /// The schedule.
@@ -99,8 +98,14 @@ pub(crate) fn find_incumbent(space: &DecisionSpace<'_>) -> Incumbent {
         best.score()
     });
     let bound = priced.bound;
-    let (schedule, others, by) = (Vec::new(), Vec::new(), BoundSource::Prices);
-    let mut in_hand = Incumbent { score: best.score(), schedule, others, priced, bound, by };
+    let mut in_hand = Incumbent {
+        schedule: Vec::new(),
+        score: best.score(),
+        others: Vec::new(),
+        priced,
+        bound,
+        by: BoundSource::Prices,
+    };
     if !in_hand.is_within(space.problem.config.mip_gap) {
         best.exchange_best(&in_hand.priced);
         best.rebuild_best(&in_hand.priced);
@@ -108,16 +113,18 @@ pub(crate) fn find_incumbent(space: &DecisionSpace<'_>) -> Incumbent {
         if let Some(answer) = (!several_steps).then(|| first_step::solve_knapsack(space)).flatten() {
             best.offer(schedule_from_choice(space, &answer.choice));
             if let Some(optimum) = answer.optimum.filter(|optimum| *optimum < in_hand.bound) {
-                (in_hand.bound, in_hand.by) = (optimum, BoundSource::Knapsack);
+                in_hand.bound = optimum;
+                in_hand.by = BoundSource::Knapsack;
             }
         }
     }
     in_hand.score = best.score();
-    if several_steps && !in_hand.is_within(space.problem.config.mip_gap) {
+    if !in_hand.is_within(space.problem.config.mip_gap) {
         let bound =
             branch::branch_and_bound(space, &in_hand.priced, in_hand.score, |schedule| best.offer(schedule));
         if bound < in_hand.bound {
-            (in_hand.bound, in_hand.by) = (bound, BoundSource::Branches);
+            in_hand.bound = bound;
+            in_hand.by = BoundSource::Branches;
         }
     }
     let mut schedules = best.schedules.into_iter().map(|(_, schedule)| schedule);

@@ -1,4 +1,4 @@
-//! Schedules to start from: what is kept, what was chosen for the first step, what prices make.
+//! Schedules to start from: by what jobs hold, by choices for the first step, and by prices.
 
 use super::path::{self, BranchGains};
 use crate::plan::space::decision::{DecisionSpace, Schedule};
@@ -6,8 +6,10 @@ use crate::plan::space::decision::{DecisionSpace, Schedule};
 /// The schedule in which each job keeps what it has for as long as that lasts; what must change makes the
 /// best of what is left.
 pub(crate) fn keep_all(space: &DecisionSpace<'_>) -> Schedule {
-    let keeps = |job: usize| space.jobs[job].options.iter().position(|o| o.keeps && o.now);
-    let choice: Vec<Option<usize>> = (0..space.jobs.len()).map(keeps).collect();
+    let mut choice = Vec::with_capacity(space.jobs.len());
+    for job in &space.jobs {
+        choice.push(job.options.iter().position(|option| option.keeps && option.now));
+    }
     schedule_from_choice(space, &choice)
 }
 

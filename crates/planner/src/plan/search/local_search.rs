@@ -12,10 +12,11 @@ use crate::plan::space::{
 /// Rounds of improvement after which we stop even if another might still gain.
 const MAX_SWEEPS: usize = 6;
 
-/// Pairs of a waiting job and a younger one that are tried, each time that seniors are given their due.
+/// Most pairs of a waiting job and a younger one that one search for such exchanges tries.
 const MOST_PAIRS: usize = 20_000;
 
-/// Improves a feasible schedule, one job at a time, until nothing gains; then gives seniors their due.
+/// Improves a feasible schedule, one job at a time, until nothing gains. Then jobs that wait longer take
+/// precedence.
 pub(crate) fn polish_schedule(space: &DecisionSpace<'_>, mut schedule: Schedule) -> Schedule {
     repeat_sweeps(space, &mut schedule);
     for _ in 0..MAX_SWEEPS {
@@ -26,7 +27,7 @@ pub(crate) fn polish_schedule(space: &DecisionSpace<'_>, mut schedule: Schedule)
     schedule
 }
 
-/// The same without what is due to seniors.
+/// Improves a feasible schedule, one job at a time, until nothing gains.
 pub(crate) fn repeat_sweeps(space: &DecisionSpace<'_>, schedule: &mut Schedule) {
     for _ in 0..MAX_SWEEPS {
         if !sweep_jobs(space, schedule) {
@@ -55,28 +56,29 @@ pub(crate) fn sweep_jobs(space: &DecisionSpace<'_>, schedule: &mut Schedule) -> 
     gained
 }
 
-/// Where a waiting job could have exactly the path of one that entered the queue later and starts now, they
-/// change places if that costs nothing.
+/// Exchanges a waiting job with a younger one that starts now, if it can take the same path and that costs
+/// nothing.
 fn favour_seniors(space: &DecisionSpace<'_>, schedule: &mut Schedule) -> bool {
     let waits = |job: usize| space.jobs[job].job.held.is_empty();
     let mut by_age: Vec<usize> = (0..space.jobs.len()).filter(|job| waits(*job)).collect();
     by_age.sort_by_key(|job| (space.jobs[*job].job.submitted_at, space.jobs[*job].job.id));
-    let has_any = |path: &[usize]| path.iter().any(|o| *o != 0);
-    // Places in `by_age` of those that have something: few, however many wait.
-    let mut having: BTreeSet<usize> =
-        (0..by_age.len()).filter(|place| has_any(&schedule[by_age[*place]])).collect();
-    let (mut left, mut tries) = (space.limits_left(schedule), MOST_PAIRS);
+    // Places in `by_age` of jobs that have something: few, however many wait.
+    let mut having: BTreeSet<usize> = (0..by_age.len())
+        .filter(|place| schedule[by_age[*place]].iter().any(|option| *option != 0))
+        .collect();
+    let mut left = space.limits_left(schedule);
+    let mut tries = MOST_PAIRS;
     let mut changed = false;
     for (place, old) in by_age.iter().enumerate() {
         if having.contains(&place) {
             continue;
         }
         let mut after = having.range(place + 1..).take(tries);
-        let gives = |young: &&usize| {
+        let young = after.find(|young| {
             tries = tries.saturating_sub(1);
             swap_paths(space, schedule, &mut left, by_age[**young], *old)
-        };
-        let Some(young) = after.find(gives).copied() else { continue };
+        });
+        let Some(young) = young.copied() else { continue };
         having.remove(&young);
         having.insert(place);
         changed = true;
@@ -84,8 +86,8 @@ fn favour_seniors(space: &DecisionSpace<'_>, schedule: &mut Schedule) -> bool {
     changed
 }
 
-/// Gives the path of a young job to an old one that has nothing, and what that has to the young one, if that
-/// is possible and costs nothing.
+/// Exchanges the paths of a young job and of an old one that has nothing, if that is possible and costs
+/// nothing.
 fn swap_paths(
     space: &DecisionSpace<'_>,
     schedule: &mut Schedule,
@@ -94,7 +96,8 @@ fn swap_paths(
     old: usize,
 ) -> bool {
     let Some(path) = equivalent_path(space, young, &schedule[young], old) else { return false };
-    let (before, nothing) = (schedule[young].clone(), schedule[old].clone());
+    let before = schedule[young].clone();
+    let nothing = schedule[old].clone();
     let scores = |young_path: &[usize], old_path: &[usize]| {
         space.path_score(young, young_path) + space.path_score(old, old_path)
     };
@@ -124,10 +127,13 @@ fn swap_paths(
 
 /// The path of another job that takes the same nodes in each step.
 fn equivalent_path(space: &DecisionSpace<'_>, of: usize, path: &[usize], to: usize) -> Option<Vec<usize>> {
-    let same = |option: &usize| {
+    let mut found = Vec::with_capacity(path.len());
+    for option in path {
         let spec = &space.jobs[of].options[*option];
-        let alike = |o: &JobOption| (o.nodes, o.node_type) == (spec.nodes, spec.node_type);
-        space.jobs[to].options.iter().position(|o| o.family == spec.family && alike(o))
-    };
-    path.iter().map(same).collect()
+        let is_alike = |other: &JobOption| {
+            other.family == spec.family && other.nodes == spec.nodes && other.node_type == spec.node_type
+        };
+        found.push(space.jobs[to].options.iter().position(is_alike)?);
+    }
+    Some(found)
 }

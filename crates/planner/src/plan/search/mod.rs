@@ -12,6 +12,7 @@ pub(crate) mod multipliers;
 pub(crate) mod path;
 pub(crate) mod path_pool;
 pub(crate) mod rebuild;
+mod reduced_space;
 mod reroute;
 mod seeded_draws;
 pub(crate) mod tolerance;

@@ -26,7 +26,7 @@ const FEWEST_ITERATIONS: usize = 10;
 pub(super) const PATIENCE: usize = 6;
 
 /// The same where workers of many jobs are blocks of places: rows for each size of blocks nest, and prices
-/// wander from one to the other before they settle. Of few jobs branches settle it sooner.
+/// wander from one to the other before they settle. For few jobs, branches settle it sooner.
 const BLOCK_ITERATIONS: usize = 300;
 const BLOCK_PATIENCE: usize = 12;
 
@@ -36,7 +36,7 @@ const LAST_LENGTH: f64 = 0.02;
 /// Length of the first steps, as a share of Polyak's.
 const FIRST_LENGTH: f64 = 1.5;
 
-/// Share of the last direction that is kept, so that prices do not swing to and fro (Camerini, Fratta and
+/// Share of the last direction that is kept, so that prices do not oscillate (Camerini, Fratta and
 /// Maffioli 1975).
 const MOMENTUM: f64 = 0.3;
 
@@ -65,6 +65,8 @@ pub(crate) struct MultiplierStart<'a> {
     pub iterations: usize,
     /// Iterations without a better bound after which steps are halved.
     pub patience: usize,
+    /// A bound that is low enough to stop at, whatever is known.
+    pub low_enough: f64,
 }
 
 impl MultiplierStart<'_> {
@@ -76,16 +78,23 @@ impl MultiplierStart<'_> {
             false => (ITERATIONS, PATIENCE),
         };
         let iterations = limit_iterations(iterations, count_operations(space));
-        MultiplierStart { prices, gains: None, length: FIRST_LENGTH, iterations, patience }
+        MultiplierStart {
+            prices,
+            gains: None,
+            length: FIRST_LENGTH,
+            iterations,
+            patience,
+            low_enough: f64::NEG_INFINITY,
+        }
     }
 }
 
-/// So many iterations, or as many as may be where each looks at so many options.
+/// Lowers a number of iterations to what is allowed where each looks at this many options.
 pub(crate) fn limit_iterations(iterations: usize, operations: usize) -> usize {
     iterations.min(MOST_OPERATIONS / operations.max(1)).max(FEWEST_ITERATIONS)
 }
 
-/// Options that an iteration of prices looks at, once for each thing of which they use something.
+/// Options that an iteration of prices looks at, counted again for each resource that the job uses.
 pub(super) fn count_operations(space: &DecisionSpace<'_>) -> usize {
     let options = space.jobs.iter().map(|job| job.options.len() * (1 + job.demands.len())).sum::<usize>();
     options * space.steps.len()
@@ -100,11 +109,13 @@ pub(crate) fn optimize_multipliers(
     known: f64,
     mut visit: impl FnMut(usize, &[f64], &Schedule) -> f64,
 ) -> LagrangianBound {
-    let MultiplierStart { prices, gains, mut length, iterations, patience } = start;
+    let MultiplierStart { prices, gains, mut length, iterations, patience, low_enough } = start;
     let mut going = SubgradientDescent::new(space, prices);
     let mut best = LagrangianBound { prices: going.prices.clone(), bound: f64::INFINITY };
-    let (mut known, mut stale) = (known, 0);
-    let (mut schedule, mut scratch) = (vec![Vec::new(); space.jobs.len()], PathScratch::default());
+    let mut known = known;
+    let mut stale = 0;
+    let mut schedule = vec![Vec::new(); space.jobs.len()];
+    let mut scratch = PathScratch::default();
     for iteration in 0..iterations {
         let bound = solve_relaxation(space, gains, &going.prices, &mut schedule, &mut scratch);
         if bound < best.bound {
@@ -120,7 +131,7 @@ pub(crate) fn optimize_multipliers(
             break;
         }
         known = visit(iteration, &going.prices, &schedule).max(known);
-        if best.bound <= known
+        if best.bound <= known.max(low_enough)
             || !going.take_step(&space.limits_left(&schedule), length * (bound - known).max(0.0))
         {
             break;
@@ -191,10 +202,19 @@ pub(crate) struct OptionScores {
 }
 
 impl OptionScores {
-    /// Of all jobs.
+    /// All jobs' scores.
     pub fn new(space: &DecisionSpace<'_>, priced: &LagrangianBound) -> OptionScores {
+        OptionScores::in_branch(space, None, priced)
+    }
+
+    /// The same in a branch. The bound must be what the prices prove of it.
+    pub fn in_branch(
+        space: &DecisionSpace<'_>,
+        gains: BranchGains<'_>,
+        priced: &LagrangianBound,
+    ) -> OptionScores {
         let of_job = |job: usize| {
-            let earnings = path::earnings_table(space, job, Some(&priced.prices));
+            let earnings = path::branch_earnings(space, job, gains, &priced.prices);
             let through = path::scores_through(space, job, &earnings);
             let best = through.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
             (best, through)
@@ -213,7 +233,7 @@ impl OptionScores {
         self.of_jobs.iter().map(of_job).collect()
     }
 
-    /// Whether there are more of them than `most`.
+    /// Whether more than `most` options are useful.
     pub fn exceeds_count(&self, most: usize, known: f64) -> bool {
         let slack = self.drop_tolerance(known);
         let of_job = |(best, through): &(f64, StepTable)| {
@@ -235,7 +255,7 @@ impl OptionScores {
     }
 }
 
-/// As [`OptionScores::useful_options`].
+/// The options of each job and step that a better schedule may use: see [`OptionScores::useful_options`].
 pub(crate) fn useful_options(
     space: &DecisionSpace<'_>,
     priced: &LagrangianBound,

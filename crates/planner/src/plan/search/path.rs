@@ -4,7 +4,7 @@
 //! −∞.
 //!
 //! What a change costs depends only on its kind and on the option it leads to (see `cost`). In a class
-//! of options that keep the lead, sorted by size, the kind is told by who is larger. So the best change
+//! of options that keep the lead, sorted by size, the larger option tells the kind. So the best change
 //! from each option is a running maximum, and a step takes time in proportion to the options, not to
 //! their square.
 
@@ -55,7 +55,9 @@ fn subtract_prices(space: &DecisionSpace<'_>, job: usize, prices: &[f64], earnin
         for demand in &job.demands {
             let price = limits[demand.resource].map_or(0.0, |limit| prices[limit]);
             if price > 0.0 {
-                row.iter_mut().zip(&demand.amounts).for_each(|(earns, n)| *earns -= price * n);
+                let users = demand.users.clone();
+                let amounts = &demand.amounts[users.clone()];
+                row[users].iter_mut().zip(amounts).for_each(|(earns, n)| *earns -= price * n);
             }
         }
     }
@@ -75,7 +77,8 @@ pub(crate) fn forbid_unfitting(
             if left >= demand.most {
                 continue;
             }
-            for (earns, n) in row.iter_mut().zip(&demand.amounts) {
+            let users = demand.users.clone();
+            for (earns, n) in row[users.clone()].iter_mut().zip(&demand.amounts[users]) {
                 // What uses nothing of a limit does not mind that others use too much of it.
                 if *n > left && *n > 0.0 {
                     *earns = f64::NEG_INFINITY;
@@ -178,7 +181,7 @@ fn follow_path(job: &JobSpace<'_>, ahead: &StepTable, path: &mut Vec<usize>) -> 
 fn best_after(job: &JobSpace<'_>, ahead: &[f64], from: usize) -> usize {
     let mut best = (f64::NEG_INFINITY, 0);
     for (to, ahead) in ahead.iter().enumerate() {
-        // The change may cost something: who is not ahead without it need not be looked at.
+        // The change may cost something, so an option that is not ahead without it cannot win.
         if *ahead > best.0 {
             let worth = ahead - job.change_cost(from, to);
             if worth > best.0 {
@@ -192,7 +195,8 @@ fn best_after(job: &JobSpace<'_>, ahead: &[f64], from: usize) -> usize {
 /// For each step and option, the score of the best path that uses this option in this step.
 pub(crate) fn scores_through(space: &DecisionSpace<'_>, job: usize, earnings: &StepTable) -> StepTable {
     let job = &space.jobs[job];
-    let (mut through, mut running) = (StepTable::default(), Vec::new());
+    let mut through = StepTable::default();
+    let mut running = Vec::new();
     fill_scores_ahead(job, earnings, &mut through, &mut running);
     let mut arrive = vec![0.0; job.options.len()];
     let mut behind: Option<Vec<f64>> = None;
@@ -209,8 +213,8 @@ pub(crate) fn scores_through(space: &DecisionSpace<'_>, job: usize, earnings: &S
 /// For each step and option, the best score from the beginning to there.
 pub(crate) fn scores_behind(space: &DecisionSpace<'_>, job: usize, earnings: &StepTable) -> StepTable {
     let job = &space.jobs[job];
-    let (mut behind, mut running) = (earnings.clone(), Vec::new());
-    running.resize(job.options.len(), f64::NEG_INFINITY);
+    let mut behind = earnings.clone();
+    let mut running = vec![f64::NEG_INFINITY; job.options.len()];
     let mut arrive = vec![0.0; job.options.len()];
     for row in behind.rows_mut() {
         row.iter_mut().zip(&arrive).for_each(|(score, arrive)| *score += arrive);
@@ -224,7 +228,8 @@ pub(crate) fn path_via(
     job: &JobSpace<'_>,
     behind: &StepTable,
     ahead: &StepTable,
-    (step, option): (usize, usize),
+    step: usize,
+    option: usize,
 ) -> Vec<usize> {
     let mut path = vec![option; ahead.rows().len()];
     for at in (0..step).rev() {
@@ -263,47 +268,73 @@ fn fill_scores_ahead(job: &JobSpace<'_>, earnings: &StepTable, ahead: &mut StepT
     }
 }
 
+/// The larger of two scores. `f64::max` also tests for NaN, which takes longer than the comparison.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+/// How many running maxima are kept side by side, so that they need not wait for each other.
+const LANES: usize = 4;
+
+/// The most of `scores` less `costs`.
+fn best_difference(scores: &[f64], costs: &[f64]) -> f64 {
+    let mut lanes = [f64::NEG_INFINITY; LANES];
+    let mut scores = scores.chunks_exact(LANES);
+    let mut costs = costs.chunks_exact(LANES);
+    for (scores, costs) in scores.by_ref().zip(costs.by_ref()) {
+        for ((best, score), cost) in lanes.iter_mut().zip(scores).zip(costs) {
+            *best = larger(*best, score - cost);
+        }
+    }
+    let rest = scores.remainder().iter().zip(costs.remainder()).map(|(score, cost)| score - cost);
+    lanes.into_iter().chain(rest).fold(f64::NEG_INFINITY, larger)
+}
+
 /// Adds to each option in `here` the best score of what may follow it: of the `next` step's options
 /// less the change to it.
 fn add_best_next(job: &JobSpace<'_>, next: &[f64], here: &mut [f64], rising: &mut [f64]) {
-    let (changes, nothing) = (&job.changes, next[0]);
-    let starts = |class: &std::ops::Range<usize>| {
-        let scores = next[class.clone()].iter().zip(&changes.start[class.clone()]).map(|(n, cost)| n - cost);
-        scores.fold(f64::NEG_INFINITY, f64::max)
-    };
+    let changes = &job.changes;
+    let nothing = next[0];
     let mut elsewhere = BestTwo::default();
     for (number, class) in changes.classes.iter().enumerate() {
-        elsewhere.offer(number, starts(class));
+        elsewhere.offer(number, best_difference(&next[class.clone()], &changes.start[class.clone()]));
     }
-    here[0] += nothing.max(elsewhere.best_any());
+    here[0] += larger(nothing, elsewhere.best_any());
     for (number, class) in changes.classes.iter().enumerate() {
-        let other = nothing.max(elsewhere.best_except(number));
+        let other = larger(nothing, elsewhere.best_except(number));
+        let next = &next[class.clone()];
+        let rising = &mut rising[class.clone()];
         let mut best = f64::NEG_INFINITY;
-        for to in class.clone().rev() {
-            best = best.max(next[to] - changes.up[to]);
-            rising[to] = best;
+        for ((rising, next), up) in rising.iter_mut().zip(next).zip(&changes.up[class.clone()]).rev() {
+            best = larger(best, next - up);
+            *rising = best;
         }
-        let (mut smaller, mut up_to_here) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
-        for from in class.clone() {
-            let first = changes.first_of_size[from];
-            if first == from {
+        let mut smaller = f64::NEG_INFINITY;
+        let mut up_to_here = f64::NEG_INFINITY;
+        let mut grows = f64::NEG_INFINITY;
+        let firsts = &changes.first_of_size[class.clone()];
+        let downs = &changes.down[class.clone()];
+        let here = &mut here[class.clone()];
+        for (at, ((here, next), (first, down))) in
+            here.iter_mut().zip(next).zip(firsts.iter().zip(downs)).enumerate()
+        {
+            if *first == class.start + at {
                 smaller = up_to_here;
+                grows = rising[at];
             }
-            here[from] += rising[first].max(smaller).max(other).max(next[from]);
-            up_to_here = up_to_here.max(next[from] - changes.down[from]);
+            *here += larger(larger(grows, smaller), larger(other, *next));
+            up_to_here = larger(up_to_here, next - down);
         }
     }
 }
 
 /// For each option of the next step, the best score `before` less the change to it.
 fn best_arrivals(job: &JobSpace<'_>, before: &[f64], arrive: &mut [f64], falling: &mut [f64]) {
-    let (changes, nothing) = (&job.changes, before[0]);
-    let most = |class: &std::ops::Range<usize>| {
-        before[class.clone()].iter().copied().fold(f64::NEG_INFINITY, f64::max)
-    };
+    let changes = &job.changes;
+    let nothing = before[0];
     let mut elsewhere = BestTwo::default();
     for (number, class) in changes.classes.iter().enumerate() {
-        elsewhere.offer(number, most(class));
+        elsewhere.offer(number, before[class.clone()].iter().copied().fold(f64::NEG_INFINITY, larger));
     }
     arrive[0] = nothing.max(elsewhere.best_any());
     for (number, class) in changes.classes.iter().enumerate() {
@@ -315,20 +346,23 @@ fn best_arrivals(job: &JobSpace<'_>, before: &[f64], arrive: &mut [f64], falling
             best = best.max(before[from]);
             falling[from] = best;
         }
-        let (mut larger, mut from_here, mut last) = (f64::NEG_INFINITY, f64::NEG_INFINITY, class.end);
+        let mut from_larger = f64::NEG_INFINITY;
+        let mut from_here = f64::NEG_INFINITY;
+        let mut last = class.end;
         for to in class.clone().rev() {
             if to + 1 == class.end || changes.first_of_size[to + 1] != changes.first_of_size[to] {
-                (larger, last) = (from_here, to);
+                from_larger = from_here;
+                last = to;
             }
             let grown = falling[last] - changes.up[to];
-            let shrunk = larger - changes.down[to];
+            let shrunk = from_larger - changes.down[to];
             arrive[to] = grown.max(shrunk).max(other - changes.start[to]).max(before[to]);
             from_here = from_here.max(before[to]);
         }
     }
 }
 
-/// The best scores of two classes: so the best of all but one is known.
+/// The two best scores of classes. They tell the best score of all classes but one.
 #[derive(Clone, Copy, Debug)]
 struct BestTwo {
     first: (usize, f64),

@@ -2,8 +2,8 @@
 //! prices.
 //!
 //! Under the prices a schedule falls short of the bound by what each path falls short of its job's best
-//! one (its *regret*), and by the worth of what is left over. So good schedules are made of paths of
-//! little regret.
+//! one (its *regret*), and by the worth of unused limits. So good schedules consist of paths of little
+//! regret.
 
 use rustc_hash::FxHashSet;
 
@@ -14,7 +14,7 @@ use crate::plan::space::{
     step_table::StepTable,
 };
 
-/// The factor by which the regret is lowered while there are too many paths.
+/// The share of the regret that remains each time that there are too many paths.
 const NARROWER: f64 = 0.5;
 
 /// Most times that the regret is lowered: to a millionth.
@@ -34,7 +34,7 @@ pub(crate) struct PathPool {
 
 impl PathPool {
     /// Paths of a job with a regret of at most `slack`; if there are more than `most`, of less regret.
-    /// More would find little more: what is missing is filled in by the best path in what is left.
+    /// More paths would find little more, because sweeps fill gaps with the best path that fits.
     pub fn within_regret(
         space: &DecisionSpace<'_>,
         job: usize,
@@ -62,7 +62,7 @@ impl PathPool {
 
     /// For each step and option the best path of a job that uses it there, of those with a regret of at
     /// most `slack` the `most` with the least: fewer paths, and more different ones, than in
-    /// [`Pool::within_regret`].
+    /// [`PathPool::within_regret`].
     pub fn with_variety(
         space: &DecisionSpace<'_>,
         job: usize,
@@ -71,8 +71,8 @@ impl PathPool {
         most: usize,
     ) -> Self {
         let earnings = path::earnings_table(space, job, Some(&priced.prices));
-        let (ahead, behind) =
-            (path::scores_ahead(space, job, &earnings), path::scores_behind(space, job, &earnings));
+        let ahead = path::scores_ahead(space, job, &earnings);
+        let behind = path::scores_behind(space, job, &earnings);
         let best = ahead.row(0).iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let mut pool =
             PathPool { steps: space.steps.len(), limits: space.limits.len(), best, ..PathPool::default() };
@@ -94,7 +94,7 @@ impl PathPool {
             if found.len() >= most {
                 break;
             }
-            let path = path::path_via(&space.jobs[job], &behind, &ahead, (step, option));
+            let path = path::path_via(&space.jobs[job], &behind, &ahead, step, option);
             if known.insert(path.clone()) {
                 found.push((score, path));
             }
@@ -182,7 +182,8 @@ impl<'a> PathSearch<'a> {
     /// paths.
     fn extend_path(&mut self, from: Option<usize>, earned: f64) -> bool {
         let step = self.path.len();
-        let (earnings, ahead) = (self.earnings.row(step), self.ahead.row(step));
+        let earnings = self.earnings.row(step);
+        let ahead = self.ahead.row(step);
         if ahead.is_empty() {
             self.found.push((earned, self.path.clone()));
             return self.found.len() <= self.most;

@@ -2,7 +2,7 @@
 //! again: ruin and recreate (Schrimpf et al. 2000) with record-to-record travel (Dueck 1993).
 //!
 //! With nodes of several types, a better schedule often gives new paths to five jobs or more at once: one
-//! job moves to another type, and others share what it leaves. Exchanges cannot try so many groups of that
+//! job moves to another type, and others share what it leaves. Exchanges cannot try all groups of that
 //! size. Here groups are drawn. Each job of a group in turn takes the path of least regret that fits, now
 //! and then a later one; the last job takes the path that earns most. A schedule that is slightly worse
 //! than the best one is gone on with, so that the search leaves local optima.
@@ -13,10 +13,10 @@ use super::reroute::{self, FIRST_THRESHOLD};
 use super::seeded_draws::SeededDraws;
 use crate::plan::space::decision::{DecisionSpace, Schedule};
 
-/// Up to so many jobs, paths come from the dynamic program (see `reroute`), beyond that from pools.
+/// Most jobs whose paths come from the dynamic program (see `reroute`). Paths of more jobs come from pools.
 const FEW_JOBS: usize = 24;
 
-/// Beyond so many jobs nothing is done: the pools alone would take too long, and a job weighs little.
+/// Most jobs that are rebuilt. For more, the pools alone would take too long, and a job weighs little.
 const MOST_JOBS: usize = 400;
 
 /// Paths of all jobs together.
@@ -28,7 +28,7 @@ const MOST_TRIES: usize = 18_000_000;
 /// Smallest and largest group.
 const GROUP: std::ops::RangeInclusive<usize> = 2..=20;
 
-/// One of so many paths that fit is passed over.
+/// One in this many paths that fit is passed over.
 const PASSED_OVER: usize = 12;
 
 /// The best schedule that is found from a feasible one on. The search ends early with one that falls
@@ -49,7 +49,7 @@ pub(crate) fn improve_by_rebuild(
     rebuild_from_pools(space, priced, schedule, enough, MOST_TRIES)
 }
 
-/// As [`improve`], of paths out of pools; at most so many are tried.
+/// Rebuilds groups from paths out of pools. The search tries at most `tries` paths.
 pub(super) fn rebuild_from_pools(
     space: &DecisionSpace<'_>,
     priced: &LagrangianBound,
@@ -59,10 +59,13 @@ pub(super) fn rebuild_from_pools(
 ) -> Schedule {
     let jobs = space.jobs.len();
     let slack = (priced.bound - space.score(schedule)).max(0.0);
-    let varied = |job: usize| PathPool::with_variety(space, job, priced, slack, MOST_PATHS / jobs.max(1));
-    let mut pools: Vec<PathPool> = (0..jobs).map(varied).collect();
-    let own = |(job, path): (usize, &Vec<usize>)| pools[job].index_of(space, job, path, &priced.prices);
-    let chosen: Vec<usize> = schedule.iter().enumerate().map(own).collect();
+    let mut pools = Vec::with_capacity(jobs);
+    let mut chosen = Vec::with_capacity(jobs);
+    for (job, path) in schedule.iter().enumerate() {
+        let mut pool = PathPool::with_variety(space, job, priced, slack, MOST_PATHS / jobs.max(1));
+        chosen.push(pool.index_of(space, job, path, &priced.prices));
+        pools.push(pool);
+    }
     let mut rebuild = PoolRebuild::new(&pools, &priced.prices, chosen, space.limits_left(schedule));
     let best = rebuild.run(enough, tries);
     best.iter().zip(&pools).map(|(path, pool)| pool.path_at(*path).to_vec()).collect()
@@ -87,24 +90,27 @@ struct PoolRebuild<'a> {
 
 impl<'a> PoolRebuild<'a> {
     fn new(pools: &'a [PathPool], prices: &'a [f64], chosen: Vec<usize>, left: Vec<i64>) -> Self {
-        let paid =
-            |pool: &PathPool| (0..pool.regrets().len()).map(|p| priced_value(pool.uses(p), prices)).collect();
-        let paid = pools.iter().map(paid).collect();
+        let mut paid = Vec::with_capacity(pools.len());
+        for pool in pools {
+            paid.push((0..pool.regrets().len()).map(|path| priced_value(pool.uses(path), prices)).collect());
+        }
         let regrets: f64 = pools.iter().zip(&chosen).map(|(pool, path)| pool.regrets()[*path]).sum();
         let short = regrets + priced_value(&left, prices);
         PoolRebuild { pools, prices, paid, chosen, left, short, draws: SeededDraws::new(0), tries: 0 }
     }
 
-    /// Tries so many paths, unless what falls short by no more than `enough` is found sooner; the best
-    /// path of each job.
+    /// The best path of each job. The search ends after `tries` paths, or once jobs fall short by no more
+    /// than `enough`.
     fn run(&mut self, enough: f64, tries: usize) -> Vec<usize> {
-        let (mut best, mut least) = (self.chosen.clone(), self.short);
+        let mut best = self.chosen.clone();
+        let mut least = self.short;
         self.tries = tries;
         while self.tries > 0 && least > enough {
             let threshold = FIRST_THRESHOLD * least * self.tries as f64 / tries as f64;
             self.rebuild_group(least + threshold);
             if self.short < least {
-                (least, best) = (self.short, self.chosen.clone());
+                least = self.short;
+                best.clone_from(&self.chosen);
             }
         }
         best
@@ -117,7 +123,8 @@ impl<'a> PoolRebuild<'a> {
         let mut room = self.left.clone();
         let mut regret = self.short - priced_value(&self.left, self.prices);
         for job in &group {
-            let (pool, path) = (&self.pools[*job], self.chosen[*job]);
+            let pool = &self.pools[*job];
+            let path = self.chosen[*job];
             add_uses(&mut room, pool.uses(path), 1);
             regret -= pool.regrets()[path];
         }
@@ -135,7 +142,7 @@ impl<'a> PoolRebuild<'a> {
                 return;
             }
         }
-        // Whoever came first may have passed over something that is still there.
+        // The first jobs may have passed over something that is still there.
         for (job, path) in group.iter().zip(&mut paths) {
             let pool = &self.pools[*job];
             add_uses(&mut room, pool.uses(*path), 1);
@@ -147,7 +154,8 @@ impl<'a> PoolRebuild<'a> {
         let short = regret + priced_value(&room, self.prices);
         if short < most {
             group.iter().zip(paths).for_each(|(job, path)| self.chosen[*job] = path);
-            (self.left, self.short) = (room, short);
+            self.left = room;
+            self.short = short;
         }
     }
 
@@ -158,8 +166,10 @@ impl<'a> PoolRebuild<'a> {
         let size = GROUP.start() + self.draws.draw_below(1 + GROUP.end() - GROUP.start());
         let mut group = self.draws.draw_distinct(size, jobs);
         let other = self.draws.draw_below(jobs);
-        let regret = |job: usize| self.pools[job].regrets()[self.chosen[job]];
-        if !group.contains(&other) && group.first().is_some_and(|first| regret(other) > regret(*first)) {
+        let regrets_more = |job: usize, than: usize| {
+            self.pools[job].regrets()[self.chosen[job]] > self.pools[than].regrets()[self.chosen[than]]
+        };
+        if !group.contains(&other) && group.first().is_some_and(|first| regrets_more(other, *first)) {
             group[0] = other;
         }
         let place = self.draws.draw_below(group.len());
@@ -188,7 +198,7 @@ impl<'a> PoolRebuild<'a> {
         found
     }
 
-    /// Of the paths that fit the one that earns most.
+    /// The path that earns most among those that fit.
     fn most_earning_path(&mut self, job: usize, room: &[i64]) -> Option<usize> {
         let pool = &self.pools[job];
         let mut best = (f64::NEG_INFINITY, None);

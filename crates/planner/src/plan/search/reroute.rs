@@ -1,6 +1,6 @@
-//! As `rebuild`, for few jobs: there the paths that make a better schedule are rarely in a pool, so
-//! each comes from the dynamic program. What is drawn besides the group are factors by which prices
-//! change: they decide what the first jobs of a group leave to the last.
+//! Does the same as `rebuild` for few jobs. The paths of a better schedule are rarely in a pool there, so
+//! each comes from the dynamic program. The search draws groups, and factors that change prices. The
+//! factors decide what the first jobs of a group leave to the last.
 
 use super::multipliers::LagrangianBound;
 use super::path::{self, PathScratch};
@@ -12,15 +12,15 @@ use crate::plan::space::decision::{DecisionSpace, Schedule};
 pub(super) const FIRST_THRESHOLD: f64 = 0.3;
 
 /// Options that are looked at in all searches for paths: some hundredths of a second.
-const MOST_OPERATIONS: usize = 12_000_000;
+const MOST_OPERATIONS: usize = 18_000_000;
 
 /// Most searches for paths, for each job.
-const TRIES_A_JOB: usize = 1_500;
+const TRIES_A_JOB: usize = 2_250;
 
 /// Smallest and largest group.
 const GROUP: std::ops::RangeInclusive<usize> = 2..=4;
 
-/// Prices are changed by factors below 2, of so many different ones.
+/// Number of different factors below 2 that may change a price.
 const FACTORS: usize = 1024;
 
 /// The best schedule that is found from a feasible one on. The search ends early with one that falls
@@ -36,12 +36,14 @@ pub(super) fn improve_by_reroute(
     let a_try = options * space.steps.len() / jobs.max(1);
     let all = (MOST_OPERATIONS / a_try.max(1)).min(TRIES_A_JOB * jobs);
     let mut reroute = RerouteState::new(space, &priced.prices, schedule, all);
-    let (mut best, mut most) = (schedule.clone(), reroute.score());
+    let mut best = schedule.clone();
+    let mut most = reroute.score();
     while reroute.tries > 0 && priced.bound - most > enough {
         let threshold = FIRST_THRESHOLD * (priced.bound - most) * reroute.tries as f64 / all as f64;
         reroute.reroute_group(most - threshold);
         if reroute.score() > most {
-            (most, best) = (reroute.score(), reroute.schedule.clone());
+            most = reroute.score();
+            best.clone_from(&reroute.schedule);
         }
     }
     best
@@ -65,9 +67,16 @@ struct RerouteState<'a> {
 impl<'a> RerouteState<'a> {
     fn new(space: &'a DecisionSpace<'a>, prices: &'a [f64], schedule: &Schedule, tries: usize) -> Self {
         let scores = schedule.iter().enumerate().map(|(job, path)| space.path_score(job, path)).collect();
-        let (schedule, left) = (schedule.clone(), space.limits_left(schedule));
-        let (draws, scratch) = (SeededDraws::new(1), PathScratch::default());
-        RerouteState { space, prices, schedule, scores, left, draws, scratch, tries }
+        RerouteState {
+            space,
+            prices,
+            schedule: schedule.clone(),
+            scores,
+            left: space.limits_left(schedule),
+            draws: SeededDraws::new(1),
+            scratch: PathScratch::default(),
+            tries,
+        }
     }
 
     fn score(&self) -> f64 {
@@ -78,8 +87,10 @@ impl<'a> RerouteState<'a> {
     fn reroute_group(&mut self, least: f64) {
         let size = GROUP.start() + self.draws.draw_below(1 + GROUP.end() - GROUP.start());
         let group = self.draws.draw_distinct(size, self.schedule.len());
-        let changed = |price: &f64| price * (2 * self.draws.draw_below(FACTORS)) as f64 / FACTORS as f64;
-        let prices: Vec<f64> = self.prices.iter().map(changed).collect();
+        let mut prices = self.prices.to_vec();
+        for price in &mut prices {
+            *price = *price * (2 * self.draws.draw_below(FACTORS)) as f64 / FACTORS as f64;
+        }
         let free = vec![0.0; prices.len()];
         let mut room = self.left.clone();
         group.iter().for_each(|job| self.space.take_path(&mut room, *job, &self.schedule[*job], -1));
@@ -90,7 +101,7 @@ impl<'a> RerouteState<'a> {
             self.space.take_path(&mut room, *job, &path, 1);
             paths.push(path);
         }
-        // Whoever came first may have left something that is still there.
+        // The first jobs may have passed over something that is still there.
         for (job, path) in group.iter().zip(&mut paths) {
             self.space.take_path(&mut room, *job, path, -1);
             if let Some(better) = self.best_path(*job, &free, &room) {
@@ -99,11 +110,13 @@ impl<'a> RerouteState<'a> {
             self.space.take_path(&mut room, *job, path, 1);
         }
         let mut scores = self.scores.clone();
-        let new = |(job, path): (&usize, &Vec<usize>)| scores[*job] = self.space.path_score(*job, path);
-        group.iter().zip(&paths).for_each(new);
+        for (job, path) in group.iter().zip(&paths) {
+            scores[*job] = self.space.path_score(*job, path);
+        }
         if scores.iter().sum::<f64>() > least {
             group.iter().zip(paths).for_each(|(job, path)| self.schedule[*job] = path);
-            (self.scores, self.left) = (scores, room);
+            self.scores = scores;
+            self.left = room;
         }
     }
 

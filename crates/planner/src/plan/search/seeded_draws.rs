@@ -18,7 +18,7 @@ impl SeededDraws {
         ((mixed ^ (mixed >> 31)) % count.max(1) as u64) as usize
     }
 
-    /// So many different numbers below `count`; all of them where there are no more.
+    /// `many` different numbers below `count`, or all of them where there are fewer.
     pub fn draw_distinct(&mut self, many: usize, count: usize) -> Vec<usize> {
         let mut drawn = Vec::with_capacity(many.min(count));
         while drawn.len() < many.min(count) {

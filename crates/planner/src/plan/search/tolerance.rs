@@ -7,6 +7,7 @@ pub(crate) const SAME_SCORE: f64 = 1e-11;
 
 /// Whether `a` is feasible and scores higher than `b` beyond rounding errors.
 pub(crate) fn is_better(space: &DecisionSpace<'_>, a: &Schedule, b: &Schedule) -> bool {
-    let (a_score, b_score) = (space.score(a), space.score(b));
+    let a_score = space.score(a);
+    let b_score = space.score(b);
     space.is_feasible(a) && a_score > b_score + SAME_SCORE * b_score.abs().max(1.0)
 }

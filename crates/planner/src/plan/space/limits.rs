@@ -217,8 +217,7 @@ fn job_demand(
         .iter()
         .map(|spec: &JobOption| if avoids { option_amount(space, job, spec, *kind) } else { 0.0 })
         .collect();
-    let most = amounts.iter().copied().fold(0.0, f64::max);
-    (most > 0.0).then_some(ResourceDemand { resource, amounts, most })
+    ResourceDemand::from_amounts(resource, amounts)
 }
 
 /// What one option of a job uses of a resource.

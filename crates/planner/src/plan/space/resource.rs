@@ -1,5 +1,7 @@
 //! Resources that can run short, and their limits.
 
+use std::ops::Range;
+
 /// A limit on what all jobs use together in one step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StepLimit {
@@ -42,4 +44,16 @@ pub(crate) struct ResourceDemand {
     pub amounts: Vec<f64>,
     /// The largest of these amounts.
     pub most: f64,
+    /// The options from the first to the last that use something: those on one type are neighbours.
+    pub users: Range<usize>,
+}
+
+impl ResourceDemand {
+    /// These amounts of a resource; `None` where no option uses anything.
+    pub fn from_amounts(resource: usize, amounts: Vec<f64>) -> Option<Self> {
+        let first = amounts.iter().position(|amount| *amount > 0.0)?;
+        let last = amounts.iter().rposition(|amount| *amount > 0.0)?;
+        let most = amounts.iter().copied().fold(0.0, f64::max);
+        Some(ResourceDemand { resource, amounts, most, users: first..last + 1 })
+    }
 }
