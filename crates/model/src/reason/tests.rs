@@ -23,9 +23,9 @@ fn every_reason_has_a_kind_and_a_sentence() {
         JobReason::Settled(two),
         JobReason::LeftAsItIs(two),
         JobReason::Grows { had: 1, gets: two, before: 1.0, secs: 18.0, leaving: leaving("") },
-        JobReason::GivesUp { had: 2, gets: size(1), before: 4.0, taken: 1, secs: 12.0 },
+        JobReason::GivesUp { had: 2, gets: one, before: 4.0, taken: 1, secs: 12.0 },
         JobReason::Shrinks { had: 6, gets: 1, leaving: leaving("a b c d e") },
-        JobReason::Swaps { gets: two, leaving: leaving("a b c d") },
+        JobReason::Swaps { gets: two, moves: true, plan: None, leaving: leaving("a b c d") },
         JobReason::Probes { had: 5, gets: 1, secs: 2.0, leaving: leaving(""), probe: probe(1) },
         JobReason::Starts { gets: two, secs: 18.0 },
         JobReason::StartsAnew { gets: two, secs: 18.0, leaving: leaving("a") },
@@ -58,14 +58,14 @@ fn every_reason_has_a_kind_and_a_sentence() {
     settled: keeps its 2 nodes at 2.50 samples/s: no change would gain more than it costs
     left_as_it_is: keeps its 2 nodes at 2.50 samples/s: nothing was planned in this round
     grows: grows from 1 to 2 nodes because 2.50 samples/s instead of 1.00 are worth 18 s without samples
-    gives_up: shrinks from 2 to 1 node: others make more of what it gives up than the 12 s cost
+    gives_up: shrinks from 2 to 1 node: other jobs make more of 1 node than the 12 s without samples cost
     shrinks: shrinks from 6 to 1 node; it must leave a and 4 more
-    swaps: keeps its size of 2 nodes on other nodes or with another execution plan, 2.50 samples/s; it must leave a, b, c, d
+    swaps: moves to other nodes: 2 nodes at 2.50 samples/s; it must leave a, b, c, d
     probes: shrinks from 5 to 1 node: a probe, to measure how fast it is on 1 node; 2 s without samples
     starts: starts on 2 nodes at 2.50 samples/s after 18 s
     starts_anew: starts again on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
-    outbid: is parked: other jobs make more of its 3 nodes
-    turn_ends: is parked: its turn has ended, and another job gets its 3 nodes
+    outbid: is parked: other jobs make more of 2 of its 3 nodes
+    turn_ends: is parked: its turn has ended, and other jobs get 3 of its 3 nodes
     parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
     waits_for_resume: waits: starting is paused
     waits_for_plan: waits: nothing was planned in this round
@@ -142,5 +142,13 @@ fn a_job_without_competition_is_not_said_to_make_room_for_others() {
         swaps(true, Some("tp2")),
         swaps(true, None),
     ];
-    insta::assert_snapshot!(all.join("\n"), @r"");
+    insta::assert_snapshot!(all.join("\n"), @r"
+    shrinks from 4 to 1 node because 100.00 samples/s instead of 80.00 are worth 12 s without samples
+    shrinks from 4 to 1 node: later steps of the plan are worth more with fewer nodes now
+    shrinks from 4 to 1 node: other jobs make more of 3 nodes than the 12 s without samples cost
+    is parked: its 3 nodes would soon cost more in changes than it gains on them
+    keeps its nodes and changes to execution plan tp2: 2 nodes at 2.50 samples/s
+    moves to other nodes and changes to execution plan tp2: 2 nodes at 2.50 samples/s
+    moves to other nodes: 2 nodes at 2.50 samples/s
+    ");
 }
