@@ -32,21 +32,17 @@ pub struct HostShortage {
 impl fmt::Display for HostShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.workers == 1 {
-            f.write_str("1 more worker would take")?;
+            f.write_str("1 more worker needs")?;
         } else {
-            write!(f, "{} more workers would each take", self.workers)?;
+            write!(f, "{} more workers each need", self.workers)?;
         }
         let CpuMemory { cpus, memory_mib } = self.takes;
         match self.lacks {
-            HostPart::Cpus => write!(
-                f,
-                " {cpus} CPUs of its host, but the CPUs left on hosts with free places are enough for "
-            )?,
+            HostPart::Cpus => {
+                write!(f, " {cpus} CPUs of one host, and hosts with free places have CPUs left for ")?
+            }
             HostPart::Memory => {
-                write!(
-                    f,
-                    " {memory_mib} MiB of its host, but the memory left on hosts with free places is enough for "
-                )?;
+                write!(f, " {memory_mib} MiB of one host, and hosts with free places have memory left for ")?;
             }
         }
         if self.fit == 0 { f.write_str("none") } else { write!(f, "{}", self.fit) }

@@ -62,6 +62,8 @@ pub enum NodeReason {
     Paused,
     /// Nothing was planned in this round.
     NotPlanned,
+    /// The changes that one round may make are used up.
+    BudgetUsed,
     /// No job gains more from it than the change costs.
     NoGain {
         /// Length of the window, seconds.
@@ -98,6 +100,8 @@ words! {
         Paused = "paused",
         /// Nothing was planned in this round.
         NotPlanned = "not_planned",
+        /// No change is left in this round.
+        BudgetUsed = "budget_used",
         /// No job gains from it.
         NoGain = "no_gain",
         /// It is not a gap.
@@ -126,6 +130,7 @@ impl NodeReason {
             NodeReason::Short { .. } => Kind::Short,
             NodeReason::Paused => Kind::Paused,
             NodeReason::NotPlanned => Kind::NotPlanned,
+            NodeReason::BudgetUsed => Kind::BudgetUsed,
             NodeReason::NoGain { .. } => Kind::NoGain,
             NodeReason::Refused(_) => Kind::Refused,
             NodeReason::Said(_) => Kind::Said,
@@ -151,8 +156,10 @@ impl fmt::Display for NodeReason {
             }
             NodeReason::Paused => f.write_str("idle: starting and growth are paused"),
             NodeReason::NotPlanned => f.write_str("idle: nothing was planned in this round"),
+            NodeReason::BudgetUsed => f.write_str("idle: the changes of this round are used up"),
             NodeReason::NoGain { secs, wanted } => {
-                write!(f, "idle: no job gains more from it in {secs:.0} s than the change costs; {wanted}")
+                write!(f, "idle: no job that may use it now would gain more in {secs:.0} s than the")?;
+                write!(f, " change costs; {wanted}")
             }
             NodeReason::Refused(refusal) => refusal.fmt(f),
             NodeReason::Said(sentence) => f.write_str(sentence),
@@ -193,6 +200,7 @@ mod tests {
             NodeReason::Short { secs, worth_secs: 60.0, wanted },
             NodeReason::Paused,
             NodeReason::NotPlanned,
+            NodeReason::BudgetUsed,
             NodeReason::NoGain { secs, wanted: free },
             NodeReason::Refused(GapRefusal::Leaving(job)),
             NodeReason::Said("as it was".to_owned()),
@@ -212,7 +220,8 @@ mod tests {
         short: idle: its window of 40 s is shorter than the 60 s worth starting in; the main queue wants it at 1970-01-01T00:01:00Z
         paused: idle: starting and growth are paused
         not_planned: idle: nothing was planned in this round
-        no_gain: idle: no job gains more from it in 40 s than the change costs; nothing is planned on it
+        budget_used: idle: the changes of this round are used up
+        no_gain: idle: no job that may use it now would gain more in 40 s than the change costs; nothing is planned on it
         refused: job 7 of ours is still cleaning up on it
         said: as it was
         ");

@@ -376,11 +376,11 @@ impl JobReason {
                 f.write_str(" more in changes than it gains on them")
             }
             JobReason::Outbid { had, taken } => {
-                write!(f, "is parked: other jobs make more of {taken} of its {}", NodeCountText(*had))
+                write!(f, "is parked: other jobs make more of {}", TakenText { had: *had, taken: *taken })
             }
             JobReason::TurnEnds { had, taken } => {
-                write!(f, "is parked: its turn has ended, and other jobs get {taken} of its")?;
-                write!(f, " {}", NodeCountText(*had))
+                write!(f, "is parked: its turn has ended, and other jobs get")?;
+                write!(f, " {}", TakenText { had: *had, taken: *taken })
             }
             JobReason::Parked { leaving, shortage } => write!(f, "is parked{leaving}; {shortage}"),
             _ => Ok(()),
@@ -396,11 +396,16 @@ impl JobReason {
             JobReason::WaitsForRate => f.write_str("waits: no rate is known on the node types that are free"),
             JobReason::WaitsForHosts(shortage) => write!(f, "waits: {shortage}"),
             JobReason::WaitsForBudget { most } => {
-                write!(f, "waits for the next round: the {most} changes of this one are used up")
+                let s = if *most == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "waits for the next round: this one may make {most} change{s}, and has made them all"
+                )
             }
             JobReason::WaitsForWindows { free, all, start_secs } => {
-                write!(f, "waits: {free} of {} are free, but their windows are", NodeCountText(*all))?;
-                write!(f, " too short to earn back a start of {start_secs:.0} s")
+                let are = if *all == 1 { "is" } else { "are" };
+                write!(f, "waits: {free} of {} {are} free, but not for long", NodeCountText(*all))?;
+                write!(f, " enough to earn back a start of {start_secs:.0} s")
             }
             JobReason::WaitsForOthers { least, taken, all, window_secs } => {
                 write!(
@@ -495,6 +500,21 @@ struct NodeCountText(usize);
 impl fmt::Display for NodeCountText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
+/// `its 3 nodes`, `2 of its 3 nodes`.
+struct TakenText {
+    had: usize,
+    taken: usize,
+}
+
+impl fmt::Display for TakenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.taken < self.had {
+            write!(f, "{} of ", self.taken)?;
+        }
+        write!(f, "its {}", NodeCountText(self.had))
     }
 }
 

@@ -65,15 +65,15 @@ fn every_reason_has_a_kind_and_a_sentence() {
     starts: starts on 2 nodes at 2.50 samples/s after 18 s
     starts_anew: starts again on 2 nodes with its lead on another node, 2.50 samples/s after 18 s; it must leave a
     outbid: is parked: other jobs make more of 2 of its 3 nodes
-    turn_ends: is parked: its turn has ended, and other jobs get 3 of its 3 nodes
+    turn_ends: is parked: its turn has ended, and other jobs get its 3 nodes
     parked: is parked; it must leave a; needs at least 2 nodes; 1 is free for longer than 60 s
     waits_for_resume: waits: starting is paused
     waits_for_plan: waits: nothing was planned in this round
     waits_for_nodes: waits: needs at least 2 nodes; 0 are free for longer than 60 s
     waits_for_rate: waits: no rate is known on the node types that are free
-    waits_for_hosts: waits: 2 more workers would each take 8 CPUs of its host, but the CPUs left on hosts with free places are enough for 1
-    waits_for_budget: waits for the next round: the 20 changes of this one are used up
-    waits_for_windows: waits: 1 of 2 nodes are free, but their windows are too short to earn back a start of 18 s
+    waits_for_hosts: waits: 2 more workers each need 8 CPUs of one host, and hosts with free places have CPUs left for 1
+    waits_for_budget: waits for the next round: this one may make 20 changes, and has made them all
+    waits_for_windows: waits: 1 of 2 nodes are free, but not for long enough to earn back a start of 18 s
     waits_for_others: waits: needs at least 2 nodes; other jobs make more of 3 of the 4 that are free for longer than 60 s
     waits_for_turn: waits for its turn: it is number 3 of 12 in line, about 12:30 from now
     said: as it was
@@ -89,8 +89,8 @@ fn shortage_of(workers: u32, lacks: HostPart) -> HostShortage {
 fn a_shortage_of_hosts_names_the_resource() {
     let sentences = [HostPart::Cpus, HostPart::Memory].map(|part| shortage_of(1, part).to_string());
     insta::assert_snapshot!(sentences.join("\n"), @r"
-    1 more worker would take 8 CPUs of its host, but the CPUs left on hosts with free places are enough for none
-    1 more worker would take 1900 MiB of its host, but the memory left on hosts with free places is enough for none
+    1 more worker needs 8 CPUs of one host, and hosts with free places have CPUs left for none
+    1 more worker needs 1900 MiB of one host, and hosts with free places have memory left for none
     ");
 }
 

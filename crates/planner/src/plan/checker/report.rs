@@ -400,6 +400,7 @@ fn idle_reason(round: &ReportContext<'_>, gap: &Gap) -> NodeReason {
         _ if secs < worth_secs => NodeReason::Short { secs, worth_secs, wanted },
         (_, _, false, _) => NodeReason::Paused,
         _ if round.is_last_resort() => NodeReason::NotPlanned,
+        _ if round.changes_left == 0 => NodeReason::BudgetUsed,
         _ => NodeReason::NoGain { secs, wanted },
     }
 }

@@ -9,6 +9,7 @@ use crate::plan::tests::worlds::*;
 use infill_model::TurnState;
 use infill_testkit::effort;
 
+mod each_reason;
 mod hosts;
 mod proofs;
 mod reasons;
