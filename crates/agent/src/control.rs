@@ -117,7 +117,7 @@ pub(crate) enum AgentMessage<'a> {
         world: u32,
         /// Address of the store at which they meet.
         store: &'a str,
-        /// The secret by which they recognise each other there.
+        /// The secret with which they recognise each other there.
         #[serde(skip_serializing_if = "Option::is_none")]
         secret: Option<&'a Secret>,
         /// Whether a member is lost.

@@ -1,6 +1,6 @@
 //! The CPUs of a worker that has a part of its node. Some sites bind jobs to their CPUs (cgroups,
 //! task/affinity), and there is nothing to do there. Elsewhere the agent and everything that it starts keep
-//! to the CPUs that Slurm gave it, because the others belong to other people's jobs.
+//! to the CPUs that Slurm gave it. The others belong to other people's jobs.
 
 use std::mem;
 use std::time::Duration;

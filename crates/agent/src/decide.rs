@@ -21,7 +21,7 @@ pub(crate) enum WorkerAction {
     /// Ask the running command to stop once it has saved what is in its memory.
     Rescue,
     /// Report (again) that the command of this generation does not run.
-    Tell(u64),
+    ReportEnd(u64),
     /// Exit with this code.
     Exit(i32),
 }
@@ -93,12 +93,14 @@ fn decide_running(directive: &Directive, running: u64, change_mode: ChangeMode) 
 fn decide_idle(directive: &Directive, status: WorkerStatus) -> WorkerAction {
     match directive {
         // This generation's command has ended, and the daemon has not received the report yet.
-        Directive::Run(m) if status.ended == Some(m.generation) => WorkerAction::Tell(m.generation),
+        Directive::Run(m) if status.ended == Some(m.generation) => WorkerAction::ReportEnd(m.generation),
         Directive::Run(m) => WorkerAction::Start(m.clone()),
         // The command that should have joined the regroup is gone.
-        Directive::Regroup(m) => WorkerAction::Tell(m.generation),
+        Directive::Regroup(m) => WorkerAction::ReportEnd(m.generation),
         Directive::Warm(m) => WorkerAction::Warm(m.clone()),
-        Directive::Stop { generation } | Directive::Rescue { generation } => WorkerAction::Tell(*generation),
+        Directive::Stop { generation } | Directive::Rescue { generation } => {
+            WorkerAction::ReportEnd(*generation)
+        }
         Directive::Hold | Directive::Part { .. } => WorkerAction::Nothing,
         Directive::Leave => WorkerAction::Exit(0),
         Directive::Finish { code } => WorkerAction::Exit(if status.is_lead { *code } else { 0 }),
@@ -137,10 +139,10 @@ mod tests {
         for (directive, running, ended, want) in [
             (run(2), None, Some(1), WorkerAction::Start(member(2))),
             (run(2), Some(2), Some(1), WorkerAction::Meet(member(2))),
-            (run(2), None, Some(2), WorkerAction::Tell(2)),
+            (run(2), None, Some(2), WorkerAction::ReportEnd(2)),
             (run(3), Some(2), Some(1), WorkerAction::Stop),
             (regroup(3), Some(2), None, WorkerAction::Stop),
-            (regroup(3), None, Some(2), WorkerAction::Tell(3)),
+            (regroup(3), None, Some(2), WorkerAction::ReportEnd(3)),
             (Directive::Warm(member(2)), None, Some(2), WorkerAction::Warm(member(2))),
             (Directive::Warm(member(2)), Some(2), None, WorkerAction::Stop),
             (Directive::Part { generation: 3, urgent: false }, Some(2), None, WorkerAction::Stop),
@@ -148,10 +150,10 @@ mod tests {
             (stop(2), Some(2), None, WorkerAction::Stop),
             (stop(3), Some(2), None, WorkerAction::Stop),
             (stop(1), Some(2), None, WorkerAction::Nothing),
-            (stop(2), None, Some(2), WorkerAction::Tell(2)),
-            (stop(2), None, None, WorkerAction::Tell(2)),
+            (stop(2), None, Some(2), WorkerAction::ReportEnd(2)),
+            (stop(2), None, None, WorkerAction::ReportEnd(2)),
             (rescue(2), Some(2), None, WorkerAction::Stop),
-            (rescue(2), None, None, WorkerAction::Tell(2)),
+            (rescue(2), None, None, WorkerAction::ReportEnd(2)),
             (Directive::Hold, Some(2), None, WorkerAction::Stop),
             (Directive::Hold, None, Some(2), WorkerAction::Nothing),
             (Directive::Leave, Some(2), None, WorkerAction::Stop),

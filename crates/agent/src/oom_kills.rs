@@ -57,7 +57,7 @@ impl OomKillCounter {
 
     /// Whether the kernel has killed a process of the command since the older of the two recorded counts.
     /// `by_sigkill`: whether a process that we started died of SIGKILL. Otherwise a kill counts only if the
-    /// cgroup is the job's own, because a launcher whose worker was killed returns a code of its own.
+    /// cgroup is the job's own: a launcher whose worker was killed returns a code of its own.
     pub fn killed_command(&self, by_sigkill: bool) -> bool {
         (by_sigkill || self.is_own) && self.read_count().is_some_and(|count| count > self.counts[0])
     }

@@ -1,6 +1,6 @@
-//! Seals the secret with which the processes of a command that stays alive recognise each other, for its way
-//! from one agent to the others. MUNGE seals it for this user alone. So neither the daemon, which passes it
-//! on, nor anyone who listens to the network can read it.
+//! Seals the secret with which the processes of a command that stays alive recognise each other. One agent
+//! sends it to the others, and MUNGE seals it for this user alone. So neither the daemon, which passes it on,
+//! nor anyone who listens to the network can read it.
 //!
 //! Sites without MUNGE have TLS between agents and daemon, or both on one machine. There it is not sealed.
 

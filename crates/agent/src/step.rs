@@ -56,8 +56,8 @@ const MAX_REVIVALS: u32 = 3;
 /// over. If the daemon needs the node, it has had the job requeued by then.
 const STEP_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Pause between two tries. A slurmctld that has just started does not know its nodes for some seconds, and
-/// an srun that comes then asks again only after a minute.
+/// Pause between two tries. A slurmctld that has just started does not know its nodes for some seconds. An
+/// srun that comes then asks again only after a minute.
 const STEP_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often Slurm is asked while the agent has not started. It may wait for Slurm while its node is wanted.

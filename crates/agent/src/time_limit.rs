@@ -158,8 +158,8 @@ pub(crate) async fn query_time_left(programs: SlurmPrograms, job: JobId) -> Opti
 }
 
 /// Whether Slurm takes the job's nodes back. With `PreemptParameters=send_user_signal`, Slurm only sends the
-/// signal that the user asked for with `sbatch --signal`. Nothing else announces the preemption until the end
-/// of the grace time.
+/// signal that the user asked for with `sbatch --signal`. Until the end of the grace time, nothing else
+/// announces the preemption.
 pub(crate) async fn is_preempted(programs: SlurmPrograms, job: JobId) -> bool {
     let args = ["--noheader", "--Format=PreemptTime:40,StartTime:40", "--jobs", &job.to_string()];
     let answer = run_program(&programs.squeue, &args, "", LOOK_TIMEOUT).await;

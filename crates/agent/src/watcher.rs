@@ -1,7 +1,7 @@
 //! A shell loop that watches over a wing until its agent runs.
 //!
 //! Slurm signals a preemption to a batch script only at the end of the grace time. While slurmctld is away,
-//! or has just started, `srun` waits, perhaps for a minute, and there is no step that could get a signal. So
+//! or has just started, `srun` waits, perhaps for a minute. Then there is no step that could get a signal. So
 //! the script itself asks squeue until the agent runs, and ends if the node is wanted.
 
 use super::processes::{process_environment, send_signal};

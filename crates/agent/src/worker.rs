@@ -222,7 +222,7 @@ impl Worker {
     fn handle_event(&mut self, event: WorkerEvent) {
         match event {
             WorkerEvent::Assigned(assignment) => self.handle_assignment(assignment),
-            WorkerEvent::Preempted if !self.leaves_for(LeaveReason::Told) => {
+            WorkerEvent::Preempted if !self.leaves_for(LeaveReason::Preempted) => {
                 self.handle_signal(AgentSignal::Leave)
             }
             WorkerEvent::Preempted => {}
@@ -323,10 +323,10 @@ impl Worker {
             WorkerAction::Stop if self.live.is_saving() => self.save_and_stop(),
             WorkerAction::Stop => self.stop_command(self.stop_grace()),
             WorkerAction::Rescue => self.save_and_stop(),
-            WorkerAction::Tell(generation) if again || status.ended != Some(generation) => {
+            WorkerAction::ReportEnd(generation) if again || status.ended != Some(generation) => {
                 self.report_end(generation)
             }
-            WorkerAction::Tell(_) => {}
+            WorkerAction::ReportEnd(_) => {}
             WorkerAction::Exit(code) => self.exit = Some(code),
         }
     }

@@ -70,7 +70,7 @@ fn version_one_has_a_tree_for_memory() {
 }
 
 #[test]
-fn what_makes_no_sense_has_no_counter() {
+fn files_that_make_no_sense_give_no_counter() {
     let fake = Fake::new();
     fake.say("", 1);
     let mounts = format!("35 31 0:32 / {} rw - cgroup2 cgroup rw\n", fake.top.path().display());

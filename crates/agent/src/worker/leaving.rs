@@ -19,7 +19,7 @@ pub(super) enum LeaveReason {
     /// A main job waits, and there is nothing to do here.
     ForOthers,
     /// Slurm has asked us to.
-    Told,
+    Preempted,
 }
 
 /// The state of a worker that is on its way out.
@@ -43,13 +43,13 @@ impl Worker {
     /// Takes in a signal of Slurm's.
     pub(super) fn handle_signal(&mut self, signal: AgentSignal) {
         match signal {
-            AgentSignal::Leave if self.leaves_for(LeaveReason::Told) => {
+            AgentSignal::Leave if self.leaves_for(LeaveReason::Preempted) => {
                 tracing::info!("asked to leave again: killing the command");
                 self.stop_command(Duration::ZERO);
             }
             AgentSignal::Leave => {
                 tracing::info!("asked to leave");
-                self.begin_leave(LeaveReason::Told, self.link.leave_time());
+                self.begin_leave(LeaveReason::Preempted, self.link.leave_time());
             }
             AgentSignal::User(number) => {
                 // The command saves and exits on this signal. Without this call its end would count as its
@@ -107,7 +107,7 @@ impl Worker {
                     held,
                 ));
             }
-            Some(LeaveReason::ForLimit | LeaveReason::ForOthers | LeaveReason::Told) => {
+            Some(LeaveReason::ForLimit | LeaveReason::ForOthers | LeaveReason::Preempted) => {
                 self.exit = Some(if self.is_lead() { EXIT_TERMINATED } else { 0 });
             }
         }

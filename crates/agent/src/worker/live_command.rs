@@ -49,7 +49,7 @@ pub(super) struct LiveCommand {
     newest: NewestGenerations,
     /// The store's port, once known.
     store: Option<u16>,
-    /// The secrets by which its processes and those of other nodes recognise each other.
+    /// The secrets with which its processes and those of other nodes recognise each other.
     pub(super) secrets: PeerSecrets,
     /// Whether the log says already that the command speaks an old version of the protocol.
     warned: bool,

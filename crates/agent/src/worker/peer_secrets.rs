@@ -1,4 +1,4 @@
-//! The secrets by which the processes of a command recognise each other. The agent on the store's host makes
+//! The secrets with which the processes of a command recognise each other. The agent on the store's host makes
 //! one, and the other agents open it.
 
 use infill_api::AgentRole;
@@ -31,7 +31,7 @@ impl Worker {
         }
     }
 
-    /// Reports where members meet, with the secret by which they recognise each other, once that is made.
+    /// Reports where members meet, with the secret with which they recognise each other, once that is made.
     pub(super) fn report_store(&mut self, generation: u64, port: u16) {
         if let Some(SealedSecret { sealed, .. }) = &self.live.secrets.made {
             self.outbox.push(AgentEvent::Store { generation, port, secret: Some(sealed.clone()) });
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    /// The secret by which members recognise each other: `Some(None)` if they have none, `None` while it is
+    /// The secret with which members recognise each other: `Some(None)` if they have none, `None` while it is
     /// being opened.
     pub(super) fn secret_for(
         &mut self,
@@ -105,7 +105,7 @@ impl Worker {
             Err(why) => {
                 tracing::warn!(
                     why,
-                    "cannot open the secret by which the command's processes recognise each other"
+                    "cannot open the secret with which the command's processes recognise each other"
                 );
                 self.outbox.push(AgentEvent::Failed { generation });
             }
