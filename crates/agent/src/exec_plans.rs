@@ -175,7 +175,7 @@ impl ExecPlans {
         let PlansFile { model, plan } =
             toml::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
         if plan.is_empty() {
-            return Err(PlansError::Nonsense { line: 1, what: "there is no [[plan]]".to_owned() });
+            return Err(PlansError::Nonsense { line: 1, what: "expected at least one [[plan]]".to_owned() });
         }
         if let Some(model) = &model
             && let Some(what) = model.get_ref().find_problem()
@@ -199,7 +199,7 @@ impl ExecPlans {
     fn from_json(text: &str) -> Result<ExecPlans, PlansError> {
         let plans: ExecPlans = serde_json::from_str(text).map_err(|e| PlansError::Syntax(e.to_string()))?;
         if plans.plan.is_empty() {
-            return Err(PlansError::Syntax("there is no plan".to_owned()));
+            return Err(PlansError::Syntax("expected at least one plan".to_owned()));
         }
         let plan_problem =
             plans.plan.iter().enumerate().find_map(|(i, p)| find_plan_problem(p, &plans.plan[..i]));

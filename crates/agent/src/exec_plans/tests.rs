@@ -72,7 +72,7 @@ fn a_plan_that_can_run_at_no_size_is_refused_with_its_line() {
 #[test]
 fn an_error_names_its_line() {
     let error = |text: &str| ExecPlans::parse(text).unwrap_err().to_string();
-    assert_eq!(error(""), "line 1: there is no [[plan]]");
+    assert_eq!(error(""), "line 1: expected at least one [[plan]]");
     assert_eq!(
         error("[[plan]]\nname = 'a'\n\n[[plan]]\nname = 'a'"),
         "line 4: there is a plan \"a\" already"

@@ -1,5 +1,5 @@
-//! The secrets with which the processes of a command recognise each other. The agent on the store's host makes
-//! one, and the other agents open it.
+//! The secrets with which the processes of a command recognise each other. The agent on the store's host
+//! makes one, and the other agents open it.
 
 use infill_api::AgentRole;
 use infill_model::{AgentEvent, GenerationRendezvous, JobId, Secret};
