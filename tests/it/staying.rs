@@ -21,7 +21,7 @@ fn a_name_in_tmp_that_somebody_else_took_first() {
     site.start();
     site.until_trains_on(job, 4, 40.0);
     let output = std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default();
-    assert!(output.contains("no private directory of ours"), "it says nothing: {output}");
+    assert!(output.contains("not a private directory of ours"), "it says nothing: {output}");
     assert_eq!(site.diary(job).all("untold").len(), 0, "progress did not arrive");
     site.completes(job);
     let left = site.run("root", &["sh", "-c", &format!("ls -d /tmp/infill-6101-{job}.n?.* 2>/dev/null")]);

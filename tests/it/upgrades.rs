@@ -77,7 +77,7 @@ fn a_configuration_that_cannot_be_read_holds_jobs_and_fails_none() {
     let spoil = |how: &str| site.must("root", &["sh", "-c", &format!("cd /etc/infill && {how}")]);
     let said = |job: u32, what: &str| {
         let text = std::fs::read_to_string(site.scratch().join(format!("{job}.out"))).unwrap_or_default();
-        text.contains(what) && text.contains("this job waits in the queue until that is mended on the node")
+        text.contains(what) && text.contains("this job waits in the queue until that is fixed on the node")
     };
     for (how, what) in [("chmod 600 infill.toml", "cannot read"), ("echo '[agent' >infill.toml", "line 1")] {
         spoil(how);

@@ -22,13 +22,14 @@ use super::identity;
 use super::launcher;
 use super::layer_profile;
 
-/// Longest waiting time that a flag may name, seconds: a week, longer than any job's limit that we met.
+/// Longest waiting time that a flag may name, seconds: a week. That is longer than any job's limit that we
+/// have seen.
 const MAX_WAIT_SECS: u32 = 7 * 86_400;
 
 /// Most local ranks on one node: four times the cores of today's largest nodes.
 const MAX_LOCAL_RANKS: u32 = MOST_GPUS_A_NODE;
 
-/// How many GPUs the job has on this node.
+/// The variable in which Slurm says how many GPUs the job has on this node.
 pub(crate) const GPUS_ON_NODE_VARIABLE: &str = "SLURM_GPUS_ON_NODE";
 
 /// A signal by name or number, for `--signal`.
@@ -71,13 +72,13 @@ impl std::fmt::Display for RunSignal {
 /// Runs a training command as a malleable job
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// What is declared to the daemon.
+    /// The flags that are declared to the daemon.
     #[command(flatten)]
     pub spec: SpecArgs,
     /// How the command is run; the same on all workers.
     #[command(flatten)]
     pub common: CommandArgs,
-    /// Train alone, on the lead's one node, while the daemon is away and nothing else can be done
+    /// Train alone, on the lead's one node, while the daemon is away and there is no other way to train
     #[arg(long)]
     pub alone: bool,
     /// Set by infill itself when it starts again as a job step.
@@ -94,12 +95,12 @@ pub struct RunArgs {
     pub error_file: Option<PathBuf>,
 }
 
-/// What a job shall make at the least.
+/// The rate that `--at-least` wants for a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LeastRate {
-    /// So many samples a second.
+    /// A number of samples a second.
     Rate(f64),
-    /// What its first plan makes at this size.
+    /// The rate of the job's first plan at this size.
     Asked(RequestedSize),
 }
 
@@ -119,8 +120,8 @@ pub struct SpecArgs {
     /// Numbers of nodes that the job may run on: 4, 2-8 or 1,2,4,8 [default: as submitted]
     #[arg(long, value_name = "SIZES", value_parser = parse_sizes)]
     pub nodes: Option<AllowedSizes>,
-    /// In a job of the main queue: train on its own nodes, and on so many idle ones more (1-16), which leave
-    /// when they are wanted
+    /// In a job of the main queue: train on its own nodes and on this many idle nodes more (1-16), which are
+    /// given back when others want them
     #[arg(long, value_name = "SIZES", value_parser = parse_sizes, conflicts_with = "nodes")]
     pub extend: Option<AllowedSizes>,
     /// Known throughput by number of nodes: 1:10,2:19,4:35 (samples a second)
@@ -129,31 +130,31 @@ pub struct SpecArgs {
     /// Known seconds without useful work when growing, shrinking and starting: 18,12,18
     #[arg(long, value_name = "UP,DOWN,START", value_parser = parse_costs)]
     pub costs: Option<RescaleCosts>,
-    /// What the job shall make at the least, while others have more than their smallest size: samples a
-    /// second, or what its first plan makes at the size that was asked for, of sbatch (asked) or here
-    /// (asked:4)
+    /// Lowest rate that the job should have while others have more than their smallest size: samples a
+    /// second, or the rate of its first plan at the size that was requested from sbatch (asked) or that is
+    /// given here (asked:4)
     #[arg(long, value_name = "RATE|asked[:NODES]", value_parser = parse_at_least)]
     pub at_least: Option<LeastRate>,
     /// Failures of the command that are retried before the job fails; rescaling never counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub max_restarts: u32,
-    /// Name under which what is learned about this job is kept [default: from the command line]
+    /// Name under which measurements of this job are kept [default: from the command line]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Whether each node works on a batch of its own, or all share one [default: recognised]
+    /// Whether each node works on a batch of its own, or all nodes share one [default: recognised]
     #[arg(long, value_parser = batch_modes(), default_value_t = BatchMode::Auto, hide_default_value = true)]
     pub batch: BatchMode,
     /// How long the model's layers take on one GPU, as `infill.profile_layers` in Python writes it: where the
-    /// job never ran, it is estimated from that
+    /// job never ran, its rate is estimated from this
     #[arg(long, value_name = "FILE", value_parser = layer_profile::read_layer_profile)]
     pub layers: Option<Arc<LayerProfile>>,
 }
 
-/// The model itself knows nothing of command lines.
+/// The values of `--batch` with their help. They are here because the model knows nothing of command lines.
 fn batch_modes() -> impl TypedValueParser<Value = BatchMode> {
     let values = BatchMode::ALL.iter().map(|mode| {
         let help = match mode {
-            BatchMode::Auto => "Not said: recognised from samples and steps, if it can be",
+            BatchMode::Auto => "Recognised from samples and steps, if possible",
             BatchMode::PerNode => {
                 "Each node works on a batch of its own: a step has more samples on more nodes (weak scaling)"
             }
@@ -175,8 +176,8 @@ pub struct CommandArgs {
     /// Seconds that the command gets to save and exit before it is killed
     #[arg(long, value_name = "SECS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub grace: u32,
-    /// Start so many processes of the command on each node, one a local rank [default: 1]; torchrun and its
-    /// like are started once and told the number
+    /// Number of processes of the command on each node, one for each local rank [default: 1]; torchrun and
+    /// similar launchers are started once and get the number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_LOCAL_RANKS as i64))]
     pub nproc_per_node: Option<u32>,
     /// Read progress from the command's output: a regular expression with groups samples, step and loss
@@ -188,14 +189,14 @@ pub struct CommandArgs {
     /// Do not put the rank before each line of output
     #[arg(long)]
     pub no_prefix: bool,
-    /// Seconds without the daemon after which a lead that has nothing to run trains alone (--alone) or says
+    /// Seconds without the daemon after which a lead that has nothing to run trains alone (--alone) or logs
     /// that it waits, and a wing gives its node back
     #[arg(long, value_name = "SECS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(0..=MAX_WAIT_SECS as i64))]
     pub daemon_patience: u32,
     /// Where the daemon listens [default: agent.url of the configuration]
     #[arg(long, value_name = "URL", env = "INFILL_URL")]
     pub url: Option<String>,
-    /// The configuration that the global flags name, for what only that says.
+    /// The configuration file that the global flags name, for settings that have no flag here.
     #[arg(skip)]
     pub config: Option<PathBuf>,
     /// The training command
@@ -203,7 +204,7 @@ pub struct CommandArgs {
     pub command: Vec<String>,
 }
 
-/// Runs one worker of a wing; infill starts it by itself
+/// Runs one worker of a wing; infill starts it itself
 #[derive(Args, Clone, Debug)]
 pub struct WorkerArgs {
     /// Job id of the lead
@@ -212,7 +213,7 @@ pub struct WorkerArgs {
     /// The directory in which the lead runs its command.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// That directory is needed: the command names files in it.
+    /// The directory must exist, because the command names files in it.
     #[arg(long, requires = "dir")]
     pub needs_dir: bool,
     /// How the command is run.
@@ -221,9 +222,12 @@ pub struct WorkerArgs {
 }
 
 impl SpecArgs {
-    /// The declaration for the daemon. Fails when a plan can run at no size.
+    /// The declaration for the daemon.
+    ///
+    /// # Errors
+    /// When a plan cannot run at any size.
     pub(crate) fn to_spec(&self, common: &CommandArgs) -> anyhow::Result<RunSpec> {
-        // What is a main job's own counts as one unit, whatever it has.
+        // A main job's own nodes count as one unit, however many they are.
         let is_even = (common.plans.is_some() || self.layers.is_some()) && self.extend.is_none();
         Ok(RunSpec {
             sizes: self.extend.as_ref().map(AllowedSizes::added_to_one).or_else(|| self.nodes.clone()),
@@ -251,46 +255,45 @@ impl CommandArgs {
         Duration::from_secs(self.grace.into())
     }
 
-    /// How long the daemon may be away before a worker with nothing to run does something about it.
+    /// How long the daemon may be away before a worker with nothing to run reacts.
     pub fn daemon_patience(&self) -> Duration {
         Duration::from_secs(self.daemon_patience.into())
     }
 
-    /// Processes of the command on each node, as far as the user says.
+    /// Processes of the command on each node according to `--nproc-per-node`; 1 without it.
     pub(crate) fn local_ranks(&self) -> u32 {
         self.nproc_per_node.unwrap_or(1)
     }
 
-    /// Processes that infill starts on each node: those of the command, or the one of a launcher that starts
-    /// them.
+    /// Processes that infill starts on each node: those of the command, or one launcher that starts them.
     pub(crate) fn started_ranks(&self) -> u32 {
         if launcher::is_launcher(&self.command) { 1 } else { self.local_ranks() }
     }
 
-    /// Processes that launchers are told to start on each node; `None` leaves them their own default. That of
-    /// torchrun is one, which is too few for plans that divide the job's GPUs.
+    /// Processes that launchers shall start on each node; `None` leaves them their own default. The default
+    /// of torchrun is one, which is too few for plans that divide the job's GPUs.
     pub(crate) fn launched_ranks(&self) -> Option<u32> {
-        let divides = self.plans.is_some() && launcher::is_launcher(&self.command);
-        let said = launcher::processes_per_node(&self.command).or(self.nproc_per_node);
-        said.or_else(|| divides.then(|| self.ranks_per_node()))
+        let from_flags = launcher::processes_per_node(&self.command).or(self.nproc_per_node);
+        let has_plans = self.plans.is_some() && launcher::is_launcher(&self.command);
+        from_flags.or_else(|| has_plans.then(|| self.ranks_per_node()))
     }
 
-    /// Processes that train on each node, whoever starts them: as many as a launcher's own flag says, else
-    /// ours, else one for each GPU that the job was given there.
+    /// Processes that train on each node, no matter what starts them. The number comes from the launcher's
+    /// own flag, else from ours, else it is one for each GPU that the job has there.
     pub(crate) fn ranks_per_node(&self) -> u32 {
-        let said = launcher::processes_per_node(&self.command)
+        let ranks = launcher::processes_per_node(&self.command)
             .or(self.nproc_per_node)
             .or_else(|| std::env::var(GPUS_ON_NODE_VARIABLE).ok()?.trim().parse().ok());
-        said.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
+        ranks.filter(|ranks| (1..=MAX_LOCAL_RANKS).contains(ranks)).unwrap_or(1)
     }
 
-    /// Its execution plans for the daemon; `sizes`: those that the user names.
+    /// The command's execution plans for the daemon. `sizes`: the numbers of nodes that the user names.
     fn declared_plans(&self, sizes: Option<&AllowedSizes>) -> anyhow::Result<Vec<DeclaredPlan>> {
         let Some(plans) = &self.plans else { return Ok(Vec::new()) };
         plans.declared_plans(self.ranks_per_node(), sizes).context("--plans")
     }
 
-    /// The execution plan to begin with, where no daemon says another.
+    /// The execution plan to begin with, unless a daemon chooses another.
     pub(crate) fn first_plan(&self) -> String {
         self.plans.as_ref().map_or_else(|| ExecPlan::default().0, |plans| plans.first_name().to_owned())
     }
@@ -309,7 +312,7 @@ impl CommandArgs {
         Ok(load_client_config().context("cannot read the configuration")?.url)
     }
 
-    /// Who proves who we are, and knows the daemon's user: that of the configuration file, else the default.
+    /// Proves who we are, and trusts the daemon's user: that of the configuration file, else the default.
     pub(crate) fn slurm_identity(&self) -> identity::SlurmIdentity {
         let config = self.client_config();
         config.map_or_else(
@@ -318,8 +321,8 @@ impl CommandArgs {
         )
     }
 
-    /// The authorities of the daemon's certificate, where the configuration names them. Whoever was told the
-    /// URL need not be able to read it.
+    /// The authorities of the daemon's certificate, if the configuration names them. An agent that got the
+    /// URL by a flag or the environment need not be able to read the configuration.
     pub(crate) fn daemon_ca(&self) -> Option<PathBuf> {
         self.client_config().ok()?.ca
     }
@@ -331,14 +334,14 @@ impl CommandArgs {
         }
     }
 
-    /// The malleable partition, where the configuration says it.
+    /// The malleable partition; `None` if the configuration cannot be read.
     pub fn malleable_partition(&self) -> Option<String> {
         load_client_config().ok().map(|config| config.partition)
     }
 
-    /// Hash of the command without what differs between the trials of a search: numbers become `#`, so that
-    /// learning rates, seeds and numbered files make no difference. Digits that belong to a name stay:
-    /// `resnet50` is not `resnet101`.
+    /// Hash of the command that is the same for all trials of a search. Numbers become `#`, so that learning
+    /// rates, seeds and numbered files make no difference. Digits that belong to a name stay: `resnet50`
+    /// differs from `resnet101`.
     fn command_hash(&self) -> String {
         let mut hash = Sha256::new();
         for word in &self.command {
@@ -355,7 +358,7 @@ impl CommandArgs {
         relative.any(|path| !path.as_os_str().is_empty() && dir.join(path).exists())
     }
 
-    /// The words that give a wing's worker the same flags and command; without the URL.
+    /// The arguments that give a wing's worker the same flags and command, without the URL.
     pub(crate) fn to_worker_args(&self) -> Vec<String> {
         let mut words = vec![
             format!("--signal={}", self.signal),
@@ -372,7 +375,7 @@ impl CommandArgs {
     }
 }
 
-/// What concerns agents in the configuration file of this node.
+/// Loads the agents' part of this node's configuration file.
 fn load_client_config() -> Result<ClientConfig, ConfigError> {
     let path = std::env::var_os("INFILL_CONFIG").map(PathBuf::from);
     ClientConfig::load(path.as_deref())
@@ -388,21 +391,26 @@ fn parse_curve(text: &str) -> Result<ScalingCurve, String> {
 
 fn parse_at_least(text: &str) -> Result<LeastRate, String> {
     let text = text.trim();
-    let asked = |nodes: &str| match nodes.strip_prefix(':') {
-        None => nodes.is_empty().then_some(RequestedSize::default()),
-        Some(nodes) => Some(RequestedSize { nodes: Some(nodes.parse().ok().filter(|nodes| *nodes > 0)?) }),
+    let least = match text.strip_prefix("asked") {
+        Some(nodes) => parse_requested_size(nodes).map(LeastRate::Asked),
+        None => text.parse().ok().filter(|rate| is_valid_rate(*rate)).map(LeastRate::Rate),
     };
-    let least = text.strip_prefix("asked").map_or_else(
-        || text.parse().ok().filter(|rate| is_valid_rate(*rate)).map(LeastRate::Rate),
-        |nodes| asked(nodes).map(LeastRate::Asked),
-    );
     least.ok_or_else(|| "expected a positive number of samples a second, asked or asked:NODES".to_owned())
+}
+
+/// The size behind `asked`: nothing, or `:NODES`.
+fn parse_requested_size(text: &str) -> Option<RequestedSize> {
+    if text.is_empty() {
+        return Some(RequestedSize::default());
+    }
+    let nodes = text.strip_prefix(':')?.parse().ok().filter(|nodes| *nodes > 0)?;
+    Some(RequestedSize { nodes: Some(nodes) })
 }
 
 fn parse_regex(text: &str) -> Result<Regex, String> {
     let regex = Regex::new(text).map_err(|e| e.to_string())?;
-    let known = regex.capture_names().flatten().any(|name| ["samples", "step", "loss"].contains(&name));
-    if known {
+    let has_group = regex.capture_names().flatten().any(|name| ["samples", "step", "loss"].contains(&name));
+    if has_group {
         Ok(regex)
     } else {
         Err("expected a group (?<samples>…), (?<step>…) or (?<loss>…)".to_owned())
@@ -420,23 +428,25 @@ fn parse_costs(text: &str) -> Result<RescaleCosts, String> {
         _ => Err("expected three numbers of seconds between 0 and 86400: UP,DOWN,START".to_owned()),
     }
 }
-/// A word of a command with numbers replaced by `#`: alone, behind `=`, and where no letter is before them.
+
+/// Replaces numbers in a word of a command by `#`: a number alone, behind `=`, and one without a letter
+/// before it.
 fn normalize_word(word: &str) -> String {
-    let (flag, value) = word.split_once('=').map_or(("", word), |(flag, value)| (flag, value));
-    let is_number = |text: &str| text.contains(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok();
-    let value = if is_number(value) { "#".to_owned() } else { replace_numbers(value) };
+    let (flag, value) = word.split_once('=').unwrap_or(("", word));
+    let is_number = value.contains(|c: char| c.is_ascii_digit()) && value.parse::<f64>().is_ok();
+    let value = if is_number { "#".to_owned() } else { replace_numbers(value) };
     if flag.is_empty() { value } else { format!("{flag}={value}") }
 }
 
 fn replace_numbers(text: &str) -> String {
     let mut out = String::new();
-    let mut named = false;
+    let mut is_in_name = false;
     for c in text.chars() {
-        named = c.is_alphabetic() || (named && c.is_ascii_digit());
-        match c.is_ascii_digit() && !named {
-            true if out.ends_with('#') => {}
-            true => out.push('#'),
-            false => out.push(c),
+        is_in_name = c.is_alphabetic() || (is_in_name && c.is_ascii_digit());
+        if is_in_name || !c.is_ascii_digit() {
+            out.push(c);
+        } else if !out.ends_with('#') {
+            out.push('#');
         }
     }
     out

@@ -1,10 +1,9 @@
-//! The batch script around `infill run`.
+//! Ends the batch script around `infill run` when the node is wanted.
 //!
-//! When Slurm preempts a job, it tells the steps at once and the batch script only at the end of the grace
-//! time. What a script does beside or after `infill run` would hold the node until then, and a main job would
-//! wait. So the script is ended as soon as a step was told; the job is requeued and its script begins anew.
-//! While
-//! `infill run` lives, that step is its own. Afterwards it is a sentry.
+//! When Slurm preempts a job, it signals the steps at once, but the batch script only at the end of the grace
+//! time. Whatever a script does besides or after `infill run` would hold the node until then, and a main job
+//! would wait. So the script is ended as soon as a step gets the signal. The job is requeued, and its script
+//! starts again. While `infill run` lives, that step is its own. Afterwards it is a sentry.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,33 +19,33 @@ use super::executable;
 use super::processes::{own_processes, process_environment, send_signal};
 use super::runtime_dir::{AgentEnd, RuntimeDir};
 use super::signals::{AgentSignal, listen_for_signals};
-use super::slurm_context::{SlurmContext, is_job_step};
+use super::slurm_context::{SlurmContext, env_variable, is_job_step};
 use super::step;
 
-/// For what a script does on SIGTERM, before it is killed. A main job waits for it.
+/// Time that a script has after SIGTERM, before it is killed. It is short because a main job waits.
 const TERM_GRACE: Duration = Duration::from_secs(1);
 
-/// How often we look whether the script has ended.
+/// How often we check whether the script has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A script that ends within this time after `infill run` needs no sentry: most do.
+/// A script that ends within this time after `infill run` needs no sentry. Most scripts do.
 const SHORT_REST: Duration = Duration::from_millis(500);
 
-/// Slurm may tell the script and the step in either order.
+/// How long we wait for a signal to the script: Slurm may signal the script and the step in either order.
 const SIGNAL_SETTLE: Duration = Duration::from_millis(50);
 
 /// Marks sentries, and the steps in which they watch.
 const SENTRY_VARIABLE: &str = "INFILL_SENTRY";
 
-/// Stays behind when `infill run` has ended and its batch script goes on; infill starts it by itself
+/// Stays behind when `infill run` has ended and its batch script goes on; infill starts it itself
 #[derive(Args, Clone, Debug)]
 pub struct SentryArgs {
-    /// Where the one in the step says that it was told to leave.
+    /// The private directory in which the sentry of the step records that it was asked to leave.
     #[arg(long)]
     home: Option<PathBuf>,
 }
 
-/// What a process of the job is to it.
+/// The part of the job to which a process belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProcessRole {
     /// It belongs to the batch script.
@@ -58,35 +57,41 @@ enum ProcessRole {
 }
 
 fn process_role(job: JobId, environment: &[Vec<u8>]) -> ProcessRole {
-    let value = |name: &str| {
-        let found = environment.iter().find_map(|v| v.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-        found.map(|value| String::from_utf8_lossy(value).into_owned())
-    };
-    if value("SLURM_JOB_ID") != Some(job.to_string()) {
+    if variable_in(environment, "SLURM_JOB_ID") != Some(job.to_string()) {
         return ProcessRole::Other;
     }
-    match value(SENTRY_VARIABLE) {
+    match variable_in(environment, SENTRY_VARIABLE) {
         Some(_) => ProcessRole::Sentry,
-        None if is_job_step(value("SLURM_STEP_ID").as_deref()) => ProcessRole::Other,
+        None if is_job_step(variable_in(environment, "SLURM_STEP_ID").as_deref()) => ProcessRole::Other,
         None => ProcessRole::Script,
     }
 }
 
-/// Our processes of this job that are this part of it, without ourselves.
-async fn job_processes(job: JobId, wanted: ProcessRole) -> Vec<i32> {
-    let own = std::process::id();
-    let look = move || {
-        let others = own_processes().map(|(pid, _)| pid).filter(|pid| u32::try_from(*pid) != Ok(own));
-        others.filter(|pid| process_role(job, &process_environment(*pid)) == wanted).collect()
-    };
-    // Reading /proc takes 10 ms and more on a node with thousands of processes.
-    tokio::task::spawn_blocking(look).await.unwrap_or_default()
+/// The value of a variable in the environment of a process.
+fn variable_in(environment: &[Vec<u8>], name: &str) -> Option<String> {
+    let value = environment.iter().find_map(|v| v.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }
 
-/// Ends the batch script of this job, with all that it has started outside of steps.
+/// The processes of our user that play this role in the job, without ourselves.
+async fn job_processes(job: JobId, role: ProcessRole) -> Vec<i32> {
+    // Reading /proc takes 10 ms and more on a node with thousands of processes.
+    tokio::task::spawn_blocking(move || scan_job_processes(job, role)).await.unwrap_or_default()
+}
+
+fn scan_job_processes(job: JobId, role: ProcessRole) -> Vec<i32> {
+    let own = std::process::id();
+    own_processes()
+        .map(|(pid, _)| pid)
+        .filter(|pid| u32::try_from(*pid) != Ok(own))
+        .filter(|pid| process_role(job, &process_environment(*pid)) == role)
+        .collect()
+}
+
+/// Ends the batch script of this job, with all processes that it has started outside of steps.
 pub(crate) async fn end_script(job: JobId) {
     tracing::info!(
-        "the node is wanted: ending the batch script; it begins anew when the job is started again"
+        "the node is wanted: ending the batch script; it runs again when the job is started again"
     );
     let deadline = Instant::now() + TERM_GRACE;
     let mut signal = libc::SIGTERM;
@@ -104,13 +109,13 @@ pub(crate) async fn end_script(job: JobId) {
         if signal == libc::SIGKILL {
             return;
         }
-        // What was asked once is only waited for.
+        // Each process is asked once; then we only wait.
         signal = 0;
         sleep(POLL).await;
     }
 }
 
-/// Leaves a sentry behind, in the batch script of this job.
+/// Starts a sentry that stays behind in the batch script of this job.
 pub(crate) fn leave_sentry() {
     let sentry = executable::program_path_here().and_then(|program| {
         Command::new(program)
@@ -123,47 +128,52 @@ pub(crate) fn leave_sentry() {
             .spawn()
     });
     if let Err(error) = sentry {
-        tracing::warn!(%error, "nobody watches over the rest of the script: if Slurm preempts it, main jobs wait");
+        tracing::warn!(
+            %error,
+            "cannot start a sentry for the rest of the script: if Slurm preempts the job, main jobs wait"
+        );
     }
 }
 
-/// Sends the sentries of earlier runs in this script away: we watch ourselves now.
+/// Ends the sentries of earlier runs in this script, because we watch ourselves now.
 pub(crate) async fn dismiss_sentries(job: JobId) {
     job_processes(job, ProcessRole::Sentry).await.into_iter().for_each(|pid| send_signal(pid, libc::SIGTERM));
 }
 
-/// `infill sentry`: in the batch script it starts itself as a step, and ends the script when that was told to
-/// leave.
+/// `infill sentry`: in the batch script it starts itself as a step, and ends the script when Slurm asks that
+/// step to leave. Returns the exit code for the process.
+///
+/// # Errors
+/// When it does not run in a Slurm job, or the private directory or the step cannot be made.
 pub async fn run_sentry(args: SentryArgs) -> anyhow::Result<i32> {
-    let place =
-        SlurmContext::from_env(|name| std::env::var(name).ok()).context("a sentry stands in a Slurm job")?;
-    let mut told = listen_for_signals().context("cannot listen for signals")?;
-    if place.in_step {
-        while told.recv().await.is_some_and(|told| told != AgentSignal::Leave) {}
+    let context = SlurmContext::from_env(env_variable).context("infill sentry must run in a Slurm job")?;
+    let mut signals = listen_for_signals().context("cannot listen for signals")?;
+    if context.in_step {
+        while signals.recv().await.is_some_and(|signal| signal != AgentSignal::Leave) {}
         if let Some(home) = args.home.as_deref().and_then(RuntimeDir::open_given) {
             home.record_end(AgentEnd::Left);
         }
         return Ok(0);
     }
-    let rest = timeout(SHORT_REST, told.recv()).await;
-    if rest.is_ok() || job_processes(place.job, ProcessRole::Script).await.is_empty() {
+    let early_signal = timeout(SHORT_REST, signals.recv()).await;
+    if early_signal.is_ok() || job_processes(context.job, ProcessRole::Script).await.is_empty() {
         return Ok(0);
     }
-    let home = RuntimeDir::create_for(&place).context("cannot make the private directory of the sentry")?;
+    let home = RuntimeDir::create_for(&context).context("cannot make the private directory of the sentry")?;
     home.clear_previous_run();
     let mut child = Command::from(step::srun_sentry(home.path())?).spawn()?;
     let dismissed = tokio::select! {
         biased;
-        _ = told.recv() => true,
-        _ = child.wait() => timeout(SIGNAL_SETTLE, told.recv()).await.is_ok(),
+        _ = signals.recv() => true,
+        _ = child.wait() => timeout(SIGNAL_SETTLE, signals.recv()).await.is_ok(),
     };
     if dismissed {
         step::forward_signal(&child, libc::SIGTERM);
     }
-    let wanted = home.recorded_end() == Some(AgentEnd::Left) && !dismissed;
+    let is_node_wanted = home.recorded_end() == Some(AgentEnd::Left) && !dismissed;
     home.remove();
-    if wanted {
-        end_script(place.job).await;
+    if is_node_wanted {
+        end_script(context.job).await;
     }
     Ok(0)
 }
@@ -173,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_a_process_is() {
+    fn the_environment_shows_the_role_of_a_process() {
         for (variables, want) in [
             ("SLURM_JOB_ID=7", ProcessRole::Script),
             ("SLURM_JOB_ID=7 SLURM_STEP_ID=4294967291", ProcessRole::Script),
@@ -189,9 +199,9 @@ mod tests {
         }
     }
 
-    /// A script that ignores SIGTERM, with a child in a session of its own.
+    /// The script ignores SIGTERM, and has a child in a session of its own.
     #[tokio::test]
-    async fn it_ends_all_of_a_script_and_no_step() {
+    async fn all_processes_of_a_script_are_ended_and_no_step() {
         let job = JobId(4_000_000_000 + std::process::id() % 1000);
         let start = |step: Option<&str>, script: &str| {
             let mut command = Command::new("sh");

@@ -1,4 +1,4 @@
-//! The user's command: starts it, asks it to stop, kills it, and sees to it that nothing of it is left.
+//! The user's command: starts it, asks it to stop, kills it, and makes sure that none of its processes stay.
 
 use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;
@@ -19,39 +19,39 @@ use super::output::{OutputForwarder, OutputReader, OutputStream};
 use super::processes::{CommandProcesses, MARK_VARIABLE, send_signal};
 use super::progress::ProgressTally;
 
-/// Exit codes with which shells say that a program is missing, or cannot be run.
+/// Exit codes with which shells report that a program is missing, or cannot be run.
 const CODE_NOT_FOUND: i32 = 127;
 const CODE_CANNOT_RUN: i32 = 126;
 
-/// What a process that died of a signal returns in shells, less the signal's number.
+/// The exit code that shells report for a process that died of a signal, less the signal's number.
 const SIGNAL_CODE_BASE: i32 = 128;
 
-/// When one local rank fails, the others get SIGTERM and so much time: they wait for it in vain.
+/// When one local rank fails, the others wait for it in vain. They get SIGTERM and this much time.
 const FAILED_PEERS_GRACE: Duration = Duration::from_secs(5);
 
-/// A killed process is gone in milliseconds, unless the kernel waits for a file system or a GPU. Then we go
-/// on.
+/// How long we wait for a killed process. It is gone in milliseconds, unless the kernel waits for a file
+/// system or a GPU.
 const KILLED_WAIT: Duration = Duration::from_secs(5);
 
-/// How often we look whether strays are gone: first and longest interval.
+/// How often we check whether strays are gone: the first and the longest interval.
 const STRAY_POLL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
-/// The last output of a process that has ended is in the pipe already; only what escaped us could keep it
-/// open.
+/// How long we read on after the end. The last output of an ended process is in the pipe already; only a
+/// process that escaped us could keep the pipe open.
 const OUTPUT_DRAIN: Duration = Duration::from_secs(1);
 
-/// A variable with its value.
+/// An environment variable: its name and value.
 pub(crate) type EnvVariable = (Cow<'static, str>, String);
 
-/// What to start.
+/// Everything that is needed to start the command.
 pub(crate) struct LaunchSpec {
     /// Program and arguments.
     pub words: Vec<String>,
-    /// For each local rank: its rank of all, and its variables.
+    /// For each local rank: its global rank, and its variables.
     pub ranks: Vec<(u32, Vec<EnvVariable>)>,
-    /// What runs it on further nodes.
+    /// The program that runs the command on further nodes, if there are any.
     pub remote: Option<RemoteLauncher>,
-    /// Value of the variable that marks its processes; unique.
+    /// Value of the variable that marks the command's processes; unique.
     pub mark: String,
     /// The rescale signal.
     pub signal: i32,
@@ -59,20 +59,20 @@ pub(crate) struct LaunchSpec {
     pub output: OutputForwarder,
     /// Expression that finds progress in its output.
     pub regex: Option<Regex>,
-    /// Where that is added up, and noted that memory ran out.
+    /// Adds up the progress, and notes that memory ran out.
     pub tally: ProgressTally,
-    /// What counts those of its processes that the kernel kills for lack of memory.
+    /// Counts the command's processes that the kernel kills for lack of memory.
     pub kills: Option<OomKillCounter>,
 }
 
-/// A program that runs the command on further nodes, and prints what it prints there. It hands the rescale
-/// signal on, and on SIGTERM it kills what it runs.
+/// A program that runs the command on further nodes, and prints the output from there. It passes the rescale
+/// signal on, and on SIGTERM it kills the processes that it runs.
 pub(crate) struct RemoteLauncher {
     /// Program and arguments.
     pub words: Vec<String>,
-    /// Its variables.
+    /// Environment variables that it gets besides ours.
     pub variables: Vec<EnvVariable>,
-    /// Those of ours that it must not have.
+    /// Names of our variables that it must not inherit.
     pub without: Vec<&'static str>,
 }
 
@@ -82,19 +82,19 @@ pub(crate) struct RunningCommand {
     ended: oneshot::Receiver<CommandOutcome>,
 }
 
-/// How it ended.
+/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CommandOutcome {
-    /// Code and circumstances.
+    /// Exit code, and whether the command was asked to stop or killed.
     pub exit: CommandExit,
     /// Seconds from the rescale signal to the end; 0 when none was sent.
     pub stop_secs: f64,
-    /// Whether a local rank had failed before anybody asked for anything.
+    /// Whether a local rank failed before it was asked to stop.
     pub failed_unasked: bool,
 }
 
-/// A request to stop: the rescale signal now, if it was not sent yet, and SIGKILL after this time at the
-/// latest. Or SIGKILL alone, as if it came from elsewhere.
+/// A request to stop. With `signal` it means: the rescale signal now, if it was not sent yet, and SIGKILL at
+/// `kill_at` at the latest. Else it means SIGKILL alone, as if that came from elsewhere.
 struct StopRequest {
     kill_at: Instant,
     signal: bool,
@@ -120,20 +120,20 @@ impl RunningCommand {
         RunningCommand { orders, ended }
     }
 
-    /// Asks it to stop within `grace`. A later call can only make it shorter.
+    /// Asks the command to stop within `grace`. A later call can only shorten the time.
     pub fn stop(&self, grace: Duration) {
-        // A command that has just ended needs no order.
+        // A command that has just ended needs no request.
         self.orders.send(StopRequest { kill_at: Instant::now() + grace, signal: true }).ok();
     }
 
-    /// Kills it, without having asked it for anything.
+    /// Kills the command without asking it to save.
     pub fn kill(&self) {
         self.orders.send(StopRequest { kill_at: Instant::now(), signal: false }).ok();
     }
 
-    /// Waits for the end. May be cancelled and called again, but not after it has returned.
+    /// Waits for the end. It may be cancelled and called again, but not after it has returned.
     pub async fn wait_for_end(&mut self) -> CommandOutcome {
-        // The supervisor never ends without a word, unless the runtime is shut down.
+        // The supervisor always sends an outcome, unless the runtime is shut down.
         (&mut self.ended).await.unwrap_or(CommandOutcome::start_failure(CODE_CANNOT_RUN))
     }
 }
@@ -148,27 +148,29 @@ impl CommandOutcome {
     }
 }
 
-/// The processes of all local ranks, and what became of them.
+/// Watches over the processes of all local ranks, and records how they end.
 struct CommandSupervisor {
     children: JoinSet<(Option<i32>, ExitStatus)>,
     output: JoinSet<()>,
     processes: CommandProcesses,
-    /// The process of what runs the command on further nodes, until that has ended.
+    /// The process that runs the command on further nodes, until it has ended.
     remote: Option<i32>,
     signal: i32,
-    /// Whether that was told to end.
-    remote_told: bool,
+    /// Whether that process was asked to end.
+    remote_signalled: bool,
+    /// When the command was first asked to stop.
     asked_at: Option<Instant>,
     kill_at: Option<Instant>,
     killed: bool,
-    /// Code of the first rank that failed; 0 as long as none has.
+    /// Exit code of the first rank that failed; 0 as long as none has.
     code: i32,
     failed_unasked: bool,
-    /// Whether a rank that failed was killed, or returned what shells return for one that was.
+    /// Whether a failed rank was killed, or returned the code that shells return for a killed process.
     by_sigkill: bool,
     kills: Option<OomKillCounter>,
     tally: ProgressTally,
-    /// Whether a rank died of the very signal that we sent: it may have been a wrapper of what saves now.
+    /// Whether a rank died of the very signal that we sent. It may have been a wrapper of a process that is
+    /// saving now.
     died_of_signal: bool,
 }
 
@@ -187,7 +189,7 @@ impl CommandSupervisor {
             processes: CommandProcesses::new(groups, &launch.mark),
             remote: None,
             signal: launch.signal,
-            remote_told: false,
+            remote_signalled: false,
             asked_at: None,
             kill_at: None,
             killed: false,
@@ -199,23 +201,20 @@ impl CommandSupervisor {
             died_of_signal: false,
         };
         let tally = Some(launch.tally.clone());
-        let here = OutputReader { regex: launch.regex.clone(), tally: tally.clone(), from_afar: false };
+        let regex = launch.regex.clone();
+        let local_reader = OutputReader { regex, tally: tally.clone(), from_afar: false };
         for ((rank, _), child) in launch.ranks.iter().zip(children) {
-            group.watch_child(*rank, child, &launch.output, &here);
+            group.watch_child(*rank, child, &launch.output, &local_reader);
         }
         if let Some(child) = remote {
             group.remote = child_pid(&child);
-            group.watch_child(
-                0,
-                child,
-                &launch.output,
-                &OutputReader { regex: None, tally, from_afar: true },
-            );
+            let remote_reader = OutputReader { regex: None, tally, from_afar: true };
+            group.watch_child(0, child, &launch.output, &remote_reader);
         }
         Ok(group)
     }
 
-    /// Reads what a child prints, and waits for its end.
+    /// Reads the output of a child, and waits for its end.
     fn watch_child(&mut self, rank: u32, mut child: Child, output: &OutputForwarder, reader: &OutputReader) {
         if let Some(pipe) = child.stdout.take() {
             self.output.spawn(output.clone().forward_lines(OutputStream::Out, rank, pipe, reader.clone()));
@@ -230,10 +229,10 @@ impl CommandSupervisor {
         });
     }
 
-    /// Watches over the command until nothing of it is left.
+    /// Watches over the command until none of its processes are left.
     async fn supervise(mut self, mut orders: mpsc::UnboundedReceiver<StopRequest>) -> CommandOutcome {
-        let mut looks = interval(out_of_memory::RECENT_PERIOD / 2);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut memory_checks = interval(out_of_memory::RECENT_PERIOD / 2);
+        memory_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.children.is_empty() {
             tokio::select! {
                 biased;
@@ -243,7 +242,7 @@ impl CommandSupervisor {
                     self.record_exit(status).await;
                 }
                 () = sleep_until_set(self.kill_at) => self.kill_all().await,
-                _ = looks.tick() => self.kills.iter_mut().for_each(OomKillCounter::record_count),
+                _ = memory_checks.tick() => self.kills.iter_mut().for_each(OomKillCounter::record_count),
             }
         }
         let by_sigkill = self.by_sigkill;
@@ -253,7 +252,7 @@ impl CommandSupervisor {
         }
         self.clear_strays(&mut orders).await;
         let drained = async { while self.output.join_next().await.is_some() {} };
-        // What still holds the pipes is none of the command's processes.
+        // A process that still holds the pipes does not belong to the command.
         timeout(OUTPUT_DRAIN, drained).await.ok();
         let stop_secs = self.asked_at.map_or(0.0, |t| t.elapsed().as_secs_f64());
         CommandOutcome {
@@ -268,20 +267,20 @@ impl CommandSupervisor {
             self.signal_all(libc::SIGKILL).await;
             return;
         }
-        let first = self.asked_at.is_none();
+        let is_first = self.asked_at.is_none();
         self.asked_at.get_or_insert_with(Instant::now);
         self.shorten_deadline(order.kill_at);
-        if first {
+        if is_first {
             self.signal_all(self.signal).await;
         }
     }
 
-    /// Sends a signal to all processes. What runs the command elsewhere is told to kill it before it is
-    /// killed itself.
+    /// Sends a signal to all processes. The process that runs the command on further nodes is asked to kill
+    /// the command there before it is killed itself.
     async fn signal_all(&mut self, signal: i32) {
         match self.remote {
-            Some(remote) if signal == libc::SIGKILL && !self.remote_told => {
-                self.remote_told = true;
+            Some(remote) if signal == libc::SIGKILL && !self.remote_signalled => {
+                self.remote_signalled = true;
                 send_signal(remote, libc::SIGTERM);
                 self.shorten_deadline(Instant::now() + KILLED_WAIT);
             }
@@ -301,7 +300,7 @@ impl CommandSupervisor {
         self.signal_all(libc::SIGKILL).await;
     }
 
-    /// A local rank has ended.
+    /// Records that a local rank has ended. If it failed, its peers are asked to end.
     async fn record_exit(&mut self, status: ExitStatus) {
         let code = status.code().unwrap_or_else(|| SIGNAL_CODE_BASE + status.signal().unwrap_or(0));
         self.died_of_signal |= self.asked_at.is_some() && status.signal() == Some(self.signal);
@@ -318,7 +317,8 @@ impl CommandSupervisor {
         }
     }
 
-    /// All ranks have ended; waits for what they left if that may still be saving, and kills it otherwise.
+    /// Clears the processes that are left when all ranks have ended. It waits for them if they may still be
+    /// saving, and kills them otherwise.
     async fn clear_strays(&mut self, orders: &mut mpsc::UnboundedReceiver<StopRequest>) {
         let mut pause = STRAY_POLL.0;
         let mut until = if self.died_of_signal { self.kill_at } else { None };
@@ -349,7 +349,7 @@ async fn sleep_until_set(time: Option<Instant>) {
     }
 }
 
-/// The id of a child that has not been waited for.
+/// The process id of a child; `None` once it was waited for.
 fn child_pid(child: &Child) -> Option<i32> {
     child.id().and_then(|id| i32::try_from(id).ok())
 }
@@ -361,7 +361,8 @@ fn spawn_rank(words: &[String], variables: &[EnvVariable], mark: &str) -> std::i
     command.spawn()
 }
 
-/// Starts what runs the command on further nodes. It bears no mark: what it starts there is its own affair.
+/// Starts the program that runs the command on further nodes. It has no mark, because it looks after the
+/// processes that it starts there.
 fn spawn_remote(remote: &RemoteLauncher) -> std::io::Result<Child> {
     let mut command = build_command(&remote.words, &remote.variables)?;
     for name in &remote.without {
@@ -370,7 +371,7 @@ fn spawn_remote(remote: &RemoteLauncher) -> std::io::Result<Child> {
     command.spawn()
 }
 
-/// A program in a process group of its own, which dies with us.
+/// Builds a program in a process group of its own, which dies with us.
 fn build_command(words: &[String], variables: &[EnvVariable]) -> std::io::Result<Command> {
     let Some((program, args)) = words.split_first() else {
         return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "no command was given"));
@@ -390,7 +391,7 @@ fn build_command(words: &[String], variables: &[EnvVariable]) -> std::io::Result
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if libc::getppid() != parent {
-                // We died before the kernel knew what to do then.
+                // Our process died before the kernel had noted the signal.
                 libc::_exit(CODE_CANNOT_RUN);
             }
             Ok(())
@@ -406,7 +407,7 @@ mod tests {
 
     const JOB: &str = "system.slice/slurmstepd.scope/job_17";
 
-    /// Runs a shell's script, which finds the counter of kills in `$1`, and says how it ended and whether
+    /// Runs a shell script, which finds the counter of kills in `$1`. Returns how it ended, and whether
     /// memory ran out.
     async fn run(fake: &Fake, job: u32, script: &str) -> (CommandOutcome, bool) {
         let file = fake.say(JOB, 5);
@@ -427,26 +428,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_kernel_kills_for_memory_ran_out_of_memory() {
+    async fn a_command_that_the_kernel_kills_for_memory_ran_out_of_memory() {
         const COUNTED: &str = "echo oom_kill 6 >\"$1\"; ";
         const SECOND: &str = "test -n \"$SECOND\" && exec sleep 60; ";
         let fake = Fake::new();
         let cases = [
-            // The kernel kills a rank, what a shell ran, or what a launcher ran.
+            // The kernel kills a rank, the child of a shell, or the child of a launcher.
             (17, format!("{SECOND}{COUNTED}kill -9 $$"), 137, true),
             (17, format!("{SECOND}{COUNTED}sh -c 'kill -9 $$'; exit $?"), 137, true),
             (17, format!("{SECOND}{COUNTED}exit 1"), 1, true),
-            // Where other jobs are in the cgroup, too, it was this one only if it was killed.
+            // If other jobs are in the cgroup too, the kill counts only for a command that was killed.
             (9, format!("{SECOND}{COUNTED}kill -9 $$"), 137, true),
             (9, format!("{SECOND}{COUNTED}exit 1"), 1, false),
-            // Somebody else killed it.
+            // Someone else killed it.
             (17, format!("{SECOND}kill -9 $$"), 137, false),
-            // It went on without what was killed.
+            // It went on without the killed process.
             (17, format!("{COUNTED}exit 0"), 0, false),
         ];
         for (job, script, code, ran_out) in cases {
-            let (ended, said) = run(&fake, job, &script).await;
-            assert_eq!((ended.exit.code, said), (code, ran_out), "job {job}: {script}");
+            let (ended, found_out_of_memory) = run(&fake, job, &script).await;
+            assert_eq!((ended.exit.code, found_out_of_memory), (code, ran_out), "job {job}: {script}");
             assert_eq!(ended.failed_unasked, code != 0, "{script}");
         }
     }

@@ -1,4 +1,5 @@
-//! Requests to the daemon, the session that they belong to, and whether the daemon can be reached.
+//! Sends requests to the daemon, keeps the session that they belong to, and notes whether the daemon can be
+//! reached.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,40 +26,41 @@ use infill_model::{AgentEvent, Credential, JobId, NodeName, RunSpec, error_cause
 use super::identity::{IdentityError, IdentityProvider, ProofPurpose};
 use super::session::{self, DaemonAnswer, DaemonSession};
 
-/// A daemon on the same network answers in milliseconds; one that is gone should be noticed soon.
+/// How long connecting may take. A daemon on the same network answers in milliseconds, and we should soon
+/// notice one that is gone.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time for an answer, beyond what the daemon was asked to wait.
+/// How long an answer may take, beyond the time that the daemon was asked to wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest answer, bytes. An assignment names all nodes of a job once, or twice.
+/// Longest answer, bytes. An assignment names all nodes of a job once or twice.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// First and longest pause between attempts. The daemon gives up agents that it has not heard for longer.
+/// First and longest pause between attempts. The daemon gives an agent up after a longer silence.
 const BACKOFF_RANGE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Leave time until the daemon has told us the site's.
+/// Time to leave, until the daemon has sent the site's.
 const DEFAULT_LEAVE: Duration = Duration::from_secs(2);
 
-/// The port that PyTorch takes by default, for a node that has no free port to tell.
+/// The port that is reported for a node without a free port: PyTorch's default.
 const FALLBACK_PORT: u16 = 29500;
 
-/// Stands for "nothing runs" in the number of the running generation; generations begin at 1.
+/// The running generation if nothing runs. Generations begin at 1.
 const NO_GENERATION: u64 = 0;
 
-/// Who speaks to which daemon.
+/// The agent and the daemon that a link connects.
 pub(crate) struct LinkConfig {
     /// The daemon's URL, or several, as [`daemon_urls`] reads them.
     pub url: String,
-    /// PEM file with the authorities of its certificate, if not the system's.
+    /// PEM file with the authorities of the daemon's certificate, if not the system's.
     pub ca: Option<PathBuf>,
-    /// Our Slurm job.
+    /// Id of our Slurm job.
     pub job: JobId,
-    /// Our node.
+    /// Slurm's name of our node.
     pub node: NodeName,
-    /// Lead or wing.
+    /// Whether we belong to a lead or a wing.
     pub role: AgentRole,
-    /// From a lead.
+    /// The declaration of a lead; `None` for a wing.
     pub spec: Option<RunSpec>,
     /// Proves who we are.
     pub identity: Box<dyn IdentityProvider>,
@@ -67,26 +69,27 @@ pub(crate) struct LinkConfig {
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
-    /// No proof of who we are.
+    /// No proof of our identity could be made.
     #[error("cannot prove who we are")]
     Identity(#[from] IdentityError),
-    /// No answer, none that can be read, or none that is proved to be the daemon's. Worth repeating.
+    /// There was no answer, or it could not be read, or does not prove to be the daemon's. The request is
+    /// worth repeating.
     #[error("no answer from {url}: {what}")]
     Unreachable {
-        /// The daemon.
+        /// The daemon's URL.
         url: String,
         /// The whole chain of reasons.
         what: String,
     },
-    /// The daemon does not know us (any more).
+    /// The daemon does not know us, or not any more.
     #[error("the daemon does not accept us: {0}")]
     Unauthorized(String),
-    /// The daemon refuses this request; it would refuse it again.
+    /// The daemon refuses this request, and would refuse it again.
     #[error("the daemon refuses the request ({status}): {what}")]
     Refused {
         /// HTTP status.
         status: u16,
-        /// What it says.
+        /// The daemon's reason.
         what: String,
     },
     /// The client cannot be set up.
@@ -94,48 +97,55 @@ pub(crate) enum LinkError {
     Setup(String),
 }
 
-/// Our side of the conversation. Shared by the loops that poll and report.
+/// Our connection to the daemon. The loops that poll and report share it.
 pub(crate) struct DaemonLink {
     config: LinkConfig,
     daemons: DaemonAddresses,
     http: Client,
-    standing: tokio::sync::Mutex<SessionState>,
+    session_state: tokio::sync::Mutex<SessionState>,
+    /// The running generation, or [`NO_GENERATION`].
     running: AtomicU64,
     state: Mutex<LinkState>,
-    /// Shut while the daemon must not hear from us.
-    door: Arc<RwLock<()>>,
+    /// Each request holds a read lock. A write lock blocks all requests.
+    request_gate: Arc<RwLock<()>>,
 }
 
-/// How we stand with the daemon.
+/// The present session with the daemon.
 #[derive(Default)]
 struct SessionState {
     session: Option<Arc<DaemonSession>>,
-    /// Where the daemon has us; `None`: on our node, which we have for ourselves.
+    /// The place that the daemon has given us; `None` if we have the whole node.
     place: Option<NodeName>,
-    /// Counts hellos: versions of assignments start anew with each.
+    /// Counts hellos. The versions of assignments start again with each.
     epoch: u64,
 }
 
-/// What a request after the hello needs.
+/// The facts that a request after the hello needs.
 struct RequestContext {
     session: Arc<DaemonSession>,
-    /// Under which name the daemon knows our place.
+    /// The daemon's name of our node or place.
     node: NodeName,
     /// The number of the hello.
     epoch: u64,
 }
 
+/// The state of the daemon as we see it.
 struct LinkState {
-    /// Whether it has ever taken us in.
-    welcomed: bool,
-    /// Whether it has said that this job cannot be.
+    /// Whether a daemon has ever accepted us.
+    accepted: bool,
+    /// Whether the last hello was refused because this job is not valid.
     refused: bool,
+    /// Since when the daemon has been away.
     away_since: Option<Instant>,
+    /// How long a preempted worker may take to save.
     leave: Duration,
 }
 
 impl DaemonLink {
-    /// Sets up the client; says nothing to the daemon yet.
+    /// Sets up the client, without a request to the daemon yet.
+    ///
+    /// # Errors
+    /// When no URL is given, or the HTTP client cannot be built.
     pub fn new(config: LinkConfig) -> Result<DaemonLink, LinkError> {
         let http = http_client::build_agent_client(CONNECT_TIMEOUT, config.ca.as_deref())
             .map_err(LinkError::Setup)?;
@@ -145,15 +155,15 @@ impl DaemonLink {
             config,
             daemons,
             http,
-            standing: tokio::sync::Mutex::default(),
+            session_state: tokio::sync::Mutex::default(),
             running: AtomicU64::new(NO_GENERATION),
             state: Mutex::new(LinkState {
-                welcomed: false,
+                accepted: false,
                 refused: false,
                 away_since: None,
                 leave: DEFAULT_LEAVE,
             }),
-            door: Arc::default(),
+            request_gate: Arc::default(),
         })
     }
 
@@ -176,26 +186,26 @@ impl DaemonLink {
         self.state().away_since.map_or(Duration::ZERO, |t| t.elapsed())
     }
 
-    /// Waits for the end of what is being said, and keeps all further polls, reports and hellos waiting until
-    /// the guard is dropped.
+    /// Waits for the requests that are under way, and blocks all further polls, reports and hellos until the
+    /// guard is dropped.
     pub(crate) async fn block_requests(&self) -> OwnedRwLockWriteGuard<()> {
-        self.door.clone().write_owned().await
+        self.request_gate.clone().write_owned().await
     }
 
-    /// Whether no daemon has taken us in since we began, and the last to answer has said that this job cannot
-    /// be: it would say so again.
+    /// Whether no daemon has accepted us since we started, and the last to answer refused this job as not
+    /// valid. It would refuse it again.
     pub(crate) fn is_refused(&self) -> bool {
         let state = self.state();
-        state.refused && !state.welcomed
+        state.refused && !state.accepted
     }
 
-    /// Whether a daemon has taken us in since we began.
+    /// Whether a daemon has accepted us since we started.
     pub(crate) fn was_accepted(&self) -> bool {
-        self.state().welcomed
+        self.state().accepted
     }
 
-    /// Whether there is a daemon that leads and makes rounds, and proves to be one. Tells it no more of us
-    /// than whose we are.
+    /// Whether there is a daemon that leads, makes rounds, and proves to be infill's. The request shows the
+    /// daemon only our user.
     pub async fn is_daemon_healthy(&self) -> bool {
         for (_, url) in self.daemons.in_preferred_order() {
             if self.check_health(url).await {
@@ -211,7 +221,7 @@ impl DaemonLink {
         let purpose = ProofPurpose { what: headers::HEALTH_PURPOSE, job: None, to: &to, order: None };
         let Ok(proof) = self.config.identity.make_proof(&purpose).await else { return false };
         let by_munge = matches!(proof.credential, Credential::Munge(_));
-        // A token is worth more than the answer.
+        // A token is too valuable to send for this answer.
         let request = if by_munge { session::attach_proof(request, &proof, &to) } else { request };
         let Ok(answer) = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await else { return false };
         let opened = DaemonSession::from_answer(
@@ -220,16 +230,20 @@ impl DaemonLink {
             None,
             (routes::HEALTHZ, &answer),
         );
-        let known = !by_munge || opened.await.is_ok();
-        known && answer.status.is_success() && answer.body.starts_with(b"ok")
+        let is_proved = !by_munge || opened.await.is_ok();
+        is_proved && answer.status.is_success() && answer.body.starts_with(b"ok")
     }
 
-    /// Asks for the assignment, after saying hello where needed. Returns the number of the hello with it.
+    /// Asks for the assignment, after a hello if needed. Returns the number of the hello, and the assignment.
+    /// `seen` returns the last version that was seen after a given hello.
+    ///
+    /// # Errors
+    /// When the hello or the request fails.
     pub async fn poll_assignment(
         &self,
         seen: impl Fn(u64) -> u64,
     ) -> Result<(u64, RawAssignment), LinkError> {
-        let _open = self.door.read().await;
+        let _permit = self.request_gate.read().await;
         let RequestContext { session, node, epoch } = self.request_context().await?;
         let body = AgentPoll { job: self.config.job, node, seen: seen(epoch), wait_secs: MAX_POLL_SECS };
         let wait = ANSWER_TIMEOUT + Duration::from_secs(MAX_POLL_SECS);
@@ -238,38 +252,41 @@ impl DaemonLink {
         Ok((epoch, answer?))
     }
 
-    /// Delivers events, after saying hello where needed. Returns the names of those that an older daemon does
-    /// not know.
+    /// Delivers events, after a hello if needed. Returns the names of those that an older daemon does not
+    /// know.
+    ///
+    /// # Errors
+    /// When the hello or the request fails.
     pub async fn send_report(&self, events: Vec<AgentEvent>) -> Result<Vec<String>, LinkError> {
-        let _open = self.door.read().await;
+        let _permit = self.request_gate.read().await;
         let RequestContext { session, node, epoch } = self.request_context().await?;
         let body = AgentReport { job: self.config.job, node, events };
         let answer: Result<serde_json::Value, _> =
             self.send_to_any(routes::AGENT_REPORT, &session, &body, ANSWER_TIMEOUT).await;
         self.forget_if_unknown(&answer, epoch).await;
-        // Whatever the answer holds, the events have arrived.
+        // Whatever the answer contains, the events have arrived.
         answer.map(|receipt| {
             serde_json::from_value::<ReportReceipt>(receipt).unwrap_or_default().not_understood
         })
     }
 
     async fn request_context(&self) -> Result<RequestContext, LinkError> {
-        let mut standing = self.standing.lock().await;
-        let session = match &standing.session {
+        let mut state = self.session_state.lock().await;
+        let session = match &state.session {
             Some(session) => session.clone(),
             None => {
                 let (welcome, session) = self.say_hello().await?;
-                self.state().welcomed = true;
-                standing.place = welcome.place;
-                standing.epoch += 1;
-                standing.session.insert(Arc::new(session)).clone()
+                self.state().accepted = true;
+                state.place = welcome.place;
+                state.epoch += 1;
+                state.session.insert(Arc::new(session)).clone()
             }
         };
-        let node = standing.place.as_ref().unwrap_or(&self.config.node).clone();
-        Ok(RequestContext { session, node, epoch: standing.epoch })
+        let node = state.place.as_ref().unwrap_or(&self.config.node).clone();
+        Ok(RequestContext { session, node, epoch: state.epoch })
     }
 
-    /// Says hello to the daemon that answered last; if that does not prove itself, to each of the others.
+    /// Sends a hello to the daemon that answered last; if that does not prove itself, to each of the others.
     async fn say_hello(&self) -> Result<(AgentWelcome, DaemonSession), LinkError> {
         let mut result = Err(LinkError::Setup(String::new()));
         for (number, url) in self.daemons.in_preferred_order() {
@@ -279,21 +296,24 @@ impl DaemonLink {
                 break;
             }
         }
-        let unfit = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
-        self.state().refused = matches!(&result, Err(LinkError::Refused { status, .. }) if *status == unfit);
-        // It is back once it answers a poll or a report: anyone on the way may let hellos pass, and no more.
+        let invalid = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
+        self.state().refused =
+            matches!(&result, Err(LinkError::Refused { status, .. }) if *status == invalid);
+        // The daemon counts as back only once it answers a poll or a report: something on the way may let
+        // only hellos pass.
         let (welcome, session) = result.inspect_err(|error| self.record_away(error))?;
-        // Anything else would be a number that no Duration can hold.
+        // A Duration cannot hold some other numbers.
         if (0.0..=86_400.0).contains(&welcome.preempt_leave_secs) {
             self.state().leave = Duration::from_secs_f64(welcome.preempt_leave_secs);
         }
-        tracing::info!(url = self.daemons.preferred_url(), "the daemon knows us");
+        tracing::info!(url = self.daemons.preferred_url(), "the daemon has accepted this agent");
         Ok((welcome, session))
     }
 
     async fn say_hello_to(&self, url: &str) -> Result<(AgentWelcome, DaemonSession), LinkError> {
         let job = Some(self.config.job);
-        let to = addresses::host_and_port(url).ok_or_else(|| LinkError::Setup(format!("{url} is no URL")))?;
+        let to =
+            addresses::host_and_port(url).ok_or_else(|| LinkError::Setup(format!("{url} is not a URL")))?;
         let hello = AgentHello {
             proof: BodyProof::default(),
             job: self.config.job,
@@ -317,7 +337,7 @@ impl DaemonLink {
             session::attach_proof(request, &proof, &to).header(CONTENT_TYPE, "application/json").body(body);
         let answer = DaemonAnswer::fetch_answer(request, MAX_ANSWER).await;
         let answer = answer.map_err(|e| unreachable_error(url, error_causes::error_chain(&e)))?;
-        // Who does not prove itself is as good as nobody, whatever it says.
+        // An answer that does not prove to be the daemon's counts as no answer, whatever it says.
         let session =
             DaemonSession::from_answer(self.config.identity.as_ref(), &proof, job, (route, &answer)).await;
         let session = session.map_err(|e| unreachable_error(url, session::describe_doubt(&e, &answer)))?;
@@ -326,9 +346,9 @@ impl DaemonLink {
 
     async fn forget_if_unknown<T>(&self, answer: &Result<T, LinkError>, epoch: u64) {
         if matches!(answer, Err(LinkError::Unauthorized(_))) {
-            let mut standing = self.standing.lock().await;
-            if standing.epoch == epoch {
-                standing.session = None;
+            let mut state = self.session_state.lock().await;
+            if state.epoch == epoch {
+                state.session = None;
             }
         }
     }
@@ -352,7 +372,7 @@ impl DaemonLink {
         }
         match &result {
             Ok(_) => self.record_back(),
-            // A session that is no longer known is replaced at once and is not the daemon being away.
+            // A session that the daemon has forgotten is replaced at once. The daemon is not away.
             Err(LinkError::Unauthorized(_)) if session.has_answered() => {}
             Err(error) => self.record_away(error),
         }
@@ -374,7 +394,8 @@ impl DaemonLink {
         let answer = answer.map_err(|e| unreachable_error(url, error_causes::error_chain(&e)))?;
         match session.verify_answer(&answer, route, counter) {
             Ok(()) => read_answer(url, &answer),
-            // A daemon that has restarted knows nothing of the session. Whoever says so, we only say hello.
+            // A daemon that has restarted does not know the session. Anyone could send this answer, but we
+            // only send a hello then.
             Err(_) if answer.status == StatusCode::UNAUTHORIZED => {
                 Err(LinkError::Unauthorized("it does not know the session".to_owned()))
             }
@@ -388,7 +409,7 @@ impl DaemonLink {
             state.away_since = Some(Instant::now());
             tracing::warn!(
                 error = error_causes::error_chain(error),
-                "no word from the daemon; going on, and trying again"
+                "the daemon does not answer; going on, and trying again"
             );
         }
     }
@@ -404,20 +425,20 @@ fn read_answer<A: DeserializeOwned>(url: &str, answer: &DaemonAnswer) -> Result<
     let status = answer.status;
     let body = answer.body.as_slice();
     if status.is_success() {
-        // An answer without content is as good as `null`.
+        // An answer without content counts as `null`.
         let body = if body.is_empty() { b"null".as_slice() } else { body };
         return serde_json::from_slice(body)
             .map_err(|e| unreachable_error(url, format!("unreadable answer: {e}")));
     }
-    let said = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
+    let reason = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error).unwrap_or_default();
     match status {
-        StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(said)),
-        // What is not for this daemon may be for the next.
+        StatusCode::UNAUTHORIZED => Err(LinkError::Unauthorized(reason)),
+        // A request that this daemon does not serve may be for the next.
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::MISDIRECTED_REQUEST => {
-            Err(unreachable_error(url, format!("{status}: {said}")))
+            Err(unreachable_error(url, format!("{status}: {reason}")))
         }
-        _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: said }),
-        _ => Err(unreachable_error(url, format!("{status}: {said}"))),
+        _ if status.is_client_error() => Err(LinkError::Refused { status: status.as_u16(), what: reason }),
+        _ => Err(unreachable_error(url, format!("{status}: {reason}"))),
     }
 }
 
@@ -425,16 +446,17 @@ fn unreachable_error(url: &str, what: String) -> LinkError {
     LinkError::Unreachable { url: url.to_owned(), what }
 }
 
-/// Pauses between attempts, growing.
+/// Growing pauses between attempts.
 pub(crate) struct Backoff(Duration);
 
 impl Backoff {
-    /// Starts with the shortest.
+    /// Starts with the shortest pause.
     pub fn new() -> Backoff {
         Backoff(BACKOFF_RANGE.0)
     }
 
-    /// The next pause: doubled each time, and scattered so that a thousand agents don't come back at once.
+    /// The next pause. It doubles each time, and is scattered so that a thousand agents don't come back at
+    /// once.
     pub fn next_pause(&mut self) -> Duration {
         let mut byte = [0u8];
         // Without random bytes there is just no scatter.
@@ -444,13 +466,13 @@ impl Backoff {
         pause
     }
 
-    /// After a success.
+    /// Starts again with the shortest pause, after a success.
     pub fn reset(&mut self) {
         self.0 = BACKOFF_RANGE.0;
     }
 }
 
-/// Whether somebody listens at this TCP port of this node.
+/// Whether a program listens at this TCP port of this node.
 pub(crate) fn is_taken(port: u16) -> bool {
     let bound = std::net::TcpListener::bind(("0.0.0.0", port));
     bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)

@@ -1,4 +1,4 @@
-//! The loops that speak to the daemon: one asks for orders, one delivers what happened.
+//! The two loops that speak to the daemon: one asks for orders, the other delivers events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use super::outbox::EventOutbox;
 use super::worker_event::WorkerEvent;
 use infill_model::Directive;
 
-/// A daemon that answers a long poll sooner, with nothing new, is asked again only after a pause.
+/// If the daemon answers a long poll sooner than this, with nothing new, the next poll comes after a pause.
 const HASTY_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// Brings assignments, each time the daemon answers.
-pub(crate) async fn poll_loop(link: Arc<DaemonLink>, tell: mpsc::Sender<WorkerEvent>) {
+/// Polls the daemon, and sends each assignment that it answers with to the worker.
+pub(crate) async fn poll_loop(link: Arc<DaemonLink>, worker_events: mpsc::Sender<WorkerEvent>) {
     let mut backoff = Backoff::new();
     let mut seen = (0, 0);
     let mut directive = Directive::Hold;
-    let mut strange = UnknownNames::default();
+    let mut unknown_names = UnknownNames::default();
     loop {
         let asked_at = Instant::now();
         match link.poll_assignment(|epoch| if epoch == seen.0 { seen.1 } else { 0 }).await {
-            Ok((epoch, heard)) => {
-                let (assignment, unknown) = heard.decode_known(&directive);
-                strange.warn_once(
-                    "the daemon is newer than this infill and asks for what it does not know",
+            Ok((epoch, answer)) => {
+                let (assignment, unknown) = answer.decode_known(&directive);
+                unknown_names.warn_once(
+                    "the daemon is newer than this infill and asks for something that infill does not know",
                     unknown,
                 );
                 directive = assignment.directive.clone();
                 let fresh = (epoch, assignment.version) != seen;
                 seen = (epoch, assignment.version);
-                if tell.send(WorkerEvent::Assigned(assignment)).await.is_err() {
+                if worker_events.send(WorkerEvent::Assigned(assignment)).await.is_err() {
                     return;
                 }
                 if fresh || asked_at.elapsed() > HASTY_ANSWER_LIMIT {
@@ -47,16 +47,16 @@ pub(crate) async fn poll_loop(link: Arc<DaemonLink>, tell: mpsc::Sender<WorkerEv
     }
 }
 
-/// Delivers events.
+/// Takes events from the outbox and delivers them to the daemon.
 pub(crate) async fn report_loop(link: Arc<DaemonLink>, outbox: Arc<EventOutbox>) {
     let mut backoff = Backoff::new();
-    let mut strange = UnknownNames::default();
+    let mut unknown_names = UnknownNames::default();
     loop {
         let events = outbox.take().await;
         let count = events.len();
         match link.send_report(events).await {
             Ok(unknown) => {
-                strange.warn_once(
+                unknown_names.warn_once(
                     "the daemon is older than this infill and drops what it does not know",
                     unknown,
                 );
@@ -64,13 +64,13 @@ pub(crate) async fn report_loop(link: Arc<DaemonLink>, outbox: Arc<EventOutbox>)
                 backoff.reset();
                 continue;
             }
-            // An older daemon refuses all of a report for one event that it does not know.
+            // An older daemon refuses a whole report if it does not know one of its events.
             Err(LinkError::Refused { .. }) if count > 1 => {
                 outbox.send_singly();
                 continue;
             }
             Err(error @ LinkError::Refused { .. }) => {
-                // The same event would be refused for ever, and keep back all that follow.
+                // The daemon would refuse the same event forever, and all later events would wait.
                 log_refusal(&error, "reporting; this event is lost");
                 outbox.mark_delivered();
             }
@@ -83,11 +83,11 @@ pub(crate) async fn report_loop(link: Arc<DaemonLink>, outbox: Arc<EventOutbox>)
     }
 }
 
-/// What one side said that the other is too old for; each is told of once.
+/// Names that one side sent and that the other is too old to know. Each is logged once.
 #[derive(Default)]
 struct UnknownNames(BTreeSet<String>);
 
-/// Most names that are remembered, so that a daemon that invents them fills no memory.
+/// Most names that are remembered, so that a daemon that invents names does not fill our memory.
 const MAX_UNKNOWN_NAMES: usize = 64;
 
 impl UnknownNames {
@@ -100,7 +100,7 @@ impl UnknownNames {
     }
 }
 
-/// That the daemon is away was logged by the link, once.
+/// Logs that the daemon refused something. When the daemon is away, the link has logged it once.
 fn log_refusal(error: &LinkError, doing: &str) {
     if let LinkError::Refused { .. } = error {
         tracing::warn!(%error, doing, "the daemon refuses us");

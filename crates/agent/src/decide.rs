@@ -1,102 +1,109 @@
-//! What a worker shall do next: a pure function of what the daemon says and of what runs.
+//! Decides what a worker does next: a pure function of the daemon's directive and of the running command.
 
 use infill_model::{Directive, GenerationMember};
 
-/// The next thing to do.
+/// What the worker does next.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WorkerAction {
-    /// All is as it shall be.
+    /// Nothing is to be done: the command is as the daemon wants it.
     Nothing,
-    /// Start the command in this place.
+    /// Start the command as this member.
     Start(GenerationMember),
-    /// Start the command as a newcomer, which is to have such a place.
+    /// Start the command as a newcomer, which will become such a member.
     Warm(GenerationMember),
-    /// Let the command that runs know of its place, if it can be told.
+    /// Notify the running command of its place, if it takes such messages.
     Meet(GenerationMember),
-    /// Let the command that runs leave the others, which go on without it.
+    /// Ask the running command to leave the others, which go on without it: generation, and whether it is
+    /// urgent.
     Part(u64, bool),
-    /// Ask the command that runs to stop.
+    /// Ask the running command to stop.
     Stop,
-    /// The same, once it has saved what is in its memory.
+    /// Ask the running command to stop once it has saved what is in its memory.
     Rescue,
-    /// Say (again) that the command of this generation does not run.
-    Tell(u64),
+    /// Report (again) that the command of this generation does not run.
+    ReportEnd(u64),
     /// Exit with this code.
     Exit(i32),
 }
 
-/// How the command that runs takes changes.
+/// How the running command takes changes of its membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeMode {
     /// It is stopped and started again.
     Plain,
-    /// It stays alive, and can be told.
+    /// It stays alive, and takes messages about its place.
     Live,
     /// It was started as a newcomer, and has no place yet.
     Spare,
-    /// It has been told to leave.
+    /// It has been asked to leave.
     Parting,
 }
 
-/// What is on the node.
+/// The state of the worker on this node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerStatus {
     /// The generation whose command runs here.
     pub running: Option<u64>,
-    /// The last one whose command has ended.
+    /// The last generation whose command has ended.
     pub ended: Option<u64>,
-    /// How the one that runs takes changes.
-    pub way: ChangeMode,
-    /// Whether it is the lead's node.
+    /// How the running command takes changes.
+    pub change_mode: ChangeMode,
+    /// Whether this is the lead's node.
     pub is_lead: bool,
 }
 
-/// Decides.
-pub(crate) fn decide_action(directive: &Directive, here: WorkerStatus) -> WorkerAction {
-    match here.running {
-        Some(generation) => decide_running(directive, generation, here.way),
-        None => decide_idle(directive, here),
+/// The action that follows from the daemon's directive and the worker's state.
+pub(crate) fn decide_action(directive: &Directive, status: WorkerStatus) -> WorkerAction {
+    match status.running {
+        Some(generation) => decide_running(directive, generation, status.change_mode),
+        None => decide_idle(directive, status),
     }
 }
 
-fn decide_running(directive: &Directive, running: u64, way: ChangeMode) -> WorkerAction {
+fn decide_running(directive: &Directive, running: u64, change_mode: ChangeMode) -> WorkerAction {
     match directive {
         Directive::Run(m)
-            if running == m.generation && matches!(way, ChangeMode::Plain | ChangeMode::Live) =>
+            if running == m.generation && matches!(change_mode, ChangeMode::Plain | ChangeMode::Live) =>
         {
             WorkerAction::Meet(m.clone())
         }
         Directive::Regroup(m)
-            if running <= m.generation && matches!(way, ChangeMode::Live | ChangeMode::Spare) =>
+            if running <= m.generation && matches!(change_mode, ChangeMode::Live | ChangeMode::Spare) =>
         {
             WorkerAction::Meet(m.clone())
         }
-        Directive::Warm(_) if matches!(way, ChangeMode::Spare | ChangeMode::Parting) => WorkerAction::Nothing,
-        Directive::Part { .. } if way == ChangeMode::Parting => WorkerAction::Nothing,
-        Directive::Part { generation, urgent } if running <= *generation && way == ChangeMode::Live => {
+        Directive::Warm(_) if matches!(change_mode, ChangeMode::Spare | ChangeMode::Parting) => {
+            WorkerAction::Nothing
+        }
+        Directive::Part { .. } if change_mode == ChangeMode::Parting => WorkerAction::Nothing,
+        Directive::Part { generation, urgent }
+            if running <= *generation && change_mode == ChangeMode::Live =>
+        {
             WorkerAction::Part(*generation, *urgent)
         }
-        // An order to stop what was before ours.
+        // The directive stops a generation before ours.
         Directive::Stop { generation } | Directive::Rescue { generation } if running > *generation => {
             WorkerAction::Nothing
         }
-        Directive::Rescue { .. } if way == ChangeMode::Live => WorkerAction::Rescue,
+        Directive::Rescue { .. } if change_mode == ChangeMode::Live => WorkerAction::Rescue,
         _ => WorkerAction::Stop,
     }
 }
 
-fn decide_idle(directive: &Directive, here: WorkerStatus) -> WorkerAction {
+fn decide_idle(directive: &Directive, status: WorkerStatus) -> WorkerAction {
     match directive {
-        // It was this generation's command that ended: the daemon has not heard of it yet.
-        Directive::Run(m) if here.ended == Some(m.generation) => WorkerAction::Tell(m.generation),
+        // This generation's command has ended, and the daemon has not received the report yet.
+        Directive::Run(m) if status.ended == Some(m.generation) => WorkerAction::ReportEnd(m.generation),
         Directive::Run(m) => WorkerAction::Start(m.clone()),
-        // What was to be taken along is gone.
-        Directive::Regroup(m) => WorkerAction::Tell(m.generation),
+        // The command that should have joined the regroup is gone.
+        Directive::Regroup(m) => WorkerAction::ReportEnd(m.generation),
         Directive::Warm(m) => WorkerAction::Warm(m.clone()),
-        Directive::Stop { generation } | Directive::Rescue { generation } => WorkerAction::Tell(*generation),
+        Directive::Stop { generation } | Directive::Rescue { generation } => {
+            WorkerAction::ReportEnd(*generation)
+        }
         Directive::Hold | Directive::Part { .. } => WorkerAction::Nothing,
         Directive::Leave => WorkerAction::Exit(0),
-        Directive::Finish { code } => WorkerAction::Exit(if here.is_lead { *code } else { 0 }),
+        Directive::Finish { code } => WorkerAction::Exit(if status.is_lead { *code } else { 0 }),
     }
 }
 
@@ -126,16 +133,16 @@ mod tests {
     }
 
     #[test]
-    fn every_case() {
+    fn directives_for_a_command_that_is_stopped_and_started() {
         let stop = |generation| Directive::Stop { generation };
         let rescue = |generation| Directive::Rescue { generation };
         for (directive, running, ended, want) in [
             (run(2), None, Some(1), WorkerAction::Start(member(2))),
             (run(2), Some(2), Some(1), WorkerAction::Meet(member(2))),
-            (run(2), None, Some(2), WorkerAction::Tell(2)),
+            (run(2), None, Some(2), WorkerAction::ReportEnd(2)),
             (run(3), Some(2), Some(1), WorkerAction::Stop),
             (regroup(3), Some(2), None, WorkerAction::Stop),
-            (regroup(3), None, Some(2), WorkerAction::Tell(3)),
+            (regroup(3), None, Some(2), WorkerAction::ReportEnd(3)),
             (Directive::Warm(member(2)), None, Some(2), WorkerAction::Warm(member(2))),
             (Directive::Warm(member(2)), Some(2), None, WorkerAction::Stop),
             (Directive::Part { generation: 3, urgent: false }, Some(2), None, WorkerAction::Stop),
@@ -143,10 +150,10 @@ mod tests {
             (stop(2), Some(2), None, WorkerAction::Stop),
             (stop(3), Some(2), None, WorkerAction::Stop),
             (stop(1), Some(2), None, WorkerAction::Nothing),
-            (stop(2), None, Some(2), WorkerAction::Tell(2)),
-            (stop(2), None, None, WorkerAction::Tell(2)),
+            (stop(2), None, Some(2), WorkerAction::ReportEnd(2)),
+            (stop(2), None, None, WorkerAction::ReportEnd(2)),
             (rescue(2), Some(2), None, WorkerAction::Stop),
-            (rescue(2), None, None, WorkerAction::Tell(2)),
+            (rescue(2), None, None, WorkerAction::ReportEnd(2)),
             (Directive::Hold, Some(2), None, WorkerAction::Stop),
             (Directive::Hold, None, Some(2), WorkerAction::Nothing),
             (Directive::Leave, Some(2), None, WorkerAction::Stop),
@@ -154,17 +161,18 @@ mod tests {
             (Directive::Finish { code: 3 }, Some(2), None, WorkerAction::Stop),
             (Directive::Finish { code: 3 }, None, Some(2), WorkerAction::Exit(3)),
         ] {
-            let here = WorkerStatus { running, ended, way: ChangeMode::Plain, is_lead: true };
-            assert_eq!(decide_action(&directive, here), want, "{directive:?} {running:?} {ended:?}");
+            let status = WorkerStatus { running, ended, change_mode: ChangeMode::Plain, is_lead: true };
+            assert_eq!(decide_action(&directive, status), want, "{directive:?} {running:?} {ended:?}");
         }
-        let wing = WorkerStatus { running: None, ended: None, way: ChangeMode::Plain, is_lead: false };
+        let wing =
+            WorkerStatus { running: None, ended: None, change_mode: ChangeMode::Plain, is_lead: false };
         assert_eq!(decide_action(&Directive::Finish { code: 3 }, wing), WorkerAction::Exit(0));
     }
 
     #[test]
-    fn what_stays_alive() {
+    fn directives_for_a_command_that_stays_alive() {
         let part = Directive::Part { generation: 3, urgent: true };
-        for (directive, way, want) in [
+        for (directive, change_mode, want) in [
             (run(2), ChangeMode::Live, WorkerAction::Meet(member(2))),
             (run(3), ChangeMode::Live, WorkerAction::Stop),
             (run(2), ChangeMode::Spare, WorkerAction::Stop),
@@ -172,7 +180,7 @@ mod tests {
             (regroup(3), ChangeMode::Live, WorkerAction::Meet(member(3))),
             (regroup(3), ChangeMode::Spare, WorkerAction::Meet(member(3))),
             (regroup(3), ChangeMode::Parting, WorkerAction::Stop),
-            // Of an older membership than the one that it was told.
+            // This is an older membership than the one that the command was notified of.
             (regroup(1), ChangeMode::Live, WorkerAction::Stop),
             (Directive::Warm(member(3)), ChangeMode::Spare, WorkerAction::Nothing),
             (Directive::Warm(member(3)), ChangeMode::Parting, WorkerAction::Nothing),
@@ -185,8 +193,8 @@ mod tests {
             (Directive::Hold, ChangeMode::Spare, WorkerAction::Stop),
             (Directive::Leave, ChangeMode::Parting, WorkerAction::Stop),
         ] {
-            let here = WorkerStatus { running: Some(2), ended: None, way, is_lead: false };
-            assert_eq!(decide_action(&directive, here), want, "{directive:?} {way:?}");
+            let status = WorkerStatus { running: Some(2), ended: None, change_mode, is_lead: false };
+            assert_eq!(decide_action(&directive, status), want, "{directive:?} {change_mode:?}");
         }
     }
 }

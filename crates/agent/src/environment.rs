@@ -1,7 +1,8 @@
-//! The environment that the command gets: its place in the generation, in the words of the usual launchers.
+//! The environment that the command gets: its place in the generation, in the variables of the usual
+//! launchers.
 //!
-//! To the command, lead and wings are one Slurm job with one step, and so are the `SLURM_*` variables that
-//! programs read to find their peers (Lightning, JAX) or to name their files.
+//! To the command, lead and wings look like one Slurm job with one step. So the `SLURM_*` variables describe
+//! such a job: programs read them to find their peers (Lightning, JAX) or to name their files.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -13,35 +14,35 @@ use super::command::EnvVariable;
 use super::exec_plans::ExecPlans;
 use super::step::KEPT_CPUS_PER_TASK;
 
-/// What is the same for all generations and local ranks.
+/// The part of the environment that is the same for all generations and local ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandEnvironment<'a> {
-    /// The malleable job.
+    /// The lead's job id, which stands for the malleable job.
     pub lead: JobId,
     /// Processes that infill starts on each node.
     pub local_ranks: u32,
-    /// Processes that launchers are told to start there; `None` leaves them their own default.
+    /// Processes that launchers shall start on each node; `None` leaves them their own default.
     pub launched_ranks: Option<u32>,
-    /// Processes that train on each node, whoever starts them.
+    /// Processes that train on each node, no matter what starts them.
     pub ranks_a_node: u32,
-    /// The progress socket.
+    /// Path of the progress socket.
     pub progress: &'a Path,
-    /// The socket at which its processes talk with the agent, if there is one.
+    /// Path of the socket at which the command's processes talk with the agent, if there is one.
     pub control: Option<&'a Path>,
     /// `SLURM_CPUS_PER_TASK` of the batch script.
     pub cpus_per_task: Option<String>,
-    /// CPUs of all its processes on this node together, if they shall not start more threads than that.
+    /// Number of threads that all processes on this node may start together; `None` for no limit.
     pub threads: Option<u32>,
     /// `TORCHELASTIC_SIGNALS_TO_HANDLE` of the user.
     pub elastic_signals: Option<String>,
     /// Name of the rescale signal, without SIG.
     pub signal: String,
-    /// The execution plans of the command, where it has several.
+    /// The execution plans of the command, if the user names any.
     pub plans: Option<&'a ExecPlans>,
 }
 
 impl<'a> CommandEnvironment<'a> {
-    /// What the flags say of a command of this job, and nothing else.
+    /// The environment that follows from the flags alone; the other fields are `None`.
     pub fn from_args(common: &'a CommandArgs, lead: JobId, progress: &'a Path) -> Self {
         CommandEnvironment {
             lead,
@@ -63,14 +64,15 @@ impl CommandEnvironment<'_> {
     /// The variables for one local rank.
     pub fn rank_variables(&self, member: &GenerationMember, local: u32) -> Vec<EnvVariable> {
         let plan = self.plans.and_then(|plans| plans.get(&member.exec_plan));
-        // What the plan sets comes first: nothing of it takes the place of what follows.
-        let of_plan = plan
-            .map_or_else(Vec::new, |plan| plan.env_variables(member.world.saturating_mul(self.ranks_a_node)));
+        let ranks = member.world.saturating_mul(self.ranks_a_node);
+        // The plan's variables come first, so that they cannot replace ours.
+        let mut all = plan.map_or_else(Vec::new, |plan| plan.env_variables(ranks));
         let own = self.own_variables(member, local).into_iter();
-        of_plan.into_iter().chain(own.map(|(name, value)| (Cow::Borrowed(name), value))).collect()
+        all.extend(own.map(|(name, value)| (Cow::Borrowed(name), value)));
+        all
     }
 
-    /// Those that do not depend on what a plan is.
+    /// The variables that do not depend on the contents of a plan.
     fn own_variables(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         let mut all = self.launcher_variables(member, local);
         all.extend(self.torchrun_variables(member));
@@ -81,19 +83,19 @@ impl CommandEnvironment<'_> {
             ("INFILL_SIGNAL", self.signal.clone()),
             ("INFILL_PROGRESS", self.progress.display().to_string()),
             ("INFILL_JOB_ID", self.lead.to_string()),
-            // Generations before this one; the first is number 1.
+            // The number of generations before this one; the first has number 1.
             ("INFILL_RESCALES", member.generation.saturating_sub(1).to_string()),
         ]);
         let ranks = self.launched_ranks.unwrap_or(self.local_ranks).max(1);
         let threads = self.threads.map(|cpus| (cpus / ranks).max(1));
         all.extend(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
-        // Without a meeting nobody would tell processes their place, and they would wait for ever.
+        // Without a meeting, no message would give the processes their place, and they would wait forever.
         let control = self.control.filter(|_| member.meeting.is_some());
         all.extend(control.map(|path| ("INFILL_CONTROL", path.display().to_string())));
         all
     }
 
-    /// What `torch.distributed` and everything made for it reads.
+    /// The variables that `torch.distributed`, and programs that are made for it, read.
     fn launcher_variables(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         vec![
             ("RANK", self.global_rank(member, local).to_string()),
@@ -109,8 +111,8 @@ impl CommandEnvironment<'_> {
 
     /// Defaults of torchrun's flags, for a static rendezvous.
     fn torchrun_variables(&self, member: &GenerationMember) -> Vec<(&'static str, String)> {
-        // Only with this does torchrun pass the rescale signal on instead of dying of it. Earlier ones
-        // die, but their workers get the signal from us.
+        // Only with this variable does torchrun pass the rescale signal on instead of dying of it. Earlier
+        // releases die, but their workers get the signal from us.
         let mut signals =
             self.elastic_signals.clone().unwrap_or_else(|| "SIGTERM,SIGINT,SIGHUP,SIGQUIT".to_owned());
         let ours = format!("SIG{}", self.signal);
@@ -129,11 +131,12 @@ impl CommandEnvironment<'_> {
         all
     }
 
-    /// One Slurm job with one step over all nodes of the generation. Each member is a node of it, also where
-    /// several are on one host: each sees its own GPU only, as number 0.
+    /// The variables of a Slurm job with one step over all nodes of the generation. Each member counts as a
+    /// node, even if several are on one host, because each sees only its own GPU, as number 0.
     fn slurm_variables(&self, member: &GenerationMember, local: u32) -> Vec<(&'static str, String)> {
         let nodes = member.hosts().iter().map(NodeName::as_str).collect::<Vec<_>>().join(",");
-        let (world, count) = (self.world_size(member).to_string(), member.world.to_string());
+        let tasks = self.world_size(member).to_string();
+        let node_count = member.world.to_string();
         let layout = match member.world {
             1 => self.local_ranks.to_string(),
             n => format!("{}(x{n})", self.local_ranks),
@@ -146,10 +149,11 @@ impl CommandEnvironment<'_> {
             ("SLURM_NODEID", member.rank.to_string()),
         ];
         all.extend(
-            ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"].map(|name| (name, world.clone())),
+            ["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"].map(|name| (name, tasks.clone())),
         );
         all.extend(
-            ["SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"].map(|name| (name, count.clone())),
+            ["SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"]
+                .map(|name| (name, node_count.clone())),
         );
         all.extend(
             ["SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"].map(|name| (name, nodes.clone())),
@@ -160,7 +164,7 @@ impl CommandEnvironment<'_> {
         all
     }
 
-    /// This process's rank of all processes of the generation.
+    /// The rank of a process among all processes of the generation. `local`: its rank on this node.
     pub fn global_rank(&self, member: &GenerationMember, local: u32) -> u32 {
         member.rank.saturating_mul(self.local_ranks).saturating_add(local)
     }
@@ -175,8 +179,8 @@ pub(crate) fn kept_cpus_per_task() -> Option<String> {
     std::env::var(KEPT_CPUS_PER_TASK).ok()
 }
 
-/// How many threads the command may start where it has so many CPUs of a shared node; its owner may have said
-/// it.
+/// How many threads the command may start if it has `cpus` CPUs of a shared node; `None` if the user sets
+/// `OMP_NUM_THREADS`.
 pub(crate) fn omp_threads(cpus: Option<u32>) -> Option<u32> {
     cpus.filter(|_| std::env::var_os("OMP_NUM_THREADS").is_none())
 }
@@ -199,7 +203,7 @@ mod tests {
             exec_plan: "default".to_owned(),
             meeting: None,
         };
-        let around = CommandEnvironment {
+        let environment = CommandEnvironment {
             lead: JobId(12),
             local_ranks: 1,
             launched_ranks: None,
@@ -212,17 +216,17 @@ mod tests {
             plans: None,
             signal: "USR1".to_owned(),
         };
-        let all = around.rank_variables(&member, 0);
+        let all = environment.rank_variables(&member, 0);
         let value = |name| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
-        let told =
+        let names =
             ["LOCAL_RANK", "RANK", "PET_NNODES", "SLURM_NNODES", "SLURM_LOCALID", "SLURM_JOB_NODELIST"];
-        assert_eq!(told.map(value), ["0", "1", "3", "3", "0", "n1,n1,n2"].map(Some));
+        assert_eq!(names.map(value), ["0", "1", "3", "3", "0", "n1,n1,n2"].map(Some));
         assert_eq!(value("OMP_NUM_THREADS"), Some("5"));
     }
 
-    /// A launcher that infill starts once on each node, with four processes of its own.
+    /// infill starts the launcher once on each node, and the launcher starts four processes.
     #[test]
-    fn a_launcher_is_one_task_of_its_node_and_is_told_how_many_to_start() {
+    fn a_launcher_is_one_task_of_its_node_and_gets_the_number_to_start() {
         let member = GenerationMember {
             generation: 1,
             rank: 1,
@@ -233,7 +237,7 @@ mod tests {
             exec_plan: "default".to_owned(),
             meeting: None,
         };
-        let around = CommandEnvironment {
+        let environment = CommandEnvironment {
             lead: JobId(12),
             local_ranks: 1,
             launched_ranks: Some(4),
@@ -246,15 +250,15 @@ mod tests {
             plans: None,
             signal: "USR1".to_owned(),
         };
-        let all = around.rank_variables(&member, 0);
+        let all = environment.rank_variables(&member, 0);
         let value = |name| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
-        let told =
+        let names =
             ["PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_NNODES", "SLURM_NTASKS", "RANK", "OMP_NUM_THREADS"];
-        assert_eq!(told.map(value), ["4", "1", "2", "2", "1", "2"].map(Some));
+        assert_eq!(names.map(value), ["4", "1", "2", "2", "1", "2"].map(Some));
     }
 
     #[test]
-    fn the_second_process_of_the_second_node() {
+    fn all_variables_of_the_second_process_of_the_second_node() {
         let member = GenerationMember {
             generation: 3,
             rank: 1,
@@ -265,7 +269,7 @@ mod tests {
             exec_plan: "default".to_owned(),
             meeting: Some(GenerationRendezvous::default()),
         };
-        let around = CommandEnvironment {
+        let environment = CommandEnvironment {
             lead: JobId(12),
             local_ranks: 4,
             launched_ranks: Some(4),
@@ -278,7 +282,7 @@ mod tests {
             plans: None,
             signal: "USR1".to_owned(),
         };
-        let text: Vec<String> = around
+        let text: Vec<String> = environment
             .rank_variables(&member, 1)
             .into_iter()
             .map(|(name, value)| format!("{name}={value}"))

@@ -1,9 +1,10 @@
-//! The path of this program. It starts itself again: in wings, on a main job's other nodes, as a sentry, and
-//! when its job step was killed.
+//! Finds the path of this program. The program starts itself again: in wings, on a main job's other nodes, as
+//! a sentry, and when its job step was killed.
 //!
-//! An upgrade replaces the file while jobs run. Linux then calls the running one `/usr/bin/infill (deleted)`,
-//! which nothing can start. So the path is noted when the process begins: the name by which it was called,
-//! symbolic links and all, for a link outlives the version that it pointed to.
+//! An upgrade replaces the file while jobs run. Linux then calls the running file
+//! `/usr/bin/infill (deleted)`, which cannot be started. So the path is noted when the process starts. It is
+//! the name with which the program was called, with its symbolic links, because a link outlives the version
+//! that it pointed to.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,7 +13,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What Linux appends to the name of a file that is gone.
+/// The text that Linux appends to the name of a file that is gone.
 const DELETED: &[u8] = b" (deleted)";
 
 /// This process's own file, for as long as it runs.
@@ -20,23 +21,23 @@ const OWN_FILE: &str = "/proc/self/exe";
 
 static OWN_PATH: OnceLock<PathBuf> = OnceLock::new();
 
-/// Remembers the path; to be called when the process begins. Later calls change nothing.
+/// Remembers the path. Call it when the process starts; later calls change nothing.
 pub fn remember_path() {
     if let Ok(path) = resolve_own_path() {
         OWN_PATH.get_or_init(|| path);
     }
 }
 
-/// The path under which this program is started elsewhere.
+/// The path with which this program is started on other nodes.
 ///
 /// # Errors
-/// When `/proc` does not say what this process runs.
+/// When `/proc` does not show the file of this process.
 pub(crate) fn program_path() -> io::Result<PathBuf> {
     OWN_PATH.get().map_or_else(resolve_own_path, |path| Ok(path.clone()))
 }
 
-/// The path under which it is started on this node: where the file is gone and nothing took its place, the
-/// one that this process still runs.
+/// The path with which this program is started on this node. If the file is gone and has not been replaced,
+/// it is the file that this process still runs.
 ///
 /// # Errors
 /// As [`program_path`].
@@ -50,16 +51,17 @@ fn resolve_own_path() -> io::Result<PathBuf> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let here = std::env::current_dir().unwrap_or_default();
     let own = std::fs::metadata(OWN_FILE)?;
-    let is_own = |path: &Path| {
-        std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()))
-    };
-    // A name below `/proc` is for this node only, and for as long as another process runs.
-    let lasts = |path: &PathBuf| !path.starts_with("/proc");
-    let named = candidate_paths(&called, &search, &here).into_iter().filter(lasts).find(|path| is_own(path));
+    let named = candidate_paths(&called, &search, &here)
+        .into_iter()
+        // A name below `/proc` is valid only on this node, and only while another process runs.
+        .filter(|path| !path.starts_with("/proc"))
+        .find(|path| {
+            std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()))
+        });
     named.map_or_else(|| std::env::current_exe().map(strip_deleted_mark), Ok)
 }
 
-/// Where a program that was called so may be, as a shell looks for it.
+/// The paths at which a program that was called with this name may be, in the order of a shell's search.
 fn candidate_paths(called: &OsString, search: &OsString, here: &Path) -> Vec<PathBuf> {
     if called.as_bytes().contains(&b'/') {
         return vec![here.join(called)];
@@ -67,7 +69,7 @@ fn candidate_paths(called: &OsString, search: &OsString, here: &Path) -> Vec<Pat
     std::env::split_paths(search).map(|dir| here.join(dir).join(called)).collect()
 }
 
-/// The path that the file had.
+/// The path that a deleted file had; any other path as it is.
 fn strip_deleted_mark(path: PathBuf) -> PathBuf {
     match path.as_os_str().as_bytes().strip_suffix(DELETED) {
         Some(before) if !path.exists() => PathBuf::from(OsString::from_vec(before.to_vec())),
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_without_a_folder_is_looked_for_in_path() {
+    fn a_name_without_a_directory_is_looked_for_in_path() {
         let here = Path::new("/home/alice");
         let found = |called: &str| candidate_paths(&called.into(), &"/usr/local/bin:bin".into(), here);
         let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_replaced_has_its_path_again() {
+    fn a_file_that_was_replaced_has_its_old_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("infill");
         let marked = dir.path().join("infill (deleted)");

@@ -1,7 +1,7 @@
-//! Proof of who we are: a MUNGE credential, or the user's Slurm token where there is no MUNGE. And of who the
-//! daemon is: a MUNGE credential of its user.
+//! Proves who we are, by a MUNGE credential, or by the user's Slurm token where there is no MUNGE. Also
+//! checks who the daemon is, by a MUNGE credential of its user.
 //!
-//! What is made here stays in memory: it is never logged, never an argument or an environment variable.
+//! Secrets stay in memory: they are never logged, and never passed as arguments or environment variables.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,21 +21,22 @@ use infill_model::{
     munge::{self, DecodedCredential},
 };
 
-/// `munge` and `scontrol token` answer in milliseconds; a daemon of theirs that hangs must not hang us.
+/// How long a program may take. `munge` and `scontrol token` answer in milliseconds; if their daemon hangs,
+/// we must not hang with it.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a nonce: 128 bits cannot be guessed or met twice.
+/// Bytes of a nonce. 128 bits cannot be guessed, and do not occur twice.
 const NONCE_BYTES: usize = 16;
 
-/// Lifetime that is asked for a token, seconds: it is used at once.
+/// Lifetime of a token that we request, seconds. It is short because the token is used at once.
 const TOKEN_LIFESPAN_SECS: u32 = 60;
 
 /// A credential and the nonce that is bound into it.
 #[derive(Clone, Debug)]
 pub struct IdentityProof {
-    /// The credential.
+    /// The MUNGE credential or token, which is a secret.
     pub credential: Credential,
-    /// Random text.
+    /// Random hexadecimal text, used once.
     pub nonce: String,
 }
 
@@ -48,59 +49,57 @@ pub enum IdentityError {
     /// A program could not be run.
     #[error("cannot run {program}")]
     Start {
-        /// `munge` or `scontrol`.
+        /// `munge`, `unmunge`, `scontrol` or `id`.
         program: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// A token of Slurm's would go in plain text to another machine.
     #[error(
-        "there is no MUNGE here, and a token of Slurm's, which is good for everything, is not sent to {url}: others could \
-         read it on its way. Start munged on this machine, or have the administrator set daemon.tls_cert and \
-         daemon.tls_key, and an agent.url that begins with https://"
+        "there is no MUNGE here, and a Slurm token, which allows everything that the user may do, is not sent to \
+         {url}: others could read it on its way. Start munged on this machine, or have the administrator set \
+         daemon.tls_cert and daemon.tls_key, and an agent.url that begins with https://"
     )]
     Overheard {
-        /// The daemon.
+        /// The daemon's URL.
         url: String,
     },
-    /// It ran and failed.
+    /// A program ran and failed.
     #[error("{program} failed: {what}")]
     Failed {
-        /// `munge` or `scontrol`.
+        /// `munge`, `unmunge`, `scontrol` or `id`.
         program: String,
-        /// Exit status and what it said.
+        /// Exit status and error output.
         what: String,
     },
-    /// Somebody else poses as the daemon.
-    #[error(
-        "user {uid} has made it, who is neither root nor {daemon_user} (agent.daemon_user) nor SlurmUser"
-    )]
+    /// Someone else poses as the daemon.
+    #[error("user {uid} made it, but only root, {daemon_user} (agent.daemon_user) and SlurmUser are trusted")]
     Impostor {
-        /// Who made what the daemon should have made.
+        /// The user who made the credential in the daemon's name.
         uid: u32,
-        /// Who should have.
+        /// The user of whom it was expected.
         daemon_user: String,
     },
 }
 
-/// What a proof is for; it is worth nothing for anything else.
+/// The purpose of a proof. The proof is worthless for any other purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct ProofPurpose<'a> {
-    /// What is to be done.
+    /// The action that the proof is for, such as `hello`.
     pub what: &'a str,
-    /// Our job, of an agent.
+    /// Our job, if we are an agent.
     pub job: Option<JobId>,
     /// The daemon, as `HOST:PORT`.
     pub to: &'a str,
-    /// Digest of the order that is given, if one is.
+    /// Digest of the administrator's order; `None` for other purposes.
     pub order: Option<&'a str>,
 }
 
 impl IdentityProof {
-    /// Itself, if it may be shown to the daemons at these URLs.
+    /// Returns the proof, if it may be sent to the daemons at these URLs.
     ///
     /// # Errors
-    /// When it is a token, and others could read it on its way to one of them.
+    /// When it is a token, and others could read it on its way to one of the daemons.
     pub fn require_private_channel(self, urls: &[String]) -> Result<IdentityProof, IdentityError> {
         let plain = urls.iter().find(|url| addresses::can_be_overheard(url));
         match (&self.credential, plain) {
@@ -110,18 +109,21 @@ impl IdentityProof {
     }
 }
 
-/// Someone who can prove who we are, and knows the daemon.
+/// Proves who we are, and recognises the daemon.
 #[async_trait]
 pub trait IdentityProvider: Send + Sync {
     /// Makes a fresh proof.
     async fn make_proof(&self, purpose: &ProofPurpose<'_>) -> Result<IdentityProof, IdentityError>;
 
-    /// What a credential carries that was made for us alone, if the daemon's user has made it.
+    /// Opens a credential that was made for us alone, and returns its payload.
+    ///
+    /// # Errors
+    /// When it is not a credential, or the daemon's user has not made it.
     async fn open_sealed(&self, sealed: &Secret) -> Result<Secret, IdentityError>;
 }
 
-/// Proof by what a Slurm cluster has: `munge`; `scontrol token` where there is none, or Slurm does not use
-/// it.
+/// Proves identity with the programs of a Slurm cluster: `munge`, or `scontrol token` where there is no MUNGE
+/// or Slurm does not use it.
 #[derive(Clone, Debug)]
 pub struct SlurmIdentity {
     /// The `munge` program.
@@ -130,14 +132,14 @@ pub struct SlurmIdentity {
     pub unmunge: PathBuf,
     /// The `scontrol` program.
     pub scontrol: PathBuf,
-    /// The user as whom the daemon runs.
+    /// Name of the user as whom the daemon runs.
     pub daemon_user: String,
-    /// What was found out of users.
+    /// The user ids that were looked up so far.
     #[doc(hidden)]
     pub known: Arc<TrustedUids>,
 }
 
-/// Users whose daemon is believed, once they were found.
+/// Ids of the users whose daemon is trusted, once they were looked up.
 #[derive(Debug, Default)]
 pub struct TrustedUids {
     daemon: OnceCell<u32>,
@@ -151,7 +153,7 @@ impl Default for SlurmIdentity {
 }
 
 impl SlurmIdentity {
-    /// The cluster's programs, by their names; believes daemons of this user.
+    /// Uses the cluster's programs by their names, and trusts daemons of this user.
     pub fn trusting_user(daemon_user: String) -> SlurmIdentity {
         let [munge, unmunge, scontrol] = ["munge", "unmunge", "scontrol"].map(PathBuf::from);
         SlurmIdentity { munge, unmunge, scontrol, daemon_user, known: Arc::default() }
@@ -169,14 +171,13 @@ impl IdentityProvider for SlurmIdentity {
 
     async fn open_sealed(&self, sealed: &Secret) -> Result<Secret, IdentityError> {
         let program = self.unmunge.to_string_lossy();
-        let failed =
-            |what: &str| IdentityError::Failed { program: program.to_string(), what: what.to_owned() };
         let credential = sealed.0.trim();
         if !munge::is_credential(credential) {
-            return Err(failed("it is not a MUNGE credential"));
+            return Err(program_failure(&program, "it is not a MUNGE credential"));
         }
         let text = program_output(&program, &[], credential.as_bytes()).await?;
-        let DecodedCredential { uid, payload, .. } = munge::parse(&text).map_err(failed)?;
+        let decoded = munge::parse(&text).map_err(|what| program_failure(&program, what))?;
+        let DecodedCredential { uid, payload, .. } = decoded;
         if self.is_daemon_uid(uid).await {
             return Ok(Secret(payload));
         }
@@ -185,7 +186,7 @@ impl IdentityProvider for SlurmIdentity {
 }
 
 impl SlurmIdentity {
-    /// A fresh proof by MUNGE.
+    /// Makes a fresh proof by MUNGE.
     ///
     /// # Errors
     /// When `munge` is missing, or fails.
@@ -197,8 +198,8 @@ impl SlurmIdentity {
         Ok(IdentityProof { credential: Credential::Munge(Secret(text.trim().to_owned())), nonce })
     }
 
-    /// A proof by a token of Slurm's, which proves the user to Slurm too: whoever reads it on its way may act
-    /// as them for a minute.
+    /// Makes a proof by a token of Slurm's. It proves the user to Slurm too: anyone who reads it on its way
+    /// may act as that user for a minute.
     ///
     /// # Errors
     /// When `scontrol` is missing, or gives no token.
@@ -206,14 +207,19 @@ impl SlurmIdentity {
         Ok(IdentityProof { credential: Credential::Jwt(self.request_token().await?), nonce: random_nonce()? })
     }
 
-    /// Whether a daemon of this user is infill's: of root, of the configured user, or of Slurm's. Slurm is
-    /// asked only if it is neither of the first two.
+    /// Whether a daemon of this user is trusted: the user must be root, the configured user, or Slurm's user.
+    /// Slurm is asked only if it is neither of the first two.
     async fn is_daemon_uid(&self, uid: u32) -> bool {
-        // What was found once is kept: an impostor must not have each agent ask Slurm for each answer.
-        let is = |found: Result<&u32, ()>| found == Ok(&uid);
-        uid == 0
-            || is(self.known.daemon.get_or_try_init(async || self.daemon_uid().await.ok_or(())).await)
-            || is(self.known.slurm.get_or_try_init(async || self.slurm_uid().await.ok_or(())).await)
+        if uid == 0 {
+            return true;
+        }
+        // The ids are kept, so that an impostor cannot make every agent ask Slurm for every answer.
+        let daemon_uid = self.known.daemon.get_or_try_init(async || self.daemon_uid().await.ok_or(())).await;
+        if daemon_uid == Ok(&uid) {
+            return true;
+        }
+        let slurm_uid = self.known.slurm.get_or_try_init(async || self.slurm_uid().await.ok_or(())).await;
+        slurm_uid == Ok(&uid)
     }
 
     async fn slurm_uid(&self) -> Option<u32> {
@@ -223,7 +229,7 @@ impl SlurmIdentity {
     }
 
     async fn daemon_uid(&self) -> Option<u32> {
-        // A number is none's name, though `id` takes it for one.
+        // A number is not a user name, though `id` accepts it as one.
         let name = Some(&self.daemon_user).filter(|name| !name.bytes().all(|b| b.is_ascii_digit()))?;
         let text = program_output("id", &["-u", "--", name], b"").await;
         text.inspect_err(|e| tracing::warn!("the user of the daemon is not known here: {e}"))
@@ -233,22 +239,23 @@ impl SlurmIdentity {
             .ok()
     }
 
-    /// Whether this cluster does without MUNGE, so that a proof by it fails for good: it is not installed, or
-    /// nothing of Slurm uses it.
+    /// Whether this cluster does without MUNGE, so that a proof by MUNGE fails for good: MUNGE is not
+    /// installed, or Slurm does not use it. `failed`: the error of the proof by MUNGE.
     pub async fn does_without_munge(&self, failed: &IdentityError) -> bool {
-        let is_missing = |e: &IdentityError| match e {
-            IdentityError::Start { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            _ => false,
-        };
-        is_missing(failed) || self.uses_auth_slurm().await
+        if let IdentityError::Start { source, .. } = failed
+            && source.kind() == io::ErrorKind::NotFound
+        {
+            return true;
+        }
+        self.uses_auth_slurm().await
     }
 
-    /// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.
+    /// Whether this cluster does without MUNGE (auth/slurm) according to Slurm's configuration.
     async fn uses_auth_slurm(&self) -> bool {
         self.slurm_setting("AuthType").await.as_deref() == Some("auth/slurm")
     }
 
-    /// What Slurm's configuration says, if it can be asked.
+    /// A setting of Slurm's configuration; `None` if it is not set or Slurm does not answer.
     async fn slurm_setting(&self, key: &str) -> Option<String> {
         let config = program_output(&self.scontrol.to_string_lossy(), &["show", "config"], b"").await.ok()?;
         slurm_conf_value(&config, key).map(str::to_owned)
@@ -260,15 +267,12 @@ impl SlurmIdentity {
         let text = program_output(&program, &["token", &lifespan], b"").await?;
         match text.trim().strip_prefix("SLURM_JWT=") {
             Some(token) => Ok(Secret(token.to_owned())),
-            None => Err(IdentityError::Failed {
-                program: program.into_owned(),
-                what: "its answer has no SLURM_JWT=".to_owned(),
-            }),
+            None => Err(program_failure(&program, "its answer has no SLURM_JWT=")),
         }
     }
 }
 
-/// The value of a key in what `scontrol show config` prints.
+/// The value of a key in the output of `scontrol show config`.
 pub(crate) fn slurm_conf_value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
     let mut pairs = config.lines().filter_map(|line| line.split_once('='));
     pairs.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
@@ -281,10 +285,18 @@ pub(crate) fn random_nonce() -> Result<String, IdentityError> {
     Ok(encode_hex(&bytes))
 }
 
+/// The error of a program that ran and failed.
+fn program_failure(program: &str, what: impl Into<String>) -> IdentityError {
+    IdentityError::Failed { program: program.to_owned(), what: what.into() }
+}
+
+/// The error of a program that could not be run.
+fn start_failure(program: &str, source: io::Error) -> IdentityError {
+    IdentityError::Start { program: program.to_owned(), source }
+}
+
 /// Runs a program with `input` on its standard input and returns its standard output.
 async fn program_output(program: &str, args: &[&str], input: &[u8]) -> Result<String, IdentityError> {
-    let start = |source| IdentityError::Start { program: program.to_owned(), source };
-    let failed = |what: String| IdentityError::Failed { program: program.to_owned(), what };
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
@@ -292,20 +304,20 @@ async fn program_output(program: &str, args: &[&str], input: &[u8]) -> Result<St
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(start)?;
+        .map_err(|source| start_failure(program, source))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read its input says why on stderr and by its status.
+        // If a program does not read its input, its error output and status show the reason.
         stdin.write_all(input).await.ok();
     }
     let done = tokio::time::timeout(PROGRAM_TIMEOUT, child.wait_with_output())
         .await
-        .map_err(|_| failed(format!("no answer in {} s", PROGRAM_TIMEOUT.as_secs())))?
-        .map_err(start)?;
+        .map_err(|_| program_failure(program, format!("no answer in {} s", PROGRAM_TIMEOUT.as_secs())))?
+        .map_err(|source| start_failure(program, source))?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        return Err(failed(format!("{}: {}", done.status, said.trim())));
+        let message = String::from_utf8_lossy(&done.stderr);
+        return Err(program_failure(program, format!("{}: {}", done.status, message.trim())));
     }
-    String::from_utf8(done.stdout).map_err(|_| failed("its answer is not text".to_owned()))
+    String::from_utf8(done.stdout).map_err(|_| program_failure(program, "its answer is not text"))
 }
 
 #[cfg(test)]
@@ -338,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_daemons_user_root_and_slurms_are_believed() {
+    async fn only_the_daemons_user_root_and_slurms_are_trusted() {
         let dir = tempfile::tempdir().unwrap();
         let scontrol = script(dir.path(), "scontrol", "echo 'SlurmUser               = slurm(64030)'");
         let opened = async |uid: &str, daemon_user: &str| {
@@ -365,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_unmunge_does_not_open_is_no_proof() {
+    async fn a_credential_that_unmunge_does_not_open_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let unmunge = script(dir.path(), "unmunge", "echo 'Unauthorized credential for client' >&2; exit 18");
         let who = SlurmIdentity { unmunge, ..SlurmIdentity::default() };
@@ -376,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_where_there_is_no_munge() {
+    async fn without_munge_a_token_is_the_proof() {
         let dir = tempfile::tempdir().unwrap();
         let scontrol = script(dir.path(), "scontrol", "echo SLURM_JWT=xyz");
         let who = programs(dir.path().join("munge"), scontrol);
@@ -386,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_munge_that_nobody_started_because_slurm_has_its_own() {
+    async fn with_auth_slurm_a_token_is_the_proof_although_munge_is_installed() {
         let dir = tempfile::tempdir().unwrap();
         let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
         let body = r#"[ "$1" = token ] && echo SLURM_JWT=abc || echo "AuthType                = auth/slurm""#;
@@ -396,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_munge_is_an_error_and_no_reason_for_a_token() {
+    async fn a_failing_munge_is_an_error_and_does_not_lead_to_a_token() {
         let dir = tempfile::tempdir().unwrap();
         let munge = script(dir.path(), "munge", "echo no socket >&2; exit 6");
         let who = programs(munge, script(dir.path(), "scontrol", "echo SLURM_JWT=abc"));

@@ -1,11 +1,12 @@
-//! Commands that start the processes of a node themselves: infill starts one of them on each node.
+//! Recognises launchers: commands that start the processes of a node themselves. infill starts one launcher
+//! on each node.
 
 use std::path::Path;
 
-/// Programs that do so.
+/// Programs that are launchers.
 const LAUNCHER_PROGRAMS: [&str; 4] = ["torchrun", "accelerate", "accelerate-launch", "deepspeed"];
 
-/// Modules that do so when Python runs them.
+/// Python modules that are launchers.
 const LAUNCHER_MODULES: [&str; 4] = [
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -13,18 +14,17 @@ const LAUNCHER_MODULES: [&str; 4] = [
     "deepspeed.launcher.runner",
 ];
 
-/// The flag by which `torchrun` is told how many processes to start on its node, in both spellings.
+/// The flag that tells `torchrun` how many processes to start on its node, in both spellings.
 const PROCESSES_FLAGS: [&str; 2] = ["--nproc-per-node", "--nproc_per_node"];
 
-/// Options of Python that take a word of their own.
+/// Options of Python whose value is the next word.
 const PYTHON_WITH_VALUE: [&str; 3] = ["-X", "-W", "--check-hash-based-pycs"];
 
-/// Whether the command is such a launcher. One behind another program, such as that of a container, is not
+/// Whether the command is a launcher. A launcher behind another program, such as a container's, is not
 /// recognised.
 pub(crate) fn is_launcher(command: &[String]) -> bool {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
-    let begin = skip_env(&words);
-    match begin.split_first() {
+    match skip_env(&words).split_first() {
         Some((program, _)) if LAUNCHER_PROGRAMS.contains(&file_name(program)) => true,
         Some((program, rest)) if file_name(program).starts_with("python") => {
             python_module(rest).is_some_and(|module| LAUNCHER_MODULES.contains(&module))
@@ -33,7 +33,7 @@ pub(crate) fn is_launcher(command: &[String]) -> bool {
     }
 }
 
-/// How many processes a launcher's own flag has it start on each node, where that is a number.
+/// How many processes the launcher starts on each node according to its own flag, if that is a number.
 pub(crate) fn processes_per_node(command: &[String]) -> Option<u32> {
     if !is_launcher(command) {
         return None;
@@ -58,7 +58,7 @@ fn skip_env<'a>(words: &'a [&'a str]) -> &'a [&'a str] {
     }
 }
 
-/// The module that Python runs with these arguments, if it is one.
+/// The module that Python runs with these arguments, if it runs one.
 fn python_module<'a>(args: &[&'a str]) -> Option<&'a str> {
     let mut args = args.iter();
     loop {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_known_by_program_or_module() {
+    fn launchers_are_recognised_by_program_or_module() {
         for line in [
             "torchrun train.py",
             "/opt/venv/bin/torchrun --nproc-per-node=2 train.py",

@@ -1,22 +1,21 @@
-//! A profile of a model's layers, as `infill.profile_layers` writes it.
+//! Reads a profile of a model's layers, as `infill.profile_layers` writes it.
 
 use std::io::Read as _;
 use std::sync::Arc;
 
 use infill_model::LayerProfile;
 
-/// Largest file, bytes: as many layers as a profile may have, of 400 bytes.
+/// Largest file, bytes. It has room for the most layers that a profile may have, at 400 bytes each.
 const MOST_BYTES: u64 = 256 * 1024;
 
-/// What `--layers` names.
+/// Reads the file that `--layers` names.
 ///
 /// # Errors
-/// Where the file cannot be read, or is no such profile: what is wrong, and where.
+/// When the file cannot be read, or is not such a profile. The text says what is wrong, and where.
 pub(crate) fn read_layer_profile(path: &str) -> Result<Arc<LayerProfile>, String> {
     let file = std::fs::File::open(path).map_err(|e| format!("cannot read {path}: {e}"))?;
     let mut text = String::new();
-    let read = file.take(MOST_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|e| format!("cannot read {path}: {e}"))?;
+    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(|e| format!("cannot read {path}: {e}"))?;
     if text.len() as u64 > MOST_BYTES {
         return Err(format!("{path} has more than {MOST_BYTES} bytes; expected a profile of layers"));
     }
@@ -39,17 +38,17 @@ mod tests {
         {"name":"head","forward_secs":0.003,"backward_secs":0.006,"parameters":50,"activation_bytes":32}]}"#;
 
     #[test]
-    fn what_python_writes_is_read() {
+    fn a_profile_of_the_python_package_is_read() {
         let profile = parse_layer_profile(FILE).unwrap();
         assert_eq!((profile.batch, profile.layers.len(), profile.layers[1].parameters), (8, 2, 50));
     }
 
     #[test]
-    fn what_is_no_profile_is_refused_with_its_place() {
-        let says = |from: &str, to: &str| parse_layer_profile(&FILE.replace(from, to)).unwrap_err();
-        assert_eq!(says("\"version\":1", "\"version\":7"), "version is 7; expected 1");
-        assert!(says("0.003", "-3").starts_with("layer 2: forward_secs is -3"));
-        assert!(says("\"parameters\":50", "\"parameters\":\"many\"").contains("line 3"));
+    fn an_error_names_the_wrong_place_of_the_file() {
+        let error = |from: &str, to: &str| parse_layer_profile(&FILE.replace(from, to)).unwrap_err();
+        assert_eq!(error("\"version\":1", "\"version\":7"), "version is 7; expected 1");
+        assert!(error("0.003", "-3").starts_with("layer 2: forward_secs is -3"));
+        assert!(error("\"parameters\":50", "\"parameters\":\"many\"").contains("line 3"));
         assert!(parse_layer_profile("{}").unwrap_err().contains("missing field"));
         assert!(
             read_layer_profile("/nowhere/layers.json")

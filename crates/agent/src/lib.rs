@@ -1,30 +1,34 @@
 //! The agent: `infill run` in a lead's batch script and `infill worker` in its wings.
 //!
-//! One worker runs on each node of a malleable job. It says hello to the daemon, learns its place in the
-//! present generation by long polls, and runs the user's command in that place: starts it, asks it to save
-//! and exit, kills it when it does not, and tells the daemon what happened. What the daemon says is a level,
-//! never an edge, so that either side may restart, repeat itself or be away for a while.
+//! One worker runs on each node of a malleable job. It sends a hello to the daemon, and learns its place in
+//! the present generation by long polls. It runs the user's command in that place: it starts the command,
+//! asks it to save and exit, kills it if it does not, and reports the events to the daemon. A directive
+//! describes a state, never a change. So either side may restart, repeat itself or be away for a while.
 //!
-//! | file | what it does |
+//! | module | what it does |
 //! |---|---|
-//! | `args`, `place`, `home` | the command line; where in Slurm we are; our private directory there |
+//! | `args`, `exec_plans`, `layer_profile` | the command line, and the files that it names |
+//! | `slurm_context`, `runtime_dir` | where in Slurm we are; our private directory there |
+//! | `executable`, `slurm_programs` | the path of this program; runs Slurm's programs |
 //! | `step` | makes the batch script's `infill run` a job step, so that preemption reaches it at once |
-//! | `script` | ends the batch script around `infill run` when the node is wanted |
-//! | `worker`, `duty`, `signals` | the worker's loop; the decision what to do next; what Slurm tells us |
-//! | `limit`, `alone` | the end of the job's time; training without the daemon |
-//! | `talk`, `news` | the loops that speak to the daemon; what they bring |
-//! | `link`, `outbox` | requests; events that wait |
-//! | `identity` | proof of who we are, and of who the daemon is |
-//! | `session` | messages that prove whose they are |
-//! | `command`, `processes`, `environment`, `output`, `progress` | the user's command |
-//! | `launcher` | commands that start a node's processes themselves |
-//! | `control` | what is said with a command that stays alive over changes |
-//! | `sealing` | by what its processes know each other |
-//! | `cpus` | keeps to the CPUs that Slurm gave, where it has a part of its node |
-//! | `unasked` | a start that is in the way of a main job, while the daemon is away |
-//! | `unread` | a node whose configuration cannot be read |
-//! | `unfit` | a wing that can start nothing on its node |
-//! | `wings`, `programs` | submits the lead's wings; runs Slurm's programs |
+//! | `batch_script` | ends the batch script around `infill run` when the node is wanted |
+//! | `worker`, `worker_event`, `decide` | the worker's loop and its events; decides what to do next |
+//! | `signals`, `time_limit` | signals of Slurm and users; the end of the job's time |
+//! | `train_alone` | training without the daemon |
+//! | `daemon_loops`, `daemon_link`, `outbox` | poll and report; send requests; keep events that wait |
+//! | `http_client`, `session` | HTTP clients for the daemon; messages that prove their sender |
+//! | `identity` | proves who we are, and checks who the daemon is |
+//! | `command`, `processes`, `environment` | starts, stops and finds the user's command; its variables |
+//! | `output`, `progress` | the command's output, and its reports of progress |
+//! | `out_of_memory`, `oom_kills` | whether the command ran out of memory |
+//! | `launcher` | recognises commands that start a node's processes themselves |
+//! | `control`, `sealing` | messages and secrets for a command that stays alive over changes |
+//! | `cpu_binding` | keeps to the CPUs that Slurm gave, where the worker has a part of its node |
+//! | `extended_allocation` | the own nodes of a main job that wings extend |
+//! | `wings`, `watcher` | submits the lead's wings; watches over a wing until its agent runs |
+//! | `yield_to_main` | a start that is in the way of a main job, while the daemon is away |
+//! | `start_failure` | a wing that cannot start the command on its node |
+//! | `unreadable_config` | a node whose configuration cannot be read |
 //! | `standalone` | `infill run` outside Slurm |
 
 mod args;
@@ -77,15 +81,7 @@ use anyhow::Context;
 use infill_api::AgentRole;
 use infill_model::{JobId, NodeName, RunSpec};
 
-pub use args::RunArgs;
-
-pub use args::WorkerArgs;
-
-pub use args::RunSignal;
-
-pub use args::SpecArgs;
-
-pub use args::CommandArgs;
+pub use args::{CommandArgs, RunArgs, RunSignal, SpecArgs, WorkerArgs};
 pub use batch_script::{SentryArgs, run_sentry};
 pub use exec_plans::{ExecPlans, PlansError, RunPlan};
 pub use extended_allocation::{OwnNodeArgs, run_own_node};
@@ -93,124 +89,136 @@ pub use extended_allocation::{OwnNodeArgs, run_own_node};
 use daemon_link::{DaemonLink, LinkConfig};
 use output::OutputForwarder;
 use runtime_dir::{AgentEnd, RuntimeDir};
-use slurm_context::SlurmContext;
+use slurm_context::{SlurmContext, env_variable};
 use slurm_programs::SlurmPrograms;
 use unreadable_config::ConfigFailureAction;
 use wings::{WingJob, WingSubmitter};
 use worker::{Worker, WorkerConfig, WorkerResult};
 
-/// How long a main job waits for a daemon that is away before it trains on what is its own.
+/// How long a main job waits for a daemon that is away before it trains on its own nodes.
 const OWN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `infill run`: runs the command as worker 0 of a malleable job. Returns the exit code for the process.
 ///
-/// In a batch script it has `srun` run it again as a job step; outside Slurm it runs the
-/// command once, alone.
+/// In a batch script, it has `srun` run it again as a job step. Outside Slurm, it runs the command once,
+/// alone.
+///
+/// # Errors
+/// When the worker cannot be started, for example because a flag does not fit the job.
 pub async fn run(args: RunArgs) -> anyhow::Result<i32> {
     match args.common.daemon_url() {
-        Ok(_) => run_told(args).await,
+        Ok(_) => run_configured(args).await,
         Err(error) => run_untold(args, error).await,
     }
 }
 
-/// `infill run` where it cannot be read who the daemon is: a job waits for that, and one of the main queue
-/// does without. Returns the exit code for the process.
+/// `infill run` when the configuration, and so the daemon's URL, cannot be read. A job waits in the queue
+/// until it can, and a main job trains without the daemon. Returns the exit code for the process.
 ///
 /// # Errors
-/// With this error where the job cannot wait.
+/// The given `error` if the job cannot wait, and the errors of [`run`].
 pub async fn run_untold(args: RunArgs, error: anyhow::Error) -> anyhow::Result<i32> {
-    let var = |name: &str| std::env::var(name).ok();
-    let Some(place) = SlurmContext::from_env(var) else { return standalone::run_standalone(&args).await };
-    match ConfigFailureAction::for_job(&args, &place, var("ENVIRONMENT").as_deref() == Some("BATCH")) {
-        ConfigFailureAction::Alone => run_told(unreadable_config::args_without_daemon(args, &error)).await,
+    let Some(context) = SlurmContext::from_env(env_variable) else {
+        return standalone::run_standalone(&args).await;
+    };
+    let in_script = env_variable("ENVIRONMENT").as_deref() == Some("BATCH");
+    match ConfigFailureAction::for_job(&args, &context, in_script) {
+        ConfigFailureAction::Alone => {
+            run_configured(unreadable_config::args_without_daemon(args, &error)).await
+        }
         ConfigFailureAction::Held => {
-            unreadable_config::requeue_held(place.job, SlurmPrograms::default(), &error).await;
+            unreadable_config::requeue_held(context.job, SlurmPrograms::default(), &error).await;
             Ok(signals::EXIT_TERMINATED)
         }
         ConfigFailureAction::Failed => Err(error),
     }
 }
 
-async fn run_told(args: RunArgs) -> anyhow::Result<i32> {
-    let Some(place) = SlurmContext::from_env(|name| std::env::var(name).ok()) else {
+/// `infill run` with a known daemon.
+async fn run_configured(args: RunArgs) -> anyhow::Result<i32> {
+    let Some(context) = SlurmContext::from_env(env_variable) else {
         return standalone::run_standalone(&args).await;
     };
-    if !args.in_step && !place.in_step {
-        return step::run_step(&args, &place).await.context("cannot run the job step with srun");
+    if !args.in_step && !context.in_step {
+        return step::run_step(&args, &context).await.context("cannot run the job step with srun");
     }
     let given = args.home.as_deref().and_then(RuntimeDir::open_given);
-    let served = lead(place, args, given.clone()).await;
+    let result = run_lead(context, args, given.clone()).await;
     if let Some(home) = given {
-        // The batch script's agent waits for this word: without it we died.
-        home.record_end(if served.as_ref().is_ok_and(|served| served.left) {
-            AgentEnd::Left
-        } else {
-            AgentEnd::Done
-        });
+        // The batch script's agent reads this record. Without it, it takes us for dead.
+        let has_left = result.as_ref().is_ok_and(|result| result.left);
+        home.record_end(if has_left { AgentEnd::Left } else { AgentEnd::Done });
     }
-    Ok(served?.code)
+    Ok(result?.code)
 }
 
-/// What a lead has and a wing has not.
+/// The settings that a lead has and a wing does not.
 struct LeadParts {
     spec: RunSpec,
     wings: WingJob,
-    /// Failures that are retried while it trains alone, if it may.
+    /// How many failures are retried while it trains alone; `None` if it may not.
     alone: Option<u32>,
-    /// The nodes of a job of the main queue.
+    /// The nodes of a job of the main queue; else empty.
     own: Vec<NodeName>,
 }
 
-/// The lead's worker.
-async fn lead(place: SlurmContext, args: RunArgs, home: Option<RuntimeDir>) -> anyhow::Result<WorkerResult> {
-    let var = |name: &str| std::env::var(name).ok();
-    let own =
-        extended_allocation::own_nodes(&args, &place, args.common.malleable_partition().as_deref(), var)?;
+/// Runs the worker of a lead until its end.
+async fn run_lead(
+    context: SlurmContext,
+    args: RunArgs,
+    home: Option<RuntimeDir>,
+) -> anyhow::Result<WorkerResult> {
+    let malleable = args.common.malleable_partition();
+    let own = extended_allocation::own_nodes(&args, &context, malleable.as_deref(), env_variable)?;
     let spec = args.spec.to_spec(&args.common)?;
-    // What is a main job's own trains whatever becomes of the daemon.
+    // A main job's own nodes train whatever happens to the daemon.
     let alone = (args.alone || !own.is_empty()).then_some(spec.max_restarts);
     let wings = WingJob {
-        lead: place.job,
+        lead: context.job,
         worker_args: args.common.to_worker_args(),
         url: args.common.daemon_url()?,
         dir: std::env::current_dir().ok().map(|dir| {
             let needed = args.common.names_files_in(&dir);
             (dir, needed)
         }),
-        share: wings::lead_share_options(|name| std::env::var(name).ok()),
+        share: wings::lead_share_options(env_variable),
         output: args.output_file,
         error: args.error_file,
     };
-    serve(place, AgentRole::Lead, args.common, home, Some(LeadParts { spec, wings, alone, own })).await
+    let parts = LeadParts { spec, wings, alone, own };
+    serve(context, AgentRole::Lead, args.common, home, Some(parts)).await
 }
 
-/// `infill worker`: one worker of a wing. Returns the exit code for the process.
+/// `infill worker`: runs one worker of a wing. Returns the exit code for the process.
+///
+/// # Errors
+/// When it does not run in a job step of a wing, or the worker cannot be started.
 pub async fn worker(args: WorkerArgs) -> anyhow::Result<i32> {
-    let place = SlurmContext::from_env(|name| std::env::var(name).ok())
-        .context("infill worker runs in a job step of a wing; SLURM_JOB_ID or SLURMD_NODENAME is not set")?;
-    watcher::dismiss_watcher(place.job);
+    let context = SlurmContext::from_env(env_variable).context(
+        "infill worker must run in a job step of a wing; SLURM_JOB_ID or SLURMD_NODENAME is not set",
+    )?;
+    watcher::dismiss_watcher(context.job);
     let lead = JobId(args.lead);
-    let home = match start_failure::prepare_wing(&args, &place) {
+    let home = match start_failure::prepare_wing(&args, &context) {
         Ok(home) => home,
-        Err(unfit) => return unfit.report_failure(lead, &args.common, place).await,
+        Err(failure) => return failure.report_failure(lead, &args.common, context).await,
     };
-    Ok(serve(place, AgentRole::Wing { lead }, args.common, Some(home), None).await?.code)
+    Ok(serve(context, AgentRole::Wing { lead }, args.common, Some(home), None).await?.code)
 }
 
-/// Puts a worker together and lets it serve until its end. Without a home that was given it has one of its
-/// own.
+/// Sets up a worker and lets it serve until its end. If no private directory is `given`, it makes one.
 async fn serve(
-    place: SlurmContext,
+    context: SlurmContext,
     role: AgentRole,
     common: CommandArgs,
     given: Option<RuntimeDir>,
     lead: Option<LeadParts>,
 ) -> anyhow::Result<WorkerResult> {
-    // Of a lead the batch script's agent reads how it ended.
-    let is_own = given.is_none() || role != AgentRole::Lead;
+    // The given directory of a lead stays: the batch script's agent reads there how the lead ended.
+    let removes_home = given.is_none() || role != AgentRole::Lead;
     let home = match given {
         Some(home) => home,
-        None => RuntimeDir::create_for(&place).context("cannot make the private directory of the agent")?,
+        None => RuntimeDir::create_for(&context).context("cannot make the private directory of the agent")?,
     };
     let alone = lead.as_ref().and_then(|lead| lead.alone);
     let own = lead.as_ref().map_or_else(Vec::new, |lead| lead.own.clone());
@@ -218,44 +226,40 @@ async fn serve(
     let link = DaemonLink::new(LinkConfig {
         url: common.daemon_url()?,
         ca: common.daemon_ca(),
-        job: place.job,
-        node: place.node.clone(),
+        job: context.job,
+        node: context.node.clone(),
         role,
         spec,
         identity: Box::new(common.slurm_identity()),
     })?;
     let submitter = wings.map(|job| WingSubmitter::new(job, home.wing_notes(), SlurmPrograms::default()));
-    // Before anything takes time.
+    // This comes before anything that takes time, so that we miss no signal.
     let signals = signals::listen_for_signals().context("cannot listen for signals")?;
-    let var = |name: &str| std::env::var(name).ok();
-    let cpus = cpu_binding::keep_to_share(&place, &SlurmPrograms::default(), var).await;
+    let cpus = cpu_binding::keep_to_share(&context, &SlurmPrograms::default(), env_variable).await;
+    let patience = common.daemon_patience();
     let config = WorkerConfig {
         alone,
         cpus,
-        left: slurm_context::initial_time_left(|name| std::env::var(name).ok()),
-        job: place.job,
-        partition: var("SLURM_JOB_PARTITION"),
-        node: place.node,
+        left: slurm_context::initial_time_left(env_variable),
+        job: context.job,
+        partition: env_variable("SLURM_JOB_PARTITION"),
+        node: context.node,
         programs: SlurmPrograms::default(),
         lead: match role {
-            AgentRole::Lead => place.job,
+            AgentRole::Lead => context.job,
             AgentRole::Wing { lead } => lead,
         },
         role,
         grace: common.grace_period(),
-        patience: if own.is_empty() {
-            common.daemon_patience()
-        } else {
-            common.daemon_patience().min(OWN_PATIENCE)
-        },
+        patience: if own.is_empty() { patience } else { patience.min(OWN_PATIENCE) },
         own,
         output: OutputForwarder::to_own_streams(!common.no_prefix).context("cannot write to our output")?,
         home: home.clone(),
         common,
     };
-    let served = Worker::new(config, link, submitter)?.serve_until_done(signals).await;
-    if is_own {
+    let result = Worker::new(config, link, submitter)?.serve_until_done(signals).await;
+    if removes_home {
         home.remove();
     }
-    served
+    result
 }

@@ -1,9 +1,9 @@
-//! How often the kernel killed processes of our cgroup because memory ran out.
+//! Counts how often the kernel killed processes of our cgroup because memory ran out.
 //!
-//! What it kills so prints nothing, and ends as after any SIGKILL. But the kernel counts: in `memory.events`
-//! of a cgroup v2 (`oom_kill` and `oom_group_kill`, those of all cgroups below included), or in
-//! `memory.oom_control` of a cgroup v1 (`oom_kill`, since Linux 4.13). The command is in the cgroup of its
-//! agent, or below.
+//! Such a process prints nothing, and ends as after any SIGKILL. But the kernel counts its kills. A cgroup v2
+//! has `memory.events` with `oom_kill` and `oom_group_kill`, which include all cgroups below. A cgroup v1 has
+//! `memory.oom_control` with `oom_kill`, since Linux 4.13. The command is in the cgroup of its agent, or
+//! below.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,18 +15,19 @@ pub(crate) struct OomKillCounter {
     file: PathBuf,
     /// Whether all processes of that cgroup belong to our Slurm job.
     is_own: bool,
-    /// What it said at the last look but one, and at the last.
-    looks: [u64; 2],
+    /// The last two counts that were recorded, the older first.
+    counts: [u64; 2],
 }
 
 impl OomKillCounter {
-    /// The counter for the processes of this job's agent. `None` where the kernel keeps none.
+    /// The counter for the processes of this job's agent. `None` if the kernel keeps no count.
     pub fn for_job(job: JobId) -> Option<OomKillCounter> {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
-        OomKillCounter::from_proc_files(&read("cgroup")?, &read("mountinfo")?, job)
+        let cgroups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        OomKillCounter::from_proc_files(&cgroups, &mounts, job)
     }
 
-    /// The counter for a process whose files `cgroup` and `mountinfo` in `/proc` say this.
+    /// The counter for a process whose files `cgroup` and `mountinfo` in `/proc` have these contents.
     pub fn from_proc_files(cgroups: &str, mounts: &str, job: JobId) -> Option<OomKillCounter> {
         let (path, version) = memory_cgroup(cgroups)?;
         let (top, below) = mounts.lines().find_map(|line| parse_mount(line, version, path))?;
@@ -35,9 +36,9 @@ impl OomKillCounter {
         loop {
             let is_own = dir.components().any(|part| part.as_os_str() == name.as_str());
             let mut kills =
-                OomKillCounter { file: top.join(dir).join(version.counter_file()), is_own, looks: [0; 2] };
+                OomKillCounter { file: top.join(dir).join(version.counter_file()), is_own, counts: [0; 2] };
             if let Some(count) = kills.read_count() {
-                kills.looks = [count; 2];
+                kills.counts = [count; 2];
                 return Some(kills);
             }
             dir = dir.parent()?;
@@ -48,16 +49,17 @@ impl OomKillCounter {
         parse_kill_count(&std::fs::read_to_string(&self.file).ok()?)
     }
 
-    /// Notes what the counter says now. What it said at the last look but one is forgotten.
+    /// Records the present count, and forgets the older of the two recorded ones.
     pub fn record_count(&mut self) {
-        self.looks = [self.looks[1], self.read_count().unwrap_or(self.looks[1])];
+        let last = self.counts[1];
+        self.counts = [last, self.read_count().unwrap_or(last)];
     }
 
-    /// Whether the kernel has killed a process of the command since the last look but one. `by_sigkill`: one
-    /// of those that we started ended so. Without that a kill counts only if the cgroup is the job's own: a
-    /// launcher whose worker was killed returns a code of its own.
+    /// Whether the kernel has killed a process of the command since the older of the two recorded counts.
+    /// `by_sigkill`: whether a process that we started died of SIGKILL. Otherwise a kill counts only if the
+    /// cgroup is the job's own: a launcher whose worker was killed returns a code of its own.
     pub fn killed_command(&self, by_sigkill: bool) -> bool {
-        (by_sigkill || self.is_own) && self.read_count().is_some_and(|count| count > self.looks[0])
+        (by_sigkill || self.is_own) && self.read_count().is_some_and(|count| count > self.counts[0])
     }
 }
 
@@ -77,8 +79,8 @@ impl CgroupVersion {
     }
 }
 
-/// The path of the cgroup whose memory controller a process has. Where both versions are there, the
-/// controller belongs to one of them: v1, if a line names it.
+/// The path of the cgroup whose memory controller a process has. If both versions are mounted, the controller
+/// belongs to only one: v1, if a line names it.
 fn memory_cgroup(cgroups: &str) -> Option<(&Path, CgroupVersion)> {
     let mut lines = cgroups.lines();
     let fields = lines.clone().filter_map(|line| line.split_once(':')?.1.split_once(':'));
@@ -90,25 +92,25 @@ fn memory_cgroup(cgroups: &str) -> Option<(&Path, CgroupVersion)> {
     Some((Path::new(v2), CgroupVersion::Two))
 }
 
-/// Where a line of `mountinfo` says that this cgroup is: the mount point, and the path below it.
+/// Where this cgroup is according to a line of `mountinfo`: the mount point, and the path below it.
 fn parse_mount(line: &str, version: CgroupVersion, path: &Path) -> Option<(PathBuf, PathBuf)> {
-    let (place, what) = line.split_once(" - ")?;
-    let mut what = what.split(' ');
-    let kind = what.next()?;
-    let options = what.nth(1)?;
-    let is_it = match version {
+    let (location, file_system) = line.split_once(" - ")?;
+    let mut file_system = file_system.split(' ');
+    let kind = file_system.next()?;
+    let options = file_system.nth(1)?;
+    let has_memory = match version {
         CgroupVersion::One => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
         CgroupVersion::Two => kind == "cgroup2",
     };
-    let mut place = place.split(' ').skip(3);
-    let root = place.next()?;
-    let top = place.next()?;
+    let mut location = location.split(' ').skip(3);
+    let root = location.next()?;
+    let mount_point = location.next()?;
     let below = path.strip_prefix(root).ok()?;
     let is_plain = below.components().all(|part| matches!(part, Component::Normal(_)));
-    (is_it && is_plain).then(|| (PathBuf::from(top), below.to_owned()))
+    (has_memory && is_plain).then(|| (PathBuf::from(mount_point), below.to_owned()))
 }
 
-/// Kills by the text of a counter; `None` where it has none.
+/// The number of kills in the text of a counter; `None` if it has none.
 fn parse_kill_count(text: &str) -> Option<u64> {
     text.lines()
         .filter_map(|line: &str| match line.split_once(' ')? {

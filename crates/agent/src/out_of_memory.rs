@@ -1,12 +1,12 @@
-//! Whether a command has failed for lack of memory: by what it printed last.
+//! Tells from a command's last output whether it failed for lack of memory.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use regex::bytes::Regex;
 
-/// What programs print then: PyTorch on CUDA, ROCm and the host, JAX and XLA, TensorFlow, cuDNN, Python,
-/// NumPy, C++, Rust, the C library, and Slurm of a step in which the kernel has killed a process.
+/// Messages of programs that lack memory: PyTorch on CUDA, ROCm and the host, JAX and XLA, TensorFlow, cuDNN,
+/// Python, NumPy, C++, Rust, the C library, and Slurm for a step in which the kernel has killed a process.
 static OUT_OF_MEMORY_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
         r"(?i-u)out[ _]of[ _]memory|OutOfMemoryError|RESOURCE_EXHAUSTED|CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED|\b_?(Array)?MemoryError\b|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: (can't allocate|not enough) memory|memory allocation of \d+ bytes failed|\boom_kill event",
@@ -14,12 +14,12 @@ static OUT_OF_MEMORY_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// A program that goes on for longer has found a way out.
+/// How long such a message counts. A program that runs on for longer has got by.
 pub(crate) const RECENT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Whether a line of output says so.
+/// Whether a line of output says that memory ran out.
 pub(crate) fn is_out_of_memory(line: &[u8]) -> bool {
-    OUT_OF_MEMORY_PATTERN.as_ref().is_some_and(|says| says.is_match(line))
+    OUT_OF_MEMORY_PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(line))
 }
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_print_when_memory_is_out() {
+    fn messages_of_programs_that_lack_memory_are_recognised() {
         for line in [
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
             "RuntimeError: CUDA error: out of memory",

@@ -1,5 +1,5 @@
-//! Events that wait for the daemon. Nothing that matters is dropped, however long it is away, before the
-//! worker ends.
+//! Events that wait for the daemon. Until the worker ends, no event that matters is dropped, however long the
+//! daemon is away.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use infill_api::MAX_EVENTS;
 use infill_model::AgentEvent;
 
-/// Last reports of a worker whose node is wanted: a main job waits for us.
+/// Time for the last reports of a worker whose node is wanted. It is short because a main job waits for us.
 const LEAVE_FLUSH: Duration = Duration::from_millis(200);
 
-/// The same where the daemon hardly answers.
+/// Time for the last reports of such a worker if the daemon hardly answers.
 const SHORT_FLUSH: Duration = Duration::from_millis(50);
 
-/// Last reports of a worker that has time.
+/// Time for the last reports of a worker that is not in a hurry.
 const FINISH_FLUSH: Duration = Duration::from_secs(5);
 
 /// Events in order, the oldest first.
@@ -36,8 +36,9 @@ pub(crate) struct EventOutbox {
 struct OutboxState {
     waiting: VecDeque<AgentEvent>,
     in_flight: Vec<AgentEvent>,
-    /// How many of those that wait are to go one at a time.
+    /// How many of the first waiting events shall be sent one at a time.
     single: usize,
+    /// When the daemon last accepted a report.
     delivered_at: Option<Instant>,
 }
 
@@ -46,8 +47,8 @@ impl EventOutbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an event. Progress of a generation is added to what waits already, and an event that waits
-    /// already is not added again, so the queue stays as short as the history of this worker.
+    /// Adds an event. Progress of a generation is added to the progress that waits already, and an event that
+    /// waits already is not added again. So the queue stays as short as the history of this worker.
     pub fn push(&self, event: AgentEvent) {
         let urgent = !matches!(event, AgentEvent::Progress { .. });
         {
@@ -70,8 +71,8 @@ impl EventOutbox {
             {
                 let mut state = self.state();
                 if !state.waiting.is_empty() {
-                    let most = if state.single > 0 { 1 } else { MAX_EVENTS };
-                    let count = state.waiting.len().min(most);
+                    let max_count = if state.single > 0 { 1 } else { MAX_EVENTS };
+                    let count = state.waiting.len().min(max_count);
                     state.in_flight = state.waiting.drain(..count).collect();
                     return state.in_flight.clone();
                 }
@@ -80,7 +81,8 @@ impl EventOutbox {
         }
     }
 
-    /// The events in flight were refused together: they go once more, one at a time, before all others.
+    /// Notes that the events in flight were refused together. They are sent once more, one at a time, before
+    /// all others.
     pub fn send_singly(&self) {
         {
             let mut state = self.state();
@@ -89,7 +91,7 @@ impl EventOutbox {
         self.requeue_in_flight();
     }
 
-    /// The events in flight have arrived (or can never).
+    /// Notes that the events in flight have arrived, or never can.
     pub(crate) fn mark_delivered(&self) {
         let mut state = self.state();
         state.single = state.single.saturating_sub(state.in_flight.len());
@@ -100,22 +102,24 @@ impl EventOutbox {
         }
     }
 
-    /// How long a worker that ends waits for the last of them to arrive; `told`: when it was told to leave,
-    /// if it was. A daemon that has taken nothing since then had the time in which the command saved, and a
-    /// main job waits for us.
-    pub fn flush_patience(&self, told: Option<Instant>, is_away: bool, now: Instant) -> Duration {
-        let answers = |told| self.state().delivered_at.is_some_and(|at| at >= told);
-        match told {
-            None if is_away => LEAVE_FLUSH,
-            None => FINISH_FLUSH,
-            Some(told) if answers(told) => LEAVE_FLUSH,
-            Some(told) if is_away => SHORT_FLUSH.saturating_sub(now - told),
-            // It may be back since the last report failed.
-            Some(told) => LEAVE_FLUSH.saturating_sub(now - told).max(SHORT_FLUSH),
+    /// How long a worker that ends waits until its last events have arrived. `leaving_since`: when it was
+    /// asked to leave, if it was. A main job then waits for us, and a daemon that has accepted nothing since
+    /// had time while the command saved.
+    pub fn flush_patience(&self, leaving_since: Option<Instant>, is_away: bool, now: Instant) -> Duration {
+        let Some(since) = leaving_since else {
+            return if is_away { LEAVE_FLUSH } else { FINISH_FLUSH };
+        };
+        if self.state().delivered_at.is_some_and(|at| at >= since) {
+            LEAVE_FLUSH
+        } else if is_away {
+            SHORT_FLUSH.saturating_sub(now - since)
+        } else {
+            // The daemon may be back since the last report failed.
+            LEAVE_FLUSH.saturating_sub(now - since).max(SHORT_FLUSH)
         }
     }
 
-    /// The events in flight must be sent again, before all others.
+    /// Puts the events in flight back, to be sent again before all others.
     pub fn requeue_in_flight(&self) {
         let mut state = self.state();
         for event in std::mem::take(&mut state.in_flight).into_iter().rev() {
@@ -123,7 +127,7 @@ impl EventOutbox {
         }
     }
 
-    /// Waits until an event comes that must not wait.
+    /// Waits for an event that must not wait for the end of a back-off.
     pub async fn wait_for_urgent(&self) {
         self.urgent.notified().await;
     }
@@ -155,7 +159,7 @@ fn merge_progress(old: &mut AgentEvent, new: &AgentEvent) -> bool {
     else {
         return false;
     };
-    // The time of a first report says something else than that of the others.
+    // The time of a first report has another meaning than that of the others.
     if generation != g || opening.is_some() || o.is_some() {
         return false;
     }
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_takes_nothing_is_not_waited_for() {
+    async fn a_worker_does_not_wait_for_a_daemon_that_accepts_nothing() {
         let outbox = EventOutbox::default();
         let deliver = async || {
             outbox.push(AgentEvent::Leaving);
@@ -208,31 +212,31 @@ mod tests {
             outbox.mark_delivered();
         };
         deliver().await;
-        let told = Instant::now() + Duration::from_millis(1);
-        let waits = |told: bool, ms| {
+        let asked_at = Instant::now() + Duration::from_millis(1);
+        let waits = |is_leaving: bool, ms| {
             let now = Instant::now() + Duration::from_secs(1) + Duration::from_millis(ms);
-            let told = told.then(|| now - Duration::from_millis(ms));
-            [false, true].map(|is_away| outbox.flush_patience(told, is_away, now))
+            let since = is_leaving.then(|| now - Duration::from_millis(ms));
+            [false, true].map(|is_away| outbox.flush_patience(since, is_away, now))
         };
         let ms = Duration::from_millis;
         assert_eq!(waits(false, 0), [FINISH_FLUSH, LEAVE_FLUSH]);
         assert_eq!(waits(true, 0), [LEAVE_FLUSH, SHORT_FLUSH]);
         assert_eq!(waits(true, 120), [ms(80), ms(0)], "it may be slow");
         assert_eq!(waits(true, 300), [SHORT_FLUSH, ms(0)]);
-        while Instant::now() < told {
+        while Instant::now() < asked_at {
             tokio::time::sleep(ms(1)).await;
         }
         deliver().await;
-        let late = told + ms(900);
+        let late = asked_at + ms(900);
         assert_eq!(
-            [false, true].map(|a| outbox.flush_patience(Some(told), a, late)),
+            [false, true].map(|is_away| outbox.flush_patience(Some(asked_at), is_away, late)),
             [LEAVE_FLUSH; 2],
             "it answers"
         );
     }
 
     #[tokio::test]
-    async fn what_failed_is_sent_again_first() {
+    async fn a_report_that_failed_is_sent_again_first() {
         let outbox = EventOutbox::default();
         outbox.push(AgentEvent::Started { generation: 1 });
         let first = outbox.take().await;

@@ -11,18 +11,18 @@ use tokio::sync::Mutex;
 
 use super::progress::{ProgressMessage, ProgressTally};
 
-/// A line longer than this is forwarded in pieces: what has no line ends must not fill our memory.
+/// A line longer than this is forwarded in pieces, so that output without line ends does not fill our memory.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// What begins a line in which an agent on another node tells of progress. No program prints it.
+/// The start of a line in which an agent on another node reports progress. No program prints it.
 pub(crate) const REMOTE_PROGRESS_PREFIX: &[u8] = b"\x1einfill-progress ";
 
-/// Bytes read from the command at a time.
+/// Bytes that one read takes from the command.
 const READ_BYTES: usize = 16 * 1024;
 
 type SharedWriter = Arc<Mutex<Box<dyn AsyncWrite + Send + Unpin>>>;
 
-/// Where the output of all local ranks goes. Cheap to clone.
+/// Writes the output of all local ranks to two streams. It is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct OutputForwarder {
     out: SharedWriter,
@@ -30,19 +30,19 @@ pub(crate) struct OutputForwarder {
     prefix: bool,
 }
 
-/// What is read from a command's output.
+/// What to look for in a command's output.
 #[derive(Clone, Default)]
 pub(crate) struct OutputReader {
-    /// Expression that finds progress in it, if there is one.
+    /// Expression that finds progress in the output, if the user gave one.
     pub regex: Option<Regex>,
-    /// Where what was found is kept; `None` to read nothing.
+    /// Collects the progress that was found; `None` to look for nothing.
     pub tally: Option<ProgressTally>,
-    /// Whether it comes through an agent on another node: then its ranks stand there already, and lines that
-    /// begin with [`REMOTE_PROGRESS_PREFIX`] are a message of progress.
+    /// Whether the output comes through an agent on another node. Its lines then carry their ranks already,
+    /// and lines that begin with [`REMOTE_PROGRESS_PREFIX`] are progress messages.
     pub from_afar: bool,
 }
 
-/// Which of the command's two streams.
+/// One of the command's two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputStream {
     /// Standard output.
@@ -52,15 +52,14 @@ pub(crate) enum OutputStream {
 }
 
 impl OutputForwarder {
-    /// To our own standard output and error.
+    /// Forwards to our own standard output and error. `prefix`: whether each line gets its rank.
     pub(crate) fn to_own_streams(prefix: bool) -> io::Result<OutputForwarder> {
-        let file = |fd: BorrowedFd<'_>| -> io::Result<File> {
-            Ok(File::from_std(std::fs::File::from(fd.try_clone_to_owned()?)))
-        };
-        Ok(OutputForwarder::to_writers(file(io::stdout().as_fd())?, file(io::stderr().as_fd())?, prefix))
+        let out = duplicate_as_file(io::stdout().as_fd())?;
+        let err = duplicate_as_file(io::stderr().as_fd())?;
+        Ok(OutputForwarder::to_writers(out, err, prefix))
     }
 
-    /// To any two writers.
+    /// Forwards to any two writers.
     pub fn to_writers(
         out: impl AsyncWrite + Send + Unpin + 'static,
         err: impl AsyncWrite + Send + Unpin + 'static,
@@ -73,7 +72,7 @@ impl OutputForwarder {
         }
     }
 
-    /// Forwards `from` until its end, and reads its lines.
+    /// Forwards `from` until its end, and looks for progress in its lines.
     pub async fn forward_lines(
         self,
         stream: OutputStream,
@@ -86,25 +85,14 @@ impl OutputForwarder {
         let mut lines = LineSplitter::default();
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            // A broken pipe of a dead command is the end of its output.
+            // When a command has died, its broken pipe is the end of its output.
             let count = from.read(&mut buffer).await.unwrap_or(0);
             let mut ready = Vec::new();
-            let mut take = |line: &[u8]| {
-                let told = line.strip_prefix(REMOTE_PROGRESS_PREFIX).filter(|_| reader.from_afar);
-                if let (Some(told), Some(tally)) = (told, &reader.tally) {
-                    tally.add_datagram(told);
-                    return;
-                }
-                ready.extend_from_slice(&prefix);
-                ready.extend_from_slice(line);
-                if let Some(tally) = &reader.tally {
-                    tally.add_line(reader.regex.as_ref(), line);
-                }
-            };
             if count == 0 {
-                lines.finish(&mut take)
+                lines.finish(&mut |line: &[u8]| reader.take_line(line, &prefix, &mut ready));
             } else {
-                lines.feed_bytes(&buffer[..count], &mut take)
+                let bytes = &buffer[..count];
+                lines.feed_bytes(bytes, &mut |line: &[u8]| reader.take_line(line, &prefix, &mut ready));
             }
             if !ready.is_empty() {
                 self.write_to(stream, &ready).await;
@@ -115,7 +103,7 @@ impl OutputForwarder {
         }
     }
 
-    /// Tells the agent to which our output goes of progress.
+    /// Reports progress to the agent that reads our output.
     pub(crate) async fn send_progress(&self, message: &ProgressMessage) {
         let mut line = REMOTE_PROGRESS_PREFIX.to_vec();
         line.extend_from_slice(message.to_string().as_bytes());
@@ -123,7 +111,7 @@ impl OutputForwarder {
         self.write_to(OutputStream::Out, &line).await;
     }
 
-    /// Tells the agent to which our output goes, which reads its lines, that the command lacks memory here.
+    /// Reports to the agent that reads our output that the command ran out of memory here.
     pub(crate) async fn report_out_of_memory(&self) {
         self.write_to(OutputStream::Err, b"infill: the command ran out of memory on this node\n").await;
     }
@@ -131,11 +119,36 @@ impl OutputForwarder {
     async fn write_to(&self, stream: OutputStream, bytes: &[u8]) {
         let sink = if stream == OutputStream::Out { &self.out } else { &self.err };
         let mut sink = sink.lock().await;
-        // Nobody reads our output any more: the training goes on all the same.
+        // When no one reads our output any more, the training still goes on.
         if sink.write_all(bytes).await.is_ok() {
             sink.flush().await.ok();
         }
     }
+}
+
+impl OutputReader {
+    /// Takes in one line with its end. A progress message goes to the tally; any other line goes to `ready`
+    /// behind `prefix`, and is searched for progress.
+    fn take_line(&self, line: &[u8], prefix: &[u8], ready: &mut Vec<u8>) {
+        let message = line.strip_prefix(REMOTE_PROGRESS_PREFIX).filter(|_| self.from_afar);
+        if let Some(message) = message
+            && let Some(tally) = &self.tally
+        {
+            tally.add_datagram(message);
+            return;
+        }
+        ready.extend_from_slice(prefix);
+        ready.extend_from_slice(line);
+        if let Some(tally) = &self.tally {
+            tally.add_line(self.regex.as_ref(), line);
+        }
+    }
+}
+
+/// A file of its own for a descriptor, which the runtime can write to.
+fn duplicate_as_file(descriptor: BorrowedFd<'_>) -> io::Result<File> {
+    let copy = descriptor.try_clone_to_owned()?;
+    Ok(File::from_std(std::fs::File::from(copy)))
 }
 
 /// Cuts bytes into lines. A carriage return ends a line too, so that progress bars show while they move.
@@ -164,14 +177,14 @@ impl LineSplitter {
                 _ => {}
             }
         }
-        // Not held back until the next byte comes: a bar may stand still for long. The price is that a "\r\n"
-        // that is torn apart between two reads counts as two lines.
+        // The line is not held back until the next byte comes, because a bar may stand still for long. In
+        // return, a "\r\n" that falls between two reads counts as two lines.
         if std::mem::take(&mut self.after_return) {
             self.emit_line(take);
         }
     }
 
-    /// Hands over what is left, with a line end.
+    /// Hands the rest to `take`, with a line end.
     fn finish(&mut self, take: &mut impl FnMut(&[u8])) {
         if !self.part.is_empty() {
             self.part.push(b'\n');
@@ -224,27 +237,26 @@ mod tests {
             ProgressMessage { samples: 24.5, step: Some(7), loss: Some(0.5), total: None, saved: false };
         sender.send_progress(&message).await;
         drop(sender);
-        let mut said = Vec::new();
-        sent.read_to_end(&mut said).await.unwrap();
-        said.extend_from_slice(b"[2] a line\n");
+        let mut remote_output = Vec::new();
+        sent.read_to_end(&mut remote_output).await.unwrap();
+        remote_output.extend_from_slice(b"[2] a line\n");
         let (mut ours, theirs) = tokio::io::duplex(1024);
         let reader = OutputReader { tally: Some(tally.clone()), from_afar: true, ..OutputReader::default() };
         OutputForwarder::to_writers(theirs, tokio::io::sink(), true)
-            .forward_lines(OutputStream::Out, 0, said.as_slice(), reader)
+            .forward_lines(OutputStream::Out, 0, remote_output.as_slice(), reader)
             .await;
         let mut shown = String::new();
         ours.read_to_string(&mut shown).await.unwrap();
         assert_eq!(shown, "[2] a line\n");
-        assert_eq!(tally.take().map(|(told, _)| told), Some(message));
+        assert_eq!(tally.take().map(|(received, _)| received), Some(message));
     }
 
     #[tokio::test]
     async fn each_line_gets_its_rank() {
-        let (ours, theirs) = tokio::io::duplex(1024);
+        let (mut ours, theirs) = tokio::io::duplex(1024);
         let output = OutputForwarder::to_writers(theirs, tokio::io::sink(), true);
         output.forward_lines(OutputStream::Out, 3, &b"one\ntwo"[..], OutputReader::default()).await;
         let mut text = String::new();
-        let mut ours = ours;
         ours.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "[3] one\n[3] two\n");
     }

@@ -1,7 +1,7 @@
 //! Finds and signals all processes of a command, also those that left its process group.
 //!
 //! Launchers such as `torchrun` start their workers in sessions of their own, and may die before them. So
-//! every process of a command is known by a mark in its environment, as well as by its process group.
+//! infill recognises the processes of a command by a mark in their environment, besides their process group.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -23,7 +23,7 @@ impl CommandProcesses {
         CommandProcesses { groups, mark: format!("{MARK_VARIABLE}={mark}").into_bytes() }
     }
 
-    /// Sends a signal to all of them. The groups get it at once, strays after a look through `/proc`.
+    /// Sends a signal to all these processes. The groups get it at once, strays after a scan of `/proc`.
     pub async fn signal_all(&self, signal: i32) {
         for &group in &self.groups {
             send_signal(-group, signal);
@@ -33,18 +33,18 @@ impl CommandProcesses {
         }
     }
 
-    /// Whether any of them lives; zombies don't count.
+    /// Whether any of these processes lives; zombies don't count.
     pub async fn any_alive(&self) -> bool {
         !self.find_processes(true).await.is_empty()
     }
 
     async fn find_processes(&self, in_groups: bool) -> Vec<i32> {
-        let this = self.clone();
+        let processes = self.clone();
         // Reading /proc takes 10 ms and more on a node with thousands of processes.
-        tokio::task::spawn_blocking(move || this.scan_proc(in_groups)).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || processes.scan_proc(in_groups)).await.unwrap_or_default()
     }
 
-    /// Ids of marked processes outside the groups and, if asked, of those in the groups.
+    /// Ids of marked processes outside the groups and, with `in_groups`, of those in the groups.
     fn scan_proc(&self, in_groups: bool) -> Vec<i32> {
         let mut found = Vec::new();
         for (pid, group) in own_processes() {
@@ -58,7 +58,7 @@ impl CommandProcesses {
     }
 }
 
-/// Our user's processes that live, with their process groups.
+/// The living processes of our user: process id and process group.
 pub(crate) fn own_processes() -> impl Iterator<Item = (i32, i32)> {
     // SAFETY: geteuid has no preconditions and cannot fail.
     let uid = unsafe { libc::geteuid() };
@@ -70,16 +70,16 @@ pub(crate) fn own_processes() -> impl Iterator<Item = (i32, i32)> {
     })
 }
 
-/// The variables with which a process was started.
+/// The environment variables with which a process was started, as `NAME=VALUE`.
 pub(crate) fn process_environment(pid: i32) -> Vec<Vec<u8>> {
     let text = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
-/// The process group of a process that lives and is no zombie.
+/// The process group of a process; `None` if it has ended, also if it is a zombie.
 fn live_group(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, also parentheses and blanks.
+    // The name in parentheses may contain anything, also parentheses and blanks.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let group = fields.nth(1)?.parse().ok()?;
@@ -88,6 +88,6 @@ fn live_group(pid: i32) -> Option<i32> {
 
 /// Sends a signal to a process, or to a group by its negative id.
 pub(crate) fn send_signal(target: i32, signal: i32) {
-    // SAFETY: kill has no preconditions. It fails where the target is gone, which is as well.
+    // SAFETY: kill has no preconditions. It fails if the target is gone, which does no harm.
     unsafe { libc::kill(target, signal) };
 }

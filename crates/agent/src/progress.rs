@@ -1,9 +1,13 @@
 //! Progress of the command: datagrams to a Unix socket, or lines of its output that an expression matches.
 //!
-//! A datagram is text of words `key=value`: `samples=N` (samples processed since the sender's last datagram;
-//! the counts of all ranks are added up), `step=K`, `loss=X`, `total=N` (how many steps there will be in all;
-//! of samples, where it tells of no steps), and `saved=SECS` once a checkpoint was saved because of the
-//! rescale signal. Words with other keys are ignored.
+//! A datagram is text of words `key=value`:
+//!
+//! - `samples=N`: samples processed since the sender's last datagram; the counts of all ranks are added up
+//! - `step=K` and `loss=X`
+//! - `total=N`: how many steps there will be in all, or samples if the command reports no steps
+//! - `saved=SECS`: a checkpoint was saved because of the rescale signal
+//!
+//! Words with other keys are ignored.
 
 use std::io;
 use std::path::Path;
@@ -18,27 +22,27 @@ use super::out_of_memory;
 /// Longest datagram that is read; a longer one is cut, and its last word may be lost.
 const MAX_DATAGRAM_BYTES: usize = 4096;
 
-/// Most samples that one message may claim: a typo must not spoil a profile for good.
+/// Most samples that one message may claim, so that a typo does not spoil a profile for good.
 const MAX_SAMPLES: f64 = 1e15;
 
-/// No report covers less time, seconds.
+/// Shortest time that a report covers, seconds.
 const SHORTEST_SECS: f64 = 1e-6;
 
-/// Garbage is warned of at the first message and each time their number has doubled.
+/// Number of bad messages at the first warning. Further warnings follow each time the number has doubled.
 const FIRST_WARNING: u64 = 1;
 
-/// One message.
+/// One message of progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ProgressMessage {
     /// Samples since the last message.
     pub samples: f64,
-    /// Present step.
+    /// Present step, if reported.
     pub step: Option<u64>,
-    /// Present loss.
+    /// Present loss, if reported and finite.
     pub loss: Option<f64>,
     /// How many steps there will be in all, or samples.
     pub total: Option<f64>,
-    /// Whether it says that the checkpoint was saved.
+    /// Whether it reports that the checkpoint was saved.
     pub saved: bool,
 }
 
@@ -47,27 +51,27 @@ impl ProgressMessage {
         self.samples > 0.0 || self.step.is_some() || self.loss.is_some() || self.total.is_some()
     }
 
-    /// Reads a datagram; `None` when it says nothing that we understand, or something senseless.
+    /// Reads a datagram; `None` when it has no key that we know, or a value that makes no sense.
     pub fn parse(bytes: &[u8]) -> Option<ProgressMessage> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut message = ProgressMessage::default();
-        let mut known = false;
+        let mut has_field = false;
         for (key, value) in text.split_whitespace().filter_map(|word| word.split_once('=')) {
-            known |= message.set_field(key, value)?;
+            has_field |= message.set_field(key, value)?;
         }
-        known.then_some(message)
+        has_field.then_some(message)
     }
 
-    /// Takes in one value; says whether the key is ours, and `None` when the value makes no sense.
+    /// Sets the field of a key. Returns whether the key is ours; `None` when the value makes no sense.
     fn set_field(&mut self, key: &str, value: &str) -> Option<bool> {
         match key {
             "samples" => {
                 self.samples = value.parse().ok().filter(|n| (0.0..=MAX_SAMPLES).contains(n))?;
             }
             "step" => self.step = Some(value.parse().ok()?),
-            // A loss that diverged is worth no alarm here: it is just not shown.
+            // A loss that diverged needs no alarm here: it is just not shown.
             "loss" => self.loss = Some(value.parse().ok()?).filter(|x: &f64| x.is_finite()),
-            // Some say -1 or infinity where they do not know.
+            // Some programs send -1 or infinity when they do not know the total.
             "total" => self.total = value.parse().ok().filter(|n| *n > 0.0 && *n <= MAX_SAMPLES),
             "saved" => self.saved = value.parse::<f64>().is_ok(),
             _ => return Some(false),
@@ -85,24 +89,27 @@ impl std::fmt::Display for ProgressMessage {
     }
 }
 
-/// What came in since the last report. Cheap to clone; shared with the readers.
+/// The progress that came in since the last report. It is cheap to clone, and shared with the readers.
 #[derive(Clone)]
 pub(crate) struct ProgressTally(Arc<Mutex<TallyCounts>>);
 
 struct TallyCounts {
     sum: ProgressMessage,
-    /// Moment of the last message, and of the last one in the last report (before it: of the start).
+    /// When the last message since the last report came.
     last: Option<Instant>,
+    /// When the last message of the last report came; before the first report, the start.
     anchor: Instant,
+    /// When the command last reported that it has saved its checkpoint.
     saved: Option<Instant>,
-    /// When its output, or the kernel, last said that memory does not suffice.
+    /// When the command's output, or the kernel, last showed that memory ran out.
     overflow: Option<Instant>,
+    /// Number of bad messages.
     garbage: u64,
     next_warning: u64,
 }
 
 impl ProgressTally {
-    /// Nothing yet; time counts from now.
+    /// An empty tally; time counts from now.
     pub fn new() -> ProgressTally {
         ProgressTally(Arc::new(Mutex::new(TallyCounts {
             sum: ProgressMessage::default(),
@@ -119,25 +126,27 @@ impl ProgressTally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins anew for another generation.
+    /// Resets the tally for another generation.
     pub fn restart(&self) {
         let mut counts = self.counts();
         counts.sum = ProgressMessage::default();
-        (counts.last, counts.saved, counts.overflow) = (None, None, None);
+        counts.last = None;
+        counts.saved = None;
+        counts.overflow = None;
         counts.anchor = Instant::now();
     }
 
-    /// When the command last said that it has saved its checkpoint.
+    /// When the command last reported that it has saved its checkpoint.
     pub fn saved_at(&self) -> Option<Instant> {
         self.counts().saved
     }
 
-    /// Notes that memory does not suffice.
+    /// Notes that memory ran out.
     pub(crate) fn note_out_of_memory(&self) {
         self.counts().overflow = Some(Instant::now());
     }
 
-    /// Whether it was said lately that memory does not suffice.
+    /// Whether memory ran out within [`out_of_memory::RECENT_PERIOD`].
     pub(crate) fn ran_out_of_memory(&self) -> bool {
         self.counts().overflow.is_some_and(|at| at.elapsed() < out_of_memory::RECENT_PERIOD)
     }
@@ -150,7 +159,7 @@ impl ProgressTally {
         }
     }
 
-    /// Adds what a line of output tells: of progress, where there is an expression for that.
+    /// Adds what a line of output shows: that memory ran out, or progress if `regex` matches.
     pub(crate) fn add_line(&self, regex: Option<&Regex>, line: &[u8]) {
         if out_of_memory::is_out_of_memory(line) {
             self.note_out_of_memory();
@@ -198,13 +207,13 @@ impl ProgressTally {
         }
     }
 
-    /// What came in since the last call that gave something, and the seconds from the last message of that to
-    /// the last of this; `None` if nothing came.
+    /// Takes the progress since the last call that returned any, with the seconds from the last message of
+    /// that call to the last of this; `None` if nothing came.
     pub fn take(&self) -> Option<(ProgressMessage, f64)> {
         let mut counts = self.counts();
         let last = counts.last.take()?;
         let secs = last.saturating_duration_since(std::mem::replace(&mut counts.anchor, last)).as_secs_f64();
-        // Messages that arrive together took no time that a clock can see.
+        // Messages that arrive together may have the same time.
         Some((std::mem::take(&mut counts.sum), secs.max(SHORTEST_SECS)))
     }
 }
@@ -238,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams() {
+    fn datagrams_are_read_or_refused() {
         let check = |text: &str, want: Option<(f64, Option<u64>, Option<f64>)>| {
             let got = ProgressMessage::parse(text.as_bytes()).map(|m| (m.samples, m.step, m.loss));
             assert_eq!(got, want, "{text}");
@@ -289,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_checkpoint_is_no_progress() {
+    fn a_saved_checkpoint_does_not_count_as_progress() {
         let tally = ProgressTally::new();
         tally.add_datagram(b"saved=0.3");
         assert!(tally.saved_at().is_some() && tally.take().is_none());
     }
 
     #[test]
-    fn lines_of_output() {
+    fn progress_is_found_in_lines_of_output() {
         let regex = Regex::new(r"step (?<step>\d+): (?<samples>\S+) samples").unwrap();
         let tally = ProgressTally::new();
         tally.add_line(Some(&regex), b"step 3: 64 samples in 1 s\n");
@@ -310,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_socket_takes_the_place_of_an_old_one() {
+    async fn the_socket_replaces_an_old_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("progress");
         drop(open_progress_socket(&path).unwrap());

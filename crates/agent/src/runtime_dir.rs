@@ -1,8 +1,8 @@
-//! The agent's private directory on its node: the progress socket, the notes on wings, and how the agent
-//! ended.
+//! The agent's private directory on its node. It contains the sockets for the command, the notes on wings,
+//! and a file that says how the agent ended.
 //!
-//! Its usual name can be taken by anybody first, as every name in /tmp. So nobody guesses it: whoever needs
-//! the place is told.
+//! As with every name in /tmp, someone else can take its usual name first. So no program guesses the path:
+//! each one that needs it gets it as an argument or a variable.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -13,29 +13,30 @@ use super::slurm_context::SlurmContext;
 /// Longest path of the directory. A Unix socket's path has at most 107 bytes, and ours adds a file name.
 const MAX_PATH_BYTES: usize = 90;
 
-/// Where it may be, if `$TMPDIR` does not do: a job brings its own to nodes on which nobody made it.
+/// Where it may be if `$TMPDIR` cannot be used. A job brings that variable to nodes on which the directory
+/// may not exist.
 const BASE_DIRS: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// Names with random endings that are tried in one place. Nobody can take such a name first; a second is for
-/// chance.
+/// How many names with random endings are tried in one place. No one can take such a name on purpose; further
+/// tries are for a name that exists by chance.
 const MAX_NAME_TRIES: usize = 3;
 
-/// Bytes of a random ending: it need not be secret, only new.
+/// Bytes of a random ending. It need not be secret, only new.
 const ENDING_BYTES: usize = 6;
 
-/// The progress socket, which the agent opens when it begins.
+/// File name of the progress socket, which the agent opens when it starts.
 const PROGRESS_SOCKET: &str = "progress";
 
-/// The socket at which the command's processes talk with the agent.
+/// File name of the socket at which the command's processes talk with the agent.
 const CONTROL_SOCKET: &str = "control";
 
-/// What the agent writes when it ends.
+/// Name of the file that the agent writes when it ends.
 const END_FILE: &str = "ended";
 
 /// How an agent ended, as far as its batch script has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentEnd {
-    /// It is done, or failed.
+    /// It has finished or failed.
     Done,
     /// It left because its node is wanted, or the job's time is up.
     Left,
@@ -44,11 +45,11 @@ pub(crate) enum AgentEnd {
 /// How far an agent came, as far as its batch script has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentPhase {
-    /// It never began.
+    /// It never started.
     None,
-    /// It began and noted no end: while it does not run, it died.
+    /// It started and recorded no end. If it does not run, it died.
     Began,
-    /// It came to an end of its own.
+    /// It ended by itself.
     Ended,
 }
 
@@ -57,60 +58,63 @@ pub(crate) enum AgentPhase {
 pub(crate) struct RuntimeDir(PathBuf);
 
 impl RuntimeDir {
-    /// Makes it, under its usual name if possible. One that is there already is used again if it is ours
+    /// Makes the directory, under its usual name if possible. An existing one is used again if it is ours
     /// alone.
-    pub fn create_for(place: &SlurmContext) -> io::Result<RuntimeDir> {
+    ///
+    /// # Errors
+    /// When it can be made nowhere.
+    pub fn create_for(context: &SlurmContext) -> io::Result<RuntimeDir> {
         let mut bases = vec![std::env::temp_dir()];
         bases.extend(BASE_DIRS.map(PathBuf::from));
-        let made = create_in_first(&bases, &usual_name(place))?;
+        let made = create_in_first(&bases, &usual_name(context))?;
         if !made.starts_with(&bases[0]) {
-            tracing::warn!(dir = %made.display(), "no place for our directory in TMPDIR: it is elsewhere");
+            tracing::warn!(dir = %made.display(), "cannot make our directory in TMPDIR: using another place");
         }
         Ok(RuntimeDir(made))
     }
 
-    /// The one that whoever started us has made, if we can use it here.
+    /// The directory that the program which started us has made, if we can use it here.
     pub fn open_given(path: &Path) -> Option<RuntimeDir> {
         is_private_dir(path).then(|| RuntimeDir(path.to_owned()))
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The progress socket.
+    /// Path of the progress socket.
     pub fn progress_socket(&self) -> PathBuf {
         self.0.join(PROGRESS_SOCKET)
     }
 
-    /// The socket at which the command's processes talk with the agent.
+    /// Path of the socket at which the command's processes talk with the agent.
     pub fn control_socket(&self) -> PathBuf {
         self.0.join(CONTROL_SOCKET)
     }
 
-    /// The notes on wings.
+    /// Path of the file with the notes on wings.
     pub fn wing_notes(&self) -> PathBuf {
         self.0.join("wings")
     }
 
-    /// Forgets how an agent before ended here.
+    /// Removes the sockets and the recorded end of an earlier agent.
     pub fn clear_previous_run(&self) {
         for name in [PROGRESS_SOCKET, CONTROL_SOCKET, END_FILE] {
-            // What cannot be removed was not there.
+            // A file that cannot be removed did not exist.
             std::fs::remove_file(self.0.join(name)).ok();
         }
     }
 
-    /// Notes how the agent ended.
+    /// Records how the agent ended.
     pub fn record_end(&self, end: AgentEnd) {
         let word = if end == AgentEnd::Left { "left" } else { "done" };
         if let Err(error) = std::fs::write(self.0.join(END_FILE), word) {
-            tracing::debug!(dir = %self.0.display(), %error, "cannot note the end");
+            tracing::debug!(dir = %self.0.display(), %error, "cannot record the agent's end");
         }
     }
 
-    /// How the agent ended; `None` if it noted nothing.
+    /// How the agent ended; `None` if it recorded nothing.
     pub fn recorded_end(&self) -> Option<AgentEnd> {
         let word = std::fs::read_to_string(self.0.join(END_FILE)).ok()?;
         Some(if word == "left" { AgentEnd::Left } else { AgentEnd::Done })
@@ -125,7 +129,7 @@ impl RuntimeDir {
         }
     }
 
-    /// After the end nothing in it is wanted.
+    /// Removes the directory and its contents, which are not needed after the end.
     pub fn remove(self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::debug!(dir = %self.0.display(), %error, "cannot remove the private directory");
@@ -133,8 +137,8 @@ impl RuntimeDir {
     }
 }
 
-fn usual_name(place: &SlurmContext) -> String {
-    format!("infill-{}-{}.{}", own_uid(), place.job, place.node)
+fn usual_name(context: &SlurmContext) -> String {
+    format!("infill-{}-{}.{}", own_uid(), context.job, context.node)
 }
 
 /// Our user id.
@@ -143,7 +147,10 @@ pub(crate) fn own_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Makes the directory in the first of these places that allows it. The error names all that was tried.
+/// Makes the directory in the first of these places that allows it.
+///
+/// # Errors
+/// When none does. The text names all places with their errors.
 fn create_in_first(bases: &[PathBuf], name: &str) -> io::Result<PathBuf> {
     let mut tried = Vec::new();
     for base in bases {
@@ -166,7 +173,7 @@ fn create_at(path: &Path) -> io::Result<PathBuf> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         made => return made.map(|()| path.to_owned()),
     }
-    tracing::warn!(dir = %path.display(), "this is no private directory of ours: taking another name");
+    tracing::warn!(dir = %path.display(), "this is not a private directory of ours: taking another name");
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for _ in 0..MAX_NAME_TRIES {
         let other = with_random_suffix(path)?;
@@ -188,7 +195,7 @@ fn is_private_dir(path: &Path) -> bool {
     })
 }
 
-/// The path with a random ending.
+/// Appends a random ending to the path.
 fn with_random_suffix(path: &Path) -> io::Result<PathBuf> {
     let mut bytes = [0u8; ENDING_BYTES];
     getrandom::fill(&mut bytes).map_err(|e| io::Error::other(e.to_string()))?;
@@ -209,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_name_and_again_the_same() {
+    fn the_directory_has_its_usual_name_and_is_used_again() {
         let base = tempfile::tempdir().unwrap();
         let bases = [base.path().to_owned()];
         let first = create_in_first(&bases, NAME).unwrap();
@@ -219,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_taken_is_left_alone() {
-        let takes: [fn(&Path); 3] = [
+        let take_the_name: [fn(&Path); 3] = [
             |path| {
                 std::fs::create_dir(path).unwrap();
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -227,7 +234,7 @@ mod tests {
             |path| std::fs::write(path, "mine").unwrap(),
             |path| std::os::unix::fs::symlink("/", path).unwrap(),
         ];
-        for take in takes {
+        for take in take_the_name {
             let base = tempfile::tempdir().unwrap();
             take(&base.path().join(NAME));
             let made = create_in_first(&[base.path().to_owned()], NAME).unwrap();
@@ -238,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tmpdir_that_is_not_there_or_too_deep() {
+    fn a_tmpdir_that_is_missing_or_too_deep_is_not_used() {
         let base = tempfile::tempdir().unwrap();
         let deep = base.path().join("d".repeat(MAX_PATH_BYTES));
         std::fs::create_dir(&deep).unwrap();
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn how_an_agent_ended_is_seen_from_outside() {
+    fn the_directory_shows_how_far_an_agent_came() {
         let base = tempfile::tempdir().unwrap();
         let home = RuntimeDir(create_in_first(&[base.path().to_owned()], NAME).unwrap());
         assert_eq!((home.recorded_end(), home.agent_phase()), (None, AgentPhase::None));

@@ -1,8 +1,8 @@
-//! The secret by which the processes of a command that stays alive know each other, on its way from one agent
-//! to the others: sealed by MUNGE for this user alone, so that neither the daemon, which passes it on, nor
-//! whoever listens to the network can read it.
+//! Seals the secret with which the processes of a command that stays alive recognise each other. One agent
+//! sends it to the others, and MUNGE seals it for this user alone. So neither the daemon, which passes it on,
+//! nor anyone who listens to the network can read it.
 //!
-//! Sites without MUNGE have TLS between agents and daemon, or both on one machine: there it is not sealed.
+//! Sites without MUNGE have TLS between agents and daemon, or both on one machine. There it is not sealed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,40 +18,44 @@ use super::identity::slurm_conf_value;
 use super::runtime_dir::own_uid;
 use super::slurm_programs::{SlurmPrograms, run_program};
 
-/// munged answers in milliseconds or is ailing; Slurm may be busy.
+/// How long a program may take. munged answers in milliseconds unless it has a problem; Slurm may be busy.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of a secret.
+/// Length of a secret in bytes.
 const SECRET_BYTES: usize = 32;
 
-/// Most bytes of what is sealed. Ours has some 300.
+/// Longest sealed secret that is accepted, bytes. Ours have some 300.
 const MOST_SEALED_BYTES: usize = 4096;
 
-/// With what MUNGE's credentials begin.
+/// The start of every MUNGE credential.
 const MUNGE: &str = "MUNGE:";
 
-/// Exit codes of `unmunge` for what is sound, but old, or read here before: we seal, and prove nothing.
+/// Exit codes of `unmunge` for a sound credential, also if it is old or was read here before. Both are
+/// acceptable, because the credential only seals and proves nothing.
 const ACCEPTED_CODES: [i32; 4] = [0, 15, 16, 17];
 
-/// A secret, and what other agents of the job can make it of.
+/// A secret, and the sealed form from which other agents of the job can recover it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SealedSecret {
     /// 32 bytes in hexadecimal.
     pub secret: Secret,
-    /// For the way.
+    /// The sealed form, which is safe to send.
     pub sealed: Secret,
 }
 
-/// Makes a new secret for a malleable job. The error says what is missing.
+/// Makes a new secret for a malleable job.
+///
+/// # Errors
+/// When the system gives no random bytes, or MUNGE fails although Slurm uses it.
 pub(crate) async fn make_secret(programs: &SlurmPrograms, lead: JobId) -> Result<SealedSecret, String> {
     let mut bytes = [0u8; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|e| format!("no random bytes: {e}"))?;
     let secret = encode_hex(&bytes);
-    let only_us = format!("--restrict-uid={}", own_uid());
-    let sealed = match run_munge(&programs.munge, &[&only_us], &secret_payload(lead, &secret)).await {
+    let restriction = format!("--restrict-uid={}", own_uid());
+    let sealed = match run_munge(&programs.munge, &[&restriction], &secret_payload(lead, &secret)).await {
         Ok((0, text)) if text.starts_with(MUNGE) => text.trim().to_owned(),
         Err(MungeFailure::NotThere) => secret.clone(),
-        // It is installed, and nothing of Slurm uses it.
+        // MUNGE is installed, but Slurm does not use it.
         _ if uses_auth_slurm(programs).await => secret.clone(),
         Ok((code, _)) => return Err(format!("munge ended with code {code}")),
         Err(MungeFailure::Other(why)) => return Err(why),
@@ -59,7 +63,10 @@ pub(crate) async fn make_secret(programs: &SlurmPrograms, lead: JobId) -> Result
     Ok(SealedSecret { secret: Secret(secret), sealed: Secret(sealed) })
 }
 
-/// Reads what another agent of this user and job has sealed. The error says why it is not that.
+/// Opens a secret that another agent of this user and job has sealed.
+///
+/// # Errors
+/// When `unmunge` fails, or it is not a secret that an agent of this user sealed for this job.
 pub(crate) async fn open_secret(
     programs: &SlurmPrograms,
     lead: JobId,
@@ -82,24 +89,26 @@ pub(crate) async fn open_secret(
     } else {
         return Err("it is not sealed, though there is MUNGE here".to_owned());
     };
-    let is_one =
-        secret.len() == 2 * SECRET_BYTES && secret.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    is_one.then_some(Secret(secret)).ok_or_else(|| format!("expected {SECRET_BYTES} bytes in hexadecimal"))
+    let is_hexadecimal = secret.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if !is_hexadecimal || secret.len() != 2 * SECRET_BYTES {
+        return Err(format!("expected {SECRET_BYTES} bytes in hexadecimal"));
+    }
+    Ok(Secret(secret))
 }
 
-/// Whether there is no such program.
+/// Whether the program `munge` does not exist.
 async fn is_missing(munge: &Path) -> bool {
     matches!(run_munge(munge, &[], "").await, Err(MungeFailure::NotThere))
 }
 
-/// What is sealed: it is worth something for this purpose and job only.
+/// The text that is sealed. It names the purpose and the job, and is worthless for any other.
 fn secret_payload(lead: JobId, secret: &str) -> String {
     format!("infill1 ranks {lead} {secret}")
 }
 
-/// Takes the secret out of `unmunge`'s words: who sealed it, an empty line, what was sealed.
+/// Takes the secret out of the output of `unmunge`: who sealed it, an empty line, the sealed text.
 fn parse_unmunge(text: &str, lead: JobId) -> Result<String, String> {
-    let (head, sealed) = text.split_once("\n\n").ok_or("unmunge says nothing that is known")?;
+    let (head, sealed) = text.split_once("\n\n").ok_or("cannot understand the output of unmunge")?;
     let uid = head.strip_prefix("UID:").and_then(|rest| rest.trim().rsplit_once('(')?.1.strip_suffix(')'));
     if uid.and_then(|uid| uid.parse().ok()) != Some(own_uid()) {
         return Err("another user has made it".to_owned());
@@ -108,7 +117,7 @@ fn parse_unmunge(text: &str, lead: JobId) -> Result<String, String> {
     secret.map(|secret| secret.trim().to_owned()).ok_or_else(|| "it was made for something else".to_owned())
 }
 
-/// Whether this cluster does without MUNGE (auth/slurm), as far as Slurm says.
+/// Whether this cluster does without MUNGE (auth/slurm) according to Slurm's configuration.
 async fn uses_auth_slurm(programs: &SlurmPrograms) -> bool {
     let config =
         run_program(&programs.scontrol, &["show", "config"], "", PROGRAM_TIMEOUT).await.unwrap_or_default();
@@ -120,8 +129,8 @@ enum MungeFailure {
     Other(String),
 }
 
-/// Exit code and output of a program of MUNGE's. Secrets are on its standard input and output only, and in no
-/// error.
+/// Runs a program of MUNGE's, and returns its exit code and output. Secrets are only on its standard input
+/// and output, never in an error.
 async fn run_munge(program: &Path, args: &[&str], input: &str) -> Result<(i32, String), MungeFailure> {
     let name = program.display();
     let mut command = Command::new(program);
@@ -131,7 +140,7 @@ async fn run_munge(program: &Path, args: &[&str], input: &str) -> Result<(i32, S
         _ => MungeFailure::Other(format!("cannot run {name}: {error}")),
     })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read its input says why by its status.
+        // If a program does not read its input, its status shows the reason.
         stdin.write_all(input.as_bytes()).await.ok();
     }
     match tokio::time::timeout(PROGRAM_TIMEOUT, child.wait_with_output()).await {
@@ -151,7 +160,7 @@ mod tests {
     const LEAD: JobId = JobId(7);
 
     #[tokio::test]
-    async fn what_one_agent_seals_another_one_of_the_job_opens() {
+    async fn another_agent_of_the_job_opens_a_sealed_secret() {
         let dir = tempfile::tempdir().unwrap();
         for code in ACCEPTED_CODES {
             let programs = munge(dir.path(), own_uid(), code);
@@ -164,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_of_another_user_or_job_or_cannot_be_read_is_refused() {
+    async fn a_secret_of_another_user_or_job_or_an_unreadable_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let made = make_secret(&munge(dir.path(), own_uid(), 0), LEAD).await.unwrap();
         for (uid, code, lead, why) in [
@@ -184,22 +193,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_site_without_munge_hands_it_on_as_it_is() {
+    async fn only_a_site_without_munge_sends_the_secret_unsealed() {
         let dir = tempfile::tempdir().unwrap();
         let none = SlurmPrograms { munge: dir.path().join("none"), ..SlurmPrograms::default() };
         let made = make_secret(&none, LEAD).await.unwrap();
         assert_eq!(made.secret, made.sealed);
         assert_eq!(open_secret(&none, LEAD, &made.sealed).await, Ok(made.secret));
-        let with = |auth: &str| {
+        let with_auth_type = |auth: &str| {
             let script = |name: &str, body: &str| infill_testkit::write_script(dir.path().join(name), body);
             let scontrol = script("scontrol", &format!("echo 'AuthType                = {auth}'"));
             SlurmPrograms { munge: script("munge", "exit 6"), scontrol, ..SlurmPrograms::default() }
         };
-        let made = make_secret(&with("auth/slurm"), LEAD).await.unwrap();
+        let made = make_secret(&with_auth_type("auth/slurm"), LEAD).await.unwrap();
         assert_eq!(made.secret, made.sealed);
-        assert_eq!(open_secret(&with("auth/slurm"), LEAD, &made.sealed).await, Ok(made.secret));
+        assert_eq!(open_secret(&with_auth_type("auth/slurm"), LEAD, &made.sealed).await, Ok(made.secret));
         let unsealed = Err("it is not sealed, though there is MUNGE here".to_owned());
-        assert_eq!(open_secret(&with("auth/munge"), LEAD, &made.sealed).await, unsealed);
-        assert_eq!(make_secret(&with("auth/munge"), LEAD).await, Err("munge ended with code 6".to_owned()));
+        assert_eq!(open_secret(&with_auth_type("auth/munge"), LEAD, &made.sealed).await, unsealed);
+        assert_eq!(
+            make_secret(&with_auth_type("auth/munge"), LEAD).await,
+            Err("munge ended with code 6".to_owned())
+        );
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use reqwest::{RequestBuilder, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode};
 
 use infill_api::{
     headers,
@@ -13,47 +13,46 @@ use infill_model::{Credential, JobId, error_causes};
 
 use super::identity::{IdentityError, IdentityProof, IdentityProvider};
 
-/// Why an answer is not believed to be the daemon's.
+/// Why an answer is not accepted as the daemon's.
 #[derive(Debug, thiserror::Error)]
 pub enum UnprovedAnswer {
-    /// It brings no session, though we have shown a proof.
+    /// The answer has no session, although we sent a proof.
     #[error("it does not prove that it is infill's daemon: it is older than this program, or something else")]
     NoSeal,
-    /// What it brings is not the daemon's, or not for us.
+    /// The session was not made by the daemon, or not for us.
     #[error("it does not prove that it is infill's daemon")]
     Seal(#[from] IdentityError),
     /// The session answers another proof.
     #[error("it does not prove that it is infill's daemon: its answer is to another proof")]
     Other,
-    /// Somebody has made it, or altered it on its way.
-    #[error("it does not prove that it is infill's daemon: the answer is not whole, or another's")]
+    /// Someone else made the answer, or altered it on its way.
+    #[error("it does not prove that it is infill's daemon: the answer was altered, or someone else sent it")]
     Mac,
 }
 
-/// A whole answer, believed or not.
+/// A complete answer, proved to be the daemon's or not.
 #[derive(Clone, Debug)]
 pub struct DaemonAnswer {
     /// HTTP status.
     pub status: StatusCode,
-    /// Body.
+    /// Complete body.
     pub body: Vec<u8>,
-    /// [`headers::SEAL`].
+    /// The header [`headers::SEAL`].
     seal: Option<String>,
-    /// [`headers::MAC`].
+    /// The header [`headers::MAC`].
     mac: Option<String>,
 }
 
 impl DaemonAnswer {
-    /// Sends a request and reads the answer, of at most so many bytes.
+    /// Sends a request and reads the answer, of at most `most` bytes.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// When no answer comes, or it is too long.
     pub async fn fetch_answer(request: RequestBuilder, most: usize) -> Result<DaemonAnswer, AnswerError> {
         let mut response = request.send().await?;
-        let text = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let status = response.status();
-        let seal = text(headers::SEAL);
-        let mac = text(headers::MAC);
+        let seal = header_text(&response, headers::SEAL);
+        let mac = header_text(&response, headers::MAC);
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             if body.len() + chunk.len() > most {
@@ -65,13 +64,18 @@ impl DaemonAnswer {
     }
 }
 
+fn header_text(response: &Response, name: &str) -> Option<String> {
+    let value = response.headers().get(name)?;
+    value.to_str().ok().map(str::to_owned)
+}
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// No connection, or no answer in time.
     #[error(transparent)]
     Http(#[from] reqwest::Error),
-    /// Nothing of infill's is that long.
+    /// The answer is longer than any of infill's.
     #[error("the answer has more than {0} bytes")]
     Long(usize),
 }
@@ -88,10 +92,11 @@ pub struct DaemonSession {
 }
 
 impl DaemonSession {
-    /// The session that an answer to this proof brings, which proves the answer as well.
+    /// Opens the session that the answer to a proof brings, and checks that the session proves the answer.
+    /// `route` is the route of the request that was answered.
     ///
     /// # Errors
-    /// When it is not the daemon who answers.
+    /// When someone other than the daemon answers.
     pub async fn from_answer(
         identity: &dyn IdentityProvider,
         proof: &IdentityProof,
@@ -102,7 +107,7 @@ impl DaemonSession {
         let payload = match (seal, &proof.credential) {
             (SessionSeal::Munge(sealed), _) => identity.open_sealed(&sealed).await?,
             (SessionSeal::Open(payload), Credential::Jwt(_)) => payload,
-            // Whoever asks with MUNGE is answered with MUNGE.
+            // The daemon answers a proof by MUNGE with MUNGE.
             (SessionSeal::Open(_), Credential::Munge(_)) => return Err(UnprovedAnswer::NoSeal),
         };
         let opened = parse_seal_payload(&payload, job, &proof.nonce).ok_or(UnprovedAnswer::Other)?;
@@ -113,7 +118,7 @@ impl DaemonSession {
         Ok(session)
     }
 
-    /// Puts on a request with this body what proves it. Returns its number, too.
+    /// Signs a request with this body. Returns also the request's number.
     pub fn sign_request(&self, request: RequestBuilder, route: &str, body: &[u8]) -> (RequestBuilder, u64) {
         let counter = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mac = self.key.sign_request(route, counter, body);
@@ -121,10 +126,10 @@ impl DaemonSession {
         (request.header(headers::MAC, mac), counter)
     }
 
-    /// Whether this is the daemon's answer to the request of this number.
+    /// Checks that this is the daemon's answer to the request with the number `counter`.
     ///
     /// # Errors
-    /// [`UnprovedAnswer::Mac`].
+    /// [`UnprovedAnswer::Mac`] if it is not.
     pub fn verify_answer(
         &self,
         answer: &DaemonAnswer,
@@ -133,11 +138,13 @@ impl DaemonSession {
     ) -> Result<(), UnprovedAnswer> {
         let DaemonAnswer { status, body, mac, .. } = answer;
         let mac = mac.as_deref().unwrap_or_default();
-        let whole = self.key.verify_answer(mac, route, counter, status.as_u16(), body);
-        if whole && counter > 0 {
+        if !self.key.verify_answer(mac, route, counter, status.as_u16(), body) {
+            return Err(UnprovedAnswer::Mac);
+        }
+        if counter > 0 {
             self.has_answered.store(true, Ordering::Relaxed);
         }
-        whole.then_some(()).ok_or(UnprovedAnswer::Mac)
+        Ok(())
     }
 
     /// Whether the daemon has answered any request of this session, after the proof that opened it.
@@ -146,36 +153,36 @@ impl DaemonSession {
     }
 }
 
-/// Puts a proof on a request in headers: of those who have no other place for it, for the daemon `to`.
+/// Puts a proof for the daemon `to` (`HOST:PORT`) into the headers of a request.
 pub fn attach_proof(request: RequestBuilder, proof: &IdentityProof, to: &str) -> RequestBuilder {
     use reqwest::header::{AUTHORIZATION, HeaderValue};
     let (scheme, secret) = match &proof.credential {
         Credential::Munge(secret) => (headers::MUNGE_SCHEME, secret),
         Credential::Jwt(secret) => (headers::JWT_SCHEME, secret),
     };
-    // What is no header's value is no credential either: the daemon asks for one then.
+    // A credential that cannot be a header's value is not valid. Without it, the daemon asks for one.
     let Ok(mut value) = HeaderValue::from_str(&format!("{scheme} {}", secret.0)) else { return request };
     value.set_sensitive(true);
     request.header(AUTHORIZATION, value).header(headers::NONCE, &proof.nonce).header(headers::TO, to)
 }
 
-/// Longest text of another's that is printed, characters.
+/// Longest text from elsewhere that is printed, characters.
 const MAX_PRINTED: usize = 500;
 
-/// What somebody says, fit for a terminal.
-pub fn printable_text(said: &str) -> String {
-    said.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_PRINTED).collect()
+/// Makes a text from elsewhere safe for a terminal: no control characters, and at most 500 characters.
+pub fn printable_text(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_PRINTED).collect()
 }
 
-/// The whole chain of reasons why an answer is not believed, and what it says.
+/// The whole chain of reasons why an answer is not accepted, and the error that it reports.
 pub fn describe_doubt(why: &UnprovedAnswer, answer: &DaemonAnswer) -> String {
-    let said = serde_json::from_slice::<infill_api::ErrorBody>(&answer.body).map(|e| e.error);
-    let said = printable_text(&said.unwrap_or_default());
+    let error = serde_json::from_slice::<infill_api::ErrorBody>(&answer.body).map(|body| body.error);
+    let error = printable_text(&error.unwrap_or_default());
     let status = answer.status.as_u16();
     let chain = error_causes::error_chain(why);
-    if said.is_empty() {
+    if error.is_empty() {
         format!("{chain} (it answers {status})")
     } else {
-        format!("{chain} (it answers {status}: {said})")
+        format!("{chain} (it answers {status}: {error})")
     }
 }

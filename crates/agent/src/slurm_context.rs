@@ -1,14 +1,14 @@
-//! Where the agent runs: job, node, batch script or step.
+//! Where in Slurm the agent runs: job, node, and batch script or step.
 
 use std::time::Duration;
 
 use infill_model::clock::now;
 use infill_model::{JobId, NodeName};
 
-/// The agent's place in Slurm.
+/// The agent's job, node and kind of process in Slurm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlurmContext {
-    /// The Slurm job.
+    /// Id of the Slurm job.
     pub job: JobId,
     /// Slurm's name of the node.
     pub node: NodeName,
@@ -17,7 +17,7 @@ pub(crate) struct SlurmContext {
 }
 
 impl SlurmContext {
-    /// Reads the place from the environment; `None` outside a job.
+    /// Reads the context from the environment; `None` outside a job.
     pub(crate) fn from_env(var: impl Fn(&str) -> Option<String>) -> Option<SlurmContext> {
         let job = JobId(var("SLURM_JOB_ID")?.parse().ok()?);
         let node = NodeName::new(var("SLURMD_NODENAME").or_else(|| var("HOSTNAME"))?);
@@ -25,8 +25,13 @@ impl SlurmContext {
     }
 }
 
-/// What was left of the job when its step began, or of the batch script's life: Slurm never corrects this
-/// variable.
+/// The value of a variable of our environment; `None` if it is not set or not text.
+pub(crate) fn env_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The time that the job has left according to `SLURM_JOB_END_TIME`. Slurm sets this variable when the step
+/// or batch script starts, and never corrects it. `None` if it is not set.
 pub(crate) fn initial_time_left(var: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let end: i64 = var("SLURM_JOB_END_TIME")?.parse().ok()?;
     Some(Duration::from_secs(u64::try_from(end - now().0).unwrap_or(0)))
@@ -42,18 +47,18 @@ pub(crate) fn is_job_step(id: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    fn place(vars: &[(&str, &str)]) -> Option<SlurmContext> {
+    fn context(vars: &[(&str, &str)]) -> Option<SlurmContext> {
         SlurmContext::from_env(|name| vars.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_owned()))
     }
 
     #[test]
-    fn a_batch_script_is_no_step() {
-        let batch = place(&[("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "n1")]);
+    fn steps_are_told_apart_from_batch_scripts() {
+        let batch = context(&[("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "n1")]);
         assert_eq!(batch, Some(SlurmContext { job: JobId(7), node: "n1".into(), in_step: false }));
         let step = [("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "n1"), ("SLURM_STEP_ID", "0")];
-        assert!(place(&step).unwrap().in_step);
+        assert!(context(&step).unwrap().in_step);
         let odd = [("SLURM_JOB_ID", "7"), ("SLURMD_NODENAME", "n1"), ("SLURM_STEP_ID", "4294967291")];
-        assert!(!place(&odd).unwrap().in_step);
-        assert_eq!(place(&[("HOSTNAME", "laptop")]), None);
+        assert!(!context(&odd).unwrap().in_step);
+        assert_eq!(context(&[("HOSTNAME", "laptop")]), None);
     }
 }

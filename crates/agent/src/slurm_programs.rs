@@ -1,4 +1,4 @@
-//! Slurm's programs, run as the user.
+//! Runs Slurm's programs as the user.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// Longest text of a program's that is passed on.
+/// Longest error of a program that is passed on, characters.
 const MAX_ERROR_CHARS: usize = 500;
 
-/// Variables of our job that a program must not see: `sbatch` would take them for the new job's.
+/// Prefixes of our job's variables that a program must not see: `sbatch` would use them for the new job.
 const FOREIGN_PREFIXES: [&str; 7] = ["SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_"];
 
-/// The one that says where Slurm's own configuration is.
+/// The variable that says where Slurm's own configuration is. Programs still see it.
 const KEPT_VARIABLE: &str = "SLURM_CONF";
 
-/// Where they are.
+/// The names or paths of Slurm's programs.
 #[derive(Clone, Debug)]
 pub(crate) struct SlurmPrograms {
     /// `sbatch`.
@@ -35,14 +35,13 @@ pub(crate) struct SlurmPrograms {
 
 impl Default for SlurmPrograms {
     fn default() -> Self {
-        let named = PathBuf::from;
         SlurmPrograms {
-            sbatch: named("sbatch"),
-            squeue: named("squeue"),
-            scontrol: named("scontrol"),
-            scancel: named("scancel"),
-            munge: named("munge"),
-            unmunge: named("unmunge"),
+            sbatch: "sbatch".into(),
+            squeue: "squeue".into(),
+            scontrol: "scontrol".into(),
+            scancel: "scancel".into(),
+            munge: "munge".into(),
+            unmunge: "unmunge".into(),
         }
     }
 }
@@ -52,7 +51,7 @@ impl Default for SlurmPrograms {
 pub(crate) enum RunError {
     /// It did nothing, for this reason.
     Failed(String),
-    /// Nobody knows what it did.
+    /// It did not answer in time, and may or may not have done its work.
     TimedOut,
 }
 
@@ -66,15 +65,17 @@ impl std::fmt::Display for RunError {
 }
 
 /// Runs a program without our job's variables, for `limit` at most, and returns its output.
+///
+/// # Errors
+/// When it cannot be run, fails, or does not answer in time.
 pub async fn run_program(
     program: &Path,
     args: &[&str],
     input: &str,
     limit: Duration,
 ) -> Result<String, RunError> {
-    let failed = |e: std::io::Error| RunError::Failed(format!("cannot run {}: {e}", program.display()));
     let mut command = Command::new(program);
-    // Ours may be gone. What is done in one is told where it is.
+    // Our own directory may be gone. Programs that need a directory get its path as an argument.
     command.current_dir("/");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     for (name, _) in std::env::vars_os() {
@@ -83,18 +84,23 @@ pub async fn run_program(
             command.env_remove(&name);
         }
     }
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().map_err(|e| run_failure(program, &e))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read its input says why by its status.
+        // If a program does not read its input, its status shows the reason.
         stdin.write_all(input.as_bytes()).await.ok();
     }
     let done = tokio::time::timeout(limit, child.wait_with_output())
         .await
         .map_err(|_| RunError::TimedOut)?
-        .map_err(failed)?;
+        .map_err(|e| run_failure(program, &e))?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(RunError::Failed(format!("{}: {}", done.status, said.trim()).chars().take(MAX_ERROR_CHARS).collect()))
+    let message = String::from_utf8_lossy(&done.stderr);
+    let error = format!("{}: {}", done.status, message.trim());
+    Err(RunError::Failed(error.chars().take(MAX_ERROR_CHARS).collect()))
+}
+
+fn run_failure(program: &Path, error: &std::io::Error) -> RunError {
+    RunError::Failed(format!("cannot run {}: {error}", program.display()))
 }

@@ -14,18 +14,19 @@ use super::runtime_dir::RuntimeDir;
 use super::signals::{AgentSignal, listen_for_signals};
 use super::slurm_context::SlurmContext;
 
-/// Runs the command; its exit code is ours. SIGTERM and SIGINT ask it to save and exit, a second one kills
-/// it.
+/// Runs the command, and returns its exit code. SIGTERM, SIGINT or the rescale signal asks it to save and
+/// exit, and a second one kills it.
 pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
     let common = &args.common;
     // Distinguishes the private directories of several runs on one machine.
-    let place = SlurmContext { job: JobId(std::process::id()), node: NodeName::new("local"), in_step: false };
-    let home = RuntimeDir::create_for(&place).context("cannot make the private directory")?;
+    let job = JobId(std::process::id());
+    let context = SlurmContext { job, node: NodeName::new("local"), in_step: false };
+    let home = RuntimeDir::create_for(&context).context("cannot make the private directory")?;
     let socket = home.progress_socket();
     let tally = ProgressTally::new();
     let listener = progress::open_progress_socket(&socket).context("cannot open the progress socket")?;
     tokio::spawn(progress::receive_datagrams(listener, tally.clone()));
-    let mut told = listen_for_signals().context("cannot listen for signals")?;
+    let mut signals = listen_for_signals().context("cannot listen for signals")?;
     let member = GenerationMember {
         generation: 1,
         rank: 0,
@@ -36,12 +37,14 @@ pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
         exec_plan: common.first_plan(),
         meeting: None,
     };
-    let around = CommandEnvironment::from_args(common, JobId(0), &socket);
+    let environment = CommandEnvironment::from_args(common, JobId(0), &socket);
     let prefix = !common.no_prefix && common.started_ranks() > 1;
     let output = OutputForwarder::to_own_streams(prefix).context("cannot write to our output")?;
     let mut running = RunningCommand::start(LaunchSpec {
         words: common.command_for_plan(&member.exec_plan),
-        ranks: (0..common.started_ranks()).map(|l| (l, around.rank_variables(&member, l))).collect(),
+        ranks: (0..common.started_ranks())
+            .map(|local| (local, environment.rank_variables(&member, local)))
+            .collect(),
         remote: None,
         mark: home.path().display().to_string(),
         signal: common.signal.0,
@@ -54,7 +57,7 @@ pub async fn run_standalone(args: &RunArgs) -> anyhow::Result<i32> {
     let ended = loop {
         tokio::select! {
             ended = running.wait_for_end() => break ended,
-            Some(signal) = told.recv() => {
+            Some(signal) = signals.recv() => {
                 if signal == AgentSignal::Leave || signal == AgentSignal::User(common.signal.0) {
                     running.stop(grace);
                     grace = std::time::Duration::ZERO;

@@ -1,5 +1,5 @@
-//! A wing that can start nothing on its node: it says why, and whose fault it is, so that neither pays for
-//! the other.
+//! A wing that cannot start the command on its node. It reports the reason, and whether the node or the job
+//! is at fault, so that the other is not blamed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::daemon_link::{Backoff, DaemonLink, LinkConfig};
 use super::runtime_dir::RuntimeDir;
 use super::slurm_context::SlurmContext;
 
-/// Time for the daemon to hear of it. Meanwhile the node is held for nothing.
+/// How long the report to the daemon may take. The node is held for nothing meanwhile.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest reason that is told.
+/// Longest reason that is reported, characters.
 const MAX_WHY_CHARS: usize = 300;
 
 /// Why nothing can be started.
@@ -27,40 +27,41 @@ pub(crate) struct StartFailure {
     why: String,
 }
 
-/// Makes ready what every worker of a wing needs.
-pub(crate) fn prepare_wing(args: &WorkerArgs, place: &SlurmContext) -> Result<RuntimeDir, StartFailure> {
+/// Prepares what every worker of a wing needs: the lead's directory and the private directory.
+pub(crate) fn prepare_wing(args: &WorkerArgs, context: &SlurmContext) -> Result<RuntimeDir, StartFailure> {
     if let Some(dir) = &args.dir {
         enter_dir(dir, args.needs_dir)?;
     }
-    RuntimeDir::create_for(place)
+    RuntimeDir::create_for(context)
         .map_err(|error| StartFailure { blame: FaultSource::Node, why: error.to_string() })
 }
 
-/// Goes where the lead runs its command. A command that names no files there can do without.
+/// Changes to the directory in which the lead runs its command. A command that names no files there does not
+/// need it.
 fn enter_dir(dir: &Path, needed: bool) -> Result<(), StartFailure> {
     let Err(error) = std::env::set_current_dir(dir) else { return Ok(()) };
-    let why = format!("the lead runs its command in {}, and here that fails: {error}", dir.display());
+    let why = format!("cannot enter {}, the directory of the lead's command: {error}", dir.display());
     if needed {
         return Err(StartFailure { blame: FaultSource::Job, why });
     }
-    tracing::warn!(why, "going on where we are");
+    tracing::warn!(why, "going on in the present directory");
     Ok(())
 }
 
 impl StartFailure {
-    /// Tells the daemon. Returns the exit code for the process.
+    /// Reports the failure to the daemon. Returns the exit code for the process.
     pub async fn report_failure(
         self,
         lead: JobId,
         common: &CommandArgs,
-        place: SlurmContext,
+        context: SlurmContext,
     ) -> anyhow::Result<i32> {
-        tracing::error!(why = self.why, blame = %self.blame, "nothing can be started on this node");
+        tracing::error!(why = self.why, blame = %self.blame, "cannot start the command on this node");
         let link = DaemonLink::new(LinkConfig {
             url: common.daemon_url()?,
             ca: common.daemon_ca(),
-            job: place.job,
-            node: place.node,
+            job: context.job,
+            node: context.node,
             role: AgentRole::Wing { lead },
             spec: None,
             identity: Box::new(common.slurm_identity()),
@@ -81,11 +82,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_there_is_the_jobs_fault_if_it_is_needed() {
+    fn a_missing_directory_is_the_jobs_fault_if_it_is_needed() {
         let nowhere = Path::new("/no/such/place");
         assert_eq!(enter_dir(nowhere, false), Ok(()));
-        let unfit = enter_dir(nowhere, true).unwrap_err();
-        assert_eq!(unfit.blame, FaultSource::Job);
-        assert!(unfit.why.contains("/no/such/place"), "{}", unfit.why);
+        let failure = enter_dir(nowhere, true).unwrap_err();
+        assert_eq!(failure.blame, FaultSource::Job);
+        assert!(failure.why.contains("/no/such/place"), "{}", failure.why);
     }
 }

@@ -1,7 +1,7 @@
 //! Turns the `infill run` of a batch script into a job step.
 //!
 //! Slurm sends SIGTERM to steps as soon as it preempts a job, but to the batch shell only at the end of the
-//! grace time: what must leave quickly has to be a step.
+//! grace time. So an agent that must leave quickly has to be a step.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -20,12 +20,12 @@ use super::batch_script;
 use super::executable;
 use super::runtime_dir::{AgentEnd, AgentPhase, RuntimeDir};
 use super::signals::EXIT_TERMINATED;
-use super::slurm_context::SlurmContext;
+use super::slurm_context::{SlurmContext, env_variable};
 use super::slurm_programs::SlurmPrograms;
 use super::time_limit;
 use infill_model::JobId;
 
-/// Options of `srun` for one task a node that has the whole node and outlives the loss of other nodes.
+/// Options of `srun` for one task on each node. The task has the whole node, and survives the loss of others.
 pub(crate) const SRUN_OPTIONS: [&str; 7] = [
     "--overlap",
     "--no-kill",
@@ -40,7 +40,7 @@ pub(crate) const SRUN_OPTIONS: [&str; 7] = [
 pub(crate) const SHARE_VARIABLES: [&str; 3] =
     ["SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"];
 
-/// `--gpus`: where GPUs are lent, how many the malleable job wants.
+/// The variable of `--gpus`: how many GPUs the malleable job wants, where GPUs are lent.
 const GPUS_WANTED: &str = "SLURM_GPUS";
 
 /// Carries the user's `SLURM_CPUS_PER_TASK` past `srun` to the command.
@@ -49,64 +49,64 @@ pub(crate) const KEPT_CPUS_PER_TASK: &str = "INFILL_CPUS_PER_TASK";
 /// Signals that ask a job to end.
 const END_SIGNALS: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
 
-/// How often an agent that was killed is started again. A machine that kills it more often wants it dead.
+/// How often a killed agent is started again. If a machine kills it more often, it means to.
 const MAX_REVIVALS: u32 = 3;
 
-/// For how long a step that Slurm does not start is tried again: about as long as a slurmctld takes to come
-/// back, or another to take over. The daemon has had the job requeued by then if it needs the node.
+/// How long we go on trying to start a step. A slurmctld takes about as long to come back, or another to take
+/// over. If the daemon needs the node, it has had the job requeued by then.
 const STEP_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Between two tries. A slurmctld that has just begun does not know its nodes for some seconds, and an srun
-/// that comes then asks again only after a minute.
+/// Pause between two tries. A slurmctld that has just started does not know its nodes for some seconds. An
+/// srun that comes then asks again only after a minute.
 const STEP_PAUSE: Duration = Duration::from_secs(5);
 
-/// An agent that has not begun for so long may wait for Slurm while its node is wanted: from then on Slurm is
-/// asked after each such time. Nobody else tells the script before the end of the grace time, and the daemon
-/// may not see it.
+/// How often Slurm is asked while the agent has not started. It may wait for Slurm while its node is wanted.
+/// Nothing else notifies the script before the end of the grace time, and the daemon may not see it.
 const BEGINS_WITHIN: Duration = Duration::from_secs(3);
 
-/// An srun that is told to end is killed after this.
+/// How long an srun that was asked to end has, before it is killed.
 const SRUN_TERM_GRACE: Duration = Duration::from_millis(500);
 
 /// Runs `srun … infill run --in-step …` with the same arguments and returns its exit code. An agent that dies
-/// without a proper end (killed for memory, say) is started again, and so is one that never began because
-/// slurmctld or slurmd were away: its job would end with it, and the training with that.
-pub(crate) async fn run_step(args: &RunArgs, place: &SlurmContext) -> io::Result<i32> {
-    batch_script::dismiss_sentries(place.job).await;
-    let home = RuntimeDir::create_for(place)?;
+/// without a proper end (killed for memory, say) is started again. So is an agent that never started because
+/// slurmctld or slurmd were away. Otherwise the job and the training would end with the agent.
+pub(crate) async fn run_step(args: &RunArgs, context: &SlurmContext) -> io::Result<i32> {
+    batch_script::dismiss_sentries(context.job).await;
+    let home = RuntimeDir::create_for(context)?;
     let mut signals = forwarded_signals()?;
     let mut revivals = 0;
-    let mut told = false;
-    let mut lost = false;
+    let mut asked_to_end = false;
+    let mut node_is_lost = false;
     let mut since = Instant::now();
     let code = {
-        let wanted = wait_until_wanted(&home, place.job, SlurmPrograms::default());
+        let wanted = wait_until_wanted(&home, context.job, SlurmPrograms::default());
         tokio::pin!(wanted);
         loop {
-            if told {
+            if asked_to_end {
                 break EXIT_TERMINATED;
             }
             home.clear_previous_run();
             let mut child = Command::from(srun_command(args, home.path())?).spawn()?;
-            let end = wait_for_srun(&mut child, &mut signals, &mut told, wanted.as_mut()).await?;
+            let end = wait_for_srun(&mut child, &mut signals, &mut asked_to_end, wanted.as_mut()).await?;
             let Some(code) = end else {
-                lost = true;
+                node_is_lost = true;
                 break EXIT_TERMINATED;
             };
             match after_step(code, home.agent_phase(), revivals, since.elapsed()) {
-                _ if told => break code,
+                _ if asked_to_end => break code,
                 AfterStep::End => break code,
                 AfterStep::Again => {
-                    (revivals, since) = (revivals + 1, Instant::now());
+                    revivals += 1;
+                    since = Instant::now();
                     tracing::warn!(code, revivals, "the agent is gone; starting it again");
                 }
                 AfterStep::Later => {
                     tracing::warn!(code, "Slurm did not start the agent's step; trying again");
                     tokio::select! {
                         biased;
-                        Some(signal) = signals.recv() => told |= END_SIGNALS.contains(&signal),
+                        Some(signal) = signals.recv() => asked_to_end |= END_SIGNALS.contains(&signal),
                         () = wanted.as_mut() => {
-                            lost = true;
+                            node_is_lost = true;
                             break EXIT_TERMINATED;
                         }
                         () = sleep(STEP_PAUSE) => {}
@@ -115,16 +115,18 @@ pub(crate) async fn run_step(args: &RunArgs, place: &SlurmContext) -> io::Result
             }
         }
     };
-    let left = lost || home.recorded_end() == Some(AgentEnd::Left);
+    let left = node_is_lost || home.recorded_end() == Some(AgentEnd::Left);
     home.remove();
-    // A script that Slurm has told as well ends in its own way.
     let in_script = std::env::var("ENVIRONMENT").is_ok_and(|value| value == "BATCH");
-    match (in_script, left) {
-        // What follows in a script of the main queue is its owner's.
-        _ if args.spec.extend.is_some() => {}
-        (true, true) if !told => batch_script::end_script(place.job).await,
-        (true, false) => batch_script::leave_sentry(),
-        _ => {}
+    // The rest of a main job's script is its owner's business.
+    if !in_script || args.spec.extend.is_some() {
+        return Ok(code);
+    }
+    if !left {
+        batch_script::leave_sentry();
+    } else if !asked_to_end {
+        // If Slurm has asked the script to end as well, it ends in its own way.
+        batch_script::end_script(context.job).await;
     }
     Ok(code)
 }
@@ -132,42 +134,43 @@ pub(crate) async fn run_step(args: &RunArgs, place: &SlurmContext) -> io::Result
 /// What follows the end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AfterStep {
-    /// The end of it all.
+    /// `infill run` ends.
     End,
-    /// Another step, at once.
+    /// Another step is started at once.
     Again,
-    /// Another step, when slurmctld may be back.
+    /// Another step is started when slurmctld may be back.
     Later,
 }
 
-/// What follows the end of a step with this code, in which the agent came so far. Agents have been started
-/// anew so often before, and none has lived for so long.
-fn after_step(code: i32, life: AgentPhase, revivals: u32, lifeless: Duration) -> AfterStep {
-    match life {
+/// What follows the end of a step with this code, in which the agent reached this phase. `revivals`: how
+/// often an agent was started again before. `since_revival`: time since the last such start, or the first
+/// one.
+fn after_step(code: i32, phase: AgentPhase, revivals: u32, since_revival: Duration) -> AfterStep {
+    match phase {
         _ if code == 0 => AfterStep::End,
         AgentPhase::Ended => AfterStep::End,
-        // Slurm told the step to leave before the agent could hear it. Only the next one finds out why, and a
-        // main job may be waiting.
+        // Slurm asked the step to leave before the agent could receive the signal. Only the next agent finds
+        // out why, and a main job may be waiting.
         AgentPhase::None if code == EXIT_TERMINATED && revivals < MAX_REVIVALS => AfterStep::Again,
-        AgentPhase::None if lifeless < STEP_PATIENCE => AfterStep::Later,
+        AgentPhase::None if since_revival < STEP_PATIENCE => AfterStep::Later,
         AgentPhase::Began if revivals < MAX_REVIVALS => AfterStep::Again,
         AgentPhase::None | AgentPhase::Began => AfterStep::End,
     }
 }
 
-/// Waits for the end of `srun`, which gets the signals that we get; notes whether we were told to end. `None`
-/// once the node is wanted: then srun is ended.
+/// Waits for the end of `srun`, passes our signals on to it, and notes whether we were asked to end. Returns
+/// its exit code; `None` if the node is wanted, after it has ended srun.
 async fn wait_for_srun(
     child: &mut Child,
     signals: &mut mpsc::Receiver<i32>,
-    told: &mut bool,
+    asked_to_end: &mut bool,
     mut wanted: Pin<&mut impl Future<Output = ()>>,
 ) -> io::Result<Option<i32>> {
     let status = loop {
         tokio::select! {
             biased;
             Some(signal) = signals.recv() => {
-                *told |= END_SIGNALS.contains(&signal);
+                *asked_to_end |= END_SIGNALS.contains(&signal);
                 forward_signal(child, signal);
             }
             status = child.wait() => break status?,
@@ -183,19 +186,21 @@ async fn wait_for_srun(
     Ok(Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))))
 }
 
-/// Comes back when Slurm takes the node back while no agent lives here. One that lives looks for itself.
+/// Returns when Slurm takes the node back while no agent has started here. An agent checks for itself.
 async fn wait_until_wanted(home: &RuntimeDir, job: JobId, programs: SlurmPrograms) {
     loop {
         sleep(BEGINS_WITHIN).await;
-        let absent = || home.agent_phase() == AgentPhase::None;
-        if absent() && time_limit::is_preempted(programs.clone(), job).await && absent() {
-            tracing::warn!("Slurm takes the node back, and has not begun the agent's step");
+        if home.agent_phase() == AgentPhase::None
+            && time_limit::is_preempted(programs.clone(), job).await
+            && home.agent_phase() == AgentPhase::None
+        {
+            tracing::warn!("Slurm takes the node back, and has not started the agent's step");
             return;
         }
     }
 }
 
-/// The signals that Slurm and users send to batch scripts; `srun` hands them on to the step.
+/// Listens for the signals that Slurm and users send to batch scripts. `srun` passes them on to the step.
 fn forwarded_signals() -> io::Result<mpsc::Receiver<i32>> {
     let (sender, receiver) = mpsc::channel(4);
     for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
@@ -218,9 +223,9 @@ pub(crate) fn forward_signal(child: &Child, signal: i32) {
 
 fn srun_command(args: &RunArgs, home: &Path) -> io::Result<std::process::Command> {
     let mut words = std::env::args_os().skip(1).collect::<Vec<_>>();
-    // Before the first flag and after the subcommand, wherever global flags stand: just before the `--` of
-    // CMD.
-    let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    // Our flags must come after the subcommand, wherever the global flags are. So they go just before the
+    // `--` of the command.
+    let command_start = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let mut extra = vec!["--in-step".into(), "--home".into(), home.into()];
     for (flag, fd) in [("--output-file", libc::STDOUT_FILENO), ("--error-file", libc::STDERR_FILENO)] {
         if let Some(path) = output_file_of(fd) {
@@ -228,7 +233,7 @@ fn srun_command(args: &RunArgs, home: &Path) -> io::Result<std::process::Command
             extra.push(path.into_os_string());
         }
     }
-    words.splice(at..at, extra);
+    words.splice(command_start..command_start, extra);
     let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS)
         .args(["--nodes=1", "--ntasks=1"])
@@ -240,16 +245,20 @@ fn srun_command(args: &RunArgs, home: &Path) -> io::Result<std::process::Command
     for name in SHARE_VARIABLES {
         srun.env_remove(name);
     }
-    let gpus = |name| std::env::var(name).ok().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
-    if gpus(GPUS_WANTED) > gpus(GPUS_ON_NODE_VARIABLE) {
-        // No step can have more than there are.
+    if gpus_from_env(GPUS_WANTED) > gpus_from_env(GPUS_ON_NODE_VARIABLE) {
+        // A step cannot have more GPUs than its node.
         srun.env_remove(GPUS_WANTED);
     }
     tracing::debug!(command = ?args.common.command, "starting the job step");
     Ok(srun)
 }
 
-/// The step in which a sentry watches.
+/// The number of GPUs in a variable of our environment; 0 without it.
+fn gpus_from_env(name: &str) -> u32 {
+    env_variable(name).and_then(|gpus| gpus.parse().ok()).unwrap_or(0)
+}
+
+/// The command that starts the step in which a sentry watches.
 pub(crate) fn srun_sentry(home: &Path) -> io::Result<std::process::Command> {
     let mut srun = std::process::Command::new("srun");
     srun.args(SRUN_OPTIONS).args(["--nodes=1", "--ntasks=1", "--job-name=infill-sentry"]);
@@ -260,15 +269,15 @@ pub(crate) fn srun_sentry(home: &Path) -> io::Result<std::process::Command> {
     Ok(srun)
 }
 
-/// The regular file that a descriptor writes to, if wings can append to it too. Sets O_APPEND, without which
+/// The regular file that a descriptor writes to, if wings can append to it too. Sets O_APPEND: without it,
 /// this process and the wings would overwrite each other's lines after `infill run … > file`.
 fn output_file_of(fd: RawFd) -> Option<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     if !std::fs::metadata(&path).is_ok_and(|found| found.is_file()) {
         return None;
     }
-    // SAFETY: fcntl with these commands only reads and sets the flags of an open descriptor; it fails on
-    // others.
+    // SAFETY: fcntl with these commands only reads and sets the flags of an open descriptor, and fails for a
+    // descriptor that is not open.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_APPEND) < 0 {
@@ -286,11 +295,11 @@ mod tests {
     use infill_testkit::{clock::StoppedClock, write_script};
 
     #[test]
-    fn what_follows_the_end_of_a_step() {
+    fn a_step_that_ended_too_early_is_followed_by_another() {
         let killed = 137;
         let soon = Duration::from_secs(1);
         let long = STEP_PATIENCE;
-        for (code, life, revivals, lifeless, want) in [
+        for (code, phase, revivals, since_revival, want) in [
             (0, AgentPhase::None, 0, soon, AfterStep::End),
             (3, AgentPhase::Ended, 0, soon, AfterStep::End),
             (killed, AgentPhase::Began, 0, soon, AfterStep::Again),
@@ -299,53 +308,53 @@ mod tests {
             (1, AgentPhase::None, 0, soon, AfterStep::Later),
             (1, AgentPhase::None, MAX_REVIVALS, soon, AfterStep::Later),
             (1, AgentPhase::None, 0, long, AfterStep::End),
-            // The node is wanted in the moment in which the agent comes back.
+            // The node is wanted at the moment at which the agent is started again.
             (EXIT_TERMINATED, AgentPhase::None, 1, soon, AfterStep::Again),
             (EXIT_TERMINATED, AgentPhase::None, MAX_REVIVALS, soon, AfterStep::Later),
         ] {
             assert_eq!(
-                after_step(code, life, revivals, lifeless),
+                after_step(code, phase, revivals, since_revival),
                 want,
-                "{code} {life:?} {revivals} {lifeless:?}"
+                "{code} {phase:?} {revivals} {since_revival:?}"
             );
         }
     }
 
-    /// Whether a script whose agent lives or not learns that its node is wanted, where squeue says this, and
-    /// how often squeue was asked.
-    async fn learns(squeue: &str, lives: bool) -> (bool, usize) {
+    /// Whether a script notices that its node is wanted if squeue gives this answer, and how often squeue was
+    /// asked. `agent_runs`: whether its agent has started.
+    async fn notices(squeue: &str, agent_runs: bool) -> (bool, usize) {
         let dir = tempfile::tempdir().unwrap();
-        let asked = dir.path().join("asked");
+        let call_log = dir.path().join("calls");
         let squeue =
-            write_script(dir.path().join("squeue"), &format!("{squeue}; echo >>{}", asked.display()));
+            write_script(dir.path().join("squeue"), &format!("{squeue}; echo >>{}", call_log.display()));
         let home = dir.path().join("home");
         std::fs::create_dir(&home).unwrap();
         std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o700)).unwrap();
         let home = RuntimeDir::open_given(&home).unwrap();
-        if lives {
+        if agent_runs {
             std::fs::write(home.progress_socket(), "").unwrap();
         }
         let programs = SlurmPrograms { squeue, ..SlurmPrograms::default() };
-        let times = || std::fs::read_to_string(&asked).unwrap_or_default().lines().count();
+        let calls = || std::fs::read_to_string(&call_log).unwrap_or_default().lines().count();
         let clock = StoppedClock::stop();
-        let learned = tokio::spawn(async move { wait_until_wanted(&home, JobId(7), programs).await });
+        let wait = tokio::spawn(async move { wait_until_wanted(&home, JobId(7), programs).await });
         let mut passed = Duration::ZERO;
-        // The second look shows that the first was no reason to end.
-        while passed < 2 * BEGINS_WITHIN || !(lives || learned.is_finished() || times() > 1) {
-            assert!(passed < 100 * BEGINS_WITHIN, "it does not look");
+        // The second call shows that the first was not a reason to end.
+        while passed < 2 * BEGINS_WITHIN || !(agent_runs || wait.is_finished() || calls() > 1) {
+            assert!(passed < 100 * BEGINS_WITHIN, "it does not ask squeue");
             clock.advance_by(BEGINS_WITHIN).await;
             passed += BEGINS_WITHIN;
         }
-        (learned.is_finished(), times())
+        (wait.is_finished(), calls())
     }
 
     #[tokio::test]
-    async fn a_script_whose_step_does_not_begin_looks_for_itself() {
-        let told = "echo 2026-11-24T22:03:25 2026-11-24T22:01:00";
-        let before = "echo 2026-11-24T22:03:25 2026-11-24T22:05:00";
-        assert!(learns(told, false).await.0);
-        assert!(!learns("echo N/A", false).await.0);
-        assert!(!learns(before, false).await.0);
-        assert_eq!(learns(told, true).await, (false, 0), "the agent looks for itself");
+    async fn a_script_whose_step_does_not_start_asks_squeue_itself() {
+        let preempted = "echo 2026-11-24T22:03:25 2026-11-24T22:01:00";
+        let preempted_before = "echo 2026-11-24T22:03:25 2026-11-24T22:05:00";
+        assert!(notices(preempted, false).await.0);
+        assert!(!notices("echo N/A", false).await.0);
+        assert!(!notices(preempted_before, false).await.0);
+        assert_eq!(notices(preempted, true).await, (false, 0), "the agent asks itself");
     }
 }

@@ -1,5 +1,5 @@
-//! The job's time limit. A lead that meets it has ended for good, so it never does: if nobody has moved the
-//! limit by the time that saving needs, the command is asked to save and the job goes back to the queue.
+//! The job's time limit. A lead that reaches it would end for good, so the agent prevents that. If the limit
+//! has not moved by the time that saving needs, the command saves and the job goes back to the queue.
 
 use std::time::Duration;
 
@@ -9,79 +9,85 @@ use infill_model::JobId;
 
 use super::slurm_programs::{SlurmPrograms, run_program};
 
-/// For Slurm's answers, the last look and the way back to the queue, seconds. Slurm itself looks at time
-/// limits twice a minute, so this is seldom all there is.
+/// Time for Slurm's answers, the last query and the way back to the queue. Slurm itself checks time limits
+/// only twice a minute, so usually there is more time than this.
 const LIMIT_SLACK: Duration = Duration::from_secs(15);
 
-/// Without a word from the daemon for so long, somebody else may have moved the limit.
+/// After the daemon has been silent for this long, someone else may have moved the limit.
 pub(crate) const DAEMON_SILENCE: Duration = Duration::from_secs(30);
 
-/// How often that is looked at then. Thousands of agents ask one slurmctld.
+/// How often the agent then asks Slurm. It is rare because thousands of agents ask one slurmctld.
 const LOOK_INTERVAL: Duration = Duration::from_secs(600);
 
-/// An answer that takes longer comes too late.
+/// How long Slurm has to answer. Later answers come too late.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An end of the job moves by so much because clocks are rounded.
+/// The end of the job may seem to move by this much, because clocks are rounded.
 const ROUNDING: Duration = Duration::from_secs(5);
 
 /// How often Slurm is asked to requeue the job, until it does.
 const REQUEUE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Most of the time that a stop took before that the next one may take: saving is not always equally fast.
+/// The next stop may take this many times as long as the longest so far: saving is not always equally fast.
 const STOP_SAFETY_FACTOR: f64 = 1.5;
 
-/// Time that the job has left, as Slurm says it.
+/// Time that the job has left, according to Slurm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeLeft {
-    /// So much.
+    /// This much is left.
     Time(Duration),
-    /// There is no limit.
+    /// The job has no time limit.
     Unlimited,
 }
 
 /// What to do about the limit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitAction {
-    /// Nothing.
+    /// There is nothing to do.
     Nothing,
     /// Ask Slurm how much time is left.
     Look,
-    /// It is time to save and go.
+    /// Save now, and send the job back to the queue.
     Leave,
 }
 
-/// What is known of the limit.
+/// The time limit as the agent knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeLimit {
-    /// When the job ends, if that is known and it does.
+    /// When the job ends; `None` if it has no limit or the limit is unknown.
     end: Option<Instant>,
-    /// What was left when this end was first known.
-    whole: Duration,
+    /// Time that was left when this end became known.
+    left_at_first: Duration,
     /// When Slurm was last asked.
-    asked: Option<Instant>,
-    /// Whether it has not answered yet.
-    asking: bool,
+    asked_at: Option<Instant>,
+    /// Whether Slurm has not answered yet.
+    awaits_answer: bool,
     /// Longest stop so far.
-    stop: Option<Duration>,
+    longest_stop: Option<Duration>,
 }
 
 impl TimeLimit {
-    /// From what the environment says of the time that was left at the start; Slurm never corrects that.
+    /// Starts from the time that was left at the start according to the environment. Slurm never corrects
+    /// that value.
     pub fn new(left: Option<Duration>, now: Instant) -> TimeLimit {
-        let whole = left.unwrap_or_default();
-        TimeLimit { end: left.map(|left| now + left), whole, asked: None, asking: false, stop: None }
+        TimeLimit {
+            end: left.map(|left| now + left),
+            left_at_first: left.unwrap_or_default(),
+            asked_at: None,
+            awaits_answer: false,
+            longest_stop: None,
+        }
     }
 
     /// Notes that Slurm is being asked.
     pub fn record_query(&mut self, now: Instant) {
-        self.asked = Some(now);
-        self.asking = true;
+        self.asked_at = Some(now);
+        self.awaits_answer = true;
     }
 
-    /// Takes in what Slurm says; `None` if it gave no answer.
+    /// Takes in Slurm's answer; `None` if it gave none.
     pub fn record_answer(&mut self, left: Option<TimeLeft>, now: Instant) {
-        self.asking = false;
+        self.awaits_answer = false;
         let left = match left {
             Some(TimeLeft::Time(left)) => left,
             Some(TimeLeft::Unlimited) => {
@@ -95,48 +101,51 @@ impl TimeLimit {
             end.saturating_duration_since(old).max(old.saturating_duration_since(end)) > ROUNDING
         });
         if moved {
-            (self.end, self.whole) = (Some(end), left);
+            self.end = Some(end);
+            self.left_at_first = left;
         }
     }
 
     /// Notes how long the command took to save and exit.
     pub fn record_stop(&mut self, took: Duration) {
-        self.stop = self.stop.max(Some(took));
+        self.longest_stop = self.longest_stop.max(Some(took));
     }
 
-    /// What is left of the job.
+    /// Time that the job has left; `None` if it has no limit or the limit is unknown.
     pub fn remaining_time(&self, now: Instant) -> Option<Duration> {
         self.end.map(|end| end.saturating_duration_since(now))
     }
 
-    /// What is due now, for a command that is killed `grace` after it was asked to save. `away`: for how long
-    /// the daemon has been silent.
-    pub fn next_action(&self, grace: Duration, away: Duration, now: Instant) -> LimitAction {
-        if self.asking {
+    /// The action that is due now, for a command that is killed `grace` after it was asked to save.
+    /// `silence`: for how long the daemon has been silent.
+    pub fn next_action(&self, grace: Duration, silence: Duration, now: Instant) -> LimitAction {
+        if self.awaits_answer {
             return LimitAction::Nothing;
         }
-        // What was said before the daemon fell silent, the daemon may have changed since.
-        let old = self.asked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_INTERVAL.min(away));
-        let look = if old && away >= DAEMON_SILENCE { LimitAction::Look } else { LimitAction::Nothing };
-        let Some(end) = self.end else { return look };
+        // The daemon may have changed the limit after Slurm's last answer, before it fell silent.
+        let max_age = LOOK_INTERVAL.min(silence);
+        let is_old = self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= max_age);
+        let routine =
+            if is_old && silence >= DAEMON_SILENCE { LimitAction::Look } else { LimitAction::Nothing };
+        let Some(end) = self.end else { return routine };
         let margin = self.save_margin(grace);
         if end.saturating_duration_since(now) > margin {
-            return look;
+            return routine;
         }
-        // Whether Slurm answered or not: later is too late.
-        let asked = self.asked.is_some_and(|at| end.saturating_duration_since(at) <= margin);
-        if asked { LimitAction::Leave } else { LimitAction::Look }
+        // The job leaves even if Slurm has not answered: later would be too late.
+        let was_asked = self.asked_at.is_some_and(|at| end.saturating_duration_since(at) <= margin);
+        if was_asked { LimitAction::Leave } else { LimitAction::Look }
     }
 
-    /// How long before the end the command is asked to save: as long as it took before, or may take. Never
-    /// more than half of the time that was given: a start in a short window is renewed in the next round.
+    /// How long before the end the command is asked to save: as long as saving took before, or may take. It
+    /// is at most half of the time that was given, because the next round renews a start in a short window.
     fn save_margin(&self, grace: Duration) -> Duration {
-        let save = self.stop.map_or(grace, |took| took.mul_f64(STOP_SAFETY_FACTOR).min(grace));
-        (save + LIMIT_SLACK).min(self.whole / 2)
+        let save = self.longest_stop.map_or(grace, |took| took.mul_f64(STOP_SAFETY_FACTOR).min(grace));
+        (save + LIMIT_SLACK).min(self.left_at_first / 2)
     }
 }
 
-/// Asks Slurm what is left of the job; `None` if it gives no answer.
+/// Asks Slurm how much time the job has left; `None` if it gives no answer.
 pub(crate) async fn query_time_left(programs: SlurmPrograms, job: JobId) -> Option<TimeLeft> {
     let args = ["--noheader", "--format=%L", "--jobs", &job.to_string()];
     match run_program(&programs.squeue, &args, "", LOOK_TIMEOUT).await {
@@ -148,17 +157,18 @@ pub(crate) async fn query_time_left(programs: SlurmPrograms, job: JobId) -> Opti
     }
 }
 
-/// Whether Slurm takes the job's nodes back. With `PreemptParameters=send_user_signal` it tells so by the
-/// signal that the user asked for with `sbatch --signal`, and by nothing else until the end of the grace
-/// time.
+/// Whether Slurm takes the job's nodes back. With `PreemptParameters=send_user_signal`, Slurm only sends the
+/// signal that the user asked for with `sbatch --signal`. Until the end of the grace time, nothing else
+/// announces the preemption.
 pub(crate) async fn is_preempted(programs: SlurmPrograms, job: JobId) -> bool {
     let args = ["--noheader", "--Format=PreemptTime:40,StartTime:40", "--jobs", &job.to_string()];
-    let said = run_program(&programs.squeue, &args, "", LOOK_TIMEOUT).await;
-    said.is_ok_and(|text| shows_preemption(&text))
+    let answer = run_program(&programs.squeue, &args, "", LOOK_TIMEOUT).await;
+    answer.is_ok_and(|text| shows_preemption(&text))
 }
 
-/// Whether squeue shows a preemption, `2026-11-24T22:03:25` or `N/A`, that is not of an earlier run, before
-/// the start that stands beside it.
+/// Whether squeue shows a preemption of this run. The first word is the preemption's time
+/// (`2026-11-24T22:03:25`) or `N/A`, the second the job's start. A preemption before the start belongs to an
+/// earlier run.
 fn shows_preemption(text: &str) -> bool {
     let mut times = text.split_whitespace();
     let preempted = times.next().unwrap_or_default();
@@ -166,9 +176,9 @@ fn shows_preemption(text: &str) -> bool {
     preempted.starts_with(|c: char| c.is_ascii_digit()) && preempted >= started
 }
 
-/// Has Slurm requeue our own job, held or not, until that ends us.
+/// Asks Slurm again and again to requeue our own job, held or not, until the requeue ends this process.
 pub(crate) async fn requeue_job(programs: SlurmPrograms, job: JobId, held: bool) {
-    let mut told = false;
+    let mut is_logged = false;
     let word = if held { "requeuehold" } else { "requeue" };
     loop {
         match run_program(&programs.scontrol, &[word, &job.to_string()], "", LOOK_TIMEOUT).await {
@@ -176,8 +186,8 @@ pub(crate) async fn requeue_job(programs: SlurmPrograms, job: JobId, held: bool)
                 tracing::info!("the job goes back to the queue, held, until the daemon starts it again");
             }
             Ok(_) => tracing::info!("the job goes back to the queue"),
-            Err(error) if !told => {
-                told = true;
+            Err(error) if !is_logged => {
+                is_logged = true;
                 tracing::error!(%error, "Slurm does not requeue this job; trying again until its time is up");
             }
             Err(_) => {}
@@ -205,8 +215,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preemption_of_an_earlier_run_is_none() {
-        for (text, told) in [
+    fn a_preemption_of_an_earlier_run_does_not_count() {
+        for (text, is_preempted) in [
             ("2026-11-24T22:03:25  2026-11-24T22:03:25 ", true),
             ("2026-11-24T22:03:25  2026-11-24T21:59:00", true),
             ("2026-11-24T22:03:25  2026-11-24T22:03:26", false),
@@ -215,7 +225,7 @@ mod tests {
             ("2026-11-24T22:03:25", true),
             ("", false),
         ] {
-            assert_eq!(shows_preemption(text), told, "{text}");
+            assert_eq!(shows_preemption(text), is_preempted, "{text}");
         }
     }
 
@@ -227,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_squeue_says() {
+    fn squeues_forms_of_the_time_left_are_read() {
         for (text, want) in [
             ("1:59", Some(TimeLeft::Time(secs(119)))),
             ("0:00", Some(TimeLeft::Time(NO))),
@@ -244,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_again_before_it_goes() {
+    fn it_asks_slurm_again_before_it_leaves() {
         let start = Instant::now();
         let mut limit = TimeLimit::new(Some(secs(600)), start);
         let at = |s| start + secs(s);
@@ -262,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_it_goes_all_the_same() {
+    fn it_leaves_even_without_an_answer() {
         let start = Instant::now();
         let mut limit = TimeLimit::new(Some(secs(600)), start);
         limit.record_query(start + secs(530));
@@ -272,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_is_what_saving_took_and_at_most_half() {
+    fn the_margin_follows_the_longest_stop_and_is_at_most_half_of_the_time() {
         let start = Instant::now();
         let mut limit = TimeLimit::new(Some(secs(3600)), start);
         assert_eq!(limit.save_margin(GRACE), secs(75));
@@ -285,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_daemon_is_silent_it_looks_now_and_then() {
+    fn while_the_daemon_is_silent_it_asks_slurm_now_and_then() {
         let start = Instant::now();
         let mut limit = TimeLimit::new(Some(secs(86_400)), start);
         assert_eq!(limit.next_action(GRACE, secs(29), start), LimitAction::Nothing);
@@ -299,7 +309,7 @@ mod tests {
             "it is silent again"
         );
         assert_eq!(limit.next_action(GRACE, secs(699), start + secs(600)), LimitAction::Look);
-        // Somebody has cut it.
+        // Someone has shortened the limit.
         limit.record_query(start + secs(600));
         limit.record_answer(Some(TimeLeft::Time(secs(70))), start + secs(600));
         assert_eq!(limit.next_action(GRACE, secs(699), start + secs(640)), LimitAction::Look);

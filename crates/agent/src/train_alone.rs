@@ -1,8 +1,8 @@
-//! Training alone: what a lead does without the daemon, on its one node, if its owner said so.
+//! Training alone: a lead trains without the daemon, on its one node, if its owner allows it.
 //!
-//! It is no generation of the daemon's, and never overlaps one. Before it starts, the daemon can no longer be
-//! reached by us (the door is shut) and the wings are gone; before the daemon hears from us again, it has
-//! saved and ended.
+//! The daemon does not count it as a generation, and it never overlaps one. Before it starts, our requests to
+//! the daemon are blocked and the wings are gone. Before the daemon receives a request from us again, the
+//! command has saved and ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,71 +16,73 @@ use super::daemon_link::{DaemonLink, free_port};
 use super::slurm_programs::{SlurmPrograms, run_program};
 use super::worker_event::{SilenceGuard, WorkerEvent};
 
-/// Stands for the command that trains alone; the daemon's generations begin at 1.
+/// The generation of the command that trains alone. The daemon's generations begin at 1.
 pub(crate) const ALONE_GENERATION: u64 = 0;
 
-/// How often we look whether the daemon is back.
+/// How often we check whether the daemon is back.
 const DAEMON_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Slurm's programs may take so long.
+/// How long Slurm's programs may take.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Wings that were cancelled have ended after so long: the grace of Slurm itself is half a minute.
+/// How long cancelled wings may take to end. Slurm's own grace time is half a minute.
 const WINGS_END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often we look whether they have.
+/// How often we check whether the wings have ended.
 const WINGS_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Pause after a preparation that failed: Slurm is away, too.
+/// Pause after a preparation that failed, usually because Slurm is away too.
 const PREPARE_RETRY_PAUSE: Duration = Duration::from_secs(30);
 
-/// Where a lead is with training alone.
+/// Whether a lead trains alone.
 pub(crate) enum AloneState {
-    /// It does not.
+    /// It does not train alone.
     No,
-    /// It will, once its wings are gone.
+    /// It will train alone once its wings are gone.
     Preparing,
-    /// It does.
+    /// It trains alone.
     Yes(#[allow(dead_code, reason = "it is dropped when that ends")] SilenceGuard),
 }
 
-/// When a lead begins to train alone.
+/// The conditions under which a lead begins to train alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AloneTerms {
-    /// After the daemon was away for so long.
+    /// How long the daemon must have been away.
     pub patience: Duration,
-    /// Whether the daemon will never take it in, though it may be well: nobody looks whether it is back.
+    /// Whether the daemon will never accept the job, even if it is healthy. Then the lead does not check
+    /// whether it is back.
     pub for_good: bool,
 }
 
-/// Makes ready: shuts the door and ends the wings, whose commands may still run. Tells whether it may begin.
+/// Prepares to train alone: blocks requests to the daemon, and ends the wings, whose commands may still run.
+/// Sends the worker the event whether it may begin.
 pub(crate) async fn prepare_alone(
     link: Arc<DaemonLink>,
     programs: SlurmPrograms,
     job: JobId,
     terms: AloneTerms,
-    tell: mpsc::Sender<WorkerEvent>,
+    events: mpsc::Sender<WorkerEvent>,
 ) {
-    let door = link.block_requests().await;
-    let solitude = match check_alone_allowed(&link, &programs, job, terms).await {
+    let blocked_requests = link.block_requests().await;
+    let guard = match check_alone_allowed(&link, &programs, job, terms).await {
         Ok(()) => {
-            let teller = tell.clone();
-            let knocks = async move {
+            let sender = events.clone();
+            let health_checks = async move {
                 if !terms.for_good {
-                    wait_for_daemon(link, teller).await;
+                    wait_for_daemon(link, sender).await;
                 }
             };
-            Some(SilenceGuard::new(door, tokio::spawn(knocks).abort_handle()))
+            Some(SilenceGuard::new(blocked_requests, tokio::spawn(health_checks).abort_handle()))
         }
         Err(why) => {
-            drop(door);
+            drop(blocked_requests);
             tracing::warn!(why, "not training alone for now");
             sleep(PREPARE_RETRY_PAUSE).await;
             None
         }
     };
-    // A worker that has ended wants to know nothing more.
-    tell.send(WorkerEvent::MayTrainAlone(solitude)).await.ok();
+    // When the worker has ended, it does not receive this any more.
+    events.send(WorkerEvent::MayTrainAlone(guard)).await.ok();
 }
 
 async fn check_alone_allowed(
@@ -90,7 +92,7 @@ async fn check_alone_allowed(
     terms: AloneTerms,
 ) -> Result<(), String> {
     let AloneTerms { patience, for_good } = terms;
-    // A request that was under way may have found the daemon; or it is there, and only refuses us.
+    // A request that was under way may have reached the daemon; or the daemon is there, and only refuses us.
     if link.away_duration() <= patience || (!for_good && link.is_daemon_healthy().await) {
         return Err("there is a daemon".to_owned());
     }
@@ -123,15 +125,15 @@ async fn end_wings(programs: &SlurmPrograms, job: JobId) -> Result<(), String> {
     }
 }
 
-/// Says once when a daemon is there again that works.
-async fn wait_for_daemon(link: Arc<DaemonLink>, tell: mpsc::Sender<WorkerEvent>) {
+/// Waits for a daemon that works, and sends the worker the event once.
+async fn wait_for_daemon(link: Arc<DaemonLink>, events: mpsc::Sender<WorkerEvent>) {
     while !link.is_daemon_healthy().await {
         sleep(DAEMON_CHECK_INTERVAL).await;
     }
-    tell.send(WorkerEvent::DaemonIsBack).await.ok();
+    events.send(WorkerEvent::DaemonIsBack).await.ok();
 }
 
-/// The place of a worker that trains alone: on its one node, or on all that are its job's own.
+/// The membership of a worker that trains alone: on its one node, or on all of its job's own nodes.
 pub(crate) fn alone_member(node: &NodeName, own: &[NodeName], exec_plan: String) -> GenerationMember {
     let nodes = if own.is_empty() { std::slice::from_ref(node) } else { own };
     let is_one = nodes.len() == 1;

@@ -1,4 +1,5 @@
-//! A node whose configuration cannot be read: a job waits there, held, and none fails for that.
+//! A node whose configuration cannot be read. A job that was started there waits in the queue, held, and
+//! does not fail.
 
 use infill_model::JobId;
 
@@ -7,42 +8,46 @@ use super::slurm_context::SlurmContext;
 use super::slurm_programs::SlurmPrograms;
 use super::time_limit;
 
-/// Where nobody listens, and nobody can: port 0.
+/// A URL at which no daemon can listen: port 0.
 const UNREACHABLE_URL: &str = "http://127.0.0.1:0";
 
-/// What becomes of a job whose agent does not know where the daemon is.
+/// What happens to a job whose agent does not know where the daemon is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigFailureAction {
-    /// It trains on its own nodes: it is one of the main queue.
+    /// It is a main job, and trains on its own nodes.
     Alone,
     /// It goes back to the queue, and waits there until the daemon starts it again.
     Held,
-    /// `infill run` fails: there is no batch script that could begin anew.
+    /// `infill run` fails, because there is no batch script that could start again.
     Failed,
 }
 
 impl ConfigFailureAction {
-    /// Of `infill run` with these arguments at this place; whether it is in a batch script.
-    pub fn for_job(args: &RunArgs, place: &SlurmContext, in_script: bool) -> ConfigFailureAction {
-        match (args.spec.extend.is_some(), in_script && !args.in_step && !place.in_step) {
-            (true, _) => ConfigFailureAction::Alone,
-            (false, true) => ConfigFailureAction::Held,
-            (false, false) => ConfigFailureAction::Failed,
+    /// The action for `infill run` with these arguments in this context. `in_script`: whether it runs in a
+    /// batch script.
+    pub fn for_job(args: &RunArgs, context: &SlurmContext, in_script: bool) -> ConfigFailureAction {
+        if args.spec.extend.is_some() {
+            ConfigFailureAction::Alone
+        } else if in_script && !args.in_step && !context.in_step {
+            ConfigFailureAction::Held
+        } else {
+            ConfigFailureAction::Failed
         }
     }
 }
 
-/// The arguments of a job that trains without infill.
+/// Changes the arguments so that the job trains without infill, and logs the reason.
 pub(crate) fn args_without_daemon(mut args: RunArgs, error: &anyhow::Error) -> RunArgs {
     tracing::warn!("{error:#}: this job trains on its own nodes, without infill");
     args.common.url = Some(UNREACHABLE_URL.to_owned());
     args
 }
 
-/// Has Slurm requeue our job, held, until that ends us. The daemon starts it again, ever more rarely.
+/// Asks Slurm to requeue our job, held, until that ends this process. The daemon starts the job again, with
+/// growing pauses.
 pub(crate) async fn requeue_held(job: JobId, programs: SlurmPrograms, error: &anyhow::Error) {
     tracing::error!(
-        "{error:#}: this job waits in the queue until that is mended on the node; it keeps its checkpoints"
+        "{error:#}: this job waits in the queue until that is fixed on the node; it keeps its checkpoints"
     );
     time_limit::requeue_job(programs, job, true).await;
 }
@@ -61,11 +66,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_begin_anew_is_held_and_main_jobs_are_left_alone() {
+    fn only_batch_scripts_that_can_start_again_are_held_and_main_jobs_train_alone() {
         let becomes = |flags: &str, in_step, in_script| {
             let words = ["run"].into_iter().chain(flags.split_whitespace()).chain(["--", "true"]);
-            let place = SlurmContext { job: JobId(7), node: "n1".into(), in_step };
-            ConfigFailureAction::for_job(&Flags::parse_from(words).args, &place, in_script)
+            let context = SlurmContext { job: JobId(7), node: "n1".into(), in_step };
+            ConfigFailureAction::for_job(&Flags::parse_from(words).args, &context, in_script)
         };
         assert_eq!(becomes("", false, true), ConfigFailureAction::Held);
         assert_eq!(becomes("", false, false), ConfigFailureAction::Failed);
@@ -79,19 +84,19 @@ mod tests {
     #[tokio::test]
     async fn the_job_is_requeued_held() {
         let dir = tempfile::tempdir().unwrap();
-        let asked = dir.path().join("asked");
+        let call_log = dir.path().join("calls");
         let scontrol =
-            write_script(dir.path().join("scontrol"), &format!("echo \"$@\" >>{}", asked.display()));
+            write_script(dir.path().join("scontrol"), &format!("echo \"$@\" >>{}", call_log.display()));
         let programs = SlurmPrograms { scontrol, ..SlurmPrograms::default() };
         let task = tokio::spawn(async move {
             requeue_held(JobId(7), programs, &anyhow::anyhow!("cannot read the configuration")).await;
         });
-        let said = || std::fs::read_to_string(&asked).unwrap_or_default();
-        while said().is_empty() {
-            assert!(!task.is_finished(), "it waits for its end");
+        let calls = || std::fs::read_to_string(&call_log).unwrap_or_default();
+        while calls().is_empty() {
+            assert!(!task.is_finished(), "it waits until the requeue ends it");
             infill_testkit::clock::wait_real_time().await;
         }
-        assert_eq!(said().lines().next(), Some("requeuehold 7"));
+        assert_eq!(calls().lines().next(), Some("requeuehold 7"));
         task.abort();
     }
 }

@@ -1,16 +1,16 @@
-//! What watches over a wing until its agent lives.
+//! A shell loop that watches over a wing until its agent runs.
 //!
-//! Slurm tells a batch script of a preemption only at the end of the grace time. While slurmctld is away, or
-//! has just begun, `srun` waits, perhaps for a minute, and there is no step that could be told. So the script
-//! itself asks squeue until the agent has begun, and is ended if the node is wanted.
+//! Slurm signals a preemption to a batch script only at the end of the grace time. While slurmctld is away,
+//! or has just started, `srun` waits, perhaps for a minute. Then there is no step that could get a signal. So
+//! the script itself asks squeue until the agent runs, and ends if the node is wanted.
 
 use super::processes::{process_environment, send_signal};
 use infill_model::JobId;
 
-/// Tells the agent the watcher's process.
+/// The variable with the watcher's process id, for the agent.
 const WATCHER_VARIABLE: &str = "INFILL_WATCHER";
 
-/// Lines of a wing's script, before it becomes `srun`: every three seconds, as in a lead's.
+/// Lines of a wing's script, before it becomes `srun`. They ask every three seconds, as a lead's script does.
 pub(crate) const WATCHER_LINES: &str = r#"(while sleep 3; do
     squeue -h -O PreemptTime:40,StartTime:40 -j "$SLURM_JOB_ID" 2>/dev/null |
         awk '$1 ~ /^[0-9]/ && $1 >= $2 { told = 1 } END { exit !told }' && kill $$ && exit
@@ -18,12 +18,12 @@ done) &
 export INFILL_WATCHER=$!
 "#;
 
-/// The agent has begun, and looks for itself.
+/// Ends the watcher: the agent runs now, and checks for itself.
 pub(crate) fn dismiss_watcher(job: JobId) {
     let watcher = std::env::var(WATCHER_VARIABLE).ok().and_then(|pid| pid.parse::<i32>().ok());
-    // The agents of a wing's other nodes have no watcher beside them, and its number may be somebody's there.
-    let is_of = |pid: &i32| process_environment(*pid).contains(&format!("SLURM_JOB_ID={job}").into_bytes());
-    if let Some(watcher) = watcher.filter(|pid| *pid > 1 && is_of(pid)) {
+    let Some(watcher) = watcher.filter(|pid| *pid > 1) else { return };
+    // On a wing's other nodes there is no watcher, and another process may have its number there.
+    if process_environment(watcher).contains(&format!("SLURM_JOB_ID={job}").into_bytes()) {
         send_signal(watcher, libc::SIGTERM);
     }
 }
@@ -38,30 +38,30 @@ mod tests {
     use super::*;
     use infill_testkit::write_script;
 
-    /// Three seconds are short here, and no other time is.
+    /// A `sleep` that shortens three seconds, and no other time.
     const SLEEP: &str = r#"case $1 in 3) exec /bin/sleep 0.02;; *) exec /bin/sleep "$1";; esac"#;
 
-    /// Whether a script whose `srun` waits is ended before it asks again, where squeue says this.
+    /// Whether a script whose `srun` waits ends before it asks again, if squeue gives this answer.
     async fn is_ended(squeue: &str) -> bool {
         let dir = tempfile::tempdir().unwrap();
-        let asked = dir.path().join("asked");
-        write_script(dir.path().join("squeue"), &format!("echo >>{}; {squeue}", asked.display()));
+        let call_log = dir.path().join("calls");
+        write_script(dir.path().join("squeue"), &format!("echo >>{}; {squeue}", call_log.display()));
         write_script(dir.path().join("sleep"), SLEEP);
         let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
-        let mut waits = Command::new("sh");
-        waits
+        let mut script = Command::new("sh");
+        script
             .args(["-c", &format!("{WATCHER_LINES}exec sleep 60")])
             .env("PATH", path)
             .env("SLURM_JOB_ID", "7");
-        let mut child = waits.process_group(0).spawn().unwrap();
+        let mut child = script.process_group(0).spawn().unwrap();
         let group = child.id().and_then(|id| i32::try_from(id).ok()).unwrap();
-        let times = || std::fs::read_to_string(&asked).unwrap_or_default().lines().count();
+        let calls = || std::fs::read_to_string(&call_log).unwrap_or_default().lines().count();
         let deadline = Instant::now() + Duration::from_secs(20);
-        while child.try_wait().unwrap().is_none() && times() < 2 {
+        while child.try_wait().unwrap().is_none() && calls() < 2 {
             assert!(Instant::now() < deadline, "it asks once in three seconds");
             sleep(Duration::from_millis(5)).await;
         }
-        let ended = times() < 2;
+        let ended = calls() < 2;
         send_signal(-group, libc::SIGKILL);
         ended
     }

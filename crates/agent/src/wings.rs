@@ -1,7 +1,7 @@
 //! Submits the wings of a lead with `sbatch`, as the user, each once.
 //!
-//! A wing's comment names its order, and its number is noted in the agent's private directory: an agent that
-//! has lost its memory looks there and in Slurm's queue before it submits anything.
+//! A wing's comment names its order, and its job id is noted in the agent's private directory. An agent that
+//! was restarted looks there and in Slurm's queue before it submits anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,25 +17,26 @@ use super::slurm_programs::{RunError, SlurmPrograms, run_program};
 use super::step::{KEPT_CPUS_PER_TASK, SHARE_VARIABLES, SRUN_OPTIONS};
 use super::watcher;
 
-/// slurmctld may be busy for a while, but an order whose nodes were free a minute ago is stale.
+/// How long a program may take. slurmctld may be busy for a while, but an order whose nodes were free a
+/// minute ago is stale.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Slurm preempts the youngest first and knows whole seconds: for a wing that started in the same second as
-/// its lead it may take the lead, and with it the whole job.
+/// How much later than the lead a wing starts. Slurm preempts the youngest job first, and counts in whole
+/// seconds. If a wing started in the same second, Slurm might take the lead, and with it the whole job.
 const YOUNGER_DELAY: Duration = Duration::from_secs(1);
 
-/// What wings run, and where their output goes.
+/// The command of wings, and the files for their output.
 #[derive(Clone, Debug)]
 pub(crate) struct WingJob {
-    /// The lead.
+    /// The lead's job id.
     pub lead: JobId,
     /// Flags and command for `infill worker`.
     pub worker_args: Vec<String>,
     /// The daemon's URL.
     pub url: String,
-    /// Where the lead runs its command, and whether that names files there.
+    /// The directory in which the lead runs its command, and whether the command names files there.
     pub dir: Option<(PathBuf, bool)>,
-    /// What comes with a GPU, where GPUs are lent: sbatch's options, as the lead's owner gave them.
+    /// The owner's options of sbatch for the CPUs and memory that come with a GPU, where GPUs are lent.
     pub share: Vec<String>,
     /// The lead's standard output, if it is a file.
     pub output: Option<PathBuf>,
@@ -43,17 +44,18 @@ pub(crate) struct WingJob {
     pub error: Option<PathBuf>,
 }
 
-/// Submits orders, one after the other.
+/// Submits wings for the daemon's orders, one after the other.
 pub(crate) struct WingSubmitter {
     job: WingJob,
+    /// The file with the orders that were submitted, and their wings' job ids.
     notes: PathBuf,
     programs: SlurmPrograms,
-    /// What became of each order.
+    /// The result of each order.
     done: BTreeMap<u64, AgentEvent>,
-    /// Whether notes and queue were looked through.
-    remembered: bool,
-    /// When wings will be younger than the lead, which runs by now.
-    begins: Instant,
+    /// Whether the results of earlier agents were read from the notes and the queue.
+    has_loaded: bool,
+    /// From when on new wings are younger than the lead.
+    starts_at: Instant,
 }
 
 impl WingSubmitter {
@@ -64,43 +66,43 @@ impl WingSubmitter {
             notes,
             programs,
             done: BTreeMap::new(),
-            remembered: false,
-            begins: Instant::now() + YOUNGER_DELAY,
+            has_loaded: false,
+            starts_at: Instant::now() + YOUNGER_DELAY,
         }
     }
 
-    /// Takes up the orders that hold and tells what became of them, until nobody sends any more. Getting an
-    /// order again is harmless. Where sbatch is slow, an order may have been withdrawn before its turn comes:
-    /// before each one the list is looked at anew.
+    /// Submits the wings of all present orders, and passes the results to `report`, until the sender of
+    /// orders is gone. An order that comes again does no harm. While sbatch is slow, an order may be
+    /// withdrawn before its turn comes, so the present list is read before each one.
     pub async fn serve_orders(
         mut self,
         mut orders: watch::Receiver<Vec<WingOrder>>,
-        tell: impl Fn(AgentEvent),
+        report: impl Fn(AgentEvent),
     ) {
         while orders.changed().await.is_ok() {
-            sleep_until(self.begins).await;
+            sleep_until(self.starts_at).await;
             let mut taken_up = BTreeSet::new();
             loop {
                 let next = orders.borrow_and_update().iter().find(|o| !taken_up.contains(&o.order)).cloned();
                 let Some(order) = next else { break };
                 taken_up.insert(order.order);
                 if let Some(event) = self.submit_once(&order).await {
-                    tell(event);
+                    report(event);
                 }
             }
         }
     }
 
-    /// Submits an order, unless that was done before. `None` when it cannot be known yet whether it was: the
-    /// daemon will name the order again.
+    /// Submits the wing of an order, unless that was done before. Returns `None` if this is not known yet;
+    /// the daemon will send the order again.
     async fn submit_once(&mut self, order: &WingOrder) -> Option<AgentEvent> {
-        if !self.remembered {
-            self.remembered = self.load_submitted().await;
+        if !self.has_loaded {
+            self.has_loaded = self.load_submitted().await;
         }
         if let Some(event) = self.done.get(&order.order) {
             return Some(event.clone());
         }
-        if !self.remembered {
+        if !self.has_loaded {
             return None;
         }
         let event = match self.run_sbatch(order).await {
@@ -112,9 +114,9 @@ impl WingSubmitter {
             Err(RunError::TimedOut) => {
                 tracing::warn!(
                     order = order.order,
-                    "no answer from sbatch; asking squeue what became of the wing"
+                    "no answer from sbatch; asking squeue whether the wing was submitted"
                 );
-                self.remembered = false;
+                self.has_loaded = false;
                 return None;
             }
             Err(RunError::Failed(error)) => {
@@ -126,23 +128,20 @@ impl WingSubmitter {
         Some(event)
     }
 
-    /// Learns from the notes and from Slurm's queue which orders were submitted before us.
+    /// Reads from the notes and from Slurm's queue which orders were submitted before. Returns whether Slurm
+    /// answered.
     async fn load_submitted(&mut self) -> bool {
         let notes = std::fs::read_to_string(&self.notes).unwrap_or_default();
-        let known = notes.lines().filter_map(|line| {
-            let (order, job) = line.split_once(' ')?;
-            Some((order.parse().ok()?, JobId(job.parse().ok()?)))
-        });
-        self.done.extend(known.map(|(order, job)| (order, AgentEvent::WingSubmitted { order, job })));
+        for (order, job) in notes.lines().filter_map(parse_note) {
+            self.done.insert(order, AgentEvent::WingSubmitted { order, job });
+        }
         let name = format!("--name={}", wing_name(self.job.lead));
         let args = ["--me", "--noheader", "--states=all", "--format=%i %k", &name];
         match run_program(&self.programs.squeue, &args, "", PROGRAM_TIMEOUT).await {
             Ok(text) => {
-                self.done.extend(
-                    text.lines()
-                        .filter_map(parse_queue_line)
-                        .map(|(order, job)| (order, AgentEvent::WingSubmitted { order, job })),
-                );
+                for (order, job) in text.lines().filter_map(parse_queue_line) {
+                    self.done.insert(order, AgentEvent::WingSubmitted { order, job });
+                }
                 true
             }
             Err(error) => {
@@ -156,7 +155,7 @@ impl WingSubmitter {
         use std::io::Write;
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&self.notes);
         if let Err(error) = file.and_then(|mut f| writeln!(f, "{order} {job}")) {
-            // Slurm's queue says the same.
+            // Slurm's queue has the same information.
             tracing::debug!(%error, "cannot note a wing");
         }
     }
@@ -165,7 +164,7 @@ impl WingSubmitter {
         let args = self.sbatch_args(order);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let program = executable::program_path()
-            .map_err(|e| RunError::Failed(format!("no path of our own program: {e}")))?;
+            .map_err(|e| RunError::Failed(format!("cannot find the path of infill: {e}")))?;
         let text =
             run_program(&self.programs.sbatch, &args, &self.wing_script(&program)?, PROGRAM_TIMEOUT).await?;
         // "123" or "123;cluster".
@@ -185,7 +184,7 @@ impl WingSubmitter {
             "--ntasks-per-node=1".to_owned(),
         ];
         match place {
-            // All of the node's memory, as it has all of its processors.
+            // The wing gets all of the node's memory, because it has all of its processors.
             None => args.extend(["--exclusive", "--mem=0"].map(str::to_owned)),
             Some(_) => args.extend(self.share_options(order)),
         }
@@ -204,26 +203,27 @@ impl WingSubmitter {
         args.extend(order.constraint.as_ref().map(|features| format!("--constraint={features}")));
         args.extend(order.exclude.as_ref().map(|nodes| format!("--exclude={nodes}")));
         args.extend(order.gres.as_ref().map(|gres| format!("--gres={gres}")));
-        // Where that is not there, Slurm takes /tmp.
+        // If this directory does not exist there, Slurm uses /tmp.
         args.extend(self.job.dir.as_ref().map(|(dir, _)| format!("--chdir={}", dir.display())));
         args
     }
 
-    /// What comes with a place, as sbatch's options. What the order says goes before what the lead's owner
-    /// gave.
+    /// The CPUs and memory of a place, as options of sbatch. The order's numbers replace the owner's options.
     fn share_options(&self, order: &WingOrder) -> Vec<String> {
-        let is_replaced = |option: &&String| {
-            (order.cpus.is_some() && option.starts_with("--cpus-per-"))
-                || (order.memory_mib.is_some() && option.starts_with("--mem"))
-        };
-        let given = self.job.share.iter().filter(|option| !is_replaced(option)).cloned();
-        let cpus = order.cpus.map(|cpus| format!("--cpus-per-task={cpus}"));
-        let memory = order.memory_mib.map(|mib| format!("--mem={mib}M"));
-        given.chain(cpus).chain(memory).collect()
+        let mut options = self.job.share.clone();
+        if let Some(cpus) = order.cpus {
+            options.retain(|option| !option.starts_with("--cpus-per-"));
+            options.push(format!("--cpus-per-task={cpus}"));
+        }
+        if let Some(mib) = order.memory_mib {
+            options.retain(|option| !option.starts_with("--mem"));
+            options.push(format!("--mem={mib}M"));
+        }
+        options
     }
 
-    /// The batch script of a wing: one worker on each of its nodes. What it prints goes where the lead's
-    /// output goes, if that can be written there.
+    /// The batch script of a wing: one worker on each of its nodes. Its output goes to the files of the
+    /// lead's output, if these can be written there.
     fn wing_script(&self, program: &Path) -> Result<String, RunError> {
         let mut words = vec!["srun".to_owned()];
         words.extend(SRUN_OPTIONS.map(str::to_owned));
@@ -238,37 +238,51 @@ impl WingSubmitter {
             words.extend(needed.then(|| "--needs-dir".to_owned()));
         }
         words.extend(self.job.worker_args.iter().cloned());
-        let quoted =
-            |e: shlex::QuoteError| RunError::Failed(format!("the command has no place in a script: {e}"));
-        let line = shlex::try_join(words.iter().map(String::as_str)).map_err(quoted)?;
+        let line = shlex::try_join(words.iter().map(String::as_str)).map_err(quote_failure)?;
         let mut script = format!("#!/bin/sh\nunset {}\n", SHARE_VARIABLES.join(" "));
-        for (file, opens, also) in [(&self.job.output, ">>", " 2>&1"), (&self.job.error, "2>>", "")] {
+        for (file, redirection, also) in [(&self.job.output, ">>", " 2>&1"), (&self.job.error, "2>>", "")] {
             let Some(file) = file else { continue };
             let name = file.display().to_string();
-            let name = shlex::try_quote(&name).map_err(quoted)?;
-            script += &format!("(: >>{name}) 2>/dev/null && exec {opens}{name}{also}\n");
+            let name = shlex::try_quote(&name).map_err(quote_failure)?;
+            script += &format!("(: >>{name}) 2>/dev/null && exec {redirection}{name}{also}\n");
         }
         Ok(format!("{script}{}exec {line}\n", watcher::WATCHER_LINES))
     }
 }
 
-/// The options by which a lead's owner said what comes with its GPU; the site's defaults hold for the rest.
+fn quote_failure(error: shlex::QuoteError) -> RunError {
+    RunError::Failed(format!("cannot put the command into a script: {error}"))
+}
+
+/// The options with which a lead's owner asked for the CPUs and memory of its GPU. The site's defaults hold
+/// for the rest.
 pub(crate) fn lead_share_options(var: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let first = |options: &[(&str, &str)]| {
-        options
-            .iter()
-            .find_map(|(name, option): &(&str, &str)| var(name).map(|value| format!("--{option}={value}")))
-    };
-    let cpus = first(&[("SLURM_CPUS_PER_GPU", "cpus-per-gpu"), (KEPT_CPUS_PER_TASK, "cpus-per-task")]);
-    let memory = first(&[
-        ("SLURM_MEM_PER_GPU", "mem-per-gpu"),
-        ("SLURM_MEM_PER_NODE", "mem"),
-        ("SLURM_MEM_PER_CPU", "mem-per-cpu"),
-    ]);
+    let cpus =
+        first_option(&var, &[("SLURM_CPUS_PER_GPU", "cpus-per-gpu"), (KEPT_CPUS_PER_TASK, "cpus-per-task")]);
+    let memory = first_option(
+        &var,
+        &[
+            ("SLURM_MEM_PER_GPU", "mem-per-gpu"),
+            ("SLURM_MEM_PER_NODE", "mem"),
+            ("SLURM_MEM_PER_CPU", "mem-per-cpu"),
+        ],
+    );
     cpus.into_iter().chain(memory).collect()
 }
 
-/// Reads `123 infill:order=7;wing=100`.
+/// The option for the first of these variables that is set. `options`: variables with their options' names.
+fn first_option(var: impl Fn(&str) -> Option<String>, options: &[(&str, &str)]) -> Option<String> {
+    options.iter().find_map(|(name, option)| var(name).map(|value| format!("--{option}={value}")))
+}
+
+/// Reads `7 123`: an order, and the job id of its wing.
+fn parse_note(line: &str) -> Option<(u64, JobId)> {
+    let (order, job) = line.split_once(' ')?;
+    Some((order.parse().ok()?, JobId(job.parse().ok()?)))
+}
+
+/// Reads `123 infill:order=7;wing=100`: the job id of a wing and its comment. Returns the order and the job
+/// id.
 fn parse_queue_line(line: &str) -> Option<(u64, JobId)> {
     let (id, comment) = line.trim().split_once(' ')?;
     Some((order_from_comment(comment)?, JobId(id.parse().ok()?)))
@@ -294,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wing_asks_for_what_its_order_says_before_what_its_lead_has() {
+    fn the_numbers_of_an_order_replace_the_leads_options() {
         let given = ["--cpus-per-gpu=3", "--mem-per-gpu=1000"].map(str::to_owned).to_vec();
         let job = WingJob {
             lead: JobId(100),
@@ -306,7 +320,7 @@ mod tests {
             error: None,
         };
         let submitter = WingSubmitter::new(job, PathBuf::from("/none"), SlurmPrograms::default());
-        let asks = |words: &str, node: &str| {
+        let options = |words: &str, node: &str| {
             let order = format!(
                 r#"{{"order": 7, "nodes": ["{node}"], "time_limit_mins": 5, "partition": "infill", "qos": null,
                     "account": null, "gres": "gpu:1"{words}}}"#
@@ -318,24 +332,24 @@ mod tests {
                 .collect::<Vec<_>>()
                 .join(" ")
         };
-        let as_before = "--cpus-per-gpu=3 --mem-per-gpu=1000";
-        assert_eq!(asks("", "n1:2"), as_before, "a daemon that does not tell");
-        assert_eq!(asks(r#", "cpus": 12"#, "n1:2"), "--mem-per-gpu=1000 --cpus-per-task=12");
-        assert_eq!(asks(r#", "memory_mib": 64000"#, "n1:2"), "--cpus-per-gpu=3 --mem=64000M");
+        let of_lead = "--cpus-per-gpu=3 --mem-per-gpu=1000";
+        assert_eq!(options("", "n1:2"), of_lead, "the daemon sends no numbers");
+        assert_eq!(options(r#", "cpus": 12"#, "n1:2"), "--mem-per-gpu=1000 --cpus-per-task=12");
+        assert_eq!(options(r#", "memory_mib": 64000"#, "n1:2"), "--cpus-per-gpu=3 --mem=64000M");
         let both = r#", "cpus": 12, "memory_mib": 64000"#;
-        assert_eq!(asks(both, "n1:2"), "--cpus-per-task=12 --mem=64000M");
-        assert_eq!(asks(both, "n1"), "--mem=0", "whole nodes are had whole");
+        assert_eq!(options(both, "n1:2"), "--cpus-per-task=12 --mem=64000M");
+        assert_eq!(options(both, "n1"), "--mem=0", "a wing on a whole node gets all of it");
     }
 
     #[test]
-    fn queue_lines() {
+    fn lines_of_the_queue_are_read() {
         assert_eq!(parse_queue_line("123 infill:order=7;wing=100"), Some((7, JobId(123))));
         assert_eq!(parse_queue_line("123 infill:order=7"), Some((7, JobId(123))));
         assert_eq!(parse_queue_line("123 (null)"), None);
     }
 
     #[test]
-    fn a_wings_script() {
+    fn the_script_of_a_wing() {
         let job = WingJob {
             lead: JobId(100),
             worker_args: ["--grace=5", "--", "sh", "-c", "echo 'hi' $HOME", ""].map(str::to_owned).to_vec(),

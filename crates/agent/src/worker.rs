@@ -1,4 +1,4 @@
-//! A worker: does what the daemon says with the command on its node, and tells the daemon what happened.
+//! A worker: follows the daemon's directives with the command on its node, and reports what happens.
 
 mod daemon_absence;
 mod leaving;
@@ -41,49 +41,50 @@ use daemon_absence::DaemonAbsence;
 use leaving::{LeaveReason, PendingLeave};
 use live_command::LiveCommand;
 
-/// How often progress is reported. Rates are averaged over minutes, and people look at steps.
+/// How often progress is reported. Rates are averaged over minutes, but people watch the steps.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Slurm may signal the command and us in either order: a command that ends by itself may have been told to.
+/// How long we wait for a signal after the command has ended. Slurm may signal the command and us in either
+/// order, so a command that seems to end by itself may have been asked to.
 const SIGNAL_SETTLE: Duration = Duration::from_millis(50);
 
-/// News that wait for the worker: its loops bring more only once these were heard.
+/// How many events may wait for the worker. Its loops send more only once these were received.
 const QUEUE: usize = 4;
 
-/// How an end is told of a command that was never started.
+/// The end that is reported for a command that was never started.
 const NEVER_RAN: CommandExit = CommandExit { code: 0, asked: true, killed: false };
 
-/// What a worker has to know.
+/// The settings of a worker.
 pub(crate) struct WorkerConfig {
-    /// The malleable job.
+    /// The lead's job id, which stands for the malleable job.
     pub lead: JobId,
-    /// Lead or wing.
+    /// Whether the worker belongs to a lead or a wing.
     pub role: AgentRole,
     /// Time between the rescale signal and SIGKILL.
     pub grace: Duration,
-    /// For how long the daemon may be away before a worker with nothing to do does something about it.
+    /// How long the daemon may be away before a worker with nothing to do reacts.
     pub patience: Duration,
-    /// Of a lead that may train alone then: how many failures of its command are retried.
+    /// How many failures of the command are retried while a lead trains alone; `None` if it may not.
     pub alone: Option<u32>,
-    /// Of a lead that is a job of the main queue: its nodes, ours first. Else none.
+    /// The nodes of a lead that is a job of the main queue, ours first; else empty.
     pub own: Vec<NodeName>,
-    /// How many CPUs we have, if that is a part of the node's.
+    /// How many CPUs we have, if they are only a part of the node's.
     pub cpus: Option<u32>,
-    /// What was left of the Slurm job when we began, if it has a limit.
+    /// Time that the Slurm job had left when we started, if it has a limit.
     pub left: Option<Duration>,
-    /// Our Slurm job.
+    /// Id of our Slurm job.
     pub job: JobId,
-    /// Its partition.
+    /// Partition of our Slurm job, if Slurm says it.
     pub partition: Option<String>,
-    /// Our node.
+    /// Slurm's name of our node.
     pub node: NodeName,
-    /// Slurm's programs.
+    /// Where Slurm's programs are.
     pub programs: SlurmPrograms,
     /// Where the command's output goes.
     pub output: OutputForwarder,
     /// Private directory on this node.
     pub home: RuntimeDir,
-    /// Flags and command.
+    /// The user's flags and command.
     pub common: CommandArgs,
 }
 
@@ -96,7 +97,7 @@ pub(crate) struct WorkerResult {
     pub left: bool,
 }
 
-/// Worker of a lead or wing.
+/// The worker of a lead or wing, with the state of its command.
 pub(crate) struct Worker {
     config: WorkerConfig,
     link: Arc<DaemonLink>,
@@ -104,31 +105,36 @@ pub(crate) struct Worker {
     tally: ProgressTally,
     orders: Option<watch::Sender<Vec<WingOrder>>>,
     tasks: JoinSet<()>,
-    /// To ourselves, from our own tasks.
-    news: (mpsc::Sender<WorkerEvent>, mpsc::Receiver<WorkerEvent>),
+    /// The channel on which our own tasks send us events.
+    events: (mpsc::Sender<WorkerEvent>, mpsc::Receiver<WorkerEvent>),
     running: Option<(u64, RunningCommand)>,
     ended: Option<(u64, AgentEvent, CommandExit)>,
     assignment: Option<AgentAssignment>,
-    opening: StartupTimes,
+    startup: StartupTimes,
     absence: DaemonAbsence,
-    /// What is special of a command that stays alive over changes.
-    alive: LiveCommand,
+    /// The state of a command that stays alive over changes.
+    live: LiveCommand,
     leaving: Option<PendingLeave>,
     exit: Option<i32>,
 }
 
 /// Times of the change from one generation to the next.
 struct StartupTimes {
-    /// Of the last command that was stopped here: until it had saved, if it said so, and until it had exited.
+    /// Seconds that the last command took after it was asked to stop: until it had saved, if it reported
+    /// that, and until it had exited. `None` if it was not asked to stop.
     stopped: Option<(Option<f64>, f64)>,
-    /// Since then, or since the agent's start, nothing runs.
+    /// When the last command ended, or the agent started.
     idle_since: Instant,
-    /// Of the command that runs, until its first progress was told.
+    /// The times of the running command, until its first progress was reported.
     next: Option<WorkerStartup>,
 }
 
 impl Worker {
-    /// Opens the progress socket and starts the loops that speak to the daemon. `submitter` is the lead's.
+    /// Opens the sockets for the command, and starts the tasks that serve them. Only a lead has a `submitter`
+    /// of wings.
+    ///
+    /// # Errors
+    /// When a socket cannot be opened.
     pub fn new(
         config: WorkerConfig,
         link: DaemonLink,
@@ -150,8 +156,8 @@ impl Worker {
         });
         let now = Instant::now();
         let absence = DaemonAbsence::new(config.patience, TimeLimit::new(config.left, now));
-        let news = mpsc::channel(QUEUE);
-        tasks.spawn(control::accept_processes(control, news.0.clone()));
+        let events = mpsc::channel(QUEUE);
+        tasks.spawn(control::accept_processes(control, events.0.clone()));
         Ok(Worker {
             config,
             link: Arc::new(link),
@@ -159,44 +165,44 @@ impl Worker {
             tally,
             orders,
             tasks,
-            news,
+            events,
             running: None,
             ended: None,
             assignment: None,
-            opening: StartupTimes { stopped: None, idle_since: now, next: None },
+            startup: StartupTimes { stopped: None, idle_since: now, next: None },
             absence,
-            alive: LiveCommand::default(),
+            live: LiveCommand::default(),
             leaving: None,
             exit: None,
         })
     }
 
-    /// Serves until there is nothing left to do.
+    /// Starts the loops that speak to the daemon, and serves until there is nothing left to do.
     pub async fn serve_until_done(
         mut self,
         mut signals: mpsc::Receiver<AgentSignal>,
     ) -> anyhow::Result<WorkerResult> {
-        self.tasks.spawn(daemon_loops::poll_loop(self.link.clone(), self.news.0.clone()));
+        self.tasks.spawn(daemon_loops::poll_loop(self.link.clone(), self.events.0.clone()));
         self.tasks.spawn(daemon_loops::report_loop(self.link.clone(), self.outbox.clone()));
-        // Slurm tells each step once, and may have done so before ours was there.
+        // Slurm signals each step only once, and may have done so before ours had started.
         self.check_preemption();
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
             tokio::select! {
                 biased;
-                Some(told) = signals.recv() => self.handle_signal(told),
+                Some(signal) = signals.recv() => self.handle_signal(signal),
                 ended = wait_for_command(&mut self.running) => {
-                    // Nothing is taken out of the queue that is not heeded.
+                    // A signal that is taken out of the queue is always handled.
                     if !ended.exit.asked
-                        && let Ok(Some(told)) = timeout(SIGNAL_SETTLE, signals.recv()).await
+                        && let Ok(Some(signal)) = timeout(SIGNAL_SETTLE, signals.recv()).await
                     {
-                        self.handle_signal(told);
+                        self.handle_signal(signal);
                     }
                     self.handle_command_end(ended);
                 }
-                Some(news) = self.news.1.recv() => self.handle_event(news),
-                () = self.alive.wait_until_overdue() => self.kill_overdue(),
+                Some(event) = self.events.1.recv() => self.handle_event(event),
+                () = self.live.wait_until_overdue() => self.kill_overdue(),
                 _ = ticks.tick() => self.handle_tick(),
             }
             if let Some(code) = self.exit {
@@ -207,25 +213,25 @@ impl Worker {
         let is_away = self.link.away_duration() > Duration::ZERO;
         let patience = self.outbox.flush_patience(self.leaving.map(|l| l.since), is_away, Instant::now());
         if timeout(patience, self.outbox.wait_until_empty()).await.is_err() {
-            tracing::warn!("left before the daemon had all reports");
+            tracing::warn!("leaving before the daemon has received all reports");
         }
         self.tasks.shutdown().await;
         Ok(WorkerResult { code, left })
     }
 
-    fn handle_event(&mut self, news: WorkerEvent) {
-        match news {
+    fn handle_event(&mut self, event: WorkerEvent) {
+        match event {
             WorkerEvent::Assigned(assignment) => self.handle_assignment(assignment),
-            WorkerEvent::Preempted if !self.leaves_for(LeaveReason::Told) => {
+            WorkerEvent::Preempted if !self.leaves_for(LeaveReason::Preempted) => {
                 self.handle_signal(AgentSignal::Leave)
             }
             WorkerEvent::Preempted => {}
             WorkerEvent::Looked(left) => self.absence.limit.record_answer(left, Instant::now()),
             WorkerEvent::InTheWay => self.yield_node(),
-            WorkerEvent::Heard(heard) => self.handle_message(heard),
+            WorkerEvent::Heard(received) => self.handle_message(received),
             WorkerEvent::Sealed(made) => self.handle_sealed(made),
             WorkerEvent::Opened(sealed, secret) => self.handle_opened(sealed, secret),
-            WorkerEvent::MayTrainAlone(solitude) => self.begin_alone(solitude),
+            WorkerEvent::MayTrainAlone(guard) => self.begin_alone(guard),
             WorkerEvent::DaemonIsBack => {
                 tracing::info!("the daemon is back: saving, to go on with it");
                 self.stop_command(self.config.grace);
@@ -243,12 +249,12 @@ impl Worker {
         }
     }
 
-    /// The command has ended.
+    /// Reports the end of the command, and does what follows from it.
     fn handle_command_end(&mut self, ended: CommandOutcome) {
         let Some((generation, _)) = self.running.take() else { return };
         self.report_progress(generation);
-        let let_go = self.is_leaving() || self.alive.was_released();
-        let exit = CommandExit { asked: ended.exit.asked || let_go, ..ended.exit };
+        let was_released = self.is_leaving() || self.live.was_released();
+        let exit = CommandExit { asked: ended.exit.asked || was_released, ..ended.exit };
         let took = Duration::try_from_secs_f64(ended.stop_secs).unwrap_or_default();
         if exit.asked && !exit.killed {
             self.absence.limit.record_stop(took);
@@ -265,16 +271,16 @@ impl Worker {
             self.handle_alone_end(exit);
             return;
         }
-        if !let_go && ended.failed_unasked && self.tally.ran_out_of_memory() {
+        if !was_released && ended.failed_unasked && self.tally.ran_out_of_memory() {
             self.outbox.push(AgentEvent::OutOfMemory { generation });
         }
-        // What leaves the others says nothing of what it takes to save.
-        let stop_secs = if self.alive.was_released() { 0.0 } else { ended.stop_secs };
+        // The time of a command that leaves the others is not a time for saving.
+        let stop_secs = if self.live.was_released() { 0.0 } else { ended.stop_secs };
         let event = AgentEvent::Stopped { generation, exit, stop_secs, port: free_port() };
         let asked_at = Instant::now() - took;
         let saved = self.tally.saved_at().and_then(|t| t.checked_duration_since(asked_at.into_std()));
         let stopped = exit.asked.then_some((saved.map(|s| s.as_secs_f64()), ended.stop_secs));
-        self.opening = StartupTimes { stopped, idle_since: Instant::now(), next: None };
+        self.startup = StartupTimes { stopped, idle_since: Instant::now(), next: None };
         self.link.set_running_generation(None);
         self.outbox.push(event.clone());
         self.ended = Some((generation, event, exit));
@@ -286,8 +292,8 @@ impl Worker {
         if let Some(orders) = self.orders.as_ref().filter(|_| !self.is_leaving()) {
             orders.send_replace(assignment.wings.clone());
         }
-        let told = self.assignment.as_ref().and_then(|a| a.notice.as_ref());
-        if let Some(notice) = assignment.notice.as_ref().filter(|n| Some(*n) != told) {
+        let last_notice = self.assignment.as_ref().and_then(|a| a.notice.as_ref());
+        if let Some(notice) = assignment.notice.as_ref().filter(|n| Some(*n) != last_notice) {
             tracing::warn!("{notice}");
         }
         self.assignment = Some(assignment);
@@ -295,32 +301,32 @@ impl Worker {
         self.apply_directive(true);
     }
 
-    /// Does what the assignment asks for. `again`: an end that was told before is told again.
+    /// Does what the assignment asks for. `again`: repeats reports that were sent before.
     fn apply_directive(&mut self, again: bool) {
         let Some(assignment) = &self.assignment else { return };
         if self.is_leaving() {
             return;
         }
-        let here = WorkerStatus {
+        let status = WorkerStatus {
             running: self.running.as_ref().map(|(generation, _)| *generation),
             ended: self.ended.as_ref().map(|(generation, ..)| *generation),
-            way: self.change_mode(),
+            change_mode: self.change_mode(),
             is_lead: self.is_lead(),
         };
-        match decide_action(&assignment.directive, here) {
+        match decide_action(&assignment.directive, status) {
             WorkerAction::Nothing if again => self.report_ready(),
             WorkerAction::Nothing => {}
             WorkerAction::Start(member) => self.start_command(&member, false),
             WorkerAction::Warm(member) => self.start_command(&member, true),
             WorkerAction::Meet(member) => self.place_processes(&member, again),
             WorkerAction::Part(generation, urgent) => self.release_command(generation, urgent),
-            WorkerAction::Stop if self.alive.is_saving() => self.save_and_stop(),
+            WorkerAction::Stop if self.live.is_saving() => self.save_and_stop(),
             WorkerAction::Stop => self.stop_command(self.stop_grace()),
             WorkerAction::Rescue => self.save_and_stop(),
-            WorkerAction::Tell(generation) if again || here.ended != Some(generation) => {
+            WorkerAction::ReportEnd(generation) if again || status.ended != Some(generation) => {
                 self.report_end(generation)
             }
-            WorkerAction::Tell(_) => {}
+            WorkerAction::ReportEnd(_) => {}
             WorkerAction::Exit(code) => self.exit = Some(code),
         }
     }
@@ -328,9 +334,9 @@ impl Worker {
     fn report_end(&self, generation: u64) {
         let event = match &self.ended {
             Some((last, event, _)) if *last == generation => event.clone(),
-            // It ended by itself, before it could be told of this generation.
+            // The command ended by itself, before it could be notified of this generation.
             Some((last, _, exit))
-                if *last < generation && !exit.asked && self.alive.joined_generation().is_some() =>
+                if *last < generation && !exit.asked && self.live.joined_generation().is_some() =>
             {
                 AgentEvent::Stopped { generation, exit: *exit, stop_secs: 0.0, port: free_port() }
             }
@@ -339,13 +345,13 @@ impl Worker {
         self.outbox.push(event);
     }
 
-    /// Starts the command as this member, or as a newcomer that may become it. Runs on the thread of `serve`,
-    /// which lives as long as the process.
+    /// Starts the command as this member, or as a newcomer that may become it. It must run on the thread that
+    /// lives as long as the process.
     fn start_command(&mut self, member: &GenerationMember, newcomer: bool) {
         if member.rank == 0 && is_taken(member.master_port) {
             tracing::warn!(port = member.master_port, "the rendezvous port is taken: asking for another");
-            // To the daemon this generation was stopped: the next one has a fresh port, and nothing has
-            // failed.
+            // The daemon gets the report that this generation was stopped. So the next one has a fresh port,
+            // and nothing counts as failed.
             let generation = member.generation;
             let exit = NEVER_RAN;
             let event = AgentEvent::Stopped { generation, exit, stop_secs: 0.0, port: free_port() };
@@ -356,7 +362,7 @@ impl Worker {
         let common = &self.config.common;
         let socket = self.config.home.progress_socket();
         let control = self.config.home.control_socket();
-        let around = CommandEnvironment {
+        let environment = CommandEnvironment {
             control: Some(&control),
             cpus_per_task: kept_cpus_per_task(),
             threads: omp_threads(self.config.cpus),
@@ -364,7 +370,7 @@ impl Worker {
             ..CommandEnvironment::from_args(common, self.config.lead, &socket)
         };
         let ranks = (0..common.started_ranks())
-            .map(|local| (around.global_rank(member, local), around.rank_variables(member, local)))
+            .map(|local| (environment.global_rank(member, local), environment.rank_variables(member, local)))
             .collect();
         tracing::info!(
             generation = member.generation,
@@ -373,10 +379,10 @@ impl Worker {
             "starting the command"
         );
         self.tally.restart();
-        self.alive = LiveCommand::new(newcomer);
-        let (saved_secs, stop_secs) = self.opening.stopped.take().unzip();
-        let idle_secs = self.opening.idle_since.elapsed().as_secs_f64();
-        self.opening.next = Some(WorkerStartup { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
+        self.live = LiveCommand::new(newcomer);
+        let (saved_secs, stop_secs) = self.startup.stopped.take().unzip();
+        let idle_secs = self.startup.idle_since.elapsed().as_secs_f64();
+        self.startup.next = Some(WorkerStartup { saved_secs: saved_secs.flatten(), stop_secs, idle_secs });
         let running = RunningCommand::start(LaunchSpec {
             words: common.command_for_plan(&member.exec_plan),
             ranks,
@@ -396,10 +402,10 @@ impl Worker {
     }
 
     fn report_progress(&mut self, generation: u64) {
-        let generation = self.alive.joined_generation().unwrap_or(generation);
+        let generation = self.live.joined_generation().unwrap_or(generation);
         if let Some((sum, secs)) = self.tally.take().filter(|_| generation != ALONE_GENERATION) {
             let ProgressMessage { samples, step, loss, total, .. } = sum;
-            let opening = self.opening.next.take();
+            let opening = self.startup.next.take();
             self.outbox.push(AgentEvent::Progress { generation, samples, secs, step, loss, total, opening });
         }
     }
@@ -422,7 +428,7 @@ impl Worker {
     }
 }
 
-/// Text that no other start of a command on this node has in its environment.
+/// A mark for the environment of one start of the command. No other start on this node has the same.
 fn start_mark(dir: &std::path::Path, generation: u64) -> String {
     format!("{}.{generation}.{}", dir.display(), std::process::id())
 }

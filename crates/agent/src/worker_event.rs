@@ -1,4 +1,4 @@
-//! What a worker gets to know from its own tasks.
+//! Events that a worker gets from its own tasks.
 
 use tokio::sync::OwnedRwLockWriteGuard;
 use tokio::task::AbortHandle;
@@ -10,49 +10,50 @@ use super::control::ReceivedMessage;
 use super::sealing::SealedSecret;
 use super::time_limit::TimeLeft;
 
-/// One thing that it gets to know.
+/// One event for the worker.
 pub(crate) enum WorkerEvent {
-    /// The daemon's orders.
+    /// The daemon has sent an assignment.
     Assigned(AgentAssignment),
-    /// What is left of the job; `None` if Slurm did not say.
+    /// Slurm was asked how much time the job has left; `None` if it gave no answer.
     Looked(Option<TimeLeft>),
     /// Slurm takes the job's nodes back.
     Preempted,
-    /// A main job waits for nodes, and no daemon says what to do with this one.
+    /// A main job waits for nodes, and no daemon takes care of this worker.
     InTheWay,
-    /// Whether it may train alone, and the promise that the daemon hears nothing meanwhile.
+    /// The worker may train alone while it keeps the guard; `None` if it may not.
     MayTrainAlone(Option<SilenceGuard>),
-    /// What a process of the command says.
+    /// A process of the command has sent a message.
     Heard(ReceivedMessage),
-    /// A secret for those who meet at this node's store, or why there is none.
+    /// A secret for the processes that meet at this node's store, or why there is none.
     Sealed(Result<SealedSecret, String>),
-    /// What another agent has sealed, and what came of opening it.
+    /// The sealed secret of another agent, and the result of opening it.
     Opened(Secret, Result<Secret, String>),
-    /// There is a daemon again, which has not heard from us yet.
+    /// There is a daemon again, which has not received anything from us yet.
     DaemonIsBack,
 }
 
 impl From<ReceivedMessage> for WorkerEvent {
-    fn from(heard: ReceivedMessage) -> WorkerEvent {
-        WorkerEvent::Heard(heard)
+    fn from(received: ReceivedMessage) -> WorkerEvent {
+        WorkerEvent::Heard(received)
     }
 }
 
-/// While it lasts, the daemon hears nothing from us.
+/// Blocks all requests to the daemon until it is dropped.
 pub(crate) struct SilenceGuard {
-    _door: OwnedRwLockWriteGuard<()>,
-    knocking: AbortHandle,
+    _blocked_requests: OwnedRwLockWriteGuard<()>,
+    health_checks: AbortHandle,
 }
 
 impl SilenceGuard {
-    /// Behind this door, while that task looks for the daemon.
-    pub fn new(door: OwnedRwLockWriteGuard<()>, knocking: AbortHandle) -> SilenceGuard {
-        SilenceGuard { _door: door, knocking }
+    /// Holds the lock that blocks requests. The task of `health_checks` looks for the daemon meanwhile, and
+    /// ends with the guard.
+    pub fn new(blocked_requests: OwnedRwLockWriteGuard<()>, health_checks: AbortHandle) -> SilenceGuard {
+        SilenceGuard { _blocked_requests: blocked_requests, health_checks }
     }
 }
 
 impl Drop for SilenceGuard {
     fn drop(&mut self) {
-        self.knocking.abort();
+        self.health_checks.abort();
     }
 }

@@ -1,10 +1,11 @@
-//! A start that nobody wants any more: while a main job takes its nodes together, Slurm may start ours on one
-//! of them, and it takes that back only when it next looks at the whole queue, up to a minute later.
+//! Ends a worker that has just started and is in the way of a main job. While a main job waits for all its
+//! nodes, Slurm may start our job on one of them. It takes that back only when it next looks at the whole
+//! queue, up to a minute later.
 //!
-//! Seen on 24.11: the main scheduler preempts for a job and goes on; backfill leaves that job out while its
-//! nodes become free, and starts what waits behind it on those that were idle. The daemon sees to it. Where
-//! it does not answer, or cannot take anybody in because slurmrestd does not, a worker that has just begun
-//! has nothing to do, and goes.
+//! Seen on 24.11: the main scheduler preempts for a job and goes on. While that job's nodes become free,
+//! backfill leaves it out, and starts the jobs behind it on its idle nodes. Usually the daemon handles this.
+//! If the daemon does not answer, or cannot accept the worker because slurmrestd is away, the worker has
+//! nothing to do, and leaves.
 
 use std::time::Duration;
 
@@ -16,43 +17,45 @@ use infill_model::is_waiting_for_nodes;
 use super::daemon_link::DaemonLink;
 use super::slurm_programs::{SlurmPrograms, run_program};
 
-/// By then a daemon has said what to do.
+/// By this time a daemon that works has sent its first directive.
 pub(crate) const FIRST_DIRECTIVE_WAIT: Duration = Duration::from_secs(1);
 
-/// A daemon that is there says so within this time, whatever becomes of Slurm.
+/// Within this time a daemon answers that it is healthy, whatever the state of Slurm.
 const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Slurm's program may take so long.
+/// How long Slurm's program may take.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Main jobs that were submitted before wait for something else, seconds.
+/// How recently a main job must have been submitted, seconds. Earlier ones wait for something else.
 const RECENT_SECS: i64 = 60;
 
-/// Whether no daemon says what to do, and a main job that has come lately waits for nodes. `malleable`: our
-/// own partition.
+/// Whether no daemon takes care of this worker, and a main job that was submitted recently waits for nodes.
+/// `malleable`: our own partition.
 pub(crate) async fn blocks_main_job(link: &DaemonLink, programs: &SlurmPrograms, malleable: &str) -> bool {
-    if link.was_accepted() && timeout(HEALTH_TIMEOUT, link.is_daemon_healthy()).await.is_ok_and(|well| well) {
+    if link.was_accepted()
+        && timeout(HEALTH_TIMEOUT, link.is_daemon_healthy()).await.is_ok_and(|healthy| healthy)
+    {
         return false;
     }
     let args = ["--states=PENDING", "--noheader", "--format=%P|%r|%V"];
     match run_program(&programs.squeue, &args, "", LOOK_TIMEOUT).await {
         Ok(text) => text.lines().any(|line| waits_for_nodes(line, malleable, Local::now().naive_local())),
         Err(error) => {
-            tracing::warn!(%error, "squeue does not say who waits");
+            tracing::warn!(%error, "squeue does not say which jobs wait");
             false
         }
     }
 }
 
-/// Whether `PARTITION|REASON|SUBMITTED` tells of such a job. What cannot be read is none.
+/// Whether `PARTITION|REASON|SUBMITTED` describes such a job. A line that cannot be read does not.
 fn waits_for_nodes(line: &str, malleable: &str, now: NaiveDateTime) -> bool {
     let mut words = line.trim().split('|');
-    let (Some(partition), Some(reason), Some(at)) = (words.next(), words.next(), words.next()) else {
-        return false;
-    };
-    let lately = NaiveDateTime::parse_from_str(at, "%Y-%m-%dT%H:%M:%S")
-        .is_ok_and(|at| now.signed_duration_since(at).abs() < TimeDelta::seconds(RECENT_SECS));
-    partition != malleable && is_waiting_for_nodes(reason) && lately
+    let Some(partition) = words.next() else { return false };
+    let Some(reason) = words.next() else { return false };
+    let Some(submitted) = words.next() else { return false };
+    let is_recent = NaiveDateTime::parse_from_str(submitted, "%Y-%m-%dT%H:%M:%S")
+        .is_ok_and(|time| now.signed_duration_since(time).abs() < TimeDelta::seconds(RECENT_SECS));
+    partition != malleable && is_waiting_for_nodes(reason) && is_recent
 }
 
 #[cfg(test)]
@@ -60,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_nodes() {
+    fn recent_main_jobs_that_wait_for_nodes_are_recognised() {
         let now = NaiveDateTime::parse_from_str("2026-11-25T03:26:41", "%Y-%m-%dT%H:%M:%S").unwrap();
         for (line, waits) in [
             ("debug|Resources|2026-11-25T03:26:39", true),

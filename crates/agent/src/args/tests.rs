@@ -1,4 +1,4 @@
-//! What the flags of `infill run` say.
+//! Tests of the flags of `infill run`.
 
 use clap::Parser;
 
@@ -11,7 +11,7 @@ struct Flags {
 }
 
 #[test]
-fn a_command_that_needs_its_directory() {
+fn a_command_that_names_files_needs_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("train.py"), "").unwrap();
     for (line, want) in [
@@ -34,8 +34,8 @@ struct Lead {
     common: CommandArgs,
 }
 
-/// What the daemon is told: whether there is a model, and of GPUs.
-fn told(line: &str) -> (bool, Option<u32>) {
+/// Whether the declaration for the daemon has a model, and its GPUs per node.
+fn declared_model_and_gpus(line: &str) -> (bool, Option<u32>) {
     let json = r#"--plans={"model":{"params_mi":7},"plan":[{"name":"a"}]}"#;
     let words = line.split(' ').map(|word| if word == "--plans" { json } else { word });
     let lead = Lead::parse_from(["infill"].into_iter().chain(words));
@@ -44,7 +44,7 @@ fn told(line: &str) -> (bool, Option<u32>) {
 }
 
 #[test]
-fn the_daemon_is_told_the_model_and_how_many_train_on_a_node() {
+fn the_declaration_has_the_model_and_the_number_of_ranks_on_a_node() {
     for (line, want) in [
         ("--plans --nproc-per-node=4 -- python train.py", (true, Some(4))),
         ("--plans --nproc-per-node=4 -- torchrun train.py", (true, Some(4))),
@@ -53,38 +53,39 @@ fn the_daemon_is_told_the_model_and_how_many_train_on_a_node() {
         ("--plans --extend=1-4 --nproc-per-node=4 -- python train.py", (true, None)),
         ("--nproc-per-node=4 -- python train.py", (false, None)),
     ] {
-        assert_eq!(told(line), want, "{line}");
+        assert_eq!(declared_model_and_gpus(line), want, "{line}");
     }
 }
 
 #[test]
-fn what_a_job_shall_make_at_the_least_is_a_rate_or_what_was_asked_for() {
-    let told = |flag: &str| {
+fn at_least_takes_a_rate_or_a_requested_size() {
+    let declare = |flag: &str| {
         let words = ["infill", flag, "--", "python", "train.py"];
         let lead = Lead::try_parse_from(words).map_err(|e| e.to_string())?;
         let spec = lead.spec.to_spec(&lead.common).unwrap();
         Ok((spec.at_least, spec.as_asked.map(|asked| asked.nodes)))
     };
-    let wants = |flag: &str| told(flag).map_err(|e: String| e.lines().next().unwrap_or_default().to_owned());
-    assert_eq!(wants("--at-least=40.5"), Ok((Some(40.5), None)));
-    assert_eq!(wants("--at-least=asked"), Ok((None, Some(None))));
-    assert_eq!(wants("--at-least=asked:4"), Ok((None, Some(Some(4)))));
-    assert_eq!(wants("--at-least= 400 "), Ok((Some(400.0), None)));
+    let declared =
+        |flag: &str| declare(flag).map_err(|e: String| e.lines().next().unwrap_or_default().to_owned());
+    assert_eq!(declared("--at-least=40.5"), Ok((Some(40.5), None)));
+    assert_eq!(declared("--at-least=asked"), Ok((None, Some(None))));
+    assert_eq!(declared("--at-least=asked:4"), Ok((None, Some(Some(4)))));
+    assert_eq!(declared("--at-least= 400 "), Ok((Some(400.0), None)));
     for wrong in [
         "", "0", "-3", "inf", "nan", "1e999", "fast", "asked:", "asked:0", "asked:-1", "asked4", "askedfor",
         "Asked",
     ] {
         let flag = format!("--at-least={wrong}");
-        let said = told(&flag).expect_err(wrong);
+        let message = declare(&flag).expect_err(wrong);
         assert!(
-            said.contains("expected a positive number of samples a second, asked or asked:NODES"),
-            "{said}"
+            message.contains("expected a positive number of samples a second, asked or asked:NODES"),
+            "{message}"
         );
     }
 }
 
 #[test]
-fn of_a_launcher_one_is_started_and_told_how_many_to_start() {
+fn a_launcher_is_started_once_and_gets_the_number_of_processes() {
     for (line, started, launched) in [
         ("--nproc-per-node=4 -- python train.py", 4, Some(4)),
         ("--nproc-per-node=4 -- torchrun train.py", 1, Some(4)),

@@ -1,4 +1,4 @@
-//! Files of plans: what they say, and what of it is nonsense.
+//! Tests of files of plans: how they are read, and which are refused.
 
 use super::*;
 use infill_model::Precision;
@@ -20,7 +20,7 @@ env = { NCCL_ALGO = "Ring" }
 "#;
 
 #[test]
-fn a_file_says_what_the_daemon_and_the_command_are_told() {
+fn a_file_gives_the_daemon_sizes_and_the_command_variables() {
     let plans = ExecPlans::parse(FILE).unwrap();
     assert_eq!(plans.first_name(), "ddp");
     let sizes = |local_ranks| -> Vec<Option<String>> {
@@ -29,17 +29,17 @@ fn a_file_says_what_the_daemon_and_the_command_are_told() {
     };
     assert_eq!(sizes(1), [None, Some("2,4,6,8".to_owned())]);
     assert_eq!(sizes(4), [None, Some("2-8".to_owned())]);
-    let told: Vec<String> =
+    let variables: Vec<String> =
         plans.get("tp2").unwrap().env_variables(8).iter().map(|(n, v)| format!("{n}={v}")).collect();
     assert_eq!(
-        told.join(" "),
+        variables.join(" "),
         "NCCL_ALGO=Ring INFILL_DP=4 INFILL_TP=2 INFILL_PP=1 INFILL_ZERO=1 INFILL_OFFLOAD=0 INFILL_GA=4 INFILL_GC=1"
     );
     assert_eq!(ExecPlans::from_argument(&plans.to_json()).unwrap().plan, plans.plan, "a wing gets the same");
 }
 
 #[test]
-fn what_divides_a_model_has_sizes_that_it_divides() {
+fn a_plan_that_divides_the_model_has_sizes_that_it_can_divide() {
     let plan = |text: &str| ExecPlans::parse(&format!("[[plan]]\nname='x'\n{text}")).unwrap();
     let sizes = |plans: &ExecPlans, ranks, named: Option<&str>| {
         let named = named.map(|text| AllowedSizes::parse(text).unwrap());
@@ -57,23 +57,26 @@ fn what_divides_a_model_has_sizes_that_it_divides() {
 fn a_plan_that_can_run_at_no_size_is_refused_with_its_line() {
     let plans = ExecPlans::parse("[[plan]]\nname='ddp'\n\n[[plan]]\nname='tp8'\ntp=8").unwrap();
     let sizes = AllowedSizes::parse("1-4").unwrap();
-    let expected = "plan \"tp8\": tp × pp = 8 processes share a model, and none of the sizes 1-4 has a multiple of \
-                    that, with 1 on each; --nproc-per-node says how many a node has, else one for each GPU that it \
-                    was given";
+    let expected = "plan \"tp8\": tp × pp = 8 processes share a model. With 1 on each node, none of the sizes 1-4 \
+                    has a multiple of that. --nproc-per-node sets the processes of a node; the default is one for \
+                    each of its GPUs";
     let refused = plans.declared_plans(1, Some(&sizes)).unwrap_err().to_string();
     assert_eq!(refused, format!("line 4: {expected}"));
-    let of_json = ExecPlans::from_argument(&plans.to_json()).unwrap();
-    assert_eq!(of_json.declared_plans(1, Some(&sizes)).unwrap_err().to_string(), expected);
+    let from_json = ExecPlans::from_argument(&plans.to_json()).unwrap();
+    assert_eq!(from_json.declared_plans(1, Some(&sizes)).unwrap_err().to_string(), expected);
     // With torchrun as the command and eight GPUs on each node.
     assert!(plans.declared_plans(8, Some(&sizes)).is_ok());
     assert!(plans.declared_plans(1, None).is_ok());
 }
 
 #[test]
-fn nonsense_is_told_with_its_line() {
-    let said = |text: &str| ExecPlans::parse(text).unwrap_err().to_string();
-    assert_eq!(said(""), "line 1: there is no [[plan]]");
-    assert_eq!(said("[[plan]]\nname = 'a'\n\n[[plan]]\nname = 'a'"), "line 4: there is a plan \"a\" already");
+fn an_error_names_its_line() {
+    let error = |text: &str| ExecPlans::parse(text).unwrap_err().to_string();
+    assert_eq!(error(""), "line 1: expected at least one [[plan]]");
+    assert_eq!(
+        error("[[plan]]\nname = 'a'\n\n[[plan]]\nname = 'a'"),
+        "line 4: there is a plan \"a\" already"
+    );
     for (text, want) in [
         ("tp = 0", "line 1: plan \"a\": tp = 0: expected 1 to 4096"),
         ("zero = 4", "zero = 4: expected 0 to 3"),
@@ -87,18 +90,18 @@ fn nonsense_is_told_with_its_line() {
         ("[model]\nparams_mi = 1\nparams = 1", "line 5"),
         ("[model]\nparams_mi = 1\nprecision = 'odd'", "expected one of `mixed`, `half`, `single`"),
         ("types = ['']", "type of nodes \"\""),
-        ("env = { '1X' = 'a' }", "no name of a variable"),
+        ("env = { '1X' = 'a' }", "not a variable name"),
         ("env = { SLURM_JOB_ID = '1' }", "are set for you"),
-        ("args = [\"a\\u0000\"]", "args hold a NUL"),
+        ("args = [\"a\\u0000\"]", "args contain a NUL"),
         ("nodes = '8-2'", "the minimum exceeds the maximum"),
         ("tensor = 2", "unknown field `tensor`"),
         ("tp = 'two'", "line 3"),
     ] {
-        let said = said(&format!("[[plan]]\nname = \"a\"\n{text}"));
-        assert!(said.contains(want), "{text}: {said}");
+        let error = error(&format!("[[plan]]\nname = \"a\"\n{text}"));
+        assert!(error.contains(want), "{text}: {error}");
     }
     let many: String = (0..17).map(|i| format!("[[plan]]\nname = 'p{i}'\n")).collect();
-    assert_eq!(said(&many), "line 33: there may be at most 16 plans");
+    assert_eq!(error(&many), "line 33: there may be at most 16 plans");
     assert!(ExecPlans::from_argument("{\"plan\":[]}").is_err() && ExecPlans::from_argument("{").is_err());
     assert!(
         ExecPlans::from_argument("/no/such/file")
@@ -108,7 +111,7 @@ fn nonsense_is_told_with_its_line() {
     );
 }
 
-/// A file with all that the daemon may be told.
+/// A file with all fields that are declared to the daemon.
 const WHOLE: &str = r#"
 [model]
 params_mi = 1500
@@ -137,7 +140,7 @@ offload = true
 "#;
 
 #[test]
-fn the_daemon_is_told_strategies_needs_and_the_model() {
+fn strategies_needs_and_the_model_are_declared_to_the_daemon() {
     let plans = ExecPlans::parse(WHOLE).unwrap();
     let model = ModelFacts {
         params_mi: 1500.0,
@@ -164,28 +167,26 @@ fn the_daemon_is_told_strategies_needs_and_the_model() {
     assert_eq!(ExecPlans::parse(FILE).unwrap().model_facts(), None);
 }
 
-/// Wings may be of a version that knows neither, and refuses what it does not know.
+/// A wing's infill may be of a version that refuses fields that it does not know.
 #[test]
-fn a_wing_is_told_what_its_command_is_told_and_no_more() {
+fn a_wing_gets_only_the_fields_that_its_command_needs() {
     let plans = ExecPlans::parse(WHOLE).unwrap();
-    let told: serde_json::Value = serde_json::from_str(&plans.to_json()).unwrap();
-    assert_eq!(told.as_object().unwrap().keys().collect::<Vec<_>>(), ["plan"]);
-    let known = ["accumulate", "checkpointing", "name", "offload", "pp", "tp", "zero"];
-    for plan in told["plan"].as_array().unwrap() {
-        assert_eq!(plan.as_object().unwrap().keys().collect::<Vec<_>>(), known);
+    let sent: serde_json::Value = serde_json::from_str(&plans.to_json()).unwrap();
+    assert_eq!(sent.as_object().unwrap().keys().collect::<Vec<_>>(), ["plan"]);
+    let fields = ["accumulate", "checkpointing", "name", "offload", "pp", "tp", "zero"];
+    for plan in sent["plan"].as_array().unwrap() {
+        assert_eq!(plan.as_object().unwrap().keys().collect::<Vec<_>>(), fields);
     }
     let read = ExecPlans::from_argument(&plans.to_json()).unwrap();
-    for (read, said) in read.iter().zip(plans.iter()) {
-        assert_eq!(
-            (read.parallel_strategy(), read.env_variables(8)),
-            (said.parallel_strategy(), said.env_variables(8))
-        );
+    for (read, original) in read.iter().zip(plans.iter()) {
+        assert_eq!(read.parallel_strategy(), original.parallel_strategy());
+        assert_eq!(read.env_variables(8), original.env_variables(8));
     }
 }
 
-/// As a program may start `infill run`.
+/// A program may start `infill run` with JSON.
 #[test]
-fn plans_that_come_as_json_may_say_as_much_as_a_file() {
+fn plans_as_json_may_have_all_fields_of_a_file() {
     let json = |model: &str| {
         format!(r#"{{"model":{model},"plan":[{{"name":"a","tp":2,"memory":"64G","cpus":4}}]}}"#)
     };

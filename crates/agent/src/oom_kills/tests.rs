@@ -1,8 +1,8 @@
-//! Folders that look like cgroups.
+//! Tests of the counter with directories that look like cgroups.
 
 use super::*;
 
-/// A folder that looks like the cgroups of version 2 to the agent of job 17.
+/// A directory that looks like the cgroups of version 2 to the agent of job 17.
 pub(crate) struct Fake {
     top: tempfile::TempDir,
 }
@@ -16,7 +16,7 @@ impl Fake {
         Fake { top }
     }
 
-    /// Has a counter at `dir` say so many kills.
+    /// Sets the counter at `dir` to `count` kills.
     pub(crate) fn say(&self, dir: &str, count: u64) -> PathBuf {
         let file = self.top.path().join(dir).join("memory.events");
         std::fs::write(&file, format!("low 0\nmax 9\noom 3\noom_kill {count}\noom_group_kill 0\n")).unwrap();
@@ -41,7 +41,7 @@ fn the_nearest_cgroup_with_a_counter_is_found() {
     let shared = fake.kills(17).unwrap();
     assert!(shared.file.ends_with("system.slice/memory.events") && !shared.is_own, "{shared:?}");
     let file = fake.say("system.slice/slurmstepd.scope/job_17", 0);
-    let own = OomKillCounter { file, is_own: true, looks: [0; 2] };
+    let own = OomKillCounter { file, is_own: true, counts: [0; 2] };
     assert_eq!(fake.kills(17), Some(own));
     assert!(!fake.kills(1).unwrap().is_own, "a job that runs within another's");
 }
@@ -60,7 +60,7 @@ fn version_one_has_a_tree_for_memory() {
         top.path().display()
     );
     let found = OomKillCounter::from_proc_files(cgroups, &mounts, JobId(17));
-    assert_eq!(found, Some(OomKillCounter { file: file.clone(), is_own: true, looks: [2; 2] }));
+    assert_eq!(found, Some(OomKillCounter { file: file.clone(), is_own: true, counts: [2; 2] }));
     std::fs::write(file, "oom_kill_disable 0\nunder_oom 0\n").unwrap();
     assert_eq!(
         OomKillCounter::from_proc_files(cgroups, &mounts, JobId(17)),
@@ -70,7 +70,7 @@ fn version_one_has_a_tree_for_memory() {
 }
 
 #[test]
-fn what_makes_no_sense_has_no_counter() {
+fn files_that_make_no_sense_give_no_counter() {
     let fake = Fake::new();
     fake.say("", 1);
     let mounts = format!("35 31 0:32 / {} rw - cgroup2 cgroup rw\n", fake.top.path().display());

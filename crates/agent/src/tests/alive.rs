@@ -1,4 +1,4 @@
-//! Commands that stay alive over changes, and talk with the agent.
+//! Tests of commands that stay alive over changes, and talk with the agent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use infill_testkit::clock::StoppedClock;
 use super::daemon::{FakeDaemon, LEAVE_SECS};
 use super::{LEAD, Subject, lives, member, munge, until};
 
-/// A process that says what the contract wants of it, and prints what it is told. `FIRST` is said before all
-/// else; `HERE` answers a roll.
+/// A process that follows the contract, and prints the messages that it gets. `FIRST` stands for messages
+/// before all others; `HERE` for the answer to a roll call.
 const PROCESS: &str = r#"exec python3 -u - <<'E'
 import json, os, signal, socket, threading, time
 signal.signal(signal.SIGUSR1, lambda *_: (print("signalled"), os._exit(0)))
@@ -27,16 +27,16 @@ FIRST
 say("hello", version=1, pid=os.getpid(), local_rank=int(os.environ["LOCAL_RANK"]))
 def listen():
     for line in to.makefile():
-        told = json.loads(line)
-        kind, epoch = told["type"], told.get("epoch", 0)
-        print("told", kind, *(told[key] for key in ("epoch", "rank", "world", "store", "urgent", "text") if key in told))
+        message = json.loads(line)
+        kind, epoch = message["type"], message.get("epoch", 0)
+        print("got", kind, *(message[key] for key in ("epoch", "rank", "world", "store", "urgent", "text") if key in message))
         if kind == "welcome":
             say("ready", epoch=0)
         elif kind == "host":
             say("store", epoch=epoch, port=5000 + epoch)
         elif kind == "regroup":
             say("regrouped", epoch=epoch, secs={"form": 0.25, "wrap": 0.5})
-            # A checkpoint that nobody asked for answers nothing.
+            # The agent did not ask for this checkpoint.
             say("saved", epoch=epoch)
         elif kind == "save":
             say("saved", epoch=epoch)
@@ -52,7 +52,7 @@ while True:
     time.sleep(0.02)
 E"#;
 
-/// More than a process has to answer a roll.
+/// More time than a process has to answer a roll call.
 const ROLL_TIME: Duration = Duration::from_millis(2300);
 
 const DONE: CommandExit = CommandExit { code: 0, asked: true, killed: false };
@@ -73,14 +73,14 @@ fn hosted(generation: u64) -> GenerationMember {
     meeting(generation, GenerationRendezvous { host: true, ..GenerationRendezvous::default() })
 }
 
-fn at(generation: u64) -> GenerationMember {
+fn with_store(generation: u64) -> GenerationMember {
     meeting(
         generation,
         GenerationRendezvous { store: Some("n1:5001".to_owned()), ..GenerationRendezvous::default() },
     )
 }
 
-/// The first store that was told of: its generation, port, and what members know each other by.
+/// The first store that was reported: its generation, its port, and the members' secret.
 fn store(daemon: &FakeDaemon) -> Option<(u64, u16, Option<Secret>)> {
     daemon.events().into_iter().find_map(|event| match event {
         AgentEvent::Store { generation, port, secret } => Some((generation, port, secret)),
@@ -88,7 +88,7 @@ fn store(daemon: &FakeDaemon) -> Option<(u64, u16, Option<Secret>)> {
     })
 }
 
-async fn told(daemon: &FakeDaemon, event: AgentEvent) {
+async fn reported(daemon: &FakeDaemon, event: AgentEvent) {
     until(&format!("{event:?}"), || daemon.events().contains(&event)).await;
 }
 
@@ -103,27 +103,27 @@ fn joined(generation: u64) -> AgentEvent {
 /// A wing whose command is in generation 1.
 async fn alive(daemon: &FakeDaemon, flags: &str, script: &str) -> Subject {
     let subject = Subject::start(daemon, AgentRole::Wing { lead: LEAD }, flags, script, |_| None);
-    told(daemon, ready(1)).await;
-    daemon.say(Directive::Run(at(1)));
-    told(daemon, joined(1)).await;
+    reported(daemon, ready(1)).await;
+    daemon.say(Directive::Run(with_store(1)));
+    reported(daemon, joined(1)).await;
     subject
 }
 
 #[tokio::test]
-async fn from_generation_to_generation_without_a_stop() {
+async fn the_command_joins_each_generation_without_a_stop() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &obedient()).await;
     assert_eq!(store(&daemon).map(|(generation, port, _)| (generation, port)), Some((1, 5001)));
-    subject.says("told regroup 1 0 1 n1:5001 False").await;
-    daemon.say(Directive::Regroup(at(2)));
-    told(&daemon, joined(2)).await;
-    // A daemon that has forgotten it hears it again.
-    daemon.say(Directive::Run(at(2)));
+    subject.says("got regroup 1 0 1 n1:5001 False").await;
+    daemon.say(Directive::Regroup(with_store(2)));
+    reported(&daemon, joined(2)).await;
+    // A daemon that has forgotten the event gets it again.
+    daemon.say(Directive::Run(with_store(2)));
     until("again", || daemon.events().iter().filter(|e| **e == joined(2)).count() > 1).await;
     daemon.say(Directive::Part { generation: 3, urgent: false });
     assert_eq!(daemon.stopped(3).await, (DONE, 0.0));
     let text = subject.output.text();
-    assert!(!text.contains("signalled") && text.contains("told leave 3 False"), "{text}");
+    assert!(!text.contains("signalled") && text.contains("got leave 3 False"), "{text}");
     assert!(!daemon.events().iter().any(|e| matches!(e, AgentEvent::Stopped { generation: 1 | 2, .. })));
     daemon.say(Directive::Leave);
     assert_eq!(subject.code().await, 0);
@@ -144,8 +144,8 @@ fn speaking(daemon: &FakeDaemon, version: u64, site: &Path) -> Subject {
     )
 }
 
-fn told_of(generation: u64, secret: Option<Secret>) -> Directive {
-    let meeting = at(generation).meeting.map(|meeting| GenerationRendezvous { secret, ..meeting });
+fn run_with_secret(generation: u64, secret: Option<Secret>) -> Directive {
+    let meeting = with_store(generation).meeting.map(|meeting| GenerationRendezvous { secret, ..meeting });
     Directive::Run(GenerationMember { meeting, ..member(generation) })
 }
 
@@ -160,9 +160,9 @@ async fn a_stores_host_makes_a_secret_that_the_daemon_cannot_read() {
         let sealed = store(&daemon).and_then(|(_, _, secret)| secret).expect("a secret");
         assert!(sealed.0.starts_with("MUNGE:"), "{}", sealed.0);
         let secret = sealing::open_secret(&munge(site.path(), own_uid(), 0), LEAD, &sealed).await.unwrap();
-        daemon.say(told_of(1, Some(sealed)));
-        told(&daemon, joined(1)).await;
-        subject.says(&format!("told welcome {version}")).await;
+        daemon.say(run_with_secret(1, Some(sealed)));
+        reported(&daemon, joined(1)).await;
+        subject.says(&format!("got welcome {version}")).await;
         subject.says(&secret.0).await;
         made.push(secret);
     }
@@ -170,23 +170,23 @@ async fn a_stores_host_makes_a_secret_that_the_daemon_cannot_read() {
 }
 
 #[tokio::test]
-async fn members_are_told_the_secret_that_another_agent_has_made() {
+async fn members_get_the_secret_that_another_agent_has_made() {
     let site = tempfile::tempdir().unwrap();
     let made = sealing::make_secret(&munge(site.path(), own_uid(), 0), LEAD).await.unwrap();
     let daemon = FakeDaemon::start(Directive::Run(member_that_waits(1))).await;
     let subject = speaking(&daemon, 2, site.path());
-    told(&daemon, ready(1)).await;
-    daemon.say(told_of(1, Some(made.sealed)));
-    told(&daemon, joined(1)).await;
+    reported(&daemon, ready(1)).await;
+    daemon.say(run_with_secret(1, Some(made.sealed)));
+    reported(&daemon, joined(1)).await;
     subject.says(&made.secret.0).await;
-    // What cannot be read fails, and a generation without a secret goes on.
-    daemon.say(Directive::Regroup(of(told_of(2, Some(Secret("MUNGE:AAAA".to_owned()))))));
-    told(&daemon, AgentEvent::Failed { generation: 2 }).await;
-    daemon.say(Directive::Regroup(of(told_of(3, None))));
-    told(&daemon, joined(3)).await;
+    // A secret that cannot be read is a failure; a generation without a secret goes on.
+    daemon.say(Directive::Regroup(member_of(run_with_secret(2, Some(Secret("MUNGE:AAAA".to_owned()))))));
+    reported(&daemon, AgentEvent::Failed { generation: 2 }).await;
+    daemon.say(Directive::Regroup(member_of(run_with_secret(3, None))));
+    reported(&daemon, joined(3)).await;
 }
 
-fn of(directive: Directive) -> GenerationMember {
+fn member_of(directive: Directive) -> GenerationMember {
     let Directive::Run(member) = directive else { panic!("{directive:?}") };
     member
 }
@@ -199,22 +199,22 @@ fn member_that_waits(generation: u64) -> GenerationMember {
 async fn a_newcomer_is_let_in_or_sent_away() {
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let subject = Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "", &obedient(), |_| None);
-    told(&daemon, ready(4)).await;
+    reported(&daemon, ready(4)).await;
     assert!(!daemon.events().iter().any(|e| matches!(e, AgentEvent::Started { .. })));
-    daemon.say(Directive::Regroup(at(5)));
-    told(&daemon, joined(5)).await;
+    daemon.say(Directive::Regroup(with_store(5)));
+    reported(&daemon, joined(5)).await;
     subject.task.abort();
 
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let subject =
         Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "--grace=1000", &obedient(), |_| None);
-    told(&daemon, ready(4)).await;
+    reported(&daemon, ready(4)).await;
     daemon.say(Directive::Leave);
     assert_eq!(subject.code().await, 0);
 }
 
 #[tokio::test]
-async fn a_newcomer_that_fails_says_so() {
+async fn the_failure_of_a_newcomer_is_reported() {
     let daemon = FakeDaemon::start(Directive::Warm(hosted(4))).await;
     let script = "sleep 0.1; exit 3";
     let _subject = Subject::start(&daemon, AgentRole::Wing { lead: LEAD }, "", script, |_| None);
@@ -222,7 +222,7 @@ async fn a_newcomer_that_fails_says_so() {
 }
 
 #[tokio::test]
-async fn what_died_before_it_heard_of_a_change_is_told_with_its_own_code() {
+async fn a_command_that_died_before_a_change_is_reported_with_its_own_code() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let dies = PROCESS.replace("FIRST", "").replace(
         r#"say("regrouped", epoch=epoch, secs={"form": 0.25, "wrap": 0.5})"#,
@@ -230,7 +230,7 @@ async fn what_died_before_it_heard_of_a_change_is_told_with_its_own_code() {
     );
     let _subject = alive(&daemon, "", &dies.replace("HERE", "pass")).await;
     daemon.stopped(1).await;
-    daemon.say(Directive::Regroup(at(2)));
+    daemon.say(Directive::Regroup(with_store(2)));
     assert_eq!(daemon.stopped(2).await.0, CommandExit { code: 5, asked: false, killed: false });
 }
 
@@ -239,13 +239,13 @@ async fn a_worker_whose_node_is_taken_lets_the_others_go_on() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &obedient()).await;
     subject.signals.send(AgentSignal::Leave).await.unwrap();
-    told(&daemon, AgentEvent::Leaving).await;
+    reported(&daemon, AgentEvent::Leaving).await;
     daemon.say(Directive::Part { generation: 2, urgent: false });
     assert_eq!(daemon.stopped(2).await.0, DONE);
     assert!(!subject.output.text().contains("signalled"));
     assert_eq!(subject.code().await, 0);
 
-    // Nobody says anything: it is gone in time all the same, and asks none of the others to save.
+    // Without an answer it is still gone in time, and asks none of the others to save.
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &process(r#"print("process", os.getpid())"#, r#"say("here")"#)).await;
     let command = subject.process("process ").await;
@@ -264,9 +264,9 @@ async fn a_worker_whose_node_is_taken_lets_the_others_go_on() {
 async fn a_process_that_misses_the_roll_is_killed() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &process("", "pass")).await;
-    let rolls = GenerationRendezvous { rolls: 1, ..at(1).meeting.unwrap() };
+    let rolls = GenerationRendezvous { rolls: 1, ..with_store(1).meeting.unwrap() };
     daemon.say(Directive::Run(meeting(1, rolls)));
-    subject.says("told roll").await;
+    subject.says("got roll").await;
     let clock = StoppedClock::stop();
     clock.advance_by(ROLL_TIME).await;
     drop(clock);
@@ -274,16 +274,16 @@ async fn a_process_that_misses_the_roll_is_killed() {
 }
 
 #[tokio::test]
-async fn a_process_that_answers_the_roll_is_not() {
+async fn a_process_that_answers_the_roll_is_not_killed() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "", &process("", r#"say("here"); print("answered")"#)).await;
-    let store = at(1).meeting.unwrap().store;
+    let store = with_store(1).meeting.unwrap().store;
     daemon.say(Directive::Regroup(meeting(
         2,
         GenerationRendezvous { store, urgent: true, ..GenerationRendezvous::default() },
     )));
-    subject.says("told roll").await;
-    told(&daemon, joined(2)).await;
+    subject.says("got roll").await;
+    reported(&daemon, joined(2)).await;
     subject.says("answered").await;
     let clock = StoppedClock::stop();
     clock.advance_by(ROLL_TIME).await;
@@ -291,34 +291,34 @@ async fn a_process_that_answers_the_roll_is_not() {
     daemon.say(Directive::Rescue { generation: 2 });
     assert_eq!(daemon.stopped(2).await.0, DONE);
     let text = subject.output.text();
-    assert!(text.contains("told save\n") && text.contains("signalled\n"), "{text}");
+    assert!(text.contains("got save\n") && text.contains("signalled\n"), "{text}");
 }
 
 #[tokio::test]
 async fn two_processes_on_a_node_have_neighbouring_places() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let subject = alive(&daemon, "--nproc-per-node=2", &obedient()).await;
-    daemon.say(Directive::Regroup(GenerationMember { rank: 1, world: 3, ..at(2) }));
-    subject.says("[0] told regroup 2 2 6 n1:5001 False").await;
-    subject.says("[1] told regroup 2 3 6 n1:5001 False").await;
-    told(&daemon, joined(2)).await;
-    assert!(!subject.output.text().contains("[1] told host"), "one store is enough");
+    daemon.say(Directive::Regroup(GenerationMember { rank: 1, world: 3, ..with_store(2) }));
+    subject.says("[0] got regroup 2 2 6 n1:5001 False").await;
+    subject.says("[1] got regroup 2 3 6 n1:5001 False").await;
+    reported(&daemon, joined(2)).await;
+    assert!(!subject.output.text().contains("[1] got host"), "one store is enough");
     subject.task.abort();
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_answered_and_forgotten() {
+async fn a_message_that_makes_no_sense_is_answered_and_forgotten() {
     let daemon = FakeDaemon::start(Directive::Run(hosted(1))).await;
     let first =
         r#"to.sendall(b"\xff\x00\n[]\n{}\n" + b"9" * 5000 + b"\n"); say("hello", version=0, local_rank=7)"#;
     let subject = alive(&daemon, "", &process(first, "pass")).await;
-    subject.says("told error expected a JSON object").await;
-    subject.says("told error expected version 1").await;
+    subject.says("got error expected a JSON object").await;
+    subject.says("got error expected version 1").await;
     subject.task.abort();
 }
 
 #[tokio::test]
-async fn without_a_daemon_that_knows_of_it_there_is_no_conversation() {
+async fn without_a_meeting_there_is_no_control_socket() {
     let daemon = FakeDaemon::start(super::run(1)).await;
     let subject = Subject::lead(&daemon, "", r#"echo "control ${INFILL_CONTROL-none}"; exec sleep 1000"#);
     subject.says("control none").await;

@@ -1,4 +1,4 @@
-//! A daemon that says what the test tells it to.
+//! A fake daemon that sends the directives that a test chooses.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::{sealed, until};
 /// Long polls of the fake are short, so that tests end soon.
 const LONG_POLL: Duration = Duration::from_millis(300);
 
-/// Leave time that the fake tells its workers, seconds.
+/// Time to leave that the fake sends to its workers, seconds.
 pub const LEAVE_SECS: f64 = 0.6;
 
 #[derive(Default)]
@@ -39,13 +39,13 @@ struct Book {
     blind: bool,
     refuses: bool,
     impostor: bool,
-    /// Somebody on the way says that sessions are not known, and lets hellos pass.
+    /// Something on the way answers that sessions are not known, and lets hellos pass.
     lets_hellos_pass: bool,
     /// How many polls an impostor has answered.
     deceived: usize,
-    /// A directive of a newer version, in place of the assignment's.
+    /// A directive of a newer version, which replaces the assignment's.
     newer: Option<Value>,
-    /// Of an older version: refuses reports with an event of this kind, as a whole.
+    /// The kind of event that this older daemon does not know. It refuses whole reports with such an event.
     lacks: Option<AgentEventKind>,
 }
 
@@ -55,7 +55,7 @@ struct Shared {
     assignment: Arc<watch::Sender<AgentAssignment>>,
 }
 
-/// The fake.
+/// The fake daemon, which runs until the test ends.
 pub struct FakeDaemon {
     port: u16,
     shared: Shared,
@@ -96,18 +96,18 @@ impl FakeDaemon {
         });
     }
 
-    /// Says this to agents, whatever it is.
-    pub fn say_anew(&self, directive: Value) {
+    /// Sends agents this directive, which may be of a newer version.
+    pub fn say_newer(&self, directive: Value) {
         self.shared.book.lock().unwrap().newer = Some(directive);
         self.shared.assignment.send_modify(|a| a.version += 1);
     }
 
-    /// Is of a version that does not know events of this kind.
+    /// Makes the daemon one of a version that does not know events of this kind.
     pub fn lack(&self, kind: AgentEventKind) {
         self.shared.book.lock().unwrap().lacks = Some(kind);
     }
 
-    /// How many polls have told that this version of the assignment has come.
+    /// How many polls have reported that they have seen this version of the assignment.
     pub fn polls_since(&self, version: u64) -> usize {
         self.shared.book.lock().unwrap().polls.iter().filter(|seen| **seen >= version).count()
     }
@@ -121,22 +121,22 @@ impl FakeDaemon {
         self.shared.book.lock().unwrap().away = away;
     }
 
-    /// A daemon that cannot look at Slurm takes nobody in.
+    /// Makes the daemon one that cannot look at Slurm, and so accepts no agent.
     pub fn set_blind(&self) {
         self.shared.book.lock().unwrap().blind = true;
     }
 
-    /// A daemon that is well, and takes no such job in.
+    /// Makes the daemon healthy, but refuse this job.
     pub fn set_refusing(&self) {
         self.shared.book.lock().unwrap().refuses = true;
     }
 
-    /// From now on somebody else answers: says that all is done, and cannot prove anything.
+    /// From now on an impostor answers. It says that all is done, and cannot prove anything.
     pub fn set_impostor(&self, impostor: bool) {
         self.shared.book.lock().unwrap().impostor = impostor;
     }
 
-    /// From now on somebody on the way answers polls and reports with 401, and lets hellos pass.
+    /// From now on something on the way answers polls and reports with 401, and lets hellos pass.
     pub fn set_hellos_only(&self) {
         self.shared.book.lock().unwrap().lets_hellos_pass = true;
     }
@@ -146,7 +146,7 @@ impl FakeDaemon {
         self.shared.book.lock().unwrap().deceived
     }
 
-    /// Forgets all agents, as a restart does; versions of assignments begin anew.
+    /// Forgets all agents, as a restart does; versions of assignments start again.
     pub fn restart(&self) {
         self.shared.book.lock().unwrap().session += 1;
         self.shared.assignment.send_modify(|a| a.version = 1);
@@ -185,11 +185,18 @@ impl FakeDaemon {
     }
 }
 
-/// What an answer is before it is proved.
-type Told = (StatusCode, Vec<u8>);
+/// An answer before it is signed.
+struct UnsignedAnswer {
+    status: StatusCode,
+    body: Vec<u8>,
+}
 
-fn told(body: &impl Serialize) -> Told {
-    (StatusCode::OK, serde_json::to_vec(body).unwrap())
+fn ok_answer(body: &impl Serialize) -> UnsignedAnswer {
+    UnsignedAnswer { status: StatusCode::OK, body: serde_json::to_vec(body).unwrap() }
+}
+
+fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> &'h str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 impl Shared {
@@ -203,21 +210,27 @@ impl Shared {
         self.book.lock().unwrap().impostor
     }
 
-    /// The number of a request whose session counts, and whose body is proved.
+    /// The number of a request whose session is known, and whose body is signed.
     fn check(&self, route: &str, headers: &HeaderMap, body: &[u8]) -> Result<u64, StatusCode> {
-        let text = |name: &str| headers.get(name).and_then(|h| h.to_str().ok()).unwrap_or_default();
         let (name, key) = self.session();
-        let counter = text(headers::COUNTER).parse().unwrap_or_default();
-        match key.verify_request(text(headers::MAC), route, counter, body) && text(headers::SESSION) == name {
-            _ if self.book.lock().unwrap().away => Err(StatusCode::SERVICE_UNAVAILABLE),
-            _ if self.book.lock().unwrap().lets_hellos_pass => Err(StatusCode::UNAUTHORIZED),
-            true => Ok(counter),
-            false => Err(StatusCode::UNAUTHORIZED),
+        let counter = header_text(headers, headers::COUNTER).parse().unwrap_or_default();
+        let mac = header_text(headers, headers::MAC);
+        if self.book.lock().unwrap().away {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
+        let is_known = header_text(headers, headers::SESSION) == name;
+        if self.book.lock().unwrap().lets_hellos_pass
+            || !is_known
+            || !key.verify_request(mac, route, counter, body)
+        {
+            return Err(StatusCode::UNAUTHORIZED);
+        }
+        Ok(counter)
     }
 
-    /// Proves an answer, if it is the daemon's.
-    fn proved(&self, route: &str, counter: u64, (status, body): Told) -> Response {
+    /// Signs an answer, if it is the daemon's.
+    fn sign(&self, route: &str, counter: u64, answer: UnsignedAnswer) -> Response {
+        let UnsignedAnswer { status, body } = answer;
         let mac = self.session().1.sign_answer(route, counter, status.as_u16(), &body);
         let mut answer = (status, body).into_response();
         if !self.impostor() {
@@ -253,11 +266,13 @@ async fn hello(
         welcome.secret = Some(Secret("s".repeat(64)));
         return Ok(Json(welcome).into_response());
     }
-    let answer = match shared.book.lock().unwrap().refuses {
-        true => (StatusCode::UNPROCESSABLE_ENTITY, br#"{"error":"no such job can be"}"#.to_vec()),
-        false => told(&welcome),
+    let answer = if shared.book.lock().unwrap().refuses {
+        let body = br#"{"error":"this job is not valid"}"#.to_vec();
+        UnsignedAnswer { status: StatusCode::UNPROCESSABLE_ENTITY, body }
+    } else {
+        ok_answer(&welcome)
     };
-    let mut answer = shared.proved(routes::AGENT_HELLO, 0, answer);
+    let mut answer = shared.sign(routes::AGENT_HELLO, 0, answer);
     answer.headers_mut().insert(headers::SEAL, seal.to_header().parse().unwrap());
     Ok(answer)
 }
@@ -268,26 +283,27 @@ async fn poll(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> 
         shared.book.lock().unwrap().deceived += 1;
         let finish = Directive::Finish { code: 0 };
         let first = AgentAssignment { version: 9, directive: finish, wings: Vec::new(), notice: None };
-        return Ok(shared.proved(routes::AGENT_POLL, 0, told(&first)));
+        return Ok(shared.sign(routes::AGENT_POLL, 0, ok_answer(&first)));
     }
     shared.check(routes::AGENT_POLL, &headers, &body)?;
     shared.book.lock().unwrap().polls.push(poll.seen);
     let mut watch = shared.assignment.subscribe();
-    let news = watch.wait_for(|a| a.version > poll.seen);
-    let _ = tokio::time::timeout(LONG_POLL, news).await;
+    let newer = watch.wait_for(|a| a.version > poll.seen);
+    let _ = tokio::time::timeout(LONG_POLL, newer).await;
     let counter = shared.check(routes::AGENT_POLL, &headers, &body)?;
     let mut assignment = serde_json::to_value(shared.assignment.borrow().clone()).unwrap();
     if let Some(newer) = shared.book.lock().unwrap().newer.clone() {
         assignment["directive"] = newer;
     }
-    Ok(shared.proved(routes::AGENT_POLL, counter, told(&assignment)))
+    Ok(shared.sign(routes::AGENT_POLL, counter, ok_answer(&assignment)))
 }
 
 async fn healthz(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, StatusCode> {
     if shared.book.lock().unwrap().away {
         return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
-    let mut answer = shared.proved(routes::HEALTHZ, 0, (StatusCode::OK, b"ok\n".to_vec()));
+    let ok = UnsignedAnswer { status: StatusCode::OK, body: b"ok\n".to_vec() };
+    let mut answer = shared.sign(routes::HEALTHZ, 0, ok);
     if let Some(nonce) = headers.get(headers::NONCE).filter(|_| !shared.impostor()) {
         let (name, key) = shared.session();
         let seal = SessionSeal::Munge(sealed(&seal_payload(None, nonce.to_str().unwrap(), &name, &key)));
@@ -303,7 +319,7 @@ async fn report(
 ) -> Result<Response, StatusCode> {
     let report: AgentReport = serde_json::from_slice(&body).unwrap();
     if shared.impostor() {
-        // Whatever says so has no say in what is lost.
+        // An impostor's answer must not make the agent discard its events.
         return Ok(StatusCode::UNPROCESSABLE_ENTITY.into_response());
     }
     let counter = shared.check(routes::AGENT_REPORT, &headers, &body)?;
@@ -316,5 +332,6 @@ async fn report(
             StatusCode::NO_CONTENT
         }
     };
-    Ok(shared.proved(routes::AGENT_REPORT, counter, (status, Vec::new())))
+    let answer = UnsignedAnswer { status, body: Vec::new() };
+    Ok(shared.sign(routes::AGENT_REPORT, counter, answer))
 }

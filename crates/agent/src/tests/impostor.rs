@@ -1,4 +1,4 @@
-//! Somebody else listens at the daemon's port: to an agent that is as if nobody did.
+//! Tests with an impostor at the daemon's port. To an agent this is as if no daemon answered.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, run, until};
 use crate::slurm_programs::SlurmPrograms;
 
-/// Counts, and says at which generation.
+/// Counts, and prints the generation with each step.
 const COUNTS: &str = r#"trap 'echo saved; exit 0' USR1
     n=0; while :; do n=$((n+1)); echo "generation $INFILL_GENERATION step $n"; sleep 0.02; done"#;
 
 #[tokio::test]
-async fn who_only_listens_at_the_daemons_port_ends_no_job() {
+async fn an_impostor_at_the_daemons_port_ends_no_job() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = Subject::lead(&daemon, "--daemon-patience=600", COUNTS);
     subject.says("generation 1 step 3\n").await;
     daemon.set_impostor(true);
     until("some polls of the impostor's", || daemon.deceived() >= 3).await;
-    // What it says of reports throws none away either.
+    // Its answers to reports do not discard any of them either.
     let before = subject.output.text().lines().count();
     until("more steps", || subject.output.text().lines().count() > before + 50).await;
     assert!(!subject.task.is_finished() && !subject.output.text().contains("saved"));
@@ -32,10 +32,10 @@ async fn who_only_listens_at_the_daemons_port_ends_no_job() {
     subject.task.abort();
 }
 
-/// A wing whose command has failed waits for the daemon, until that has been away for too long. Hellos alone
-/// are no word from it.
+/// A wing whose command has failed waits until the daemon has been away for too long. An answer to a hello
+/// alone does not show that the daemon is there.
 #[tokio::test]
-async fn who_lets_only_hellos_pass_cannot_hide_that_the_daemon_is_away() {
+async fn something_that_lets_only_hellos_pass_cannot_hide_that_the_daemon_is_away() {
     let daemon = FakeDaemon::start(run(1)).await;
     let fails =
         r#"echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.05; done; echo over; exit 5"#;
@@ -51,12 +51,16 @@ async fn who_lets_only_hellos_pass_cannot_hide_that_the_daemon_is_away() {
 }
 
 #[tokio::test]
-async fn a_secret_of_an_impostors_is_no_welcome() {
+async fn the_welcome_of_an_impostor_is_refused() {
     let daemon = FakeDaemon::start(run(1)).await;
     daemon.set_impostor(true);
     let subject = Subject::lead(&daemon, "--daemon-patience=600", "echo began; sleep 60");
     until("two hellos", || daemon.hellos().len() >= 2).await;
-    assert_eq!((daemon.deceived(), daemon.events()), (0, Vec::new()), "nobody polls or reports there");
+    assert_eq!(
+        (daemon.deceived(), daemon.events()),
+        (0, Vec::new()),
+        "the agent neither polls nor reports there"
+    );
     assert_eq!(subject.output.text(), "");
     daemon.set_impostor(false);
     subject.says("began").await;
@@ -64,20 +68,16 @@ async fn a_secret_of_an_impostors_is_no_welcome() {
 }
 
 #[tokio::test]
-async fn an_impostor_that_says_it_is_well_stops_nobody_who_trains_alone() {
+async fn an_impostor_that_claims_to_be_healthy_does_not_stop_training_alone() {
     let site = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::start(run(7)).await;
     daemon.set_away(true);
-    let program = |name: &str| write_script(site.path().join(name), "exit 0");
-    let programs = || SlurmPrograms {
-        sbatch: program("sbatch"),
-        squeue: program("squeue"),
-        scontrol: program("scontrol"),
-        scancel: program("scancel"),
-        ..SlurmPrograms::default()
-    };
+    let [sbatch, squeue, scontrol, scancel] = ["sbatch", "squeue", "scontrol", "scancel"]
+        .map(|name| write_script(site.path().join(name), "exit 0"));
+    let programs = SlurmPrograms { sbatch, squeue, scontrol, scancel, ..SlurmPrograms::default() };
     let subject = Subject::lead_with(&daemon, "--daemon-patience=0", COUNTS, |config| {
-        (config.alone, config.programs) = (Some(0), programs());
+        config.alone = Some(0);
+        config.programs = programs.clone();
     });
     let clock = StoppedClock::stop();
     clock.advance_by(Duration::from_secs(3)).await;

@@ -1,4 +1,4 @@
-//! Preemption: whatever the command does, the worker is gone in time.
+//! Tests of preemption: whatever the command does, the worker is gone in time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{LEAD, Subject, lives, run, until};
 /// The time in which the command may save.
 const LEAVE: Duration = Duration::from_millis((LEAVE_SECS * 1000.0) as u64);
 
-/// A moment before and after its end.
+/// A moment before or after the end of that time.
 const MOMENT: Duration = Duration::from_millis(100);
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn a_command_that_saves_in_time_is_not_killed() {
 }
 
 #[tokio::test]
-async fn told_to_leave_just_after_the_command_was_stopped_it_leaves() {
+async fn a_signal_to_leave_just_after_the_command_was_stopped_is_not_lost() {
     for after_ms in [0, 10, 20, 30] {
         let daemon = FakeDaemon::start(run(1)).await;
         let script = "trap 'echo saved; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
@@ -46,7 +46,7 @@ async fn told_to_leave_just_after_the_command_was_stopped_it_leaves() {
 }
 
 #[tokio::test]
-async fn a_command_that_does_not_is_killed_in_time() {
+async fn a_command_that_does_not_save_is_killed_in_time() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject =
         Subject::lead(&daemon, "", "trap '' USR1 TERM; echo ready $$; while :; do sleep 0.02; done");
@@ -79,7 +79,7 @@ async fn leaving_cuts_a_longer_stop_short_and_works_without_a_daemon() {
 }
 
 #[tokio::test]
-async fn told_twice_it_kills_at_once() {
+async fn a_second_signal_to_leave_kills_the_command_at_once() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = Subject::lead(&daemon, "", "trap '' USR1; echo ready $$; while :; do sleep 0.02; done");
     let command = subject.process("ready ").await;
@@ -105,7 +105,7 @@ async fn an_idle_worker_leaves_at_once() {
 }
 
 #[tokio::test]
-async fn a_users_signal_to_the_whole_step_is_no_end_of_the_job() {
+async fn a_users_signal_to_the_whole_step_does_not_end_the_job() {
     let daemon = FakeDaemon::start(run(1)).await;
     let script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.02; done";
     let subject = Subject::lead(&daemon, "", script);
@@ -116,7 +116,7 @@ async fn a_users_signal_to_the_whole_step_is_no_end_of_the_job() {
 }
 
 #[tokio::test]
-async fn a_users_signal_that_stands_for_a_preemption_is_one() {
+async fn a_users_signal_that_stands_for_a_preemption_ends_the_worker() {
     for (answer, leaves) in [("2026-11-22T06:35:04", true), ("N/A", false)] {
         let site = tempfile::tempdir().unwrap();
         let squeue = infill_testkit::write_script(
@@ -145,7 +145,7 @@ async fn a_users_signal_that_stands_for_a_preemption_is_one() {
 }
 
 #[tokio::test]
-async fn who_was_told_before_it_was_there_hears_it_from_slurm() {
+async fn a_worker_that_missed_the_signal_learns_of_the_preemption_from_slurm() {
     for (answer, away) in [("2026-11-22T06:35:04", true), ("2026-11-22T06:35:04", false), ("N/A", false)] {
         let site = tempfile::tempdir().unwrap();
         let squeue = format!("echo {answer}; : >$0.asked");
@@ -160,7 +160,7 @@ async fn who_was_told_before_it_was_there_hears_it_from_slurm() {
             let clock = StoppedClock::stop();
             clock.advance_by(Duration::from_secs(1)).await;
             drop(clock);
-            assert!(!subject.task.is_finished(), "nobody has told it to leave");
+            assert!(!subject.task.is_finished(), "nothing has asked it to leave");
             subject.task.abort();
         } else {
             assert_eq!(subject.code().await, 143, "daemon away: {away}");

@@ -1,4 +1,5 @@
-//! The worker against a daemon that speaks the real protocol over a real socket, and real commands.
+//! Tests of the worker with a daemon that speaks the real protocol over a real socket, and with real
+//! commands.
 
 mod alive;
 mod daemon;
@@ -42,7 +43,7 @@ use super::worker::{Worker, WorkerConfig, WorkerResult};
 
 use daemon::FakeDaemon;
 
-/// Long enough for a loaded machine; only failing tests wait so long.
+/// How long a test waits. It is enough for a loaded machine; only failing tests wait for all of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LEAD: JobId = JobId(100);
@@ -51,12 +52,12 @@ const LEAD: JobId = JobId(100);
 async fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
         wait_real_time().await;
     }
 }
 
-/// A port for the rendezvous that no other test looks at: to look whether it is taken takes it for a moment.
+/// A port for the rendezvous that no other test checks: checking whether it is taken takes it for a moment.
 fn own_port() -> u16 {
     static THREADS: AtomicU16 = AtomicU16::new(0);
     thread_local!(static THREAD: u16 = THREADS.fetch_add(1, Ordering::Relaxed));
@@ -80,10 +81,10 @@ fn run(generation: u64) -> Directive {
     Directive::Run(member(generation))
 }
 
-/// Believes what [`sealed`] has made.
+/// Trusts what [`sealed`] has made.
 struct Trusted;
 
-/// What the fake daemon seals.
+/// A payload as the fake daemon seals it.
 fn sealed(payload: &Secret) -> Secret {
     Secret(format!("sealed:{}", payload.0))
 }
@@ -100,7 +101,7 @@ impl IdentityProvider for Trusted {
     }
 }
 
-/// Keeps what is written to it.
+/// Keeps the bytes that are written to it.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -125,7 +126,7 @@ impl AsyncWrite for Kept {
     }
 }
 
-/// Shows what a command has printed when its test fails.
+/// Prints the output of a command when its test fails.
 struct ShownOnFailure(Kept);
 
 impl Drop for ShownOnFailure {
@@ -136,13 +137,14 @@ impl Drop for ShownOnFailure {
     }
 }
 
-/// MUNGE as far as it is used: a credential is what it carries, in base64.
+/// A fake MUNGE whose credentials are their payload in base64. `unmunge` reports the user `uid`, and ends
+/// with `code`.
 pub(crate) fn munge(dir: &Path, uid: u32, code: i32) -> SlurmPrograms {
-    let script = |name: &str, body: &str| infill_testkit::write_script(dir.join(name), body);
+    let seal = "echo \"$@\" >$0.args; printf MUNGE:; base64 -w0; echo";
     let open = format!("printf 'UID:             alice ({uid})\\n\\n'; cut -c7- | base64 -d; exit {code}");
     SlurmPrograms {
-        munge: script("munge", "echo \"$@\" >$0.args; printf MUNGE:; base64 -w0; echo"),
-        unmunge: script("unmunge", &open),
+        munge: infill_testkit::write_script(dir.join("munge"), seal),
+        unmunge: infill_testkit::write_script(dir.join("unmunge"), &open),
         ..SlurmPrograms::default()
     }
 }
@@ -184,7 +186,7 @@ impl Subject {
         Subject::with(daemon, role, flags, script, submitter, |_| {})
     }
 
-    /// A lead on a cluster of one's own making.
+    /// Starts a lead whose settings the test changes.
     fn lead_with(
         daemon: &FakeDaemon,
         flags: &str,
@@ -247,9 +249,12 @@ impl Subject {
 
     /// The process whose id the command has printed after this word.
     async fn process(&self, word: &str) -> i32 {
-        let id = || self.output.text().lines().find_map(|l| l.split_once(word)?.1.trim().parse().ok());
-        until(word, || id().is_some()).await;
-        id().unwrap()
+        until(word, || self.printed_id(word).is_some()).await;
+        self.printed_id(word).unwrap()
+    }
+
+    fn printed_id(&self, word: &str) -> Option<i32> {
+        self.output.text().lines().find_map(|line| line.split_once(word)?.1.trim().parse().ok())
     }
 
     async fn code(self) -> i32 {

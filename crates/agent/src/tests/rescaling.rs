@@ -1,4 +1,4 @@
-//! Generations: start, stop, start again; what commands do and fail to do; a daemon that comes and goes.
+//! Tests of generations: start, stop and start again; commands that fail; a daemon that comes and goes.
 
 use infill_model::{AgentEvent, CommandExit, Directive, GenerationMember};
 
@@ -16,7 +16,7 @@ fn stop(generation: u64) -> Directive {
 }
 
 #[tokio::test]
-async fn from_generation_to_generation() {
+async fn the_command_is_stopped_and_started_for_each_generation() {
     let daemon = FakeDaemon::start(Directive::Hold).await;
     let subject = Subject::lead(&daemon, "", SAVES);
     until("hello", || daemon.hellos().len() == 1).await;
@@ -28,7 +28,7 @@ async fn from_generation_to_generation() {
     assert!(subject.output.text().contains("[0] saved\n"));
     daemon.say(run(2));
     subject.says("[0] ready 2\n").await;
-    // Straight to the next one: the agent stops the present one by itself.
+    // Without a directive to stop, the agent stops the present command itself.
     daemon.say(run(3));
     assert_eq!(daemon.stopped(2).await.0, ASKED);
     subject.says("[0] ready 3\n").await;
@@ -68,21 +68,21 @@ async fn a_wrapper_that_dies_of_the_signal_does_not_take_the_command_with_it() {
 }
 
 #[tokio::test]
-async fn exit_codes_and_ends_that_are_told_again() {
+async fn an_end_is_reported_with_its_code_and_again_on_demand() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = Subject::lead(&daemon, "", "exit 3");
     let (exit, _) = daemon.stopped(1).await;
     assert_eq!(exit, CommandExit { code: 3, asked: false, killed: false });
-    // The stop order crossed the end.
-    let told = daemon.events().len();
+    // The directive to stop crossed the end.
+    let count = daemon.events().len();
     daemon.say(stop(1));
-    until("told again", || daemon.events().len() > told).await;
+    until("another report", || daemon.events().len() > count).await;
     assert_eq!(
         daemon.events().last(),
         daemon.events().iter().rfind(|e| matches!(e, AgentEvent::Stopped { generation: 1, .. }))
     );
     assert_eq!(daemon.events().iter().filter(|e| matches!(e, AgentEvent::Started { .. })).count(), 1);
-    // An order to stop what never began here.
+    // This directive stops a generation that never started here.
     daemon.say(stop(2));
     assert_eq!(daemon.stopped(2).await.0, ASKED);
     daemon.say(Directive::Finish { code: 3 });
@@ -99,15 +99,16 @@ async fn a_missing_program_is_a_failure_of_the_command() {
 }
 
 #[tokio::test]
-async fn a_rendezvous_port_that_somebody_took_is_no_failure() {
-    let somebody = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
-    let taken = somebody.local_addr().unwrap().port();
+async fn a_rendezvous_port_that_is_taken_is_not_a_failure() {
+    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let taken = listener.local_addr().unwrap().port();
     let daemon =
         FakeDaemon::start(Directive::Run(GenerationMember { master_port: taken, ..member(1) })).await;
     let subject = Subject::lead(&daemon, "", SAVES);
     assert_eq!(daemon.stopped(1).await.0, ASKED);
-    let told = daemon.events();
-    assert!(told.iter().all(|e| matches!(e, AgentEvent::Stopped { port, .. } if *port != taken)), "{told:?}");
+    let events = daemon.events();
+    let has_other_port = |e: &AgentEvent| matches!(e, AgentEvent::Stopped { port, .. } if *port != taken);
+    assert!(events.iter().all(has_other_port), "{events:?}");
     daemon.say(run(2));
     subject.says("ready 2").await;
     assert!(!subject.output.text().contains("ready 1"));
@@ -117,7 +118,7 @@ async fn a_rendezvous_port_that_somebody_took_is_no_failure() {
 #[tokio::test]
 async fn local_ranks_fail_together() {
     let daemon = FakeDaemon::start(run(1)).await;
-    // Rank 1 fails once rank 0 has spoken: its failure ends rank 0, whatever that was doing.
+    // Rank 1 fails once rank 0 has printed its line. The failure ends rank 0, whatever it is doing.
     let script = r#"echo "rank $RANK of $WORLD_SIZE"; up=$INFILL_PROGRESS.up
         if [ $LOCAL_RANK = 1 ]; then until [ -e $up ]; do sleep 0.01; done; exit 4; fi
         : >$up; exec sleep 1000"#;
@@ -150,7 +151,7 @@ async fn training_goes_on_while_the_daemon_is_away() {
 }
 
 #[tokio::test]
-async fn what_ended_while_the_daemon_was_away_is_told_later() {
+async fn an_end_while_the_daemon_was_away_is_reported_later() {
     let daemon = FakeDaemon::start(run(1)).await;
     let script = "echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done";
     let subject = Subject::lead(&daemon, "", script);

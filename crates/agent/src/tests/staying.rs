@@ -1,4 +1,4 @@
-//! A job outlives its daemon: leads wait, train alone, and never meet their time limit.
+//! Tests that a job outlives its daemon: leads wait, train alone, and never reach their time limit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,27 +12,28 @@ use infill_testkit::{clock::StoppedClock, write_script};
 use super::daemon::FakeDaemon;
 use super::{LEAD, Subject, run, until};
 
-/// Counts the steps that it makes, from where it stopped, and saves on the rescale signal. What the shell
-/// says of a `sleep` that hears that signal, too, is nothing of its own.
+/// Counts its steps, from where it stopped, and saves on the rescale signal. The shell's message about a
+/// `sleep` that gets the signal too is dropped.
 const COUNTS: &str = r#"exec 2>/dev/null
     at=$(dirname $INFILL_PROGRESS)/at; n=$(cat $at 2>/dev/null || echo 0); echo "from $n"
     trap 'echo $n >$at; echo "saved $n"; exit 0' USR1
     while :; do n=$((n+1)); echo "generation $INFILL_GENERATION step $n"; sleep 0.02; done"#;
 
-/// A worker looks once a second whether the daemon is away.
+/// Time for a few checks: a worker checks once a second whether the daemon is away.
 const A_FEW_LOOKS: Duration = Duration::from_secs(3);
 
-/// A daemon that is back hears of it within this time.
+/// Within this time an agent notices that the daemon is back.
 const HEARS: Duration = Duration::from_secs(6);
 
-/// Ends with this code once the test says so.
+/// A command that ends with this code once the test lets it.
 fn ends_with(code: i32) -> String {
     format!(
         "echo ready; until [ -e $(dirname $INFILL_PROGRESS)/go ]; do sleep 0.02; done; echo over; exit {code}"
     )
 }
 
-/// Slurm, with these answers; it takes no node back. What else it is told is kept in `site`.
+/// Fake programs of Slurm's with these answers, which take no node back. All other calls are logged in
+/// `site`.
 fn slurm(site: &Path, squeue: &str) -> SlurmPrograms {
     let log = site.join("log").display().to_string();
     let quiet = r#"case "$*" in *PreemptTime*) echo N/A; exit;;
@@ -49,7 +50,7 @@ fn slurm(site: &Path, squeue: &str) -> SlurmPrograms {
     }
 }
 
-fn said(site: &Path) -> String {
+fn slurm_calls(site: &Path) -> String {
     std::fs::read_to_string(site.join("log")).unwrap_or_default()
 }
 
@@ -104,7 +105,7 @@ async fn a_lead_that_starts_without_the_daemon_waits_for_it() {
     subject.task.abort();
 }
 
-/// A lead that has just begun, and its Slurm, in which a job of this partition waits for nodes.
+/// A lead that has just started, and its Slurm, in which a job of this partition waits for nodes.
 struct Beginner {
     site: tempfile::TempDir,
     subject: Subject,
@@ -120,19 +121,23 @@ impl Beginner {
         std::fs::write(site.path().join("pending"), format!("{partition}|Resources|{at}\n")).unwrap();
         let programs = slurm(site.path(), "");
         let subject = Subject::lead_with(&daemon, "--daemon-patience=600", COUNTS, |config| {
-            (config.alone, config.programs) = (alone, programs.clone());
+            config.alone = alone;
+            config.programs = programs.clone();
         });
         Beginner { site, subject, _daemon: daemon }
     }
 
     fn asks(&self) -> Option<String> {
-        said(self.site.path()).lines().find(|line| line.starts_with("scontrol")).map(str::to_owned)
+        slurm_calls(self.site.path()).lines().find(|line| line.starts_with("scontrol")).map(str::to_owned)
     }
 }
 
+fn away(daemon: &FakeDaemon) {
+    daemon.set_away(true);
+}
+
 #[tokio::test]
-async fn a_worker_that_starts_without_the_daemon_is_in_no_main_jobs_way() {
-    let away = |daemon: &FakeDaemon| daemon.set_away(true);
+async fn a_worker_that_starts_without_the_daemon_does_not_block_main_jobs() {
     let waits = Beginner::start(None, away, "main").await;
     let blind = Beginner::start(None, FakeDaemon::set_blind, "main").await;
     let alone = Beginner::start(Some(0), away, "main").await;
@@ -148,8 +153,8 @@ async fn a_worker_that_starts_without_the_daemon_is_in_no_main_jobs_way() {
     clock.advance_by(A_FEW_LOOKS).await;
     drop(clock);
     assert_eq!(waits.asks().as_deref(), Some("scontrol requeuehold 100"));
-    assert_eq!(blind.asks().as_deref(), Some("scontrol requeuehold 100"), "it cannot be taken in");
-    assert_eq!(alone.asks().as_deref(), Some("scontrol requeue 100"), "it is not to wait for a daemon");
+    assert_eq!(blind.asks().as_deref(), Some("scontrol requeuehold 100"), "the daemon cannot accept it");
+    assert_eq!(alone.asks().as_deref(), Some("scontrol requeue 100"), "it does not wait for a daemon");
     assert_eq!((there.asks(), others.asks()), (None, None));
     for beginner in [waits, blind, alone, there, others] {
         beginner.subject.task.abort();
@@ -168,12 +173,16 @@ async fn alone_it_trains_and_hands_over_without_losing_a_step() {
     });
     let clock = StoppedClock::stop();
     clock.advance_by(A_FEW_LOOKS).await;
-    until("the wings' end", || said(site.path()).contains("scancel")).await;
-    // It looks again whether they have ended.
+    until("the wings' end", || slurm_calls(site.path()).contains("scancel")).await;
+    // It checks again whether they have ended.
     clock.advance_by(Duration::from_secs(2)).await;
     drop(clock);
     subject.says("generation 0 step 9\n").await;
-    assert!(said(site.path()).contains("--name=wing:100\nscancel 501 502\n"), "{}", said(site.path()));
+    assert!(
+        slurm_calls(site.path()).contains("--name=wing:100\nscancel 501 502\n"),
+        "{}",
+        slurm_calls(site.path())
+    );
     let clock = StoppedClock::stop();
     daemon.set_away(false);
     clock.advance_by(HEARS).await;
@@ -183,9 +192,14 @@ async fn alone_it_trains_and_hands_over_without_losing_a_step() {
     let saved = text.split("saved ").nth(1).and_then(|rest| rest.lines().next()).expect("it saved");
     assert!(text.contains(&format!("[0] saved {saved}\n[0] from {saved}\n")), "{text}");
     assert_eq!(daemon.hellos()[0].running, None);
-    let strange = |e: &&AgentEvent| !matches!(e, AgentEvent::Started { generation: 7, .. });
-    let strange = |e: &&AgentEvent| strange(e) && !matches!(e, AgentEvent::Progress { generation: 7, .. });
-    assert_eq!(daemon.events().iter().find(strange), None);
+    let events = daemon.events();
+    let unexpected = events.iter().find(|event| {
+        !matches!(
+            event,
+            AgentEvent::Started { generation: 7, .. } | AgentEvent::Progress { generation: 7, .. }
+        )
+    });
+    assert_eq!(unexpected, None);
     subject.task.abort();
 }
 
@@ -207,16 +221,18 @@ async fn alone_failures_are_retried_as_often_as_the_user_allows() {
     assert_eq!(output.text(), "[0] here\n".repeat(3));
 }
 
-/// What is a main job's own it has whatever infill says; of any other the daemon may still think otherwise.
+/// A main job has its own nodes whatever infill says. For any other job, the daemon may still change its
+/// mind.
 #[tokio::test]
-async fn a_main_job_that_the_daemon_refuses_trains_on_what_is_its_own() {
+async fn a_main_job_that_the_daemon_refuses_trains_on_its_own_nodes() {
     for (own, trains) in [(vec![NodeName::new("n1")], true), (Vec::new(), false)] {
         let site = tempfile::tempdir().unwrap();
         let daemon = FakeDaemon::start(run(1)).await;
         daemon.set_refusing();
         let programs = slurm(site.path(), "");
         let subject = Subject::lead_with(&daemon, "--daemon-patience=0", COUNTS, |config| {
-            (config.alone, config.own) = (Some(0), own.clone());
+            config.alone = Some(0);
+            config.own.clone_from(&own);
             config.programs = programs.clone();
         });
         let clock = StoppedClock::stop();
@@ -224,7 +240,7 @@ async fn a_main_job_that_the_daemon_refuses_trains_on_what_is_its_own() {
         if trains {
             drop(clock);
             subject.says("generation 0 step 9\n").await;
-            // Nobody calls it back to a daemon that is well.
+            // It does not go back to a daemon that is healthy.
             let clock = StoppedClock::stop();
             clock.advance_by(HEARS).await;
             drop(clock);
@@ -250,14 +266,14 @@ async fn while_its_wings_may_live_it_does_not_train_alone() {
     });
     let clock = StoppedClock::stop();
     clock.advance_by(A_FEW_LOOKS).await;
-    until("squeue", || said(site.path()).contains("squeue")).await;
+    until("squeue", || slurm_calls(site.path()).contains("squeue")).await;
     clock.advance_by(Duration::from_secs(2)).await;
     assert_eq!(subject.output.text(), "");
     drop(clock);
     subject.task.abort();
 }
 
-/// Most of the half that it uses.
+/// Most of the half of its time that it trains.
 const NEARLY_HALF: Duration = Duration::from_millis(4500);
 
 /// A lead with 12 s left: half of that is kept for saving.
@@ -281,8 +297,8 @@ async fn near_its_limit_it_saves_and_has_itself_requeued() {
         drop(clock);
         // Half of those 6 s: a command that needs a moment is not killed meanwhile.
         subject.says("saved").await;
-        until("requeued", || said(site.path()).contains("scontrol requeuehold 100\n")).await;
-        assert!(said(site.path()).starts_with("squeue --noheader --format=%L --jobs 100\n"));
+        until("requeued", || slurm_calls(site.path()).contains("scontrol requeuehold 100\n")).await;
+        assert!(slurm_calls(site.path()).starts_with("squeue --noheader --format=%L --jobs 100\n"));
         assert!(!subject.task.is_finished(), "Slurm ends it");
         assert_eq!(subject.output.text().matches("from ").count(), 1, "it was started again");
         subject.signals.send(AgentSignal::Leave).await.unwrap();
@@ -292,7 +308,7 @@ async fn near_its_limit_it_saves_and_has_itself_requeued() {
 }
 
 #[tokio::test]
-async fn a_limit_that_was_moved_is_none() {
+async fn a_limit_that_was_moved_does_not_end_the_command() {
     let site = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = short(&daemon, &slurm(site.path(), "echo 1:00:00"));
@@ -300,17 +316,17 @@ async fn a_limit_that_was_moved_is_none() {
     let clock = StoppedClock::stop();
     clock.advance_by(NEARLY_HALF).await;
     drop(clock);
-    until("a look", || said(site.path()).contains("squeue")).await;
+    until("a look", || slurm_calls(site.path()).contains("squeue")).await;
     let clock = StoppedClock::stop();
     clock.advance_by(Duration::from_secs(7)).await;
     drop(clock);
     assert!(!subject.output.text().contains("saved"));
-    assert_eq!(said(site.path()).matches("squeue").count(), 1, "it asks too often");
+    assert_eq!(slurm_calls(site.path()).matches("squeue").count(), 1, "it asks too often");
     subject.task.abort();
 }
 
 #[tokio::test]
-async fn a_wing_of_a_daemon_that_is_there_leaves_its_limit_to_it() {
+async fn a_wing_leaves_its_limit_to_a_daemon_that_is_there() {
     let site = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::start(run(1)).await;
     let programs = slurm(site.path(), "echo 0:01");
@@ -330,6 +346,6 @@ async fn a_wing_of_a_daemon_that_is_there_leaves_its_limit_to_it() {
     clock.advance_by(Duration::from_secs(4)).await;
     drop(clock);
     assert!(!subject.output.text().contains("saved"));
-    assert_eq!(said(site.path()), "");
+    assert_eq!(slurm_calls(site.path()), "");
     subject.task.abort();
 }

@@ -1,4 +1,4 @@
-//! Wings are submitted once, whatever happens to the agent.
+//! Tests that wings are submitted once, whatever happens to the agent.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ fn order(order: u64) -> WingOrder {
     }
 }
 
-/// Programs that keep what they were told in `site`.
+/// Programs that log their arguments and input in `site`.
 fn programs(site: &Path, sbatch: &str, queue: &str) -> SlurmPrograms {
     let log = site.join("log").display().to_string();
     SlurmPrograms {
@@ -54,7 +54,7 @@ fn lead(daemon: &FakeDaemon, notes: &Path, programs: &SlurmPrograms) -> Subject 
     Subject::start(daemon, AgentRole::Lead, "", "true", |_| Some(submitter(notes, programs.clone())))
 }
 
-async fn told(daemon: &FakeDaemon, event: AgentEvent) {
+async fn reported(daemon: &FakeDaemon, event: AgentEvent) {
     until(&format!("{event:?}"), || daemon.events().contains(&event)).await;
 }
 
@@ -66,18 +66,18 @@ async fn each_order_is_submitted_once() {
     let daemon = FakeDaemon::start(Directive::Hold).await;
     let subject = lead(&daemon, &notes, &programs);
     daemon.order(vec![order(3), order(4)]);
-    told(&daemon, AgentEvent::WingSubmitted { order: 3, job: JobId(477) }).await;
-    told(&daemon, AgentEvent::WingSubmitted { order: 4, job: JobId(501) }).await;
+    reported(&daemon, AgentEvent::WingSubmitted { order: 3, job: JobId(477) }).await;
+    reported(&daemon, AgentEvent::WingSubmitted { order: 4, job: JobId(501) }).await;
     let count = daemon.events().len();
     daemon.order(vec![order(4)]);
-    until("told again", || daemon.events().len() > count).await;
+    until("another report", || daemon.events().len() > count).await;
     subject.task.abort();
-    // An agent without memory, and a queue that knows nothing any more.
+    // An agent after a restart, with a queue that does not show the wing any more.
     let programs = SlurmPrograms { squeue: write_script(site.path().join("none"), "true"), ..programs };
     let daemon = FakeDaemon::start(Directive::Hold).await;
     let subject = lead(&daemon, &notes, &programs);
     daemon.order(vec![order(4)]);
-    told(&daemon, AgentEvent::WingSubmitted { order: 4, job: JobId(501) }).await;
+    reported(&daemon, AgentEvent::WingSubmitted { order: 4, job: JobId(501) }).await;
     subject.task.abort();
 
     let log = std::fs::read_to_string(site.path().join("log")).unwrap();
@@ -95,7 +95,7 @@ async fn each_order_is_submitted_once() {
 }
 
 #[tokio::test]
-async fn what_is_withdrawn_while_sbatch_is_slow_is_not_submitted() {
+async fn an_order_that_is_withdrawn_while_sbatch_is_slow_is_not_submitted() {
     let site = tempfile::tempdir().unwrap();
     let gate = site.path().join("gate");
     let slow = format!("while [ ! -e {} ]; do sleep 0.05; done; echo 501", gate.display());
@@ -106,23 +106,28 @@ async fn what_is_withdrawn_while_sbatch_is_slow_is_not_submitted() {
     let log = site.path().join("log");
     until("the first to be under way", || log.exists()).await;
     daemon.order(vec![order(1), order(3)]);
-    // By its second poll since then it has long passed the list on.
+    // When it polls for the second time, the agent has passed the list on.
     until("the agent to know", || daemon.polls_since(daemon.version()) >= 2).await;
     std::fs::write(&gate, "").unwrap();
-    told(&daemon, AgentEvent::WingSubmitted { order: 3, job: JobId(501) }).await;
+    reported(&daemon, AgentEvent::WingSubmitted { order: 3, job: JobId(501) }).await;
     let log = std::fs::read_to_string(log).unwrap();
     assert!(log.contains("infill:order=1;") && !log.contains("infill:order=2;"), "{log}");
     subject.task.abort();
 }
 
 #[tokio::test]
-async fn a_refusal_is_told() {
+async fn a_refusal_is_reported() {
     let site = tempfile::tempdir().unwrap();
     let programs = programs(site.path(), "echo 'error: no such QOS' >&2; exit 1", "true");
     let daemon = FakeDaemon::start(Directive::Hold).await;
     let subject = lead(&daemon, &site.path().join("wings"), &programs);
     daemon.order(vec![order(9)]);
-    until("refused", || daemon.events().iter().any(|e: &AgentEvent| matches!(e, AgentEvent::WingRefused { order: 9, error } if error.contains("no such QOS")))).await;
+    until("the refusal", || {
+        daemon.events().iter().any(|event| {
+            matches!(event, AgentEvent::WingRefused { order: 9, error } if error.contains("no such QOS"))
+        })
+    })
+    .await;
     subject.task.abort();
 }
 
@@ -140,6 +145,6 @@ async fn nothing_is_submitted_as_long_as_the_queue_is_unknown() {
     assert!(!site.path().join("log").exists());
     std::fs::write(&flag, "").unwrap();
     // The daemon's next answer names the order again.
-    told(&daemon, AgentEvent::WingSubmitted { order: 5, job: JobId(501) }).await;
+    reported(&daemon, AgentEvent::WingSubmitted { order: 5, job: JobId(501) }).await;
     subject.task.abort();
 }

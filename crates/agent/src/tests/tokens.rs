@@ -1,11 +1,11 @@
-//! Tokens of Slurm's, which are good for everything that their user may do: who gets to see them.
+//! Tests of where Slurm's tokens are sent. A token allows everything that its user may do.
 
 use std::io::Read as _;
 use std::net::TcpListener;
 
 use super::*;
 
-/// A token, where there is no MUNGE.
+/// Proves identity by a token, as without MUNGE.
 struct ByToken;
 
 #[async_trait]
@@ -26,9 +26,9 @@ fn link(url: String, identity: Box<dyn IdentityProvider>) -> DaemonLink {
     DaemonLink::new(LinkConfig { url, ca: None, job, node, role, spec: None, identity }).unwrap()
 }
 
-/// What a listener at any address of this machine hears of an agent that speaks to it under the name `host`,
-/// and what the agent says of that.
-async fn heard(host: &str, identity: Box<dyn IdentityProvider>) -> (String, String) {
+/// The request that a listener on this machine receives from an agent that calls it `host`, and the agent's
+/// error.
+async fn received(host: &str, identity: Box<dyn IdentityProvider>) -> (String, String) {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let link = link(format!("http://{host}:{}", listener.local_addr().unwrap().port()), identity);
     let recorded = tokio::task::spawn_blocking({
@@ -46,32 +46,32 @@ async fn heard(host: &str, identity: Box<dyn IdentityProvider>) -> (String, Stri
             text
         }
     });
-    let said = tokio::time::timeout(PATIENCE, link.poll_assignment(|_| 0)).await.unwrap().unwrap_err();
-    let said = infill_model::error_causes::error_chain(&said);
-    // Whoever was told nothing hears at last that nothing came.
+    let error = tokio::time::timeout(PATIENCE, link.poll_assignment(|_| 0)).await.unwrap().unwrap_err();
+    let error = infill_model::error_causes::error_chain(&error);
+    // If no request came, this empty connection ends the listener.
     drop(std::net::TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port())).unwrap());
-    (recorded.await.unwrap(), said)
+    (recorded.await.unwrap(), error)
 }
 
 #[tokio::test]
-async fn a_token_goes_to_no_other_machine_in_plain_text() {
-    // To the agent that is another machine: the name of none that is known to be this one.
+async fn a_token_is_not_sent_to_another_machine_in_plain_text() {
+    // The agent takes this for another machine, because it is not a known name of its own.
     const ELSEWHERE: &str = "0.0.0.0";
-    let (heard_there, said) = heard(ELSEWHERE, Box::new(ByToken)).await;
-    assert_eq!(heard_there, "", "{said}");
+    let (sent_elsewhere, error) = received(ELSEWHERE, Box::new(ByToken)).await;
+    assert_eq!(sent_elsewhere, "", "{error}");
     for part in ["http://0.0.0.0:", "MUNGE", "daemon.tls_cert", "https://"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(error.contains(part), "{part}: {error}");
     }
-    assert!(!said.contains("a.b.c"), "{said}");
-    let (heard_here, _) = heard("127.0.0.1", Box::new(ByToken)).await;
-    assert!(heard_here.contains("a.b.c"), "the token is shown to a daemon on this machine: {heard_here}");
-    let (by_munge, _) = heard(ELSEWHERE, Box::new(Trusted)).await;
-    assert!(by_munge.contains("/v1/agent/hello"), "MUNGE is shown to all: {by_munge}");
+    assert!(!error.contains("a.b.c"), "{error}");
+    let (sent_here, _) = received("127.0.0.1", Box::new(ByToken)).await;
+    assert!(sent_here.contains("a.b.c"), "a daemon on this machine gets the token: {sent_here}");
+    let (by_munge, _) = received(ELSEWHERE, Box::new(Trusted)).await;
+    assert!(by_munge.contains("/v1/agent/hello"), "every daemon gets a MUNGE credential: {by_munge}");
 }
 
 #[tokio::test]
 async fn one_plain_url_of_several_is_enough_to_keep_a_token_back() {
     let link = link("https://127.0.0.1:1,http://ctl:6810".to_owned(), Box::new(ByToken));
-    let said = infill_model::error_causes::error_chain(&link.poll_assignment(|_| 0).await.unwrap_err());
-    assert!(said.contains("is not sent to http://ctl:6810"), "{said}");
+    let error = infill_model::error_causes::error_chain(&link.poll_assignment(|_| 0).await.unwrap_err());
+    assert!(error.contains("is not sent to http://ctl:6810"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! A daemon of another version than the agent.
+//! Tests with a daemon of another version than the agent.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::daemon_link::{DaemonLink, LinkConfig};
 use crate::daemon_loops;
 use crate::outbox::EventOutbox;
 
-/// Counts for ever; ends on the rescale signal.
+/// Counts forever; ends on the rescale signal.
 const COUNTS: &str = r#"exec 2>/dev/null; trap 'exit 0' USR1; n=0
     while :; do n=$((n+1)); echo "step $n"; sleep 0.02; done"#;
 
@@ -28,7 +28,7 @@ async fn a_directive_of_a_newer_daemon_leaves_the_command_running() {
     let daemon = FakeDaemon::start(run(1)).await;
     let subject = Subject::lead(&daemon, "--grace=5 --daemon-patience=0", COUNTS);
     subject.says("step 5").await;
-    daemon.say_anew(json!({"levitate": {"generation": 2}}));
+    daemon.say_newer(json!({"levitate": {"generation": 2}}));
     taken_up(&daemon).await;
     let lines = subject.output.text().lines().count();
     until("more steps", || subject.output.text().lines().count() > lines + 10).await;
@@ -46,7 +46,7 @@ async fn a_directive_of_a_newer_daemon_leaves_the_command_running() {
 #[tokio::test]
 async fn an_agent_whose_first_directive_is_of_a_newer_daemon_waits_for_another() {
     let daemon = FakeDaemon::start(Directive::Hold).await;
-    daemon.say_anew(json!("levitate"));
+    daemon.say_newer(json!("levitate"));
     let subject = Subject::lead(&daemon, "--daemon-patience=0", COUNTS);
     taken_up(&daemon).await;
     assert_eq!(daemon.events(), []);
@@ -71,14 +71,15 @@ async fn an_older_daemon_that_refuses_a_report_gets_the_events_that_it_knows() {
     };
     let link = Arc::new(DaemonLink::new(link).unwrap());
     let outbox = Arc::new(EventOutbox::default());
-    let started = |generation| AgentEvent::Started { generation };
-    for event in [started(1), AgentEvent::OutOfMemory { generation: 1 }, started(2)] {
+    let first = AgentEvent::Started { generation: 1 };
+    let second = AgentEvent::Started { generation: 2 };
+    for event in [first.clone(), AgentEvent::OutOfMemory { generation: 1 }, second.clone()] {
         outbox.push(event);
     }
     let task = tokio::spawn(daemon_loops::report_loop(link, outbox.clone()));
     outbox.wait_until_empty().await;
     outbox.push(AgentEvent::Leaving);
-    until("what follows", || daemon.events().contains(&AgentEvent::Leaving)).await;
-    assert_eq!(daemon.events(), [started(1), started(2), AgentEvent::Leaving]);
+    until("the event that follows", || daemon.events().contains(&AgentEvent::Leaving)).await;
+    assert_eq!(daemon.events(), [first, second, AgentEvent::Leaving]);
     task.abort();
 }

@@ -1,4 +1,4 @@
-//! What a worker does without the daemon, and at the end of its time.
+//! What a worker does while the daemon is away, and when the job's time is nearly up.
 
 use std::time::Duration;
 
@@ -13,44 +13,44 @@ use super::super::yield_to_main;
 use super::leaving::LeaveReason;
 use super::{StartupTimes, Worker, WorkerConfig};
 
-/// What is kept free at the end of a job, for Slurm to requeue it: so much, or half of what is left.
+/// Time that is kept free at the end of a job, for Slurm to requeue it: this, or half of the remaining time.
 const REQUEUE_TIME: Duration = Duration::from_secs(5);
 
-/// What is done about a daemon that is away.
+/// What a worker does about a daemon that is away.
 pub(super) struct DaemonAbsence {
-    /// Training alone.
+    /// Whether the worker trains alone.
     pub(super) alone: AloneState,
     /// Failures of the command that trained alone.
     failures: u32,
-    /// The end of the job's time.
+    /// The job's time limit.
     pub(super) limit: TimeLimit,
-    /// When we began, until it was looked whether we are in the way.
-    began: Option<Instant>,
-    /// After how long an absence it is said (again) that we wait.
-    next_word: Duration,
+    /// When the worker started, until it has checked whether a main job waits for its node.
+    unchecked_since: Option<Instant>,
+    /// The length of the absence at which the worker next logs that it waits.
+    next_warning: Duration,
 }
 
 impl DaemonAbsence {
-    /// Of a worker that says something after so long, and whose job has this limit.
+    /// The state of a worker that first logs that it waits after `patience`, and whose job has this limit.
     pub(super) fn new(patience: Duration, limit: TimeLimit) -> DaemonAbsence {
         DaemonAbsence {
             alone: AloneState::No,
             failures: 0,
             limit,
-            began: Some(Instant::now()),
-            next_word: patience,
+            unchecked_since: Some(Instant::now()),
+            next_warning: patience,
         }
     }
 }
 
 impl Worker {
-    pub(super) fn begin_alone(&mut self, solitude: Option<SilenceGuard>) {
-        let solitude = solitude.filter(|_| self.running.is_none() && !self.is_leaving());
-        let Some(solitude) = solitude else {
+    /// Starts the command alone, if preparing that gave a guard and nothing else has happened meanwhile.
+    pub(super) fn begin_alone(&mut self, guard: Option<SilenceGuard>) {
+        let Some(guard) = guard.filter(|_| self.running.is_none() && !self.is_leaving()) else {
             self.absence.alone = AloneState::No;
             return;
         };
-        self.absence.alone = AloneState::Yes(solitude);
+        self.absence.alone = AloneState::Yes(guard);
         self.start_command(&self.alone_member(), false);
     }
 
@@ -59,95 +59,78 @@ impl Worker {
         train_alone::alone_member(node, own, common.first_plan())
     }
 
-    /// The command that trained alone has ended. The daemon never hears of it.
+    /// Decides what follows the end of the command that trained alone. The daemon gets no report of it.
     pub(super) fn handle_alone_end(&mut self, exit: CommandExit) {
-        self.opening = StartupTimes { stopped: None, idle_since: Instant::now(), next: None };
+        self.startup = StartupTimes { stopped: None, idle_since: Instant::now(), next: None };
         self.absence.failures += u32::from(!exit.asked && exit.code != 0);
-        let most = self.config.alone.unwrap_or_default();
+        let max_failures = self.config.alone.unwrap_or_default();
         match exit {
             CommandExit { asked: true, .. } => {
-                // The door opens.
+                // Dropping the guard lets requests to the daemon through again.
                 self.absence.alone = AloneState::No;
                 self.finish_leave();
                 self.apply_directive(false);
             }
             CommandExit { code: 0, .. } => self.exit = Some(0),
-            CommandExit { code, .. } if self.absence.failures > most => self.exit = Some(code),
+            CommandExit { code, .. } if self.absence.failures > max_failures => self.exit = Some(code),
             CommandExit { .. } => self.start_command(&self.alone_member(), false),
         }
     }
 
-    /// Whoever has just begun and hears nothing looks once whether a main job waits. One of the main queue is
-    /// in nobody's way.
+    /// Checks once whether a main job waits, if the worker has just started and got no directive. A main job
+    /// blocks no other, and does not check.
     pub(super) fn check_main_queue(&mut self) {
-        let Some(began) = self.absence.began else { return };
+        let Some(since) = self.absence.unchecked_since else { return };
         let partition = self.config.partition.clone().filter(|_| self.config.own.is_empty());
         let Some(partition) = partition.filter(|_| self.assignment.is_none() && self.ended.is_none()) else {
-            self.absence.began = None;
+            self.absence.unchecked_since = None;
             return;
         };
-        if began.elapsed() < yield_to_main::FIRST_DIRECTIVE_WAIT {
+        if since.elapsed() < yield_to_main::FIRST_DIRECTIVE_WAIT {
             return;
         }
-        self.absence.began = None;
+        self.absence.unchecked_since = None;
         let link = self.link.clone();
         let programs = self.config.programs.clone();
-        let tell = self.news.0.clone();
+        let events = self.events.0.clone();
         self.tasks.spawn(async move {
             if yield_to_main::blocks_main_job(&link, &programs, &partition).await {
-                // A worker that has ended wants to know nothing more.
-                tell.send(WorkerEvent::InTheWay).await.ok();
+                // When the worker has ended, it does not receive this any more.
+                events.send(WorkerEvent::InTheWay).await.ok();
             }
         });
     }
 
-    /// Gives the node back on which there is nothing to do.
+    /// Gives the node back if there is nothing to do on it.
     pub(super) fn yield_node(&mut self) {
         if self.running.is_none() && self.assignment.is_none() && !self.is_leaving() {
-            tracing::info!("no word from the daemon, and a main job waits: giving the node back");
+            tracing::info!("no directive from the daemon, and a main job waits: giving the node back");
             self.begin_leave(LeaveReason::ForOthers, Duration::ZERO);
         }
     }
 
-    /// With nothing running and nobody to say what comes next, a wing gives its node back after a while; a
-    /// lead waits, or trains alone.
+    /// Reacts when nothing runs and the daemon stays away longer than `patience`. A wing gives its node back;
+    /// a lead waits, or trains alone.
     pub(super) fn handle_absence(&mut self) {
         let away = self.link.away_duration();
         let patience = self.config.patience;
         if away <= patience {
-            self.absence.next_word = patience;
+            self.absence.next_warning = patience;
             return;
         }
         match &self.ended {
             _ if !self.is_lead() => self.exit = Some(0),
             Some((_, _, exit)) if !exit.asked && exit.code == 0 => self.exit = Some(0),
-            // Of a failure nobody can say whether it was the command's own, or the echo of a lost worker.
+            // A failure may be the command's own, or the consequence of a lost worker.
             _ if self.config.alone.is_some() => {
                 if matches!(self.absence.alone, AloneState::No) {
-                    // What is a main job's own it has whatever infill says.
-                    let for_good = !self.config.own.is_empty() && self.link.is_refused();
-                    match for_good {
-                        true => tracing::warn!("the daemon refuses this job: it trains on what is its own"),
-                        false => {
-                            tracing::warn!(
-                                away_secs = away.as_secs(),
-                                "the daemon stays away: training alone"
-                            );
-                        }
-                    }
-                    let terms = AloneTerms { patience, for_good };
-                    self.absence.alone = AloneState::Preparing;
-                    let link = self.link.clone();
-                    let tell = self.news.0.clone();
-                    let programs = self.config.programs.clone();
-                    let job = self.config.job;
-                    self.tasks.spawn(train_alone::prepare_alone(link, programs, job, terms, tell));
+                    self.prepare_alone(away);
                 }
                 return;
             }
-            _ if away > self.absence.next_word => {
+            _ if away > self.absence.next_warning => {
                 tracing::warn!(away_secs = away.as_secs(), "the daemon stays away: waiting for it");
-                self.absence.next_word = away * 2;
+                self.absence.next_warning = away * 2;
                 return;
             }
             _ => return,
@@ -155,11 +138,29 @@ impl Worker {
         tracing::warn!(code = self.exit, "the daemon stays away; leaving");
     }
 
-    /// Sees to it that the job does not meet its time limit. In time, the daemon calls a wing back itself.
+    /// Prepares to train alone. `away`: for how long the daemon has been away.
+    fn prepare_alone(&mut self, away: Duration) {
+        // A main job keeps its own nodes even if the daemon refuses it.
+        let for_good = !self.config.own.is_empty() && self.link.is_refused();
+        if for_good {
+            tracing::warn!("the daemon refuses this job: it trains on its own nodes");
+        } else {
+            tracing::warn!(away_secs = away.as_secs(), "the daemon stays away: training alone");
+        }
+        let terms = AloneTerms { patience: self.config.patience, for_good };
+        self.absence.alone = AloneState::Preparing;
+        let link = self.link.clone();
+        let events = self.events.0.clone();
+        let programs = self.config.programs.clone();
+        self.tasks.spawn(train_alone::prepare_alone(link, programs, self.config.job, terms, events));
+    }
+
+    /// Makes sure that the job does not reach its time limit. While the daemon is there, it calls a wing back
+    /// in time itself.
     pub(super) fn watch_limit(&mut self) {
         let away = self.link.away_duration();
         let now = Instant::now();
-        // What a main job's limit is, its owner has said.
+        // The limit of a main job is its owner's choice.
         if (!self.is_lead() && away < DAEMON_SILENCE) || !self.config.own.is_empty() {
             return;
         }
@@ -167,11 +168,11 @@ impl Worker {
             LimitAction::Nothing => {}
             LimitAction::Look => {
                 self.absence.limit.record_query(now);
-                let look = time_limit::query_time_left(self.config.programs.clone(), self.config.job);
-                let tell = self.news.0.clone();
-                // A worker that has ended wants to know nothing more.
+                let query = time_limit::query_time_left(self.config.programs.clone(), self.config.job);
+                let events = self.events.0.clone();
+                // When the worker has ended, it does not receive this any more.
                 self.tasks.spawn(async move {
-                    tell.send(WorkerEvent::Looked(look.await)).await.unwrap_or_default()
+                    events.send(WorkerEvent::Looked(query.await)).await.unwrap_or_default()
                 });
             }
             LimitAction::Leave => {
@@ -180,10 +181,8 @@ impl Worker {
                     left_secs = left.as_secs(),
                     "the job's time limit is near: saving and leaving"
                 );
-                self.begin_leave(
-                    LeaveReason::ForLimit,
-                    self.config.grace.min(left - REQUEUE_TIME.min(left / 2)),
-                );
+                let grace = self.config.grace.min(left - REQUEUE_TIME.min(left / 2));
+                self.begin_leave(LeaveReason::ForLimit, grace);
             }
         }
     }

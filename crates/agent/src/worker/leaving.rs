@@ -1,4 +1,4 @@
-//! How a worker leaves: told by Slurm, before the job's time is up, or out of another's way.
+//! How a worker leaves: because Slurm asks for its node, the job's time is nearly up, or a main job waits.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ pub(super) enum LeaveReason {
     ForLimit,
     /// A main job waits, and there is nothing to do here.
     ForOthers,
-    /// Slurm has told us to.
-    Told,
+    /// Slurm has asked us to.
+    Preempted,
 }
 
-/// A worker is on its way out.
+/// The state of a worker that is on its way out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingLeave {
-    /// The newest: Slurm may tell one that was leaving for its limit.
+    /// The newest reason: Slurm may ask a worker that is leaving for its limit.
     pub reason: LeaveReason,
-    /// From the first of them on.
+    /// When the worker began to leave, for its first reason.
     pub since: Instant,
 }
 
@@ -41,19 +41,19 @@ impl Worker {
     }
 
     /// Takes in a signal of Slurm's.
-    pub(super) fn handle_signal(&mut self, told: AgentSignal) {
-        match told {
-            AgentSignal::Leave if self.leaves_for(LeaveReason::Told) => {
-                tracing::info!("told to leave again: killing the command");
+    pub(super) fn handle_signal(&mut self, signal: AgentSignal) {
+        match signal {
+            AgentSignal::Leave if self.leaves_for(LeaveReason::Preempted) => {
+                tracing::info!("asked to leave again: killing the command");
                 self.stop_command(Duration::ZERO);
             }
             AgentSignal::Leave => {
-                tracing::info!("told to leave");
-                self.begin_leave(LeaveReason::Told, self.link.leave_time());
+                tracing::info!("asked to leave");
+                self.begin_leave(LeaveReason::Preempted, self.link.leave_time());
             }
             AgentSignal::User(number) => {
-                // The command saves and exits on this signal; without a note it would count as its own
-                // decision.
+                // The command saves and exits on this signal. Without this call its end would count as its
+                // own decision.
                 if number == self.config.common.signal.0 {
                     self.stop_command(self.config.grace);
                 }
@@ -62,15 +62,16 @@ impl Worker {
         }
     }
 
-    /// The node may be wanted, and what Slurm said of it missed, or a signal that users send too.
+    /// Asks Slurm whether the node is wanted. We may have missed Slurm's signal, or it may be one that users
+    /// send too.
     pub(super) fn check_preemption(&mut self) {
         let programs = self.config.programs.clone();
         let job = self.config.job;
-        let tell = self.news.0.clone();
+        let events = self.events.0.clone();
         self.tasks.spawn(async move {
             if time_limit::is_preempted(programs, job).await {
-                // A worker that has ended wants to know nothing more.
-                tell.send(WorkerEvent::Preempted).await.ok();
+                // When the worker has ended, it does not receive this any more.
+                events.send(WorkerEvent::Preempted).await.ok();
             }
         });
     }
@@ -89,7 +90,7 @@ impl Worker {
         self.finish_leave();
     }
 
-    /// Ends the worker that is on its way out, unless its command runs still.
+    /// Ends a worker that is on its way out, unless its command still runs.
     pub(super) fn finish_leave(&mut self) {
         if self.running.is_some() {
             return;
@@ -97,7 +98,7 @@ impl Worker {
         match self.leaving.map(|l| l.reason) {
             None => {}
             Some(LeaveReason::ForLimit | LeaveReason::ForOthers) if self.is_lead() => {
-                // One that trains alone is not to wait for a daemon.
+                // A lead that may train alone must not wait for a daemon.
                 let held = self.leaves_for(LeaveReason::ForLimit) || self.config.alone.is_none();
                 // Slurm ends us once it has requeued the job.
                 self.tasks.spawn(time_limit::requeue_job(
@@ -106,7 +107,7 @@ impl Worker {
                     held,
                 ));
             }
-            Some(LeaveReason::ForLimit | LeaveReason::ForOthers | LeaveReason::Told) => {
+            Some(LeaveReason::ForLimit | LeaveReason::ForOthers | LeaveReason::Preempted) => {
                 self.exit = Some(if self.is_lead() { EXIT_TERMINATED } else { 0 });
             }
         }
