@@ -1,10 +1,6 @@
 //! Why a round gave a job its nodes. The values become sentences only when someone reads them.
 
-use std::cmp::Ordering;
-use std::fmt;
-
 use super::ExecPlan;
-use super::duration;
 use super::host_shortage::HostShortage;
 use super::ids::NodeName;
 use super::probe::Probe;
@@ -13,6 +9,8 @@ use super::start_blocker::StartBlocker;
 use super::time::UnixTime;
 use super::turn_state::QueuePosition;
 use crate::words;
+
+mod sentences;
 
 /// Most nodes that a sentence names. With more, it names the first and their number.
 const MOST_NAMED: usize = 4;
@@ -316,207 +314,9 @@ impl JobReason {
             JobReason::Said(_) => Kind::Said,
         }
     }
-
-    /// Formats the reason of a job that holds nodes and does not start: it keeps, gains or loses nodes.
-    fn fmt_holder(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JobReason::Stays { size, secs } => {
-                write!(f, "{size}: it was rescaled a moment ago and stays for {secs:.0} s more")
-            }
-            JobReason::AtMaximum(size) => write!(f, "{size}: that is its maximum"),
-            JobReason::MayNotGrow(size) => write!(f, "{size}: growth is paused"),
-            JobReason::Settled(size) => write!(f, "{size}: no change would gain more than it costs"),
-            JobReason::LeftAsItIs(size) => write!(f, "{size}: nothing was planned in this round"),
-            JobReason::Grows { had, gets, before, secs, leaving } => {
-                write!(
-                    f,
-                    "grows from {had} to {} because {:.2} samples/s",
-                    NodeCountText(gets.nodes),
-                    gets.rate
-                )?;
-                write!(f, " instead of {before:.2} are worth {secs:.0} s without samples{leaving}")
-            }
-            JobReason::GivesUp { had, gets, before, taken, secs } => {
-                write!(f, "shrinks from {had} to {}", NodeCountText(gets.nodes))?;
-                if *taken > 0 {
-                    write!(f, ": other jobs make more of {} than the {secs:.0} s", NodeCountText(*taken))?;
-                    f.write_str(" without samples cost")
-                } else if gets.rate > *before {
-                    write!(f, " because {:.2} samples/s instead of {before:.2}", gets.rate)?;
-                    write!(f, " are worth {secs:.0} s without samples")
-                } else {
-                    f.write_str(": later steps of the plan are worth more with fewer nodes now")
-                }
-            }
-            JobReason::Shrinks { had, gets, leaving } => {
-                write!(f, "shrinks from {had} to {}{leaving}", NodeCountText(*gets))
-            }
-            JobReason::Swaps { gets, moves, plan, leaving } => {
-                f.write_str(if *moves { "moves to other nodes" } else { "keeps its nodes" })?;
-                if let Some(plan) = plan {
-                    write!(f, " and changes to execution plan {}", plan.0)?;
-                }
-                write!(f, ": {} at {:.2} samples/s{leaving}", NodeCountText(gets.nodes), gets.rate)
-            }
-            JobReason::Probes { had, gets, secs, leaving, probe } => {
-                match had.cmp(gets) {
-                    _ if *had == 0 => write!(f, "starts on {}", NodeCountText(*gets))?,
-                    Ordering::Less => write!(f, "grows from {had} to {}", NodeCountText(*gets))?,
-                    Ordering::Equal => write!(f, "keeps its size of {}", NodeCountText(*gets))?,
-                    Ordering::Greater => write!(f, "shrinks from {had} to {}", NodeCountText(*gets))?,
-                }
-                write!(f, ": {probe}")?;
-                if *secs > 0.0 {
-                    write!(f, "; {secs:.0} s without samples")?;
-                }
-                write!(f, "{leaving}")
-            }
-            JobReason::Outbid { had, taken: 0 } => {
-                write!(f, "is parked: its {} would soon cost", NodeCountText(*had))?;
-                f.write_str(" more in changes than it gains on them")
-            }
-            JobReason::Outbid { had, taken } => {
-                write!(f, "is parked: other jobs make more of {}", TakenText { had: *had, taken: *taken })
-            }
-            JobReason::TurnEnds { had, taken } => {
-                write!(f, "is parked: its turn has ended, and other jobs get")?;
-                write!(f, " {}", TakenText { had: *had, taken: *taken })
-            }
-            JobReason::Parked { leaving, shortage } => write!(f, "is parked{leaving}; {shortage}"),
-            _ => Ok(()),
-        }
-    }
-
-    /// Formats the reason of a job that holds no nodes and gets none.
-    fn fmt_waiting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JobReason::WaitsForResume => f.write_str("waits: starting is paused"),
-            JobReason::WaitsForPlan => f.write_str("waits: nothing was planned in this round"),
-            JobReason::WaitsForNodes(shortage) => write!(f, "waits: {shortage}"),
-            JobReason::WaitsForRate => f.write_str("waits: no rate is known on the node types that are free"),
-            JobReason::WaitsForHosts(shortage) => write!(f, "waits: {shortage}"),
-            JobReason::WaitsForBudget { most } => {
-                let s = if *most == 1 { "" } else { "s" };
-                write!(
-                    f,
-                    "waits for the next round: this one may make {most} change{s}, and has made them all"
-                )
-            }
-            JobReason::WaitsForWindows { free, all, start_secs } => {
-                let are = if *all == 1 { "is" } else { "are" };
-                write!(f, "waits: {free} of {} {are} free, but not for long", NodeCountText(*all))?;
-                write!(f, " enough to earn back a start of {start_secs:.0} s")
-            }
-            JobReason::WaitsForOthers { least, taken, all, window_secs } => {
-                write!(
-                    f,
-                    "waits: needs at least {}; other jobs make more of",
-                    NodeCountText(*least as usize)
-                )?;
-                write!(f, " {taken} of the {all} that are free for longer than {window_secs:.0} s")
-            }
-            JobReason::WaitsForTurn(QueuePosition { position, of, secs }) => {
-                write!(f, "waits for its turn: it is number {position} of {of} in line, about")?;
-                write!(f, " {} from now", duration::format_duration(*secs))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for JobReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JobReason::Busy { nodes } => {
-                write!(f, "is in the middle of a change; keeps {} until that is done", NodeCountText(*nodes))
-            }
-            JobReason::Drained => f.write_str("is parked: an administrator drains infill"),
-            JobReason::BacksOff { secs } => {
-                write!(f, "backs off for {secs:.0} s more after a preemption or failure")
-            }
-            JobReason::Barred { bar, at } => f.write_str(&bar.describe_at(*at)),
-            JobReason::Starts { gets, secs } => {
-                write!(
-                    f,
-                    "starts on {} at {:.2} samples/s after {secs:.0} s",
-                    NodeCountText(gets.nodes),
-                    gets.rate
-                )
-            }
-            JobReason::StartsAnew { gets, secs, leaving } => {
-                write!(f, "starts again on {} with its lead on another node, ", NodeCountText(gets.nodes))?;
-                write!(f, "{:.2} samples/s after {secs:.0} s{leaving}", gets.rate)
-            }
-            JobReason::Said(sentence) => f.write_str(sentence),
-            JobReason::WaitsForResume
-            | JobReason::WaitsForPlan
-            | JobReason::WaitsForNodes(_)
-            | JobReason::WaitsForRate
-            | JobReason::WaitsForHosts(_)
-            | JobReason::WaitsForBudget { .. }
-            | JobReason::WaitsForWindows { .. }
-            | JobReason::WaitsForOthers { .. }
-            | JobReason::WaitsForTurn(_) => self.fmt_waiting(f),
-            _ => self.fmt_holder(f),
-        }
-    }
 }
 
 sentence!(JobReason);
-
-/// Formats as `keeps its 3 nodes at 2.50 samples/s`.
-impl fmt::Display for RatedSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "keeps its {} at {:.2} samples/s", NodeCountText(self.nodes), self.rate)
-    }
-}
-
-/// Formats as the end of a sentence. Empty if there are no nodes to leave.
-impl fmt::Display for LeavingNodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((first, others)) = self.0.split_first() else { return Ok(()) };
-        write!(f, "; it must leave {first}")?;
-        if self.0.len() > MOST_NAMED {
-            return write!(f, " and {} more", others.len());
-        }
-        for node in others {
-            write!(f, ", {node}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for NodeShortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = if self.free == 1 { "is" } else { "are" };
-        write!(f, "needs at least {}; {} {verb} free", NodeCountText(self.least as usize), self.free)?;
-        write!(f, " for longer than {:.0} s", self.window_secs)
-    }
-}
-
-/// Formats as `1 node` or `3 nodes`.
-struct NodeCountText(usize);
-
-impl fmt::Display for NodeCountText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} node{}", self.0, if self.0 == 1 { "" } else { "s" })
-    }
-}
-
-/// `its 3 nodes`, `2 of its 3 nodes`.
-struct TakenText {
-    had: usize,
-    taken: usize,
-}
-
-impl fmt::Display for TakenText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.taken < self.had {
-            write!(f, "{} of ", self.taken)?;
-        }
-        write!(f, "its {}", NodeCountText(self.had))
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -10,26 +10,18 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::agent_channels::{AgentPass, ProvedRequest};
 use crate::context::DaemonContext;
-use infill_api::headers;
-use infill_model::{Credential, JobId, Secret, UserId, bound_payload, hello_payload};
+use infill_model::{Credential, JobId, Secret, UserId};
 use infill_slurm::identity::{IdentityError, name_of, own_uid, uid_of};
 
 use super::RequestDenial;
+pub(crate) use super::presented_credential::{PresentedCredential, header_text};
 use super::sealed_sessions::SessionSlot;
 
 /// Longest token that is accepted.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// Longest nonce that is accepted.
-const MAX_NONCE_BYTES: usize = 128;
-
 /// Longest wait for a permit to check a credential. Clients try again afterwards.
 pub(crate) const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The value of a header, if it is there and is text.
-pub(crate) fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
-}
 
 /// The bearer token of a request.
 pub(crate) fn bearer_secret(headers: &HeaderMap) -> Result<Secret, RequestDenial> {
@@ -49,21 +41,6 @@ pub(crate) fn agent_pass(
     }
 }
 
-/// A credential and what it must be bound to.
-#[derive(Clone, Debug)]
-pub(crate) struct PresentedCredential {
-    /// The proof of the client's identity.
-    pub credential: Credential,
-    /// The nonce in the credential.
-    pub nonce: String,
-    /// The job in the credential, if an agent sends it.
-    pub job: Option<JobId>,
-    /// The daemon for which the credential was made, as `HOST:PORT`; `None` from older clients.
-    pub to: Option<String>,
-    /// The digest of the request, if the credential is bound to it.
-    pub order: Option<String>,
-}
-
 /// The result of a successful check.
 #[derive(Clone, Debug)]
 pub(crate) struct VerifiedIdentity {
@@ -71,42 +48,6 @@ pub(crate) struct VerifiedIdentity {
     pub uid: UserId,
     /// The session that the answer opens; `None` where the credential names no daemon.
     pub session: Option<String>,
-}
-
-impl PresentedCredential {
-    /// Reads a credential from the headers of a request.
-    pub(crate) fn from_headers(sent: &HeaderMap) -> Result<PresentedCredential, RequestDenial> {
-        let value = header_text(sent, AUTHORIZATION.as_str()).and_then(|value| value.split_once(' '));
-        let (scheme, secret) = value.ok_or_else(RequestDenial::not_authenticated)?;
-        let secret = Secret(secret.to_owned());
-        let credential = match scheme {
-            headers::MUNGE_SCHEME => Credential::Munge(secret),
-            headers::JWT_SCHEME => Credential::Jwt(secret),
-            _ => return Err(RequestDenial::not_authenticated()),
-        };
-        let nonce = header_text(sent, headers::NONCE).filter(|nonce| nonce.len() <= MAX_NONCE_BYTES);
-        let nonce = nonce.unwrap_or_default().to_owned();
-        let to = header_text(sent, headers::TO).map(str::to_owned);
-        Ok(PresentedCredential { credential, nonce, job: None, to, order: None })
-    }
-
-    /// Refuses a credential that names no daemon.
-    pub(crate) fn require_target(self) -> Result<PresentedCredential, RequestDenial> {
-        if self.to.is_some() { Ok(self) } else { Err(RequestDenial::not_authenticated()) }
-    }
-
-    /// The payload that the credential must carry. Each of its parts must be one word.
-    fn expected_payload(&self, purpose: &str) -> Result<String, RequestDenial> {
-        let Some(to) = &self.to else { return Ok(hello_payload(purpose, self.job, &self.nonce)) };
-        if !is_word(to) || !is_word(&self.nonce) {
-            return Err(RequestDenial::not_authenticated());
-        }
-        Ok(bound_payload(purpose, self.job, &self.nonce, to, self.order.as_deref()))
-    }
-}
-
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Verifies a credential for this purpose. Opens a session, if the credential names this daemon.

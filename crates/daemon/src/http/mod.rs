@@ -21,6 +21,7 @@ mod extended_jobs;
 mod figures;
 mod history;
 mod live_status;
+mod presented_credential;
 mod profiles;
 pub(crate) mod proxy;
 mod random;

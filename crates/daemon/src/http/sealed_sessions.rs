@@ -18,8 +18,8 @@ use infill_api::{
 use infill_model::{Credential, UserId};
 use infill_slurm::identity::IdentityError;
 
-use super::auth::PresentedCredential;
-use super::{BODY_TIMEOUT, MAX_BODY, RequestDenial, auth, body_timeout, random};
+use super::presented_credential::{PresentedCredential, header_text};
+use super::{BODY_TIMEOUT, MAX_BODY, RequestDenial, body_timeout, random};
 
 /// Bytes of a session's name. 128 random bits never repeat in practice.
 const SESSION_BYTES: usize = 16;
@@ -130,9 +130,9 @@ async fn verify_request(
 
 /// Reads the session, the counter and the signature from the headers of a request.
 fn read_claim(sent: &HeaderMap) -> Option<(ProvedRequest, String)> {
-    let session = auth::header_text(sent, headers::SESSION).filter(|name| is_session_name(name))?.to_owned();
-    let counter = auth::header_text(sent, headers::COUNTER)?.parse().ok().filter(|number| *number > 0)?;
-    let mac = auth::header_text(sent, headers::MAC)?.to_owned();
+    let session = header_text(sent, headers::SESSION).filter(|name| is_session_name(name))?.to_owned();
+    let counter = header_text(sent, headers::COUNTER)?.parse().ok().filter(|number| *number > 0)?;
+    let mac = header_text(sent, headers::MAC)?.to_owned();
     Some((ProvedRequest { session, counter }, mac))
 }
 

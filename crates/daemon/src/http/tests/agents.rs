@@ -72,7 +72,8 @@ async fn only_main_jobs_are_extended() {
     }
 }
 
-/// Where GPUs are lent, a main job's GPUs of its only node are one worker. Other jobs are refused with a reason.
+/// Where GPUs are lent, a main job's GPUs of its only node are one worker. Other jobs are refused with a
+/// reason.
 #[tokio::test]
 async fn a_main_job_with_gpus_of_one_node_is_extended_where_gpus_are_lent() {
     for (nodes, batch, expected, said) in [

@@ -1,5 +1,5 @@
-//! Requests of foreign pages, and of web servers that do not name exactly one user, are refused. Also: who may
-//! read metrics.
+//! Requests of foreign pages, and of web servers that do not name exactly one user, are refused. Also: who
+//! may read metrics.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
@@ -16,8 +16,8 @@ use crate::session_store::{AuthenticatedUser, SESSIONS_SETTING};
 use infill_api::WebSession;
 use infill_model::{MetricsAccess, Secret, config::WebConfig};
 
-/// A foreign host name that resolves to the daemon (DNS rebinding). Over plain HTTP the browser sends no other
-/// header that would reveal it.
+/// A foreign host name that resolves to the daemon (DNS rebinding). Over plain HTTP the browser sends no
+/// other header that would reveal it.
 const REBOUND: &str = "evil.example";
 
 #[tokio::test]
