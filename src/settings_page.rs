@@ -82,6 +82,6 @@ mod tests {
         for section in ["[daemon]", "[http]", "[slurm]", "[gaps]", "[store]"] {
             assert!(page.contains(&format!(".SH {section}")), "{section}");
         }
-        assert!(page.contains("Days for which it is kept what each node was used for"));
+        assert!(page.contains("Days for which the use of each node is kept"));
     }
 }

@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn the_daemons_user_has_one_number() {
+    fn the_daemons_user_has_one_id() {
         let of =
             |daemon: Option<u32>, here: Option<u32>| check_same_user(daemon.map(UserId), here.map(UserId));
         for (daemon, here) in [(None, Some(7)), (Some(7), None), (Some(7), Some(7)), (Some(0), Some(7))] {
             assert!(of(daemon, here).is_none(), "{daemon:?} {here:?}");
         }
         let found = of(Some(8), Some(7)).unwrap();
-        assert!(found.level == FindingLevel::Warn && format!("{found:?}").contains("number 7"));
+        assert!(found.level == FindingLevel::Warn && format!("{found:?}").contains("the id 7"));
     }
 
     #[test]
