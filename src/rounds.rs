@@ -53,8 +53,8 @@ const COLUMNS: &[TableColumn<RoundRow>] = &[
     TableColumn {
         letter: 's',
         header: "STATUS",
-        help: "how the solve ended: optimal, time_limit, unasked (the solver was not asked), fallback (the solver \
-               gave no plan), last_resort (jobs keep what they need not leave), trivial (nothing to decide)",
+        help: "how the solve ended: optimal, time_limit, unasked (solver not asked), fallback (solver gave no plan), \
+               last_resort (jobs keep what they can), trivial (nothing to decide)",
         cell: |r| status_word(&r.round.status).to_owned(),
     },
     TableColumn {
