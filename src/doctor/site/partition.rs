@@ -294,27 +294,27 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
     #[test]
     fn a_limit_on_sockets_is_reported() {
-        let said = |most: &str| {
+        let rendered = |most: &str| {
             let text = BOTH.replace(" OverTime", &format!(" MaxCPUsPerSocket={most} OverTime"));
             render_findings(
                 &check_partition(&parse_partitions(&text), "infill", "infill", LendingMode::Gpus),
                 false,
             )
         };
-        assert!(said("3").contains("MaxCPUsPerSocket of partition infill is 3, "));
-        assert!(!said("UNLIMITED").contains("MaxCPUsPerSocket"));
+        assert!(rendered("3").contains("MaxCPUsPerSocket of partition infill is 3, "));
+        assert!(!rendered("UNLIMITED").contains("MaxCPUsPerSocket"));
     }
 
     #[test]
     fn jobs_that_ask_for_no_memory() {
-        let said =
+        let rendered =
             |text: &str, on_cpus| check_memory(&parse_partitions(text), "infill", on_cpus).map(|f| f.what);
-        assert!(said(BOTH, true).unwrap().starts_with("a job in main or infill that"));
-        assert!(said(BOTH, false).unwrap().starts_with("a job in main that"));
+        assert!(rendered(BOTH, true).unwrap().starts_with("a job in main or infill that"));
+        assert!(rendered(BOTH, false).unwrap().starts_with("a job in main that"));
         let unset = BOTH.replace(" OverTime", " DefMemPerNode=UNLIMITED OverTime");
-        assert!(said(&unset, true).is_some());
-        assert_eq!(said(&BOTH.replace(" OverTime", " DefMemPerCPU=500 OverTime"), true), None);
-        assert_eq!(said(&BOTH.replace(" OverTime", " DefMemPerNode=500 OverTime"), true), None);
+        assert!(rendered(&unset, true).is_some());
+        assert_eq!(rendered(&BOTH.replace(" OverTime", " DefMemPerCPU=500 OverTime"), true), None);
+        assert_eq!(rendered(&BOTH.replace(" OverTime", " DefMemPerNode=500 OverTime"), true), None);
     }
 
     #[test]
@@ -358,13 +358,14 @@ PartitionName=infill AllowGroups=ALL AllowAccounts=ALL AllowQos=infill AllocNode
 
     #[test]
     fn where_partitions_preempt() {
-        let said = |text: &str| render_findings(&check_preemption(&parse_partitions(text), "infill"), false);
+        let rendered =
+            |text: &str| render_findings(&check_preemption(&parse_partitions(text), "infill"), false);
         let sound = BOTH.replace("PriorityTier=0", "GraceTime=30 PriorityTier=0");
-        assert!(said(&sound).contains("errors: 0, warnings: 0"));
+        assert!(rendered(&sound).contains("errors: 0, warnings: 0"));
         let bad = BOTH
             .replace("PriorityTier=10", "PriorityTier=0")
             .replace("PreemptMode=REQUEUE", "PreemptMode=OFF");
-        insta::assert_snapshot!(said(&bad), @r"
+        insta::assert_snapshot!(rendered(&bad), @r"
         error  partition PreemptMode of partition infill is OFF: a preempted job is not queued again, or keeps its GPUs
                          → set PreemptMode=REQUEUE on the line of the partition in slurm.conf
         warn   preempt   partition infill has no GraceTime: a preempted job has no time to save

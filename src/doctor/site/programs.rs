@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::doctor::finding::render_findings;
 
-    fn said(text: &str, wing_start_secs: f64) -> String {
+    fn rendered(text: &str, wing_start_secs: f64) -> String {
         let mut config = Config::default();
         config.agent.wing_start_secs = wing_start_secs;
         render_findings(&check_programs(&SlurmConf::parse(text), &config), false)
@@ -100,7 +100,7 @@ mod tests {
             check_programs(&SlurmConf::parse(text), &Config::default()),
             check_missing_epilog(&SlurmConf::parse("")).into_iter().collect::<Vec<_>>()
         );
-        assert!(said(text, 60.0).starts_with("warn   epilog    Epilog is not set"));
+        assert!(rendered(text, 60.0).starts_with("warn   epilog    Epilog is not set"));
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             "Prolog[0] = /etc/slurm/prolog\nEpilog[0] = /etc/slurm/epilog\n",
             "Prolog = /etc/slurm/prolog\nEpilog = /etc/slurm/epilog\n",
         ] {
-            insta::allow_duplicates! { insta::assert_snapshot!(said(text, 60.0), @r"
+            insta::allow_duplicates! { insta::assert_snapshot!(rendered(text, 60.0), @r"
             ok     prolog    Prolog=/etc/slurm/prolog: must end in time for a job's agent to report within 60 s
             ok     epilog    Epilog=/etc/slurm/epilog: a node that a job leaves is free only after its end
 
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn programs_that_may_take_longer_than_infill_waits() {
         let text = "Prolog[0] = /p\nPrologSlurmctld[0] = /q\nEpilog[0] = /e\nPrologEpilogTimeout = 45\nBatchStartTimeout = 90 sec\n";
-        insta::assert_snapshot!(said(text, 40.0), @r"
+        insta::assert_snapshot!(rendered(text, 40.0), @r"
         warn   prolog    Prolog=/p, PrologSlurmctld=/q: must end in time for a job's agent to report within 40 s, but may take 45 s (PrologEpilogTimeout)
                          → measure its time; set agent.wing_start_secs and agent.lead_start_secs to twice as much, up to 75
         warn   epilog    Epilog=/e: a node that a job leaves is free only after its end; it may take 45 s (PrologEpilogTimeout), but gaps.leave_secs is 15
